@@ -1,6 +1,8 @@
 package sluice_test
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/storetest"
 )
 
 // bucket is the state of one key, whatever the kernel.
@@ -145,4 +148,145 @@ func history(p *sluice.Plan, rng *rand.Rand, look func(b *bucket, now int64)) {
 		b.take(now, cost)
 		look(b, now)
 	}
+}
+
+// The kernels, with no more of a store around them than they need, keep the contract of all stores, answer
+// as the vectors say, and as the model.
+func TestKernels(t *testing.T) {
+	t.Parallel()
+	newStore := func(*testing.T) storetest.TimedStore { return plantest.NewKernels() }
+	storetest.Run(t, func(t *testing.T) sluice.Store { return newStore(t) })
+	storetest.RunTimed(t, newStore)
+	storetest.RunVectors(t, "testdata/vectors", newStore)
+	storetest.Differential(t, plantest.NewKernels(), new(storetest.Model), 10_000, 2)
+}
+
+func TestCheckCharges(t *testing.T) {
+	second, burst, minute := plantest.Plan(t, "1/second"), plantest.Plan(t, "1/second burst 9"), plantest.Plan(t, "1/minute")
+	for _, n := range []int{2, 32, 33, 100} {
+		charges := make([]sluice.Charge, n)
+		for i := range charges {
+			charges[i] = sluice.Charge{Key: fmt.Sprint(i), Plan: second}
+		}
+		receipts := make([]sluice.Receipt, n)
+		if err := sluice.CheckCharges(charges, receipts); err != nil {
+			t.Errorf("%d charges: %v", n, err)
+		}
+		if err := sluice.CheckCharges(charges, receipts[1:]); err == nil {
+			t.Errorf("%d charges, and room for one less: no error", n)
+		}
+		charges[n-1] = sluice.Charge{Key: "0", Plan: minute}
+		if err := sluice.CheckCharges(charges, receipts); err != nil {
+			t.Errorf("%d charges, two with one key and limits that differ: %v", n, err)
+		}
+		charges[n-1] = sluice.Charge{Key: "0", Plan: burst, Shadow: true}
+		if err := sluice.CheckCharges(charges, receipts); !errors.Is(err, sluice.ErrDuplicateCharge) {
+			t.Errorf("%d charges, two with one state: %v", n, err)
+		}
+		charges[n-1].Plan = nil
+		if err := sluice.CheckCharges(charges, receipts); err == nil || errors.Is(err, sluice.ErrDuplicateCharge) {
+			t.Errorf("%d charges, one without a plan: %v", n, err)
+		}
+	}
+	if err := sluice.CheckCharges(nil, nil); err != nil {
+		t.Errorf("no charges: %v", err)
+	}
+}
+
+// TestLongWaits: a wait of more than 292 years, which no Duration holds, is a long one.
+func TestLongWaits(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	b := &bucket{Plan: plan(t, sluice.Limit{Count: 1, Period: 250 * year, Algorithm: sluice.SlidingWindowCounter})}
+	d := b.take(start, 1)
+	if refused := b.take(start, 1); refused.RetryAfter != d.ResetAfter || d.ResetAfter < 290*year || d.ResetAfter == sluice.Never {
+		t.Errorf("the wait of 250 and more years is %v, the reset %v", refused.RetryAfter, d.ResetAfter)
+	}
+}
+
+// FuzzKernels reads a limit and a history from bytes, and holds the kernels and what is
+// derived from them to the model.
+func FuzzKernels(f *testing.F) {
+	for a := range byte(8) {
+		f.Add([]byte{a, 7, 0, 20, 3, 0, 1, 1, 200, 3, 5, 9, 1, 1, 250, 255, 7, 0, 0, 130, 2, 20, 1, 90, 2, 1, 1, 20, 254, 9, 40, 255, 3})
+	}
+	rng := rand.NewChaCha8([32]byte{1})
+	for range 150 {
+		data := make([]byte, 200)
+		rng.Read(data)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := input(data)
+		p, err := sluice.NewPlan(in.limit())
+		if err != nil {
+			return
+		}
+		period := p.Limit.Period.Microseconds()
+		model := new(storetest.Model)
+		twins := plantest.Twins{Store: plantest.NewKernels(), Like: model}
+		now := int64(1_500_000_000_000_000)
+		for n := 0; len(in) > 0 && n < 200; n++ {
+			now = min(max(now+in.amount(period), 0), 1<<51)
+			c := sluice.Charge{Key: "key", Plan: p, Cost: in.amount(p.Capacity)}
+			r := twins.At(t, now, c)[0]
+			if got, want := p.Decide(c.Cost, r), model.Decide(c, r); got != want {
+				t.Fatalf("step %d: %v %v, cost %d at %d: decision %+v, want %+v", n, p.Limit.Algorithm, p.Limit, c.Cost, now, got, want)
+			}
+		}
+	})
+}
+
+// input is what is left of a fuzzer's bytes.
+type input []byte
+
+func (in *input) byte() (b byte) {
+	if len(*in) > 0 {
+		b, *in = (*in)[0], (*in)[1:]
+	}
+	return b
+}
+
+// number returns up to 62 bits, of all orders of magnitude alike.
+func (in *input) number() int64 {
+	var b [8]byte
+	for i := range in.byte() % 8 {
+		b[i] = in.byte()
+	}
+	return int64(binary.LittleEndian.Uint64(b[:]))
+}
+
+func (in *input) limit() sluice.Limit {
+	l := sluice.Limit{Algorithm: sluice.Algorithm(in.byte() % 8), Count: in.number() + 1}
+	if l.Algorithm == 7 {
+		l.Algorithm, l.MonthDay = sluice.FixedWindow, int(in.byte()%31)+1
+		return l
+	}
+	l.Period = time.Duration(in.number()+1) * []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute}[in.byte()%4]
+	if burst := in.number(); l.Algorithm <= sluice.GCRA {
+		l.Burst = burst
+	}
+	return l
+}
+
+// amount returns nothing, or some part of or a little more than whole, or anything.
+func (in *input) amount(whole int64) int64 {
+	switch b := in.byte(); {
+	case b < 64:
+		return int64(b % 8)
+	case b < 160:
+		return whole / 32 * int64(b%40)
+	case b < 180:
+		return whole + int64(b%5) - 2
+	case b < 200:
+		return -int64(b % 4)
+	case b < 235:
+		return -whole / 16 * int64(b%36)
+	case b < 240:
+		return in.number()
+	case b < 245:
+		return -in.number()
+	case b == 255:
+		return sluice.All
+	}
+	return 0
 }

@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"/cmd/internal/adminapi"},
 	{"/cmd/internal/control"},
 	{"/cmd/internal/source", "/cmd/internal/door", "/cmd/internal/limitpage", "/cmd/internal/nginxlimits", "/cmd/internal/replay", "/cmd/internal/incident", "/cmd/internal/schemagen"},
-	{"/httplimit", "/grpclimit", "/client", "/promlimit", "/otellimit", "/telemetry", "/answer", "/policyfile"},
+	{"/httplimit", "/grpclimit", "/client", "/promlimit", "/otellimit", "/telemetry", "/answer", "/policyfile", "/internal/policytest"},
 	{"/policy"},
 	{"/memory", "/redisstore", "/failover", "/lease", "/synced", "/stores", "/storetest", "/internal/plantest", "/internal/faultstore"},
 	{""},

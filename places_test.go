@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
@@ -36,31 +35,6 @@ func TestPlacesBytes(t *testing.T) {
 			t.Errorf("%d places: %d bytes each, and they say %d", n, took/len(sets)/n, said/len(sets)/n)
 		}
 		runtime.KeepAlive(sets)
-	}
-}
-
-func TestInFlightPlan(t *testing.T) {
-	for _, places := range []int64{-1, 0, 1<<16 + 1} {
-		if _, err := sluice.NewInFlight(places); err == nil {
-			t.Errorf("%d places make a plan", places)
-		}
-	}
-	p := inFlight(t, 10)
-	for _, test := range []struct {
-		cost int64
-		r    sluice.Receipt
-		want sluice.Decision
-	}{
-		{1, sluice.Receipt{Fits: true, Used: 3}, sluice.Decision{Allowed: true, Remaining: 7}},
-		{1, sluice.Receipt{Fits: true, Used: 10}, sluice.Decision{Allowed: true}},
-		{1, sluice.Receipt{Used: 10}, sluice.Decision{RetryAfter: time.Second}},
-		{1, sluice.Receipt{Used: 12}, sluice.Decision{RetryAfter: time.Second}}, // there were more
-		{2, sluice.Receipt{}, sluice.Decision{Remaining: 10, RetryAfter: sluice.Never}},
-		{-1, sluice.Receipt{Fits: true}, sluice.Decision{Allowed: true, Remaining: 10}},
-	} {
-		if got := p.Decide(test.cost, test.r); got != test.want {
-			t.Errorf("cost %d, %+v: %+v, want %+v", test.cost, test.r, got, test.want)
-		}
 	}
 }
 

@@ -1,8 +1,12 @@
 package sluice_test
 
 import (
+	"fmt"
+	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
@@ -70,34 +74,224 @@ func TestEmptyAt(t *testing.T) {
 	})
 }
 
-// TestLook: what Look answers is what Step does to what is not kept, wherever the clock
-// has gone.
-func TestLook(t *testing.T) {
-	jumps := 0
+// TestBound holds every algorithm to what it promises never to exceed, in any interval of
+// a random history. Intervals of meters and windows are those of the ticks in which
+// decisions are made, those of logs are of the clock.
+func TestBound(t *testing.T) {
 	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
-		if !p.Kernel.Log() {
-			return
-		}
-		history(p, rng, func(b *bucket, now int64) {
-			if rng.IntN(2) == 0 {
-				now = max(earliest, now-rng.Int64N(3*p.Limit.Period.Microseconds()))
-			}
-			if b.log.EmptyAt(p) > now+p.Limit.Period.Microseconds() {
-				jumps++
-			}
-			over := max(0, p.Capacity-b.log.Look(p, now, 0).Used) + 1
-			for _, cost := range []int64{over, p.Capacity, p.Capacity + 1, 0} {
-				look := b.log.Look(p, now, cost)
-				if look.Fits && cost > 0 {
+		admitted, refused := 0, 0
+		for admitted+refused < 250 {
+			b := &bucket{Plan: p}
+			var all []taken
+			for now := int64(start); now < latest && admitted+refused < 250; now += pause(p, rng) {
+				cost := anyCost(p, rng)
+				if !b.take(now, cost).Allowed {
+					refused++
 					continue
 				}
-				if step := b.log.Step(p, now, cost); step != look {
-					t.Fatalf("cost %d at %d: %+v, and Look had %+v", cost, now, step, look)
+				admitted++
+				all = append(all, taken{now / p.Tick, now, cost})
+				if problem := bounds[p.Limit.Algorithm](p, all); problem != "" {
+					t.Fatal(problem)
 				}
+			}
+		}
+		if admitted < 25 || refused < 25 {
+			t.Fatalf("premise: %d admitted, %d refused", admitted, refused)
+		}
+	})
+}
+
+type taken struct{ tick, now, cost int64 }
+
+// bounds say what is wrong with the last of some takes, given those before it.
+var bounds = map[sluice.Algorithm]func(p *sluice.Plan, all []taken) string{
+	sluice.TokenBucket:           meterBound,
+	sluice.LeakyBucket:           meterBound,
+	sluice.GCRA:                  meterBound,
+	sluice.FixedWindow:           windowBound,
+	sluice.SlidingWindowCounter:  counterBound,
+	sluice.SlidingWindowLog:      logBound,
+	sluice.SlidingWindowLogExact: logBound,
+}
+
+// meterBound: never more than Burst + Count/Period·T in any T.
+func meterBound(p *sluice.Plan, all []taken) string {
+	last, period := all[len(all)-1], p.Limit.Period.Microseconds()
+	sum := int64(0)
+	for _, from := range slices.Backward(all) {
+		sum += from.cost
+		elapsed := (last.tick - from.tick) * p.Tick
+		// Both sides times the period.
+		most := product(p.Limit.Burst, period)
+		if product(sum, period).Cmp(most.Add(most, product(p.Limit.Count, elapsed))) > 0 {
+			return fmt.Sprintf("%d units in %d µs", sum, elapsed)
+		}
+	}
+	return ""
+}
+
+func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
+
+// windowBound: never more than Count in a window that is aligned to the epoch, or a month.
+func windowBound(p *sluice.Plan, all []taken) string {
+	window := all[len(all)-1].tick / p.Span
+	begin := window * p.Span
+	if day := p.Limit.MonthDay; day > 0 {
+		now := time.UnixMicro(all[len(all)-1].tick).UTC()
+		from := edge(now.Year(), now.Month(), day)
+		if from.After(now) {
+			last := time.Date(now.Year(), now.Month(), 0, 0, 0, 0, 0, time.UTC)
+			from = edge(last.Year(), last.Month(), day)
+		}
+		begin = from.UnixMicro()
+	}
+	if sum := sumSince(all, begin); sum > p.Limit.Count {
+		return fmt.Sprintf("%d units in window %d", sum, window)
+	}
+	return ""
+}
+
+// counterBound: never more than Count by the weighted estimate, nor than twice Count in
+// any period.
+func counterBound(p *sluice.Plan, all []taken) string {
+	last := all[len(all)-1]
+	begin := last.tick - last.tick%p.Span
+	this := sumSince(all, begin)
+	previous := sumSince(all, begin-p.Span) - this
+	estimate := big.NewRat(begin+p.Span-last.tick, p.Span)
+	estimate.Mul(estimate, big.NewRat(previous, 1))
+	estimate.Add(estimate, big.NewRat(this, 1))
+	if estimate.Cmp(big.NewRat(p.Limit.Count, 1)) > 0 {
+		return fmt.Sprintf("the estimate is %v: %d before and %d in this window", estimate.FloatString(6), previous, this)
+	}
+	if sum := sumSince(all, last.tick-p.Span+1); sum > 2*p.Limit.Count {
+		return fmt.Sprintf("%d units in a period", sum)
+	}
+	return ""
+}
+
+// logBound: never more than Count in any period, whatever the tick.
+func logBound(p *sluice.Plan, all []taken) string {
+	sum, since := int64(0), all[len(all)-1].now-p.Limit.Period.Microseconds()
+	for i := len(all) - 1; i >= 0 && all[i].now > since; i-- {
+		sum += all[i].cost
+	}
+	if sum > p.Limit.Count {
+		return fmt.Sprintf("%d units in a period", sum)
+	}
+	return ""
+}
+
+func sumSince(all []taken, tick int64) (sum int64) {
+	for _, t := range slices.Backward(all) {
+		if t.tick < tick {
+			break
+		}
+		sum += t.cost
+	}
+	return sum
+}
+
+// refusedReceipt returns what b says of a cost at now in a Take that is refused: nothing is
+// kept, and what would fit is not in what is used.
+func (b *bucket) refusedReceipt(now, cost int64) (r sluice.Receipt) {
+	if b.Kernel.Log() {
+		return b.log.Look(b.Plan, now, cost)
+	}
+	if b.Step(b.state, now, cost, &r); r.Fits {
+		b.Step(b.state, now, 0, &r)
+	}
+	return r
+}
+
+// oldest returns when the oldest unit of a log expires, as a tick, or 0 where it has none.
+func (b *bucket) oldest(now int64) int64 {
+	d := b.refusedReceipt(now, b.Capacity)
+	if d.Fits || d.Used == 0 {
+		return 0
+	}
+	// With all but used-1 units, one has to expire.
+	return b.refusedReceipt(now, b.Capacity-d.Used+1).Wait
+}
+
+// TestSnapshot: what a receipt has told of a state answers later charges as the state itself
+// does, or says that it cannot.
+func TestSnapshot(t *testing.T) {
+	answered, unknown := map[sluice.Kernel]int{}, map[sluice.Kernel]int{}
+	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+		b, now := &bucket{Plan: p}, int64(start)
+		for range 200 {
+			if now += pause(p, rng) / 4; now > latest {
+				return
+			}
+			cost := anyCost(p, rng)
+			r, _ := b.receipt(now, cost)
+			if rng.IntN(4) > 0 {
+				continue
+			}
+			oldest := int64(0)
+			if p.Kernel.Log() && !r.Fits && rng.IntN(3) > 0 {
+				oldest = b.oldest(now)
+			}
+			snapshot := p.Snapshot(cost, r, oldest)
+			for range 4 {
+				later, cost := now, anyCost(p, rng)
+				if rng.IntN(4) > 0 {
+					later += pause(p, rng) / 4
+				}
+				got, known := snapshot.Receipt(p, later, cost)
+				if !known {
+					unknown[p.Kernel]++
+					continue
+				}
+				want := b.refusedReceipt(later, cost)
+				if p.Kernel.Log() && got.Fits && oldest == 0 {
+					// Nothing is taken to have expired, and the wait is left open.
+					if !want.Fits || got.Used < want.Used {
+						t.Fatalf("at %d, %d later: %+v, the log says %+v", now, later-now, got, want)
+					}
+					continue
+				}
+				if answered[p.Kernel]++; got != want {
+					t.Fatalf("at %d, %d later, cost %d, oldest %d: %+v, the state says %+v", now, later-now, cost, oldest, got, want)
+				}
+			}
+		}
+	})
+	for _, k := range []sluice.Kernel{sluice.Meter, sluice.Window, sluice.StampLog, sluice.CountLog, sluice.ExactLog} {
+		if answered[k] < 200 || k.Log() != (unknown[k] > 0) {
+			t.Errorf("kernel %d: %d answers, %d left open", k, answered[k], unknown[k])
+		}
+	}
+}
+
+// TestSnapshotRemaining: what is said to remain fits, and of all but a log no more does.
+func TestSnapshotRemaining(t *testing.T) {
+	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+		history(p, rng, func(b *bucket, now int64) {
+			cost := anyCost(p, rng)
+			r, _ := b.receipt(now, cost)
+			snapshot := p.Snapshot(cost, r, 0)
+			if snapshot.Now != now {
+				t.Fatalf("a snapshot of %d is of %d", now, snapshot.Now)
+			}
+			later := now + pause(p, rng)
+			left, want := snapshot.Remaining(p, later), b.ask(later, 0).Remaining
+			if left > want || left < want && (!p.Kernel.Log() || later == now || b.emptyAt() <= later) {
+				t.Fatalf("%d later %d are said to remain, and %d do", later-now, left, want)
 			}
 		})
 	})
-	if jumps < 50 {
-		t.Errorf("premise: %d jumps only", jumps)
-	}
+}
+
+// TestLifetime: after that long nothing is left of a state, whatever it was.
+func TestLifetime(t *testing.T) {
+	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+		history(p, rng, func(b *bucket, now int64) {
+			if b.emptyAt() > now+p.Lifetime() {
+				t.Fatalf("at %d: empty at %d, and the lifetime is %d", now, b.emptyAt(), p.Lifetime())
+			}
+		})
+	})
 }

@@ -109,9 +109,5 @@ func encoded(d *policy.Decision) string {
 	var a Answer
 	h := http.Header{}
 	new(Encoder).Encode(&a, h, d, Client{})
-	text := http.StatusText(a.Status) + "\n"
-	for _, name := range append(StateFields[:], "Retry-After") {
-		text += name + ": " + h.Get(name) + "\n"
-	}
-	return text + string(a.Body())
+	return written(&a, h)
 }

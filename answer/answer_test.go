@@ -1,6 +1,8 @@
 package answer
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -8,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // An answer that is used again has nothing of the last one, whose fields stay as they were.
 func TestAnswerIsUsedAgain(t *testing.T) {
-	limiter := mustLimiter(t, memory.New(), "2/hour", sluice.TokenBucket)
+	limiter := policytest.Limiter(t, memory.New(), "2/hour")
 	var e Encoder
 	var a Answer
 	var d policy.Decision
@@ -49,7 +52,7 @@ func TestFieldsJoin(t *testing.T) {
 	outer := append(make([]string, 0, 8), "outer")
 	h := http.Header{"Ratelimit": outer, "X-Ratelimit-Limit": {"7"}}
 	var d policy.Decision
-	Take(t.Context(), mustLimiter(t, memory.New(), "2/hour", sluice.TokenBucket), "one", "k", &d)
+	Take(t.Context(), policytest.Limiter(t, memory.New(), "2/hour"), "one", "k", &d)
 	new(Encoder).Encode(new(Answer), h, &d, Client{})
 	if got := h["Ratelimit"]; len(got) != 2 || got[0] != "outer" || !strings.HasPrefix(got[1], `"one"`) || outer[:2][1] != "" {
 		t.Errorf("%q, and behind the list that was there %q", got, outer[:2])
@@ -71,4 +74,48 @@ func TestNeverHasNoRetryAfter(t *testing.T) {
 			t.Errorf("%q: %d %v\n%s", accept, status, h, body)
 		}
 	}
+}
+
+// Text of any length is kept, also where a chunk has no room for it.
+func TestArenaText(t *testing.T) {
+	var a arena
+	var kept, want []string
+	for n := range 3 * textChunk {
+		text := []byte(strings.Repeat(string(rune('a'+n%26)), n))
+		if n%100 != 0 && n > 200 {
+			continue
+		}
+		kept, want = append(kept, a.text(text)), append(want, string(text))
+		clear(text)
+	}
+	if !slices.Equal(kept, want) {
+		t.Error("what was kept has changed")
+	}
+}
+
+// All limits are told, though the fields have room for some.
+func TestQuotaOfMany(t *testing.T) {
+	t.Parallel()
+	var doc policy.Document
+	for i := range 2 * maxVisible {
+		doc.Rules = append(doc.Rules, policy.Rule{Name: fmt.Sprint("r", i), Limit: "1/day"})
+	}
+	e := engine(t, doc)
+	var a Answer
+	var encoder Encoder
+	d := e.Quota(t.Context(), &policy.Request{})
+	encoder.Quota(&a, http.Header{}, &d, Client{})
+	var told struct{ Limits []struct{ Name string } }
+	if err := json.Unmarshal(a.Body(), &told); err != nil || len(told.Limits) != 2*maxVisible {
+		t.Errorf("%d limits, %v", len(told.Limits), err)
+	}
+}
+
+func engine(t *testing.T, doc policy.Document) *policy.Engine {
+	t.Helper()
+	p, err := policy.Compile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy.NewEngine(memory.New(), p)
 }

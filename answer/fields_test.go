@@ -7,7 +7,6 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,9 +15,9 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 // Numbers are written as the library writes them.
@@ -79,11 +78,7 @@ func randomPlan(t *testing.T, rnd *rand.Rand) *sluice.Plan {
 	if l.Algorithm <= sluice.GCRA && rnd.IntN(2) == 0 {
 		l.Burst = counts[rnd.IntN(5)]
 	}
-	plan, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
+	return plantest.Of(t, l)
 }
 
 func randomName(rnd *rand.Rand) string {
@@ -336,90 +331,21 @@ func naiveMostRestrictive(told []policy.Result, d *policy.Decision) (best policy
 	return best
 }
 
-// decided returns the answer of a policy to its first request.
-func decided(t *testing.T, document string, r *policy.Request) (status int, h http.Header, body string) {
-	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := policy.NewEngine(memory.New(), p).Decide(t.Context(), r)
-	var a Answer
-	h = http.Header{}
-	new(Encoder).Encode(&a, h, &d, Client{Header: r.Header, CORS: p.CORS()})
-	return a.Status, h, string(a.Body())
-}
-
-// Of very many limits the most restrictive are told, in the order of the document.
-func TestFieldsOfManyRules(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	b.WriteString("version: 1\nrules:\n  - {name: shadow, limit: 1/day, shadow: true}\n")
-	var want []string
-	for i := range 40 {
-		limit := 1000 + i
-		if i%3 == 0 {
-			limit = 10 + i // the smaller the share that is left of it
-		}
-		if i%3 == 0 && i > 0 || i == 1 || i == 2 || i == 4 {
-			want = append(want, fmt.Sprintf(`"r%d"`, i))
-		}
-		if i == 0 {
-			limit = 1_000_000
-		}
-		fmt.Fprintf(&b, "  - {name: r%d, limit: %d/day}\n", i, limit)
-	}
-	_, h, _ := decided(t, b.String(), &policy.Request{})
-	for _, field := range []string{"Ratelimit", "Ratelimit-Policy"} {
-		var got []string
-		for _, item := range strings.Split(h.Get(field), ", ") {
-			name, _, _ := strings.Cut(item, ";")
-			got = append(got, name)
-		}
-		if len(got) != maxVisible || !slices.Equal(got, want) {
-			t.Errorf("%s tells of %d: %s, want %s", field, len(got), got, want)
-		}
-	}
-	if got := h.Get("X-RateLimit-Limit"); got != "13" {
-		t.Errorf("the field with room for one tells of %s", got)
-	}
-}
-
-// The one that refuses is told, wherever it stands.
-func TestFieldsOfManyRulesThatRefuse(t *testing.T) {
-	t.Parallel()
-	var b strings.Builder
-	b.WriteString("version: 1\nrules:\n")
-	for i := range 40 {
-		fmt.Fprintf(&b, "  - {name: r%d, limit: %d/day}\n", i, 50+i)
-	}
-	b.WriteString("  - {name: last, limit: 1000000/day, cost: {header: C, max: 2000000}}\n")
-	status, h, body := decided(t, b.String(), &policy.Request{Header: http.Header{"C": {"2000000"}}})
-	if status != 429 || !strings.Contains(h.Get("RateLimit"), `, "last";r=1000000`) ||
-		!strings.Contains(body, `"violated-policies":["last"]`) {
-		t.Errorf("%d %v %s", status, h, body)
-	}
-}
-
 // Numbers that do not fit a structured field are announced as the largest that does.
 func TestFieldsLargeNumbers(t *testing.T) {
 	t.Parallel()
-	quota, seconds := wholeSeconds(sluice.Limit{Count: 1 << 50, Period: time.Microsecond})
-	if quota != 999_999_999_999_999 || seconds != 1 {
-		t.Errorf("%d per %d", quota, seconds)
+	quota, whole := wholeSeconds(sluice.Limit{Count: 1 << 50, Period: time.Microsecond})
+	if quota != 999_999_999_999_999 || whole != 1 {
+		t.Errorf("%d per %d", quota, whole)
+	}
+	for us, want := range map[int64]int64{0: 1, 1: 1, 1_000_000: 1, 1_000_001: 2, 1<<63 - 1: 9_223_372_036_855} {
+		if got := seconds(us); got != want {
+			t.Errorf("%d µs: %d s, want %d", us, got, want)
+		}
 	}
 	for _, n := range [][4]int64{{1 << 62, 1 << 62, 3, 1<<63 - 1}, {7, 1, 2, 4}, {4, 2, 2, 4}} {
 		if got := mulDivUp(n[0], n[1], n[2]); got != n[3] {
 			t.Errorf("%d·%d/%d is %d", n[0], n[1], n[2], got)
-		}
-	}
-}
-
-func TestSeconds(t *testing.T) {
-	t.Parallel()
-	for us, want := range map[int64]int64{0: 1, 1: 1, 1_000_000: 1, 1_000_001: 2, 1<<63 - 1: 9_223_372_036_855} {
-		if got := seconds(us); got != want {
-			t.Errorf("%d µs: %d s, want %d", us, got, want)
 		}
 	}
 }

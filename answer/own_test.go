@@ -8,19 +8,10 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
-
-func mustParse(t *testing.T, document string) *policy.Policy {
-	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // answered returns the answer to a decision where the policy has some of its own.
 func answered(p *policy.Policy, d *policy.Decision, request http.Header) (status int, h http.Header, body string) {
@@ -45,7 +36,7 @@ rules:
 // An answer that is used again has nothing of the policy's own of the last one.
 func TestOwnAnswerIsUsedAgain(t *testing.T) {
 	t.Parallel()
-	p := mustParse(t, "version: 1\nrules: []\nanswers: {403: {status: 404, type: text/plain, body: own}}")
+	p := policytest.Parse(t, "rules: []\nanswers: {403: {status: 404, type: text/plain, body: own}}")
 	var e Encoder
 	var a Answer
 	for i, want := range []string{"own", "", "Limit", "own", "The request", "own"} {
@@ -56,7 +47,7 @@ func TestOwnAnswerIsUsedAgain(t *testing.T) {
 		case "":
 			d = policy.Decision{Allowed: true}
 		case "Limit":
-			limiter := mustLimiter(t, memory.New(), "1/hour", sluice.TokenBucket)
+			limiter := policytest.Limiter(t, memory.New(), "1/hour")
 			TakeCost(t.Context(), limiter, "one", "k", 2, &d)
 		case "The request":
 			d = policy.Decision{Missing: "header:X-A"}
@@ -76,7 +67,7 @@ func TestOwnAnswerHasNothingOfTheRequest(t *testing.T) {
 	for _, status := range []string{"400", "403", "429", "503"} {
 		document += "  " + status + `: {type: text/html, body: '{{.}} {{printf "%#v" .}}<script>{{.}}</script>'}` + "\n"
 	}
-	p := mustParse(t, document)
+	p := policytest.Parse(t, document)
 	const marker = "m4rk3r"
 	hostile := `"><script>` + marker + "\r\nX-" + marker + ": 1"
 	refused := 0
@@ -110,7 +101,7 @@ func TestOwnAnswerHasNothingOfTheRequest(t *testing.T) {
 // No answer can set a field that an encoder sets.
 func TestOwnHeadersAreNoneOfOurs(t *testing.T) {
 	t.Parallel()
-	p := mustParse(t, refusing+"answers: {429: {type: text/html, body: no}}")
+	p := policytest.Parse(t, refusing+"answers: {429: {type: text/html, body: no}}")
 	names := map[string]bool{}
 	for dialect := range NoRateLimit + 1 {
 		e := Encoder{Dialect: dialect, DegradedField: true}
@@ -136,42 +127,5 @@ func TestOwnHeadersAreNoneOfOurs(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "is set by Sluice") {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// BenchmarkOwnAnswer is what a refusal costs with a body of the policy's own, beside the built-in one.
-func BenchmarkOwnAnswer(b *testing.B) {
-	for _, c := range []struct{ name, body string }{
-		{"built-in", ""},
-		{"fixed", "Slow down."},
-		{"text", "{{.Rule}}: come back in {{.RetryAfter}} seconds."},
-		{"html", `<!doctype html><title>Slow down</title><p title="{{.Rule}}">Come back in {{.Wait}}, at {{.Reset.Format "15:04"}}.`},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			media := "text/plain"
-			if c.name == "html" {
-				media = "text/html"
-			}
-			doc := policy.Document{Rules: []policy.Rule{{Name: "api", Limit: "1/hour"}}}
-			if c.body != "" {
-				doc.Answers = map[string]policy.Answer{"429": {Body: policy.Body{Type: media, Text: c.body}}}
-			}
-			p, err := policy.Compile(doc)
-			if err != nil {
-				b.Fatal(err)
-			}
-			engine := policy.NewEngine(memory.New(), p)
-			engine.Decide(b.Context(), &policy.Request{Path: "/"})
-			d := engine.Decide(b.Context(), &policy.Request{Path: "/"})
-			var e Encoder
-			var a Answer
-			client := Client{Header: http.Header{"Accept": {media}}, Answers: p.Answers()}
-			for b.Loop() {
-				e.Encode(&a, http.Header{}, &d, client)
-				if a.Status != 429 || len(a.Body()) == 0 {
-					b.Fatal(a.Status)
-				}
-			}
-		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -30,12 +31,7 @@ func TestAnswers(t *testing.T) {
 func playAnswers(t *testing.T, c *testkit.Case) {
 	var store sluice.Store = memory.New()
 	var encoder Encoder
-	first, document, _ := strings.Cut(c.Setup, "\n")
-	settings, found := strings.CutPrefix(first, "config: ")
-	if !found {
-		settings, document = "", c.Setup
-	}
-	for word := range strings.FieldsSeq(settings) {
+	for _, word := range c.Options("config") {
 		switch word {
 		case "draft7":
 			encoder.Dialect = Draft7
@@ -53,7 +49,7 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 			t.Fatalf("no setting %q", word)
 		}
 	}
-	p := mustParse(t, "version: 1\n"+document)
+	p := policytest.Parse(t, c.Setup)
 	engine := policy.NewEngine(store, p)
 	c.Play(t, func(step string) string {
 		if wait, found := strings.CutPrefix(step, "wait "); found {
@@ -106,7 +102,7 @@ func written(a *Answer, h http.Header) string {
 func TestAccept(t *testing.T) {
 	for _, c := range testkit.Script(t, "testdata/accept.txt") {
 		t.Run(c.Name, func(t *testing.T) {
-			p := mustParse(t, "version: 1\nrules: []\n"+c.Setup)
+			p := policytest.Parse(t, "rules: []\n"+c.Setup)
 			c.Play(t, func(step string) string {
 				request := make(http.Header)
 				if step != "none" {
@@ -123,4 +119,43 @@ func TestAccept(t *testing.T) {
 			})
 		})
 	}
+}
+
+// So much of Accept is looked at.
+func TestLongAccept(t *testing.T) {
+	for _, test := range []struct {
+		accept []string
+		want   int
+	}{
+		{[]string{"text/plain" + strings.Repeat(" ", maxAccept-10)}, plainText},
+		{[]string{"text/plain", strings.Repeat(" ", maxAccept-9)}, problemJSON},
+		{append(slices.Repeat([]string{"a/b"}, 1000), "text/plain"), problemJSON},
+		{[]string{",,;;==/*\x00\xff"}, problemJSON},
+	} {
+		if got := negotiate(test.accept); got != test.want {
+			t.Errorf("%.60q: %s, want %s", test.accept, offers[got], offers[test.want])
+		}
+	}
+}
+
+// FuzzNegotiate: what is chosen has been asked for, or is the default.
+func FuzzNegotiate(f *testing.F) {
+	f.Add("text/plain;q=0.5, */*;q=0.1", "application/json")
+	f.Add("text/*; q=1.000 ;x", "\";,")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		got := negotiate([]string{a, b})
+		if got == problemJSON {
+			return
+		}
+		kind, _, _ := strings.Cut(offers[got], "/")
+		asked := strings.ToLower(a + "," + b)
+		if !strings.Contains(asked, offers[got]) && !strings.Contains(asked, kind+"/*") && !strings.Contains(asked, "*/*") {
+			t.Errorf("%q: %s", asked, offers[got])
+		}
+		// Another type changes nothing.
+		full := tooMany([]string{a, b, strings.Repeat(",", 4) + "x/y;q=0"})
+		if again := negotiate([]string{a, b, "x/y;q=0"}); again != got && !full {
+			t.Errorf("%q: %s, then %s", asked, offers[got], offers[again])
+		}
+	})
 }

@@ -12,23 +12,10 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
-
-func mustLimiter(t *testing.T, store sluice.Store, text string, a sluice.Algorithm) *sluice.Limiter {
-	t.Helper()
-	limit, err := sluice.ParseLimit(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit.Algorithm = a
-	limiter, err := sluice.NewLimiter(store, "", limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return limiter
-}
 
 // A request in a queue of one second: when its turn comes it passes, and whatever prevents
 // that gives the place back, once, with a context that has not ended.
@@ -51,7 +38,7 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
+				limiter := policytest.Limiter(t, memory.New(), "1/second burst 3 as leaky_bucket")
 				var d policy.Decision
 				Take(t.Context(), limiter, "queue", "k", &d)
 				Take(t.Context(), limiter, "queue", "k", &d)
@@ -102,7 +89,7 @@ func TestSettleLeaver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var d policy.Decision
-	Take(ctx, mustLimiter(t, awayStore{}, "1/hour", sluice.TokenBucket), "a", "k", &d)
+	Take(ctx, policytest.Limiter(t, awayStore{}, "1/hour"), "a", "k", &d)
 	if !d.Allowed || !d.Degraded {
 		t.Fatalf("before: %+v", d)
 	}
@@ -137,8 +124,8 @@ func TestOutage(t *testing.T) {
 
 // The memory of a decision serves the next one, and nothing of the last one stays.
 func TestTakeReuses(t *testing.T) {
-	well := mustLimiter(t, memory.New(), "5/hour", sluice.TokenBucket)
-	away := mustLimiter(t, awayStore{}, "1/hour", sluice.TokenBucket)
+	well := policytest.Limiter(t, memory.New(), "5/hour")
+	away := policytest.Limiter(t, awayStore{}, "1/hour")
 	away.OnError = sluice.Deny
 	var d, fresh policy.Decision
 	Take(t.Context(), away, "other", "k", &d)
@@ -159,7 +146,7 @@ func TestTakeReuses(t *testing.T) {
 // Whoever is held is counted until the turn comes or the client leaves.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := mustLimiter(t, memory.New(), "1/second burst 4", sluice.LeakyBucket)
+		limiter := policytest.Limiter(t, memory.New(), "1/second burst 4 as leaky_bucket")
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		before := Waiting()
@@ -183,6 +170,43 @@ func TestWaiting(t *testing.T) {
 		synctest.Wait()
 		if n := Waiting() - before; n != 0 {
 			t.Errorf("%d wait after all have passed or left", n)
+		}
+	})
+}
+
+// degraded is a store of which it is said that a stand-in has decided.
+type degraded struct{ *memory.Store }
+
+func (s degraded) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	err := s.Store.Take(ctx, charges, receipts)
+	for i := range receipts {
+		receipts[i].Origin = sluice.ByLocalShare
+	}
+	return err
+}
+
+// A client that has left while a stand-in decided is refused, and keeps no place.
+func TestInFlightLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "all", InFlight: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := policy.NewEngine(degraded{memory.New()}, p)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		d := e.Decide(ctx, &policy.Request{Ends: true})
+		if !d.Held() {
+			t.Fatalf("%+v", d)
+		}
+		held := d
+		Settle(ctx, &d, nil, func(ctx context.Context) { e.Refund(ctx, held) })
+		if d.Allowed || d.Held() {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(sluice.PlaceLasts / 2)
+		if d := e.Decide(t.Context(), &policy.Request{}); !d.Allowed {
+			t.Error("its place is taken")
 		}
 	})
 }

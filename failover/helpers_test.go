@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/faultstore"
@@ -58,13 +60,6 @@ func (l *lines) about(text string) (n int) {
 }
 
 func logTo(l *lines) *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// toWindow waits until a window of a length begins, as it does at the beginning of a bubble.
-func toWindow(length time.Duration) {
-	if passed := time.Duration(time.Now().UnixNano()) % length; passed > 0 {
-		time.Sleep(length - passed)
-	}
-}
 
 func plan(t testing.TB, limit string, a sluice.Algorithm) *sluice.Plan {
 	t.Helper()
@@ -167,3 +162,13 @@ func steadily(interval time.Duration, take func()) (end func()) {
 
 // faults are the ways in which a store can be away.
 var faults = map[string]faultstore.Fault{"frozen": faultstore.Frozen, "refused": faultstore.Refused, "not sent": faultstore.Unsent}
+
+// After all tests no goroutine is left, but for those in which the client of a cluster
+// waits for seconds before it looks at the nodes again, or closes connections to those
+// that have gone. They end by themselves.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient).redirectOrNew.func1"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/lease"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -19,18 +20,25 @@ func TestHistories(t *testing.T) {
 		instances, _ := strconv.Atoi(settings["instances"])
 		deadline, _ := time.ParseDuration(settings["deadline"])
 		var log lines
-		s := open(sv, failover.Config{Instances: instances, Deadline: deadline, Logger: logTo(&log)})
+		var shared failover.Shared = sv
+		if settings["leased"] == "true" {
+			leased := lease.New(sv)
+			t.Cleanup(leased.Close)
+			shared = leased
+		}
+		s := open(shared, failover.Config{Instances: instances, Deadline: deadline, Logger: logTo(&log)})
 		take := func(_ time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 			return s.Take(context.Background(), charges, receipts)
 		}
 		status := func() map[string]int {
 			st := s.Status()
 			numbers := map[string]int{
-				"owing": st.Owing, "instances": st.Instances, "written": int(st.WrittenBack), "unreadable": int(st.Unreadable),
+				"away": 0, "owing": st.Owing, "instances": int(s.Instances()), "written": int(st.WrittenBack), "unreadable": int(st.Unreadable),
 				"shared": int(st.Shared), "local": int(st.Local), "failed": int(st.Failed), "timed_out": int(st.TimedOut),
 				// lines of the log
 				"changes": log.about("=\"shared store is"), "uncounted": log.about("cannot be counted"),
 				"counted": log.about("counted again"), "of_three": log.about("instances=3"),
+				"unreadable_lines": log.about("holds something else"), "left_out": log.about("not_logged_since=400"),
 			}
 			if st.Degraded() {
 				numbers["away"] = 1

@@ -157,33 +157,6 @@ func TestManyShardsAreBounded(t *testing.T) {
 	})
 }
 
-// Instances count each other. An outage is noticed without a request, and their number stays.
-func TestHeartbeat(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, one *failover.Store) {
-		two, set := open(sv, failover.Config{}), open(sv, failover.Config{Instances: 7})
-		defer two.Close()
-		defer set.Close()
-		time.Sleep(2 * time.Second)
-		for s, want := range map[*failover.Store]int64{one: 3, two: 3, set: 7} {
-			if n := s.Instances(); n != want {
-				t.Errorf("%d instances, want %d", n, want)
-			}
-		}
-		sv.Others.Store(2)
-		time.Sleep(2 * time.Second)
-		sv.Silent.Store(true)
-		sv.Set(faultstore.Refused)
-		until(t, 3*time.Second, "opens", func() bool { return one.Status().Degraded() })
-		if n := one.Status().Instances; n != 5 {
-			t.Errorf("%d instances, want 5", n)
-		}
-		if n := admitted(t, one, 20, "k", plan(t, "40/day", sluice.FixedWindow)); n != 8 {
-			t.Errorf("%d units of a share of 8 were admitted", n)
-		}
-	})
-}
-
 // Decisions of the shared store that it makes without its server are no sign of life, and Config.Asked is
 // not told of them. A share begins with what a sync has counted.
 func TestKnown(t *testing.T) {

@@ -54,39 +54,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestContract(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		p := plan(t, "3/minute", sluice.TokenBucket)
-		twice := []sluice.Charge{{Key: "a", Plan: p, Cost: 1}, {Key: "a", Plan: p, Cost: 1}}
-		if err := s.Take(t.Context(), twice, make([]sluice.Receipt, 2)); !errors.Is(err, sluice.ErrDuplicateCharge) {
-			t.Errorf("two charges of one state: %v", err)
-		}
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := s.Take(gone, twice[:1], make([]sluice.Receipt, 1)); !errors.Is(err, context.Canceled) {
-			t.Errorf("a caller that is gone: %v", err)
-		}
-		if n := sv.Calls.Load(); n != 0 {
-			t.Errorf("%d calls of the shared store for nothing", n)
-		}
-		for i := range 5 {
-			if r := take(t, s, "k", p, sluice.Local); r.Origin.Degraded() || r.Fits != (i < 3) {
-				t.Errorf("take %d: %+v", i, r)
-			}
-		}
-		if st := s.Status(); st.Shared != 5 || st.Local != 0 || st.Owing != 0 || sv.Calls.Load() != 5 {
-			t.Errorf("status %+v after 5 decisions, %d calls", st, sv.Calls.Load())
-		}
-		sv.Set(faultstore.Refused)
-		s.Close()
-		s.Close()
-		if r := take(t, s, "k", p, sluice.Allow); !r.Fits || !r.Origin.Degraded() {
-			t.Errorf("after Close: %+v", r)
-		}
-	})
-}
-
 // foreign runs f in virtual time with a failover store over one that is slow to notice that a context has
 // ended, and waits until all its calls have returned.
 func foreign(t *testing.T, c failover.Config, f func(t *testing.T, sv *faultstore.Store, s *failover.Store)) {
@@ -100,19 +67,31 @@ func foreign(t *testing.T, c failover.Config, f func(t *testing.T, sv *faultstor
 	})
 }
 
-// No caller waits for longer than the deadline, even for a store that ignores contexts.
+// No caller waits for longer than the deadline, even for a store that ignores contexts, and a panic of a foreign store is
+// a failure like others.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]faultstore.Fault{"frozen": faultstore.Frozen, "deaf": faultstore.Deaf} {
+	boom := func(context.Context, faultstore.Call) error { panic("boom") }
+	for name, c := range map[string]struct {
+		fault            faultstore.Fault
+		took             time.Duration
+		timedOut, failed uint64
+		says             string
+	}{
+		"frozen": {faultstore.Frozen, failover.DefaultDeadline, 1, 0, "deadline"},
+		"deaf":   {faultstore.Deaf, failover.DefaultDeadline, 1, 0, "deadline"},
+		"panics": {boom, 0, 0, 1, "boom"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			foreign(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-				sv.Set(f)
+				sv.Set(c.fault)
 				start := time.Now()
 				r := take(t, s, "k", plan(t, "3/minute", sluice.TokenBucket), sluice.Local)
-				if took := time.Since(start); took != failover.DefaultDeadline || !r.Origin.Degraded() || !r.Fits {
+				if took := time.Since(start); took != c.took || !r.Origin.Degraded() || !r.Fits {
 					t.Errorf("after %v: %+v", took, r)
 				}
-				if st := s.Status(); st.TimedOut != 1 || st.Local != 1 || st.Shared != 0 {
+				st := s.Status()
+				if st.TimedOut != c.timedOut || st.Failed != c.failed || st.Local != 1 || st.Shared != 0 || !strings.Contains(fmt.Sprint(st.Shards[0].LastError), c.says) {
 					t.Errorf("status %+v", st)
 				}
 			})
@@ -199,18 +178,6 @@ func TestMaxCalls(t *testing.T) {
 	}
 }
 
-// A panic of a foreign store is a failure like others.
-func TestPanic(t *testing.T) {
-	t.Parallel()
-	foreign(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		sv.Set(func(context.Context, faultstore.Call) error { panic("boom") })
-		r := take(t, s, "k", plan(t, "1/minute", sluice.TokenBucket), sluice.Local)
-		if st := s.Status(); !r.Origin.Degraded() || !r.Fits || st.Failed != 1 || !strings.Contains(fmt.Sprint(st.Shards[0].LastError), "boom") {
-			t.Errorf("receipt %+v, status %+v", r, st)
-		}
-	})
-}
-
 // A caller that goes away is not a failure of the store.
 func TestCancelledCallers(t *testing.T) {
 	t.Parallel()
@@ -235,4 +202,148 @@ func TestCancelledCallers(t *testing.T) {
 			t.Errorf("only %d of 10,000 calls have reached the store", n)
 		}
 	})
+}
+
+// closing is a store that can be closed.
+type closing struct {
+	failover.Shared
+	closed atomic.Bool
+}
+
+func (c *closing) Close() error {
+	c.closed.Store(true)
+	return nil
+}
+
+// A service starts without its shared store, and uses it as soon as it is there.
+func TestOpenLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sv := faultstore.New(memory.New())
+		shared := &closing{Shared: sv}
+		var there atomic.Bool
+		var tries atomic.Int64
+		pending := failover.OpenLater(func(context.Context) (failover.Shared, error) {
+			tries.Add(1)
+			if !there.Load() {
+				return nil, errors.New("no route to host")
+			}
+			return shared, nil
+		})
+		s := open(pending, failover.Config{})
+		if !s.Status().Degraded() {
+			t.Error("a store that has not been opened is in use")
+		}
+		p := plan(t, "10/day", sluice.FixedWindow)
+		for range 4 {
+			if r := take(t, s, "k", p, sluice.Local); !r.Origin.Degraded() || !r.Fits {
+				t.Errorf("without a store: %+v", r)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		st := s.Status()
+		if pending.Ready() || !st.Degraded() || tries.Load() < 8 || tries.Load() > 20 || !strings.Contains(st.Shards[0].LastError.Error(), "no route to host") {
+			t.Errorf("after %d tries: %+v", tries.Load(), st)
+		}
+		there.Store(true)
+		until(t, 4*time.Second, "is used", func() bool { return pending.Ready() && !s.Status().Degraded() })
+		until(t, time.Second, "is written back", func() bool { return s.Status().Owing == 0 })
+		if r := take(t, s, "k", p, sluice.Local); r.Origin.Degraded() || r.Used != 5 {
+			t.Errorf("with it: %+v, want 5 units used", r)
+		}
+		s.Close()
+		if err := pending.Close(); err != nil || !shared.closed.Load() {
+			t.Errorf("closed %v: %v", shared.closed.Load(), err)
+		}
+	})
+}
+
+// A store that was never opened can be closed, and one that was opened is asked for its parts and instances.
+func TestOpenLaterPassesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		never := failover.OpenLater(func(ctx context.Context) (failover.Shared, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		if _, err := never.Heartbeat(t.Context(), "me"); err == nil || never.Shard("2") != 0 {
+			t.Errorf("before it is open: %v", err)
+		}
+		if err := never.Close(); err != nil {
+			t.Error(err)
+		}
+		sv := faultstore.New(memory.New())
+		sv.Others.Store(3)
+		sv.Split(twoParts)
+		opened := failover.OpenLater(func(context.Context) (failover.Shared, error) { return sv, nil })
+		defer opened.Close()
+		synctest.Wait()
+		if n, err := opened.Heartbeat(t.Context(), "me"); n != 4 || err != nil || opened.Shard("2") != 1 || opened.Shard("1") != 0 {
+			t.Errorf("%d instances, %v, parts %d and %d", n, err, opened.Shard("1"), opened.Shard("2"))
+		}
+	})
+}
+
+// many returns n calls of one key each, in turn with each on_error.
+func many(p *sluice.Plan, n int) []sluice.TakeCall {
+	calls := make([]sluice.TakeCall, n)
+	for i := range calls {
+		on := sluice.OnError(i % 3)
+		calls[i].Charges = []sluice.Charge{{Key: fmt.Sprint("k", i%3), Plan: p, Cost: 1, OnError: on}}
+		calls[i].Receipts = make([]sluice.Receipt, 1)
+	}
+	return calls
+}
+
+// checkAway checks the receipts of many while the shared store is away, of a limit of n/3.
+func checkAway(t *testing.T, calls []sluice.TakeCall, most int) {
+	t.Helper()
+	for i, c := range calls {
+		r, on := c.Receipts[0], sluice.OnError(i%3)
+		fits := on == sluice.Allow || on == sluice.Local && i/3 < most
+		if c.Err != nil || !r.Origin.Degraded() || r.Fits != fits {
+			t.Fatalf("Take %d with %v: %+v, %v; want %v", i, on, r, c.Err, fits)
+		}
+	}
+}
+
+// A list is decided by a store that answers, and within one deadline where it does not, each Take by its
+// on_error. One list that fails is one failure and opens no circuit by itself; those that go on failing do.
+func TestEach(t *testing.T) {
+	t.Parallel()
+	for name, f := range faults {
+		bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
+			p, fresh := plan(t, "100/day", sluice.TokenBucket), plan(t, "50/day", sluice.FixedWindow)
+			calls := many(p, 999)
+			s.TakeEach(t.Context(), calls)
+			for i, c := range calls {
+				if r := c.Receipts[0]; c.Err != nil || r.Origin.Degraded() || r.Fits != (i/3 < 100) {
+					t.Fatalf("Take %d: %+v, %v", i, r, c.Err)
+				}
+			}
+			sv.Set(f)
+			began := time.Now()
+			calls = many(fresh, 999)
+			s.TakeEach(t.Context(), calls)
+			if took := time.Since(began); took > failover.DefaultDeadline {
+				t.Errorf("%s: a list took %v", name, took)
+			}
+			checkAway(t, calls, 50)
+			if s.Status().Degraded() {
+				t.Errorf("%s: a single list has opened the circuit", name)
+			}
+			for range 20 {
+				time.Sleep(50 * time.Millisecond)
+				s.TakeEach(t.Context(), many(p, 3))
+			}
+			if !s.Status().Degraded() {
+				t.Errorf("%s: the circuit is closed after a second of failures", name)
+			}
+			asked := sv.Calls.Load()
+			s.TakeEach(t.Context(), many(p, 30))
+			if n := sv.Calls.Load() - asked; n != 0 {
+				t.Errorf("%s: %d calls of a store that is away", name, n)
+			}
+		})
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,49 +16,6 @@ import (
 	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/memory"
 )
-
-// At most 500 keys a second are written back, however many there are, and all of them in the end.
-func TestWriteBackRate(t *testing.T) {
-	t.Parallel()
-	bubble(t, failover.Config{}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
-		const keys = 3000
-		p := plan(t, "10/day", sluice.FixedWindow)
-		want := map[string]int64{}
-		cut(t, sv, s, faultstore.Refused)
-		for i := range keys {
-			key := fmt.Sprint("k", i)
-			want[key] = admitted(t, s, 1, key, p)
-		}
-		var mu sync.Mutex
-		var written []time.Time
-		sv.Set(func(_ context.Context, c faultstore.Call) error {
-			mu.Lock()
-			defer mu.Unlock()
-			if c.Charges[0].Plan == p {
-				written = append(written, time.Now())
-			}
-			return c.Take()
-		})
-		until(t, 10*time.Second, "all is written back", func() bool { return s.Status().Owing == 0 })
-		time.Sleep(time.Second)
-		if len(written) != keys {
-			t.Fatalf("%d keys were written, want %d", len(written), keys)
-		}
-		first := 0
-		for i, at := range written {
-			for at.Sub(written[first]) >= time.Second {
-				first++
-			}
-			if n := i - first + 1; n > 500 {
-				t.Fatalf("%d keys were written within a second", n)
-			}
-		}
-		if took := written[keys-1].Sub(written[0]); took > 8*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		uses(t, sv, p, want)
-	})
-}
 
 // Many callers, and an outage that comes and goes: in the end the shared store has counted what was admitted. The
 // limit is reached, and an outage admits no more beyond it than the decisions under way when it began.
@@ -120,9 +76,6 @@ func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 		defer stores[i].Close()
 	}
 	fit := make([]atomic.Int64, o.keys)
-	if p.Kernel != sluice.Meter { // all of it in one window
-		toWindow(p.Limit.Period)
-	}
 	start := time.Now()
 	load := func(length time.Duration, instances []int) {
 		for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(o.interval) {
@@ -162,41 +115,6 @@ func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 		worst = max(worst, n-exact)
 	}
 	return worst
-}
-
-// Whatever two instances do, a key is admitted at most one burst too much.
-func TestOverAdmission(t *testing.T) {
-	t.Parallel()
-	both := []int{0, 1}
-	const every = 20 * time.Millisecond
-	refused, frozen := faults["refused"], faults["frozen"]
-	for name, o := range map[string]outage{
-		"both":          {"100/second burst 100", refused, 3, every, 5 * time.Second, both, both, both},
-		"frozen":        {"100/second burst 100", frozen, 1, every, 5 * time.Second, both, both, both},
-		"unseen":        {"10/second burst 200", refused, 3, every, 5 * time.Second, []int{0}, []int{1}, both},
-		"back":          {"10/second burst 200", refused, 3, every, 5 * time.Second, []int{0}, both, []int{0}},
-		"long":          {"10/second burst 200", faults["not sent"], 3, every, 15 * time.Second, both, both, both},
-		"short":         {"20/second burst 100", refused, 3, every, 700 * time.Millisecond, both, both, both},
-		"many keys":     {"5/second burst 50", refused, 100, 100 * time.Millisecond, 5 * time.Second, both, both, both},
-		"window":        {"1000/minute", refused, 3, every, 5 * time.Second, both, both, both},
-		"unseen window": {"500/minute", refused, 3, every, 5 * time.Second, []int{0}, []int{1}, both},
-		"frozen window": {"1000/minute", frozen, 1, every, 5 * time.Second, both, both, both},
-	} {
-		algorithms := []sluice.Algorithm{sluice.TokenBucket}
-		if !strings.Contains(o.limit, "burst") {
-			algorithms = []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowLog}
-		}
-		for _, a := range algorithms {
-			t.Run(fmt.Sprint(name, " ", a), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					p := plan(t, o.limit, a)
-					if over := o.excess(t, p); over > p.Capacity {
-						t.Errorf("%d units too many, more than a burst", over)
-					}
-				})
-			})
-		}
-	}
 }
 
 // Any number of instances, whichever of them see a key before, in and after an outage, admit no more than the

@@ -2,14 +2,16 @@ package grpclimit_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/policytest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -20,27 +22,23 @@ func awaitUnderWay(t *testing.T, e *policy.Engine, want int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	testkit.Await(t, fmt.Sprint(want, " calls are under way"), func() bool {
 		results, err := s.Peek(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := 2 - results[0].Remaining; n == want {
-			return
-		} else if time.Now().After(deadline) {
-			t.Fatalf("%d are under way, want %d", n, want)
-		}
-	}
+		return 2-results[0].Remaining == want
+	})
 }
 
 // A call counts until its handler has returned, whatever its kind and its end.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
-	e := engine(t, `
+	e := policytest.Engine(t, `
 rules:
   - {name: all, in_flight: 2}
   - {name: outcome, match: /test.Echo/Login, limit: 100/day, count: {status: 401}}`)
-	cc := loopback(t, grpclimit.Config{PerMessage: true}.Policy(e))
+	cc := piped(t, grpclimit.Config{PerMessage: true}.Policy(e))
 	for _, m := range []string{sayMethod, loginMethod} {
 		for _, text := range []string{"hello", "code 16", "panic"} {
 			call(t.Context(), cc, m, text)
@@ -76,7 +74,7 @@ rules:
 // A panic of an observer, which a program may recover from, leaves no place behind.
 func TestInFlightObserverPanics(t *testing.T) {
 	t.Parallel()
-	e := engine(t, "rules: [{name: all, in_flight: 2}]")
+	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")
 	e.Observe(func(context.Context, *policy.Observation) { panic("observed") })
 	server := grpclimit.Policy(e)
 	func() {

@@ -2,7 +2,6 @@ package grpclimit_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,11 +9,13 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -32,30 +33,75 @@ func TestCalls(t *testing.T) {
 }
 
 func playCalls(t *testing.T, c *testkit.Case) {
-	var store sluice.Store = memory.New()
-	rules, away := strings.CutPrefix(c.Setup, "the store is away\n")
-	if away {
-		store = brokenStore{}
+	store := faultstore.New(memory.New())
+	var options []grpc.DialOption
+	client := &grpclimit.Client{}
+	for _, word := range c.Options("config") {
+		switch name, value, _ := strings.Cut(word, "="); name {
+		case "away":
+			store.Set(faultstore.Refused)
+		case "waits":
+			options = waiting(client)
+		case "no-retries":
+			client.MaxRetries = -1
+		case "max-wait":
+			client.MaxWait = duration(t, value)
+		case "grpc-retries":
+			options = append(options, grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 2,
+				"initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["RESOURCE_EXHAUSTED"]}}]}`))
+		default:
+			t.Fatalf("no setting %q", word)
+		}
 	}
 	config := grpclimit.Config{Attributes: func(ctx context.Context, _ string, attributes map[string]string) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		attributes["user"] = strings.Join(md.Get("x-user"), "")
 	}}
-	cc := piped(t, config.Policy(policy.NewEngine(store, compile(t, rules))))
+	network := serve(t, config.Policy(policy.NewEngine(store, policytest.Parse(t, c.Setup))))
+	mine, other := connect(t, network, options...), connect(t, network)
 	c.Play(t, func(step string) string {
 		line, fields, _ := strings.Cut(step, "\n")
+		cc, ctx, start := mine, t.Context(), time.Now()
+		if rest, found := strings.CutPrefix(line, "other "); found {
+			cc, line = other, rest
+		}
 		method, order, _ := strings.Cut(line, " ")
 		if method == "Talk" {
 			return talkOnce(t, cc).String()
 		}
 		var md []string
 		for field := range strings.SplitSeq(fields, "\n") {
-			if name, value, found := strings.Cut(field, ": "); found {
+			name, value, found := strings.Cut(field, ": ")
+			switch {
+			case name == "deadline":
+				within, cancel := context.WithTimeout(ctx, duration(t, value))
+				defer cancel()
+				ctx = within
+			case name == "leaves":
+				within, leave := context.WithCancel(ctx)
+				defer leave()
+				time.AfterFunc(duration(t, value), leave)
+				ctx = within
+			case found:
 				md = append(md, name, value)
 			}
 		}
-		return said(t, call(t.Context(), cc, "/test.Echo/"+method, order, md...))
+		defer synctest.Wait() // for what a client that has left gives back
+		text := said(t, call(ctx, cc, "/test.Echo/"+method, order, md...))
+		if took := time.Since(start); took > 0 {
+			text += fmt.Sprint("\nafter ", took)
+		}
+		return text
 	})
+}
+
+func duration(t *testing.T, text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // said returns the code of a call, its message, its limits, and its details.
@@ -70,7 +116,7 @@ func said(t *testing.T, a answered) string {
 			text += "\n" + name + strings.Join(values, ", ")
 		}
 	}
-	if len(a.header) > 0 && a.code == codes.ResourceExhausted {
+	if len(a.header) > 0 && a.code == codes.ResourceExhausted && len(a.trailer.Get("ratelimit")) > 0 {
 		t.Errorf("the header %v keeps clients from retrying", a.header)
 	}
 	if pushed := a.trailer.Get("grpc-retry-pushback-ms"); len(pushed) > 0 {
@@ -89,11 +135,4 @@ func said(t *testing.T, a answered) string {
 		}
 	}
 	return text
-}
-
-// brokenStore is a store that does not answer.
-type brokenStore struct{}
-
-func (brokenStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
-	return errors.New("connection refused")
 }

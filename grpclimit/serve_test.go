@@ -3,14 +3,12 @@ package grpclimit_test
 import (
 	"context"
 	"io"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -111,48 +109,17 @@ func recovered(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler gr
 	return handler(ctx, req)
 }
 
-// serve serves the service behind s until the test ends, and returns its address.
-func serve(t *testing.T, l net.Listener, s *grpclimit.Server) {
+// serve serves the service behind s until the test ends.
+func serve(t *testing.T, s *grpclimit.Server) *testkit.Pipes {
 	t.Helper()
 	options := append([]grpc.ServerOption{grpc.ChainUnaryInterceptor(recovered)}, s.Options()...)
-	server := grpc.NewServer(options...)
-	server.RegisterService(&service, nil)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
+	return pipes(t, func(server *grpc.Server) { server.RegisterService(&service, nil) }, options...)
 }
 
-// loopback serves the service on the network, and returns a connection to it.
-func loopback(t *testing.T, s *grpclimit.Server, options ...grpc.DialOption) *grpc.ClientConn {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	serve(t, l, s)
-	return connect(t, l.Addr().String(), options...)
-}
-
-func connect(t *testing.T, target string, options ...grpc.DialOption) *grpc.ClientConn {
-	t.Helper()
-	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	cc, err := grpc.NewClient(target, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cc.Close() })
-	return cc
-}
-
-// piped serves the service without a network, so that time can be virtual.
+// piped returns a connection to the service behind s.
 func piped(t *testing.T, s *grpclimit.Server, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	p := testkit.NewPipes()
-	serve(t, p, s)
-	return connect(t, "passthrough:///test", append(options, dialer(p))...)
-}
-
-func dialer(p *testkit.Pipes) grpc.DialOption {
-	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return p.Dial(ctx, "", "") })
+	return connect(t, serve(t, s), options...)
 }
 
 // answered is what a call has brought.

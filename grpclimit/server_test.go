@@ -17,26 +17,9 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/grpclimit"
-	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
-	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
-
-// engine returns one for a policy, over a store of its own.
-func engine(t *testing.T, rules string) *policy.Engine {
-	t.Helper()
-	return policy.NewEngine(memory.New(), compile(t, rules))
-}
-
-func compile(t *testing.T, rules string) *policy.Policy {
-	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte("version: 1\n"+rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 func open(t *testing.T, ctx context.Context, cc *grpc.ClientConn) grpc.ClientStream {
 	t.Helper()
@@ -75,13 +58,10 @@ func TestLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := grpclimit.Limit(limiter, nil)
-	server := grpc.NewServer(limit.Options()...)
-	healthpb.RegisterHealthServer(server, health.NewServer())
-	server.RegisterService(&service, nil)
-	p := testkit.NewPipes()
-	go func() { _ = server.Serve(p) }()
-	t.Cleanup(server.Stop)
-	cc := connect(t, "passthrough:///test", dialer(p))
+	cc := connect(t, pipes(t, func(server *grpc.Server) {
+		healthpb.RegisterHealthServer(server, health.NewServer())
+		server.RegisterService(&service, nil)
+	}, limit.Options()...))
 
 	if answer, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || answer.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("%v, %v", answer, err)
@@ -102,7 +82,7 @@ func TestPerMessage(t *testing.T) {
 	t.Parallel()
 	rules := `rules: [{name: messages, limit: 3/day}]`
 	for perMessage, want := range map[bool][]codes.Code{false: {0, 0, 0, 0, 0}, true: {0, 0, 0, codes.ResourceExhausted, codes.ResourceExhausted}} {
-		cc := loopback(t, grpclimit.Config{PerMessage: perMessage}.Policy(engine(t, rules)))
+		cc := piped(t, grpclimit.Config{PerMessage: perMessage}.Policy(policytest.Engine(t, rules)))
 		stream := open(t, t.Context(), cc)
 		for i, code := range want {
 			if got := exchange(stream, "hello"); got != code {
@@ -115,35 +95,11 @@ func TestPerMessage(t *testing.T) {
 	}
 }
 
-// Calls wait for their turn in a queue, and give it back where it would come too late.
-func TestQueue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: queue, limit: 1/second burst 3, algorithm: leaky_bucket}]`)))
-		start := time.Now()
-		call(t.Context(), cc, sayMethod, "")
-		soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		if got := call(soon, cc, sayMethod, ""); got.code != codes.ResourceExhausted || time.Since(start) != 0 {
-			t.Errorf("%v after %v: its turn would come after the deadline", got.status, time.Since(start))
-		}
-		left, leave := context.WithCancel(t.Context())
-		time.AfterFunc(300*time.Millisecond, leave)
-		if got := call(left, cc, sayMethod, ""); got.code != codes.Canceled {
-			t.Errorf("%v", got.status)
-		}
-		synctest.Wait()
-		if got := call(t.Context(), cc, sayMethod, ""); got.code != codes.OK || time.Since(start) != time.Second {
-			t.Errorf("%v after %v: who has left has not given back the turn", got.status, time.Since(start))
-		}
-	})
-}
-
 // Streams count by how they end, too. A client that leaves has seen no end of it.
 func TestOutcomeOfStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cc := piped(t, grpclimit.Policy(engine(t, `rules: [{name: failed, algorithm: fixed_window, limit: 10/day, count: {status: [401]}}]`)))
+		cc := piped(t, grpclimit.Policy(policytest.Engine(t, `rules: [{name: failed, algorithm: fixed_window, limit: 10/day, count: {status: [401]}}]`)))
 		if code := talkOnce(t, cc); code != codes.OK {
 			t.Fatal(code)
 		}
@@ -162,6 +118,36 @@ func TestOutcomeOfStreams(t *testing.T) {
 		// The one that was refused by the handler and the one that was left count, and the one that asks.
 		if got := call(t.Context(), cc, sayMethod, "").header.Get("ratelimit")[0]; !strings.Contains(got, "r=7;") {
 			t.Errorf("%s, and r=7 was to be left", got)
+		}
+	})
+}
+
+func waiting(c *grpclimit.Client) []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream)}
+}
+
+// Streams wait before they are opened, and tell what is left.
+func TestClientPacesStreams(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var client grpclimit.Client
+		cc := piped(t, grpclimit.Policy(policytest.Engine(t, `rules: [{name: calls, limit: 2/10s, algorithm: fixed_window}]`)), waiting(&client)...)
+		start := time.Now()
+		for range 3 {
+			if code := talkOnce(t, cc); code != codes.OK {
+				t.Error(code)
+			}
+		}
+		if took := time.Since(start); took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("three streams took %v", took)
+		}
+		// One that is not read from leaves nothing behind.
+		ctx, cancel := context.WithCancel(t.Context())
+		_ = open(t, ctx, cc).SendMsg(wrapperspb.String("wait"))
+		cancel()
+		synctest.Wait()
+		if n := client.UnderWay(); n > 0 {
+			t.Errorf("%d are kept", n)
 		}
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -42,41 +42,6 @@ func serveOnce(h http.Handler, r *http.Request) *sink {
 	return w
 }
 
-// BenchmarkMiddleware is a whole call without a network. What a door costs is the
-// difference to bare.
-func BenchmarkMiddleware(b *testing.B) {
-	limit := func(text string) http.Handler {
-		return Limit(mustLimiter(b, memory.New(), text, sluice.TokenBucket), nil)(bare)
-	}
-	full := limit("1/day")
-	serveOnce(full, benchRequest())
-	cases := []struct {
-		name   string
-		h      http.Handler
-		status int
-		fields int
-	}{
-		{"bare", bare, 200, 1},
-		{"limit/allowed", limit("100000000/second"), 200, 6},
-		{"limit/refused", full, 429, 8},
-		{"policy/allowed", Policy(mustEngine(b, memory.New(), benchPolicy))(bare), 200, 6},
-	}
-	for _, c := range cases {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			r, other := benchRequest(), 0
-			for b.Loop() {
-				if w := serveOnce(c.h, r); w.status != c.status || len(w.header) != c.fields {
-					other++
-				}
-			}
-			if other > 0 {
-				b.Fatalf("%d of %d calls were not what this measures", other, b.N)
-			}
-		})
-	}
-}
-
 func benchRequest() *http.Request {
 	r := httptest.NewRequest("GET", "/things", nil)
 	r.Header.Set("X-API-Key", "k")
@@ -96,11 +61,11 @@ func TestAllocations(t *testing.T) {
 		return n
 	}
 	base := fewest(bare)
-	limiter := mustLimiter(t, memory.New(), "100000000/second", sluice.TokenBucket)
+	limiter := policytest.Limiter(t, memory.New(), "100000000/second")
 	if n := fewest(Limit(limiter, nil)(bare)) - base; n > 0 {
 		t.Errorf("a limit: %v allocations", n)
 	}
-	if n := fewest(Policy(mustEngine(t, memory.New(), benchPolicy))(bare)) - base; n > 0 {
+	if n := fewest(Policy(policytest.Engine(t, benchPolicy))(bare)) - base; n > 0 {
 		t.Errorf("a policy: %v allocations", n)
 	}
 }

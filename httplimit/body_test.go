@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
@@ -32,95 +32,47 @@ func peekServer(t *testing.T, limit int64) *httptest.Server {
 	return s
 }
 
+// Whatever is peeked, the handler reads what a client has sent, and meets its end as it would without us.
 func TestPeekBody(t *testing.T) {
 	t.Parallel()
 	s := peekServer(t, 5)
-	tests := []struct {
-		name, body string
-		chunked    bool
-		want       string
-	}{
-		{"none", "", false, "true ||<nil>|0 EOF|"},
-		{"short", "abc", false, "true abc|abc|<nil>|0 EOF|"},
-		{"exact", "abcde", false, "true abcde|abcde|<nil>|0 EOF|"},
-		{"long", "abcdef", false, "false |abcdef|<nil>|0 EOF|"},
-		{"empty chunked", "", true, "true ||<nil>|0 EOF|"},
-		{"short chunked", "abc", true, "true abc|abc|<nil>|0 EOF|"},
-		{"exact chunked", "abcde", true, "true abcde|abcde|<nil>|0 EOF|"},
-		{"long chunked", "abcdef", true, "false |abcdef|<nil>|0 EOF|"},
-		{"longer chunked", strings.Repeat("x", 100_000), true, "false |" + strings.Repeat("x", 100_000) + "|<nil>|0 EOF|"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			var body io.Reader = strings.NewReader(test.body)
-			if test.chunked {
-				body = io.MultiReader(body) // of unknown length
-			}
-			response, err := http.Post(s.URL, "text/plain", body)
+	long := strings.Repeat("x", 100_000)
+	const chunked = "Transfer-Encoding: chunked\r\n"
+	for sent, want := range map[string]string{
+		"\r\n":                                                          "true ||<nil>|0 EOF|",
+		"Content-Length: 3\r\n\r\nabc":                                  "true abc|abc|<nil>|0 EOF|",
+		"Content-Length: 5\r\n\r\nabcde":                                "true abcde|abcde|<nil>|0 EOF|",
+		"Content-Length: 6\r\n\r\nabcdef":                               "false |abcdef|<nil>|0 EOF|",
+		"Content-Length: 4\r\n\r\nabc":                                  "false |abc|unexpected EOF|0 unexpected EOF|",
+		chunked + "\r\n0\r\n\r\n":                                       "true ||<nil>|0 EOF|",
+		chunked + "\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n":                "true abcde|abcde|<nil>|0 EOF|",
+		chunked + "\r\n6\r\nabcdef\r\n0\r\n\r\n":                        "false |abcdef|<nil>|0 EOF|",
+		chunked + "\r\n186a0\r\n" + long + "\r\n0\r\n\r\n":              "false |" + long + "|<nil>|0 EOF|",
+		chunked + "Trailer: Sum\r\n\r\n3\r\nabc\r\n0\r\nSum: 6\r\n\r\n": "true abc|abc|<nil>|0 EOF|6",
+		chunked + "\r\n3\r\nabc\r\nnonsense\r\n":                        "false |abc|invalid byte in chunk length|0 invalid byte in chunk length|",
+		"Expect: 100-continue\r\nContent-Length: 3\r\n\r\nabc":          "continue true abc|abc|<nil>|0 EOF|",
+	} {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+sent)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		got := ""
+		for in := bufio.NewReader(conn); ; got += "continue " {
+			response, err := http.ReadResponse(in, nil)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%.100q: %v", sent, err)
 			}
-			defer response.Body.Close()
-			if got, _ := io.ReadAll(response.Body); string(got) != test.want {
-				t.Errorf("got %.200q", got)
+			if response.StatusCode != http.StatusContinue {
+				body, _ := io.ReadAll(response.Body)
+				got += string(body)
+				break
 			}
-		})
-	}
-}
-
-// speak sends raw text to a server and returns its answer.
-func speak(t *testing.T, s *httptest.Server, text string, then func(net.Conn, *bufio.Reader)) string {
-	t.Helper()
-	conn, err := net.Dial("tcp", s.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	io.WriteString(conn, text)
-	in := bufio.NewReader(conn)
-	if then != nil {
-		then(conn, in)
-	}
-	response, err := http.ReadResponse(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(got)
-}
-
-func TestPeekBodyOnTheWire(t *testing.T) {
-	t.Parallel()
-	s := peekServer(t, 5)
-	got := speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
-		func(conn net.Conn, in *bufio.Reader) {
-			if line, _ := in.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
-				t.Errorf("instead of 100: %q", line)
-			}
-			in.ReadString('\n')
-			io.WriteString(conn, "abc")
-		})
-	if got != "true abc|abc|<nil>|0 EOF|" {
-		t.Errorf("after 100-continue: %q", got)
-	}
-
-	got = speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n3\r\nabc\r\n0\r\nSum: 6\r\n\r\n", nil)
-	if got != "true abc|abc|<nil>|0 EOF|6" {
-		t.Errorf("with a trailer: %q", got)
-	}
-
-	// The body breaks off: the handler sees the same as without us.
-	got = speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nabc",
-		func(conn net.Conn, _ *bufio.Reader) { conn.(*net.TCPConn).CloseWrite() })
-	if got != "false |abc|unexpected EOF|0 unexpected EOF|" {
-		t.Errorf("broken off: %q", got)
-	}
-	got = speak(t, s, "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nnonsense\r\n", nil)
-	if got != "false |abc|invalid byte in chunk length|0 invalid byte in chunk length|" {
-		t.Errorf("broken chunk: %q", got)
+		}
+		if conn.Close(); got != want {
+			t.Errorf("%.100q: got %.200q, want %.200q", sent, got, want)
+		}
 	}
 }
 
@@ -176,7 +128,7 @@ func TestTricklingBody(t *testing.T) {
 		{"the server's own", Config{}, 20 * time.Second, 20 * time.Second, false, 60},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			engine := mustEngine(t, memory.New(), layers)
+			engine := policytest.Engine(t, layers)
 			start := time.Now()
 			var after time.Duration
 			var failed error
@@ -219,7 +171,7 @@ func TestTricklingBody(t *testing.T) {
 func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		engine := mustEngine(t, memory.New(), "ambiguous: charge"+layers)
+		engine := policytest.Engine(t, strings.Replace(layers, "rules:", "ambiguous: charge\nrules:", 1))
 		var read int64
 		var failed error
 		server := &http.Server{Handler: Policy(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -262,7 +214,7 @@ func TestRefusalsDoNotWaitForBodies(t *testing.T) {
 		"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n": 0,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			limiter := mustLimiter(t, memory.New(), "1/day", sluice.TokenBucket)
+			limiter := policytest.Limiter(t, memory.New(), "1/day")
 			if _, err := limiter.Take(t.Context(), "192.0.2.1", 1); err != nil {
 				t.Fatal(err)
 			}

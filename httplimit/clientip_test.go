@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -34,15 +35,18 @@ func TestClientIP(t *testing.T) {
 	for _, c := range testkit.Script(t, "testdata/clientip.txt") {
 		t.Run(c.Name, func(t *testing.T) {
 			var client ClientIP
-			byKey := false
+			of := func(r *http.Request) string { return client.Addr(r).String() }
 			for line := range strings.Lines(c.Setup) {
 				switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); name {
 				case "trusted":
 					client.Trusted = prefixes(strings.Fields(value)...)
 				case "header":
 					client.Header = strings.TrimSpace(value)
+				case "trusts": // which addresses are trusted
+					client.Trusted = prefixes(strings.Fields(value)...)
+					of = func(r *http.Request) string { return fmt.Sprint(client.Trusts(netip.MustParseAddr(r.RemoteAddr))) }
 				case "key":
-					byKey = true
+					of = func(r *http.Request) string { return client.Key(r) }
 					client.IPv6Prefix, _ = strconv.Atoi(strings.TrimSpace(value))
 				}
 			}
@@ -54,27 +58,9 @@ func TestClientIP(t *testing.T) {
 						header.Add(name, value)
 					}
 				}
-				if r := request(remote, header); byKey {
-					return client.Key(r)
-				} else {
-					return client.Addr(r).String()
-				}
+				return of(request(remote, header))
 			})
 		})
-	}
-}
-
-func TestClientIPManyHops(t *testing.T) {
-	t.Parallel()
-	c := ClientIP{Trusted: prefixes("10.0.0.0/8")}
-	chain := func(n int) http.Header {
-		return http.Header{"X-Forwarded-For": {"203.0.113.9" + strings.Repeat(", 10.0.0.2", n)}}
-	}
-	if got := c.Addr(request("10.0.0.1:1", chain(99))).String(); got != "203.0.113.9" {
-		t.Errorf("behind 99 proxies: %s", got)
-	}
-	if got := c.Addr(request("10.0.0.1:1", chain(1000))).String(); got != "10.0.0.2" {
-		t.Errorf("behind 1000 proxies: %s", got)
 	}
 }
 
@@ -248,32 +234,4 @@ func naivePort(s string) bool {
 		made = made && (digit || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.IndexByte("._-", c) >= 0)
 	}
 	return valid || made
-}
-
-func TestTrusts(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		network, addr string
-		want          bool
-	}{
-		{"192.0.2.0/24", "192.0.2.7", true},
-		{"192.0.2.0/24", "::ffff:192.0.2.7", true},
-		{"192.0.2.0/24", "192.0.3.7", false},
-		{"::ffff:192.0.2.0/120", "192.0.2.7", true},
-		{"::ffff:192.0.2.0/120", "::ffff:192.0.2.7", true},
-		{"::ffff:192.0.2.7/128", "192.0.2.7", true},
-		{"::ffff:192.0.2.7/128", "192.0.2.8", false},
-		{"::ffff:0.0.0.0/96", "198.51.100.1", true},
-		{"2001:db8::/32", "2001:db8::1", true},
-		{"2001:db8::/32", "192.0.2.7", false},
-		{"::/0", "192.0.2.7", false}, // as netip has it
-	} {
-		all := []netip.Prefix{netip.MustParsePrefix("203.0.113.1/32"), netip.MustParsePrefix(test.network)}
-		if got := (ClientIP{Trusted: all}).Trusts(netip.MustParseAddr(test.addr)); got != test.want {
-			t.Errorf("%s in %s: %v", test.addr, test.network, got)
-		}
-	}
-	if (ClientIP{}).Trusts(netip.MustParseAddr("192.0.2.7")) || (ClientIP{Trusted: []netip.Prefix{{}}}).Trusts(netip.Addr{}) {
-		t.Error("something is in no network")
-	}
 }

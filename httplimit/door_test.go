@@ -3,6 +3,8 @@ package httplimit
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -15,34 +17,39 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/policytest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
 
-// A deadline that is nearer than the turn is a refusal at once.
-func TestQueueDeadline(t *testing.T) {
+// A turn that a client does not wait for, or cannot, is given up at its cost, and the fields of the limit with it.
+func TestQueueGivesUp(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
-		h := Limit(limiter, nil)(things)
-		start := time.Now()
-		recorded(h, httptest.NewRequest("GET", "/", nil))
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		w := recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
-		left, _ := limiter.Peek(t.Context(), "192.0.2.1")
-		if w.Code != 429 || w.Header().Get("Retry-After") != "1" || time.Since(start) != 0 || left.Delay != time.Second {
-			t.Errorf("%d %v after %v, the next turn is in %v", w.Code, w.Header(), time.Since(start), left.Delay)
-		}
-		if !strings.Contains(w.Body.String(), `"violated-policies":["default"]`) {
-			t.Errorf("%s", w.Body)
-		}
-		// What was said of the limit held before the place was given back.
-		for name := range w.Header() {
-			if strings.Contains(name, "Ratelimit") {
-				t.Errorf("%s is still told", name)
+	for name, within := range map[string]time.Duration{"a deadline that is nearer than the turn": 500 * time.Millisecond, "a client that has left": -1} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := policytest.Limiter(t, memory.New(), "1/second burst 5 as leaky_bucket")
+			h := LimitBy(func(*http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: "k", Cost: 4}, nil })(things)
+			if _, err := limiter.Take(t.Context(), "k", 1); err != nil {
+				t.Fatal(err)
 			}
-		}
-	})
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			w := recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+			if d, err := limiter.Take(t.Context(), "k", 4); err != nil || d.Delay != time.Second || time.Since(start) != 0 {
+				t.Errorf("%s: after %v the next one waits for %v: %v", name, time.Since(start), d.Delay, err)
+			}
+			if within > 0 && (w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"violated-policies":["default"]`)) {
+				t.Errorf("%s: %d %v %s", name, w.Code, w.Header(), w.Body)
+			}
+			for field := range w.Header() {
+				if strings.Contains(field, "Ratelimit") {
+					t.Errorf("%s: %s is still told", name, field)
+				}
+			}
+		})
+	}
 }
 
 // A real client hangs up while it is queued, whatever it has sent of a body.
@@ -55,7 +62,7 @@ func TestQueueHangUp(t *testing.T) {
 		"half":      "Content-Length: 4\r\n\r\nbo",
 		"64 KiB":    "Content-Length: 65536\r\n\r\n" + strings.Repeat("x", 64<<10),
 	} {
-		limiter := mustLimiter(t, memory.New(), "1/hour burst 3", sluice.LeakyBucket)
+		limiter := policytest.Limiter(t, memory.New(), "1/hour burst 3 as leaky_bucket")
 		s := httptest.NewServer(Limit(limiter, func(*http.Request) string { return "all" })(things))
 		defer s.Close()
 		response, err := http.Get(s.URL)
@@ -80,7 +87,7 @@ func TestQueueHangUp(t *testing.T) {
 func TestQueueKeepsBody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limiter := mustLimiter(t, memory.New(), "1/second burst 3", sluice.LeakyBucket)
+		limiter := policytest.Limiter(t, memory.New(), "1/second burst 3 as leaky_bucket")
 		h := Limit(limiter, nil)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
 		for _, body := range []string{"", "first", strings.Repeat("x", 70<<10)} {
 			if w := recorded(h, httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader(body)))); w.Code != 200 || w.Body.String() != body {
@@ -93,78 +100,30 @@ func TestQueueKeepsBody(t *testing.T) {
 // awaitDelay waits until the next turn under the key "all" is so many hours away.
 func awaitDelay(t *testing.T, what string, limiter *sluice.Limiter, hours float64) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if d, _ := limiter.Peek(t.Context(), "all"); math.Ceil(d.Delay.Hours()) == hours {
-			return
-		}
-	}
-	t.Fatalf("%s: the next turn is never %v hours away", what, hours)
+	testkit.Await(t, fmt.Sprintf("%s: the next turn is %v hours away", what, hours), func() bool {
+		d, _ := limiter.Peek(t.Context(), "all")
+		return math.Ceil(d.Delay.Hours()) == hours
+	})
 }
 
+// The log says once that the store is away, and once that it is back; responses say so if they are to.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
-	for _, deny := range []bool{false, true} {
-		store := &failingStore{Store: memory.New()}
-		var log bytes.Buffer
-		limiter := mustLimiter(t, store, "100/minute", sluice.TokenBucket)
-		if deny {
-			limiter.OnError = sluice.Deny
-		}
-		h := Config{DegradedField: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}.Limit(limiter, nil)(things)
-		for i, away := range []bool{false, true, true, false, true} {
-			store.away.Store(away)
-			w := recorded(h, httptest.NewRequest("GET", "/", nil))
-			want := http.StatusOK
-			if away && deny {
-				want = http.StatusServiceUnavailable
-				if w.Header().Get("Retry-After") != "1" || w.Header().Get("Cache-Control") != "no-store" ||
-					!strings.Contains(w.Body.String(), "#temporary-reduced-capacity") {
-					t.Errorf("%v %s", w.Header(), w.Body)
-				}
-			}
-			known := w.Header()["Ratelimit"] != nil || w.Header()["X-Ratelimit-Limit"] != nil
-			degraded := w.Header().Get("X-RateLimit-Degraded") == "true"
-			if w.Code != want || known == away || degraded != away {
-				t.Errorf("request %d, deny %t: %d %v", i, deny, w.Code, w.Header())
-			}
-		}
-		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-		if len(lines) != 3 || !strings.Contains(lines[0], "connection refused") || !strings.Contains(lines[1], "again") {
-			t.Errorf("log: %s", log.String())
-		}
-	}
-}
-
-// Who leaves before the store has answered is not served, and is not a fault of the store.
-func TestLeavingIsNoWayIn(t *testing.T) {
-	t.Parallel()
+	store := faultstore.New(memory.New())
 	var log bytes.Buffer
-	h := Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}.
-		Limit(mustLimiter(t, &failingStore{Store: memory.New()}, "100/minute", sluice.TokenBucket), nil)(
-		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("served") }))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	recorded(h, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
-	if log.Len() > 0 {
-		t.Errorf("log: %s", log.String())
-	}
-}
-
-// A limit for all before a limit of one route: both are told, and the fields that have
-// room for one speak of the inner one.
-func TestNestedDoors(t *testing.T) {
-	t.Parallel()
-	store := memory.New()
-	outer := Config{Name: "all"}.Limit(mustLimiter(t, store, "100/minute", sluice.TokenBucket), nil)
-	limiter, _ := sluice.NewLimiter(store, "route", sluice.Limit{Count: 1, Period: time.Hour})
-	h := outer(Config{Name: "route"}.Limit(limiter, nil)(things))
-	for _, want := range []int{200, 429} {
+	limiter := policytest.Limiter(t, store, "100/minute")
+	h := Config{DegradedField: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}.Limit(limiter, nil)(things)
+	for i, fault := range []faultstore.Fault{nil, faultstore.Refused, faultstore.Refused, nil, faultstore.Refused} {
+		store.Set(fault)
 		w := recorded(h, httptest.NewRequest("GET", "/", nil))
-		policies := strings.Join(w.Result().Header["Ratelimit-Policy"], ", ")
-		if w.Code != want || policies != `"all";q=100;w=60, "route";q=1;w=3600` ||
-			len(w.Header()["Ratelimit"]) != 2 || strings.Join(w.Header()["X-Ratelimit-Limit"], "|") != "1" {
-			t.Errorf("%d %v", w.Code, w.Header())
+		known, degraded := w.Header()["Ratelimit"] != nil, w.Header().Get("X-RateLimit-Degraded") == "true"
+		if w.Code != 200 || known != (fault == nil) || degraded != (fault != nil) {
+			t.Errorf("request %d: %d %v", i, w.Code, w.Header())
 		}
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[0], "connection refused") || !strings.Contains(lines[1], "again") {
+		t.Errorf("log: %s", log.String())
 	}
 }
 
@@ -182,5 +141,48 @@ func TestWiringErrors(t *testing.T) {
 			}()
 			wire()
 		}()
+	}
+}
+
+var errDatabase = errors.New("the database is away")
+
+// plans chooses by the header X-Plan, and counts by X-Key.
+func plans(t *testing.T) func(*http.Request) (Choice, error) {
+	store := memory.New()
+	limiters := map[string]*sluice.Limiter{
+		"free": policytest.Limiter(t, store, "2/hour"),
+		"pro":  policytest.Limiter(t, store, "5/hour"),
+	}
+	return func(r *http.Request) (Choice, error) {
+		c := Choice{Key: r.Header.Get("X-Key")}
+		switch plan := r.Header.Get("X-Plan"); {
+		case plan == "staff":
+			return Choice{}, nil
+		case plan == "broken":
+			return c, errDatabase
+		case c.Key == "":
+			return c, fmt.Errorf("plans: %w", MissingError("an X-Key header"))
+		default:
+			c.Limiter = limiters[plan]
+		}
+		if r.Method == "POST" {
+			c.Cost = 2
+		}
+		return c, nil
+	}
+}
+
+// A program that cannot choose is logged once a second at most.
+func TestLimitByLogs(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	h := Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}.LimitBy(plans(t))(things)
+	for range 2 {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("X-Plan", "broken")
+		recorded(h, r)
+	}
+	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), errDatabase.Error()) {
+		t.Errorf("two failures within a second were logged as %q", log.String())
 	}
 }

@@ -1,41 +1,10 @@
 package httplimit
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
-	"testing"
-
-	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
-
-func mustLimiter(tb testing.TB, store sluice.Store, limit string, a sluice.Algorithm) *sluice.Limiter {
-	tb.Helper()
-	l, err := sluice.ParseLimit(limit)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	l.Algorithm = a
-	limiter, err := sluice.NewLimiter(store, "", l)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return limiter
-}
-
-func mustEngine(tb testing.TB, store sluice.Store, document string) *policy.Engine {
-	tb.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte(document))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return policy.NewEngine(store, p)
-}
 
 const layers = `
 version: 1
@@ -73,20 +42,4 @@ func recorded(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
-}
-
-// failingStore is a shared store that can be away.
-type failingStore struct {
-	sluice.Store
-	away atomic.Bool
-}
-
-func (s *failingStore) Take(ctx context.Context, c []sluice.Charge, r []sluice.Receipt) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.away.Load() {
-		return errors.New("connection refused")
-	}
-	return s.Store.Take(ctx, c, r)
 }

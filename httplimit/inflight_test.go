@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -39,7 +41,7 @@ func underWay(t *testing.T, e *policy.Engine) int64 {
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := mustEngine(t, memory.New(), `
+		e := policytest.Engine(t, `
 version: 1
 rules:
   - {name: all, in_flight: 2}
@@ -85,7 +87,7 @@ rules:
 // without a decision.
 func TestInFlightMemory(t *testing.T) {
 	t.Parallel()
-	e := mustEngine(t, memory.New(), "version: 1\nrules: [{name: all, in_flight: 2}]")
+	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")
 	var handler http.Handler
 	handler = Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		for range 20 { // of which some get the memory of this one
@@ -111,7 +113,7 @@ func TestInFlightMemory(t *testing.T) {
 // A connection that was taken over counts for as long as its handler runs.
 func TestInFlightHijacked(t *testing.T) {
 	t.Parallel()
-	e := mustEngine(t, memory.New(), "version: 1\nrules: [{name: all, in_flight: 2}]")
+	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")
 	server := httptest.NewUnstartedServer(Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -137,18 +139,14 @@ func TestInFlightHijacked(t *testing.T) {
 		t.Errorf("%d are under way", n)
 	}
 	conn.Close()
-	for deadline := time.Now().Add(time.Minute); underWay(t, e) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it is still under way")
-		}
-	}
+	testkit.Await(t, "it is no longer under way", func() bool { return underWay(t, e) == 0 })
 }
 
 // A client that leaves a queue has no place any more.
 func TestInFlightQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := mustEngine(t, memory.New(), `
+		e := policytest.Engine(t, `
 version: 1
 rules:
   - {name: all, in_flight: 2}
@@ -175,7 +173,7 @@ rules:
 // Where something else serves the request, it takes no place and passes if there is one.
 func TestInFlightAuthOnly(t *testing.T) {
 	t.Parallel()
-	e := mustEngine(t, memory.New(), "version: 1\nrules: [{name: all, in_flight: 2}]")
+	e := policytest.Engine(t, "rules: [{name: all, in_flight: 2}]")
 	auth := Config{AuthOnly: true}.Policy(e)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if n := underWay(t, e); n != 0 {
 			t.Errorf("%d are under way", n)
@@ -221,7 +219,7 @@ func TestInFlightOneAfterTheOther(t *testing.T) {
 	for _, orders := range []string{
 		"write 100000", "text 100000", "copy 100000", "text 99998; text 1; text 1", strings.Repeat("text 1000;", 100), "file",
 	} {
-		e := mustEngine(t, slowToFree{memory.New()}, "version: 1\nrules: [{name: all, in_flight: 1}]")
+		e := policy.NewEngine(slowToFree{memory.New()}, policytest.Parse(t, "rules: [{name: all, in_flight: 1}]"))
 		server := httptest.NewServer(Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", strconv.Itoa(size))
 			if r.Header.Set("Do", orders); orders == "file" {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -97,7 +97,7 @@ func TestOutcomes(t *testing.T) {
 }
 
 func usedOfLimit(t *testing.T, cost int64, orders string) string {
-	limiter := mustLimiter(t, memory.New(), "100/day", sluice.FixedWindow)
+	limiter := policytest.Limiter(t, memory.New(), "100/day as fixed_window")
 	limit := Config{AwaitOutcome: true}.Limit(limiter, func(*http.Request) string { return "" })
 	if cost > 1 {
 		limit = Config{AwaitOutcome: true}.LimitBy(func(*http.Request) (Choice, error) {
@@ -114,7 +114,7 @@ func usedOfLimit(t *testing.T, cost int64, orders string) string {
 }
 
 func usedOfRules(t *testing.T, rules, orders string) string {
-	e := mustEngine(t, memory.New(), "version: 1\n"+rules)
+	e := policytest.Engine(t, rules)
 	serveOrders(t, Policy(e)(http.HandlerFunc(obey)), orders)
 	return uses(t, e)
 }

@@ -11,10 +11,12 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // What clients are answered is what testdata/answers.txt has.
@@ -25,27 +27,30 @@ func TestAnswers(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				network := testkit.NewPipes()
-				server := &http.Server{Handler: scripted(t, c.Setup), DisableGeneralOptionsHandler: true}
+				handler, engine := scripted(t, &c)
+				server := &http.Server{Handler: handler, DisableGeneralOptionsHandler: true}
 				go func() { _ = server.Serve(network) }()
-				c.Play(t, func(step string) string { return exchange(t, network, step) })
+				c.Play(t, func(step string) string {
+					if rules, found := strings.CutPrefix(step, "swap\n"); found {
+						engine.Swap(policytest.Parse(t, rules))
+						return ""
+					}
+					return exchange(t, network, step)
+				})
 				_ = server.Close()
 			})
 		})
 	}
 }
 
-// scripted returns a handler behind the limit or the policy of a case.
-func scripted(t *testing.T, setup string) http.Handler {
+// scripted returns a handler behind the limit or the policy of a case, and the engine of that.
+func scripted(t *testing.T, c *testkit.Case) (http.Handler, *policy.Engine) {
 	t.Helper()
+	store := faultstore.New(memory.New())
 	handler := things
 	config := Config{}
-	first, rest, _ := strings.Cut(setup, "\n")
-	settings, found := strings.CutPrefix(first, "config: ")
-	if !found {
-		settings, rest = "", setup
-	}
 	bounded, keep := false, false
-	for word := range strings.FieldsSeq(settings) {
+	for _, word := range c.Options("config") {
 		switch name, value, _ := strings.Cut(word, "="); {
 		case name == "draft7":
 			config.Dialect = answer.Draft7
@@ -73,7 +78,15 @@ func scripted(t *testing.T, setup string) http.Handler {
 		case name == "echo":
 			handler = echo
 		case name == "plans":
-			return config.LimitBy(plans(t))(handler)
+			return config.LimitBy(plans(t))(handler), nil
+		case name == "refuse":
+			config.Refuse = func(w http.ResponseWriter, r *http.Request, d policy.Decision) {
+				if obey(w, r); r.Header.Get("Do") == "" {
+					fmt.Fprintf(w, "lacks %q, blocked by %q, %d results, error %v", d.Missing, d.Blocked, len(d.Results), d.Err)
+				}
+			}
+		case name == "away":
+			store.Set(faultstore.Refused)
 		case name == "orders":
 			handler = obey
 		case name == "keep":
@@ -88,15 +101,17 @@ func scripted(t *testing.T, setup string) http.Handler {
 	if keep {
 		handler = Keep(handler).ServeHTTP
 	}
-	if limit, single := strings.CutPrefix(rest, "limit: "); single {
-		h = config.Limit(mustLimiter(t, memory.New(), strings.TrimSpace(limit), sluice.TokenBucket), nil)(handler)
+	engine := policy.NewEngine(store, nil)
+	if limit, single := strings.CutPrefix(c.Setup, "limit: "); single {
+		h = config.Limit(policytest.Limiter(t, store, strings.TrimSpace(limit)), nil)(handler)
 	} else {
-		h = config.Policy(mustEngine(t, memory.New(), "version: 1\n"+rest))(handler)
+		engine.Swap(policytest.Parse(t, c.Setup))
+		h = config.Policy(engine)(handler)
 	}
 	if bounded {
 		h = http.MaxBytesHandler(h, 1<<20)
 	}
-	return h
+	return h, engine
 }
 
 // echo answers with the request.
@@ -111,7 +126,9 @@ func exchange(t *testing.T, network *testkit.Pipes, step string) string {
 	t.Helper()
 	head, body, _ := strings.Cut(step, "\n\n")
 	line, fields, _ := strings.Cut(head, "\n")
-	fields = "Host: a.test\n" + fields
+	if !strings.Contains(fields, "Host:") {
+		fields = "Host: a.test\n" + fields
+	}
 	if !strings.Contains(fields, "Connection:") {
 		fields += "\nConnection: close"
 	}
@@ -126,7 +143,11 @@ func exchange(t *testing.T, network *testkit.Pipes, step string) string {
 	defer conn.Close()
 	go func() { _, _ = io.WriteString(conn, strings.ReplaceAll(request, "\n", "\r\n")) }()
 	method, _, _ := strings.Cut(line, " ")
-	response, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: method})
+	in := bufio.NewReader(conn)
+	response, err := http.ReadResponse(in, &http.Request{Method: method})
+	if err == nil && response.StatusCode == http.StatusEarlyHints {
+		response, err = http.ReadResponse(in, &http.Request{Method: method})
+	}
 	if err != nil {
 		t.Fatalf("%s: %v", step, err)
 	}

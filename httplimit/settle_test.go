@@ -11,8 +11,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -46,7 +49,7 @@ func uses(t *testing.T, e *policy.Engine) string {
 // served starts a server of h behind the rules of byOutcome.
 func served(t *testing.T, h http.HandlerFunc) (*policy.Engine, *httptest.Server) {
 	t.Helper()
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	server := httptest.NewUnstartedServer(Policy(e)(h))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Start()
@@ -84,7 +87,7 @@ func TestSettledBeforeTheResponse(t *testing.T) {
 func TestSettleClientLeaves(t *testing.T) {
 	t.Parallel()
 	arrived, returned := make(chan struct{}), make(chan struct{})
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	h := Policy(e)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
 		<-r.Context().Done()
@@ -112,7 +115,7 @@ func TestSettleClientLeaves(t *testing.T) {
 // server's own ResponseWriter.
 func TestSettleDoors(t *testing.T) {
 	t.Parallel()
-	outer, inner := mustEngine(t, memory.New(), byOutcome), mustEngine(t, memory.New(), byOutcome)
+	outer, inner := policytest.Engine(t, byOutcome), policytest.Engine(t, byOutcome)
 	h := Policy(outer)(Policy(inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, wrapped := w.(*settling); !wrapped {
 			t.Error("nothing waits for the outcome")
@@ -123,7 +126,7 @@ func TestSettleDoors(t *testing.T) {
 	if a, b := uses(t, outer), uses(t, inner); a != "failures 0, told 5, bytes 5" || b != "failures 0, told 5, bytes 5" {
 		t.Errorf("%s and %s units are used", a, b)
 	}
-	plain := Policy(mustEngine(t, memory.New(), layers))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	plain := Policy(policytest.Engine(t, layers))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, own := w.(*httptest.ResponseRecorder); !own {
 			t.Errorf("the ResponseWriter is a %T", w)
 		}
@@ -137,7 +140,7 @@ type unhijackable struct{ http.ResponseWriter }
 
 func TestSettleHijackFails(t *testing.T) {
 	t.Parallel()
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	h := Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) {
 			t.Errorf("Hijack: %v", err)
@@ -155,7 +158,7 @@ func TestSettleHijackFails(t *testing.T) {
 func TestSettleTooLate(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	limit := Config{Logger: slog.New(slog.NewTextHandler(&text, nil))}.Policy(e)
 	framework := func(w http.ResponseWriter, r *http.Request, late bool) {
 		limit(http.HandlerFunc(func(inner http.ResponseWriter, _ *http.Request) { w = inner })).ServeHTTP(w, r)
@@ -174,7 +177,7 @@ func TestSettleTooLate(t *testing.T) {
 // What gin's Context.Stream asks for tells when the client has left.
 func TestSettleCloseNotify(t *testing.T) {
 	t.Parallel()
-	e := mustEngine(t, memory.New(), byOutcome)
+	e := policytest.Engine(t, byOutcome)
 	ctx, leave := context.WithCancel(t.Context())
 	Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		left := w.(interface{ CloseNotify() <-chan bool }).CloseNotify()
@@ -186,4 +189,84 @@ func TestSettleCloseNotify(t *testing.T) {
 		leave()
 		<-left
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+}
+
+// left returns what remains of a limiter without keys.
+func left(t *testing.T, l *sluice.Limiter) int64 {
+	t.Helper()
+	d, err := l.Peek(context.Background(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Remaining
+}
+
+// Without the setting handlers have the server's own ResponseWriter, and what they say is not
+// heard. What is refused has no outcome.
+func TestAwaitNothing(t *testing.T) {
+	t.Parallel()
+	limiter := policytest.Limiter(t, memory.New(), "1/day")
+	key := func(*http.Request) string { return "" }
+	h := Limit(limiter, key)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, own := w.(*httptest.ResponseRecorder); !own {
+			t.Errorf("the ResponseWriter is a %T", w)
+		}
+		Settle(r.Context(), policy.Outcome{Cost: -1})
+	}))
+	serve := func(h http.Handler) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		return w.Code
+	}
+	if code := serve(h); code != 200 || left(t, limiter) != 0 {
+		t.Errorf("%d, and %d are left", code, left(t, limiter))
+	}
+	waits := Config{AwaitOutcome: true}.Limit(limiter, key)(things)
+	if code := serve(waits); code != 429 || left(t, limiter) != 0 {
+		t.Errorf("%d, and %d are left", code, left(t, limiter))
+	}
+}
+
+// Decisions that handlers keep stay as they were, whatever is decided afterwards, and only where Config says so
+// there are any.
+func TestDecisionFrom(t *testing.T) {
+	t.Parallel()
+	const requests = 400
+	var mu sync.Mutex
+	kept := make(map[int64]policy.Decision)
+	rules := "version: 1\nrules: [{name: all, limit: 400/hour}, {name: more, match: /more, limit: 900/hour}]"
+	h := Config{KeepDecision: true}.Policy(policytest.Engine(t, rules))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		d, found := DecisionFrom(r.Context())
+		mu.Lock()
+		defer mu.Unlock()
+		kept[d.Results[0].Remaining] = d
+		if !found || len(d.Results) != 1+len(r.URL.Path)/5 {
+			t.Errorf("%s: %v, %+v", r.URL, found, d)
+		}
+	}))
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range requests / 4 {
+				recorded(h, httptest.NewRequest("GET", []string{"/", "/more"}[i%2], nil))
+			}
+		})
+	}
+	wg.Wait()
+	for remaining, d := range kept {
+		if !d.Allowed || d.Results[0].Rule != "all" || d.Results[0].Remaining != remaining {
+			t.Errorf("kept with %d left: %+v", remaining, d)
+		}
+	}
+	if len(kept) != requests {
+		t.Errorf("%d different decisions of %d", len(kept), requests)
+	}
+	plain := Policy(policytest.Engine(t, once))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if d, found := DecisionFrom(r.Context()); found || d.Allowed {
+			t.Errorf("a decision that Config does not keep: %+v", d)
+		}
+	}))
+	if w := recorded(plain, httptest.NewRequest("GET", "/", nil)); w.Code != 200 {
+		t.Error(w.Code)
+	}
 }

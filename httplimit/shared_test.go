@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestValuesAreNotShared(t *testing.T) {
 	t.Parallel()
 	limited := func(said *sync.Map) http.Handler {
-		limiter := mustLimiter(t, memory.New(), "2/hour", sluice.TokenBucket)
+		limiter := policytest.Limiter(t, memory.New(), "2/hour")
 		return Limit(limiter, func(r *http.Request) string { return r.Host })(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			said.Store(r, copied(w.Header()))
 			for name, values := range w.Header() {

@@ -3,9 +3,10 @@ package httplimit
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/policytest"
 )
 
 // Over HTTP/2 the target has a place of its own for the host, and one that names another
@@ -15,7 +16,7 @@ func TestTargetsOverHTTP2(t *testing.T) {
 	for path, want := range map[string]int{"/x": 200, "http://b/x": 400, "a:http://b/x": 400, "*": 400} {
 		r := httptest.NewRequest("GET", path, nil)
 		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
-		if w := recorded(Policy(mustEngine(t, memory.New(), layers))(things), r); w.Code != want {
+		if w := recorded(Policy(policytest.Engine(t, layers))(things), r); w.Code != want {
 			t.Errorf("%s: %d, want %d", path, w.Code, want)
 		}
 	}
@@ -24,10 +25,23 @@ func TestTargetsOverHTTP2(t *testing.T) {
 // A handler that has been given a part of the path only is none of our business.
 func TestTargetBehindStripPrefix(t *testing.T) {
 	t.Parallel()
-	h := http.StripPrefix("/api/", Policy(mustEngine(t, memory.New(), layers))(things))
+	h := http.StripPrefix("/api/", Policy(policytest.Engine(t, layers))(things))
 	for _, path := range []string{"/api/", "/api/other", "/api/*"} {
 		if w := recorded(h, httptest.NewRequest("GET", path, nil)); w.Code != 200 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
+}
+
+func FuzzEscapedPath(f *testing.F) {
+	for _, path := range []string{"", "*", "/", "/api/users/42", "/a b", "/a%2fb", "/é", "//host/x", "a:b", "/{id}", "/a;b=c,d", "/\x00"} {
+		f.Add(path, "")
+		f.Add("/a/b", path)
+	}
+	f.Fuzz(func(t *testing.T, path, raw string) {
+		u := &url.URL{Path: path, RawPath: raw}
+		if got, want := escapedPath(u), u.EscapedPath(); got != want {
+			t.Errorf("%q %q: %q, and net/url says %q", path, raw, got, want)
+		}
+	})
 }

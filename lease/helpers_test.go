@@ -55,19 +55,12 @@ func (d *dice) way(about time.Duration) func() time.Duration {
 	}
 }
 
-// far returns a shared store that is some way off.
-func far(t testing.TB, way time.Duration) *faultstore.Store {
-	t.Helper()
-	shared := faultstore.New(memory.New())
-	shared.Set(faultstore.Far(newDice(t).way(way), nil))
-	return shared
-}
-
 // leasing runs f in virtual time, which begins with a window, with a store over one that is some way off.
 func leasing(t *testing.T, way time.Duration, f func(t *testing.T, shared *faultstore.Store, s *Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		shared := far(t, way)
+		shared := faultstore.New(memory.New())
+		shared.Set(faultstore.Far(newDice(t).way(way), nil))
 		s := New(shared)
 		defer s.Close()
 		f(t, shared, s)
@@ -84,21 +77,15 @@ func take(t testing.TB, s sluice.Store, p *sluice.Plan, cost int64, c sluice.Con
 	return r[0]
 }
 
-// fits takes one unit by lease, if there is one, and fails if it does not fit.
-func fits(t testing.TB, s sluice.Store, p *sluice.Plan) sluice.Receipt {
-	t.Helper()
-	r := take(t, s, p, 1, sluice.Leased)
-	if !r.Fits {
-		t.Fatalf("%v: %+v", p.Limit, r)
-	}
-	return r
-}
-
 // warm takes units until they are leased, and the demand is known.
 func warm(t testing.TB, s *Store, p *sluice.Plan) {
 	t.Helper()
 	for n := range 2000 {
-		if r := fits(t, s, p); n > 400 && r.Origin == sluice.ByLease {
+		r := take(t, s, p, 1, sluice.Leased)
+		if !r.Fits {
+			t.Fatalf("%v: %+v", p.Limit, r)
+		}
+		if n > 400 && r.Origin == sluice.ByLease {
 			return
 		}
 		time.Sleep(time.Millisecond)

@@ -1,8 +1,6 @@
-package lease_test
+package lease
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
-	"github.com/sluicehq/sluice/lease"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -44,43 +41,29 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-// admission is by the server's clock.
-type admission struct{ at, cost int64 }
-
 func testRedis(t *testing.T, url string, l sluice.Limit) {
-	p, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := plan(t, l)
 	shared, err := redisstore.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer shared.Close()
-	take := func(s sluice.Store, cost int64) sluice.Receipt {
-		charge := [1]sluice.Charge{{Key: l.Algorithm.String(), Plan: p, Cost: cost, Consistency: sluice.Leased}}
-		var r [1]sluice.Receipt
-		if err := s.Take(t.Context(), charge[:], r[:]); err != nil {
-			t.Error(err)
-		}
-		return r[0]
-	}
 	var mu sync.Mutex
-	var events []admission
+	var events []event
 	var asked, leased atomic.Int64
 	var all sync.WaitGroup
 	for range 3 {
-		s := lease.New(shared)
+		s := New(shared)
 		all.Go(func() {
 			for asked.Load() < 3_000 {
-				r := take(s, 1)
+				r := take(t, s, p, 1, sluice.Leased)
 				asked.Add(1)
 				if r.Origin == sluice.ByLease {
 					leased.Add(1)
 				}
 				if d := p.Decide(1, r); d.Allowed {
 					mu.Lock()
-					events = append(events, admission{r.Now, 1})
+					events = append(events, event{r.Now, 1})
 					mu.Unlock()
 				} else if d.RetryAfter <= 0 {
 					t.Errorf("a refusal says %+v", d)
@@ -88,19 +71,14 @@ func testRedis(t *testing.T, url string, l sluice.Limit) {
 				time.Sleep(500 * time.Microsecond)
 			}
 			s.Close()
-			if r := take(s, 0); r.Origin != sluice.ByStore {
+			if r := take(t, s, p, 0, sluice.Leased); r.Origin != sluice.ByStore {
 				t.Errorf("after Close: %+v", r)
 			}
 		})
 	}
 	all.Wait()
-	var state sluice.State
-	var r sluice.Receipt
-	slices.SortFunc(events, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
-	for _, e := range events {
-		if state = p.Step(state, e.at, e.cost, &r); !r.Fits {
-			t.Errorf("a unit too many at %d", e.at)
-		}
+	if over := replay(p, events); over > 0 {
+		t.Errorf("over the limit by %d", over)
 	}
 	if asked, leased := asked.Load(), leased.Load(); leased < asked/4 || len(events) < 1000 {
 		t.Errorf("%d of %d are admitted, %d by lease", len(events), asked, leased)

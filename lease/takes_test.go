@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -13,65 +12,6 @@ import (
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 )
-
-// All charges of a Take pass or none: what a lease has spent is put back where the store refuses, and the store is
-// charged nothing where a lease refuses.
-func TestJoint(t *testing.T) {
-	t.Parallel()
-	leasing(t, 100*time.Microsecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
-		all := plan(t, window(5_000))
-		user := plan(t, sluice.Limit{Algorithm: sluice.FixedWindow, Count: 3, Period: time.Hour})
-		warm(t, s, all)
-		leased := sluice.Charge{Key: "k", Plan: all, Cost: 1, Consistency: sluice.Leased}
-		p := s.find(s.hash(&leased), &leased)
-		spent := func() int64 {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.spent()
-		}
-		both := func(key string, shadow bool) (r [2]sluice.Receipt, admitted bool) {
-			t.Helper()
-			charges := []sluice.Charge{{Key: key, Plan: user, Cost: 1}, leased}
-			charges[1].Shadow = shadow
-			if err := s.Take(t.Context(), charges, r[:]); err != nil {
-				t.Fatal(err)
-			}
-			return r, sluice.Admitted(charges, r[:])
-		}
-		before, passed := spent(), int64(0)
-		for i := range 600 {
-			key := fmt.Sprint("user ", i/6)
-			r, admitted := both(key, false)
-			if want := i%6 < 3; admitted != want || !r[1].Fits {
-				t.Fatalf("request %d: %+v", i, r)
-			}
-			if admitted {
-				passed++
-			}
-			if got := shared.Used(t, key, user); got != int64(min(i%6+1, 3)) {
-				t.Fatalf("request %d: the user has used %d", i, got)
-			}
-		}
-		// Some were decided by the store, where no unit was at hand.
-		if n := spent() - before; n < passed/2 || n > passed {
-			t.Errorf("%d units were spent by lease for %d requests", n, passed)
-		}
-
-		// Use up the window, and then one.
-		for n := 0; n < 10_000 && take(t, s, all, 1, sluice.Leased).Fits; n++ {
-		}
-		r, admitted := both("new", false)
-		if admitted || r[1].Fits || !r[0].Fits || r[1].Origin != sluice.ByLease {
-			t.Errorf("beside a lease that refuses: %+v", r)
-		}
-		if d, got := user.Decide(1, r[0]), shared.Used(t, "new", user); d.Remaining != 3 || got != 0 {
-			t.Errorf("the other limit says %+v, and was charged %d", d, got)
-		}
-		if r, _ := both("new", true); r[1].Fits || !r[0].Fits || shared.Used(t, "new", user) != 1 {
-			t.Errorf("beside a shadow: %+v", r)
-		}
-	})
-}
 
 // Takes of several leased keys, shadows, large costs and peeks among them, one by one and in lists: what passes is
 // within each of the limits, and no refusal says that it would fit.
@@ -179,100 +119,6 @@ func TestEach(t *testing.T) {
 	})
 }
 
-// What cannot be leased is decided by the store, and so is a limit that has changed since, or a queue that counts in
-// the same state.
-func TestStrict(t *testing.T) {
-	t.Parallel()
-	leasing(t, 100*time.Microsecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
-		byStore := func(p *sluice.Plan, what string) {
-			t.Helper()
-			if r := take(t, s, p, 1, sluice.Leased); r.Origin != sluice.ByStore {
-				t.Fatalf("%v, %s: %+v", p.Limit, what, r)
-			}
-		}
-		queue := sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 5_000, Period: time.Second, Burst: 5_000}
-		for _, l := range []sluice.Limit{
-			queue,
-			{Algorithm: sluice.SlidingWindowLog, Count: 1_000, Period: time.Second},
-			{Algorithm: sluice.FixedWindow, Count: 100_000, MonthDay: 1},
-			burst(10, 500), // too slow
-			burst(100_000, 100),
-		} {
-			p := plan(t, l)
-			for range 100 {
-				byStore(p, "which cannot be leased")
-			}
-		}
-		big := plan(t, second(5_000))
-		for _, l := range []sluice.Limit{burst(5_000, 100), queue} {
-			warm(t, s, big)
-			p := plan(t, l)
-			if p.Fingerprint != big.Fingerprint {
-				t.Fatal("they do not share a state")
-			}
-			byStore(p, "beside a lease of another limit")
-		}
-	})
-}
-
-// What is not spent is given back: when the key is idle, and when the process ends.
-func TestGiveBack(t *testing.T) {
-	t.Parallel()
-	for _, closes := range []bool{true, false} {
-		for _, l := range []sluice.Limit{{Algorithm: sluice.FixedWindow, Count: 100_000, Period: time.Minute}, burst(1_000, 10_000)} {
-			leasing(t, time.Millisecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
-				p := plan(t, l)
-				if p.Kernel == sluice.Meter { // so full that units live long
-					take(t, s, p, 9_000, sluice.Strict)
-				}
-				asked, leased := int64(0), false
-				for range 300 {
-					leased = fits(t, s, p).Origin == sluice.ByLease || leased
-					asked++
-					time.Sleep(time.Millisecond)
-				}
-				before := shared.Used(t, "k", p)
-				if closes {
-					s.Close()
-				} else {
-					time.Sleep(time.Second)
-				}
-				after, drained := shared.Used(t, "k", p), int64(0)
-				if p.Kernel == sluice.Meter && !closes {
-					drained = 1_000
-				}
-				// Of a meter as much as its budget holds.
-				if back := before - after - drained; !leased || back <= 0 || p.Kernel == sluice.Window && after != asked {
-					t.Errorf("%v, closed %v, leased %v: %d units of %d are given back, %d are counted", l, closes, leased, back, before, after)
-				}
-				if r := take(t, s, p, 1, sluice.Leased); closes && r.Origin != sluice.ByStore {
-					t.Errorf("%v: after Close %+v", l, r)
-				}
-			})
-		}
-	}
-}
-
-// A reset through a process ends what it has leased at once.
-func TestResetHere(t *testing.T) {
-	t.Parallel()
-	leasing(t, time.Millisecond, func(t *testing.T, shared *faultstore.Store, s *Store) {
-		p := plan(t, second(1_000))
-		warm(t, s, p)
-		if r := take(t, s, p, sluice.All, sluice.Strict); r.Used != 0 {
-			t.Fatalf("%+v", r)
-		}
-		for _, cost := range []int64{1, 800} { // the whole burst is there
-			if r := take(t, s, p, cost, sluice.Strict); !r.Fits {
-				t.Fatalf("%+v", r)
-			}
-		}
-		if r := take(t, s, p, 1, sluice.Leased); r.Origin == sluice.ByLease {
-			t.Errorf("after a reset: %+v", r)
-		}
-	})
-}
-
 // Where the limit lets so much more pass than is asked for that units drain on their way, no decision takes longer than
 // a reservation and the store's own answer. The same holds for a server whose level never rises.
 func TestDrainsOnTheWay(t *testing.T) {
@@ -313,30 +159,6 @@ func TestDrainsOnTheWay(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
-}
-
-// While the server's clock, which was set back, is in the window before the one that is counted, nothing can be leased:
-// the store decides, and is charged what is asked for and no more.
-func TestServerSetBack(t *testing.T) {
-	t.Parallel()
-	for _, a := range []sluice.Algorithm{sluice.FixedWindow, sluice.SlidingWindowCounter} {
-		synctest.Test(t, func(t *testing.T) {
-			p := plan(t, sluice.Limit{Algorithm: a, Count: 1_000_000, Period: 10 * time.Minute})
-			clock := faultstore.NewClocked(memory.New())
-			s := New(faultstore.New(clock))
-			fits(t, s, p)
-			clock.SetBack(time.Minute) // a bubble begins with a window
-			for range 300 {
-				if r := fits(t, s, p); r.Origin != sluice.ByStore {
-					t.Fatalf("%v: %+v", a, r)
-				}
-			}
-			s.Close()
-			if r := take(t, s, p, 0, sluice.Strict); r.Used != 301 {
-				t.Errorf("%v: %d units are counted, of 301 that were admitted", a, r.Used)
-			}
-		})
-	}
 }
 
 // A cost that is more than what is free is refused at once, and fits after the wait of its receipt, if no other process
@@ -416,4 +238,16 @@ func TestLastOfBatch(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	fresh := func() faultstore.TakerAt { return memory.New() }
+	faultstore.Play(t, "testdata/histories.txt", fresh, func(_ *testing.T, sv *faultstore.Store, _ map[string]string) faultstore.Subject {
+		s := New(sv)
+		take := func(wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+			return s.TakeWithin(context.Background(), wait, charges, receipts)
+		}
+		return faultstore.Subject{Takes: []func(time.Duration, []sluice.Charge, []sluice.Receipt) error{take}, Close: s.Close}
+	})
 }

@@ -135,7 +135,7 @@ func TestFlood(t *testing.T) {
 // TestFloodTogether has many callers flood a store, whose clocks differ, while others use up
 // their limits.
 func TestFloodTogether(t *testing.T) {
-	const callers, keys, size = 8, 10_000, 256 << 10
+	const callers, keys, size = 8, 5_000, 256 << 10
 	s := memory.NewSeededSize(t, size)
 	var plans []*sluice.Plan
 	for _, tt := range limits {
@@ -169,11 +169,12 @@ func TestFloodTogether(t *testing.T) {
 // TestMoreThanFit holds that a store in which more are limited than fit says so, or, if it was
 // told to, refuses new keys and keeps who is limited.
 func TestMoreThanFit(t *testing.T) {
+	t.Parallel()
 	for _, tt := range limits {
 		t.Run(tt.name, func(t *testing.T) {
 			p := plan(t, tt.limit, tt.algorithm)
 			for _, refuse := range []bool{false, true} {
-				const size, keys, clients = 64 << 10, 3000, 50
+				const size, keys, clients = 64 << 10, 2000, 50
 				s := memory.NewSeeded(t, memory.Config{MaxBytes: size, RefuseNew: refuse})
 				for i := range clients {
 					takeAt(t, s, midday, fmt.Sprint("client ", i), p, p.Capacity)
@@ -208,6 +209,7 @@ func TestMoreThanFit(t *testing.T) {
 // TestRefuseNew holds what a store that refuses new keys tells them, and that there is room
 // again when others have drained.
 func TestRefuseNew(t *testing.T) {
+	t.Parallel()
 	month := limits[3]
 	month.name, month.limit = "month", "10/month from 15"
 	for _, tt := range append(slices.Clip(limits), month) {

@@ -15,6 +15,7 @@ import (
 
 // A charge of a Take must not forget the state that another charge of it has found.
 func TestTakeKeepsWhatItHolds(t *testing.T) {
+	t.Parallel()
 	meter, err := sluice.NewPlan(sluice.Limit{Count: 9973, Period: 60e9, Burst: 3}) // fits no cell
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +62,7 @@ func TestTakeKeepsWhatItHolds(t *testing.T) {
 // TestOverflowDifferential has takes of several charges whose states are all in the overflow, in few
 // stripes, and drain all the time. A prime count has the largest numbers.
 func TestOverflowDifferential(t *testing.T) {
+	t.Parallel()
 	var plans []*sluice.Plan
 	for i, a := range sluice.Algorithms() {
 		l := sluice.Limit{Count: []int64{9973, 10007, 65537}[i%3], Period: time.Minute, Algorithm: a}
@@ -138,6 +140,7 @@ func (s *Store) countOverflow() (bytes int64) {
 
 // TestOneHash holds that a take of keys of one hash, which share what there is, ends.
 func TestOneHash(t *testing.T) {
+	t.Parallel()
 	s := NewSize(0)
 	var charges []sluice.Charge
 	for i, a := range sluice.Algorithms() {

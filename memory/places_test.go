@@ -15,6 +15,7 @@ var inFlight = plantest.InFlight
 // penalty and no place of a key that has most of its places taken, and that what is over, or held no more, is
 // room for others.
 func TestHeldIsNotEvicted(t *testing.T) {
+	t.Parallel()
 	const busy, size = 20, 256 << 10
 	lock, limit := plantest.Lock(t, sluice.Penalty{First: time.Hour, Factor: 2}), plantest.Plan(t, "1/hour")
 	places, few := inFlight(t, 3), inFlight(t, 100)
@@ -36,7 +37,7 @@ func TestHeldIsNotEvicted(t *testing.T) {
 			s, now := NewSeeded(t, Config{MaxBytes: size, RefuseNew: refuse}), int64(1e15)
 			flood := func() {
 				before := s.evicted.Load()
-				for i := range 4000 {
+				for i := range 2500 {
 					now++
 					plantest.OneAt(t, s, now, fmt.Sprint("log", now, i), little, 1)
 					plantest.TakeAt(t, s, now, sluice.Charge{Key: fmt.Sprint("place", now, i), Plan: few, Place: uint64(i), Cost: 1})
@@ -86,6 +87,7 @@ func TestHeldIsNotEvicted(t *testing.T) {
 
 // TestPenaltyWithoutRoom holds that a key without a penalty needs no room for one.
 func TestPenaltyWithoutRoom(t *testing.T) {
+	t.Parallel()
 	lock := plantest.Lock(t, sluice.Penalty{First: time.Hour})
 	limit := plantest.Of(t, sluice.Limit{Count: 1, Period: time.Hour})
 	s, now := NewSeeded(t, Config{MaxBytes: minBytes, RefuseNew: true}), int64(1e15)
@@ -107,6 +109,7 @@ func TestPenaltyWithoutRoom(t *testing.T) {
 // TestPlacesWithoutRoom holds that a store which refuses new keys says of their places that all are
 // taken, and that whoever holds one of a known key goes on.
 func TestPlacesWithoutRoom(t *testing.T) {
+	t.Parallel()
 	s, now, p := NewSeeded(t, Config{MaxBytes: minBytes, RefuseNew: true}), int64(1e15), inFlight(t, 1)
 	take := func(charges ...sluice.Charge) []sluice.Receipt {
 		t.Helper()

@@ -2,8 +2,11 @@ package memory_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +18,13 @@ import (
 )
 
 func TestVectors(t *testing.T) {
+	t.Parallel()
 	storetest.RunVectors(t, "../testdata/vectors", func(*testing.T) storetest.TimedStore { return memory.New() })
 }
 
 // The contract is kept in the least memory that there is, and with so many keys that the clock is read first.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, newStore := range map[string]func(t *testing.T) sluice.Store{
 		"default":     func(*testing.T) sluice.Store { return memory.New() },
 		"smallest":    func(*testing.T) sluice.Store { return memory.NewSize(0) },
@@ -33,10 +38,12 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceTimed(t *testing.T) {
+	t.Parallel()
 	storetest.RunTimed(t, func(*testing.T) storetest.TimedStore { return memory.New() })
 }
 
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	storetest.Differential(t, memory.NewSeeded(t, memory.Config{}), new(storetest.Model), memory.Steps(10_000), 1)
 }
 
@@ -115,6 +122,7 @@ func TestBadArguments(t *testing.T) {
 
 // TestManyPlans has more plans than cells can tell apart. Each of them counts.
 func TestManyPlans(t *testing.T) {
+	t.Parallel()
 	s := memory.New()
 	const plans = 1<<16 + 500
 	for i := range plans {
@@ -128,6 +136,45 @@ func TestManyPlans(t *testing.T) {
 	for i := 2; i < plans; i += 34 {
 		if takeAt(t, s, midday, strconv.Itoa(i), two, 1) || !takeAt(t, s, midday, strconv.Itoa(i), three, 1) {
 			t.Fatalf("key %d has not two units taken", i)
+		}
+	}
+}
+
+// TestLinearizable holds that takes of some keys at once look as if they had come one after the
+// other, while their tables grow and their cells move, with few keys and with so many that the clock is
+// read first.
+func TestLinearizable(t *testing.T) {
+	for name, newStore := range map[string]func() *memory.Store{
+		"few keys":  func() *memory.Store { return memory.NewSize(256 << 10) },
+		"many keys": func() *memory.Store { return memory.NewFilled(t) },
+	} {
+		for round := range 6 {
+			bucket := "20000/second burst 5"
+			if round >= 4 {
+				bucket = "19937/second burst 5" // fits no cell
+			}
+			subjects := []sluice.Charge{
+				{Key: "bucket", Plan: plantest.Plan(t, bucket)},
+				{Key: "window", Plan: plantest.Plan(t, "5/200us as fixed_window")},
+				{Key: "counter", Plan: plantest.Plan(t, "5/200us as sliding_window_counter")},
+				{Key: "log", Plan: plantest.Plan(t, "1000/day as sliding_window_log_exact")},
+			}
+			store := newStore()
+			var others sync.WaitGroup
+			var done atomic.Bool
+			others.Go(func() { // brings new keys
+				others := newTaker(store, plantest.Plan(t, "1/5us"))
+				for i := 0; !done.Load(); i++ {
+					others.one(fmt.Sprint("other ", i))
+				}
+			})
+			least := -int64(2 * (round % 2)) // every other round has no give-backs
+			plantest.Linear{Ordered: least == 0, MetersLate: name == "many keys", Least: least}.Check(t, store, subjects, 8, 120, uint64(round))
+			done.Store(true)
+			others.Wait()
+			if store.Stats().Evicted != 0 {
+				t.Error("premise: something was evicted")
+			}
 		}
 	}
 }

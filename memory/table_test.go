@@ -29,6 +29,7 @@ func (st *stripe) at(i int) *cell { return &st.tables.bucket(uint64(st.number), 
 
 // TestTable fills a stripe through all its sizes, and finds everything in it at each.
 func TestTable(t *testing.T) {
+	t.Parallel()
 	s := NewSize(minBytes)
 	l := plantest.Of(t, sluice.Limit{Count: 10, Period: 24 * time.Hour})
 	layout := s.plans.layout(l)
@@ -64,6 +65,7 @@ func TestTable(t *testing.T) {
 
 // TestLeastGoes holds that what is evicted has the least debt of all that could be.
 func TestLeastGoes(t *testing.T) {
+	t.Parallel()
 	s := NewSeededSize(t, minBytes)
 	p := plantest.Of(t, sluice.Limit{Count: 1000, Period: 24 * time.Hour})
 	const now = 20_000 * 86_400_000_000
@@ -107,6 +109,7 @@ func TestLeastGoes(t *testing.T) {
 // TestOfEqualsTheSoonestGoes holds that of states that have used more than half, the one goes
 // that would be empty first: it is worth least.
 func TestOfEqualsTheSoonestGoes(t *testing.T) {
+	t.Parallel()
 	s := NewSize(minBytes)
 	const now = 20_000 * 86_400_000_000
 	for soonest := range 8 {
@@ -198,10 +201,11 @@ func TestTakesWhileCellsMove(t *testing.T) {
 // TestOverflowShrinksEvenly holds that a flood leaves each stripe its share of logs. If it were
 // small stripes that lose most, they would in the end lose what should stay.
 func TestOverflowShrinksEvenly(t *testing.T) {
+	t.Parallel()
 	s := NewSeededSize(t, 256<<10)
 	p := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.SlidingWindowLog})
 	receipts := make([]sluice.Receipt, 1)
-	for i := range 40_000 {
+	for i := range 20_000 {
 		if err := s.TakeAt(t.Context(), 1, []sluice.Charge{{Key: fmt.Sprint(i), Plan: p, Cost: 1}}, receipts); err != nil {
 			t.Fatal(err)
 		}
@@ -218,6 +222,7 @@ func TestOverflowShrinksEvenly(t *testing.T) {
 // the same decision has claimed the cells beside it. It must not move them: that waits for the
 // end of their claims.
 func TestFullBesideClaims(t *testing.T) {
+	t.Parallel()
 	s := Config{MaxBytes: minBytes, RefuseNew: true}.New()
 	p := plantest.Of(t, sluice.Limit{Count: 10, Period: 24 * time.Hour})
 	layout := s.plans.layout(p)
@@ -259,6 +264,7 @@ func TestFullBesideClaims(t *testing.T) {
 // TestLateSwap holds that who has read a state does not write that of another key, which has come
 // into its cell since and counts the same.
 func TestLateSwap(t *testing.T) {
+	t.Parallel()
 	p := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.FixedWindow})
 	l, st := newLayout(p, 0), newStripe(firstBuckets, firstBuckets)
 	state, one, other := sluice.State{Tick: 7, Used: 3}, l.tag(1), l.tag(2)
@@ -279,5 +285,105 @@ func TestLateSwap(t *testing.T) {
 	put(c, other)
 	if c.word.CompareAndSwap(read, next) {
 		t.Error("a take of one key has changed the state of another")
+	}
+}
+
+// TestStripesAreEven holds that the fullest stripe, for which all planes are made, gets hardly more
+// keys than the others, however many there are.
+func TestStripesAreEven(t *testing.T) {
+	t.Parallel()
+	const each = 300
+	for _, size := range []int64{minBytes, 3 << 20, 100 << 20, 1 << 30, 3 << 29, 5 << 30} {
+		n := stripesFor(size / 2)
+		s, rng, keys := &Store{stripes: make([]stripe, n)}, rand.New(rand.NewPCG(1, 1)), make([]int, n)
+		for range n * each {
+			keys[s.placed(rng.Uint64())>>stripeShift]++
+		}
+		for i, n := range keys { // six standard deviations
+			if n < each-105 || n > each+105 {
+				t.Errorf("%d bytes: stripe %d of %d has %d keys, and the average is %d", size, i, len(keys), n, each)
+				break
+			}
+		}
+	}
+}
+
+// TestPackedStates holds that a state tells the same after it was packed, whatever the
+// clock does between.
+func TestPackedStates(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(5, 5))
+	stuck := map[string]int{}
+	for range 100_000 {
+		l := sluice.Limit{
+			Count:     1 + rng.Int64N(1<<rng.IntN(40)),
+			Period:    time.Duration(1+rng.Int64N(1<<rng.IntN(42))) * time.Microsecond,
+			Algorithm: sluice.Algorithms()[rng.IntN(5)],
+		}
+		length := l.Period.Microseconds()
+		if l.Algorithm == sluice.FixedWindow && rng.IntN(2) == 0 {
+			l.Period, l.MonthDay, length = 0, 1+rng.IntN(31), 31*24*time.Hour.Microseconds()
+		}
+		p, err := sluice.NewPlan(l)
+		if err != nil {
+			continue
+		}
+		layout := newLayout(p, 0)
+		now, later := rng.Int64N(maxTime), rng.Int64N(maxTime)
+		if rng.IntN(2) == 0 {
+			later = min(max(0, now+rng.Int64N(2*length+1000)-length), maxTime-1)
+		}
+		var r, want, got sluice.Receipt
+		state := p.Step(sluice.State{}, now, 1+rng.Int64N(p.Capacity), &r)
+		state = p.Step(state, min(now+rng.Int64N(length+10), maxTime-1), 1, &r)
+		word, ok := layout.pack(state)
+		if !ok {
+			continue
+		}
+		if word == 0 {
+			t.Fatalf("%v: %+v is packed as a free cell", p.Limit, state)
+		}
+		stuck[l.Algorithm.String()]++
+		if l.MonthDay > 0 {
+			stuck["month"]++
+		}
+		cost := rng.Int64N(2*p.Capacity+1) - p.Capacity/2
+		p.Step(state, later, cost, &want)
+		p.Step(layout.unpack(word, later), later, cost, &got)
+		if got != want {
+			t.Fatalf("%v: %+v of %d, at %d: %+v is %+v after packing", p.Limit, state, now, later, want, got)
+		}
+	}
+	if stuck["month"] < 1500 {
+		t.Errorf("only %d states of months were packed", stuck["month"])
+	}
+	for _, a := range sluice.Algorithms()[:5] {
+		if stuck[a.String()] < 1500 {
+			t.Errorf("only %d states of %v were packed", stuck[a.String()], a)
+		}
+	}
+}
+
+// TestCommonLimitsPack holds that the limits of ordinary life take 16 bytes.
+func TestCommonLimitsPack(t *testing.T) {
+	t.Parallel()
+	for _, a := range sluice.Algorithms()[:5] {
+		for _, limit := range []string{"1/second", "100/minute", "7/second", "999/minute", "5000/hour", "1000000/day", "30000/second"} {
+			p := plantest.As(t, a, limit)
+			if !newLayout(p, 0).fits {
+				t.Errorf("%s %v does not fit a cell", limit, a)
+			}
+			owing, err := p.WithMost(200 * p.Capacity)
+			if err != nil || !newLayout(owing, 0).fits {
+				t.Errorf("%s %v that may owe 199 times as much does not fit a cell: %v", limit, a, err)
+			}
+		}
+	}
+	p, err := sluice.NewPlan(sluice.Limit{Count: 1e12, MonthDay: 31, Algorithm: sluice.FixedWindow})
+	if err != nil || !newLayout(p, 0).fits {
+		t.Errorf("a month does not fit a cell: %v", err)
+	}
+	if p := plantest.Plan(t, "9973/23935h13m burst 10"); newLayout(p, 0).fits {
+		t.Errorf("the odd bucket of the tests fits a cell")
 	}
 }

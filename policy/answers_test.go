@@ -5,11 +5,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"reflect"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"golang.org/x/net/html"
@@ -137,21 +135,6 @@ func FuzzXMLAnswer(f *testing.F) {
 	})
 }
 
-// What json writes is what the built-in problem has, by its names.
-func TestJSONOfAllValues(t *testing.T) {
-	t.Parallel()
-	text, err := own(t, "application/json", "{{json .}}").Append([]byte("before "), 0, &AnswerValues{
-		Type: "about:blank", Title: "T", Status: 503, Detail: "D", ViolatedPolicies: []string{"a-1h"}, Error: "e", RetryAfter: 7, Rule: "a",
-		Limit: 5, Remaining: 1, Reset: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), Wait: 7 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `before {"type":"about:blank","title":"T","status":503,"detail":"D","violated-policies":["a-1h"],"error":"e","retry_after":7,"rule":"a","limit":5,"remaining":1,"reset":"2026-11-22T08:00:00Z"}`
-	if string(text) != want {
-		t.Errorf("%s\nwant %s", text, want)
-	}
-}
-
 // What fails, or is longer than it may be, leaves nothing behind.
 func TestAnswerThatFails(t *testing.T) {
 	t.Parallel()
@@ -238,46 +221,18 @@ func TestExpensiveAnswer(t *testing.T) {
 	}
 }
 
-// HTML, which is for those who name it, comes last; the others as they are written.
-func TestTypesInOrder(t *testing.T) {
-	t.Parallel()
-	var bodies []Body
-	for _, media := range []string{"text/html", "text/plain", "application/xml", "application/json"} {
-		bodies = append(bodies, Body{Type: media, Text: `{}`})
-	}
-	p := compile(t, Document{Answers: map[string]Answer{"403": {Bodies: bodies}}})
-	o := p.Answers().For(403)
-	if want := []string{"text/plain", "application/xml", "application/json", "text/html"}; !reflect.DeepEqual(o.Types, want) || !o.Page(3) || o.Page(0) {
-		t.Errorf("%q", o.Types)
-	}
-	for i, want := range []string{"text/plain; charset=utf-8", "application/xml; charset=utf-8", "application/json", "text/html; charset=utf-8"} {
-		if got := o.ContentType(i); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-	if p.Answers().For(429) != nil || (*Policy)(&Policy{}).Answers().For(429) != nil {
-		t.Error("there are answers that nobody has written")
-	}
-}
-
 // A program says where something is wrong by the path, of a template with the line as an index.
 func TestBadAnswerOfProgram(t *testing.T) {
 	t.Parallel()
 	for want, a := range map[string]Answer{
-		`answers["429"].body[1]: the body cannot be made: there is no value .Waits; did you mean ".Wait"?`:                                  {Body: Body{Type: "text/html", Text: "<p>\n{{.Waits}}"}},
-		`answers["429"].bodies[0].file[2]: the body cannot be made: there is no function "x"`:                                               {Bodies: []Body{{Type: "text/plain", File: "f", Text: "\n\n{{x}}"}}},
-		`answers["429"].file: the body is in the file "f", which nobody has read; load the policy with package policyfile`:                  {Body: Body{Type: "text/plain", File: "f"}},
-		`answers["429"].body: the body has 65537 bytes, and 65536 are the most`:                                                             {Body: Body{Type: "text/plain", Text: strings.Repeat("a", 65537)}},
-		`answers["429"].body: the body is not UTF-8`:                                                                                        {Body: Body{Type: "text/plain", Text: "a\xff"}},
-		`answers["429"].bodies: there are 9 bodies, and 8 are the most`:                                                                     {Bodies: make([]Body, 9)},
-		`answers["429"].headers["X-A"]: "a\nb" is not a value of the header X-A`:                                                            {Headers: map[string]string{"X-A": "a\nb"}},
-		`answers["429"].headers["X-A"]: "a\n" is not a value of the header X-A`:                                                             {Headers: map[string]string{"X-A": "a\n"}},
-		`answers["429"].headers["X-A"]: "" is not a value of the header X-A`:                                                                {Headers: map[string]string{"X-A": ""}},
-		`answers["429"].headers["X-A\r\nX-B"]: "X-A\r\nX-B" is not the name of a header`:                                                    {Headers: map[string]string{"X-A\r\nX-B": "a"}},
-		`answers["429"].headers["transfer-encoding"]: the header Transfer-Encoding is about the connection, and the server's; leave it out`: {Headers: map[string]string{"transfer-encoding": "chunked"}},
-		`answers["429"].status: the status in place of 429 is 600; use a number from 400 to 599`:                                            {Status: 600},
-		`answers["429"].status: the status in place of 429 is 302; use a number from 400 to 599`:                                            {Status: 302},
-		`answers["429"].body[0]: the body cannot be made: no such template "other"`:                                                         {Body: Body{Type: "text/html", Text: `{{template "other"}}`}},
+		`answers["429"].body[1]: the body cannot be made: there is no value .Waits; did you mean ".Wait"?`:                 {Body: Body{Type: "text/html", Text: "<p>\n{{.Waits}}"}},
+		`answers["429"].bodies[0].file[2]: the body cannot be made: there is no function "x"`:                              {Bodies: []Body{{Type: "text/plain", File: "f", Text: "\n\n{{x}}"}}},
+		`answers["429"].file: the body is in the file "f", which nobody has read; load the policy with package policyfile`: {Body: Body{Type: "text/plain", File: "f"}},
+		`answers["429"].body: the body has 65537 bytes, and 65536 are the most`:                                            {Body: Body{Type: "text/plain", Text: strings.Repeat("a", 65537)}},
+		`answers["429"].body: the body is not UTF-8`:                                                                       {Body: Body{Type: "text/plain", Text: "a\xff"}},
+		`answers["429"].headers["X-A"]: "a\nb" is not a value of the header X-A`:                                           {Headers: map[string]string{"X-A": "a\nb"}},
+		`answers["429"].status: the status in place of 429 is 600; use a number from 400 to 599`:                           {Status: 600},
+		`answers["429"].body[0]: the body cannot be made: no such template "other"`:                                        {Body: Body{Type: "text/html", Text: `{{template "other"}}`}},
 	} {
 		_, err := Compile(Document{Answers: map[string]Answer{"429": a}})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -51,47 +50,5 @@ func BenchmarkDecide(b *testing.B) {
 				b.Fatalf("the tier was not resolved: %s", from)
 			}
 		})
-	}
-}
-
-// BenchmarkStore is the floor of BenchmarkDecide: the same three charges without a policy.
-func BenchmarkStore(b *testing.B) {
-	p := parse(b, benchDocument(7))
-	store := &testStore{Store: memory.New(), record: true}
-	NewEngine(store, p).Decide(b.Context(), benchRequest())
-	receipts := make([]sluice.Receipt, len(store.charges))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := store.Store.Take(b.Context(), store.charges, receipts); err != nil || !sluice.Admitted(store.charges, receipts) {
-			b.Fatal("not what is to be measured", err)
-		}
-	}
-}
-
-// BenchmarkShare compares a limit that tenants share with a plain one for each of them: while there is
-// enough for all, and while there is not. Most of them are refused then, by both.
-func BenchmarkShare(b *testing.B) {
-	const tenants = 1000
-	requests := make([]*Request, tenants)
-	for i := range requests {
-		requests[i] = &Request{Header: http.Header{"X-Tenant": {fmt.Sprint("tenant-", i)}, "X-Plan": {[]string{"free", "pro"}[i%2]}}}
-	}
-	for _, rate := range []string{"1000000000/second", "100000/second"} {
-		for _, of := range []struct{ name, rule string }{
-			{"plain", "key: [header:X-Tenant], limit: " + rate + ", tiers: {pro: " + rate + "}"},
-			{"shared", "share: {of: " + rate + ", by: [header:X-Tenant], weights: {pro: 3}}"},
-		} {
-			b.Run("of="+strings.Replace(rate, "/", "-per-", 1)+"/"+of.name, func(b *testing.B) {
-				p := parse(b, "tiers: {from: header:X-Plan}\nrules:\n  - {name: api, "+of.rule+"}\n")
-				e := NewEngine(memory.New(), p)
-				var d Decision
-				i := 0
-				b.ReportAllocs()
-				for b.Loop() {
-					e.DecideInto(b.Context(), requests[i%tenants], &d)
-					i++
-				}
-			})
-		}
 	}
 }

@@ -2,12 +2,10 @@ package policy
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
@@ -45,7 +43,7 @@ func repeat(start, unit, end string, size int) string {
 	return start + strings.Repeat(unit, max(0, size-len(start)-len(end))/len(unit)) + end
 }
 
-// dearest returns the dearest requests of their kind, of so many bytes, found by hand and by BenchmarkDearestSearch.
+// dearest returns the dearest requests of their kind, of so many bytes.
 func dearest(t testing.TB, size int) map[string]dear {
 	all := make(map[string]dear)
 	for _, row := range testkit.SectionOf(t, "testdata/dearest.txt", "dearest").Rows(t) {
@@ -89,74 +87,5 @@ func BenchmarkDearest(b *testing.B) {
 		for name, d := range dearest(b, size) {
 			run(fmt.Sprintf("%dK/%s", (size+1)>>10, name), d)
 		}
-	}
-}
-
-// BenchmarkDearestSearch looks for requests that cost more than those of BenchmarkDearest: it
-// changes one after the other at random, and goes on with what has become dearer. It prints
-// what it ends with. Give it time by -benchtime 10000x; -benchtime decides how many changes
-// are tried.
-func BenchmarkDearestSearch(b *testing.B) {
-	e := dearestEngine(b)
-	seed := uint64(time.Now().UnixNano())
-	b.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	for _, size := range []int{1 << 10, maxBody - 1} {
-		var worst dear
-		var most time.Duration
-		for range max(b.N, len(dearest(b, size))) {
-			d := worst
-			if most == 0 || r.IntN(20) == 0 {
-				d = plainLogin()
-			}
-			mutate(r, &d, size)
-			if cost := cheapest(b, e, d.request(), most); cost > most {
-				worst, most = d, cost
-			}
-		}
-		b.ReportMetric(float64(most.Microseconds()), fmt.Sprintf("us/%dK", (size+1)>>10))
-		b.Logf("%v: %.200q", most, worst)
-	}
-}
-
-// cheapest is the cheapest of several times, so that what disturbs one of them does not count,
-// and of one if that is cheap enough.
-func cheapest(b *testing.B, e *Engine, r *Request, enough time.Duration) time.Duration {
-	least := time.Hour
-	for range 7 {
-		start := time.Now()
-		e.Decide(b.Context(), r)
-		if least = min(least, time.Since(start)); least <= enough {
-			break
-		}
-	}
-	return least
-}
-
-// mutate changes one part of a request, which then has at most size bytes.
-func mutate(r *rand.Rand, d *dear, size int) {
-	units := []string{
-		"/", "//", "../", "%2f", "%5c", "%252f", ";", "&", "=", "a", "a=b&", ".", "[", "]", "%41", "%75", "\\", "%23", "%3f", "\"", "{", "}", ":", ",", "username", "u", "_",
-		`"a":1,`, `"username":`, `\u0075`, "\uFDFA", "e\u0301", "ß", "각", "𝒶", "\u200b", "+", " ", "--x", "\r\n", "%u0041", "%c0%af", "'", "é", "ſ",
-	}
-	texts := []*string{&d.path, &d.query, &d.body, &d.cookie, &d.host}
-	text := texts[r.IntN(len(texts))]
-	d.kind = []string{d.kind, d.kind, jsonType, formType, "", "multipart/form-data; boundary=x"}[r.IntN(6)]
-	unit := units[r.IntN(len(units))]
-	for range r.IntN(4) {
-		unit += units[r.IntN(len(units))]
-	}
-	at := r.IntN(len(*text) + 1)
-	end := min(len(*text), at+r.IntN(8))
-	room := max(0, size-(len(d.path)+len(d.query)+len(d.body)+len(d.cookie)+len(d.host)))
-	n := 1
-	if r.IntN(2) == 0 {
-		n = room / len(unit)
-	}
-	if n*len(unit) <= room {
-		*text = (*text)[:at] + strings.Repeat(unit, n) + (*text)[end:]
-	}
-	if text == &d.path && !strings.HasPrefix(d.path, "/") {
-		d.path = "/" + d.path
 	}
 }

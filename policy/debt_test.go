@@ -6,8 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/sluicehq/sluice"
 )
 
 // An hour of one client, whose requests come one after the other and cost four times what was estimated.
@@ -57,42 +55,6 @@ func TestOverrun(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A key owes 64 of its largest costs, or as many as can be under way, and no more than can be counted.
-func TestDebts(t *testing.T) {
-	t.Parallel()
-	p := parse(t, `
-tiers: {from: "header:X-Plan"}
-rules:
-  - {name: plain, key: [client_ip], limit: 10/second}
-  - {name: told, key: [client_ip], limits: [100/minute, 1000/day burst 2000], tiers: {pro: 100/minute burst 500}, cost: {response_header: X-Cost, estimate: 10, max: 50}}
-  - {name: held, key: [api_key], limit: 600/hour, algorithm: gcra, cost: {response_header: X-Cost, max: 60}}
-  - {name: places, key: [api_key], in_flight: 3, tiers: {pro: 5}}
-  - {name: bytes, key: [client_ip], limit: 100/minute, algorithm: fixed_window, cost: {response_bytes: 1024}}
-  - {name: capped, key: [client_ip], limit: 100/minute, cost: {response_bytes: 1024, max: 10}}
-  - {name: log, key: [client_ip], limit: 1000/minute, algorithm: sliding_window_log, cost: {response_header: X-Cost, max: 100}}`)
-	got := p.Debts()
-	for i, want := range []Debt{
-		{Rule: "told", Units: 3200, Largest: 50, Lockout: time.Duration((3200 + 500 - 100 + 10) * int64(time.Minute) / 100)},
-		{Rule: "told", Units: 3200, Largest: 50, Lockout: time.Duration(int64(3210*86400) * int64(time.Millisecond))},
-		{Rule: "told", Units: 3200, Largest: 50, Lockout: time.Duration(3210 * int64(time.Minute) / 100)},
-		{Rule: "held", Units: 300, Largest: 60, AtOnce: 5, Lockout: time.Duration(301 * int64(time.Hour) / 600)},
-		{Rule: "bytes", Units: 6400, Lockout: time.Minute},
-		{Rule: "capped", Units: 640, Largest: 10, Lockout: time.Duration(641 * int64(time.Minute) / 100)},
-		{Rule: "log", Units: 1048, Largest: 100, Lockout: time.Minute + 4*time.Millisecond},
-	} {
-		if i >= len(got) {
-			t.Fatalf("%+v", got)
-		}
-		limit := got[i].Limit
-		if got[i].Limit = (sluice.Limit{}); (got[i].Lockout - want.Lockout).Abs() < 3*time.Millisecond {
-			got[i].Lockout = want.Lockout
-		}
-		if got[i] != want {
-			t.Errorf("%v: %+v, want %+v", limit, got[i], want)
-		}
 	}
 }
 

@@ -2,10 +2,8 @@ package policy
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
-	"time"
 )
 
 // partial is a policy of one rule that refuses everybody in its share.
@@ -100,64 +98,6 @@ func TestEnforceIsStable(t *testing.T) {
 	for user, want := range map[string]bool{"a": false, "b": true, "c": true, "d": false, "e": false, "f": true, "g": true, "h": true} {
 		if in[user] != want {
 			t.Errorf("%s is in: %v", user, in[user])
-		}
-	}
-}
-
-// 100% is as if nothing were said.
-func TestEnforceAll(t *testing.T) {
-	t.Parallel()
-	all, none := parse(t, "rules: [{name: user, key: [client_ip], limit: 1/day, enforce: 100%, missing: refuse}]\n"), parse(t, "rules: [{name: user, key: [client_ip], limit: 1/day, missing: refuse}]\n")
-	if !reflect.DeepEqual(all.rules, none.rules) {
-		t.Errorf("%+v, want %+v", all.rules, none.rules)
-	}
-}
-
-// Of what is not enforced for them, subjects are told, and administration says so.
-func TestEnforceIsTold(t *testing.T) {
-	t.Parallel()
-	e := engine(t, `
-rules:
-  - {name: user, key: ["header:X-User"], limit: 1/day, enforce: 12.5%}
-overrides:
-  - {rule: user, key: {"header:X-User": barred-1}, block: true}
-  - {rule: user, key: {"header:X-User": barred-2}, block: true}
-`)
-	seen := map[bool]int{}
-	for i := range 40 {
-		user := fmt.Sprint("user", i)
-		shadow := !refuses(t, e, user)
-		trace := e.Explain(t.Context(), get("/", "X-User: "+user))
-		want := "every request, enforced for 12.5 %: this subject is"
-		if shadow {
-			want += " not"
-		}
-		if r := trace.Rules[0]; r.Why != want || r.Enforced != "12.5 %" || r.Watched != shadow || r.Results[0].Shadow != shadow {
-			t.Errorf("%s: %+v, want %s", user, r, want)
-		}
-		s := subject(t, e, "user", map[string]string{"header:X-User": user})
-		states, err := s.Peek(t.Context())
-		if err != nil || states[0].Shadow != shadow {
-			t.Errorf("%s: %+v, %v", user, states, err)
-		}
-		err = s.Block(time.Now().Add(time.Hour))
-		if shadow != (err != nil && strings.Contains(err.Error(), "enforced for 12.5 % of its subjects")) {
-			t.Errorf("to block %s: %v", user, err)
-		}
-		if d := e.Decide(t.Context(), get("/", "X-User: "+user)); d.Allowed != shadow || (d.Blocked == "") != shadow {
-			t.Errorf("%s is blocked: %+v", user, d)
-		}
-		seen[shadow]++
-	}
-	if seen[true] < 20 || seen[false] < 1 {
-		t.Errorf("premise: %v", seen)
-	}
-	for _, user := range []string{"barred-1", "barred-2"} {
-		r := get("/", "X-User: "+user)
-		d, trace := e.Decide(t.Context(), r), e.Explain(t.Context(), r)
-		s := subject(t, e, "user", map[string]string{"header:X-User": user})
-		if d.Allowed != s.shadow || d.Results[0].Shadow != s.shadow || d.Results[0].Allowed || trace.Rules[0].Watched != s.shadow || strings.Contains(trace.Rules[0].Why, "would block") != s.shadow {
-			t.Errorf("%s: %+v, %+v", user, d, trace.Rules[0])
 		}
 	}
 }

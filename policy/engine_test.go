@@ -2,18 +2,16 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"reflect"
+	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -67,13 +65,20 @@ rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2,
 func TestDecideAllocations(t *testing.T) {
 	withPlan := get("/")
 	withPlan.Attributes = map[string]string{"plan": "pro"}
+	const parts = `
+rules:
+  - {name: a, match: "POST /a/{id}/b", key: [client_ip, "header:X-API-Key", method, route], limit: 100000000/second}
+  - {name: b, key: [api_key, "cookie:sid", host, "const:x"], limit: 100000000/second}
+ignore_case: true`
+	allParts := request("POST", "/a//%2e/%62b%20c/b", "2001:db8::1", "X-API-Key: abc", "Cookie: a=b; sid=1")
 	for name, tt := range map[string]struct {
 		p       *Policy
 		r       *Request
 		results int
 	}{
-		"three rules": {parse(t, benchDocument(7)), benchRequest(), 3},
+		"three rules": {parse(t, benchDocument(97)), benchRequest(), 3},
 		"two limits":  {parse(t, "rules: [{name: api, key: [client_ip], limits: [1/hour, 10/day]}]"), get("/"), 2},
+		"parts":       {parse(t, parts), allParts, 2},
 		"attributes":  {parse(t, "rules: [{name: a, attributes: {plan: trial}, limit: 1/day}, {name: b, limit: 1/day}]"), withPlan, 1},
 	} {
 		e, s, ctx, d := NewEngine(memory.New(), tt.p), new(scratch), t.Context(), Decision{}
@@ -146,42 +151,6 @@ rules:
 	}
 }
 
-// The results of a decision are its own. What was in one that is used again does not show.
-func TestDecideInto(t *testing.T) {
-	t.Parallel()
-	p := parse(t, `rules:
-  - {name: queue, limit: 1/minute burst 3, algorithm: leaky_bucket}
-  - {name: each, key: [client_ip], limit: 2/hour, on_error: deny}`)
-	for name, store := range map[string]func() sluice.Store{
-		"answers": func() sluice.Store { return memory.New() }, "is away": func() sluice.Store { return broken(io.EOF) },
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			fresh, used := NewEngine(store(), p), NewEngine(store(), p)
-			for range 4 {
-				stale := new(queued)
-				got := Decision{
-					Allowed: true, Exempt: true, Degraded: true, Unavailable: true, Repeated: true, Missing: "stale", Blocked: "stale",
-					RetryAfter: 9, Delay: 9, Now: 9, Err: errors.New("stale"), Results: make([]Result, 5), queued: stale,
-				}
-				told := sluice.Decision{Allowed: true, Remaining: 9, RetryAfter: 9, ResetAfter: 9, Delay: 9, Now: 9, Locked: true}
-				for i := range got.Results {
-					got.Results[i] = Result{Rule: "stale", Name: "stale", From: "stale", Source: "stale", Cost: 9, Shadow: true, Decision: told}
-				}
-				memory, want := &got.Results[0], fresh.Decide(t.Context(), get("/"))
-				kept := slices.Clone(want.Results)
-				used.DecideInto(t.Context(), get("/"), &got)
-				if !reflect.DeepEqual(plain(got), plain(want)) || &got.Results[0] != memory || got.queued == stale {
-					t.Errorf("store %s: %+v, want %+v", name, got, want)
-				}
-				if fresh.Decide(t.Context(), get("/")); !slices.Equal(kept, want.Results) {
-					t.Errorf("store %s: the results of a decision have changed", name)
-				}
-				used.Decide(t.Context(), get("/"))
-			}
-		})
-	}
-}
-
 // An engine needs a store, and no policy.
 func TestNewEngine(t *testing.T) {
 	t.Parallel()
@@ -192,4 +161,38 @@ func TestNewEngine(t *testing.T) {
 		}
 	}()
 	NewEngine(nil, nil)
+}
+
+func TestHostileRequests(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../policyfile/testdata/good/everything.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Parse("everything.yaml", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := NewEngine(memory.New(), p)
+	bodies := []func(int64) ([]byte, error){
+		nil, func(int64) ([]byte, error) { return nil, nil }, func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF },
+		func(int64) ([]byte, error) { return []byte(`{"user.name":"\ud800"}`), nil },
+	}
+	for _, r := range []*Request{
+		{}, {Path: "*", Method: "OPTIONS"}, {Path: strings.Repeat("/a", 1<<16)}, {Path: strings.Repeat("/%2e%2e;", 1<<16)},
+		{Path: "/\x00\xff%zz", Method: "\xff", Host: "\xff:\x00"}, {Host: strings.Repeat(".", 1<<16)},
+		{Path: "/api/x", RawQuery: strings.Repeat("user=%zz&", 1<<15), Host: "x.example.com"},
+		{Path: "/jobs", Method: "POST", Header: http.Header{"X-Api-Key": {strings.Repeat("\xff", 1<<20)}, "Cookie": {strings.Repeat("session=1;", 1<<12)}}},
+	} {
+		for _, body := range bodies {
+			r.Body = body
+			first := e.Decide(t.Context(), r)
+			if first.Degraded || first.Unavailable || first.Err != nil {
+				t.Errorf("%.40q: %+v", r.Path, first)
+			}
+			if x := e.Explain(t.Context(), r).Decision; len(x.Results) != len(first.Results) || x.Missing != first.Missing {
+				t.Errorf("%.40q: explained as %+v", r.Path, x)
+			}
+		}
+	}
 }

@@ -1,7 +1,7 @@
 package policy
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -269,22 +269,6 @@ func testShareAmongHundred(t *testing.T, engines int, times float64) {
 	}
 }
 
-// A tenant that is alone has all of the limit.
-func TestShareOfOne(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		total := newFleet(t, 1, "1000/second").serve(t, []*caller{{name: "a", rate: 3000}}, 4*time.Second, nil)
-		for s, n := range total {
-			least, most := 995.0, 1000.0
-			if s == 0 { // the burst without the reserve, and at most all of it
-				least, most = 1495, 2000
-			}
-			if n < least || n > most {
-				t.Errorf("in second %d of being alone %v passed, not %v to %v: %v", s, n, least, most, total)
-			}
-		}
-	})
-}
-
 // Two tenants: one asks for all that it can get, in each of several ways, and the other for its half.
 func TestShareOfTwo(t *testing.T) {
 	t.Parallel()
@@ -352,58 +336,45 @@ func TestShareIsLent(t *testing.T) {
 	})
 }
 
-// Lists of requests share as single ones do, whatever their order.
-func TestShareOfLists(t *testing.T) {
+// Whatever the order of requests in lists, and wherever the clocks of processes stand or step to, nothing passes above the
+// limit, and shares have settled two seconds after the beginning and after a step.
+func TestShareSettles(t *testing.T) {
 	t.Parallel()
-	for _, every := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond} {
-		for _, order := range []string{"any", "flood first", "flood last"} {
-			t.Run(fmt.Sprint(every, " ", order), func(t *testing.T) {
-				t.Parallel()
-				random := rand.New(rand.NewPCG(seed.Of(t), 0))
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(t, 1, "400/second")
-					f.list, f.tick, f.random = order, every, random
-					crowd := []*caller{
-						{name: "flood", rate: 4000}, {name: "a", rate: 30}, {name: "b", rate: 75}, {name: "c", tier: "pro", rate: 190},
-					}
-					checkTotal(t, f.serve(t, crowd, 8*time.Second, nil), 400)
-					checkShares(t, order, crowd, 400, 2, 8)
-					near(t, "more than its part, of what others leave", crowd[2], 2, 8, 75)
-				})
-			})
-		}
-	}
-}
-
-// Whatever the clocks of processes say, and wherever they step to, nothing passes above the limit, and two
-// seconds later shares have settled again.
-func TestShareClockSteps(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		steps []time.Duration // of each process, after four seconds
-		off   []time.Duration // of each, from the beginning
+	const century = 100 * 365 * 24 * time.Hour
+	for name, test := range map[string]struct {
+		list  string // requests come in lists of that order
+		every time.Duration
+		off   []time.Duration // of the clock of each process
+		steps []time.Duration // of these, after four seconds
 	}{
-		{"an hour ahead", []time.Duration{time.Hour}, []time.Duration{0}},
-		{"an hour back", []time.Duration{-time.Hour}, []time.Duration{0}},
-		{"a little back", []time.Duration{-300 * time.Millisecond}, []time.Duration{0}},
-		{"two seconds back", []time.Duration{-2 * time.Second}, []time.Duration{0}},
-		{"to before 1970", []time.Duration{-80 * 365 * 24 * time.Hour}, []time.Duration{0}},
-		{"one of two ahead", []time.Duration{time.Hour, 0}, []time.Duration{0, 0}},
-		{"one of two back", []time.Duration{0, -time.Hour}, []time.Duration{0, 0}},
-		{"two that are an hour apart", []time.Duration{0, 0}, []time.Duration{0, time.Hour}},
+		"lists of a moment":           {list: "any", every: 5 * time.Millisecond},
+		"lists, the flood first":      {list: "flood first", every: 50 * time.Millisecond},
+		"lists, the flood last":       {list: "flood last", every: 50 * time.Millisecond},
+		"long lists":                  {list: "any", every: 200 * time.Millisecond},
+		"long lists, the flood first": {list: "flood first", every: 200 * time.Millisecond},
+		"long lists, the flood last":  {list: "flood last", every: 200 * time.Millisecond},
+		"an hour ahead":               {steps: []time.Duration{time.Hour}},
+		"an hour back":                {steps: []time.Duration{-time.Hour}},
+		"a little back":               {steps: []time.Duration{-300 * time.Millisecond}},
+		"two seconds back":            {steps: []time.Duration{-2 * time.Second}},
+		"to before 1970":              {steps: []time.Duration{-century}},
+		"the time of an old log":      {off: []time.Duration{-10 * 24 * time.Hour}},
+		"one of two ahead":            {off: make([]time.Duration, 2), steps: []time.Duration{time.Hour, 0}},
+		"one of two back":             {off: make([]time.Duration, 2), steps: []time.Duration{0, -time.Hour}},
+		"two that are an hour apart":  {off: []time.Duration{0, time.Hour}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed.Of(t), 0))
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, len(test.steps), "200/second")
-				f.off, f.tick, f.random = test.off, 5*time.Millisecond, random
+				f := newFleet(t, max(1, len(test.off)), "200/second")
+				f.list, f.tick, f.random = test.list, cmp.Or(test.every, 5*time.Millisecond), random
+				copy(f.off, test.off)
 				crowd := []*caller{{name: "flood", rate: 2000}, {name: "a", rate: 20}, {name: "b", tier: "pro", rate: 110}}
 				total := f.serve(t, crowd, 9*time.Second, func(at time.Duration) {
-					for i := range f.off {
+					for i, step := range test.steps {
 						if at == 4*time.Second {
-							f.off[i] += test.steps[i]
+							f.off[i] += step
 						}
 					}
 				})
@@ -467,34 +438,6 @@ func TestShareAwayOfLittle(t *testing.T) {
 	})
 }
 
-// on_error of a limit that is shared holds for all tenants.
-func TestShareOnError(t *testing.T) {
-	t.Parallel()
-	for onError, want := range map[string]bool{"allow": true, "deny": false} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet(t, 2, "10/second", onError)
-			f.store.set(errors.New("connection refused"), false)
-			ask := func() Decision { return f.engines[0].Decide(t.Context(), tenantOf("a", "")) }
-			for i := range 100 {
-				if d := ask(); d.Allowed != want || !d.Degraded || !want && d.RetryAfter != time.Second {
-					t.Fatalf("%s, request %d: %+v", onError, i, d)
-				}
-			}
-			f.store.set(nil, false)
-			time.Sleep(3 * time.Second)
-			passed := 0
-			for range 100 {
-				if ask().Allowed {
-					passed++
-				}
-			}
-			if passed < 7 || passed > 10 { // of the burst, without the reserve
-				t.Errorf("%s: %d passed when the store was back", onError, passed)
-			}
-		})
-	}
-}
-
 // To look at a share after the wall's clock was set leaves it as it was: active tenants still are.
 func TestExplainLeavesShares(t *testing.T) {
 	t.Parallel()
@@ -515,49 +458,16 @@ func TestExplainLeavesShares(t *testing.T) {
 	}
 }
 
-// Of three tenants that ask for too much each has its turn; reset, one has the next at once.
-func TestShareReset(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		f := newFleet(t, 1, "100/second")
-		f.serve(t, []*caller{{name: "a", rate: 300}, {name: "b", rate: 300}, {name: "c", rate: 300}}, 3*time.Second, nil)
-		e := f.engines[0]
-		refused := e.Decide(t.Context(), tenantOf("a", ""))
-		if refused.Allowed || refused.RetryAfter <= 0 || refused.RetryAfter > time.Second/33*2 {
-			t.Fatalf("%+v", refused)
-		}
-		ok(t, subject(t, e, "api", map[string]string{"header:X-Tenant": "a"}).Reset(t.Context()))
-		pass(t, e, tenantOf("a", ""))
-		if d := e.Decide(t.Context(), tenantOf("b", "")); d.Allowed {
-			t.Errorf("of another one: %+v", d)
-		}
-	})
-}
-
-// What an explanation says of a tenant's part is what it gets: alone, among others for whom there is enough, and
-// among those for whom there is not.
+// What an explanation says of a tenant's part is what it gets among others who ask for too much.
 func TestSharePresent(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		f := newFleet(t, 1, "100/second")
-		says := func(name, tier string) string {
-			return f.engines[0].Explain(t.Context(), tenantOf(name, tier)).Rules[0].Share
-		}
-		expect := func(name, tier, want string) {
-			t.Helper()
-			if got := says(name, tier); got != want {
-				t.Errorf("%q, want %q", got, want)
-			}
-		}
-		expect("a", "", "weight 1, and nobody else is active: all of 100/second")
-		f.serve(t, []*caller{{name: "a", rate: 10}, {name: "b", tier: "pro", rate: 10}}, 3*time.Second, nil)
-		const enough = "that are active: what it asks for, since 100/second is enough for all, and at least "
-		expect("a", "", "weight 1 of 4 "+enough+"25/second")
-		expect("new", "big", "weight 10 of 14 "+enough+"71.4/second")
 		many := []*caller{{name: "a", rate: 300}, {name: "b", tier: "pro", rate: 300}}
 		f.serve(t, many, 5*time.Second, nil)
 		for _, c := range many {
 			var weight, of int
 			var rate float64
-			got := says(c.name, c.tier)
+			got := f.engines[0].Explain(t.Context(), tenantOf(c.name, c.tier)).Rules[0].Share
 			if _, err := fmt.Sscanf(got, "weight %d of %d that are active, which ask for more than 100/second: %f/second at present", &weight, &of, &rate); err != nil {
 				t.Fatalf("%s: %q: %v", c.name, got, err)
 			}
@@ -601,48 +511,4 @@ func TestShareToldIsTrue(t *testing.T) {
 			}
 		})
 	}
-}
-
-// An ID is that of a tenant's request, whatever its time costs by now.
-func TestShareOnce(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		f := newFleet(t, 1, "100/second")
-		for _, repeated := range []bool{false, true} {
-			for _, name := range []string{"a", "b"} {
-				if d := pass(t, f.engines[0], withID(tenantOf(name, ""), "42")); d.Repeated != repeated {
-					t.Errorf("%s: repeated %v: %+v", name, d.Repeated, d)
-				}
-			}
-			f.serve(t, []*caller{{name: "a", rate: 300}, {name: "b", rate: 300}}, 2*time.Second, nil)
-		}
-	})
-}
-
-// A shadow counts as if it refused, and refuses nothing.
-func TestShareShadow(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		f := newFleet(t, 1, "100/second")
-		f.engines[0].ShadowAll()
-		refused := 0
-		f.engines[0].Observe(func(_ context.Context, o *Observation) {
-			if !o.Decision.Results[0].Allowed {
-				refused++
-			}
-		})
-		total := f.serve(t, []*caller{{name: "a", rate: 1000}, {name: "b", rate: 1000}}, 4*time.Second, nil)
-		if mean(total) != 2000 || refused < 7300 || refused > 7600 {
-			t.Errorf("%v passed, and %d would have been refused", total, refused)
-		}
-	})
-}
-
-// Shares go by the time of requests, such as those of a log.
-func TestShareByRequestTime(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		f := newFleet(t, 1, "100/second")
-		f.off[0] = time.Until(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
-		crowd := []*caller{{name: "flood", rate: 10_000}, {name: "steady", rate: 40}}
-		f.serve(t, crowd, 4*time.Second, nil)
-		checkShares(t, "of 1999", crowd, 100, 2, 4)
-	})
 }

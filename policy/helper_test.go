@@ -65,12 +65,6 @@ func ends(r *Request) *Request {
 	return r
 }
 
-// withID is a request with an ID.
-func withID(r *Request, id string) *Request {
-	r.ID = id
-	return r
-}
-
 // pass decides about a request that has to pass.
 func pass(t testing.TB, e *Engine, r *Request) Decision {
 	t.Helper()
@@ -177,15 +171,6 @@ func claims(payload string) string {
 func names(t testing.TB, section string) []testkit.Row {
 	t.Helper()
 	return testkit.SectionOf(t, "testdata/names.txt", section).Rows(t)
-}
-
-func planOf(t testing.TB, l sluice.Limit) *sluice.Plan {
-	t.Helper()
-	plan, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
 }
 
 func ok(t testing.TB, err error) {

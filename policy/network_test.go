@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/seed"
@@ -80,24 +79,43 @@ func TestNetworksModel(t *testing.T) {
 	}
 }
 
-func TestSwapOverridesOfNetworks(t *testing.T) {
+// What was added is found, and nothing else, in tables of any size and of several shapes.
+func TestTable(t *testing.T) {
 	t.Parallel()
-	e := engine(t, `rules: [{name: a, key: [client_ip], limit: 1/day}]`)
-	network := func(n, limit string) Override {
-		return Override{Rule: "a", Key: map[string]string{"client_ip": n}, Limit: limit}
-	}
-	ok(t, e.SwapOverrides([]Override{network("192.0.2.0/24", "5/day"), network("192.0.2.0", "7/day")}))
-	for client, want := range map[string]string{"192.0.2.1": "allowed a:4", "192.0.2.0": "allowed a:6", "192.0.3.0": "allowed a:0"} {
-		if got := said(e.Decide(t.Context(), request("GET", "/", client))); got != want {
-			t.Errorf("%s: %s, want %s", client, got, want)
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		shapes := []shape{{exact: 1}, {exact: 2}, {exact: 1, network: network{1, false, 24}}}
+		type subject struct {
+			of   shape
+			text string
 		}
-	}
-	was := e.Policy()
-	ok(t, e.SwapOverrides([]Override{network("192.0.2.0/24", "9/hour")}))
-	if all := e.Policy().Restarts(was); len(all) != 1 || !strings.HasPrefix(all[0].Was, "5/day") || !strings.HasPrefix(all[0].Is, "9/hour") {
-		t.Errorf("restarts: %+v", all)
-	}
-	if err := e.SwapOverrides([]Override{network("192.0.2.0/24", "5/day"), network("192.0.2.0/24", "6/day")}); err == nil || !strings.Contains(err.Error(), "two overrides") {
-		t.Errorf("twice: %v", err)
+		var all table[string]
+		model := make(map[subject]slot)
+		for i := range 1 << r.IntN(12) {
+			is := subject{shapes[r.IntN(len(shapes))], fmt.Sprint("/", r.IntN(3000))}
+			says, until := fmt.Sprint("tier-", r.IntN(5)), r.Int64()
+			was, known := model[is]
+			first, twice := all.add(is.of, []byte(is.text), says, until, i)
+			if twice != known || known && first != int(was.item) {
+				t.Fatalf("seed %d: %v is there: %v at %d, want %v at %d", seed, is, twice, first, known, was.item)
+			}
+			if !known {
+				model[is] = slot{until: until, item: uint32(i)}
+			}
+		}
+		all.sort()
+		for _, of := range shapes {
+			for i := range 3000 {
+				text := fmt.Sprint("/", i)
+				want, known := model[subject{of, text}]
+				got := all.set(of).find(hashSubject([]byte(text)))
+				if (got != nil) != known || known && (got.item != want.item || got.until != want.until) {
+					t.Fatalf("seed %d: %s of %v is %+v, want %+v, %v", seed, text, of, got, want, known)
+				}
+			}
+		}
+		if len(all.says) > 5 || all.set(shape{exact: 4}) != nil {
+			t.Errorf("seed %d: %d different tiers", seed, len(all.says))
+		}
 	}
 }

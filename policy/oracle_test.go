@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -222,7 +223,7 @@ func (o *oracle) plainPlan(r *Rule, text string) *sluice.Plan {
 	if r.Algorithm != "" {
 		l.Algorithm = must(sluice.ParseAlgorithm(r.Algorithm))
 	}
-	known = planOf(o.t, l)
+	known = plantest.Of(o.t, l)
 	o.plans[r.Algorithm+text] = known
 	return known
 }

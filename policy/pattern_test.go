@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
@@ -142,65 +143,6 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-func TestLookupOfEveryPattern(t *testing.T) {
-	t.Parallel()
-	var tr tree
-	for i, s := range []string{"GET /a/{x}/b", "/", "example.com/c/", "POST /d"} {
-		p := patternOf(t, s)
-		tr.add(p, i, true)
-	}
-	got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Every: true})
-	slices.Sort(got)
-	if !slices.Equal(got, []int32{0, 1, 2}) {
-		t.Errorf("every pattern for GET: %d", got)
-	}
-	if got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Never: true}); got != nil {
-		t.Errorf("no pattern: %d", got)
-	}
-}
-
-func bigTree(t testing.TB, n int) *tree {
-	var tr tree
-	for i := range n {
-		text := fmt.Sprintf("POST /api/v%d/users/{id}/things%d", i%7, i)
-		if i == 0 {
-			text = "/api/{rest...}"
-		}
-		p := patternOf(t, text)
-		tr.add(p, i, true)
-	}
-	return &tr
-}
-
-func TestLookupDoesNotAllocate(t *testing.T) {
-	tr, buf, ids := bigTree(t, 100), new(paths.Buffer), make([]int32, 0, 8)
-	for _, path := range []string{"/api/v2/users/alice/things9", "/api/v2/users/al%20ice/things9", "/api//x/%2e%2e/y"} {
-		if n := testing.AllocsPerRun(100, func() {
-			for _, v := range paths.Readings(path, true, buf) {
-				ids = tr.lookup(ids[:0], "POST", "example.com:443", &v)
-			}
-		}); n != 0 {
-			t.Errorf("%s: %v allocations", path, n)
-		}
-	}
-}
-
-func BenchmarkLookup(b *testing.B) {
-	for _, n := range []int{10, 1_000, 10_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			tr, buf, ids := bigTree(b, n), new(paths.Buffer), make([]int32, 0, 8)
-			b.ReportAllocs()
-			for b.Loop() {
-				v := paths.Readings("/api/v2/users/alice/things9", false, buf)
-				ids = tr.lookup(ids[:0], "POST", "example.com", &v[0])
-			}
-			if !slices.Equal(ids, []int32{0, 9}) {
-				b.Fatalf("matched %d", ids)
-			}
-		})
-	}
-}
-
 func patternOf(t testing.TB, text string) *pattern {
 	t.Helper()
 	p, err := parsePattern(text)
@@ -278,5 +220,82 @@ func TestDisguises(t *testing.T) {
 	}
 	if exempt("/static/x%2fy%2f..%2f..%2f..%2fapi;" + strings.Repeat("x", 1<<17)) {
 		t.Error("a long path is exempt")
+	}
+}
+
+func TestDefaultOnError(t *testing.T) {
+	t.Parallel()
+	for _, row := range names(t, "words of paths that close a rule while the store is away") {
+		p := patternOf(t, row.In)
+		if got := defaultOnError(nil, []*pattern{p}, false); fmt.Sprint(got) != row.Want {
+			t.Errorf("%q: %v, want %v", row.In, got, row.Want)
+		}
+		if got := defaultOnError(nil, []*pattern{p}, true); got != sluice.Allow {
+			t.Errorf("%q in shadow: %v", row.In, got)
+		}
+	}
+	if got := defaultOnError([]string{"login.example.com"}, nil, false); got != sluice.Deny {
+		t.Errorf("a host: %v", got)
+	}
+}
+
+// What applies out of many rules is what applies of each alone.
+func TestIndexAgainstSingleRules(t *testing.T) {
+	t.Parallel()
+	var docs []string
+	for _, host := range []string{"", ", hosts: [a.test]", `, hosts: ["*.test", b.org]`, ", hosts: [c.a.test]"} {
+		for _, match := range []string{"", ", match: /x", `, match: ["GET /x/{id}", /y/]`, `, match: [POST /x, "a.test/x/"]`} {
+			for _, header := range []string{"", ", headers: {A: one}", `, headers: {B: "*"}`, ", headers: {A: two, B: one}"} {
+				docs = append(docs, fmt.Sprintf("{name: r%d%s%s%s, limit: 1000000/day}", len(docs), host, match, header))
+			}
+		}
+	}
+	all := engine(t, "rules: ["+strings.Join(docs, ",\n")+"]")
+	var single []*Engine
+	for _, d := range docs {
+		single = append(single, engine(t, "rules: ["+d+"]"))
+	}
+	applied := 0
+	for _, host := range []string{"", "a.test", "A.test:81", "c.a.test", "b.org", "test"} {
+		for _, path := range []string{"/", "/x", "/x/1", "/y/z", "/y%2fz", "/x/../y", "/x/1/2"} {
+			for _, method := range []string{"GET", "POST"} {
+				for _, headers := range []string{"", "A: one", "B: one", "A: two|B: one", "A: one|A: two|B: 2"} {
+					r := request(method, path, "192.0.2.1", strings.Split(headers, "|")...)
+					r.Host = host
+					var got, want []string
+					for _, res := range all.Decide(t.Context(), r).Results {
+						got = append(got, res.Rule)
+					}
+					for _, e := range single {
+						for _, res := range e.Decide(t.Context(), r).Results {
+							want = append(want, res.Rule)
+						}
+					}
+					if applied += len(got); !slices.Equal(got, want) {
+						t.Fatalf("%s %s%s %s:\n got %v\nwant %v", method, host, path, headers, got, want)
+					}
+				}
+			}
+		}
+	}
+	if applied < 1000 {
+		t.Errorf("only %d rules applied in all", applied)
+	}
+}
+
+func TestLookupOfEveryPattern(t *testing.T) {
+	t.Parallel()
+	var tr tree
+	for i, s := range []string{"GET /a/{x}/b", "/", "example.com/c/", "POST /d"} {
+		p := patternOf(t, s)
+		tr.add(p, i, true)
+	}
+	got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Every: true})
+	slices.Sort(got)
+	if !slices.Equal(got, []int32{0, 1, 2}) {
+		t.Errorf("every pattern for GET: %d", got)
+	}
+	if got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Never: true}); got != nil {
+		t.Errorf("no pattern: %d", got)
 	}
 }

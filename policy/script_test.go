@@ -59,6 +59,7 @@ type script struct {
 	places    map[string]string
 	subjects  map[string]*Subject
 	seen      *observedRequest // the last observation
+	reused    Decision         // has nothing of the last one when it is used again
 }
 
 // observedRequest is what an observer has of a request, by the index of the result.
@@ -127,6 +128,12 @@ func (s *script) run() {
 			continue
 		}
 		a := s.line(line)
+		if texts, found := policyTexts[line[0]]; found {
+			if got := texts(s.engine.Policy(), parse(s.T, cmp.Or(strings.Join(block, "\n"), "rules: []"))); !slices.Equal(got, a.want) {
+				s.errorf("got %q", got)
+			}
+			continue
+		}
 		if step, found := scriptSteps[line[0]]; found {
 			step(s, a.request[1:], a.want, block)
 			continue
@@ -207,8 +214,8 @@ func (s *script) decide(r *testRequest, want []string) Decision {
 	would := s.engine.Explain(s.Context(), &r.Request)
 	s.seen, r.reads = nil, 0
 	s.store.set(s.store.err, s.store.closedLocks)
-	d := s.engine.Decide(s.Context(), &r.Request)
-	is := would.Decision
+	s.engine.DecideInto(s.Context(), &r.Request, &s.reused)
+	d, is := s.reused.Clone(), would.Decision
 	if verdictOf(&is) != verdictOf(&d) || is.Degraded != d.Degraded || is.Unavailable != d.Unavailable {
 		if r.Mode == Charge && r.ID == "" && r.Subject == nil {
 			s.errorf("explained as %+v, decided %+v", is, d)
@@ -344,11 +351,21 @@ var decisionFields = map[string]func(v view) any{
 	},
 }
 
-// field returns a field of a decision, why.RULE of its explanation, or a field of a result: NAME.FIELD.
+// traceFields are the fields of the explanation of a rule by their names.
+var traceFields = map[string]func(r *RuleTrace) any{
+	"why":      func(r *RuleTrace) any { return r.Why },
+	"share":    func(r *RuleTrace) any { return r.Share },
+	"enforced": func(r *RuleTrace) any { return r.Enforced },
+	"watched":  func(r *RuleTrace) any { return r.Watched },
+	"override": func(r *RuleTrace) any { return r.Override.Reason },
+}
+
+// field returns a field of a decision, of the explanation of a rule (FIELD.RULE), or of a result (NAME.FIELD).
 func (v view) field(name string) string {
-	if rule, found := strings.CutPrefix(name, "why."); found {
-		at := slices.IndexFunc(v.would.Rules, func(r RuleTrace) bool { return r.Rule == rule })
-		return v.would.Rules[at].Why
+	kind, rule, _ := strings.Cut(name, ".")
+	of := slices.IndexFunc(v.would.Rules, func(r RuleTrace) bool { return r.Rule == rule })
+	if field, known := traceFields[kind]; known && of >= 0 {
+		return fmt.Sprint(field(&v.would.Rules[of]))
 	}
 	if field, known := decisionFields[name]; known {
 		return fmt.Sprint(field(v))
@@ -591,6 +608,14 @@ func init() {
 			}
 			s.store.set(map[string]error{"away": errors.New("away")}[words[0]], words[0] == "without-locks")
 		},
+		"subjects": func(s *script, words, want, _ []string) { // SUBJECT=TIER…: the table in place of the old one
+			var all []TierSubject
+			for _, word := range words {
+				subject, tier, _ := strings.Cut(word, "=")
+				all = append(all, TierSubject{Subject: subject, Tier: tier})
+			}
+			s.err(s.engine.SwapSubjects(all), want)
+		},
 		"shadow-all": func(s *script, _, _, _ []string) { s.engine.ShadowAll() },
 		"outcomes":   (*script).outcomes,
 		"quota": func(s *script, words, want, _ []string) {
@@ -599,7 +624,7 @@ func init() {
 			if s.seen != seen {
 				s.errorf("it was observed")
 			}
-			s.check(&d, r, nil, want)
+			s.check(&d, r, new(Trace), want)
 		},
 		"each": func(s *script, _, _, block []string) {
 			s.list(block, func(reqs []*Request, ds []Decision) { s.engine.DecideEach(s.Context(), reqs, ds) })
@@ -627,6 +652,35 @@ func init() {
 			s.err(s.engine.ReleasePlace(s.Context(), s.places[words[0]]), want)
 		},
 	}
+}
+
+// policyTexts are what is said of the policy in force, and of another in its place: "changes -> TEXT…", with the other below.
+var policyTexts = map[string]func(is, next *Policy) []string{
+	"restarts": func(is, next *Policy) (all []string) {
+		for _, r := range next.Restarts(is) {
+			all = append(all, fmt.Sprintf("%s %s: %s, then %s", r.Rule, r.From, r.Was, r.Is))
+		}
+		return all
+	},
+	"changes": func(is, next *Policy) (all []string) {
+		for _, change := range next.Changes(is) {
+			all = append(all, change.String())
+		}
+		return all
+	},
+	"in-flight": func(is, _ *Policy) []string { return is.InFlight() },
+	"outages": func(is, _ *Policy) (all []string) {
+		for _, o := range is.Outages() {
+			all = append(all, fmt.Sprintf("%s: %v, %s", o.Rule, o.OnError, o.Why))
+		}
+		return all
+	},
+	"debts": func(is, _ *Policy) (all []string) {
+		for _, d := range is.Debts() {
+			all = append(all, fmt.Sprintf("%s owes %d, at once %d of %d, for %v", d.Rule, d.Units, d.AtOnce, d.Largest, d.Lockout.Round(time.Millisecond)))
+		}
+		return all
+	},
 }
 
 func (s *script) named(name string) Decision {

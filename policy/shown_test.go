@@ -2,9 +2,9 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"unicode"
@@ -25,24 +25,6 @@ rules:
   - {name: hash, key: [client_ip, "header:X-User"], limit: 10/day, show_key: hash}
   - {name: all, limit: 10/day}
 `
-
-// Every instance has the same pseudonyms, now and later: this one was made of the text by
-// printf 'sluice show_key ["client_ip" "header:X-User"] 192.0.2.1/bob' | sha256sum
-func TestShownHash(t *testing.T) {
-	t.Parallel()
-	p := parse(t, shownRules)
-	seen := map[string]string{}
-	for _, key := range []string{"hash/192.0.2.1/bob", "hash/192.0.2.1/Bob", "hash/192.0.2.2/bob", "hash/!/bob"} {
-		shown := p.ShownKey(key)
-		if !regexp.MustCompile("^[0-9a-f]{12}$").MatchString(shown) || seen[shown] != "" {
-			t.Errorf("%s is shown as %s, as is %s", key, shown, seen[shown])
-		}
-		seen[shown] = key
-	}
-	if a, b := p.ShownKey("hash/192.0.2.1/bob"), p.ShownKey("{192.0.2.1}hash/192.0.2.1/bob"); a != "e300dc702761" || a != b {
-		t.Errorf("bob is %s, with a hash tag %s", a, b)
-	}
-}
 
 // mustShow reports what does not show, or shows as something else.
 func mustShow(t *testing.T, shown string) {
@@ -109,14 +91,10 @@ func TestShownOfRequests(t *testing.T) {
 // The keys of a rule that does not say how they are shown are shortened if a part is secret.
 func TestSecretPart(t *testing.T) {
 	t.Parallel()
-	for _, part := range []string{"api_key", "cookie:session", "jwt:sub", "header:authorization", "header:X-User", "query:api_key", "attr:api_key", "tls_fingerprint", "method"} {
-		p := parse(t, "rules:\n  - {name: r, limit: 1/day, key: [\""+part+"\"]}\n")
-		shown := p.ShownKey("r/0123456789abcdef")
-		if shown != "0123456789abcdef" && shown != Shorten("0123456789abcdef") {
-			t.Errorf("%s is shown as %s", part, shown)
-		}
-		if SecretPart(part) != (shown != "0123456789abcdef") {
-			t.Errorf("SecretPart(%q) is %v, and the key is shown as %s", part, SecretPart(part), shown)
+	for _, row := range names(t, "parts of keys, and how they are shown") {
+		p := parse(t, "rules:\n  - {name: r, limit: 1/day, key: [\""+row.In+"\"]}\n")
+		if shown := p.ShownKey("r/0123456789abcdef"); shown != row.Want || SecretPart(row.In) != (shown != "0123456789abcdef") {
+			t.Errorf("%s is shown as %s, want %s; secret: %v", row.In, shown, row.Want, SecretPart(row.In))
 		}
 	}
 	for _, part := range []string{"", "cookie", "cookie:", "nonsense", "*"} {
@@ -133,5 +111,39 @@ func TestShownKey(t *testing.T) {
 		if got := p.ShownKey(row.In); got != row.Want {
 			t.Errorf("%s is shown as %s, want %s", row.In, got, row.Want)
 		}
+	}
+}
+
+// Administration knows a subject by any spelling, and tells it by the one that it was given.
+func TestSpelling(t *testing.T) {
+	t.Parallel()
+	e := engine(t, `rules:
+  - {name: login, key: [client_ip, "body:username"], limit: 1/day}
+  - {name: hashed, key: ["body:username"], limit: 1/day, show_key: hash}
+`)
+	for name, long := range map[string]bool{"Lucy": false, strings.Repeat("y", sluice.MaxKeyPart+1): true} {
+		e.observers = nil
+		e.Observe(func(_ context.Context, o *Observation) {
+			if is := o.Policy().ShownKey(o.Key(1)); o.Shown(1) != is {
+				t.Errorf("the pseudonym %s is not that of what is counted, %s", o.Shown(1), is)
+			}
+			if sent := o.Sent(0); (sent == o.Key(0)) != long {
+				t.Errorf("%.20s is counted as %s, and was sent as %s", name, o.Key(0), sent)
+			}
+		})
+		r := get("/", "Content-Type: "+jsonType)
+		r.Body = body(fmt.Sprintf(`{"username":%q}`, name))
+		pass(t, e, r)
+	}
+	lucy := subject(t, e, "login", map[string]string{"client_ip": "192.0.2.1", "body:username": "Lucy"})
+	same := must(e.SubjectOf("login/192.0.2.1/Lucy"))
+	folded := must(e.SubjectOf(lucy.Key()))
+	for s, want := range map[*Subject]string{lucy: "Lucy", same: "Lucy", folded: "lucu"} {
+		if s.Key() != "login/192.0.2.1/lucu" || s.Values()["body:username"] != want || s.Shown() != "192.0.2.1 · "+want {
+			t.Errorf("%s is told as %q, %s; want %s", s.Key(), s.Values(), s.Shown(), want)
+		}
+	}
+	if shown := e.Policy().ShownSent("login/192.0.2.1/maru", "login/mary"); shown != "192.0.2.1 · maru" {
+		t.Errorf("a spelling of another key is shown: %s", shown)
 	}
 }

@@ -3,14 +3,9 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/failover"
 )
 
 // manyOverrides returns overrides of a rule "each" for as many subjects.
@@ -66,79 +61,6 @@ func TestSwapOverrides(t *testing.T) {
 	}
 	if err := e.SwapOverrides(nil); err != nil || e.Decide(t.Context(), r).Results[0].From != "rule" {
 		t.Errorf("without overrides: %v", err)
-	}
-}
-
-// BenchmarkSwapOverrides swaps a hundred thousand overrides, and tells what one takes.
-func BenchmarkSwapOverrides(b *testing.B) {
-	const n = 100_000
-	e, list := engine(b, eachUser), manyOverrides(n, "50/day")
-	b.ReportAllocs()
-	for b.Loop() {
-		ok(b, e.SwapOverrides(list))
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/override")
-}
-
-// BenchmarkOverridden decides for one of many who have an override, and with many blocks.
-func BenchmarkOverridden(b *testing.B) {
-	for _, n := range []int{0, 1, 100_000} {
-		for _, blocks := range []int{0, maxBlocks} {
-			b.Run(fmt.Sprintf("overrides=%d/blocks=%d", n, blocks), func(b *testing.B) {
-				e := engine(b, eachUser)
-				ok(b, e.SwapOverrides(manyOverrides(n, "100000000/second")))
-				blocked := make(map[string]int64)
-				for i := range blocks {
-					blocked[fmt.Sprint("each/", i)] = time.Now().Add(time.Hour).UnixMicro()
-				}
-				e.blocks.Store(&blocked)
-				r, d := get("/", "X-User: user-000000@example.com"), Decision{}
-				for b.Loop() {
-					e.DecideInto(b.Context(), r, &d)
-				}
-			})
-		}
-	}
-}
-
-// What administration calls a subject is what requests are counted for.
-func TestSubjectIsWhoIsCounted(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		key map[string]string
-		r   *Request
-	}{
-		{map[string]string{"header:X-User": "a/b", "client_ip": "192.0.2.1"}, get("/", "X-User: a/b")},
-		{map[string]string{"header:X-User": " a ", "client_ip": "192.0.2.1/32", "const:v1": "v1"}, get("/", "X-User: a")},
-		{map[string]string{"header:X-User": "", "client_ip": "192.0.2.1"}, get("/")},
-		{map[string]string{"header:X-User": "a", "client_ip": "2001:db8::7"}, request("GET", "/", "2001:db8::9", "X-User: a")},
-		{map[string]string{"header:X-User": strings.Repeat("x", 500), "client_ip": "192.0.2.1"}, get("/", "X-User: "+strings.Repeat("x", 500))},
-	} {
-		e, stored := recorded(t, subjects)
-		e.Decide(t.Context(), tt.r)
-		want := stored.charges[0].Key
-		s := subject(t, e, "user", tt.key)
-		stored.charges = nil
-		if _, err := s.Peek(t.Context()); err != nil || stored.charges[0].Key != want || stored.charges[0].Cost != 0 {
-			t.Errorf("%v is counted as %+v, want %s (%v)", tt.key, stored.charges, want, err)
-		}
-		if !strings.HasSuffix(want, s.Key()) || strings.HasPrefix(s.Key(), "{") {
-			t.Errorf("its key is %s", s.Key())
-		}
-	}
-}
-
-func TestSubjectWithoutStore(t *testing.T) {
-	t.Parallel()
-	away := broken(errors.New("connection refused"))
-	store := failover.New(failover.Bulkhead(away, 0), failover.Config{Logger: slog.New(slog.DiscardHandler)})
-	defer store.Close()
-	for want, store := range map[error]sluice.Store{away.err: away, ErrStoreAway: store} {
-		s := subject(t, NewEngine(store, parse(t, subjects)), "all", nil)
-		_, peek := s.Peek(t.Context())
-		if reset := s.Reset(t.Context()); !errors.Is(peek, want) || !errors.Is(reset, want) {
-			t.Errorf("%v and %v, want %v", peek, reset, want)
-		}
 	}
 }
 

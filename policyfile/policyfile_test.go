@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -136,6 +137,10 @@ func TestLoadNoFile(t *testing.T) {
 
 // Nesting that would exhaust the stack or the memory is an error like any other.
 func TestDeepDocument(t *testing.T) {
+	_, err := policyfile.Parse("p.json", []byte(strings.Repeat("[", 1<<20)))
+	if err == nil || !strings.Contains(err.Error(), "p.json:1: this is not JSON: it is nested deeper than 100") {
+		t.Error(err)
+	}
 	for _, open := range []string{"[", "{a: ", "- "} {
 		data := "version: 1\nrules: \n  " + strings.Repeat(open, 1<<17)
 		if _, err := policyfile.Parse("deep.yaml", []byte(data)); err == nil {
@@ -146,25 +151,11 @@ func TestDeepDocument(t *testing.T) {
 
 // What the parser says without a line, or with a wrong one, gets the right one.
 func TestSyntaxLines(t *testing.T) {
-	for data, line := range map[string]int{
-		"":                                     1,
-		"# nothing\n":                          1,
-		"version: 1\nrules: [{name: a\x01}]\n": 2,
-		"\n\na: \xff\n":                        3,
-		"a: 1\nb: \u0085\n\nc: \u0080\n":       4,
-		"version: 1\n\nx: *foo\n":              3,
-		"a: @x\n":                              1,
-		"a: b: c\n":                            1,
-		"\na: b: c\n":                          2,
-		"a:\n\tb: 1\n":                         2,
-		"a: [1, 2\n":                           2,
-		"a: 1\n---\nb: 2\n":                    2,
-		"a: \"\\q\"\n":                         1,
-	} {
-		_, err := policyfile.Parse("f.yaml", []byte(data))
+	for _, row := range testkit.SectionOf(t, "testdata/lines.txt", "lines").Rows(t) {
+		_, err := policyfile.Parse("f.yaml", []byte(row.In))
 		var all policy.Errors
-		if !errors.As(err, &all) || !strings.HasPrefix(all[len(all)-1].String(), fmt.Sprintf("f.yaml:%d: ", line)) {
-			t.Errorf("%q: %v, want line %d", data, err, line)
+		if !errors.As(err, &all) || !strings.HasPrefix(all[len(all)-1].String(), "f.yaml:"+row.Want+": ") {
+			t.Errorf("%q: %v, want line %s", row.In, err, row.Want)
 		}
 	}
 }
@@ -253,4 +244,76 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("explained as %+v, decided %+v", would, is)
 		}
 	})
+}
+
+const indented = `version: 1
+trusted_proxies:
+  - 10.0.0.0/8
+tiers:
+  from: header:X-Plan
+rules:
+  - name: health
+    match: GET /health
+    exempt: true
+  # a comment
+  - name: per-key
+    description: >-
+      what every
+        key may
+    key: [header:X-User,
+      client_ip]
+    headers:
+      X-Plan: pro
+      X-Tenant: "*"
+    limit: 100/minute
+    tiers:
+      free: 5/minute
+      pro: 1000/minute
+  - name: login
+    match:
+    - POST /login
+    - POST /sign-in
+    key: client_ip
+    limit: 5/minute
+overrides:
+  - rule: login
+    key: {client_ip: 192.0.2.1}
+    limit: 50/minute
+`
+
+// A line that is moved, and that YAML then does not take, is blamed itself, and told where to
+// go. Where a line begins something, it may be the next one that is told to follow it.
+func TestMovedLineIsBlamed(t *testing.T) {
+	if _, err := policyfile.Parse("f.yaml", []byte(indented)); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(indented, "\n")
+	blamed := 0
+	for i, line := range lines {
+		text := strings.TrimLeft(line, " ")
+		column := len(line) - len(text)
+		for _, move := range []int{-3, -2, -1, 1, 2, 3} {
+			if text == "" || column+move < 0 || text == "what every" || text == "key may" {
+				continue // text may be anywhere
+			}
+			if strings.HasPrefix(text, "- POST") && move == -2 {
+				continue // that is another rule
+			}
+			moved := append([]string(nil), lines...)
+			moved[i] = strings.Repeat(" ", column+move) + text
+			_, err := policyfile.Parse("f.yaml", []byte(strings.Join(moved, "\n")))
+			all, _ := errors.AsType[policy.Errors](err)
+			if len(all) != 1 || !strings.HasPrefix(all[0].Message, "this is not YAML") {
+				continue // it is YAML, and says something else
+			}
+			blamed++
+			at, follows := all[0].Line-1, i < len(lines)-1 && all[0].Line-1 == i+1
+			if at != i && !follows || !strings.HasPrefix(all[0].Hint, "begin ") {
+				t.Errorf("line %d, %q, moved by %d: %v", i+1, text, move, all[0])
+			}
+		}
+	}
+	if blamed < 100 {
+		t.Errorf("only %d of the moves are told", blamed)
+	}
 }

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -176,19 +176,25 @@ func TestBoardClock(t *testing.T) {
 	}
 }
 
-// A server that is away holds up no caller beyond its context.
-func TestBoardAway(t *testing.T) {
+// The clock of a real server jumps by an hour, either way. An instance is known again as soon as it is heard of, and
+// one that is not heard of any more does not stay. What a jump is to a limit is held by TestConformanceTimed.
+func TestServerClockJumps(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	store := open(t, server.URL())
-	server.Freeze()
-	defer server.Thaw()
-	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := store.Post(soon, "now", "a", nil, time.Minute); err == nil {
-		t.Error("a server that is away has taken it")
-	}
-	if _, err := store.Posted(soon, "now"); err == nil {
-		t.Error("a server that is away has answered")
+	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
+		server := redistest.StartMovable(t)
+		store := open(t, server.URL())
+		beat := func(id string, want int) {
+			t.Helper()
+			if n, err := store.Heartbeat(t.Context(), id); n != want || err != nil {
+				t.Errorf("%v: %d instances, error %v, want %d", jump, n, err, want)
+			}
+		}
+		beat("a", 1)
+		beat("b", 2)
+		server.SetClock(jump)
+		beat("a", 1)
+		beat("b", 2)
+		server.SetClock(jump + 10*time.Minute)
+		testkit.Await(t, "the key of the instances has expired", func() bool { return server.Do("DBSIZE") == "0" })
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -56,7 +57,7 @@ func TestClusterSlots(t *testing.T) {
 		}
 	}
 	charges[0].Plan = narrow
-	redistest.Eventually(t, "a refusal is remembered", func() bool {
+	testkit.Await(t, "a refusal is remembered", func() bool {
 		r := takeAll(t, store, charges...)
 		if r[0].Fits || !r[1].Fits {
 			t.Fatalf("%+v", r)
@@ -108,39 +109,8 @@ func TestCluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 1, "--cluster-replica-no-failover", "yes")
 	t.Run("script flush", func(t *testing.T) { testScriptFlush(t, c.URL(), c.Masters...) })
 	t.Run("resharding", func(t *testing.T) { testResharding(t, c) })
-	t.Run("torn slot", func(t *testing.T) { testTornSlot(t, c) })
 	t.Run("failover", func(t *testing.T) { testFailover(t, c) })
 	t.Run("frozen master", func(t *testing.T) { testFrozenMaster(t, c) })
-}
-
-// While a slot is torn between two masters, requests for one key go on.
-func testTornSlot(t *testing.T, c *redistest.Cluster) {
-	store := open(t, c.URL())
-	p := plan(t, sluice.FixedWindow, "1000000/10d")
-	keys := []string{"{torn}a", "{torn}b", "{torn}c", "{torn}d"}
-	for _, k := range keys {
-		take(t, store, k, p)
-	}
-	tear := c.Tear(t, keys[0])
-	tear.Migrate(2)
-	var wg sync.WaitGroup
-	for i := range 40 {
-		wg.Go(func() {
-			for range 5 {
-				if err := tryFor(t, patient, store, keys[i%len(keys)], p); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	tear.Finish()
-	c.Settle(t)
-	for _, k := range keys {
-		if n := used(t, store, k, p); n != 51 {
-			t.Errorf("%s: %d used, want 51", k, n)
-		}
-	}
 }
 
 // spend has callers take what charges returns for keys, the first of which has a limit, until all limits are
@@ -168,7 +138,7 @@ func spend(t *testing.T, store *redisstore.Store, limit int64, keys []string, ch
 		})
 	}
 	disturb()
-	redistest.Eventually(t, "all limits are reached", func() bool {
+	testkit.Await(t, "all limits are reached", func() bool {
 		for k := range keys {
 			if admitted[k].Load() < limit && !t.Failed() {
 				return false
@@ -354,7 +324,7 @@ func TestClusterLateGiveBack(t *testing.T) {
 		return 0, false
 	})
 	window := func(r sluice.Receipt) int64 { return r.Tick }
-	redistest.Eventually(t, "what was taken in one window is given back in the next", func() bool {
+	testkit.Await(t, "what was taken in one window is given back in the next", func() bool {
 		gate := make(chan struct{})
 		held.Store(&gate)
 		begin := window(plantest.One(t, other, key, p, 0))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -43,11 +45,10 @@ func TestIdleConnectionsDie(t *testing.T) {
 		tls   string
 		close func(s *redistest.Server)
 	}{
-		"restarted":         {"", restart},
-		"cut off":           {"", cutOff},
-		"TLS 1.3 restarted": {"TLSv1.3", restart},
-		"TLS 1.3 cut off":   {"TLSv1.3", cutOff},
-		"TLS 1.2 cut off":   {"TLSv1.2", cutOff},
+		"restarted":       {"", restart},
+		"cut off":         {"", cutOff},
+		"TLS 1.3 cut off": {"TLSv1.3", cutOff},
+		"TLS 1.2 cut off": {"TLSv1.2", cutOff},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,22 +74,6 @@ func TestIdleConnectionsDie(t *testing.T) {
 	}
 }
 
-// A master that has become a replica refuses. A new connection to its address leads to its successor.
-func TestAddressMoves(t *testing.T) {
-	t.Parallel()
-	old, successor := redistest.Start(t), redistest.Start(t)
-	px := redistest.StartProxy(t, old.Addr)
-	store := open(t, "redis://"+px.Addr)
-	p := plan(t, sluice.TokenBucket, "1000000/second")
-	fill(t, store, p)
-	px.Target(successor.Addr)
-	old.Do("REPLICAOF", "127.0.0.1", "1")
-	recovers(t, store, p)
-	if n := commandCalls("evalsha", successor); n == 0 {
-		t.Error("the successor was not asked")
-	}
-}
-
 // Connections from which no answer ever comes do not keep others from being made.
 func TestConnectionsLeadNowhere(t *testing.T) {
 	t.Parallel()
@@ -108,14 +93,14 @@ func TestCloseCutsOff(t *testing.T) {
 	store := open(t, server.URL())
 	p := plan(t, sluice.TokenBucket, "1000000/second")
 	take(t, store, "k", p)
-	redistest.Eventually(t, "its call is back", func() bool { return !store.Away() })
+	testkit.Await(t, "its call is back", func() bool { return !store.Away() })
 	server.Freeze()
 	defer server.Thaw()
 	told := make(chan error)
 	go func() {
 		told <- store.Take(context.Background(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, make([]sluice.Receipt, 1))
 	}()
-	redistest.Eventually(t, "the request is under way", store.Away)
+	testkit.Await(t, "the request is under way", store.Away)
 	_ = store.Close()
 	if err := <-told; kindOf(err) != redisstore.Unknown || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
@@ -221,7 +206,7 @@ func TestLostAnswersHoldUpNobody(t *testing.T) {
 			take(t, store, "k", p)
 		}
 	}
-	redistest.Eventually(t, "no worker is waited for", func() bool {
+	testkit.Await(t, "no worker is waited for", func() bool {
 		take(t, store, "k", p)
 		workers, _ := store.Workers()
 		return workers <= 1
@@ -312,7 +297,7 @@ func TestCallersLeave(t *testing.T) {
 	// The first callers take the workers, one after the other, and those in place of the
 	// ones that are written off. Whoever comes then has to wait.
 	var unknown, notSent int64
-	redistest.Eventually(t, "callers are told both", func() bool {
+	testkit.Await(t, "callers are told both", func() bool {
 		told := leaving(t, store, p)
 		unknown, notSent = unknown+told[redisstore.Unknown], notSent+told[redisstore.NotSent]
 		return unknown >= 2 && notSent >= 50
@@ -372,12 +357,12 @@ func TestClose(t *testing.T) {
 			}
 		})
 	}
-	redistest.Eventually(t, "there is load", func() bool { return admitted.Load() > 1000 })
+	testkit.Await(t, "there is load", func() bool { return admitted.Load() > 1000 })
 	if err := errors.Join(store.Close(), store.Close()); err != nil {
 		t.Error(err)
 	}
 	wg.Wait()
-	redistest.Eventually(t, "the closed store has no connections", func() bool {
+	testkit.Await(t, "the closed store has no connections", func() bool {
 		return strings.Count(server.Do("CLIENT", "LIST"), " addr=") == 1 // who asks
 	})
 	second := open(t, server.URL())
@@ -401,5 +386,106 @@ func TestTooManyCharges(t *testing.T) {
 		} else if err == nil && (!receipts[n-1].Fits || receipts[n-1].Used == 0) {
 			t.Errorf("%d charges: the last has %+v", n, receipts[n-1])
 		}
+	}
+}
+
+// Each thing that a server can have has an error of its own, and passes.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	p := plan(t, sluice.TokenBucket, "1000000/day")
+	do := func(args ...string) func(*redistest.Server) { return func(s *redistest.Server) { s.Do(args...) } }
+	app := []string{"--user", "app", "on", ">pw", "~*", "+@all"}
+	for name, test := range map[string]struct {
+		kind       redisstore.Kind
+		settings   []string
+		begin, end func(*redistest.Server)
+	}{
+		"killed": {redisstore.Unavailable, nil, (*redistest.Server).Kill, func(s *redistest.Server) { s.Restart() }},
+		"frozen": {redisstore.Unknown, nil, (*redistest.Server).Freeze, (*redistest.Server).Thaw},
+		"loading": {redisstore.Loading, []string{"--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024"},
+			func(s *redistest.Server) {
+				s.Do("DEBUG", "POPULATE", "1500", "x", "100")
+				s.Do("SAVE")
+				s.Restart("--key-load-delay", "1000")
+			},
+			func(*redistest.Server) {}},
+		"busy": {redisstore.Busy, []string{"--lua-time-limit", "20"},
+			func(s *redistest.Server) { go s.Try("EVAL", "while true do end", "0") }, do("SCRIPT", "KILL")},
+		"replica": {redisstore.ReadOnly, nil, do("REPLICAOF", "127.0.0.1", "1"), do("REPLICAOF", "NO", "ONE")},
+		"cannot save": {redisstore.ReadOnly, []string{"--repl-diskless-sync", "yes"},
+			do("CONFIG", "SET", "min-replicas-to-write", "1"), do("CONFIG", "SET", "min-replicas-to-write", "0")},
+		"out of memory": {redisstore.OutOfMemory, nil, do("CONFIG", "SET", "maxmemory", "1"), do("CONFIG", "SET", "maxmemory", "0")},
+		"denied":        {redisstore.Denied, app, do("ACL", "SETUSER", "app", "-@scripting"), do("ACL", "SETUSER", "app", "+@all")},
+		"password changed": {redisstore.Denied, app,
+			func(s *redistest.Server) {
+				s.Do("ACL", "SETUSER", "app", "resetpass", ">other")
+				s.Do("CLIENT", "KILL", "USER", "app")
+			},
+			do("ACL", "SETUSER", "app", ">pw")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, test.settings...)
+			url := server.URL()
+			if test.kind == redisstore.Denied {
+				url = strings.Replace(url, "://", "://app:pw@", 1)
+			}
+			store := open(t, url)
+			take(t, store, "k", p)
+			test.begin(server)
+			becomes(t, store, p, test.kind)
+			test.end(server)
+			recovers(t, store, p)
+		})
+	}
+}
+
+// A server that answers nonsense gets an error, and nobody in.
+func TestWrongReplies(t *testing.T) {
+	t.Parallel()
+	p := plan(t, sluice.TokenBucket, "10/day")
+	bulk := func(b string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(b), b) }
+	for _, reply := range []string{
+		":1\r\n", "+OK\r\n", "$3\r\nabc\r\n", "$-1\r\n", "$0\r\n\r\n", "*0\r\n", "*2\r\n:1\r\n:2\r\n", "-ERR whatever\r\n", "_\r\n", "#t\r\n", "%1\r\n+a\r\n+b\r\n",
+		bulk(strings.Repeat("\xff", 16)), bulk(strings.Repeat("\x00", 8)), bulk(strings.Repeat("\x00", 24)),
+		bulk("\x00\x00\x00\x00\x00\x00\xf0\x3f\x00\x00\x00\x00\x00\x00\xe0\x3f"), // 1 and 0.5
+		"garbage\r\n", "", "$99999\r\nx",
+	} {
+		t.Run(fmt.Sprintf("%.20q", reply), func(t *testing.T) {
+			t.Parallel()
+			m := redistest.StartImpostor(t, redistest.Shared(t).Addr)
+			store := open(t, "redis://"+m.Addr)
+			says := func(w io.Writer, _ string) {
+				_, _ = io.WriteString(w, reply)
+				if reply == "" || strings.HasPrefix(reply, "$99999") {
+					_ = w.(io.Closer).Close()
+				}
+			}
+			m.Says.Store(&says)
+			var r [1]sluice.Receipt
+			err := store.Take(t.Context(), []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}, r[:])
+			if kindOf(err) == 0 || notCharged(err) || r[0].Fits {
+				t.Errorf("%+v, error %v", r[0], err)
+			}
+		})
+	}
+}
+
+// When its master dies, a store that knows Sentinels goes to the next one, and resets are heard again.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, "mymaster")
+	url := "redis-sentinel://" + s.Addr + "/mymaster"
+	r := &resetter{t: t, back: sluice.All, asked: open(t, url), other: open(t, url)}
+	waitForListeners(t, 2, s.Master)
+	p := plan(t, sluice.FixedWindow, "3/10d")
+	r.expectHeard(p)
+	s.Master.Kill()
+	waitForListeners(t, 2, s.Replica)
+	recovers(t, r.asked, p)
+	recovers(t, r.other, p)
+	r.expectHeard(p)
+	if role := s.Replica.Info("role"); role != "master" {
+		t.Errorf("the replica is a %s", role)
 	}
 }

@@ -118,30 +118,6 @@ func TestForeignHashed(t *testing.T) {
 	}
 }
 
-// Several requests of a call meet what is under the key of places: a text once, another type each time.
-func TestForeignPlacesInCall(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	store := timed(t, server)
-	c, unit := aPlace(t, "k", 2, 1, 1), sluice.Charge{Key: "other", Plan: plan(t, sluice.TokenBucket, "10/day"), Cost: 1}
-	name := redisstore.Name(store.Store, c.Key, c.Plan)
-	for _, create := range [][]string{{"SET", name, "17"}, {"RPUSH", name, "x"}} {
-		server.Do(create...)
-		receipts := [][]sluice.Receipt{make([]sluice.Receipt, 1), make([]sluice.Receipt, 1), make([]sluice.Receipt, 1)}
-		errs := store.TakeEachAt(t.Context(), 1_700_000_000_000_000, [][]sluice.Charge{{c}, {c}, {unit}}, receipts)
-		foreign(t, errs[0])
-		if errs[2] != nil || !receipts[2][0].Fits {
-			t.Errorf("another request of the call: %+v, %v", receipts[2][0], errs[2])
-		}
-		if create[0] == "RPUSH" {
-			foreign(t, errs[1])
-		} else if errs[1] != nil || receipts[1][0].Used != 1 {
-			t.Errorf("the next request, when the text is gone: %+v, %v", receipts[1][0], errs[1])
-		}
-		server.Do("FLUSHDB")
-	}
-}
-
 // A limit that cannot be read is not exceeded.
 func TestForeignLimitBesideLock(t *testing.T) {
 	t.Parallel()

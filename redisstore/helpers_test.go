@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"log"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -23,6 +26,9 @@ import (
 // waits for seconds before it looks at the nodes again, or closes connections to those
 // that have gone. They end by themselves.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil { // most tests wait for servers
+		log.Fatal(err)
+	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient).redirectOrNew.func1"),
@@ -153,7 +159,7 @@ func becomes(t *testing.T, s sluice.Store, p *sluice.Plan, kind redisstore.Kind)
 			t.Logf("the last error was %v", last)
 		}
 	}()
-	redistest.Eventually(t, "a Take fails: "+kind.String(), func() bool {
+	testkit.Await(t, "a Take fails: "+kind.String(), func() bool {
 		last = try(t, s, "k", p)
 		return kindOf(last) == kind
 	})
@@ -162,7 +168,7 @@ func becomes(t *testing.T, s sluice.Store, p *sluice.Plan, kind redisstore.Kind)
 // recovers waits until Takes are decided again.
 func recovers(t *testing.T, s sluice.Store, p *sluice.Plan) {
 	t.Helper()
-	redistest.Eventually(t, "the store answers again", func() bool { return try(t, s, "k", p) == nil })
+	testkit.Await(t, "the store answers again", func() bool { return try(t, s, "k", p) == nil })
 }
 
 // number sends a command whose reply is a number.

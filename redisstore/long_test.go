@@ -14,6 +14,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -143,14 +144,14 @@ func TestLongSizing(t *testing.T) {
 			}
 		}
 		measured := math.NaN()
-		redistest.Eventually(t, "no window has ended meanwhile", func() bool {
+		testkit.Await(t, "no window has ended meanwhile", func() bool {
 			server := redistest.Start(t)
 			used := func() int64 { return number(t, server, "EVAL", usedMemory, "0") }
 			before := used()
 			store := open(t, server.URL())
 			store.TakeEach(t.Context(), calls)
 			store.Close()
-			redistest.Eventually(t, "only the test is connected", func() bool { return server.Info("connected_clients") == "1" })
+			testkit.Await(t, "only the test is connected", func() bool { return server.Info("connected_clients") == "1" })
 			measured = float64(used()-before) / keys
 			for _, c := range calls {
 				if c.Err != nil || !c.Receipts[0].Fits {

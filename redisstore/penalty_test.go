@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
-	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/storetest"
 )
@@ -74,7 +73,7 @@ func TestPenaltyRemembered(t *testing.T) {
 		penalty := sluice.Charge{Key: key, Plan: lock, Cost: 1}
 		takeAll(t, store, sluice.Charge{Key: full, Plan: p, Cost: 2})
 		takeAll(t, store, sluice.Charge{Key: key, Plan: p, Cost: 3}, penalty)
-		redistest.Eventually(t, "the penalty is over", func() bool { return takeAll(t, store, penalty)[0].Fits })
+		testkit.Await(t, "the penalty is over", func() bool { return takeAll(t, store, penalty)[0].Fits })
 		r := takeAll(t, other, sluice.Charge{Key: key, Plan: p, Cost: 1}, penalty, sluice.Charge{Key: full, Plan: p, Cost: 1})
 		if !r[0].Fits || !r[1].Fits || r[1].Used != 1 || r[2].Fits {
 			t.Fatalf("premise: %+v, want that the last refuses alone", r)
@@ -82,37 +81,6 @@ func TestPenaltyRemembered(t *testing.T) {
 		if n := used(t, store, key, lock); n != 1 {
 			t.Errorf("%d penalties are remembered after another's refusal, want 1", n)
 		}
-	}
-}
-
-// TestPenaltyFromMemory holds what is remembered of refusals to what the server would say: an
-// offence reaches it, and a penalty in force costs no call.
-func TestPenaltyFromMemory(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	now := int64(1_700_000_000_000_000)
-	stores := []*redisstore.TimedStore{timed(t, server), timed(t, server)}
-	model, lock := memory.New(), lockOf(t, sluice.Penalty{First: 300 * time.Millisecond, Factor: 2})
-	user, all := plan(t, sluice.TokenBucket, "1/minute"), plan(t, sluice.TokenBucket, "100/minute")
-	for n := range 400 {
-		now += int64(n%7) * 3000
-		charges := []sluice.Charge{
-			{Key: "user", Plan: user, Cost: 1}, {Key: "all", Plan: all, Cost: 1}, {Key: "user", Plan: lock, Cost: 1},
-		}
-		if n%5 == 0 {
-			charges = charges[:2]
-		}
-		got := make([]sluice.Receipt, len(charges))
-		if err := stores[n%2].TakeLooseAt(t.Context(), now, charges, got); err != nil {
-			t.Fatal(err)
-		}
-		want := plantest.TakeAt(t, model, now, charges...)
-		if len(charges) > 2 && (got[2].Tick != want[2].Tick || got[2].Fits != want[2].Fits || got[2].Used != want[2].Used) {
-			t.Fatalf("take %d: %+v, want %+v", n, got, want)
-		}
-	}
-	if a, b := stores[0].Spared, stores[1].Spared; a < 50 || b < 50 {
-		t.Errorf("%d and %d calls were spared, of 200 each: this tells little", a, b)
 	}
 }
 

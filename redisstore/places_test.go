@@ -2,15 +2,13 @@ package redisstore_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
-	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -56,7 +54,7 @@ func TestPlacesExpire(t *testing.T) {
 		}
 	}
 	server.SetClock(10 * sluice.PlaceLasts)
-	redistest.Eventually(t, "the keys expire", func() bool { return server.Do("DBSIZE") == "0" })
+	testkit.Await(t, "the keys expire", func() bool { return server.Do("DBSIZE") == "0" })
 }
 
 // No refusal of a place is remembered, since others give theirs back at any time. But what else
@@ -112,68 +110,6 @@ func TestPlacesAcrossSlots(t *testing.T) {
 	all := []sluice.Charge{aPlace(t, "upstream", 2, 1, 1), limit(1000, 1), limit(1001, 1), limit(1002, 1)}
 	if r := takeAll(t, store, all...); !sluice.Admitted(all, r) || r[0].Used != 1 {
 		t.Errorf("a request that fits: %+v", r)
-	}
-}
-
-// As many places as there can be are counted as in memory: when they are taken, held, given back, and when
-// half of them end at once.
-func TestPlacesNearMost(t *testing.T) {
-	t.Parallel()
-	const most, slack = 1 << 16, 64
-	server := redistest.Shared(t)
-	store, twin := timed(t, server), memory.New()
-	r := rand.New(rand.NewPCG(seed.Of(t), 0))
-	p := inFlight(t, most)
-	now := time.Now().UnixMicro()
-	in := func(numbers []uint64, cost int64) (fits int) {
-		t.Helper()
-		for part := range slices.Chunk(numbers, 1000) {
-			var requests [][]sluice.Charge
-			for _, n := range part {
-				requests = append(requests, []sluice.Charge{{Key: "k", Plan: p, Place: n, Cost: cost}})
-			}
-			for _, r := range together(t, twin, store, now, requests) {
-				if r[0].Fits {
-					fits++
-				}
-			}
-		}
-		return fits
-	}
-	some := func(from, to uint64) (numbers []uint64) {
-		for n := from; n < to; n++ {
-			numbers = append(numbers, n*0x9e3779b97f4a7c15)
-		}
-		return numbers
-	}
-	if fits := in(some(0, most), 1); fits != most {
-		t.Fatalf("%d of %d places were taken", fits, most)
-	}
-	if fits := in(some(most, most+slack), 1); fits != 0 {
-		t.Errorf("%d more than all were taken", fits)
-	}
-	now += sluice.PlaceLasts.Microseconds() / 2
-	if fits := in(some(0, most/2), 1); fits != most/2 {
-		t.Errorf("%d of %d were held for longer", fits, most/2)
-	}
-	for range 30 { // near the most there can be
-		n := r.Uint64N(most)
-		in(some(n, n+1), -1)
-		in(some(most, most+2), 1)
-		in(some(n, n+1), 1)
-		now += r.Int64N(1000)
-	}
-	now += sluice.PlaceLasts.Microseconds() / 2 // half of them end
-	if fits := in(some(most, most+1), 1); fits != 1 {
-		t.Error("nothing is free when half of the places have ended")
-	}
-	held := plantest.OneAt(t, twin, now, "k", p, 0).Used
-	if n := server.Do("ZCARD", server.Do("KEYS", "*")); n != fmt.Sprint(held) || held >= most/2+slack {
-		t.Errorf("%s places are kept, of which %d are held", n, held)
-	}
-	in(some(0, 1), sluice.All)
-	if n := server.Do("DBSIZE"); n != "0" {
-		t.Errorf("%s keys are left", n)
 	}
 }
 

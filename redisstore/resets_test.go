@@ -15,6 +15,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -35,7 +36,7 @@ func listeners(channel string, servers ...*redistest.Server) int {
 
 func waitForListeners(t testing.TB, want int, servers ...*redistest.Server) {
 	t.Helper()
-	redistest.Eventually(t, fmt.Sprintf("%d stores listen", want), func() bool { return listeners(channel, servers...) == want })
+	testkit.Await(t, fmt.Sprintf("%d stores listen", want), func() bool { return listeners(channel, servers...) == want })
 }
 
 // resetter has one store remember refusals, and another one reset or give back what is refused.
@@ -63,7 +64,7 @@ func (r *resetter) noticed(p *sluice.Plan) (after time.Duration) {
 		return sluice.Never // a second has passed in between
 	}
 	r.take(r.other, p, key, r.back)
-	redistest.Eventually(r.t, "what was given back is noticed", func() bool { return r.take(r.asked, p, key, 1).Fits })
+	testkit.Await(r.t, "what was given back is noticed", func() bool { return r.take(r.asked, p, key, 1).Fits })
 	return time.Since(begin)
 }
 
@@ -71,7 +72,7 @@ func (r *resetter) noticed(p *sluice.Plan) (after time.Duration) {
 // what has been asked for at most a second ago is remembered. A busy machine may need another try.
 func (r *resetter) expectHeard(p *sluice.Plan) {
 	r.t.Helper()
-	redistest.Eventually(r.t, "what was given back is heard of", func() bool { return r.noticed(p) < time.Second })
+	testkit.Await(r.t, "what was given back is heard of", func() bool { return r.noticed(p) < time.Second })
 }
 
 func TestResetHeard(t *testing.T) {
@@ -134,22 +135,6 @@ func TestResetHeardInCluster(t *testing.T) {
 	}
 }
 
-// A subscription that is lost comes back.
-func TestResetSubscriptionKilled(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	r := &resetter{t: t, back: sluice.All, asked: open(t, server.URL()), other: over(t, clientOf(server), redisstore.Keys{})}
-	for range 3 {
-		waitForListeners(t, 2, server)
-		if n := server.Do("CLIENT", "KILL", "TYPE", "pubsub"); n != "2" {
-			t.Fatalf("%s subscriptions were killed", n)
-		}
-		waitForListeners(t, 2, server)
-		r.expectHeard(plan(t, sluice.TokenBucket, "3/10d burst 3"))
-		r.asked, r.other = r.other, r.asked
-	}
-}
-
 // A user who may not subscribe learns of a reset a second later, and the operator what to change.
 func TestResetWithoutRights(t *testing.T) {
 	t.Parallel()
@@ -163,7 +148,7 @@ func TestResetWithoutRights(t *testing.T) {
 		t.Fatalf("%q, %v, want the rights %s", found, err, rights)
 	}
 	p := plan(t, sluice.TokenBucket, "3/10d burst 3")
-	redistest.Eventually(t, "a reset is noticed", func() bool {
+	testkit.Await(t, "a reset is noticed", func() bool {
 		after := r.noticed(p)
 		return after != sluice.Never && after >= time.Second
 	})
@@ -193,14 +178,14 @@ func TestResetCloseEnds(t *testing.T) {
 			}
 			s, same, another := made(redisstore.Keys{}), made(redisstore.Keys{}), made(redisstore.Keys{Prefix: "other:"})
 			mine := func() int { return listeners(channel, server) }
-			redistest.Eventually(t, "all listen", func() bool { return mine() == 1 && listeners("other:resets", server) == 1 })
+			testkit.Await(t, "all listen", func() bool { return mine() == 1 && listeners("other:resets", server) == 1 })
 			s.Close()
 			r := &resetter{t: t, back: sluice.All, asked: same, other: open(t, server.URL())}
-			redistest.Eventually(t, "that of the same prefix listens again", func() bool { return mine() == 2 })
+			testkit.Await(t, "that of the same prefix listens again", func() bool { return mine() == 2 })
 			r.expectHeard(plan(t, sluice.FixedWindow, "3/10d"))
 			r.other.Close()
 			same.Close()
-			redistest.Eventually(t, "none listens", func() bool { return mine() == 0 })
+			testkit.Await(t, "none listens", func() bool { return mine() == 0 })
 			if n := listeners("other:resets", server); n != 1 {
 				t.Errorf("%d listen for the other prefix", n)
 			}
@@ -240,7 +225,7 @@ func TestResetKeepsSecret(t *testing.T) {
 		listening.Go(func() {
 			_ = c.Receive(ctx, c.B().Subscribe().Channel(prefix+"resets").Build(), func(m rueidis.PubSubMessage) { heard <- m.Message })
 		})
-		redistest.Eventually(t, "the test listens", func() bool { return listeners(prefix+"resets", server) == 1 })
+		testkit.Await(t, "the test listens", func() bool { return listeners(prefix+"resets", server) == 1 })
 		s := over(t, clientOf(server), redisstore.Keys{Prefix: prefix, HashKey: []byte(secret)})
 		for _, cost := range []int64{1, 4, -1, sluice.All} { // the last alone is told
 			plantest.One(t, s, "alice", p, cost)

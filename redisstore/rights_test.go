@@ -11,6 +11,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -105,7 +106,7 @@ func useAll(t *testing.T, store *redisstore.Store) {
 // lengthenLog takes until a log that is not read as a whole lives longer.
 func lengthenLog(t *testing.T, server *redistest.Server, store *redisstore.Store) {
 	long := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/2s", sluice.MaxLogCount))
-	redistest.Eventually(t, "a long log lives longer", func() bool {
+	testkit.Await(t, "a long log lives longer", func() bool {
 		plantest.One(t, store, "long", long, sluice.MaxLogCount/40)
 		return strings.Contains(server.Do("INFO", "commandstats"), "cmdstat_pexpireat:")
 	})
@@ -149,7 +150,7 @@ func TestRightsMissing(t *testing.T) {
 	if found, err := store.Dangers(t.Context()); len(found) > 0 || err != nil {
 		t.Errorf("with all rights: dangers %q, error %v", found, err)
 	}
-	redistest.Eventually(t, "nothing is left of the trials", func() bool { return server.Do("KEYS", "*") == "" })
+	testkit.Await(t, "nothing is left of the trials", func() bool { return server.Do("KEYS", "*") == "" })
 	allow(server, "-get") // later
 	if err := tryFor(t, patient, store, "a", plan(t, sluice.TokenBucket, "5/1h")); kindOf(err) != redisstore.Denied || !notCharged(err) {
 		t.Errorf("%v, want one of kind denied", err)

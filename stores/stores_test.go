@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,10 +18,12 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/stores"
-	"github.com/sluicehq/sluice/storetest"
 )
 
 // The client of a cluster waits for seconds before it looks at the nodes again, or closes
@@ -65,19 +70,6 @@ func open(t *testing.T, url string, c stores.Config) *stores.Store {
 	return s
 }
 
-// Whatever the URL names keeps to what all stores promise.
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	for _, url := range []string{stores.Memory, redistest.Shared(t).URL()} {
-		t.Run(url, func(t *testing.T) {
-			t.Parallel()
-			storetest.Run(t, func(t *testing.T) sluice.Store {
-				return open(t, url, stores.Config{Deadline: time.Minute, Logger: new(said).logger()})
-			})
-		})
-	}
-}
-
 func charges(t *testing.T, limit string, on sluice.OnError) []sluice.Charge {
 	return []sluice.Charge{{Key: "k", Plan: plantest.Plan(t, limit), Cost: 1, OnError: on}}
 }
@@ -104,9 +96,9 @@ func TestOpenLater(t *testing.T) {
 		t.Error("nothing is said of it")
 	}
 	server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-	redistest.Eventually(t, "the store is used", func() bool { return take(sluice.Deny).Origin == sluice.ByStore })
-	redistest.Eventually(t, "a danger is named", log.has("allkeys-lru"))
-	redistest.Eventually(t, "it is said to answer", s.Answers)
+	testkit.Await(t, "the store is used", func() bool { return take(sluice.Deny).Origin == sluice.ByStore })
+	testkit.Await(t, "a danger is named", log.has("allkeys-lru"))
+	testkit.Await(t, "it is said to answer", s.Answers)
 }
 
 func TestOpenRefuses(t *testing.T) {
@@ -155,7 +147,7 @@ func TestLosses(t *testing.T) {
 	if s.Memory().Losses().Freed == 0 {
 		t.Fatal("nobody was freed")
 	}
-	redistest.Eventually(t, "it is said", log.has("more keys are limited than the memory has room for"))
+	testkit.Await(t, "it is said", log.has("more keys are limited than the memory has room for"))
 }
 
 // A user without a right that decisions need starts nothing, whether the store is required or not: all
@@ -178,5 +170,65 @@ func TestRights(t *testing.T) {
 	open(t, url, stores.Config{Logger: log.logger()})
 	if !log.has("ACL SETUSER NAME +hset")() {
 		t.Error("the log does not say which right is missing")
+	}
+}
+
+const layers = `
+version: 1
+rules:
+  - {name: key, key: [api_key], limit: 20/day, algorithm: fixed_window, penalty: 1h, on_error: deny}
+  - {name: address, key: [client_ip], limit: 1000/day, on_error: deny}
+  - {name: all, limit: 100000/day, algorithm: sliding_window_log, on_error: deny}`
+
+// Whoever asks the same question, in however many processes at once, is charged once.
+func TestSameQuestion(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{"redis": redistest.Shared(t).URL(), "cluster": redistest.SharedCluster(t).URL()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSameQuestion(t, url)
+		})
+	}
+}
+
+func testSameQuestion(t *testing.T, url string) {
+	p, err := policyfile.Parse("layers.yaml", []byte(layers))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var engines []*policy.Engine
+	for range 3 {
+		store := open(t, url, stores.Config{Deadline: time.Minute, Logger: new(said).logger()})
+		engines = append(engines, policy.NewEngine(store, p))
+	}
+	for round := range 10 {
+		key := fmt.Sprint("k", round)
+		var first, refused atomic.Int64
+		var all sync.WaitGroup
+		for i := range 60 {
+			all.Go(func() {
+				// Twenty questions, three times each: as many as pass in a day.
+				r := &policy.Request{Path: "/", Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{"X-Api-Key": {key}}, ID: fmt.Sprint("question ", i%20)}
+				d := engines[i%3].Decide(t.Context(), r)
+				switch {
+				case d.Err != nil || d.Unavailable:
+					t.Errorf("%+v", d)
+				case !d.Allowed:
+					refused.Add(1)
+				case !d.Repeated:
+					first.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if first.Load() != 20 || refused.Load() != 0 {
+			t.Errorf("of twenty questions, asked three times each, %d were charged, and %d refused", first.Load(), refused.Load())
+		}
+		for _, e := range engines {
+			d := e.Decide(t.Context(), &policy.Request{Path: "/", Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{"X-Api-Key": {key}}, Mode: policy.Peek})
+			if d.Allowed || d.Results[0].Remaining != 0 || d.Results[1].Remaining != int64(1000-20*(round+1)) {
+				t.Errorf("then: %+v", d)
+			}
+		}
 	}
 }

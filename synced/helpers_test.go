@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/synced"
@@ -136,3 +138,5 @@ func notCharged(err error) bool {
 	}](err)
 	return ok && e.NotCharged()
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,6 +1,7 @@
 package synced_test
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -47,22 +48,12 @@ func (p *process) take(t *testing.T, plan *sluice.Plan, cost int64, c sluice.Con
 	return r[0]
 }
 
-// year is a limit by the year: it ends in a test once in a while, which starts again then.
-func year(t *testing.T, count int64) *sluice.Plan {
-	t.Helper()
-	p, err := sluice.NewPlan(sluice.Limit{Count: count, Period: 365 * 24 * time.Hour, Algorithm: sluice.FixedWindow})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // Several processes let pass what the limit says and what may be above it, and know of all of it in the end.
 func TestRedisFleet(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	const limit, n = 1000, 4
-	p := year(t, limit)
+	p := plan(t, fmt.Sprintf("%d/365d", limit), sluice.FixedWindow)
 	var passed atomic.Int64
 	var running sync.WaitGroup
 	for range n {

@@ -1,13 +1,20 @@
 package synced_test
 
 import (
+	"cmp"
 	"context"
+	"math/rand/v2"
 	"regexp"
+	"strconv"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/storetest"
 	"github.com/sluicehq/sluice/synced"
@@ -50,4 +57,91 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What has been taken is told once, whatever becomes of the calls, but for what is not known to have arrived: that may
+// have been counted.
+func TestToldOnce(t *testing.T) {
+	t.Parallel()
+	base := seed.Of(t)
+	for n := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			sv := newServer(memory.New(), 20*time.Millisecond, steady(base<<8+n))
+			f := newFleet(3, sv)
+			p := plan(t, "1000/day", sluice.FixedWindow)
+			var mu sync.Mutex
+			passed := int64(0)
+			until := time.Now().Add(20 * time.Second)
+			var all sync.WaitGroup
+			moods := steady(base<<8 + n + 1<<40)
+			all.Go(func() {
+				for time.Now().Before(until) {
+					sv.become([]mood{well, well, well, unsent, lost, mute}[moods.IntN(6)])
+					time.Sleep(time.Duration(moods.Int64N(int64(time.Second))))
+				}
+				sv.become(well)
+			})
+			for i := range f.stores {
+				own := rand.New(rand.NewPCG(base, n<<8+uint64(i)))
+				all.Go(func() {
+					for time.Now().Before(until) {
+						cost := 1 + own.Int64N(2)
+						r, err := f.try(i, p, cost)
+						mu.Lock()
+						if err == nil && r.Fits {
+							passed += cost
+						}
+						mu.Unlock()
+						if err != nil && !notCharged(err) {
+							t.Errorf("a call that only asks has failed, and is said to have counted: %v", err)
+						}
+						time.Sleep(time.Duration(own.Int64N(int64(300 * time.Millisecond))))
+					}
+				})
+			}
+			all.Wait()
+			f.close()
+			f.close() // which does nothing more
+			arrived, lost := sv.heard()
+			if used := sv.Used(t, "k", p); used != passed-lost || used != arrived || passed < 50 {
+				t.Errorf("seed %d: %d were let pass, %d were lost, %d have arrived, and %d are counted", n, passed, lost, arrived, used)
+			}
+		})
+	}
+}
+
+func TestCan(t *testing.T) {
+	for _, c := range []struct {
+		limit string
+		by    sluice.Algorithm
+		can   bool
+	}{
+		{"100/minute", sluice.TokenBucket, true}, {"1000/second", sluice.TokenBucket, true},
+		{"1000/second burst 200", sluice.TokenBucket, true}, {"1000/second burst 199", sluice.TokenBucket, false},
+		{"1/day", sluice.TokenBucket, true}, {"1000000000/second", sluice.TokenBucket, true},
+		{"100/second", sluice.FixedWindow, true}, {"100/999ms", sluice.FixedWindow, false},
+		{"100/second", sluice.SlidingWindowCounter, true}, {"100/999ms", sluice.SlidingWindowCounter, false},
+		{"100/minute", sluice.SlidingWindowLog, false},
+	} {
+		if err := synced.Can(plan(t, c.limit, c.by)); (err == nil) != c.can {
+			t.Errorf("%s %v: %v", c.limit, c.by, err)
+		}
+	}
+}
+
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	fresh := func() faultstore.TakerAt { return memory.New() }
+	faultstore.Play(t, "testdata/histories.txt", fresh, func(t *testing.T, sv *faultstore.Store, settings map[string]string) faultstore.Subject {
+		processes, _ := strconv.Atoi(cmp.Or(settings["processes"], "1"))
+		f := newFleet(processes, sv)
+		var takes []func(time.Duration, []sluice.Charge, []sluice.Receipt) error
+		for _, s := range f.stores {
+			takes = append(takes, func(wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
+				return s.TakeWithin(context.Background(), min(wait, 50*time.Millisecond), charges, receipts)
+			})
+		}
+		status := func() map[string]int { return map[string]int{"keys": f.stores[0].Keys()} }
+		return faultstore.Subject{Takes: takes, Status: status, Close: f.close}
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/policy"
 )
 
 func randomSeries(r *rand.Rand, at int64) *series {
@@ -107,6 +109,21 @@ func TestClockSteps(t *testing.T) {
 					t.Fatalf("step %d has %d, and had %d", step, c[0], truth[step])
 				}
 			}
+		}
+	}
+}
+
+// Posts of other versions are not read.
+func TestOtherVersions(t *testing.T) {
+	t.Parallel()
+	s := newSubjects()
+	s.count(0, "pages", "pages/a", true, noon.UnixMilli())
+	counts, who := appendHead(nil, &head{id: "a@1", name: "a"}), s.export(noon)
+	for _, change := range []byte{0, 1, 255} {
+		counts[1], who[0] = postVersion+change, postedVersion+change
+		_, err := readPost(counts, 0, 0, func(string) *sums { return nil })
+		if whoErr := new(fleetSubjects).add(who); (err == nil) != (change == 0) || (whoErr == nil) != (change == 0) {
+			t.Errorf("versions %d and %d: %v, %v", counts[1], who[0], err, whoErr)
 		}
 	}
 }

@@ -113,21 +113,6 @@ func TestRefusalsAreBounded(t *testing.T) {
 		if n, _ := kept.Kept(); n > 60 {
 			t.Errorf("%d are kept", n)
 		}
-		for i := range 20_000 { // by as many
-			address := netip.AddrFrom4([4]byte{10, byte(i / 2 >> 16), byte(i / 2 >> 8), byte(i / 2)}).String()
-			ask("/a/", address, "X-Request-Id", fmt.Sprint("crowd-", i))
-			if i%250 == 0 {
-				time.Sleep(time.Second)
-			}
-		}
-		n, since := kept.Kept()
-		if n != 4096 || len(kept.Find("before the flood")) != 0 {
-			t.Errorf("%d are kept", n)
-		}
-		// 100 a second are kept, so that the last ones are those of 41 s.
-		if age := time.Since(since); age < 30*time.Second || age > 60*time.Second {
-			t.Errorf("the oldest is of %v ago", age)
-		}
 	})
 }
 
@@ -160,20 +145,93 @@ func TestRefusalsOutliveFloods(t *testing.T) {
 		if n, _ := kept.Kept(); n > 600 {
 			t.Errorf("%d are kept of two attackers", n)
 		}
-		for i := range 10_000 { // another rule
-			refuse("crowd", "/a/", netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)}).String(), "")
-			if i%100 == 0 {
+		for i := range 15_000 { // another rule
+			refuse("crowd", "/a/", netip.AddrFrom4([4]byte{byte(10 + i%2*90), byte(i >> 16), byte(i >> 8), byte(i)}).String(), "")
+			if i%250 == 0 {
 				time.Sleep(time.Second)
 			}
 		}
 		refuse("now", "/w/", "198.51.100.2", "")
-		if n, _ := kept.Kept(); n != 4096 {
-			t.Errorf("premise: the flood has filled %d places", n)
+		n, since := kept.Kept()
+		if n != 4096 {
+			t.Errorf("the flood has filled %d places", n)
+		}
+		// 100 a second are kept, so that the last ones are those of 41 s.
+		if age := time.Since(since); age < 30*time.Second {
+			t.Errorf("the oldest is of %v ago", age)
 		}
 		for _, id := range []string{"of a customer", "now"} {
 			if len(kept.Find(id)) != 1 {
 				t.Errorf("%q was pushed out by the refusals of another rule", id)
 			}
 		}
+	})
+}
+
+// Every refusal has an ID, by which each instance finds it, whichever has refused it. What is posted for that
+// stays small, and a post that cannot be read hides no other.
+func TestRefusalsOfAllInstances(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		board := new(wall)
+		rules := []policy.Rule{{Name: "address", Key: []string{"client_ip"}, Limit: "1/day"}}
+		start := func(name string) *member {
+			e := policy.NewEngine(memory.New(), compile(t, rules...))
+			return joinBy(t, board, e, telemetry.Config{Instance: name}, telemetry.KeepRefusals(e))
+		}
+		a, b := start("a"), start("b")
+		refuse := func(m *member, address netip.Addr, id string) policy.Decision {
+			r := &policy.Request{Method: "GET", Path: "/", Peer: address, Header: http.Header{}}
+			if id != "" {
+				r.Header.Set("X-Request-Id", id)
+			}
+			m.engine.Decide(t.Context(), r)
+			return m.engine.Decide(t.Context(), r)
+		}
+		own, second := refuse(a, netip.MustParseAddr("192.0.2.1"), ""), refuse(a, netip.MustParseAddr("192.0.2.1"), "")
+		if own.Allowed || len(own.RequestID()) != 16 || own.RequestID() == second.RequestID() {
+			t.Fatalf("refused as %q and %q", own.RequestID(), second.RequestID())
+		}
+		brought := refuse(b, netip.MustParseAddr("192.0.2.2"), "brought")
+		if brought.RequestID() != "brought" {
+			t.Errorf("the ID that was brought is %q", brought.RequestID())
+		}
+		time.Sleep(10 * time.Second) // of virtual time, in which both post
+		for id, instance := range map[string]string{own.RequestID(): "a", "brought": "b"} {
+			for _, m := range []*member{a, b} {
+				found := m.fleet.FindRefusals(t.Context(), id)
+				if len(found.Refusals) != 1 || found.Refusals[0].Instance != instance || found.Refusals[0].Rule != "address" || found.Kept != 4 || found.Err != nil {
+					t.Errorf("%s: %+v", id, found)
+				}
+			}
+		}
+
+		// A flood: the latest of another instance are found, within a bound.
+		for i := range 2000 {
+			refuse(a, netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}), fmt.Sprintf("flood-%d-%x", i, i*i))
+			if i%50 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		_ = board.Post(t.Context(), "refusals", "bad", []byte("\xff not a post"), time.Hour)
+		time.Sleep(20 * time.Second)
+		if found := b.fleet.FindRefusals(t.Context(), "flood-1999-"+fmt.Sprintf("%x", 1999*1999)); len(found.Refusals) != 1 {
+			t.Errorf("the last of a flood: %+v", found)
+		}
+		posted, err := board.Posted(t.Context(), "refusals")
+		if err != nil || len(posted) != 3 {
+			t.Fatalf("%d posts, %v", len(posted), err)
+		}
+		for instance, said := range posted {
+			if len(said) > 192<<10 {
+				t.Errorf("%s posts %d bytes", instance, len(said))
+			}
+		}
+		board.set(true)
+		if found := b.fleet.FindRefusals(t.Context(), "brought"); len(found.Refusals) != 1 || found.Err == nil {
+			t.Errorf("without the board: %+v", found)
+		}
+		a.stop()
+		b.stop()
 	})
 }

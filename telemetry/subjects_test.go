@@ -6,11 +6,13 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -85,38 +87,22 @@ func near(estimate uint64, truth int) bool {
 	return math.Abs(float64(estimate)-float64(truth)) <= 4*1.04/math.Sqrt(1<<precision)*float64(truth)
 }
 
-// split has two instances count keys in turn, which come over a time; a third of them is refused.
-func split(t *testing.T, keys []string, over time.Duration) (refused, asked exact, r *Rule) {
+// verify holds what is told of keys that two instances count to what is true, and returns it. The keys come over
+// some minutes; a third of them is refused.
+func verify(t *testing.T, keys []string) *Rule {
 	t.Helper()
-	refused, asked = exact{}, exact{}
+	const over = 4 * time.Minute
+	refused, asked := exact{}, exact{}
 	instances := []*subjects{newSubjects(), newSubjects()}
 	for i, key := range keys {
-		no := i%3 == 0
 		at := noon.Add(over * time.Duration(i) / time.Duration(len(keys)))
-		instances[rand.IntN(2)].count(0, "pages", key, no, at.UnixMilli())
+		instances[rand.IntN(2)].count(0, "pages", key, i%3 == 0, at.UnixMilli())
 		asked[key]++
-		if no {
+		if i%3 == 0 {
 			refused[key]++
 		}
 	}
-	return refused, asked, joined(t, "pages", noon.Add(over), instances...)
-}
-
-// The heaviest of a skewed distribution are found, in order where they differ by more than the error.
-func TestSubjectsZipf(t *testing.T) {
-	t.Parallel()
-	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, 1<<20)
-	keys := make([]string, 30_000)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("pages/2001:db8::%x", zipf.Uint64())
-	}
-	verify(t, keys)
-}
-
-// verify holds what is told of keys that two instances count to what is true, and returns it.
-func verify(t *testing.T, keys []string) *Rule {
-	t.Helper()
-	refused, asked, r := split(t, keys, 4*time.Minute)
+	r := joined(t, "pages", noon.Add(over), instances...)
 	for _, w := range []Window{Hour, Day} {
 		t.Run(w.String(), func(t *testing.T) {
 			check(t, r.Traffic[w], asked)
@@ -150,6 +136,9 @@ func TestSubjectsFlood(t *testing.T) {
 	}
 	rand.New(rand.NewPCG(3, 4)).Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	r := verify(t, keys)
+	if n := len(r.Traffic[Hour].Items); n != mostItems {
+		t.Errorf("%d are told of", n)
+	}
 	for i, s := range r.Traffic[Hour].Items[:10] {
 		if !strings.HasPrefix(s.Key, "pages/heavy-") {
 			t.Errorf("%s is the %dth", s.Key, i+1)
@@ -261,5 +250,266 @@ func TestSubjectsWindows(t *testing.T) {
 	}
 	if said := s.export(noon.Add(25 * time.Hour)); said != nil || s.budget.used.Load() != 0 || len(s.rules) != 0 {
 		t.Errorf("a day later there are %d bytes to say, and %d in use for %d rules", len(said), s.budget.used.Load(), len(s.rules))
+	}
+}
+
+// Whatever comes, there is no more memory than stated, and no bound is broken.
+func TestSubjectsMemory(t *testing.T) { testSubjectsMemory(t, 2) }
+
+// testSubjectsMemory counts in some steps. With eight, there is not enough memory for all.
+func testSubjectsMemory(t *testing.T, steps int) {
+	const rules = 10_000
+	names := make([]string, rules)
+	for i := range names {
+		names[i] = fmt.Sprintf("rule-%d", i)
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	before := testkit.Heap()
+	s := newSubjects()
+	truth := map[string]exact{names[0]: {}, names[30]: {}, names[2000]: {}, names[rules-1]: {}}
+	squeezed := false
+	for step := range steps {
+		at := noon.Add(time.Duration(3*step) * time.Second)
+		count := func(rule int, key string) {
+			name := names[rule]
+			key = name + "/" + key
+			if truth[name] != nil {
+				truth[name][key]++
+			}
+			s.count(0, name, key, true, at.UnixMilli())
+		}
+		for i := range rules {
+			count(i, "often")
+			if i < 50 {
+				for range 200 {
+					count(i, fmt.Sprintf("%x%s", r.Uint64(), strings.Repeat("x", r.IntN(1+40*i))))
+				}
+			}
+		}
+		for range 500 {
+			count(r.IntN(rules), fmt.Sprintf("%x", r.Uint64()))
+		}
+		if used := s.budget.used.Load(); used > subjectsBudget {
+			t.Fatalf("%d bytes are in use", used)
+		}
+		squeezed = squeezed || s.budget.used.Load() > subjectsBudget*3/4
+		s.export(at)
+	}
+	at := noon.Add(45 * time.Second)
+	if steps >= 8 && !squeezed {
+		t.Error("there was enough memory, so this tests nothing")
+	}
+	if grown := testkit.Heap() - before; grown > subjectsBudget+8<<20 {
+		t.Errorf("the heap has grown by %d MiB", grown>>20)
+	}
+	for name, want := range truth {
+		told := joined(t, name, at, s)
+		for _, top := range []Top{told.Traffic[Hour], told.Refusals[Day]} {
+			top.Total = want.total() // what is not known is not told, and what is lost may be older
+			check(t, top, want)
+		}
+		top := told.Refusals[Hour]
+		if name == names[0] && (len(top.Items) == 0 || top.Items[0].Key != name+"/often") {
+			t.Errorf("the first of %s is %v", name, top.Items)
+		}
+	}
+	checkBytes(t, s)
+	runtime.KeepAlive(s)
+}
+
+// checkBytes fails unless each rule takes as many bytes as it is thought to.
+func checkBytes(t *testing.T, s *subjects) {
+	t.Helper()
+	for _, r := range s.rules {
+		sum := int64(0)
+		for i := range r.histories {
+			h := &r.histories[i]
+			sum += int64(h.now.bytes())
+			for w := range h.past {
+				for _, p := range h.past[w] {
+					sum += slotBytes + int64(len(p.encoded))
+				}
+			}
+		}
+		if sum != r.bytes() {
+			t.Fatalf("%s takes %d bytes, and is thought to take %d", r.name, sum, r.bytes())
+		}
+	}
+}
+
+// Once the budget is free again, what was squeezed has room again.
+func TestSubjectsRecover(t *testing.T) {
+	t.Parallel()
+	s := newSubjectsWithin(160 << 10)
+	at := noon
+	flood := func(rule string, n int) {
+		for i := range n {
+			s.count(0, rule, fmt.Sprintf("%s/%d", rule, i), true, at.UnixMilli())
+		}
+	}
+	tick := func() {
+		flood("quiet", 20)
+		at = at.Add(10 * time.Second)
+		s.export(at)
+	}
+	squeezed := false
+	for range 10 {
+		flood("a", 2000)
+		flood("b", 1000)
+		tick()
+		squeezed = squeezed || joined(t, "quiet", at, s).Refusals[Hour].Error > 0
+	}
+	if used := s.budget.used.Load(); used > s.budget.most {
+		t.Errorf("%d bytes are in use", used)
+	}
+	if !squeezed {
+		t.Error("nothing was squeezed")
+	}
+	checkBytes(t, s)
+	at = at.Add(25 * time.Hour)
+	for range 10 {
+		tick()
+	}
+	if top := joined(t, "quiet", at, s).Refusals[Hour]; len(top.Items) != 20 || top.Error != 0 || top.Total != 200 {
+		t.Errorf("a day later, %d are told of, with an error of %d, of %d", len(top.Items), top.Error, top.Total)
+	}
+}
+
+// What no summary can have is in the error.
+func TestSubjectsLost(t *testing.T) {
+	t.Parallel()
+	s := newSubjects()
+	long := "pages/" + strings.Repeat("x", maxKey)
+	for range 5 {
+		s.count(0, "pages", long, true, noon.UnixMilli())
+	}
+	s.count(0, "pages", "pages/a", true, noon.UnixMilli())
+	check(t, joined(t, "pages", noon, s).Refusals[Minute], exact{long: 5, "pages/a": 1})
+}
+
+// A rule that has no place at first is told of with what it may have missed.
+func TestSubjectsLate(t *testing.T) {
+	t.Parallel()
+	s := newSubjectsWithin(int64(ruledBytes) + 100)
+	for _, rule := range []string{"first", "late", "late"} {
+		s.count(0, rule, rule+"/a", true, noon.UnixMilli())
+		s.export(noon)
+	}
+	s.budget.most = subjectsBudget
+	s.count(0, "late", "late/a", true, noon.UnixMilli())
+	top := joined(t, "late", noon, s).Refusals[Hour]
+	if len(top.Items) != 1 || top.Items[0].Count < 3 || top.Items[0].Count-top.Items[0].Error > 3 {
+		t.Errorf("told of %+v", top)
+	}
+}
+
+// What has waited in a stripe for long counts as of when it came, whoever comes after it.
+func TestSubjectsWaiting(t *testing.T) {
+	t.Parallel()
+	s := newSubjects()
+	for who := range uintptr(64) {
+		s.count(who, "pages", "pages/early", true, noon.Add(-2*time.Hour).UnixMilli())
+	}
+	for who := range uintptr(64) {
+		s.count(63-who, "pages", "pages/late", true, noon.UnixMilli())
+	}
+	r := joined(t, "pages", noon, s)
+	check(t, r.Refusals[Minute], exact{"pages/late": 64})
+	check(t, r.Refusals[Hour], exact{"pages/late": 64})
+	check(t, r.Refusals[Day], exact{"pages/early": 64, "pages/late": 64})
+}
+
+// Clocks that are set forward and back lose nothing that is in the window still.
+func TestSubjectsClock(t *testing.T) {
+	t.Parallel()
+	s := newSubjects()
+	for _, step := range []time.Duration{0, time.Second, -30 * time.Second, 10 * time.Second, 40 * time.Minute, -39 * time.Minute, 20 * time.Second} {
+		s.count(0, "pages", "pages/a", true, noon.Add(step).UnixMilli())
+		s.export(noon.Add(step))
+	}
+	check(t, joined(t, "pages", noon.Add(20*time.Second), s).Refusals[Day], exact{"pages/a": 7})
+	s.count(0, "pages", "pages/a", true, noon.AddDate(10, 0, 0).UnixMilli())
+	s.export(noon.AddDate(10, 0, 0))
+	for range 3 {
+		s.count(0, "pages", "pages/b", true, noon.UnixMilli())
+	}
+	check(t, joined(t, "pages", noon, s).Refusals[Minute], exact{"pages/b": 3})
+}
+
+// Whoever can write where instances post cannot stop those who read.
+func FuzzSubjectsAdd(f *testing.F) {
+	s := newSubjects()
+	f.Add([]byte{postedVersion})
+	for i := range 2000 {
+		s.count(0, "pages", fmt.Sprintf("pages/%d", i%700), i%3 == 0, noon.UnixMilli())
+		if i == 10 || i == 1999 {
+			f.Add(s.export(noon))
+		}
+	}
+	f.Fuzz(func(t *testing.T, said []byte) {
+		var all fleetSubjects
+		for range 2 {
+			if all.add(said) != nil {
+				return
+			}
+		}
+		for name := range all.rules {
+			r := &Rule{Name: name}
+			all.fill(r, new(policy.Policy), noon)
+			for w := range r.Traffic {
+				for _, s := range append(r.Traffic[w].Items, r.Refusals[w].Items...) {
+					if s.Error > s.Count {
+						t.Fatalf("a count of %d with an error of %d", s.Count, s.Error)
+					}
+				}
+			}
+		}
+	})
+}
+
+// What each subject did in each five minutes of the last hour is that of all instances, and what is older is not
+// taken for it, whenever they have told.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	r := rand.New(rand.NewPCG(13, 5))
+	instances := []*subjects{newSubjects(), newSubjects()}
+	truth := map[string]map[int64]uint64{}
+	telling := 0
+	for at := begin; at.Before(begin.Add(2 * time.Hour)); at = at.Add(7 * time.Second) {
+		for range r.IntN(20) {
+			key := fmt.Sprintf("pages/%d", min(r.IntN(12), r.IntN(12)))
+			instances[r.IntN(2)].count(0, "pages", key, true, at.UnixMilli())
+			if truth[key] == nil {
+				truth[key] = map[int64]uint64{}
+			}
+			truth[key][at.Unix()/300]++
+		}
+		if r.IntN(40) > 0 {
+			continue
+		}
+		var f fleetSubjects
+		for _, s := range instances {
+			if err := f.add(s.export(at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		later := at.Add(time.Duration(r.IntN(20)) * time.Second) // that is asked what they have told
+		rule := &Rule{Name: "pages"}
+		f.fill(rule, new(policy.Policy), later)
+		for _, item := range rule.Refusals[Hour].Items {
+			for i, got := range item.Steps {
+				want := truth[item.Key][later.Unix()/300-int64(SubjectSteps-1-i)]
+				if got != want {
+					t.Fatalf("%v, told at %v: %s has %d in step %d, want %d: %v", later, at, item.Key, got, i, want, item.Steps)
+				}
+				if want > 0 {
+					telling++
+				}
+			}
+		}
+	}
+	if telling < 1000 {
+		t.Errorf("only %d steps had anything in them", telling)
 	}
 }

@@ -82,6 +82,10 @@ func TestManyAtOnce(t *testing.T) {
 	if doors != workers*each {
 		t.Errorf("the doors saw %d of %d", doors, workers*each)
 	}
+	fresh := &telemetry.Fleet{Recorder: r}
+	if n := fresh.View().Rule("a").Traffic[telemetry.Day].Total; n != workers*each {
+		t.Errorf("%d of %d are counted by subject", n, workers*each)
+	}
 }
 
 // A decision takes no memory more for being counted.

@@ -176,7 +176,6 @@ func TestRefusalBecause(t *testing.T) {
 		{"{name: r, limit: 1/day, key: [client_ip]} #" + six, memory.New(), limited("limit", six)},
 		{"{name: r, limit: 1/day, key: [client_ip, method], show_key: hash} #" + six, memory.New(), limited("limit", "")},
 		{"{name: r, limit: 1/day, key: [client_ip], show_key: short}", memory.New(), limited("limit", "")},
-		{"{name: r, limit: 1/day, key: [client_ip, method], show_key: hash}", memory.New(), limited("limit", "")},
 	} {
 		rule, client, _ := strings.Cut(c.rule, " #")
 		client = cmp.Or(client, known)

@@ -3,20 +3,14 @@
 package fleet
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,10 +27,6 @@ func besideReal(t *testing.T, full bool) string {
 	if full {
 		nodes, horizons, demands, lasts = []int{2, 4}, []time.Duration{25 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond}, []float64{1, 2}, 8*time.Second
 	}
-	program, err := testkit.Sluice()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var rows strings.Builder
 	fewest, most := math.Inf(1), math.Inf(-1) // calls of gateways for one that is simulated
 	var apart float64                         // under, at most
@@ -46,7 +36,7 @@ func besideReal(t *testing.T, full bool) string {
 				f := fleet{n, rate, h, demand, lasts}
 				var simulated, real outcome
 				synctest.Test(t, func(t *testing.T) { simulated = f.simulate(t) })
-				t.Run(fmt.Sprintf("%d gateways, horizon %v, demand %g", n, h, demand), func(t *testing.T) { real = f.run(t, program) })
+				t.Run(fmt.Sprintf("%d gateways, horizon %v, demand %g", n, h, demand), func(t *testing.T) { real = f.run(t) })
 				if simulated.over > 0 || real.admitted == 0 || real.calls == 0 {
 					t.Errorf("%+v: simulated %+v, real %+v", f, simulated, real)
 				}
@@ -68,16 +58,13 @@ func besideReal(t *testing.T, full bool) string {
 var scripts = regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`)
 
 // run watches gateways over one Redis.
-func (f fleet) run(t *testing.T, program string) outcome {
+func (f fleet) run(t *testing.T) outcome {
 	server := redistest.Start(t)
-	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	rule := fmt.Sprintf("version: 1\nrules:\n  - {name: hot, limit: %d/second burst %d, consistency: leased, on_error: deny}\n", f.rate, f.burst())
-	if err := os.WriteFile(policy, []byte(rule), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	args := []string{"--upstream", "sample", "--policy", testkit.File(t, "policy.yaml", rule), "--store", server.URL(), "--store-timeout", "2s", "--log-refusals=false"}
 	var urls []string
 	for range f.nodes {
-		urls = append(urls, serve(t, program, "--policy", policy, "--store", server.URL()))
+		urls = append(urls, testkit.Serve(t, args...).URL)
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
 	defer transport.CloseIdleConnections()
@@ -106,34 +93,4 @@ func (f fleet) run(t *testing.T, program string) outcome {
 		}
 		return n
 	})
-}
-
-// serve starts a gateway before the sample API, which ends with the test, and returns its URL.
-func serve(t *testing.T, program string, args ...string) string {
-	t.Helper()
-	proxy, admin := testkit.Addr(t), testkit.Addr(t)
-	args = append([]string{"serve", "--upstream", "sample", "--proxy", proxy, "--admin", admin, "--store-timeout", "2s", "--log-refusals=false"}, args...)
-	cmd := exec.Command(program, args...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var log bytes.Buffer
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil || t.Failed() {
-			t.Errorf("%v\n%s", err, &log)
-		}
-	})
-	redistest.Eventually(t, "the gateway is ready", func() bool {
-		resp, err := http.Get("http://" + admin + "/readyz")
-		if err != nil {
-			return false
-		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
-	return "http://" + proxy
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Faults of the shared store, under an open loop of requests to two instances. What is
@@ -38,7 +39,8 @@ import (
 //	memory full, read-only, busy        here                    failover TestRedis
 //	loading                             here                    redisstore TestFaults
 //	script gone                         here                    redisstore TestCluster
-//	start-up, readiness, reload, queues outage_test.go          redisstore TestOpen, TestDangers
+//	start-up, queues                    outage_test.go          redisstore TestOpen, TestDangers
+//	readiness, reload                   script/stores.txtar     –
 //	gateways killed, requests in flight inflight_test.go        –
 //	eight minutes, memory               TestLongChaosMixed      –
 //	clock that jumps                    –                       redisstore TestServerClockJumps, storetest
@@ -150,7 +152,7 @@ func outage(t *testing.T, both [2]*gateway, server *redistest.Server, path strin
 	})
 	limit(t, "opens", awaitBoth(both, "the circuit opens", away), time.Second)
 	known.Store(true)
-	redistest.Eventually(t, "each instance has answered often enough", func() bool {
+	testkit.Await(t, "each instance has answered often enough", func() bool {
 		for _, g := range both {
 			if l.count(func(a answer) bool { return a.gateway == g && a.key == "k" }) < sized(50, 1000) {
 				return false
@@ -310,7 +312,7 @@ func TestLongChaosClientsLeave(t *testing.T) {
 		callers.Go(func() {
 			for range each {
 				ctx, cancel := context.WithTimeout(t.Context(), sized(200*time.Millisecond, 5*time.Millisecond))
-				r, _ := http.NewRequestWithContext(ctx, "GET", both[i%2].url+shared, nil)
+				r, _ := http.NewRequestWithContext(ctx, "GET", both[i%2].URL+shared, nil)
 				if resp, err := client.Do(r); err == nil {
 					resp.Body.Close()
 					stayed.Add(1)
@@ -321,7 +323,7 @@ func TestLongChaosClientsLeave(t *testing.T) {
 	}
 	callers.Wait()
 	for _, g := range both {
-		if n := metric(t, g, "sluice_store_away"); n != 0 {
+		if n := g.Metric("sluice_store_away"); n != 0 {
 			t.Error("the circuit is open")
 		}
 	}
@@ -455,4 +457,11 @@ func TestLongChaosClusterMaster(t *testing.T) {
 		t.Errorf("%d decisions were shared, %d were not: one master of three is away", len(there), len(gone))
 	}
 	limit(t, "p99 of the others", there.quantile(0.99), 10*time.Millisecond)
+}
+
+// calls returns how often a server was given a command.
+func calls(s *redistest.Server, command string) int {
+	var n int
+	_, _ = fmt.Sscanf(s.Info("cmdstat_"+command), "calls=%d", &n)
+	return n
 }

@@ -30,13 +30,13 @@ func TestClientsWait(t *testing.T) {
 		"node":    "node ../../examples/clients/node/api_client.mjs URL 3",
 		"go":      outgoing + " URL URL URL",
 	}
-	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: slow, key: [query:c], limit: 1/second burst 1}]\n"))
+	g := serve(t, "--upstream", "sample", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: slow, key: [query:c], limit: 1/second burst 1}]\n"))
 	t.Run("clients", func(t *testing.T) {
 		for name, command := range clients {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				testkit.Program(t, name)
-				url := g.url + "/api/users?c=" + name
+				url := g.URL + "/api/users?c=" + name
 				c := exec.CommandContext(t.Context(), "bash", "-euc", strings.NewReplacer("URL", url, "https://api.example.com/orders", url).Replace(command))
 				c.Env = append(os.Environ(), "no_proxy=127.0.0.1")
 				out, err := c.CombinedOutput()
@@ -46,7 +46,7 @@ func TestClientsWait(t *testing.T) {
 			})
 		}
 	})
-	if refused := metric(t, g, `sluice_decisions_total{outcome="deny",rule="slow"}`); refused > 2*float64(len(clients)) {
+	if refused := g.Metric(`sluice_decisions_total{outcome="deny",rule="slow"}`); refused > 2*float64(len(clients)) {
 		t.Errorf("%v requests of %d clients were refused", refused, len(clients))
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/synced"
 )
 
@@ -111,7 +112,7 @@ func (c *askers) ask(g *gateway, path string, pause time.Duration) {
 				return
 			case <-time.After(pause):
 			}
-			r, err := http.NewRequest("GET", g.url+path, nil)
+			r, err := http.NewRequest("GET", g.URL+path, nil)
 			if err != nil {
 				panic(err)
 			}
@@ -131,15 +132,15 @@ func newAskers(t *testing.T, server *redistest.Server, programs ...[]string) (*a
 	target := httptest.NewServer(upstream)
 	t.Cleanup(target.Close)
 	c := &askers{upstream: upstream, client: newClient(t), stop: make(chan struct{})}
-	rules := write(t, "policy.yaml", consistencyRules)
+	rules := testkit.File(t, "policy.yaml", consistencyRules)
 	var all []*gateway
 	for _, program := range programs {
 		args := []string{"--policy", rules, "--upstream", target.URL, "--store", server.URL()}
 		if os.Getenv("SLUICE_CONSISTENCY") == "" { // in which a busy machine is not taken for a fault
 			args = append(args, "--store-timeout", "2s")
 		}
-		g := beginWith(t, func(*exec.Cmd) {}, program, args...)
-		g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
+		g := testkit.StartWith(t, func(*exec.Cmd) {}, program, args...)
+		g.AwaitStatus(g.Admin+"/readyz", http.StatusOK)
 		all = append(all, g)
 	}
 	for _, g := range all {
@@ -156,7 +157,7 @@ func newAskers(t *testing.T, server *redistest.Server, programs ...[]string) (*a
 func (c *askers) end(t *testing.T) {
 	t.Helper()
 	for _, path := range consistencyPaths {
-		redistest.Eventually(t, "a burst has passed", func() bool { return len(c.upstream.of(path)) >= atOnce })
+		testkit.Await(t, "a burst has passed", func() bool { return len(c.upstream.of(path)) >= atOnce })
 	}
 	close(c.stop)
 	c.running.Wait()
@@ -298,7 +299,7 @@ var movedBy = func() (seconds int64) {
 // clockOf returns by how much the clock of a gateway is off, as its answers are dated.
 func clockOf(t *testing.T, g *gateway) time.Duration {
 	t.Helper()
-	resp, err := http.Get(g.admin + "/readyz")
+	resp, err := http.Get(g.Admin + "/readyz")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,12 +16,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// documents decodes each document of a file of deploy/ into a T. A key that stands there twice is an
-// error.
-func documents[T any](t *testing.T, name string) (all []T) {
+// documents decodes each document of a file of deploy/. A key that stands there twice is an error.
+func documents(t *testing.T, name string) (all []any) {
 	t.Helper()
 	for decoder := yaml.NewDecoder(strings.NewReader(deployed(t, name))); ; {
-		var one T
+		var one any
 		err := decoder.Decode(&one)
 		if errors.Is(err, io.EOF) {
 			return all
@@ -31,6 +30,32 @@ func documents[T any](t *testing.T, name string) (all []T) {
 		}
 		all = append(all, one)
 	}
+}
+
+// at returns what is at a path of keys and indices, such as "spec.ports.0", as a T, and the zero value if nothing is.
+func at[T any](document any, path string) T {
+	for key := range strings.SplitSeq(path, ".") {
+		if list, ok := document.([]any); ok {
+			i, err := strconv.Atoi(key)
+			if err != nil || i >= len(list) {
+				break
+			}
+			document = list[i]
+			continue
+		}
+		object, _ := document.(map[string]any)
+		document = object[key]
+	}
+	found, _ := document.(T)
+	return found
+}
+
+// texts is at for a list of texts.
+func texts(document any, path string) (all []string) {
+	for _, one := range at[[]any](document, path) {
+		all = append(all, one.(string))
+	}
+	return all
 }
 
 // instead are other places of what a command line of deploy/ names: ports that are free, and a server
@@ -69,73 +94,54 @@ func runs(t *testing.T, args []string, mounted map[string]string) *gateway {
 
 func TestCompose(t *testing.T) {
 	t.Parallel()
-	type service struct {
-		Build           struct{ Context, Dockerfile string }
-		Command         []string
-		Environment     map[string]string
-		Volumes, Ports  []string
-		Image           string
-		DependsOn       map[string]any `yaml:"depends_on"`
-		StopGracePeriod string         `yaml:"stop_grace_period"`
-	}
-	file := documents[struct {
-		Services map[string]service
-		Volumes  map[string]any
-	}](t, "docker/compose.yaml")[0]
 	const dir = "../../deploy/docker"
-	for name, s := range file.Services {
-		for _, v := range s.Volumes {
+	file := documents(t, "docker/compose.yaml")[0]
+	services, volumes := at[map[string]any](file, "services"), at[map[string]any](file, "volumes")
+	for name, s := range services {
+		for _, v := range texts(s, "volumes") {
 			source, _, _ := strings.Cut(v, ":")
-			if _, named := file.Volumes[source]; named {
+			if _, named := volumes[source]; named {
 				continue
 			}
 			if _, err := os.Stat(filepath.Join(dir, source)); err != nil {
 				t.Errorf("%s mounts %s: %v", name, v, err)
 			}
 		}
-		for other := range s.DependsOn {
-			if file.Services[other].Image == "" {
+		for other := range at[map[string]any](s, "depends_on") {
+			if at[string](services, other+".image") == "" {
 				t.Errorf("%s depends on %s, which is not there", name, other)
 			}
 		}
 	}
-	s := file.Services["sluice"]
-	if _, err := os.Stat(filepath.Join(dir, s.Build.Context, s.Build.Dockerfile)); err != nil {
+	s := services["sluice"]
+	if _, err := os.Stat(filepath.Join(dir, at[string](s, "build.context"), at[string](s, "build.dockerfile"))); err != nil {
 		t.Error(err)
 	}
 	mounted := map[string]string{}
-	for _, v := range s.Volumes {
+	for _, v := range texts(s, "volumes") {
 		parts := strings.Split(v, ":")
 		mounted[parts[1]] = filepath.Join(dir, parts[0])
 	}
 	// What the environment sets is what the program knows.
-	for name := range s.Environment {
+	for name := range at[map[string]any](s, "environment") {
 		if name != "SLUICE_RULES" {
 			t.Errorf("%s is not tried here", name)
 		}
 	}
-	g := runs(t, append(s.Command, "--rules=sqlite:"+filepath.Join(t.TempDir(), "rules.db")), mounted)
+	g := runs(t, append(texts(s, "command"), "--rules=sqlite:"+filepath.Join(t.TempDir(), "rules.db")), mounted)
 
 	// Prometheus asks by the name of the service.
-	scrape := documents[struct {
-		RuleFiles     []string `yaml:"rule_files"`
-		ScrapeConfigs []struct {
-			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
-		} `yaml:"scrape_configs"`
-	}](t, "docker/prometheus.yaml")[0]
-	target := scrape.ScrapeConfigs[0].StaticConfigs[0].Targets[0]
-	r := request(t, "GET", g.admin+"/metrics", "")
+	target := at[string](documents(t, "docker/prometheus.yaml")[0], "scrape_configs.0.static_configs.0.targets.0")
+	r := request(t, "GET", g.Admin+"/metrics", "")
 	r.Host = target
 	if resp, body := do(t, r); resp.StatusCode != http.StatusOK || target != "sluice:9090" {
 		t.Errorf("Prometheus gets %s of %s: %s", resp.Status, target, body)
 	}
-	dashboards := documents[struct {
-		Providers []struct{ Options struct{ Path string } }
-	}](t, "docker/grafana-dashboards.yaml")[0]
-	if path := dashboards.Providers[0].Options.Path; !slices.ContainsFunc(file.Services["grafana"].Volumes, func(v string) bool { return strings.Contains(v, ":"+path+"/") }) {
+	path := at[string](documents(t, "docker/grafana-dashboards.yaml")[0], "providers.0.options.path")
+	if !slices.ContainsFunc(texts(services["grafana"], "volumes"), func(v string) bool { return strings.Contains(v, ":"+path+"/") }) {
 		t.Errorf("nothing is mounted below %s", path)
 	}
-	documents[map[string]any](t, "docker/grafana-datasource.yaml")
+	documents(t, "docker/grafana-datasource.yaml")
 }
 
 // The health check and the command of the image are the program's.
@@ -158,114 +164,65 @@ func TestDockerfile(t *testing.T) {
 		t.Errorf("the program is at %q, and its check at %q", entry, check[0])
 	}
 	g := runs(t, list("CMD"), nil)
-	if code, stderr := run(t, append(check[1:], "--admin-url", g.admin)...); code != 0 {
+	if code, stderr := run(t, append(check[1:], "--admin-url", g.Admin)...); code != 0 {
 		t.Errorf("%q: exit code %d, %s", check, code, stderr)
 	}
 }
 
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
-	type probe struct {
-		HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
-	}
-	type container struct {
-		Name  string
-		Args  []string
-		Ports []struct {
-			Name          string
-			ContainerPort int `yaml:"containerPort"`
-		}
-		ReadinessProbe probe `yaml:"readinessProbe"`
-		LivenessProbe  probe `yaml:"livenessProbe"`
-		Env            []struct {
-			Name      string
-			ValueFrom struct {
-				SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
-			} `yaml:"valueFrom"`
-		}
-		VolumeMounts []struct {
-			Name      string
-			MountPath string `yaml:"mountPath"`
-		} `yaml:"volumeMounts"`
-	}
-	type object struct {
-		Kind     string
-		Metadata struct{ Name string }
-		Data     map[string]string
-		Spec     struct {
-			Selector yaml.Node
-			Ports    []struct {
-				TargetPort string `yaml:"targetPort"`
-			}
-			Template struct {
-				Metadata struct{ Labels map[string]string }
-				Spec     struct {
-					Containers []container
-					Volumes    []struct {
-						Name      string
-						ConfigMap struct{ Name string } `yaml:"configMap"`
-					}
-				}
-			}
-		}
-	}
 	for _, name := range []string{"kubernetes/gateway.yaml", "kubernetes/sidecar.yaml"} {
-		kinds := map[string]object{}
-		for _, o := range documents[object](t, name) {
-			kinds[o.Kind] = o
+		kinds := map[string]any{}
+		for _, o := range documents(t, name) {
+			kinds[at[string](o, "kind")] = o
 		}
-		pod := kinds["Deployment"].Spec.Template
-		i := slices.IndexFunc(pod.Spec.Containers, func(c container) bool { return c.Name == "sluice" })
+		pod := at[map[string]any](kinds["Deployment"], "spec.template")
+		containers := at[[]any](pod, "spec.containers")
+		i := slices.IndexFunc(containers, func(c any) bool { return at[string](c, "name") == "sluice" })
 		if i < 0 {
 			t.Fatalf("%s has no container sluice", name)
 		}
-		c := pod.Spec.Containers[i]
+		c, args := containers[i], texts(containers[i], "args")
 		ports := map[string]int{}
-		for _, p := range c.Ports {
-			ports[p.Name] = p.ContainerPort
+		for _, p := range at[[]any](c, "ports") {
+			ports[at[string](p, "name")] = at[int](p, "containerPort")
 		}
 		for port, flag := range map[string]string{"http": "--proxy", "admin": "--admin"} {
-			if arg := flag + "=:" + strconv.Itoa(ports[port]); !slices.Contains(c.Args, arg) {
-				t.Errorf("%s: the port %s is not that of %s: %q", name, port, arg, c.Args)
+			if arg := flag + "=:" + strconv.Itoa(ports[port]); !slices.Contains(args, arg) {
+				t.Errorf("%s: the port %s is not that of %s: %q", name, port, arg, args)
 			}
 		}
 
 		// The Service finds the pods and their port.
-		var selector map[string]string
-		service := kinds["Service"]
-		if err := service.Spec.Selector.Decode(&selector); err != nil {
-			t.Fatal(err)
-		}
+		selector, labels := at[map[string]any](kinds["Service"], "spec.selector"), at[map[string]any](pod, "metadata.labels")
 		for key, value := range selector {
-			if pod.Metadata.Labels[key] != value {
-				t.Errorf("%s: the Service selects %s: %s, and pods have %q", name, key, value, pod.Metadata.Labels)
+			if labels[key] != value {
+				t.Errorf("%s: the Service selects %s: %s, and pods have %q", name, key, value, labels)
 			}
 		}
-		if p := kinds["Service"].Spec.Ports[0].TargetPort; p != "http" || len(selector) == 0 {
+		if p := at[string](kinds["Service"], "spec.ports.0.targetPort"); p != "http" || len(selector) == 0 {
 			t.Errorf("%s: the Service leads to the port %q of %q", name, p, selector)
 		}
 
 		// The files of the ConfigMap are where they are mounted.
 		files := t.TempDir()
-		for file, content := range kinds["ConfigMap"].Data {
-			overwrite(t, filepath.Join(files, file), content)
+		for file, content := range at[map[string]any](kinds["ConfigMap"], "data") {
+			overwrite(t, filepath.Join(files, file), content.(string))
 		}
-		mount, volume := c.VolumeMounts[0], pod.Spec.Volumes[0]
-		if mount.Name != volume.Name || volume.ConfigMap.Name != kinds["ConfigMap"].Metadata.Name {
-			t.Errorf("%s: %+v is not %+v", name, mount, volume)
+		if at[string](c, "volumeMounts.0.name") != at[string](pod, "spec.volumes.0.name") ||
+			at[string](pod, "spec.volumes.0.configMap.name") != at[string](kinds["ConfigMap"], "metadata.name") {
+			t.Errorf("%s: the ConfigMap is not what is mounted: %v", name, pod)
 		}
 		// The store is in a Secret, since its URL has a password.
-		if len(c.Env) != 1 || c.Env[0].Name != "SLUICE_STORE" || c.Env[0].ValueFrom.SecretKeyRef.Name == "" || c.Env[0].ValueFrom.SecretKeyRef.Key == "" {
-			t.Errorf("%s: the environment is %+v", name, c.Env)
+		if env := at[[]any](c, "env"); len(env) != 1 || at[string](env, "0.name") != "SLUICE_STORE" || at[string](env, "0.valueFrom.secretKeyRef.name") == "" || at[string](env, "0.valueFrom.secretKeyRef.key") == "" {
+			t.Errorf("%s: the environment is %v", name, env)
 		}
-		g := runs(t, append(c.Args, "--store=redis://redis:6379"), map[string]string{mount.MountPath: files})
-		for _, p := range []probe{c.ReadinessProbe, c.LivenessProbe} {
-			if status, body := get(t, g.admin+p.HTTPGet.Path); p.HTTPGet.Port != "admin" || status != http.StatusOK {
-				t.Errorf("%s: %+v: %d %s", name, p, status, body)
+		g := runs(t, append(args, "--store=redis://redis:6379"), map[string]string{at[string](c, "volumeMounts.0.mountPath"): files})
+		for probe, want := range map[string]string{"readinessProbe": "/readyz", "livenessProbe": "/healthz"} {
+			path := at[string](c, probe+".httpGet.path")
+			if status, body := get(t, g.Admin+path); path != want || at[string](c, probe+".httpGet.port") != "admin" || status != http.StatusOK {
+				t.Errorf("%s: %s at %s: %d %s", name, probe, path, status, body)
 			}
-		}
-		if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" {
-			t.Errorf("%s: probes at %+v and %+v", name, c.ReadinessProbe, c.LivenessProbe)
 		}
 	}
 }

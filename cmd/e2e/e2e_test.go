@@ -4,6 +4,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,62 +13,23 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// patience bounds the wait for a condition that is sure to come on any machine.
-const patience = 5 * time.Minute
+const patience = testkit.Patience
 
-// gateway is a running "sluice serve".
-type gateway struct {
-	*testkit.Gateway
-	t                testing.TB
-	url, addr, admin string // those of the Gateway; tests of TLS change url
-}
+type (
+	gateway = testkit.Gateway
+	record  = testkit.Record
+)
 
-// record is a line of the log.
-type record = testkit.Record
-
-// serve starts the gateway on free ports, and waits until it is ready.
-func serve(t testing.TB, args ...string) *gateway {
-	t.Helper()
-	g := begin(t, args...)
-	g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
-	return g
-}
-
-// begin is serve that does not wait until the gateway is ready.
-func begin(t testing.TB, args ...string) *gateway {
-	t.Helper()
-	return beginWith(t, func(*exec.Cmd) {}, nil, args...)
-}
-
-// beginIn is begin in a directory.
-func beginIn(t testing.TB, dir string, args ...string) *gateway {
-	t.Helper()
-	return beginWith(t, func(c *exec.Cmd) { c.Dir = dir }, nil, args...)
-}
-
-// beginWith is begin with a process that edit has a say in, and by way of another program: see [testkit.Start].
-func beginWith(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) *gateway {
-	t.Helper()
-	g := testkit.Start(t, edit, by, args...)
-	return &gateway{g, t, g.URL, g.Addr, g.Admin}
-}
-
-// write makes a file in a directory of the test.
-func write(t testing.TB, name, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	overwrite(t, path, content)
-	return path
-}
+var serve = testkit.Serve
 
 func overwrite(t testing.TB, path, content string) {
 	t.Helper()
@@ -141,7 +103,7 @@ func upstreamOf(t testing.TB, h http.Handler) string {
 // dial opens a connection to the gateway and sends a text.
 func dial(t testing.TB, g *gateway, send string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", g.addr)
+	c, err := net.Dial("tcp", g.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,6 +112,30 @@ func dial(t testing.TB, g *gateway, send string) net.Conn {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// dialHTTP2 begins a connection of HTTP/2, over TLS if that is configured.
+func dialHTTP2(t testing.TB, addr string, config *tls.Config) (net.Conn, *http2.Framer) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config != nil {
+		config = config.Clone()
+		config.NextProtos, config.ServerName = []string{"h2"}, "127.0.0.1"
+		c = tls.Client(c, config)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	f := http2.NewFramer(c, c)
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	return c, f
 }
 
 // readAnswer reads the head of an answer.
@@ -165,26 +151,6 @@ func readAnswer(t testing.TB, c net.Conn) *http.Response {
 	return resp
 }
 
-// metric reads one number from /metrics.
-func metric(t testing.TB, g *gateway, name string) float64 {
-	t.Helper()
-	_, text := get(t, g.admin+"/metrics")
-	for line := range strings.Lines(text) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-	}
-	t.Fatalf("/metrics has no %s", name)
-	return 0
-}
-
-// A store that is slow because the machine is busy must not be taken for one that is away.
-var patientStore = []string{"--store-timeout", patience.String(), "--require-store"}
-
 // limited is a policy whose one limit can be read off RateLimit-Policy.
 func limited(n int) string {
 	return fmt.Sprintf("version: 1\nrules:\n  - {name: r, limit: %d/day, algorithm: fixed_window}\n", n)
@@ -195,7 +161,7 @@ const broken = "version: 1\nrules:\n  - name: r\n    limt: 5/day\n"
 // inForce returns what clients are told of the policy.
 func inForce(t *testing.T, g *gateway) string {
 	t.Helper()
-	resp, _ := do(t, request(t, "GET", g.url+"/health", ""))
+	resp, _ := do(t, request(t, "GET", g.URL+"/health", ""))
 	return resp.Header.Get("RateLimit-Policy")
 }
 
@@ -206,21 +172,10 @@ func wantInForce(t *testing.T, g *gateway, n int) {
 	}
 }
 
-func loaded(r record) bool { return r.Msg == "policy loaded" }
-
-func refused(r record) bool { return strings.HasPrefix(r.Msg, "policy refused") }
-
 // awayFromMidnight waits where the windows of a day would end during the test.
 func awayFromMidnight(t *testing.T) {
 	if left := time.Until(time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)); left < 2*time.Minute {
 		t.Logf("waiting %v for the next day", left)
 		time.Sleep(left + time.Second)
 	}
-}
-
-// newClient keeps a connection for each request that may be under way.
-func newClient(t *testing.T) *http.Client {
-	transport := &http.Transport{MaxIdleConnsPerHost: 4096}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
 }

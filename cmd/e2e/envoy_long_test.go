@@ -6,24 +6,24 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/sluicehq/sluice/internal/testkit"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Streams that are begun and reset at once, and connections that say nothing or nonsense, cost
 // bounded memory, and everybody else is answered.
 func TestLongEnvoyAbuse(t *testing.T) {
 	t.Parallel()
-	policy := write(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
+	policy := testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: users, key: [attr:user], limit: 5/hour}]\n")
 	g := serve(t, "--grpc", "127.0.0.1:0", "--policy", policy, "--header-timeout", "2s")
 	conn := dialGRPC(t, g, insecure.NewCredentials())
 	var idle []net.Conn
 	for i := range 50 {
-		c, err := net.Dial("tcp", g.grpcOf())
+		c, err := net.Dial("tcp", g.Grpc)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,12 +33,12 @@ func TestLongEnvoyAbuse(t *testing.T) {
 		}
 		idle = append(idle, c)
 	}
-	before := metric(t, g, "process_resident_memory_bytes")
+	before := g.Metric("process_resident_memory_bytes")
 	for range 4 {
-		rapidReset(t, g.grpcOf(), 10_000)
+		rapidReset(t, g.Grpc, 10_000)
 	}
 	// Far more than fits: the bytes of a message of 4 GiB, which never come.
-	endlessMessage(t, g.grpcOf())
+	endlessMessage(t, g.Grpc)
 	if out, err := askEnvoy(t, conn, "edge", "user", "a"); err != nil || out.GetOverallCode() != pb.RateLimitResponse_OK {
 		t.Errorf("afterwards: %v %v", out, err)
 	}
@@ -46,7 +46,7 @@ func TestLongEnvoyAbuse(t *testing.T) {
 	if testkit.Race {
 		most *= 5
 	}
-	if grown := metric(t, g, "process_resident_memory_bytes") - before; grown > most*(1<<20) {
+	if grown := g.Metric("process_resident_memory_bytes") - before; grown > most*(1<<20) {
 		t.Errorf("40,000 streams that were reset have cost %.0f MiB", grown/(1<<20))
 	}
 	for _, c := range idle {
@@ -54,33 +54,24 @@ func TestLongEnvoyAbuse(t *testing.T) {
 	}
 }
 
-// rawHTTP2 opens a connection, whose frames nobody reads but to drop them.
-func rawHTTP2(t *testing.T, addr string) (net.Conn, *http2.Framer) {
+// unread opens a connection of HTTP/2, whose frames nobody reads but to drop them.
+func unread(t *testing.T, addr string) *http2.Framer {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
-	_, _ = c.Write([]byte(http2.ClientPreface))
-	f := http2.NewFramer(c, nil)
-	_ = f.WriteSettings()
+	_, f := dialHTTP2(t, addr, nil)
 	go func() {
-		r := http2.NewFramer(nil, c)
 		for {
-			if _, err := r.ReadFrame(); err != nil {
+			if _, err := f.ReadFrame(); err != nil {
 				return
 			}
 		}
 	}()
-	return c, f
+	return f
 }
 
 // rapidReset begins streams and resets each at once, until the server has had enough.
 func rapidReset(t *testing.T, addr string, streams int) {
 	t.Helper()
-	_, f := rawHTTP2(t, addr)
+	f := unread(t, addr)
 	var b strings.Builder
 	for i := range streams {
 		id := uint32(2*i + 1)
@@ -93,7 +84,7 @@ func rapidReset(t *testing.T, addr string, streams int) {
 // endlessMessage says that a message of 4 GiB comes, on many streams.
 func endlessMessage(t *testing.T, addr string) {
 	t.Helper()
-	_, f := rawHTTP2(t, addr)
+	f := unread(t, addr)
 	var b strings.Builder
 	for i := range 100 {
 		id := uint32(2*i + 1)

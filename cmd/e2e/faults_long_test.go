@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Networks that flap, reset and dribble surface no error, and the state does not flap
@@ -34,7 +35,7 @@ func TestLongChaosNetwork(t *testing.T) {
 			l := fire(t, 200, spread(s.both, open, shared, closed))
 			end := fault.begin(s)
 			time.Sleep(fault.lasts)
-			redistest.Eventually(t, "the fault is felt", func() bool { return l.count(func(a answer) bool { return a.degraded }) > 0 })
+			testkit.Await(t, "the fault is felt", func() bool { return l.count(func(a answer) bool { return a.degraded }) > 0 })
 			end()
 			settled(t, s.both)
 			l.done()
@@ -105,7 +106,7 @@ func TestLongChaosClusterMoves(t *testing.T) {
 	deadline := sized(5*time.Second, 50*time.Millisecond)
 	both := pair(t, policy, c.URL(), "--store-timeout", deadline.String())
 	l := fire(t, 300, func(n int) shot { return shot{both[n%2], shared, fmt.Sprint("k", n/2%keys)} })
-	redistest.Eventually(t, "all keys are counted", func() bool { return len(namesOf(c)) == keys })
+	testkit.Await(t, "all keys are counted", func() bool { return len(namesOf(c)) == keys })
 	for range sized(1, 5) {
 		for _, name := range namesOf(c) {
 			c.Move(t, name)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const (
@@ -42,7 +43,7 @@ func TestLongFleet(t *testing.T) {
 		through[key].Add(1)
 	}))
 	redis := redistest.Start(t)
-	args := append([]string{"--policy", write(t, "policy.yaml", policy.String()), "--upstream", upstream, "--store", redis.URL()}, patientStore...)
+	args := append([]string{"--policy", testkit.File(t, "policy.yaml", policy.String()), "--upstream", upstream, "--store", redis.URL()}, patientStore...)
 	admitted := make([]atomic.Int64, fleetKeys)
 	until := time.Now().Add(fleetTook())
 	client := newClient(t)
@@ -56,7 +57,7 @@ func TestLongFleet(t *testing.T) {
 			workers.Go(func() {
 				for n := next.Add(1) - 1; n < fleetKeys || time.Now().Before(until); n = next.Add(1) - 1 {
 					key := order[n%fleetKeys]
-					switch status := ask(t, client, g.url+"/"+fleetKinds[key%len(fleetKinds)], "X-Client", fmt.Sprint(key)); status {
+					switch status := ask(t, client, g.URL+"/"+fleetKinds[key%len(fleetKinds)], "X-Client", fmt.Sprint(key)); status {
 					case http.StatusOK:
 						admitted[key].Add(1)
 					case http.StatusTooManyRequests:

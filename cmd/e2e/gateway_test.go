@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/net/websocket"
 
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -37,7 +36,7 @@ func before(t *testing.T, h http.Handler, args ...string) *gateway {
 	t.Helper()
 	upstream := httptest.NewServer(h)
 	t.Cleanup(upstream.Close)
-	return serve(t, append([]string{"--policy", write(t, "policy.yaml", wide), "--upstream", upstream.URL}, args...)...)
+	return serve(t, append([]string{"--policy", testkit.File(t, "policy.yaml", wide), "--upstream", upstream.URL}, args...)...)
 }
 
 // parts is an upstream with what is special about a response, each at a path.
@@ -90,7 +89,7 @@ func newParts() *parts {
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	up := newParts()
-	opened := write(t, "opened.yaml", wide+`  - {name: opened, match: /websocket, limit: 2/day, count: {status: [101]}}
+	opened := testkit.File(t, "opened.yaml", wide+`  - {name: opened, match: /websocket, limit: 2/day, count: {status: [101]}}
   - {name: places, match: "/held/{how}", in_flight: 1}
 `)
 	g := before(t, up, "--policy", opened)
@@ -103,7 +102,7 @@ func TestGateway(t *testing.T) {
 }
 
 func testInformational(t *testing.T, g *gateway, _ *parts) {
-	r := request(t, "POST", g.url+"/early", "hello", "Expect", "100-continue")
+	r := request(t, "POST", g.URL+"/early", "hello", "Expect", "100-continue")
 	var early, continued atomic.Int32
 	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		Got100Continue: func() { continued.Add(1) },
@@ -124,7 +123,7 @@ func testInformational(t *testing.T, g *gateway, _ *parts) {
 }
 
 func testTrailers(t *testing.T, g *gateway, _ *parts) {
-	r := request(t, "POST", g.url+"/trailers", "")
+	r := request(t, "POST", g.URL+"/trailers", "")
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader("four")), -1
 	r.Trailer = http.Header{"X-Asked": {"!"}}
 	resp, body := do(t, r)
@@ -136,7 +135,7 @@ func testTrailers(t *testing.T, g *gateway, _ *parts) {
 // The handshake of a WebSocket counts as a 101.
 func testWebSocket(t *testing.T, g *gateway, _ *parts) {
 	for i := range 3 {
-		c, err := websocket.Dial("ws://"+g.addr+"/websocket", "", g.url)
+		c, err := websocket.Dial("ws://"+g.Addr+"/websocket", "", g.URL)
 		if (err == nil) != (i < 2) {
 			t.Fatalf("WebSocket %d: %v", i+1, err)
 		}
@@ -157,7 +156,7 @@ func testWebSocket(t *testing.T, g *gateway, _ *parts) {
 // An event is with the client before the next one is made.
 func testEvents(t *testing.T, g *gateway, up *parts) {
 	go func() { up.events <- "0" }()
-	resp, err := http.Get(g.url + "/events")
+	resp, err := http.Get(g.URL + "/events")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +177,7 @@ func testEvents(t *testing.T, g *gateway, up *parts) {
 // A response that breaks off must not look like one that is whole.
 func testBreaksOff(t *testing.T, g *gateway, _ *parts) {
 	for _, path := range []string{"/breaks/length", "/breaks/chunks"} {
-		resp, err := http.Get(g.url + path)
+		resp, err := http.Get(g.URL + path)
 		if err != nil {
 			continue // it broke off before the head was on its way
 		}
@@ -193,7 +192,7 @@ func testBreaksOff(t *testing.T, g *gateway, _ *parts) {
 func testClientLeaves(t *testing.T, g *gateway, up *parts) {
 	c := dial(t, g, "GET /held/hang HTTP/1.1\r\nHost: a\r\n\r\n")
 	<-up.arrived
-	status, body := get(t, g.url+"/held/quick")
+	status, body := get(t, g.URL+"/held/quick")
 	if status != http.StatusTooManyRequests || !strings.Contains(body, "Too many requests at once: limit places is 1. Retry in 1 s.") {
 		t.Errorf("beside a request under way: %d %s", status, body)
 	}
@@ -203,42 +202,7 @@ func testClientLeaves(t *testing.T, g *gateway, up *parts) {
 	case <-time.After(patience):
 		t.Error("the upstream works on for nobody")
 	}
-	redistest.Eventually(t, "the place is free", func() bool { status, _ := get(t, g.url+"/held/quick"); return status == http.StatusOK })
-}
-
-// Without an upstream the answer is 502, and one that is late gets 504. The log has one line for each change.
-func TestUpstreamAway(t *testing.T) {
-	t.Parallel()
-	addr := testkit.Addr(t)
-	g := serve(t, "--policy", write(t, "policy.yaml", wide), "--upstream", "http://"+addr, "--upstream-timeout", "2s")
-	for range 3 {
-		resp, body := do(t, request(t, "GET", g.url, ""))
-		if resp.StatusCode != 502 || resp.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(body, `"status":502`) {
-			t.Errorf("%s %v %s", resp.Status, resp.Header, body)
-		}
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	back := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/late" {
-			<-r.Context().Done()
-		}
-		fmt.Fprint(w, "here")
-	})}
-	defer back.Close()
-	go func() { _ = back.Serve(l) }()
-	if status, body := get(t, g.url); status != 200 || body != "here" {
-		t.Errorf("%d %s", status, body)
-	}
-	g.Await("the upstream is back", func(r record) bool { return r.Msg == "upstream answers again" })
-	if n := strings.Count(g.Log(), "upstream does not answer"); n != 1 {
-		t.Errorf("%d lines for one failure:\n%s", n, g.Log())
-	}
-	if status, body := get(t, g.url+"/late"); status != 504 || !strings.Contains(body, "did not answer in time") {
-		t.Errorf("%d %s", status, body)
-	}
+	testkit.Await(t, "the place is free", func() bool { status, _ := get(t, g.URL+"/held/quick"); return status == http.StatusOK })
 }
 
 // Clients that stop are let go, and do not hold the upstream meanwhile. Others take longer than these in all,

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // h2spec returns how many of its cases a server fails.
@@ -42,8 +44,8 @@ func TestH2Spec(t *testing.T) {
 	plain.EnableHTTP2 = true
 	plain.StartTLS()
 	defer plain.Close()
-	g := secure(t, newAuthority(t), "--upstream", upstream, "--policy", write(t, "policy.yaml", wide))
-	floor, ours := h2spec(t, plain.Listener.Addr().String()), h2spec(t, g.addr)
+	g := secure(t, testkit.NewAuthority(t), "--upstream", upstream, "--policy", testkit.File(t, "policy.yaml", wide))
+	floor, ours := h2spec(t, plain.Listener.Addr().String()), h2spec(t, g.Addr)
 	if ours > floor {
 		t.Errorf("the gateway fails %d cases, and net/http %d", ours, floor)
 	}

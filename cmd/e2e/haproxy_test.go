@@ -10,7 +10,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -67,7 +66,7 @@ func (s *script) startHAProxy(ts *testscript.TestScript, args []string) {
 		}
 	}
 	launch(s.T, ts.MkAbs("."), addr, "haproxy", "-db", "-f", name+".cfg")
-	s.gateways[name] = &gateway{t: s.T, url: "http://" + addr, addr: addr}
+	s.gateways[name] = &gateway{URL: "http://" + addr, Addr: addr}
 	ts.Setenv(name+"_PROXY", "http://"+addr)
 }
 
@@ -87,7 +86,7 @@ func launch(t testing.TB, dir, address, name string, args ...string) {
 			t.Logf("%s says:\n%s", name, &said)
 		}
 	})
-	redistest.Eventually(t, name+" listens", func() bool {
+	testkit.Await(t, name+" listens", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			conn.Close()

@@ -5,10 +5,8 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -23,6 +21,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // crowd counts how many requests it serves at once, and which was the most.
@@ -56,7 +55,7 @@ func TestLongChaosInFlight(t *testing.T) {
 	t.Cleanup(upstream.Close)
 	// What on_error lets pass has no place, so that it lets nothing pass, and a busy machine is no fault.
 	args := []string{
-		"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"),
+		"--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"),
 		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "2s",
 	}
 	var now [gateways]atomic.Pointer[gateway]
@@ -68,7 +67,7 @@ func TestLongChaosInFlight(t *testing.T) {
 	var passed, refused atomic.Int64
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
 	ask := func(g *gateway) (status, remaining int) {
-		resp, err := client.Get(g.url)
+		resp, err := client.Get(g.URL)
 		if err != nil {
 			return 0, 0 // it was killed
 		}
@@ -90,11 +89,11 @@ func TestLongChaosInFlight(t *testing.T) {
 			}
 		})
 	}
-	redistest.Eventually(t, "all places are taken", func() bool { return up.most.Load() >= places })
+	testkit.Await(t, "all places are taken", func() bool { return up.most.Load() >= places })
 	for i := range sized(2, 6) {
 		// However slow the machine is, each gateway has let pass and refused before it is killed.
 		enough, tooMany := passed.Load()+30, refused.Load()+30
-		redistest.Eventually(t, "30 have passed and 30 were refused", func() bool { return passed.Load() >= enough && refused.Load() >= tooMany })
+		testkit.Await(t, "30 have passed and 30 were refused", func() bool { return passed.Load() >= enough && refused.Load() >= tooMany })
 		killed := now[i%gateways].Load()
 		killed.Signal(syscall.SIGKILL)
 		killed.Wait()
@@ -108,55 +107,11 @@ func TestLongChaosInFlight(t *testing.T) {
 	if most := up.most.Load(); most != places {
 		t.Errorf("%d at once at most, want exactly %d", most, places)
 	}
-	redistest.Eventually(t, "all places are back", func() bool {
+	testkit.Await(t, "all places are back", func() bool {
 		status, remaining := ask(now[0].Load())
 		return status == http.StatusOK && remaining == places-1
 	})
 	limit(t, "all places are back", time.Since(over), sluice.PlaceLasts+time.Second)
-}
-
-// A gateway that ends gives back the places of the requests that it cuts off.
-func TestLongInFlightCutOff(t *testing.T) {
-	server := redistest.Start(t)
-	hang := make(chan bool)
-	var hanging atomic.Int64
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/hang" {
-			hanging.Add(1)
-			<-hang
-		}
-	}))
-	t.Cleanup(upstream.Close)
-	t.Cleanup(func() { close(hang) })
-	args := []string{
-		"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 20, on_error: deny}]"),
-		"--upstream", upstream.URL, "--store", server.URL(), "--store-timeout", "5s", "--drain-timeout", "100ms",
-	}
-	other, g := serve(t, args...), serve(t, args...)
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			if resp, err := http.Get(g.url + "/hang"); err == nil {
-				resp.Body.Close()
-			}
-		})
-	}
-	// Whoever asks before has a place that one of them is then refused for.
-	redistest.Eventually(t, "all places are taken", func() bool { return hanging.Load() == 20 })
-	if status, _ := get(t, other.url); status != http.StatusTooManyRequests {
-		t.Errorf("beside all places: %d", status)
-	}
-	g.Signal(syscall.SIGTERM)
-	g.Wait()
-	resp, err := http.Get(other.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if got := resp.Header.Get("X-RateLimit-Remaining"); resp.StatusCode != http.StatusOK || got != "19" {
-		t.Errorf("%d, %q places are left, want 19 of 20", resp.StatusCode, got)
-	}
-	all.Wait()
 }
 
 // Clients of HTTP/2 reset their streams at any moment: with the request, while it is under way, and in the
@@ -182,35 +137,35 @@ func TestLongInFlightResets(t *testing.T) {
 			}))
 			t.Cleanup(upstream.Close)
 			t.Cleanup(func() { close(hang) })
-			ours := newAuthority(t)
-			args := []string{"--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"), "--upstream", upstream.URL}
+			ours := testkit.NewAuthority(t)
+			args := []string{"--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, in_flight: 10, on_error: deny}]"), "--upstream", upstream.URL}
 			if shared {
 				args = append(args, "--store", redistest.Start(t).URL(), "--store-timeout", "5s")
 			}
 			g := secure(t, ours, args...)
 
 			// Streams that a client cancels: first as many as there are places, and then at any moment.
-			client := over(t, ours.client(), true)
+			client := over(t, ours.Client(), true)
 			ctx, cancel := context.WithCancel(t.Context())
 			for range places {
-				resp, err := client.Do(request(t, "GET", g.url+"/begun", "").WithContext(ctx))
+				resp, err := client.Do(request(t, "GET", g.URL+"/begun", "").WithContext(ctx))
 				if err != nil || resp.StatusCode != http.StatusOK {
 					t.Fatal(resp, err)
 				}
 				defer resp.Body.Close()
 			}
-			if resp, err := client.Get(g.url + "/free"); err != nil || resp.StatusCode != http.StatusTooManyRequests {
+			if resp, err := client.Get(g.URL + "/free"); err != nil || resp.StatusCode != http.StatusTooManyRequests {
 				t.Errorf("beside all places: %v, %v", resp, err)
 			}
 			cancel()
 			var all sync.WaitGroup
 			for i := range 24 {
-				client := over(t, ours.client(), true)
+				client := over(t, ours.Client(), true)
 				all.Go(func() {
 					for n := range 40 {
 						path := []string{"/hang", "/begun"}[(i+n)%2]
 						ctx, cancel := context.WithTimeout(t.Context(), rand.N(8*time.Millisecond))
-						if resp, err := client.Do(request(t, "GET", g.url+path, "").WithContext(ctx)); err == nil {
+						if resp, err := client.Do(request(t, "GET", g.URL+path, "").WithContext(ctx)); err == nil {
 							_, _ = io.Copy(io.Discard, resp.Body)
 							resp.Body.Close()
 						}
@@ -221,12 +176,12 @@ func TestLongInFlightResets(t *testing.T) {
 			all.Wait()
 			// Requests whose reset comes with them, and connections that are closed in the middle.
 			for n := range 40 {
-				c, f := h2Of(t, g.addr, ours.client())
+				c, f := dialHTTP2(t, g.Addr, ours.Client())
 				var b bytes.Buffer
 				fields := hpack.NewEncoder(&b)
 				for id := uint32(1); id < 20; id += 2 {
 					b.Reset()
-					for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", g.addr}, {":path", "/begun"}} {
+					for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", g.Addr}, {":path", "/begun"}} {
 						_ = fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 					}
 					_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: b.Bytes(), EndHeaders: true, EndStream: true})
@@ -249,8 +204,8 @@ func TestLongInFlightResets(t *testing.T) {
 				c.Close()
 			}
 			began := time.Now()
-			redistest.Eventually(t, "all places are back", func() bool {
-				resp, err := client.Get(g.url + "/free")
+			testkit.Await(t, "all places are back", func() bool {
+				resp, err := client.Get(g.URL + "/free")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -260,23 +215,4 @@ func TestLongInFlightResets(t *testing.T) {
 			limit(t, "all places are back", time.Since(began), sluice.PlaceLasts/2)
 		})
 	}
-}
-
-// h2Of begins a connection of HTTP/2.
-func h2Of(t *testing.T, addr string, config *tls.Config) (net.Conn, *http2.Framer) {
-	t.Helper()
-	config.NextProtos = []string{"h2"}
-	c, err := tls.Dial("tcp", addr, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	f := http2.NewFramer(c, c)
-	if err := f.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
-	return c, f
 }

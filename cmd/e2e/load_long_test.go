@@ -49,7 +49,7 @@ func (a answer) end() time.Time { return a.begin.Add(a.took) }
 
 func (s shot) fire(client *http.Client) answer {
 	a := answer{shot: s, begin: time.Now()}
-	r, err := http.NewRequest("GET", s.gateway.url+s.path, nil)
+	r, err := http.NewRequest("GET", s.gateway.URL+s.path, nil)
 	if err != nil {
 		a.wrong = err.Error()
 		return a
@@ -222,4 +222,16 @@ func (all answers) quantile(q float64) time.Duration {
 
 func (all answers) String() string {
 	return fmt.Sprintf("%d requests: p50 %v, p99 %v, longest %v", len(all), all.quantile(0.5), all.quantile(0.99), all.quantile(1))
+}
+
+// A store that is slow because the machine is busy must not be taken for one that is away.
+var patientStore = []string{"--store-timeout", patience.String(), "--require-store"}
+
+func loaded(r record) bool { return r.Msg == "policy loaded" }
+
+// newClient keeps a connection for each request that may be under way.
+func newClient(t *testing.T) *http.Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: 4096}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
 }

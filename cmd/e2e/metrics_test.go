@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // page is /metrics, as Prometheus reads it.
@@ -23,7 +24,7 @@ type page map[string]*dto.MetricFamily
 
 func scrape(t *testing.T, g *gateway) page {
 	t.Helper()
-	resp, err := http.Get(g.admin + "/metrics")
+	resp, err := http.Get(g.Admin + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +53,14 @@ func labels(f *dto.MetricFamily) []string {
 func TestMetricsReference(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--upstream", "sample", "--store", redistest.Shared(t).URL(),
-		"--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), "--policy", write(t, "policy.yaml", `version: 1
+		"--rules", "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), "--policy", testkit.File(t, "policy.yaml", `version: 1
 tiers: {subject: api_key}
 subjects: [{subject: k-pro, tier: pro}]
 rules:
   - {name: api, key: [api_key], limit: 100/minute, tiers: {pro: 1000/minute}}
   - {name: tokens, key: [api_key], limit: 100000/day, cost: {response_header: X-Cost, estimate: 100, max: 10000}}
 `))
-	do(t, request(t, "GET", g.url+"/api/users", "", "X-API-Key", "k-pro"))
+	do(t, request(t, "GET", g.URL+"/api/users", "", "X-API-Key", "k-pro"))
 	all := scrape(t, g)
 
 	reference := "# Metrics\n\nWhat `/metrics` has besides the metrics of the Go runtime and the process. " +
@@ -84,7 +85,7 @@ rules:
 		t.Errorf("%s is old: go test -run MetricsReference ./cmd/e2e -update (%v)", file, err)
 	}
 
-	_, text := get(t, g.admin+"/metrics")
+	_, text := get(t, g.Admin+"/metrics")
 	promtool(t, text+"\n", "check", "metrics")
 	all.hasSelected(t)
 }
@@ -97,12 +98,12 @@ func (p page) hasSelected(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := readDashboard(t)
-	asked := string(alerts) + strings.Join(d.exprs(), "\n")
-	for _, v := range d.Templating.List {
-		asked += fmt.Sprintln(v.Query)
+	selected := string(alerts) + strings.Join(asked(d), "\n")
+	for _, v := range at[[]any](d, "templating.list") {
+		selected += fmt.Sprintln(at[any](v, "query"))
 	}
 	seen := 0
-	for _, s := range regexp.MustCompile(`(\w*:)?\b(sluice_[a-z_]+|process_[a-z_]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(asked, -1) {
+	for _, s := range regexp.MustCompile(`(\w*:)?\b(sluice_[a-z_]+|process_[a-z_]+)(?:\{([^}]*)\})?`).FindAllStringSubmatch(selected, -1) {
 		if s[1] != "" { // recorded here
 			continue
 		}

@@ -4,13 +4,11 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // stage is what faults happen to.
@@ -56,7 +54,7 @@ var disturbances = []struct {
 	}},
 	{"policy loaded", func(s *stage) func() {
 		s.reload++
-		overwrite(s.both[0].t, s.policy, byRule(fmt.Sprintf("%d/second burst 20", 20+s.reload)))
+		overwrite(s.both[0], s.policy, byRule(fmt.Sprintf("%d/second burst 20", 20+s.reload)))
 		for _, g := range s.both {
 			g.Await("the policy is loaded", loaded)
 		}
@@ -106,11 +104,11 @@ func flap(s *stage) (end func()) {
 // not grow. The long form takes eight minutes.
 func TestLongChaosMixed(t *testing.T) {
 	t.Parallel()
-	s := &stage{server: redistest.Start(t), policy: write(t, "policy.yaml", byRule("20/second burst 20"))}
+	s := &stage{server: redistest.Start(t), policy: testkit.File(t, "policy.yaml", byRule("20/second burst 20"))}
 	s.px = redistest.StartProxy(t, s.server.Addr)
 	t.Cleanup(func() { // when both have ended
 		s.px.Cut()
-		redistest.Eventually(t, "no connection is left", func() bool { return s.server.Info("connected_clients") == "1" })
+		testkit.Await(t, "no connection is left", func() bool { return s.server.Info("connected_clients") == "1" })
 	})
 	s.both = pair(t, "", "redis://"+s.px.Addr, "--policy", s.policy)
 	l := fire(t, sized(200, 500), func(n int) shot {
@@ -129,7 +127,7 @@ func TestLongChaosMixed(t *testing.T) {
 		end()
 		mended := time.Now()
 		for _, g := range s.both {
-			redistest.Eventually(t, "the store is used again after: "+d.name, func() bool { return metric(t, g, "sluice_store_away") == 0 })
+			testkit.Await(t, "the store is used again after: "+d.name, func() bool { return g.Metric("sluice_store_away") == 0 })
 		}
 		slowest = max(slowest, time.Since(mended))
 		if n := changesOf(s.both); long && n > 12 {
@@ -160,7 +158,7 @@ func watchMemory(both [2]*gateway) *memory {
 		for {
 			m.minutes = append(m.minutes, time.Since(begin).Minutes())
 			for i, g := range both {
-				m.megabytes[i] = append(m.megabytes[i], resident(g.Pid()))
+				m.megabytes[i] = append(m.megabytes[i], g.Metric("process_resident_memory_bytes")/1e6)
 			}
 			select {
 			case <-m.stop:
@@ -199,16 +197,4 @@ func slope(x, y []float64) float64 {
 	}
 	n := float64(len(x))
 	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
-}
-
-// resident is the memory of a process in MB, 0 if that is not known.
-func resident(pid int) float64 {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(status)) {
-		if value, found := strings.CutPrefix(line, "VmRSS:"); found {
-			kb, _ := strconv.ParseFloat(strings.Fields(value)[0], 64)
-			return kb / 1024
-		}
-	}
-	return 0
 }

@@ -10,36 +10,8 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
-
-// While the store is away policies are loaded, and /readyz says what it was told to say.
-func TestLongChaosReloadAndReady(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	path := write(t, "policy.yaml", limited(100))
-	args := []string{"--policy", path, "--upstream", "sample", "--store", server.URL()}
-	plain, strict := serve(t, args...), serve(t, append(args, "--strict-ready")...)
-	both := [2]*gateway{plain, strict}
-	server.Kill()
-	for _, g := range both {
-		go http.Get(g.url + "/health") // somebody has to notice
-		g.Await("the circuit opens", away)
-	}
-	strict.AwaitStatus(strict.admin+"/readyz", http.StatusServiceUnavailable)
-	for url, want := range map[string]int{plain.admin + "/readyz": 200, strict.admin + "/healthz": 200, strict.admin + "/readyz": 503} {
-		if status, _ := get(t, url); status != want {
-			t.Errorf("GET %s while the store is away: %d, want %d", url, status, want)
-		}
-	}
-	overwrite(t, path, limited(200))
-	for _, g := range both {
-		g.Await("the change is seen", loaded)
-		wantInForce(t, g, 200)
-	}
-	server.Restart()
-	awaitBoth(both, "the circuit closes", back)
-	strict.AwaitStatus(strict.admin+"/readyz", http.StatusOK)
-}
 
 // A queue goes on: those who wait get their turn, and others are decided by the rule.
 func TestLongChaosQueue(t *testing.T) {
@@ -58,7 +30,7 @@ rules:
 	for i := range waiting {
 		callers.Go(func() { waiting[i] = shot{both[i%2], shared, ""}.fire(client) })
 	}
-	redistest.Eventually(t, "all are in the queue", func() bool {
+	testkit.Await(t, "all are in the queue", func() bool {
 		store, standIn := byWhom(t, both)
 		return store+standIn >= 8
 	})
@@ -89,7 +61,7 @@ func TestLongChaosStart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
-	g := serve(t, "--policy", write(t, "policy.yaml", byRule("100/second")), "--upstream", "sample", "--store", server.URL(), "--degraded-field")
+	g := serve(t, "--policy", testkit.File(t, "policy.yaml", byRule("100/second")), "--upstream", "sample", "--store", server.URL(), "--degraded-field")
 	g.Await("it is said", func(r record) bool {
 		return strings.Contains(r.Msg, "cannot be reached") && strings.Contains(r.Error, "connection refused")
 	})

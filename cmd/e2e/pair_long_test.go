@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/failover"
-	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // pair starts two instances over a store, and waits until they know of each other. After
@@ -23,12 +23,12 @@ func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway)
 	t.Cleanup(upstream.Close)
 	// In the short form a busy machine must not be taken for a fault of the store.
 	deadline := sized(20*failover.DefaultDeadline, failover.DefaultDeadline).String()
-	args = append([]string{"--policy", write(t, "policy.yaml", policy), "--upstream", upstream.URL, "--store", store, "--store-timeout", deadline, "--degraded-field"}, args...)
+	args = append([]string{"--policy", testkit.File(t, "policy.yaml", policy), "--upstream", upstream.URL, "--store", store, "--store-timeout", deadline, "--degraded-field"}, args...)
 	for i := range both {
 		both[i] = serve(t, args...)
 	}
 	for _, g := range both {
-		redistest.Eventually(t, "the instances know each other", func() bool { return metric(t, g, "sluice_store_instances") == 2 })
+		testkit.Await(t, "the instances know each other", func() bool { return g.Metric("sluice_store_instances") == 2 })
 		before := holds(t, g)
 		t.Cleanup(func() {
 			upstream.CloseClientConnections()
@@ -42,7 +42,7 @@ func pair(t *testing.T, policy, store string, args ...string) (both [2]*gateway)
 type holding struct{ goroutines, files float64 }
 
 func holds(t *testing.T, g *gateway) holding {
-	return holding{metric(t, g, "go_goroutines"), metric(t, g, "process_open_fds")}
+	return holding{g.Metric("go_goroutines"), g.Metric("process_open_fds")}
 }
 
 // noMore waits until a process that has nothing to do holds no more than before, but for
@@ -56,7 +56,7 @@ func noMore(t *testing.T, g *gateway, before holding, nodes int) {
 	few, pool := float64(6*nodes), float64(30*nodes)
 	http.DefaultClient.CloseIdleConnections()
 	var now holding
-	redistest.Eventually(t, "no goroutine and no file is left", func() bool {
+	testkit.Await(t, "no goroutine and no file is left", func() bool {
 		now = holds(t, g)
 		return now.goroutines <= before.goroutines+few && now.files <= before.files+few+pool
 	})
@@ -67,8 +67,8 @@ func noMore(t *testing.T, g *gateway, before holding, nodes int) {
 func byWhom(t *testing.T, both [2]*gateway) (store, standIn float64) {
 	t.Helper()
 	for _, g := range both {
-		store += metric(t, g, `sluice_store_decisions_total{by="store"}`)
-		standIn += metric(t, g, `sluice_store_decisions_total{by="stand_in"}`)
+		store += g.Metric(`sluice_store_decisions_total{by="store"}`)
+		standIn += g.Metric(`sluice_store_decisions_total{by="stand_in"}`)
 	}
 	return store, standIn
 }
@@ -81,7 +81,7 @@ func back(r record) bool { return strings.HasPrefix(r.Msg, "shared store is used
 func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Duration {
 	begin := time.Now()
 	for _, g := range both {
-		g.t.Helper()
+		g.Helper()
 		g.AwaitRecords(what, func(all []record) bool {
 			for _, r := range slices.Backward(all) {
 				if away(r) || back(r) {
@@ -99,7 +99,7 @@ func awaitBoth(both [2]*gateway, what string, fits func(record) bool) time.Durat
 func decides(t *testing.T, s shot, status int) {
 	t.Helper()
 	client, a := newClient(t), answer{}
-	redistest.Eventually(t, "the store decides", func() bool {
+	testkit.Await(t, "the store decides", func() bool {
 		a = s.fire(client)
 		return !a.degraded
 	})
@@ -131,8 +131,8 @@ func changesOf(both [2]*gateway) (n int) {
 func settled(t *testing.T, both [2]*gateway) {
 	t.Helper()
 	for _, g := range both {
-		redistest.Eventually(t, "all is settled", func() bool {
-			return metric(t, g, "sluice_store_away") == 0 && metric(t, g, "sluice_store_owing_keys") == 0
+		testkit.Await(t, "all is settled", func() bool {
+			return g.Metric("sluice_store_away") == 0 && g.Metric("sluice_store_owing_keys") == 0
 		})
 	}
 }

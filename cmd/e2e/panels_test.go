@@ -1,12 +1,12 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,53 +36,27 @@ func TestAlerts(t *testing.T) {
 	promtool(t, "", "test", "rules", "../../deploy/prometheus/alerts_test.yaml")
 }
 
-// dashboard is what is looked at of one of Grafana.
-type dashboard struct {
-	Title, UID    string
-	SchemaVersion int
-	Panels        []panel
-	Annotations   struct{ List []struct{ Name, Expr string } }
-	Templating    struct {
-		List []struct {
-			Name, Type string
-			Query      any
-		}
-	}
-}
-
-type panel struct {
-	ID          int
-	Type, Title string
-	GridPos     struct{ H, W, X, Y int }
-	Datasource  struct{ Type, UID string }
-	Targets     []struct {
-		Expr, RefID string
-		Datasource  struct{ UID string }
-	}
-}
-
-func readDashboard(t *testing.T) (d dashboard) {
+func readDashboard(t *testing.T) (d any) {
 	t.Helper()
 	text, err := os.ReadFile(panelsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&d); err != nil {
+	if err := json.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-// exprs returns all that is asked of Prometheus.
-func (d *dashboard) exprs() (all []string) {
-	for _, p := range d.Panels {
-		for _, target := range p.Targets {
-			all = append(all, target.Expr)
-		}
+// asked returns all that a dashboard asks of Prometheus.
+func asked(d any) (all []string) {
+	lists := [][]any{at[[]any](d, "annotations.list")}
+	for _, p := range at[[]any](d, "panels") {
+		lists = append(lists, at[[]any](p, "targets"))
 	}
-	for _, a := range d.Annotations.List {
-		if a.Expr != "" {
-			all = append(all, a.Expr)
+	for _, one := range slices.Concat(lists...) {
+		if expr := at[string](one, "expr"); expr != "" {
+			all = append(all, expr)
 		}
 	}
 	return all
@@ -93,29 +67,31 @@ func (d *dashboard) exprs() (all []string) {
 func TestPanels(t *testing.T) {
 	t.Parallel()
 	d := readDashboard(t)
-	if d.Title != "Sluice" || d.UID != "sluice" || d.SchemaVersion < 36 || d.Templating.List[0].Type != "datasource" {
-		t.Errorf("%+v", d)
+	if at[string](d, "title") != "Sluice" || at[string](d, "uid") != "sluice" || at[float64](d, "schemaVersion") < 36 || at[string](d, "templating.list.0.type") != "datasource" {
+		t.Error("the dashboard has another name or source")
 	}
-	ids, taken, rows := map[int]string{}, map[[2]int]string{}, 0
-	for _, p := range d.Panels {
-		if other, twice := ids[p.ID]; twice {
-			t.Errorf("%q and %q have the number %d", other, p.Title, p.ID)
+	ids, taken, rows := map[float64]string{}, map[[2]int]string{}, 0
+	for _, p := range at[[]any](d, "panels") {
+		id, kind, title, grid := at[float64](p, "id"), at[string](p, "type"), at[string](p, "title"), at[any](p, "gridPos")
+		if other, twice := ids[id]; twice {
+			t.Errorf("%q and %q have the number %v", other, title, id)
 		}
-		ids[p.ID] = p.Title
-		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
-			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				if other, twice := taken[[2]int{x, y}]; twice || x >= 24 {
-					t.Fatalf("%q is where %q is", p.Title, other)
+		ids[id] = title
+		for x := range int(at[float64](grid, "w")) {
+			for y := range int(at[float64](grid, "h")) {
+				cell := [2]int{int(at[float64](grid, "x")) + x, int(at[float64](grid, "y")) + y}
+				if other, twice := taken[cell]; twice || cell[0] >= 24 {
+					t.Fatalf("%q is where %q is", title, other)
 				}
-				taken[[2]int{x, y}] = p.Title
+				taken[cell] = title
 			}
 		}
-		if p.Type == "row" {
-			if rows++; !strings.HasPrefix(p.Title, fmt.Sprint(rows, " · ")) {
-				t.Errorf("row %d is %q", rows, p.Title)
+		if kind == "row" {
+			if rows++; !strings.HasPrefix(title, fmt.Sprint(rows, " · ")) {
+				t.Errorf("row %d is %q", rows, title)
 			}
-		} else if p.Type != "text" && (len(p.Targets) == 0 || p.Datasource.UID != "${datasource}") {
-			t.Errorf("%q asks nothing, or something else than the chosen source", p.Title)
+		} else if kind != "text" && (at[[]any](p, "targets") == nil || at[string](p, "datasource.uid") != "${datasource}") {
+			t.Errorf("%q asks nothing, or something else than the chosen source", title)
 		}
 	}
 	if rows != 10 {
@@ -124,7 +100,7 @@ func TestPanels(t *testing.T) {
 
 	variables := regexp.MustCompile(`\$(job|instance|rule)\b`)
 	rules := []map[string]string{}
-	for i, expr := range d.exprs() {
+	for i, expr := range asked(d) {
 		expr = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h").Replace(expr)
 		if expr = variables.ReplaceAllString(expr, ".*"); strings.Contains(expr, "$") {
 			t.Errorf("a variable that is not there: %s", expr)
@@ -135,5 +111,5 @@ func TestPanels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	promtool(t, "", "check", "rules", write(t, "panels.json", string(file)))
+	promtool(t, "", "check", "rules", testkit.File(t, "panels.json", string(file)))
 }

@@ -14,14 +14,14 @@ import (
 
 	"golang.org/x/net/websocket"
 
-	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // from opens a connection from an address of this machine.
 func from(t *testing.T, g *gateway, address, send string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	c, err := d.DialContext(t.Context(), "tcp", g.addr)
+	c, err := d.DialContext(t.Context(), "tcp", g.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,55 +47,44 @@ func served(t *testing.T, c net.Conn) bool {
 
 func awaitRoom(t *testing.T, g *gateway) {
 	t.Helper()
-	redistest.Eventually(t, "there is room after clients have left", func() bool {
+	testkit.Await(t, "there is room after clients have left", func() bool {
 		c := from(t, g, "127.0.0.1", "")
 		defer c.Close()
 		return served(t, c)
 	})
 }
 
-// There are so many connections of an address, but for proxies of ours, and so many in all, until one leaves.
+// There are so many connections of an address, and so many in all, until one leaves.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		policy, own string // the address that is bound, and where others are
-		others      string
-		one, all    int
-	}{
-		{"version: 1\nrules: [{name: a, limit: 999/second}]\n", "127.0.0.1", "127.0.1.%d", 3, 6},
-		{wide, "127.0.0.1", "127.0.0.1", 5, 5}, // which may have any number
-	} {
-		t.Run(fmt.Sprint(test.one), func(t *testing.T) {
-			t.Parallel()
-			g := serve(t, "--max-connections-per-address", "3", "--max-connections", fmt.Sprint(test.all),
-				"--upstream", "sample", "--policy", write(t, "p.yaml", test.policy))
-			var open []net.Conn
-			try := func(address string) {
-				if c := from(t, g, address, ""); served(t, c) {
-					open = append(open, c)
-				}
-			}
-			for range 6 {
-				try(test.own)
-			}
-			if len(open) != test.one {
-				t.Errorf("%d connections of one address are open, want %d", len(open), test.one)
-			}
-			for i := range 6 {
-				try(strings.Replace(test.others, "%d", fmt.Sprint(i+1), 1))
-			}
-			if got := metric(t, g, "sluice_connections"); len(open) != test.all || got != float64(test.all) {
-				t.Errorf("%d connections are open, and /metrics has %v, want %d", len(open), got, test.all)
-			}
-			for i, c := range open {
-				if !served(t, c) {
-					t.Errorf("connection %d does not answer", i)
-				}
-			}
-			open[0].Close()
-			awaitRoom(t, g)
-		})
+	const one, all = 3, 6
+	g := serve(t, "--max-connections-per-address", fmt.Sprint(one), "--max-connections", fmt.Sprint(all), "--upstream", "sample",
+		"--policy", testkit.File(t, "p.yaml", "version: 1\nrules: [{name: a, limit: 999/second}]\n"))
+	var open []net.Conn
+	try := func(address string) {
+		if c := from(t, g, address, ""); served(t, c) {
+			open = append(open, c)
+		}
 	}
+	for range all {
+		try("127.0.0.1")
+	}
+	if len(open) != one {
+		t.Errorf("%d connections of one address are open, want %d", len(open), one)
+	}
+	for i := range all {
+		try(fmt.Sprint("127.0.1.", i+1))
+	}
+	if got := g.Metric("sluice_connections"); len(open) != all || got != all {
+		t.Errorf("%d connections are open, and /metrics has %v, want %d", len(open), got, all)
+	}
+	for i, c := range open {
+		if !served(t, c) {
+			t.Errorf("connection %d does not answer", i)
+		}
+	}
+	open[0].Close()
+	awaitRoom(t, g)
 }
 
 // Clients that take all the connections that there are files for do not take the admin address.
@@ -107,8 +96,8 @@ func TestFewFiles(t *testing.T) {
 		}
 	})
 	few := []string{"sh", "-c", `ulimit -n 200 && exec "$@"`, "sh"}
-	g := beginWith(t, func(*exec.Cmd) {}, few, "--upstream", upstreamOf(t, upstream), "--policy", write(t, "p.yaml", wide))
-	g.AwaitStatus(g.admin+"/readyz", http.StatusOK)
+	g := testkit.StartWith(t, func(*exec.Cmd) {}, few, "--upstream", upstreamOf(t, upstream), "--policy", testkit.File(t, "p.yaml", wide))
+	g.AwaitStatus(g.Admin+"/readyz", http.StatusOK)
 	held := make([]net.Conn, 300)
 	for i := range held {
 		send := "GET / HTTP/1.1\r\nHost:" // and no more
@@ -120,7 +109,7 @@ func TestFewFiles(t *testing.T) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
 		for range 5 {
-			resp, err := client.Get(g.admin + path)
+			resp, err := client.Get(g.Admin + path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,14 +119,14 @@ func TestFewFiles(t *testing.T) {
 			}
 		}
 	}
-	if n := metric(t, g, "process_open_fds"); n > 190 {
+	if n := g.Metric("process_open_fds"); n > 190 {
 		t.Errorf("%v files are open", n)
 	}
 	for _, c := range held {
 		c.Close()
 	}
 	awaitRoom(t, g)
-	log := g.Log()
+	log := g.Logged()
 	if strings.Contains(log, "too many open files") || strings.Contains(log, "upstream does not answer") || !strings.Contains(log, "too many connections") {
 		t.Error("the log does not say what has happened")
 	}
@@ -183,8 +172,8 @@ func TestSilentStreams(t *testing.T) {
 			beats.Add(1)
 		}
 	}()
-	redistest.Eventually(t, "it beats", func() bool { return beats.Load() > 20 })
-	talks, err := websocket.Dial("ws://"+g.addr+"/ws", "", g.url)
+	testkit.Await(t, "it beats", func() bool { return beats.Load() > 20 })
+	talks, err := websocket.Dial("ws://"+g.Addr+"/ws", "", g.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,13 +193,13 @@ func TestSilentStreams(t *testing.T) {
 	}()
 	events := bufio.NewReader(dial(t, g, "GET /silent HTTP/1.1\r\nHost: a\r\n\r\n"))
 	silent := bufio.NewReader(dial(t, g, "GET /ws HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "+wsKey+"\r\n\r\n"))
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"))
 	for want, r := range map[string]*bufio.Reader{"HTTP/1.1 200 ": events, "HTTP/1.1 101 ": silent} {
 		if line, err := r.ReadString('\n'); !strings.HasPrefix(line, want) {
 			t.Fatalf("%q, %v, want %s", line, err, want)
 		}
 	}
-	if status, _ := get(t, g.url+"/silent"); status != 503 {
+	if status, _ := get(t, g.URL+"/silent"); status != 503 {
 		t.Errorf("the fifth stream: %d", status)
 	}
 	if got, err := io.ReadAll(events); !strings.Contains(string(got), "data: x") || strings.HasSuffix(string(got), "0\r\n\r\n") {
@@ -230,8 +219,8 @@ func TestSilentStreams(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	before := beats.Load()
-	redistest.Eventually(t, "it beats still", func() bool { return beats.Load() > before })
-	if room, _ := http.Get(g.url + "/silent"); room == nil || room.StatusCode != 200 {
+	testkit.Await(t, "it beats still", func() bool { return beats.Load() > before })
+	if room, _ := http.Get(g.URL + "/silent"); room == nil || room.StatusCode != 200 {
 		t.Errorf("streams that have ended make no room: %v", room)
 	} else {
 		room.Body.Close()

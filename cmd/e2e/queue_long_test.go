@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Two gateways share a queue over Redis, and many of their clients leave it before their turn. However these
@@ -30,7 +31,7 @@ func TestLongQueueThatClientsLeave(t *testing.T) {
 	}))
 	defer upstream.Close()
 	args := append([]string{"--upstream", upstream.URL, "--store", redistest.Start(t).URL(), "--policy",
-		write(t, "p.yaml", fmt.Sprintf("version: 1\nrules: [{name: q, limit: %d/second burst 40, algorithm: leaky_bucket}]\n", rate))}, patientStore...)
+		testkit.File(t, "p.yaml", fmt.Sprintf("version: 1\nrules: [{name: q, limit: %d/second burst 40, algorithm: leaky_bucket}]\n", rate))}, patientStore...)
 	gateways := []*gateway{serve(t, args...), serve(t, args...)}
 	var left atomic.Int64
 	start := time.Now()
@@ -45,7 +46,7 @@ func TestLongQueueThatClientsLeave(t *testing.T) {
 					patience = time.Duration(100+rand.IntN(1500)) * time.Millisecond
 				}
 				ctx, cancel := context.WithTimeout(ctx, patience)
-				r, err := http.NewRequestWithContext(ctx, "GET", gateways[rand.IntN(2)].url, nil)
+				r, err := http.NewRequestWithContext(ctx, "GET", gateways[rand.IntN(2)].URL, nil)
 				if err != nil {
 					t.Error(err)
 				}

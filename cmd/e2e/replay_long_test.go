@@ -7,7 +7,6 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"github.com/sluicehq/sluice/internal/testkit"
 	"io"
 	"net/http"
 	"os"
@@ -17,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // entry is a request of the access log.
@@ -61,7 +62,7 @@ func replay(t *testing.T, entries []entry, policy string) (refused []bool) {
 	awayFromMidnight(t)
 	var reached atomic.Int64
 	upstream := upstreamOf(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
-	g := serve(t, "--policy", write(t, "policy.yaml", policy), "--upstream", upstream)
+	g := serve(t, "--policy", testkit.File(t, "policy.yaml", policy), "--upstream", upstream)
 	conn := dial(t, g, "")
 	in := bufio.NewReader(conn)
 	for i, e := range entries {
@@ -255,9 +256,9 @@ func agree(t *testing.T, entries []entry, refused []bool, policy string) {
 		statuses[fmt.Sprintf("%dxx", status/100)]++
 		fmt.Fprintf(&log, "127.0.0.1 - - [%s] \"%s %s HTTP/1.1\" %d 1 \"-\" \"-\" \"%s\"\n", now, e.method, e.target, status, e.address)
 	}
-	c := exec.Command(testkit.Binary(t), "replay", "--policy", write(t, "policy.yaml", policy), "--output", "json", "--format",
+	c := exec.Command(testkit.Binary(t), "replay", "--policy", testkit.File(t, "policy.yaml", policy), "--output", "json", "--format",
 		`$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" "$http_x_forwarded_for"`,
-		write(t, "access.log", log.String()))
+		testkit.File(t, "access.log", log.String()))
 	var stderr strings.Builder
 	c.Stderr = &stderr
 	out, err := c.Output()

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"net"
 	"os/exec"
@@ -15,7 +13,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -36,25 +33,11 @@ func port(addr string) string {
 	return port
 }
 
-const respPolicy = `
-version: 1
-rules:
-  - name: per-key
-    key: [api_key]
-    limit: 10/minute
-`
-
-// serveRESP starts an instance with nothing but the Redis protocol, and returns its address.
-func serveRESP(t *testing.T, args ...string) (addr string) {
-	t.Helper()
-	g := serve(t, append([]string{"--resp", "127.0.0.1:0", "--policy", write(t, "policy.yaml", respPolicy)}, args...)...)
-	return g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
-}
-
 // Clients of Redis get what they understand, in either version of the protocol, one by one and in pipelines.
 func TestRESPClients(t *testing.T) {
 	t.Parallel()
-	addr := serveRESP(t)
+	const policy = "version: 1\nrules: [{name: per-key, key: [api_key], limit: 10/day}]\n"
+	addr := serve(t, "--resp", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", policy)).Resp
 	t.Run("go-redis", func(t *testing.T) { testGoRedis(t, addr) })
 	t.Run("rueidis", func(t *testing.T) { testRueidis(t, addr) })
 	t.Run("examples", func(t *testing.T) { testRESPExamples(t, addr) })
@@ -78,22 +61,6 @@ func testGoRedis(t *testing.T, addr string) {
 		}
 		if all, ok := checked.([]any); proto == 2 && (!ok || all[9] != int64(9)) {
 			t.Errorf("RESP2: %v", checked)
-		}
-		pipeline := client.Pipeline()
-		var all []*goredis.Cmd
-		for range 500 {
-			all = append(all, pipeline.Do(t.Context(), "CL.THROTTLE", key, 9, 1, 60, 0))
-		}
-		if _, err := pipeline.Exec(t.Context()); err != nil {
-			t.Error(err)
-		}
-		for _, one := range all {
-			if got, err := one.Int64Slice(); err != nil || got[2] != 6 {
-				t.Fatalf("in a pipeline: %v, %v", got, err)
-			}
-		}
-		if err := client.Do(t.Context(), "CL.THROTTLE", key, 1, 1).Err(); err == nil || !strings.Contains(err.Error(), "count period") {
-			t.Errorf("%v", err)
 		}
 	}
 }
@@ -154,105 +121,14 @@ func testRESPExamples(t *testing.T, addr string) {
 	}
 }
 
-// Over TLS a client shows a certificate, and then its token, for as long as that is good.
-func TestRESPOverTLS(t *testing.T) {
-	t.Parallel()
-	ours := newAuthority(t)
-	cert, key := ours.make("server", nil)
-	own, ownKey := ours.make("client", nil)
-	tokens := write(t, "tokens", fmt.Sprintf("shop %x\n", sha256.Sum256([]byte("a long secret"))))
-	addr := serveRESP(t, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", ours.ca, "--door-tokens", tokens)
-	with := []string{"-h", "127.0.0.1", "-p", port(addr), "--no-auth-warning", "--tls", "--cacert", ours.ca, "-a", "a long secret"}
-	if got := output(t, "", "redis-cli", append(with, "--cert", own, "--key", ownKey, "PING")...); got != "PONG" {
-		t.Error(got)
-	}
-	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, "redis-cli"), append(with, "PING")...).CombinedOutput(); err == nil || bytes.Contains(out, []byte("PONG")) {
-		t.Errorf("without a certificate: %s", out)
-	}
-	// One that does not even shake hands holds up no other.
-	silent, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	try := func(password string) error {
-		client := goredis.NewClient(&goredis.Options{Addr: addr, TLSConfig: ours.client(own, ownKey), Password: password, MaxRetries: -1})
-		defer client.Close()
-		return client.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err()
-	}
-	in := goredis.NewClient(&goredis.Options{Addr: addr, TLSConfig: ours.client(own, ownKey), Password: "a long secret", PoolSize: 1})
-	defer in.Close()
-	if err := in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60).Err(); err != nil {
-		t.Errorf("with a token: %v", err)
-	}
-	for _, password := range []string{"", "another"} {
-		if try(password) == nil {
-			t.Errorf("with the token %q it was let in", password)
-		}
-	}
-	overwrite(t, tokens, "") // which ends the connections, too
-	redistest.Eventually(t, "the token is of no use", func() bool { return in.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 60, 0).Err() != nil })
-}
-
-// A pipeline is one call of the shared store, whatever it asks for. While that is away, CL.THROTTLE lets pass: its
-// callers have no on_error to say else.
-func TestRESPWithStore(t *testing.T) {
-	t.Parallel()
-	store := redistest.Start(t)
-	addr := serveRESP(t, "--store", store.URL(), "--store-timeout", "5s")
-	client := goredis.NewClient(&goredis.Options{Addr: addr, MaxRetries: -1})
-	defer client.Close()
-	scripts := func() int { return calls(store, "eval") + calls(store, "evalsha") }
-	before := scripts()
-	for round := range 10 {
-		pipeline, all := client.Pipeline(), make([]*goredis.Cmd, 64)
-		for i := range all {
-			all[i] = pipeline.Do(t.Context(), "CL.THROTTLE", fmt.Sprint("round ", round, i%4), 9, 1, 3600)
-		}
-		if _, err := pipeline.Exec(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		allowed := 0
-		for _, one := range all {
-			if got, err := one.Int64Slice(); err != nil {
-				t.Fatal(err)
-			} else if got[0] == 0 {
-				allowed++
-			}
-		}
-		if allowed != 40 {
-			t.Errorf("%d of 64 allowed, want 10 of each of 4 keys", allowed)
-		}
-	}
-	// A pipeline may reach us in two pieces, and a heartbeat is a script.
-	if made := scripts() - before; made < 10 || made > 40 {
-		t.Errorf("%d calls for 10 pipelines of 64", made)
-	}
-	store.Kill()
-	if got, err := client.Do(t.Context(), "CL.THROTTLE", "k", 9, 1, 3600).Int64Slice(); err != nil || got[0] != 0 || got[1] != 10 {
-		t.Errorf("%v, %v", got, err)
-	}
-	if err := client.Do(t.Context(), "SLUICE.RESET", "per-key", "api_key", "k").Err(); err == nil || !strings.Contains(err.Error(), "does not answer") {
-		t.Errorf("SLUICE.RESET: %v", err)
-	}
-}
-
-// calls returns how often a server was given a command.
-func calls(s *redistest.Server, command string) int {
-	var n int
-	_, _ = fmt.Sscanf(s.Info("cmdstat_"+command), "calls=%d", &n)
-	return n
-}
-
 // Whoever types what the documents say into redis-cli gets what the documents say.
 func TestReadmeRedis(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--resp", "127.0.0.1:0", "--policy", "example")
-	addr := g.Await("it serves", func(r record) bool { return r.Resp != "" }).Resp
 	for _, block := range blocks(t, "redis") {
 		for _, example := range strings.Split("\n"+block, "\n> ")[1:] {
 			command, want, _ := strings.Cut(example, "\n")
-			got := output(t, "", "redis-cli", append([]string{"-3", "--no-raw", "-p", port(addr)}, strings.Fields(command)...)...)
+			got := output(t, "", "redis-cli", append([]string{"-3", "--no-raw", "-p", port(g.Resp)}, strings.Fields(command)...)...)
 			if got = strings.ReplaceAll(got, " \n", "\n"); got != strings.TrimSpace(want) {
 				t.Errorf("> %s\n%s\n\nand the document has\n\n%s", command, got, want)
 			}

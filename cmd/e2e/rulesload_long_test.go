@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/postgrestest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // loadedPolicy has limits that belong together: the two of pair, and those of left and right. The
@@ -50,7 +51,7 @@ func (a loadedAnswer) whole() bool {
 
 // ask sends a request of a user.
 func (l *loadedFleet) ask(g *gateway, user string) (a loadedAnswer) {
-	r, err := http.NewRequest("GET", g.url+"/api/users", nil)
+	r, err := http.NewRequest("GET", g.URL+"/api/users", nil)
 	if err != nil {
 		l.t.Error(err)
 		return a
@@ -94,7 +95,7 @@ func newLoadedFleet(t *testing.T) *loadedFleet {
 	}
 	t.Cleanup(func() { db.Close() })
 	l := &loadedFleet{t: t, others: "00 00", client: newClient(t), db: db}
-	args := append([]string{"--upstream", "sample", "--policy", write(t, "policy.yaml", loadedPolicy), "--rules", url, "--store", redis.URL()}, patientStore...)
+	args := append([]string{"--upstream", "sample", "--policy", testkit.File(t, "policy.yaml", loadedPolicy), "--rules", url, "--store", redis.URL()}, patientStore...)
 	for range 3 {
 		l.all = append(l.all, serve(t, args...))
 	}
@@ -142,7 +143,7 @@ func (l *loadedFleet) await(by int, user string, status int, numbers string) {
 		l.t.Errorf("instance %d has acknowledged a change, and does not answer %s with %s", by, user, want)
 	}
 	for i, g := range l.all {
-		redistest.Eventually(l.t, fmt.Sprintf("instance %d answers %s with %s", i, user, want), func() bool { return has(g) })
+		testkit.Await(l.t, fmt.Sprintf("instance %d answers %s with %s", i, user, want), func() bool { return has(g) })
 	}
 	took := time.Since(acknowledged)
 	if l.slowest = max(l.slowest, took); fleetTime > 0 && took > time.Second {
@@ -154,7 +155,7 @@ func (l *loadedFleet) await(by int, user string, status int, numbers string) {
 // change sends a change to an instance, and returns the reply, which has to be a good one.
 func (l *loadedFleet) change(by int, method, path, body string, header ...string) *http.Response {
 	l.t.Helper()
-	resp, said := do(l.t, request(l.t, method, l.all[by].admin+path, body, append(header, "Content-Type", "application/json")...))
+	resp, said := do(l.t, request(l.t, method, l.all[by].Admin+path, body, append(header, "Content-Type", "application/json")...))
 	if resp.StatusCode >= 300 {
 		l.t.Fatalf("%s %s: %s %s", method, path, resp.Status, said)
 	}
@@ -164,7 +165,7 @@ func (l *loadedFleet) change(by int, method, path, body string, header ...string
 // put replaces what is there.
 func (l *loadedFleet) put(by int, path, body string) {
 	l.t.Helper()
-	resp, _ := do(l.t, request(l.t, "GET", l.all[by].admin+path, ""))
+	resp, _ := do(l.t, request(l.t, "GET", l.all[by].Admin+path, ""))
 	l.change(by, "PUT", path, body, "If-Match", resp.Header.Get("ETag"))
 }
 
@@ -279,7 +280,7 @@ func (l *loadedFleet) endsAt(user string, until time.Time, after string) bool {
 	seen := 0
 	for i, g := range l.all {
 		had := false
-		redistest.Eventually(l.t, "the tier of "+user+" ends", func() bool {
+		testkit.Await(l.t, "the tier of "+user+" ends", func() bool {
 			a := l.ask(g, user)
 			gold := strings.HasPrefix(a.numbers, "99 99 ")
 			switch {

@@ -20,6 +20,6 @@ func TestLongScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	build, modules, _ := strings.Cut(strings.TrimSpace(string(caches)), "\n")
-	runScripts(t, "testdata/script/long", "SCRIPTS="+scripts, "GOCACHE="+build, "GOMODCACHE="+modules,
+	runScripts(t, "testdata/script/long", "SCRIPTS="+scripts, "ROOT="+filepath.Dir(scripts), "GOCACHE="+build, "GOMODCACHE="+modules,
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
 }

@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"crypto/tls"
+	"database/sql"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,8 +19,10 @@ import (
 	"syscall"
 	"testing"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/sluicehq/sluice/internal/postgrestest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
@@ -52,6 +57,8 @@ func runScripts(t *testing.T, dir string, environment ...string) {
 			"upstream":     positive((*script).startUpstream),
 			"reached":      positive((*script).wantReached),
 			"redis":        positive((*script).useRedis),
+			"postgres":     positive((*script).usePostgres),
+			"sql":          positive((*script).execute),
 			"ask":          positive((*script).ask),
 			"until":        positive((*script).askUntil),
 			"raw":          positive((*script).askRaw),
@@ -72,6 +79,7 @@ type script struct {
 	dir      string
 	gateways map[string]*gateway
 	redis    *redistest.Server
+	postgres *postgrestest.Server
 	reached  atomic.Int64 // requests at the upstream
 	failures atomic.Int64 // how many more of them it does not answer
 	source   string       // the address that requests are from, or ""
@@ -107,63 +115,89 @@ func (s *script) serve(ts *testscript.TestScript, args []string) {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		name, prefix, args = args[0], args[0]+"_", args[1:]
 	}
-	g := beginIn(s.T, ts.MkAbs("."), args...)
+	g := testkit.StartWith(s.T, func(c *exec.Cmd) { c.Dir = ts.MkAbs(".") }, nil, args...)
 	s.gateways[name] = g
-	started := g.Started()
+	s.gateways[strings.TrimPrefix(name+".check", ".")] = &gateway{URL: "http://" + g.Check, Addr: g.Check}
 	for variable, value := range map[string]string{
-		"PROXY": g.url, "ADDR": g.addr, "ADMIN": g.admin, "ADMIN_ADDR": strings.TrimPrefix(g.admin, "http://"), "CHECK": "http://" + started.Check, "RESP": port(started.Resp),
+		"PROXY": g.URL, "ADDR": g.Addr, "ADMIN": g.Admin, "ADMIN_ADDR": strings.TrimPrefix(g.Admin, "http://"),
+		"CHECK": "http://" + g.Check, "CHECK_ADDR": g.Check, "RESP": port(g.Resp),
 	} {
 		ts.Setenv(prefix+variable, value)
 	}
 	if name == "" {
-		ts.Setenv("SLUICE_ADMIN_URL", g.admin)
+		ts.Setenv("SLUICE_ADMIN_URL", g.Admin)
 	}
 }
 
 // certificates makes an authority and certificates that it signs, each with the unit behind its name, in the
 // directory of the script.
 func (s *script) certificates(ts *testscript.TestScript, args []string) {
-	a := newAuthority(s.T)
+	a := testkit.NewAuthority(s.T)
 	for _, arg := range args[1:] {
 		name, unit, _ := strings.Cut(arg, ":")
-		a.make(name, []string{unit})
+		a.Make(name, unit)
 	}
-	ts.Check(os.Rename(a.ca, filepath.Join(a.dir, args[0]+".pem")))
-	ts.Check(os.Rename(filepath.Join(a.dir, "ca.key"), filepath.Join(a.dir, args[0]+".key")))
-	ts.Check(os.CopyFS(ts.MkAbs("."), os.DirFS(a.dir)))
+	ts.Check(os.Rename(a.CA, filepath.Join(a.Dir, args[0]+".pem")))
+	ts.Check(os.Rename(filepath.Join(a.Dir, "ca.key"), filepath.Join(a.Dir, args[0]+".key")))
+	ts.Check(os.CopyFS(ts.MkAbs("."), os.DirFS(a.Dir)))
 }
 
 // startUpstream starts an upstream that answers with what it has got, or as the query says: ?status=401,
-// ?bytes=1000, ?header=X-Cost:7. With ?status=502 it gives no answer, and with 504 it is late.
-func (s *script) startUpstream(ts *testscript.TestScript, _ []string) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.failures.Add(-1) >= 0 {
-			panic(http.ErrAbortHandler)
-		}
-		s.reached.Add(1)
-		body, _ := io.ReadAll(r.Body)
-		query := r.URL.Query()
-		if name, value, ok := strings.Cut(query.Get("header"), ":"); ok {
-			w.Header().Set(name, value)
-		}
-		switch status, err := strconv.Atoi(query.Get("status")); {
-		case err == nil && status == 504:
-			<-r.Context().Done() // later than the gateway waits
-		case err == nil && status == 502:
-			panic(http.ErrAbortHandler)
-		case err == nil:
-			w.WriteHeader(status)
-		}
-		if n, err := strconv.Atoi(query.Get("bytes")); err == nil {
-			_, _ = w.Write(make([]byte, n))
-			return
-		}
-		var head strings.Builder
-		_ = r.Header.Write(&head)
-		fmt.Fprintf(w, "%s %s %s\n%s\n%s\n", r.Method, r.Host, r.RequestURI, strings.ReplaceAll(head.String(), "\r\n", "\n"), body)
-	}))
+// ?bytes=1000, ?header=X-Cost:7. With ?status=502 it gives no answer, and with 504 it is late. ?raw= is the whole
+// answer. An argument is the address that it listens at, or the name of its certificate.
+func (s *script) startUpstream(ts *testscript.TestScript, args []string) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(s.answer))
 	s.T.Cleanup(server.Close)
+	switch {
+	case len(args) == 0:
+		server.Start()
+	case strings.Contains(args[0], ":"):
+		ts.Check(server.Listener.Close())
+		var err error
+		server.Listener, err = net.Listen("tcp", args[0])
+		ts.Check(err)
+		server.Start()
+	default:
+		pair, err := tls.LoadX509KeyPair(ts.MkAbs(args[0]+".pem"), ts.MkAbs(args[0]+".key"))
+		ts.Check(err)
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+		server.StartTLS()
+	}
 	ts.Setenv("UPSTREAM", server.URL)
+}
+
+func (s *script) answer(w http.ResponseWriter, r *http.Request) {
+	if s.failures.Add(-1) >= 0 {
+		panic(http.ErrAbortHandler)
+	}
+	s.reached.Add(1)
+	body, _ := io.ReadAll(r.Body)
+	query := r.URL.Query()
+	if text := query.Get("raw"); text != "" {
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			_, _ = io.WriteString(c, text)
+			c.Close()
+		}
+		return
+	}
+	if name, value, ok := strings.Cut(query.Get("header"), ":"); ok {
+		w.Header().Set(name, value)
+	}
+	switch status, err := strconv.Atoi(query.Get("status")); {
+	case err == nil && status == 504:
+		<-r.Context().Done() // later than the gateway waits
+	case err == nil && status == 502:
+		panic(http.ErrAbortHandler)
+	case err == nil:
+		w.WriteHeader(status)
+	}
+	if n, err := strconv.Atoi(query.Get("bytes")); err == nil {
+		_, _ = w.Write(make([]byte, n))
+		return
+	}
+	var head strings.Builder
+	_ = r.Header.Write(&head)
+	fmt.Fprintf(w, "%s %s %s\n%s\n%s\n", r.Method, r.Host, r.RequestURI, strings.ReplaceAll(head.String(), "\r\n", "\n"), body)
 }
 
 // setFailures has the upstream not answer so many requests.
@@ -180,10 +214,42 @@ func (s *script) ports(ts *testscript.TestScript, names []string) {
 	}
 }
 
+// wantReached waits until so many requests have reached the upstream, which must not be more, since it was last
+// called. Without a number it only begins to count.
 func (s *script) wantReached(ts *testscript.TestScript, args []string) {
-	if got := fmt.Sprint(s.reached.Swap(0)); got != args[0] {
-		ts.Fatalf("%s requests have reached the upstream", got)
+	if len(args) == 0 {
+		s.reached.Store(0)
+		return
 	}
+	want, err := strconv.ParseInt(args[0], 10, 64)
+	ts.Check(err)
+	testkit.Await(s.T, args[0]+" requests have reached the upstream", func() bool { return s.reached.Load() >= want })
+	if got := s.reached.Swap(0); got != want {
+		ts.Fatalf("%d requests have reached the upstream", got)
+	}
+}
+
+// usePostgres starts PostgreSQL with an empty database, or kills it and starts it again.
+func (s *script) usePostgres(ts *testscript.TestScript, args []string) {
+	switch {
+	case len(args) == 0:
+		s.postgres = postgrestest.Start(s.T)
+		ts.Setenv("RULES", s.postgres.Database())
+	case args[0] == "kill":
+		s.postgres.Kill()
+	case args[0] == "restart":
+		s.postgres.Restart()
+	}
+}
+
+// execute executes a statement in the database.
+func (s *script) execute(ts *testscript.TestScript, args []string) {
+	db, err := sql.Open("pgx", ts.Getenv("RULES"))
+	ts.Check(err)
+	defer db.Close()
+	testkit.Await(s.T, "the database answers", func() bool { return db.Ping() == nil })
+	_, err = db.Exec(args[0])
+	ts.Check(err)
 }
 
 func (s *script) useRedis(ts *testscript.TestScript, args []string) {
@@ -205,6 +271,7 @@ func (s *script) useRedis(ts *testscript.TestScript, args []string) {
 	}
 	ts.Setenv("REDIS", s.redis.URL())
 	ts.Setenv("REDIS_ADDR", s.redis.Addr)
+	ts.Setenv("REDIS_PORT", strconv.Itoa(s.redis.Port))
 }
 
 // ask sends a request for each of the statuses, and shows the last answer.
@@ -223,7 +290,7 @@ func (s *script) ask(ts *testscript.TestScript, args []string) {
 func (s *script) askUntil(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
 	answer := ""
-	redistest.Eventually(s.T, strings.Join(args, " "), func() bool {
+	testkit.Await(s.T, strings.Join(args, " "), func() bool {
 		var status string
 		status, answer = s.send(ts, g, args[1:])
 		if pattern, found := strings.CutPrefix(args[0], "/"); found {
@@ -238,7 +305,7 @@ func (s *script) askUntil(ts *testscript.TestScript, args []string) {
 func (s *script) send(ts *testscript.TestScript, g *gateway, args []string) (status, answer string) {
 	url, body := args[1], ""
 	if strings.HasPrefix(url, "/") {
-		url = g.url + url
+		url = g.URL + url
 	}
 	fields := args[2:]
 	if n := len(fields); n > 0 && strings.HasPrefix(fields[n-1], "=") {
@@ -297,7 +364,7 @@ func (s *script) askRaw(ts *testscript.TestScript, args []string) {
 
 // exchange sends a text over a connection of its own, and returns the answer.
 func (s *script) exchange(ts *testscript.TestScript, g *gateway, text string) *http.Response {
-	c, err := s.dialer().Dial("tcp", g.addr)
+	c, err := s.dialer().Dial("tcp", g.Addr)
 	ts.Check(err)
 	s.T.Cleanup(func() { c.Close() })
 	_, err = io.WriteString(c, text)
@@ -312,7 +379,7 @@ func logged(ts *testscript.TestScript, neg bool, args []string) {
 	pattern := regexp.MustCompile(args[0])
 	if !neg {
 		g.AwaitNext(args[0], func(r record) bool { return pattern.MatchString(r.Text) })
-	} else if log := g.Log(); pattern.MatchString(log) {
+	} else if log := g.Logged(); pattern.MatchString(log) {
 		ts.Fatalf("the log has it:\n%s", log)
 	}
 }
@@ -320,19 +387,14 @@ func logged(ts *testscript.TestScript, neg bool, args []string) {
 // awaitMetric waits until a metric of /metrics has a value.
 func (s *script) awaitMetric(ts *testscript.TestScript, args []string) {
 	g, args := s.gateway(ts, args)
-	last := ""
-	late := func() bool {
-		_, page := get(s.T, g.admin+"/metrics")
-		_, rest, _ := strings.Cut("\n"+page, "\n"+args[0]+" ")
-		last, _, _ = strings.Cut(rest, "\n")
-		return last == args[1]
-	}
-	redistest.Eventually(s.T, args[0]+" is "+args[1], late)
+	value, err := strconv.ParseFloat(args[1], 64)
+	ts.Check(err)
+	g.AwaitMetric(args[0], value)
 }
 
 // await waits until a URL has a status.
 func (s *script) await(ts *testscript.TestScript, args []string) {
-	redistest.Eventually(s.T, strings.Join(args, " has "), func() bool {
+	testkit.Await(s.T, strings.Join(args, " has "), func() bool {
 		status, _ := get(s.T, args[0])
 		return strconv.Itoa(status) == args[1]
 	})
@@ -341,7 +403,7 @@ func (s *script) await(ts *testscript.TestScript, args []string) {
 // eventually runs a command until its output has a line that matches.
 func (s *script) eventually(ts *testscript.TestScript, args []string) {
 	pattern := regexp.MustCompile("(?m)" + args[0])
-	redistest.Eventually(s.T, args[0], func() bool {
+	testkit.Await(s.T, args[0], func() bool {
 		err := ts.Exec(args[1], args[2:]...)
 		return err == nil && pattern.MatchString(ts.ReadFile("stdout")) || err != nil && pattern.MatchString(ts.ReadFile("stderr"))
 	})
@@ -353,7 +415,7 @@ func (s *script) signal(ts *testscript.TestScript, args []string) {
 		"HUP": syscall.SIGHUP, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
 	}[args[0]])
 	if args[0] == "STOP" {
-		redistest.Eventually(s.T, "it has stopped", g.Frozen)
+		testkit.Await(s.T, "it has stopped", g.Frozen)
 	}
 }
 

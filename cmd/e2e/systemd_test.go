@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -78,20 +77,21 @@ func (s states) want(state string) {
 	}
 }
 
-// Over a socket of systemd the gateway restarts under load, and nobody is refused.
-func TestSystemdRestart(t *testing.T) {
+// Over a socket of systemd the gateway reloads and restarts under load, and nobody is refused. systemd hears when a
+// reload begins and that it is done, and what the file says is in force then, if it can be.
+func TestSystemd(t *testing.T) {
 	t.Parallel()
 	file, addr := handedOver(t)
-	states := listenForStates(t)
+	states, policy := listenForStates(t), testkit.File(t, "policy.yaml", limited(5_000_000))
 	start := func() *gateway {
 		t.Helper()
-		g := beginWith(t, func(c *exec.Cmd) {
+		g := testkit.StartWith(t, func(c *exec.Cmd) {
 			c.ExtraFiles = []*os.File{file}
 			c.Env = append(c.Env, "LISTEN_FDS=1", "NOTIFY_SOCKET="+states.path)
-		}, asSystemd, "--upstream", "sample", "--proxy", addr)
+		}, asSystemd, "--upstream", "sample", "--policy", policy, "--proxy", addr)
 		states.want("READY=1")
-		if g.addr != addr {
-			t.Errorf("it serves at %s, and not at the socket's %s", g.addr, addr)
+		if g.Addr != addr {
+			t.Errorf("it serves at %s, and not at the socket's %s", g.Addr, addr)
 		}
 		return g
 	}
@@ -118,6 +118,18 @@ func TestSystemdRestart(t *testing.T) {
 	defer clients.Wait()
 	defer stop()
 	defer file.Close() // so that nobody waits in its backlog if the gateway is gone
+	last := 0
+	for _, text := range []string{limited(7_000_000), broken, limited(7_000_000)} {
+		overwrite(t, policy, text)
+		g.Signal(syscall.SIGHUP)
+		said, at := states.next(), 0
+		if _, err := fmt.Sscanf(said, "RELOADING=1\nMONOTONIC_USEC=%d", &at); err != nil || at <= last {
+			t.Errorf("after %d µs it begins to reload with %q: %v", last, said, err)
+		}
+		last = at
+		states.want("READY=1")
+		wantInForce(t, g, 7_000_000)
+	}
 	g.Signal(syscall.SIGTERM)
 	states.want("STOPPING=1")
 	if code := g.Wait(); code != 0 {
@@ -134,42 +146,7 @@ func TestSystemdRestart(t *testing.T) {
 		t.Errorf("who has asked between two processes gets %q", got)
 	}
 	before := served.Load()
-	redistest.Eventually(t, "others go on", func() bool { return served.Load() > before })
-}
-
-// systemd hears when a reload begins and that it is done, and what the file says is in force then, if it
-// can be.
-func TestSystemdReload(t *testing.T) {
-	t.Parallel()
-	states := listenForStates(t)
-	policy := write(t, "policy.yaml", limited(5))
-	g := beginWith(t, func(c *exec.Cmd) { c.Env = append(c.Env, "NOTIFY_SOCKET="+states.path) }, nil, "--upstream", "sample", "--policy", policy)
-	states.want("READY=1")
-	last := 0
-	reload := func() {
-		t.Helper()
-		g.Signal(syscall.SIGHUP)
-		said, at := states.next(), 0
-		if _, err := fmt.Sscanf(said, "RELOADING=1\nMONOTONIC_USEC=%d", &at); err != nil || at <= last {
-			t.Errorf("after %d µs it begins to reload with %q: %v", last, said, err)
-		}
-		last = at
-		states.want("READY=1")
-	}
-	wantInForce(t, g, 5)
-	overwrite(t, policy, limited(7))
-	reload()
-	wantInForce(t, g, 7)
-	overwrite(t, policy, broken)
-	reload()
-	wantInForce(t, g, 7)
-	g.Await("why it is refused", refused)
-	reload() // of what has not changed
-	g.Signal(syscall.SIGTERM)
-	states.want("STOPPING=1")
-	if code := g.Wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	testkit.Await(t, "others go on", func() bool { return served.Load() > before })
 }
 
 // A socket that nothing listens at would leave its clients waiting.
@@ -217,7 +194,7 @@ func TestSystemdUnits(t *testing.T) {
 	if !strings.Contains(service, "ExecStart="+command) {
 		t.Fatalf("sluice.service does not run %s", command)
 	}
-	config := write(t, "sluice.yaml", strings.Replace(settings, "/etc/sluice/policy.yaml", write(t, "policy.yaml", limited(5)), 1))
+	config := testkit.File(t, "sluice.yaml", strings.Replace(settings, "/etc/sluice/policy.yaml", testkit.File(t, "policy.yaml", limited(5)), 1))
 	serve(t, "--config", config)
 
 	analyze, err := exec.LookPath("systemd-analyze")

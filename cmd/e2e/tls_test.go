@@ -1,30 +1,25 @@
 package e2e
 
 import (
-	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // secure starts a gateway that ends TLS, with a certificate of ours.
-func secure(t *testing.T, ours *authority, args ...string) *gateway {
+func secure(t *testing.T, ours *testkit.Authority, args ...string) *gateway {
 	t.Helper()
-	cert, key := ours.make("gateway", nil)
+	cert, key := ours.Make("gateway")
 	g := serve(t, append([]string{"--tls-cert", cert, "--tls-key", key}, args...)...)
-	g.url = strings.Replace(g.url, "http:", "https:", 1)
+	g.URL = strings.Replace(g.URL, "http:", "https:", 1)
 	return g
 }
 
@@ -37,78 +32,27 @@ func over(t *testing.T, c *tls.Config, http2 bool) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// With --tls-client-ca only clients of that authority get in, by either version of HTTP.
-func TestClientCertificates(t *testing.T) {
-	t.Parallel()
-	ours, theirs := newAuthority(t), newAuthority(t)
-	g := secure(t, ours, "--tls-client-ca", ours.ca, "--upstream", "sample")
-	for _, http2 := range []bool{false, true} {
-		for _, test := range []struct {
-			name   string
-			config *tls.Config
-			ok     bool
-		}{{"none", ours.client(), false}, {"ours", ours.client(ours.make("client", nil)), true}, {"theirs", ours.client(theirs.make("client", nil)), false}} {
-			resp, err := over(t, test.config, http2).Get(g.url + "/")
-			if err == nil {
-				resp.Body.Close()
-			}
-			if (err == nil) != test.ok {
-				t.Errorf("%s, HTTP/2 %v: %v", test.name, http2, err)
-			}
-		}
-	}
-}
-
-// renew replaces the files of a certificate as Kubernetes does: a directory of links into a directory behind a link.
-func renew(t *testing.T, dir, version, cert, key string) {
-	t.Helper()
-	at, link := filepath.Join(dir, version), filepath.Join(dir, "..data")
-	err := os.Mkdir(at, 0o700)
-	for from, name := range map[string]string{cert: "cert.pem", key: "key.pem"} {
-		data, failed := os.ReadFile(from)
-		overwrite(t, filepath.Join(at, name), string(data))
-		err = errors.Join(err, failed)
-		if _, none := os.Lstat(filepath.Join(dir, name)); none != nil {
-			err = errors.Join(err, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
-		}
-	}
-	if err = errors.Join(err, os.Symlink(at, link+".new"), os.Rename(link+".new", link)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// serial returns that of the certificate that the gateway shows to a new connection.
-func serial(t *testing.T, g *gateway, c *tls.Config) string {
-	t.Helper()
-	conn, err := tls.Dial("tcp", g.addr, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
-}
-
 // Tickets go on being good while certificates are renewed, so that clients come back without a
 // whole handshake. One of a client whose authority is no longer trusted is not.
 func TestResumption(t *testing.T) {
 	t.Parallel()
-	ours, theirs := newAuthority(t), newAuthority(t)
-	cert, key := ours.make("gateway", nil)
+	ours, theirs := testkit.NewAuthority(t), testkit.NewAuthority(t)
+	cert, key := ours.Make("gateway")
 	ca := filepath.Join(t.TempDir(), "clients.pem")
-	authorityOf := func(a *authority) {
-		data, err := os.ReadFile(a.ca)
+	authorityOf := func(a *testkit.Authority) {
+		data, err := os.ReadFile(a.CA)
 		if err != nil {
 			t.Fatal(err)
 		}
 		overwrite(t, ca, string(data))
 	}
 	authorityOf(theirs)
-	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", wide), "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca)
-	client := ours.client(theirs.make("client", nil))
+	g := serve(t, "--upstream", "sample", "--policy", testkit.File(t, "policy.yaml", wide), "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca)
+	client := ours.Client(theirs.Make("client"))
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(4)
 	client.NextProtos = []string{"http/1.1"}
 	ask := func() (resumed bool, err error) {
-		conn, err := tls.Dial("tcp", g.addr, client)
+		conn, err := tls.Dial("tcp", g.Addr, client)
 		if err != nil {
 			return false, err
 		}
@@ -126,16 +70,16 @@ func TestResumption(t *testing.T) {
 	if resumed, err := ask(); !resumed || err != nil {
 		t.Errorf("the second: resumed %v, %v", resumed, err)
 	}
-	ours.make("gateway", nil) // in place of the old one
-	redistest.Eventually(t, "the certificate is renewed", func() bool {
+	ours.Make("gateway") // in place of the old one
+	testkit.Await(t, "the certificate is renewed", func() bool {
 		_, err := ask()
-		return err == nil && strings.Contains(g.Log(), "certificate renewed")
+		return err == nil && strings.Contains(g.Logged(), "certificate renewed")
 	})
 	if resumed, err := ask(); !resumed || err != nil {
 		t.Errorf("after a renewal: resumed %v, %v", resumed, err)
 	}
 	authorityOf(ours)
-	redistest.Eventually(t, "the old authority is not trusted", func() bool {
+	testkit.Await(t, "the old authority is not trusted", func() bool {
 		_, err := ask()
 		return err != nil
 	})
@@ -144,8 +88,8 @@ func TestResumption(t *testing.T) {
 // Who begins a handshake and does not end it is let go, and has counted as a connection until then.
 func TestSlowHandshake(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t)
-	g := secure(t, ours, "--upstream", "sample", "--header-timeout", "500ms", "--max-connections-per-address", "2", "--policy", write(t, "policy.yaml", "version: 1\nrules: [{name: a, key: [client_ip], limit: 100000/day}]\n"))
+	ours := testkit.NewAuthority(t)
+	g := secure(t, ours, "--upstream", "sample", "--header-timeout", "500ms", "--max-connections-per-address", "2", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: a, key: [client_ip], limit: 100000/day}]\n"))
 	held := []net.Conn{dial(t, g, "\x16\x03\x01\x02\x00\x01\x00"), dial(t, g, "")}
 	if got := readAll(t, dial(t, g, "")); got != "" {
 		t.Errorf("the third connection: %q", got)
@@ -153,94 +97,11 @@ func TestSlowHandshake(t *testing.T) {
 	for _, c := range held {
 		readAll(t, c) // until the gateway ends it
 	}
-	redistest.Eventually(t, "there is room again", func() bool {
-		resp, err := over(t, ours.client(), true).Get(g.url + "/")
+	testkit.Await(t, "there is room again", func() bool {
+		resp, err := over(t, ours.Client(), true).Get(g.URL + "/")
 		if err == nil {
 			resp.Body.Close()
 		}
 		return err == nil
 	})
-}
-
-// New certificates are shown without a restart, and clients that are served meanwhile notice nothing. A pair
-// that is none changes nothing, and is told once.
-func TestRenewal(t *testing.T) {
-	t.Parallel()
-	ours, dir := newAuthority(t), t.TempDir()
-	cert, key := ours.make("first", nil)
-	renew(t, dir, "..1", cert, key)
-	g := serve(t, "--upstream", "sample", "--policy", write(t, "policy.yaml", wide),
-		"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
-	g.url = strings.Replace(g.url, "http:", "https:", 1)
-	first := serial(t, g, ours.client())
-	var load sync.WaitGroup
-	ctx, stop := context.WithCancel(t.Context())
-	defer load.Wait()
-	defer stop()
-	for _, http2 := range []bool{false, true} {
-		load.Go(func() { keepAsking(ctx, t, g.url, func() *http.Client { return over(t, ours.client(), http2) }) })
-	}
-
-	cert, key = ours.make("second", nil)
-	renew(t, dir, "..2", cert, key)
-	g.AwaitNext("the new one is told", func(r record) bool { return r.Msg == "certificate renewed" })
-	second := serial(t, g, ours.client())
-	if second == first {
-		t.Error("the old certificate is shown")
-	}
-	_, other := ours.make("other", nil)
-	bad := write(t, "bad.pem", "-----BEGIN CERTIFICATE-----\n")
-	for version, pair := range map[string][2]string{"..3": {bad, other}, "..4": {cert, other}} {
-		renew(t, dir, version, pair[0], pair[1])
-		g.AwaitNext("the bad pair is told", func(r record) bool { return strings.HasPrefix(r.Msg, "new certificate refused") })
-		if got := serial(t, g, ours.client()); got != second {
-			t.Errorf("%s is shown, and not %s", got, second)
-		}
-	}
-	cert, key = ours.make("third", nil)
-	renew(t, dir, "..5", cert, key)
-	g.AwaitNext("the next one is taken", func(r record) bool { return r.Msg == "certificate renewed" })
-	if got := serial(t, g, ours.client()); got == second {
-		t.Errorf("%s is still shown", got)
-	}
-	if n := strings.Count(g.Log(), "new certificate refused"); n != 2 {
-		t.Errorf("told %d times of 2 bad pairs", n)
-	}
-}
-
-// keepAsking asks by one client after the other, and none may fail.
-func keepAsking(ctx context.Context, t *testing.T, url string, client func() *http.Client) {
-	for ctx.Err() == nil {
-		c := client()
-		for i := range 5 {
-			resp, err := c.Get(url)
-			if err != nil {
-				t.Errorf("request %d: %v", i+1, err)
-				return
-			}
-			resp.Body.Close()
-		}
-		c.CloseIdleConnections()
-	}
-}
-
-// An https upstream is held against --upstream-ca.
-func TestUpstreamCA(t *testing.T) {
-	t.Parallel()
-	ours := newAuthority(t)
-	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
-	pair, err := tls.LoadX509KeyPair(ours.make("upstream", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	upstream.TLS, upstream.EnableHTTP2 = &tls.Config{Certificates: []tls.Certificate{pair}}, true
-	upstream.StartTLS()
-	t.Cleanup(upstream.Close)
-	policy := write(t, "policy.yaml", wide)
-	for want, ca := range map[string]string{"200 HTTP/2.0": ours.ca, "502": newAuthority(t).ca} {
-		g := serve(t, "--upstream-ca", ca, "--policy", policy, "--upstream", upstream.URL)
-		if code, body := get(t, g.url+"/"); !strings.HasPrefix(fmt.Sprint(code, " ", body), want) {
-			t.Errorf("%d %s, want %s", code, body, want)
-		}
-	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -288,16 +289,7 @@ func isPerKey(r policy.Result) bool { return r.Rule == "per-key" && r.Plan != ni
 // eventually waits for a condition that is sure to come.
 func (i *instance) eventually(what string, holds func() bool) {
 	i.t.Helper()
-	untilTrue(i.t, what, holds)
-}
-
-func untilTrue(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came that %s", what)
-		}
-	}
+	testkit.Await(i.t, what, holds)
 }
 
 // lockedBuffer is a log that is read while it is written.

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Whoever asks first, and those who ask while the file is read for the first time, are let in.
@@ -29,4 +33,20 @@ func TestFirstToAsk(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A slip in the file turns nobody away, and what is in the file is not logged.
+func TestSlipInDoorTokens(t *testing.T) {
+	path := testkit.File(t, "tokens", fmt.Sprintf("a %x\n", sha256.Sum256([]byte("secret"))))
+	var log bytes.Buffer
+	tokens := newDoorTokens(path, slog.New(slog.NewTextHandler(&log, nil)))
+	if err := os.WriteFile(path, []byte("b plain-text\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		tokens.look()
+	}
+	if said := log.String(); !tokens.have("secret") || strings.Count(said, "the tokens that it had go on") != 1 || strings.Contains(said, "plain-text") {
+		t.Errorf("a slip in the file: %s", said)
+	}
 }

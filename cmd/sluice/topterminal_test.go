@@ -34,7 +34,7 @@ func serveSample(t *testing.T) serving {
 		_ = c.Process.Signal(syscall.SIGINT)
 		_ = c.Wait()
 	})
-	untilTrue(t, "the gateway is ready", func() bool {
+	testkit.Await(t, "the gateway is ready", func() bool {
 		response, err := http.Get(s.admin + "/readyz")
 		if err != nil {
 			return false

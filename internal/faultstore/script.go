@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Subject is what a history is played to.
@@ -38,8 +38,10 @@ type Subject struct {
 //	limit NAME LIMIT [ALGORITHM] [owe N]    or: limit NAME in_flight N, limit NAME penalty DURATION
 //	fault NAME [times N] [one_in N] [for KEY…]    refused, unsent, frozen, mute, odd, writes (refused), late DURATION,
 //	                              telling THERE BACK, none; as often, as rarely, and for these keys only
-//	cut NAME, mend                a fault, and its end; waits until the store is away, or used and nothing is owed
+//	cut NAME, mend                starts or ends a fault, and waits until the store is no longer used, or is used again with
+//	                              nothing owed
 //	wait DURATION, at DURATION    from now, from midnight
+//	close                         of the subject
 //	restart                       of the shared store, which forgets all
 //	clock DURATION                sets the clock of the shared store back
 //	others N, silent BOOL         heartbeats of other instances; whether heartbeats fail
@@ -58,16 +60,10 @@ type Subject struct {
 // (whether it fits), the origin, and "left", "used", "wait" and "delay" with values; or "unsent" or "odd" for an error that
 // has charged nothing, or of charges that cannot be read. Numbers may be ranges, N..M.
 func Play(t *testing.T, path string, memory func() TakerAt, open func(t *testing.T, sv *Store, settings map[string]string) Subject) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, history := range strings.Split("\n"+string(text), "\n== ")[1:] {
-		title, body, _ := strings.Cut(history, "\n")
-		for _, lines := range variants(strings.Split(body, "\n")) {
-			n++
-			t.Run(title, func(t *testing.T) {
+	histories := testkit.Sections(t, path)
+	for _, history := range histories {
+		for _, lines := range variants(strings.Split(history.Text, "\n")) {
+			t.Run(history.Name, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					p := &play{
@@ -87,8 +83,8 @@ func Play(t *testing.T, path string, memory func() TakerAt, open func(t *testing
 			})
 		}
 	}
-	if n == 0 {
-		t.Error("there is no history")
+	if len(histories) == 0 {
+		t.Errorf("%s has no histories", path)
 	}
 }
 
@@ -220,6 +216,8 @@ func (p *play) line(line string) {
 	case "at":
 		time.Sleep(time.Until(p.began.Add(p.duration(words[1]))))
 		synctest.Wait()
+	case "close":
+		p.subject.Close()
 	case "restart":
 		p.clock = NewClocked(p.memory())
 		p.sv.Restart(p.clock)
@@ -249,7 +247,7 @@ func (p *play) line(line string) {
 	case "until":
 		name, want, _ := strings.Cut(words[1], "=")
 		began := time.Now()
-		p.until(words[1], func() bool { return int64(p.status()[name]) == p.number(want) })
+		p.until(words[1], func() bool { return p.statusOf(name) == p.number(want) })
 		if len(words) == 4 {
 			within := words[3]
 			if !strings.Contains(within, "..") {
@@ -260,7 +258,7 @@ func (p *play) line(line string) {
 	case "status":
 		for _, word := range words[1:] {
 			name, want, _ := strings.Cut(word, "=")
-			p.within(name, int64(p.status()[name]), want)
+			p.within(name, p.statusOf(name), want)
 		}
 	default:
 		if len(words) == 3 && words[1] == "=" {
@@ -278,7 +276,7 @@ func (p *play) until(what string, holds func() bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	p.fatal("in vain until %s", what)
+	p.fatal("gave up waiting until %s", what)
 }
 
 func (p *play) duration(text string) time.Duration {
@@ -456,6 +454,15 @@ func (p *play) status() map[string]int {
 		p.fatal("there is no status")
 	}
 	return p.subject.Status()
+}
+
+func (p *play) statusOf(name string) int64 {
+	p.t.Helper()
+	n, known := p.status()[name]
+	if !known {
+		p.fatal("unknown status %q", name)
+	}
+	return int64(n)
 }
 
 func (p *play) ready() {

@@ -52,7 +52,7 @@ func (s *Store) Set(f Fault) {
 	s.fault.Store(&f)
 }
 
-// Know makes the store decide calls without its server, for which f returns true.
+// Know sets a function that decides calls locally. TakeWithin asks the backing store only where it returns false.
 func (s *Store) Know(f func(c Call) bool) { s.known.Store(&f) }
 
 // Split divides the keys among parts.
@@ -189,8 +189,8 @@ func Late(f func() time.Duration) Fault {
 	}
 }
 
-// Far is the fault of a store that is some way off: there and back a call takes what way returns each time. An answer
-// for which lost returns true does not come; lost may be nil.
+// Far is the fault of a distant store. The call and the answer each take the time that way returns. If lost is not nil
+// and returns true, the answer never arrives.
 func Far(way func() time.Duration, lost func() bool) Fault {
 	return func(ctx context.Context, c Call) error {
 		if err := travel(ctx, way()); err != nil {
@@ -255,8 +255,8 @@ func (o *Odd) Error() string     { return fmt.Sprintf("cannot read %v", o.Keys) 
 func (o *Odd) Unreadable() []int { return o.Indexes }
 func (o *Odd) NotCharged() bool  { return true }
 
-// Spoil is the fault of a store that cannot read some keys, or any if none is named, and has another fault for the rest.
-// Nil is none.
+// Spoil is the fault of a store that cannot read the given keys, or any key if none is given. Calls without such keys
+// get the fault rest, unless it is nil.
 func Spoil(rest Fault, keys ...string) Fault {
 	return func(ctx context.Context, c Call) error {
 		o := &Odd{}

@@ -52,6 +52,9 @@ func TestWhatIsNoticed(t *testing.T) {
 			t.Fatalf("%d changes: %v", len(all), all)
 		}
 		r := run{pkg: ".", tests: []string{"."}, limit: time.Minute}
+		if c.want == survived {
+			all = all[:1]
+		}
 		for _, m := range all {
 			if got, err := r.try(m); err != nil || got != c.want {
 				t.Errorf("%s: %s, %v, want %s", m, got, err, c.want)

@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a test waits for what a server does by itself.
-const patience = 5 * time.Minute
+const patience = testkit.Patience
 
 // Server is a server process. Its only user is "sluice", and has no password.
 type Server struct {

@@ -37,7 +37,7 @@ func StartCluster(t testing.TB, masters, replicas int, settings ...string) *Clus
 	}
 	c.waitOK(t)
 	for _, s := range c.Replicas {
-		Eventually(t, "the replica follows", func() bool { return s.Info("master_link_status") == "up" })
+		testkit.Await(t, "the replica follows", func() bool { return s.Info("master_link_status") == "up" })
 	}
 	return c
 }
@@ -114,7 +114,7 @@ func (c *Cluster) waitOK(t testing.TB) {
 		for _, want := range []string{
 			"cluster_state:ok", "cluster_slots_assigned:16384", "cluster_slots_ok:16384", fmt.Sprint("cluster_known_nodes:", len(c.Nodes)),
 		} {
-			Eventually(t, s.Addr+" says "+want, func() bool { return slices.Contains(strings.Fields(s.Do("CLUSTER", "INFO")), want) })
+			testkit.Await(t, s.Addr+" says "+want, func() bool { return slices.Contains(strings.Fields(s.Do("CLUSTER", "INFO")), want) })
 		}
 	}
 	c.Settle(t)
@@ -124,7 +124,7 @@ func (c *Cluster) waitOK(t testing.TB) {
 // come faster than the nodes talk to each other leave them at odds for long.
 func (c *Cluster) Settle(t testing.TB) {
 	t.Helper()
-	Eventually(t, "the nodes agree", func() bool {
+	testkit.Await(t, "the nodes agree", func() bool {
 		views := map[string]bool{}
 		for _, s := range c.Nodes {
 			views[c.view(s)] = true
@@ -175,7 +175,7 @@ func (c *Cluster) StartProxies(t testing.TB) (proxies []*Proxy, url string) {
 		proxies, addrs = append(proxies, p), append(addrs, p.Addr)
 	}
 	for _, s := range c.Nodes {
-		Eventually(t, "the nodes announce the proxies", func() bool {
+		testkit.Await(t, "the nodes announce the proxies", func() bool {
 			nodes := s.Do("CLUSTER", "NODES")
 			return !slices.ContainsFunc(addrs, func(a string) bool { return !strings.Contains(nodes, a+"@") })
 		})
@@ -196,7 +196,7 @@ func StartSentinel(t testing.TB, name string) *Sentinel {
 	t.Helper()
 	master := Start(t, "--repl-diskless-sync-delay", "0")
 	replica := Start(t, "--replicaof", master.Host+" "+strconv.Itoa(master.Port), "--repl-diskless-sync-delay", "0")
-	Eventually(t, "the replica follows", func() bool { return replica.Info("master_link_status") == "up" })
+	testkit.Await(t, "the replica follows", func() bool { return replica.Info("master_link_status") == "up" })
 	s := newServer(t, Binaries(t)[0])
 	config := fmt.Sprintf(`port %d
 bind %s
@@ -209,7 +209,7 @@ sentinel failover-timeout %s 3000
 	s.args = []string{s.write("sentinel.conf", config), "--sentinel"}
 	s.start()
 	w := &Sentinel{s, master, replica}
-	Eventually(t, "the Sentinel knows the replica", func() bool {
+	testkit.Await(t, "the Sentinel knows the replica", func() bool {
 		return strings.Contains(s.Do("SENTINEL", "REPLICAS", name), strconv.Itoa(replica.Port))
 	})
 	return w

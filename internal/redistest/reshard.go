@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Tear is a slot on its way from a master to the next: some of its keys are here, and
@@ -99,7 +101,7 @@ func (c *Cluster) FailOver(t testing.TB, i int) {
 		time.Sleep(time.Until(last.Add(4*nodeTimeout + time.Second)))
 	}
 	var asked time.Time
-	Eventually(t, "the replica is master", func() bool {
+	testkit.Await(t, "the replica is master", func() bool {
 		if s.Info("role") == "master" {
 			return true
 		}
@@ -116,6 +118,6 @@ func (c *Cluster) FailOver(t testing.TB, i int) {
 	}
 	c.elections[s] = time.Now()
 	c.Masters[m], c.Replicas[i] = s, c.Masters[m]
-	Eventually(t, "the old master follows", func() bool { return c.Replicas[i].Info("master_link_status") == "up" })
+	testkit.Await(t, "the old master follows", func() bool { return c.Replicas[i].Info("master_link_status") == "up" })
 	c.Settle(t)
 }

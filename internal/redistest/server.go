@@ -20,9 +20,6 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// patience is how long a test waits for what a server does by itself.
-const patience = 5 * time.Minute
-
 // Binaries returns the servers that are installed: redis-server, which tests need, and
 // valkey-server. The first is what tests start. The environment variable SLUICE_REDIS_SERVER names
 // another program to test with.
@@ -162,7 +159,7 @@ func (s *Server) startWith(start func(*exec.Cmd) (ended func() bool, err error))
 // waitUp waits until the server listens.
 func (s *Server) waitUp(ended func() bool) {
 	s.t.Helper()
-	Eventually(s.t, "the server listens", func() bool {
+	testkit.Await(s.t, "the server listens", func() bool {
 		if ended() {
 			s.t.Fatalf("%s has ended:\n%s", s.Binary, s.Log())
 		}
@@ -231,12 +228,12 @@ func (s *Server) Try(args ...string) (string, error) {
 	if s.shared && disturbs(args) {
 		s.notShared(strings.Join(args, " ") + " on")
 	}
-	conn, err := net.DialTimeout("unix", s.Socket, patience)
+	conn, err := net.DialTimeout("unix", s.Socket, testkit.Patience)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(patience))
+	conn.SetDeadline(time.Now().Add(testkit.Patience))
 	if s.DB != 0 {
 		if _, err := roundTrip(conn, []string{"SELECT", strconv.Itoa(s.DB)}); err != nil {
 			return "", err
@@ -254,19 +251,6 @@ func (s *Server) Info(field string) string {
 		}
 	}
 	return ""
-}
-
-// Eventually waits until a condition holds, and fails the test if it does not.
-func Eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		if holds() {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("waited %v until %s, in vain", patience, what)
-		}
-	}
 }
 
 // URL returns the store URL of the server.

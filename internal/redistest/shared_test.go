@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Tests of one process share a server, and see nothing of each other's keys.
@@ -61,7 +63,7 @@ func TestSharedEndsWithTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = child.Wait()
-		Eventually(t, dir+" is gone", func() bool {
+		testkit.Await(t, dir+" is gone", func() bool {
 			_, err := os.Stat(dir)
 			return os.IsNotExist(err)
 		})

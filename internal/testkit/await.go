@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Patience bounds the wait for a condition that is sure to come on any machine.
+// Patience is how long a test waits for a condition before it fails: long enough for any machine under load.
 const Patience = 5 * time.Minute
 
 // Await waits until a condition holds.
@@ -31,7 +31,7 @@ func Listens(addr string) bool {
 	return err == nil
 }
 
-// File writes a file in a directory of its own, and returns its path.
+// File writes a file into a new temporary directory and returns its path.
 func File(t testing.TB, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -7,20 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
-
-// patience bounds the wait for a condition that is sure to come on any machine.
-const patience = 5 * time.Minute
 
 var program = sync.OnceValues(Sluice)
 
@@ -43,10 +42,11 @@ func Environ() []string {
 
 // Gateway is a running "sluice serve".
 type Gateway struct {
-	URL, Addr string // of the proxy
-	Admin     string // URL
+	testing.TB
+	URL, Addr         string // of the proxy
+	Admin             string // URL
+	Check, Resp, Grpc string // addresses, as far as it has them
 
-	t       testing.TB
 	process *exec.Cmd
 	ended   chan struct{} // closed when the process has ended
 	mu      sync.Mutex
@@ -62,12 +62,26 @@ type Record struct {
 	Text string `json:"-"` // the line
 }
 
-// Start starts a gateway on free ports, and waits until it serves, which may be before it is ready. The
-// process starts as edit leaves it, and by way of another program if there is one, which gets the command as
-// its arguments. When the test ends the gateway gets SIGTERM, and has to end with 0.
-func Start(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) *Gateway {
+// Serve is [Start] that waits until the gateway is ready, too.
+func Serve(t testing.TB, args ...string) *Gateway {
 	t.Helper()
-	g := &Gateway{t: t, ended: make(chan struct{})}
+	g := Start(t, args...)
+	g.AwaitStatus(g.Admin+"/readyz", http.StatusOK)
+	return g
+}
+
+// Start starts a gateway on free ports, and waits until it serves, which may be before it is ready. When the
+// test ends the gateway gets SIGTERM, and has to end with 0.
+func Start(t testing.TB, args ...string) *Gateway {
+	t.Helper()
+	return StartWith(t, func(*exec.Cmd) {}, nil, args...)
+}
+
+// StartWith is [Start] of a process that edit has changed, and by way of another program if there is one,
+// which gets the command as its arguments.
+func StartWith(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) *Gateway {
+	t.Helper()
+	g := &Gateway{TB: t, ended: make(chan struct{})}
 	g.grown = sync.NewCond(&g.mu)
 	command := append(slices.Clip(by), Binary(t), "serve", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	command = append(command, args...)
@@ -83,15 +97,10 @@ func Start(t testing.TB, edit func(*exec.Cmd), by []string, args ...string) *Gat
 	}
 	go g.read(stderr)
 	t.Cleanup(g.Stop)
-	started := g.Started()
-	g.Addr, g.URL, g.Admin = started.Proxy, "http://"+started.Proxy, "http://"+started.Admin
+	serves := g.Await("it serves", func(r Record) bool { return r.Msg == "sluice serves" })
+	g.Addr, g.URL, g.Admin = serves.Proxy, "http://"+serves.Proxy, "http://"+serves.Admin
+	g.Check, g.Resp, g.Grpc = serves.Check, serves.Resp, serves.Grpc
 	return g
-}
-
-// Started returns the record that names the addresses.
-func (g *Gateway) Started() Record {
-	g.t.Helper()
-	return g.Await("it serves", func(r Record) bool { return r.Msg == "sluice serves" })
 }
 
 // read collects the log until the process ends.
@@ -118,15 +127,15 @@ func (g *Gateway) read(stderr io.Reader) {
 
 // AwaitRecords waits until the records hold something.
 func (g *Gateway) AwaitRecords(what string, holds func([]Record) bool) {
-	g.t.Helper()
-	late := time.AfterFunc(patience, func() { _ = g.process.Process.Kill() })
+	g.Helper()
+	late := time.AfterFunc(Patience, func() { _ = g.process.Process.Kill() })
 	defer late.Stop()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for !holds(g.records) {
 		select {
 		case <-g.ended:
-			g.t.Fatalf("waiting until %s, the gateway has ended:\n%s", what, &g.raw)
+			g.Fatalf("waiting until %s, the gateway has ended:\n%s", what, &g.raw)
 		default:
 		}
 		g.grown.Wait()
@@ -135,7 +144,7 @@ func (g *Gateway) AwaitRecords(what string, holds func([]Record) bool) {
 
 // Await returns the first record that fits, now or later.
 func (g *Gateway) Await(what string, fits func(Record) bool) (found Record) {
-	g.t.Helper()
+	g.Helper()
 	g.AwaitRecords(what, func(all []Record) bool {
 		i := slices.IndexFunc(all, fits)
 		if i >= 0 {
@@ -148,7 +157,7 @@ func (g *Gateway) Await(what string, fits func(Record) bool) (found Record) {
 
 // AwaitNext is Await for the records behind the one that it has found last.
 func (g *Gateway) AwaitNext(what string, fits func(Record) bool) {
-	g.t.Helper()
+	g.Helper()
 	g.AwaitRecords(what, func(all []Record) bool {
 		i := slices.IndexFunc(all, fits)
 		if i >= 0 {
@@ -172,8 +181,8 @@ func (g *Gateway) Forget() {
 	g.records = nil
 }
 
-// Log returns all that was logged.
-func (g *Gateway) Log() string {
+// Logged returns all that was logged.
+func (g *Gateway) Logged() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.raw.String()
@@ -181,27 +190,48 @@ func (g *Gateway) Log() string {
 
 // AwaitStatus waits until a URL has a status.
 func (g *Gateway) AwaitStatus(url string, status int) {
-	g.t.Helper()
-	var last string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	g.Helper()
+	Await(g, fmt.Sprintf("GET %s has %d", url, status), func() bool {
 		resp, err := http.Get(url)
 		if err != nil {
-			last = err.Error()
-			continue
+			return false
 		}
 		resp.Body.Close()
-		if last = resp.Status; resp.StatusCode == status {
-			return
+		return resp.StatusCode == status
+	})
+}
+
+// AwaitMetric waits until a line of /metrics, named with its labels, has the value.
+func (g *Gateway) AwaitMetric(name string, value float64) {
+	g.Helper()
+	Await(g, fmt.Sprintf("%s is %v", name, value), func() bool { return g.Metric(name) == value })
+}
+
+// Metric returns the value of a line of /metrics, named with its labels, or NaN without one.
+func (g *Gateway) Metric(name string) float64 {
+	g.Helper()
+	resp, err := http.Get(g.Admin + "/metrics")
+	if err != nil {
+		g.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if text, found := strings.CutPrefix(lines.Text(), name+" "); found {
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				g.Fatal(err)
+			}
+			return value
 		}
 	}
-	g.t.Fatalf("GET %s: %s, and never %d", url, last, status)
+	return math.NaN()
 }
 
 // Signal sends a signal to the process.
 func (g *Gateway) Signal(s os.Signal) {
-	g.t.Helper()
+	g.Helper()
 	if err := g.process.Process.Signal(s); err != nil {
-		g.t.Fatal(err)
+		g.Fatal(err)
 	}
 }
 
@@ -212,7 +242,7 @@ func (g *Gateway) Pid() int { return g.process.Process.Pid }
 func (g *Gateway) Frozen() bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", g.Pid()))
 	if err != nil || len(threads) == 0 {
-		g.t.Fatalf("no threads: %v", err)
+		g.Fatalf("no threads: %v", err)
 	}
 	return !slices.ContainsFunc(threads, func(path string) bool {
 		stat, err := os.ReadFile(path)
@@ -222,18 +252,18 @@ func (g *Gateway) Frozen() bool {
 
 // Wait returns the exit code.
 func (g *Gateway) Wait() int {
-	g.t.Helper()
+	g.Helper()
 	select {
 	case <-g.ended:
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		_ = g.process.Process.Kill()
-		g.t.Errorf("the gateway does not end")
+		g.Errorf("the gateway does not end")
 		<-g.ended
 	}
 	err := g.process.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		g.t.Fatal(err)
+		g.Fatal(err)
 	}
 	return g.process.ProcessState.ExitCode()
 }
@@ -245,9 +275,9 @@ func (g *Gateway) Stop() {
 	}
 	_ = g.process.Process.Signal(syscall.SIGTERM)
 	if code := g.Wait(); code != 0 {
-		g.t.Errorf("exit code %d after SIGTERM", code)
+		g.Errorf("exit code %d after SIGTERM", code)
 	}
-	if g.t.Failed() {
-		g.t.Logf("log of the gateway:\n%s", g.Log())
+	if g.Failed() {
+		g.Logf("log of the gateway:\n%s", g.Logged())
 	}
 }

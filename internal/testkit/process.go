@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Lasting returns t for what outlasts the test: its Cleanup runs nothing, and so a [Port] stays reserved
-// until the process ends.
+// Lasting wraps t for resources that outlive the test. Its Cleanup never runs the functions that it is given: a
+// [Port], for example, stays reserved until the process ends.
 func Lasting(t testing.TB) testing.TB { return lasting{t} }
 
 type lasting struct{ testing.TB }

@@ -1,7 +1,7 @@
 package testkit
 
 import (
-	"os"
+	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -34,47 +34,48 @@ type step struct {
 // Script reads the cases of a file.
 func Script(t testing.TB, file string) (all []Case) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	open := false // the last step may get more lines
-	for i, line := range strings.Split(string(text), "\n") {
-		name, isCase := strings.CutPrefix(line, "== ")
-		if isCase {
-			all, open = append(all, Case{Name: name, file: file}), false
-			continue
+	_, sections := Split(read(t, file))
+	for _, s := range sections {
+		c := Case{Name: s.Name, file: file}
+		open := false // the last step may get more lines
+		for i, line := range strings.Split(strings.TrimSuffix(s.Text, "\n"), "\n") {
+			sent, isStep := strings.CutPrefix(line, "> ")
+			switch {
+			case isStep && (!open || c.last().want != nil):
+				c.steps, open = append(c.steps, step{line: s.Line + i, send: []string{sent}}), true
+			case isStep:
+				c.last().send = append(c.last().send, sent)
+			case len(c.steps) == 0:
+				c.Setup += line + "\n"
+			case line == "":
+				open = false
+			case line[0] == '#':
+			case !open:
+				t.Fatalf("%s:%d: no step returns %q", file, s.Line+i, line)
+			default:
+				c.last().want = append(c.last().want, line)
+			}
 		}
-		if len(all) == 0 {
-			continue // the head of the file
-		}
-		c := &all[len(all)-1]
-		sent, isStep := strings.CutPrefix(line, "> ")
-		switch {
-		case isStep && (!open || c.last().want != nil):
-			c.steps, open = append(c.steps, step{line: i + 1, send: []string{sent}}), true
-		case isStep:
-			c.last().send = append(c.last().send, sent)
-		case len(c.steps) == 0:
-			c.Setup += line + "\n"
-		case line == "":
-			open = false
-		case line[0] == '#':
-		case !open:
-			t.Fatalf("%s:%d: no step returns %q", file, i+1, line)
-		default:
-			c.last().want = append(c.last().want, line)
-		}
-	}
-	for _, c := range all {
 		if len(c.steps) == 0 {
 			t.Fatalf("%s: case %q has no steps", file, c.Name)
 		}
+		all = append(all, c)
 	}
 	if len(all) == 0 {
 		t.Fatalf("%s has no cases", file)
 	}
 	return all
+}
+
+// Options cuts the first line off the setup if it begins with a name and a colon, and returns the words behind that.
+func (c *Case) Options(name string) []string {
+	line, rest, _ := strings.Cut(c.Setup, "\n")
+	words, found := strings.CutPrefix(line, name+":")
+	if !found {
+		return nil
+	}
+	c.Setup = rest
+	return strings.Fields(words)
 }
 
 func (c *Case) last() *step { return &c.steps[len(c.steps)-1] }
@@ -127,3 +128,43 @@ func repeated(text string) string {
 		return strings.Repeat(part[2], n)
 	})
 }
+
+// Numbered finds texts in answers. In later steps these have names and numbers: PLACE1, PLACE2 and so on.
+type Numbered struct {
+	Name    string
+	Pattern *regexp.Regexp // with the text in parentheses
+	found   []string       // names and texts
+}
+
+// In returns a step with texts in place of their names.
+func (n *Numbered) In(step string) string { return strings.NewReplacer(n.found...).Replace(step) }
+
+// Note finds the texts of an answer.
+func (n *Numbered) Note(answer string) {
+	for _, found := range n.Pattern.FindAllStringSubmatch(answer, -1) {
+		n.found = append(n.found, n.Name+strconv.Itoa(len(n.found)/2+1), found[1])
+	}
+}
+
+// Places are the numbers of places in answers as JSON.
+func Places() *Numbered {
+	return &Numbered{Name: "PLACE", Pattern: regexp.MustCompile(`"place":"([^"]*)"`)}
+}
+
+// Authorize accepts one token. It refuses "many" as one of which there were too many, to be tried again in 5 seconds.
+func Authorize(right string) func(from, token string) error {
+	return func(_, token string) error {
+		switch token {
+		case right:
+			return nil
+		case "many":
+			return tooMany{}
+		}
+		return errors.New("another token")
+	}
+}
+
+type tooMany struct{}
+
+func (tooMany) Error() string     { return "too many: try again in 5 seconds" }
+func (tooMany) RetrySeconds() int { return 5 }

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,29 +24,43 @@ type Row struct {
 }
 
 // Sections reads a file of test data. Lines that begin with "#" are comments.
-func Sections(t testing.TB, file string) (all []Section) {
+func Sections(t testing.TB, file string) []Section {
+	t.Helper()
+	head, all := Split(read(t, file))
+	if head = comment.ReplaceAllString(head, ""); strings.TrimSpace(head) != "" {
+		t.Fatalf("%s: text before the first section: %s", file, head)
+	}
+	for i := range all {
+		all[i].Text = comment.ReplaceAllString(all[i].Text, "") // empty, so that lines keep their numbers
+	}
+	return all
+}
+
+var comment = regexp.MustCompile(`(?m)^#.*$`)
+
+func read(t testing.TB, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(data)
+}
+
+// Split returns the sections of a text, and what stands before them.
+func Split(text string) (head string, all []Section) {
 	line := 0
-	for text := range strings.Lines(string(data)) {
+	for text := range strings.Lines(text) {
 		line++
 		if name, found := strings.CutPrefix(text, "== "); found {
 			all = append(all, Section{Name: strings.TrimSpace(name), Line: line + 1})
-			continue
-		}
-		if strings.HasPrefix(text, "#") {
-			text = "\n" // lines keep their numbers
-		}
-		if len(all) > 0 {
+		} else if len(all) > 0 {
 			all[len(all)-1].Text += text
-		} else if strings.TrimSpace(text) != "" {
-			t.Fatalf("%s:%d: the file begins without a section", file, line)
+		} else {
+			head += text
 		}
 	}
-	return all
+	return head, all
 }
 
 // SectionOf returns the section of a file that has the name.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile/follow"
 )
@@ -71,31 +72,32 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-func (f *followed) wantApplied(t *testing.T, rule string) {
+// next returns the rule of the policy that is applied next, or the error that there is instead.
+func (f *followed) next(t *testing.T) (rule string, err error) {
 	t.Helper()
 	select {
-	case got := <-f.applied:
-		if got != rule {
-			t.Fatalf("the policy of %s is applied, want that of %s", got, rule)
-		}
-	case err := <-f.refused:
-		t.Fatalf("want the policy of %s: %v", rule, err)
-	case <-time.After(30 * time.Second):
-		t.Fatalf("the policy of %s is not applied", rule)
+	case rule = <-f.applied:
+	case err = <-f.refused:
+	case <-time.After(testkit.Patience):
+		t.Fatal("neither is a policy applied nor is there an error")
+	}
+	return rule, err
+}
+
+func (f *followed) wantApplied(t *testing.T, want string) {
+	t.Helper()
+	if rule, err := f.next(t); rule != want {
+		t.Fatalf("the policy of %q is applied, want that of %s: %v", rule, want, err)
 	}
 }
 
 func (f *followed) wantError(t *testing.T) error {
 	t.Helper()
-	select {
-	case rule := <-f.applied:
+	rule, err := f.next(t)
+	if err == nil {
 		t.Fatalf("the policy of %s is applied, want an error", rule)
-	case err := <-f.refused:
-		return err
-	case <-time.After(30 * time.Second):
-		t.Fatal("there is no error")
 	}
-	return nil
+	return err
 }
 
 func TestFollow(t *testing.T) {

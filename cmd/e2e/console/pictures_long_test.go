@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/sluicehq/sluice/cmd/internal/browsertest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // TestLongPictures makes the pictures of the README, of the real pages: what the dashboard shows of half an hour of
@@ -30,7 +31,7 @@ func TestLongPictures(t *testing.T) {
 	g.Visit("/")
 	g.Run(chromedp.WaitVisible("#chart canvas"))
 	if last > time.Minute {
-		await(t, "it says who is refused", func() bool { return strings.Contains(g.Text("#who-table"), "198.51.100.23") })
+		testkit.Await(t, "it says who is refused", func() bool { return strings.Contains(g.Text("#who-table"), "198.51.100.23") })
 	}
 	g.view("dashboard")
 	g = open(t, nil, browsertest.Look{Width: 1280, Height: 860})

@@ -1,16 +1,11 @@
 package console
 
 import (
-	"bytes"
-	"compress/zlib"
-	"context"
 	"fmt"
-	"io"
 	"math"
 	"net/url"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,10 +13,10 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
-	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/sluicehq/sluice/cmd/internal/browsertest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const replayed = `version: 1
@@ -75,13 +70,9 @@ func accessLog() string {
 func report(t *testing.T, more ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")
-	args := append([]string{"replay", "--policy", write(t, "policy.yaml", replayed), "--output", "html", file}, more...)
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	replay := exec.Command(path, append(args, write(t, "access.log", accessLog()))...)
-	replay.Env = environment()
+	args := append([]string{"replay", "--policy", testkit.File(t, "policy.yaml", replayed), "--output", "html", file}, more...)
+	replay := exec.Command(testkit.Binary(t), append(args, testkit.File(t, "access.log", accessLog()))...)
+	replay.Env = testkit.Environ()
 	if out, err := replay.CombinedOutput(); err != nil {
 		t.Fatalf("sluice replay: %v\n%s", err, out)
 	}
@@ -92,7 +83,7 @@ func report(t *testing.T, more ...string) string {
 // paper, dark and light, with pictures for people to look at as TestLooks makes them.
 func TestReport(t *testing.T) {
 	t.Parallel()
-	file := report(t, "--against", write(t, "against.yaml", replayedAgainst))
+	file := report(t, "--against", testkit.File(t, "against.yaml", replayedAgainst))
 	for name, l := range map[string]browsertest.Look{
 		"desktop-light": {Width: 1280, Height: 900}, "tablet-light": {Width: 768, Height: 1024}, "phone-dark": {Width: 375, Height: 812, Dark: true},
 	} {
@@ -117,21 +108,6 @@ func TestReport(t *testing.T) {
 	}
 	t.Run("print", func(t *testing.T) {
 		g := open(t, nil, browsertest.Look{Width: 718, Height: 1000, Dark: true})
-		g.visitFile(file)
-		lines := func() int {
-			var pdf []byte
-			g.Run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
-				pdf, _, err = cdppage.PrintToPDF().Do(ctx)
-				return err
-			}))
-			return linesOf(t, pdf)
-		}
-		with := lines()
-		g.Run(chromedp.Evaluate("for (const f of document.querySelectorAll('figure')) f.remove()", nil))
-		// Five lines in two charts, each through 96 half hours.
-		if without := lines(); with-without < 5*95 {
-			t.Errorf("what is printed has %d lines, and %d without its charts", with, without)
-		}
 		g.visitFile(file)
 		g.Run(emulation.SetEmulatedMedia().WithMedia("print"))
 		g.drawn(2)
@@ -178,19 +154,4 @@ func (g *page) drawn(charts int) {
 				s.Width, s.Height, s.Lines, s.Out, s.Small, s.Overlap)
 		}
 	}
-}
-
-// linesOf counts the straight lines that the pages of a PDF draw.
-func linesOf(t *testing.T, pdf []byte) (n int) {
-	t.Helper()
-	line := regexp.MustCompile(`(?m)^[-0-9.]+ [-0-9.]+ l$`)
-	for _, part := range bytes.Split(pdf, []byte("stream\n"))[1:] {
-		z, err := zlib.NewReader(bytes.NewReader(part))
-		if err != nil {
-			continue // no stream, or the end of one
-		}
-		text, _ := io.ReadAll(z) // what follows the stream is no fault
-		n += len(line.FindAll(text, -1))
-	}
-	return n
 }

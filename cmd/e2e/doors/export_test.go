@@ -2,9 +2,6 @@ package doors
 
 import (
 	"net/http"
-	"os/exec"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +11,7 @@ import (
 // exported returns what "sluice export nginx" makes of a policy, in front of a server on addr.
 func exported(t *testing.T, addr, policy string) string {
 	t.Helper()
-	out, err := command(program(t), "export", "nginx", "--policy", testkit.File(t, "policy.yaml", policy)).Output()
+	out, err := command(testkit.Binary(t), "export", "nginx", "--policy", testkit.File(t, "policy.yaml", policy)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,11 +89,22 @@ func TestExportNginxQueue(t *testing.T) {
 	}
 }
 
-// Whom the policy trusts, nginx believes who the client is.
+// Whom the policy trusts, nginx believes who the client is, and it takes all kinds of rules.
 func TestExportNginxTrusted(t *testing.T) {
 	t.Parallel()
 	addr := testkit.Addr(t)
-	url := nginx(t, addr, exported(t, addr, "version: 1\ntrusted_proxies: [127.0.0.0/8, '2001:db8::1']\nrules:\n  - {name: a, key: [client_ip], limit: 1/minute}\n"))
+	url := nginx(t, addr, exported(t, addr, `
+version: 1
+trusted_proxies: [127.0.0.0/8, '2001:db8::1']
+rules:
+  - {name: a, key: [client_ip], limit: 1/minute}
+  - {name: health, match: GET /health, exempt: true}
+  - {name: several, key: [client_ip], limits: [10/second burst 20, 100/minute]}
+  - {name: with.dots-and-more, key: [client_ip], limit: 5/minute}
+  - {name: all, limit: 1000/second}
+  - {name: month, key: [client_ip], limit: 50/month}
+  - {name: keys, key: [api_key], missing: skip, limit: 50/minute}
+`))
 	for _, test := range []struct {
 		forwarded string
 		limited   bool
@@ -107,48 +115,5 @@ func TestExportNginxTrusted(t *testing.T) {
 		if got := limited(t, url, "X-Forwarded-For", test.forwarded); got != test.limited {
 			t.Errorf("for %s: limited %v", test.forwarded, got)
 		}
-	}
-}
-
-// All kinds of rules in one: nginx takes it.
-func TestExportNginxSyntax(t *testing.T) {
-	t.Parallel()
-	addr := testkit.Addr(t)
-	config := exported(t, addr, `
-version: 1
-trusted_proxies: [10.0.0.0/8]
-rules:
-  - {name: health, match: GET /health, exempt: true}
-  - {name: several, key: [client_ip], limits: [10/second burst 20, 100/minute]}
-  - {name: with.dots-and-more, key: [client_ip], limit: 5/minute}
-  - {name: all, limit: 1000/second}
-  - {name: day, key: [client_ip], limit: 50/day}
-  - {name: month, key: [client_ip], limit: 50/month}
-  - {name: keys, key: [api_key], missing: skip, limit: 50/minute}
-`)
-	file := nginxFile(t, config)
-	out, err := exec.Command(testkit.Program(t, "nginx"), "-t", "-c", file).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s\n%s", out, config)
-	}
-	if n := strings.Count(config, "\nlimit_req zone="); n != 4 {
-		t.Errorf("%d limits, and 4 can be:\n%s", n, config)
-	}
-}
-
-// In nginx, too, what one limit refuses has used up none of another, in whichever order they are.
-func TestNginxSeveral(t *testing.T) {
-	t.Parallel()
-	limits := []string{"limit_req zone=all burst=4 nodelay;", "limit_req zone=each;"}
-	for range 2 {
-		addr := testkit.Addr(t)
-		url := nginx(t, addr, "limit_req_zone all zone=all:1m rate=1r/m;\nlimit_req_zone $http_x_key zone=each:1m rate=1r/m;\nlimit_req_status 429;\n"+
-			strings.Join(limits, "\n")+"\nserver { listen "+addr+"; location / { proxy_pass http://"+backend(t)+"; } }\n")
-		for i, key := range []string{"a", "a", "a", "a", "a", "a", "b", "c", "d", "e", "f"} {
-			if got, want := limited(t, url, "X-Key", key), i > 0 && key == "a" || key == "f"; got != want {
-				t.Errorf("%v: request %d, of %s: limited %v", limits, i+1, key, got)
-			}
-		}
-		slices.Reverse(limits)
 	}
 }

@@ -93,29 +93,40 @@ func TestLongMigrateNginx(t *testing.T) {
 		all.Wait()
 		sent += n
 	}
-	// Bursts, pauses in which a part of the limit comes back, and what comes as fast as it comes back.
-	for _, pause := range []time.Duration{0, 130, 70, 410, 850} {
-		time.Sleep(pause * time.Millisecond)
-		send(14, "/api/orders")
-		send(2, "/login")
-	}
-	atOnce(9, "/search")
-	for range 12 {
-		send(1, "/api/orders")
-		send(1, "/search")
-		time.Sleep(110 * time.Millisecond)
-	}
-	atOnce(6, "/search")
-
+	// Bursts, pauses in which a part of the limit comes back, and what comes as fast as it comes back, until nginx
+	// has let enough pass, held enough up and refused enough to compare.
 	var requests []logged
-	testkit.Await(t, "the log has all requests", func() bool { requests = readTimes(t, log); return len(requests) == sent })
+	testkit.Await(t, "nginx has done enough of everything", func() bool {
+		for _, pause := range []time.Duration{0, 130, 70, 410, 850} {
+			time.Sleep(pause * time.Millisecond)
+			send(14, "/api/orders")
+			send(2, "/login")
+		}
+		atOnce(9, "/search")
+		for range 12 {
+			send(1, "/api/orders")
+			send(1, "/search")
+			time.Sleep(110 * time.Millisecond)
+		}
+		atOnce(6, "/search")
+		testkit.Await(t, "the log has all requests", func() bool { requests = readTimes(t, log); return len(requests) == sent })
+		refused, late := 0, 0
+		for _, r := range requests {
+			switch {
+			case r.refused:
+				refused++
+			case r.took > 3*slack:
+				late++
+			}
+		}
+		return len(requests)-refused >= 20 && refused >= 20 && late >= 4
+	})
 	rules, err := policyfile.Parse("policy.yaml", []byte(block(t, page, "yaml")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	clock := &logClock{store: memory.New()}
 	engine := policy.NewEngine(clock, rules)
-	passed, refused, waited := 0, 0, 0
 	for i, r := range requests {
 		request := func(after time.Duration) *policy.Request {
 			at := r.at.Add(after)
@@ -128,25 +139,16 @@ func TestLongMigrateNginx(t *testing.T) {
 			t.Fatalf("request %d, %+v: nginx and the policy do not agree: %+v, %+v", i, r, earliest.Results, latest.Results)
 		}
 		if r.refused {
-			refused++
 			continue
 		}
-		passed++
 		d := engine.Decide(t.Context(), request(0))
 		if !d.Allowed {
 			d = engine.Decide(t.Context(), request(slack))
-		}
-		if d.Delay > slack {
-			waited++
 		}
 		if r.took < d.Delay-2*slack {
 			t.Errorf("request %d, %+v: it has a delay of %v", i, r, d.Delay)
 		}
 	}
-	if passed < 20 || refused < 20 || waited < 4 {
-		t.Errorf("%d have passed, %d of them late, and %d were refused: that shows too little", passed, waited, refused)
-	}
-	t.Logf("%d requests: %d pass, %d of them late, and %d are refused", sent, passed, waited, refused)
 }
 
 // readTimes returns the requests in the order in which they came.

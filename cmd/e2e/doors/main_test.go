@@ -3,11 +3,8 @@
 package doors
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,109 +21,22 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// program returns the path of the program.
-func program(t *testing.T) string {
-	t.Helper()
-	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-var build = sync.OnceValues(testkit.Sluice)
-
 // builds returns what builds a proxy of testdata, once, and links it only if it has changed.
 func builds(name, path string) func() (string, error) {
-	return sync.OnceValues(func() (string, error) {
-		file := filepath.Join(testkit.Root(), "bin", "test", name)
-		c := exec.Command("go", "build", "-o", file, path)
-		c.Dir, c.Env = filepath.Join("testdata", name), append(os.Environ(), "GOWORK=off") // a module of its own
-		if out, err := c.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w\n%s", err, out)
-		}
-		return file, nil
-	})
+	return sync.OnceValues(func() (string, error) { return testkit.BuildModule(name, "cmd/e2e/doors/testdata/"+name, path) })
 }
 
-// limiter is a running "sluice serve" with --check.
-type limiter struct {
-	t      *testing.T
-	addr   string // of --check
-	policy string // the file
-	ended  chan struct{}
-
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-// limit starts a limiter by a policy. When the test ends it gets SIGTERM, and has to end with 0.
-func limit(t *testing.T, policy string, args ...string) *limiter {
+// limit starts a gateway that decides for others at --check, by a policy.
+func limit(t *testing.T, policy string, args ...string) *testkit.Gateway {
 	t.Helper()
-	l := &limiter{t: t, policy: testkit.File(t, "policy.yaml", policy), ended: make(chan struct{})}
-	process := command(program(t), append([]string{"serve", "--policy", l.policy, "--check", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
-	stderr, err := process.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = process.Process.Signal(syscall.SIGTERM)
-		<-l.ended
-		if err := process.Wait(); err != nil {
-			t.Errorf("the limiter ends with %v", err)
-		}
-		if t.Failed() {
-			t.Logf("log of the limiter:\n%s", l.logged())
-		}
-	})
-	started := make(chan string, 1)
-	go l.read(stderr, started)
-	select {
-	case l.addr = <-started:
-	case <-time.After(testkit.Patience):
-	}
-	if l.addr == "" {
-		t.Fatalf("the limiter does not start:\n%s", l.logged())
-	}
-	return l
+	return testkit.Start(t, append([]string{"--policy", testkit.File(t, "policy.yaml", policy), "--check", "127.0.0.1:0"}, args...)...)
 }
 
 // command is a process without settings of the environment.
 func command(name string, args ...string) *exec.Cmd {
 	c := exec.Command(name, args...)
-	c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SLUICE_") })
-	c.Env = append(c.Env, "GORACE=atexit_sleep_ms=20")
+	c.Env = testkit.Environ()
 	return c
-}
-
-// read collects the log until the process ends.
-func (l *limiter) read(stderr io.Reader, started chan<- string) {
-	defer close(l.ended)
-	defer close(started)
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		l.mu.Lock()
-		fmt.Fprintf(&l.log, "%s\n", lines.Bytes())
-		l.mu.Unlock()
-		var r struct{ Msg, Check string }
-		if json.Unmarshal(lines.Bytes(), &r) == nil && r.Msg == "sluice serves" {
-			started <- r.Check
-		}
-	}
-}
-
-func (l *limiter) logged() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.log.String()
-}
-
-// awaitLog waits until the log has the text.
-func (l *limiter) awaitLog(text string) {
-	l.t.Helper()
-	testkit.Await(l.t, "the log has "+text, func() bool { return strings.Contains(l.logged(), text) })
 }
 
 // seen is what the backend has got of a request.

@@ -41,7 +41,7 @@ func nginxFile(t *testing.T, config string) string {
 func TestNginxForbids(t *testing.T) {
 	t.Parallel()
 	l := limit(t, threeADay, "--auth", "nginx+id")
-	url := nginxExample("nginx/auth-request.conf")(t, l.addr, backend(t), "        auth_request /_sluice;", "        auth_request /_sluice;\n        deny all;")
+	url := nginxExample("nginx/auth-request.conf")(t, l.Check, backend(t), "        auth_request /_sluice;", "        auth_request /_sluice;\n        deny all;")
 	if got := status(t, http.StatusForbidden, "GET", url+"/", ""); strings.Contains(got.body, "rate_limit") || got.header.Get("Retry-After") != "" {
 		t.Errorf("%+v", got)
 	}
@@ -55,9 +55,9 @@ func TestNginxToken(t *testing.T) {
 	tokens := testkit.File(t, "tokens", "edge "+hex.EncodeToString(hash[:])+"\n")
 	l := limit(t, "version: 1\nrules: [{name: keys, key: [api_key], missing: refuse, limit: 1/day}]\n", "--auth", "nginx+id", "--door-tokens", tokens)
 	start := nginxExample("nginx/auth-request.conf")
-	status(t, http.StatusServiceUnavailable, "GET", start(t, l.addr, backend(t))+"/", "", "Authorization", "Bearer k-1", "X-Sluice-Token", "guess")
-	l.awaitLog("X-Sluice-Token: unknown token")
-	url := start(t, l.addr, backend(t), `# proxy_set_header X-Sluice-Token "…";`, `proxy_set_header X-Sluice-Token "secret";`)
+	status(t, http.StatusServiceUnavailable, "GET", start(t, l.Check, backend(t))+"/", "", "Authorization", "Bearer k-1", "X-Sluice-Token", "guess")
+	l.Await("the guess is logged", func(r testkit.Record) bool { return strings.Contains(r.Text, "X-Sluice-Token: unknown token") })
+	url := start(t, l.Check, backend(t), `# proxy_set_header X-Sluice-Token "…";`, `proxy_set_header X-Sluice-Token "secret";`)
 	status(t, http.StatusOK, "GET", url+"/", "", "Authorization", "Bearer k-1")
 	status(t, http.StatusTooManyRequests, "GET", url+"/", "", "Authorization", "Bearer k-1")
 	status(t, http.StatusOK, "GET", url+"/", "", "Authorization", "Bearer k-2")
@@ -121,7 +121,7 @@ func TestNginxLogins(t *testing.T) {
 		args[i] = here.Replace(args[i])
 	}
 	l := limit(t, policy, args...)
-	url := nginxExample("nginx/accel.conf")(t, l.addr, backend, "    location / {", here.Replace(location)+"\n    location / {")
+	url := nginxExample("nginx/accel.conf")(t, l.Check, backend, "    location / {", here.Replace(location)+"\n    location / {")
 
 	login := func(times int, from, path, password string, want int) {
 		t.Helper()

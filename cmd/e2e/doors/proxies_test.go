@@ -63,6 +63,10 @@ func TestProxies(t *testing.T) {
 
 func (p proxy) test(t *testing.T) {
 	for name, test := range proxyTests {
+		// Without bodies the program refuses rules that read them; some proxies cannot be given a second limiter.
+		if name == "bodies" && !strings.Contains(p.asker, "+body") || name == "asked twice" && p.once {
+			continue
+		}
 		t.Run(p.name+"/"+name, func(t *testing.T) {
 			t.Parallel()
 			test(t, p)
@@ -73,7 +77,7 @@ func (p proxy) test(t *testing.T) {
 // running starts a limiter, a backend and the proxy.
 func (p proxy) running(t *testing.T, policy string, replaced ...string) (url string) {
 	t.Helper()
-	return p.start(t, limit(t, policy, "--auth", p.asker).addr, backend(t), replaced...)
+	return p.start(t, limit(t, policy, "--auth", p.asker).Check, backend(t), replaced...)
 }
 
 // status asks, and complains about another one.
@@ -179,9 +183,6 @@ func (p proxy) left(got reply) string {
 
 // Rules that read bodies apply where bodies come, and are refused where they do not.
 func testBodies(t *testing.T, p proxy) {
-	if !strings.Contains(p.asker, "+body") { // then the program refuses such rules
-		return
-	}
 	url := p.running(t, byName)
 	form := []string{"Content-Type", "application/x-www-form-urlencoded"}
 	if got := status(t, http.StatusOK, "POST", url+"/login", "username=alice&password=a", form...); got.seen.Body != "username=alice&password=a" {
@@ -206,7 +207,7 @@ rules:
   - {name: closed, match: /closed, limit: 9/day, on_error: deny}
   - {name: open, match: /open, limit: 9/day, on_error: allow}
 `, "--auth", p.asker, "--store", "redis://"+testkit.Addr(t))
-	url := p.start(t, l.addr, backend(t))
+	url := p.start(t, l.Check, backend(t))
 	if got := status(t, http.StatusServiceUnavailable, "POST", url+"/closed", "b"); got.header.Get("Retry-After") == "" {
 		t.Errorf("the client is told %v", got.header)
 	}
@@ -257,14 +258,11 @@ func serve(t *testing.T, connection func(net.Conn)) (addr string) {
 
 // The first limiter decides, and its answer is lost: the second is asked the same question.
 func testAskedTwice(t *testing.T, p proxy) {
-	if p.once { // it cannot be given a second limiter
-		return
-	}
 	l := limit(t, threeADay, "--auth", p.asker)
-	lossy, lost := loses(t, l.addr)
-	second := []string{"    # server 127.0.0.1:8082;", "    server " + l.addr + ";"}
+	lossy, lost := loses(t, l.Check)
+	second := []string{"    # server 127.0.0.1:8082;", "    server " + l.Check + ";"}
 	if p.name == "caddy" {
-		second = []string{"reverse_proxy 127.0.0.1:8081", "reverse_proxy 127.0.0.1:8081 " + l.addr}
+		second = []string{"reverse_proxy 127.0.0.1:8081", "reverse_proxy 127.0.0.1:8081 " + l.Check}
 	}
 	url := p.start(t, lossy, backend(t), second...)
 	for _, left := range []string{"2", "1", "0"} {

@@ -8,17 +8,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/testkit"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
+
+const question = `{"rule": "held", "key": {"client_ip": "192.0.2.1"}}`
 
 // A client of HTTP/2 that takes what comes on its connection, and nothing of a stream, is not
 // waited for longer than --stall-timeout: each such stream keeps an answer in memory.
 func TestUnreadStreamsEnd(t *testing.T) {
 	t.Parallel()
-	l := limit(t, jobs, "--stall-timeout", "1s", "--auth", "envoy")
-	c, err := net.Dial("tcp", l.addr)
+	l := limit(t, "version: 1\nrules: [{name: held, key: [client_ip], limit: 5/hour}]\n", "--stall-timeout", "1s", "--auth", "envoy")
+	c, err := net.Dial("tcp", l.Check)
 	if err != nil {
 		t.Fatal(err)
 	}

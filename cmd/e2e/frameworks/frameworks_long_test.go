@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -25,10 +26,7 @@ var corpus string
 // The short form sends as many odd requests to each upstream, which are always the same.
 // SLUICE_DIFFERENTIAL, a duration, is the long form, whose seed nobody knows before: whatever
 // that finds is printed, and is to be kept in the corpus. SLUICE_SEED is a seed to be had again.
-const (
-	fixedSeed = 1
-	short     = 100
-)
+const short = 100
 
 func TestLongFrameworks(t *testing.T) {
 	p := planned(t)
@@ -60,20 +58,15 @@ func TestLongFrameworks(t *testing.T) {
 
 // planned returns what the environment asks for.
 func planned(t *testing.T) plan {
-	p := plan{seed: fixedSeed, each: short}
+	p := plan{seed: seed.Of(t), each: short}
 	if s := os.Getenv("SLUICE_DIFFERENTIAL"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.until, p.seed = time.Now().Add(d), rand.Uint64()>>16
-	}
-	if s := os.Getenv("SLUICE_SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
+		if p.until = time.Now().Add(d); os.Getenv("SLUICE_SEED") == "" {
+			p.seed = rand.Uint64() >> 16
 		}
-		p.seed = seed
 	}
 	return p
 }

@@ -12,16 +12,12 @@ import (
 	"flag"
 	"log"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// patience bounds the wait for a condition that is sure to come on any machine.
-const patience = 2 * time.Minute
+const patience = testkit.Patience
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -34,9 +30,5 @@ func TestMain(m *testing.M) {
 // gateway starts the gateway before an upstream, and returns its address.
 func gateway(t *testing.T, upstream, policy string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return testkit.Start(t, func(*exec.Cmd) {}, nil, "--upstream", "http://"+upstream, "--policy", file, "--drain-timeout", "1s").Addr
+	return testkit.Start(t, "--upstream", "http://"+upstream, "--policy", testkit.File(t, "policy.yaml", policy), "--drain-timeout", "1s").Addr
 }

@@ -13,10 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-// patience bounds the wait for an answer that is sure to come.
-const patience = 5 * time.Minute
+	"github.com/sluicehq/sluice/internal/testkit"
+)
 
 // Section is a part of a script: a test of its own, which starts with nothing.
 //
@@ -70,26 +69,28 @@ func Sections(t testing.TB, pattern string) map[string][]Section {
 // Script returns the sections of a script.
 func Script(t testing.TB, file, text string) (all []Section) {
 	t.Helper()
-	for i, line := range strings.Split(text, "\n") {
-		where := fmt.Sprintf("%s:%d", file, i+1)
-		indented := strings.HasPrefix(line, "\t")
-		last := len(all) - 1
-		switch title, begins := strings.CutPrefix(line, "== "); {
-		case strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#"):
-		case begins:
-			all = append(all, Section{Title: title})
-		case last < 0:
-			t.Fatalf("%s: a script starts with \"== title\"", where)
-		case !indented:
-			head, want, _ := strings.Cut(line, " => ")
-			verb, rest, _ := strings.Cut(strings.TrimSpace(head), " ")
-			all[last].Steps = append(all[last].Steps, Step{Where: where, Verb: verb, Rest: rest, Want: strings.TrimSpace(want)})
-		case len(all[last].Steps) == 0:
-			t.Fatalf("%s: the line is below no step", where)
-		default:
-			step := &all[last].Steps[len(all[last].Steps)-1]
-			step.More = append(step.More, strings.TrimSpace(line))
+	head, sections := testkit.Split(text)
+	if head = strings.TrimSpace(head); head != "" && head[0] != '#' {
+		t.Fatalf("%s: a script starts with \"== title\"", file)
+	}
+	for _, section := range sections {
+		var steps []Step
+		for i, line := range strings.Split(section.Text, "\n") {
+			where := fmt.Sprintf("%s:%d", file, section.Line+i)
+			switch indented := strings.HasPrefix(line, "\t"); {
+			case strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#"):
+			case !indented:
+				head, want, _ := strings.Cut(line, " => ")
+				verb, rest, _ := strings.Cut(strings.TrimSpace(head), " ")
+				steps = append(steps, Step{Where: where, Verb: verb, Rest: rest, Want: strings.TrimSpace(want)})
+			case len(steps) == 0:
+				t.Fatalf("%s: the line is below no step", where)
+			default:
+				step := &steps[len(steps)-1]
+				step.More = append(step.More, strings.TrimSpace(line))
+			}
 		}
+		all = append(all, Section{section.Name, steps})
 	}
 	return all
 }
@@ -173,7 +174,7 @@ func (p *Player) request(s Step) {
 	}
 	a := p.Do(s.Verb, path, body, fields...)
 	status, _, _ := strings.Cut(s.Want, " ")
-	for end := time.Now().Add(patience); awaits && strconv.Itoa(a.Status) != status && time.Now().Before(end); {
+	for end := time.Now().Add(testkit.Patience); awaits && strconv.Itoa(a.Status) != status && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 		a = p.Do(s.Verb, path, body, fields...)
 	}
@@ -273,7 +274,8 @@ func (a *Answer) Into(v any) {
 	}
 }
 
-// Hold holds an answer, of which a reader sees text, to the wanted status and to lines.
+// Hold compares an answer with the status that a step wants, and with lines as [Section] describes them. Text is the
+// body as a reader sees it.
 func (p *Player) Hold(s Step, a *Answer, text string, lines []string) {
 	p.T.Helper()
 	status, first, _ := strings.Cut(s.Want, " ")

@@ -28,7 +28,7 @@ import (
 )
 
 // patience bounds the wait for a condition that is sure to come on any machine.
-const patience = 5 * time.Minute
+const patience = testkit.Patience
 
 // ends ends the browser and removes its files.
 var ends []func()

@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -81,14 +82,8 @@ func viaCheckAPI(p *player, describe func(*ongoing) map[string]any) func(*ongoin
 		if err != nil {
 			p.Fatal(err)
 		}
-		r := httptest.NewRequestWithContext(p.Context(), "POST", path, strings.NewReader(string(body)))
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		if w.Code != http.StatusOK {
-			p.Errorf("%s: %s %s: %d %s", p.at, path, body, w.Code, w.Body)
-		} else if err := json.Unmarshal(w.Body.Bytes(), out); err != nil {
-			p.Errorf("%s: %s: %v", p.at, w.Body, err)
+		if err := json.Unmarshal(p.post(handler, path, string(body)), out); err != nil {
+			p.Errorf("%s: %v", p.at, err)
 		}
 	}
 	paths := map[string]string{"": "/v1/check", "peek": "/v1/peek", "refund": "/v1/refund"}
@@ -131,6 +126,18 @@ func viaCheckAPI(p *player, describe func(*ongoing) map[string]any) func(*ongoin
 	}
 }
 
+// post sends JSON to an API, and returns the answer.
+func (p *player) post(api http.Handler, path, body string) []byte {
+	p.Helper()
+	r := httptest.NewRequestWithContext(p.Context(), "POST", path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	if api.ServeHTTP(w, r); w.Code != http.StatusOK {
+		p.Fatalf("%s: %s %s: %d %s", p.at, path, body, w.Code, w.Body)
+	}
+	return w.Body.Bytes()
+}
+
 // openCheckGRPC asks the check service about requests.
 func openCheckGRPC(p *player) func(*ongoing) {
 	conn := p.serveGRPC(func(s *grpc.Server) { checkgrpc.Register(s, checkgrpc.Config{Engine: p.engine, Logger: silent()}) })
@@ -159,11 +166,7 @@ func openCheckGRPC(p *player) func(*ongoing) {
 			delay: a.Delay.AsDuration(), retry: waitOf(a.Allowed, a.RetryAfter),
 		}
 		for _, r := range a.Results {
-			l := left{name: r.Name, units: r.Remaining, shadow: r.Shadow}
-			if l.name == "" {
-				l.name = r.Rule
-			}
-			o.got.left = append(o.got.left, l)
+			o.got.left = append(o.got.left, left{name: cmp.Or(r.Name, r.Rule), units: r.Remaining, shadow: r.Shadow})
 		}
 		if a.Place != "" && o.got.delay == 0 {
 			place := &checkgrpc.Place{Place: a.Place}

@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -55,11 +56,7 @@ func verdictOf(d *policy.Decision) verdict {
 		if r.Plan == nil {
 			continue
 		}
-		l := left{name: r.Name, units: r.Remaining, shadow: r.Shadow}
-		if l.name == "" {
-			l.name = r.Rule
-		}
-		v.left = append(v.left, l)
+		v.left = append(v.left, left{name: cmp.Or(r.Name, r.Rule), units: r.Remaining, shadow: r.Shadow})
 	}
 	return v
 }

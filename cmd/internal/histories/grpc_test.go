@@ -1,7 +1,6 @@
 package histories
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -12,38 +11,28 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice/cmd/internal/door/rls"
+	"github.com/sluicehq/sluice/cmd/internal/grpctest"
 	"github.com/sluicehq/sluice/grpclimit"
-	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// serveGRPC serves what register registers over pipes.
+// serveGRPC serves what register registers to clients on this machine.
 func (p *player) serveGRPC(register func(*grpc.Server), options ...grpc.ServerOption) *grpc.ClientConn {
 	p.Helper()
-	network, server := testkit.NewPipes(), grpc.NewServer(options...)
+	network := grpctest.Serve(p, register, options...)
 	network.Peer = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}
-	register(server)
-	go func() { _ = server.Serve(network) }()
-	p.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return network.Dial(ctx, "", "") }))
-	if err != nil {
-		p.Fatal(err)
-	}
-	p.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return grpctest.Dial(p, network)
 }
 
 // codesOf are the codes of handlers that answer as HTTP does.
 var codesOf = map[int]codes.Code{
 	200: codes.OK, 400: codes.InvalidArgument, 401: codes.Unauthenticated, 403: codes.PermissionDenied, 404: codes.NotFound,
-	409: codes.AlreadyExists, 500: codes.Internal, 501: codes.Unimplemented, 503: codes.Unavailable,
+	409: codes.AlreadyExists, 429: codes.ResourceExhausted, 500: codes.Internal, 501: codes.Unimplemented, 503: codes.Unavailable,
 }
 
 // openInterceptor asks [grpclimit].
@@ -126,17 +115,10 @@ func statusOfCode(err error, answered *response) int {
 	if answered != nil && code == codesOf[answered.status] {
 		return http.StatusOK
 	}
-	switch code {
-	case codes.OK:
-		return http.StatusOK
-	case codes.ResourceExhausted:
-		return http.StatusTooManyRequests
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unavailable:
-		return http.StatusServiceUnavailable
+	for status, c := range codesOf {
+		if c == code {
+			return status
+		}
 	}
 	return int(code)
 }

@@ -287,23 +287,3 @@ func parseWait(word string) (time.Duration, error) {
 	}
 	return time.ParseDuration(word)
 }
-
-// A mistake in a history is reported with its line.
-func TestMistakes(t *testing.T) {
-	for text, want := range map[string]string{
-		"-- rules --":                           `x.txt:1: -- rules --: a section is "-- policy --"`,
-		"without door: it is shut":              `unknown layer "door": the layers are engine,`,
-		"without resp":                          `say why, as in "without resp: it asks one rule"`,
-		"-- steps --\nwait 1s":                  "a history has a policy and steps",
-		"-- steps --\nGET /":                    `x.txt:2: GET /: a step is a request with "->" and a verdict, or one of wait,`,
-		"-- steps --\nGET / user -> pass":       `"user" is no header X-Name=value`,
-		"-- steps --\nX-user=a -> pass":         "a header is written X-User",
-		"-- steps --\nGET / -> fine":            `strconv.Atoi: parsing "fine"`,
-		"-- steps --\nGET / -> pass, 2":         `"2" is no part of a verdict`,
-		"-- steps --\nGET / answers ok -> pass": `strconv.Atoi: parsing "ok"`,
-	} {
-		if _, err := parseHistory("x.txt", text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
-		}
-	}
-}

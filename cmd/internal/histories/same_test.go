@@ -15,14 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/sluicehq/sluice/cmd/internal/door/checkapi"
 	"github.com/sluicehq/sluice/cmd/internal/door/checkgrpc"
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/seed"
-	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
-	"google.golang.org/grpc"
 )
 
 const sameRules = `
@@ -110,7 +110,7 @@ func (q *described) describe() string {
 
 // same are the ways by which the same requests are decided about, each with counts of its own.
 type same struct {
-	*testing.T
+	*player
 	random           *rand.Rand
 	passed           int // the status of the handler behind the middleware, if the request has reached it
 	middleware       http.Handler
@@ -126,14 +126,9 @@ func TestSame(t *testing.T) {
 	t.Parallel()
 	seed := seed.Of(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := &same{T: t, random: rand.New(rand.NewPCG(seed, 0)), statuses: make(map[int]int)}
-		engine := func() *policy.Engine {
-			p, err := policyfile.Parse("test.yaml", []byte(sameRules))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return policy.NewEngine(memory.New(), p)
-		}
+		p := &player{T: t, at: "same"}
+		s := &same{player: p, random: rand.New(rand.NewPCG(seed, 0)), statuses: make(map[int]int)}
+		engine := func() *policy.Engine { return policytest.Engine(t, sameRules) }
 		handler := func(w http.ResponseWriter, _ *http.Request) {
 			s.passed = pick(s.random, 200, 401)
 			w.WriteHeader(s.passed)
@@ -142,7 +137,6 @@ func TestSame(t *testing.T) {
 		s.json = checkapi.Handler(checkapi.Config{Engine: engine()})
 		shared := engine()
 		s.besideGRPC = checkapi.Handler(checkapi.Config{Engine: shared})
-		p := &player{T: t}
 		conn := p.serveGRPC(func(server *grpc.Server) { checkgrpc.Register(server, checkgrpc.Config{Engine: shared}) })
 		s.calls = checkgrpc.NewChecksClient(conn)
 		var err error
@@ -196,8 +190,8 @@ func (s *same) round(n int) {
 		}
 		if want.Allowed {
 			settlement := fmt.Sprintf(`{"request": %s, "outcome": {"status": %d}}`, q.describe(), s.passed)
-			s.call(s.json, "/v1/settle", settlement)
-			s.call(s.besideGRPC, "/v1/settle", settlement)
+			s.post(s.json, "/v1/settle", settlement)
+			s.post(s.besideGRPC, "/v1/settle", settlement)
 		}
 	}
 }
@@ -236,22 +230,10 @@ func (s *same) ask(q described) (a sameAnswer) {
 // check asks the JSON API.
 func (s *same) check(q described) (a sameAnswer) {
 	s.Helper()
-	if err := json.Unmarshal(s.call(s.json, "/v1/check", `{"request": `+q.describe()+"}"), &a); err != nil {
+	if err := json.Unmarshal(s.post(s.json, "/v1/check", `{"request": `+q.describe()+"}"), &a); err != nil {
 		s.Fatal(err)
 	}
 	return a
-}
-
-func (s *same) call(api http.Handler, path, body string) []byte {
-	s.Helper()
-	r := httptest.NewRequest("POST", path, strings.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	api.ServeHTTP(w, r)
-	if w.Code != http.StatusOK {
-		s.Fatalf("%s %s: %d %s", path, body, w.Code, w.Body)
-	}
-	return w.Body.Bytes()
 }
 
 // message describes a request to gRPC.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 	"github.com/sluicehq/sluice/policy"

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 	"github.com/sluicehq/sluice/cmd/internal/replay/logtest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
@@ -68,51 +68,27 @@ func TestNotJudged(t *testing.T) {
 	}
 }
 
-// An exempt rule that is left out says what that does to the others.
-func TestNotJudgedExempt(t *testing.T) {
-	t.Parallel()
-	_, left := judgeable(decode(t, `
-rules: [{name: office, headers: {X-Office: "yes"}, exempt: true}]`), []feed.File{{Name: "a.log", Format: "combined", Tells: accesslog.Tells{Client: true}}})
-	want := NotJudged{"office", "header:X-Office", "The format combined of a.log does not tell the header X-Office. What it would exempt is counted by the other rules."}
-	if len(left) != 1 || left[0] != want {
-		t.Errorf("got %+v, want %+v", left, want)
-	}
-}
-
 func TestRequestOfEntry(t *testing.T) {
 	doc := decode(t, `
 trusted_proxies: 10.0.0.0/8
 rules: [{name: r, key: ["header:User-Agent", "header:X-Id", "attr:user"], limit: 1/minute}]`)
 	q := newRequests(&doc)
-	for _, test := range []struct {
-		target, host         string
-		path, query, gotHost string
-		noPath               bool
-	}{
-		{"/a%2fb?c=d", "example.com", "/a%2fb", "c=d", "example.com", false},
-		{"http://other.example:8080/a?b", "example.com", "/a", "b", "other.example:8080", false},
-		{"http://other.example?b", "", "/", "b", "other.example", false},
-		{"https://other.example", "", "/", "", "other.example", false},
-		{"*", "", "*", "", "", false},
-		{"", "example.com", "", "", "example.com", true},
-		{"a", "", "", "", "", true},
-		{"/a?b=http://c/d", "", "/a", "b=http://c/d", "", false},
-		{"\x16\x03\x01", "", "", "", "", true},
-	} {
+	for _, row := range testkit.SectionOf(t, "testdata/targets.txt", "targets and hosts").Rows(t) {
+		target, host, _ := strings.Cut(row.In, " ")
 		method := "GET"
-		if test.target == "*" {
+		if target = testkit.Unquoted(target); target == "*" {
 			method = "OPTIONS"
 		}
 		r := q.of(&accesslog.Entry{
-			Method: []byte(method), Target: []byte(test.target), Host: []byte(test.host), UserAgent: []byte("an agent"), Forwarded: []byte("192.0.2.7"), Referer: []byte("/"),
+			Method: []byte(method), Target: []byte(target), Host: []byte(host), UserAgent: []byte("an agent"), Forwarded: []byte("192.0.2.7"), Referer: []byte("/"),
 			Headers:    []accesslog.Field{{Name: []byte("X-Id"), Value: []byte("1")}, {Name: []byte("X-Other"), Value: []byte("2")}},
 			Attributes: []accesslog.Field{{Name: []byte("user"), Value: []byte("alice")}},
 		}, netip.MustParseAddr("10.0.0.1"))
-		if r.Path != test.path || r.RawQuery != test.query || r.Host != test.gotHost || r.NoPath != test.noPath {
-			t.Errorf("%q: path %q, query %q, host %q, no path %v", test.target, r.Path, r.RawQuery, r.Host, r.NoPath)
+		if got := fmt.Sprintf("path %s, query %s, host %s, no path %v", r.Path, r.RawQuery, r.Host, r.NoPath); got != row.Want {
+			t.Errorf("%s: %s, want %s", row.In, got, row.Want)
 		}
 		if len(r.Header) != 3 || r.Header.Get("User-Agent") != "an agent" || r.Header.Get("X-Forwarded-For") != "192.0.2.7" || r.Header.Get("X-Id") != "1" || r.Attributes["user"] != "alice" {
-			t.Errorf("%q: headers %v, attributes %v", test.target, r.Header, r.Attributes)
+			t.Errorf("%s: headers %v, attributes %v", row.In, r.Header, r.Attributes)
 		}
 	}
 	r := q.of(&accesslog.Entry{Method: []byte("GET"), Target: []byte("/")}, netip.Addr{})
@@ -159,14 +135,9 @@ func TestEmptyFileBesideOthers(t *testing.T) {
 	}
 }
 
-// In whole seconds a log of few units is exact: a request an hour after another has room again. One of
-// many is judged as it is.
+// In whole seconds a log of few units is exact, and one of many is judged as it is.
 func TestLogsInWholeSeconds(t *testing.T) {
 	t.Parallel()
-	report := reportOf(t, every("192.0.2.1", "/", 3, time.Hour), "rules: [{name: r, key: [client_ip], limit: 1/hour, algorithm: sliding_window_log}]")
-	if rule := report.Rules["r"]; rule.Refused != 0 || rule.Algorithm != "sliding_window_log" {
-		t.Errorf("refused %d by %s", rule.Refused, rule.Algorithm)
-	}
 	for limit, exact := range map[string]bool{
 		"limit: 1024/hour": true, "limit: 1025/hour": false, "limits: [1/minute, 2000/hour]": false, "limit: 1/hour, tiers: {pro: 2000/hour}": false,
 	} {

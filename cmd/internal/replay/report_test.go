@@ -1,10 +1,12 @@
 package replay
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 	"github.com/sluicehq/sluice/cmd/internal/replay/logtest"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
@@ -24,48 +27,73 @@ func every(client, target string, n int, step time.Duration) (all []logtest.Requ
 	return all
 }
 
-func TestHardnessAndPatterns(t *testing.T) {
+// Logs of a few clients, by policies, make reports that have what testdata/reports.txt says.
+func TestReports(t *testing.T) {
 	t.Parallel()
-	log := slices.Concat(
-		every("192.0.2.1", "/a", 6, 0),                  // 5 pass: refused once
-		every("192.0.2.2", "/b", 40, 0),                 // refused 35 times at once
-		every("192.0.2.3", "/c", 4000, time.Second),     // for the rest of the hour
-		every("192.0.2.4", "/d?x", 200, 30*time.Second), // every 30 s, which is too often
-		every("192.0.2.5", "/e", 5, time.Second),        // never refused
-	)
-	report := reportOf(t, logtest.ByTime(log), `
-rules:
-  - {name: r, key: [client_ip], limit: 5/hour, algorithm: fixed_window}
-  - {name: twin, key: [client_ip], limit: 5/hour, algorithm: fixed_window}
-  - {name: never, match: /nothing, limit: 1/hour}`)
-	rule := report.Rules["r"]
-	if want := [6]int64{1, 1, 0, 2, 0, 0}; rule.Hardness != want {
-		t.Errorf("hardness %v, want %v", rule.Hardness, want)
+	for _, c := range testkit.Script(t, "testdata/reports.txt") {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			log, rules, _ := strings.Cut(c.Setup, "---\n")
+			var all []logtest.Request
+			for line := range strings.Lines(log) {
+				all = append(all, loggedOf(t, line)...)
+			}
+			var report any
+			if err := json.Unmarshal([]byte(encoded(t, reportOf(t, logtest.ByTime(all), rules))), &report); err != nil {
+				t.Fatal(err)
+			}
+			c.Play(t, func(step string) string { return partOf(report, step) })
+		})
 	}
-	got := map[string]Subject{}
-	for _, s := range rule.Top {
-		got[s.Key] = s
+}
+
+// loggedOf reads "CLIENT TARGET N STEP [BEGIN [STATUS]]": so many requests, a step of time apart, from a time after noon on.
+func loggedOf(t *testing.T, line string) []logtest.Request {
+	t.Helper()
+	var client, target, step, begin string
+	var n, status int
+	if _, err := fmt.Sscan(line+" 0s 200", &client, &target, &n, &step, &begin, &status); err != nil {
+		t.Fatalf("%s: %v", line, err)
 	}
-	for key, want := range map[string]Subject{
-		"192.0.2.1": {Requests: 6, Refused: 1, Path: "/a", Pattern: "a burst of 6 within 1 s, then silence"},
-		"192.0.2.2": {Requests: 40, Refused: 35, Path: "/b", Pattern: "a burst of 40 within 1 s, then silence"},
-		"192.0.2.3": {Requests: 4000, Refused: 4000 - 10, Path: "/c", Pattern: "4,000 without a pause for 67 min, about 60 a minute"},
-		"192.0.2.4": {Requests: 200, Refused: 200 - 10, Path: "/d", Pattern: "one by one, about every 30 s for 100 min"},
-	} {
-		s := got[key]
-		if s.Requests != want.Requests || s.Refused != want.Refused || s.Path != want.Path || want.Pattern != "" && s.Pattern != want.Pattern {
-			t.Errorf("%s: got %+v, want %+v", key, s, want)
+	of := every(client, target, n, duration(t, step))
+	for i := range of {
+		of[i].At, of[i].Status = of[i].At.Add(duration(t, begin)), status
+	}
+	return of
+}
+
+func duration(t *testing.T, text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// partOf returns parts of JSON: "rules.r" is what is at that path, "top.0 key path" two fields of it.
+func partOf(of any, step string) string {
+	path, fields, _ := strings.Cut(step, " ")
+	paths := []string{path}
+	if fields != "" {
+		paths = strings.Split(path+"."+strings.ReplaceAll(fields, " ", " "+path+"."), " ")
+	}
+	var texts []string
+	for _, path := range paths {
+		at := of
+		for name := range strings.SplitSeq(path, ".") {
+			switch v := at.(type) {
+			case map[string]any:
+				at = v[name]
+			case []any:
+				n, _ := strconv.Atoi(name)
+				at = v[n]
+			}
 		}
+		text, _ := json.Marshal(at)
+		texts = append(texts, string(text))
 	}
-	if report.Top[0].Key != "192.0.2.3" || report.Top[0].Rule != "r" {
-		t.Errorf("the top is %+v", report.Top[0])
-	}
-	if !slices.Equal(report.NeverHit, []string{"never"}) || !slices.Equal(report.Shadowed, []Shadowed{{"twin", "r"}}) {
-		t.Errorf("never hit %v, always beside %v", report.NeverHit, report.Shadowed)
-	}
-	if rule.Alone != 0 {
-		t.Errorf("alone %d of %d", rule.Alone, rule.Refused)
-	}
+	return strings.Join(texts, " ")
 }
 
 // Steps become longer as the log goes on, and no count is lost.
@@ -136,55 +164,11 @@ func TestManySubjects(t *testing.T) {
 	}
 }
 
+// A log that tells of no request is noted.
 func TestNotes(t *testing.T) {
 	t.Parallel()
-	log := logtest.ByTime(slices.Concat(every("192.0.2.1", "/", 9, 3*time.Hour), every("192.0.2.1", "\\x16", 1, 0), every("192.0.2.2", "/", 1, 0)))
-	log[len(log)-1].Status = 429
-	report := reportOf(t, log, "rules: [{name: r, key: [client_ip], limit: 1/second, algorithm: sliding_window_log}]")
-	notes := strings.Join(report.Notes, "\n")
-	for _, want := range []string{
-		"All requests are in minute 0 of their hour", "1 of 11 requests (9.1 %) were answered with 429 or 503",
-		"1 of 11 requests (9.1 %) could not be read by the server", "judged as a sliding_window_log_exact",
-	} {
-		if !strings.Contains(notes, want) {
-			t.Errorf("the notes lack %q:\n%s", want, notes)
-		}
-	}
-	if report.Log.Limited != 1 {
-		t.Errorf("%d limited", report.Log.Limited)
-	}
 	skipped, _ := replayed(t, Config{Document: decode(t, "rules: []"), Files: []string{logtest.Write(t, `{"msg": "hello"}`)}, Feed: feed.Options{Format: format(t, "json", accesslog.Options{})}})
 	if skipped.Log.Skipped != 1 || len(skipped.Notes) != 1 || !strings.Contains(skipped.Notes[0], "No line of the logs tells of a request") {
 		t.Errorf("%+v", skipped)
-	}
-	if empty := reportOf(t, nil, "rules: []"); empty.Requests != 0 || !slices.Equal(empty.Notes, []string{"The logs are empty."}) {
-		t.Errorf("%+v", empty)
-	}
-}
-
-// A client that goes away after a refusal is down until the time at which it may come back.
-func TestDownEnds(t *testing.T) {
-	t.Parallel()
-	later := func(after time.Duration, of []logtest.Request) []logtest.Request {
-		for i := range of {
-			of[i].At = of[i].At.Add(after)
-		}
-		return of
-	}
-	log := slices.Concat(
-		every("192.0.2.1", "/", 8, 0),                     // 5 pass, and 3 have to wait for a second
-		every("192.0.2.2", "/", 2, time.Hour),             // until its block ends
-		later(9*time.Hour, every("192.0.2.1", "/", 1, 0)), // back
-		later(20*time.Hour, every("192.0.2.2", "/", 1, 0)),
-	)
-	report := reportOf(t, logtest.ByTime(log), `
-rules: [{name: r, key: [client_ip], limit: 1/second burst 5}]
-overrides: [{rule: r, key: {client_ip: 192.0.2.2}, block: true, until: "`+noon.Add(2*time.Hour).Format(time.RFC3339)+`"}]`)
-	down := map[string]time.Duration{}
-	for _, s := range report.Top {
-		down[s.Key] = s.Down
-	}
-	if down["192.0.2.1"] != time.Second || down["192.0.2.2"] < time.Hour {
-		t.Errorf("down for %v", down)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 	"github.com/sluicehq/sluice/policy"

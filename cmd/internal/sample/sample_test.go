@@ -1,16 +1,13 @@
 package sample
 
 import (
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 )
 
 func TestHandler(t *testing.T) {
-	server := httptest.NewServer(Handler())
-	defer server.Close()
+	handler := Handler()
 	const form, asJSON = "application/x-www-form-urlencoded", "application/json"
 	for _, test := range []struct {
 		method, path, kind, body string
@@ -33,22 +30,12 @@ func TestHandler(t *testing.T) {
 		{"GET", "/nothing", "", "", 404, "404 page not found"},
 	} {
 		t.Run(test.method+" "+test.path, func(t *testing.T) {
-			r, err := http.NewRequestWithContext(t.Context(), test.method, server.URL+test.path, strings.NewReader(test.body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := httptest.NewRequestWithContext(t.Context(), test.method, test.path, strings.NewReader(test.body))
 			r.Header.Set("Content-Type", test.kind)
-			resp, err := server.Client().Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			body, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := strings.TrimSpace(string(body)); resp.StatusCode != test.status || got != test.want {
-				t.Errorf("%d %s, want %d %s", resp.StatusCode, got, test.status, test.want)
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			if got := strings.TrimSpace(w.Body.String()); w.Code != test.status || got != test.want {
+				t.Errorf("%d %s, want %d %s", w.Code, got, test.status, test.want)
 			}
 		})
 	}

@@ -154,37 +154,6 @@ func TestStackProblems(t *testing.T) {
 	}
 }
 
-// A file and a database may change in any order, and what makes no policy changes nothing.
-func TestStack(t *testing.T) {
-	var inForce *policy.Policy
-	s := &source.Stack{Name: "db", Swap: func(p *policy.Policy) { inForce = p }}
-	if err := s.Contents(&source.Contents{Version: 1, Rules: []source.RuleRow{{Rule: policy.Rule{Name: "a", Limit: "1/minute"}}}}); err != nil {
-		t.Fatal(err)
-	}
-	if doc, _ := s.Document(); inForce == nil || len(doc.Rules) != 1 {
-		t.Fatalf("the database alone: %+v", doc)
-	}
-	use := func(doc policy.Document) error {
-		if _, err := s.File(doc, nil); err != nil {
-			return err
-		}
-		return s.UseFile()
-	}
-	if err := use(policy.Document{Rules: []policy.Rule{{Name: "b", Limit: "2/minute"}}}); err != nil {
-		t.Fatal(err)
-	}
-	if doc, _ := s.Document(); len(doc.Rules) != 2 {
-		t.Errorf("on a file: %+v", doc.Rules)
-	}
-	before := inForce
-	if err := use(policy.Document{Rules: []policy.Rule{{Name: "b", Limit: "much"}}}); err == nil || inForce != before || s.Policy() != before {
-		t.Errorf("a bad file: %v", err)
-	}
-	if err := s.Check(&source.Contents{Version: 2, Rules: []source.RuleRow{{Rule: policy.Rule{Name: "a", Limit: "much"}}}}); err == nil || inForce != before {
-		t.Errorf("a bad database: %v", err)
-	}
-}
-
 // What a file or a database says and does not go with the other is tried again when that changes.
 func TestStackTriesAgain(t *testing.T) {
 	rule := func(name string) policy.Rule {
@@ -224,6 +193,9 @@ func TestStackTriesAgain(t *testing.T) {
 			_, err2 := s.File(file("a"), nil)
 			return []error{err, err2, s.UseFile(), s.Contents(&source.Contents{Version: 2})}
 		}, []bool{true, false, false, false}, "a", 0},
+		"a database that is wrong is only looked at": {func(s *source.Stack) []error {
+			return []error{s.Check(&source.Contents{Version: 2, Rules: []source.RuleRow{{Rule: policy.Rule{Name: "c", Limit: "much"}}}})}
+		}, []bool{true}, "a", 0},
 	} {
 		taken := 0
 		var inForce *policy.Policy

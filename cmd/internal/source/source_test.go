@@ -3,6 +3,7 @@ package source_test
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,20 +16,19 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/postgrestest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // patience bounds the wait for what is sure to come.
-const patience = 5 * time.Minute
+const patience = testkit.Patience
 
 // suite is what holds for every database, each test with the URL of an empty one. What the rows are and how they
 // change is held over both databases by the scripts of the admin API, in cmd/sluice/testdata/api.
 var suite = map[string]func(t *testing.T, url string){
-	"rows":             testRows,
 	"tokens":           testTokens,
 	"replace":          testReplace,
 	"restore":          testRestore,
-	"order":            testOrder,
 	"heard":            testHeard,
 	"parallel writers": testParallelWriters,
 	"strings":          testStrings,
@@ -135,18 +135,8 @@ func read(t *testing.T, db *source.Database) *source.Contents {
 	return c
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v until %s, in vain", patience, what)
-		}
-	}
-}
-
 var (
 	perKey = policy.Rule{Name: "per-key", Key: []string{"api_key"}, Limit: "100/minute burst 20", Cost: policy.Cost{Header: "X-Cost", Max: 10}}
-	login  = policy.Rule{Name: "login", Match: []string{"POST /login"}, Key: []string{"client_ip", "header:X-User"}, Limits: []string{"5/minute", "20/hour"}, Algorithm: "sliding_window_log", OnError: "deny"}
 	abc    = map[string]string{"api_key": "abc"}
 )
 
@@ -215,64 +205,6 @@ func testReplace(t *testing.T, url string) {
 	check(later, map[string]int{"override create": many + 3, "override replace": 1, "override delete": 3, "subject create": many + 3, "subject replace": 0, "subject delete": 3})
 }
 
-// Every row is read as it was written, and a row that is written again as it is makes no version.
-func testRows(t *testing.T, url string) {
-	db := migrated(t, url)
-	settings := policy.Document{Tiers: policy.Tiers{From: "header:X-Plan"}, Lists: map[string]policy.List{"us": {Networks: []string{"192.0.2.0/24"}}}}
-	tier := source.TierRow{Name: "pro", Description: "customers", Limits: map[string]policy.Limits{"per-key": {"1000/minute"}, "login": {"1/second", "50/hour"}}}
-	var override source.OverrideRow
-	before := time.Now().Add(-time.Second)
-	v := change(t, db, func(tx *source.Tx) error {
-		_, err1 := tx.PutSettings(settings, source.Absent)
-		_, err2 := tx.PutRule(source.RuleRow{Rule: perKey}, source.Absent)
-		_, err3 := tx.PutRule(source.RuleRow{Rule: login}, source.Absent)
-		_, err4 := tx.PutTier(tier, source.Absent)
-		var err5 error
-		override, err5 = tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: abc, Limit: "7/minute", Until: "2999-01-31"}}, source.Absent)
-		return errors.Join(err1, err2, err3, err4, err5)
-	})
-	c := read(t, db)
-	rules := []policy.Rule{c.Rules[0].Rule, c.Rules[1].Rule}
-	for what, is := range map[string]bool{
-		"version":  c.Version == v,
-		"settings": reflect.DeepEqual(c.Settings.Document.Lists, settings.Lists) && c.Settings.Document.Tiers == settings.Tiers && c.Settings.Version > 0,
-		"rules":    reflect.DeepEqual(rules, []policy.Rule{perKey, login}),
-		"meta":     c.Rules[0].UpdatedBy == "tester" && c.Rules[0].UpdatedAt.After(before) && c.Rules[0].Version > 0,
-		"tiers":    reflect.DeepEqual(c.Tiers[0].Limits, tier.Limits) && c.Tiers[0].Description == tier.Description,
-		"override": reflect.DeepEqual(c.Overrides, []source.OverrideRow{override}) && override.ID > 0 && override.Until == "2999-01-31",
-	} {
-		if !is {
-			t.Errorf("the %s: %+v", what, c)
-		}
-	}
-	again := change(t, db, func(tx *source.Tx) error {
-		_, err := tx.PutOverride(override, source.Match(override.Version))
-		return err
-	})
-	if again != v {
-		t.Errorf("to put what is there made version %d of %d", again, v)
-	}
-}
-
-func testOrder(t *testing.T, url string) {
-	db := migrated(t, url)
-	change(t, db, func(tx *source.Tx) error {
-		_, err := tx.PutRule(source.RuleRow{Rule: perKey}, source.Any)
-		for i := range 7 {
-			_, err2 := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: fmt.Sprintf("r%d", i), Limit: "1/minute"}, Position: 1 + i%2}, source.Any)
-			err = errors.Join(err, err2)
-		}
-		return err
-	})
-	var names []string
-	for _, r := range read(t, db).Rules {
-		names = append(names, r.Name)
-	}
-	if want := []string{"r0", "r2", "r4", "r6", "r1", "r3", "r5", "per-key"}; !slices.Equal(names, want) {
-		t.Errorf("rules: %v, want %v", names, want)
-	}
-}
-
 // Of a token the database has the hash, and one name is one token.
 func testTokens(t *testing.T, url string) {
 	db := migrated(t, url)
@@ -333,4 +265,137 @@ func testNotMigrated(t *testing.T, url string) {
 	if _, err := db.Read(t.Context()); !errors.Is(err, source.ErrNotMigrated) {
 		t.Errorf("%v", err)
 	}
+}
+
+func unmarshal(t *testing.T, text string, into any) {
+	t.Helper()
+	if text == "" {
+		return
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+}
+
+func isAway(err error) bool { return errors.Is(err, source.ErrAway) }
+
+// A role includes those before it, and one that SQL has made up is nobody's and includes none.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	all := []source.Role{source.Nobody, source.Viewer, source.Operator, source.Admin}
+	for i, has := range all {
+		for j, needed := range all {
+			if has.May(needed) != (i >= j) {
+				t.Errorf("%s may what %s may: %v", has, needed, has.May(needed))
+			}
+		}
+	}
+	for _, name := range []string{"", "root", "Admin"} {
+		if r, known := source.ParseRole(name); known || r != source.Nobody {
+			t.Errorf("ParseRole(%q): %s, %v", name, r, known)
+		}
+	}
+	if source.Role("root").May(source.Viewer) {
+		t.Error("an unknown role may look")
+	}
+}
+
+// What was there before the last change of the rules comes back, whatever that was, and goes again.
+func testRestore(t *testing.T, url string) {
+	db := migrated(t, url)
+	contents := func() *source.Contents {
+		c, err := db.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	change := func(actor string, fn func(*source.Tx) error) {
+		t.Helper()
+		if _, err := db.Change(t.Context(), actor, fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := func() int64 {
+		t.Helper()
+		all, err := db.LastChange(t.Context())
+		if err != nil || len(all) == 0 {
+			t.Fatalf("the last change: %v, %v", all, err)
+		}
+		return all[len(all)-1].ID
+	}
+	same := func(what string, a, b *source.Contents) {
+		t.Helper()
+		if d := source.Diff(a, b); len(d) > 0 {
+			t.Errorf("%s: %+v", what, d)
+		}
+	}
+	rule := func(name, limit string) policy.Rule {
+		return policy.Rule{Name: name, Key: []string{"client_ip"}, Limit: limit}
+	}
+	put := func(tx *source.Tx, r policy.Rule) error {
+		_, err := tx.PutRule(source.RuleRow{Rule: r}, source.Any)
+		return err
+	}
+	if all, err := db.LastChange(t.Context()); err != nil || len(all) > 0 {
+		t.Fatalf("nothing has changed yet: %v, %v", all, err)
+	}
+	var conflict *source.Conflict
+	if _, err := db.Change(t.Context(), "x", func(tx *source.Tx) error { return tx.Restore(1) }); !errors.As(err, &conflict) {
+		t.Errorf("to restore what never was: %v", err)
+	}
+	for _, r := range []policy.Rule{rule("a", "1/day"), rule("b", "2/day"), rule("c", "3/day")} {
+		change("ann", func(tx *source.Tx) error { return put(tx, r) })
+	}
+	change("ann", func(tx *source.Tx) error {
+		_, err := tx.PutSettings(policy.Document{IPv6Prefix: 48}, source.Any)
+		return err
+	})
+	before := contents()
+
+	// One transaction creates, replaces and deletes, of all kinds.
+	change("bob", func(tx *source.Tx) error {
+		_, err := tx.PutTier(source.TierRow{Name: "pro", Limits: map[string]policy.Limits{"b": {"9/day"}}}, source.Any)
+		_, err2 := tx.PutSettings(policy.Document{IPv6Prefix: 56, Tiers: policy.Tiers{From: "header:X-Plan"}}, source.Any)
+		return errors.Join(put(tx, rule("a", "10/day")), put(tx, rule("d", "4/day")), tx.DeleteRule("c", source.Any), err, err2)
+	})
+	after := contents()
+	// What comes and goes by itself is no version.
+	change("eve", func(tx *source.Tx) error {
+		_, err := tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "b", Key: map[string]string{"client_ip": "192.0.2.1"}, Block: true}}, source.Any)
+		return errors.Join(err, tx.PutShadow(policy.ShadowAlways, source.Any))
+	})
+	if all, err := db.LastChange(t.Context()); err != nil || len(all) != 5 || all[0].Actor != "bob" {
+		t.Fatalf("the last change is %+v, %v", all, err)
+	}
+	beside := func(c *source.Contents) *source.Contents { // without that
+		copied := *c
+		copied.Overrides, copied.Settings.Document.Shadow = nil, ""
+		return &copied
+	}
+	seen := last()
+	dryBefore, dryAfter, err := db.DryRun(t.Context(), "bob", func(tx *source.Tx) error { return tx.Restore(seen) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	same("before a dry run", beside(dryBefore), after)
+	same("after a dry run", beside(dryAfter), before)
+	change("bob", func(tx *source.Tx) error { return tx.Restore(seen) })
+	same("restored", beside(contents()), before)
+	if c := contents(); c.Settings.Document.Shadow != policy.ShadowAlways || len(c.Overrides) != 1 {
+		t.Errorf("what is no version has changed: %+v", c)
+	}
+	if _, err := db.Change(t.Context(), "bob", func(tx *source.Tx) error { return tx.Restore(seen) }); !errors.As(err, &conflict) {
+		t.Errorf("to restore what is no longer the last: %v", err)
+	}
+	change("bob", func(tx *source.Tx) error { return tx.Restore(last()) })
+	same("and back", beside(contents()), after)
+
+	// What SQL has changed since leaves no entry, and is not lost.
+	execute(t, direct(t, url), "UPDATE sluice_rules SET enabled = FALSE WHERE name = 'a'")
+	by := contents()
+	if _, err := db.Change(t.Context(), "bob", func(tx *source.Tx) error { return tx.Restore(last()) }); !errors.As(err, &conflict) {
+		t.Errorf("to restore what SQL has changed: %v", err)
+	}
+	same("after that", contents(), by)
 }

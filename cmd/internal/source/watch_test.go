@@ -3,6 +3,7 @@ package source_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/postgrestest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -59,7 +61,7 @@ func (f *follower) limits() string {
 // saw waits until the follower has rules with these limits.
 func (f *follower) saw(t *testing.T, want string) {
 	t.Helper()
-	eventually(t, "the follower sees "+want+", not "+f.limits(), func() bool { return f.limits() == want })
+	testkit.Await(t, "the follower sees "+want+", not "+f.limits(), func() bool { return f.limits() == want })
 }
 
 func putRule(t *testing.T, db *source.Database, name, limit string) int64 {
@@ -145,7 +147,7 @@ func testPiecemeal(t *testing.T, url string) {
 		}
 		return put(11, "4/minute")(tx)
 	})
-	eventually(t, "the follower has it all", func() bool { return f.latest.Load().Version == last })
+	testkit.Await(t, "the follower has it all", func() bool { return f.latest.Load().Version == last })
 	var got []string
 	for _, o := range f.latest.Load().Overrides {
 		got = append(got, o.Key["api_key"]+" "+o.Limit)
@@ -194,6 +196,21 @@ func testFaults(t *testing.T, url string) {
 	if err := stack.Contents(read(t, db)); err != nil || inForce == good {
 		t.Errorf("mended: %v", err)
 	}
+	// An override alone is put into the policy as it is.
+	change(t, db, func(tx *source.Tx) error {
+		_, err := tx.PutRule(source.RuleRow{Rule: perKey}, source.Any)
+		return err
+	})
+	without := stack.Contents(read(t, db))
+	good = inForce
+	change(t, db, func(tx *source.Tx) error {
+		_, err := tx.PutOverride(source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: abc, Limit: "1/minute"}}, source.Any)
+		return err
+	})
+	err := errors.Join(without, stack.Contents(read(t, db)))
+	if doc, _ := stack.Document(); err != nil || len(doc.Overrides) != 1 || inForce == good {
+		t.Errorf("with an override: %v, %+v", err, doc)
+	}
 }
 
 // Whatever becomes of the connections and the server, nothing is missed.
@@ -216,7 +233,7 @@ func TestPostgresLost(t *testing.T) {
 		f.saw(t, fmt.Sprintf("a %d/minute", n))
 	}
 	server.Kill()
-	eventually(t, "the loss is noticed", func() bool { return f.db.Status().Away })
+	testkit.Await(t, "the loss is noticed", func() bool { return f.db.Status().Away })
 	if _, err := writer.Change(t.Context(), "tester", func(*source.Tx) error { return nil }); !isAway(err) {
 		t.Errorf("a change without a database: %v", err)
 	}
@@ -225,7 +242,7 @@ func TestPostgresLost(t *testing.T) {
 	}
 	server.Restart()
 	n++
-	eventually(t, "changes are taken again", func() bool {
+	testkit.Await(t, "changes are taken again", func() bool {
 		_, err := writer.Change(t.Context(), "tester", func(tx *source.Tx) error {
 			_, err := tx.PutRule(source.RuleRow{Rule: policy.Rule{Name: "a", Limit: fmt.Sprintf("%d/minute", n)}}, source.Any)
 			return err
@@ -233,7 +250,7 @@ func TestPostgresLost(t *testing.T) {
 		return err == nil
 	})
 	f.saw(t, fmt.Sprintf("a %d/minute", n))
-	eventually(t, "the return is noticed", func() bool { return !f.db.Status().Away })
+	testkit.Await(t, "the return is noticed", func() bool { return !f.db.Status().Away })
 }
 
 // What the database notifies of is heard, and what it does not is found by asking.

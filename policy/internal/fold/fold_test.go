@@ -7,10 +7,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/sluicehq/sluice/internal/testkit"
 	"golang.org/x/text/collate"
 	"golang.org/x/text/language"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 const garbled = "(garbled)" // stands for what is no name
@@ -168,33 +169,4 @@ func FuzzName(f *testing.F) {
 			t.Fatalf("%q is %q, which is refused", s, text)
 		}
 	})
-}
-
-// BenchmarkName folds names of one account: the usual ones, and the dearest of each kind.
-func BenchmarkName(b *testing.B) {
-	for _, bm := range []struct{ name, text string }{
-		{"ascii", "alice.liddell@example.com"},
-		{"accents", "Andrés Ñúñez"},
-		{"hangul", "홍길동"},
-		{"1KB-ascii", strings.Repeat("x", 1024)},
-		{"1KB-spaces", strings.Repeat(" ", 1024)},
-		{"1KB-hangul", strings.Repeat("힣", 341)},
-		{"1KB-ligatures", strings.Repeat("ﷲ", 341)},
-		{"1KB-long-words", strings.Repeat("ﷻ", 341)},
-		{"1KB-marks", "x" + strings.Repeat("\u0301", 511)},
-		{"1KB-emoji", "x" + strings.Repeat("😀", 255)},
-		{"1KB-late", strings.Repeat("x", 1022) + "é"},
-		{"64KB-ascii", strings.Repeat("x", 64<<10)},
-		{"64KB-spaces", strings.Repeat(" ", 64<<10)},
-		{"64KB-late", strings.Repeat("x", 64<<10-2) + "é"},
-		{"64KB-FDFA", strings.Repeat("ﷺ", 64<<10/3)},
-	} {
-		b.Run(bm.name, func(b *testing.B) {
-			var dst []byte
-			b.ReportAllocs()
-			for b.Loop() {
-				dst, _ = AppendName(dst[:0], bm.text)
-			}
-		})
-	}
 }

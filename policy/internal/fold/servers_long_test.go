@@ -3,7 +3,6 @@
 package fold
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice/internal/postgrestest"
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -114,17 +112,11 @@ func start(t *testing.T, name string, args ...string) {
 // await waits until the server answers.
 func (s *sqlServer) await() {
 	s.t.Helper()
-	var last error
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	testkit.Await(s.t, s.client[0]+" connects", func() bool {
 		cmd := exec.Command(s.client[0], s.client[1:]...)
 		cmd.Stdin = strings.NewReader("select 1;")
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			return
-		}
-		last = fmt.Errorf("%w: %s", err, out)
-	}
-	s.t.Fatal(last)
+		return cmd.Run() == nil
+	})
 }
 
 // startPostgres starts a server with a database that knows the letters of Unicode.

@@ -4,46 +4,31 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
-
-func networks(texts ...string) (all []netip.Prefix) {
-	for _, s := range texts {
-		all = append(all, netip.MustParsePrefix(s))
-	}
-	return all
-}
 
 func TestContains(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		in      []netip.Prefix
-		has, no []string
-	}{
-		{nil, nil, []string{"0.0.0.0", "::", "10.0.0.1"}},
-		{networks("0.0.0.0/0"), []string{"0.0.0.0", "255.255.255.255"}, []string{"::", "::ffff:10.0.0.1"}},
-		{networks("::/0"), []string{"::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "2001:db8::1%eth0"}, []string{"0.0.0.0"}},
-		{networks("10.0.0.0/8", "10.1.0.0/16", "192.0.2.7/32"), []string{"10.0.0.0", "10.255.255.255", "192.0.2.7"}, []string{"9.255.255.255", "11.0.0.0", "192.0.2.6", "192.0.2.8"}},
-		{networks("2001:db8::/32", "2001:db9::7/128", "2001:dba::/64"),
-			[]string{"2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "2001:db9::7", "2001:dba::ffff:ffff:ffff:ffff"},
-			[]string{"2001:db7:ffff::", "2001:db9::", "2001:db9::6", "2001:db9::8", "2001:dba:0:1::"}},
-		{networks("10.0.0.0/9", "10.128.0.0/9"), []string{"10.127.255.255", "10.128.0.0"}, []string{"11.0.0.0"}},
-	} {
-		s := New(tt.in)
-		for _, a := range tt.has {
-			if !s.Contains(netip.MustParseAddr(a)) {
-				t.Errorf("%v have no %s", tt.in, a)
-			}
+	for _, row := range testkit.SectionOf(t, "testdata/networks.txt", "addresses that networks have").Rows(t) {
+		var all []netip.Prefix
+		for _, text := range strings.Fields(row.In) {
+			all = append(all, netip.MustParsePrefix(text))
 		}
-		for _, a := range tt.no {
-			if s.Contains(netip.MustParseAddr(a)) {
-				t.Errorf("%v have %s", tt.in, a)
+		s := New(all)
+		has, no, _ := strings.Cut(row.Want, "not ")
+		for i, list := range []string{has, no} {
+			for _, a := range strings.Fields(list) {
+				if s.Contains(netip.MustParseAddr(a)) != (i == 0) {
+					t.Errorf("%s, %s: %v", row.In, a, i > 0)
+				}
 			}
 		}
 	}
-	if New(networks("10.0.0.0/8")).Contains(netip.Addr{}) {
+	if New([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}).Contains(netip.Addr{}) {
 		t.Error("no address is in a network")
 	}
 }
@@ -102,46 +87,4 @@ func TestModel(t *testing.T) {
 			}
 		}
 	}
-}
-
-// BenchmarkContains looks addresses up in 100,000 networks, half of them in one.
-func BenchmarkContains(b *testing.B) {
-	const n = 100_000
-	for _, family := range []string{"IPv4", "IPv6"} {
-		b.Run(family, func(b *testing.B) {
-			g := newGenerator(1)
-			all, asked := make([]netip.Prefix, n), make([]netip.Addr, 1<<16)
-			for i := range all {
-				all[i] = spread(g, family)
-			}
-			for i := range asked {
-				if asked[i] = spread(g, family).Addr(); i%2 == 0 {
-					asked[i] = lastOf(all[g.IntN(n)])
-				}
-			}
-			s, found, i := New(all), 0, 0
-			for b.Loop() {
-				if s.Contains(asked[i%len(asked)]) {
-					found++
-				}
-				i++
-			}
-			if found == 0 || found == i && i > 1000 {
-				b.Errorf("%d of %d found", found, i)
-			}
-		})
-	}
-}
-
-// spread returns a network as lists of abusers have them, anywhere.
-func spread(g generator, family string) netip.Prefix {
-	var b [16]byte
-	for i := range b {
-		b[i] = byte(g.Uint32())
-	}
-	if family == "IPv4" {
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte(b[:])), 22+g.IntN(11)).Masked()
-	}
-	b[0] = 0x20
-	return netip.PrefixFrom(netip.AddrFrom16(b), 32+g.IntN(33)).Masked()
 }

@@ -253,29 +253,3 @@ func TestHonestPaths(t *testing.T) {
 		t.Errorf("%d of %d paths have more than one reading", doubtful, all)
 	}
 }
-
-func BenchmarkReadings(b *testing.B) {
-	evil := "/a%2fb;x/" + strings.Repeat("..;/", 400) + "%5c#%252f"
-	for _, bb := range []struct {
-		name, path string
-		readings   int
-	}{
-		{"plain", "/api/v2/users/alice/things", 1},
-		{"escaped", "/api/v2/users/al%20ice/things", 1},
-		{"slash", "/api/v4/projects/group%2Fproject/issues", 2},
-		{"evil", evil, 2},
-		{"evil-long", "/%2f" + strings.Repeat(";", 1<<20), 2},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			buf := new(Buffer)
-			b.ReportAllocs()
-			n := 0
-			for b.Loop() {
-				n = len(Readings(bb.path, false, buf))
-			}
-			if n != bb.readings {
-				b.Fatalf("%d readings", n)
-			}
-		})
-	}
-}

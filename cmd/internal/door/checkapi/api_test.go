@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,20 +20,11 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
 	"github.com/sluicehq/sluice/cmd/internal/door/checkapi"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
-
-func compile(t testing.TB, rules string) *policy.Policy {
-	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte("version: 1\n"+rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // api is a handler whose every answer is held to the OpenAPI document.
 type api struct {
@@ -66,7 +59,7 @@ func (s *store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 func open(t testing.TB, rules string, change ...func(*checkapi.Config)) *api {
 	t.Helper()
 	a := &api{store: &store{Store: memory.New()}}
-	a.engine = policy.NewEngine(a.store, compile(t, rules))
+	a.engine = policy.NewEngine(a.store, policytest.Parse(t, rules))
 	config := checkapi.Config{Engine: a.engine, Logger: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&config)
@@ -109,23 +102,21 @@ func (a *api) call(t *testing.T, method, path, body string, fields ...string) *h
 	return w
 }
 
-var place = regexp.MustCompile(`"place":"([^"]*)"`)
-
 func TestCalls(t *testing.T) {
 	for _, c := range testkit.Script(t, "testdata/calls.txt") {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				rules, tokens := strings.CutPrefix(c.Setup, "options: tokens\n")
-				a := open(t, rules, func(c *checkapi.Config) {
-					if tokens {
-						c.Authorize = authorize
+				tokens := c.Options("options")
+				a := open(t, c.Setup, func(c *checkapi.Config) {
+					if tokens != nil {
+						c.Authorize = testkit.Authorize("secret")
 					}
 				})
 				var last *httptest.ResponseRecorder
-				var places []string // PLACE1 and its number, and so on
+				places := testkit.Places()
 				c.Play(t, func(step string) string {
-					verb, rest, _ := strings.Cut(strings.NewReplacer(places...).Replace(step), " ")
+					verb, rest, _ := strings.Cut(places.In(step), " ")
 					switch verb {
 					case "wait":
 						d, err := time.ParseDuration(rest)
@@ -136,14 +127,12 @@ func TestCalls(t *testing.T) {
 					case "outage":
 						a.store.away = true
 					case "swap":
-						a.engine.Swap(compile(t, rest))
+						a.engine.Swap(policytest.Parse(t, rest))
 					case "field":
 						return last.Header().Get(rest)
 					default:
 						last = a.step(t, verb, rest)
-						for _, found := range place.FindAllStringSubmatch(last.Body.String(), -1) {
-							places = append(places, fmt.Sprintf("PLACE%d", len(places)/2+1), found[1])
-						}
+						places.Note(last.Body.String())
 						return fmt.Sprintf("%d %s", last.Code, last.Body)
 					}
 					return ""
@@ -173,21 +162,6 @@ func (a *api) step(t *testing.T, verb, rest string) *httptest.ResponseRecorder {
 }
 
 var field = regexp.MustCompile(`^[A-Z][A-Za-z-]*: `)
-
-func authorize(_, token string) error {
-	switch token {
-	case "many":
-		return tooMany{}
-	case "secret":
-		return nil
-	}
-	return errors.New("another token")
-}
-
-type tooMany struct{}
-
-func (tooMany) Error() string     { return "too many" }
-func (tooMany) RetrySeconds() int { return 5 }
 
 // What is wrong is reported with a pointer, and nothing of the call is charged.
 func TestFaults(t *testing.T) {
@@ -250,5 +224,25 @@ func TestBatchIsOneCall(t *testing.T) {
 	}
 	if pointer, detail := a.fault(t, "check", list(1001)); pointer != "/checks/1000" || !strings.Contains(detail, "at most 1000") {
 		t.Errorf("a list of 1001: %s: %s", pointer, detail)
+	}
+}
+
+// What is answered is in the document, and what is in the document is answered.
+func TestOpenAPIHasAllRoutes(t *testing.T) {
+	answered := checkapi.Routes()
+	slices.Sort(answered)
+	if written := document.Operations(); !slices.Equal(answered, written) {
+		t.Errorf("answered\n%s\nthe document has\n%s", strings.Join(answered, "\n"), strings.Join(written, "\n"))
+	}
+}
+
+// The schemas have the members that are read. Those of answers are held to them in all tests, by
+// additionalProperties, and the types of the tests have the same.
+func TestOpenAPIHasAllMembers(t *testing.T) {
+	for schema, names := range checkapi.Members() {
+		want := slices.Sorted(slices.Values(names))
+		if have := slices.Sorted(maps.Keys(document.Components.Schemas[schema].Value.Properties)); !slices.Equal(want, have) {
+			t.Errorf("%s has the members %q, and the document %q", schema, want, have)
+		}
 	}
 }

@@ -58,62 +58,42 @@ func newRequest(path string, body io.Reader) *http.Request {
 	return r
 }
 
-// Large bodies are in memory a few at a time, and small ones do not wait for them.
+// Large bodies are in memory a few at a time, and small ones do not wait for them. A large one that waits for too long
+// is to come back.
 func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := open(t, oneRule)
-		large := func() (chan int, *io.PipeWriter) {
+		large := func() (chan *httptest.ResponseRecorder, *io.PipeWriter) {
 			in, out := io.Pipe()
-			status := make(chan int, 1)
-			go func() { status <- post(h, in).Code }()
+			answer := make(chan *httptest.ResponseRecorder, 1)
+			go func() {
+				answer <- post(h, in)
+				in.Close()
+			}()
 			go func() { _, _ = io.WriteString(out, strings.Repeat(" ", 200<<10)) }()
-			return status, out
+			synctest.Wait()
+			return answer, out
 		}
 		var all []*io.PipeWriter
 		for range checkapi.MaxLarge {
 			_, out := large()
 			all = append(all, out)
 		}
-		synctest.Wait()
 		waiting, out := large()
-		synctest.Wait()
 		if w := post(h, strings.NewReader(oneCheck)); w.Code != 200 {
 			t.Errorf("a small body behind large ones: %d", w.Code)
 		}
 		all[0].Close()
 		synctest.Wait() // now the one that waited is read
+		late, _ := large()
+		time.Sleep(time.Minute)
+		if w := <-late; w.Code != 503 || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("a large body whose turn has not come in a minute: %d %v", w.Code, w.Header())
+		}
 		_, _ = io.WriteString(out, oneCheck)
 		out.Close()
-		if status := <-waiting; status != 200 {
-			t.Errorf("a large body whose turn has come: %d", status)
-		}
-		for _, out := range all {
-			out.Close()
-		}
-	})
-}
-
-// Who waits for too long is told to come back.
-func TestLargeBodiesDoNotWaitForever(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := open(t, oneRule)
-		var all []*io.PipeWriter
-		var last *httptest.ResponseRecorder
-		for range checkapi.MaxLarge + 1 {
-			in, out := io.Pipe()
-			all = append(all, out)
-			last = httptest.NewRecorder()
-			go func(w *httptest.ResponseRecorder) {
-				postTo(h, w, in)
-				in.Close()
-			}(last)
-			go func() { _, _ = io.WriteString(out, strings.Repeat(" ", 200<<10)) }()
-			synctest.Wait()
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if last.Code != 503 || last.Header().Get("Retry-After") != "1" {
-			t.Errorf("%d %v", last.Code, last.Header())
+		if w := <-waiting; w.Code != 200 {
+			t.Errorf("a large body whose turn has come: %d", w.Code)
 		}
 		for _, out := range all {
 			out.Close()

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,19 +14,18 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/grpctest"
+	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 const rules = `
@@ -47,35 +43,10 @@ rules:
   - {name: seen, match: /seen, limit: 1/hour, shadow: true}
 `
 
-func parse(t testing.TB, text string) *policy.Policy {
-	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-func newEngine(t testing.TB) *policy.Engine {
-	t.Helper()
-	return policy.NewEngine(memory.New(), parse(t, rules))
-}
-
 // serve serves the API until the test ends.
 func serve(t testing.TB, c Config) ChecksClient {
 	t.Helper()
-	l := bufconn.Listen(1 << 20)
-	server := grpc.NewServer()
-	Register(server, c)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
-	cc, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cc.Close() })
-	return NewChecksClient(cc)
+	return NewChecksClient(grpctest.Dial(t, grpctest.Serve(t, func(s *grpc.Server) { Register(s, c) })))
 }
 
 func about(method, path string, headers ...string) *CheckRequest {
@@ -104,35 +75,31 @@ func TestCalls(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := &store{Store: memory.New()}
-				rules, tokens := strings.CutPrefix(c.Setup, "token: secret\n")
-				config := Config{Engine: policy.NewEngine(store, parse(t, "version: 1\n"+rules))}
-				if tokens {
-					config.Authorize = isSecret
+				store := faultstore.New(memory.New())
+				tokens := c.Options("token")
+				config := Config{Engine: policy.NewEngine(store, policytest.Parse(t, c.Setup))}
+				if tokens != nil {
+					config.Authorize = testkit.Authorize("secret")
 				}
 				client := serve(t, config)
-				var places []string // PLACE1 and its number, and so on
+				places := testkit.Places()
 				c.Play(t, func(step string) string {
-					verb, message, _ := strings.Cut(strings.NewReplacer(places...).Replace(step), " ")
+					verb, message, _ := strings.Cut(places.In(step), " ")
 					if verb == "outage" {
-						store.away.Store(true)
+						store.Set(faultstore.Refused)
 						return ""
 					}
 					out, err := call(t, client, verb, message)
 					if err != nil {
 						return fmt.Sprintf("%v: %s", status.Code(err), status.Convert(err).Message())
 					}
-					for _, found := range place.FindAllStringSubmatch(out, -1) {
-						places = append(places, fmt.Sprintf("PLACE%d", len(places)/2+1), found[1])
-					}
+					places.Note(out)
 					return "OK " + out
 				})
 			})
 		})
 	}
 }
-
-var place = regexp.MustCompile(`"place":"([^"]*)"`)
 
 // call sends a message that is written as JSON, with what authorizes it on a line below, and returns the answer likewise.
 func call(t *testing.T, client ChecksClient, verb, message string) (_ string, err error) {
@@ -196,22 +163,9 @@ func stream(ctx context.Context, client ChecksClient, batch *CheckBatch) (*Check
 	return out, err
 }
 
-// store is a store that a test can make unavailable.
-type store struct {
-	*memory.Store
-	away atomic.Bool
-}
-
-func (s *store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if s.away.Load() {
-		return errors.New("unavailable")
-	}
-	return s.Store.Take(ctx, charges, receipts)
-}
-
 // A panic while it decides ends the call, and not the process.
 func TestPanic(t *testing.T) {
-	engine := newEngine(t)
+	engine := policytest.Engine(t, rules)
 	var broken atomic.Bool
 	broken.Store(true)
 	engine.Observe(func(context.Context, *policy.Observation) {
@@ -243,7 +197,7 @@ func TestPanic(t *testing.T) {
 func FuzzCheck(f *testing.F) {
 	f.Add("GET", "example.com", "/login?x=1", "X-Tenant", "a", "192.0.2.1", "per-address", "client_ip", "192.0.2.1", int64(1), int32(0), []byte("username=a"))
 	f.Add("", "[::1]:80", "//a/%2f", "Host", "\xff", "::1", "login", "body:username", "\xff", int64(-1), int32(9), []byte(nil))
-	s := &service{Config: Config{Engine: newEngine(f)}, encoder: answer.Encoder{}}
+	s := &service{Config: Config{Engine: policytest.Engine(f, rules)}, encoder: answer.Encoder{}}
 	f.Fuzz(func(t *testing.T, method, host, path, name, value, client, rule, part, key string, cost int64, mode int32, body []byte) {
 		request := about(method, path, name, value)
 		r := request.GetRequest()
@@ -258,11 +212,4 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
-}
-
-func isSecret(_, token string) error {
-	if token != "secret" {
-		return errors.New("another token")
-	}
-	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // scripted is an upstream that answers the request that has "Step: N" with bytes of its own.
@@ -367,17 +368,11 @@ func TestDirectUnderCancellation(t *testing.T) {
 	}
 	callers.Wait()
 	d.rest.CloseIdleConnections()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // the Transport's end by and by
+	testkit.Await(t, fmt.Sprintf("seed %d: all connections that are counted are idle", seed), func() bool { // the Transport's end by and by
 		d.mu.Lock()
-		taken, idle := len(d.slots.taken), len(d.idle)
-		d.mu.Unlock()
-		if taken == idle {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("seed %d: %d connections are counted, and %d are idle", seed, taken, idle)
-		}
-	}
+		defer d.mu.Unlock()
+		return len(d.slots.taken) == len(d.idle)
+	})
 	if whole.Load() < 250 {
 		t.Errorf("seed %d: only %d answers were read to the end", seed, whole.Load())
 	}

@@ -195,7 +195,10 @@ func TestOddRequestsOverHTTP2(t *testing.T) {
 	for _, scheme := range []string{"http", "h2c"} {
 		var got atomic.Value
 		s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				return // which is not as long as it says
+			}
 			got.Store(fmt.Sprintf(" %s %s %s %q %v", r.Method, r.Host, r.RequestURI, body, r.Header["Cookie"]))
 		}, pass, Client{})
 		for _, c := range testkit.Script(t, "testdata/odd.txt") {
@@ -248,34 +251,6 @@ func sendOdd(t *testing.T, r *raw, step string) string {
 		return "400" // net/http may notice before it is answered, and resets the stream
 	}
 	return "reset"
-}
-
-// A body that is not as long as it says reaches nobody as a whole.
-func TestLengthOverHTTP2(t *testing.T) {
-	t.Parallel()
-	for _, scheme := range []string{"http", "h2c"} {
-		whole := make(chan bool, 1)
-		s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) {
-			_, err := io.ReadAll(r.Body)
-			whole <- err == nil
-		}, pass, Client{})
-		for _, data := range []string{"1234", "123456"} {
-			r := dialRaw(t, s)
-			stream := r.ask(false, ":method", "POST", ":scheme", "https", ":authority", "a.test", ":path", "/", "content-length", "5")
-			r.must(0, r.WriteData(stream, true, []byte(data)))
-			if a, err := r.await(stream); err == nil && a.status == "200" {
-				t.Errorf("%s, %d bytes: %v", scheme, len(data), a)
-			}
-			r.Close()
-			select {
-			case ok := <-whole:
-				if ok {
-					t.Errorf("%s, %d bytes: the upstream took it for a whole body", scheme, len(data))
-				}
-			default: // it was not even told
-			}
-		}
-	}
 }
 
 // Whatever is sent, what is decided about is what the upstream gets.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/door/resp"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -28,20 +29,6 @@ func (c *client) closedAfter() time.Duration {
 }
 
 const patience, idle = 10 * time.Second, 10 * time.Minute
-
-func TestIdle(t *testing.T) {
-	virtual(t, resp.Config{}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
-		c := dial(t, p)
-		for range 10 {
-			c.do("PING")
-			time.Sleep(idle - time.Second)
-		}
-		c.do("PING")
-		if after := c.closedAfter(); after < idle || after > 2*idle {
-			t.Errorf("closed after %v of silence", after)
-		}
-	})
-}
 
 // What has been asked is answered, and who asks nothing is not waited for.
 func TestShutdown(t *testing.T) {
@@ -193,7 +180,7 @@ func heap() int64 {
 
 // A panic in what is asked costs the connection and nothing else.
 func TestPanic(t *testing.T) {
-	engine := engineOf(t, "")
+	engine := policytest.Engine(t, "")
 	engine.Observe(func(_ context.Context, o *policy.Observation) {
 		if o.Request.Cost == 13 {
 			panic("unlucky")

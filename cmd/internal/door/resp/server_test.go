@@ -3,7 +3,6 @@ package resp_test
 import (
 	"bufio"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,11 +16,9 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/door/resp"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/internal/testkit"
-	"github.com/sluicehq/sluice/memory"
-	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 func dial(t *testing.T, p *testkit.Pipes) *client {
@@ -38,16 +35,6 @@ func newClient(t *testing.T, c net.Conn) *client {
 	return &client{t, c, bufio.NewReader(c)}
 }
 
-// engineOf decides by the rules of a policy, or by none.
-func engineOf(t *testing.T, rules string) *policy.Engine {
-	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte("version: 1\n"+cmp.Or(strings.TrimSpace(rules), "rules: []")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return policy.NewEngine(memory.New(), p)
-}
-
 // virtual runs a test against a server in virtual time, which limits nothing unless there is an engine.
 func virtual(t *testing.T, c resp.Config, test func(t *testing.T, p *testkit.Pipes, s *resp.Server)) {
 	t.Helper()
@@ -60,7 +47,7 @@ func virtual(t *testing.T, c resp.Config, test func(t *testing.T, p *testkit.Pip
 func serve(t *testing.T, l net.Listener, c resp.Config) *resp.Server {
 	t.Helper()
 	if c.Engine == nil {
-		c.Engine = engineOf(t, "")
+		c.Engine = policytest.Engine(t, "")
 	}
 	c.Patience, c.Idle, c.Log = cmp.Or(c.Patience, patience), idle, slog.New(slog.NewTextHandler(t.Output(), nil))
 	s, ended := resp.New(c), make(chan error, 1)
@@ -162,11 +149,11 @@ func TestCommands(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			var config resp.Config
-			token, asked := strings.CutPrefix(strings.TrimSpace(c.Setup), "token: ")
-			if asked {
-				config.Authorize = func(_, sent string) error { return right(sent, token) }
+			token := strings.Join(c.Options("token"), "")
+			if token != "" {
+				config.Authorize = func(from, sent string) error { return testkit.Authorize(token)(from, sent) }
 			} else {
-				config.Engine = engineOf(t, c.Setup)
+				config.Engine = policytest.Engine(t, c.Setup)
 			}
 			virtual(t, config, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
 				client := dial(t, p)
@@ -207,21 +194,6 @@ func unquote(t *testing.T, text string) string {
 	}
 	return s
 }
-
-func right(sent, token string) error {
-	switch sent {
-	case token:
-		return nil
-	case "many":
-		return tooMany{}
-	}
-	return errors.New("another token")
-}
-
-type tooMany struct{}
-
-func (tooMany) Error() string     { return "too many: try again in 5 seconds" }
-func (tooMany) RetrySeconds() int { return 5 }
 
 // cell is the generic cell rate algorithm in fractions of a second, as its definition has it, with
 // the answers that redis-cell makes of it.

@@ -14,12 +14,14 @@ import (
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/door/rls"
+	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -29,9 +31,16 @@ func TestDecisions(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				client := byScript(t, c.Setup)
+				client := byScript(t, &c)
 				c.Play(t, func(step string) string {
-					out, err := client.ShouldRateLimit(t.Context(), requestOf(t, step))
+					step, rest, _ := strings.Cut(step, "\n")
+					ctx := t.Context()
+					for authorization := range strings.SplitSeq(rest, "\n") {
+						if value, found := strings.CutPrefix(authorization, "authorization: "); found {
+							ctx = metadata.AppendToOutgoingContext(ctx, "authorization", value)
+						}
+					}
+					out, err := client.ShouldRateLimit(ctx, requestOf(t, step))
 					if err != nil {
 						return fmt.Sprintf("%v: %s", status.Code(err), status.Convert(err).Message())
 					}
@@ -43,14 +52,11 @@ func TestDecisions(t *testing.T) {
 }
 
 // byScript serves a configuration or a policy, behind a line of options.
-func byScript(t *testing.T, setup string) pb.RateLimitServiceClient {
+func byScript(t *testing.T, script *testkit.Case) pb.RateLimitServiceClient {
 	t.Helper()
-	options := ""
-	if rest, found := strings.CutPrefix(setup, "options:"); found {
-		options, setup, _ = strings.Cut(rest, "\n")
-	}
+	options := script.Options("options")
 	change := func(c *rls.Config) {
-		for _, option := range strings.Fields(options) {
+		for _, option := range options {
 			switch option {
 			case "answers":
 				c.Answers = true
@@ -58,26 +64,23 @@ func byScript(t *testing.T, setup string) pb.RateLimitServiceClient {
 				c.Metadata = true
 			case "count-refused":
 				c.CountRefused = true
+			case "tokens":
+				c.Authorize = testkit.Authorize("good")
 			case "shadow":
 				c.Engine.ShadowAll()
 			case "outage":
-				c.Engine = policy.NewEngine(awayStore{}, c.Engine.Policy())
+				store := faultstore.New(nil)
+				store.Set(func(context.Context, faultstore.Call) error { return errors.New("dial tcp 192.0.2.1:6379: secret") })
+				c.Engine = policy.NewEngine(store, c.Engine.Policy())
 			default:
 				t.Fatalf("no option %q", option)
 			}
 		}
 	}
-	if strings.HasPrefix(setup, "version:") {
-		return byPolicy(t, setup, change)
+	if strings.HasPrefix(script.Setup, "version:") {
+		return byPolicy(t, script.Setup, change)
 	}
-	return byConfig(t, setup, change)
-}
-
-// awayStore fails as a store does that cannot be reached.
-type awayStore struct{}
-
-func (awayStore) Take(context.Context, []sluice.Charge, []sluice.Receipt) error {
-	return errors.New("dial tcp 192.0.2.1:6379: secret")
+	return byConfig(t, script.Setup, change)
 }
 
 // requestOf reads a step of testdata/decisions.txt, which explains it.

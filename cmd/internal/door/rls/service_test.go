@@ -2,58 +2,34 @@ package rls_test
 
 import (
 	"context"
-	"errors"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/door/rls"
+	"github.com/sluicehq/sluice/cmd/internal/grpctest"
+	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/policyfile"
 )
 
 // serve returns a client of a server.
 func serve(t testing.TB, c rls.Config) pb.RateLimitServiceClient {
 	t.Helper()
-	socket := bufconn.Listen(1 << 16)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(rls.Codec()))
-	rls.Register(server, c)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(socket) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	dial := func(ctx context.Context, _ string) (net.Conn, error) { return socket.DialContext(ctx) }
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return pb.NewRateLimitServiceClient(conn)
+	register := func(s *grpc.Server) { rls.Register(s, c) }
+	return pb.NewRateLimitServiceClient(grpctest.Dial(t, grpctest.Serve(t, register, grpc.ForceServerCodecV2(rls.Codec()))))
 }
 
 // byPolicy is a client of a service that decides by a policy.
 func byPolicy(t testing.TB, text string, change ...func(*rls.Config)) pb.RateLimitServiceClient {
 	t.Helper()
-	p, err := policyfile.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := rls.Config{Engine: policy.NewEngine(memory.New(), p)}
+	c := rls.Config{Engine: policytest.Engine(t, text)}
 	for _, f := range change {
 		f(&c)
 	}
@@ -112,56 +88,6 @@ const (
 	over = pb.RateLimitResponse_OVER_LIMIT
 )
 
-func TestTokens(t *testing.T) {
-	client := byConfig(t, "{domain: edge, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10}}]}", func(c *rls.Config) {
-		c.Authorize = func(_, token string) error {
-			if token != "good" {
-				return errors.New("another token")
-			}
-			return nil
-		}
-	})
-	r := requestOf(t, "edge user=a")
-	for _, c := range []struct {
-		pairs []string
-		code  codes.Code
-	}{
-		{nil, codes.Unauthenticated},
-		{[]string{"authorization", "Bearer bad"}, codes.Unauthenticated},
-		{[]string{"authorization", "good"}, codes.Unauthenticated},
-		{[]string{"authorization", "Bearer good", "authorization", "Bearer good"}, codes.Unauthenticated},
-		{[]string{"authorization", "bearer good"}, codes.OK},
-	} {
-		_, err := client.ShouldRateLimit(metadata.AppendToOutgoingContext(t.Context(), c.pairs...), r)
-		if status.Code(err) != c.code {
-			t.Errorf("%v: %v, want %v", c.pairs, err, c.code)
-		}
-	}
-}
-
-// leavingStore has a caller leave while it decides, once, and fails for those who have left, as a
-// store does that is asked over the network.
-type leavingStore struct {
-	sluice.Store
-	leave atomic.Pointer[context.CancelFunc]
-	again chan struct{} // what is asked after that has been answered
-}
-
-func (s *leavingStore) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	if err := ctx.Err(); err != nil {
-		s.again <- struct{}{}
-		return err
-	}
-	err := s.Store.Take(ctx, charges, receipts)
-	if leave := s.leave.Swap(nil); leave != nil {
-		(*leave)()
-		<-ctx.Done()
-	} else {
-		s.again <- struct{}{}
-	}
-	return err
-}
-
 // What a refused request was charged is given back although its caller has left meanwhile.
 func TestGivesBackToWhoHasLeft(t *testing.T) {
 	limits := read(t, sluice.FixedWindow, `
@@ -174,18 +100,31 @@ descriptors:
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &leavingStore{Store: memory.New(), again: make(chan struct{}, 8)}
+	store, taken := faultstore.New(memory.New()), make(chan struct{}, 8)
+	whileThere := func(ctx context.Context, c faultstore.Call) error { // as a store does that is asked over the network
+		defer func() { taken <- struct{}{} }()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return c.Take()
+	}
+	store.Set(whileThere)
 	client := serve(t, rls.Config{Engine: policy.NewEngine(store, p), Limits: func() *rls.Limits { return limits }, Algorithm: sluice.FixedWindow})
 	ask(t, client, "edge small=")
-	<-store.again
-
-	ctx, cancel := context.WithCancel(t.Context())
-	store.leave.Store(&cancel)
-	_, err = client.ShouldRateLimit(ctx, requestOf(t, "edge small= +0 | large="))
+	<-taken
+	caller, leave := context.WithCancel(t.Context())
+	store.Set(func(ctx context.Context, c faultstore.Call) error {
+		store.Set(whileThere)
+		err := c.Take()
+		leave()
+		<-ctx.Done()
+		return err
+	})
+	_, err = client.ShouldRateLimit(caller, requestOf(t, "edge small= +0 | large="))
 	if status.Code(err) != codes.Canceled {
 		t.Fatalf("a caller that has left: %v", err)
 	}
-	<-store.again
+	<-taken
 	if n := ask(t, client, "edge large= +0").GetStatuses()[0].GetLimitRemaining(); n != 9 {
 		t.Errorf("%d left of 9, of which none was used", n)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/policytest"
 )
 
 // tape is a connection on which all has been said already.
@@ -33,11 +35,11 @@ func FuzzConnection(f *testing.F) {
 		hello + message(1, asked("GET", "/a", "accept", "text/html", "host", "x")...) + message(300, asked("POST", "/login")...),
 		hello + message(1, append(asked("POST", "/login", "content-length", "6"), body, stringArg("id", "x"), numberArg("wait", 0))...),
 		hello + message(1, append(asked("GET", "/country"), stringArg("country", "fr"), text("x")+"\x11", text("y")+"\x06abcd")...),
-		hello + framed(haproxyDisconnect, 0, 0, ""), hello + "\x00\x00\x00\x01\x03", hello + "\xff\xff\xff\xff", hello + "\x00\x00\x00\x00",
+		hello + framed(haproxyDisconnect, 0, 0, ""), hello + framed(notify, 1, 1, zeros(15000)), hello + "\x00\x00\x3f\x00\x03", hello + "\x00\x00\x00\x01\x03", hello + "\xff\xff\xff\xff", hello + "\x00\x00\x00\x00",
 	} {
 		f.Add([]byte(said))
 	}
-	engine := engineOf(f, document)
+	engine := policytest.Engine(f, document)
 	agent := New(Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
 	f.Fuzz(func(t *testing.T, said []byte) {
 		wire := &tape{said: bytes.NewReader(said)}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -18,7 +19,7 @@ func TestQuestions(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := serve(t, engineOf(t, "version: 1\n"+c.Setup))
+				p := serve(t, policytest.Engine(t, c.Setup))
 				p.greet()
 				c.Play(t, func(step string) string {
 					step, all := strings.CutPrefix(step, "all ")

@@ -4,35 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
-
-// section is a part of a file of testdata/formats, all of one format:
-//
-//	format: json                    a name or a description, as Lookup takes it
-//	fields: {"client":"peer.addr"}  Options.Fields, if any
-//	> {"peer.addr":"192.0.2.1"}     a line of a log
-//	{"client":"192.0.2.1"}          the entry, which a directive does not have
-//	tells: {"client":true}          the Tells of these lines, if they are compared
-//
-// Entries are written by hand from the documents of the formats. Empty fields are left out, and the
-// error "unreadable" stands for any.
-type section struct {
-	format  string
-	options Options
-	lines   []sampled
-	tells   []byte
-}
-
-type sampled struct {
-	line []byte
-	want []byte // JSON; nil of a directive
-}
 
 // parsed returns as JSON what is read of a line, without what is empty, and the names sorted.
 func parsed(f *Format, line []byte, e *Entry) string {
@@ -87,107 +66,89 @@ func lookup(t testing.TB, name string, o Options) *Format {
 	return f
 }
 
-func strictly(t testing.TB, data []byte, v any) {
+func strictly(t testing.TB, data string, v any) {
 	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(data))
+	d := json.NewDecoder(strings.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		t.Fatalf("%s: %v", data, err)
 	}
 }
 
-// sections returns those of all files of testdata/formats, by file.
-func sections(t testing.TB) map[string][]section {
+// cases returns those of testdata/formats. A case begins with the settings
+//
+//	format: json                    a name or a description, as Lookup takes it
+//	fields: {"client":"peer.addr"}  Options.Fields, if any
+//	tells: {"client":true}          the Tells of its lines, if they are compared
+//
+// A step is a line of a log, and returns the entry as [parsed] writes it, or "directive". Entries are written by hand
+// from the documents of the formats.
+func cases(t testing.TB) (all []testkit.Case) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/formats/*.txt")
 	if err != nil || len(files) < 10 {
 		t.Fatal(files, err)
 	}
-	all := map[string][]section{}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var of []section
-		for text := range bytes.Lines(data) {
-			text = bytes.TrimSuffix(text, []byte("\n"))
-			if spec, ok := bytes.CutPrefix(text, []byte("format: ")); ok {
-				of = append(of, section{format: string(spec)})
-				continue
-			}
-			s := &of[len(of)-1]
-			if fields, ok := bytes.CutPrefix(text, []byte("fields: ")); ok {
-				strictly(t, fields, &s.options.Fields)
-			} else if tells, ok := bytes.CutPrefix(text, []byte("tells: ")); ok {
-				s.tells = tells
-			} else if line, ok := bytes.CutPrefix(text, []byte(">")); ok {
-				s.lines = append(s.lines, sampled{line: bytes.TrimPrefix(line, []byte(" "))})
-			} else if len(text) > 0 {
-				s.lines[len(s.lines)-1].want = text
-			}
-		}
-		all[strings.TrimSuffix(filepath.Base(file), ".txt")] = of
+		all = append(all, testkit.Script(t, file)...)
 	}
 	return all
 }
 
 // Each line is read as the table has it, without memory, and the format is recognized by its lines.
 func TestFormats(t *testing.T) {
-	for name, all := range sections(t) {
-		t.Run(name, func(t *testing.T) {
-			for _, s := range all {
-				s.check(t)
-			}
-		})
+	for _, c := range cases(t) {
+		t.Run(c.Name, func(t *testing.T) { checkFormat(t, &c) })
 	}
 }
 
-func (s *section) check(t *testing.T) {
-	t.Helper()
-	f := lookup(t, s.format, s.options)
+func checkFormat(t *testing.T, c *testkit.Case) {
+	var options Options
+	settings := map[string]string{}
+	for line := range strings.SplitSeq(c.Setup, "\n") {
+		name, value, _ := strings.Cut(line, ": ")
+		settings[name] = value
+	}
+	if fields := settings["fields"]; fields != "" {
+		strictly(t, fields, &options.Fields)
+	}
+	spec := settings["format"]
+	f := lookup(t, spec, options)
 	var e Entry
 	var sample, accepted [][]byte
-	for _, l := range s.lines {
-		sample = append(sample, l.line)
-		if l.want == nil {
-			accepted = append(accepted, l.line)
-			next, err := f.Header(l.line)
+	c.Play(t, func(step string) string {
+		line := []byte(step)
+		sample = append(sample, line)
+		if strings.HasPrefix(step, "#") {
+			accepted = append(accepted, line)
+			next, err := f.Header(line)
 			if err != nil {
-				t.Fatalf("%q: %v", l.line, err)
+				t.Fatalf("%s: %v", step, err)
 			}
 			f = next
-			continue
+			return "directive"
 		}
-		var fields map[string]any
-		strictly(t, l.want, &fields)
-		want, err := json.Marshal(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := parsed(f, l.line, &e)
-		if got != string(want) && !(fields["error"] == "unreadable" && strings.HasPrefix(got, `{"error":`)) {
-			t.Errorf("%s:\n%s\nis read as\n%s\nand not as\n%s", s.format, l.line, got, want)
-		}
-		if fields["error"] == nil {
-			accepted = append(accepted, l.line)
-			if n := testing.AllocsPerRun(20, func() { _ = f.Parse(l.line, &e) }); n != 0 {
-				t.Errorf("%q: %v allocations", l.line, n)
+		got := parsed(f, line, &e)
+		if !strings.HasPrefix(got, `{"error":`) {
+			accepted = append(accepted, line)
+			if n := testing.AllocsPerRun(20, func() { _ = f.Parse(line, &e) }); n != 0 {
+				t.Errorf("%s: %v allocations", step, n)
 			}
 		}
-	}
-	if s.tells != nil {
+		return got
+	})
+	if settings["tells"] != "" {
 		var want Tells
-		strictly(t, s.tells, &want)
+		strictly(t, settings["tells"], &want)
 		if got := f.Narrow(sample).Tells; !reflect.DeepEqual(got, want) {
 			t.Errorf("%q tell %+v, not %+v", sample, got, want)
 		}
 	}
-	if s.options.Fields != nil || s.tells != nil || strings.ContainsAny(s.format, "$%") || len(accepted) == 0 {
+	if options.Fields != nil || settings["tells"] != "" || strings.ContainsAny(spec, "$%") || len(accepted) == 0 {
 		return
 	}
-	if found, err := Detect(accepted, Options{}); err != nil || found.Name != s.format {
-		t.Errorf("%s is recognized as %v: %v", s.format, found, err)
+	if found, err := Detect(accepted, Options{}); err != nil || found.Name != spec {
+		t.Errorf("%s is recognized as %v: %v", spec, found, err)
 	}
 }
 
@@ -239,41 +200,22 @@ func TestHeader(t *testing.T) {
 
 // The message says what is wrong with a format or with a map of fields.
 func TestFormatsThatDoNotCompile(t *testing.T) {
-	for spec, want := range map[string]string{
-		"$remote_addr$remote_user [$time_local]":  "nothing between $remote_addr and $remote_user",
-		"$remote_addr $request":                   "does not say when",
-		"$remote_addr [$time_local] $":            "no name",
-		"log_format main":                         "no log format", // has no variable and is a name
-		"log_format main '$remote_addr":           "not closed",
-		"log_format main $remote_addr":            "not in quotes",
-		"escape=xml $time_local":                  "escape=xml",
-		"%h%u %t":                                 "nothing between %h and %u",
-		"%h %{Referer":                            "not closed",
-		"%h %{%Q}t":                               "not known",
-		"%h %t %":                                 "ends within",
-		`LogFormat "%h %t`:                        "not closed",
-		"%START_TIME% %REQ(:METHOD)%%REQ(:PATH)%": "nothing between %REQ(:METHOD)% and %REQ(:PATH)%",
-		"%START_TIME(%Y%":                         "not closed",
-		"%START_TIME% %PROTOCOL":                  "not closed",
-		"%ci:%cp [%tr] %ft":                       "%c is not known",
-		"combinde":                                `no log format "combinde"`,
-		strings.Repeat("$status ", 65) + "$msec":  "66 variables",
-		"$time_local$remote_addr":                 "nothing between $time_local",
-	} {
-		if _, err := Lookup(spec, Options{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, and not %q", spec, err, want)
+	for _, row := range testkit.SectionOf(t, "testdata/mistakes.txt", "formats").Rows(t) {
+		if _, err := Lookup(row.In, Options{}); err == nil || !strings.Contains(err.Error(), row.Want) {
+			t.Errorf("%q: %v, and not %q", row.In, err, row.Want)
 		}
 	}
-	for _, c := range []struct{ name, path, says string }{
-		{"clinet", "a", `"clinet"`}, {"client", "", "no path"}, {"client", "a b", "no path"}, {"client", strings.Repeat("a.", 20) + "b", "no path"},
-		{"header:", "a", `"header:"`}, {"layout", "no time", "layout"}, {"layout", "", "layout"}, {"attr:x", strings.Repeat("x", 300), "no path"},
-	} {
-		o := Options{Fields: map[string]string{c.name: c.path}}
+	if _, err := Lookup(strings.Repeat("$status ", 65)+"$msec", Options{}); err == nil || !strings.Contains(err.Error(), "66 variables") {
+		t.Errorf("66 variables: %v", err)
+	}
+	for _, row := range testkit.SectionOf(t, "testdata/mistakes.txt", "fields").Rows(t) {
+		name, path, _ := strings.Cut(row.In, "=")
+		o := Options{Fields: map[string]string{name: path}}
 		_, looked := Lookup("json", o)
 		_, detected := Detect(nil, o)
 		for _, err := range []error{looked, detected} {
-			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s=%s: %v", c.name, c.path, err)
+			if err == nil || !strings.Contains(err.Error(), row.Want) {
+				t.Errorf("%s: %v", row.In, err)
 			}
 		}
 	}
@@ -287,11 +229,9 @@ func FuzzFormats(f *testing.F) {
 		all = append(all, lookup(f, format.name, Options{}))
 	}
 	all = append(all, lookup(f, servers[1].spec, Options{}))
-	for _, of := range sections(f) {
-		for _, s := range of {
-			for _, l := range s.lines {
-				f.Add(l.line)
-			}
+	for _, c := range cases(f) {
+		for _, line := range c.Steps() {
+			f.Add([]byte(line))
 		}
 	}
 	compiled := &text{escapes: true, ends: true}
@@ -322,27 +262,4 @@ func FuzzFormats(f *testing.F) {
 			t.Fatalf("%q is\n%s\n%s", line, got, want)
 		}
 	})
-}
-
-// BenchmarkParse reads the readable lines of each file of the table.
-func BenchmarkParse(b *testing.B) {
-	for name, all := range sections(b) {
-		s := all[0]
-		f := lookup(b, s.format, s.options)
-		var lines [][]byte
-		for _, l := range s.lines {
-			if l.want != nil && f.Parse(l.line, new(Entry)) == nil {
-				lines = append(lines, l.line)
-			}
-		}
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			var e Entry
-			for i := 0; b.Loop(); i++ {
-				if err := f.Parse(lines[i%len(lines)], &e); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

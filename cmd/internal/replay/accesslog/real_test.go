@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -136,13 +135,7 @@ func serving(t *testing.T, file, zone string, replace map[string]string, program
 			t.Logf("%s says:\n%s", program, &said)
 		}
 	})
-	redistest.Eventually(t, program+" listens", func() bool {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
+	testkit.Await(t, program+" listens", func() bool { return testkit.Listens(address) })
 	return dir, address, conf
 }
 
@@ -167,7 +160,7 @@ func described(t *testing.T, conf, pattern string) map[string]*Format {
 func logged(t *testing.T, name string, n int) []byte {
 	t.Helper()
 	var line []byte
-	redistest.Eventually(t, fmt.Sprintf("line %d is in %s", n, filepath.Base(name)), func() bool {
+	testkit.Await(t, fmt.Sprintf("line %d is in %s", n, filepath.Base(name)), func() bool {
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return false

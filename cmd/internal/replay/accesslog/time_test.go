@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // Times are those that package time reads.
@@ -82,37 +83,17 @@ func TestNumbersAndDurations(t *testing.T) {
 
 // Texts that are no time, number or duration are not read as one, also where package time would be lenient.
 func TestUnreadable(t *testing.T) {
-	for _, c := range []struct {
-		what  string
-		read  func(string) (int64, bool)
-		texts []string
-	}{
-		{"time of a log", func(s string) (int64, bool) { return logTime(s, nil) }, []string{
-			"31/Nov/2026:10:15:32 +0100", "29/Feb/2026:10:15:32 +0100", "29/Feb/2100:10:15:32 +0000", "00/Jan/2026:10:15:32 +0100",
-			"20/nov/2026:10:15:32 +0100", "20/Nov/2026:24:15:32 +0100", "20/Nov/2026:10:60:32 +0100", "20/Nov/2026:10:15:61 +0100",
-			"20/Nov/2026:10:15:32 0100", "20/Nov/2026:10:15:32 +01:0", "20/Nov/2026:10:15:32 +0160", "2O/Nov/2026:10:15:32 +0100",
-			"20/Nov/2026:10:15:32_+0100", "", "20/Nov/20x6:10:15:32 +0100",
-		}},
-		{"time of ISO 8601", func(s string) (int64, bool) { return isoTime([]byte(s), nil) }, []string{
-			"2026-11-31T10:15:32Z", "2026-02-29T10:15:32Z", "2026-11-20T10:15:32.Z", "2026-11-20T10:15:32.5X", "2026-13-20T10:15:32Z",
-			"2026-11-20T10:15", "2026-11-20T10:15:32+1:00", "2026-11-20t10:15:32Z", "2026-11-20T10:15:32ZZ", "-026-11-20T10:15:32Z",
-		}},
-		{"time", func(s string) (int64, bool) { return anyTime([]byte(s), nil) }, []string{
-			"", "x", "-1", "1e400", "20/Nov/2026", "2026-11-20", "2026/11-20 10:15:32", "2026-11-20 10:15:32 CEST", "2026-11-20T10:15:32" + strings.Repeat(" ", 50),
-		}},
-		{"decimal", func(s string) (int64, bool) { return decimal([]byte(s), 1e6) }, []string{
-			"", ".5", "1.", "1.x", "x", "-1", "+1", "1e3", "9999999999999", "1.2.3",
-		}},
-		{"number", func(s string) (int64, bool) { return scaled([]byte(s), 0) }, []string{
-			"", "-", ".", "e5", "1e", "1e1.5", "1e1e1", "9e99", "1 ", "0x1", "1e9999999999999999999", "--1", "1-",
-		}},
-		{"duration", func(s string) (int64, bool) { return lasting([]byte(s), 0) }, []string{
-			"", "ms", "1x", "1m-2s", "-1s", "9999999h", "1s 2s", "1.2.3s", "9223372036854775807s9223372036854775807s",
-		}},
+	for section, read := range map[string]func(string) (int64, bool){
+		"times of logs":     func(s string) (int64, bool) { return logTime(s, nil) },
+		"times of ISO 8601": func(s string) (int64, bool) { return isoTime([]byte(s), nil) },
+		"times":             func(s string) (int64, bool) { return anyTime([]byte(s), nil) },
+		"decimals":          func(s string) (int64, bool) { return decimal([]byte(s), 1e6) },
+		"numbers":           func(s string) (int64, bool) { return scaled([]byte(s), 0) },
+		"durations":         func(s string) (int64, bool) { return lasting([]byte(s), 0) },
 	} {
-		for _, s := range c.texts {
-			if n, ok := c.read(s); ok {
-				t.Errorf("%q is read as the %s %d", s, c.what, n)
+		for _, row := range testkit.SectionOf(t, "testdata/mistakes.txt", section).Rows(t) {
+			if n, ok := read(row.In); ok {
+				t.Errorf("%q is one of the %s: %d", row.In, section, n)
 			}
 		}
 	}

@@ -7,16 +7,14 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/memory"
 )
 
 // refuses reports whether a limit refuses any of the requests of one subject, as the store has it.
 func refuses(t *testing.T, l sluice.Limit, times []int64) bool {
 	t.Helper()
-	plan, err := sluice.NewPlan(l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := plantest.Of(t, l)
 	store := memory.NewSize(1 << 16)
 	var receipt [1]sluice.Receipt
 	for _, now := range times {

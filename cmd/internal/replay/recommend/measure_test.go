@@ -79,20 +79,13 @@ func TestPerSecond(t *testing.T) {
 }
 
 func TestSteady(t *testing.T) {
-	var hours [24]uint16
+	var alike, busy, few [24]uint16
 	for i := range 21 {
-		hours[i] = 10
+		alike[i], busy[i], few[i] = 10, 10, 10
 	}
-	if !steady(&hours) {
-		t.Error("21 hours alike are not steady")
-	}
-	hours[3] = 100
-	if steady(&hours) {
-		t.Error("an hour of ten times as many is steady")
-	}
-	hours[3], hours[4] = 10, 0
-	if steady(&hours) {
-		t.Error("20 hours are steady")
+	busy[3], few[4] = 100, 0
+	if !steady(&alike) || steady(&busy) || steady(&few) {
+		t.Errorf("21 hours alike are steady: %v; with one of ten times as many: %v; 20 hours: %v", steady(&alike), steady(&busy), steady(&few))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice"
 )
 

@@ -3,7 +3,6 @@ package show
 import (
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // worded are the functions that testdata/words.txt has tables of.
@@ -65,28 +65,15 @@ func number(text string) int64 {
 	return n
 }
 
-// Each line of testdata/words.txt is a function, its arguments, and what it returns.
+// Each row of testdata/words.txt is a function, its arguments, and what it returns.
 func TestWords(t *testing.T) {
-	text, err := os.ReadFile("testdata/words.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		call, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " => ")
-		if strings.HasPrefix(line, "# ") || line == "\n" {
-			continue
+	for _, row := range testkit.SectionOf(t, "testdata/words.txt", "words").Rows(t) {
+		f := strings.Split(row.In, " ")
+		if worded[f[0]] == nil {
+			t.Fatalf("line %d: no function %q", row.Line, f[0])
 		}
-		f := strings.Split(call, " ")
-		if !ok || worded[f[0]] == nil {
-			t.Fatalf("%q is no row", line)
-		}
-		if strings.HasPrefix(want, `"`) {
-			if want, err = strconv.Unquote(want); err != nil {
-				t.Fatal(line, err)
-			}
-		}
-		if got := worded[f[0]](f[1:]); got != want {
-			t.Errorf("%s is %q, want %q", call, got, want)
+		if got := worded[f[0]](f[1:]); got != row.Want {
+			t.Errorf("%s is %q, want %q", row.In, got, row.Want)
 		}
 	}
 }
@@ -153,11 +140,7 @@ func FuzzSafe(f *testing.F) {
 func TestHeadline(t *testing.T) {
 	address := replay.Rule{Kind: "limit", Key: []string{"client_ip"}}
 	for want, r := range map[string]*replay.Report{
-		"There is no request to judge.":                   logged(replay.Report{}),
 		"No line of this log could be read as a request.": logged(replay.Report{Unreadable: 3}),
-		"None of 3 requests would have been refused.":     logged(replay.Report{Requests: 3}),
-		"None of 3 requests would have been refused. The rules that only watch were exceeded 1 time.": logged(replay.Report{
-			Requests: 3, Rules: map[string]replay.Rule{"a": {Shadow: true, Refused: 1}}}),
 		"This policy would have refused 1 of 1 request (100 %), and 1 of 1 client at least once.": logged(replay.Report{
 			Requests: 1, Refused: 1, Subjects: 1, SubjectsRefused: 1, Rules: map[string]replay.Rule{"a": address}}),
 		"This policy would have refused 458 of 9,999 requests (4.6 %), and about 31 of 1,753 subjects at least once.": logged(replay.Report{

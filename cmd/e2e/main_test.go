@@ -1,0 +1,18 @@
+//go:build !long
+
+package e2e
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+// Most tests wait for another process, and so more of them than there are processors run at a time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("6")
+	}
+	os.Exit(m.Run())
+}

@@ -1,0 +1,45 @@
+// Package policytest makes policies and engines for the tests of integrations.
+package policytest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// Parse returns the policy of a text, in which "version: 1" may be missing. Without a text it has no rules.
+func Parse(t testing.TB, text string) *policy.Policy {
+	t.Helper()
+	if strings.TrimSpace(text) == "" {
+		text = "rules: []"
+	}
+	if !strings.HasPrefix(strings.TrimSpace(text), "version:") {
+		text = "version: 1\n" + text
+	}
+	p, err := policyfile.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Engine returns an engine that counts in memory.
+func Engine(t testing.TB, text string) *policy.Engine {
+	t.Helper()
+	return policy.NewEngine(memory.New(), Parse(t, text))
+}
+
+// Limiter returns a limiter of a limit such as "1/second burst 3 as leaky_bucket".
+func Limiter(t testing.TB, store sluice.Store, limit string) *sluice.Limiter {
+	t.Helper()
+	l, err := sluice.NewLimiter(store, "", plantest.Limit(t, limit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}

@@ -1,0 +1,114 @@
+package policyfile_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+const answering = `version: 1
+answers:
+  403: {type: text/html, file: sub/blocked.html}
+  429: {bodies: [{type: text/html, file: slow-down.html}, {type: text/plain, body: slow down}]}
+rules:
+  - {name: blocked, clients: [192.0.2.7], block: true}
+`
+
+func TestBodyInFile(t *testing.T) {
+	dir := writeAll(t, map[string]string{"p.yaml": answering, "slow-down.html": "\ufeff<p>{{.Rule}}\n", "sub/blocked.html": "<p>no"})
+	p, err := policyfile.Load(filepath.Join(dir, "p.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for status, want := range map[int]string{403: "<p>no", 429: "<p>a&lt;b\n"} {
+		own := p.Answers().For(status)
+		got, err := own.Append(nil, len(own.Types)-1, &policy.AnswerValues{Rule: "a<b"})
+		if err != nil || string(got) != want {
+			t.Errorf("%d: %q, %v; want %q", status, got, err, want)
+		}
+	}
+}
+
+// What is wrong with a body is told with its own file and line, and what is wrong with several at once.
+func TestBadBodyInFile(t *testing.T) {
+	dir := writeAll(t, map[string]string{
+		"p.yaml": answering + "  - {name: b, limt: 5/day}\n", "slow-down.html": "<p>\n{{if .Wait}}\n{{.Again}}{{end}}\n", "sub/blocked.html": "",
+	})
+	name := filepath.Join(dir, "p.yaml")
+	_, err := policyfile.Load(name)
+	if err == nil {
+		t.Fatal("it was accepted")
+	}
+	diff(t, err.Error(), name+`:3: the body: `+filepath.Join(dir, "sub", "blocked.html")+` is empty; write into it what is to be said
+`+name+`:7: rule "b": unknown key "limt" in a rule; did you mean "limit"?
+`+filepath.Join(dir, "slow-down.html")+`:3: the body cannot be made: there is no value .Again; use ".Type", ".Title", ".Status", ".Detail", ".ViolatedPolicies", ".Error", ".RetryAfter", ".Rule", ".Limit", ".Remaining", ".Reset" or ".Wait"`)
+}
+
+// A file that is no text of people's is refused, also where it is larger than any policy.
+func TestLargeBodyInFile(t *testing.T) {
+	large := strings.Repeat("a", policyfile.MaxDocument+1)
+	for _, size := range []int{64<<10 + 1, len(large)} {
+		_, err := policyfile.ParseWith("p.yaml", []byte(answering), func(string) ([]byte, error) { return []byte(large[:size]), nil })
+		if err == nil || !strings.Contains(err.Error(), "which is the most") && !strings.Contains(err.Error(), "65536 are the most") {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
+const listed = `version: 1
+lists: {abusers: {file: sub/abusers.txt}, none: {file: none.txt}}
+rules:
+  - {name: blocked, clients: [abusers, none], block: true}
+`
+
+// writeAll makes files in a directory of the test, and returns that.
+func writeAll(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestListInFile(t *testing.T) {
+	dir := writeAll(t, map[string]string{"p.yaml": listed, "none.txt": "# nobody\n",
+		"sub/abusers.txt": "\ufeff# who\r\n\r\n192.0.2.0/24\r\n  198.51.100.7 # one\n#203.0.113.9\n2001:db8::/32"})
+	p, err := policyfile.Load(filepath.Join(dir, "p.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := policy.NewEngine(memory.New(), p)
+	for client, blocked := range map[string]bool{"192.0.2.9": true, "198.51.100.7": true, "2001:db8::9": true, "203.0.113.9": false, "198.51.100.8": false} {
+		if d := e.Decide(t.Context(), &policy.Request{Path: "/", Peer: netip.MustParseAddr(client)}); (d.Blocked != "") != blocked {
+			t.Errorf("%s: %+v", client, d)
+		}
+	}
+}
+
+// What is wrong with a list is told with its own file and line, behind what is wrong with the policy.
+func TestBadListInFile(t *testing.T) {
+	dir := writeAll(t, map[string]string{"p.yaml": listed + "  - {name: b, limt: 5/day}\n",
+		"sub/abusers.txt": "# who\n\n192.0.2.7/24\n192.0.2.1\nnonsense # here\n"})
+	_, err := policyfile.Load(filepath.Join(dir, "p.yaml"))
+	if err == nil {
+		t.Fatal("it was accepted")
+	}
+	name, sub := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "sub", "abusers.txt")
+	diff(t, err.Error(), name+`:2: list "none": open `+filepath.Join(dir, "none.txt")+`: no such file or directory; it is looked for beside the policy, unless its name begins with "/"
+`+name+`:5: rule "b": unknown key "limt" in a rule; did you mean "limit"?
+`+sub+`:3: "192.0.2.7/24" is an address and the length of a network; write "192.0.2.0/24" for the network, or "192.0.2.7" for the address
+`+sub+`:5: "nonsense" is neither an address nor a CIDR; write it as in 10.0.0.0/8, 192.0.2.7 or "2001:db8::/32"`)
+}

@@ -93,7 +93,7 @@ func TestLayers(t *testing.T) {
 // What most programs import links nothing but the standard library.
 func TestLinksNothingForeign(t *testing.T) {
 	all := list(t)
-	for _, p := range []string{"", "/memory", "/policy", "/answer", "/httplimit", "/client", "/telemetry", "/storetest"} {
+	for _, p := range []string{"", "/memory", "/policy", "/answer", "/httplimit", "/client", "/storetest"} {
 		for _, d := range all[module+p].Deps {
 			if !all[d].Standard && !strings.HasPrefix(d, module) {
 				t.Errorf("%s links %s", module+p, d)

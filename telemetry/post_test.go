@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"testing"
 	"time"
-
-	"github.com/sluicehq/sluice/policy"
 )
 
 func randomSeries(r *rand.Rand, at int64) *series {

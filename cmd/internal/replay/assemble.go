@@ -176,11 +176,11 @@ func (j *judged) countSubjects(counted []*counts, r *Report, rules []Rule) (top 
 		}
 		if b := s.beyond; b != nil {
 			r.Estimated = true
-			r.Subjects += b.values.count()
-			r.SubjectsRefused += b.refusedValues.count()
+			r.Subjects += int64(b.values.Estimate())
+			r.SubjectsRefused += int64(b.refusedValues.Estimate())
 			for i := range rules {
-				rules[i].Subjects += b.seen[i].count()
-				rules[i].SubjectsRefused += b.refused[i].count()
+				rules[i].Subjects += int64(sketchOf(b.seen, i).Estimate())
+				rules[i].SubjectsRefused += int64(sketchOf(b.refused, i).Estimate())
 			}
 		}
 	}

@@ -78,7 +78,7 @@ func KeepRefusals(e *policy.Engine) *Refusals {
 	return k
 }
 
-func (k *Refusals) observe(ctx context.Context, o *policy.Observation) {
+func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 	if !refuses(o) || requestID(o) == "" && traceID(o.Request.Header["Traceparent"]) == "" {
 		return
 	}
@@ -86,7 +86,14 @@ func (k *Refusals) observe(ctx context.Context, o *policy.Observation) {
 	eachRefusal(o, func(i int) {
 		hash, rule := k.subjects.hashOf(o, i)
 		if _, due, _ := k.subjects.sample(hash, rule, now); due && k.dueOfNetwork(o.Client(), now) && k.may(rule, now) {
-			k.keep(rule, keptOf(o, i, describeRefusal(ctx, o, i, now)))
+			r := describeRefusal(o, i, now)
+			if id := printable.Text(broughtID(o.Request), 64); id != r.RequestID {
+				r.Brought = id
+			}
+			if r.Subject != "" {
+				r.SubjectID = SubjectID(o.Key(i))
+			}
+			k.keep(rule, r)
 		}
 	})
 }
@@ -154,25 +161,6 @@ func (k *Refusals) pushOut() {
 	most.kept--
 	i := slices.IndexFunc(k.kept, func(r *Refusal) bool { return r.of == most })
 	k.kept = slices.Delete(k.kept, i, i+1)
-}
-
-// keptOf is what is kept of what a line of the log would say.
-func keptOf(o *policy.Observation, i int, line *refusal) Refusal {
-	r := Refusal{
-		At: line.at, Shadow: line.message != "refused", Rule: line.rule, Limit: line.limit, LimitName: line.limitName, From: line.from,
-		Because: line.because, Missing: line.missing, Subject: line.subject, Wait: line.wait,
-		Door: line.door, Method: line.method, Host: line.host, Path: line.path, RequestID: line.id, TraceID: line.trace,
-	}
-	if line.address.IsValid() {
-		r.Address = line.address.String()
-	}
-	if id := printable.Text(broughtID(o.Request), 64); id != r.RequestID {
-		r.Brought = id
-	}
-	if i >= 0 && line.subject != "" {
-		r.SubjectID = SubjectID(o.Key(i))
-	}
-	return r
 }
 
 // Find returns the kept refusals of a request, by its ID or its trace's, latest first. Several rules may

@@ -40,7 +40,7 @@ func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 	l := &refusalLog{
 		refusalSampler: newRefusalSampler(firstOnes),
 		handler:        logger.Handler(),
-		lines:          make(chan *refusal, maxQueued),
+		lines:          make(chan *refusalLine, maxQueued),
 		end:            make(chan struct{}),
 		ended:          make(chan struct{}),
 		all:            allowance{rate: allRate, burst: allBurst},
@@ -74,7 +74,7 @@ const (
 type refusalLog struct {
 	refusalSampler
 	handler slog.Handler
-	lines   chan *refusal
+	lines   chan *refusalLine
 	stopped atomic.Bool
 	end     chan struct{} // closed: no more lines come
 	ended   chan struct{} // closed: run has returned
@@ -85,18 +85,11 @@ type refusalLog struct {
 	unwritten uint64
 }
 
-// refusal is what a line says.
-type refusal struct {
-	ctx                                 context.Context
-	at                                  time.Time
-	message                             string
-	rule, limit, limitName, from        string
-	because, missing, subject           string
-	wait                                int64 // seconds; negative: none that helps
-	address                             netip.Addr
-	door, method, path, host, id, trace string
-	leftOut                             uint64
-	counted                             string // the rule that it is counted under
+// refusalLine is a line of the log.
+type refusalLine struct {
+	Refusal
+	ctx     context.Context
+	leftOut uint64 // refusals of the subject, since its line before
 }
 
 func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
@@ -160,8 +153,7 @@ func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now
 	if !due || !l.allow(rule, leftOut, now) {
 		return
 	}
-	line := describeRefusal(ctx, o, i, now)
-	line.leftOut, line.counted = leftOut, rule
+	line := &refusalLine{describeRefusal(o, i, now), context.WithoutCancel(ctx), leftOut}
 	select {
 	case l.lines <- line:
 	default:
@@ -242,44 +234,42 @@ func (l *refusalLog) missed(s refusedSubject, now time.Time) {
 	l.linesOf(s.rule, now).missed += s.leftOut
 }
 
-// describeRefusal copies what a line says, since the request is gone by the time it is written.
-func describeRefusal(ctx context.Context, o *policy.Observation, i int, now time.Time) *refusal {
+// describeRefusal copies what is known of a refusal, since the request is gone by the time it is written. It
+// leaves out what only Refusals have.
+func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 	q := o.Request
-	line := &refusal{
-		ctx: context.WithoutCancel(ctx), at: now, message: "refused", wait: -1, because: "malformed",
-		address: o.Client().WithZone(""),
-		missing: printable.Text(cmp.Or(o.Decision.Missing, o.Pardoned()), 64),
-		door:    q.Door,
-		method:  printable.Text(q.Method, 16),
-		path:    printable.Text(q.Path, 128),
-		host:    printable.Text(q.Host, 64),
-		id:      printable.Text(requestID(o), 64),
-		trace:   traceID(q.Header["Traceparent"]),
+	address := o.Client().WithZone("")
+	line := Refusal{
+		At: now, Shadow: i < 0 && o.Decision.Missing == "", Wait: -1, Because: "malformed",
+		Missing:   printable.Text(cmp.Or(o.Decision.Missing, o.Pardoned()), 64),
+		Door:      q.Door,
+		Method:    printable.Text(q.Method, 16),
+		Path:      printable.Text(q.Path, 128),
+		Host:      printable.Text(q.Host, 64),
+		RequestID: printable.Text(requestID(o), 64),
+		TraceID:   traceID(q.Header["Traceparent"]),
+	}
+	if address.IsValid() {
+		line.Address = address.String()
 	}
 	if i < 0 {
-		if o.Decision.Missing == "" {
-			line.message = "would refuse"
-		}
 		return line
 	}
 	r := &o.Decision.Results[i]
-	if r.Shadow {
-		line.message = "would refuse"
-	}
-	line.rule, line.limitName, line.from = printable.Text(r.Rule, 100), printable.Text(r.Name, 100), printable.Text(r.From, 64)
-	line.because = r.Because()
+	line.Shadow, line.Because = r.Shadow, r.Because()
+	line.Rule, line.LimitName, line.From = printable.Text(r.Rule, 100), printable.Text(r.Name, 100), printable.Text(r.From, 64)
 	if key := o.Key(i); key != "" {
 		shown := o.Shown(i)
-		line.subject = printable.Text(shown, 160)
-		if !strings.Contains(shown, addressIn(key, line.address)) {
-			line.address = netip.Addr{}
+		line.Subject = printable.Text(shown, 160)
+		if !strings.Contains(shown, addressIn(key, address)) {
+			line.Address = ""
 		}
 	}
 	if r.Plan != nil {
-		line.limit = r.Plan.String()
+		line.Limit = r.Plan.String()
 	}
 	if seconds, ok := r.RetryAfterSeconds(); ok {
-		line.wait = seconds
+		line.Wait = seconds
 	}
 	return line
 }

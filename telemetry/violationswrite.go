@@ -75,36 +75,38 @@ func (l *refusalLog) forget(since, now time.Time) {
 	}
 }
 
-func (l *refusalLog) write(r *refusal) {
-	record := slog.NewRecord(r.at, slog.LevelInfo, r.message, 0)
+func (l *refusalLog) write(r *refusalLine) {
+	message := "refused"
+	if r.Shadow {
+		message = "would refuse"
+	}
+	record := slog.NewRecord(r.At, slog.LevelInfo, message, 0)
 	text := func(name, value string) {
 		if value != "" {
 			record.AddAttrs(slog.String(name, value))
 		}
 	}
-	text("rule", r.rule)
-	text("limit", r.limit)
-	text("limit_name", r.limitName)
-	text("from", r.from)
-	text("because", r.because)
-	text("missing", r.missing)
-	text("subject", r.subject)
-	if r.wait >= 0 {
-		record.AddAttrs(slog.Int64("wait", r.wait))
+	text("rule", r.Rule)
+	text("limit", r.Limit)
+	text("limit_name", r.LimitName)
+	text("from", r.From)
+	text("because", r.Because)
+	text("missing", r.Missing)
+	text("subject", r.Subject)
+	if r.Wait >= 0 {
+		record.AddAttrs(slog.Int64("wait", r.Wait))
 	}
-	if r.address.IsValid() {
-		text("address", r.address.String())
-	}
-	text("door", r.door)
-	text("method", r.method)
-	text("host", r.host)
-	text("path", r.path)
-	text("request_id", r.id)
-	text("trace_id", r.trace)
+	text("address", r.Address)
+	text("door", r.Door)
+	text("method", r.Method)
+	text("host", r.Host)
+	text("path", r.Path)
+	text("request_id", r.RequestID)
+	text("trace_id", r.TraceID)
 	if r.leftOut > 0 {
 		record.AddAttrs(slog.Uint64("left_out", r.leftOut))
 	}
-	_ = l.handler.Handle(r.ctx, record) // there is nobody to tell
+	_ = l.handler.Handle(r.ctx, record) // a handler that fails cannot be told
 }
 
 // tell sums up what was left out, if anything was.

@@ -294,7 +294,7 @@ func (f *Fleet) hear(part string, posted map[string][]byte, now time.Time) {
 			}
 			continue
 		}
-		h, err := readPost(said, 0, 0, func(string) *sums { return nil })
+		h, err := readPost(said, 0, 0, func(string) *series { return nil })
 		if err != nil || h.id != id {
 			continue // of another version, or of somebody else
 		}

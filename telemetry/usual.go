@@ -63,7 +63,7 @@ type spans struct {
 
 type span struct {
 	from, to int64 // what is known of it begins at from
-	step     int   // the first of its cells
+	step     int64 // the first of its steps
 	total    uint64
 }
 
@@ -80,46 +80,37 @@ func (s spanned) minus(o spanned) spanned {
 	return spanned{s.refused - o.refused, s.total - o.total, s.seconds - o.seconds}
 }
 
-const minuteCells = int(time.Minute / Step)
+const minuteSpan = int64(time.Minute / Step) // steps
 
 // spansOf cuts the time since there are counts into spans, up to the one that ends when what goes on
 // now may have begun.
-func spansOf(all *sums, since time.Time, at int64) *spans {
+func spansOf(all *series, since time.Time, at int64) *spans {
 	out := &spans{now: at}
 	const minute, long = 60, int64(LongStep / time.Second)
 	end := at - int64(unusualFor/time.Second)
-	firstRecent := all.recent.last - int64(len(all.recent.cells)) + 1
-	firstLong := all.days.last - int64(len(all.days.cells)) + 1
-	hour := (firstRecent*int64(Step/time.Second) + long - 1) / long * long // from here on there are minutes
-	hour = max(hour, firstLong*long)
-	add := func(from, to int64, step int, cells []column) {
+	hour := (all.recent.first()*int64(Step/time.Second) + long - 1) / long * long // from here on there are minutes
+	hour = max(hour, all.days.first()*long)
+	add := func(from, to, step int64, counts column) {
 		if to <= since.Unix() || to > end {
 			return
 		}
-		s := span{from: max(from, since.Unix()), to: to, step: step}
-		for _, c := range cells {
-			for _, n := range c[:Outcomes] {
-				s.total += n
-			}
-		}
-		out.list = append(out.list, s)
+		total := Counts(counts[:Outcomes])
+		out.list = append(out.list, span{from: max(from, since.Unix()), to: to, step: step, total: total.Total()})
 	}
-	for i := range all.days.cells {
-		if from := (firstLong + int64(i)) * long; from < hour {
-			add(from, from+long, i, all.days.cells[i:i+1])
-		}
+	for step := all.days.first(); step*long < hour; step++ {
+		add(step*long, step*long+long, step, all.days.sum(step, 1))
 	}
 	out.long = len(out.list)
 	for from := hour; from+minute <= end; from += minute {
-		i := int(from/int64(Step/time.Second) - firstRecent)
-		add(from, from+minute, i, all.recent.cells[i:i+minuteCells])
+		step := recentStep(from)
+		add(from, from+minute, step, all.recent.sum(step, minuteSpan))
 	}
 	out.calm, out.small = make([]spanned, len(out.list)+1), make([]spanned, len(out.list)+1)
 	return out
 }
 
 // usual returns what is usual of a rule now. Of a rule without counts s is nil.
-func (p *spans) usual(s *sums) usual {
+func (p *spans) usual(s *series) usual {
 	learned, begun := 0, false
 	for i := range p.list {
 		one := &p.list[i]
@@ -170,21 +161,14 @@ func (p *spans) longAt(at int64) int {
 
 // in returns how many requests a rule counted in a span, and how many of them it refused, without those that a
 // block did.
-func (s *sums) in(one *span, long bool) (asked, refused float64) {
+func (s *series) in(one *span, long bool) (asked, refused float64) {
 	if s == nil {
 		return 0, 0
 	}
-	cells := s.days.cells[one.step : one.step+1]
+	sum := s.days.sum(one.step, 1)
 	if !long {
-		cells = s.recent.cells[one.step : one.step+minuteCells]
+		sum = s.recent.sum(one.step, minuteSpan)
 	}
-	var all, no uint64
-	for i := range cells {
-		c := &cells[i]
-		for _, n := range c[:Outcomes] {
-			all += n
-		}
-		no += c[Deny] - min(c[blockedColumn], c[Deny])
-	}
-	return float64(all), float64(no)
+	all := Counts(sum[:Outcomes])
+	return float64(all.Total()), float64(sum[Deny] - min(sum[blockedColumn], sum[Deny]))
 }

@@ -60,10 +60,10 @@ func TestUsual(t *testing.T) {
 	} {
 		const now = 1_800_014_400/86400*86400 + 43200
 		begin := now + int64(c.since.Seconds())
-		all, one := newSums(now), newSums(now)
+		all, one := newSeries(now), newSeries(now)
 		for at := begin; at < now; at++ {
 			ago := time.Duration(at-now) * time.Second
-			for _, s := range []*sums{all, one} {
+			for _, s := range []*series{all, one} {
 				if name == "blocked, beside" {
 					for _, column := range []int{int(Deny), blockedColumn} {
 						s.recent.add(recentStep(at), column, 3000)

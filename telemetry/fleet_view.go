@@ -34,18 +34,18 @@ func (f *Fleet) merge(now time.Time) *View {
 	v := &View{At: now, Since: r.started}
 	p := r.engine.Policy()
 	v.watchOnly, v.engine = p.WatchOnly(), r.engine
-	rules := make(map[string]*sums)
+	rules := make(map[string]*series)
 
 	r.mu.Lock()
 	r.sampleLocked(now)
 	t := r.table.Load()
 	at := r.at
-	all := newSums(at)
+	all := newSeries(at)
 	all.addSeries(r.all)
 	for _, c := range t.rules {
 		rules[c.name] = nil
 		if c.history != nil {
-			s := newSums(at)
+			s := newSeries(at)
 			s.addSeries(c.history)
 			rules[c.name] = s
 		}
@@ -56,13 +56,13 @@ func (f *Fleet) merge(now time.Time) *View {
 
 	v.Instances = []Instance{self.instance(true, now)}
 	v.Events = self.events
-	sumsOf := func(name string) *sums {
+	sumsOf := func(name string) *series {
 		if name == "" {
 			return all
 		}
 		s, known := rules[name]
 		if known && s == nil {
-			s = newSums(at)
+			s = newSeries(at)
 			rules[name] = s
 		}
 		return s
@@ -87,10 +87,8 @@ func (f *Fleet) merge(now time.Time) *View {
 		}
 	}
 	v.Since = later(v.Since, now.Add(-LongSteps*LongStep))
-	v.All, v.blocked = all.series(v.Since), all.blocked(v.Since)
-	for _, c := range all.recent.cells {
-		v.Malformed += c[nearColumn]
-	}
+	v.All, v.blocked = all.counts(v.Since), all.blocked(v.Since)
+	v.Malformed = all.recent.latest(RecentSteps)[nearColumn]
 	v.Rules = make([]Rule, 0, len(t.rules))
 	known := spansOf(all, v.Since, at)
 	for i, c := range t.rules {
@@ -100,7 +98,7 @@ func (f *Fleet) merge(now time.Time) *View {
 		}
 		rule := Rule{Name: c.name}
 		if s != nil {
-			rule.Series, rule.Near = s.series(v.Since), s.near()
+			rule.Series, rule.Near = s.counts(v.Since), s.near()
 			rule.blocked = s.blocked(v.Since)
 		}
 		known := known.usual(s)
@@ -212,27 +210,23 @@ func fewer(all []Event) []Event {
 	return kept
 }
 
-// series returns the counts of the steps since a time.
-func (s *sums) series(since time.Time) Series {
+// counts returns the counts of the steps since a time.
+func (s *series) counts(since time.Time) Series {
 	return Series{
 		Recent: s.recent.counts(recentStep(since.Unix())),
 		Days:   s.days.counts(longStep(since.Unix())),
 	}
 }
 
-func (s *summed) counts(from int64) []Counts {
-	cells := s.since(from)
-	all := make([]Counts, len(cells))
-	for i := range cells {
-		all[i] = Counts(cells[i][:Outcomes])
+func (s *steps) counts(from int64) (all []Counts) {
+	for n := s.since(from); n <= s.last; n++ {
+		var c Counts
+		for i := range c {
+			c[i] = uint64(s.cell(n)[i])
+		}
+		all = append(all, c)
 	}
 	return all
-}
-
-// since returns the cells of the steps from one on.
-func (s *summed) since(from int64) []column {
-	n := int(min(max(s.last-from+1, 1), int64(len(s.cells))))
-	return s.cells[len(s.cells)-n:]
 }
 
 // blocked is how many refusals of each step of a series a block made.
@@ -248,39 +242,33 @@ func (p perStep) at(i int) uint64 {
 	return p[i]
 }
 
-func (s *sums) blocked(since time.Time) blocked {
+func (s *series) blocked(since time.Time) blocked {
 	return blocked{s.recent.blocked(recentStep(since.Unix())), s.days.blocked(longStep(since.Unix()))}
 }
 
-func (s *summed) blocked(from int64) (all perStep) {
-	cells := s.since(from)
-	for i := range cells {
-		if n := cells[i][blockedColumn]; n > 0 {
+func (s *steps) blocked(from int64) (all perStep) {
+	from = s.since(from)
+	for step := from; step <= s.last; step++ {
+		if n := s.cell(step)[blockedColumn]; n > 0 {
 			if all == nil {
-				all = make(perStep, len(cells))
+				all = make(perStep, s.last-from+1)
 			}
-			all[i] = n
+			all[step-from] = uint64(n)
 		}
 	}
 	return all
 }
 
-// Steps of each window, that which has begun included.
+// Steps of each window, with the one that is under way.
 const (
 	minuteSteps = 7
 	daySteps    = 289
 )
 
 // near returns how many decisions of each window left little.
-func (s *sums) near() (n [Windows]uint64) {
-	for i, c := range s.recent.cells {
-		n[Hour] += c[nearColumn]
-		if i >= len(s.recent.cells)-minuteSteps {
-			n[Minute] += c[nearColumn]
-		}
-	}
-	for _, c := range s.days.cells[len(s.days.cells)-daySteps:] {
-		n[Day] += c[nearColumn]
-	}
+func (s *series) near() (n [Windows]uint64) {
+	n[Minute] = s.recent.latest(minuteSteps)[nearColumn]
+	n[Hour] = s.recent.latest(RecentSteps)[nearColumn]
+	n[Day] = s.days.latest(daySteps)[nearColumn]
 	return n
 }

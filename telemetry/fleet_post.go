@@ -143,7 +143,7 @@ func (d *decoder) postHead() (h head) {
 
 // readPost reads a post. It adds what rules have counted before certain steps to what rule returns
 // for their names; the empty one stands for all requests, and nil is of no interest.
-func readPost(said []byte, recentBelow, longBelow int64, rule func(name string) *sums) (head, error) {
+func readPost(said []byte, recentBelow, longBelow int64, rule func(name string) *series) (head, error) {
 	d := decoder{rest: said}
 	h := d.postHead()
 	for range MaxRules + 3 {
@@ -153,7 +153,7 @@ func readPost(said []byte, recentBelow, longBelow int64, rule func(name string) 
 		name := d.text(maxRuleName)
 		s := rule(name)
 		if s == nil {
-			s = new(sums)
+			s = new(series)
 		}
 		d.steps(RecentSteps, recentBelow, &s.recent)
 		d.steps(LongSteps, longBelow, &s.days)
@@ -166,7 +166,7 @@ func readPost(said []byte, recentBelow, longBelow int64, rule func(name string) 
 
 const maxRuleName = 1 << 10
 
-func (d *decoder) steps(most int, below int64, to *summed) {
+func (d *decoder) steps(most int, below int64, to *steps) {
 	n := int64(d.uvarint(uint64(most)))
 	if n == 0 {
 		return
@@ -184,43 +184,6 @@ func (d *decoder) steps(most int, below int64, to *summed) {
 		}
 		if d.failed {
 			return
-		}
-	}
-}
-
-// summed has the counts of steps, of all instances.
-type summed struct {
-	last  int64 // step
-	cells []column
-}
-
-func (s *summed) add(step int64, c int, n uint64) {
-	if i := step - s.last + int64(len(s.cells)) - 1; i >= 0 && i < int64(len(s.cells)) {
-		s.cells[i][c] += n
-	}
-}
-
-// sums are the series of a rule, of all instances.
-type sums struct{ recent, days summed }
-
-func newSums(at int64) *sums {
-	return &sums{
-		summed{recentStep(at), make([]column, RecentSteps)},
-		summed{longStep(at), make([]column, LongSteps)},
-	}
-}
-
-func (s *sums) addSeries(of *series) {
-	s.recent.addSteps(&of.recent)
-	s.days.addSteps(&of.days)
-}
-
-func (s *summed) addSteps(of *steps) {
-	for n := max(of.last-int64(len(of.cells))+1, 0); n <= of.last; n++ {
-		for c, v := range of.cell(n) {
-			if v != 0 {
-				s.add(n, c, uint64(v))
-			}
 		}
 	}
 }

@@ -32,13 +32,13 @@ func TestPost(t *testing.T) {
 		}
 		said := appendSeries(appendSeries(appendHead(nil, &h), "", all, &h), "one", one, &h)
 		end := max(all.recent.last, one.recent.last) * 10
-		wantAll, wantOne := newSums(end), newSums(end)
+		wantAll, wantOne := newSeries(end), newSeries(end)
 		wantAll.addSeries(all)
 		wantOne.addSeries(one)
-		gotAll, gotOne := newSums(end), newSums(end)
+		gotAll, gotOne := newSeries(end), newSeries(end)
 		const ever = 1 << 62
-		got, err := readPost(said, ever, ever, func(name string) *sums {
-			return map[string]*sums{"": gotAll, "one": gotOne}[name]
+		got, err := readPost(said, ever, ever, func(name string) *series {
+			return map[string]*series{"": gotAll, "one": gotOne}[name]
 		})
 		if err != nil || !reflect.DeepEqual(got, h) || !reflect.DeepEqual(gotAll, wantAll) || !reflect.DeepEqual(gotOne, wantOne) {
 			t.Fatalf("%v, %+v is read of %+v", err, got, h)
@@ -54,9 +54,9 @@ func FuzzPost(f *testing.F) {
 	f.Add(appendSeries(appendSeries(appendHead(nil, &h), "", randomSeries(r, 1_800_000_000), &h), "b", randomSeries(r, 1_800_000_000), &h))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		rules := 0
-		h, err := readPost(said, 1<<62, 1<<62, func(string) *sums {
+		h, err := readPost(said, 1<<62, 1<<62, func(string) *series {
 			rules++
-			return newSums(1_800_000_000)
+			return newSeries(1_800_000_000)
 		})
 		if rules > MaxRules+3 || len(h.events) > maxEvents || err != nil && h.id != "" {
 			t.Errorf("%d rules, %d events, %v", rules, len(h.events), err)
@@ -100,11 +100,11 @@ func TestClockSteps(t *testing.T) {
 			d := column{uint64(r.IntN(9))}
 			truth[at/10] += d[0]
 			rec.all.add(rec.at, &d)
-			s := newSums(rec.at)
+			s := newSeries(rec.at)
 			s.addSeries(rec.all)
-			for i, c := range s.recent.cells {
-				if step := at/10 - int64(len(s.recent.cells)-1-i); c[0] != truth[step] {
-					t.Fatalf("step %d has %d, and had %d", step, c[0], truth[step])
+			for step := s.recent.first(); step <= s.recent.last; step++ {
+				if got := uint64(s.recent.cell(step)[0]); got != truth[step] {
+					t.Fatalf("step %d has %d, and had %d", step, got, truth[step])
 				}
 			}
 		}
@@ -119,7 +119,7 @@ func TestOtherVersions(t *testing.T) {
 	counts, who := appendHead(nil, &head{id: "a@1", name: "a"}), s.export(noon)
 	for _, change := range []byte{0, 1, 255} {
 		counts[1], who[0] = postVersion+change, postedVersion+change
-		_, err := readPost(counts, 0, 0, func(string) *sums { return nil })
+		_, err := readPost(counts, 0, 0, func(string) *series { return nil })
 		if whoErr := new(fleetSubjects).add(who); (err == nil) != (change == 0) || (whoErr == nil) != (change == 0) {
 			t.Errorf("versions %d and %d: %v, %v", counts[1], who[0], err, whoErr)
 		}

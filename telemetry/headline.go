@@ -26,66 +26,45 @@ const (
 	Unknown = "unknown"
 )
 
-// alert is something that is wrong, and what says it.
-type alert struct {
-	name string
-	say  func() Headline
-}
-
-// alerts are all that is wrong, in the order in which one thing explains another.
-func (v *View) alerts() (all []alert) {
-	add := func(name string, h Headline, applies bool) {
-		if applies {
-			all = append(all, alert{name, func() Headline { return h }})
+// alerts returns what is wrong, in the order in which one thing explains another.
+func (v *View) alerts() (all []Headline) {
+	add := func(name string) func(h Headline, applies bool) {
+		return func(h Headline, applies bool) {
+			if h.Alert = name; applies {
+				all = append(all, h)
+			}
 		}
 	}
-	h, applies := v.storeAway()
-	add("store", h, applies)
+	add("store")(v.storeAway())
 	for i := range v.Rules {
-		h, applies := v.oneForAll(&v.Rules[i])
-		add("one-address:"+v.Rules[i].Name, h, applies)
+		add("one-address:" + v.Rules[i].Name)(v.oneForAll(&v.Rules[i]))
 	}
 	for _, r := range v.unusual() {
-		all = append(all, alert{"refusing:" + r.Name, func() Headline { return v.refusing(r) }})
+		add("refusing:"+r.Name)(v.refusing(r), true)
 	}
-	h, applies = v.policyRefused()
-	add("policy-refused", h, applies)
-	h, applies = v.silent()
-	add("silent", h, applies)
+	add("policy-refused")(v.policyRefused())
+	add("silent")(v.silent())
 	return all
-}
-
-// said is what an alert says.
-func (a *alert) said() Headline {
-	h := a.say()
-	h.Alert = a.name
-	return h
 }
 
 // Alerts returns what is wrong, in the order in which one thing explains another, and at most so many.
-func (v *View) Alerts(most int) (all []Headline) {
-	for _, a := range v.alerts() {
-		if len(all) == most {
-			break
-		}
-		all = append(all, a.said())
-	}
-	return all
+func (v *View) Alerts(most int) []Headline {
+	all := v.alerts()
+	return all[:min(most, len(all))]
 }
 
-// Headline says in one or a few sentences what somebody who was woken up has to know: the first of
-// what is wrong, in the order in which one thing explains another. Times in it are UTC.
+// Headline returns in one or a few sentences what an operator who was woken up has to know: the first alert.
+// Times in it are UTC.
 func (v *View) Headline() Headline { return v.HeadlineBut(func(string) bool { return false }) }
 
 // HeadlineBut is Headline without the alerts that are silenced, by their names.
 func (v *View) HeadlineBut(silenced func(alert string) bool) Headline {
 	left := 0
-	for _, a := range v.alerts() {
-		if silenced(a.name) {
+	for _, h := range v.alerts() {
+		if silenced(h.Alert) {
 			left++
 			continue
 		}
-		h := a.said()
 		if h.Level == Bad && !silenced("silent") {
 			h.Text += v.missing()
 		}

@@ -18,15 +18,9 @@ type Refusals struct {
 
 	mu      sync.Mutex // of those below
 	pace    allowance
-	perRule map[string]*ruleKept
+	perRule perRule    // n: refusals that are kept
 	kept    []*Refusal // the oldest first
 	ever    uint64     // how many have been kept
-}
-
-// ruleKept is what is kept of a rule: so many, at such a pace.
-type ruleKept struct {
-	pace allowance
-	kept int
 }
 
 // The bounds that KeepRefusals promises.
@@ -58,7 +52,7 @@ type Refusal struct {
 	Brought            string // the X-Request-Id of the request, if that could not be sent back
 	Instance           string // that has refused; see [Fleet.FindRefusals]
 
-	of *ruleKept
+	of *ruleAllowance
 }
 
 // KeepRefusals keeps the last 4096 refusals, each under an ID: what the request brings in X-Request-Id or in
@@ -71,7 +65,7 @@ type Refusal struct {
 func KeepRefusals(e *policy.Engine) *Refusals {
 	k := &Refusals{
 		subjects: newRefusalSampler(keptFirst), networks: newRefusalSampler(keptOfNetwork),
-		pace: allowance{rate: keptRate, burst: keptBurst}, perRule: make(map[string]*ruleKept),
+		pace: allowance{rate: keptRate, burst: keptBurst}, perRule: perRule{rate: keptOfRuleRate, burst: keptOfRule},
 	}
 	e.NameRefusals()
 	e.Observe(k.observe)
@@ -115,37 +109,23 @@ func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 func (k *Refusals) may(rule string, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	r := k.of(rule)
-	if !r.pace.has(now) || !k.pace.has(now) {
+	r := k.perRule.of(rule)
+	if !r.has(now) || !k.pace.has(now) {
 		return false
 	}
-	r.pace.tokens--
+	r.tokens--
 	k.pace.tokens--
 	return true
-}
-
-// of returns what is kept of a rule. The lock is held.
-func (k *Refusals) of(rule string) *ruleKept {
-	r := k.perRule[rule]
-	if r == nil && len(k.perRule) >= MaxRules {
-		rule = OtherRules
-		r = k.perRule[rule]
-	}
-	if r == nil {
-		r = &ruleKept{pace: allowance{rate: keptOfRuleRate, burst: keptOfRule}}
-		k.perRule[rule] = r
-	}
-	return r
 }
 
 func (k *Refusals) keep(rule string, r Refusal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	r.of = k.of(rule)
+	r.of = k.perRule.of(rule)
 	if len(k.kept) >= maxKept {
 		k.pushOut()
 	}
-	r.of.kept++
+	r.of.n++
 	k.ever++
 	k.kept = append(k.kept, &r)
 }
@@ -153,12 +133,12 @@ func (k *Refusals) keep(rule string, r Refusal) {
 // pushOut forgets the oldest of the rule of which the most are kept. The lock is held.
 func (k *Refusals) pushOut() {
 	most := k.kept[0].of
-	for _, r := range k.perRule {
-		if r.kept > most.kept {
+	for _, r := range k.perRule.rules {
+		if r.n > most.n {
 			most = r
 		}
 	}
-	most.kept--
+	most.n--
 	i := slices.IndexFunc(k.kept, func(r *Refusal) bool { return r.of == most })
 	k.kept = slices.Delete(k.kept, i, i+1)
 }

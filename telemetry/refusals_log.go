@@ -44,7 +44,7 @@ func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 		end:            make(chan struct{}),
 		ended:          make(chan struct{}),
 		all:            allowance{rate: allRate, burst: allBurst},
-		perRule:        make(map[string]*ruleLines),
+		perRule:        perRule{rate: ruleRate, burst: ruleBurst},
 	}
 	go l.run()
 	e.Observe(l.observe)
@@ -81,7 +81,7 @@ type refusalLog struct {
 
 	mu        sync.Mutex // of those below
 	all       allowance
-	perRule   map[string]*ruleLines
+	perRule   perRule // n: refusals that are in no line
 	unwritten uint64
 }
 
@@ -159,7 +159,7 @@ func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now
 	default:
 		l.mu.Lock()
 		l.unwritten++
-		l.linesOf(rule, now).missed += 1 + leftOut
+		l.perRule.of(rule).n += 1 + leftOut
 		l.mu.Unlock()
 	}
 }
@@ -169,34 +169,14 @@ func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now
 func (l *refusalLog) allow(rule string, leftOut uint64, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := l.linesOf(rule, now)
-	if r.allowance.has(now) && l.all.has(now) {
-		r.allowance.tokens--
+	r := l.perRule.of(rule)
+	if r.has(now) && l.all.has(now) {
+		r.tokens--
 		l.all.tokens--
 		return true
 	}
-	r.missed += 1 + leftOut
+	r.n += 1 + leftOut
 	return false
-}
-
-// ruleLines is what a rule may write, and what it could not.
-type ruleLines struct {
-	allowance
-	missed uint64
-}
-
-// linesOf returns those of a rule. The lock is held.
-func (l *refusalLog) linesOf(rule string, now time.Time) *ruleLines {
-	r := l.perRule[rule]
-	if r == nil && len(l.perRule) >= MaxRules {
-		rule = OtherRules
-		r = l.perRule[rule]
-	}
-	if r == nil {
-		r = &ruleLines{allowance: allowance{rate: ruleRate, burst: ruleBurst}}
-		l.perRule[rule] = r
-	}
-	return r
 }
 
 // allowance is a token bucket.
@@ -216,22 +196,51 @@ func (a *allowance) has(now time.Time) bool {
 	return a.tokens >= 1
 }
 
+// perRule has an allowance for each of at most MaxRules rules, and one for all others.
+type perRule struct {
+	rate, burst float64
+	rules       map[string]*ruleAllowance
+}
+
+// ruleAllowance is the allowance of a rule, and a count of its refusals.
+type ruleAllowance struct {
+	allowance
+	n uint64
+}
+
+// of returns the allowance of a rule.
+func (p *perRule) of(rule string) *ruleAllowance {
+	r := p.rules[rule]
+	if r == nil && len(p.rules) >= MaxRules {
+		rule = OtherRules
+		r = p.rules[rule]
+	}
+	if r == nil {
+		if p.rules == nil {
+			p.rules = make(map[string]*ruleAllowance)
+		}
+		r = &ruleAllowance{allowance: allowance{rate: p.rate, burst: p.burst}}
+		p.rules[rule] = r
+	}
+	return r
+}
+
 // count counts a refusal, and reports whether a line is due, and how many were left out before it. A
 // subject that is pushed out is summed up.
 func (l *refusalLog) count(hash uint64, rule string, now time.Time) (leftOut uint64, due bool) {
 	leftOut, due, gone := l.sample(hash, rule, now)
-	l.missed(gone, now)
+	l.missed(gone)
 	return leftOut, due
 }
 
 // missed sums up what was left out of a subject that is forgotten.
-func (l *refusalLog) missed(s refusedSubject, now time.Time) {
+func (l *refusalLog) missed(s refusedSubject) {
 	if s.leftOut == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.linesOf(s.rule, now).missed += s.leftOut
+	l.perRule.of(s.rule).n += s.leftOut
 }
 
 // describeRefusal copies what is known of a refusal, since the request is gone by the time it is written. It

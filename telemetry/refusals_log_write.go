@@ -23,7 +23,7 @@ func (l *refusalLog) run() {
 		case line := <-l.lines:
 			l.write(line)
 		case now := <-tell.C:
-			l.forget(now.Add(-peace), now)
+			l.forget(now.Add(-peace))
 			l.tell(now)
 		case <-l.end:
 			l.finish()
@@ -44,7 +44,7 @@ func (l *refusalLog) finish() {
 		break
 	}
 	now := time.Now()
-	l.forget(now, now)
+	l.forget(now)
 	l.tell(now)
 }
 
@@ -58,7 +58,7 @@ func (l *refusalLog) stop() {
 }
 
 // forget frees the places of those who were not refused since a time, and sums them up.
-func (l *refusalLog) forget(since, now time.Time) {
+func (l *refusalLog) forget(since time.Time) {
 	for i := range l.subjects {
 		set := &l.subjects[i]
 		var gone [placesOfASet]refusedSubject
@@ -70,7 +70,7 @@ func (l *refusalLog) forget(since, now time.Time) {
 		}
 		set.mu.Unlock()
 		for j := range gone {
-			l.missed(gone[j], now)
+			l.missed(gone[j])
 		}
 	}
 }
@@ -147,13 +147,13 @@ func (l *refusalLog) takeMissed(now time.Time) (rules []missedRule, unwritten ui
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	unwritten, l.unwritten = l.unwritten, 0
-	for name, r := range l.perRule {
+	for name, r := range l.perRule.rules {
 		switch {
-		case r.missed > 0:
-			rules = append(rules, missedRule{name, r.missed})
-			r.missed = 0
+		case r.n > 0:
+			rules = append(rules, missedRule{name, r.n})
+			r.n = 0
 		case now.Sub(r.at) > tellEvery: // its bucket is full again
-			delete(l.perRule, name)
+			delete(l.perRule.rules, name)
 		}
 	}
 	return rules, unwritten

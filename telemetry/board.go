@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// Board is where instances leave what they have seen for each other, such as a Redis that they
-// share.
+// Board is where instances post their counts for each other, such as a Redis that they share. It must be safe
+// for concurrent use.
 type Board interface {
-	// Post leaves a part of what this instance has to say in place of what it said before, for a
-	// while. There are a few parts.
-	Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error
-	// Posted returns a part of what all instances have said.
+	// Post replaces the post of an instance with that part, of which there are a few, until it expires.
+	Post(ctx context.Context, part, instance string, post []byte, expires time.Duration) error
+	// Posted returns the posts of all instances with that part, by instance.
 	Posted(ctx context.Context, part string) (map[string][]byte, error)
 }
 
-// parts of what an instance says.
+// Parts of what an instance posts.
 const (
 	nowPart      = "now"      // the last minutes
-	historyPart  = "history"  // all that it has
-	subjectsPart = "subjects" // who is refused, and who asks most
+	historyPart  = "history"  // all series
+	subjectsPart = "subjects" // the subjects that are refused and ask most
 )

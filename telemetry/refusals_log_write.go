@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -34,14 +35,8 @@ func (l *refusalLog) run() {
 
 // finish writes what is due.
 func (l *refusalLog) finish() {
-	for {
-		select {
-		case line := <-l.lines:
-			l.write(line)
-			continue
-		default:
-		}
-		break
+	for len(l.lines) > 0 {
+		l.write(<-l.lines)
 	}
 	now := time.Now()
 	l.forget(now)
@@ -111,19 +106,19 @@ func (l *refusalLog) write(r *refusalLine) {
 
 // tell sums up what was left out, if anything was.
 func (l *refusalLog) tell(now time.Time) {
-	rules, unwritten := l.takeMissed(now)
-	if len(rules) == 0 {
+	missed, unwritten := l.takeMissed(now)
+	if len(missed) == 0 {
 		return
 	}
-	slices.SortFunc(rules, func(a, b missedRule) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.rule, b.rule)) })
+	rules := slices.SortedFunc(maps.Keys(missed), func(a, b string) int { return cmp.Or(cmp.Compare(missed[b], missed[a]), cmp.Compare(a, b)) })
 	var total, others uint64
 	var byRule []any
-	for i, r := range rules {
-		total += r.n
+	for i, rule := range rules {
+		total += missed[rule]
 		if i < maxTold {
-			byRule = append(byRule, slog.Uint64(printable.Text(r.rule, 100), r.n))
+			byRule = append(byRule, slog.Uint64(printable.Text(rule, 100), missed[rule]))
 		} else {
-			others += r.n
+			others += missed[rule]
 		}
 	}
 	record := slog.NewRecord(now, slog.LevelInfo, "refusals left out of the log", 0)
@@ -137,24 +132,20 @@ func (l *refusalLog) tell(now time.Time) {
 	_ = l.handler.Handle(context.Background(), record)
 }
 
-type missedRule struct {
-	rule string
-	n    uint64
-}
-
-// takeMissed returns what has to be told, and forgets it, and rules that have not refused for a while.
-func (l *refusalLog) takeMissed(now time.Time) (rules []missedRule, unwritten uint64) {
+// takeMissed returns how many refusals of each rule are in no line, and resets the counts. It removes rules that have
+// not refused for a while.
+func (l *refusalLog) takeMissed(now time.Time) (missed map[string]uint64, unwritten uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	missed = make(map[string]uint64)
 	unwritten, l.unwritten = l.unwritten, 0
 	for name, r := range l.perRule.rules {
 		switch {
 		case r.n > 0:
-			rules = append(rules, missedRule{name, r.n})
-			r.n = 0
+			missed[name], r.n = r.n, 0
 		case now.Sub(r.at) > tellEvery: // its bucket is full again
 			delete(l.perRule.rules, name)
 		}
 	}
-	return rules, unwritten
+	return missed, unwritten
 }

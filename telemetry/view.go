@@ -181,8 +181,7 @@ type Subject struct {
 	Limit       sluice.Limit
 	First, Last time.Time // of those that are counted
 	Minutes     int       // of the last hour in which there was one
-	// Steps are how often it was in each [SubjectStep] of the last hour, which begin at whole multiples of it; the
-	// last is under way. They are to draw: each is off by up to a sixteenth for each instance, or too small by
-	// Error, and those of a subject that was not among the first of any instance are zero.
+	// Steps are its counts in each [SubjectStep] of the last hour, which begin at whole multiples of it; the last
+	// is under way. Together they may be too small by Error.
 	Steps [SubjectSteps]uint64
 }

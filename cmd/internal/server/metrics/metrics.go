@@ -1,0 +1,128 @@
+// Package metrics answers GET /metrics. It counts while decisions are made, and reads everything else when it
+// is scraped. The package server says what there is to read.
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/server/rules"
+	"github.com/sluicehq/sluice/internal/proxy"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/promlimit"
+	"github.com/sluicehq/sluice/stores"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Config is what is measured.
+type Config struct {
+	Version  string
+	Engine   *policy.Engine
+	Store    *stores.Store
+	Calls    *StoreCalls         // of a shared store
+	Recorder *telemetry.Recorder // nil: decisions are not counted
+	Rules    *rules.Rules
+	Log      *slog.Logger
+}
+
+// Metrics count decisions.
+type Metrics struct {
+	config  Config
+	delays  prometheus.Histogram
+	tiers   *tiers
+	settled *settlements
+}
+
+// New starts to count. Call it before the first decision.
+func New(c Config) *Metrics {
+	m := &Metrics{config: c, settled: newSettlements(c.Engine, c.Log)}
+	if c.Recorder == nil {
+		return m
+	}
+	m.delays = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "sluice_queue_delay_seconds",
+		Help:    "Time that requests were told to wait for their turn in the queue of a leaky bucket.",
+		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	})
+	m.tiers = newTiers()
+	c.Engine.Observe(m.tiers.observe)
+	c.Engine.Observe(func(_ context.Context, o *policy.Observation) {
+		if d := &o.Decision; d.Delay > 0 && d.Allowed && !d.Repeated && o.Request.Mode == policy.Charge {
+			m.delays.Observe(d.Delay.Seconds())
+		}
+	})
+	return m
+}
+
+// Handler answers scrapes. The connections are those of clients to the gateway.
+func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
+	c := &m.config
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildInfo(c.Version),
+		gauge("sluice_connections", "Open client connections.", connections.Open),
+		refused("all", func() uint64 { all, _ := connections.Refused(); return all }),
+		refused("address", func() uint64 { _, address := connections.Refused(); return address }),
+		gauge("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", answer.Waiting),
+		memoryCollector{c.Store.Memory().Stats},
+		policyCollector{c.Engine, c.Rules},
+		m.settled,
+	)
+	if c.Recorder != nil {
+		registry.MustRegister(promlimit.New(c.Recorder), m.delays, m.tiers)
+	}
+	if shared := c.Store.Failover(); shared != nil {
+		registry.MustRegister(storeCollector{shared.Status})
+		c.Calls.register(registry)
+	}
+	if db := c.Rules.Database(); db != nil {
+		registry.MustRegister(databaseCollector{db})
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// constant sends metrics whose values are read at each scrape.
+type constant struct{ ch chan<- prometheus.Metric }
+
+func (c constant) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	c.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (c constant) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	c.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func describe(ch chan<- *prometheus.Desc, all ...*prometheus.Desc) {
+	for _, d := range all {
+		ch <- d
+	}
+}
+
+func gauge(name, help string, read func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read()) })
+}
+
+func buildInfo(version string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "sluice_build_info",
+		Help:        "1 for the version of the program.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+}
+
+func refused(reason string, count func() uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name:        "sluice_connections_refused_total",
+		Help:        "Connections closed on arrival, by reason: too many in all, or from one address.",
+		ConstLabels: prometheus.Labels{"reason": reason},
+	}, func() float64 { return float64(count()) })
+}

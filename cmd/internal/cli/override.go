@@ -66,7 +66,7 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case len(subject.key) == 0:
-		return errors.New("override set: missing subject. Write values of the rule's key, as in api_key=k-42")
+		return errors.New("override set: missing subject, for example api_key=k-42")
 	case len(subject.rest) == 0 && !s.block && !s.exempt:
 		return errors.New("override set: which limit? Write one as in 5000/minute, or --block or --exempt")
 	}
@@ -277,7 +277,7 @@ func overrideDeleteCommand() *cobra.Command {
 			case len(s.rest) > 0:
 				return fmt.Errorf("override delete: %.60q: write a part of the key and its value, as in api_key=k-42", s.rest[0])
 			case len(s.key) == 0:
-				return errors.New("override delete: missing subject. Write values of the rule's key, as in api_key=k-42")
+				return errors.New("override delete: missing subject, for example api_key=k-42")
 			}
 			old, err := a.find(c.Context(), &s)
 			if err != nil {

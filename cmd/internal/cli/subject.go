@@ -60,7 +60,7 @@ func subjectCommand() *cobra.Command {
 			case len(s.rest) > 0:
 				return fmt.Errorf("subject: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7, or --rule RULE", s.rest[0])
 			case len(s.key) == 0 && rule == "":
-				return errors.New("subject: missing subject. Write values of a rule's key, as in client_ip=192.0.2.7")
+				return errors.New("subject: missing subject, for example client_ip=192.0.2.7")
 			}
 			s.rule = rule
 			var limits struct{ Rules []subjectState }

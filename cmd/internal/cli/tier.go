@@ -42,7 +42,7 @@ func (s *tierSettings) set(c *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case len(given.key) != 1:
-		return errors.New("subject set: missing subject. Write one value, as in api_key=k-42")
+		return errors.New("subject set: missing subject, for example api_key=k-42")
 	case len(given.rest) != 1:
 		return errors.New("subject set: which tier? Write its name behind the value, as in api_key=k-42 pro")
 	case ended(s.until):
@@ -82,7 +82,7 @@ func subjectDeleteCommand() *cobra.Command {
 			case len(given.rest) > 0:
 				return fmt.Errorf("subject delete: %.60q: write a part of a key and its value, as in api_key=k-42", given.rest[0])
 			case len(given.key) != 1:
-				return errors.New("subject delete: missing subject. Write one value, as in api_key=k-42")
+				return errors.New("subject delete: missing subject, for example api_key=k-42")
 			}
 			var of policy.TierSubject
 			part, old, err := a.findTier(c.Context(), &given, &of)

@@ -3,6 +3,7 @@
 package printable
 
 import (
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -43,6 +44,9 @@ func Text(s string, most int) string {
 	}
 	return string(b)
 }
+
+// Line does the same with a text of any length.
+func Line(s string) string { return Text(s, math.MaxInt) }
 
 // plain reports whether s is printable ASCII.
 func plain(s string) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/cli/remote"
 	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/memory"
@@ -29,7 +30,7 @@ type checkSettings struct {
 	data   string
 	from   string
 	times  int
-	admin  adminClient
+	admin  remote.Client
 	all    bool // show also what is left, and the response
 	shadow bool
 }
@@ -68,16 +69,16 @@ func checkCommand() *cobra.Command {
 	f.StringVar(&q.from, "from", "192.0.2.1", "address the connection comes from")
 	f.IntVar(&q.times, "times", 1, "make this many such requests at once, and show the last")
 	f.BoolVarP(&q.all, "include", "i", false, "also show what is left afterwards, and what the response would have")
-	q.admin.flags(f, "")
+	q.admin.AddFlags(f, "")
 	f.BoolVar(&q.shadow, "shadow", false, "check as \"sluice serve --shadow\" would decide, which refuses nothing")
 	return c
 }
 
 func (q *checkSettings) run(c *cobra.Command, target string) error {
-	if err := q.admin.checkOutput(); err != nil {
+	if err := q.admin.CheckOutput(); err != nil {
 		return err
 	}
-	remote, err := q.remote(c.Flags())
+	asks, err := q.asksGateway(c.Flags())
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (q *checkSettings) run(c *cobra.Command, target string) error {
 		return err
 	}
 	explain := q.explain
-	if remote {
+	if asks {
 		explain = q.explainRemotely
 	}
 	found, err := explain(c, r)
@@ -94,7 +95,7 @@ func (q *checkSettings) run(c *cobra.Command, target string) error {
 		return err
 	}
 	var out bytes.Buffer
-	if q.admin.output == "json" {
+	if q.admin.JSON() {
 		json := json.NewEncoder(&out)
 		json.SetEscapeHTML(false)
 		err = json.Encode(found)
@@ -113,15 +114,15 @@ func (q *checkSettings) run(c *cobra.Command, target string) error {
 	return nil
 }
 
-// remote reports whether a running gateway explains the request, and not a policy that is read here. The
+// asksGateway reports whether a running gateway explains the request, and not a policy that is read here. The
 // command line wins over other settings.
-func (q *checkSettings) remote(f *pflag.FlagSet) (bool, error) {
+func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
 	local := command.FromCommandLine(f, "policy", "rules") != ""
 	remote := command.FromCommandLine(f, "admin-url") != ""
 	switch {
 	case remote && local:
 		return false, errors.New("--admin-url: the gateway has a policy of its own: leave --policy and --rules out")
-	case q.admin.url == "" || local, !remote && q.policy.any():
+	case !q.admin.Named() || local, !remote && q.policy.any():
 		return false, nil
 	case q.shadow:
 		return false, errors.New("--shadow: a running gateway says itself whether it only watches")
@@ -154,22 +155,14 @@ func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*adminapi.Ex
 
 // explainRemotely has a running gateway decide.
 func (q *checkSettings) explainRemotely(c *cobra.Command, r *http.Request) (*adminapi.Explanation, error) {
-	in := struct {
-		Method  string            `json:"method"`
-		URL     string            `json:"url"`
-		Headers map[string]string `json:"headers"`
-		Body    string            `json:"body"`
-		From    string            `json:"from"`
-	}{r.Method, r.URL.String(), map[string]string{}, q.data, q.from}
+	in := &remote.Request{Method: r.Method, URL: r.URL.String(), Headers: map[string]string{}, Body: q.data, From: q.from}
 	for name, values := range r.Header {
 		if len(values) > 1 {
 			return nil, fmt.Errorf("--header: %s is there twice, and a running gateway is asked about one", name)
 		}
 		in.Headers[name] = values[0]
 	}
-	found := new(adminapi.Explanation)
-	_, err := q.admin.call(c.Context(), http.MethodPost, "/v1/explain", nil, "", in, found)
-	return found, err
+	return q.admin.Explain(c.Context(), in)
 }
 
 // request returns the request as a server reads it.

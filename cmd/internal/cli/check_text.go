@@ -6,13 +6,15 @@ import (
 	"net/http"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // print writes an explanation. That of a gateway may contain texts of clients.
 func (q *checkSettings) print(out io.Writer, r *http.Request, e *adminapi.Explanation) {
-	fmt.Fprintf(out, "%s %s from %s%s\n\n", r.Method, r.URL, plainText(e.Client), tierText(e.Tier))
+	fmt.Fprintf(out, "%s %s from %s%s\n\n", r.Method, r.URL, printable.Line(e.Client), tierText(e.Tier))
 	for i := range e.Rules {
 		q.printRule(out, &e.Rules[i])
 	}
@@ -32,7 +34,7 @@ func tierText(t *adminapi.TierExplanation) string {
 	if t.From == "subjects" {
 		from += inSource(t.Source) + t.Terms
 	}
-	return plainText(fmt.Sprintf(", tier %s from %s", t.Name, from))
+	return printable.Line(fmt.Sprintf(", tier %s from %s", t.Name, from))
 }
 
 func (q *checkSettings) printRule(out io.Writer, rule *adminapi.RuleExplanation) {
@@ -41,9 +43,9 @@ func (q *checkSettings) printRule(out io.Writer, rule *adminapi.RuleExplanation)
 		mark = "*"
 	}
 	line := func(what, format string, args ...any) {
-		fmt.Fprintf(out, "  %-16s %-6s %s\n", "", what, plainText(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(out, "  %-16s %-6s %s\n", "", what, printable.Line(fmt.Sprintf(format, args...)))
 	}
-	fmt.Fprintf(out, "%s %-16s %s%s\n", mark, plainText(rule.Rule), plainText(rule.Why), inSource(rule.Source))
+	fmt.Fprintf(out, "%s %-16s %s%s\n", mark, printable.Line(rule.Rule), printable.Line(rule.Why), inSource(rule.Source))
 	if len(rule.Limits) == 0 {
 		return
 	}
@@ -62,7 +64,7 @@ func (q *checkSettings) printRule(out io.Writer, rule *adminapi.RuleExplanation)
 		case inFlight(l):
 			line("after", "%d of %d places free, as long as it is under way", l.After.Remaining, l.Capacity)
 		default:
-			line("after", "%d of %d left, full again in %v", l.After.Remaining, l.Capacity, short(l.After.FullIn.Duration()))
+			line("after", "%d of %d left, full again in %v", l.After.Remaining, l.Capacity, command.RoundUp(l.After.FullIn.Duration()))
 		}
 	}
 	if rule.Share != "" {
@@ -97,15 +99,15 @@ func verdict(l *adminapi.LimitExplanation, enforced string) string {
 	case !l.Allowed && wait == sluice.Never:
 		s = fmt.Sprintf("refuses: a cost of %d can never fit", l.Cost)
 	case l.Locked:
-		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", short(wait))
+		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", command.RoundUp(wait))
 	case inFlight(l) && l.Allowed:
 		s = fmt.Sprintf("fits: %d of %d places are free", l.Before.Remaining, l.Capacity)
 	case inFlight(l):
 		s = fmt.Sprintf("refuses: all %d places are taken", l.Capacity)
 	case !l.Allowed:
-		s = fmt.Sprintf("refuses: it costs %d of %d, and fits in %v", l.Cost, l.Before.Remaining, short(wait))
+		s = fmt.Sprintf("refuses: it costs %d of %d, and fits in %v", l.Cost, l.Before.Remaining, command.RoundUp(wait))
 	case l.Delay > 0:
-		s += fmt.Sprintf(", and waits %v for its turn", short(l.Delay.Duration()))
+		s += fmt.Sprintf(", and waits %v for its turn", command.RoundUp(l.Delay.Duration()))
 	}
 	switch {
 	case l.Shadow && enforced != "":
@@ -127,15 +129,15 @@ func printDecision(out io.Writer, e *adminapi.Explanation) {
 		if what := (&policy.Decision{Missing: e.Missing}).Ambiguous(); what != "" {
 			lacks = "its " + what + " can be read in more than one way"
 		}
-		fmt.Fprintf(out, "\nrefused: %s\n", plainText(lacks))
+		fmt.Fprintf(out, "\nrefused: %s\n", printable.Line(lacks))
 	case e.Allowed && e.Delay > 0:
-		fmt.Fprintf(out, "\npasses after %v\n", short(e.Delay.Duration()))
+		fmt.Fprintf(out, "\npasses after %v\n", command.RoundUp(e.Delay.Duration()))
 	case e.Allowed:
 		fmt.Fprintln(out, "\npasses")
 	case e.RetryAfter < 0:
 		fmt.Fprintln(out, "\nrefused, always")
 	default:
-		fmt.Fprintf(out, "\nrefused: try again in %v\n", short(e.RetryAfter.Duration()))
+		fmt.Fprintf(out, "\nrefused: try again in %v\n", command.RoundUp(e.RetryAfter.Duration()))
 	}
 }
 

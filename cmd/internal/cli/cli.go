@@ -1,11 +1,12 @@
-// Package cli is the command line of sluice: commands on policies and access logs, on databases of rules,
-// and, by way of the admin API, on running gateways. The command serve is the package server's; what all
-// commands have in common is in the package command.
+// Package cli is the command line of sluice, with the commands on policies, access logs and databases of
+// rules. The command serve is the package server's, and those on running gateways the package remote's; what
+// all commands have in common is in the package command.
 package cli
 
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/sluicehq/sluice/cmd/internal/cli/remote"
 	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/cmd/internal/server"
 )
@@ -21,8 +22,8 @@ func rootCommand(b Build) *cobra.Command {
 		Version: b.line(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(server.Command(b.version()), validateCommand(), checkCommand(), describeCommand(), healthcheckCommand(), versionCommand(b))
-	root.AddCommand(overrideCommand(), subjectCommand(), resetCommand(), refundCommand(), blockCommand(), unblockCommand())
-	root.AddCommand(topCommand(), replayCommand(), recommendCommand(), migrateCommand(), exportCommand(), importCommand(), tokenCommand())
+	root.AddCommand(server.Command(b.version()), validateCommand(), checkCommand(), describeCommand(), replayCommand(), recommendCommand())
+	root.AddCommand(migrateCommand(), exportCommand(), importCommand(), tokenCommand(), versionCommand(b))
+	root.AddCommand(remote.Commands()...)
 	return root
 }

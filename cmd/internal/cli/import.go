@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -79,7 +80,7 @@ func (s *importSettings) run(c *cobra.Command, db *source.Database, args []strin
 		_, err := fmt.Fprintln(c.OutOrStdout(), "nothing differs")
 		return err
 	case !s.yes:
-		_, err := fmt.Fprintf(c.OutOrStdout(), "%s to make%s: give --yes to make them\n", counted(len(differences), "change"), deletions(differences))
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s to make%s: give --yes to make them\n", command.Count(len(differences), "change"), deletions(differences))
 		return err
 	}
 	version, err := s.apply(ctx, db, before.Version, replace)
@@ -111,7 +112,7 @@ func deletions(all []source.Difference) string {
 	if n == 0 {
 		return ""
 	}
-	return ", among them " + counted(n, "deletion") + " of what the file lacks"
+	return ", among them " + command.Count(n, "deletion") + " of what the file lacks"
 }
 
 // printDifferences writes new items with "+", deleted ones with "-", and changed ones with both.
@@ -120,12 +121,12 @@ func printDifferences(out io.Writer, all []source.Difference) error {
 	for _, d := range all {
 		switch {
 		case d.After == "":
-			fmt.Fprintf(&b, "- deletes %s %s %s\n", d.Kind, plainText(d.Target), d.Before)
+			fmt.Fprintf(&b, "- deletes %s %s %s\n", d.Kind, printable.Line(d.Target), d.Before)
 		case d.Before != "":
-			fmt.Fprintf(&b, "- %s %s %s\n", d.Kind, plainText(d.Target), d.Before)
+			fmt.Fprintf(&b, "- %s %s %s\n", d.Kind, printable.Line(d.Target), d.Before)
 		}
 		if d.After != "" {
-			fmt.Fprintf(&b, "+ %s %s %s\n", d.Kind, plainText(d.Target), d.After)
+			fmt.Fprintf(&b, "+ %s %s %s\n", d.Kind, printable.Line(d.Target), d.After)
 		}
 	}
 	_, err := out.Write(b.Bytes())

@@ -22,7 +22,7 @@ func migrateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %s made\n", db, counted(steps, "migration"))
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %s made\n", db, command.Count(steps, "migration"))
 		return err
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/source"
 )
 
@@ -77,7 +78,7 @@ func tokenListCommand() *cobra.Command {
 		fmt.Fprintln(table, "NAME\tROLE\tUNTIL\tMADE")
 		for i := range contents.Tokens {
 			t := &contents.Tokens[i]
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", plainText(t.Name), t.Role, cmp.Or(t.Until, "-"), t.CreatedAt.Format("2006-01-02"))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", printable.Line(t.Name), t.Role, cmp.Or(t.Until, "-"), t.CreatedAt.Format("2006-01-02"))
 		}
 		return table.Flush()
 	})

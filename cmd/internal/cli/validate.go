@@ -65,7 +65,7 @@ func printValid(c *cobra.Command, file string, p *policy.Policy, cluster bool) e
 		c.PrintErrln("warning:", w)
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s: ok, %s\n", file, counted(len(p.Warnings()), "warning"))
+	fmt.Fprintf(&out, "%s: ok, %s\n", file, command.Count(len(p.Warnings()), "warning"))
 	printPolicy(&out, p)
 	if !cluster {
 		_, err := c.OutOrStdout().Write(out.Bytes())

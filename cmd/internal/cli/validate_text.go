@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/lease"
 	"github.com/sluicehq/sluice/policy"
@@ -76,7 +77,7 @@ var consistencyText = map[string]string{
 func excessText(c sluice.Consistency, p *sluice.Plan) string {
 	if c == sluice.Leased {
 		if ahead := lease.Ahead(p); ahead > 0 {
-			return fmt.Sprintf("leased: instances reserve up to %v ahead; never above the limit", short(ahead))
+			return fmt.Sprintf("leased: instances reserve up to %v ahead; never above the limit", command.RoundUp(ahead))
 		}
 		return "leased: too little traffic for leases to pay off, so it is counted strictly"
 	}
@@ -139,7 +140,7 @@ func debtText(d *policy.Debt) string {
 func days(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < 2*day {
-		return printable.Duration(short(d))
+		return printable.Duration(command.RoundUp(d))
 	}
 	return fmt.Sprintf("%d days", (d+day-1)/day)
 }

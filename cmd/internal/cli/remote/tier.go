@@ -1,7 +1,8 @@
-package cli
+package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,17 +12,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // tierSettings are the flags of "subject set".
 type tierSettings struct {
-	adminClient
+	Client
 	until, reason string
 }
 
 func subjectSetCommand() *cobra.Command {
-	s := &tierSettings{adminClient: adminClient{writing: true}}
+	s := &tierSettings{Client: Client{writing: true}}
 	c := s.command("set PART=VALUE TIER",
 		"Put a subject into a tier",
 		"Put a subject into a tier, in place of the one that it is in. PART is the part that the policy\n"+
@@ -70,7 +72,7 @@ func (s *tierSettings) set(c *cobra.Command, args []string) error {
 }
 
 func subjectDeleteCommand() *cobra.Command {
-	a := &adminClient{writing: true}
+	a := &Client{writing: true}
 	return a.command("delete PART=VALUE", "Take a subject out of its tier",
 		"Take a subject out of the tier that the database puts it into. One of the policy file cannot be\ndeleted, and holds again if there was one for the same subject.",
 		"  sluice subject delete api_key=k-42",
@@ -110,7 +112,7 @@ type heldTier struct {
 
 // findTier sets the subject of is to the given value, and returns the key part of that value, and the tier
 // that it is in, or nil.
-func (a *adminClient) findTier(ctx context.Context, given *subjectArgs, is *policy.TierSubject) (part string, old *heldTier, err error) {
+func (a *Client) findTier(ctx context.Context, given *subjectArgs, is *policy.TierSubject) (part string, old *heldTier, err error) {
 	if part, err = a.tierPart(ctx); err != nil {
 		return part, nil, err
 	}
@@ -132,7 +134,7 @@ func (a *adminClient) findTier(ctx context.Context, given *subjectArgs, is *poli
 }
 
 // tierPart returns the key part by which the policy in force looks subjects up.
-func (a *adminClient) tierPart(ctx context.Context) (string, error) {
+func (a *Client) tierPart(ctx context.Context) (string, error) {
 	var now struct {
 		Document struct{ Tiers policy.Tiers }
 	}
@@ -155,11 +157,11 @@ func subjectTierText(part string, d *policy.TierSubject) string {
 	if d.Reason != "" {
 		s += " (" + d.Reason + ")"
 	}
-	return plainText(s)
+	return printable.Line(s)
 }
 
 func subjectListCommand() *cobra.Command {
-	a := &adminClient{}
+	a := &Client{}
 	return a.command("list", "List which subjects are in which tier",
 		"List which subjects are in which tier by their names, those of the policy file too. With --output\njson, a line for each.",
 		"  sluice subject list",
@@ -167,12 +169,12 @@ func subjectListCommand() *cobra.Command {
 			if len(args) > 0 {
 				return fmt.Errorf("subject list: %.60q: it takes no arguments; \"sluice subject\" shows one subject", args[0])
 			}
-			return a.list(c, "/v1/subjects", url.Values{}, "SUBJECT\tTIER\tUNTIL\tFROM\tBY\tREASON", func(text jsonText) ([]string, error) {
+			return a.list(c, "/v1/subjects", url.Values{}, "SUBJECT\tTIER\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
 				var i struct {
 					Source   string
 					Document policy.TierSubject
 				}
-				err := text.into(&i)
+				err := json.Unmarshal(text, &i)
 				d := &i.Document
 				return []string{d.Subject, d.Tier, listedEnd(d.Until), i.Source, d.By, d.Reason}, err
 			})

@@ -1,4 +1,4 @@
-package cli
+package remote
 
 import (
 	"fmt"
@@ -10,7 +10,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // maxRules is how many rules top shows, so that subjects and instances have room on a screen.
@@ -19,7 +21,7 @@ const maxRules = 20
 // print writes what was found for people.
 func (s *topSettings) print(w io.Writer, now *snapshot) {
 	stats := &now.Stats
-	fmt.Fprintf(w, "sluice top  %s  %s  %s\n", s.url, stats.At.UTC().Format("15:04:05 UTC"), counted(len(stats.Instances), "instance"))
+	fmt.Fprintf(w, "sluice top  %s  %s  %s\n", s.url, stats.At.UTC().Format("15:04:05 UTC"), command.Count(len(stats.Instances), "instance"))
 	fmt.Fprintf(w, "%s\n\n", stats.Headline.Text)
 	printRequests(w, &stats.Requests)
 	printRules(w, byChange(stats.Rules))
@@ -59,7 +61,7 @@ func printRules(w io.Writer, rules []adminapi.RuleStats) {
 			usual, humanize.Comma(int64(r.Refused.Hour)), share(r.Near.Hour, total(r.Requests.Hour)), limit)
 	}
 	if more := len(rules) - maxRules; more > 0 {
-		fmt.Fprintf(w, "  and %s more\n", counted(more, "rule"))
+		fmt.Fprintf(w, "  and %s more\n", command.Count(more, "rule"))
 	}
 }
 
@@ -112,7 +114,7 @@ func printInstances(w io.Writer, stats *adminapi.Stats) {
 func printRow(w io.Writer, format string, cells ...string) {
 	all := make([]any, len(cells))
 	for i, c := range cells {
-		all[i] = plainText(c)
+		all[i] = printable.Line(c)
 	}
 	line := fmt.Sprintf(strings.TrimSuffix(format, "\n"), all...)
 	fmt.Fprintln(w, strings.TrimRight(line, " "))

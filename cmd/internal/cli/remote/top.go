@@ -1,4 +1,4 @@
-package cli
+package remote
 
 import (
 	"bytes"
@@ -21,11 +21,12 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // topSettings are the flags of top.
 type topSettings struct {
-	adminClient
+	Client
 	once             bool
 	rule, by, window string // of the subjects that are shown
 }
@@ -138,7 +139,7 @@ func (s *topSettings) watch(ctx context.Context, out *os.File) error {
 func fitted(text string, width, height int) string {
 	var lines []string
 	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
-		rest := []rune(plainText(line))
+		rest := []rune(printable.Line(line))
 		for i < 2 && len(rest) > width {
 			lines, rest = append(lines, string(rest[:width])), rest[width:]
 		}

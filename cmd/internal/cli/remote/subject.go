@@ -1,7 +1,6 @@
-package cli
+package remote
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,15 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/policy"
 )
-
-// jsonText is JSON that is read later.
-type jsonText json.RawMessage
-
-func (t *jsonText) UnmarshalJSON(data []byte) error { *t = append((*t)[:0], data...); return nil }
-
-func (t jsonText) into(v any) error { return json.Unmarshal(t, v) }
 
 // subjectState is what a rule has counted for a subject, as the API returns it.
 type subjectState struct {
@@ -44,7 +37,7 @@ type subjectState struct {
 }
 
 func subjectCommand() *cobra.Command {
-	a := &adminClient{}
+	a := &Client{}
 	var rule string
 	c := a.command("subject PART=VALUE...", "Show a subject's remaining quota, or set its tier",
 		"Show the limits of a subject: what is used and left, when all of it is there again, and whether\n"+
@@ -85,7 +78,7 @@ func printSubject(out io.Writer, rules []subjectState) {
 				full = "when they end" // requests in flight have no known end
 			}
 			if l.FullAt != nil {
-				full = "in " + short(time.Until(*l.FullAt)).String()
+				full = "in " + command.RoundUp(time.Until(*l.FullAt)).String()
 			}
 			from := l.From
 			if l.Source != "" {
@@ -104,17 +97,6 @@ func printSubject(out io.Writer, rules []subjectState) {
 	}
 }
 
-func blockEnd(until *time.Time) string {
-	if until == nil {
-		return "for good"
-	}
-	u := until.UTC()
-	if u.Equal(u.Truncate(24 * time.Hour)) { // where a date ends
-		return "until " + ending(u.Add(-1).Format(time.DateOnly))
-	}
-	return "until " + u.Format(time.RFC3339)
-}
-
 // subjectRequest is what changes a subject.
 type subjectRequest struct {
 	Rule   string            `json:"rule"`
@@ -126,7 +108,7 @@ type subjectRequest struct {
 
 // subjectChange is a command that changes a subject.
 type subjectChange struct {
-	adminClient
+	Client
 	name    string
 	request subjectRequest
 	units   bool // the last argument says how many
@@ -138,7 +120,7 @@ func (s *subjectChange) command(short, long, example string) *cobra.Command {
 	if s.units {
 		use += " UNITS"
 	}
-	c := s.adminClient.command(use, short, long, example, func(c *cobra.Command, args []string) error { return s.run(c, args) })
+	c := s.Client.command(use, short, long, example, func(c *cobra.Command, args []string) error { return s.run(c, args) })
 	c.Flags().StringVar(&s.request.Reason, "reason", "", "why, for the audit log")
 	return c
 }

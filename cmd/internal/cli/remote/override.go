@@ -1,22 +1,21 @@
-package cli
+package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -35,13 +34,13 @@ func overrideCommand() *cobra.Command {
 
 // overrideSettings are the flags of "override set".
 type overrideSettings struct {
-	adminClient
+	Client
 	block, exempt bool
 	until, reason string
 }
 
 func overrideSetCommand() *cobra.Command {
-	s := &overrideSettings{adminClient: adminClient{writing: true}}
+	s := &overrideSettings{Client: Client{writing: true}}
 	c := s.command("set RULE PART=VALUE... [LIMIT...]",
 		"Set the override of a subject, in place of the one that it has",
 		"Set the override of a subject of a rule: one limit or several, of a rule with in_flight a number,\n"+
@@ -101,14 +100,6 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 	})
 }
 
-// tense returns the word for a change that was made, or for one that would be.
-func (a *adminClient) tense(done, dry string) string {
-	if a.dryRun {
-		return dry + ":"
-	}
-	return done + ":"
-}
-
 // overrideItem is an override as the API lists it.
 type overrideItem struct {
 	ID       string          `json:"id"`
@@ -118,7 +109,7 @@ type overrideItem struct {
 }
 
 // find returns the override with exactly the key of a subject, or nil.
-func (a *adminClient) find(ctx context.Context, s *subjectArgs) (*overrideItem, error) {
+func (a *Client) find(ctx context.Context, s *subjectArgs) (*overrideItem, error) {
 	for q := s.query(); ; {
 		var page struct {
 			Items []overrideItem
@@ -148,7 +139,7 @@ func overrideText(o *policy.Override) string {
 	if o.Reason != "" {
 		s += " (" + o.Reason + ")"
 	}
-	return plainText(s)
+	return printable.Line(s)
 }
 
 // effect returns what an override does.
@@ -166,38 +157,8 @@ func effect(o *policy.Override) string {
 	return strings.Join(o.Limits, ", ")
 }
 
-// ending returns a time of expiry in words.
-func ending(until string) string {
-	if len(until) == len("2006-01-02") {
-		return "the end of " + until + " (UTC)"
-	}
-	return until
-}
-
-// listedEnd returns a time of expiry for a list.
-func listedEnd(until string) string {
-	if ended(until) {
-		return until + " (ended)"
-	}
-	return until
-}
-
-func ended(until string) bool {
-	end, err := policy.ParseUntil(until)
-	return err == nil && !end.After(time.Now())
-}
-
-// keyText returns a key as the commands take it.
-func keyText(key map[string]string) string {
-	var all []string
-	for _, part := range slices.Sorted(maps.Keys(key)) {
-		all = append(all, part+"="+key[part])
-	}
-	return plainText(strings.Join(all, " "))
-}
-
 func overrideListCommand() *cobra.Command {
-	a := &adminClient{}
+	a := &Client{}
 	var rule string
 	c := a.command("list [PART=VALUE...]", "List overrides",
 		"List overrides, those of the policy file too: all of them, those of a rule, or those with these\nvalues in their keys. With --output json, a line for each.",
@@ -211,9 +172,9 @@ func overrideListCommand() *cobra.Command {
 				return fmt.Errorf("override list: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7, or --rule RULE", s.rest[0])
 			}
 			s.rule = rule
-			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(text jsonText) ([]string, error) {
+			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
 				var i overrideItem
-				err := text.into(&i)
+				err := json.Unmarshal(text, &i)
 				o := &i.Document
 				return []string{o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason}, err
 			})
@@ -222,50 +183,8 @@ func overrideListCommand() *cobra.Command {
 	return c
 }
 
-// list writes what a list of the API has, page by page: its JSON, or a table of a line for each.
-func (a *adminClient) list(c *cobra.Command, path string, q url.Values, head string, cells func(jsonText) ([]string, error)) error {
-	out := c.OutOrStdout()
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	if a.output == "text" {
-		fmt.Fprintln(table, head)
-	}
-	q.Set("limit", "1000")
-	for {
-		var page struct {
-			Items []jsonText
-			Next  string
-		}
-		if _, err := a.call(c.Context(), http.MethodGet, path, q, "", nil, &page); err != nil {
-			return err
-		}
-		for _, text := range page.Items {
-			err := error(nil)
-			if a.output == "json" {
-				_, err = fmt.Fprintf(out, "%s\n", text)
-			} else if row, problem := cells(text); problem == nil {
-				for i := range row {
-					row[i] = plainText(row[i])
-				}
-				_, err = fmt.Fprintln(table, strings.Join(row, "\t"))
-			} else {
-				err = problem
-			}
-			if err != nil {
-				return command.Failed(err)
-			}
-		}
-		if err := table.Flush(); err != nil {
-			return command.Failed(err)
-		}
-		if page.Next == "" {
-			return nil
-		}
-		q.Set("cursor", page.Next)
-	}
-}
-
 func overrideDeleteCommand() *cobra.Command {
-	a := &adminClient{writing: true}
+	a := &Client{writing: true}
 	return a.command("delete RULE PART=VALUE...", "Delete the override of a subject",
 		"Delete the override of a rule with exactly these values in its key. An override of the policy file\ncannot be deleted, and applies again if there is one for the same subject.",
 		"  sluice override delete per-key api_key=k-42",

@@ -1,4 +1,6 @@
-package cli
+// Package remote is the commands on running gateways: they call the admin API. The package cli adds them to the
+// others, and its check asks a gateway by way of Client.
+package remote
 
 import (
 	"bytes"
@@ -21,6 +23,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/adminapi"
 )
 
 const (
@@ -28,8 +31,8 @@ const (
 	maxAnswer     = 64 << 20
 )
 
-// adminClient calls the admin API of a running gateway.
-type adminClient struct {
+// Client calls the admin API of a running gateway.
+type Client struct {
 	url             string
 	output          string
 	ca, cert, key   string
@@ -40,52 +43,91 @@ type adminClient struct {
 const adminHelp = "\n\nIt asks a running gateway at --admin-url, with the token in SLUICE_TOKEN if it needs one."
 
 // command returns a command that calls the admin API.
-func (a *adminClient) command(use, short, long, example string, run func(*cobra.Command, []string) error) *cobra.Command {
+func (a *Client) command(use, short, long, example string, run func(*cobra.Command, []string) error) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short, Long: long + adminHelp, Example: example,
 		Args: cobra.ArbitraryArgs, PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := a.checkOutput(); err != nil {
+			if err := a.CheckOutput(); err != nil {
 				return err
 			}
 			return run(c, args)
 		},
 	}
 	f := c.Flags()
-	a.flags(f, "http://127.0.0.1:9090")
+	a.AddFlags(f, "http://127.0.0.1:9090")
 	if a.writing {
 		f.BoolVar(&a.dryRun, "dry-run", false, "change nothing, and show what would change")
 	}
 	return c
 }
 
-func (a *adminClient) checkOutput() error {
+// CheckOutput checks --output.
+func (a *Client) CheckOutput() error {
 	if a.output != "text" && a.output != "json" {
 		return fmt.Errorf("--output %.60q: write text or json", a.output)
 	}
 	return nil
 }
 
-// flags adds those of the connection, and --output.
-func (a *adminClient) flags(f *pflag.FlagSet, url string) {
+// Commands returns the commands on running gateways.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{
+		healthcheckCommand(), topCommand(), overrideCommand(), subjectCommand(),
+		resetCommand(), refundCommand(), blockCommand(), unblockCommand(),
+	}
+}
+
+// AddFlags adds the flags of the connection, with the default of --admin-url, and --output.
+func (a *Client) AddFlags(f *pflag.FlagSet, url string) {
 	a.connectFlags(f, url)
 	f.StringVar(&a.output, "output", "text", "text or json, which is what the API answers")
 }
 
 // connectFlags adds the flags of the connection.
-func (a *adminClient) connectFlags(f *pflag.FlagSet, url string) {
+func (a *Client) connectFlags(f *pflag.FlagSet, url string) {
 	f.StringVar(&a.url, "admin-url", url, "admin address of a gateway, as a `URL`")
 	f.StringVar(&a.ca, "tls-ca", "", "`file` with the certificate authorities to trust for an https admin address (default the system's)")
 	f.StringVar(&a.cert, "tls-cert", "", "`file` with a client certificate, in place of a token")
 	f.StringVar(&a.key, "tls-key", "", "`file` with the private key for --tls-cert")
 }
 
-// changeQuery is the query of a change.
-func (a *adminClient) changeQuery() url.Values {
+// tense returns the word for a change that was made, or for one that would be.
+func (a *Client) tense(done, dry string) string {
+	if a.dryRun {
+		return dry + ":"
+	}
+	return done + ":"
+}
+
+// changeQuery returns the query of a change.
+func (a *Client) changeQuery() url.Values {
 	if a.dryRun {
 		return url.Values{"dry_run": {"true"}}
 	}
 	return url.Values{}
+}
+
+// Named reports whether a gateway is named.
+func (a *Client) Named() bool { return a.url != "" }
+
+// JSON reports whether the output is JSON.
+func (a *Client) JSON() bool { return a.output == "json" }
+
+// Request is a request that a gateway explains.
+type Request struct {
+	Method  string            `json:"method"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"`
+	From    string            `json:"from"`
+}
+
+// Explain returns what the gateway would decide about a request now.
+func (a *Client) Explain(ctx context.Context, r *Request) (*adminapi.Explanation, error) {
+	found := new(adminapi.Explanation)
+	_, err := a.call(ctx, http.MethodPost, "/v1/explain", nil, "", r, found)
+	return found, err
 }
 
 // adminAnswer is an answer of the API.
@@ -97,7 +139,7 @@ type adminAnswer struct {
 
 // call sends a request, with in as its body and etag as its If-Match if there are any, and decodes the answer
 // into out.
-func (a *adminClient) call(ctx context.Context, method, path string, q url.Values, etag string, in, out any) (adminAnswer, error) {
+func (a *Client) call(ctx context.Context, method, path string, q url.Values, etag string, in, out any) (adminAnswer, error) {
 	var answer adminAnswer
 	r, err := a.request(ctx, method, path, q, in)
 	if err != nil {
@@ -121,7 +163,7 @@ func (a *adminClient) call(ctx context.Context, method, path string, q url.Value
 }
 
 // send sends a request, and returns the answer, whatever its status.
-func (a *adminClient) send(r *http.Request) (answer adminAnswer, err error) {
+func (a *Client) send(r *http.Request) (answer adminAnswer, err error) {
 	client, err := a.client()
 	if err != nil {
 		return answer, err
@@ -138,7 +180,7 @@ func (a *adminClient) send(r *http.Request) (answer adminAnswer, err error) {
 	return answer, nil
 }
 
-func (a *adminClient) request(ctx context.Context, method, path string, q url.Values, in any) (*http.Request, error) {
+func (a *Client) request(ctx context.Context, method, path string, q url.Values, in any) (*http.Request, error) {
 	base, err := url.Parse(a.url)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil {
 		return nil, errors.New("--admin-url: write it as in http://127.0.0.1:9090")
@@ -169,7 +211,7 @@ func (a *adminClient) request(ctx context.Context, method, path string, q url.Va
 }
 
 // client returns a client that follows no redirects, which could send the token elsewhere.
-func (a *adminClient) client() (*http.Client, error) {
+func (a *Client) client() (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableKeepAlives = true
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -196,7 +238,7 @@ func (a *adminClient) client() (*http.Client, error) {
 }
 
 // unreachable returns the error for a request without an answer, with a hint.
-func (a *adminClient) unreachable(err error) error {
+func (a *Client) unreachable(err error) error {
 	if invalid := new(url.Error); errors.As(err, &invalid) {
 		err = invalid.Err
 	}
@@ -208,7 +250,7 @@ func (a *adminClient) unreachable(err error) error {
 }
 
 // refusal returns the error of an answer.
-func (a *adminClient) refusal(answer *adminAnswer) error {
+func (a *Client) refusal(answer *adminAnswer) error {
 	var p struct {
 		Detail string
 		Errors []struct{ Pointer, Parameter, Header, Detail string }
@@ -237,7 +279,7 @@ func (a *adminClient) refusal(answer *adminAnswer) error {
 }
 
 // print writes the answer if --output is json, or else what text writes.
-func (a *adminClient) print(c *cobra.Command, answer adminAnswer, text func(io.Writer)) error {
+func (a *Client) print(c *cobra.Command, answer adminAnswer, text func(io.Writer)) error {
 	var b bytes.Buffer
 	if a.output == "json" {
 		b.Write(answer.body)
@@ -251,50 +293,4 @@ func (a *adminClient) print(c *cobra.Command, answer adminAnswer, text func(io.W
 		return command.Failed(err)
 	}
 	return nil
-}
-
-// subjectArgs are a rule, values of its key, and further arguments.
-type subjectArgs struct {
-	rule string
-	key  map[string]string
-	rest []string
-}
-
-// parseSubject parses RULE PART=VALUE …, or without withRule PART=VALUE ….
-func parseSubject(command string, args []string, withRule bool) (s subjectArgs, err error) {
-	s.key = map[string]string{}
-	for i, arg := range args {
-		part, value, pair := strings.Cut(arg, "=")
-		switch {
-		case withRule && i == 0 && pair:
-			return s, fmt.Errorf("%s: which rule? Write its name before %.60q", command, arg)
-		case withRule && i == 0:
-			s.rule = arg
-		case !pair:
-			s.rest = append(s.rest, arg)
-		case part == "":
-			return s, fmt.Errorf("%s: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7", command, arg)
-		default:
-			if _, twice := s.key[part]; twice {
-				return s, fmt.Errorf("%s: %s is there twice", command, part)
-			}
-			s.key[part] = value
-		}
-	}
-	if withRule && s.rule == "" {
-		return s, fmt.Errorf("%s: which rule? Write its name, and then values of its key, as in client_ip=192.0.2.7", command)
-	}
-	return s, nil
-}
-
-// query returns the query of a subject.
-func (s *subjectArgs) query() url.Values {
-	q := url.Values{}
-	for part, value := range s.key {
-		q.Set("key."+part, value)
-	}
-	if s.rule != "" {
-		q.Set("rule", s.rule)
-	}
-	return q
 }

@@ -1,4 +1,4 @@
-package cli
+package remote
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 const healthTimeout = 5 * time.Second
 
 func healthcheckCommand() *cobra.Command {
-	a := &adminClient{}
+	a := &Client{}
 	c := &cobra.Command{
 		Use:   "healthcheck",
 		Short: "Ask a running gateway whether it is ready",
@@ -37,7 +37,7 @@ func healthcheckCommand() *cobra.Command {
 }
 
 // ready returns the answer of a gateway that is ready.
-func (a *adminClient) ready(ctx context.Context) (string, error) {
+func (a *Client) ready(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	r, err := a.request(ctx, http.MethodGet, "/readyz", nil, nil)

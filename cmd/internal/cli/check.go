@@ -51,12 +51,7 @@ func checkCommand() *cobra.Command {
 			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login\n" +
 			"  sluice check --policy api.yaml --rules sqlite:rules.db /api/users\n" +
 			"  sluice check --admin-url http://127.0.0.1:9090 --from 192.0.2.7 /api/users",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("check: which request? Give one path or URL, for example /api/users; the policy is --policy FILE")
-			}
-			return nil
-		},
+		Args:    command.Args(1, 1, "check: which request? Give one path or URL, for example /api/users; the policy is --policy FILE"),
 		PreRunE: command.ApplySettings,
 		RunE:    func(c *cobra.Command, args []string) error { return q.run(c, args[0]) },
 	}

@@ -34,12 +34,7 @@ func describeCommand() *cobra.Command {
 		Example: "  sluice describe api.yaml > limits.md\n" +
 			"  sluice describe api.yaml --output limits.html\n" +
 			"  sluice describe --rules sqlite:rules.db",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return errors.New("describe: which policy? Give one file, or - for standard input")
-			}
-			return nil
-		},
+		Args:    command.Args(0, 1, "describe: which policy? Give one file, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, args []string) error {
 			to, write, err := describeTo(output)

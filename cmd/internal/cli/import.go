@@ -35,12 +35,7 @@ func importCommand() *cobra.Command {
 			"--yes, in one transaction. Tokens stay.",
 		Example: "  sluice import --rules sqlite:rules.db api.yaml\n" +
 			"  sluice import --rules sqlite:rules.db --yes api.yaml",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("import: which file? Give one, or - for standard input")
-			}
-			return nil
-		},
+		Args: command.Args(1, 1, "import: which file? Give one, or - for standard input"),
 	}, s.run)
 	f := c.Flags()
 	f.BoolVar(&s.yes, "yes", false, "make the changes, instead of only showing them")

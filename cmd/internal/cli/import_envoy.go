@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -23,12 +22,7 @@ func importEnvoyCommand() *cobra.Command {
 			"settings are reported and left out: then the exit code is 1, and --envoy-config serves the\n" +
 			"configuration as it is.",
 		Example: "  sluice import envoy config/ > policy.yaml",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("import envoy: which directory? Give the one with the configuration")
-			}
-			return nil
-		},
+		Args:    command.Args(1, 1, "import envoy: which directory? Give the one with the configuration"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, args []string) error {
 			return command.Failed(convertEnvoy(c, args[0], sluice.Algorithm(algorithm)))

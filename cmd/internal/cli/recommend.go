@@ -39,12 +39,7 @@ func recommendCommand() *cobra.Command {
 		Example: "  sluice recommend access.log.1.gz access.log\n" +
 			"  sluice recommend --output api.yaml --window 1h access.log\n" +
 			"  sluice recommend --key header:X-Api-Key --format json api.jsonl",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("recommend: which log? Give at least one file, or - for standard input")
-			}
-			return nil
-		},
+		Args:    command.Args(1, 0, "recommend: which log? Give at least one file, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE:    q.run,
 	}

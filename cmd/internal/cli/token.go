@@ -87,12 +87,7 @@ func tokenListCommand() *cobra.Command {
 func tokenDeleteCommand() *cobra.Command {
 	return databaseCommand(&cobra.Command{
 		Use: "delete --rules URL NAME", Short: "Delete a token: gateways refuse it within a second",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("token delete: which token? Give its name")
-			}
-			return nil
-		},
+		Args: command.Args(1, 1, "token delete: which token? Give its name"),
 	}, func(c *cobra.Command, db *source.Database, args []string) error {
 		_, err := db.Change(c.Context(), actor(), func(tx *source.Tx) error { return tx.DeleteToken(args[0], source.Any) })
 		return err

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -29,12 +28,7 @@ func validateCommand() *cobra.Command {
 			"and how many more there are.\n\n" +
 			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +
 			"same requests can if they name the same parts of their keys under \"together\".",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("validate: which file? Give at least one, or - for standard input")
-			}
-			return nil
-		},
+		Args:    command.Args(1, 0, "validate: which file? Give at least one, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, files []string) error {
 			failed := false

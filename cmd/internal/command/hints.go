@@ -107,3 +107,14 @@ func Unreadable(setting string, err error) error {
 	}
 	return fmt.Errorf("%s: %w: %s", setting, file, hint)
 }
+
+// Args is the Args of a command that takes least to most arguments, or any number if most is 0; otherwise
+// its error is message.
+func Args(least, most int, message string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || most > 0 && len(args) > most {
+			return errors.New(message)
+		}
+		return nil
+	}
+}

@@ -259,7 +259,7 @@ func (a *Client) refusal(answer *adminAnswer) error {
 		return fmt.Errorf("%s: %d, and no answer of the admin API: is --admin-url right?", a.url, answer.status)
 	}
 	if answer.status == http.StatusUnauthorized && os.Getenv(command.TokenVariable) == "" {
-		return fmt.Errorf("authentication required: set %s to a token, which \"sluice token create\" makes, or --tls-cert and --tls-key", command.TokenVariable)
+		return fmt.Errorf("who are you? Set %s to a token, which \"sluice token create\" makes, or --tls-cert and --tls-key", command.TokenVariable)
 	}
 	if len(p.Errors) < 2 {
 		where := ""

@@ -73,39 +73,43 @@ func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 		refused("all", func() uint64 { all, _ := connections.Refused(); return all }),
 		refused("address", func() uint64 { _, address := connections.Refused(); return address }),
 		gauge("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", answer.Waiting),
-		memoryCollector{c.Store.Memory().Stats},
-		policyCollector{c.Engine, c.Rules},
-		m.settled,
+		memoryMetrics(c.Store.Memory()),
+		policyMetrics(c.Engine, c.Rules),
+		collector(m.settled.collect),
 	)
 	if c.Recorder != nil {
-		registry.MustRegister(promlimit.New(c.Recorder), m.delays, m.tiers)
+		registry.MustRegister(promlimit.New(c.Recorder), m.delays, collector(m.tiers.collect))
 	}
 	if shared := c.Store.Failover(); shared != nil {
-		registry.MustRegister(storeCollector{shared.Status})
-		c.Calls.register(registry)
+		registry.MustRegister(storeMetrics(shared), c.Calls.took, c.Calls.failed)
 	}
 	if db := c.Rules.Database(); db != nil {
-		registry.MustRegister(databaseCollector{db})
+		registry.MustRegister(databaseMetrics(db))
 	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
-// constant sends metrics whose values are read at each scrape.
-type constant struct{ ch chan<- prometheus.Metric }
+// collector sends metrics whose values it reads at each scrape.
+type collector func(send sender)
 
-func (c constant) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	c.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+// Describe describes nothing, so that the registry accepts any metric.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) { c(sender{ch}) }
+
+// sender sends metrics to a scrape.
+type sender struct{ ch chan<- prometheus.Metric }
+
+func (s sender) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
-func (c constant) counter(d *prometheus.Desc, v uint64, labels ...string) {
-	c.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+func (s sender) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	s.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 }
 
-func describe(ch chan<- *prometheus.Desc, all ...*prometheus.Desc) {
-	for _, d := range all {
-		ch <- d
-	}
-}
+// yes is the value of a gauge that is true or false.
+var yes = map[bool]float64{true: 1}
 
 func gauge(name, help string, read func() int) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read()) })

@@ -8,12 +8,6 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// policyCollector reads which policy is in force, and what happened to others.
-type policyCollector struct {
-	engine *policy.Engine
-	rules  *rules.Rules
-}
-
 var (
 	policyInfo    = prometheus.NewDesc("sluice_policy_info", "1 for the policy in force: instances with the same policy have the same fingerprint, whatever their overrides and subjects.", []string{"fingerprint"}, nil)
 	policyRules   = prometheus.NewDesc("sluice_policy_rules", "Rules of the policy in force.", nil, nil)
@@ -22,25 +16,18 @@ var (
 	policyStays   = prometheus.NewDesc("sluice_policy_refused", "1 while the policy of the file or the database is refused and an older one stays in force: see the log.", nil, nil)
 )
 
-func (policyCollector) Describe(ch chan<- *prometheus.Desc) {
-	describe(ch, policyInfo, policyRules, policyReloads, policyLast, policyStays)
+// policyMetrics are which policy is in force, and what happened to others.
+func policyMetrics(engine *policy.Engine, rules *rules.Rules) collector {
+	return func(send sender) {
+		p, r := engine.Policy(), rules.Reloads()
+		send.gauge(policyInfo, 1, p.Fingerprint())
+		send.gauge(policyRules, float64(len(p.RuleNames())))
+		send.counter(policyReloads, r.Taken, "success")
+		send.counter(policyReloads, r.Refused, "refused")
+		send.gauge(policyLast, float64(r.Last.UnixMilli())/1000)
+		send.gauge(policyStays, yes[r.Stays])
+	}
 }
-
-func (c policyCollector) Collect(ch chan<- prometheus.Metric) {
-	p, r, send := c.engine.Policy(), c.rules.Reloads(), constant{ch}
-	send.gauge(policyInfo, 1, p.Fingerprint())
-	send.gauge(policyRules, float64(len(p.RuleNames())))
-	send.counter(policyReloads, r.Taken, "success")
-	send.counter(policyReloads, r.Refused, "refused")
-	send.gauge(policyLast, float64(r.Last.UnixMilli())/1000)
-	send.gauge(policyStays, yes[r.Stays])
-}
-
-// yes is the value of a gauge that is true or false.
-var yes = map[bool]float64{true: 1}
-
-// databaseCollector reads how well a database of rules is followed.
-type databaseCollector struct{ database *source.Database }
 
 var (
 	rulesVersion  = prometheus.NewDesc("sluice_policy_version", "Version of the database of rules that was last read.", nil, nil)
@@ -49,18 +36,17 @@ var (
 	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "When the database of rules last answered; 0 if it has not since the start.", nil, nil)
 )
 
-func (databaseCollector) Describe(ch chan<- *prometheus.Desc) {
-	describe(ch, rulesVersion, rulesAway, rulesFailures, rulesAsked)
-}
-
-func (c databaseCollector) Collect(ch chan<- prometheus.Metric) {
-	s, send := c.database.Status(), constant{ch}
-	send.gauge(rulesVersion, float64(s.Version))
-	send.gauge(rulesAway, yes[s.Away])
-	send.counter(rulesFailures, uint64(s.Failures))
-	asked := 0.0
-	if !s.Asked.IsZero() {
-		asked = float64(s.Asked.UnixMilli()) / 1000
+// databaseMetrics are how well a database of rules is followed.
+func databaseMetrics(db *source.Database) collector {
+	return func(send sender) {
+		s := db.Status()
+		send.gauge(rulesVersion, float64(s.Version))
+		send.gauge(rulesAway, yes[s.Away])
+		send.counter(rulesFailures, uint64(s.Failures))
+		asked := 0.0
+		if !s.Asked.IsZero() {
+			asked = float64(s.Asked.UnixMilli()) / 1000
+		}
+		send.gauge(rulesAsked, asked)
 	}
-	send.gauge(rulesAsked, asked)
 }

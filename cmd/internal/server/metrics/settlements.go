@@ -52,15 +52,12 @@ func (c *settlements) observe(_ context.Context, s *policy.Settlement) {
 	}
 }
 
-// Describe implements [prometheus.Collector].
-func (c *settlements) Describe(ch chan<- *prometheus.Desc) { ch <- cutUnits }
-
-// Collect implements [prometheus.Collector]. A rule with costs from responses has a series from the start.
-func (c *settlements) Collect(ch chan<- prometheus.Metric) {
+// collect sends a series for each rule with costs from responses, even before the first.
+func (c *settlements) collect(send sender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for rule, n := range c.units {
-		ch <- prometheus.MustNewConstMetric(cutUnits, prometheus.CounterValue, float64(n), rule)
+		send.counter(cutUnits, n, rule)
 	}
 	last := ""
 	for _, d := range c.engine.Policy().Debts() {
@@ -68,6 +65,6 @@ func (c *settlements) Collect(ch chan<- prometheus.Metric) {
 			continue
 		}
 		last = d.Rule
-		ch <- prometheus.MustNewConstMetric(cutUnits, prometheus.CounterValue, 0, d.Rule)
+		send.counter(cutUnits, 0, d.Rule)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // StoreCalls measures the decisions that a shared store is asked for.
 type StoreCalls struct {
 	took   prometheus.Histogram
-	failed map[string]prometheus.Counter // by reason; never changes
+	failed *prometheus.CounterVec // by reason
 }
 
 // Reasons besides the kinds of a [redisstore.Error].
@@ -37,16 +37,14 @@ func NewStoreCalls() *StoreCalls {
 			Buckets:     []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
 			ConstLabels: prometheus.Labels{"store": "redis"},
 		}),
-		failed: map[string]prometheus.Counter{},
+		failed: prometheus.NewCounterVec(storeFailed, []string{"reason"}),
 	}
 	reasons := []string{timedOut, otherFailure}
 	for k := redisstore.Unavailable; k < redisstore.Foreign; k++ { // Foreign is "unreadable"
 		reasons = append(reasons, kindLabel(k))
 	}
-	for _, reason := range reasons {
-		opts := storeFailed
-		opts.ConstLabels = prometheus.Labels{"reason": reason}
-		c.failed[reason] = prometheus.NewCounter(opts)
+	for _, reason := range reasons { // so that each has a series from the start
+		c.failed.WithLabelValues(reason)
 	}
 	return c
 }
@@ -60,7 +58,7 @@ func kindLabel(k redisstore.Kind) string {
 func (c *StoreCalls) Note(took time.Duration, err error) {
 	c.took.Observe(took.Seconds())
 	if err != nil {
-		c.failed[reasonOf(err)].Inc()
+		c.failed.WithLabelValues(reasonOf(err)).Inc()
 	}
 }
 
@@ -74,16 +72,6 @@ func reasonOf(err error) string {
 	}
 	return otherFailure
 }
-
-func (c *StoreCalls) register(r *prometheus.Registry) {
-	r.MustRegister(c.took)
-	for _, failed := range c.failed {
-		r.MustRegister(failed)
-	}
-}
-
-// storeCollector reads a status at each scrape, so it costs decisions nothing.
-type storeCollector struct{ status func() failover.Status }
 
 func storeDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("sluice_store_"+name, help, labels, nil)
@@ -101,30 +89,26 @@ var (
 	storeWritten   = storeDesc("written_back_total", "Write-backs of a key's local use to the shared store.")
 )
 
-func (c storeCollector) Describe(ch chan<- *prometheus.Desc) {
-	describe(ch, storeAway, storeShards, storeInstances, storeOwing, storeDecisions, storeOpen, storeFailures, storeForeign, storeWritten)
-}
-
-func (c storeCollector) Collect(ch chan<- prometheus.Metric) {
-	s, send := c.status(), constant{ch}
-	away := 0.0
-	for i, shard := range s.Shards {
-		away += yes[shard.Away]
-		send.gauge(storeOpen, yes[shard.Away], strconv.Itoa(i))
+// storeMetrics are the state of the shared store.
+func storeMetrics(shared *failover.Store) collector {
+	return func(send sender) {
+		s := shared.Status()
+		away := 0.0
+		for i, shard := range s.Shards {
+			away += yes[shard.Away]
+			send.gauge(storeOpen, yes[shard.Away], strconv.Itoa(i))
+		}
+		send.gauge(storeAway, away)
+		send.gauge(storeShards, float64(len(s.Shards)))
+		send.gauge(storeInstances, float64(s.Instances))
+		send.gauge(storeOwing, float64(s.Owing))
+		send.counter(storeDecisions, s.Shared, "store")
+		send.counter(storeDecisions, s.Local, "stand_in")
+		send.counter(storeFailures, s.Overflow)
+		send.counter(storeForeign, s.Unreadable)
+		send.counter(storeWritten, s.WrittenBack)
 	}
-	send.gauge(storeAway, away)
-	send.gauge(storeShards, float64(len(s.Shards)))
-	send.gauge(storeInstances, float64(s.Instances))
-	send.gauge(storeOwing, float64(s.Owing))
-	send.counter(storeDecisions, s.Shared, "store")
-	send.counter(storeDecisions, s.Local, "stand_in")
-	send.counter(storeFailures, s.Overflow)
-	send.counter(storeForeign, s.Unreadable)
-	send.counter(storeWritten, s.WrittenBack)
 }
-
-// memoryCollector reads the statistics of the memory at each scrape.
-type memoryCollector struct{ stats func() memory.Stats }
 
 var (
 	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory with something used.", nil, nil)
@@ -134,15 +118,14 @@ var (
 	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys refused for lack of memory: see --refuse-new-keys.", nil, nil)
 )
 
-func (c memoryCollector) Describe(ch chan<- *prometheus.Desc) {
-	describe(ch, memoryKeys, memoryBytes, memoryEvicted, memoryFreed, memoryRefused)
-}
-
-func (c memoryCollector) Collect(ch chan<- prometheus.Metric) {
-	s, send := c.stats(), constant{ch}
-	send.gauge(memoryKeys, float64(s.Keys))
-	send.gauge(memoryBytes, float64(s.Bytes))
-	send.counter(memoryEvicted, uint64(s.Evicted))
-	send.counter(memoryFreed, uint64(s.Freed))
-	send.counter(memoryRefused, uint64(s.Refused))
+// memoryMetrics are the statistics of the memory.
+func memoryMetrics(m *memory.Store) collector {
+	return func(send sender) {
+		s := m.Stats()
+		send.gauge(memoryKeys, float64(s.Keys))
+		send.gauge(memoryBytes, float64(s.Bytes))
+		send.counter(memoryEvicted, uint64(s.Evicted))
+		send.counter(memoryFreed, uint64(s.Freed))
+		send.counter(memoryRefused, uint64(s.Refused))
+	}
 }

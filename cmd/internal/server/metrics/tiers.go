@@ -40,12 +40,7 @@ var (
 	tierNear      = prometheus.NewDesc("sluice_tier_near_limit_total", "Requests of a tier that passed with less than a fifth of a limit left.", []string{"tier"}, nil)
 )
 
-func (t *tiers) Describe(ch chan<- *prometheus.Desc) {
-	describe(ch, tierDecisions, tierRefused, tierNear)
-}
-
-func (t *tiers) Collect(ch chan<- prometheus.Metric) {
-	send := constant{ch}
+func (t *tiers) collect(send sender) {
 	for name, c := range *t.all.Load() {
 		name = strings.ToValidUTF8(name, "\uFFFD")
 		send.counter(tierDecisions, c.decisions.Load(), name)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -289,21 +290,13 @@ func endCall(span trace.Span, err error) {
 
 // grpcCodeName returns a code as gRPC writes it, such as RESOURCE_EXHAUSTED.
 func grpcCodeName(code grpccodes.Code) string {
-	switch code {
-	case grpccodes.OK:
-		return "OK"
-	case grpccodes.Canceled:
+	if code == grpccodes.Canceled {
 		return "CANCELLED"
 	}
-	var name []byte
-	for i, c := range []byte(code.String()) {
-		if i > 0 && 'A' <= c && c <= 'Z' {
-			name = append(name, '_')
-		}
-		name = append(name, c)
-	}
-	return strings.ToUpper(string(name))
+	return strings.ToUpper(wordEnd.ReplaceAllString(code.String(), "${1}_${2}"))
 }
+
+var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
 
 // tracedStream is a stream with the span in its context.
 type tracedStream struct {

@@ -1,11 +1,10 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -89,19 +88,8 @@ func (q *checkSettings) run(c *cobra.Command, target string) error {
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer
-	if q.admin.JSON() {
-		json := json.NewEncoder(&out)
-		json.SetEscapeHTML(false)
-		err = json.Encode(found)
-	} else {
-		q.print(&out, r, found)
-	}
-	if err == nil {
-		_, err = c.OutOrStdout().Write(out.Bytes())
-	}
-	if err != nil {
-		return command.Failed(err)
+	if err := q.admin.Print(c, found, func(out io.Writer) { q.print(out, r, found) }); err != nil {
+		return err
 	}
 	if !found.Allowed {
 		return command.ErrReported

@@ -84,10 +84,7 @@ func (q *recommendSettings) run(c *cobra.Command, logs []string) error {
 	if err != nil {
 		return command.Failed(command.Unreadable("recommend", err))
 	}
-	if err := write(r); err != nil {
-		return command.Failed(err)
-	}
-	return nil
+	return command.Failed(write(r))
 }
 
 func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err error) {
@@ -141,11 +138,7 @@ func (q *recommendSettings) writer(out io.Writer) (func(*recommend.Result) error
 		return nil, fmt.Errorf("--output: %q is neither text, json or yaml nor a file that ends in .yaml or .json", q.output)
 	}
 	return func(r *recommend.Result) error {
-		file, err := os.Create(q.output)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(as(file, r), file.Close()); err != nil {
+		if err := destination(q.output).write(nil, func(w io.Writer) error { return as(w, r) }); err != nil {
 			return err
 		}
 		return r.WriteText(out)

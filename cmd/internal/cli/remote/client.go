@@ -92,27 +92,8 @@ func (a *Client) connectFlags(f *pflag.FlagSet, url string) {
 	f.StringVar(&a.key, "tls-key", "", "`file` with the private key for --tls-cert")
 }
 
-// tense returns the word for a change that was made, or for one that would be.
-func (a *Client) tense(done, dry string) string {
-	if a.dryRun {
-		return dry + ":"
-	}
-	return done + ":"
-}
-
-// changeQuery returns the query of a change.
-func (a *Client) changeQuery() url.Values {
-	if a.dryRun {
-		return url.Values{"dry_run": {"true"}}
-	}
-	return url.Values{}
-}
-
 // Named reports whether a gateway is named.
 func (a *Client) Named() bool { return a.url != "" }
-
-// JSON reports whether the output is JSON.
-func (a *Client) JSON() bool { return a.output == "json" }
 
 // Request is a request that a gateway explains.
 type Request struct {
@@ -278,6 +259,17 @@ func (a *Client) refusal(answer *adminAnswer) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
+// Print writes a value as JSON if --output is json, or else what text writes.
+func (a *Client) Print(c *cobra.Command, v any, text func(io.Writer)) error {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return command.Failed(err)
+	}
+	return a.print(c, adminAnswer{body: b.Bytes()}, text)
+}
+
 // print writes the answer if --output is json, or else what text writes.
 func (a *Client) print(c *cobra.Command, answer adminAnswer, text func(io.Writer)) error {
 	var b bytes.Buffer
@@ -289,8 +281,6 @@ func (a *Client) print(c *cobra.Command, answer adminAnswer, text func(io.Writer
 	} else {
 		text(&b)
 	}
-	if _, err := c.OutOrStdout().Write(b.Bytes()); err != nil {
-		return command.Failed(err)
-	}
-	return nil
+	_, err := c.OutOrStdout().Write(b.Bytes())
+	return command.Failed(err)
 }

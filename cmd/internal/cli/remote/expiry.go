@@ -6,6 +6,17 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
+// terms returns until when something holds, and why, for the end of a sentence.
+func terms(until, reason string) (text string) {
+	if until != "" {
+		text = ", until " + ending(until)
+	}
+	if reason != "" {
+		text += " (" + reason + ")"
+	}
+	return text
+}
+
 // ending returns a time of expiry in words.
 func ending(until string) string {
 	if len(until) == len("2006-01-02") {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -80,24 +79,11 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 	} else {
 		o.Limit = subject.rest[0]
 	}
-	old, err := s.find(c.Context(), &subject)
+	old, err := s.findOverride(c.Context(), &subject)
 	if err != nil {
 		return err
 	}
-	method, path, etag := http.MethodPost, "/v1/overrides", ""
-	if old != nil {
-		method, path, etag = http.MethodPut, path+"/"+url.PathEscape(old.ID), old.ETag
-	}
-	answer, err := s.call(c.Context(), method, path, s.changeQuery(), etag, o, nil)
-	if err != nil {
-		return err
-	}
-	return s.print(c, answer, func(out io.Writer) {
-		if old != nil {
-			fmt.Fprintf(out, "%s %s\n", s.tense("was", "is"), overrideText(&old.Document))
-		}
-		fmt.Fprintf(out, "%s %s\n", s.tense("is", "would be"), overrideText(&o))
-	})
+	return s.put(c, "/v1/overrides", old, o, overrideText(&o))
 }
 
 // overrideItem is an override as the API lists it.
@@ -108,8 +94,8 @@ type overrideItem struct {
 	Document policy.Override `json:"document"`
 }
 
-// find returns the override with exactly the key of a subject, or nil.
-func (a *Client) find(ctx context.Context, s *subjectArgs) (*overrideItem, error) {
+// findOverride returns the override with exactly the key of a subject, or nil.
+func (a *Client) findOverride(ctx context.Context, s *subjectArgs) (*held, error) {
 	for q := s.query(); ; {
 		var page struct {
 			Items []overrideItem
@@ -119,8 +105,8 @@ func (a *Client) find(ctx context.Context, s *subjectArgs) (*overrideItem, error
 			return nil, err
 		}
 		for i := range page.Items {
-			if maps.Equal(page.Items[i].Document.Key, s.key) {
-				return &page.Items[i], nil
+			if o := &page.Items[i]; maps.Equal(o.Document.Key, s.key) {
+				return &held{"/v1/overrides/" + url.PathEscape(o.ID), o.ETag, overrideText(&o.Document)}, nil
 			}
 		}
 		if page.Next == "" {
@@ -132,14 +118,7 @@ func (a *Client) find(ctx context.Context, s *subjectArgs) (*overrideItem, error
 
 // overrideText returns an override in words.
 func overrideText(o *policy.Override) string {
-	s := o.Rule + " " + keyText(o.Key) + ": " + effect(o)
-	if o.Until != "" {
-		s += ", until " + ending(o.Until)
-	}
-	if o.Reason != "" {
-		s += " (" + o.Reason + ")"
-	}
-	return printable.Line(s)
+	return printable.Line(o.Rule + " " + keyText(o.Key) + ": " + effect(o) + terms(o.Until, o.Reason))
 }
 
 // effect returns what an override does.
@@ -198,19 +177,13 @@ func overrideDeleteCommand() *cobra.Command {
 			case len(s.key) == 0:
 				return errors.New("override delete: missing subject, for example api_key=k-42")
 			}
-			old, err := a.find(c.Context(), &s)
+			old, err := a.findOverride(c.Context(), &s)
 			if err != nil {
 				return err
 			}
 			if old == nil {
 				return command.Failed(fmt.Errorf("there is no override of rule %q for %s: see \"sluice override list\"", s.rule, keyText(s.key)))
 			}
-			answer, err := a.call(c.Context(), http.MethodDelete, "/v1/overrides/"+url.PathEscape(old.ID), a.changeQuery(), old.ETag, nil, nil)
-			if err != nil {
-				return err
-			}
-			return a.print(c, answer, func(out io.Writer) {
-				fmt.Fprintf(out, "%s %s\n", a.tense("deleted", "would delete"), overrideText(&old.Document))
-			})
+			return a.remove(c, old)
 		})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 
@@ -51,24 +50,12 @@ func (s *tierSettings) set(c *cobra.Command, args []string) error {
 		return fmt.Errorf("--until: %s has passed: \"sluice subject delete\" takes a subject out of its tier now", ending(s.until))
 	}
 	is := policy.TierSubject{Tier: given.rest[0], Until: s.until, Reason: s.reason}
-	part, old, err := s.findTier(c.Context(), &given, &is)
+	part, old, err := s.findTier(c.Context(), &given)
 	if err != nil {
 		return err
 	}
-	method, path, etag := http.MethodPost, "/v1/subjects", ""
-	if old != nil {
-		method, path, etag = http.MethodPut, path+"/"+url.PathEscape(is.Subject), old.etag
-	}
-	answer, err := s.call(c.Context(), method, path, s.changeQuery(), etag, is, nil)
-	if err != nil {
-		return err
-	}
-	return s.print(c, answer, func(out io.Writer) {
-		if old != nil {
-			fmt.Fprintf(out, "%s %s\n", s.tense("was", "is"), subjectTierText(part, &old.document))
-		}
-		fmt.Fprintf(out, "%s %s\n", s.tense("is", "would be"), subjectTierText(part, &is))
-	})
+	is.Subject = given.key[part]
+	return s.put(c, "/v1/subjects", old, is, subjectTierText(part, &is))
 }
 
 func subjectDeleteCommand() *cobra.Command {
@@ -86,33 +73,20 @@ func subjectDeleteCommand() *cobra.Command {
 			case len(given.key) != 1:
 				return errors.New("subject delete: missing subject, for example api_key=k-42")
 			}
-			var of policy.TierSubject
-			part, old, err := a.findTier(c.Context(), &given, &of)
+			_, old, err := a.findTier(c.Context(), &given)
 			if err != nil {
 				return err
 			}
 			if old == nil {
 				return command.Failed(fmt.Errorf("%s is in no tier by its name: see \"sluice subject list\"", keyText(given.key)))
 			}
-			answer, err := a.call(c.Context(), http.MethodDelete, "/v1/subjects/"+url.PathEscape(of.Subject), a.changeQuery(), old.etag, nil, nil)
-			if err != nil {
-				return err
-			}
-			return a.print(c, answer, func(out io.Writer) {
-				fmt.Fprintf(out, "%s %s\n", a.tense("deleted", "would delete"), subjectTierText(part, &old.document))
-			})
+			return a.remove(c, old)
 		})
 }
 
-// heldTier is the tier of a subject, as the API returns it.
-type heldTier struct {
-	etag     string
-	document policy.TierSubject
-}
-
-// findTier sets the subject of is to the given value, and returns the key part of that value, and the tier
-// that it is in, or nil.
-func (a *Client) findTier(ctx context.Context, given *subjectArgs, is *policy.TierSubject) (part string, old *heldTier, err error) {
+// findTier returns the key part by which the policy looks subjects up, and the tier of the subject with the
+// given value of it, or nil.
+func (a *Client) findTier(ctx context.Context, given *subjectArgs) (part string, old *held, err error) {
 	if part, err = a.tierPart(ctx); err != nil {
 		return part, nil, err
 	}
@@ -120,17 +94,16 @@ func (a *Client) findTier(ctx context.Context, given *subjectArgs, is *policy.Ti
 	if !found || value == "" {
 		return part, nil, command.Failed(fmt.Errorf("%s: the policy looks subjects up by %s: write %s=VALUE", keyText(given.key), part, part))
 	}
-	is.Subject = value
-	old = new(heldTier)
-	answer, err := a.call(ctx, http.MethodGet, "/v1/subjects/"+url.PathEscape(value), nil, "", nil, &old.document)
+	path, document := "/v1/subjects/"+url.PathEscape(value), policy.TierSubject{}
+	answer, err := a.call(ctx, http.MethodGet, path, nil, "", nil, &document)
 	switch {
 	case answer.status == http.StatusNotFound:
 		return part, nil, nil
 	case err != nil:
 		return part, nil, err
 	}
-	old.etag, old.document.Subject = answer.etag, value
-	return part, old, nil
+	document.Subject = value
+	return part, &held{path, answer.etag, subjectTierText(part, &document)}, nil
 }
 
 // tierPart returns the key part by which the policy in force looks subjects up.
@@ -150,14 +123,7 @@ func (a *Client) tierPart(ctx context.Context) (string, error) {
 
 // subjectTierText returns a subject's tier in words.
 func subjectTierText(part string, d *policy.TierSubject) string {
-	s := part + "=" + d.Subject + ": tier " + d.Tier
-	if d.Until != "" {
-		s += ", until " + ending(d.Until)
-	}
-	if d.Reason != "" {
-		s += " (" + d.Reason + ")"
-	}
-	return printable.Line(s)
+	return printable.Line(part + "=" + d.Subject + ": tier " + d.Tier + terms(d.Until, d.Reason))
 }
 
 func subjectListCommand() *cobra.Command {

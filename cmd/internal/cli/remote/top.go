@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -69,20 +68,7 @@ func (s *topSettings) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	if s.output == "json" {
-		encoder := json.NewEncoder(&b)
-		encoder.SetEscapeHTML(false)
-		if err := encoder.Encode(now); err != nil {
-			return command.Failed(err)
-		}
-	} else {
-		s.print(&b, now)
-	}
-	if _, err := c.OutOrStdout().Write(b.Bytes()); err != nil {
-		return command.Failed(err)
-	}
-	return nil
+	return s.Print(c, now, func(out io.Writer) { s.printSnapshot(out, now) })
 }
 
 // look reads a snapshot from the gateway.
@@ -117,7 +103,7 @@ func (s *topSettings) watch(ctx context.Context, out *os.File) error {
 		case err != nil:
 			fmt.Fprintf(&b, "No answer: %v\n", err)
 		default:
-			s.print(&b, now)
+			s.printSnapshot(&b, now)
 		}
 		width, height, err := term.GetSize(int(out.Fd()))
 		if err != nil {

@@ -22,7 +22,7 @@ func TestTopTexts(t *testing.T) {
 	}
 	s := &topSettings{rule: evil, by: "refusals", window: "hour"}
 	var b bytes.Buffer
-	s.print(&b, now)
+	s.printSnapshot(&b, now)
 	for width := 1; width < 200; width += 13 {
 		for _, height := range []int{1, 24, 80} {
 			lines := strings.Split(fitted(b.String(), width, height), "\n")

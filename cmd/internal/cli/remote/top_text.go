@@ -18,8 +18,8 @@ import (
 // maxRules is how many rules top shows, so that subjects and instances have room on a screen.
 const maxRules = 20
 
-// print writes what was found for people.
-func (s *topSettings) print(w io.Writer, now *snapshot) {
+// printSnapshot writes a snapshot as text.
+func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
 	stats := &now.Stats
 	fmt.Fprintf(w, "sluice top  %s  %s  %s\n", s.url, stats.At.UTC().Format("15:04:05 UTC"), command.Count(len(stats.Instances), "instance"))
 	fmt.Fprintf(w, "%s\n\n", stats.Headline.Text)

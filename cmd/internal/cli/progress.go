@@ -12,12 +12,11 @@ import (
 	"github.com/sluicehq/sluice/internal/replay/feed"
 )
 
-// progressAfter is how long reading logs takes before it shows how far it is.
+// progressAfter is how long the reading of logs has no bar.
 const progressAfter = 500 * time.Millisecond
 
-// showProgress draws how far the reading of logs is on w, if that is a terminal: for
-// [feed.Options.Progress], with nil where nothing is to be drawn. End takes the bar away, and is called
-// before anything else is written.
+// showProgress returns a [feed.Options.Progress] that draws a bar on w, or nil if w is not a terminal. End
+// removes the bar; call it before anything else is written.
 func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
 	f := command.Terminal(w)
 	if f == nil {
@@ -34,7 +33,7 @@ func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
 			bar = newBar(f, p.Total)
 		}
 		if p.Total > 0 {
-			// All of it would be the end, but what was read has yet to be decided.
+			// Not all: the requests that were read have yet to be decided.
 			p.Done = min(p.Done, p.Total-1)
 		}
 		_ = bar.Set64(p.Done) // a terminal that is gone is no reason to stop
@@ -48,7 +47,7 @@ func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
 	}
 }
 
-// newBar is one of bytes, with the time left, or with what has passed if the total is not known.
+// newBar returns a bar of bytes, with the time left, or with the time passed if the total is unknown.
 func newBar(f *os.File, total int64) *progressbar.ProgressBar {
 	if total == 0 {
 		total = -1
@@ -60,12 +59,12 @@ func newBar(f *os.File, total int64) *progressbar.ProgressBar {
 		progressbar.OptionUseIECUnits(true),
 		progressbar.OptionSetPredictTime(total > 0),
 		progressbar.OptionFullWidth(),
-		progressbar.OptionSetSpinnerChangeInterval(0), // it would be a goroutine's
+		progressbar.OptionSetSpinnerChangeInterval(0), // or it starts a goroutine
 		progressbar.OptionSetTheme(progressbar.ThemeASCII),
 	)
 }
 
-// rounded is a number in at most a few signs: 950, 12.3 k, 4.5 M.
+// rounded returns a number in few characters: 950, 12.3 k, 4.5 M.
 func rounded(n float64) string {
 	switch {
 	case n < 1e3:

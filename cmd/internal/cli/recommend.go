@@ -64,7 +64,7 @@ func (q *recommendSettings) run(c *cobra.Command, logs []string) error {
 	}
 	config.Files = logs
 	if slices.Contains(logs, command.Stdin) {
-		// Logs are read several times.
+		// Logs are read several times, standard input once.
 		kept, err := keepInput(c.InOrStdin())
 		if err != nil {
 			return command.Failed(err)
@@ -112,7 +112,7 @@ func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err e
 	return config, nil
 }
 
-// writer returns what writes the result as --output says.
+// writer returns a function that writes the result to --output.
 func (q *recommendSettings) writer(out io.Writer) (func(*recommend.Result) error, error) {
 	asJSON := func(w io.Writer, r *recommend.Result) error {
 		enc := json.NewEncoder(w)

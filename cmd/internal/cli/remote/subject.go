@@ -97,7 +97,7 @@ func printSubject(out io.Writer, rules []subjectState) {
 	}
 }
 
-// subjectRequest is what changes a subject.
+// subjectRequest is the body of a request that changes a subject.
 type subjectRequest struct {
 	Rule   string            `json:"rule"`
 	Key    map[string]string `json:"key"`
@@ -111,7 +111,7 @@ type subjectChange struct {
 	Client
 	name    string
 	request subjectRequest
-	units   bool // the last argument says how many
+	units   bool // the last argument is a number of units
 }
 
 func (s *subjectChange) command(short, long, example string) *cobra.Command {
@@ -147,7 +147,7 @@ func (s *subjectChange) run(c *cobra.Command, args []string) error {
 	})
 }
 
-// count reads how many units the arguments say, if they are to say it.
+// count parses the number of units, if the command takes one.
 func (s *subjectChange) count(subject *subjectArgs) (err error) {
 	rest := subject.rest
 	switch {

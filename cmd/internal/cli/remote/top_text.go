@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// maxRules is how many rules top shows, so that subjects and instances have room on a screen.
+// maxRules bounds the rules, so that subjects and instances fit the screen.
 const maxRules = 20
 
 // printSnapshot writes a snapshot as text.
@@ -110,7 +110,7 @@ func printInstances(w io.Writer, stats *adminapi.Stats) {
 	}
 }
 
-// printRow writes texts on one line, whatever is in them.
+// printRow writes cells, which may contain anything, on one line.
 func printRow(w io.Writer, format string, cells ...string) {
 	all := make([]any, len(cells))
 	for i, c := range cells {
@@ -120,7 +120,7 @@ func printRow(w io.Writer, format string, cells ...string) {
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
-// perSecond writes a rate.
+// perSecond returns a rate.
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -147,7 +147,7 @@ func share(part, all uint64) string {
 	return strconv.FormatFloat(100*float64(part)/float64(all), 'f', 0, 64) + " %"
 }
 
-// took writes seconds.
+// took returns a number of seconds as a duration.
 func took(seconds float64) string {
 	if seconds == 0 {
 		return "-"
@@ -164,7 +164,7 @@ func took(seconds float64) string {
 	return d.String()
 }
 
-// ago writes how long something is past, in its largest unit.
+// ago returns how long ago something was, in its largest unit.
 func ago(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/control"
 )
 
 const (
@@ -25,29 +27,29 @@ func (a *API) events(c *call) (any, error) {
 	if _, err := c.query(); err != nil {
 		return nil, err
 	}
-	text, err := a.statsText()
+	text, err := a.Control.StatsJSON(c.who)
 	if err != nil {
 		return nil, err
 	}
 	if a.streams.Add(1) > maxStreams {
 		a.streams.Add(-1)
-		return nil, away("there are too many streams")
+		return nil, control.Unavailable("there are too many streams")
 	}
 	defer a.streams.Add(-1)
-	control := http.NewResponseController(c.w)
+	writer := http.NewResponseController(c.w)
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if err := control.Flush(); errors.Is(err, http.ErrNotSupported) {
-		return nil, problemf(http.StatusNotImplemented, "there are no streams within the process")
+	if err := writer.Flush(); errors.Is(err, http.ErrNotSupported) {
+		return nil, control.Problemf(http.StatusNotImplemented, "there are no streams within the process")
 	}
 	// The body had a deadline, behind which the connection would be taken for lost.
-	_ = control.SetReadDeadline(time.Time{})
+	_ = writer.SetReadDeadline(time.Time{})
 	send := func(data []byte) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(eventPatience))
+		_ = writer.SetWriteDeadline(time.Now().Add(eventPatience))
 		_, err := c.w.Write(data)
-		return err == nil && control.Flush() == nil
+		return err == nil && writer.Flush() == nil
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -72,10 +74,10 @@ func (a *API) events(c *call) (any, error) {
 			return answered{}, nil
 		case <-tick.C:
 		}
-		if _, err := a.identify(c.Request); err != nil { // the token has ended
+		if _, err := a.Access.Identify(c.Request); err != nil { // the token has ended
 			return answered{}, nil
 		}
-		if text, err = a.statsText(); err != nil {
+		if text, err = a.Control.StatsJSON(c.who); err != nil {
 			return answered{}, nil
 		}
 	}

@@ -2,7 +2,6 @@ package adminapi
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,13 +14,15 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/internal/control"
 )
 
 // read returns the body, which has to be JSON.
 func (c *call) read() ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
-		return nil, problemf(http.StatusUnsupportedMediaType, "send the body as JSON, with \"Content-Type: application/json\"")
+		return nil, control.Problemf(http.StatusUnsupportedMediaType, "send the body as JSON, with \"Content-Type: application/json\"")
 	}
 	data, err := io.ReadAll(c.Body)
 	var large *http.MaxBytesError
@@ -29,13 +30,13 @@ func (c *call) read() ([]byte, error) {
 	case errors.As(err, &large):
 		return nil, tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, problemf(http.StatusRequestTimeout, "the body took longer than %v", bodyTimeout)
+		return nil, control.Problemf(http.StatusRequestTimeout, "the body took longer than %v", bodyTimeout)
 	case err != nil:
-		return nil, problemf(http.StatusBadRequest, "the body broke off")
+		return nil, control.Problemf(http.StatusBadRequest, "the body broke off")
 	case !utf8.Valid(data):
-		return nil, problemf(http.StatusBadRequest, "the body is not JSON: it is not UTF-8")
+		return nil, control.Problemf(http.StatusBadRequest, "the body is not JSON: it is not UTF-8")
 	case !json.Valid(data):
-		return nil, problemf(http.StatusBadRequest, "the body is not JSON: %v", syntax(data))
+		return nil, control.Problemf(http.StatusBadRequest, "the body is not JSON: %v", syntax(data))
 	}
 	return data, nil
 }
@@ -68,17 +69,17 @@ func decodeInto(data []byte, v any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &kind):
-		field := strings.TrimPrefix(kind.Field, "target.") // a struct in a struct, and no field of the JSON
+		field := strings.TrimPrefix(kind.Field, "Target.") // a struct in a struct, and no field of the JSON
 		if field != "" {
 			field = "/" + strings.ReplaceAll(field, ".", "/")
 		}
-		return badField(field, "it must be %s, and is not", words(kind))
+		return control.BadField(field, "it must be %s, and is not", words(kind))
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		field, _ := strconv.Unquote(name)
-		return badField("/"+field, "there is no such field")
+		return control.BadField("/"+field, "there is no such field")
 	}
-	return problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
+	return control.Problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
 }
 
 // maxDepth is how deep a body may be nested. The deepest that an operation reads has a dozen levels.
@@ -93,7 +94,7 @@ func unique(d *json.Decoder, path []string, depth int) error {
 		return err
 	}
 	if depth == maxDepth {
-		return problemf(http.StatusUnprocessableEntity, "the body is nested deeper than %d levels", maxDepth)
+		return control.Problemf(http.StatusUnprocessableEntity, "the body is nested deeper than %d levels", maxDepth)
 	}
 	seen := map[string]bool{}
 	for d.More() {
@@ -109,7 +110,7 @@ func unique(d *json.Decoder, path []string, depth int) error {
 				name = strings.ToLower(strings.ToUpper(name)) // "ſ" is an "s"
 			}
 			if seen[name] {
-				return badField(pointerTo(below), "the field is there twice")
+				return control.BadField(control.PointerTo(below...), "the field is there twice")
 			}
 			seen[name] = true
 		}
@@ -119,15 +120,6 @@ func unique(d *json.Decoder, path []string, depth int) error {
 	}
 	_, err = d.Token()
 	return err
-}
-
-// pointerTo returns the JSON pointer of a path of names.
-func pointerTo(path []string) string {
-	var b strings.Builder
-	for _, name := range path {
-		b.WriteString("/" + escaped(name))
-	}
-	return b.String()
 }
 
 // words says what a field must be.
@@ -171,13 +163,13 @@ func (c *call) query(known ...string) (query, error) {
 		group := q.prefixed[before+"."]
 		switch {
 		case len(all[name]) > 1:
-			return q, badParameter(name, "the parameter is there twice")
+			return q, control.BadParameter(name, "the parameter is there twice")
 		case dotted && group != nil:
 			group[rest] = all[name][0]
 		case !dotted && slices.Contains(known, name):
 			q.values[name] = all[name][0]
 		default:
-			return q, badParameter(name, "there is no such parameter here")
+			return q, control.BadParameter(name, "there is no such parameter here")
 		}
 	}
 	return q, nil
@@ -191,7 +183,7 @@ func (q query) boolean(name string) (bool, error) {
 	case !given, v == "false":
 		return false, nil
 	}
-	return false, badParameter(name, "write %s=true, or leave it out", name)
+	return false, control.BadParameter(name, "write %s=true, or leave it out", name)
 }
 
 // or returns a parameter, and otherwise if it is left out. An empty one is not.
@@ -202,43 +194,45 @@ func (q query) or(name, otherwise string) string {
 	return otherwise
 }
 
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
-
-// page returns behind which name a page begins, and how many items it has.
-func (q query) page() (after string, n int, err error) {
-	n = defaultPage
-	if text, given := q.values["limit"]; given {
-		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > maxPage {
-			return "", 0, badParameter("limit", "use a number from 1 to %d", maxPage)
-		}
+// rule returns the parameter of that name, which cannot be empty.
+func (q query) rule() (string, error) {
+	rule, given := q.values["rule"]
+	if given && rule == "" {
+		return "", control.Problemf(http.StatusNotFound, "there is no rule %q", rule)
 	}
-	name, err := base64.RawURLEncoding.DecodeString(q.values["cursor"])
-	if err != nil {
-		return "", 0, badParameter("cursor", "it is none of those that this API gave")
-	}
-	return string(name), n, nil
+	return rule, nil
 }
 
-// cursor says that a page begins behind a name.
-func cursor(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
+// maxPage is the most items that a page has.
+const maxPage = 1000
 
-// etags returns the entity tags of a field such as If-Match.
-func etags(field string) (all []string) {
-	for tag := range strings.SplitSeq(field, ",") {
-		if tag = strings.TrimSpace(tag); tag != "" {
-			all = append(all, tag)
+// limit returns how many items a page has, 0 if that is left out.
+func (q query) limit() (n int, err error) {
+	if text, given := q.values["limit"]; given {
+		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > maxPage {
+			return 0, control.BadParameter("limit", "use a number from 1 to %d", maxPage)
 		}
 	}
-	return all
+	return n, nil
+}
+
+// dryRun returns the only parameter of a change.
+func (c *call) dryRun() (bool, error) {
+	q, err := c.query("dry_run")
+	if err != nil {
+		return false, err
+	}
+	return q.boolean("dry_run")
 }
 
 func parseQuery(raw string) (map[string][]string, error) {
 	all, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, problemf(http.StatusBadRequest, "the query cannot be read: %v", err)
+		return nil, control.Problemf(http.StatusBadRequest, "the query cannot be read: %v", err)
 	}
 	return all, nil
+}
+
+func tooLarge() *control.Problem {
+	return control.Problemf(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxBody)
 }

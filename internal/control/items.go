@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/source"
@@ -20,6 +22,23 @@ const (
 	Overrides Kind = "override"
 )
 
+// role returns the role that changes items of the kind.
+func (k Kind) role() source.Role {
+	if k == Rules || k == Tiers {
+		return source.Admin
+	}
+	return source.Operator
+}
+
+// Path returns the path of an item in the admin API, or of the list if the ID is empty.
+func (k Kind) Path(id string) string {
+	path := "/v1/" + string(k) + "s"
+	if id != "" {
+		path += "/" + url.PathEscape(id)
+	}
+	return path
+}
+
 // Tier is a tier by itself: the limits that it has in the rules, by their names. It is one
 // column of what [policy.Rule] has in Tiers.
 type Tier struct {
@@ -28,8 +47,8 @@ type Tier struct {
 	Limits      map[string]policy.Limits `json:"limits,omitempty"`
 }
 
-// Item is a rule, tier, subject or override, and what is known of it.
-type Item struct {
+// item is a rule, tier, subject or override of the policy in force, from which an [Item] is made.
+type item struct {
 	// ID is the name of a rule or a tier, the value of a subject, or that of [OverrideID].
 	ID string
 	// Version is that of the database when the item was last changed, 0 for one from a file.
@@ -42,6 +61,21 @@ type Item struct {
 	Document any
 }
 
+// kindOf returns the kind of a document.
+func kindOf(document any) Kind {
+	switch document.(type) {
+	case *policy.Rule:
+		return Rules
+	case *Tier:
+		return Tiers
+	case *policy.TierSubject:
+		return Subjects
+	case *policy.Override:
+		return Overrides
+	}
+	panic(fmt.Sprintf("control: %T is no item", document))
+}
+
 // OverrideID returns a name for the override of a rule for the subject with that key.
 func OverrideID(rule string, key map[string]string) string {
 	text, _ := json.Marshal(key) // a map of texts always can be
@@ -49,54 +83,34 @@ func OverrideID(rule string, key map[string]string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Current is the policy in force as it is written. It is not changed; when it changes, there is
-// another one.
-type Current struct {
-	// Document is all of it. Source of its parts says where they come from.
-	Document *policy.Document
-	// File is what the file of it has; nil if there is none.
-	File *policy.Document
-	// FileBefore is what the file of the policy before said; nil if there was none since the start.
-	FileBefore *policy.Document
-	// Rows returns what the database has of a kind; nil if there is none.
-	Rows func(Kind) []Item
-	// Settings are those of the database; nil if it has none, or there is none.
-	Settings *Settings
+// current is the policy in force as it is written. It is not changed: after a change there is another one.
+type current struct {
+	document   *policy.Document // all of it; Source of its parts is where they come from
+	file       *policy.Document // nil: there is no file
+	fileBefore *policy.Document // what the file had before; nil: nothing else since the start
+	contents   *source.Contents // nil: nothing of a database is in force
 }
 
-// Settings are what the database says beside its rules.
-type Settings struct {
-	Version int64
-	Shadow  string // see [policy.Document]
-}
-
-// SettingsVersion is 0 if there are none.
-func (c *Current) SettingsVersion() int64 {
-	if c.Settings == nil {
+// settingsVersion returns the version of the settings of the database, 0 if it has none.
+func (now *current) settingsVersion() int64 {
+	if now.contents == nil {
 		return 0
 	}
-	return c.Settings.Version
+	return now.contents.Settings.Version
 }
 
-// RuleChange is what becomes of one rule. It requires the version Match of the rule's row: see Put.
-type RuleChange struct {
-	Name  string
-	Rule  *policy.Rule // nil: it is deleted
-	Match source.Match
-}
-
-// FileShadow is what the file says of a whole shadow.
-func (c *Current) FileShadow() string {
-	if c.File == nil {
+// fileShadow returns what the file has for the shadow of the whole policy.
+func (now *current) fileShadow() string {
+	if now.file == nil {
 		return ""
 	}
-	return c.File.Shadow
+	return now.file.Shadow
 }
 
-// DatabaseShadow is what the database says of a whole shadow.
-func (c *Current) DatabaseShadow() string {
-	if c.Settings == nil {
+// databaseShadow returns what the database has for the shadow of the whole policy.
+func (now *current) databaseShadow() string {
+	if now.settingsVersion() == 0 {
 		return ""
 	}
-	return c.Settings.Shadow
+	return now.contents.Settings.Document.Shadow
 }

@@ -1,10 +1,9 @@
-package adminapi
+package control
 
 import (
 	"context"
 	"math"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -66,7 +65,7 @@ type RuleExplanation struct {
 	Why     string `json:"why"`
 	// Key is under which the store counts; to viewers what people are to see of it.
 	Key      string         `json:"key,omitempty"`
-	Override *overrideState `json:"override,omitempty"`
+	Override *OverrideState `json:"override,omitempty"`
 	// Enforced is for which share of its subjects the rule refuses, and Watched whether this subject
 	// is none of them. Without a share both are left out.
 	Enforced string             `json:"enforced,omitempty"`
@@ -200,60 +199,26 @@ func respond(p *policy.Policy, header http.Header, d *policy.Decision, encoder *
 	return out
 }
 
-// explainQuery explains the request that the query describes.
-func (a *API) explainQuery(c *call) (any, error) {
-	q, err := c.query("method", "url", "from", "header.")
-	if err != nil {
-		return nil, err
-	}
-	in := checkRequest{Method: q.values["method"], URL: q.values["url"], From: q.values["from"], Headers: map[string]string{}}
-	for name, value := range q.prefixed["header."] {
-		in.Headers[name] = value
-	}
-	r, err := in.request()
-	if err != nil {
-		return nil, inQuery(err)
-	}
-	return a.explain(c, r), nil
-}
-
-// explainBody explains the request that the body describes.
-func (a *API) explainBody(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
-		return nil, err
-	}
-	in, err := decode[checkRequest](c)
-	if err != nil {
+// Explain returns what would become of a request, and why. It takes nothing.
+func (c *Control) Explain(ctx context.Context, who Caller, in CheckRequest) (*Explanation, error) {
+	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
 	if in.Take {
-		return nil, badField("/take", "to explain takes nothing: /v1/check does")
+		return nil, BadField("/take", "to explain takes nothing: /v1/check does")
 	}
 	r, err := in.request()
 	if err != nil {
 		return nil, err
 	}
-	return a.explain(c, r), nil
-}
-
-func (a *API) explain(c *call, r *policy.Request) *Explanation {
-	out := Explain(c.Context(), a.Engine, r, &a.encoder)
-	if !c.role.May(source.Operator) {
-		p := a.Engine.Policy()
+	out := Explain(ctx, c.engine, r, &c.encoder)
+	if !who.Role.May(source.Operator) {
+		p := c.engine.Policy()
 		for i := range out.Rules {
 			if key := &out.Rules[i].Key; *key != "" {
 				*key = p.ShownKey(*key)
 			}
 		}
 	}
-	return out
-}
-
-// inQuery makes what is wrong with a field of a body what is wrong with the parameter of that name.
-func inQuery(err error) error {
-	p, ok := err.(*problem)
-	if !ok || len(p.Errors) != 1 || p.Errors[0].Pointer == nil {
-		return err
-	}
-	return badParameter(strings.TrimPrefix(*p.Errors[0].Pointer, "/"), "%s", p.Detail)
+	return out, nil
 }

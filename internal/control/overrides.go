@@ -1,4 +1,4 @@
-package adminapi
+package control
 
 import (
 	"cmp"
@@ -9,18 +9,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // overrideFilter is what a query asks of overrides.
 type overrideFilter struct {
-	query
-	veil  *veil
-	text  string // as it was written
-	low   string // the same in lower case
-	state string
-	now   time.Time
+	Query
+	veil *veil
+	text string // as it was written
+	low  string // the same in lower case
+	now  time.Time
 }
 
 // States that overrides are filtered by.
@@ -30,29 +28,29 @@ const (
 	stateBlocks = "blocks"
 )
 
-func (a *API) overrideFilter(c *call, q query) (*overrideFilter, error) {
-	f := &overrideFilter{query: q, veil: a.veilFor(c), text: strings.TrimSpace(q.values["q"]), state: q.values["state"], now: time.Now()}
+func (c *Control) overrideFilter(who Caller, q Query) (*overrideFilter, error) {
+	f := &overrideFilter{Query: q, veil: c.veilFor(who), text: strings.TrimSpace(q.Text), now: time.Now()}
 	f.low = strings.ToLower(f.text)
-	if f.state != "" && f.state != stateToday && f.state != stateEnded && f.state != stateBlocks {
-		return nil, badParameter("state", "write today, ended or blocks")
+	if f.State != "" && f.State != stateToday && f.State != stateEnded && f.State != stateBlocks {
+		return nil, BadParameter("state", "write today, ended or blocks")
 	}
 	return f, nil
 }
 
 // wants reports whether an override has all that is asked for.
 func (f *overrideFilter) wants(o *policy.Override) bool {
-	switch f.state {
+	switch f.State {
 	case stateBlocks:
 		if !o.Block {
 			return false
 		}
 	case stateToday, stateEnded:
 		end := endOfOverride(o)
-		if ended := !end.After(f.now); ended != (f.state == stateEnded) || !ended && end.After(f.now.Add(24*time.Hour)) {
+		if ended := !end.After(f.now); ended != (f.State == stateEnded) || !ended && end.After(f.now.Add(24*time.Hour)) {
 			return false
 		}
 	}
-	return f.query.wants(o) && f.says(o)
+	return f.Query.wants(o) && f.says(o)
 }
 
 // says reports whether an override has the text in one of its fields. A caller who may not see a key has
@@ -98,7 +96,7 @@ type endPlace struct {
 	id    string
 }
 
-func placeOf(i *control.Item, now time.Time) endPlace {
+func placeOf(i *item, now time.Time) endPlace {
 	end := endOfOverride(i.Document.(*policy.Override))
 	if !end.After(now) {
 		return endPlace{true, -end.Unix(), i.ID}
@@ -133,17 +131,17 @@ func parsePlace(text string) (p endPlace, err error) {
 
 // overridesByEnd returns a page of overrides in the order of their ends, and how many there are. There may
 // be a hundred thousand: it keeps no more of them than the page has.
-func (a *API) overridesByEnd(all []control.Item, f *overrideFilter, after string, n int) (any, error) {
+func (c *Control) overridesByEnd(all []item, f *overrideFilter, after string, n int) (*Page, error) {
 	begin := endPlace{}
 	if after != "" {
 		var err error
 		if begin, err = parsePlace(after); err != nil {
-			return nil, badParameter("cursor", "it is none of those that this API gave")
+			return nil, badCursor()
 		}
 	}
 	type placed struct {
 		endPlace
-		item *control.Item
+		item *item
 	}
 	total := 0
 	var first []placed // the next n and one more, in order
@@ -161,12 +159,12 @@ func (a *API) overridesByEnd(all []control.Item, f *overrideFilter, after string
 			first = first[:n+1]
 		}
 	}
-	out := page{Items: []listed{}, Total: &total}
+	out := &Page{Items: []Item{}, Total: &total}
 	for _, p := range first[:min(n, len(first))] {
-		out.Items = append(out.Items, a.listed(p.item, f.veil))
+		out.Items = append(out.Items, c.listed(p.item, f.veil))
 	}
 	if len(first) > n {
-		out.Next = cursor(first[n-1].endPlace.String())
+		out.Next = cursorBehind(first[n-1].endPlace.String())
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
-package adminapi
+package control
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"time"
@@ -10,10 +11,10 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// refusals are those of one request that any instance keeps.
-type refusals struct {
+// Refusals are those of one request that any instance keeps.
+type Refusals struct {
 	ID       string     `json:"id"`
-	Refusals []refusal  `json:"refusals"` // the latest first
+	Refusals []Refusal  `json:"refusals"` // the latest first
 	Kept     int        `json:"kept"`     // of all requests
 	Since    *time.Time `json:"since"`    // of the oldest that is kept; null: none is
 	// Alone says that the refusals of other instances could not be read.
@@ -23,8 +24,8 @@ type refusals struct {
 // maxFound is how many refusals of one ID are told.
 const maxFound = 20
 
-// refusal is one, as far as it is known.
-type refusal struct {
+// Refusal is one refusal, as far as it is known.
+type Refusal struct {
 	At        time.Time `json:"at"`
 	Shadow    bool      `json:"shadow"` // it would have been refused, and passed
 	Rule      string    `json:"rule,omitempty"`
@@ -46,8 +47,8 @@ type refusal struct {
 	Instance  string    `json:"instance,omitempty"`
 }
 
-func refusalOf(r *telemetry.Refusal) refusal {
-	out := refusal{
+func refusalOf(r *telemetry.Refusal) Refusal {
+	out := Refusal{
 		At: r.At.UTC(), Shadow: r.Shadow, Rule: r.Rule, Limit: r.Limit, LimitName: r.LimitName, From: r.From, Because: r.Because, Missing: r.Missing,
 		Subject: r.Subject, SubjectID: r.SubjectID, Address: r.Address, Door: r.Door, Method: r.Method, Host: r.Host, Path: r.Path,
 		RequestID: r.RequestID, TraceID: r.TraceID, Instance: r.Instance,
@@ -58,28 +59,28 @@ func refusalOf(r *telemetry.Refusal) refusal {
 	return out
 }
 
-// refusals finds those of a request by its ID.
-func (a *API) refusals(c *call) (any, error) {
-	q, err := c.query("id")
-	switch {
-	case err != nil:
+// Refusals returns those of a request by its ID.
+func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusals, error) {
+	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
-	case q.values["id"] == "":
-		return nil, badParameter("id", "write the ID of the request: what its answer has in X-Request-Id, or that of its trace")
-	case a.Refusals == nil:
-		return nil, problemf(http.StatusConflict, "no refusals are kept: start sluice with --telemetry")
 	}
-	kept := a.Refusals(c.Context(), q.values["id"])
-	out := refusals{ID: q.values["id"], Refusals: []refusal{}, Kept: kept.Kept, Alone: kept.Err != nil}
+	switch {
+	case id == "":
+		return nil, BadParameter("id", "write the ID of the request: what its answer has in X-Request-Id, or that of its trace")
+	case c.telemetry == nil:
+		return nil, Problemf(http.StatusConflict, "no refusals are kept: start sluice with --telemetry")
+	}
+	kept := c.telemetry.FindRefusals(ctx, id)
+	out := &Refusals{ID: id, Refusals: []Refusal{}, Kept: kept.Kept, Alone: kept.Err != nil}
 	if kept.Err != nil {
-		a.Logger.Warn("admin API: the refusals of other instances cannot be read", "error", kept.Err)
+		c.logger.Warn("admin API: the refusals of other instances cannot be read", "error", kept.Err)
 	}
 	if !kept.Since.IsZero() {
 		since := kept.Since.UTC()
 		out.Since = &since
 	}
 	found := kept.Refusals
-	hidden := !c.role.May(source.Operator) && a.hidesAddresses()
+	hidden := !who.Role.May(source.Operator) && c.hidesAddresses()
 	for i := range found[:min(len(found), maxFound)] {
 		if hidden {
 			found[i].Address = ""
@@ -91,8 +92,8 @@ func (a *API) refusals(c *call) (any, error) {
 
 // hidesAddresses reports whether a rule says that people are not to see the addresses of clients. Where
 // other rules refuse the same requests, these tell none either.
-func (a *API) hidesAddresses() bool {
-	return slices.ContainsFunc(a.Policy.Now().Document.Rules, func(r policy.Rule) bool {
+func (c *Control) hidesAddresses() bool {
+	return slices.ContainsFunc(c.policy.now().document.Rules, func(r policy.Rule) bool {
 		return r.ShowKey != "" && r.ShowKey != "whole" && slices.Contains(r.Key, "client_ip")
 	})
 }

@@ -1,4 +1,4 @@
-package adminapi
+package control
 
 import (
 	"encoding/json"
@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -15,18 +14,18 @@ import (
 // veil takes the keys out of answers to callers who get no more of a key than what people are to see
 // of it. A nil veil takes nothing.
 type veil struct {
-	api   *API
-	rules map[string]bool // whether keys of the rule are hidden
-	parts map[string]bool // whether values of the part are
+	control *Control
+	rules   map[string]bool // whether keys of the rule are hidden
+	parts   map[string]bool // whether values of the part are
 }
 
 // veilFor returns the veil for a caller: viewers have one.
-func (a *API) veilFor(c *call) *veil {
-	if c.role.May(source.Operator) {
+func (c *Control) veilFor(who Caller) *veil {
+	if who.Role.May(source.Operator) {
 		return nil
 	}
-	v := &veil{a, map[string]bool{}, map[string]bool{}}
-	rules := a.Policy.Now().Document.Rules
+	v := &veil{c, map[string]bool{}, map[string]bool{}}
+	rules := c.policy.now().document.Rules
 	for i := range rules {
 		hidden := hides(&rules[i])
 		v.rules[rules[i].Name] = hidden
@@ -54,7 +53,7 @@ func many(value string) bool { return value == "*" || strings.Contains(value, "/
 // shown is what people are to see of the key of an override.
 func (v *veil) shown(rule string, key map[string]string) string {
 	if !slices.ContainsFunc(slices.Collect(maps.Values(key)), many) {
-		if s, err := v.api.Engine.Subject(rule, key); err == nil {
+		if s, err := v.control.engine.Subject(rule, key); err == nil {
 			return s.Shown()
 		}
 	}
@@ -84,12 +83,12 @@ func (v *veil) subjects() bool {
 	if v == nil {
 		return false
 	}
-	part := v.api.Policy.Now().Document.Tiers.Subject
+	part := v.control.policy.now().document.Tiers.Subject
 	return policy.SecretPart(part) || v.parts[part]
 }
 
 // item returns an item of a list as the caller may see it.
-func (v *veil) item(i *control.Item) listed {
+func (v *veil) item(i *item) Item {
 	l := listedOf(i)
 	switch d := i.Document.(type) {
 	case *policy.Override:
@@ -105,11 +104,11 @@ func (v *veil) item(i *control.Item) listed {
 }
 
 // cursor says that a page begins behind an item, by its place where its name is hidden.
-func (v *veil) cursor(kind control.Kind, i *control.Item, place int) string {
-	if kind == control.Subjects && v.subjects() {
-		return cursor(strconv.Itoa(place))
+func (v *veil) cursor(kind Kind, i *item, place int) string {
+	if kind == Subjects && v.subjects() {
+		return cursorBehind(strconv.Itoa(place))
 	}
-	return cursor(i.ID)
+	return cursorBehind(i.ID)
 }
 
 // entry returns an entry of the audit log as the caller may see it.
@@ -117,7 +116,7 @@ func (v *veil) entry(e source.Entry) source.Entry {
 	if v == nil {
 		return e
 	}
-	if e.Kind == string(control.Subjects) && (e.Action == "create" || e.Action == "replace" || e.Action == "delete") {
+	if e.Kind == string(Subjects) && (e.Action == "create" || e.Action == "replace" || e.Action == "delete") {
 		if v.subjects() {
 			e.Target, e.Before, e.After = policy.Shorten(e.Target), hidden(e.Before, v.tierSubject), hidden(e.After, v.tierSubject)
 		}
@@ -149,8 +148,8 @@ func (v *veil) document(data json.RawMessage, rule string) json.RawMessage {
 		return data
 	}
 	delete(fields, "key")
-	fields["shown"] = control.JSON(v.shown(rule, key))
-	return control.JSON(fields)
+	fields["shown"] = JSON(v.shown(rule, key))
+	return JSON(fields)
 }
 
 func (v *veil) tierSubject(data json.RawMessage) json.RawMessage {
@@ -159,6 +158,6 @@ func (v *veil) tierSubject(data json.RawMessage) json.RawMessage {
 	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["subject"], &name) != nil {
 		return data
 	}
-	fields["subject"] = control.JSON(policy.Shorten(name))
-	return control.JSON(fields)
+	fields["subject"] = JSON(policy.Shorten(name))
+	return JSON(fields)
 }

@@ -1,4 +1,4 @@
-package adminapi
+package control
 
 import (
 	"cmp"
@@ -46,60 +46,61 @@ func timeOf(t time.Time) *time.Time {
 // topWindows are the windows by their names.
 var topWindows = map[string]telemetry.Window{"minute": telemetry.Minute, "hour": telemetry.Hour, "day": telemetry.Day}
 
-// top lists the top subjects of one rule, or of all of them, by their counts.
-func (a *API) top(c *call) (any, error) {
-	q, err := c.query("rule", "by", "window", "limit")
-	if err != nil {
+// TopQuery is a question for top subjects.
+type TopQuery struct {
+	Rule   string // empty: of all rules
+	By     string // "refusals" or "traffic"
+	Window string // "minute", "hour" or "day"
+	Limit  int    // 0: 100
+}
+
+// Top returns the top subjects of one rule, or of all of them, by their counts.
+func (c *Control) Top(who Caller, q TopQuery) (*Top, error) {
+	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
-	window, known := topWindows[q.or("window", "hour")]
+	window, known := topWindows[q.Window]
 	if !known {
-		return nil, badParameter("window", "write minute, hour or day")
+		return nil, BadParameter("window", "write minute, hour or day")
 	}
-	by := q.or("by", "refusals")
-	if by != "refusals" && by != "traffic" {
-		return nil, badParameter("by", "write refusals or traffic")
+	if q.By != "refusals" && q.By != "traffic" {
+		return nil, BadParameter("by", "write refusals or traffic")
 	}
-	_, n, err := q.page()
+	v, err := c.view()
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.view()
-	if err != nil {
-		return nil, err
+	if q.Rule != "" && v.Rule(q.Rule) == nil {
+		return nil, noRule(q.Rule)
 	}
-	name, one := q.values["rule"]
-	if one && v.Rule(name) == nil {
-		return nil, noRule(name)
-	}
-	out := Top{By: by, Window: window.String(), Items: []TopSubject{}}
+	out := &Top{By: q.By, Window: window.String(), Items: []TopSubject{}}
 	for i := range v.Rules {
 		r := &v.Rules[i]
-		if one && r.Name != name {
+		if q.Rule != "" && r.Name != q.Rule {
 			continue
 		}
 		list := r.Refusals[window].Items
-		if by == "traffic" {
+		if q.By == "traffic" {
 			list = r.Traffic[window].Items
 		}
 		for j := range list {
 			s := topSubjectOf(r.Name, &list[j])
-			s.Key = a.valuesFor(c, list[j].Sent)
+			s.Key = c.valuesFor(who, list[j].Sent)
 			out.Items = append(out.Items, s)
 		}
 	}
 	slices.SortStableFunc(out.Items, func(a, b TopSubject) int { return cmp.Compare(b.Count, a.Count) })
-	out.Items = out.Items[:min(n, len(out.Items))]
+	out.Items = out.Items[:min(cmp.Or(q.Limit, defaultPage), len(out.Items))]
 	return out, nil
 }
 
 // valuesFor returns the values of a key that others have sent, if the caller may know them: an
 // operator, if its rule shows it whole.
-func (a *API) valuesFor(c *call, key string) map[string]string {
-	if !c.role.May(source.Operator) {
+func (c *Control) valuesFor(who Caller, key string) map[string]string {
+	if !who.Role.May(source.Operator) {
 		return nil
 	}
-	s, err := a.Engine.SubjectOf(key)
+	s, err := c.engine.SubjectOf(key)
 	if err != nil || !s.ShownWhole() {
 		return nil // if its rule has changed, nobody knows
 	}

@@ -1,14 +1,13 @@
-package adminapi
+package control
 
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/control"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -127,11 +126,11 @@ type Event struct {
 }
 
 // view returns what was seen until now.
-func (a *API) view() (*telemetry.View, error) {
-	if a.View == nil {
-		return nil, problemf(http.StatusConflict, "nobody counts: start sluice with --telemetry")
+func (c *Control) view() (*telemetry.View, error) {
+	if c.telemetry == nil {
+		return nil, Problemf(http.StatusConflict, "nobody counts: start sluice with --telemetry")
 	}
-	return a.View(), nil
+	return c.telemetry.View(), nil
 }
 
 // statsCache has the text of the stats of a view, which many may ask for.
@@ -141,27 +140,36 @@ type statsCache struct {
 	text json.RawMessage
 }
 
-func (a *API) stats(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
+// Stats returns what all instances have counted.
+func (c *Control) Stats(who Caller) (*Stats, error) {
+	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
-	return a.statsText()
-}
-
-func (a *API) statsText() (json.RawMessage, error) {
-	v, err := a.view()
+	v, err := c.view()
 	if err != nil {
 		return nil, err
 	}
-	a.said.mu.Lock()
-	defer a.said.mu.Unlock()
-	if a.said.of != v {
-		a.said.of, a.said.text = v, control.JSON(a.statsOf(v))
-	}
-	return a.said.text, nil
+	return c.statsOf(v), nil
 }
 
-func (a *API) statsOf(v *telemetry.View) *Stats {
+// StatsJSON returns the Stats as JSON, which is made once for all callers.
+func (c *Control) StatsJSON(who Caller) (json.RawMessage, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	v, err := c.view()
+	if err != nil {
+		return nil, err
+	}
+	c.stats.mu.Lock()
+	defer c.stats.mu.Unlock()
+	if c.stats.of != v {
+		c.stats.of, c.stats.text = v, JSON(c.statsOf(v))
+	}
+	return c.stats.text, nil
+}
+
+func (c *Control) statsOf(v *telemetry.View) *Stats {
 	out := &Stats{
 		At: v.At.UTC(), Since: v.Since.UTC(), Headline: headlineOf(v), Requests: requestsOf(v, &v.All), Malformed: v.Malformed,
 		Instances: []Instance{}, Rules: []RuleStats{}, Events: []Event{},
@@ -172,13 +180,13 @@ func (a *API) statsOf(v *telemetry.View) *Stats {
 	for i := range v.Rules {
 		out.Rules = append(out.Rules, ruleStatsOf(v, &v.Rules[i]))
 	}
-	written := a.Policy.Now().Document.Rules
+	written := c.policy.now().document.Rules
 	byName := make(map[string]*policy.Rule, len(written))
 	for i := range written {
 		byName[written[i].Name] = &written[i]
 	}
 	for i := range out.Rules {
-		out.Rules[i].describe(byName[out.Rules[i].Rule], a.Engine.Policy().WatchOnly())
+		out.Rules[i].describe(byName[out.Rules[i].Rule], c.engine.Policy().WatchOnly())
 	}
 	for _, e := range v.Events {
 		out.Events = append(out.Events, Event{e.At.UTC(), e.Kind, e.Text, e.Instance})
@@ -186,26 +194,25 @@ func (a *API) statsOf(v *telemetry.View) *Stats {
 	return out
 }
 
-// ruleStats are the stats of one rule, with its series.
-func (a *API) ruleStats(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
+// RuleStats returns the stats of one rule, with its series.
+func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
+	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
-	v, err := a.view()
+	v, err := c.view()
 	if err != nil {
 		return nil, err
 	}
-	r := v.Rule(c.PathValue("id"))
+	r := v.Rule(rule)
 	if r == nil {
-		return nil, problemf(http.StatusNotFound, "nothing is counted for a rule of this name")
+		return nil, Problemf(http.StatusNotFound, "nothing is counted for a rule of this name")
 	}
 	out := ruleStatsOf(v, r)
-	rules := a.Policy.Now().Document.Rules
-	if i := slices.IndexFunc(rules, func(w policy.Rule) bool { return w.Name == r.Name }); i >= 0 {
-		out.describe(&rules[i], a.Engine.Policy().WatchOnly())
+	if written := c.ruleOf(r.Name); written != nil {
+		out.describe(written, c.engine.Policy().WatchOnly())
 	}
 	out.Series = &Series{stepsOf(v, r.Recent, telemetry.Step), stepsOf(v, r.Days, telemetry.LongStep)}
-	return out, nil
+	return &out, nil
 }
 
 // describe adds what the rule is, as it is written, nil if it no longer is, or as the whole policy is

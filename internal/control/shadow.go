@@ -1,0 +1,151 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// ShadowState is whether the whole policy is a shadow, which refuses nothing.
+type ShadowState struct {
+	On bool `json:"on"`
+	// Until is what is written: a time, a date, "always", or nothing. It may have passed.
+	Until string     `json:"until"`
+	Ends  *time.Time `json:"ends"` // null: not by itself
+	// From is what says so: "flag", which is --shadow of this instance, "file" or "database".
+	From string `json:"from,omitempty"`
+	ETag string `json:"etag"` // for If-Match; of a dry run that of now
+}
+
+// ShadowChange is what a change of it would do, if it is dry.
+type ShadowChange struct {
+	DryRun bool        `json:"dry_run"`
+	Before ShadowState `json:"before"`
+	After  ShadowState `json:"after"`
+}
+
+// Shadow returns whether the whole policy is a shadow.
+func (c *Control) Shadow(who Caller) (*ShadowState, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	s := c.shadowOf(c.policy.now())
+	return &s, nil
+}
+
+func (c *Control) shadowOf(now *current) ShadowState {
+	p := c.engine.Policy()
+	s := ShadowState{On: p.WatchOnly(), Until: now.document.Shadow}
+	ends, says := p.ShadowUntil()
+	if says && !ends.IsZero() {
+		s.Ends = &ends
+	}
+	switch {
+	case says && now.databaseShadow() == s.Until && now.fileShadow() != s.Until:
+		s.From = FromDatabase
+	case says:
+		s.From = FromFile
+	case s.On:
+		s.From = "flag"
+	}
+	s.ETag = s.tag(now.settingsVersion())
+	return s
+}
+
+// tag names a state, which an end changes, too, and a version of the settings of the database.
+func (s *ShadowState) tag(version int64) string {
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%v %q %s", s.On, s.Until, s.From)
+	return Quoted(fmt.Sprintf("%d-%08x", version, h.Sum32()))
+}
+
+// PutShadow makes the whole policy a shadow until a time, or enforces it again: on all instances that
+// share the database, and across restarts.
+func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, change Change) (*ShadowChange, error) {
+	if err := who.Needs(source.Admin); err != nil {
+		return nil, err
+	}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if c.policy.database == nil {
+		return nil, noDatabase()
+	}
+	now := c.policy.now()
+	before := c.shadowOf(now)
+	file := now.fileShadow()
+	if !shadowHolds(file) {
+		file = ""
+	}
+	longer := policy.LongerShadow(file, r.Until)
+	switch {
+	case before.From == "flag":
+		return nil, Problemf(http.StatusConflict, "this instance was started with --shadow, which makes a shadow of every policy: start it without")
+	case longer != r.Until && (r.Until != "" || now.databaseShadow() == ""):
+		return nil, Problemf(http.StatusConflict, "the policy file says shadow: %s, which the database cannot take away or shorten: change the file", file)
+	}
+	match := source.Any
+	if tag := change.Match; tag != "" && tag != "*" {
+		if tag != before.ETag {
+			return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
+		}
+		match = source.Match(now.settingsVersion())
+	}
+	if err := c.policy.putShadow(ctx, who.Name, r.Until, match, change.Dry); conflicted(err) {
+		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
+	} else if err != nil {
+		return nil, err
+	}
+	out := &ShadowChange{DryRun: change.Dry, Before: before}
+	if change.Dry {
+		out.After = stateOfShadow(longer)
+		if out.After.On && longer == file {
+			out.After.From = FromFile
+		}
+		out.After.ETag = before.ETag
+		return out, nil
+	}
+	c.logger.Info("admin API changed the policy", "actor", who.Name, "kind", "settings", "shadow", r.Until)
+	out.After = c.shadowOf(c.policy.now())
+	return out, nil
+}
+
+// ShadowRequest is a time until which the whole policy is to be a shadow, "always", or "" to enforce it.
+type ShadowRequest struct {
+	Until string `json:"until"`
+}
+
+func (r *ShadowRequest) check() error {
+	if r.Until == "" || r.Until == policy.ShadowAlways {
+		return nil
+	}
+	if _, err := policy.ParseUntil(r.Until); err != nil {
+		return BadField("/until", "%s, or \"always\", or nothing to enforce the rules", plain(err))
+	}
+	_, err := endOf(r.Until)
+	return err
+}
+
+// stateOfShadow is what a text in the database makes.
+func stateOfShadow(until string) ShadowState {
+	s := ShadowState{On: until != "", Until: until}
+	if s.On {
+		s.From = FromDatabase
+	}
+	if ends, err := policy.ParseUntil(until); err == nil {
+		ends = ends.UTC()
+		s.Ends = &ends
+	}
+	return s
+}
+
+// shadowHolds reports whether a text makes a shadow of the policy now.
+func shadowHolds(until string) bool {
+	ends, err := policy.ParseUntil(until)
+	return until == policy.ShadowAlways || err == nil && ends.After(time.Now())
+}

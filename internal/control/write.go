@@ -1,0 +1,372 @@
+package control
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluicehq/sluice/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Change is how a change of an item is made.
+type Change struct {
+	Dry bool // only look what would come of it
+	// Match is the ETag that the caller has read, or several as If-Match has them, or "*": any. The item must have
+	// one of them. Empty: none is given.
+	Match string
+	// Absent says that the item must not exist.
+	Absent bool
+}
+
+// Written is what came of a change of an item, or would.
+type Written struct {
+	ID   string
+	ETag string // empty if it was deleted
+	// Created says that it was not there before.
+	Created  bool
+	Document any // nil if it was deleted
+	// Difference is that of a change that was dry, which has nothing else.
+	Difference *Difference
+}
+
+// Difference is what a change would do, if it is dry.
+type Difference struct {
+	DryRun bool `json:"dry_run"`
+	Effect
+}
+
+// Effect is an item before and after a change.
+type Effect struct {
+	Before any `json:"before"` // nil: it is not there
+	After  any `json:"after"`
+	// BeginsAnew are limits of which what was counted would no longer count.
+	BeginsAnew []Restart `json:"begins_anew"`
+	Warnings   []string  `json:"warnings"` // about the item
+}
+
+// Restart is a limit that starts to count from zero: see [policy.Restart].
+type Restart struct {
+	Rule string `json:"rule"`
+	From string `json:"from"`
+	Was  string `json:"was"`
+	Is   string `json:"is"`
+}
+
+// effectOn returns what is known of the effect on an item that may exist.
+func effectOn(before *item, exists bool) Effect {
+	e := Effect{BeginsAnew: []Restart{}, Warnings: []string{}}
+	if exists {
+		e.Before = before.Document
+	}
+	return e
+}
+
+// writing is a change of an item that is being made.
+type writing struct {
+	Change
+	who      Caller
+	kind     Kind
+	id       string
+	document any // nil: it is to be deleted
+
+	before   item // as it is now
+	exists   bool
+	examined *policy.Policy
+	place    string // of the item in what was examined
+}
+
+// Create makes an item of a document, which must not exist.
+func (c *Control) Create(ctx context.Context, who Caller, document any, dry bool) (*Written, error) {
+	w := &writing{Change: Change{Dry: dry}, who: who, kind: kindOf(document)}
+	if err := who.Needs(w.kind.role()); err != nil {
+		return nil, err
+	}
+	if err := w.take(document); err != nil {
+		return nil, err
+	}
+	if err := c.look(w, dry); err != nil {
+		return nil, err
+	}
+	there := Problemf(http.StatusConflict, "the %s is there already: PUT %s replaces it", w.kind, w.kind.Path(w.id))
+	if w.exists {
+		return nil, there
+	}
+	out, err := c.write(ctx, w, source.Absent)
+	if conflicted(err) {
+		return nil, there
+	}
+	return out, err
+}
+
+// Put makes the item of an ID that of a document, which may leave out a name that is the ID.
+func (c *Control) Put(ctx context.Context, who Caller, id string, document any, change Change) (*Written, error) {
+	w := &writing{Change: change, who: who, kind: kindOf(document), id: id}
+	if err := who.Needs(w.kind.role()); err != nil {
+		return nil, err
+	}
+	if change.Match == "" && !change.Absent {
+		return nil, unconditional(", or \"If-None-Match: *\" to create it")
+	}
+	if err := w.take(document); err != nil {
+		return nil, err
+	}
+	_, named := w.seen()
+	if err := c.look(w, w.Dry || !named); err != nil {
+		return nil, err
+	}
+	return c.writeIf(ctx, w)
+}
+
+// Delete deletes an item of the database.
+func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, change Change) (*Written, error) {
+	w := &writing{Change: change, who: who, kind: kind, id: id}
+	if err := who.Needs(kind.role()); err != nil {
+		return nil, err
+	}
+	if change.Match == "" {
+		return nil, unconditional("")
+	}
+	_, named := w.seen()
+	if err := c.look(w, w.Dry || !named); err != nil {
+		return nil, err
+	}
+	if !named && w.exists && w.before.Version == 0 {
+		return nil, Problemf(http.StatusConflict, "the database has no such %s: remove it where it is, in the %s", kind, w.before.Source())
+	}
+	return c.writeIf(ctx, w)
+}
+
+// unconditional refuses a change that does not say of which state it is one.
+func unconditional(or string) *Problem {
+	p := Problemf(http.StatusPreconditionRequired, "send the ETag that you have read as If-Match, so that nobody else's change is lost%s", or)
+	p.Errors = []Wrong{{Header: "If-Match", Detail: p.Detail}}
+	return p
+}
+
+// take takes a document, which stays as it is: it may be one in force.
+func (w *writing) take(document any) error {
+	if hasNUL(JSON(document)) {
+		return Problemf(http.StatusUnprocessableEntity, "the body has a character U+0000, which no database keeps")
+	}
+	own, field := "", ""
+	w.document, own, field = signed(document, w.id, w.who.Name)
+	if own == "/" {
+		return BadField(field, "a path cannot name what is called \"/\": give it another name")
+	}
+	if w.id != "" && own != w.id {
+		return BadField(field, "this is not the %s of the path, whose ID would be %s", w.kind, own)
+	}
+	w.id = own
+	return nil
+}
+
+// signed returns a copy of a document that has the actor, where it says who has made it, and the name id, where
+// it leaves that out. It returns its ID, too, and the field that has that.
+func signed(document any, id, actor string) (signed any, own, field string) {
+	switch d := document.(type) {
+	case *policy.Rule:
+		r := *d
+		r.Name = cmp.Or(r.Name, id)
+		return &r, r.Name, "/name"
+	case *Tier:
+		t := *d
+		t.Name = cmp.Or(t.Name, id)
+		return &t, t.Name, "/name"
+	case *policy.TierSubject:
+		s := *d
+		s.Subject, s.By = cmp.Or(s.Subject, id), actor
+		return &s, s.Subject, "/subject"
+	case *policy.Override:
+		o := *d
+		o.By = actor
+		return &o, OverrideID(o.Rule, o.Key), "/key"
+	}
+	panic(fmt.Sprintf("control: %T is no item", document))
+}
+
+// look looks at what is there, and examines what is to be there. Of subjects and overrides it looks at those
+// of the database only if the list is needed: there the database knows better, and to make the list of many
+// items takes a while.
+func (c *Control) look(w *writing, list bool) (err error) {
+	if c.policy.database == nil {
+		return noDatabase()
+	}
+	if list || w.kind == Rules || w.kind == Tiers {
+		w.before, w.exists = c.lists.find(w.kind, w.id)
+	} else {
+		w.before, w.exists = c.inFile(w.kind, w.id)
+	}
+	if w.document != nil {
+		w.examined, w.place, err = c.examine(w.document)
+	}
+	return err
+}
+
+// writeIf makes a change if what is there is what the caller has seen. The database knows: what is
+// known here may be older than what the caller has read of another instance.
+func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
+	match, named := w.seen()
+	if !named {
+		if err := w.met(); err != nil {
+			return nil, err
+		}
+		match = source.Match(w.before.Version) // or source.Absent
+		if match > source.Absent && w.Match == "*" {
+			match = source.Any // also one that SQL has made unreadable, of which the last readable one is known here
+		}
+	}
+	out, err := c.write(ctx, w, match)
+	switch {
+	case conflicted(err):
+		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
+	case errors.Is(err, source.ErrNotFound):
+		return nil, missing(w.kind)
+	}
+	return out, err
+}
+
+// seen returns the version that Match names, if it names one of the database.
+func (change *Change) seen() (source.Match, bool) {
+	tags := ETags(change.Match)
+	if len(tags) != 1 {
+		return 0, false
+	}
+	return versionIn(tags[0])
+}
+
+// versionIn returns the version of a row that an ETag names, if it names one.
+func versionIn(etag string) (source.Match, bool) {
+	n, err := strconv.ParseInt(strings.Trim(etag, `"`), 10, 64)
+	return source.Match(n), err == nil && n > 0 && etag == Quoted(strconv.FormatInt(n, 10))
+}
+
+// met refuses a change of another state than that which there is.
+func (w *writing) met() error {
+	i, exists := w.before, w.exists
+	failed := func(format string, args ...any) error {
+		return Problemf(http.StatusPreconditionFailed, format, args...)
+	}
+	if w.Absent && exists {
+		return failed("it exists, with the ETag %s: send that as If-Match to replace it", i.ETag())
+	}
+	tags := ETags(w.Match)
+	switch {
+	case len(tags) == 0, exists && slices.Contains(tags, "*"), exists && slices.Contains(tags, i.ETag()):
+		return nil
+	case !exists && w.document == nil:
+		return missing(w.kind)
+	case !exists:
+		return failed("it does not exist: send \"If-None-Match: *\" to create it")
+	}
+	return failed("it has changed since you have read it, and its ETag is %s now: read it again", i.ETag())
+}
+
+// ETags returns the entity tags of a field such as If-Match.
+func ETags(field string) (all []string) {
+	for tag := range strings.SplitSeq(field, ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			all = append(all, tag)
+		}
+	}
+	return all
+}
+
+// logChange says in the log who has changed an item. What is deleted has no version.
+func (c *Control) logChange(who Caller, kind Kind, deleted bool, version int64) {
+	about := []any{"actor", who.Name, "kind", string(kind), "deleted", deleted}
+	if !deleted {
+		about = append(about, "version", version)
+	}
+	c.logger.Info("admin API changed the policy", about...)
+}
+
+// write makes a change, or returns what would come of it.
+func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*Written, error) {
+	after, err := c.apply(ctx, w, match)
+	switch {
+	case err != nil:
+		return nil, w.explain(err)
+	case w.Dry:
+		return &Written{ID: w.id, Difference: c.differs(w)}, nil
+	}
+	c.logChange(w.who, w.kind, w.document == nil, after.Version)
+	if w.document == nil {
+		return &Written{ID: w.id}, nil
+	}
+	created := !w.exists && match <= source.Absent // of another version it is not known here yet
+	return &Written{ID: w.id, ETag: after.ETag(), Created: created, Document: after.Document}, nil
+}
+
+func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (item, error) {
+	if w.document == nil {
+		return item{}, c.policy.deleteOne(ctx, w.who.Name, w.kind, w.id, match, w.Dry)
+	}
+	return c.policy.putOne(ctx, w.who.Name, item{ID: w.id, Document: w.document, Disabled: w.before.Disabled}, match, w.Dry)
+}
+
+// inFile returns an item of the file.
+func (c *Control) inFile(kind Kind, id string) (item, bool) {
+	all := c.policy.now().fileItems(kind)
+	i := slices.IndexFunc(all, func(i item) bool { return i.ID == id })
+	if i < 0 || kind == Tiers {
+		return item{}, false
+	}
+	return all[i], true
+}
+
+// explain says of what does not compile why that is.
+func (w *writing) explain(err error) error {
+	var found policy.Errors
+	if w.document == nil && errors.As(err, &found) && len(found) > 0 {
+		p := Mistakes(found, "-")
+		p.Detail = fmt.Sprintf("the policy would not hold together without this %s: %s", w.kind, p.Detail)
+		return p
+	}
+	return err
+}
+
+// differs returns what a change would do.
+func (c *Control) differs(w *writing) *Difference {
+	d := &Difference{true, effectOn(&w.before, w.exists)}
+	if w.document == nil {
+		if i, shown := c.inFile(w.kind, w.id); shown {
+			d.After = i.Document
+		}
+		return d
+	}
+	d.After = w.document
+	for _, n := range w.examined.Restarts(c.engine.Policy()) {
+		d.BeginsAnew = append(d.BeginsAnew, Restart(n))
+	}
+	for _, warning := range w.examined.Warnings() {
+		if _, ours := pointer(warning.Path, w.place); ours {
+			d.Warnings = append(d.Warnings, described(warning))
+		}
+	}
+	return d
+}
+
+// hasNUL reports whether a text in JSON has a U+0000.
+func hasNUL(data []byte) bool {
+	if !bytes.Contains(data, []byte(`\u0000`)) {
+		return false
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return false
+		}
+		if text, ok := token.(string); ok && strings.ContainsRune(text, 0) {
+			return true
+		}
+	}
+}

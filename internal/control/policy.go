@@ -133,7 +133,7 @@ func (w *written) idOf(r *source.OverrideRow) string {
 
 // putOne creates or replaces an item if its version is match.
 func (w *written) putOne(ctx context.Context, actor string, i item, match source.Match, dry bool) (out item, err error) {
-	err = w.change(ctx, actor, dry, func(tx *source.Tx) error {
+	_, err = w.change(ctx, actor, dry, func(tx *source.Tx) error {
 		out, err = put(tx, i.Document, i.Disabled, match)
 		return err
 	})
@@ -143,7 +143,7 @@ func (w *written) putOne(ctx context.Context, actor string, i item, match source
 // putAll puts several items in one transaction, each if its version is the one that it has.
 func (w *written) putAll(ctx context.Context, actor string, all []item, dry bool) ([]item, error) {
 	out := make([]item, len(all))
-	err := w.change(ctx, actor, dry, func(tx *source.Tx) (err error) {
+	_, err := w.change(ctx, actor, dry, func(tx *source.Tx) (err error) {
 		for i := range all {
 			if out[i], err = put(tx, all[i].Document, all[i].Disabled, source.Match(all[i].Version)); err != nil {
 				return err
@@ -175,13 +175,14 @@ func put(tx *source.Tx, document any, disabled bool, match source.Match) (item, 
 
 // putShadow makes the whole policy a shadow until a time, or "always", or enforces it if that is empty.
 func (w *written) putShadow(ctx context.Context, actor, until string, match source.Match, dry bool) error {
-	return w.change(ctx, actor, dry, func(tx *source.Tx) error { return tx.PutShadow(until, match) })
+	_, err := w.change(ctx, actor, dry, func(tx *source.Tx) error { return tx.PutShadow(until, match) })
+	return err
 }
 
 // changeRules changes several rules in one transaction, and returns the ID of its one entry in the audit log,
 // which is 0 if nothing differs, and the policy that comes of it.
 func (w *written) changeRules(ctx context.Context, actor string, all []source.RuleChange, dry bool) (entry int64, p *policy.Policy, err error) {
-	p, err = w.changeTo(ctx, actor, dry, func(tx *source.Tx) (err error) {
+	p, err = w.change(ctx, actor, dry, func(tx *source.Tx) (err error) {
 		entry, err = tx.ChangeRules(all)
 		return err
 	})
@@ -195,29 +196,17 @@ func (w *written) changeRules(ctx context.Context, actor string, all []source.Ru
 // anew by that.
 func (w *written) restore(ctx context.Context, actor string, entry int64, dry bool) ([]policy.Restart, error) {
 	old := w.stack.Policy()
-	p, err := w.changeTo(ctx, actor, dry, func(tx *source.Tx) error { return tx.Restore(entry) })
+	p, err := w.change(ctx, actor, dry, func(tx *source.Tx) error { return tx.Restore(entry) })
 	if err != nil {
 		return nil, err
 	}
 	return p.Restarts(old), nil
 }
 
-// changeTo makes a change and returns the policy that comes of it.
-func (w *written) changeTo(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) (*policy.Policy, error) {
-	if !dry {
-		err := w.change(ctx, actor, false, fn)
-		return w.stack.Policy(), err
-	}
-	_, after, err := w.database.DryRun(ctx, actor, fn)
-	if err != nil {
-		return nil, err
-	}
-	return policy.Compile(*w.stack.Merge(after))
-}
-
 // deleteOne deletes an item if its version is match.
 func (w *written) deleteOne(ctx context.Context, actor string, kind Kind, id string, match source.Match, dry bool) error {
-	return w.change(ctx, actor, dry, func(tx *source.Tx) error { return w.remove(tx, kind, id, match) })
+	_, err := w.change(ctx, actor, dry, func(tx *source.Tx) error { return w.remove(tx, kind, id, match) })
+	return err
 }
 
 func (w *written) remove(tx *source.Tx, kind Kind, id string, match source.Match) error {
@@ -254,16 +243,21 @@ func (w *written) overrideIn(rows []source.OverrideRow, id string) (int64, bool)
 	return 0, false
 }
 
-// change makes a change, and puts it into force here.
-func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) error {
+// change makes a change, puts it into force here unless it is dry, and returns the policy that comes of it. That
+// is compiled once, before the change is committed.
+func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) (*policy.Policy, error) {
 	if dry {
-		_, _, err := w.database.DryRun(ctx, actor, fn)
-		return err
+		_, after, err := w.database.DryRun(ctx, actor, fn)
+		if err != nil {
+			return nil, err
+		}
+		return w.stack.Would(after)
 	}
 	if _, err := w.database.Change(ctx, actor, fn); err != nil {
-		return err
+		return nil, err
 	}
-	return w.stack.Contents(w.database.Known())
+	err := w.stack.Contents(w.database.Known())
+	return w.stack.Policy(), err
 }
 
 // record leaves an entry in the audit log for what do does, which is nothing in the database, and only if do

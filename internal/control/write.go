@@ -77,10 +77,8 @@ type writing struct {
 	id       string
 	document any // nil: it is to be deleted
 
-	before   item // as it is now
-	exists   bool
-	examined *policy.Policy
-	place    string // of the item in what was examined
+	before item // as it is now
+	exists bool
 }
 
 // Create makes an item of a document, which must not exist.
@@ -95,6 +93,11 @@ func (c *Control) Create(ctx context.Context, who Caller, document any, dry bool
 	if err := c.look(w, dry); err != nil {
 		return nil, err
 	}
+	out, err := c.create(ctx, w)
+	return out, c.because(w, err)
+}
+
+func (c *Control) create(ctx context.Context, w *writing) (*Written, error) {
 	there := Problemf(http.StatusConflict, "the %s is there already: PUT %s replaces it", w.kind, w.kind.Path(w.id))
 	if w.exists {
 		return nil, there
@@ -119,10 +122,23 @@ func (c *Control) Put(ctx context.Context, who Caller, id string, document any, 
 		return nil, err
 	}
 	_, named := w.seen()
-	if err := c.look(w, w.Dry || !named); err != nil {
+	if err := c.look(w, change.Dry || !named); err != nil {
 		return nil, err
 	}
-	return c.writeIf(ctx, w)
+	out, err := c.writeIf(ctx, w)
+	return out, c.because(w, err)
+}
+
+// because returns what is wrong with the document of a change that has failed, if it is the reason: that points at
+// the document, and err at rows of the database.
+func (c *Control) because(w *writing, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, _, wrong := c.examine(w.document); wrong != nil {
+		return wrong
+	}
+	return err
 }
 
 // Delete deletes an item of the database.
@@ -192,10 +208,9 @@ func signed(document any, id, actor string) (signed any, own, field string) {
 	panic(fmt.Sprintf("control: %T is no item", document))
 }
 
-// look looks at what is there, and examines what is to be there. Of subjects and overrides it looks at those
-// of the database only if the list is needed: there the database knows better, and to make the list of many
-// items takes a while.
-func (c *Control) look(w *writing, list bool) (err error) {
+// look looks at what is there. Of subjects and overrides it makes the list only if that is asked for: there may be
+// many, and the database knows better.
+func (c *Control) look(w *writing, list bool) error {
 	if c.policy.database == nil {
 		return noDatabase()
 	}
@@ -204,10 +219,7 @@ func (c *Control) look(w *writing, list bool) (err error) {
 	} else {
 		w.before, w.exists = c.inFile(w.kind, w.id)
 	}
-	if w.document != nil {
-		w.examined, w.place, err = c.examine(w.document)
-	}
-	return err
+	return nil
 }
 
 // writeIf makes a change if what is there is what the caller has seen. The database knows: what is
@@ -295,7 +307,8 @@ func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*W
 	case err != nil:
 		return nil, w.explain(err)
 	case w.Dry:
-		return &Written{ID: w.id, Difference: c.differs(w)}, nil
+		d, err := c.differs(w)
+		return &Written{ID: w.id, Difference: d}, err
 	}
 	c.logChange(w.who, w.kind, w.document == nil, after.Version)
 	if w.document == nil {
@@ -334,24 +347,28 @@ func (w *writing) explain(err error) error {
 }
 
 // differs returns what a change would do.
-func (c *Control) differs(w *writing) *Difference {
+func (c *Control) differs(w *writing) (*Difference, error) {
 	d := &Difference{true, effectOn(&w.before, w.exists)}
 	if w.document == nil {
 		if i, shown := c.inFile(w.kind, w.id); shown {
 			d.After = i.Document
 		}
-		return d
+		return d, nil
 	}
 	d.After = w.document
-	for _, n := range w.examined.Restarts(c.engine.Policy()) {
+	examined, place, err := c.examine(w.document)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range examined.Restarts(c.engine.Policy()) {
 		d.BeginsAnew = append(d.BeginsAnew, Restart(n))
 	}
-	for _, warning := range w.examined.Warnings() {
-		if _, ours := pointer(warning.Path, w.place); ours {
+	for _, warning := range examined.Warnings() {
+		if _, ours := pointer(warning.Path, place); ours {
 			d.Warnings = append(d.Warnings, described(warning))
 		}
 	}
-	return d
+	return d, nil
 }
 
 // hasNUL reports whether a text in JSON has a U+0000.

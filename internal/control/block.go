@@ -34,7 +34,7 @@ func (c *Control) Block(ctx context.Context, who Caller, r BlockRequest, dry boo
 		apply:   c.recorded(ctx, who, "block", r.Reason, nil, func(s *found) error { return conflicts(s.Block(until)) }),
 	}
 	if c.policy.database != nil {
-		o := &policy.Override{Block: true, Until: r.Until, Reason: r.Reason, By: who.Name, Source: FromDatabase}
+		o := &policy.Override{Block: true, Until: r.Until, Reason: r.Reason, By: who.Name, Source: source.FromDatabase}
 		act.foresee = func(s *SubjectState) { s.block(until); s.Override = stateOfOverride(o) }
 		act.apply = func(s *found, dry bool) error { return c.putBlock(ctx, who, s, o, dry) }
 	}

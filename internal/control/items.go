@@ -1,116 +1,167 @@
 package control
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
-	"net/url"
+	"cmp"
+	"encoding/base64"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Kind is one of the kinds of things that can be changed.
-type Kind string
-
-const (
-	Rules     Kind = "rule"
-	Tiers     Kind = "tier"
-	Subjects  Kind = "subject"
-	Overrides Kind = "override"
-)
-
-// role returns the role that changes items of the kind.
-func (k Kind) role() source.Role {
-	if k == Rules || k == Tiers {
-		return source.Admin
-	}
-	return source.Operator
-}
-
-// Path returns the path of an item in the admin API, or of the list if the ID is empty.
-func (k Kind) Path(id string) string {
-	path := "/v1/" + string(k) + "s"
-	if id != "" {
-		path += "/" + url.PathEscape(id)
-	}
-	return path
-}
-
-// Tier is a tier by itself: the limits that it has in the rules, by their names. It is one
-// column of what [policy.Rule] has in Tiers.
-type Tier struct {
-	Name        string                   `json:"name"`
-	Description string                   `json:"description,omitempty"`
-	Limits      map[string]policy.Limits `json:"limits,omitempty"`
-}
-
-// item is a rule, tier, subject or override of the policy in force, from which an [Item] is made.
-type item struct {
-	// ID is the name of a rule or a tier, the value of a subject, or that of [OverrideID].
-	ID string
-	// Version is that of the database when the item was last changed, 0 for one from a file.
-	Version   int64
-	UpdatedAt time.Time
-	UpdatedBy string
-	// Disabled is a rule that the database keeps and that is not in force. Only SQL disables it.
-	Disabled bool
+// Item is a rule, tier, subject or override in force.
+type Item struct {
+	ID        string     `json:"id"`
+	Source    string     `json:"source"`
+	ETag      string     `json:"etag"`
+	UpdatedAt *time.Time `json:"updated_at,omitempty"`
+	UpdatedBy string     `json:"updated_by,omitempty"`
+	Disabled  bool       `json:"disabled,omitempty"`
+	// Shown is what people are to see of the key, in place of it, where the caller may see no more.
+	Shown string `json:"shown,omitempty"`
+	// Pseudonym is that of the subject of an override that is of one alone.
+	Pseudonym string `json:"pseudonym,omitempty"`
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
-	Document any
+	Document any `json:"document"`
 }
 
-// kindOf returns the kind of a document.
-func kindOf(document any) Kind {
-	switch document.(type) {
-	case *policy.Rule:
-		return Rules
-	case *Tier:
-		return Tiers
-	case *policy.TierSubject:
-		return Subjects
-	case *policy.Override:
-		return Overrides
+// listed returns an item of a list as the caller may see it.
+func (c *Control) listed(i *item, v *veil) Item {
+	l := v.item(i)
+	if o, is := i.Document.(*policy.Override); is && !slices.ContainsFunc(slices.Collect(maps.Values(o.Key)), many) {
+		if s, err := c.engine.Subject(o.Rule, o.Key); err == nil {
+			l.Pseudonym = s.Pseudonym()
+		}
 	}
-	panic(fmt.Sprintf("control: %T is no item", document))
+	return l
 }
 
-// OverrideID returns a name for the override of a rule for the subject with that key.
-func OverrideID(rule string, key map[string]string) string {
-	text, _ := json.Marshal(key) // a map of texts always can be
-	sum := sha256.Sum256([]byte(rule + "\x00" + string(text)))
-	return hex.EncodeToString(sum[:8])
-}
-
-// current is the policy in force as it is written. It is not changed: after a change there is another one.
-type current struct {
-	document   *policy.Document // all of it; Source of its parts is where they come from
-	file       *policy.Document // nil: there is no file
-	fileBefore *policy.Document // what the file had before; nil: nothing else since the start
-	contents   *source.Contents // nil: nothing of a database is in force
-}
-
-// settingsVersion returns the version of the settings of the database, 0 if it has none.
-func (now *current) settingsVersion() int64 {
-	if now.contents == nil {
-		return 0
+func listedOf(i *item) Item {
+	l := Item{ID: i.ID, Source: i.Source(), ETag: i.ETag(), UpdatedBy: i.UpdatedBy, Disabled: i.Disabled, Document: i.Document}
+	if !i.UpdatedAt.IsZero() {
+		at := i.UpdatedAt.UTC()
+		l.UpdatedAt = &at
 	}
-	return now.contents.Settings.Version
+	return l
 }
 
-// fileShadow returns what the file has for the shadow of the whole policy.
-func (now *current) fileShadow() string {
-	if now.file == nil {
-		return ""
-	}
-	return now.file.Shadow
+// Page is a part of a list.
+type Page struct {
+	Items []Item `json:"items"`
+	Next  string `json:"next,omitempty"`
+	Total *int   `json:"total,omitempty"` // of all pages, where it is counted
 }
 
-// databaseShadow returns what the database has for the shadow of the whole policy.
-func (now *current) databaseShadow() string {
-	if now.settingsVersion() == 0 {
-		return ""
+// Query is a question for a page of a list. What is left out restricts nothing.
+type Query struct {
+	Cursor string // the Next of the page before
+	Limit  int    // at most as many items; 0: 100
+	// Rule, Key, Text and State restrict overrides: to a rule, to values of the key by their parts, to a text in
+	// any field, and to "today", "ended" or "blocks".
+	Rule  string
+	Key   map[string]string
+	Text  string
+	State string
+	Sort  string // of overrides: "id", which "" is, or "until"
+}
+
+// List returns a page of the items of a kind.
+func (c *Control) List(who Caller, kind Kind, q Query) (*Page, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
 	}
-	return now.contents.Settings.Document.Shadow
+	after, n, err := position(q.Cursor, q.Limit)
+	if err != nil {
+		return nil, err
+	}
+	all := c.lists.get(kind)
+	f, err := c.overrideFilter(who, q)
+	switch {
+	case err != nil:
+		return nil, err
+	case q.Sort == "until":
+		return c.overridesByEnd(all, f, after, n)
+	case q.Sort != "" && q.Sort != "id":
+		return nil, BadParameter("sort", "write id or until")
+	}
+	v := f.veil
+	first, found := slices.BinarySearchFunc(all, item{ID: after}, byID)
+	if found {
+		first++
+	}
+	if kind == Subjects && v.subjects() {
+		first, _ = strconv.Atoi(after) // the beginning, if it is no number
+		first = max(0, first)
+	}
+	out := &Page{Items: []Item{}}
+	for i := first; i < len(all); i++ {
+		if o, is := all[i].Document.(*policy.Override); is && !f.wants(o) {
+			continue
+		}
+		if len(out.Items) == n {
+			out.Next = v.cursor(kind, &all[i-1], i)
+			break
+		}
+		out.Items = append(out.Items, c.listed(&all[i], v))
+	}
+	return out, nil
+}
+
+// defaultPage is how many items a page has.
+const defaultPage = 100
+
+// position returns behind which name a page begins, and how many items it has.
+func position(cursor string, limit int) (after string, n int, err error) {
+	name, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil {
+		return "", 0, badCursor()
+	}
+	return string(name), cmp.Or(limit, defaultPage), nil
+}
+
+func badCursor() *Problem {
+	return BadParameter("cursor", "it is none of those that this API gave")
+}
+
+// cursorBehind returns the cursor of a page that begins behind a name.
+func cursorBehind(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
+
+// wants reports whether an override is of the rule and has the values that the query asks for.
+func (q *Query) wants(o *policy.Override) bool {
+	if q.Rule != "" && o.Rule != q.Rule {
+		return false
+	}
+	for part, value := range q.Key {
+		if o.Key[part] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// Read returns one item. Its document is as it is written, but for the key of an override that the caller is not
+// to see.
+func (c *Control) Read(who Caller, kind Kind, id string) (*Item, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	i, found := c.lists.find(kind, id)
+	if !found {
+		return nil, missing(kind)
+	}
+	var v *veil
+	if kind == Overrides {
+		v = c.veilFor(who)
+	}
+	l := c.listed(&i, v)
+	return &l, nil
+}
+
+// missing is the answer where there is no such item.
+func missing(kind Kind) *Problem {
+	return Problemf(http.StatusNotFound, "there is no %s of this name", kind)
 }

@@ -55,7 +55,7 @@ func (c *Control) Previous(ctx context.Context, who Caller) (*Previous, error) {
 		return nil, Problemf(http.StatusNotFound, "the rules of the database have not changed yet, as far as the audit log knows")
 	}
 	last := &all[len(all)-1]
-	out := &Previous{Source: FromDatabase, Entry: last.ID, At: &last.At, Actor: last.Actor}
+	out := &Previous{Source: source.FromDatabase, Entry: last.ID, At: &last.At, Actor: last.Actor}
 	for _, e := range all[:min(len(all), maxPrevious)] {
 		out.Changes = append(out.Changes, PreviousChange{e.Kind, e.Target, e.After, e.Before})
 	}
@@ -68,7 +68,7 @@ func (c *Control) previousFile() (*Previous, error) {
 	if now.fileBefore == nil || now.file == nil {
 		return nil, Problemf(http.StatusNotFound, "no other policy has been in force since this instance was started")
 	}
-	return &Previous{Source: FromFile, Document: &Document{1, *now.fileBefore}, Now: &Document{1, *now.file}}, nil
+	return &Previous{Source: source.FromFile, Document: &Document{1, *now.fileBefore}, Now: &Document{1, *now.file}}, nil
 }
 
 // Restored is what came of the policy before, or would.

@@ -47,9 +47,9 @@ func (c *Control) shadowOf(now *current) ShadowState {
 	}
 	switch {
 	case says && now.databaseShadow() == s.Until && now.fileShadow() != s.Until:
-		s.From = FromDatabase
+		s.From = source.FromDatabase
 	case says:
-		s.From = FromFile
+		s.From = source.FromFile
 	case s.On:
 		s.From = "flag"
 	}
@@ -105,7 +105,7 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	if change.Dry {
 		out.After = stateOfShadow(longer)
 		if out.After.On && longer == file {
-			out.After.From = FromFile
+			out.After.From = source.FromFile
 		}
 		out.After.ETag = before.ETag
 		return out, nil
@@ -135,7 +135,7 @@ func (r *ShadowRequest) check() error {
 func stateOfShadow(until string) ShadowState {
 	s := ShadowState{On: until != "", Until: until}
 	if s.On {
-		s.From = FromDatabase
+		s.From = source.FromDatabase
 	}
 	if ends, err := policy.ParseUntil(until); err == nil {
 		ends = ends.UTC()

@@ -1,16 +1,12 @@
 package control
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
@@ -254,12 +250,6 @@ func (change *Change) seen() (source.Match, bool) {
 	return versionIn(tags[0])
 }
 
-// versionIn returns the version of a row that an ETag names, if it names one.
-func versionIn(etag string) (source.Match, bool) {
-	n, err := strconv.ParseInt(strings.Trim(etag, `"`), 10, 64)
-	return source.Match(n), err == nil && n > 0 && etag == Quoted(strconv.FormatInt(n, 10))
-}
-
 // met refuses a change of another state than that which there is.
 func (w *writing) met() error {
 	i, exists := w.before, w.exists
@@ -279,16 +269,6 @@ func (w *writing) met() error {
 		return failed("it does not exist: send \"If-None-Match: *\" to create it")
 	}
 	return failed("it has changed since you have read it, and its ETag is %s now: read it again", i.ETag())
-}
-
-// ETags returns the entity tags of a field such as If-Match.
-func ETags(field string) (all []string) {
-	for tag := range strings.SplitSeq(field, ",") {
-		if tag = strings.TrimSpace(tag); tag != "" {
-			all = append(all, tag)
-		}
-	}
-	return all
 }
 
 // logChange says in the log who has changed an item. What is deleted has no version.
@@ -369,21 +349,4 @@ func (c *Control) differs(w *writing) (*Difference, error) {
 		}
 	}
 	return d, nil
-}
-
-// hasNUL reports whether a text in JSON has a U+0000.
-func hasNUL(data []byte) bool {
-	if !bytes.Contains(data, []byte(`\u0000`)) {
-		return false
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	for {
-		token, err := d.Token()
-		if err != nil {
-			return false
-		}
-		if text, ok := token.(string); ok && strings.ContainsRune(text, 0) {
-			return true
-		}
-	}
 }

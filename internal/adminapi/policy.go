@@ -2,8 +2,6 @@ package adminapi
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http"
 
 	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/policy"
@@ -60,26 +58,21 @@ type changesRequest struct {
 }
 
 // edits reads the rules.
-func (r *changesRequest) edits() ([]control.RuleEdit, error) {
+func (r *changesRequest) edits() []control.RuleEdit {
 	edits := make([]control.RuleEdit, len(r.Rules))
-	bad := control.Problemf(http.StatusUnprocessableEntity, "")
 	for i, given := range r.Rules {
 		edits[i] = control.RuleEdit{Name: given.Name, ETag: given.ETag}
 		if len(given.Rule) == 0 || string(given.Rule) == "null" {
 			continue
 		}
-		rule, err := decodeRule(given.Rule)
+		document, err := decodeRule(given.Rule)
 		if err != nil {
-			bad.AddAll(fmt.Sprintf("/rules/%d/rule", i), err)
+			edits[i].Unreadable = err
 			continue
 		}
-		edits[i].Rule = rule.(*policy.Rule)
+		edits[i].Rule = document.(*policy.Rule)
 	}
-	if len(bad.Errors) > 0 {
-		bad.Detail = bad.Errors[0].Detail
-		return nil, bad
-	}
-	return edits, nil
+	return edits
 }
 
 func (a *API) changeRules(c *call) (any, error) {
@@ -91,11 +84,7 @@ func (a *API) changeRules(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	edits, err := r.edits()
-	if err != nil {
-		return nil, err
-	}
-	return a.Control.ChangeRules(c.Context(), c.who, edits, dry)
+	return a.Control.ChangeRules(c.Context(), c.who, r.edits(), dry)
 }
 
 func (a *API) previous(c *call) (any, error) {

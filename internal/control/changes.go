@@ -18,6 +18,8 @@ type RuleEdit struct {
 	// ETag is that of the rule that was read; empty for a rule that is not to exist yet.
 	ETag string
 	Rule *policy.Rule // nil: it is deleted
+	// Unreadable is why what was sent for the rule is none; nil if it is one.
+	Unreadable error
 }
 
 // ChangedRules is what came of a set of changes, or would.
@@ -82,35 +84,12 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 		edit := &edits[i]
 		at := fmt.Sprintf("/rules/%d", i)
 		if edit.Name == "" || named[edit.Name] {
-			bad.Add(at+"/name", "write the name of a rule, each once")
+			bad.add(at+"/name", "write the name of a rule, each once")
 			continue
 		}
 		named[edit.Name] = true
-		change := source.RuleChange{Delete: edit.Rule == nil}
-		before, exists := c.lists.find(Rules, edit.Name)
-		version, stored := versionIn(edit.ETag)
-		switch {
-		case stored:
-			change.Match = version // the database knows whether it still holds
-		case edit.ETag != "" && (!exists || edit.ETag != before.ETag()), edit.ETag == "" && exists:
-			stale.Add(at+"/etag", "the rule %s has changed since it was read: read it again", edit.Name)
-		}
-		e := effectOn(&before, exists)
-		if edit.Rule == nil {
-			if !stored && exists {
-				bad.Add(at+"/rule", "the rule %s is in the policy file: remove it there", edit.Name)
-			}
-			if i, shown := c.inFile(Rules, edit.Name); shown {
-				e.After = i.Document
-			}
-		} else if change.Row.Rule, err = edit.named(); err != nil {
-			bad.AddAll(at+"/rule", err)
-		} else {
-			rule := change.Row.Rule
-			e.After = &rule
-		}
-		change.Row.Name = edit.Name
-		all, changed = append(all, change), append(changed, ChangedRule{edit.Name, e})
+		change, effect := c.ruleChange(edit, at, bad, stale)
+		all, changed = append(all, change), append(changed, ChangedRule{edit.Name, effect})
 	}
 	for _, p := range []*Problem{bad, stale} {
 		if len(p.Errors) > 0 {
@@ -121,9 +100,41 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 	return all, changed, nil
 }
 
+// ruleChange compares one edit, at a place of the request, with what is there. It adds to bad and stale what is
+// wrong with it.
+func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (source.RuleChange, Effect) {
+	change := source.RuleChange{Delete: edit.Rule == nil && edit.Unreadable == nil}
+	before, exists := c.lists.find(Rules, edit.Name)
+	version, stored := versionIn(edit.ETag)
+	switch {
+	case stored:
+		change.Match = version // the database knows whether it still holds
+	case edit.ETag != "" && (!exists || edit.ETag != before.ETag()), edit.ETag == "" && exists:
+		stale.add(at+"/etag", "the rule %s has changed since it was read: read it again", edit.Name)
+	}
+	effect := effectOn(&before, exists)
+	if change.Delete {
+		if !stored && exists {
+			bad.add(at+"/rule", "the rule %s is in the policy file: remove it there", edit.Name)
+		}
+		if i, shown := c.inFile(Rules, edit.Name); shown {
+			effect.After = i.Document
+		}
+	} else if rule, err := edit.named(); err != nil {
+		bad.addAll(at+"/rule", err)
+	} else {
+		change.Row.Rule, effect.After = rule, &rule
+	}
+	change.Row.Name = edit.Name
+	return change, effect
+}
+
 // named returns the rule of an edit with its name.
-func (edit *RuleEdit) named() (policy.Rule, error) {
-	r := *edit.Rule
+func (edit *RuleEdit) named() (r policy.Rule, err error) {
+	if edit.Unreadable != nil {
+		return r, edit.Unreadable
+	}
+	r = *edit.Rule
 	r.Name = cmp.Or(r.Name, edit.Name)
 	switch {
 	case hasNUL(JSON(&r)):
@@ -143,7 +154,7 @@ func explainChanges(err error, all []source.RuleChange) error {
 	if conflicts := conflictsIn(err); len(conflicts) > 0 {
 		p := Problemf(http.StatusPreconditionFailed, "somebody else has changed %s", strings.Join(conflicts, ", "))
 		for _, name := range conflicts {
-			p.Add(place[name]+"/etag", "the rule %s has changed since it was read: read it again", name)
+			p.add(place[name]+"/etag", "the rule %s has changed since it was read: read it again", name)
 		}
 		return p
 	}

@@ -53,16 +53,16 @@ func BadField(pointer, format string, args ...any) *Problem {
 	return p
 }
 
-// Add adds something that is wrong with a field of the body.
-func (p *Problem) Add(pointer, format string, args ...any) {
+// add adds something that is wrong with a field of the body.
+func (p *Problem) add(pointer, format string, args ...any) {
 	p.Errors = append(p.Errors, Wrong{Pointer: &pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-// AddAll adds what is wrong with a part of the body.
-func (p *Problem) AddAll(prefix string, err error) {
+// addAll adds what is wrong with a part of the body.
+func (p *Problem) addAll(prefix string, err error) {
 	var more *Problem
 	if !errors.As(err, &more) || len(more.Errors) == 0 {
-		p.Add(prefix, "%s", plain(err))
+		p.add(prefix, "%s", plain(err))
 		return
 	}
 	for _, w := range more.Errors {
@@ -70,7 +70,7 @@ func (p *Problem) AddAll(prefix string, err error) {
 		if w.Pointer != nil {
 			at += *w.Pointer
 		}
-		p.Add(at, "%s", w.Detail)
+		p.add(at, "%s", w.Detail)
 	}
 }
 

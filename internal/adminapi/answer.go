@@ -48,6 +48,9 @@ func (a *API) answer(c *call, out any) {
 	if !ok {
 		r = &reply{body: out}
 	}
+	if tagged, is := out.(interface{ Tag() string }); is {
+		r.etag = tagged.Tag()
+	}
 	if r.etag != "" {
 		c.w.Header().Set("ETag", r.etag)
 	}

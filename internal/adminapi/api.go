@@ -53,25 +53,26 @@ type API struct {
 // call is a request whose caller is known.
 type call struct {
 	*http.Request
-	w   http.ResponseWriter
-	who control.Caller
+	w     http.ResponseWriter
+	who   control.Caller
+	query query
 }
 
 // New returns an API that answers from a configuration.
 func New(c Config) *API {
 	a := &API{Config: c, operations: http.NewServeMux()}
 	for _, r := range routes() {
-		a.operations.Handle(r.method+" "+r.path, a.handler(r.role, r.handle))
+		a.operations.Handle(r.method+" "+r.path, a.handler(r))
 	}
-	a.operations.Handle("/v1/", a.handler(source.Viewer, noSuch))
+	a.operations.Handle("/v1/", a.handler(route{role: source.Viewer, handle: noSuch}))
 	a.network = sameOrigin(a.operations)
 	return a
 }
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.network.ServeHTTP(w, r) }
 
-// handler makes a handler of an operation that needs a role.
-func (a *API) handler(needs source.Role, handle operation) http.Handler {
+// handler makes a handler of a route. One without a path takes any query.
+func (a *API) handler(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A writer that has no deadlines, as in a test, needs none.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
@@ -81,7 +82,7 @@ func (a *API) handler(needs source.Role, handle operation) http.Handler {
 		}
 		defer cancel()
 		c := &call{Request: r.WithContext(ctx), w: w}
-		if err := a.admit(c, needs); err != nil {
+		if err := a.admit(c, route.role); err != nil {
 			a.fail(c, err)
 			return
 		}
@@ -95,13 +96,22 @@ func (a *API) handler(needs source.Role, handle operation) http.Handler {
 			return
 		}
 		c.Body = http.MaxBytesReader(w, r.Body, most)
-		out, err := handle(a, c)
+		out, err := a.perform(c, route)
 		if err != nil {
 			a.fail(c, err)
 			return
 		}
 		a.answer(c, out)
 	})
+}
+
+func (a *API) perform(c *call, route route) (out any, err error) {
+	if route.path != "" {
+		if c.query, err = readQuery(c.URL.RawQuery, route.parameters); err != nil {
+			return nil, err
+		}
+	}
+	return route.handle(a, c)
 }
 
 // admit finds out who calls. It refuses callers without the role before their body is read; control checks the

@@ -24,10 +24,7 @@ type answered struct{}
 // events sends the stats whenever they have changed, at most once a second, until the client leaves,
 // may no longer read them, or the server ends.
 func (a *API) events(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
-		return nil, err
-	}
-	text, err := a.Control.StatsJSON(c.who)
+	stats, err := a.Control.Stats(c.who)
 	if err != nil {
 		return nil, err
 	}
@@ -53,14 +50,14 @@ func (a *API) events(c *call) (any, error) {
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var sent []byte
+	var sent *control.Stats
 	for quiet := 0; ; quiet++ {
 		switch {
-		case !bytes.Equal(text, sent):
-			if !send(event(text)) {
+		case stats != sent:
+			if !send(event(control.JSON(stats))) {
 				return answered{}, nil
 			}
-			sent, quiet = text, 0
+			sent, quiet = stats, 0
 		case quiet >= silence:
 			if !send([]byte(":\n\n")) {
 				return answered{}, nil
@@ -77,7 +74,7 @@ func (a *API) events(c *call) (any, error) {
 		if _, err := a.Access.Identify(c.Request); err != nil { // the token has ended
 			return answered{}, nil
 		}
-		if text, err = a.Control.StatsJSON(c.who); err != nil {
+		if stats, err = a.Control.Stats(c.who); err != nil {
 			return answered{}, nil
 		}
 	}

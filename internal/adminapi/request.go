@@ -140,23 +140,28 @@ func words(e *json.UnmarshalTypeError) string {
 // query is the query of a request.
 type query struct {
 	values   map[string]string
-	key      map[string]string            // what begins with "key."
 	prefixed map[string]map[string]string // what begins with a prefix, such as "key.", by that
+	key      map[string]string            // what begins with "key."
+	dry      bool                         // dry_run
+	limit    int                          // how many items a page has; 0 if that is left out
 }
 
-// query returns the parameters, of which those named are known; a name that ends in a dot is that
-// of all that begin with it. Each may be there once.
-func (c *call) query(known ...string) (query, error) {
-	q := query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
+// maxPage is the most items that a page has.
+const maxPage = 1000
+
+// readQuery reads a query, of which the parameters of a route are known. Each may be there once.
+func readQuery(raw, parameters string) (q query, err error) {
+	known := strings.Fields(parameters)
+	q = query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
 	for _, name := range known {
 		if strings.HasSuffix(name, ".") {
 			q.prefixed[name] = map[string]string{}
 		}
 	}
 	q.key = q.prefixed["key."]
-	all, err := parseQuery(c.URL.RawQuery)
+	all, err := url.ParseQuery(raw)
 	if err != nil {
-		return q, err
+		return q, control.Problemf(http.StatusBadRequest, "the query cannot be read: %v", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		before, rest, dotted := strings.Cut(name, ".")
@@ -172,22 +177,27 @@ func (c *call) query(known ...string) (query, error) {
 			return q, control.BadParameter(name, "there is no such parameter here")
 		}
 	}
-	return q, nil
+	return q, q.parse()
 }
 
-// boolean returns a parameter that is true or false, which is what is left out.
-func (q query) boolean(name string) (bool, error) {
-	switch v, given := q.values[name]; {
+// parse parses the parameters that many operations have.
+func (q *query) parse() (err error) {
+	switch v, given := q.values["dry_run"]; {
 	case v == "true":
-		return true, nil
-	case !given, v == "false":
-		return false, nil
+		q.dry = true
+	case given && v != "false":
+		return control.BadParameter("dry_run", "write dry_run=true, or leave it out")
 	}
-	return false, control.BadParameter(name, "write %s=true, or leave it out", name)
+	if text, given := q.values["limit"]; given {
+		if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > maxPage {
+			return control.BadParameter("limit", "use a number from 1 to %d", maxPage)
+		}
+	}
+	return nil
 }
 
 // or returns a parameter, and otherwise if it is left out. An empty one is not.
-func (q query) or(name, otherwise string) string {
+func (q *query) or(name, otherwise string) string {
 	if v, given := q.values[name]; given {
 		return v
 	}
@@ -195,42 +205,12 @@ func (q query) or(name, otherwise string) string {
 }
 
 // rule returns the parameter of that name, which cannot be empty.
-func (q query) rule() (string, error) {
+func (q *query) rule() (string, error) {
 	rule, given := q.values["rule"]
 	if given && rule == "" {
 		return "", control.Problemf(http.StatusNotFound, "there is no rule %q", rule)
 	}
 	return rule, nil
-}
-
-// maxPage is the most items that a page has.
-const maxPage = 1000
-
-// limit returns how many items a page has, 0 if that is left out.
-func (q query) limit() (n int, err error) {
-	if text, given := q.values["limit"]; given {
-		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > maxPage {
-			return 0, control.BadParameter("limit", "use a number from 1 to %d", maxPage)
-		}
-	}
-	return n, nil
-}
-
-// dryRun returns the only parameter of a change.
-func (c *call) dryRun() (bool, error) {
-	q, err := c.query("dry_run")
-	if err != nil {
-		return false, err
-	}
-	return q.boolean("dry_run")
-}
-
-func parseQuery(raw string) (map[string][]string, error) {
-	all, err := url.ParseQuery(raw)
-	if err != nil {
-		return nil, control.Problemf(http.StatusBadRequest, "the query cannot be read: %v", err)
-	}
-	return all, nil
 }
 
 func tooLarge() *control.Problem {

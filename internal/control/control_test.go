@@ -48,7 +48,7 @@ func overDatabase(t *testing.T) control.Config {
 var needs = map[string]source.Role{
 	"InForce": source.Viewer, "Shadow": source.Viewer, "Audit": source.Viewer, "List": source.Viewer, "Read": source.Viewer,
 	"Subjects": source.Viewer, "SubjectByID": source.Viewer, "Check": source.Viewer, "Explain": source.Viewer,
-	"Stats": source.Viewer, "StatsJSON": source.Viewer, "RuleStats": source.Viewer, "Top": source.Viewer, "Refusals": source.Viewer, "Alerts": source.Viewer,
+	"Stats": source.Viewer, "RuleStats": source.Viewer, "Top": source.Viewer, "Refusals": source.Viewer, "Alerts": source.Viewer,
 	"Reset": source.Operator, "Refund": source.Operator, "Block": source.Operator, "Unblock": source.Operator, "Silence": source.Operator, "Unsilence": source.Operator,
 	"PutShadow": source.Admin, "ChangeRules": source.Admin, "Previous": source.Admin, "Restore": source.Admin,
 	"Create": source.Admin, "Put": source.Admin, "Delete": source.Admin, // of rules

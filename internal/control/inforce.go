@@ -21,6 +21,9 @@ type InForce struct {
 	Warnings  []string     `json:"warnings"`
 }
 
+// Tag returns the ETag of the policy.
+func (p *InForce) Tag() string { return Quoted(p.Version) }
+
 // Document is a policy as a file has it.
 type Document struct {
 	Version int `json:"version"`

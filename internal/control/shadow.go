@@ -29,6 +29,17 @@ type ShadowChange struct {
 	After  ShadowState `json:"after"`
 }
 
+// Tag returns the ETag of the state.
+func (s *ShadowState) Tag() string { return s.ETag }
+
+// Tag returns the ETag that there is now, "" after a dry run.
+func (s *ShadowChange) Tag() string {
+	if s.DryRun {
+		return ""
+	}
+	return s.After.ETag
+}
+
 // Shadow returns whether the whole policy is a shadow.
 func (c *Control) Shadow(who Caller) (*ShadowState, error) {
 	if err := who.Needs(source.Viewer); err != nil {

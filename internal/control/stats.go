@@ -1,7 +1,6 @@
 package control
 
 import (
-	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
@@ -133,27 +132,15 @@ func (c *Control) view() (*telemetry.View, error) {
 	return c.telemetry.View(), nil
 }
 
-// statsCache has the text of the stats of a view, which many may ask for.
+// statsCache has the stats of a view, which many may ask for.
 type statsCache struct {
-	mu   sync.Mutex
-	of   *telemetry.View
-	text json.RawMessage
+	mu    sync.Mutex
+	of    *telemetry.View
+	stats *Stats
 }
 
-// Stats returns what all instances have counted.
+// Stats returns what all instances have counted: the same as long as nothing new was.
 func (c *Control) Stats(who Caller) (*Stats, error) {
-	if err := who.Needs(source.Viewer); err != nil {
-		return nil, err
-	}
-	v, err := c.view()
-	if err != nil {
-		return nil, err
-	}
-	return c.statsOf(v), nil
-}
-
-// StatsJSON returns the Stats as JSON, which is made once for all callers.
-func (c *Control) StatsJSON(who Caller) (json.RawMessage, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
@@ -164,9 +151,9 @@ func (c *Control) StatsJSON(who Caller) (json.RawMessage, error) {
 	c.stats.mu.Lock()
 	defer c.stats.mu.Unlock()
 	if c.stats.of != v {
-		c.stats.of, c.stats.text = v, JSON(c.statsOf(v))
+		c.stats.of, c.stats.stats = v, c.statsOf(v)
 	}
-	return c.stats.text, nil
+	return c.stats.stats, nil
 }
 
 func (c *Control) statsOf(v *telemetry.View) *Stats {

@@ -1,9 +1,9 @@
-// Package adminapi is the HTTP API by which operators look at a running Sluice and change it:
-// rules, tiers, overrides and who is in which tier, what is left for a subject, and what would
-// become of a request. What it answers is in the OpenAPI document at /v1/openapi.json.
+// Package adminapi is the HTTP API for inspecting and changing a running Sluice: its
+// rules, tiers, overrides and subjects, their remaining quota, and what it would decide about
+// a request. The OpenAPI document is at /v1/openapi.json.
 //
-// It identifies the caller, decodes the request, calls package control, which is below it with all that is done,
-// and encodes the answer. The program is above it.
+// It decodes a request, calls package control and encodes the result. Package access identifies callers. Both are
+// below it; the program is above.
 package adminapi
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/internal/source"
 )
 
-// Config is what the API answers from. All but Done are needed.
+// Config is what an API needs. Only Done is optional.
 type Config struct {
 	Control *control.Control
 	Access  *access.Access
@@ -33,15 +33,15 @@ const (
 	// maxBody is the size of the largest body of a request in bytes, and maxInside that of one of this
 	// process, such as a policy of tens of thousands of rules.
 	maxBody, maxInside = 1 << 20, 16 << 20
-	// callTimeout is how long an answer may take to be made. How long it may take to be read is
-	// for the listener to say.
+	// callTimeout bounds the time that an operation takes. How long the client may take to read is
+	// bounded by the listener.
 	callTimeout = 15 * time.Second
 )
 
-// bodyTimeout is how long a body may take to arrive. Tests have less patience.
+// bodyTimeout is how long a body may take to arrive. Tests shorten it.
 var bodyTimeout = 10 * time.Second
 
-// API is a Config that answers everything at or below /v1/. Whoever mounts it checks the Host.
+// API answers everything below /v1/. The code that mounts it must check the Host.
 type API struct {
 	Config
 	operations *http.ServeMux
@@ -58,7 +58,7 @@ type call struct {
 	query query
 }
 
-// New returns an API that answers from a configuration.
+// New returns an API.
 func New(c Config) *API {
 	a := &API{Config: c, operations: http.NewServeMux()}
 	for _, r := range routes() {
@@ -71,10 +71,10 @@ func New(c Config) *API {
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.network.ServeHTTP(w, r) }
 
-// handler makes a handler of a route. One without a path takes any query.
+// handler returns the handler of a route. One without a path accepts any query.
 func (a *API) handler(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A writer that has no deadlines, as in a test, needs none.
+		// Writers of tests have no deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		ctx, cancel := r.Context(), context.CancelFunc(func() {})
 		if r.URL.Path != stream {
@@ -114,8 +114,8 @@ func (a *API) perform(c *call, route route) (out any, err error) {
 	return route.handle(a, c)
 }
 
-// admit finds out who calls. It refuses callers without the role before their body is read; control checks the
-// role of what is done then.
+// admit identifies the caller. It refuses callers without the role before their body is read; control checks the
+// role of the operation itself.
 func (a *API) admit(c *call, needs source.Role) (err error) {
 	inside := false
 	if c.who, inside = insider(c.Context()); !inside {
@@ -127,7 +127,7 @@ func (a *API) admit(c *call, needs source.Role) (err error) {
 	return c.who.Needs(needs)
 }
 
-// sameOrigin refuses what a page of another origin has a browser send, reads too.
+// sameOrigin refuses requests, also reads, that a browser sends for a page of another origin.
 func sameOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")
@@ -144,7 +144,7 @@ func sameOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// failureLog logs callers that are not known, one a second, so that they cannot fill a disk.
+// failureLog logs unknown callers, at most one a second: they must not fill a disk.
 type failureLog struct{ last atomic.Int64 }
 
 func (f *failureLog) log(log *slog.Logger, r *http.Request, err error) {

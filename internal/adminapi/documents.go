@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// decodeIn reads data as the one entry of a list of a policy.
+// decodeIn decodes data as the only entry of a list of a policy.
 func decodeIn(list string, data []byte) (policy.Document, error) {
 	text := `{"version":1,"rules":[],`
 	if list == "rules" {

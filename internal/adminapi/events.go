@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// maxStreams is how many streams there are at most: the admin address has few connections.
+	// maxStreams bounds the streams: the admin address has few connections.
 	maxStreams = 8
 	// eventPatience is how long a client may take to read an event.
 	eventPatience = 10 * time.Second
-	// silence is after how many seconds without an event a stream says that it is still there.
+	// silence is after how many seconds without an event a stream sends a comment.
 	silence = 15
 )
 
-// answered is what an operation returns that has answered itself.
+// answered is the result of an operation that has written its answer itself.
 type answered struct{}
 
-// events sends the stats whenever they have changed, at most once a second, until the client leaves,
-// may no longer read them, or the server ends.
+// events sends the stats when they have changed, at most once a second, until the client leaves,
+// loses its access, or the server ends.
 func (a *API) events(c *call) (any, error) {
 	stats, err := a.Control.Stats(c.who)
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *API) events(c *call) (any, error) {
 	if err := writer.Flush(); errors.Is(err, http.ErrNotSupported) {
 		return nil, control.Problemf(http.StatusNotImplemented, "there are no streams within the process")
 	}
-	// The body had a deadline, behind which the connection would be taken for lost.
+	// After the deadline of the body the connection would count as lost.
 	_ = writer.SetReadDeadline(time.Time{})
 	send := func(data []byte) bool {
 		_ = writer.SetWriteDeadline(time.Now().Add(eventPatience))
@@ -71,7 +71,7 @@ func (a *API) events(c *call) (any, error) {
 			return answered{}, nil
 		case <-tick.C:
 		}
-		if _, err := a.Access.Identify(c.Request); err != nil { // the token has ended
+		if _, err := a.Access.Identify(c.Request); err != nil { // the token has expired
 			return answered{}, nil
 		}
 		if stats, err = a.Control.Stats(c.who); err != nil {
@@ -80,7 +80,7 @@ func (a *API) events(c *call) (any, error) {
 	}
 }
 
-// event is a text of one line as an event.
+// event returns a text of one line as an event.
 func event(text []byte) []byte {
 	return append(append([]byte("event: stats\ndata: "), bytes.TrimSpace(text)...), "\n\n"...)
 }

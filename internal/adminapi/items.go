@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/internal/source"
 )
 
-// resource is a kind of items, who may change it, and how its documents are read.
+// resource is a kind of items, the role that changes it, and the decoder of its documents.
 type resource struct {
 	kind   control.Kind
 	role   source.Role
@@ -103,7 +103,7 @@ func (r *resource) remove(a *API, c *call) (any, error) {
 	return r.written(a.Control.Delete(c.Context(), c.who, r.kind, c.PathValue("id"), change))
 }
 
-// document reads the body.
+// document decodes the body.
 func (r *resource) document(c *call) (any, error) {
 	data, err := c.read()
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *resource) document(c *call) (any, error) {
 	return r.decode(data)
 }
 
-// written answers with what came of a change.
+// written answers with the result of a change.
 func (r *resource) written(w *control.Written, err error) (any, error) {
 	switch {
 	case err != nil:
@@ -127,7 +127,7 @@ func (r *resource) written(w *control.Written, err error) (any, error) {
 	return &reply{etag: w.ETag, body: w.Document}, nil
 }
 
-// change reads how a change of an item is made.
+// change decodes the conditions of a change.
 func (c *call) change() (control.Change, error) {
 	match, none := c.Header.Get("If-Match"), c.Header.Get("If-None-Match")
 	if none != "" && none != "*" && (match != "" || c.Method == http.MethodPut) {

@@ -38,11 +38,11 @@ type changesRequest struct {
 	Rules []struct {
 		Name string          `json:"name"`
 		ETag string          `json:"etag"`
-		Rule json.RawMessage `json:"rule"` // null: it is deleted
+		Rule json.RawMessage `json:"rule"` // null: the rule is deleted
 	} `json:"rules"`
 }
 
-// edits reads the rules.
+// edits decodes the rules.
 func (r *changesRequest) edits() []control.RuleEdit {
 	edits := make([]control.RuleEdit, len(r.Rules))
 	for i, given := range r.Rules {

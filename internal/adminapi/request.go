@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/internal/control"
 )
 
-// read returns the body, which has to be JSON.
+// read returns the body, which must be JSON.
 func (c *call) read() ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -46,7 +46,7 @@ func syntax(data []byte) error {
 	return json.Unmarshal(data, &v)
 }
 
-// decode reads a body whose fields are those of T, and no others.
+// decode decodes a body. Unknown and duplicate fields are errors.
 func decode[T any](c *call) (v T, err error) {
 	data, err := c.read()
 	if err != nil {
@@ -57,7 +57,7 @@ func decode[T any](c *call) (v T, err error) {
 
 func decodeInto(data []byte, v any) error {
 	names := json.NewDecoder(bytes.NewReader(data))
-	names.UseNumber() // whether a number fits is for its field to say
+	names.UseNumber() // Decode checks below whether a number fits
 	if err := unique(names, nil, 0); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func decodeInto(data []byte, v any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &kind):
-		field := strings.TrimPrefix(kind.Field, "Target.") // a struct in a struct, and no field of the JSON
+		field := strings.TrimPrefix(kind.Field, "Target.") // an embedded struct
 		if field != "" {
 			field = "/" + strings.ReplaceAll(field, ".", "/")
 		}
@@ -82,12 +82,12 @@ func decodeInto(data []byte, v any) error {
 	return control.Problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
 }
 
-// maxDepth is how deep a body may be nested. The deepest that an operation reads has a dozen levels.
+// maxDepth is how deep a body may be nested. The deepest valid one has a dozen levels.
 const maxDepth = 100
 
-// unique refuses JSON with a name twice in an object, of which encoding/json takes the last, and
-// others the first. That takes "Rule" for the field rule, too, so the fields at the top have to
-// differ by more than case. The value is below the names in path, and in depth objects and lists.
+// unique refuses JSON with a name twice in an object: encoding/json takes the last, and
+// other parsers the first. It also takes "Rule" for the field rule, so the fields at the top must
+// differ by more than case. Path are the names above the value, and depth the objects and lists.
 func unique(d *json.Decoder, path []string, depth int) error {
 	opening, err := d.Token()
 	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
@@ -122,7 +122,7 @@ func unique(d *json.Decoder, path []string, depth int) error {
 	return err
 }
 
-// words says what a field must be.
+// words returns what a field must be.
 func words(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind().String() {
 	case "string":
@@ -140,16 +140,16 @@ func words(e *json.UnmarshalTypeError) string {
 // query is the query of a request.
 type query struct {
 	values   map[string]string
-	prefixed map[string]map[string]string // what begins with a prefix, such as "key.", by that
-	key      map[string]string            // what begins with "key."
+	prefixed map[string]map[string]string // parameters by their prefix, such as "key."
+	key      map[string]string            // those with the prefix "key."
 	dry      bool                         // dry_run
-	limit    int                          // how many items a page has; 0 if that is left out
+	limit    int                          // 0 if it is left out
 }
 
 // maxPage is the most items that a page has.
 const maxPage = 1000
 
-// readQuery reads a query, of which the parameters of a route are known. Each may be there once.
+// readQuery parses a query with the parameters of a route. Each may be there once.
 func readQuery(raw, parameters string) (q query, err error) {
 	known := strings.Fields(parameters)
 	q = query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
@@ -196,7 +196,7 @@ func (q *query) parse() (err error) {
 	return nil
 }
 
-// or returns a parameter, and otherwise if it is left out. An empty one is not.
+// or returns a parameter, which may be empty, or otherwise if it is left out.
 func (q *query) or(name, otherwise string) string {
 	if v, given := q.values[name]; given {
 		return v
@@ -204,7 +204,7 @@ func (q *query) or(name, otherwise string) string {
 	return otherwise
 }
 
-// rule returns the parameter of that name, which cannot be empty.
+// rule returns the parameter rule. An empty one is an error.
 func (q *query) rule() (string, error) {
 	rule, given := q.values["rule"]
 	if given && rule == "" {

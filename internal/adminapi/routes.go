@@ -13,8 +13,8 @@ import (
 // operation answers a call. What it returns becomes the body of a 200; a *reply says more.
 type operation func(*API, *call) (any, error)
 
-// route is where an operation is, who may call it, and the parameters of its query, separated by spaces. One that
-// ends in a dot stands for all that begin with it.
+// route is an operation: its path, the role that it needs, and the parameters of its query, separated by spaces. One that
+// ends in a dot stands for all with that prefix.
 type route struct {
 	method, path string
 	role         source.Role
@@ -22,7 +22,7 @@ type route struct {
 	handle       operation
 }
 
-// stream is the operation that does not end by itself.
+// stream is the path of the operation that does not end by itself.
 const stream = "/v1/events"
 
 // routes returns all operations. The OpenAPI document has the same.
@@ -62,12 +62,12 @@ var others = []route{
 	{"POST", "/v1/alerts/unsilence", source.Operator, "dry_run", act((*control.Control).Unsilence)},
 }
 
-// read makes an operation of what needs nothing but a caller.
+// read returns an operation without arguments.
 func read[Out any](do func(*control.Control, control.Caller) (Out, error)) operation {
 	return func(a *API, c *call) (any, error) { return do(a.Control, c.who) }
 }
 
-// ask makes an operation of a question that is in the body.
+// ask returns an operation whose argument is the body.
 func ask[In, Out any](do func(*control.Control, context.Context, control.Caller, In) (Out, error)) operation {
 	return func(a *API, c *call) (any, error) {
 		in, err := decode[In](c)
@@ -78,7 +78,7 @@ func ask[In, Out any](do func(*control.Control, context.Context, control.Caller,
 	}
 }
 
-// act makes an operation of a change that is in the body, and may be dry.
+// act returns an operation that changes something. Its arguments are the body and dry_run.
 func act[In, Out any](do func(*control.Control, context.Context, control.Caller, In, bool) (Out, error)) operation {
 	return func(a *API, c *call) (any, error) {
 		in, err := decode[In](c)
@@ -89,7 +89,7 @@ func act[In, Out any](do func(*control.Control, context.Context, control.Caller,
 	}
 }
 
-// noSuch answers what no operation does.
+// noSuch answers requests that match no route.
 func noSuch(_ *API, c *call) (any, error) {
 	var allowed []string
 	for _, r := range routes() {

@@ -72,9 +72,9 @@ func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.
 	if exists && !old.Document.(*policy.Override).Block {
 		return Problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
 	}
-	put, err := c.policy.putOne(ctx, who.Name, item{ID: id, Document: o}, source.Match(old.Version), dry)
+	after, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id, document: o}, source.Match(old.Version))
 	if err == nil && !dry {
-		c.logChange(who, Overrides, false, put.Version)
+		c.logChange(who, Overrides, false, after.Version)
 	}
 	return raced(err)
 }
@@ -114,7 +114,7 @@ func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *poli
 	if !found || own.Version == 0 || !c.alone(s, o) {
 		return Problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
 	}
-	err := c.policy.deleteOne(ctx, who.Name, Overrides, id, source.Match(own.Version), dry)
+	_, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id}, source.Match(own.Version))
 	if err == nil && !dry {
 		c.logChange(who, Overrides, true, 0)
 	}

@@ -51,11 +51,17 @@ func (c *Control) ChangeRules(ctx context.Context, who Caller, edits []RuleEdit,
 		return nil, err
 	}
 	old := c.engine.Policy()
-	entry, p, err := c.policy.changeRules(ctx, who.Name, all, dry)
-	if err != nil {
+	var entry int64
+	p, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) (err error) {
+		entry, err = tx.ChangeRules(all)
+		return err
+	})
+	switch {
+	case err != nil:
 		return nil, explainChanges(err, all)
-	}
-	if !dry {
+	case dry:
+		entry = 0 // it was rolled back
+	default:
 		c.logger.Info("admin API changed the policy", "actor", who.Name, "kind", string(Rules), "rules", len(all), "entry", entry)
 	}
 	effects := map[string]*Effect{}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -138,13 +139,20 @@ func (c *Control) putBlocks(ctx context.Context, who Caller, s *found, all []pol
 		out.Blocked = append(out.Blocked, one)
 		items = append(items, item{ID: id, Document: o, Version: old.Version})
 	}
-	put, err := c.policy.putAll(ctx, who.Name, items, dry)
+	_, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) (err error) {
+		for i := range items {
+			if items[i], err = put(tx, items[i].Document, false, source.Match(items[i].Version)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil || dry {
 		return raced(err)
 	}
-	for i := range put {
-		out.Blocked[i].ETag = put[i].ETag()
-		c.logChange(who, Overrides, false, put[i].Version)
+	for i := range items {
+		out.Blocked[i].ETag = items[i].ETag()
+		c.logChange(who, Overrides, false, items[i].Version)
 	}
 	return nil
 }

@@ -90,7 +90,8 @@ func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool
 		return nil, BadField("/entry", "write the ID that GET /v1/policy/previous has")
 	}
 	out := &Restored{DryRun: dry, BeginsAnew: []Restart{}}
-	all, err := c.policy.restore(ctx, who.Name, entry, dry)
+	old := c.engine.Policy()
+	p, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) error { return tx.Restore(entry) })
 	var found policy.Errors
 	switch {
 	case conflicted(err):
@@ -102,7 +103,7 @@ func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool
 	case err != nil:
 		return nil, err
 	}
-	for _, n := range all {
+	for _, n := range p.Restarts(old) {
 		out.BeginsAnew = append(out.BeginsAnew, Restart(n))
 	}
 	if !dry {

@@ -107,7 +107,8 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 		}
 		match = source.Match(now.settingsVersion())
 	}
-	if err := c.policy.putShadow(ctx, who.Name, r.Until, match, change.Dry); conflicted(err) {
+	_, err := c.policy.change(ctx, who.Name, change.Dry, func(tx *source.Tx) error { return tx.PutShadow(r.Until, match) })
+	if conflicted(err) {
 		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
 	} else if err != nil {
 		return nil, err

@@ -298,11 +298,15 @@ func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*W
 	return &Written{ID: w.id, ETag: after.ETag(), Created: created, Document: after.Document}, nil
 }
 
-func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (item, error) {
-	if w.document == nil {
-		return item{}, c.policy.deleteOne(ctx, w.who.Name, w.kind, w.id, match, w.Dry)
-	}
-	return c.policy.putOne(ctx, w.who.Name, item{ID: w.id, Document: w.document, Disabled: w.before.Disabled}, match, w.Dry)
+func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (after item, err error) {
+	_, err = c.policy.change(ctx, w.who.Name, w.Dry, func(tx *source.Tx) (err error) {
+		if w.document == nil {
+			return c.policy.remove(tx, w.kind, w.id, match)
+		}
+		after, err = put(tx, w.document, w.before.Disabled, match)
+		return err
+	})
+	return after, err
 }
 
 // inFile returns an item of the file.

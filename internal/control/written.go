@@ -131,29 +131,6 @@ func (w *written) idOf(r *source.OverrideRow) string {
 	return known.id
 }
 
-// putOne creates or replaces an item if its version is match.
-func (w *written) putOne(ctx context.Context, actor string, i item, match source.Match, dry bool) (out item, err error) {
-	_, err = w.change(ctx, actor, dry, func(tx *source.Tx) error {
-		out, err = put(tx, i.Document, i.Disabled, match)
-		return err
-	})
-	return out, err
-}
-
-// putAll puts several items in one transaction, each if the row still has its version.
-func (w *written) putAll(ctx context.Context, actor string, all []item, dry bool) ([]item, error) {
-	out := make([]item, len(all))
-	_, err := w.change(ctx, actor, dry, func(tx *source.Tx) (err error) {
-		for i := range all {
-			if out[i], err = put(tx, all[i].Document, all[i].Disabled, source.Match(all[i].Version)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return out, err
-}
-
 // put writes a document, and returns its item.
 func put(tx *source.Tx, document any, disabled bool, match source.Match) (item, error) {
 	switch d := document.(type) {
@@ -173,42 +150,7 @@ func put(tx *source.Tx, document any, disabled bool, match source.Match) (item, 
 	return item{}, fmt.Errorf("no database keeps a %T", document)
 }
 
-// putShadow puts the whole policy in shadow mode until a time or "always", or enforces it if that is empty.
-func (w *written) putShadow(ctx context.Context, actor, until string, match source.Match, dry bool) error {
-	_, err := w.change(ctx, actor, dry, func(tx *source.Tx) error { return tx.PutShadow(until, match) })
-	return err
-}
-
-// changeRules changes several rules in one transaction. It returns the ID of the audit entry,
-// which is 0 if nothing differs, and the new policy.
-func (w *written) changeRules(ctx context.Context, actor string, all []source.RuleChange, dry bool) (entry int64, p *policy.Policy, err error) {
-	p, err = w.change(ctx, actor, dry, func(tx *source.Tx) (err error) {
-		entry, err = tx.ChangeRules(all)
-		return err
-	})
-	if dry {
-		entry = 0 // it was rolled back
-	}
-	return entry, p, err
-}
-
-// restore takes back the change whose last audit entry that is. It returns the limits that
-// start from zero.
-func (w *written) restore(ctx context.Context, actor string, entry int64, dry bool) ([]policy.Restart, error) {
-	old := w.stack.Policy()
-	p, err := w.change(ctx, actor, dry, func(tx *source.Tx) error { return tx.Restore(entry) })
-	if err != nil {
-		return nil, err
-	}
-	return p.Restarts(old), nil
-}
-
-// deleteOne deletes an item if its version is match.
-func (w *written) deleteOne(ctx context.Context, actor string, kind Kind, id string, match source.Match, dry bool) error {
-	_, err := w.change(ctx, actor, dry, func(tx *source.Tx) error { return w.remove(tx, kind, id, match) })
-	return err
-}
-
+// remove deletes an item if its version is match.
 func (w *written) remove(tx *source.Tx, kind Kind, id string, match source.Match) error {
 	switch kind {
 	case Rules:

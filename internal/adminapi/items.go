@@ -7,19 +7,10 @@ import (
 	"github.com/sluicehq/sluice/internal/source"
 )
 
-// resource is a kind of items, the role that changes it, and the decoder of its documents.
-type resource struct {
-	kind   control.Kind
-	role   source.Role
-	decode func(data []byte) (any, error)
-}
+// resource is a kind of items, with a list and an item of its own.
+type resource struct{ kind control.Kind }
 
-var resources = []resource{
-	{control.Rules, source.Admin, decodeRule},
-	{control.Tiers, source.Admin, decodeTier},
-	{control.Subjects, source.Operator, decodeSubject},
-	{control.Overrides, source.Operator, decodeOverride},
-}
+var resources = []*resource{{control.Rules}, {control.Tiers}, {control.Subjects}, {control.Overrides}}
 
 // routes are the operations of a resource.
 func (r *resource) routes() []route {
@@ -33,10 +24,10 @@ func (r *resource) routes() []route {
 	}
 	return []route{
 		{"GET", list, source.Viewer, asked, r.list},
-		{"POST", list, r.role, "dry_run", r.create},
+		{"POST", list, r.kind.Role(), "dry_run", r.create},
 		{"GET", item, source.Viewer, "", r.read},
-		{"PUT", item, r.role, "dry_run", r.replace},
-		{"DELETE", item, r.role, "dry_run", r.remove},
+		{"PUT", item, r.kind.Role(), "dry_run", r.replace},
+		{"DELETE", item, r.kind.Role(), "dry_run", r.remove},
 	}
 }
 
@@ -109,7 +100,7 @@ func (r *resource) document(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.decode(data)
+	return decodeDocument(r.kind, data)
 }
 
 // written answers with the result of a change.

@@ -50,7 +50,7 @@ func (r *changesRequest) edits() []control.RuleEdit {
 		if len(given.Rule) == 0 || string(given.Rule) == "null" {
 			continue
 		}
-		document, err := decodeRule(given.Rule)
+		document, err := decodeDocument(control.Rules, given.Rule)
 		if err != nil {
 			edits[i].Unreadable = err
 			continue

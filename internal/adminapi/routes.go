@@ -28,8 +28,8 @@ const stream = "/v1/events"
 // routes returns all operations. The OpenAPI document has the same.
 func routes() []route {
 	all := slices.Clone(others)
-	for i := range resources {
-		all = append(all, resources[i].routes()...)
+	for _, r := range resources {
+		all = append(all, r.routes()...)
 	}
 	return all
 }

@@ -114,12 +114,7 @@ func (c *Control) Alerts(who Caller) (*AlertList, error) {
 }
 
 func alertOf(h *telemetry.Headline, by *Silence) Alert {
-	s := Alert{Alert: h.Alert, Level: h.Level, Text: h.Text, Rule: h.Rule, Silenced: by}
-	if !h.Since.IsZero() {
-		since := h.Since.UTC()
-		s.Since = &since
-	}
-	return s
+	return Alert{Alert: h.Alert, Level: h.Level, Text: h.Text, Rule: h.Rule, Since: timeOf(h.Since), Silenced: by}
 }
 
 // SilenceRequest silences an alert until a time.
@@ -191,17 +186,11 @@ func (c *Control) changeSilence(ctx context.Context, who Caller, action string, 
 		return out, nil
 	}
 	alert := cmp.Or(after, before).Alert
-	do := func() error { return c.silences.change(alert, before, after) }
-	var err error
-	if c.policy.database == nil {
-		err = do()
-	} else {
-		e := source.Entry{Actor: who.Name, Action: action, Kind: "alert", Target: alert}
-		if after != nil {
-			e.After = source.Row(JSON(map[string]any{"until": after.Until, "reason": after.Reason}))
-		}
-		err = c.policy.record(ctx, e, do)
+	e := source.Entry{Actor: who.Name, Action: action, Kind: "alert", Target: alert}
+	if after != nil {
+		e.After = source.Row(JSON(map[string]any{"until": after.Until, "reason": after.Reason}))
 	}
+	err := c.policy.record(ctx, e, func() error { return c.silences.change(alert, before, after) })
 	if err != nil {
 		return nil, err
 	}

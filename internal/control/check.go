@@ -96,13 +96,12 @@ func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verd
 // take charges a request, with an entry in the audit log. The entry leaves out
 // headers, query and body: they may be secrets.
 func (c *Control) take(ctx context.Context, who Caller, r *policy.Request) (d policy.Decision, err error) {
-	decide := func() error { d = c.engine.Decide(ctx, r); return nil }
 	if c.policy.database == nil {
 		c.logger.Info("admin API charged a request", "actor", who.Name, "method", r.Method)
-		return d, decide()
 	}
 	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
-	err = c.policy.record(ctx, source.Entry{Actor: who.Name, Action: "take", Kind: "request", After: source.Row(JSON(what))}, decide)
+	e := source.Entry{Actor: who.Name, Action: "take", Kind: "request", After: source.Row(JSON(what))}
+	err = c.policy.record(ctx, e, func() error { d = c.engine.Decide(ctx, r); return nil })
 	return d, err
 }
 

@@ -41,12 +41,7 @@ func (c *Control) listed(i *item, v *veil) Item {
 }
 
 func listedOf(i *item) Item {
-	l := Item{ID: i.ID, Source: i.Source(), ETag: i.ETag(), UpdatedBy: i.UpdatedBy, Disabled: i.Disabled, Document: i.Document}
-	if !i.UpdatedAt.IsZero() {
-		at := i.UpdatedAt.UTC()
-		l.UpdatedAt = &at
-	}
-	return l
+	return Item{ID: i.ID, Source: i.Source(), ETag: i.ETag(), UpdatedAt: timeOf(i.UpdatedAt), UpdatedBy: i.UpdatedBy, Disabled: i.Disabled, Document: i.Document}
 }
 
 // Page is a part of a list.

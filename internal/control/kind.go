@@ -21,8 +21,8 @@ const (
 	Overrides Kind = "override"
 )
 
-// role returns the role that changing items of the kind needs.
-func (k Kind) role() source.Role {
+// Role returns the role that changing items of the kind needs.
+func (k Kind) Role() source.Role {
 	if k == Rules || k == Tiers {
 		return source.Admin
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -117,15 +116,7 @@ func (p endPlace) compare(other endPlace) int {
 func (p endPlace) String() string { return fmt.Sprintf("%t %d %s", p.ended, p.end, p.id) }
 
 func parsePlace(text string) (p endPlace, err error) {
-	fields := strings.SplitN(text, " ", 3)
-	if len(fields) != 3 {
-		return p, strconv.ErrSyntax
-	}
-	if p.ended, err = strconv.ParseBool(fields[0]); err != nil {
-		return p, err
-	}
-	p.end, err = strconv.ParseInt(fields[1], 10, 64)
-	p.id = fields[2]
+	_, err = fmt.Sscanf(text, "%t %d %s", &p.ended, &p.end, &p.id)
 	return p, err
 }
 

@@ -71,13 +71,9 @@ func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusal
 		return nil, Problemf(http.StatusConflict, "no refusals are kept: start sluice with --telemetry")
 	}
 	kept := c.telemetry.FindRefusals(ctx, id)
-	out := &Refusals{ID: id, Refusals: []Refusal{}, Kept: kept.Kept, Alone: kept.Err != nil}
+	out := &Refusals{ID: id, Refusals: []Refusal{}, Kept: kept.Kept, Since: timeOf(kept.Since), Alone: kept.Err != nil}
 	if kept.Err != nil {
 		c.logger.Warn("admin API: the refusals of other instances cannot be read", "error", kept.Err)
-	}
-	if !kept.Since.IsZero() {
-		since := kept.Since.UTC()
-		out.Since = &since
 	}
 	found := kept.Refusals
 	hidden := !who.Role.May(source.Operator) && c.hidesAddresses()

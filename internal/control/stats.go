@@ -285,14 +285,10 @@ func stepsOf(v *telemetry.View, steps []telemetry.Counts, length time.Duration) 
 
 func headlineOf(v *telemetry.View) Headline {
 	h := v.Headline()
-	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule}
+	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule, Since: timeOf(h.Since)}
 	if h.Subject != nil {
 		subject := topSubjectOf(h.Rule, h.Subject)
 		out.Subject = &subject
-	}
-	if !h.Since.IsZero() {
-		since := h.Since.UTC()
-		out.Since = &since
 	}
 	return out
 }

@@ -373,17 +373,14 @@ func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*Subj
 // secrets.
 func (c *Control) recorded(ctx context.Context, who Caller, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
 	return func(s *found, dry bool) error {
-		switch {
-		case dry:
+		if dry {
 			return nil
-		case c.policy.database != nil:
-			return c.policy.record(ctx, entry(who, action, reason, s, more), func() error { return do(s) })
 		}
-		if err := do(s); err != nil {
-			return err
+		err := c.policy.record(ctx, entry(who, action, reason, s, more), func() error { return do(s) })
+		if err == nil && c.policy.database == nil {
+			c.logger.Info("admin API changed a subject", "action", action, "actor", who.Name, "rule", s.rule.Name, "reason", reason)
 		}
-		c.logger.Info("admin API changed a subject", "action", action, "actor", who.Name, "rule", s.rule.Name, "reason", reason)
-		return nil
+		return err
 	}
 }
 

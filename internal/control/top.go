@@ -35,6 +35,7 @@ func topSubjectOf(rule string, s *telemetry.Subject) TopSubject {
 	return TopSubject{Rule: rule, ID: s.ID, Shown: s.Shown, Count: s.Count, Error: s.Error, First: timeOf(s.First), Last: timeOf(s.Last), Minutes: s.Minutes}
 }
 
+// timeOf returns a time for JSON, and nil for the zero time.
 func timeOf(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -80,7 +80,7 @@ type writing struct {
 // Create creates an item. It must not exist.
 func (c *Control) Create(ctx context.Context, who Caller, document any, dry bool) (*Written, error) {
 	w := &writing{Change: Change{Dry: dry}, who: who, kind: kindOf(document)}
-	if err := who.Needs(w.kind.role()); err != nil {
+	if err := who.Needs(w.kind.Role()); err != nil {
 		return nil, err
 	}
 	if err := w.take(document); err != nil {
@@ -108,7 +108,7 @@ func (c *Control) create(ctx context.Context, w *writing) (*Written, error) {
 // Put creates or replaces the item with that ID. The document may leave out its name. Change must have a condition.
 func (c *Control) Put(ctx context.Context, who Caller, id string, document any, change Change) (*Written, error) {
 	w := &writing{Change: change, who: who, kind: kindOf(document), id: id}
-	if err := who.Needs(w.kind.role()); err != nil {
+	if err := who.Needs(w.kind.Role()); err != nil {
 		return nil, err
 	}
 	if change.Match == "" && !change.Absent {
@@ -140,7 +140,7 @@ func (c *Control) because(w *writing, err error) error {
 // Delete deletes an item of the database. Change must have a Match.
 func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, change Change) (*Written, error) {
 	w := &writing{Change: change, who: who, kind: kind, id: id}
-	if err := who.Needs(kind.role()); err != nil {
+	if err := who.Needs(kind.Role()); err != nil {
 		return nil, err
 	}
 	if change.Match == "" {

@@ -202,8 +202,10 @@ func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*s
 	return w.stack.Policy(), err
 }
 
-// record writes an audit entry for an act outside the database. There is none if do
-// fails.
+// record does an act outside the database, with an audit entry if there is a database. There is none if do fails.
 func (w *written) record(ctx context.Context, e source.Entry, do func() error) error {
+	if w.database == nil {
+		return do()
+	}
 	return w.database.Record(ctx, e.Actor, e.Action, e.Kind, e.Target, string(e.After), do)
 }

@@ -66,7 +66,7 @@ var layers = [][]string{
 	{"/cmd/internal/server"},
 	{"/cmd/internal/command", "/examples"},
 	{"/internal/dashboard"},
-	{"/internal/adminapi"},
+	{"/internal/adminapi", "/internal/access"},
 	{"/internal/control"},
 	{
 		"/internal/source", "/internal/proxy", "/internal/checkapi", "/internal/checkgrpc", "/internal/rls", "/internal/resp", "/internal/spoe",

@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/cmd/internal/cli/remote"
 	"github.com/sluicehq/sluice/cmd/internal/command"
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -116,7 +116,7 @@ func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
 }
 
 // explain decides by the policy that is read here.
-func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*adminapi.Explanation, error) {
+func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
 	if !q.policy.any() {
 		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
 	}
@@ -133,12 +133,12 @@ func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*adminapi.Ex
 	for range q.times - 1 {
 		engine.Decide(context.Background(), decoded)
 	}
-	return adminapi.Explain(context.Background(), engine, decoded, new(answer.Encoder)), nil
+	return control.Explain(context.Background(), engine, decoded, new(answer.Encoder)), nil
 }
 
 // explainRemotely has a running gateway decide.
-func (q *checkSettings) explainRemotely(c *cobra.Command, r *http.Request) (*adminapi.Explanation, error) {
-	in := &remote.Request{Method: r.Method, URL: r.URL.String(), Headers: map[string]string{}, Body: q.data, From: q.from}
+func (q *checkSettings) explainRemotely(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
+	in := &control.CheckRequest{Method: r.Method, URL: r.URL.String(), Headers: map[string]string{}, Body: q.data, From: q.from}
 	for name, values := range r.Header {
 		if len(values) > 1 {
 			return nil, fmt.Errorf("--header: %s is there twice, and a running gateway is asked about one", name)

@@ -7,13 +7,13 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/command"
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // print writes an explanation. That of a gateway may contain texts of clients.
-func (q *checkSettings) print(out io.Writer, r *http.Request, e *adminapi.Explanation) {
+func (q *checkSettings) print(out io.Writer, r *http.Request, e *control.Explanation) {
 	fmt.Fprintf(out, "%s %s from %s%s\n\n", r.Method, r.URL, printable.Line(e.Client), tierText(e.Tier))
 	for i := range e.Rules {
 		q.printRule(out, &e.Rules[i])
@@ -23,7 +23,7 @@ func (q *checkSettings) print(out io.Writer, r *http.Request, e *adminapi.Explan
 }
 
 // tierText returns the tier of the request, if a rule asks for it, and where it is from.
-func tierText(t *adminapi.TierExplanation) string {
+func tierText(t *control.TierExplanation) string {
 	switch {
 	case t == nil:
 		return ""
@@ -37,7 +37,7 @@ func tierText(t *adminapi.TierExplanation) string {
 	return printable.Line(fmt.Sprintf(", tier %s from %s", t.Name, from))
 }
 
-func (q *checkSettings) printRule(out io.Writer, rule *adminapi.RuleExplanation) {
+func (q *checkSettings) printRule(out io.Writer, rule *control.RuleExplanation) {
 	mark := "-"
 	if rule.Applies {
 		mark = "*"
@@ -89,10 +89,10 @@ func inSource(source string) string {
 }
 
 // inFlight reports whether a limit counts requests in flight.
-func inFlight(l *adminapi.LimitExplanation) bool { return l.Algorithm == "in_flight" }
+func inFlight(l *control.LimitExplanation) bool { return l.Algorithm == "in_flight" }
 
 // verdict returns whether the request fits a limit, and why.
-func verdict(l *adminapi.LimitExplanation, enforced string) string {
+func verdict(l *control.LimitExplanation, enforced string) string {
 	s := fmt.Sprintf("fits: it costs %d of %d", l.Cost, l.Before.Remaining)
 	wait := l.RetryAfter.Duration()
 	switch {
@@ -118,7 +118,7 @@ func verdict(l *adminapi.LimitExplanation, enforced string) string {
 	return s
 }
 
-func printDecision(out io.Writer, e *adminapi.Explanation) {
+func printDecision(out io.Writer, e *control.Explanation) {
 	switch {
 	case e.Exempt:
 		fmt.Fprintln(out, "\npasses: exempt, nothing is counted")
@@ -142,7 +142,7 @@ func printDecision(out io.Writer, e *adminapi.Explanation) {
 }
 
 // printResponse writes the response if the policy sets it, or if all is wanted.
-func printResponse(out io.Writer, e *adminapi.Explanation, all bool) {
+func printResponse(out io.Writer, e *control.Explanation, all bool) {
 	r := &e.Response
 	switch {
 	case !r.Own && !all:

@@ -15,6 +15,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/certificates"
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 	"github.com/sluicehq/sluice/cmd/internal/server/tokens"
+	"github.com/sluicehq/sluice/internal/access"
 	"github.com/sluicehq/sluice/internal/admin"
 	"github.com/sluicehq/sluice/internal/adminapi"
 	"github.com/sluicehq/sluice/internal/control"
@@ -91,17 +92,15 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 	if err != nil {
 		return err
 	}
-	streams, endStreams := context.WithCancel(context.Background())
-	api := s.adminConfig(l.Socket.Addr(), streams.Done())
-	if err := set.guard(s.log, l.Socket.Addr(), api.Tokens); err != nil {
-		endStreams()
+	callers := s.adminCallers(l.Socket.Addr())
+	if err := set.guard(s.log, l.Socket.Addr(), callers.Tokens); err != nil {
 		return err
 	}
 	certs, err := set.tls.Follow(s.log)
 	if err != nil {
-		endStreams()
 		return err
 	}
+	streams, endStreams := context.WithCancel(context.Background())
 	few := &proxy.Connections{Most: adminConnections, Log: s.log}
 	l.Socket = few.Listener(l.Socket, time.Duration(s.settings.connections.stallTimeout))
 	// Probes and scrapers need no certificate.
@@ -109,7 +108,7 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 		l.Socket = tls.NewListener(l.Socket, config)
 	}
 	web := &http.Server{
-		Handler:           admin.Hosts(append(set.hosts, string(set.address)), s.adminHandler(api, connections)),
+		Handler:           admin.Hosts(append(set.hosts, string(set.address)), s.adminHandler(callers, streams.Done(), connections)),
 		ReadHeaderTimeout: time.Duration(s.settings.connections.headerTimeout),
 		ReadTimeout:       time.Duration(s.settings.connections.headerTimeout) + adminTimeout, // streams remove it
 		IdleTimeout:       time.Minute,
@@ -143,23 +142,18 @@ func (a *adminServer) Close() error {
 	return a.Server.Close()
 }
 
-// adminConfig returns what the admin API at an address serves. Its streams end when done is closed.
-func (s *server) adminConfig(addr net.Addr, done <-chan struct{}) adminapi.Config {
+// adminCallers returns who may use the admin API at an address.
+func (s *server) adminCallers(addr net.Addr) *access.Access {
 	file := &tokens.File{Path: s.settings.admin.tokens}
-	c := adminapi.Config{
-		Engine: s.engine, Policy: s.rules.Control(), Logger: s.log, DegradedField: s.settings.store.degradedField,
+	return &access.Access{
 		Tokens: func() ([]control.Token, error) { return s.rules.Tokens(file) },
 		Local:  isLoopback(addr) && !s.settings.admin.authenticates(),
 		Guess:  tokens.NewGuesses(s.log).At("--admin"),
-		Done:   done,
 	}
-	if s.fleet != nil {
-		c.View, c.Find, c.Refusals = s.fleet.View, s.fleet.Find, s.fleet.FindRefusals
-	}
-	return c
 }
 
-func (s *server) adminHandler(config adminapi.Config, connections *proxy.Connections) http.Handler {
+// adminHandler returns what the admin address serves. Its streams end when done is closed.
+func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, connections *proxy.Connections) http.Handler {
 	if s.settings.admin.strictReady {
 		s.health.Require(s.store.Answers)
 	}
@@ -168,22 +162,28 @@ func (s *server) adminHandler(config adminapi.Config, connections *proxy.Connect
 		mux.Handle(path, admin.Handler(&s.health))
 	}
 	mux.Handle("GET /metrics", s.metrics.Handler(connections))
-	api := adminapi.New(config)
+	over := control.Config{
+		Engine: s.engine, Stack: s.rules.Stack(), Database: s.rules.Database(), Logger: s.log, DegradedField: s.settings.store.degradedField,
+	}
+	if s.fleet != nil {
+		over.Telemetry = s.fleet
+	}
+	api := adminapi.New(adminapi.Config{Control: control.New(over), Access: callers, Done: done, Logger: s.log})
 	mux.Handle("/v1/", api)
-	mux.Handle("/", consoleHandler(api, s.version, firstRequest(s.listeners.Addr, s.settings)))
+	mux.Handle("/", consoleHandler(over, api, s.version, firstRequest(s.listeners.Addr, s.settings)))
 	return mux
 }
 
 // consoleHandler returns the console over an API, with the API's callers. Try is a command that sends a first
 // request.
-func consoleHandler(api *adminapi.API, version, try string) http.Handler {
+func consoleHandler(over control.Config, api *adminapi.API, version, try string) http.Handler {
 	c := dashboard.Config{
-		View: api.View, Find: api.Find, Engine: api.Engine,
-		Identify: api.Identify, SignIn: api.SignIn, Do: api.Do,
-		Done: api.Done, Guess: api.Guess, Version: version, Try: try, Logger: api.Logger,
+		View:   func() *telemetry.View { return &telemetry.View{At: time.Now()} },
+		Engine: over.Engine, Identify: api.Access.Identify, SignIn: api.Access.Holder, Do: api.Do,
+		Done: api.Done, Guess: api.Access.Guess, Version: version, Try: try, Logger: over.Logger,
 	}
-	if c.View == nil {
-		c.View = func() *telemetry.View { return &telemetry.View{At: time.Now()} }
+	if over.Telemetry != nil {
+		c.View, c.Find = over.Telemetry.View, over.Telemetry.Find
 	}
 	return dashboard.Handler(c)
 }

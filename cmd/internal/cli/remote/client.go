@@ -23,7 +23,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 )
 
 const (
@@ -95,18 +95,9 @@ func (a *Client) connectFlags(f *pflag.FlagSet, url string) {
 // Named reports whether a gateway is named.
 func (a *Client) Named() bool { return a.url != "" }
 
-// Request is a request that a gateway explains.
-type Request struct {
-	Method  string            `json:"method"`
-	URL     string            `json:"url"`
-	Headers map[string]string `json:"headers"`
-	Body    string            `json:"body"`
-	From    string            `json:"from"`
-}
-
 // Explain returns what the gateway would decide about a request now.
-func (a *Client) Explain(ctx context.Context, r *Request) (*adminapi.Explanation, error) {
-	found := new(adminapi.Explanation)
+func (a *Client) Explain(ctx context.Context, r *control.CheckRequest) (*control.Explanation, error) {
+	found := new(control.Explanation)
 	_, err := a.call(ctx, http.MethodPost, "/v1/explain", nil, "", r, found)
 	return found, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -88,9 +89,7 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 
 // overrideItem is an override as the API lists it.
 type overrideItem struct {
-	ID       string          `json:"id"`
-	Source   string          `json:"source"`
-	ETag     string          `json:"etag"`
+	control.Item
 	Document policy.Override `json:"document"`
 }
 

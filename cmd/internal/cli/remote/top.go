@@ -19,7 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
@@ -54,8 +54,8 @@ func topCommand() *cobra.Command {
 
 // snapshot is what a gateway has recorded at one time.
 type snapshot struct {
-	Stats adminapi.Stats `json:"stats"`
-	Top   adminapi.Top   `json:"top"`
+	Stats control.Stats `json:"stats"`
+	Top   control.Top   `json:"top"`
 }
 
 func (s *topSettings) run(c *cobra.Command) error {
@@ -135,9 +135,9 @@ func fitted(text string, width, height int) string {
 }
 
 // byChange returns the rules, those first whose refusals differ most from what is usual.
-func byChange(all []adminapi.RuleStats) []adminapi.RuleStats {
+func byChange(all []control.RuleStats) []control.RuleStats {
 	all = slices.Clone(all)
-	change := func(r adminapi.RuleStats) float64 {
+	change := func(r control.RuleStats) float64 {
 		usual := 0.0
 		if r.Usual != nil {
 			usual = *r.Usual
@@ -145,6 +145,6 @@ func byChange(all []adminapi.RuleStats) []adminapi.RuleStats {
 		c := r.Requests.Rate["deny"] + r.Requests.Rate["would_deny"] - usual
 		return max(c, -c)
 	}
-	slices.SortStableFunc(all, func(a, b adminapi.RuleStats) int { return cmp.Compare(change(b), change(a)) })
+	slices.SortStableFunc(all, func(a, b control.RuleStats) int { return cmp.Compare(change(b), change(a)) })
 	return all
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
-	"github.com/sluicehq/sluice/internal/adminapi"
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
@@ -29,7 +29,7 @@ func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
 	printInstances(w, stats)
 }
 
-func printRequests(w io.Writer, r *adminapi.Requests) {
+func printRequests(w io.Writer, r *control.Requests) {
 	const format = "%-14s%12s%14s%14s%14s\n"
 	fmt.Fprintf(w, format, "REQUESTS", "NOW", "MINUTE", "HOUR", "DAY")
 	for _, o := range []struct{ outcome, word string }{
@@ -43,7 +43,7 @@ func printRequests(w io.Writer, r *adminapi.Requests) {
 	}
 }
 
-func printRules(w io.Writer, rules []adminapi.RuleStats) {
+func printRules(w io.Writer, rules []control.RuleStats) {
 	const format = "  %-24s%11s%11s%11s%11s%10s%8s  %s\n"
 	fmt.Fprintf(w, "\n"+format, "RULE", "ALLOWED", "REFUSED", "WOULD", "USUAL", "SUBJECTS", "NEAR", "LIMIT")
 	for i := range rules[:min(len(rules), maxRules)] {
@@ -88,7 +88,7 @@ func (s *topSettings) printSubjects(w io.Writer, now *snapshot) {
 	}
 }
 
-func printInstances(w io.Writer, stats *adminapi.Stats) {
+func printInstances(w io.Writer, stats *control.Stats) {
 	const format = "%-24s%10s%12s  %-9s%12s%10s%10s%10s%s\n"
 	fmt.Fprintln(w)
 	printRow(w, format, "INSTANCE", "DECISIONS", "P99", "STORE", "P99", "AWAY", "LOCAL", "KEYS", "")
@@ -133,7 +133,7 @@ func perSecond(rate float64) string {
 	return humanize.Comma(int64(math.Round(rate))) + "/s"
 }
 
-func total(c adminapi.Counts) (n uint64) {
+func total(c control.Counts) (n uint64) {
 	for _, v := range c {
 		n += v
 	}

@@ -1,6 +1,6 @@
 // Package rules puts the policy of a gateway into force: it reads a file, a database or both, follows them,
 // and logs what it puts into force and what it refuses. The package server starts it, and the admin API
-// changes the database by way of Control; the layers of a policy are merged in internal/source.
+// changes the database; the layers of a policy are merged in internal/source.
 package rules
 
 import (
@@ -46,8 +46,7 @@ type Rules struct {
 	stack    *source.Stack
 	file     watcher
 	db       *source.Database // nil: no database
-	control  *control.Policy
-	envoy    *envoyFiles // nil: no configuration of envoyproxy/ratelimit
+	envoy    *envoyFiles      // nil: no configuration of envoyproxy/ratelimit
 	migrated bool
 
 	// Set by Use.
@@ -71,13 +70,12 @@ func Open(ctx context.Context, c Config) (*Rules, error) {
 		r.fileAccepted()
 		r.Log.Info("policy loaded: with what the database says now, the file that was refused makes a policy", "file", s.File)
 	}
-	r.control = &control.Policy{Stack: r.stack}
 	if s.Database != "" {
 		db, err := source.Open(s.Database, r.Log)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Origin("rules"), err)
 		}
-		r.db, r.control.Database, r.stack.Name, db.Check = db, db, db.String(), r.stack.Check
+		r.db, r.stack.Name, db.Check = db, db.String(), r.stack.Check
 	}
 	if s.EnvoyConfig != "" {
 		if err := r.openEnvoy(s); err != nil {
@@ -153,8 +151,8 @@ func (r *Rules) Policy() *policy.Policy { return r.stack.Policy() }
 // Name returns the name of the database, or "".
 func (r *Rules) Name() string { return r.stack.Name }
 
-// Control returns what the admin API changes.
-func (r *Rules) Control() *control.Policy { return r.control }
+// Stack returns the policy in force as it is written.
+func (r *Rules) Stack() *source.Stack { return r.stack }
 
 // Database returns the database; nil if there is none.
 func (r *Rules) Database() *source.Database { return r.db }
@@ -276,7 +274,7 @@ func (r *Rules) Tokens(file *tokens.File) ([]control.Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	more, err := r.control.Tokens()
+	more, err := control.Tokens(r.db)
 	if err != nil && len(all) > 0 {
 		return all, nil
 	}

@@ -112,36 +112,33 @@ func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err e
 	return config, nil
 }
 
-// writer returns a function that writes the result to --output.
+// writer returns a function that writes the result to --output; out is standard output.
 func (q *recommendSettings) writer(out io.Writer) (func(*recommend.Result) error, error) {
-	asJSON := func(w io.Writer, r *recommend.Result) error {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
-	}
-	asYAML := func(w io.Writer, r *recommend.Result) error { return r.WriteYAML(w) }
-	switch q.output {
-	case "text":
-		return func(r *recommend.Result) error { return r.WriteText(out) }, nil
-	case "json":
-		return func(r *recommend.Result) error { return asJSON(out, r) }, nil
-	case "yaml":
-		return func(r *recommend.Result) error { return asYAML(out, r) }, nil
-	}
-	var as func(io.Writer, *recommend.Result) error
+	format, file := q.output, destination("")
 	switch filepath.Ext(q.output) {
 	case ".yaml", ".yml":
-		as = asYAML
+		format, file = "yaml", destination(q.output)
 	case ".json":
-		as = asJSON
-	default:
+		format, file = "json", destination(q.output)
+	}
+	write := map[string]func(*recommend.Result, io.Writer) error{
+		"text": (*recommend.Result).WriteText,
+		"yaml": (*recommend.Result).WriteYAML,
+		"json": func(r *recommend.Result, w io.Writer) error {
+			enc := json.NewEncoder(w)
+			enc.SetIndent("", "  ")
+			return enc.Encode(r)
+		},
+	}[format]
+	if write == nil {
 		return nil, fmt.Errorf("--output: %q is neither text, json or yaml nor a file that ends in .yaml or .json", q.output)
 	}
 	return func(r *recommend.Result) error {
-		if err := destination(q.output).write(nil, func(w io.Writer) error { return as(w, r) }); err != nil {
-			return err
+		err := file.write(out, func(w io.Writer) error { return write(r, w) })
+		if err == nil && file != "" {
+			err = r.WriteText(out)
 		}
-		return r.WriteText(out)
+		return err
 	}, nil
 }
 

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -41,21 +43,13 @@ func (b Build) line() string {
 	return fmt.Sprintf("sluice %s commit %s %s/%s %s", b.version(), b.commit(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
-// version returns the release, the version of the module, or the commit.
+// version returns the release, or the version of the module: "devel" if the build does not know it.
 func (b Build) version() string {
-	info, _ := debug.ReadBuildInfo()
-	switch {
-	case b.Release != "":
-		return b.Release
-	case info == nil:
-		return "unknown"
-	case info.Main.Version != "" && info.Main.Version != "(devel)":
-		return info.Main.Version
+	version := b.Release
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = cmp.Or(version, strings.Trim(info.Main.Version, "()"))
 	}
-	if c := b.commit(); c != "unknown" {
-		return "devel-" + c
-	}
-	return "devel"
+	return cmp.Or(version, "unknown")
 }
 
 // commit returns the start of the commit's hash.
@@ -68,8 +62,6 @@ func (b Build) commit() string {
 			}
 		}
 	}
-	if hash == "" {
-		return "unknown"
-	}
+	hash = cmp.Or(hash, "unknown")
 	return hash[:min(12, len(hash))]
 }

@@ -5,10 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -89,9 +87,12 @@ func (s *server) openGateway(connections *proxy.Connections) error {
 // gatewayHandler returns the way of a request: cleaned, decided about, passed on.
 func (s *server) gatewayHandler(maxConnections int) (http.Handler, error) {
 	g, c := &s.settings.gateway, &s.settings.connections
-	authorities, err := s.upstreamAuthorities()
-	if err != nil {
-		return nil, err
+	var authorities *x509.CertPool // nil: the system's
+	var err error
+	if g.upstreamCA != "" {
+		if authorities, err = command.CertPool(s.origin("upstream-ca"), g.upstreamCA); err != nil {
+			return nil, err
+		}
 	}
 	var sampleURL *url.URL
 	if g.upstreams.isSample() {
@@ -142,20 +143,3 @@ func (s *server) openSample() (*url.URL, error) {
 type sampleServer struct{ listeners.Server }
 
 func (sampleServer) Shutdown(context.Context) error { return nil }
-
-// upstreamAuthorities returns those of --upstream-ca, or nil for the system's.
-func (s *server) upstreamAuthorities() (*x509.CertPool, error) {
-	file, origin := s.settings.gateway.upstreamCA, s.origin("upstream-ca")
-	if file == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, command.Unreadable(origin, err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, errors.New(origin + ": " + file + " has no certificate in PEM")
-	}
-	return pool, nil
-}

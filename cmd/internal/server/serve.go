@@ -79,7 +79,8 @@ type server struct {
 	listeners *listeners.Set
 }
 
-func (s *server) run(ctx context.Context) (err error) {
+// run serves until a signal ends ctx.
+func (s *server) run(ctx context.Context) error {
 	ballast := gcBallast()
 	defer runtime.KeepAlive(ballast)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -89,11 +90,16 @@ func (s *server) run(ctx context.Context) (err error) {
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 
-	log, closeLog := logging.New(os.Stderr, s.settings.log.Level)
+	var closeLog func()
+	s.log, closeLog = logging.New(os.Stderr, s.settings.log.Level)
 	defer closeLog()
-	s.log = log
+	return s.start(ctx, hangups)
+}
+
+// start opens the policy and the store, and serves until ctx ends.
+func (s *server) start(ctx context.Context, hangups <-chan os.Signal) (err error) {
 	s.rules, err = rules.Open(ctx, rules.Config{
-		Settings: &s.settings.rules, Log: log, Origin: s.origin,
+		Settings: &s.settings.rules, Log: s.log, Origin: s.origin,
 		Accept: s.settings.accept, Warnings: s.settings.integrations.warnings,
 	})
 	if err != nil {
@@ -101,17 +107,17 @@ func (s *server) run(ctx context.Context) (err error) {
 	}
 	defer func() { _ = s.rules.Close() }()
 	calls := metrics.NewStoreCalls()
-	if s.store, err = s.settings.store.open(ctx, log, calls.Note); err != nil {
+	if s.store, err = s.settings.store.open(ctx, s.log, calls.Note); err != nil {
 		return fmt.Errorf("%s: %w", s.origin("store"), err)
 	}
 	defer func() { _ = s.store.Close() }()
 	s.engine = policy.NewEngine(s.store, s.rules.Policy())
 	defer s.engine.ReleaseAll(context.Background())
 	if s.settings.log.Refusals {
-		defer telemetry.LogRefusals(s.engine, log)()
+		defer telemetry.LogRefusals(s.engine, s.log)()
 	}
 	if url := s.settings.telemetry.traces; url != "" {
-		if s.tracer, err = tracing.Open(ctx, url, s.engine, s.version, log); err != nil {
+		if s.tracer, err = tracing.Open(ctx, url, s.engine, s.version, s.log); err != nil {
 			return fmt.Errorf("%s: %w", s.origin("traces"), err)
 		}
 		deadline := s.settings.drain.deadline(ctx)

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -188,13 +187,9 @@ func (a *Client) client() (*http.Client, error) {
 	transport.DisableKeepAlives = true
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if a.ca != "" {
-		data, err := os.ReadFile(a.ca)
-		if err != nil {
-			return nil, command.Unreadable("--tls-ca", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(data) {
-			return nil, fmt.Errorf("--tls-ca: %s has no certificate in PEM", a.ca)
+		var err error
+		if config.RootCAs, err = command.CertPool("--tls-ca", a.ca); err != nil {
+			return nil, err
 		}
 	}
 	if a.cert != "" || a.key != "" {

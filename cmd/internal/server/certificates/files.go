@@ -80,21 +80,11 @@ func (c *Certificates) Config(auth tls.ClientAuthType, protocols ...string) *tls
 	if c == nil {
 		return nil
 	}
-	type made struct {
-		from   *keyPair
-		config *tls.Config
-	}
-	var last atomic.Pointer[made]
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		// Whatever this returns, session tickets have the keys of the outer configuration.
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			pair, m := c.get(), last.Load()
-			if m == nil || m.from != pair {
-				m = &made{pair, pair.config(auth, protocols)}
-				last.Store(m)
-			}
-			return m.config, nil
+			return c.get().config(auth, protocols), nil
 		},
 	}
 }

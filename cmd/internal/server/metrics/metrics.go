@@ -68,11 +68,7 @@ func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildInfo(c.Version),
-		gauge("sluice_connections", "Open client connections.", connections.Open),
-		refused("all", func() uint64 { all, _ := connections.Refused(); return all }),
-		refused("address", func() uint64 { _, address := connections.Refused(); return address }),
-		gauge("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", answer.Waiting),
+		processMetrics(c.Version, connections),
 		memoryMetrics(c.Store.Memory()),
 		policyMetrics(c.Engine, c.Rules),
 		collector(m.settled.collect),
@@ -111,22 +107,21 @@ func (s sender) counter(d *prometheus.Desc, v uint64, labels ...string) {
 // yes is the value of a gauge that is true or false.
 var yes = map[bool]float64{true: 1}
 
-func gauge(name, help string, read func() int) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(read()) })
-}
+var (
+	buildInfo          = prometheus.NewDesc("sluice_build_info", "1 for the version of the program.", []string{"version", "goversion"}, nil)
+	openConnections    = prometheus.NewDesc("sluice_connections", "Open client connections.", nil, nil)
+	refusedConnections = prometheus.NewDesc("sluice_connections_refused_total", "Connections closed on arrival, by reason: too many in all, or from one address.", []string{"reason"}, nil)
+	queueWaiting       = prometheus.NewDesc("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", nil, nil)
+)
 
-func buildInfo(version string) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name:        "sluice_build_info",
-		Help:        "1 for the version of the program.",
-		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
-	}, func() float64 { return 1 })
-}
-
-func refused(reason string, count func() uint64) prometheus.Collector {
-	return prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name:        "sluice_connections_refused_total",
-		Help:        "Connections closed on arrival, by reason: too many in all, or from one address.",
-		ConstLabels: prometheus.Labels{"reason": reason},
-	}, func() float64 { return float64(count()) })
+// processMetrics are those of this process.
+func processMetrics(version string, connections *proxy.Connections) collector {
+	return func(send sender) {
+		send.gauge(buildInfo, 1, version, runtime.Version())
+		send.gauge(openConnections, float64(connections.Open()))
+		all, address := connections.Refused()
+		send.counter(refusedConnections, all, "all")
+		send.counter(refusedConnections, address, "address")
+		send.gauge(queueWaiting, float64(answer.Waiting()))
+	}
 }

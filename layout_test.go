@@ -63,7 +63,7 @@ func wires(path string) bool {
 var layers = [][]string{
 	{"/cmd/sluice", "/examples", "/e2e"},
 	{"/internal/dashboard"},
-	{"/internal/adminapi"},
+	{"/internal/adminapi", "/internal/access"},
 	{"/internal/control"},
 	{
 		"/internal/source", "/internal/proxy", "/internal/checkapi", "/internal/checkgrpc", "/internal/rls", "/internal/resp", "/internal/spoe",

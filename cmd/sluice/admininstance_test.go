@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/access"
 	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
 	"github.com/sluicehq/sluice/cmd/internal/control"
@@ -43,6 +44,7 @@ type instance struct {
 	database string
 	engine   *policy.Engine
 	db       *source.Database
+	over     control.Config
 	api      *adminapi.API
 	stack    *source.Stack
 	log      *lockedBuffer
@@ -78,10 +80,7 @@ func newInstance(t *testing.T, database string) *instance {
 	if err := i.stack.Contents(contents); err != nil {
 		t.Fatal(err)
 	}
-	rules := &control.Policy{Stack: i.stack, Database: i.db}
-	i.api = adminapi.New(adminapi.Config{
-		Engine: i.engine, Policy: rules, Tokens: rules.Tokens, Local: true, Logger: log,
-	})
+	i.over = control.Config{Engine: i.engine, Stack: i.stack, Database: i.db, Logger: log}
 	i.serve()
 	ctx, stop := context.WithCancel(context.Background())
 	var following sync.WaitGroup
@@ -102,8 +101,15 @@ func newInstance(t *testing.T, database string) *instance {
 	return i
 }
 
+// localAPI returns an API that only this machine reaches.
+func localAPI(over control.Config) *adminapi.API {
+	tokens := func() ([]control.Token, error) { return control.Tokens(over.Database) }
+	return adminapi.New(adminapi.Config{Control: control.New(over), Access: &access.Access{Tokens: tokens, Local: true}, Logger: over.Logger})
+}
+
 // serve serves the API, and has the player hold it to its document.
 func (i *instance) serve() {
+	i.api = localAPI(i.over)
 	server := httptest.NewServer(i.api)
 	i.t.Cleanup(server.Close)
 	i.Player = apitest.Player{
@@ -118,7 +124,7 @@ func (i *instance) serve() {
 
 // document returns the OpenAPI document of the API.
 var document = sync.OnceValue(func() *apitest.Document {
-	api := adminapi.New(adminapi.Config{Local: true, Tokens: func() ([]control.Token, error) { return nil, nil }})
+	api := localAPI(control.Config{})
 	r := httptest.NewRequest("GET", "/v1/openapi.json", nil)
 	r.RemoteAddr = "127.0.0.1:1"
 	w := httptest.NewRecorder()

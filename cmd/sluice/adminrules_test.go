@@ -9,13 +9,13 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
@@ -216,13 +216,17 @@ func TestHostileTexts(t *testing.T) {
 func TestUnheardOverrides(t *testing.T) {
 	t.Parallel()
 	database := sqliteURL(t)
-	writer, deaf := newInstance(t, database), &control.Policy{Stack: &source.Stack{Swap: func(*policy.Policy) {}}}
-	var err error
-	if deaf.Database, err = source.Open(database, slog.New(slog.DiscardHandler)); err != nil {
+	writer := newInstance(t, database)
+	db, err := source.Open(database, slog.New(slog.DiscardHandler))
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer deaf.Database.Close()
-	deaf.Database.Check = func(*source.Contents) error { return nil } // the file beneath has the rule
+	defer db.Close()
+	db.Check = func(*source.Contents) error { return nil } // the file beneath has the rule
+	deaf := control.New(control.Config{
+		Engine: policy.NewEngine(memory.New(), nil), Stack: &source.Stack{Swap: func(*policy.Policy) {}}, Database: db, Logger: slog.New(slog.DiscardHandler),
+	})
+	tester := control.Caller{Name: "tester", Role: source.Operator}
 	override := source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: map[string]string{"api_key": "k-1"}, Limit: "9/day"}}
 	id := control.OverrideID(override.Rule, override.Key)
 	create := func() (version int64) {
@@ -234,22 +238,19 @@ func TestUnheardOverrides(t *testing.T) {
 		})
 		return version
 	}
-	remove := func(what string, match int64, want func(error) bool) {
+	remove := func(what string, version int64, status int) {
 		t.Helper()
-		if err := deaf.Delete(t.Context(), "tester", control.Overrides, id, source.Match(match), false); !want(err) {
+		_, err := deaf.Delete(t.Context(), tester, control.Overrides, id, control.Change{Match: strconv.Quote(strconv.FormatInt(version, 10))})
+		if p := control.AsProblem(err); (p != nil || status != 0) && (p == nil || p.Status != status) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	done := func(err error) bool { return err == nil }
-	remove("made elsewhere", create(), done)
-	remove("made again elsewhere, in another row", create(), done)
-	remove("gone", 1, func(err error) bool { return errors.Is(err, source.ErrNotFound) })
+	remove("made elsewhere", create(), 0)
+	remove("made again elsewhere, in another row", create(), 0)
+	remove("gone", 1, http.StatusNotFound)
 	version := create()
-	remove("made after it was seen", version-1, func(err error) bool {
-		_, is := errors.AsType[*source.Conflict](err)
-		return is
-	})
-	remove("seen", version, done)
+	remove("made after it was seen", version-1, http.StatusPreconditionFailed)
+	remove("seen", version, 0)
 }
 
 // A shadow of the whole policy ends by itself, does not end the file's, and its end changes the ETag.
@@ -259,8 +260,7 @@ func TestShadowEnds(t *testing.T) {
 		stack := &source.Stack{Name: "db"}
 		engine := policy.NewEngine(memory.New(), nil)
 		stack.Swap = engine.Swap
-		rules := &control.Policy{Stack: stack}
-		api := adminapi.New(adminapi.Config{Engine: engine, Policy: rules, Tokens: rules.Tokens, Local: true, Logger: slog.New(slog.DiscardHandler)})
+		api := localAPI(control.Config{Engine: engine, Stack: stack, Logger: slog.New(slog.DiscardHandler)})
 		etag := func() string {
 			r := httptest.NewRequest("GET", "/v1/policy/shadow", nil)
 			r.RemoteAddr = "127.0.0.1:1"

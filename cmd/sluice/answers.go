@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -21,7 +21,7 @@ func printAnswers(out io.Writer, p *policy.Policy) error {
 
 // printResponse shows the answer to a refusal where the policy has one of its own, or if all is
 // wanted.
-func printResponse(out io.Writer, e *adminapi.Explanation, all bool) {
+func printResponse(out io.Writer, e *control.Explanation, all bool) {
 	r := &e.Response
 	switch {
 	case !r.Own && !all:

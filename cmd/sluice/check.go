@@ -19,7 +19,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/examples"
 	"github.com/sluicehq/sluice/memory"
@@ -139,7 +139,7 @@ func (q *checked) remote(f *pflag.FlagSet) (bool, error) {
 }
 
 // explain goes by the policy that is read here.
-func (q *checked) explain(c *cobra.Command, r *http.Request) (*adminapi.Explanation, error) {
+func (q *checked) explain(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
 	p, err := q.load(c)
 	if err != nil {
 		return nil, err
@@ -153,31 +153,25 @@ func (q *checked) explain(c *cobra.Command, r *http.Request) (*adminapi.Explanat
 	for range q.times - 1 {
 		engine.Decide(context.Background(), asked)
 	}
-	return adminapi.Explain(context.Background(), engine, asked, new(answer.Encoder)), nil
+	return control.Explain(context.Background(), engine, asked, new(answer.Encoder)), nil
 }
 
 // ask asks a running gateway.
-func (q *checked) ask(c *cobra.Command, r *http.Request) (*adminapi.Explanation, error) {
-	in := struct {
-		Method  string            `json:"method"`
-		URL     string            `json:"url"`
-		Headers map[string]string `json:"headers"`
-		Body    string            `json:"body"`
-		From    string            `json:"from"`
-	}{r.Method, r.URL.String(), map[string]string{}, q.data, q.from}
+func (q *checked) ask(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
+	in := control.CheckRequest{Method: r.Method, URL: r.URL.String(), Headers: map[string]string{}, Body: q.data, From: q.from}
 	for name, values := range r.Header {
 		if len(values) > 1 {
 			return nil, fmt.Errorf("--header: %s is there twice, and a running gateway is asked about one", name)
 		}
 		in.Headers[name] = values[0]
 	}
-	found := new(adminapi.Explanation)
+	found := new(control.Explanation)
 	_, err := q.admin.call(c.Context(), http.MethodPost, "/v1/explain", nil, "", in, found)
 	return found, err
 }
 
 // print puts an explanation into words. What a gateway has said may hold what others have sent.
-func (q *checked) print(out io.Writer, r *http.Request, e *adminapi.Explanation) {
+func (q *checked) print(out io.Writer, r *http.Request, e *control.Explanation) {
 	fmt.Fprintf(out, "%s %s from %s%s\n\n", r.Method, r.URL, plainText(e.Client), tierOf(e.Tier))
 	for i := range e.Rules {
 		q.printRule(out, &e.Rules[i])
@@ -334,7 +328,7 @@ func (q *checked) decode(r *http.Request) *policy.Request {
 }
 
 // tierOf says which tier the request has, if a rule asks for that, and what says so.
-func tierOf(t *adminapi.TierExplanation) string {
+func tierOf(t *control.TierExplanation) string {
 	switch {
 	case t == nil:
 		return ""
@@ -348,7 +342,7 @@ func tierOf(t *adminapi.TierExplanation) string {
 	return plainText(fmt.Sprintf(", tier %s from %s", t.Name, from))
 }
 
-func (q *checked) printRule(out io.Writer, rule *adminapi.RuleExplanation) {
+func (q *checked) printRule(out io.Writer, rule *control.RuleExplanation) {
 	mark := "-"
 	if rule.Applies {
 		mark = "*"
@@ -400,10 +394,10 @@ func inSource(source string) string {
 }
 
 // inFlight reports whether a limit is of requests under way.
-func inFlight(l *adminapi.LimitExplanation) bool { return l.Algorithm == "in_flight" }
+func inFlight(l *control.LimitExplanation) bool { return l.Algorithm == "in_flight" }
 
 // verdict puts what a limit says into words.
-func verdict(l *adminapi.LimitExplanation, enforced string) string {
+func verdict(l *control.LimitExplanation, enforced string) string {
 	s := fmt.Sprintf("fits: it costs %d of %d", l.Cost, l.Before.Remaining)
 	wait := l.RetryAfter.Duration()
 	switch {
@@ -429,7 +423,7 @@ func verdict(l *adminapi.LimitExplanation, enforced string) string {
 	return s
 }
 
-func printDecision(out io.Writer, e *adminapi.Explanation) {
+func printDecision(out io.Writer, e *control.Explanation) {
 	switch {
 	case e.Exempt:
 		fmt.Fprintln(out, "\npasses: exempt, nothing is counted")

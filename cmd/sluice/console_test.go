@@ -14,7 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
@@ -35,7 +34,8 @@ func newConsole(t *testing.T) *consolePages {
 	t.Helper()
 	i := newInstance(t, sqliteURL(t))
 	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.engine, telemetry.Config{Subjects: true}), Refusals: telemetry.KeepRefusals(i.engine)}
-	i.api.View, i.api.Find, i.api.Refusals = fleet.View, fleet.Find, fleet.FindRefusals
+	i.over.Telemetry = fleet
+	i.serve()
 	i.play(`
 POST /v1/rules {"name": "own", "match": ["GET /own"], "key": ["client_ip"], "limit": "2/day", "shadow": true} => 201
 token the viewer = viewer
@@ -53,16 +53,13 @@ func fileConsole(t *testing.T) *consolePages {
 	i := &instance{t: t, log: new(lockedBuffer), engine: policy.NewEngine(memory.New(), nil)}
 	i.stack = &source.Stack{Swap: i.engine.Swap}
 	i.useFile(filePolicy)
-	rules := &control.Policy{Stack: i.stack}
-	i.api = adminapi.New(adminapi.Config{
-		Engine: i.engine, Policy: rules, Tokens: rules.Tokens, Local: true, Logger: slog.New(slog.DiscardHandler),
-	})
+	i.over = control.Config{Engine: i.engine, Stack: i.stack, Logger: slog.New(slog.DiscardHandler)}
 	i.serve()
 	return consoleOf(t, i)
 }
 
 func consoleOf(t *testing.T, i *instance) *consolePages {
-	server := httptest.NewServer(dashboardOf(i.api, ""))
+	server := httptest.NewServer(dashboardOf(i.over, i.api, ""))
 	t.Cleanup(server.Close)
 	c := &consolePages{instance: i, Browser: i.Browse(server.URL)}
 	for name, value := range map[string]string{

@@ -9,20 +9,21 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/console"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
 // dashboardOf is the dashboard that acts by an API, as whoever the API takes for its caller. Try is a
 // command that sends a first request.
-func dashboardOf(api *adminapi.API, try string) http.Handler {
+func dashboardOf(over control.Config, api *adminapi.API, try string) http.Handler {
 	info, _ := debug.ReadBuildInfo()
 	c := console.Config{
-		View: api.View, Find: api.Find, Engine: api.Engine,
-		Identify: api.Identify, SignIn: api.SignIn, Do: api.Do,
-		Done: api.Done, Guess: api.Guess, Version: version(info), Try: try, Logger: api.Logger,
+		View:   func() *telemetry.View { return &telemetry.View{At: time.Now()} },
+		Engine: over.Engine, Identify: api.Access.Identify, SignIn: api.Access.Holder, Do: api.Do,
+		Done: api.Done, Guess: api.Access.Guess, Version: version(info), Try: try, Logger: over.Logger,
 	}
-	if c.View == nil {
-		c.View = func() *telemetry.View { return &telemetry.View{At: time.Now()} }
+	if over.Telemetry != nil {
+		c.View, c.Find = over.Telemetry.View, over.Telemetry.Find
 	}
 	return console.Handler(c)
 }

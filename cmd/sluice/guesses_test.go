@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/access"
 	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
@@ -147,16 +148,18 @@ func TestGuessesAtDoors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := adminapi.New(adminapi.Config{
-		Engine: policy.NewEngine(memory.New(), compiled), Policy: &control.Policy{Stack: &source.Stack{}}, Logger: slog.New(slog.DiscardHandler),
-		Guess: newGuesses(slog.New(slog.DiscardHandler)).at("--admin"),
+	log := slog.New(slog.DiscardHandler)
+	who := &access.Access{
+		Guess: newGuesses(log).at("--admin"),
 		Tokens: func() ([]control.Token, error) {
 			return []control.Token{
 				{Name: "ann", Role: source.Viewer, Hash: control.HashToken("anns")},
 				{Name: "bob", Role: source.Viewer, Hash: control.HashToken("bobs")},
 			}, nil
 		},
-	})
+	}
+	over := control.Config{Engine: policy.NewEngine(memory.New(), compiled), Stack: &source.Stack{}, Logger: log}
+	api := adminapi.New(adminapi.Config{Control: control.New(over), Access: who, Logger: log})
 	tokens := newDoorTokens(file, slog.New(slog.DiscardHandler))
 	for name, try := range map[string]func(token string) (right, many bool){
 		"admin API": func(token string) (right, many bool) {

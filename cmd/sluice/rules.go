@@ -33,9 +33,8 @@ type rules struct {
 	stack *source.Stack
 	file  watcher
 	db    *source.Database // nil: there is none
-	admin *control.Policy
-	envoy *envoyFiles // nil: the file is a policy
-	ready bool        // the tables of the database are there
+	envoy *envoyFiles      // nil: the file is a policy
+	ready bool             // the tables of the database are there
 
 	engine *policy.Engine // set by serve
 	store  *stores.Store
@@ -59,13 +58,12 @@ func (s *serveSettings) openRules(ctx context.Context, log *slog.Logger) (*rules
 		log.Info("policy loaded: with what the database says now, the file that was refused makes a policy", "file", s.policy)
 	}
 	r.silent = s.doors.unheard
-	r.admin = &control.Policy{Stack: r.stack}
 	if s.rules != "" {
 		db, err := source.Open(s.rules, log)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.origin("rules"), err)
 		}
-		r.db, r.admin.Database, r.stack.Name, db.Check = db, db, db.String(), r.stack.Check
+		r.db, r.stack.Name, db.Check = db, db.String(), r.stack.Check
 	}
 	if s.envoy.dir != "" {
 		if err := r.openEnvoy(&s.envoy); err != nil {
@@ -273,7 +271,7 @@ func (r *rules) tokens(file *tokenFile) func() ([]control.Token, error) {
 		if err != nil {
 			return nil, err
 		}
-		more, err := r.admin.Tokens()
+		more, err := control.Tokens(r.db)
 		if err != nil && len(all) > 0 {
 			return all, nil
 		}

@@ -19,8 +19,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluicehq/sluice/cmd/internal/access"
 	"github.com/sluicehq/sluice/cmd/internal/admin"
 	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/stores"
@@ -316,14 +318,11 @@ func (s *serveSettings) listen(log *slog.Logger, m *measured, engine *policy.Eng
 	if err := s.openDoors(ls, engine); err != nil {
 		return nil, err
 	}
-	api := adminapi.Config{
-		Engine: engine, Policy: rules.admin,
-		Tokens: rules.tokens(&tokenFile{path: s.access.tokens}), Logger: log, DegradedField: s.degradedField,
-	}
+	over := control.Config{Engine: engine, Stack: rules.stack, Database: rules.db, Logger: log, DegradedField: s.degradedField}
 	if fleet := rules.recorded.fleet; fleet != nil {
-		api.View, api.Find, api.Refusals = fleet.View, fleet.Find, fleet.FindRefusals
+		over.Telemetry = fleet
 	}
-	if err := s.openAdmin(ls, api, s.adminMux(m, health, store, connections, rules)); err != nil {
+	if err := s.openAdmin(ls, over, rules.tokens(&tokenFile{path: s.access.tokens}), s.adminMux(m, health, store, connections, rules)); err != nil {
 		return nil, err
 	}
 	if err := ls.untaken(); err != nil {
@@ -362,22 +361,20 @@ func (s *serveSettings) openProxy(ls *listeners, connections *proxy.Connections,
 // adminPatience is how long a request to the admin address may take that is no stream.
 const adminPatience = 30 * time.Second
 
-func (s *serveSettings) openAdmin(ls *listeners, config adminapi.Config, mux *http.ServeMux) error {
+func (s *serveSettings) openAdmin(ls *listeners, over control.Config, tokens func() ([]control.Token, error), mux *http.ServeMux) error {
 	l, err := ls.open("--admin", s.admin)
 	if err != nil {
 		return err
 	}
-	config.Local = onlyHere(l.socket.Addr()) && !s.access.configured()
-	if err := s.access.guard(ls.log, l.socket.Addr(), config.Tokens); err != nil {
+	if err := s.access.guard(ls.log, l.socket.Addr(), tokens); err != nil {
 		ls.close()
 		return err
 	}
 	done, end := context.WithCancel(context.Background())
-	config.Done = done.Done()
-	config.Guess = newGuesses(ls.log).at("--admin")
-	api := adminapi.New(config)
+	who := &access.Access{Tokens: tokens, Local: onlyHere(l.socket.Addr()) && !s.access.configured(), Guess: newGuesses(ls.log).at("--admin")}
+	api := adminapi.New(adminapi.Config{Control: control.New(over), Access: who, Done: done.Done(), Logger: ls.log})
 	mux.Handle("/v1/", api)
-	mux.Handle("/", dashboardOf(api, s.firstRequest(ls)))
+	mux.Handle("/", dashboardOf(over, api, s.firstRequest(ls)))
 	few := &proxy.Connections{Most: adminConnections, Log: ls.log}
 	l.socket = few.Listener(l.socket, time.Duration(s.stallTimeout))
 	// Probes and scrapers have no certificate, and need none.

@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
 // topSettings is what the command line of top says.
@@ -53,8 +53,8 @@ func topCommand() *cobra.Command {
 
 // seenNow is what one look at a gateway has found.
 type seenNow struct {
-	Stats adminapi.Stats `json:"stats"`
-	Top   adminapi.Top   `json:"top"`
+	Stats control.Stats `json:"stats"`
+	Top   control.Top   `json:"top"`
 }
 
 func (s *topSettings) run(c *cobra.Command) error {
@@ -147,9 +147,9 @@ func fitted(text string, width, height int) string {
 }
 
 // byChange are the rules, those first whose refusals are the furthest from what is usual.
-func byChange(all []adminapi.RuleStats) []adminapi.RuleStats {
+func byChange(all []control.RuleStats) []control.RuleStats {
 	all = slices.Clone(all)
-	change := func(r adminapi.RuleStats) float64 {
+	change := func(r control.RuleStats) float64 {
 		usual := 0.0
 		if r.Usual != nil {
 			usual = *r.Usual
@@ -157,6 +157,6 @@ func byChange(all []adminapi.RuleStats) []adminapi.RuleStats {
 		c := r.Requests.Rate["deny"] + r.Requests.Rate["would_deny"] - usual
 		return max(c, -c)
 	}
-	slices.SortStableFunc(all, func(a, b adminapi.RuleStats) int { return cmp.Compare(change(b), change(a)) })
+	slices.SortStableFunc(all, func(a, b control.RuleStats) int { return cmp.Compare(change(b), change(a)) })
 	return all
 }

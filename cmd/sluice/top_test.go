@@ -7,18 +7,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
 // Texts of others reach the terminal as texts, whatever is in them, and every line fits.
 func TestTopTexts(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[2J\x1b]0;b\x07\r\n\x00\u202e\u200b\x9b1m\xff"
-	now := &seenNow{Stats: adminapi.Stats{At: time.Now(), Headline: adminapi.Headline{Level: evil, Text: strings.Repeat(evil, 20)}}}
+	now := &seenNow{Stats: control.Stats{At: time.Now(), Headline: control.Headline{Level: evil, Text: strings.Repeat(evil, 20)}}}
 	for i := range 30 {
-		now.Stats.Rules = append(now.Stats.Rules, adminapi.RuleStats{Rule: strconv.Itoa(i) + evil, Limits: []string{evil}})
-		now.Stats.Instances = append(now.Stats.Instances, adminapi.Instance{Name: evil, Stale: true, Store: adminapi.Store{Kind: evil, Away: 1}})
-		now.Top.Items = append(now.Top.Items, adminapi.TopSubject{Rule: evil, Shown: strings.Repeat("é", 300)})
+		now.Stats.Rules = append(now.Stats.Rules, control.RuleStats{Rule: strconv.Itoa(i) + evil, Limits: []string{evil}})
+		now.Stats.Instances = append(now.Stats.Instances, control.Instance{Name: evil, Stale: true, Store: control.Store{Kind: evil, Away: 1}})
+		now.Top.Items = append(now.Top.Items, control.TopSubject{Rule: evil, Shown: strings.Repeat("é", 300)})
 	}
 	s := &topSettings{rule: evil, by: "refusals", window: "hour"}
 	var b bytes.Buffer

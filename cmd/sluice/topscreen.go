@@ -10,7 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
 // maxRules is how many rules top shows, so that subjects and instances have room on a screen.
@@ -27,7 +27,7 @@ func (s *topSettings) print(w io.Writer, now *seenNow) {
 	printInstances(w, stats)
 }
 
-func printRequests(w io.Writer, r *adminapi.Requests) {
+func printRequests(w io.Writer, r *control.Requests) {
 	const format = "%-14s%12s%14s%14s%14s\n"
 	fmt.Fprintf(w, format, "REQUESTS", "NOW", "MINUTE", "HOUR", "DAY")
 	for _, o := range []struct{ outcome, word string }{
@@ -41,7 +41,7 @@ func printRequests(w io.Writer, r *adminapi.Requests) {
 	}
 }
 
-func printRules(w io.Writer, rules []adminapi.RuleStats) {
+func printRules(w io.Writer, rules []control.RuleStats) {
 	const format = "  %-24s%11s%11s%11s%11s%10s%8s  %s\n"
 	fmt.Fprintf(w, "\n"+format, "RULE", "ALLOWED", "REFUSED", "WOULD", "USUAL", "SUBJECTS", "NEAR", "LIMIT")
 	for i := range rules[:min(len(rules), maxRules)] {
@@ -86,7 +86,7 @@ func (s *topSettings) printSubjects(w io.Writer, now *seenNow) {
 	}
 }
 
-func printInstances(w io.Writer, stats *adminapi.Stats) {
+func printInstances(w io.Writer, stats *control.Stats) {
 	const format = "%-24s%10s%12s  %-9s%12s%10s%10s%10s%s\n"
 	fmt.Fprintln(w)
 	printRow(w, format, "INSTANCE", "DECISIONS", "P99", "STORE", "P99", "AWAY", "LOCAL", "KEYS", "")
@@ -131,7 +131,7 @@ func perSecond(rate float64) string {
 	return humanize.Comma(int64(math.Round(rate))) + "/s"
 }
 
-func total(c adminapi.Counts) (n uint64) {
+func total(c control.Counts) (n uint64) {
 	for _, v := range c {
 		n += v
 	}

@@ -1,26 +1,23 @@
-package adminapi
+package control
 
 import (
 	"cmp"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// overrideFilter is what a query asks of overrides.
+// overrideFilter selects overrides.
 type overrideFilter struct {
-	query
-	veil  *veil
-	text  string // as it was written
-	low   string // the same in lower case
-	state string
-	now   time.Time
+	Query
+	veil *veil
+	text string // as it was written
+	low  string // the same in lower case
+	now  time.Time
 }
 
 // States that overrides are filtered by.
@@ -30,33 +27,33 @@ const (
 	stateBlocks = "blocks"
 )
 
-func (a *API) overrideFilter(c *call, q query) (*overrideFilter, error) {
-	f := &overrideFilter{query: q, veil: a.veilFor(c), text: strings.TrimSpace(q.values["q"]), state: q.values["state"], now: time.Now()}
+func (c *Control) overrideFilter(who Caller, q Query) (*overrideFilter, error) {
+	f := &overrideFilter{Query: q, veil: c.veilFor(who), text: strings.TrimSpace(q.Text), now: time.Now()}
 	f.low = strings.ToLower(f.text)
-	if f.state != "" && f.state != stateToday && f.state != stateEnded && f.state != stateBlocks {
-		return nil, badParameter("state", "write today, ended or blocks")
+	if f.State != "" && f.State != stateToday && f.State != stateEnded && f.State != stateBlocks {
+		return nil, BadParameter("state", "write today, ended or blocks")
 	}
 	return f, nil
 }
 
-// wants reports whether an override has all that is asked for.
+// wants reports whether the filter selects an override.
 func (f *overrideFilter) wants(o *policy.Override) bool {
-	switch f.state {
+	switch f.State {
 	case stateBlocks:
 		if !o.Block {
 			return false
 		}
 	case stateToday, stateEnded:
 		end := endOfOverride(o)
-		if ended := !end.After(f.now); ended != (f.state == stateEnded) || !ended && end.After(f.now.Add(24*time.Hour)) {
+		if ended := !end.After(f.now); ended != (f.State == stateEnded) || !ended && end.After(f.now.Add(24*time.Hour)) {
 			return false
 		}
 	}
-	return f.query.wants(o) && f.says(o)
+	return f.Query.wants(o) && f.says(o)
 }
 
-// says reports whether an override has the text in one of its fields. A caller who may not see a key has
-// to write the whole of a value, so that no value can be guessed letter by letter.
+// says reports whether an override has the text in one of its fields. A caller who may not see a key must
+// give a whole value: no value can be guessed letter by letter.
 func (f *overrideFilter) says(o *policy.Override) bool {
 	if f.text == "" {
 		return true
@@ -76,7 +73,7 @@ func (f *overrideFilter) says(o *policy.Override) bool {
 
 func (f *overrideFilter) in(text string) bool { return strings.Contains(strings.ToLower(text), f.low) }
 
-// forGood is when an override ends that does not end by itself.
+// forGood is the end of an override without one.
 var forGood = time.Unix(math.MaxInt32<<8, 0)
 
 func endOfOverride(o *policy.Override) time.Time {
@@ -85,12 +82,12 @@ func endOfOverride(o *policy.Override) time.Time {
 	}
 	end, err := policy.ParseUntil(o.Until)
 	if err != nil {
-		return forGood // it is in force, so it can be read
+		return forGood // not reached: an override in force can be parsed
 	}
 	return end
 }
 
-// endPlace orders overrides by when they end: the next one first, then those that do not end, and last
+// endPlace orders overrides by their ends: the next one first, then those without an end, and last
 // those that have ended, the latest first.
 type endPlace struct {
 	ended bool
@@ -98,7 +95,7 @@ type endPlace struct {
 	id    string
 }
 
-func placeOf(i *control.Item, now time.Time) endPlace {
+func placeOf(i *item, now time.Time) endPlace {
 	end := endOfOverride(i.Document.(*policy.Override))
 	if !end.After(now) {
 		return endPlace{true, -end.Unix(), i.ID}
@@ -119,31 +116,23 @@ func (p endPlace) compare(other endPlace) int {
 func (p endPlace) String() string { return fmt.Sprintf("%t %d %s", p.ended, p.end, p.id) }
 
 func parsePlace(text string) (p endPlace, err error) {
-	fields := strings.SplitN(text, " ", 3)
-	if len(fields) != 3 {
-		return p, strconv.ErrSyntax
-	}
-	if p.ended, err = strconv.ParseBool(fields[0]); err != nil {
-		return p, err
-	}
-	p.end, err = strconv.ParseInt(fields[1], 10, 64)
-	p.id = fields[2]
+	_, err = fmt.Sscanf(text, "%t %d %s", &p.ended, &p.end, &p.id)
 	return p, err
 }
 
 // overridesByEnd returns a page of overrides in the order of their ends, and how many there are. There may
-// be a hundred thousand: it keeps no more of them than the page has.
-func (a *API) overridesByEnd(all []control.Item, f *overrideFilter, after string, n int) (any, error) {
+// be a hundred thousand: it keeps only those of the page.
+func (c *Control) overridesByEnd(all []item, f *overrideFilter, after string, n int) (*Page, error) {
 	begin := endPlace{}
 	if after != "" {
 		var err error
 		if begin, err = parsePlace(after); err != nil {
-			return nil, badParameter("cursor", "it is none of those that this API gave")
+			return nil, badCursor()
 		}
 	}
 	type placed struct {
 		endPlace
-		item *control.Item
+		item *item
 	}
 	total := 0
 	var first []placed // the next n and one more, in order
@@ -161,12 +150,12 @@ func (a *API) overridesByEnd(all []control.Item, f *overrideFilter, after string
 			first = first[:n+1]
 		}
 	}
-	out := page{Items: []listed{}, Total: &total}
+	out := &Page{Items: []Item{}, Total: &total}
 	for _, p := range first[:min(n, len(first))] {
-		out.Items = append(out.Items, a.listed(p.item, f.veil))
+		out.Items = append(out.Items, c.listed(p.item, f.veil))
 	}
 	if len(first) > n {
-		out.Next = cursor(first[n-1].endPlace.String())
+		out.Next = cursorBehind(first[n-1].endPlace.String())
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
-package adminapi
+package control
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -8,13 +9,12 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// checkRequest is a request as it is described.
-type checkRequest struct {
+// CheckRequest describes a request.
+type CheckRequest struct {
 	Method     string            `json:"method"`
 	URL        string            `json:"url"`
 	Headers    map[string]string `json:"headers"`
@@ -22,71 +22,70 @@ type checkRequest struct {
 	From       string            `json:"from"`
 	Attributes map[string]string `json:"attributes"`
 	Cost       int64             `json:"cost"`
-	// Take charges the request as if it were one.
+	// Take charges the request as if a client had sent it.
 	Take bool `json:"take"`
 }
 
-// verdict is what becomes of the request.
-type verdict struct {
+// Verdict is the decision about a described request.
+type Verdict struct {
 	Allowed     bool   `json:"allowed"`
 	Exempt      bool   `json:"exempt"`
 	Degraded    bool   `json:"degraded"`
 	Unavailable bool   `json:"unavailable"`
 	Missing     string `json:"missing,omitempty"`
 	Blocked     string `json:"blocked,omitempty"` // the rule
-	// RetryAfter is in seconds, rounded up; 0 with a refusal means never.
+	// RetryAfter is in seconds, rounded up; 0 for a denied request: never.
 	RetryAfter int64         `json:"retry_after"`
 	Delay      float64       `json:"delay"` // seconds
 	Taken      bool          `json:"taken"`
 	Client     string        `json:"client"`
-	Rules      []ruleVerdict `json:"rules"`
+	Rules      []RuleVerdict `json:"rules"`
 }
 
-type ruleVerdict struct {
+// RuleVerdict is the part of one rule in a Verdict.
+type RuleVerdict struct {
 	Rule     string         `json:"rule"`
 	Source   string         `json:"source"`
 	Applies  bool           `json:"applies"`
 	Why      string         `json:"why"`
 	Key      string         `json:"key,omitempty"`
-	Override *overrideState `json:"override,omitempty"`
-	Limits   []limitVerdict `json:"limits"`
+	Override *OverrideState `json:"override,omitempty"`
+	Limits   []LimitVerdict `json:"limits"`
 }
 
-type limitVerdict struct {
-	limitState
+// LimitVerdict is the part of one limit.
+type LimitVerdict struct {
+	LimitState
 	Cost       int64 `json:"cost"`
 	Allowed    bool  `json:"allowed"`
 	RetryAfter int64 `json:"retry_after"`
 }
 
-// documentation is an address that no client has.
+// documentation is an address for documentation (RFC 5737), which no client has.
 const documentation = "192.0.2.1"
 
-func (a *API) check(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
+// Check returns the decision about a request. With Take, which needs an operator, it charges the request.
+func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verdict, error) {
+	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
-	in, err := decode[checkRequest](c)
-	if err != nil {
-		return nil, err
-	}
-	if in.Take && !c.role.May(source.Operator) {
-		return nil, problemf(http.StatusForbidden, "%s has the role %s, and \"take\" needs %s", c.actor, c.role, source.Operator)
+	if in.Take && !who.Role.May(source.Operator) {
+		return nil, Problemf(http.StatusForbidden, "%s has the role %s, and \"take\" needs %s", who.Name, who.Role, source.Operator)
 	}
 	r, err := in.request()
 	if err != nil {
 		return nil, err
 	}
-	trace := a.Engine.Explain(c.Context(), r)
+	trace := c.engine.Explain(ctx, r)
 	d := trace.Decision
 	if in.Take {
-		if d, err = a.take(c, r); err != nil {
+		if d, err = c.take(ctx, who, r); err != nil {
 			return nil, err
 		}
 	}
-	out := verdict{
+	out := &Verdict{
 		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked,
-		RetryAfter: wholeSeconds(d.RetryAfter), Delay: d.Delay.Seconds(), Taken: in.Take && d.Allowed && !d.Exempt, Client: trace.Client.String(), Rules: []ruleVerdict{},
+		RetryAfter: wholeSeconds(d.RetryAfter), Delay: d.Delay.Seconds(), Taken: in.Take && d.Allowed && !d.Exempt, Client: trace.Client.String(), Rules: []RuleVerdict{},
 	}
 	for i := range trace.Rules {
 		out.Rules = append(out.Rules, ruleVerdictOf(&trace.Rules[i]))
@@ -94,27 +93,26 @@ func (a *API) check(c *call) (any, error) {
 	return out, nil
 }
 
-// take charges a request, which leaves a line in the audit log as other changes do: without its
-// headers, query and body, which may be secrets.
-func (a *API) take(c *call, r *policy.Request) (d policy.Decision, err error) {
-	decide := func() error { d = a.Engine.Decide(c.Context(), r); return nil }
-	if a.Policy.Database == nil {
-		a.Logger.Info("admin API charged a request", "actor", c.actor, "method", r.Method)
-		return d, decide()
+// take charges a request, with an entry in the audit log. The entry leaves out
+// headers, query and body: they may be secrets.
+func (c *Control) take(ctx context.Context, who Caller, r *policy.Request) (d policy.Decision, err error) {
+	if c.policy.database == nil {
+		c.logger.Info("admin API charged a request", "actor", who.Name, "method", r.Method)
 	}
 	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
-	err = a.Policy.Record(c.Context(), source.Entry{Actor: c.actor, Action: "take", Kind: "request", After: source.Row(control.JSON(what))}, decide)
+	e := source.Entry{Actor: who.Name, Action: "take", Kind: "request", After: source.Row(JSON(what))}
+	err = c.policy.record(ctx, e, func() error { d = c.engine.Decide(ctx, r); return nil })
 	return d, err
 }
 
-func ruleVerdictOf(t *policy.RuleTrace) ruleVerdict {
-	out := ruleVerdict{Rule: t.Rule, Source: t.Source, Applies: t.Applies, Why: t.Why, Key: t.Key, Limits: []limitVerdict{}}
+func ruleVerdictOf(t *policy.RuleTrace) RuleVerdict {
+	out := RuleVerdict{Rule: t.Rule, Source: t.Source, Applies: t.Applies, Why: t.Why, Key: t.Key, Limits: []LimitVerdict{}}
 	if o := t.Override; o != nil {
 		out.Override = stateOfOverride(o)
 	}
 	for i := range t.Results {
 		r := &t.Results[i]
-		out.Limits = append(out.Limits, limitVerdict{stateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)})
+		out.Limits = append(out.Limits, LimitVerdict{stateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)})
 	}
 	return out
 }
@@ -125,21 +123,21 @@ func wholeSeconds(d time.Duration) int64 {
 	return seconds
 }
 
-// request makes what a door would have made of the request.
-func (q *checkRequest) request() (*policy.Request, error) {
+// request returns the request as a listener would have decoded it.
+func (q *CheckRequest) request() (*policy.Request, error) {
 	u, err := url.Parse(q.URL)
 	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Opaque != "" {
-		return nil, badField("/url", "write a path as in /api/users, or a whole URL")
+		return nil, BadField("/url", "write a path as in /api/users, or a whole URL")
 	}
 	if q.From == "" {
 		q.From = documentation
 	}
 	peer, err := netip.ParseAddr(q.From)
 	if err != nil || peer.Zone() != "" {
-		return nil, badField("/from", "write an address, as in %s", documentation)
+		return nil, BadField("/from", "write an address, as in %s", documentation)
 	}
 	if q.Cost < 0 || q.Cost > maxUnits {
-		return nil, badField("/cost", "use a number from 1 to %d", int64(maxUnits))
+		return nil, BadField("/cost", "use a number from 1 to %d", int64(maxUnits))
 	}
 	r := &policy.Request{
 		Method: q.Method, Host: u.Host, Path: u.EscapedPath(), RawQuery: u.RawQuery, Peer: peer.Unmap(),

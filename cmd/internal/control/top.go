@@ -1,4 +1,4 @@
-package adminapi
+package control
 
 import (
 	"cmp"
@@ -9,32 +9,33 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Top are the subjects that were refused most, or would have been, or that asked most.
+// Top are the subjects with the most denials, including those of shadows, or with the most requests.
 type Top struct {
 	By     string       `json:"by"` // "refusals" or "traffic"
 	Window string       `json:"window"`
 	Items  []TopSubject `json:"items"`
 }
 
-// TopSubject is one of those that a rule tells apart.
+// TopSubject is one subject of a rule.
 type TopSubject struct {
 	Rule  string `json:"rule"`
 	ID    string `json:"id"`
 	Shown string `json:"shown"`
-	// Key is the values of the key's parts, for operators, where the rule shows keys whole.
+	// Key has the values of the key parts. It is for operators, if the rule shows keys whole.
 	Key map[string]string `json:"key,omitempty"`
 	// Count is at most by Error too large.
 	Count   uint64     `json:"count"`
 	Error   uint64     `json:"error"`
 	First   *time.Time `json:"first,omitempty"`
 	Last    *time.Time `json:"last,omitempty"`
-	Minutes int        `json:"minutes"` // of the last hour in which there was one
+	Minutes int        `json:"minutes"` // of the last hour with at least one
 }
 
 func topSubjectOf(rule string, s *telemetry.Subject) TopSubject {
 	return TopSubject{Rule: rule, ID: s.ID, Shown: s.Shown, Count: s.Count, Error: s.Error, First: timeOf(s.First), Last: timeOf(s.Last), Minutes: s.Minutes}
 }
 
+// timeOf returns a time for JSON, and nil for the zero time.
 func timeOf(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -46,62 +47,63 @@ func timeOf(t time.Time) *time.Time {
 // topWindows are the windows by their names.
 var topWindows = map[string]telemetry.Window{"minute": telemetry.Minute, "hour": telemetry.Hour, "day": telemetry.Day}
 
-// top lists the top subjects of one rule, or of all of them, by their counts.
-func (a *API) top(c *call) (any, error) {
-	q, err := c.query("rule", "by", "window", "limit")
-	if err != nil {
+// TopQuery selects top subjects.
+type TopQuery struct {
+	Rule   string // empty: of all rules
+	By     string // "refusals" or "traffic"
+	Window string // "minute", "hour" or "day"
+	Limit  int    // 0: 100
+}
+
+// Top returns the top subjects of one rule, or of all of them, by their counts.
+func (c *Control) Top(who Caller, q TopQuery) (*Top, error) {
+	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
-	window, known := topWindows[q.or("window", "hour")]
+	window, known := topWindows[q.Window]
 	if !known {
-		return nil, badParameter("window", "write minute, hour or day")
+		return nil, BadParameter("window", "write minute, hour or day")
 	}
-	by := q.or("by", "refusals")
-	if by != "refusals" && by != "traffic" {
-		return nil, badParameter("by", "write refusals or traffic")
+	if q.By != "refusals" && q.By != "traffic" {
+		return nil, BadParameter("by", "write refusals or traffic")
 	}
-	_, n, err := q.page()
+	v, err := c.view()
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.view()
-	if err != nil {
-		return nil, err
+	if q.Rule != "" && v.Rule(q.Rule) == nil {
+		return nil, noRule(q.Rule)
 	}
-	name, one := q.values["rule"]
-	if one && v.Rule(name) == nil {
-		return nil, noRule(name)
-	}
-	out := Top{By: by, Window: window.String(), Items: []TopSubject{}}
+	out := &Top{By: q.By, Window: window.String(), Items: []TopSubject{}}
 	for i := range v.Rules {
 		r := &v.Rules[i]
-		if one && r.Name != name {
+		if q.Rule != "" && r.Name != q.Rule {
 			continue
 		}
 		list := r.Refusals[window].Items
-		if by == "traffic" {
+		if q.By == "traffic" {
 			list = r.Traffic[window].Items
 		}
 		for j := range list {
 			s := topSubjectOf(r.Name, &list[j])
-			s.Key = a.valuesFor(c, list[j].Sent)
+			s.Key = c.valuesFor(who, list[j].Sent)
 			out.Items = append(out.Items, s)
 		}
 	}
 	slices.SortStableFunc(out.Items, func(a, b TopSubject) int { return cmp.Compare(b.Count, a.Count) })
-	out.Items = out.Items[:min(n, len(out.Items))]
+	out.Items = out.Items[:min(cmp.Or(q.Limit, defaultPage), len(out.Items))]
 	return out, nil
 }
 
-// valuesFor returns the values of a key that others have sent, if the caller may know them: an
+// valuesFor returns the values of a key that clients have sent, if the caller may see them: an
 // operator, if its rule shows it whole.
-func (a *API) valuesFor(c *call, key string) map[string]string {
-	if !c.role.May(source.Operator) {
+func (c *Control) valuesFor(who Caller, key string) map[string]string {
+	if !who.Role.May(source.Operator) {
 		return nil
 	}
-	s, err := a.Engine.SubjectOf(key)
+	s, err := c.engine.SubjectOf(key)
 	if err != nil || !s.ShownWhole() {
-		return nil // if its rule has changed, nobody knows
+		return nil // the rule has changed, and may hide it
 	}
 	return s.Values()
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -38,6 +39,15 @@ func (s *server) shownOverride(rule string, key map[string]string) string {
 		return withPseudonym(shown, subject.Pseudonym())
 	}
 	return shown
+}
+
+// shownItem is the key of an override in a list for people.
+func (s *server) shownItem(i *control.Item) string {
+	if i.Shown != "" {
+		return withPseudonym(i.Shown, i.Pseudonym)
+	}
+	o := i.Document.(*policy.Override)
+	return withPseudonym(s.shownParts(o.Rule, o.Key), i.Pseudonym)
 }
 
 // isPseudonym reports whether a text may be what withPseudonym shows, and returns it.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // page is what a function makes for its template.
@@ -34,7 +36,6 @@ type shown struct {
 	Caller          control.Caller
 	Operator, Admin bool // whether the caller is at least that
 	SignedIn        bool // by a session that can be ended
-	CSRF            string
 	Notice          *notice
 	Version         string
 	Sections        []section
@@ -95,11 +96,15 @@ var functions = template.FuncMap{
 	"dict":      dict,
 	"timeWords": timeWords,
 	"unbroken":  unbroken,
+	"limit":     func(l control.LimitState) limit { return limit{l} },
+	"explained": explainedLimit,
+	"held":      func(o *policy.Override) string { return overrideWords(o) + ", " + untilWords(o.Until) },
+	"pointer":   func(w control.Wrong) string { return *cmp.Or(w.Pointer, new(string)) },
 }
 
 // shownOf returns what the template of a page gets.
 func (s *server) shownOf(c *call, p page) *shown {
-	d := &shown{page: p, Caller: c.caller, SignedIn: c.session != nil, CSRF: s.formToken(c), Version: s.Version}
+	d := &shown{page: p, Caller: c.caller, SignedIn: c.session != nil, Version: s.Version}
 	d.Operator, d.Admin = c.caller.Role.May(source.Operator), c.caller.Role.May(source.Admin)
 	if c.caller.Role.May(source.Viewer) {
 		d.Sections, d.Watching = sections, s.watching()

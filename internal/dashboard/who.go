@@ -2,13 +2,13 @@ package dashboard
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -291,9 +291,10 @@ func loadedByAll(all []change) (out []change) {
 }
 
 // changesOf are the latest, of those who operate and of what happened by itself.
-func changesOf(v *telemetry.View, audits []auditEntry, since time.Time) (all []change) {
-	for _, a := range audits {
-		all = append(all, change{At: a.At, Kind: a.Kind, Who: a.Actor, Text: a.words(), Link: "/audit"})
+func changesOf(v *telemetry.View, audits []source.Entry, since time.Time) (all []change) {
+	for i := range audits {
+		a := &audits[i]
+		all = append(all, change{At: a.At, Kind: a.Kind, Who: a.Actor, Text: auditWords(a), Link: "/audit"})
 	}
 	for _, e := range v.Events {
 		all = append(all, change{At: e.At, Kind: e.Kind, Who: e.Instance, Text: e.Text})
@@ -378,29 +379,26 @@ func (r instanceRow) trouble() (n int) {
 	return n
 }
 
-// words say what was done, without the key that it was done to.
-func (a auditEntry) words() string {
-	var of struct {
-		Rule string `json:"rule"`
-		Name string `json:"name"`
+// auditWords say what was done, without the key that it was done to.
+func auditWords(e *source.Entry) string {
+	of := fieldsOf(e.After)
+	if textOf(of["rule"])+textOf(of["name"]) == "" {
+		of = fieldsOf(e.Before)
 	}
-	if json.Unmarshal(a.After, &of) != nil || of.Rule+of.Name == "" {
-		_ = json.Unmarshal(a.Before, &of)
-	}
-	verb := map[string]string{"create": "made", "replace": "changed", "delete": "deleted", "refund": "gave back to", "take": "took over"}[a.Action]
+	verb := map[string]string{"create": "made", "replace": "changed", "delete": "deleted", "refund": "gave back to", "take": "took over"}[e.Action]
 	if verb == "" {
-		verb = strings.TrimSuffix(a.Action, "e") + "ed"
+		verb = strings.TrimSuffix(e.Action, "e") + "ed"
 	}
-	if a.Action == "reset" {
+	if e.Action == "reset" {
 		verb = "reset"
 	}
-	if a.Kind == "rules" {
-		return verb + " the rules " + printable(a.Target)
+	if e.Kind == "rules" {
+		return verb + " the rules " + printable(e.Target)
 	}
-	out := verb + " " + strings.TrimSuffix(a.Kind, "s")
-	if name := cmp.Or(of.Rule, of.Name); name != "" {
+	out := verb + " " + strings.TrimSuffix(e.Kind, "s")
+	if name := cmp.Or(textOf(of["rule"]), textOf(of["name"])); name != "" {
 		out += " of " + printable(name)
-		if a.Kind == "rule" || a.Kind == "rules" {
+		if e.Kind == "rule" {
 			out = verb + " rule " + printable(name)
 		}
 	}

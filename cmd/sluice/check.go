@@ -158,13 +158,7 @@ func (q *checked) explain(c *cobra.Command, r *http.Request) (*control.Explanati
 
 // ask asks a running gateway.
 func (q *checked) ask(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
-	in := struct {
-		Method  string            `json:"method"`
-		URL     string            `json:"url"`
-		Headers map[string]string `json:"headers"`
-		Body    string            `json:"body"`
-		From    string            `json:"from"`
-	}{r.Method, r.URL.String(), map[string]string{}, q.data, q.from}
+	in := control.CheckRequest{Method: r.Method, URL: r.URL.String(), Headers: map[string]string{}, Body: q.data, From: q.from}
 	for name, values := range r.Header {
 		if len(values) > 1 {
 			return nil, fmt.Errorf("--header: %s is there twice, and a running gateway is asked about one", name)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -110,9 +111,7 @@ func (a *adminClient) tense(done, dry string) string {
 
 // overrideItem is an override as the API lists it.
 type overrideItem struct {
-	ID       string          `json:"id"`
-	Source   string          `json:"source"`
-	ETag     string          `json:"etag"`
+	control.Item
 	Document policy.Override `json:"document"`
 }
 

@@ -10,9 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/control"
 	"github.com/spf13/cobra"
-
-	"github.com/sluicehq/sluice/policy"
 )
 
 // jsonText is JSON that is read later.
@@ -21,27 +20,6 @@ type jsonText json.RawMessage
 func (t *jsonText) UnmarshalJSON(data []byte) error { *t = append((*t)[:0], data...); return nil }
 
 func (t jsonText) into(v any) error { return json.Unmarshal(t, v) }
-
-// subjectState is what the API says that a rule has counted for a subject.
-type subjectState struct {
-	Rule         string            `json:"rule"`
-	Key          map[string]string `json:"key"`
-	Blocked      bool              `json:"blocked"`
-	BlockedUntil *time.Time        `json:"blocked_until"`
-	Override     *struct {
-		Source   string          `json:"source"`
-		Document policy.Override `json:"document"`
-	} `json:"override"`
-	Limits []struct {
-		Name      string     `json:"name"`
-		Limit     string     `json:"limit"`
-		From      string     `json:"from"`
-		Source    string     `json:"source"`
-		Used      int64      `json:"used"`
-		Remaining int64      `json:"remaining"`
-		FullAt    *time.Time `json:"full_at"`
-	} `json:"limits"`
-}
 
 func subjectCommand() *cobra.Command {
 	a := &adminClient{}
@@ -63,7 +41,7 @@ func subjectCommand() *cobra.Command {
 				return errors.New("subject: which? Write values of a rule's key, as in client_ip=192.0.2.7")
 			}
 			s.rule = rule
-			var limits struct{ Rules []subjectState }
+			var limits control.SubjectLimits
 			answer, err := a.call(c.Context(), http.MethodGet, "/v1/subjects", s.query(), "", nil, &limits)
 			if err != nil {
 				return err
@@ -75,7 +53,7 @@ func subjectCommand() *cobra.Command {
 	return c
 }
 
-func printSubject(out io.Writer, rules []subjectState) {
+func printSubject(out io.Writer, rules []control.SubjectState) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAME\tLIMIT\tUSED\tLEFT\tFULL AGAIN\tFROM")
 	for i := range rules {
@@ -97,7 +75,7 @@ func printSubject(out io.Writer, rules []subjectState) {
 	_ = table.Flush() // to a buffer
 	for i := range rules {
 		if o := rules[i].Override; o != nil {
-			fmt.Fprintf(out, "override: %s\n", describe(&o.Document))
+			fmt.Fprintf(out, "override: %s\n", describe(o.Document))
 		} else if rules[i].Blocked {
 			fmt.Fprintf(out, "blocked:  %s %s, %s\n", rules[i].Rule, keyText(rules[i].Key), blockEnd(rules[i].BlockedUntil))
 		}
@@ -152,16 +130,16 @@ func (s *subjectChange) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	s.request.Rule, s.request.Key = subject.rule, subject.key
-	var change struct{ Before, After subjectState }
+	var change control.SubjectChange
 	answer, err := s.call(c.Context(), http.MethodPost, "/v1/subjects/"+s.name, s.changeQuery(), "", s.request, &change)
 	if err != nil {
 		return err
 	}
 	return s.print(c, answer, func(out io.Writer) {
 		fmt.Fprintln(out, s.tense("before", "is"))
-		printSubject(out, []subjectState{change.Before})
+		printSubject(out, []control.SubjectState{change.Before})
 		fmt.Fprintln(out, s.tense("after", "would be"))
-		printSubject(out, []subjectState{change.After})
+		printSubject(out, []control.SubjectState{change.After})
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/internal/source"
 )
 
-// fail answers with an error. What nobody has foreseen is logged, and not told.
+// fail answers with an error. An unforeseen one is logged, and its text is not sent.
 func (a *API) fail(c *call, err error) {
 	p := control.AsProblem(err)
 	if p == nil {
@@ -31,7 +31,7 @@ func (a *API) fail(c *call, err error) {
 	write(c.w, p.Status, "application/problem+json", p)
 }
 
-// reply is an answer that is more than a body.
+// reply is an answer with more than a body.
 type reply struct {
 	status   int
 	etag     string
@@ -39,7 +39,7 @@ type reply struct {
 	body     any // nil: none
 }
 
-// answer answers with what an operation has returned.
+// answer answers with the result of an operation.
 func (a *API) answer(c *call, out any) {
 	if _, done := out.(answered); done {
 		return
@@ -47,6 +47,9 @@ func (a *API) answer(c *call, out any) {
 	r, ok := out.(*reply)
 	if !ok {
 		r = &reply{body: out}
+	}
+	if tagged, is := out.(interface{ Tag() string }); is {
+		r.etag = tagged.Tag()
 	}
 	if r.etag != "" {
 		c.w.Header().Set("ETag", r.etag)
@@ -79,5 +82,5 @@ func write(w http.ResponseWriter, status int, kind string, body any) {
 	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // a client that has left is told nothing
+	_, _ = w.Write(text) // the client may have left
 }

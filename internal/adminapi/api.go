@@ -1,9 +1,9 @@
-// Package adminapi is the HTTP API by which operators look at a running Sluice and change it:
-// rules, tiers, overrides and who is in which tier, what is left for a subject, and what would
-// become of a request. What it answers is in the OpenAPI document at /v1/openapi.json.
+// Package adminapi is the HTTP API for inspecting and changing a running Sluice: its
+// rules, tiers, overrides and subjects, their remaining quota, and what it would decide about
+// a request. The OpenAPI document is at /v1/openapi.json.
 //
-// It identifies the caller, decodes the request, calls package control, which is below it with all that is done,
-// and encodes the answer. The program is above it.
+// It decodes a request, calls package control and encodes the result. Package access identifies callers. Both are
+// below it; the program is above.
 package adminapi
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/internal/source"
 )
 
-// Config is what the API answers from. All but Done are needed.
+// Config is what an API needs. Only Done is optional.
 type Config struct {
 	Control *control.Control
 	Access  *access.Access
@@ -33,15 +33,15 @@ const (
 	// maxBody is the size of the largest body of a request in bytes, and maxInside that of one of this
 	// process, such as a policy of tens of thousands of rules.
 	maxBody, maxInside = 1 << 20, 16 << 20
-	// callTimeout is how long an answer may take to be made. How long it may take to be read is
-	// for the listener to say.
+	// callTimeout bounds the time that an operation takes. How long the client may take to read is
+	// bounded by the listener.
 	callTimeout = 15 * time.Second
 )
 
-// bodyTimeout is how long a body may take to arrive. Tests have less patience.
+// bodyTimeout is how long a body may take to arrive. Tests shorten it.
 var bodyTimeout = 10 * time.Second
 
-// API is a Config that answers everything at or below /v1/. Whoever mounts it checks the Host.
+// API answers everything below /v1/. The code that mounts it must check the Host.
 type API struct {
 	Config
 	operations *http.ServeMux
@@ -53,27 +53,28 @@ type API struct {
 // call is a request whose caller is known.
 type call struct {
 	*http.Request
-	w   http.ResponseWriter
-	who control.Caller
+	w     http.ResponseWriter
+	who   control.Caller
+	query query
 }
 
-// New returns an API that answers from a configuration.
+// New returns an API.
 func New(c Config) *API {
 	a := &API{Config: c, operations: http.NewServeMux()}
 	for _, r := range routes() {
-		a.operations.Handle(r.method+" "+r.path, a.handler(r.role, r.handle))
+		a.operations.Handle(r.method+" "+r.path, a.handler(r))
 	}
-	a.operations.Handle("/v1/", a.handler(source.Viewer, noSuch))
+	a.operations.Handle("/v1/", a.handler(route{role: source.Viewer, handle: noSuch}))
 	a.network = sameOrigin(a.operations)
 	return a
 }
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.network.ServeHTTP(w, r) }
 
-// handler makes a handler of an operation that needs a role.
-func (a *API) handler(needs source.Role, handle operation) http.Handler {
+// handler returns the handler of a route. One without a path accepts any query.
+func (a *API) handler(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A writer that has no deadlines, as in a test, needs none.
+		// Writers of tests have no deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		ctx, cancel := r.Context(), context.CancelFunc(func() {})
 		if r.URL.Path != stream {
@@ -81,7 +82,7 @@ func (a *API) handler(needs source.Role, handle operation) http.Handler {
 		}
 		defer cancel()
 		c := &call{Request: r.WithContext(ctx), w: w}
-		if err := a.admit(c, needs); err != nil {
+		if err := a.admit(c, route.role); err != nil {
 			a.fail(c, err)
 			return
 		}
@@ -95,7 +96,7 @@ func (a *API) handler(needs source.Role, handle operation) http.Handler {
 			return
 		}
 		c.Body = http.MaxBytesReader(w, r.Body, most)
-		out, err := handle(a, c)
+		out, err := a.perform(c, route)
 		if err != nil {
 			a.fail(c, err)
 			return
@@ -104,8 +105,17 @@ func (a *API) handler(needs source.Role, handle operation) http.Handler {
 	})
 }
 
-// admit finds out who calls. It refuses callers without the role before their body is read; control checks the
-// role of what is done then.
+func (a *API) perform(c *call, route route) (out any, err error) {
+	if route.path != "" {
+		if c.query, err = readQuery(c.URL.RawQuery, route.parameters); err != nil {
+			return nil, err
+		}
+	}
+	return route.handle(a, c)
+}
+
+// admit identifies the caller. It refuses callers without the role before their body is read; control checks the
+// role of the operation itself.
 func (a *API) admit(c *call, needs source.Role) (err error) {
 	inside := false
 	if c.who, inside = insider(c.Context()); !inside {
@@ -117,7 +127,7 @@ func (a *API) admit(c *call, needs source.Role) (err error) {
 	return c.who.Needs(needs)
 }
 
-// sameOrigin refuses what a page of another origin has a browser send, reads too.
+// sameOrigin refuses requests, also reads, that a browser sends for a page of another origin.
 func sameOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site")
@@ -134,7 +144,7 @@ func sameOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// failureLog logs callers that are not known, one a second, so that they cannot fill a disk.
+// failureLog logs unknown callers, at most one a second: they must not fill a disk.
 type failureLog struct{ last atomic.Int64 }
 
 func (f *failureLog) log(log *slog.Logger, r *http.Request, err error) {

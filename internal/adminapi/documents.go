@@ -6,48 +6,28 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// decodeIn reads data as the one entry of a list of a policy.
-func decodeIn(list string, data []byte) (policy.Document, error) {
+// decodeDocument decodes data, which is one JSON value, as a document of a kind.
+func decodeDocument(kind control.Kind, data []byte) (any, error) {
+	if kind == control.Tiers {
+		t := &control.Tier{}
+		return t, decodeInto(data, t)
+	}
+	list := string(kind) + "s"
 	text := `{"version":1,"rules":[],`
-	if list == "rules" {
+	if kind == control.Rules {
 		text = `{"version":1,`
 	}
-	text += `"` + list + `":[` + string(data) + "]}" // data is one JSON value
-	doc, err := policyfile.Decode("body.json", []byte(text))
-	if found, ok := err.(policy.Errors); ok {
-		return doc, control.Mistakes(found, list+"[0]")
-	}
-	return doc, err
-}
-
-func decodeRule(data []byte) (any, error) {
-	doc, err := decodeIn("rules", data)
-	if err != nil {
+	doc, err := policyfile.Decode("body.json", []byte(text+`"`+list+`":[`+string(data)+"]}"))
+	found, wrong := err.(policy.Errors)
+	switch {
+	case wrong:
+		return nil, control.Mistakes(found, list+"[0]")
+	case err != nil:
 		return nil, err
-	}
-	return &doc.Rules[0], nil
-}
-
-func decodeOverride(data []byte) (any, error) {
-	doc, err := decodeIn("overrides", data)
-	if err != nil {
-		return nil, err
-	}
-	return &doc.Overrides[0], nil
-}
-
-func decodeSubject(data []byte) (any, error) {
-	doc, err := decodeIn("subjects", data)
-	if err != nil {
-		return nil, err
+	case kind == control.Rules:
+		return &doc.Rules[0], nil
+	case kind == control.Overrides:
+		return &doc.Overrides[0], nil
 	}
 	return &doc.Subjects[0], nil
-}
-
-func decodeTier(data []byte) (any, error) {
-	t := &control.Tier{}
-	if err := decodeInto(data, t); err != nil {
-		return nil, err
-	}
-	return t, nil
 }

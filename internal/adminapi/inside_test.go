@@ -2,7 +2,6 @@ package adminapi_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -48,14 +47,5 @@ func TestInside(t *testing.T) {
 	}
 	if status, answer := do(source.Admin, "DELETE", "/v1/rules/per-key", "*", ""); status != 409 || !strings.Contains(answer, "no database") {
 		t.Errorf("%d %s", status, answer)
-	}
-}
-
-// A full disk is told as such, and not as a database that does not answer.
-func TestDatabaseFull(t *testing.T) {
-	t.Parallel()
-	full, away := control.AsProblem(fmt.Errorf("x: %w", source.ErrFull)).Detail, control.AsProblem(fmt.Errorf("x: %w", source.ErrAway)).Detail
-	if !strings.Contains(full, "disk of the database is full") || strings.Contains(full, "answer") || strings.Contains(away, "disk") {
-		t.Errorf("full: %q, away: %q", full, away)
 	}
 }

@@ -7,77 +7,58 @@ import (
 	"github.com/sluicehq/sluice/internal/source"
 )
 
-// resource is a kind of items, who may change it, and how its documents are read.
-type resource struct {
-	kind   control.Kind
-	role   source.Role
-	decode func(data []byte) (any, error)
-}
+// resource is a kind of items, with a list and an item of its own.
+type resource struct{ kind control.Kind }
 
-var resources = []resource{
-	{control.Rules, source.Admin, decodeRule},
-	{control.Tiers, source.Admin, decodeTier},
-	{control.Subjects, source.Operator, decodeSubject},
-	{control.Overrides, source.Operator, decodeOverride},
-}
+var resources = []*resource{{control.Rules}, {control.Tiers}, {control.Subjects}, {control.Overrides}}
 
 // routes are the operations of a resource.
 func (r *resource) routes() []route {
 	list, item := r.kind.Path(""), r.kind.Path("")+"/{id}"
+	asked := "limit cursor"
+	switch r.kind {
+	case control.Subjects:
+		asked += " rule key. id"
+	case control.Overrides:
+		asked += " rule key. q state sort"
+	}
 	return []route{
-		{"GET", list, source.Viewer, r.list},
-		{"POST", list, r.role, r.create},
-		{"GET", item, source.Viewer, r.read},
-		{"PUT", item, r.role, r.replace},
-		{"DELETE", item, r.role, r.remove},
+		{"GET", list, source.Viewer, asked, r.list},
+		{"POST", list, r.kind.Role(), "dry_run", r.create},
+		{"GET", item, source.Viewer, "", r.read},
+		{"PUT", item, r.kind.Role(), "dry_run", r.replace},
+		{"DELETE", item, r.kind.Role(), "dry_run", r.remove},
 	}
 }
 
 func (r *resource) list(a *API, c *call) (any, error) {
-	known := []string{"limit", "cursor"}
-	switch r.kind {
-	case control.Subjects:
-		known = append(known, "rule", "key.", "id")
-	case control.Overrides:
-		known = append(known, "rule", "key.", "q", "state", "sort")
-	}
-	q, err := c.query(known...)
-	if err != nil {
-		return nil, err
-	}
+	q := &c.query
 	rule, err := q.rule()
 	if err != nil {
 		return nil, err
 	}
 	if r.kind == control.Subjects {
 		if id, given := q.values["id"]; given {
-			return subjectByID(a, c, q, id)
+			return subjectByID(a, c, id)
 		}
 		if rule != "" || len(q.key) > 0 {
 			return a.Control.Subjects(c.Context(), c.who, rule, q.key)
 		}
 	}
-	limit, err := q.limit()
-	if err != nil {
-		return nil, err
-	}
 	return a.Control.List(c.who, r.kind, control.Query{
-		Cursor: q.values["cursor"], Limit: limit, Rule: rule, Key: q.key, Text: q.values["q"], State: q.values["state"], Sort: q.values["sort"],
+		Cursor: q.values["cursor"], Limit: q.limit, Rule: rule, Key: q.key, Text: q.values["q"], State: q.values["state"], Sort: q.values["sort"],
 	})
 }
 
 // subjectByID answers with the limits of the subject that an ID names.
-func subjectByID(a *API, c *call, q query, id string) (any, error) {
-	if len(q.values) > 1 || len(q.key) > 0 {
+func subjectByID(a *API, c *call, id string) (any, error) {
+	if len(c.query.values) > 1 || len(c.query.key) > 0 {
 		return nil, control.BadParameter("id", "write the ID, or a rule and a key, and not both")
 	}
 	return a.Control.SubjectByID(c.Context(), c.who, id)
 }
 
 func (r *resource) read(a *API, c *call) (any, error) {
-	if _, err := c.query(); err != nil {
-		return nil, err
-	}
 	i, err := a.Control.Read(c.who, r.kind, c.PathValue("id"))
 	if err != nil {
 		return nil, err
@@ -86,15 +67,11 @@ func (r *resource) read(a *API, c *call) (any, error) {
 }
 
 func (r *resource) create(a *API, c *call) (any, error) {
-	dry, err := c.dryRun()
-	if err != nil {
-		return nil, err
-	}
 	document, err := r.document(c)
 	if err != nil {
 		return nil, err
 	}
-	return r.written(a.Control.Create(c.Context(), c.who, document, dry))
+	return r.written(a.Control.Create(c.Context(), c.who, document, c.query.dry))
 }
 
 func (r *resource) replace(a *API, c *call) (any, error) {
@@ -117,16 +94,16 @@ func (r *resource) remove(a *API, c *call) (any, error) {
 	return r.written(a.Control.Delete(c.Context(), c.who, r.kind, c.PathValue("id"), change))
 }
 
-// document reads the body.
+// document decodes the body.
 func (r *resource) document(c *call) (any, error) {
 	data, err := c.read()
 	if err != nil {
 		return nil, err
 	}
-	return r.decode(data)
+	return decodeDocument(r.kind, data)
 }
 
-// written answers with what came of a change.
+// written answers with the result of a change.
 func (r *resource) written(w *control.Written, err error) (any, error) {
 	switch {
 	case err != nil:
@@ -141,15 +118,13 @@ func (r *resource) written(w *control.Written, err error) (any, error) {
 	return &reply{etag: w.ETag, body: w.Document}, nil
 }
 
-// change reads how a change of an item is made.
-func (c *call) change() (change control.Change, err error) {
+// change decodes the conditions of a change.
+func (c *call) change() (control.Change, error) {
 	match, none := c.Header.Get("If-Match"), c.Header.Get("If-None-Match")
 	if none != "" && none != "*" && (match != "" || c.Method == http.MethodPut) {
 		p := control.Problemf(http.StatusBadRequest, "of If-None-Match only * has a meaning here")
 		p.Errors = []control.Wrong{{Header: "If-None-Match", Detail: p.Detail}}
-		return change, p
+		return control.Change{}, p
 	}
-	change.Match, change.Absent = match, none == "*"
-	change.Dry, err = c.dryRun()
-	return change, err
+	return control.Change{Dry: c.query.dry, Match: match, Absent: none == "*"}, nil
 }

@@ -7,45 +7,30 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-func (a *API) policy(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
-		return nil, err
-	}
-	p, err := a.Control.InForce(c.who)
-	if err != nil {
-		return nil, err
-	}
-	return &reply{etag: control.Quoted(p.Version), body: p}, nil
-}
-
-func (a *API) shadow(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
-		return nil, err
-	}
-	s, err := a.Control.Shadow(c.who)
-	if err != nil {
-		return nil, err
-	}
-	return &reply{etag: s.ETag, body: s}, nil
-}
-
 func (a *API) putShadow(c *call) (any, error) {
-	dry, err := c.dryRun()
-	if err != nil {
-		return nil, err
-	}
 	r, err := decode[control.ShadowRequest](c)
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.Control.PutShadow(c.Context(), c.who, r, control.Change{Dry: dry, Match: c.Header.Get("If-Match")})
-	switch {
-	case err != nil:
+	return a.Control.PutShadow(c.Context(), c.who, r, control.Change{Dry: c.query.dry, Match: c.Header.Get("If-Match")})
+}
+
+func (a *API) restore(c *call) (any, error) {
+	r, err := decode[struct {
+		Entry int64 `json:"entry"`
+	}](c)
+	if err != nil {
 		return nil, err
-	case dry:
-		return s, nil
 	}
-	return &reply{etag: s.After.ETag, body: s}, nil
+	return a.Control.Restore(c.Context(), c.who, r.Entry, c.query.dry)
+}
+
+func (a *API) changeRules(c *call) (any, error) {
+	r, err := decode[changesRequest](c)
+	if err != nil {
+		return nil, err
+	}
+	return a.Control.ChangeRules(c.Context(), c.who, r.edits(), c.query.dry)
 }
 
 // changesRequest is a set of rules that are changed together.
@@ -53,11 +38,11 @@ type changesRequest struct {
 	Rules []struct {
 		Name string          `json:"name"`
 		ETag string          `json:"etag"`
-		Rule json.RawMessage `json:"rule"` // null: it is deleted
+		Rule json.RawMessage `json:"rule"` // null: the rule is deleted
 	} `json:"rules"`
 }
 
-// edits reads the rules.
+// edits decodes the rules.
 func (r *changesRequest) edits() []control.RuleEdit {
 	edits := make([]control.RuleEdit, len(r.Rules))
 	for i, given := range r.Rules {
@@ -65,7 +50,7 @@ func (r *changesRequest) edits() []control.RuleEdit {
 		if len(given.Rule) == 0 || string(given.Rule) == "null" {
 			continue
 		}
-		document, err := decodeRule(given.Rule)
+		document, err := decodeDocument(control.Rules, given.Rule)
 		if err != nil {
 			edits[i].Unreadable = err
 			continue
@@ -73,37 +58,4 @@ func (r *changesRequest) edits() []control.RuleEdit {
 		edits[i].Rule = document.(*policy.Rule)
 	}
 	return edits
-}
-
-func (a *API) changeRules(c *call) (any, error) {
-	dry, err := c.dryRun()
-	if err != nil {
-		return nil, err
-	}
-	r, err := decode[changesRequest](c)
-	if err != nil {
-		return nil, err
-	}
-	return a.Control.ChangeRules(c.Context(), c.who, r.edits(), dry)
-}
-
-func (a *API) previous(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
-		return nil, err
-	}
-	return a.Control.Previous(c.Context(), c.who)
-}
-
-func (a *API) restore(c *call) (any, error) {
-	dry, err := c.dryRun()
-	if err != nil {
-		return nil, err
-	}
-	r, err := decode[struct {
-		Entry int64 `json:"entry"`
-	}](c)
-	if err != nil {
-		return nil, err
-	}
-	return a.Control.Restore(c.Context(), c.who, r.Entry, dry)
 }

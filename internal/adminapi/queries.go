@@ -7,54 +7,32 @@ import (
 )
 
 func (a *API) ruleStats(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
-		return nil, err
-	}
 	return a.Control.RuleStats(c.who, c.PathValue("id"))
 }
 
+func (a *API) previous(c *call) (any, error) {
+	return a.Control.Previous(c.Context(), c.who)
+}
+
 func (a *API) top(c *call) (any, error) {
-	q, err := c.query("rule", "by", "window", "limit")
+	rule, err := c.query.rule()
 	if err != nil {
 		return nil, err
 	}
-	limit, err := q.limit()
-	if err != nil {
-		return nil, err
-	}
-	rule, err := q.rule()
-	if err != nil {
-		return nil, err
-	}
-	return a.Control.Top(c.who, control.TopQuery{Rule: rule, By: q.or("by", "refusals"), Window: q.or("window", "hour"), Limit: limit})
+	return a.Control.Top(c.who, control.TopQuery{Rule: rule, By: c.query.or("by", "refusals"), Window: c.query.or("window", "hour"), Limit: c.query.limit})
 }
 
 func (a *API) refusals(c *call) (any, error) {
-	q, err := c.query("id")
-	if err != nil {
-		return nil, err
-	}
-	return a.Control.Refusals(c.Context(), c.who, q.values["id"])
+	return a.Control.Refusals(c.Context(), c.who, c.query.values["id"])
 }
 
 func (a *API) audit(c *call) (any, error) {
-	q, err := c.query("limit", "cursor")
-	if err != nil {
-		return nil, err
-	}
-	limit, err := q.limit()
-	if err != nil {
-		return nil, err
-	}
-	return a.Control.Audit(c.Context(), c.who, q.values["cursor"], limit)
+	return a.Control.Audit(c.Context(), c.who, c.query.values["cursor"], c.query.limit)
 }
 
 // explainQuery explains the request that the query describes.
 func (a *API) explainQuery(c *call) (any, error) {
-	q, err := c.query("method", "url", "from", "header.")
-	if err != nil {
-		return nil, err
-	}
+	q := &c.query
 	in := control.CheckRequest{Method: q.values["method"], URL: q.values["url"], From: q.values["from"], Headers: q.prefixed["header."]}
 	out, err := a.Control.Explain(c.Context(), c.who, in)
 	if err != nil {
@@ -63,7 +41,7 @@ func (a *API) explainQuery(c *call) (any, error) {
 	return out, nil
 }
 
-// inQuery makes what is wrong with a field of a body what is wrong with the parameter of that name.
+// inQuery makes a problem of a field that of the parameter of the same name.
 func inQuery(err error) error {
 	p, ok := err.(*control.Problem)
 	if !ok || len(p.Errors) != 1 || p.Errors[0].Pointer == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/internal/control"
 )
 
-// read returns the body, which has to be JSON.
+// read returns the body, which must be JSON.
 func (c *call) read() ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -46,7 +46,7 @@ func syntax(data []byte) error {
 	return json.Unmarshal(data, &v)
 }
 
-// decode reads a body whose fields are those of T, and no others.
+// decode decodes a body. Unknown and duplicate fields are errors.
 func decode[T any](c *call) (v T, err error) {
 	data, err := c.read()
 	if err != nil {
@@ -57,7 +57,7 @@ func decode[T any](c *call) (v T, err error) {
 
 func decodeInto(data []byte, v any) error {
 	names := json.NewDecoder(bytes.NewReader(data))
-	names.UseNumber() // whether a number fits is for its field to say
+	names.UseNumber() // Decode checks below whether a number fits
 	if err := unique(names, nil, 0); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func decodeInto(data []byte, v any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &kind):
-		field := strings.TrimPrefix(kind.Field, "Target.") // a struct in a struct, and no field of the JSON
+		field := strings.TrimPrefix(kind.Field, "Target.") // an embedded struct
 		if field != "" {
 			field = "/" + strings.ReplaceAll(field, ".", "/")
 		}
@@ -82,12 +82,12 @@ func decodeInto(data []byte, v any) error {
 	return control.Problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
 }
 
-// maxDepth is how deep a body may be nested. The deepest that an operation reads has a dozen levels.
+// maxDepth is how deep a body may be nested. The deepest valid one has a dozen levels.
 const maxDepth = 100
 
-// unique refuses JSON with a name twice in an object, of which encoding/json takes the last, and
-// others the first. That takes "Rule" for the field rule, too, so the fields at the top have to
-// differ by more than case. The value is below the names in path, and in depth objects and lists.
+// unique refuses JSON with a name twice in an object: encoding/json takes the last, and
+// other parsers the first. It also takes "Rule" for the field rule, so the fields at the top must
+// differ by more than case. Path are the names above the value, and depth the objects and lists.
 func unique(d *json.Decoder, path []string, depth int) error {
 	opening, err := d.Token()
 	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
@@ -122,7 +122,7 @@ func unique(d *json.Decoder, path []string, depth int) error {
 	return err
 }
 
-// words says what a field must be.
+// words returns what a field must be.
 func words(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind().String() {
 	case "string":
@@ -140,23 +140,28 @@ func words(e *json.UnmarshalTypeError) string {
 // query is the query of a request.
 type query struct {
 	values   map[string]string
-	key      map[string]string            // what begins with "key."
-	prefixed map[string]map[string]string // what begins with a prefix, such as "key.", by that
+	prefixed map[string]map[string]string // parameters by their prefix, such as "key."
+	key      map[string]string            // those with the prefix "key."
+	dry      bool                         // dry_run
+	limit    int                          // 0 if it is left out
 }
 
-// query returns the parameters, of which those named are known; a name that ends in a dot is that
-// of all that begin with it. Each may be there once.
-func (c *call) query(known ...string) (query, error) {
-	q := query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
+// maxPage is the most items that a page has.
+const maxPage = 1000
+
+// readQuery parses a query with the parameters of a route. Each may be there once.
+func readQuery(raw, parameters string) (q query, err error) {
+	known := strings.Fields(parameters)
+	q = query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
 	for _, name := range known {
 		if strings.HasSuffix(name, ".") {
 			q.prefixed[name] = map[string]string{}
 		}
 	}
 	q.key = q.prefixed["key."]
-	all, err := parseQuery(c.URL.RawQuery)
+	all, err := url.ParseQuery(raw)
 	if err != nil {
-		return q, err
+		return q, control.Problemf(http.StatusBadRequest, "the query cannot be read: %v", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		before, rest, dotted := strings.Cut(name, ".")
@@ -172,65 +177,40 @@ func (c *call) query(known ...string) (query, error) {
 			return q, control.BadParameter(name, "there is no such parameter here")
 		}
 	}
-	return q, nil
+	return q, q.parse()
 }
 
-// boolean returns a parameter that is true or false, which is what is left out.
-func (q query) boolean(name string) (bool, error) {
-	switch v, given := q.values[name]; {
+// parse parses the parameters that many operations have.
+func (q *query) parse() (err error) {
+	switch v, given := q.values["dry_run"]; {
 	case v == "true":
-		return true, nil
-	case !given, v == "false":
-		return false, nil
+		q.dry = true
+	case given && v != "false":
+		return control.BadParameter("dry_run", "write dry_run=true, or leave it out")
 	}
-	return false, control.BadParameter(name, "write %s=true, or leave it out", name)
+	if text, given := q.values["limit"]; given {
+		if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > maxPage {
+			return control.BadParameter("limit", "use a number from 1 to %d", maxPage)
+		}
+	}
+	return nil
 }
 
-// or returns a parameter, and otherwise if it is left out. An empty one is not.
-func (q query) or(name, otherwise string) string {
+// or returns a parameter, which may be empty, or otherwise if it is left out.
+func (q *query) or(name, otherwise string) string {
 	if v, given := q.values[name]; given {
 		return v
 	}
 	return otherwise
 }
 
-// rule returns the parameter of that name, which cannot be empty.
-func (q query) rule() (string, error) {
+// rule returns the parameter rule. An empty one is an error.
+func (q *query) rule() (string, error) {
 	rule, given := q.values["rule"]
 	if given && rule == "" {
 		return "", control.Problemf(http.StatusNotFound, "there is no rule %q", rule)
 	}
 	return rule, nil
-}
-
-// maxPage is the most items that a page has.
-const maxPage = 1000
-
-// limit returns how many items a page has, 0 if that is left out.
-func (q query) limit() (n int, err error) {
-	if text, given := q.values["limit"]; given {
-		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > maxPage {
-			return 0, control.BadParameter("limit", "use a number from 1 to %d", maxPage)
-		}
-	}
-	return n, nil
-}
-
-// dryRun returns the only parameter of a change.
-func (c *call) dryRun() (bool, error) {
-	q, err := c.query("dry_run")
-	if err != nil {
-		return false, err
-	}
-	return q.boolean("dry_run")
-}
-
-func parseQuery(raw string) (map[string][]string, error) {
-	all, err := url.ParseQuery(raw)
-	if err != nil {
-		return nil, control.Problemf(http.StatusBadRequest, "the query cannot be read: %v", err)
-	}
-	return all, nil
 }
 
 func tooLarge() *control.Problem {

@@ -13,19 +13,19 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// maxAlerts is how many are told at once, and maxSilences how many are silenced.
+// maxAlerts bounds the alerts of an answer, and maxSilences the alerts that are silenced.
 const (
 	maxAlerts   = 20
 	maxSilences = 1000
 )
 
-// AlertList is what is wrong, and what is silenced.
+// AlertList has the present alerts and silences.
 type AlertList struct {
-	Alerts   []Alert   `json:"alerts"`   // the first of which explains the others
-	Silences []Silence `json:"silences"` // also of what is no longer wrong
+	Alerts   []Alert   `json:"alerts"`   // the first explains the others
+	Silences []Silence `json:"silences"` // also of alerts that have gone
 }
 
-// Alert is something that is wrong.
+// Alert is one thing that is wrong.
 type Alert struct {
 	Alert    string     `json:"alert"` // names it
 	Level    string     `json:"level"`
@@ -35,7 +35,7 @@ type Alert struct {
 	Silenced *Silence   `json:"silenced,omitempty"`
 }
 
-// Silence keeps an alert from the first line of the console until a time.
+// Silence keeps an alert out of the console's first line until a time.
 type Silence struct {
 	Alert  string    `json:"alert"`
 	Until  time.Time `json:"until"`
@@ -43,13 +43,13 @@ type Silence struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// silences are those of this instance, until it ends.
+// silences are the silences of this instance. They end with the process.
 type silences struct {
 	mu  sync.Mutex
 	all map[string]Silence
 }
 
-// now returns those that hold, and forgets the others.
+// now returns the silences that hold, and deletes those that have ended.
 func (s *silences) now() (all []Silence) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *silences) of(alert string) *Silence {
 	return nil
 }
 
-// change makes a silence, or ends one if it is nil, where there is still what was seen.
+// change replaces the silence of an alert by is, or ends it if is is nil. The present one must be what the caller has seen.
 func (s *silences) change(alert string, seen, is *Silence) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *silences) change(alert string, seen, is *Silence) error {
 	return nil
 }
 
-// Alerts returns what is wrong, and what is silenced.
+// Alerts returns the present alerts and silences.
 func (c *Control) Alerts(who Caller) (*AlertList, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -114,22 +114,17 @@ func (c *Control) Alerts(who Caller) (*AlertList, error) {
 }
 
 func alertOf(h *telemetry.Headline, by *Silence) Alert {
-	s := Alert{Alert: h.Alert, Level: h.Level, Text: h.Text, Rule: h.Rule, Silenced: by}
-	if !h.Since.IsZero() {
-		since := h.Since.UTC()
-		s.Since = &since
-	}
-	return s
+	return Alert{Alert: h.Alert, Level: h.Level, Text: h.Text, Rule: h.Rule, Since: timeOf(h.Since), Silenced: by}
 }
 
-// SilenceRequest silences an alert, or ends that.
+// SilenceRequest silences an alert until a time.
 type SilenceRequest struct {
 	Alert  string `json:"alert"`
 	Until  string `json:"until"`
 	Reason string `json:"reason"`
 }
 
-// SilenceChange is what became of it.
+// SilenceChange is the silence of an alert before and after a change.
 type SilenceChange struct {
 	DryRun bool     `json:"dry_run"`
 	Before *Silence `json:"before"` // null: it was not silenced
@@ -160,7 +155,7 @@ func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry
 	return c.changeSilence(ctx, who, "silence", dry, before, &Silence{r.Alert, until.UTC(), who.Name, r.Reason})
 }
 
-// maxReason is the longest reason that is kept.
+// maxReason is the size of the longest reason in bytes.
 const maxReason = 2000
 
 // UnsilenceRequest ends the silence of an alert: the one until a time, if that is given.
@@ -184,24 +179,18 @@ func (c *Control) Unsilence(ctx context.Context, who Caller, r UnsilenceRequest,
 	return c.changeSilence(ctx, who, "unsilence", dry, before, nil)
 }
 
-// changeSilence makes a change, with an entry in the audit log.
+// changeSilence changes the silence of an alert, with an entry in the audit log.
 func (c *Control) changeSilence(ctx context.Context, who Caller, action string, dry bool, before, after *Silence) (*SilenceChange, error) {
 	out := &SilenceChange{DryRun: dry, Before: before, After: after}
 	if dry {
 		return out, nil
 	}
 	alert := cmp.Or(after, before).Alert
-	do := func() error { return c.silences.change(alert, before, after) }
-	var err error
-	if c.policy.database == nil {
-		err = do()
-	} else {
-		e := source.Entry{Actor: who.Name, Action: action, Kind: "alert", Target: alert}
-		if after != nil {
-			e.After = source.Row(JSON(map[string]any{"until": after.Until, "reason": after.Reason}))
-		}
-		err = c.policy.record(ctx, e, do)
+	e := source.Entry{Actor: who.Name, Action: action, Kind: "alert", Target: alert}
+	if after != nil {
+		e.After = source.Row(JSON(map[string]any{"until": after.Until, "reason": after.Reason}))
 	}
+	err := c.policy.record(ctx, e, func() error { return c.silences.change(alert, before, after) })
 	if err != nil {
 		return nil, err
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/sluicehq/sluice/internal/source"
 )
 
-// AuditPage is a part of the audit log, the newest first.
+// AuditPage is a page of the audit log, the newest entry first.
 type AuditPage struct {
 	Items []source.Entry `json:"items"`
 	Next  string         `json:"next,omitempty"`
 }
 
-// Audit returns a page of the audit log of at most limit entries, 0 for 100, behind a cursor that it has returned.
+// Audit returns a page of at most limit entries of the audit log (0: 100). Cursor is Next of the previous page.
 func (c *Control) Audit(ctx context.Context, who Caller, cursor string, limit int) (*AuditPage, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func (c *Control) Block(ctx context.Context, who Caller, r BlockRequest, dry boo
 	return c.change(ctx, who, r.Target, dry, act)
 }
 
-// conflicts makes a problem of what the engine says against a block.
+// conflicts makes a problem of an error of the engine.
 func conflicts(err error) error {
 	if err == nil {
 		return nil
@@ -49,14 +49,14 @@ func conflicts(err error) error {
 	return Problemf(http.StatusConflict, "%s", plain(err))
 }
 
-// putBlock blocks a subject by an override of its own, which may write its key in another way. One
-// that has another purpose stays.
+// putBlock blocks a subject by an override of its own, which may spell the key differently. An override
+// that does not block is not replaced.
 func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) error {
 	if hashed := s.Hashed(); len(hashed) > 0 {
 		return Problemf(http.StatusConflict, "the %s of this subject is too long to be kept, and no override can name it: block it by a rule", hashed[0])
 	}
 	if o.Rule, o.Key = s.rule.Name, s.key; s.id != "" {
-		o.Key = s.Values() // an override has to say it
+		o.Key = s.Values() // an override needs the values
 	}
 	if part, all := anyValue(o.Key); all {
 		return BadField(PointerTo("key", part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
@@ -72,14 +72,14 @@ func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.
 	if exists && !old.Document.(*policy.Override).Block {
 		return Problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
 	}
-	put, err := c.policy.putOne(ctx, who.Name, item{ID: id, Document: o}, source.Match(old.Version), dry)
+	after, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id, document: o}, source.Match(old.Version))
 	if err == nil && !dry {
-		c.logChange(who, Overrides, false, put.Version)
+		c.logChange(who, Overrides, false, after.Version)
 	}
 	return raced(err)
 }
 
-// raced is what is said if somebody else was faster.
+// raced makes a problem of a conflict with another change.
 func raced(err error) error {
 	if conflicted(err) {
 		return Problemf(http.StatusConflict, "somebody else has changed the override of this subject just now: look, and try again")
@@ -114,14 +114,14 @@ func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *poli
 	if !found || own.Version == 0 || !c.alone(s, o) {
 		return Problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
 	}
-	err := c.policy.deleteOne(ctx, who.Name, Overrides, id, source.Match(own.Version), dry)
+	_, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id}, source.Match(own.Version))
 	if err == nil && !dry {
 		c.logChange(who, Overrides, true, 0)
 	}
 	return raced(err)
 }
 
-// alone reports whether an override that holds for a subject holds for no other, however it writes
+// alone reports whether an override applies to this subject and no other, however it spells
 // the key.
 func (c *Control) alone(s *found, o *policy.Override) bool {
 	if _, all := anyValue(o.Key); all {
@@ -141,7 +141,7 @@ func anyValue(key map[string]string) (part string, found bool) {
 	return "", false
 }
 
-// endOf reads the field until, which has to say a time that is to come.
+// endOf parses the field until, which must be a time in the future.
 func endOf(text string) (time.Time, error) {
 	until, err := policy.ParseUntil(text)
 	switch {

@@ -12,24 +12,24 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// RuleEdit is what becomes of one rule in a set of rules that are changed together.
+// RuleEdit changes one of several rules that are changed together.
 type RuleEdit struct {
 	Name string
-	// ETag is that of the rule that was read; empty for a rule that is not to exist yet.
+	// ETag is the ETag of the rule as the caller has read it; empty: the rule must not exist.
 	ETag string
-	Rule *policy.Rule // nil: it is deleted
-	// Unreadable is why what was sent for the rule is none; nil if it is one.
+	Rule *policy.Rule // nil: the rule is deleted
+	// Unreadable is the error if the rule that was sent could not be decoded.
 	Unreadable error
 }
 
-// ChangedRules is what came of a set of changes, or would.
+// ChangedRules is the result of a set of edits, or of its dry run.
 type ChangedRules struct {
 	DryRun bool          `json:"dry_run"`
-	Entry  int64         `json:"entry"` // of the audit log; 0: nothing was changed
+	Entry  int64         `json:"entry"` // in the audit log; 0: nothing was changed
 	Rules  []ChangedRule `json:"rules"`
 }
 
-// ChangedRule is what came of one of them. It is in the place of its edit.
+// ChangedRule is the result of one edit, at the same index.
 type ChangedRule struct {
 	Name string `json:"name"`
 	Effect
@@ -51,11 +51,17 @@ func (c *Control) ChangeRules(ctx context.Context, who Caller, edits []RuleEdit,
 		return nil, err
 	}
 	old := c.engine.Policy()
-	entry, p, err := c.policy.changeRules(ctx, who.Name, all, dry)
-	if err != nil {
+	var entry int64
+	p, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) (err error) {
+		entry, err = tx.ChangeRules(all)
+		return err
+	})
+	switch {
+	case err != nil:
 		return nil, explainChanges(err, all)
-	}
-	if !dry {
+	case dry:
+		entry = 0 // it was rolled back
+	default:
 		c.logger.Info("admin API changed the policy", "actor", who.Name, "kind", string(Rules), "rules", len(all), "entry", entry)
 	}
 	effects := map[string]*Effect{}
@@ -75,7 +81,7 @@ func (c *Control) ChangeRules(ctx context.Context, who Caller, edits []RuleEdit,
 	return &ChangedRules{dry, entry, changed}, nil
 }
 
-// ruleChanges compares edits with what is there.
+// ruleChanges compares edits with the rules in force.
 func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, changed []ChangedRule, err error) {
 	bad := Problemf(http.StatusUnprocessableEntity, "")
 	stale := Problemf(http.StatusPreconditionFailed, "")
@@ -100,8 +106,8 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 	return all, changed, nil
 }
 
-// ruleChange compares one edit, at a place of the request, with what is there. It adds to bad and stale what is
-// wrong with it.
+// ruleChange compares one edit with the rule in force. It adds what is wrong to bad and stale, under the JSON
+// pointer at.
 func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (source.RuleChange, Effect) {
 	change := source.RuleChange{Delete: edit.Rule == nil && edit.Unreadable == nil}
 	before, exists := c.lists.find(Rules, edit.Name)
@@ -129,7 +135,7 @@ func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (so
 	return change, effect
 }
 
-// named returns the rule of an edit with its name.
+// named returns the rule of an edit, with its name filled in.
 func (edit *RuleEdit) named() (r policy.Rule, err error) {
 	if edit.Unreadable != nil {
 		return r, edit.Unreadable
@@ -145,7 +151,7 @@ func (edit *RuleEdit) named() (r policy.Rule, err error) {
 	return r, nil
 }
 
-// explainChanges points at the changes that an error of the database is about.
+// explainChanges makes an error of the database point at the edits that it is about.
 func explainChanges(err error, all []source.RuleChange) error {
 	place := map[string]string{}
 	for i := range all {
@@ -174,7 +180,7 @@ func explainChanges(err error, all []source.RuleChange) error {
 	return p
 }
 
-// conflictsIn names the rows of all conflicts in an error.
+// conflictsIn returns the names of the rows in all conflicts of an error.
 func conflictsIn(err error) (all []string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -188,7 +194,7 @@ func conflictsIn(err error) (all []string) {
 	return all
 }
 
-// conflicted reports whether somebody else was faster.
+// conflicted reports whether another change came first.
 func conflicted(err error) bool {
 	_, is := errors.AsType[*source.Conflict](err)
 	return is

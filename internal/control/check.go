@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// CheckRequest is a request as it is described.
+// CheckRequest describes a request.
 type CheckRequest struct {
 	Method     string            `json:"method"`
 	URL        string            `json:"url"`
@@ -22,11 +22,11 @@ type CheckRequest struct {
 	From       string            `json:"from"`
 	Attributes map[string]string `json:"attributes"`
 	Cost       int64             `json:"cost"`
-	// Take charges the request as if it were one.
+	// Take charges the request as if a client had sent it.
 	Take bool `json:"take"`
 }
 
-// Verdict is what becomes of the request.
+// Verdict is the decision about a described request.
 type Verdict struct {
 	Allowed     bool   `json:"allowed"`
 	Exempt      bool   `json:"exempt"`
@@ -34,7 +34,7 @@ type Verdict struct {
 	Unavailable bool   `json:"unavailable"`
 	Missing     string `json:"missing,omitempty"`
 	Blocked     string `json:"blocked,omitempty"` // the rule
-	// RetryAfter is in seconds, rounded up; 0 with a refusal means never.
+	// RetryAfter is in seconds, rounded up; 0 for a denied request: never.
 	RetryAfter int64         `json:"retry_after"`
 	Delay      float64       `json:"delay"` // seconds
 	Taken      bool          `json:"taken"`
@@ -42,7 +42,7 @@ type Verdict struct {
 	Rules      []RuleVerdict `json:"rules"`
 }
 
-// RuleVerdict is what one rule makes of the request.
+// RuleVerdict is the part of one rule in a Verdict.
 type RuleVerdict struct {
 	Rule     string         `json:"rule"`
 	Source   string         `json:"source"`
@@ -53,7 +53,7 @@ type RuleVerdict struct {
 	Limits   []LimitVerdict `json:"limits"`
 }
 
-// LimitVerdict is what one limit makes of the request.
+// LimitVerdict is the part of one limit.
 type LimitVerdict struct {
 	LimitState
 	Cost       int64 `json:"cost"`
@@ -61,10 +61,10 @@ type LimitVerdict struct {
 	RetryAfter int64 `json:"retry_after"`
 }
 
-// documentation is an address that no client has.
+// documentation is an address for documentation (RFC 5737), which no client has.
 const documentation = "192.0.2.1"
 
-// Check returns what would become of a request, and charges it if it is to be taken, which operators may.
+// Check returns the decision about a request. With Take, which needs an operator, it charges the request.
 func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verdict, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -93,16 +93,15 @@ func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verd
 	return out, nil
 }
 
-// take charges a request, which leaves a line in the audit log as other changes do: without its
-// headers, query and body, which may be secrets.
+// take charges a request, with an entry in the audit log. The entry leaves out
+// headers, query and body: they may be secrets.
 func (c *Control) take(ctx context.Context, who Caller, r *policy.Request) (d policy.Decision, err error) {
-	decide := func() error { d = c.engine.Decide(ctx, r); return nil }
 	if c.policy.database == nil {
 		c.logger.Info("admin API charged a request", "actor", who.Name, "method", r.Method)
-		return d, decide()
 	}
 	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
-	err = c.policy.record(ctx, source.Entry{Actor: who.Name, Action: "take", Kind: "request", After: source.Row(JSON(what))}, decide)
+	e := source.Entry{Actor: who.Name, Action: "take", Kind: "request", After: source.Row(JSON(what))}
+	err = c.policy.record(ctx, e, func() error { d = c.engine.Decide(ctx, r); return nil })
 	return d, err
 }
 
@@ -124,7 +123,7 @@ func wholeSeconds(d time.Duration) int64 {
 	return seconds
 }
 
-// request makes what a door would have made of the request.
+// request returns the request as a listener would have decoded it.
 func (q *CheckRequest) request() (*policy.Request, error) {
 	u, err := url.Parse(q.URL)
 	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Opaque != "" {

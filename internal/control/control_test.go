@@ -2,24 +2,33 @@ package control_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
-// over returns what a Control is over: an engine with one rule of a file.
-func over(t *testing.T) control.Config {
+const onePolicy = `{version: 1, rules: [{name: per-key, key: [api_key], limit: 100/day}]}`
+
+// over returns what a Control is over, with a policy of a file.
+func over(t *testing.T, text string) control.Config {
 	t.Helper()
+	doc, err := policyfile.Decode("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := policy.NewEngine(memory.New(), nil)
 	stack := &source.Stack{Swap: e.Swap}
-	if _, err := stack.File(policy.Document{Rules: []policy.Rule{{Name: "per-key", Key: []string{"api_key"}, Limit: "100/day"}}}, nil); err != nil {
+	if _, err := stack.File(doc, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := stack.UseFile(); err != nil {
@@ -31,7 +40,7 @@ func over(t *testing.T) control.Config {
 // overDatabase returns the same over a database.
 func overDatabase(t *testing.T) control.Config {
 	t.Helper()
-	c := over(t)
+	c := over(t, onePolicy)
 	db, err := source.Open("sqlite:"+filepath.Join(t.TempDir(), "rules.db"), c.Logger)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +57,7 @@ func overDatabase(t *testing.T) control.Config {
 var needs = map[string]source.Role{
 	"InForce": source.Viewer, "Shadow": source.Viewer, "Audit": source.Viewer, "List": source.Viewer, "Read": source.Viewer,
 	"Subjects": source.Viewer, "SubjectByID": source.Viewer, "Check": source.Viewer, "Explain": source.Viewer,
-	"Stats": source.Viewer, "StatsJSON": source.Viewer, "RuleStats": source.Viewer, "Top": source.Viewer, "Refusals": source.Viewer, "Alerts": source.Viewer,
+	"Stats": source.Viewer, "RuleStats": source.Viewer, "Top": source.Viewer, "Refusals": source.Viewer, "Alerts": source.Viewer,
 	"Reset": source.Operator, "Refund": source.Operator, "Block": source.Operator, "Unblock": source.Operator, "Silence": source.Operator, "Unsilence": source.Operator,
 	"PutShadow": source.Admin, "ChangeRules": source.Admin, "Previous": source.Admin, "Restore": source.Admin,
 	"Create": source.Admin, "Put": source.Admin, "Delete": source.Admin, // of rules
@@ -56,7 +65,7 @@ var needs = map[string]source.Role{
 
 // Every operation refuses callers without its role.
 func TestEveryOperationNeedsARole(t *testing.T) {
-	c := reflect.ValueOf(control.New(over(t)))
+	c := reflect.ValueOf(control.New(over(t, onePolicy)))
 	for i := range c.NumMethod() {
 		name := c.Type().Method(i).Name
 		needed, known := needs[name]
@@ -98,7 +107,7 @@ func arguments(t *testing.T, of reflect.Type, who control.Caller) (all []reflect
 
 // Operators change overrides and who is in which tier, and admins the rest.
 func TestRolesOfKinds(t *testing.T) {
-	c, who := control.New(over(t)), control.Caller{Name: "ann", Role: source.Operator}
+	c, who := control.New(over(t, onePolicy)), control.Caller{Name: "ann", Role: source.Operator}
 	for kind, document := range map[control.Kind]any{
 		control.Rules: &policy.Rule{}, control.Tiers: &control.Tier{}, control.Subjects: &policy.TierSubject{}, control.Overrides: &policy.Override{},
 	} {
@@ -189,5 +198,14 @@ func TestDryRun(t *testing.T) {
 	}
 	if _, err = c.Put(t.Context(), who, "per-key", rule, control.Change{Match: file.ETag}); control.AsProblem(err).Status != http.StatusPreconditionFailed {
 		t.Errorf("a stale ETag: %v", err)
+	}
+}
+
+// A full disk is told as such, and not as a database that does not answer.
+func TestDatabaseFull(t *testing.T) {
+	t.Parallel()
+	full, away := control.AsProblem(fmt.Errorf("x: %w", source.ErrFull)).Detail, control.AsProblem(fmt.Errorf("x: %w", source.ErrAway)).Detail
+	if !strings.Contains(full, "disk of the database is full") || strings.Contains(full, "answer") || strings.Contains(away, "disk") {
+		t.Errorf("full: %q, away: %q", full, away)
 	}
 }

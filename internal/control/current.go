@@ -13,10 +13,10 @@ import (
 
 // current is the policy in force as it is written. It is not changed: after a change there is another one.
 type current struct {
-	document   *policy.Document // all of it; Source of its parts is where they come from
+	document   *policy.Document // file and database; the Source of its parts says which
 	file       *policy.Document // nil: there is no file
-	fileBefore *policy.Document // what the file had before; nil: nothing else since the start
-	contents   *source.Contents // nil: nothing of a database is in force
+	fileBefore *policy.Document // the file before; nil: unchanged since the start
+	contents   *source.Contents // of the database; nil: there is none
 }
 
 // settingsVersion returns the version of the settings of the database, 0 if it has none.
@@ -45,13 +45,13 @@ func (now *current) databaseShadow() string {
 
 // item is a rule, tier, subject or override of the policy in force, from which an [Item] is made.
 type item struct {
-	// ID is the name of a rule or a tier, the value of a subject, or that of [OverrideID].
+	// ID is the name of a rule or a tier, the value of a subject, or an [OverrideID].
 	ID string
-	// Version is that of the database when the item was last changed, 0 for one from a file.
+	// Version is that of the database at the last change of the item, 0 for one of a file.
 	Version   int64
 	UpdatedAt time.Time
 	UpdatedBy string
-	// Disabled is a rule that the database keeps and that is not in force. Only SQL disables it.
+	// Disabled says that a rule of the database is not in force. Only SQL disables rules.
 	Disabled bool
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
 	Document any
@@ -60,11 +60,11 @@ type item struct {
 // byID compares items by their IDs.
 func byID(a, b item) int { return cmp.Compare(a.ID, b.ID) }
 
-// FromRules is where a tier is from that is in no place but the rules. Other items are from where [source.Merge]
-// says.
+// FromRules is the source of a tier that only rules mention. Other sources are those of
+// [source.Merge].
 const FromRules = "rules"
 
-// ETag names what an item is now. Versions of a database are never used again.
+// ETag returns the ETag of the item. Versions of a database are never reused.
 func (i *item) ETag() string {
 	if i.Version > 0 {
 		return Quoted(strconv.FormatInt(i.Version, 10))
@@ -73,7 +73,7 @@ func (i *item) ETag() string {
 	return Quoted(source.FromFile + "-" + hex.EncodeToString(sum[:8]))
 }
 
-// Source says where the item is from: file, database or rules.
+// Source returns where the item is from: file, database or rules.
 func (i *item) Source() string {
 	switch _, isTier := i.Document.(*Tier); {
 	case i.Version > 0:
@@ -84,7 +84,7 @@ func (i *item) Source() string {
 	return source.FromFile
 }
 
-// fileItems returns what the file has of a kind, and of tiers what the rules have.
+// fileItems returns the items of a kind in the file; tiers are those of all rules.
 func (now *current) fileItems(kind Kind) (all []item) {
 	doc := now.file
 	switch {
@@ -108,7 +108,7 @@ func (now *current) fileItems(kind Kind) (all []item) {
 	return all
 }
 
-// tiersOf returns the tiers of a document by themselves.
+// tiersOf returns the tiers that the rules of a document mention.
 func tiersOf(doc *policy.Document) (all []item) {
 	byName := map[string]*Tier{}
 	for _, r := range doc.Rules {

@@ -7,21 +7,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// BlockedRule is a rule under which a subject is blocked together with others, or would be.
+// BlockedRule is a rule under which a block everywhere blocks the subject.
 type BlockedRule struct {
 	Rule string `json:"rule"`
-	// Override is the ID of the override that blocks it, and ETag that of what it says now. Both are empty
+	// Override is the ID of the override that blocks the subject, and ETag its ETag after the change. Both are empty
 	// without a database.
 	Override string `json:"override,omitempty"`
 	ETag     string `json:"etag,omitempty"`
-	// Before is the override that it takes the place of; null: there is none.
+	// Before is the override that was replaced; null: none.
 	Before *policy.Override `json:"before"`
 }
 
-// OpenRule is a rule that counts by the key, and under which the subject is not blocked.
+// OpenRule is a rule that counts by the key and under which the subject could not be blocked.
 type OpenRule struct {
 	Rule string `json:"rule"`
 	Why  string `json:"why"`
@@ -62,11 +63,11 @@ func (c *Control) blockEverywhere(ctx context.Context, who Caller, r *BlockReque
 	return out, nil
 }
 
-// blocksOf returns overrides for the rules under which a subject can be blocked.
+// blocksOf returns overrides for the rules under which a subject can be blocked, and adds the others to out.Open.
 func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override, err error) {
 	own := maps.Clone(s.key)
 	if s.id != "" {
-		own = s.Values() // an override has to say it
+		own = s.Values() // an override needs the values
 	}
 	maps.DeleteFunc(own, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
 	if part, stands := anyValue(own); stands {
@@ -86,7 +87,7 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 			o := policy.Override{Rule: name, Key: key}
 			if subject, err := c.engine.Subject(name, key); err == nil && !more {
 				if held, is := subject.Override(); is && c.alone(&found{Subject: subject}, &held) {
-					o.Key = held.Key // it may write the key in another way
+					o.Key = held.Key // it may spell the key differently
 				}
 			}
 			all = append(all, o)
@@ -95,7 +96,7 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 	return all, nil
 }
 
-// keyWith returns the key of an override that holds for all subjects of a rule with those values, if the rule
+// keyWith returns the key of an override that applies to all subjects of a rule with those values, if the rule
 // counts by all of them.
 func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, counts bool) {
 	key = map[string]string{}
@@ -117,7 +118,7 @@ func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, coun
 	return key, true
 }
 
-// putBlocks makes overrides that block, whatever there was before.
+// putBlocks writes overrides that block. They replace those that are there.
 func (c *Control) putBlocks(ctx context.Context, who Caller, s *found, all []policy.Override, r *BlockRequest, dry bool, out *SubjectChange) error {
 	var items []item
 	for i := range all {
@@ -138,13 +139,20 @@ func (c *Control) putBlocks(ctx context.Context, who Caller, s *found, all []pol
 		out.Blocked = append(out.Blocked, one)
 		items = append(items, item{ID: id, Document: o, Version: old.Version})
 	}
-	put, err := c.policy.putAll(ctx, who.Name, items, dry)
+	_, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) (err error) {
+		for i := range items {
+			if items[i], err = put(tx, items[i].Document, false, source.Match(items[i].Version)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if err != nil || dry {
 		return raced(err)
 	}
-	for i := range put {
-		out.Blocked[i].ETag = put[i].ETag()
-		c.logChange(who, Overrides, false, put[i].Version)
+	for i := range items {
+		out.Blocked[i].ETag = items[i].ETag()
+		c.logChange(who, Overrides, false, items[i].Version)
 	}
 	return nil
 }

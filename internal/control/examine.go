@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// examine compiles the policy that comes of an item, as far as that needs the item alone, and returns where in
-// its document the item is.
+// examine compiles the policy in force with a document, but without other overrides and subjects. It returns the
+// path of the document in that policy. Its errors point into the document.
 func (c *Control) examine(document any) (p *policy.Policy, at string, err error) {
 	switch d := document.(type) {
 	case *policy.Rule:
@@ -27,8 +27,8 @@ func (c *Control) examine(document any) (p *policy.Policy, at string, err error)
 	return p, at, examined(err, at)
 }
 
-// without returns the document in force without its overrides and subjects, and with rules of
-// its own.
+// without returns a copy of the document in force without overrides and subjects. Its rules can be
+// replaced.
 func (c *Control) without() policy.Document {
 	doc := *c.policy.now().document
 	doc.Overrides, doc.Subjects = nil, nil
@@ -49,7 +49,7 @@ func (c *Control) examineRule(rule *policy.Rule) (*policy.Policy, string, error)
 	return p, at, examined(err, at)
 }
 
-// examined makes a problem of what is wrong with the part of a document that is the body.
+// examined makes a problem of errors in a document that is at a path of a policy.
 func examined(err error, at string) error {
 	if found, ok := err.(policy.Errors); ok && len(found) > 0 {
 		return Mistakes(found, at)
@@ -59,7 +59,7 @@ func examined(err error, at string) error {
 
 func (c *Control) examineTier(tier *Tier) (*policy.Policy, string, error) {
 	doc := c.without()
-	at := map[string]string{} // where in the body what is in the document is
+	at := map[string]string{} // JSON pointers into the tier, by paths in the policy
 	for _, rule := range slices.Sorted(maps.Keys(tier.Limits)) {
 		pointer, _ := pointer(fmt.Sprintf(".limits[%q]", rule), "")
 		i := slices.IndexFunc(doc.Rules, func(r policy.Rule) bool { return r.Name == rule })

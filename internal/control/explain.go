@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Explanation is what would become of a request, and why.
+// Explanation is the decision about a described request, and the reasons for it.
 type Explanation struct {
 	Method string `json:"method"`
 	URL    string `json:"url"`
@@ -31,7 +31,7 @@ type Explanation struct {
 	Response    Response          `json:"response"`
 }
 
-// Wait is a time in seconds, and less than 0 for ever.
+// Wait is a time in seconds; negative: for ever.
 type Wait float64
 
 func waitOf(d time.Duration) Wait {
@@ -49,38 +49,38 @@ func (w Wait) Duration() time.Duration {
 	return time.Duration(math.Round(float64(w)*1e6)) * time.Microsecond
 }
 
-// TierExplanation is the tier of a request, and what says it.
+// TierExplanation is the tier of a request, and where it comes from.
 type TierExplanation struct {
 	Name   string `json:"name"` // empty: none
-	From   string `json:"from"` // "subjects", a part of the request, or "default"
+	From   string `json:"from"` // "subjects", a key part, or "default"
 	Source string `json:"source,omitempty"`
 	Terms  string `json:"terms,omitempty"` // until when, why and by whom
 }
 
-// RuleExplanation is what one rule makes of the request.
+// RuleExplanation is the part of one rule in an Explanation.
 type RuleExplanation struct {
 	Rule    string `json:"rule"`
 	Source  string `json:"source"`
 	Applies bool   `json:"applies"`
 	Why     string `json:"why"`
-	// Key is under which the store counts; to viewers what people are to see of it.
+	// Key is the key in the store; viewers see it as the rule's show_key says.
 	Key      string         `json:"key,omitempty"`
 	Override *OverrideState `json:"override,omitempty"`
-	// Enforced is for which share of its subjects the rule refuses, and Watched whether this subject
-	// is none of them. Without a share both are left out.
+	// Enforced is the rollout percentage of the rule, and Watched says that this subject is not
+	// among those for which it is enforced. Both are left out without a rollout.
 	Enforced string             `json:"enforced,omitempty"`
 	Watched  bool               `json:"watched,omitempty"`
 	Limits   []LimitExplanation `json:"limits"`
-	Share    string             `json:"share,omitempty"` // what the subject has at present of a limit that is shared
+	Share    string             `json:"share,omitempty"` // the present allocation of the subject
 	Then     string             `json:"then,omitempty"`  // what the response changes
-	// Consistency is "leased" or "synced"; of what is counted strictly it is left out.
+	// Consistency is "leased" or "synced", left out if it is strict.
 	Consistency string `json:"consistency,omitempty"`
 	OnError     string `json:"on_error"`
-	// OnErrorWhy is what that follows from.
+	// OnErrorWhy is the reason for OnError.
 	OnErrorWhy string `json:"on_error_why"`
 }
 
-// LimitExplanation is what one limit says.
+// LimitExplanation is the part of one limit.
 type LimitExplanation struct {
 	Name       string    `json:"name"`
 	Limit      string    `json:"limit"`
@@ -98,7 +98,7 @@ type LimitExplanation struct {
 	After      FillState `json:"after"`
 }
 
-// FillState is how full a limit is at a moment.
+// FillState is the use of a limit at a moment.
 type FillState struct {
 	Used      int64 `json:"used"`
 	Remaining int64 `json:"remaining"`
@@ -109,17 +109,17 @@ func fillOf(r *policy.Result) FillState {
 	return FillState{r.Plan.Capacity - r.Remaining, r.Remaining, waitOf(r.ResetAfter)}
 }
 
-// Response is what the decision puts into the response.
+// Response is what the decision adds to the response.
 type Response struct {
-	// Status is 0 if the request passes: then it is that of the upstream.
+	// Status is 0 if the request is allowed: then the upstream sets it.
 	Status int         `json:"status"`
 	Header http.Header `json:"headers"`
 	Body   string      `json:"body"`
-	// Own says that it is one of the policy's own answers.
+	// Own says that the body is one of the policy's answers.
 	Own bool `json:"own"`
 }
 
-// OverrideTerms are until when the override holds, why and by whom, for people.
+// OverrideTerms returns the end, the reason and the author of the override as text.
 func (r *RuleExplanation) OverrideTerms() string {
 	if r.Override == nil {
 		return ""
@@ -127,8 +127,8 @@ func (r *RuleExplanation) OverrideTerms() string {
 	return r.Override.Document.Terms()
 }
 
-// Explain looks at what an engine would say of a request, and takes nothing. The encoder is that
-// of the door.
+// Explain returns what an engine would decide about a request, without charging it. The encoder is that
+// of the listener.
 func Explain(ctx context.Context, e *policy.Engine, r *policy.Request, encoder *answer.Encoder) *Explanation {
 	t := e.Explain(ctx, r)
 	d := &t.Decision
@@ -147,7 +147,7 @@ func Explain(ctx context.Context, e *policy.Engine, r *policy.Request, encoder *
 		}
 	}
 	p := e.Policy()
-	outages := map[string]policy.Outage{} // the policy may be another by now
+	outages := map[string]policy.Outage{} // the policy may have changed since
 	for _, o := range p.Outages() {
 		outages[o.Rule] = o
 	}
@@ -185,7 +185,7 @@ func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 	return out
 }
 
-// respond returns what a door would say.
+// respond returns the response of a listener.
 func respond(p *policy.Policy, header http.Header, d *policy.Decision, encoder *answer.Encoder) Response {
 	var said answer.Answer
 	out := Response{Header: http.Header{}}
@@ -199,7 +199,7 @@ func respond(p *policy.Policy, header http.Header, d *policy.Decision, encoder *
 	return out
 }
 
-// Explain returns what would become of a request, and why. It takes nothing.
+// Explain returns the decision about a request and the reasons for it, without charging it.
 func (c *Control) Explain(ctx context.Context, who Caller, in CheckRequest) (*Explanation, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err

@@ -7,10 +7,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// InForce is the policy in force.
+// InForce is the policy in force as it is written.
 type InForce struct {
 	Version string `json:"version"`
-	// Document is that of the policy without its overrides and subjects, which have lists of
+	// Document leaves out overrides and subjects, which have lists of
 	// their own: there may be a hundred thousand.
 	Document  Document     `json:"document"`
 	Rules     []RuleOrigin `json:"rules"`
@@ -21,19 +21,22 @@ type InForce struct {
 	Warnings  []string     `json:"warnings"`
 }
 
-// Document is a policy as a file has it.
+// Tag returns the ETag of the policy.
+func (p *InForce) Tag() string { return Quoted(p.Version) }
+
+// Document is a policy as in a file.
 type Document struct {
 	Version int `json:"version"`
 	policy.Document
 }
 
-// RuleOrigin is where a rule is from.
+// RuleOrigin is a rule and its source.
 type RuleOrigin struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
 }
 
-// LocalBlock is a subject that this instance blocks by itself.
+// LocalBlock is a subject that only this instance blocks.
 type LocalBlock struct {
 	Subject string    `json:"subject"`
 	Until   time.Time `json:"until"`

@@ -21,15 +21,15 @@ type Item struct {
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 	UpdatedBy string     `json:"updated_by,omitempty"`
 	Disabled  bool       `json:"disabled,omitempty"`
-	// Shown is what people are to see of the key, in place of it, where the caller may see no more.
+	// Shown stands in for the key of an override if the caller may not see that.
 	Shown string `json:"shown,omitempty"`
-	// Pseudonym is that of the subject of an override that is of one alone.
+	// Pseudonym is that of the subject, if an override is for one subject.
 	Pseudonym string `json:"pseudonym,omitempty"`
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
 	Document any `json:"document"`
 }
 
-// listed returns an item of a list as the caller may see it.
+// listed returns an item as the caller may see it.
 func (c *Control) listed(i *item, v *veil) Item {
 	l := v.item(i)
 	if o, is := i.Document.(*policy.Override); is && !slices.ContainsFunc(slices.Collect(maps.Values(o.Key)), many) {
@@ -41,12 +41,7 @@ func (c *Control) listed(i *item, v *veil) Item {
 }
 
 func listedOf(i *item) Item {
-	l := Item{ID: i.ID, Source: i.Source(), ETag: i.ETag(), UpdatedBy: i.UpdatedBy, Disabled: i.Disabled, Document: i.Document}
-	if !i.UpdatedAt.IsZero() {
-		at := i.UpdatedAt.UTC()
-		l.UpdatedAt = &at
-	}
-	return l
+	return Item{ID: i.ID, Source: i.Source(), ETag: i.ETag(), UpdatedAt: timeOf(i.UpdatedAt), UpdatedBy: i.UpdatedBy, Disabled: i.Disabled, Document: i.Document}
 }
 
 // Page is a part of a list.
@@ -56,17 +51,17 @@ type Page struct {
 	Total *int   `json:"total,omitempty"` // of all pages, where it is counted
 }
 
-// Query is a question for a page of a list. What is left out restricts nothing.
+// Query selects a page of a list. Empty fields select everything.
 type Query struct {
-	Cursor string // the Next of the page before
-	Limit  int    // at most as many items; 0: 100
-	// Rule, Key, Text and State restrict overrides: to a rule, to values of the key by their parts, to a text in
-	// any field, and to "today", "ended" or "blocks".
+	Cursor string // Next of the previous page
+	Limit  int    // of items; 0: 100
+	// Rule, Key, Text and State select overrides: by rule, by values of key parts, by a text in
+	// any field, and by "today", "ended" or "blocks".
 	Rule  string
 	Key   map[string]string
 	Text  string
 	State string
-	Sort  string // of overrides: "id", which "" is, or "until"
+	Sort  string // of overrides: "" or "id", or "until"
 }
 
 // List returns a page of the items of a kind.
@@ -94,7 +89,7 @@ func (c *Control) List(who Caller, kind Kind, q Query) (*Page, error) {
 		first++
 	}
 	if kind == Subjects && v.subjects() {
-		first, _ = strconv.Atoi(after) // the beginning, if it is no number
+		first, _ = strconv.Atoi(after) // 0 if it is not a number
 		first = max(0, first)
 	}
 	out := &Page{Items: []Item{}}
@@ -111,10 +106,10 @@ func (c *Control) List(who Caller, kind Kind, q Query) (*Page, error) {
 	return out, nil
 }
 
-// defaultPage is how many items a page has.
+// defaultPage is the size of a page whose limit is 0.
 const defaultPage = 100
 
-// position returns behind which name a page begins, and how many items it has.
+// position returns the name that a page follows, and its size.
 func position(cursor string, limit int) (after string, n int, err error) {
 	name, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
@@ -127,10 +122,10 @@ func badCursor() *Problem {
 	return BadParameter("cursor", "it is none of those that this API gave")
 }
 
-// cursorBehind returns the cursor of a page that begins behind a name.
+// cursorBehind returns the cursor of a page that follows a name.
 func cursorBehind(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
 
-// wants reports whether an override is of the rule and has the values that the query asks for.
+// wants reports whether an override has the rule and the values of the query.
 func (q *Query) wants(o *policy.Override) bool {
 	if q.Rule != "" && o.Rule != q.Rule {
 		return false
@@ -143,8 +138,8 @@ func (q *Query) wants(o *policy.Override) bool {
 	return true
 }
 
-// Read returns one item. Its document is as it is written, but for the key of an override that the caller is not
-// to see.
+// Read returns one item. Its document is whole, except for the key of an override that the caller may not
+// see.
 func (c *Control) Read(who Caller, kind Kind, id string) (*Item, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -161,7 +156,7 @@ func (c *Control) Read(who Caller, kind Kind, id string) (*Item, error) {
 	return &l, nil
 }
 
-// missing is the answer where there is no such item.
+// missing is the problem of an unknown item.
 func missing(kind Kind) *Problem {
 	return Problemf(http.StatusNotFound, "there is no %s of this name", kind)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Kind is one of the kinds of things that can be changed.
+// Kind is a kind of items.
 type Kind string
 
 const (
@@ -21,8 +21,8 @@ const (
 	Overrides Kind = "override"
 )
 
-// role returns the role that changes items of the kind.
-func (k Kind) role() source.Role {
+// Role returns the role that changing items of the kind needs.
+func (k Kind) Role() source.Role {
 	if k == Rules || k == Tiers {
 		return source.Admin
 	}
@@ -38,7 +38,7 @@ func (k Kind) Path(id string) string {
 	return path
 }
 
-// Tier is a tier by itself: the limits that it has in the rules, by their names. It is one
+// Tier is one tier with its limits by rule. It is one
 // column of what [policy.Rule] has in Tiers.
 type Tier struct {
 	Name        string                   `json:"name"`
@@ -61,9 +61,9 @@ func kindOf(document any) Kind {
 	panic(fmt.Sprintf("control: %T is no item", document))
 }
 
-// OverrideID returns a name for the override of a rule for the subject with that key.
+// OverrideID returns the ID of the override of a rule for a key.
 func OverrideID(rule string, key map[string]string) string {
-	text, _ := json.Marshal(key) // a map of texts always can be
+	text, _ := json.Marshal(key) // a map of strings always can
 	sum := sha256.Sum256([]byte(rule + "\x00" + string(text)))
 	return hex.EncodeToString(sum[:8])
 }

@@ -16,7 +16,7 @@ type lists struct {
 	version string
 }
 
-// begin locks the cache, and empties it if it is not of the policy in force.
+// begin locks the cache, and empties it if it is of another policy.
 func (l *lists) begin(now *current) {
 	l.mu.Lock()
 	if l.of != now {
@@ -46,7 +46,7 @@ func (l *lists) get(kind Kind) []item {
 	return l.items[kind]
 }
 
-// find returns the item that is in force.
+// find returns an item by its ID.
 func (l *lists) find(kind Kind, id string) (item, bool) {
 	all := l.get(kind)
 	i, found := slices.BinarySearchFunc(all, item{ID: id}, byID)

@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/policy"
 )
 
-// overrideFilter is what a query asks of overrides.
+// overrideFilter selects overrides.
 type overrideFilter struct {
 	Query
 	veil *veil
@@ -37,7 +36,7 @@ func (c *Control) overrideFilter(who Caller, q Query) (*overrideFilter, error) {
 	return f, nil
 }
 
-// wants reports whether an override has all that is asked for.
+// wants reports whether the filter selects an override.
 func (f *overrideFilter) wants(o *policy.Override) bool {
 	switch f.State {
 	case stateBlocks:
@@ -53,8 +52,8 @@ func (f *overrideFilter) wants(o *policy.Override) bool {
 	return f.Query.wants(o) && f.says(o)
 }
 
-// says reports whether an override has the text in one of its fields. A caller who may not see a key has
-// to write the whole of a value, so that no value can be guessed letter by letter.
+// says reports whether an override has the text in one of its fields. A caller who may not see a key must
+// give a whole value: no value can be guessed letter by letter.
 func (f *overrideFilter) says(o *policy.Override) bool {
 	if f.text == "" {
 		return true
@@ -74,7 +73,7 @@ func (f *overrideFilter) says(o *policy.Override) bool {
 
 func (f *overrideFilter) in(text string) bool { return strings.Contains(strings.ToLower(text), f.low) }
 
-// forGood is when an override ends that does not end by itself.
+// forGood is the end of an override without one.
 var forGood = time.Unix(math.MaxInt32<<8, 0)
 
 func endOfOverride(o *policy.Override) time.Time {
@@ -83,12 +82,12 @@ func endOfOverride(o *policy.Override) time.Time {
 	}
 	end, err := policy.ParseUntil(o.Until)
 	if err != nil {
-		return forGood // it is in force, so it can be read
+		return forGood // not reached: an override in force can be parsed
 	}
 	return end
 }
 
-// endPlace orders overrides by when they end: the next one first, then those that do not end, and last
+// endPlace orders overrides by their ends: the next one first, then those without an end, and last
 // those that have ended, the latest first.
 type endPlace struct {
 	ended bool
@@ -117,20 +116,12 @@ func (p endPlace) compare(other endPlace) int {
 func (p endPlace) String() string { return fmt.Sprintf("%t %d %s", p.ended, p.end, p.id) }
 
 func parsePlace(text string) (p endPlace, err error) {
-	fields := strings.SplitN(text, " ", 3)
-	if len(fields) != 3 {
-		return p, strconv.ErrSyntax
-	}
-	if p.ended, err = strconv.ParseBool(fields[0]); err != nil {
-		return p, err
-	}
-	p.end, err = strconv.ParseInt(fields[1], 10, 64)
-	p.id = fields[2]
+	_, err = fmt.Sscanf(text, "%t %d %s", &p.ended, &p.end, &p.id)
 	return p, err
 }
 
 // overridesByEnd returns a page of overrides in the order of their ends, and how many there are. There may
-// be a hundred thousand: it keeps no more of them than the page has.
+// be a hundred thousand: it keeps only those of the page.
 func (c *Control) overridesByEnd(all []item, f *overrideFilter, after string, n int) (*Page, error) {
 	begin := endPlace{}
 	if after != "" {

@@ -10,27 +10,27 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxPrevious is how many parts of a change are told.
+// maxPrevious bounds the Changes of a Previous.
 const maxPrevious = 1000
 
-// Previous is the policy before the present one, as far as it Effect.
+// Previous is how the policy before the present one differs from it.
 type Previous struct {
 	Source string `json:"source"` // "database" or "file"
 
-	// Entry is the last entry in the audit log of the change that would be taken back, made by Actor
-	// at At, and Changes are what would become of its parts, of which More are left out.
+	// Entry is the last audit entry of the change that Restore would take back, made by Actor
+	// at At. Changes are what Restore would do, of which More are left out.
 	Entry   int64            `json:"entry,omitempty"`
 	At      *time.Time       `json:"at,omitempty"`
 	Actor   string           `json:"actor,omitempty"`
 	Changes []PreviousChange `json:"changes,omitempty"`
 	More    int              `json:"more,omitempty"`
 
-	// Document is what the file said before, and Now what it says.
+	// Document is the file before, and Now the present one.
 	Document *Document `json:"document,omitempty"`
 	Now      *Document `json:"now,omitempty"`
 }
 
-// PreviousChange is what would become of a rule, a tier or the settings.
+// PreviousChange is what Restore would do to a rule, a tier or the settings.
 type PreviousChange struct {
 	Kind   string     `json:"kind"`
 	Target string     `json:"target"`
@@ -38,8 +38,8 @@ type PreviousChange struct {
 	Then   source.Row `json:"then"`
 }
 
-// Previous returns what the policy was before the present one: that of the database, if there is one,
-// else that of the file, since the start of this instance.
+// Previous returns the policy before the present one: of the database, if there is one,
+// else of the file, since the start of this instance.
 func (c *Control) Previous(ctx context.Context, who Caller) (*Previous, error) {
 	if err := who.Needs(source.Admin); err != nil {
 		return nil, err
@@ -71,13 +71,13 @@ func (c *Control) previousFile() (*Previous, error) {
 	return &Previous{Source: source.FromFile, Document: &Document{1, *now.fileBefore}, Now: &Document{1, *now.file}}, nil
 }
 
-// Restored is what came of the policy before, or would.
+// Restored is the result of restoring the previous policy, or of its dry run.
 type Restored struct {
 	DryRun     bool      `json:"dry_run"`
 	BeginsAnew []Restart `json:"begins_anew"`
 }
 
-// Restore puts the policy into force that there was before the last change, in one transaction. Entry is that of
+// Restore takes back the last change of rules, tiers and settings in one transaction. Entry is that of
 // [Control.Previous].
 func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool) (*Restored, error) {
 	if err := who.Needs(source.Admin); err != nil {
@@ -90,7 +90,8 @@ func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool
 		return nil, BadField("/entry", "write the ID that GET /v1/policy/previous has")
 	}
 	out := &Restored{DryRun: dry, BeginsAnew: []Restart{}}
-	all, err := c.policy.restore(ctx, who.Name, entry, dry)
+	old := c.engine.Policy()
+	p, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) error { return tx.Restore(entry) })
 	var found policy.Errors
 	switch {
 	case conflicted(err):
@@ -102,7 +103,7 @@ func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool
 	case err != nil:
 		return nil, err
 	}
-	for _, n := range all {
+	for _, n := range p.Restarts(old) {
 		out.BeginsAnew = append(out.BeginsAnew, Restart(n))
 	}
 	if !dry {

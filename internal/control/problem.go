@@ -13,19 +13,19 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// problem is an answer that is an error, as RFC 9457 has it.
+// Problem is why an operation was not done, as JSON of RFC 9457. Status is the HTTP status.
 type Problem struct {
 	Type   string  `json:"type"`
 	Title  string  `json:"title"`
 	Status int     `json:"status"`
 	Detail string  `json:"detail"`
 	Errors []Wrong `json:"errors,omitempty"`
-	// Retry is after how many seconds it may go better; 0: nobody knows.
+	// Retry is after how many seconds to try again; 0: unknown.
 	Retry int `json:"-"`
 }
 
-// wrong is one thing that is wrong with a request: with a field of its body, by a JSON pointer
-// (RFC 6901), or with a parameter or a field of its head, by the name.
+// Wrong is one mistake in a request: in a field of its body, by a JSON pointer
+// (RFC 6901), or in a parameter or header field, by its name.
 type Wrong struct {
 	Pointer   *string `json:"pointer,omitempty"`
 	Parameter string  `json:"parameter,omitempty"`
@@ -35,30 +35,31 @@ type Wrong struct {
 
 func (p *Problem) Error() string { return p.Detail }
 
+// Problemf returns a problem with a status of HTTP.
 func Problemf(status int, format string, args ...any) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
 }
 
-// BadParameter says what is wrong with a parameter of the query.
+// BadParameter returns the problem of a parameter of a query.
 func BadParameter(name, format string, args ...any) *Problem {
 	p := Problemf(http.StatusBadRequest, format, args...)
 	p.Errors = []Wrong{{Parameter: name, Detail: p.Detail}}
 	return p
 }
 
-// BadField says what is wrong with a field of the body.
+// BadField returns the problem of a field of a body, by its JSON pointer.
 func BadField(pointer, format string, args ...any) *Problem {
 	p := Problemf(http.StatusUnprocessableEntity, format, args...)
 	p.Errors = []Wrong{{Pointer: &pointer, Detail: p.Detail}}
 	return p
 }
 
-// add adds something that is wrong with a field of the body.
+// add adds a mistake in a field of the body.
 func (p *Problem) add(pointer, format string, args ...any) {
 	p.Errors = append(p.Errors, Wrong{Pointer: &pointer, Detail: fmt.Sprintf(format, args...)})
 }
 
-// addAll adds what is wrong with a part of the body.
+// addAll adds the mistakes of an error about the part of the body at prefix.
 func (p *Problem) addAll(prefix string, err error) {
 	var more *Problem
 	if !errors.As(err, &more) || len(more.Errors) == 0 {
@@ -77,11 +78,11 @@ func (p *Problem) addAll(prefix string, err error) {
 // plain returns the text of an error without the name of the package.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }
 
-// maxWrong is how many mistakes an answer tells.
+// maxWrong bounds the Errors of a problem.
 const maxWrong = 100
 
-// Mistakes makes a problem of what is wrong with a document, of which the part at prefix, such
-// as "rules[3]", is the body of the request. What is elsewhere has no pointer.
+// Mistakes makes a problem of the errors in a document, of which the part at prefix, such
+// as "rules[3]", is the body of the request. Errors elsewhere have no pointer.
 func Mistakes(found policy.Errors, prefix string) *Problem {
 	p := Problemf(http.StatusUnprocessableEntity, "%s", described(found[0]))
 	if more := len(found) - 1; more > 0 {
@@ -97,7 +98,7 @@ func Mistakes(found policy.Errors, prefix string) *Problem {
 	return p
 }
 
-// described is what a problem says, without where.
+// described returns the text of a problem without its place.
 func described(e policy.Problem) string {
 	e.File, e.Path = "", ""
 	return e.String()
@@ -148,7 +149,7 @@ func cutStep(path string) (step, rest string) {
 	return path[1:end], path[end+1:]
 }
 
-// AsProblem makes a problem of any error.
+// AsProblem makes a problem of an error. It returns nil for nil, and for errors that nothing foresees.
 func AsProblem(err error) *Problem {
 	var p *Problem
 	var found policy.Errors
@@ -177,7 +178,7 @@ func AsProblem(err error) *Problem {
 	return nil
 }
 
-// Unavailable says that something does not answer now.
+// Unavailable returns the problem of something that does not answer now.
 func Unavailable(detail string) *Problem {
 	p := Problemf(http.StatusServiceUnavailable, "%s: try again", detail)
 	p.Retry = 1

@@ -11,32 +11,32 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Refusals are those of one request that any instance keeps.
+// Refusals are the refusals of one request that any instance keeps.
 type Refusals struct {
 	ID       string     `json:"id"`
 	Refusals []Refusal  `json:"refusals"` // the latest first
 	Kept     int        `json:"kept"`     // of all requests
-	Since    *time.Time `json:"since"`    // of the oldest that is kept; null: none is
-	// Alone says that the refusals of other instances could not be read.
+	Since    *time.Time `json:"since"`    // the oldest that is kept; null: none is
+	// Alone says that those of other instances could not be read.
 	Alone bool `json:"alone,omitempty"`
 }
 
-// maxFound is how many refusals of one ID are told.
+// maxFound bounds the refusals of one ID.
 const maxFound = 20
 
 // Refusal is one refusal, as far as it is known.
 type Refusal struct {
 	At        time.Time `json:"at"`
-	Shadow    bool      `json:"shadow"` // it would have been refused, and passed
+	Shadow    bool      `json:"shadow"` // the request was allowed: a shadow would have denied it
 	Rule      string    `json:"rule,omitempty"`
 	Limit     string    `json:"limit,omitempty"`
 	LimitName string    `json:"limit_name,omitempty"`
 	From      string    `json:"from,omitempty"`
 	Because   string    `json:"because"`
 	Missing   string    `json:"missing,omitempty"`
-	Subject   string    `json:"subject,omitempty"` // as its rule lets people see it
+	Subject   string    `json:"subject,omitempty"` // as its rule shows it
 	SubjectID string    `json:"subject_id,omitempty"`
-	Wait      *int64    `json:"wait"` // seconds; null: none that helps
+	Wait      *int64    `json:"wait"` // seconds; null: waiting does not help
 	Address   string    `json:"address,omitempty"`
 	Door      string    `json:"door,omitempty"`
 	Method    string    `json:"method,omitempty"`
@@ -59,7 +59,7 @@ func refusalOf(r *telemetry.Refusal) Refusal {
 	return out
 }
 
-// Refusals returns those of a request by its ID.
+// Refusals returns the refusals of a request by its ID.
 func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusals, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -71,13 +71,9 @@ func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusal
 		return nil, Problemf(http.StatusConflict, "no refusals are kept: start sluice with --telemetry")
 	}
 	kept := c.telemetry.FindRefusals(ctx, id)
-	out := &Refusals{ID: id, Refusals: []Refusal{}, Kept: kept.Kept, Alone: kept.Err != nil}
+	out := &Refusals{ID: id, Refusals: []Refusal{}, Kept: kept.Kept, Since: timeOf(kept.Since), Alone: kept.Err != nil}
 	if kept.Err != nil {
 		c.logger.Warn("admin API: the refusals of other instances cannot be read", "error", kept.Err)
-	}
-	if !kept.Since.IsZero() {
-		since := kept.Since.UTC()
-		out.Since = &since
 	}
 	found := kept.Refusals
 	hidden := !who.Role.May(source.Operator) && c.hidesAddresses()
@@ -90,8 +86,8 @@ func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusal
 	return out, nil
 }
 
-// hidesAddresses reports whether a rule says that people are not to see the addresses of clients. Where
-// other rules refuse the same requests, these tell none either.
+// hidesAddresses reports whether a rule hides the addresses of clients. Where
+// other rules deny the same requests, they show none either.
 func (c *Control) hidesAddresses() bool {
 	return slices.ContainsFunc(c.policy.now().document.Rules, func(r policy.Rule) bool {
 		return r.ShowKey != "" && r.ShowKey != "whole" && slices.Contains(r.Key, "client_ip")

@@ -11,25 +11,36 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// ShadowState is whether the whole policy is a shadow, which refuses nothing.
+// ShadowState is whether the whole policy is in shadow mode, which denies nothing.
 type ShadowState struct {
 	On bool `json:"on"`
-	// Until is what is written: a time, a date, "always", or nothing. It may have passed.
+	// Until is as it is written: a time, a date, "always", or nothing. It may have passed.
 	Until string     `json:"until"`
 	Ends  *time.Time `json:"ends"` // null: not by itself
-	// From is what says so: "flag", which is --shadow of this instance, "file" or "database".
+	// From is where it is set: "flag", which is --shadow of this instance, "file" or "database".
 	From string `json:"from,omitempty"`
-	ETag string `json:"etag"` // for If-Match; of a dry run that of now
+	ETag string `json:"etag"` // for If-Match; after a dry run the present one
 }
 
-// ShadowChange is what a change of it would do, if it is dry.
+// ShadowChange is the state before and after a change.
 type ShadowChange struct {
 	DryRun bool        `json:"dry_run"`
 	Before ShadowState `json:"before"`
 	After  ShadowState `json:"after"`
 }
 
-// Shadow returns whether the whole policy is a shadow.
+// Tag returns the ETag of the state.
+func (s *ShadowState) Tag() string { return s.ETag }
+
+// Tag returns the ETag after the change, and "" after a dry run.
+func (s *ShadowChange) Tag() string {
+	if s.DryRun {
+		return ""
+	}
+	return s.After.ETag
+}
+
+// Shadow returns whether the whole policy is in shadow mode.
 func (c *Control) Shadow(who Caller) (*ShadowState, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -57,14 +68,14 @@ func (c *Control) shadowOf(now *current) ShadowState {
 	return s
 }
 
-// tag names a state, which an end changes, too, and a version of the settings of the database.
+// tag returns the ETag of a state, which changes when the shadow ends, and of a version of the database's settings.
 func (s *ShadowState) tag(version int64) string {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%v %q %s", s.On, s.Until, s.From)
 	return Quoted(fmt.Sprintf("%d-%08x", version, h.Sum32()))
 }
 
-// PutShadow makes the whole policy a shadow until a time, or enforces it again: on all instances that
+// PutShadow puts the whole policy in shadow mode until a time, or enforces it again: on all instances that
 // share the database, and across restarts.
 func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, change Change) (*ShadowChange, error) {
 	if err := who.Needs(source.Admin); err != nil {
@@ -96,7 +107,8 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 		}
 		match = source.Match(now.settingsVersion())
 	}
-	if err := c.policy.putShadow(ctx, who.Name, r.Until, match, change.Dry); conflicted(err) {
+	_, err := c.policy.change(ctx, who.Name, change.Dry, func(tx *source.Tx) error { return tx.PutShadow(r.Until, match) })
+	if conflicted(err) {
 		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
 	} else if err != nil {
 		return nil, err
@@ -115,7 +127,7 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	return out, nil
 }
 
-// ShadowRequest is a time until which the whole policy is to be a shadow, "always", or "" to enforce it.
+// ShadowRequest has the end of the shadow mode, "always", or "" to enforce the policy.
 type ShadowRequest struct {
 	Until string `json:"until"`
 }
@@ -131,7 +143,7 @@ func (r *ShadowRequest) check() error {
 	return err
 }
 
-// stateOfShadow is what a text in the database makes.
+// stateOfShadow returns the state that a setting of the database makes.
 func stateOfShadow(until string) ShadowState {
 	s := ShadowState{On: until != "", Until: until}
 	if s.On {
@@ -144,7 +156,7 @@ func stateOfShadow(until string) ShadowState {
 	return s
 }
 
-// shadowHolds reports whether a text makes a shadow of the policy now.
+// shadowHolds reports whether a setting turns the shadow mode on now.
 func shadowHolds(until string) bool {
 	ends, err := policy.ParseUntil(until)
 	return until == policy.ShadowAlways || err == nil && ends.After(time.Now())

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
@@ -12,47 +11,47 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Stats are what all instances have seen.
+// Stats are the counts of all instances.
 type Stats struct {
 	At        time.Time  `json:"at"`
 	Since     time.Time  `json:"since"`
 	Headline  Headline   `json:"headline"`
 	Instances []Instance `json:"instances"`
-	Requests  Requests   `json:"requests"` // each once, whatever the number of its rules
-	// Malformed is how many of the last hour were refused for what they lacked.
+	Requests  Requests   `json:"requests"` // each once, however many rules apply to it
+	// Malformed is how many of the last hour were denied because a key part was missing.
 	Malformed uint64      `json:"malformed"`
 	Rules     []RuleStats `json:"rules"`
 	Events    []Event     `json:"events"`
 }
 
-// Counts are how many requests had each outcome. A name that is not there is 0.
+// Counts are numbers of requests by outcome. A missing outcome is 0.
 type Counts map[string]uint64
 
-// Requests are those of three windows, each of which ends now, and may be shorter by a step of
+// Requests are counts of three windows. Each ends now, and may be shorter by a step of
 // its series.
 type Requests struct {
 	Minute Counts `json:"minute"`
 	Hour   Counts `json:"hour"`
 	Day    Counts `json:"day"`
-	// Rate is how many there are a second, by outcome, of the last 10 to 20 seconds.
+	// Rate is requests a second by outcome, over the last 10 to 20 seconds.
 	Rate map[string]float64 `json:"rate"`
 }
 
-// RuleStats are what one rule has said.
+// RuleStats are the counts of one rule.
 type RuleStats struct {
 	Rule   string   `json:"rule"`
 	Limits []string `json:"limits"`
-	Shadow bool     `json:"shadow"` // by itself, or as the whole policy is
-	// Enforce is the share of subjects that it refuses, such as "10%"; empty: all.
+	Shadow bool     `json:"shadow"` // the rule's own, or that of the whole policy
+	// Enforce is the rollout percentage, such as "10%"; empty: all subjects.
 	Enforce  string   `json:"enforce,omitempty"`
 	Requests Requests `json:"requests"`
-	// Near is how many left less than a fifth of the limit.
+	// Near is how many requests left less than a fifth of the limit.
 	Near Windows `json:"near"`
-	// Refused and Asked are how many subjects were refused, or would have been, and how many there
-	// were, estimated.
+	// Refused and Asked estimate how many subjects were denied, or would have been, and how many there
+	// were.
 	Refused Windows `json:"refused"`
 	Asked   Windows `json:"asked"`
-	// Usual is how many refusals a second are usual at this hour; null if nothing is known yet.
+	// Usual is the usual number of denials a second at this hour; null: unknown.
 	Usual  *float64 `json:"usual"`
 	Series *Series  `json:"series,omitempty"`
 }
@@ -70,14 +69,14 @@ type Series struct {
 	Days   Steps `json:"days"`
 }
 
-// Steps are counts of steps of one length, of which the last has only begun.
+// Steps are counts in steps of one length. The last step is not over.
 type Steps struct {
 	Seconds int                 `json:"seconds"` // the length of a step
 	Begin   time.Time           `json:"begin"`   // of the first
 	Counts  map[string][]uint64 `json:"counts"`  // by outcome
 }
 
-// Headline is what is to be said first.
+// Headline is the most important fact.
 type Headline struct {
 	Level   string      `json:"level"` // "good", "bad" or "unknown"
 	Text    string      `json:"text"`
@@ -89,17 +88,17 @@ type Headline struct {
 // Instance is one process.
 type Instance struct {
 	Name    string    `json:"name"`
-	Self    bool      `json:"self"` // the one that answers
+	Self    bool      `json:"self"` // the instance that answers
 	Started time.Time `json:"started"`
 	Seen    time.Time `json:"seen"`
-	Stale   bool      `json:"stale"` // what it counts now is missing here
+	Stale   bool      `json:"stale"` // its present counts are missing here
 	Version string    `json:"version"`
-	Policy  string    `json:"policy"` // tells policies in force apart
+	Policy  string    `json:"policy"` // a hash of the policy in force
 	Store   Store     `json:"store"`
 	Took    Latency   `json:"took"`
 }
 
-// Store is how the store of an instance is doing.
+// Store is the state of an instance's store.
 type Store struct {
 	Kind    string  `json:"kind"`
 	Shards  int     `json:"shards"`
@@ -110,14 +109,14 @@ type Store struct {
 	Took    Latency `json:"took"`
 }
 
-// Latency is how long something took in the last minute, in seconds.
+// Latency is how long calls took in the last minute, in seconds.
 type Latency struct {
 	Count uint64  `json:"count"`
 	P50   float64 `json:"p50"`
 	P99   float64 `json:"p99"`
 }
 
-// Event is something that has changed.
+// Event is a change, such as a reload.
 type Event struct {
 	At       time.Time `json:"at"`
 	Kind     string    `json:"kind"`
@@ -125,7 +124,7 @@ type Event struct {
 	Instance string    `json:"instance"`
 }
 
-// view returns what was seen until now.
+// view returns what was counted until now.
 func (c *Control) view() (*telemetry.View, error) {
 	if c.telemetry == nil {
 		return nil, Problemf(http.StatusConflict, "nobody counts: start sluice with --telemetry")
@@ -133,27 +132,15 @@ func (c *Control) view() (*telemetry.View, error) {
 	return c.telemetry.View(), nil
 }
 
-// statsCache has the text of the stats of a view, which many may ask for.
+// statsCache keeps the stats of a view.
 type statsCache struct {
-	mu   sync.Mutex
-	of   *telemetry.View
-	text json.RawMessage
+	mu    sync.Mutex
+	of    *telemetry.View
+	stats *Stats
 }
 
-// Stats returns what all instances have counted.
+// Stats returns the counts of all instances: the same value for the same view.
 func (c *Control) Stats(who Caller) (*Stats, error) {
-	if err := who.Needs(source.Viewer); err != nil {
-		return nil, err
-	}
-	v, err := c.view()
-	if err != nil {
-		return nil, err
-	}
-	return c.statsOf(v), nil
-}
-
-// StatsJSON returns the Stats as JSON, which is made once for all callers.
-func (c *Control) StatsJSON(who Caller) (json.RawMessage, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
@@ -164,9 +151,9 @@ func (c *Control) StatsJSON(who Caller) (json.RawMessage, error) {
 	c.stats.mu.Lock()
 	defer c.stats.mu.Unlock()
 	if c.stats.of != v {
-		c.stats.of, c.stats.text = v, JSON(c.statsOf(v))
+		c.stats.of, c.stats.stats = v, c.statsOf(v)
 	}
-	return c.stats.text, nil
+	return c.stats.stats, nil
 }
 
 func (c *Control) statsOf(v *telemetry.View) *Stats {
@@ -194,7 +181,7 @@ func (c *Control) statsOf(v *telemetry.View) *Stats {
 	return out
 }
 
-// RuleStats returns the stats of one rule, with its series.
+// RuleStats returns the counts of one rule, with its series.
 func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -215,8 +202,8 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	return &out, nil
 }
 
-// describe adds what the rule is, as it is written, nil if it no longer is, or as the whole policy is
-// a shadow.
+// describe adds the limits and the mode of the rule, which is nil if it is gone. All says that the whole policy is
+// in shadow mode.
 func (s *RuleStats) describe(r *policy.Rule, all bool) {
 	s.Limits = []string{}
 	if r == nil {
@@ -272,7 +259,7 @@ func sum(steps []telemetry.Counts, n int) Counts {
 	return out
 }
 
-// rateOf is that of the last whole step and the one that has begun, or since there are counts.
+// rateOf returns the rate over the last whole step and the present one, or since the first count.
 func rateOf(v *telemetry.View, steps []telemetry.Counts) map[string]float64 {
 	begun := v.At.Sub(v.At.Truncate(telemetry.Step))
 	seconds := min(telemetry.Step+begun, v.At.Sub(v.Since)).Seconds()
@@ -298,14 +285,10 @@ func stepsOf(v *telemetry.View, steps []telemetry.Counts, length time.Duration) 
 
 func headlineOf(v *telemetry.View) Headline {
 	h := v.Headline()
-	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule}
+	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule, Since: timeOf(h.Since)}
 	if h.Subject != nil {
 		subject := topSubjectOf(h.Rule, h.Subject)
 		out.Subject = &subject
-	}
-	if !h.Since.IsZero() {
-		since := h.Since.UTC()
-		out.Since = &since
 	}
 	return out
 }

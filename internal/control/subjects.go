@@ -13,23 +13,23 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// SubjectState is what a rule has counted for a subject.
+// SubjectState is the state of a subject under one rule.
 type SubjectState struct {
 	Rule    string            `json:"rule"`
 	Source  string            `json:"source"` // of the rule
 	Key     map[string]string `json:"key"`
-	Shown   string            `json:"shown,omitempty"` // in place of Key, of a subject that was named by its ID
+	Shown   string            `json:"shown,omitempty"` // in place of Key, if the subject was named by its ID
 	Blocked bool              `json:"blocked"`
-	// BlockedUntil is left out if the block is for good.
+	// BlockedUntil is left out if the block does not end.
 	BlockedUntil *time.Time `json:"blocked_until,omitempty"`
-	// Override is the one that holds for the subject.
+	// Override is the one that applies to the subject.
 	Override *OverrideState `json:"override,omitempty"`
-	// Enforced says of a rule with a share whether it refuses this subject.
+	// Enforced says whether a rule with a rollout percentage is enforced for this subject.
 	Enforced string       `json:"enforced,omitempty"`
 	Limits   []LimitState `json:"limits"`
 }
 
-// OverrideState is an override that holds for a subject.
+// OverrideState is an override that applies to a subject.
 type OverrideState struct {
 	ID       string           `json:"id"`
 	Source   string           `json:"source"`
@@ -40,17 +40,17 @@ func stateOfOverride(o *policy.Override) *OverrideState {
 	return &OverrideState{OverrideID(o.Rule, o.Key), o.Source, o}
 }
 
-// LimitState is how full one limit is.
+// LimitState is the use of one limit.
 type LimitState struct {
-	Name      string `json:"name"` // as clients are told
+	Name      string `json:"name"` // as in the response
 	Limit     string `json:"limit,omitempty"`
 	Algorithm string `json:"algorithm,omitempty"`
 	From      string `json:"from"` // "rule", "tier:NAME", "override" or "block"
 	Source    string `json:"source"`
 	Capacity  int64  `json:"capacity"`
-	Used      int64  `json:"used"` // above the capacity, where the key owes
+	Used      int64  `json:"used"` // above the capacity if the key owes
 	Remaining int64  `json:"remaining"`
-	// FullAt is when nothing is used any more.
+	// FullAt is when nothing will be used.
 	FullAt *time.Time `json:"full_at,omitempty"`
 	Shadow bool       `json:"shadow"`
 }
@@ -72,7 +72,7 @@ func stateOf(r *policy.Result) LimitState {
 	return s
 }
 
-// state looks at a subject.
+// state returns the state of a subject.
 func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 	out := SubjectState{Rule: s.rule.Name, Source: s.rule.Source, Key: s.key, Shown: s.shown, Enforced: s.Enforced(), Limits: []LimitState{}}
 	if out.Key == nil {
@@ -84,7 +84,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 	if o, found := s.Override(); found {
 		out.Override = stateOfOverride(&o)
 		if o.Block {
-			until, _ := policy.ParseUntil(o.Until) // the zero time is never, and it has been read before
+			until, _ := policy.ParseUntil(o.Until) // it was parsed before; the zero time is never
 			out.block(until)
 		}
 	}
@@ -95,7 +95,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 	return out, err
 }
 
-// block says that a subject is blocked until a time, or for good if that is zero.
+// block marks a subject as blocked until a time, or without an end if that is zero.
 func (s *SubjectState) block(until time.Time) {
 	s.Blocked = true
 	if !until.IsZero() {
@@ -104,7 +104,7 @@ func (s *SubjectState) block(until time.Time) {
 	}
 }
 
-// unblock says that a subject is not blocked. What holds in place of an override is not foreseen.
+// unblock marks a subject as not blocked. It does not foresee which override applies then.
 func (s *SubjectState) unblock() {
 	s.Blocked, s.BlockedUntil = false, nil
 	if s.Override != nil && s.Override.Document.Block {
@@ -112,14 +112,14 @@ func (s *SubjectState) unblock() {
 	}
 }
 
-// SubjectLimits is what all rules have counted for a subject.
+// SubjectLimits is the state of a subject under all rules that count by its key.
 type SubjectLimits struct {
 	Key   map[string]string `json:"key"`
 	Rules []SubjectState    `json:"rules"`
 }
 
-// Subjects returns what the rule of a name, or all rules if it is empty, have counted for a subject, by the values
-// of its key's parts.
+// Subjects returns the state of a subject under the rule of that name, or under all rules if it is empty. Key is
+// values by key parts.
 func (c *Control) Subjects(ctx context.Context, who Caller, rule string, key map[string]string) (*SubjectLimits, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func noRule(name string) *Problem {
 	return Problemf(http.StatusNotFound, "there is no rule %q", name)
 }
 
-// partsOf returns the parts of a subject that a rule counts by, if it does and all of them are
+// partsOf returns the given values that a rule counts by, and whether it has a key and all of it is
 // given.
 func partsOf(r *policy.Rule, given map[string]string) (key map[string]string, all bool) {
 	key = map[string]string{}
@@ -175,7 +175,7 @@ func partsOf(r *policy.Rule, given map[string]string) (key map[string]string, al
 	return key, len(key) > 0 && !r.Exempt && !r.Block
 }
 
-// Target is a subject: the rule and the key, or an ID.
+// Target names a subject: by rule and key, or by ID.
 type Target struct {
 	Rule   string            `json:"rule"`
 	Key    map[string]string `json:"key"`
@@ -183,13 +183,13 @@ type Target struct {
 	Reason string            `json:"reason"`
 }
 
-// found is the subject that is meant.
+// found is the subject of a Target.
 type found struct {
 	*policy.Subject
 	rule *policy.Rule
-	key  map[string]string // its values; nil if the caller is not to know them
-	id   string            // by which it was named, if it was
-	// shown is what people are to see of it, if it was named by an ID.
+	key  map[string]string // its values; nil if the caller may not see them
+	id   string            // if it was named by that
+	// shown is the key as its rule shows it, if the subject was named by its ID.
 	shown string
 }
 
@@ -199,17 +199,17 @@ type RefundRequest struct {
 	Units int64 `json:"units"`
 }
 
-// SubjectChange is what a change of a subject has made of it, or would make of it if dry.
+// SubjectChange is a subject before and after a change, or as a dry run foresees it.
 type SubjectChange struct {
 	DryRun bool         `json:"dry_run"`
 	Before SubjectState `json:"before"`
 	After  SubjectState `json:"after"`
-	// Blocked and Open are of a block everywhere.
+	// Blocked and Open are the rules of a block everywhere, nil for other changes.
 	Blocked []BlockedRule `json:"blocked,omitzero"`
 	Open    []OpenRule    `json:"open,omitzero"`
 }
 
-// Reset forgets what a rule has counted for a subject.
+// Reset deletes the counts of a subject under a rule.
 func (c *Control) Reset(ctx context.Context, who Caller, t Target, dry bool) (*SubjectChange, error) {
 	if err := who.Needs(source.Operator); err != nil {
 		return nil, err
@@ -252,8 +252,8 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 	})
 }
 
-// giveBack is what giving units back makes of a limit. While something is used, when that ends is
-// at the latest when it would have.
+// giveBack foresees a refund. While something is used, FullAt is
+// an upper bound.
 func (s *LimitState) giveBack(units int64) {
 	s.Used = max(s.Used-units, 0)
 	s.Remaining = max(s.Capacity-s.Used, 0)
@@ -262,14 +262,14 @@ func (s *LimitState) giveBack(units int64) {
 	}
 }
 
-// subjectAct is a change of a subject: apply makes it, and if dry only returns what is wrong with
-// it, and foresee sets what would come of it.
+// subjectAct is a change of a subject. Apply makes it, or if dry only returns what is wrong with
+// it. Foresee changes a state as apply would.
 type subjectAct struct {
 	apply   func(s *found, dry bool) error
 	foresee func(*SubjectState)
 }
 
-// change changes a subject, or returns what would come of it.
+// change changes a subject, or foresees the change if dry.
 func (c *Control) change(ctx context.Context, who Caller, t Target, dry bool, act subjectAct) (*SubjectChange, error) {
 	s, err := c.find(who, t)
 	if err != nil {
@@ -288,14 +288,14 @@ func (c *Control) change(ctx context.Context, who Caller, t Target, dry bool, ac
 		act.foresee(&out.After)
 		return out, nil
 	}
-	if s, err = c.find(who, t); err != nil { // the policy may be another now
+	if s, err = c.find(who, t); err != nil { // the policy may have changed
 		return nil, err
 	}
 	out.After, err = c.state(ctx, s)
 	return out, err
 }
 
-// find returns the subject that is meant.
+// find returns the subject of a target.
 func (c *Control) find(who Caller, t Target) (*found, error) {
 	switch {
 	case t.ID != "" && (t.Rule != "" || t.Key != nil):
@@ -329,7 +329,7 @@ func (c *Control) ruleOf(name string) *policy.Rule {
 	return nil
 }
 
-// errNoID is what is said of an ID that no view has.
+// errNoID is the error of an ID that no view has.
 var errNoID = errors.New("no subject of this ID was among the top ones of the last hour: name it by its rule and key")
 
 // findByID returns the subject that an ID of a view names.
@@ -352,7 +352,7 @@ func (c *Control) findByID(who Caller, id string) (*found, error) {
 	return &found{Subject: s, rule: rule, key: c.valuesFor(who, key), id: id, shown: s.Shown()}, nil
 }
 
-// SubjectByID returns what its rule has counted for the subject that an ID of a view names.
+// SubjectByID returns the state of the subject that an ID of a view names, under its rule.
 func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*SubjectLimits, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
@@ -368,27 +368,24 @@ func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*Subj
 	return &SubjectLimits{state.Key, []SubjectState{state}}, err
 }
 
-// recorded makes a change of what is no change of the database, which leaves a line in the audit
-// log of that. Without one the log says it, in which values of keys have no place: they may be
+// recorded makes an apply of a change outside the database, which leaves an entry in the audit
+// log of the database. Without a database it is logged, without values of keys: they may be
 // secrets.
 func (c *Control) recorded(ctx context.Context, who Caller, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
 	return func(s *found, dry bool) error {
-		switch {
-		case dry:
+		if dry {
 			return nil
-		case c.policy.database != nil:
-			return c.policy.record(ctx, entry(who, action, reason, s, more), func() error { return do(s) })
 		}
-		if err := do(s); err != nil {
-			return err
+		err := c.policy.record(ctx, entry(who, action, reason, s, more), func() error { return do(s) })
+		if err == nil && c.policy.database == nil {
+			c.logger.Info("admin API changed a subject", "action", action, "actor", who.Name, "rule", s.rule.Name, "reason", reason)
 		}
-		c.logger.Info("admin API changed a subject", "action", action, "actor", who.Name, "rule", s.rule.Name, "reason", reason)
-		return nil
+		return err
 	}
 }
 
-// entry has the key of the subject, or what people are to see of it where its rule does not show it
-// whole and the caller did not know it.
+// entry returns an audit entry. It has the key of the subject, or what the rule shows of it
+// if the caller did not know the key.
 func entry(who Caller, action, reason string, s *found, more map[string]any) source.Entry {
 	after := map[string]any{"key": s.key}
 	if s.key == nil && s.shown != "" {
@@ -401,5 +398,5 @@ func entry(who Caller, action, reason string, s *found, more map[string]any) sou
 	return source.Entry{Actor: who.Name, Action: action, Kind: "subject", Target: s.rule.Name, After: source.Row(JSON(after))}
 }
 
-// maxUnits is more than any limit has.
+// maxUnits is more than the capacity of any limit.
 const maxUnits = 1 << 50

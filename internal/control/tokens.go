@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Token is what a caller shows. Only its hash is kept.
+// Token identifies a caller. Only its hash is kept.
 type Token struct {
 	Name    string // of the caller
 	Hash    string // see [HashToken]
@@ -40,7 +40,7 @@ func Tokens(d *source.Database) ([]Token, error) {
 		if t.Until != "" {
 			var err error
 			if ends, err = policy.ParseUntil(t.Until); err != nil {
-				ends = time.Unix(0, 0) // written by SQL: nobody knows whether it holds, so it has ended
+				ends = time.Unix(0, 0) // written by SQL and unreadable: it counts as expired
 			}
 		}
 		hash := t.Hash()

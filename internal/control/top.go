@@ -9,32 +9,33 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Top are the subjects that were refused most, or would have been, or that asked most.
+// Top are the subjects with the most denials, including those of shadows, or with the most requests.
 type Top struct {
 	By     string       `json:"by"` // "refusals" or "traffic"
 	Window string       `json:"window"`
 	Items  []TopSubject `json:"items"`
 }
 
-// TopSubject is one of those that a rule tells apart.
+// TopSubject is one subject of a rule.
 type TopSubject struct {
 	Rule  string `json:"rule"`
 	ID    string `json:"id"`
 	Shown string `json:"shown"`
-	// Key is the values of the key's parts, for operators, where the rule shows keys whole.
+	// Key has the values of the key parts. It is for operators, if the rule shows keys whole.
 	Key map[string]string `json:"key,omitempty"`
 	// Count is at most by Error too large.
 	Count   uint64     `json:"count"`
 	Error   uint64     `json:"error"`
 	First   *time.Time `json:"first,omitempty"`
 	Last    *time.Time `json:"last,omitempty"`
-	Minutes int        `json:"minutes"` // of the last hour in which there was one
+	Minutes int        `json:"minutes"` // of the last hour with at least one
 }
 
 func topSubjectOf(rule string, s *telemetry.Subject) TopSubject {
 	return TopSubject{Rule: rule, ID: s.ID, Shown: s.Shown, Count: s.Count, Error: s.Error, First: timeOf(s.First), Last: timeOf(s.Last), Minutes: s.Minutes}
 }
 
+// timeOf returns a time for JSON, and nil for the zero time.
 func timeOf(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -46,7 +47,7 @@ func timeOf(t time.Time) *time.Time {
 // topWindows are the windows by their names.
 var topWindows = map[string]telemetry.Window{"minute": telemetry.Minute, "hour": telemetry.Hour, "day": telemetry.Day}
 
-// TopQuery is a question for top subjects.
+// TopQuery selects top subjects.
 type TopQuery struct {
 	Rule   string // empty: of all rules
 	By     string // "refusals" or "traffic"
@@ -94,7 +95,7 @@ func (c *Control) Top(who Caller, q TopQuery) (*Top, error) {
 	return out, nil
 }
 
-// valuesFor returns the values of a key that others have sent, if the caller may know them: an
+// valuesFor returns the values of a key that clients have sent, if the caller may see them: an
 // operator, if its rule shows it whole.
 func (c *Control) valuesFor(who Caller, key string) map[string]string {
 	if !who.Role.May(source.Operator) {
@@ -102,7 +103,7 @@ func (c *Control) valuesFor(who Caller, key string) map[string]string {
 	}
 	s, err := c.engine.SubjectOf(key)
 	if err != nil || !s.ShownWhole() {
-		return nil // if its rule has changed, nobody knows
+		return nil // the rule has changed, and may hide it
 	}
 	return s.Values()
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// veil takes the keys out of answers to callers who get no more of a key than what people are to see
-// of it. A nil veil takes nothing.
+// veil removes keys from results for callers who may only see what rules show of
+// them. A nil veil removes nothing.
 type veil struct {
 	control *Control
 	rules   map[string]bool // whether keys of the rule are hidden
@@ -36,21 +36,21 @@ func (c *Control) veilFor(who Caller) *veil {
 	return v
 }
 
-// hides reports whether people are not to see all of a rule's keys.
+// hides reports whether a rule shows less than its whole keys.
 func hides(r *policy.Rule) bool {
 	return r.ShowKey != "" && r.ShowKey != "whole" || r.ShowKey == "" && slices.ContainsFunc(r.Key, policy.SecretPart)
 }
 
-// hides reports whether keys of a rule are hidden. What is not in force shows nothing.
+// hides reports whether keys of a rule are hidden. Those of unknown rules are.
 func (v *veil) hides(rule string) bool {
 	hidden, known := v.rules[rule]
 	return hidden || !known
 }
 
-// many reports whether a value of an override's key may stand for several.
+// many reports whether a value of an override's key may match several.
 func many(value string) bool { return value == "*" || strings.Contains(value, "/") }
 
-// shown is what people are to see of the key of an override.
+// shown returns what a rule shows of the key of an override.
 func (v *veil) shown(rule string, key map[string]string) string {
 	if !slices.ContainsFunc(slices.Collect(maps.Values(key)), many) {
 		if s, err := v.control.engine.Subject(rule, key); err == nil {
@@ -68,7 +68,7 @@ func (v *veil) shown(rule string, key map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
-// override returns an override without its key, and what is shown in place of that; or as it is.
+// override returns an override without its key and the text to show in its place, or the override as it is.
 func (v *veil) override(o *policy.Override) (*policy.Override, string) {
 	if v == nil || len(o.Key) == 0 || !v.hides(o.Rule) {
 		return o, ""
@@ -78,7 +78,7 @@ func (v *veil) override(o *policy.Override) (*policy.Override, string) {
 	return &without, v.shown(o.Rule, o.Key)
 }
 
-// subjects reports whether those who are in tiers are named by something hidden.
+// subjects reports whether the names of tier subjects are hidden.
 func (v *veil) subjects() bool {
 	if v == nil {
 		return false
@@ -103,7 +103,7 @@ func (v *veil) item(i *item) Item {
 	return l
 }
 
-// cursor says that a page begins behind an item, by its place where its name is hidden.
+// cursor returns the cursor of the page that follows an item: by its index if its name is hidden.
 func (v *veil) cursor(kind Kind, i *item, place int) string {
 	if kind == Subjects && v.subjects() {
 		return cursorBehind(strconv.Itoa(place))
@@ -125,25 +125,25 @@ func (v *veil) entry(e source.Entry) source.Entry {
 	document := func(data json.RawMessage) json.RawMessage { return v.document(data, e.Target) }
 	before, after := hidden(e.Before, document), hidden(e.After, document)
 	if before != e.Before || after != e.After {
-		e.Target, _, _ = strings.Cut(e.Target, " {") // behind the rule, an override's has the key, too
+		e.Target, _, _ = strings.Cut(e.Target, " {") // the target of an override has the key behind the rule
 	}
 	e.Before, e.After = before, after
 	return e
 }
 
-// hidden returns a row as hide leaves it.
+// hidden returns a row after hide.
 func hidden(r source.Row, hide func(json.RawMessage) json.RawMessage) source.Row {
 	return source.Row(hide(json.RawMessage(r)))
 }
 
-// document returns a document without the key of a subject, if it has one that is hidden.
+// document returns a document without its key, if that is hidden.
 func (v *veil) document(data json.RawMessage, rule string) json.RawMessage {
 	var fields map[string]json.RawMessage
 	var key map[string]string
 	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["key"], &key) != nil {
-		return data // it is of another kind
+		return data // it has no key
 	}
-	_ = json.Unmarshal(fields["rule"], &rule) // acts on subjects have it as their target
+	_ = json.Unmarshal(fields["rule"], &rule) // acts on subjects have the rule as their target
 	if len(key) == 0 || !v.hides(rule) {
 		return data
 	}

@@ -12,28 +12,28 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Change is how a change of an item is made.
+// Change has the conditions of a change.
 type Change struct {
-	Dry bool // only look what would come of it
-	// Match is the ETag that the caller has read, or several as If-Match has them, or "*": any. The item must have
-	// one of them. Empty: none is given.
+	Dry bool // change nothing, and return what would change
+	// Match is the ETag that the caller has read, or several separated by commas, or "*" for any. The item must have
+	// one of them. Empty: no condition.
 	Match string
 	// Absent says that the item must not exist.
 	Absent bool
 }
 
-// Written is what came of a change of an item, or would.
+// Written is the result of a change of an item.
 type Written struct {
 	ID   string
 	ETag string // empty if it was deleted
-	// Created says that it was not there before.
+	// Created says that the item is new.
 	Created  bool
 	Document any // nil if it was deleted
-	// Difference is that of a change that was dry, which has nothing else.
+	// Difference is set only by a dry run.
 	Difference *Difference
 }
 
-// Difference is what a change would do, if it is dry.
+// Difference is the result of a dry run.
 type Difference struct {
 	DryRun bool `json:"dry_run"`
 	Effect
@@ -41,11 +41,11 @@ type Difference struct {
 
 // Effect is an item before and after a change.
 type Effect struct {
-	Before any `json:"before"` // nil: it is not there
+	Before any `json:"before"` // nil: it does not exist
 	After  any `json:"after"`
-	// BeginsAnew are limits of which what was counted would no longer count.
+	// BeginsAnew are limits whose counts start from zero.
 	BeginsAnew []Restart `json:"begins_anew"`
-	Warnings   []string  `json:"warnings"` // about the item
+	Warnings   []string  `json:"warnings"` // about the document
 }
 
 // Restart is a limit that starts to count from zero: see [policy.Restart].
@@ -56,7 +56,7 @@ type Restart struct {
 	Is   string `json:"is"`
 }
 
-// effectOn returns what is known of the effect on an item that may exist.
+// effectOn returns an effect on an item, of which only Before is set.
 func effectOn(before *item, exists bool) Effect {
 	e := Effect{BeginsAnew: []Restart{}, Warnings: []string{}}
 	if exists {
@@ -65,7 +65,7 @@ func effectOn(before *item, exists bool) Effect {
 	return e
 }
 
-// writing is a change of an item that is being made.
+// writing is a change in progress.
 type writing struct {
 	Change
 	who      Caller
@@ -77,10 +77,10 @@ type writing struct {
 	exists bool
 }
 
-// Create makes an item of a document, which must not exist.
+// Create creates an item. It must not exist.
 func (c *Control) Create(ctx context.Context, who Caller, document any, dry bool) (*Written, error) {
 	w := &writing{Change: Change{Dry: dry}, who: who, kind: kindOf(document)}
-	if err := who.Needs(w.kind.role()); err != nil {
+	if err := who.Needs(w.kind.Role()); err != nil {
 		return nil, err
 	}
 	if err := w.take(document); err != nil {
@@ -105,10 +105,10 @@ func (c *Control) create(ctx context.Context, w *writing) (*Written, error) {
 	return out, err
 }
 
-// Put makes the item of an ID that of a document, which may leave out a name that is the ID.
+// Put creates or replaces the item with that ID. The document may leave out its name. Change must have a condition.
 func (c *Control) Put(ctx context.Context, who Caller, id string, document any, change Change) (*Written, error) {
 	w := &writing{Change: change, who: who, kind: kindOf(document), id: id}
-	if err := who.Needs(w.kind.role()); err != nil {
+	if err := who.Needs(w.kind.Role()); err != nil {
 		return nil, err
 	}
 	if change.Match == "" && !change.Absent {
@@ -125,8 +125,8 @@ func (c *Control) Put(ctx context.Context, who Caller, id string, document any, 
 	return out, c.because(w, err)
 }
 
-// because returns what is wrong with the document of a change that has failed, if it is the reason: that points at
-// the document, and err at rows of the database.
+// because returns what is wrong with the document of a change that has failed, if anything is: those errors point into
+// the document, and those of the database name rows.
 func (c *Control) because(w *writing, err error) error {
 	if err == nil {
 		return nil
@@ -137,10 +137,10 @@ func (c *Control) because(w *writing, err error) error {
 	return err
 }
 
-// Delete deletes an item of the database.
+// Delete deletes an item of the database. Change must have a Match.
 func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, change Change) (*Written, error) {
 	w := &writing{Change: change, who: who, kind: kind, id: id}
-	if err := who.Needs(kind.role()); err != nil {
+	if err := who.Needs(kind.Role()); err != nil {
 		return nil, err
 	}
 	if change.Match == "" {
@@ -156,14 +156,14 @@ func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, 
 	return c.writeIf(ctx, w)
 }
 
-// unconditional refuses a change that does not say of which state it is one.
+// unconditional is the problem of a change without a condition.
 func unconditional(or string) *Problem {
 	p := Problemf(http.StatusPreconditionRequired, "send the ETag that you have read as If-Match, so that nobody else's change is lost%s", or)
 	p.Errors = []Wrong{{Header: "If-Match", Detail: p.Detail}}
 	return p
 }
 
-// take takes a document, which stays as it is: it may be one in force.
+// take sets the document to a copy of that: it may be one in force.
 func (w *writing) take(document any) error {
 	if hasNUL(JSON(document)) {
 		return Problemf(http.StatusUnprocessableEntity, "the body has a character U+0000, which no database keeps")
@@ -180,8 +180,8 @@ func (w *writing) take(document any) error {
 	return nil
 }
 
-// signed returns a copy of a document that has the actor, where it says who has made it, and the name id, where
-// it leaves that out. It returns its ID, too, and the field that has that.
+// signed returns a copy of a document, with the actor as its author and the ID as its name if it has none. It
+// returns the ID, too, and the field that has it.
 func signed(document any, id, actor string) (signed any, own, field string) {
 	switch d := document.(type) {
 	case *policy.Rule:
@@ -204,8 +204,8 @@ func signed(document any, id, actor string) (signed any, own, field string) {
 	panic(fmt.Sprintf("control: %T is no item", document))
 }
 
-// look looks at what is there. Of subjects and overrides it makes the list only if that is asked for: there may be
-// many, and the database knows better.
+// look sets what is there before the change. For subjects and overrides it needs the list only if list is set: it may
+// be long, and the database checks the condition again.
 func (c *Control) look(w *writing, list bool) error {
 	if c.policy.database == nil {
 		return noDatabase()
@@ -218,8 +218,8 @@ func (c *Control) look(w *writing, list bool) error {
 	return nil
 }
 
-// writeIf makes a change if what is there is what the caller has seen. The database knows: what is
-// known here may be older than what the caller has read of another instance.
+// writeIf makes a change if the condition holds. A version is checked by the database: what is
+// known here may be older than what the caller has read from another instance.
 func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	match, named := w.seen()
 	if !named {
@@ -228,7 +228,7 @@ func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 		}
 		match = source.Match(w.before.Version) // or source.Absent
 		if match > source.Absent && w.Match == "*" {
-			match = source.Any // also one that SQL has made unreadable, of which the last readable one is known here
+			match = source.Any // also a row that SQL has made unreadable, which is unknown here
 		}
 	}
 	out, err := c.write(ctx, w, match)
@@ -250,7 +250,7 @@ func (change *Change) seen() (source.Match, bool) {
 	return versionIn(tags[0])
 }
 
-// met refuses a change of another state than that which there is.
+// met returns a problem unless the condition holds for what is known here.
 func (w *writing) met() error {
 	i, exists := w.before, w.exists
 	failed := func(format string, args ...any) error {
@@ -271,7 +271,7 @@ func (w *writing) met() error {
 	return failed("it has changed since you have read it, and its ETag is %s now: read it again", i.ETag())
 }
 
-// logChange says in the log who has changed an item. What is deleted has no version.
+// logChange logs a change of an item.
 func (c *Control) logChange(who Caller, kind Kind, deleted bool, version int64) {
 	about := []any{"actor", who.Name, "kind", string(kind), "deleted", deleted}
 	if !deleted {
@@ -280,7 +280,7 @@ func (c *Control) logChange(who Caller, kind Kind, deleted bool, version int64) 
 	c.logger.Info("admin API changed the policy", about...)
 }
 
-// write makes a change, or returns what would come of it.
+// write makes a change, or returns its difference if dry.
 func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*Written, error) {
 	after, err := c.apply(ctx, w, match)
 	switch {
@@ -294,15 +294,19 @@ func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*W
 	if w.document == nil {
 		return &Written{ID: w.id}, nil
 	}
-	created := !w.exists && match <= source.Absent // of another version it is not known here yet
+	created := !w.exists && match <= source.Absent // a version given means that it exists
 	return &Written{ID: w.id, ETag: after.ETag(), Created: created, Document: after.Document}, nil
 }
 
-func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (item, error) {
-	if w.document == nil {
-		return item{}, c.policy.deleteOne(ctx, w.who.Name, w.kind, w.id, match, w.Dry)
-	}
-	return c.policy.putOne(ctx, w.who.Name, item{ID: w.id, Document: w.document, Disabled: w.before.Disabled}, match, w.Dry)
+func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (after item, err error) {
+	_, err = c.policy.change(ctx, w.who.Name, w.Dry, func(tx *source.Tx) (err error) {
+		if w.document == nil {
+			return c.policy.remove(tx, w.kind, w.id, match)
+		}
+		after, err = put(tx, w.document, w.before.Disabled, match)
+		return err
+	})
+	return after, err
 }
 
 // inFile returns an item of the file.
@@ -315,7 +319,7 @@ func (c *Control) inFile(kind Kind, id string) (item, bool) {
 	return all[i], true
 }
 
-// explain says of what does not compile why that is.
+// explain adds to the errors of a policy without the item that it was deleted.
 func (w *writing) explain(err error) error {
 	var found policy.Errors
 	if w.document == nil && errors.As(err, &found) && len(found) > 0 {
@@ -326,7 +330,7 @@ func (w *writing) explain(err error) error {
 	return err
 }
 
-// differs returns what a change would do.
+// differs returns the difference that a change would make.
 func (c *Control) differs(w *writing) (*Difference, error) {
 	d := &Difference{true, effectOn(&w.before, w.exists)}
 	if w.document == nil {

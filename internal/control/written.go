@@ -12,22 +12,22 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// written is the policy in force as it is written, and changes it in the database if there is one. A change
-// is in force here when it returns, unless it is dry: then it only returns what is wrong.
+// written reads the policy in force as it is written, and changes it in the database. A change
+// is in force here when it returns. A dry run only returns what is wrong.
 //
-// Errors of changes are a [policy.Errors] for what makes no policy, a [source.Invalid] for what cannot be kept,
-// a [source.Conflict], [source.ErrNotFound] of what is to be deleted, [source.ErrAway] or [source.ErrFull].
+// Errors of changes are a [policy.Errors] for an invalid policy, a [source.Invalid] for a row that cannot be kept,
+// a [source.Conflict], [source.ErrNotFound] of a deletion, [source.ErrAway] or [source.ErrFull].
 type written struct {
 	stack    *source.Stack
-	database *source.Database // nil: the policy is that of a file
+	database *source.Database // nil: there is only a file
 
 	mu      sync.Mutex
 	current *current
-	ids     map[int64]overrideID // of overrides, by those of the database
-	rowIDs  map[string]int64     // and the other way
+	ids     map[int64]overrideID // of overrides, by the IDs of their rows
+	rowIDs  map[string]int64     // the reverse
 }
 
-// now returns the policy in force: the same as long as that is the same.
+// now returns the policy in force: the same value until it changes.
 func (w *written) now() *current {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +66,7 @@ func (w *written) rows(c *source.Contents, kind Kind) (all []item) {
 	return all
 }
 
-// items returns the items in force: the rows of a kind, and what the file has and the database has not.
+// items returns the rows of a kind, and the items of the file that the database does not have.
 func (w *written) items(now *current, kind Kind) []item {
 	all := w.rows(now.contents, kind)
 	slices.SortFunc(all, byID)
@@ -99,7 +99,7 @@ func subjectItem(r *source.SubjectRow) item {
 	return rowItem(r.Subject, &r.Meta, &r.TierSubject)
 }
 
-// forget begins anew with the IDs if most of them are of rows that have gone.
+// forget drops the IDs if most of them are of rows that are gone.
 func (w *written) forget(rows int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,19 +108,19 @@ func (w *written) forget(rows int) {
 	}
 }
 
-// overrideID is the ID that the API has for an override, and what it was made of.
+// overrideID is the ID of an override, and what it was made of.
 type overrideID struct {
 	id, rule string
 	key      map[string]string
 }
 
-// idOf returns the ID that the API has for an override. It is kept: there may be a hundred
+// idOf returns the ID of an override. It is kept: there may be a hundred
 // thousand.
 func (w *written) idOf(r *source.OverrideRow) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := w.ids[r.ID]
-	if known.rule != r.Rule || !maps.Equal(known.key, r.Key) { // databases may use an ID again
+	if known.rule != r.Rule || !maps.Equal(known.key, r.Key) { // databases may reuse the ID of a row
 		known = overrideID{OverrideID(r.Rule, r.Key), r.Rule, r.Key}
 		if w.ids == nil {
 			w.ids, w.rowIDs = map[int64]overrideID{}, map[string]int64{}
@@ -131,30 +131,7 @@ func (w *written) idOf(r *source.OverrideRow) string {
 	return known.id
 }
 
-// putOne creates or replaces an item if its version is match.
-func (w *written) putOne(ctx context.Context, actor string, i item, match source.Match, dry bool) (out item, err error) {
-	_, err = w.change(ctx, actor, dry, func(tx *source.Tx) error {
-		out, err = put(tx, i.Document, i.Disabled, match)
-		return err
-	})
-	return out, err
-}
-
-// putAll puts several items in one transaction, each if its version is the one that it has.
-func (w *written) putAll(ctx context.Context, actor string, all []item, dry bool) ([]item, error) {
-	out := make([]item, len(all))
-	_, err := w.change(ctx, actor, dry, func(tx *source.Tx) (err error) {
-		for i := range all {
-			if out[i], err = put(tx, all[i].Document, all[i].Disabled, source.Match(all[i].Version)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return out, err
-}
-
-// put puts a document, and returns it as it is then.
+// put writes a document, and returns its item.
 func put(tx *source.Tx, document any, disabled bool, match source.Match) (item, error) {
 	switch d := document.(type) {
 	case *policy.Rule:
@@ -173,42 +150,7 @@ func put(tx *source.Tx, document any, disabled bool, match source.Match) (item, 
 	return item{}, fmt.Errorf("no database keeps a %T", document)
 }
 
-// putShadow makes the whole policy a shadow until a time, or "always", or enforces it if that is empty.
-func (w *written) putShadow(ctx context.Context, actor, until string, match source.Match, dry bool) error {
-	_, err := w.change(ctx, actor, dry, func(tx *source.Tx) error { return tx.PutShadow(until, match) })
-	return err
-}
-
-// changeRules changes several rules in one transaction, and returns the ID of its one entry in the audit log,
-// which is 0 if nothing differs, and the policy that comes of it.
-func (w *written) changeRules(ctx context.Context, actor string, all []source.RuleChange, dry bool) (entry int64, p *policy.Policy, err error) {
-	p, err = w.change(ctx, actor, dry, func(tx *source.Tx) (err error) {
-		entry, err = tx.ChangeRules(all)
-		return err
-	})
-	if dry {
-		entry = 0 // which no entry has
-	}
-	return entry, p, err
-}
-
-// restore takes that change back, of which the last entry has an ID, and returns what begins
-// anew by that.
-func (w *written) restore(ctx context.Context, actor string, entry int64, dry bool) ([]policy.Restart, error) {
-	old := w.stack.Policy()
-	p, err := w.change(ctx, actor, dry, func(tx *source.Tx) error { return tx.Restore(entry) })
-	if err != nil {
-		return nil, err
-	}
-	return p.Restarts(old), nil
-}
-
-// deleteOne deletes an item if its version is match.
-func (w *written) deleteOne(ctx context.Context, actor string, kind Kind, id string, match source.Match, dry bool) error {
-	_, err := w.change(ctx, actor, dry, func(tx *source.Tx) error { return w.remove(tx, kind, id, match) })
-	return err
-}
-
+// remove deletes an item if its version is match.
 func (w *written) remove(tx *source.Tx, kind Kind, id string, match source.Match) error {
 	switch kind {
 	case Rules:
@@ -225,7 +167,7 @@ func (w *written) remove(tx *source.Tx, kind Kind, id string, match source.Match
 	return tx.DeleteOverride(row, match)
 }
 
-// overrideIn returns the row that has an ID of the API: what is known of it may be older than the
+// overrideIn returns the row of an override. The row that is known here may be older than the
 // rows.
 func (w *written) overrideIn(rows []source.OverrideRow, id string) (int64, bool) {
 	w.mu.Lock()
@@ -243,8 +185,8 @@ func (w *written) overrideIn(rows []source.OverrideRow, id string) (int64, bool)
 	return 0, false
 }
 
-// change makes a change, puts it into force here unless it is dry, and returns the policy that comes of it. That
-// is compiled once, before the change is committed.
+// change makes a change, puts it into force unless it is dry, and returns the new policy, which
+// was compiled once, before the change was committed.
 func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) (*policy.Policy, error) {
 	if dry {
 		_, after, err := w.database.DryRun(ctx, actor, fn)
@@ -260,8 +202,10 @@ func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*s
 	return w.stack.Policy(), err
 }
 
-// record leaves an entry in the audit log for what do does, which is nothing in the database, and only if do
-// has no error.
+// record does an act outside the database, with an audit entry if there is a database. There is none if do fails.
 func (w *written) record(ctx context.Context, e source.Entry, do func() error) error {
+	if w.database == nil {
+		return do()
+	}
 	return w.database.Record(ctx, e.Actor, e.Action, e.Kind, e.Target, string(e.After), do)
 }

@@ -146,18 +146,4 @@ func hourWords(r *telemetry.Rule, shadow bool) string {
 	return text + "."
 }
 
-// sumOf adds counts up.
-func sumOf(all []telemetry.Counts) (n telemetry.Counts) {
-	for i := range all {
-		n.Add(&all[i])
-	}
-	return n
-}
-
-// dayOf are the counts of the last 24 hours.
-func dayOf(s *telemetry.Series) []telemetry.Counts {
-	steps := int(24*time.Hour/telemetry.LongStep) + 1
-	return s.Days[max(0, len(s.Days)-steps):]
-}
-
 func rulePage(name string) string { return "/rules/" + url.PathEscape(name) }

@@ -119,13 +119,6 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	return f
 }
 
-func total(list []telemetry.Counts) (n uint64) {
-	for i := range list {
-		n += list[i].Total()
-	}
-	return n
-}
-
 // tile is one number, what it was, and what it was yesterday.
 type tile struct {
 	ID, Name    string
@@ -187,19 +180,12 @@ func shareOf(part, of uint64) float64 {
 func refusedIn(v *telemetry.View, w telemetry.Window) (n uint64) {
 	for i := range v.Rules {
 		r := &v.Rules[i]
-		c := sum(r.Days)
+		c := sumOf(r.Days)
 		if c[telemetry.Deny] > 0 {
 			n += r.Refused[w]
 		}
 	}
 	return n
-}
-
-func sum(list []telemetry.Counts) (c telemetry.Counts) {
-	for i := range list {
-		c.Add(&list[i])
-	}
-	return c
 }
 
 // draw makes the chart.

@@ -23,7 +23,7 @@ import (
 func incidentPage(t *testing.T, h *incident.Hour, at time.Duration, query string) string {
 	stack := &source.Stack{Swap: func(*policy.Policy) {}} // the hour has a policy in force
 	s := newServer(configOf(t, h.Engine, stack, incident.Document(at), h.Fleet))
-	blocked := source.Entry{At: h.Time(incident.ScraperBlocked), Actor: "maria", Action: "create", Kind: "overrides", After: `{"rule":"per-address"}`}
+	blocked := source.Entry{At: h.Time(incident.ScraperBlocked), Actor: "maria", Action: "create", Kind: "override", After: `{"rule":"per-address"}`}
 	_, _ = s.known.audits.get(true, time.Second, func() ([]source.Entry, error) { return []source.Entry{blocked}, nil })
 	b := &browser{t: t, handler: s.handler(), token: source.Operator.String()}
 	w := b.get("/" + query)
@@ -135,7 +135,7 @@ func TestFirstPageOfIncident(t *testing.T) {
 			t.Errorf("the blocked scraper is hurt: %q", row)
 		}
 		changes = rowsOf(t, page, "changes-list")
-		if containing(changes, "made override of per-address") == "" || containing(changes, "export is new") == "" || containing(changes, "it changed") == "" {
+		if containing(changes, "created the override of per-address") == "" || containing(changes, "export is new") == "" || containing(changes, "it changed") == "" {
 			t.Errorf("what people did is not among the changes: %q", changes)
 		}
 

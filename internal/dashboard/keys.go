@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -59,12 +60,12 @@ func isPseudonym(text string) (string, bool) {
 // shownParts is a key for people, shortened or hashed as its rule says. An override that stands for
 // many has no such key: of it, what is secret is shortened, or all if its rule shows no key whole.
 func (s *server) shownParts(rule string, key map[string]string) string {
-	if subject, err := s.Engine.Subject(rule, key); err == nil && !slices.Contains(mapValues(key), "*") {
+	if subject, err := s.Engine.Subject(rule, key); err == nil && !anyValue(key) {
 		return subject.Shown()
 	}
 	whole := s.ruleShowsWhole(rule)
 	var all []string
-	for _, part := range sortedParts(key) {
+	for _, part := range slices.Sorted(maps.Keys(key)) {
 		v := key[part]
 		if v != "*" && (policy.SecretPart(part) || !whole) {
 			v = policy.Shorten(v)
@@ -90,19 +91,9 @@ func (s *server) ruleShowsWhole(rule string) bool {
 // maxParts is more than any key has.
 const maxParts = 16
 
-func mapValues(m map[string]string) (all []string) {
-	for _, v := range m {
-		all = append(all, v)
-	}
-	return all
-}
-
-func sortedParts(m map[string]string) (all []string) {
-	for k := range m {
-		all = append(all, k)
-	}
-	slices.Sort(all)
-	return all
+// anyValue reports whether the key of an override stands for several subjects.
+func anyValue(key map[string]string) bool {
+	return slices.Contains(slices.Collect(maps.Values(key)), "*")
 }
 
 // subjectQuery names a subject in a URL.

@@ -125,6 +125,21 @@ func rulesByName(list source.Row) fields {
 	return all
 }
 
+// auditWords say what was done, without the key of a subject that it was done to.
+func auditWords(e *source.Entry) string {
+	name := e.Target
+	switch {
+	case e.Kind == "override":
+		name = cmp.Or(textOf(fieldsOf(e.After)["rule"]), textOf(fieldsOf(e.Before)["rule"]))
+	case e.Kind == "subject" && changesItem(e.Action):
+		name = "a subject"
+	}
+	if name == "" {
+		return didWords(e)
+	}
+	return didWords(e) + " " + printable(name)
+}
+
 // rowFields are fields that a database keeps of each row, which the entry says itself.
 var rowFields = []string{"id", "updated_at", "updated_by", "version", "by", "rule", "position"}
 

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 )
 
 // keyOf is the whole key of a subject.
@@ -21,7 +23,7 @@ func (s *server) keyPage(c *call) error {
 		return err
 	}
 	d := keyOf{subjectRef: ref}
-	for _, part := range sortedParts(ref.Key) {
+	for _, part := range slices.Sorted(maps.Keys(ref.Key)) {
 		d.Parts = append(d.Parts, keyField{part, ref.Key[part]})
 	}
 	s.Logger.Info("console: the whole key of a subject was shown", "actor", c.caller.Name, "rule", ref.Rule.Name, "subject", ref.Shown)

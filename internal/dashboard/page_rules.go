@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -259,20 +260,12 @@ func factsOf(r *policy.Rule) (all []fact) {
 			all = append(all, fact{name, value})
 		}
 	}
-	for _, tier := range sortedTiers(r.Tiers) {
+	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		add("Tier "+tier, limitsWords("", r.Tiers[tier], r.Algorithm))
 	}
 	add("While the store is away", map[string]string{"allow": "lets requests pass", "deny": "refuses", "local": "goes by a local share of the limit"}[r.OnError])
 	add("Without the key", map[string]string{"share": "all share one count", "skip": "the rule does not apply", "refuse": "refused as malformed"}[r.Missing])
 	add("Ambiguous", r.Ambiguous)
-	return all
-}
-
-func sortedTiers(m map[string]policy.Limits) (all []string) {
-	for name := range m {
-		all = append(all, name)
-	}
-	slices.Sort(all)
 	return all
 }
 

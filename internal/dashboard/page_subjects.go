@@ -387,7 +387,7 @@ func (s *server) subject(c *call, p *control.InForce, ref *subjectRef) error {
 			}
 		}
 		if o := d.State.Override; o != nil {
-			d.Own = len(o.Document.Key) == len(ref.Key) && !slices.Contains(mapValues(o.Document.Key), "*") && !strings.Contains(o.Document.Key["client_ip"], "/")
+			d.Own = len(o.Document.Key) == len(ref.Key) && !anyValue(o.Document.Key) && !strings.Contains(o.Document.Key["client_ip"], "/")
 		}
 	}
 	d.seen(s.view())

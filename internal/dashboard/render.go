@@ -16,6 +16,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice/internal/control"
 	"github.com/sluicehq/sluice/internal/source"
 	"github.com/sluicehq/sluice/policy"
@@ -179,7 +180,7 @@ func number[T uint64 | int64 | int](n T) string {
 	f := float64(n)
 	switch a := math.Abs(f); {
 	case a < 10_000:
-		return group(int64(n))
+		return humanize.Comma(int64(n))
 	case a < 999_500:
 		return trimmed(f/1e3, a < 99_950) + space + "k"
 	case a < 999_500_000:
@@ -207,14 +208,6 @@ func trimmed(f float64, digit bool) string {
 		return strconv.FormatFloat(f, 'f', 0, 64)
 	}
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
-}
-
-func group(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	if len(strings.TrimPrefix(s, "-")) > 3 {
-		s = s[:len(s)-3] + "," + s[len(s)-3:]
-	}
-	return s
 }
 
 // unbroken keeps the percent signs of a text on the lines of their numbers.
@@ -285,7 +278,7 @@ func last(d time.Duration) string {
 	case d < 2*365*24*time.Hour:
 		return strconv.Itoa(int(d.Hours()/24)) + space + "days"
 	default:
-		return group(int64(d.Hours()/24/365)) + space + "years"
+		return humanize.Comma(int64(d.Hours()/24/365)) + space + "years"
 	}
 }
 

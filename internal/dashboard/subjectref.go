@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice/internal/control"
@@ -121,7 +120,7 @@ func sentence(err error) string {
 // subjectURL leads to a subject without saying a key that the caller is not to see; it is empty where
 // there is no such way.
 func (c *call) subjectURL(v *telemetry.View, rule string, key map[string]string) string {
-	if slices.Contains(mapValues(key), "*") {
+	if anyValue(key) {
 		return ""
 	}
 	subject, err := c.s.Engine.Subject(rule, key)

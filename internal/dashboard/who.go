@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -377,30 +376,4 @@ func (r instanceRow) trouble() (n int) {
 		}
 	}
 	return n
-}
-
-// auditWords say what was done, without the key that it was done to.
-func auditWords(e *source.Entry) string {
-	of := fieldsOf(e.After)
-	if textOf(of["rule"])+textOf(of["name"]) == "" {
-		of = fieldsOf(e.Before)
-	}
-	verb := map[string]string{"create": "made", "replace": "changed", "delete": "deleted", "refund": "gave back to", "take": "took over"}[e.Action]
-	if verb == "" {
-		verb = strings.TrimSuffix(e.Action, "e") + "ed"
-	}
-	if e.Action == "reset" {
-		verb = "reset"
-	}
-	if e.Kind == "rules" {
-		return verb + " the rules " + printable(e.Target)
-	}
-	out := verb + " " + strings.TrimSuffix(e.Kind, "s")
-	if name := cmp.Or(textOf(of["rule"]), textOf(of["name"])); name != "" {
-		out += " of " + printable(name)
-		if e.Kind == "rule" {
-			out = verb + " rule " + printable(name)
-		}
-	}
-	return out
 }

@@ -34,7 +34,7 @@ type server struct {
 	notices  notices
 	origin   *http.CrossOriginProtection
 	live     live
-	known    *known
+	known    known
 	history  history
 }
 
@@ -43,7 +43,7 @@ type server struct {
 func Handler(c Config) http.Handler { return newServer(c).handler() }
 
 func newServer(c Config) *server {
-	s := &server{Config: c, origin: http.NewCrossOriginProtection(), known: newKnown()}
+	s := &server{Config: c, origin: http.NewCrossOriginProtection()}
 	if c.Done != nil {
 		go s.watch(c.Done)
 	}

@@ -20,12 +20,6 @@ type known struct {
 	subjects  kept[string, *looked]
 }
 
-func newKnown() *known {
-	k := &known{}
-	k.audits.most, k.overrides.most, k.subjects.most = 2, 2, 1000
-	return k
-}
-
 // rulesInForce returns the rules in force by their names, as shadows where the whole policy is one.
 func (c *call) rulesInForce() map[string]*policy.Rule {
 	p, err := c.s.Control.InForce(c.caller)

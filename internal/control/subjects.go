@@ -207,6 +207,8 @@ type SubjectChange struct {
 	// Blocked and Open are the rules of a block everywhere, nil for other changes.
 	Blocked []BlockedRule `json:"blocked,omitzero"`
 	Open    []OpenRule    `json:"open,omitzero"`
+	// Put is the override that any other block has written, nil without a database.
+	Put *BlockedRule `json:"-"`
 }
 
 // Reset deletes the counts of a subject under a rule.

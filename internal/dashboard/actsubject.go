@@ -72,29 +72,21 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	over := c.s.Control
 	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
 		return over.Block(ctx, c.caller, r, dry)
-	}, func(did *control.SubjectChange) (undo, error) { return c.undoBlock(ref, did, was) })
+	}, func(did *control.SubjectChange) (undo, error) { return undoBlock(over, r.Target, did), nil })
 	return e, err
 }
 
-// undoBlock returns what takes a block back that has just been made; was is the override that blocked the subject
-// before, or nil.
-func (c *call) undoBlock(ref *subjectRef, did *control.SubjectChange, was *policy.Override) (undo, error) {
-	over, t := c.s.Control, ref.target(nil)
-	if was == nil && did.Before.BlockedUntil != nil && did.Before.Override == nil {
+// undoBlock returns what takes back a block that has been made.
+func undoBlock(over *control.Control, t control.Target, did *control.SubjectChange) undo {
+	until := did.Before.BlockedUntil
+	switch t.Reason = ""; {
+	case until != nil && did.Before.Override == nil: // by an instance alone
 		t.Reason = "as before"
-		return blockAgain(over, control.BlockRequest{Target: t, Until: did.Before.BlockedUntil.Format(time.RFC3339)}), nil
+		return blockAgain(over, control.BlockRequest{Target: t, Until: until.Format(time.RFC3339)})
+	case did.Put != nil:
+		return unblockAll(over, t.Key, []control.BlockedRule{*did.Put})
 	}
-	// By its ETag, so that a block that somebody else has changed since stays.
-	own, _, err := c.ownOverride(ref)
-	switch {
-	case err != nil:
-		return nil, err
-	case own != nil && was != nil:
-		return putBack(over, own.ID, was, own.ETag), nil
-	case own != nil:
-		return removeMade(over, own.ID, own.ETag), nil
-	}
-	return unblockMade(over, t), nil
+	return unblockMade(over, t)
 }
 
 // replaceOverride puts another override in the place of the subject's own.
@@ -119,17 +111,13 @@ func lookUnblock(c *call, f url.Values) (*effect, error) {
 	e.Title, e.Verb = "Unblock for the rule "+ref.Rule.Name, "Unblock"
 	e.Fields = []field{reasonField(f, false)}
 	e.said = fmt.Sprintf("Unblocked %s for %s.", printable(ref.Shown), ref.Rule.Name)
-	_, was, err := c.ownOverride(ref)
-	if err != nil {
-		return nil, err
-	}
 	over := c.s.Control
 	would, err := offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
 		return over.Unblock(ctx, c.caller, ref.target(f), dry)
 	}, func(did *control.SubjectChange) (undo, error) {
-		switch until := did.Before.BlockedUntil; {
-		case was != nil && was.Block:
-			return recreate(over, was), nil
+		switch until, was := did.Before.BlockedUntil, did.Before.Override; {
+		case was != nil && was.Document.Block:
+			return recreate(over, was.Document), nil
 		case !p.Database && until != nil:
 			return blockAgain(over, control.BlockRequest{Target: ref.target(nil), Until: until.Format(time.RFC3339)}), nil
 		}

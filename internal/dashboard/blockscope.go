@@ -93,7 +93,7 @@ func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r 
 	over, key := c.s.Control, ref.Key
 	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
 		return over.Block(ctx, c.caller, r, dry)
-	}, func(did *control.SubjectChange) (undo, error) { return unblockEverywhere(over, key, did.Blocked), nil })
+	}, func(did *control.SubjectChange) (undo, error) { return unblockAll(over, key, did.Blocked), nil })
 	if would == nil {
 		return err
 	}
@@ -118,23 +118,4 @@ func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r 
 	e.Notes = append(e.Notes, scope.open(blocked, why)...)
 	e.said = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), several(int64(len(blocked)), "rule"), untilWords(r.Until))
 	return nil
-}
-
-// unblockEverywhere takes back a block under several rules, each unless somebody has changed it since.
-func unblockEverywhere(over *control.Control, key map[string]string, blocked []control.BlockedRule) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		for _, b := range blocked {
-			back := removeMade(over, b.Override, b.ETag)
-			switch {
-			case b.Override == "":
-				back = unblockMade(over, control.Target{Rule: b.Rule, Key: key})
-			case b.Before != nil:
-				back = putBack(over, b.Override, b.Before, b.ETag)
-			}
-			if err := back(ctx, who); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 }

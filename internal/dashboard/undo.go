@@ -46,6 +46,25 @@ func unblockMade(over *control.Control, t control.Target) undo {
 	}
 }
 
+// unblockAll takes blocks of a subject under several rules back, each unless somebody has changed it since.
+func unblockAll(over *control.Control, key map[string]string, blocked []control.BlockedRule) undo {
+	return func(ctx context.Context, who control.Caller) error {
+		for _, b := range blocked {
+			back := removeMade(over, b.Override, b.ETag)
+			switch {
+			case b.Override == "":
+				back = unblockMade(over, control.Target{Rule: b.Rule, Key: key})
+			case b.Before != nil:
+				back = putBack(over, b.Override, b.Before, b.ETag)
+			}
+			if err := back(ctx, who); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // restoreBefore takes the last change of the rules back, which has that entry in the audit log.
 func restoreBefore(over *control.Control, entry int64) undo {
 	return func(ctx context.Context, who control.Caller) error {

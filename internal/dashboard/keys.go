@@ -63,7 +63,7 @@ func (s *server) shownParts(rule string, key map[string]string) string {
 	if subject, err := s.Engine.Subject(rule, key); err == nil && !anyValue(key) {
 		return subject.Shown()
 	}
-	whole := s.ruleShowsWhole(rule)
+	whole := s.Engine.Policy().ShowsWhole(rule)
 	var all []string
 	for _, part := range slices.Sorted(maps.Keys(key)) {
 		v := key[part]
@@ -74,22 +74,6 @@ func (s *server) shownParts(rule string, key map[string]string) string {
 	}
 	return strings.Join(all, ", ")
 }
-
-// ruleShowsWhole reports whether everybody may see whole keys of a rule, as of those that lack all
-// parts.
-func (s *server) ruleShowsWhole(rule string) bool {
-	key := rule
-	for range maxParts {
-		key += "/!"
-		if subject, err := s.Engine.SubjectOf(key); err == nil {
-			return subject.ShownWhole()
-		}
-	}
-	return false
-}
-
-// maxParts is more than any key has.
-const maxParts = 16
 
 // anyValue reports whether the key of an override stands for several subjects.
 func anyValue(key map[string]string) bool {

@@ -2,8 +2,8 @@ package dashboard
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -18,27 +18,26 @@ import (
 // ruleSeen is what was known of a rule when it was shown.
 type ruleSeen struct{ ETag, Source string }
 
-// seenText writes what was known of rules for a hidden field of the editor.
+// seenText writes what was known of rules for a hidden field of the editor: "NAME ETAG SOURCE;" of each.
 func seenText(all map[string]ruleSeen) string {
-	q := url.Values{}
-	for name, seen := range all {
-		q[name] = []string{seen.ETag, seen.Source}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&b, "%s %s %s;", name, all[name].ETag, all[name].Source)
 	}
-	return q.Encode()
+	return b.String()
 }
 
 // parseSeen reads what seenText has written.
 func parseSeen(text string) (map[string]ruleSeen, error) {
-	q, err := url.ParseQuery(text)
-	if err != nil {
-		return nil, lostBase()
-	}
 	all := map[string]ruleSeen{}
-	for name, seen := range q {
-		if len(seen) != 2 {
+	for text != "" {
+		var one string
+		one, text, _ = strings.Cut(text, ";")
+		f := strings.Fields(one)
+		if len(f) != 3 {
 			return nil, lostBase()
 		}
-		all[name] = ruleSeen{seen[0], seen[1]}
+		all[f[0]] = ruleSeen{f[1], f[2]}
 	}
 	return all, nil
 }

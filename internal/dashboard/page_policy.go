@@ -12,20 +12,14 @@ import (
 
 // policyShown is what the page of the policy has.
 type policyShown struct {
+	*control.InForce
 	Text, Base, Seen string
 	Plan             *policyPlan // nil before there is a question
-	Edited           bool
-	Database         bool
-	Rules            int
-	File, Stored     int // rules by their source
-	Overrides        int
-	Subjects         int
-	Version          string
-	Warnings         []string
+	File, Stored     int         // rules by their source
 }
 
 func policyShownOf(p *control.InForce) *policyShown {
-	d := &policyShown{Database: p.Database, Rules: len(p.Document.Rules), Overrides: p.Overrides, Subjects: p.Subjects, Version: p.Version, Warnings: p.Warnings}
+	d := &policyShown{InForce: p}
 	for _, r := range p.Document.Rules {
 		if r.Source == source.FromDatabase {
 			d.Stored++
@@ -55,21 +49,20 @@ func (s *server) showPolicy(c *call, status int, d *policyShown) error {
 }
 
 // policyEdited reads the form of the editor, and looks what would come of it.
-func (c *call) policyEdited() (*control.InForce, *policyShown, error) {
+func (c *call) policyEdited() (*policyShown, error) {
 	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	d := policyShownOf(p)
 	f := c.PostForm
 	d.Text, d.Base, d.Seen = unixLines(f.Get("text")), unixLines(f.Get("base")), f.Get("seen")
 	seen, err := parseSeen(d.Seen)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	d.Edited = d.Text != d.Base
 	d.Plan, err = c.planPolicy(p, d.Base, d.Text, seen)
-	return p, d, err
+	return d, err
 }
 
 // unixLines takes the "\r" away that forms put at the end of lines.
@@ -77,7 +70,7 @@ func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n
 
 // policyCheck says what would come of an edited policy.
 func (s *server) policyCheck(c *call) error {
-	_, d, err := c.policyEdited()
+	d, err := c.policyEdited()
 	if err != nil {
 		return err
 	}
@@ -86,11 +79,11 @@ func (s *server) policyCheck(c *call) error {
 
 // policyApply makes the changes in one transaction, once they have been tried.
 func (s *server) policyApply(c *call) error {
-	p, d, err := c.policyEdited()
+	d, err := c.policyEdited()
 	if err != nil {
 		return err
 	}
-	if !p.Database || !d.Plan.Applies() {
+	if !d.Database || !d.Plan.Applies() {
 		return s.showPolicy(c, d.Plan.status(), d)
 	}
 	entry, err := d.Plan.send(c, false)

@@ -161,11 +161,8 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 		}
 		if results, err := subject.Peek(c.Context()); err == nil {
 			for i := range results {
-				if res := &results[i]; res.Plan != nil {
-					l := limit{control.LimitState{Limit: res.Plan.String(), Algorithm: res.Plan.AlgorithmName(), Capacity: res.Plan.Capacity, Remaining: res.Remaining, Used: res.Plan.Capacity - res.Remaining + res.Owed}}
-					if h.Most.Capacity == 0 || l.Percent() > h.Most.Percent() {
-						h.Most = l
-					}
+				if l := (limit{control.LimitStateOf(&results[i])}); h.Most.Capacity == 0 || l.Percent() > h.Most.Percent() {
+					h.Most = l
 				}
 			}
 		}

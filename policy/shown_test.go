@@ -135,3 +135,15 @@ func TestShownKey(t *testing.T) {
 		}
 	}
 }
+
+func TestShowsWhole(t *testing.T) {
+	p := compile(t, Document{Rules: []Rule{
+		{Name: "address", Key: []string{"client_ip"}, Limit: "1/day"}, {Name: "secret", Key: []string{"api_key"}, Limit: "1/day"},
+		{Name: "told", Key: []string{"api_key"}, Limit: "1/day", ShowKey: "whole"}, {Name: "hashed", Key: []string{"client_ip"}, Limit: "1/day", ShowKey: "hash"},
+	}})
+	for rule, want := range map[string]bool{"address": true, "secret": false, "told": true, "hashed": false, "unknown": false} {
+		if got := p.ShowsWhole(rule); got != want {
+			t.Errorf("%s shows whole keys: %v", rule, got)
+		}
+	}
+}

@@ -5,27 +5,20 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
-	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/console"
 	"github.com/sluicehq/sluice/cmd/internal/control"
-	"github.com/sluicehq/sluice/telemetry"
 )
 
-// dashboardOf is the dashboard that acts by an API, as whoever the API takes for its caller. Try is a
-// command that sends a first request.
+// dashboardOf is the console over the same control as an API, for the same callers. Try is a command that sends a
+// first request.
 func dashboardOf(over control.Config, api *adminapi.API, try string) http.Handler {
 	info, _ := debug.ReadBuildInfo()
-	c := console.Config{
-		View:   func() *telemetry.View { return &telemetry.View{At: time.Now()} },
-		Engine: over.Engine, Identify: api.Access.Identify, SignIn: api.Access.Holder, Do: api.Do,
-		Done: api.Done, Guess: api.Access.Guess, Version: version(info), Try: try, Logger: over.Logger,
-	}
-	if over.Telemetry != nil {
-		c.View, c.Find = over.Telemetry.View, over.Telemetry.Find
-	}
-	return console.Handler(c)
+	return console.Handler(console.Config{
+		Control: api.Control, Access: api.Access, Engine: over.Engine, Telemetry: over.Telemetry,
+		Done: api.Done, Version: version(info), Try: try, Logger: over.Logger,
+	})
 }
 
 // firstRequest is a command that sends a request to the gateway, or else asks at the JSON API; "" if

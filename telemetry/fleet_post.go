@@ -6,13 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// What an instance posts is in two parts of one form. Every few seconds it tells of the last
-// minutes, and once a minute of all that it has: whoever reads both has all of it.
+// An instance posts its counts in two parts of one form: those of the last minutes every few seconds, and all of
+// them once a minute. Readers need both.
 //
-// The form is two bytes that name it, then numbers as varints and texts behind their length: what
-// the instance is and how it does, its events, and of all requests and of each rule the counts of
-// two lists of steps. These are written column by column, since most columns have zeros only; a zero
-// is followed by how many more follow.
+// The form is two bytes that name it, then numbers as varints and texts behind their length: the head, the
+// events, and for all requests and each rule the counts of two lists of steps. These are written column by
+// column, since most columns have zeros only; a zero is followed by how many more follow.
 
 const (
 	postForm    = 'S'

@@ -78,9 +78,9 @@ func newSubjectsWithin(bytes int64) *subjects {
 	return s
 }
 
-// note counts what a rule has said of a request for the subject of the rule, once for all limits of the
-// rule: result is any of them. at is in unix nanoseconds. It does not allocate, beyond when summaries grow. A
-// result without a key, such as that of a rule with "block", is not counted.
+// note counts a request for its subject by a rule, once for all limits of the rule: result is any of
+// them. at is in unix nanoseconds. It allocates only for a subject that was not seen in the last ten seconds. A result
+// without a key, such as that of a rule with "block", is not counted.
 func (s *subjects) note(o *policy.Observation, result int, name string, said *judgement, at int64) {
 	key := o.Key(result)
 	if key == "" {
@@ -90,8 +90,8 @@ func (s *subjects) note(o *policy.Observation, result int, name string, said *ju
 	s.add(uintptr(unsafe.Pointer(o.Request)), &n, key, o.Sent(result))
 }
 
-// stripe is where notes wait, so that those who bring them seldom meet: who fills one hands
-// all of it on.
+// stripe is a buffer of notes, so that goroutines seldom wait for each other. The goroutine that fills it
+// counts them all.
 type stripe struct {
 	mu    sync.Mutex
 	notes [128]note
@@ -106,13 +106,12 @@ type note struct {
 	rule             string
 	at               int64 // unix milliseconds
 	refused, blocked bool
-	refusedOnly      bool         // it is not of the traffic
+	refusedOnly      bool         // not counted as traffic
 	plan             *sluice.Plan // of the limit that refused it, or has the least left; may be nil
 	from, to, sent   uint16       // of keys: the key, and from to until sent how it was spelled, if otherwise
 }
 
-// add puts a note into a stripe that no other goroutine is at, by preference always the same for a
-// goroutine.
+// add puts a note into a stripe that no other goroutine has locked, preferably the same one for the same who.
 func (s *subjects) add(who uintptr, n *note, key, sent string) {
 	if now, before := n.at/slotMillis[Minute], s.swept.Load(); now != before && s.swept.CompareAndSwap(before, now) {
 		s.sweep() // before anything newer is counted, since histories only go forward

@@ -7,23 +7,25 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // holdAgain is how often a [Holder] renews a place: several renewals may fail before the place is
 // lost.
-const holdAgain = PlaceLasts / 5
+const holdAgain = kernel.PermitLasts / 5
 
 // oweAgain is how often a [Holder] tries to give back what it owes, and maxOwed how many such places
 // it remembers.
 const (
-	oweAgain = PlaceLasts / 20
+	oweAgain = kernel.PermitLasts / 20
 	maxOwed  = 1024
 )
 
-// NewPlaceNumber returns a number for Charge.Place that nobody else has, and which is never 0.
+// NewPermit returns a number for Charge.Permit that nobody else has, and which is never 0.
 // It is random, from a generator seeded by the system: among as many as a plan can have places, the
 // chance that two are equal is 1 in 10^10.
-func NewPlaceNumber() uint64 {
+func NewPermit() uint64 {
 	for {
 		if n := rand.Uint64(); n != 0 {
 			return n
@@ -32,7 +34,7 @@ func NewPlaceNumber() uint64 {
 }
 
 // Holder holds places in flight: it takes each again, well before it would be free, until it is
-// released. If a process dies or stalls for [PlaceLasts], its places become free and others may take
+// released. If a process dies or stalls for [kernel.PermitLasts], its places become free and others may take
 // them, so after a stall more may be under way than the plan has places. The same is true if a shared
 // store does not answer for that long.
 //
@@ -70,7 +72,7 @@ type owed struct {
 // NewHolder returns a holder of places in a store.
 func NewHolder(store Store) *Holder { return &Holder{store: store} }
 
-// Hold holds the place of a charge of an [InFlight] plan that a Take has committed.
+// Hold holds the place of a charge of an plan of [NewInFlight] that a Take has committed.
 func (h *Holder) Hold(c Charge) *Hold {
 	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), 1, true, 0
 	hold := &Hold{holder: h, charge: c, due: time.Now().Add(holdAgain)}
@@ -88,7 +90,7 @@ func (h *Holder) GiveBack(c Charge) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.owe(owed{c, now.Add(PlaceLasts)})
+	h.owe(owed{c, now.Add(kernel.PermitLasts)})
 	h.arm(now.Add(oweAgain))
 }
 
@@ -102,10 +104,10 @@ func (h *Holder) owe(o owed) {
 
 // Release gives the place back. Releasing it again does nothing, and returns nil. After an error,
 // or if a stand-in has answered for a shared store, the Holder tries again in the background; at the
-// latest, the place is free after [PlaceLasts].
+// latest, the place is free after [kernel.PermitLasts].
 func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx, p) }
 
-// Leave stops renewing the place without giving it back: it becomes free after [PlaceLasts], unless
+// Leave stops renewing the place without giving it back: it becomes free after [kernel.PermitLasts], unless
 // its new owner takes it again with the charge that Leave returns.
 func (p *Hold) Leave() Charge {
 	p.holder.let([]*Hold{p})
@@ -282,7 +284,7 @@ func (h *Holder) toGiveBack(again []*Hold) []owed {
 	defer h.mu.Unlock()
 	all := h.owed
 	h.owed = nil
-	until := time.Now().Add(PlaceLasts)
+	until := time.Now().Add(kernel.PermitLasts)
 	for _, p := range again {
 		if p.released {
 			all = append(all, owed{p.back(), until})

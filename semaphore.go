@@ -42,7 +42,7 @@ func NewSemaphore(store Store, name string, places int64) (*Semaphore, error) {
 // Work that only OnError lets pass holds no place.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	c := s.charge(key, 1)
-	c.Place = NewPlaceNumber()
+	c.Permit = NewPermit()
 	if d, err = s.take(ctx, c); err != nil || d.Origin == ByOnError {
 		s.holder.GiveBack(c) // which the store may have counted, and nobody has heard of it
 		return func() {}, d, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/lease"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
@@ -147,7 +148,7 @@ func excess(plan *sluice.Plan, askers []*asker) (over int) {
 		all = append(all, a.admitted...)
 	}
 	slices.SortFunc(all, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
-	states := map[uint32]sluice.State{}
+	states := map[uint32]kernel.State{}
 	var r sluice.Receipt
 	for _, a := range all {
 		if states[a.key] = plan.Step(states[a.key], a.at, 1, &r); !r.Fits {
@@ -202,7 +203,7 @@ func onHotKey(limit sluice.Limit, perSecond int) func(contender) (sample, error)
 			admitted += len(a.admitted)
 		}
 		// What is asked for at even times one limiter admits up to its rate, and its burst.
-		var s sluice.State
+		var s kernel.State
 		var r sluice.Receipt
 		exact := 0
 		for i := range asked {

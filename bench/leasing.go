@@ -149,7 +149,7 @@ func excess(plan *sluice.Plan, askers []*asker) (over int) {
 	}
 	slices.SortFunc(all, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
 	states := map[uint32]kernel.State{}
-	var r sluice.Receipt
+	var r kernel.Receipt
 	for _, a := range all {
 		if states[a.key] = plan.Step(states[a.key], a.at, 1, &r); !r.Fits {
 			over++
@@ -204,7 +204,7 @@ func onHotKey(limit sluice.Limit, perSecond int) func(contender) (sample, error)
 		}
 		// What is asked for at even times one limiter admits up to its rate, and its burst.
 		var s kernel.State
-		var r sluice.Receipt
+		var r kernel.Receipt
 		exact := 0
 		for i := range asked {
 			at := began.UnixMicro() + int64(i)*1_000_000/int64(perSecond)

@@ -130,7 +130,7 @@ func since(times []int64, from int64) int {
 func bucket(plan *sluice.Plan, times []int64) (admitted, refused []int64) {
 	var state kernel.State
 	for _, at := range times {
-		var r sluice.Receipt
+		var r kernel.Receipt
 		if state = plan.Step(state, at, 1, &r); r.Fits {
 			admitted = append(admitted, at)
 		} else {

@@ -3,7 +3,9 @@
 package printable
 
 import (
+	"math"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -43,6 +45,9 @@ func Text(s string, most int) string {
 	return string(b)
 }
 
+// Line does the same with a text of any length.
+func Line(s string) string { return Text(s, math.MaxInt) }
+
 // plain reports whether s is printable ASCII.
 func plain(s string) bool {
 	for i := range len(s) {
@@ -57,4 +62,16 @@ func plain(s string) bool {
 // category have no shape.
 func Shows(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
+}
+
+// Duration writes a length of time without units that are zero: 15m, and not 15m0s.
+func Duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }

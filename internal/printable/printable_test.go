@@ -3,6 +3,7 @@ package printable
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -37,6 +38,14 @@ func TestText(t *testing.T) {
 	} {
 		if got := Text(c.in, c.most); got != c.want {
 			t.Errorf("%q in %d bytes is %q, and not %q", c.in, c.most, got, c.want)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for want, d := range map[string]time.Duration{"0s": 0, "15m": 15 * time.Minute, "24h": 24 * time.Hour, "1h30m": 90 * time.Minute, "1h0m1s": time.Hour + time.Second, "1.5s": 1500 * time.Millisecond, "10m": 10 * time.Minute, "10s": 10 * time.Second} {
+		if got := Duration(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
 		}
 	}
 }

@@ -35,3 +35,15 @@ func Sluice() (path string, err error) {
 	}
 	return path, nil
 }
+
+// BuildModule builds a package of a module of its own, in a directory below the root of the tree that no
+// workspace has, to bin/test.
+func BuildModule(name, dir, pkg string) (path string, err error) {
+	path = filepath.Join(Root(), "bin", "test", name)
+	build := exec.Command("go", "build", "-o", path, pkg)
+	build.Dir, build.Env = filepath.Join(Root(), dir), append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build of %s: %w\n%s", name, err, out)
+	}
+	return path, nil
+}

@@ -5,7 +5,6 @@ package doors
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -24,15 +23,7 @@ import (
 
 // builds returns what builds a proxy of testdata, once, and links it only if it has changed.
 func builds(name, path string) func() (string, error) {
-	return sync.OnceValues(func() (string, error) {
-		file := filepath.Join(testkit.Root(), "bin", "test", name)
-		c := exec.Command("go", "build", "-o", file, path)
-		c.Dir, c.Env = filepath.Join("testdata", name), append(os.Environ(), "GOWORK=off") // a module of its own
-		if out, err := c.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w\n%s", err, out)
-		}
-		return file, nil
-	})
+	return sync.OnceValues(func() (string, error) { return testkit.BuildModule(name, "cmd/e2e/doors/testdata/"+name, path) })
 }
 
 // limit starts a gateway that decides for others at --check, by a policy.

@@ -31,7 +31,7 @@ func roles() ([]control.Token, error) {
 // Every operation of the document is refused without a token, with a wrong one, an expired one
 // and one of a lesser role, and is not refused with the right one.
 func TestAccess(t *testing.T) {
-	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	s := start(t, func(c *setup) { c.Tokens = roles })
 	for _, name := range document.Operations() {
 		method, path, _ := strings.Cut(name, " ")
 		path = strings.ReplaceAll(path, "{id}", "some-id")
@@ -75,7 +75,7 @@ func TestAccess(t *testing.T) {
 
 // Two tokens in one request are none.
 func TestTwoTokens(t *testing.T) {
-	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	s := start(t, func(c *setup) { c.Tokens = roles })
 	r, err := http.NewRequest("GET", s.URL+"/v1/policy", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -103,16 +103,16 @@ func TestLocal(t *testing.T) {
 	} {
 		r := localRequest("GET", "/v1/openapi.json")
 		r.RemoteAddr = test.from
-		s := start(t, func(c *adminapi.Config) { c.Tokens, c.Local = test.tokens, test.local })
+		s := start(t, func(c *setup) { c.Tokens, c.Local = test.tokens, test.local })
 		w := httptest.NewRecorder()
-		adminapi.New(s.config).ServeHTTP(w, r)
+		s.config.api().ServeHTTP(w, r)
 		if w.Code != test.status {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, test.status)
 		}
 		// A token that is not known is refused all the same.
 		r.Header.Set("Authorization", "Bearer wrong")
 		w = httptest.NewRecorder()
-		adminapi.New(s.config).ServeHTTP(w, r)
+		s.config.api().ServeHTTP(w, r)
 		if w.Code != 401 && w.Code != 503 {
 			t.Errorf("%s, with a wrong token: %d %s", name, w.Code, w.Body)
 		}
@@ -129,7 +129,7 @@ func TestCertificates(t *testing.T) {
 		"admin": 401, "sluice-": 401, "sluice-root": 401, "": 401, "Sluice-admin": 401,
 		"sluice-viewer,sluice-admin": 404, "sluice-operator,engineering": 403,
 	} {
-		s := start(t, func(c *adminapi.Config) { c.Tokens, c.Local = none, false })
+		s := start(t, func(c *setup) { c.Tokens, c.Local = none, false })
 		certificate := &x509.Certificate{Subject: pkix.Name{CommonName: "ci", OrganizationalUnit: strings.Split(units, ",")}}
 		r := localRequest("DELETE", "/v1/rules/nowhere")
 		r.Header.Set("If-Match", "*")
@@ -143,7 +143,7 @@ func TestCertificates(t *testing.T) {
 				status = 409 // there is no database
 			}
 			w := httptest.NewRecorder()
-			adminapi.New(s.config).ServeHTTP(w, r)
+			s.config.api().ServeHTTP(w, r)
 			if w.Code != status {
 				t.Errorf("%q, verified %v: %d %s, want %d", units, verified, w.Code, w.Body, status)
 			}
@@ -186,7 +186,7 @@ func TestLargeBodies(t *testing.T) {
 	r := localRequest("POST", "/v1/check")
 	r.ContentLength, r.Body = 10<<20, io.NopCloser(failing{t})
 	w := httptest.NewRecorder()
-	adminapi.New(s.config).ServeHTTP(w, r)
+	s.config.api().ServeHTTP(w, r)
 	if w.Code != 413 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -202,11 +202,11 @@ func (f failing) Read([]byte) (int, error) {
 
 // A body is not read of a caller who may not call.
 func TestStrangersSendNoBody(t *testing.T) {
-	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	s := start(t, func(c *setup) { c.Tokens = roles })
 	r := localRequest("POST", "/v1/check")
 	r.ContentLength, r.Body = 100, io.NopCloser(failing{t})
 	w := httptest.NewRecorder()
-	adminapi.New(s.config).ServeHTTP(w, r)
+	s.config.api().ServeHTTP(w, r)
 	if w.Code != 401 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -214,7 +214,7 @@ func TestStrangersSendNoBody(t *testing.T) {
 
 // The log does not fill with callers who are refused.
 func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
-	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	s := start(t, func(c *setup) { c.Tokens = roles })
 	began := time.Now()
 	for range 50 {
 		s.Do("GET", "/v1/policy", "").Want(401)

@@ -1,153 +1,80 @@
-// Package adminapi is the HTTP API by which operators look at a running Sluice and change it:
-// rules, tiers, overrides and who is in which tier, what is left for a subject, and what would
-// become of a request. What it answers is in the OpenAPI document at /v1/openapi.json.
+// Package adminapi is the HTTP API for inspecting and changing a running Sluice: its
+// rules, tiers, overrides and subjects, their remaining quota, and what it would decide about
+// a request. The OpenAPI document is at /v1/openapi.json.
 //
-// It knows an engine, and by interfaces of its own where the policy comes from and the database
-// that changes it.
+// It decodes a request, calls package control and encodes the result. Package access identifies callers. Both are
+// below it; the program is above.
 package adminapi
 
 import (
 	"context"
 	"log/slog"
 	"net/http"
-	"slices"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/access"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
-	"github.com/sluicehq/sluice/policy"
-	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Config is what the API answers from. Engine, Policy and Logger are needed.
+// Config is what an API needs. Only Done is optional.
 type Config struct {
-	Engine *policy.Engine
-	// Policy is the policy in force and what changes it.
-	Policy *control.Policy
-	// Tokens returns those that may call. An error means that nobody knows them now: then
-	// nobody gets in by one.
-	Tokens func() ([]control.Token, error)
-	// Local lets callers from this machine do everything as long as there are no tokens. It is
-	// for an address that only this machine reaches.
-	Local bool
-	// View returns what was seen until now, and Find the key of a subject by its ID in a View. Nil:
-	// nobody has looked.
-	View func() *telemetry.View
-	Find func(id string) (key string, found bool)
-	// Refusals finds those of a request that any instance keeps. Nil: none are kept.
-	Refusals func(ctx context.Context, id string) telemetry.FoundRefusals
-	// DegradedField is that of the gateway, whose responses are foretold.
-	DegradedField bool
+	Control *control.Control
+	Access  *access.Access
 	// Done is closed when streams are to end. Nil: they end with their connections.
 	Done   <-chan struct{}
 	Logger *slog.Logger
-	// Guess calls look, which looks at a token that comes from an address with a port and is neither
-	// right nor wrong while the tokens are unknown. After too many wrong ones it returns an error instead, which
-	// has a method RetrySeconds. Nil: they are not limited.
-	Guess func(from, token string, look func() (right, wrong bool)) error
 }
 
 const (
 	// maxBody is the size of the largest body of a request in bytes, and maxInside that of one of this
 	// process, such as a policy of tens of thousands of rules.
 	maxBody, maxInside = 1 << 20, 16 << 20
-	// callTimeout is how long an answer may take to be made. How long it may take to be read is
-	// for the listener to say.
+	// callTimeout bounds the time that an operation takes. How long the client may take to read is
+	// bounded by the listener.
 	callTimeout = 15 * time.Second
 )
 
-// bodyTimeout is how long a body may take to arrive. Tests have less patience.
+// bodyTimeout is how long a body may take to arrive. Tests shorten it.
 var bodyTimeout = 10 * time.Second
 
-// API is a Config that answers everything at or below /v1/. Whoever mounts it checks the Host.
+// API answers everything below /v1/. The code that mounts it must check the Host.
 type API struct {
 	Config
 	operations *http.ServeMux
 	network    http.Handler // the operations, for others than this process
-	encoder    answer.Encoder
-	said       statsCache
 	streams    atomic.Int64
-	lists      control.Lists
 	failures   failureLog
-	silenced   silences
 }
 
 // call is a request whose caller is known.
 type call struct {
 	*http.Request
 	w     http.ResponseWriter
-	actor string
-	role  source.Role
+	who   control.Caller
+	query query
 }
 
-// route is an operation. What it returns becomes the body of a 200; a *reply says more.
-type route struct {
-	method, path string
-	role         source.Role
-	handle       func(*API, *call) (any, error)
-}
-
-// stream is the operation that does not end by itself.
-const stream = "/v1/events"
-
-// routes returns all operations. The OpenAPI document has the same.
-func routes() []route {
-	all := slices.Clone(others)
-	for i := range resources {
-		all = append(all, resources[i].routes()...)
-	}
-	return all
-}
-
-// others are the operations of no resource.
-var others = []route{
-	{"GET", "/v1/openapi.json", source.Viewer, (*API).openAPI},
-	{"GET", "/v1/policy", source.Viewer, (*API).policy},
-	{"GET", "/v1/policy/shadow", source.Viewer, (*API).shadow},
-	{"PUT", "/v1/policy/shadow", source.Admin, (*API).putShadow},
-	{"POST", "/v1/policy/changes", source.Admin, (*API).changeRules},
-	{"GET", "/v1/policy/previous", source.Admin, (*API).previous},
-	{"POST", "/v1/policy/previous", source.Admin, (*API).restore},
-	{"GET", "/v1/audit", source.Viewer, (*API).audit},
-	{"POST", "/v1/check", source.Viewer, (*API).check},
-	{"GET", "/v1/explain", source.Viewer, (*API).explainQuery},
-	{"POST", "/v1/explain", source.Viewer, (*API).explainBody},
-	{"GET", "/v1/alerts", source.Viewer, (*API).alerts},
-	{"GET", "/v1/refusals", source.Viewer, (*API).refusals},
-	{"GET", "/v1/stats", source.Viewer, (*API).stats},
-	{"GET", "/v1/rules/{id}/stats", source.Viewer, (*API).ruleStats},
-	{"GET", "/v1/top", source.Viewer, (*API).top},
-	{"GET", stream, source.Viewer, (*API).events},
-
-	{"POST", "/v1/subjects/reset", source.Operator, (*API).reset},
-	{"POST", "/v1/subjects/refund", source.Operator, (*API).refund},
-	{"POST", "/v1/subjects/block", source.Operator, (*API).block},
-	{"POST", "/v1/subjects/unblock", source.Operator, (*API).unblock},
-	{"POST", "/v1/alerts/silence", source.Operator, (*API).silence},
-	{"POST", "/v1/alerts/unsilence", source.Operator, (*API).unsilence},
-}
-
-// New returns an API that answers from a configuration.
+// New returns an API.
 func New(c Config) *API {
 	a := &API{Config: c, operations: http.NewServeMux()}
-	a.encoder.DegradedField = c.DegradedField
 	for _, r := range routes() {
-		a.operations.Handle(r.method+" "+r.path, a.operation(r.role, r.handle))
+		a.operations.Handle(r.method+" "+r.path, a.handler(r))
 	}
-	a.operations.Handle("/v1/", a.operation(source.Viewer, noSuch))
+	a.operations.Handle("/v1/", a.handler(route{role: source.Viewer, handle: noSuch}))
 	a.network = sameOrigin(a.operations)
 	return a
 }
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.network.ServeHTTP(w, r) }
 
-// operation makes a handler of an operation that needs a role.
-func (a *API) operation(needs source.Role, handle func(*API, *call) (any, error)) http.Handler {
+// handler returns the handler of a route. One without a path accepts any query.
+func (a *API) handler(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A writer that has no deadlines, as in a test, needs none.
+		// Writers of tests have no deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		ctx, cancel := r.Context(), context.CancelFunc(func() {})
 		if r.URL.Path != stream {
@@ -155,7 +82,7 @@ func (a *API) operation(needs source.Role, handle func(*API, *call) (any, error)
 		}
 		defer cancel()
 		c := &call{Request: r.WithContext(ctx), w: w}
-		if err := a.admit(c, needs); err != nil {
+		if err := a.admit(c, route.role); err != nil {
 			a.fail(c, err)
 			return
 		}
@@ -169,7 +96,7 @@ func (a *API) operation(needs source.Role, handle func(*API, *call) (any, error)
 			return
 		}
 		c.Body = http.MaxBytesReader(w, r.Body, most)
-		out, err := handle(a, c)
+		out, err := a.perform(c, route)
 		if err != nil {
 			a.fail(c, err)
 			return
@@ -178,22 +105,51 @@ func (a *API) operation(needs source.Role, handle func(*API, *call) (any, error)
 	})
 }
 
-// noSuch answers what no operation does.
-func noSuch(_ *API, c *call) (any, error) {
-	var allowed []string
-	for _, r := range routes() {
-		if r.matches(c.URL.EscapedPath()) {
-			allowed = append(allowed, r.method)
+func (a *API) perform(c *call, route route) (out any, err error) {
+	if route.path != "" {
+		if c.query, err = readQuery(c.URL.RawQuery, route.parameters); err != nil {
+			return nil, err
 		}
 	}
-	if len(allowed) == 0 {
-		return nil, problemf(http.StatusNotFound, "there is no such path: see /v1/openapi.json")
-	}
-	return nil, notAllowed(c.Method, allowed)
+	return route.handle(a, c)
 }
 
-// matches reports whether the path is that of the operation.
-func (r *route) matches(path string) bool {
-	want, have := strings.Split(r.path, "/"), strings.Split(path, "/")
-	return slices.EqualFunc(want, have, func(want, have string) bool { return want == have || want == "{id}" && have != "" })
+// admit identifies the caller. It refuses callers without the role before their body is read; control checks the
+// role of the operation itself.
+func (a *API) admit(c *call, needs source.Role) (err error) {
+	inside := false
+	if c.who, inside = insider(c.Context()); !inside {
+		if c.who, err = a.Access.Identify(c.Request); err != nil {
+			a.failures.log(a.Logger, c.Request, err)
+			return err
+		}
+	}
+	return c.who.Needs(needs)
+}
+
+// sameOrigin refuses requests, also reads, that a browser sends for a page of another origin.
+func sameOrigin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site := r.Header.Get("Sec-Fetch-Site")
+		foreign := site != "" && site != "same-origin" && site != "none"
+		if origin := r.Header.Get("Origin"); origin != "" {
+			u, err := url.Parse(origin)
+			foreign = foreign || err != nil || !strings.EqualFold(u.Host, r.Host)
+		}
+		if foreign {
+			write(w, http.StatusForbidden, "application/problem+json", control.Problemf(http.StatusForbidden, "a page of another origin cannot use this API"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// failureLog logs unknown callers, at most one a second: they must not fill a disk.
+type failureLog struct{ last atomic.Int64 }
+
+func (f *failureLog) log(log *slog.Logger, r *http.Request, err error) {
+	now := time.Now().Unix()
+	if last := f.last.Load(); last < now && f.last.CompareAndSwap(last, now) {
+		log.Warn("admin API refused a caller", "from", r.RemoteAddr, "reason", err.Error())
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/access"
 	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
 	"github.com/sluicehq/sluice/cmd/internal/control"
@@ -52,14 +53,25 @@ type server struct {
 	t      *testing.T
 	engine *policy.Engine
 	log    *bytes.Buffer
-	config adminapi.Config
+	config setup
+}
+
+// setup is what an API is made of.
+type setup struct {
+	control.Config
+	access.Access
+	Done <-chan struct{}
+}
+
+func (s *setup) api() *adminapi.API {
+	return adminapi.New(adminapi.Config{Control: control.New(s.Config), Access: &s.Access, Done: s.Done, Logger: s.Logger})
 }
 
 // start serves a policy, with what change makes of the configuration.
-func start(t *testing.T, change func(*adminapi.Config)) *server {
+func start(t *testing.T, change func(*setup)) *server {
 	t.Helper()
 	s := prepare(t, change)
-	h := httptest.NewServer(adminapi.New(s.config))
+	h := httptest.NewServer(s.config.api())
 	t.Cleanup(h.Close)
 	s.Player = s.player(h.URL)
 	return s
@@ -80,7 +92,7 @@ func inForce(t *testing.T, doc policy.Document) (*source.Stack, *policy.Policy) 
 }
 
 // prepare is start without a network.
-func prepare(t *testing.T, change func(*adminapi.Config)) *server {
+func prepare(t *testing.T, change func(*setup)) *server {
 	t.Helper()
 	doc, err := policyfile.Decode("test.yaml", []byte(testPolicy))
 	if err != nil {
@@ -88,12 +100,9 @@ func prepare(t *testing.T, change func(*adminapi.Config)) *server {
 	}
 	stack, p := inForce(t, doc)
 	s := &server{t: t, engine: policy.NewEngine(memory.New(), p), log: new(bytes.Buffer)}
-	s.config = adminapi.Config{
-		Engine: s.engine,
-		Policy: &control.Policy{Stack: stack},
-		Tokens: func() ([]control.Token, error) { return nil, nil },
-		Local:  true,
-		Logger: slog.New(slog.NewTextHandler(s.log, nil)),
+	s.config = setup{
+		Config: control.Config{Engine: s.engine, Stack: stack, Logger: slog.New(slog.NewTextHandler(s.log, nil))},
+		Access: access.Access{Tokens: none, Local: true},
 	}
 	if change != nil {
 		change(&s.config)
@@ -103,7 +112,7 @@ func prepare(t *testing.T, change func(*adminapi.Config)) *server {
 
 var document = func() *apitest.Document {
 	r := httptest.NewRecorder()
-	adminapi.New(adminapi.Config{Local: true, Tokens: none}).ServeHTTP(r, localRequest("GET", "/v1/openapi.json"))
+	(&setup{Access: access.Access{Local: true, Tokens: none}}).api().ServeHTTP(r, localRequest("GET", "/v1/openapi.json"))
 	doc, err := apitest.Load(r.Body.Bytes())
 	if err != nil {
 		panic(err)
@@ -124,7 +133,7 @@ func TestScripts(t *testing.T) {
 		for _, section := range sections {
 			t.Run(file+"/"+section.Title, func(t *testing.T) {
 				t.Parallel()
-				with := func(c *adminapi.Config) {
+				with := func(c *setup) {
 					if slices.ContainsFunc(section.Steps, func(s apitest.Step) bool { return s.Verb == "as" }) {
 						c.Tokens, c.Local = roles, false
 					}
@@ -133,9 +142,9 @@ func TestScripts(t *testing.T) {
 					watched(t, with).Play(section)
 					return
 				}
-				start(t, func(c *adminapi.Config) {
+				start(t, func(c *setup) {
 					with(c)
-					c.Find = func(string) (string, bool) { return "per-key/k-42", true }
+					c.Telemetry = &counted{find: func(string) (string, bool) { return "per-key/k-42", true }}
 				}).Play(section)
 			})
 		}

@@ -6,8 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 )
 
 // TestBodyMemory is not parallel: it counts what the process allocates.
@@ -25,7 +23,7 @@ func TestBodyMemory(t *testing.T) {
 		"wide":          "[" + fill(`{},`, "") + "]",
 		"open":          strings.Repeat("[", size),
 	}
-	api := adminapi.New(prepare(t, nil).config)
+	api := prepare(t, nil).config.api()
 	for name, body := range bodies {
 		for _, path := range []string{"/v1/check", "/v1/explain", "/v1/subjects/reset"} {
 			r := httptest.NewRequest("POST", path, strings.NewReader(body))

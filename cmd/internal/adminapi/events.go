@@ -5,60 +5,59 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
 const (
-	// maxStreams is how many streams there are at most: the admin address has few connections.
+	// maxStreams bounds the streams: the admin address has few connections.
 	maxStreams = 8
 	// eventPatience is how long a client may take to read an event.
 	eventPatience = 10 * time.Second
-	// silence is after how many seconds without an event a stream says that it is still there.
+	// silence is after how many seconds without an event a stream sends a comment.
 	silence = 15
 )
 
-// answered is what an operation returns that has answered itself.
+// answered is the result of an operation that has written its answer itself.
 type answered struct{}
 
-// events sends the stats whenever they have changed, at most once a second, until the client leaves,
-// may no longer read them, or the server ends.
+// events sends the stats when they have changed, at most once a second, until the client leaves,
+// loses its access, or the server ends.
 func (a *API) events(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
-		return nil, err
-	}
-	text, err := a.statsText()
+	stats, err := a.Control.Stats(c.who)
 	if err != nil {
 		return nil, err
 	}
 	if a.streams.Add(1) > maxStreams {
 		a.streams.Add(-1)
-		return nil, away("there are too many streams")
+		return nil, control.Unavailable("there are too many streams")
 	}
 	defer a.streams.Add(-1)
-	control := http.NewResponseController(c.w)
+	writer := http.NewResponseController(c.w)
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if err := control.Flush(); errors.Is(err, http.ErrNotSupported) {
-		return nil, problemf(http.StatusNotImplemented, "there are no streams within the process")
+	if err := writer.Flush(); errors.Is(err, http.ErrNotSupported) {
+		return nil, control.Problemf(http.StatusNotImplemented, "there are no streams within the process")
 	}
-	// The body had a deadline, behind which the connection would be taken for lost.
-	_ = control.SetReadDeadline(time.Time{})
+	// After the deadline of the body the connection would count as lost.
+	_ = writer.SetReadDeadline(time.Time{})
 	send := func(data []byte) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(eventPatience))
+		_ = writer.SetWriteDeadline(time.Now().Add(eventPatience))
 		_, err := c.w.Write(data)
-		return err == nil && control.Flush() == nil
+		return err == nil && writer.Flush() == nil
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var sent []byte
+	var sent *control.Stats
 	for quiet := 0; ; quiet++ {
 		switch {
-		case !bytes.Equal(text, sent):
-			if !send(event(text)) {
+		case stats != sent:
+			if !send(event(control.JSON(stats))) {
 				return answered{}, nil
 			}
-			sent, quiet = text, 0
+			sent, quiet = stats, 0
 		case quiet >= silence:
 			if !send([]byte(":\n\n")) {
 				return answered{}, nil
@@ -72,16 +71,16 @@ func (a *API) events(c *call) (any, error) {
 			return answered{}, nil
 		case <-tick.C:
 		}
-		if _, err := a.identify(c.Request); err != nil { // the token has ended
+		if _, err := a.Access.Identify(c.Request); err != nil { // the token has expired
 			return answered{}, nil
 		}
-		if text, err = a.statsText(); err != nil {
+		if stats, err = a.Control.Stats(c.who); err != nil {
 			return answered{}, nil
 		}
 	}
 }
 
-// event is a text of one line as an event.
+// event returns a text of one line as an event.
 func event(text []byte) []byte {
 	return append(append([]byte("event: stats\ndata: "), bytes.TrimSpace(text)...), "\n\n"...)
 }

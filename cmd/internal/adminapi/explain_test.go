@@ -1,69 +1,22 @@
 package adminapi_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/control"
-	"github.com/sluicehq/sluice/cmd/internal/source"
-	"github.com/sluicehq/sluice/httplimit"
 )
 
-// What is said of a request is what its response then has.
-func TestExplainForetells(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // so that nothing drains in between
-		s := prepare(t, nil)
-		api := adminapi.New(s.config)
-		upstream := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-		gateway := httplimit.Policy(s.engine)(upstream)
-		try := func(method, path string) {
-			t.Helper()
-			q := url.Values{"method": {method}, "url": {path + "?a=b"}, "from": {"192.0.2.7"}, "header.X-API-Key": {"k-1"}, "header.Accept": {"text/plain"}}
-			status, body := api.Do(t.Context(), control.Caller{Name: "x", Role: source.Viewer}, "GET", "/v1/explain?"+q.Encode(), "", nil)
-			var got adminapi.Explanation
-			if err := json.Unmarshal(body, &got); err != nil || status != 200 {
-				t.Fatalf("%d %s", status, body)
-			}
-			r := httptest.NewRequest(method, path+"?a=b", nil)
-			r.RemoteAddr = "192.0.2.7:1"
-			r.Header.Set("X-API-Key", "k-1")
-			r.Header.Set("Accept", "text/plain")
-			w := httptest.NewRecorder()
-			gateway.ServeHTTP(w, r)
-			if passed := w.Code == http.StatusNoContent; passed != got.Allowed || !passed && (got.Response.Status != w.Code || got.Response.Body != w.Body.String()) {
-				t.Fatalf("%s: %d %q, and what was said: %v %+v", path, w.Code, w.Body, got.Allowed, got.Response)
-			}
-			if !maps.EqualFunc(w.Header(), got.Response.Header, slices.Equal) {
-				t.Fatalf("%s:\n%v, and what was said:\n%v", path, w.Header(), got.Response.Header)
-			}
-		}
-		for range 30 { // twenty at once pass, and five logins a minute
-			try("GET", "/")
-			try("POST", "/login")
-			try("GET", "/health")
-			time.Sleep(100 * time.Millisecond)
-		}
-	})
-}
-
 func TestExplain(t *testing.T) {
-	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
+	s := start(t, func(c *setup) { c.Tokens = roles })
 	s.Token = "operator"
-	explain := func(query string) (got adminapi.Explanation) {
+	explain := func(query string) (got control.Explanation) {
 		t.Helper()
 		s.Do("GET", "/v1/explain?"+query, "").Want(200).Into(&got)
 		return got
 	}
-	words := func(e adminapi.Explanation) (all []string) {
+	words := func(e control.Explanation) (all []string) {
 		for _, r := range e.Rules {
 			text := fmt.Sprint(r.Rule, " ", r.Applies, " ", r.Key)
 			for _, l := range r.Limits {

@@ -26,6 +26,3 @@ func SetBodyTimeout(d time.Duration) func() {
 	bodyTimeout = d
 	return func() { bodyTimeout = before }
 }
-
-// DetailOf returns what a caller is told of an error.
-func DetailOf(err error) string { return asProblem(err).Detail }

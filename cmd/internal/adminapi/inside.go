@@ -17,7 +17,7 @@ func (a *API) Do(ctx context.Context, who control.Caller, method, path, match st
 	w := &recorder{status: http.StatusOK, header: http.Header{}}
 	r, err := http.NewRequestWithContext(context.WithValue(ctx, insideKey{}, who), method, path, bytes.NewReader(body))
 	if err != nil {
-		write(w, http.StatusBadRequest, "application/problem+json", problemf(http.StatusBadRequest, "this is no path: %.100q", path))
+		write(w, http.StatusBadRequest, "application/problem+json", control.Problemf(http.StatusBadRequest, "this is no path: %.100q", path))
 		return w.status, w.body.Bytes()
 	}
 	if len(body) > 0 {

@@ -2,11 +2,9 @@ package adminapi_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
@@ -14,8 +12,8 @@ import (
 // What is done within the process is refused, validated and answered as over the network, and is
 // its caller's act.
 func TestInside(t *testing.T) {
-	s := start(t, func(c *adminapi.Config) { c.Tokens, c.Local = roles, false })
-	a := adminapi.New(s.config)
+	s := start(t, func(c *setup) { c.Tokens, c.Local = roles, false })
+	a := s.config.api()
 	do := func(role source.Role, method, path, match, body string) (int, string) {
 		status, answer := a.Do(t.Context(), control.Caller{Name: "eve", Role: role}, method, path, match, []byte(body))
 		return status, string(answer)
@@ -49,35 +47,5 @@ func TestInside(t *testing.T) {
 	}
 	if status, answer := do(source.Admin, "DELETE", "/v1/rules/per-key", "*", ""); status != 409 || !strings.Contains(answer, "no database") {
 		t.Errorf("%d %s", status, answer)
-	}
-}
-
-func TestSignIn(t *testing.T) {
-	s := start(t, func(c *adminapi.Config) { c.Tokens = roles })
-	a := adminapi.New(s.config)
-	if who, err := a.SignIn(" operator "); who != (control.Caller{Name: "the operator", Role: source.Operator}) || err != nil {
-		t.Error(who, err)
-	}
-	for _, token := range []string{"", "wrong", "expired", control.HashToken("admin")} {
-		if who, err := a.SignIn(token); err == nil || who.Role != source.Nobody {
-			t.Errorf("%q: %v %v", token, who, err)
-		}
-	}
-	r := localRequest("GET", "/")
-	if who, err := a.Identify(r); err == nil || who.Role != source.Nobody {
-		t.Error(who, err)
-	}
-	r.Header.Set("Authorization", "Bearer viewer")
-	if who, err := a.Identify(r); who != (control.Caller{Name: "the viewer", Role: source.Viewer}) || err != nil {
-		t.Error(who, err)
-	}
-}
-
-// A full disk is told as such, and not as a database that does not answer.
-func TestDatabaseFull(t *testing.T) {
-	t.Parallel()
-	full, away := adminapi.DetailOf(fmt.Errorf("x: %w", source.ErrFull)), adminapi.DetailOf(fmt.Errorf("x: %w", source.ErrAway))
-	if !strings.Contains(full, "disk of the database is full") || strings.Contains(full, "answer") || strings.Contains(away, "disk") {
-		t.Errorf("full: %q, away: %q", full, away)
 	}
 }

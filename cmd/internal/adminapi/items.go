@@ -1,121 +1,130 @@
 package adminapi
 
 import (
-	"maps"
-	"slices"
-	"strconv"
-	"time"
+	"net/http"
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
-	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// listed is an item in a list.
-type listed struct {
-	ID        string     `json:"id"`
-	Source    string     `json:"source"`
-	ETag      string     `json:"etag"`
-	UpdatedAt *time.Time `json:"updated_at,omitempty"`
-	UpdatedBy string     `json:"updated_by,omitempty"`
-	Disabled  bool       `json:"disabled,omitempty"`
-	// Shown is what people are to see of the key, in place of it, where the caller may see no more.
-	Shown string `json:"shown,omitempty"`
-	// Pseudonym is that of the subject of an override that is of one alone.
-	Pseudonym string `json:"pseudonym,omitempty"`
-	Document  any    `json:"document"`
-}
+// resource is a kind of items, with a list and an item of its own.
+type resource struct{ kind control.Kind }
 
-// listed is an item of a list as the caller may see it.
-func (a *API) listed(i *control.Item, v *veil) listed {
-	l := v.item(i)
-	if o, is := i.Document.(*policy.Override); is && !slices.ContainsFunc(slices.Collect(maps.Values(o.Key)), many) {
-		if s, err := a.Engine.Subject(o.Rule, o.Key); err == nil {
-			l.Pseudonym = s.Pseudonym()
-		}
+var resources = []*resource{{control.Rules}, {control.Tiers}, {control.Subjects}, {control.Overrides}}
+
+// routes are the operations of a resource.
+func (r *resource) routes() []route {
+	list, item := r.kind.Path(""), r.kind.Path("")+"/{id}"
+	asked := "limit cursor"
+	switch r.kind {
+	case control.Subjects:
+		asked += " rule key. id"
+	case control.Overrides:
+		asked += " rule key. q state sort"
 	}
-	return l
-}
-
-func listedOf(i *control.Item) listed {
-	l := listed{ID: i.ID, Source: i.Source(), ETag: i.ETag(), UpdatedBy: i.UpdatedBy, Disabled: i.Disabled, Document: i.Document}
-	if !i.UpdatedAt.IsZero() {
-		at := i.UpdatedAt.UTC()
-		l.UpdatedAt = &at
+	return []route{
+		{"GET", list, source.Viewer, asked, r.list},
+		{"POST", list, r.kind.Role(), "dry_run", r.create},
+		{"GET", item, source.Viewer, "", r.read},
+		{"PUT", item, r.kind.Role(), "dry_run", r.replace},
+		{"DELETE", item, r.kind.Role(), "dry_run", r.remove},
 	}
-	return l
 }
 
-// page is a part of a list.
-type page struct {
-	Items []listed `json:"items"`
-	Next  string   `json:"next,omitempty"`
-	Total *int     `json:"total,omitempty"` // of all pages, where it is counted
-}
-
-// list answers with a page of a kind, of overrides only those that the query asks for.
-func (a *API) list(c *call, kind control.Kind, q query) (any, error) {
-	after, n, err := q.page()
+func (r *resource) list(a *API, c *call) (any, error) {
+	q := &c.query
+	rule, err := q.rule()
 	if err != nil {
 		return nil, err
 	}
-	all := a.lists.Get(a.Policy.Now(), kind)
-	f, err := a.overrideFilter(c, q)
-	switch sort, given := q.values["sort"]; {
+	if r.kind == control.Subjects {
+		if id, given := q.values["id"]; given {
+			return subjectByID(a, c, id)
+		}
+		if rule != "" || len(q.key) > 0 {
+			return a.Control.Subjects(c.Context(), c.who, rule, q.key)
+		}
+	}
+	return a.Control.List(c.who, r.kind, control.Query{
+		Cursor: q.values["cursor"], Limit: q.limit, Rule: rule, Key: q.key, Text: q.values["q"], State: q.values["state"], Sort: q.values["sort"],
+	})
+}
+
+// subjectByID answers with the limits of the subject that an ID names.
+func subjectByID(a *API, c *call, id string) (any, error) {
+	if len(c.query.values) > 1 || len(c.query.key) > 0 {
+		return nil, control.BadParameter("id", "write the ID, or a rule and a key, and not both")
+	}
+	return a.Control.SubjectByID(c.Context(), c.who, id)
+}
+
+func (r *resource) read(a *API, c *call) (any, error) {
+	i, err := a.Control.Read(c.who, r.kind, c.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return &reply{etag: i.ETag, body: i.Document}, nil
+}
+
+func (r *resource) create(a *API, c *call) (any, error) {
+	document, err := r.document(c)
+	if err != nil {
+		return nil, err
+	}
+	return r.written(a.Control.Create(c.Context(), c.who, document, c.query.dry))
+}
+
+func (r *resource) replace(a *API, c *call) (any, error) {
+	change, err := c.change()
+	if err != nil {
+		return nil, err
+	}
+	document, err := r.document(c)
+	if err != nil {
+		return nil, err
+	}
+	return r.written(a.Control.Put(c.Context(), c.who, c.PathValue("id"), document, change))
+}
+
+func (r *resource) remove(a *API, c *call) (any, error) {
+	change, err := c.change()
+	if err != nil {
+		return nil, err
+	}
+	return r.written(a.Control.Delete(c.Context(), c.who, r.kind, c.PathValue("id"), change))
+}
+
+// document decodes the body.
+func (r *resource) document(c *call) (any, error) {
+	data, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	return decodeDocument(r.kind, data)
+}
+
+// written answers with the result of a change.
+func (r *resource) written(w *control.Written, err error) (any, error) {
+	switch {
 	case err != nil:
 		return nil, err
-	case sort == "until":
-		return a.overridesByEnd(all, f, after, n)
-	case given && sort != "id":
-		return nil, badParameter("sort", "write id or until")
+	case w.Difference != nil:
+		return w.Difference, nil
+	case w.Document == nil:
+		return &reply{status: http.StatusNoContent}, nil
+	case w.Created:
+		return &reply{status: http.StatusCreated, etag: w.ETag, location: r.kind.Path(w.ID), body: w.Document}, nil
 	}
-	v := f.veil
-	first, found := slices.BinarySearchFunc(all, control.Item{ID: after}, control.ByID)
-	if found {
-		first++
-	}
-	if kind == control.Subjects && v.subjects() {
-		first, _ = strconv.Atoi(after) // the beginning, if it is no number
-		first = max(0, first)
-	}
-	out := page{Items: []listed{}}
-	for i := first; i < len(all); i++ {
-		if o, is := all[i].Document.(*policy.Override); is && !f.wants(o) {
-			continue
-		}
-		if len(out.Items) == n {
-			out.Next = v.cursor(kind, &all[i-1], i)
-			break
-		}
-		out.Items = append(out.Items, a.listed(&all[i], v))
-	}
-	return out, nil
+	return &reply{etag: w.ETag, body: w.Document}, nil
 }
 
-// wants reports whether an override is of the rule and has the values that the query asks for.
-func (q query) wants(o *policy.Override) bool {
-	if rule, given := q.values["rule"]; given && o.Rule != rule {
-		return false
+// change decodes the conditions of a change.
+func (c *call) change() (control.Change, error) {
+	match, none := c.Header.Get("If-Match"), c.Header.Get("If-None-Match")
+	if none != "" && none != "*" && (match != "" || c.Method == http.MethodPut) {
+		p := control.Problemf(http.StatusBadRequest, "of If-None-Match only * has a meaning here")
+		p.Errors = []control.Wrong{{Header: "If-None-Match", Detail: p.Detail}}
+		return control.Change{}, p
 	}
-	for part, value := range q.key {
-		if o.Key[part] != value {
-			return false
-		}
-	}
-	return true
-}
-
-// read answers with one item, as it is written.
-func (a *API) read(kind control.Kind, c *call) (any, error) {
-	if _, err := c.query(); err != nil {
-		return nil, err
-	}
-	i, found := a.lists.Find(a.Policy.Now(), kind, c.PathValue("id"))
-	if !found {
-		return nil, missing(kind)
-	}
-	body := i.Document
-	if o, is := body.(*policy.Override); is {
-		body, _ = a.veilFor(c).override(o)
-	}
-	return &reply{etag: i.ETag(), body: body}, nil
+	return control.Change{Dry: c.query.dry, Match: match, Absent: none == "*"}, nil
 }

@@ -1,116 +1,61 @@
 package adminapi
 
 import (
-	"net/http"
-	"strconv"
-	"time"
+	"encoding/json"
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
-	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// inForce is the answer to what policy is in force.
-type inForce struct {
-	Version string `json:"version"`
-	// Document is that of the policy without its overrides and subjects, which have lists of
-	// their own: there may be a hundred thousand.
-	Document  document     `json:"document"`
-	Rules     []ruleOrigin `json:"rules"`
-	Overrides int          `json:"overrides"`
-	Subjects  int          `json:"subjects"`
-	Database  bool         `json:"database"`
-	Blocks    []blockState `json:"blocks"`
-	Warnings  []string     `json:"warnings"`
-}
-
-// document is a policy as a file has it.
-type document struct {
-	Version int `json:"version"`
-	policy.Document
-}
-
-type ruleOrigin struct {
-	Name   string `json:"name"`
-	Source string `json:"source"`
-}
-
-// blockState is a subject that this instance blocks by itself.
-type blockState struct {
-	Subject string    `json:"subject"`
-	Until   time.Time `json:"until"`
-}
-
-func (a *API) policy(c *call) (any, error) {
-	if _, err := c.query(); err != nil {
+func (a *API) putShadow(c *call) (any, error) {
+	r, err := decode[control.ShadowRequest](c)
+	if err != nil {
 		return nil, err
 	}
-	now := a.Policy.Now()
-	out := inForce{
-		Version: a.lists.VersionOf(now), Document: document{1, *now.Document}, Database: a.Policy.Database != nil,
-		Overrides: len(now.Document.Overrides), Subjects: len(now.Document.Subjects),
-		Rules: []ruleOrigin{}, Blocks: []blockState{}, Warnings: []string{},
+	return a.Control.PutShadow(c.Context(), c.who, r, control.Change{Dry: c.query.dry, Match: c.Header.Get("If-Match")})
+}
+
+func (a *API) restore(c *call) (any, error) {
+	r, err := decode[struct {
+		Entry int64 `json:"entry"`
+	}](c)
+	if err != nil {
+		return nil, err
 	}
-	out.Document.Overrides, out.Document.Subjects = nil, nil
-	if out.Document.Rules == nil {
-		out.Document.Rules = []policy.Rule{}
+	return a.Control.Restore(c.Context(), c.who, r.Entry, c.query.dry)
+}
+
+func (a *API) changeRules(c *call) (any, error) {
+	r, err := decode[changesRequest](c)
+	if err != nil {
+		return nil, err
 	}
-	for _, r := range now.Document.Rules {
-		out.Rules = append(out.Rules, ruleOrigin{r.Name, r.Source})
-	}
-	for _, b := range a.Engine.Blocks() {
-		subject := b.Key
-		if !c.role.May(source.Operator) {
-			subject = a.Engine.Policy().ShownKey(subject)
+	return a.Control.ChangeRules(c.Context(), c.who, r.edits(), c.query.dry)
+}
+
+// changesRequest is a set of rules that are changed together.
+type changesRequest struct {
+	Rules []struct {
+		Name string          `json:"name"`
+		ETag string          `json:"etag"`
+		Rule json.RawMessage `json:"rule"` // null: the rule is deleted
+	} `json:"rules"`
+}
+
+// edits decodes the rules.
+func (r *changesRequest) edits() []control.RuleEdit {
+	edits := make([]control.RuleEdit, len(r.Rules))
+	for i, given := range r.Rules {
+		edits[i] = control.RuleEdit{Name: given.Name, ETag: given.ETag}
+		if len(given.Rule) == 0 || string(given.Rule) == "null" {
+			continue
 		}
-		out.Blocks = append(out.Blocks, blockState{subject, b.Until.UTC()})
-	}
-	for _, w := range a.Engine.Policy().Warnings() {
-		out.Warnings = append(out.Warnings, described(w))
-	}
-	return &reply{etag: control.Quoted(out.Version), body: out}, nil
-}
-
-// auditPage is a part of the audit log, the newest first.
-type auditPage struct {
-	Items []source.Entry `json:"items"`
-	Next  string         `json:"next,omitempty"`
-}
-
-func (a *API) audit(c *call) (any, error) {
-	q, err := c.query("limit", "cursor")
-	if err != nil {
-		return nil, err
-	}
-	after, n, err := q.page()
-	if err != nil {
-		return nil, err
-	}
-	if a.Policy.Database == nil {
-		return nil, noDatabase()
-	}
-	before := int64(0)
-	if after != "" {
-		if before, err = strconv.ParseInt(after, 10, 64); err != nil || before < 1 {
-			return nil, badParameter("cursor", "it is none of those that this API gave")
+		document, err := decodeDocument(control.Rules, given.Rule)
+		if err != nil {
+			edits[i].Unreadable = err
+			continue
 		}
+		edits[i].Rule = document.(*policy.Rule)
 	}
-	items, err := a.Policy.Database.Audit(c.Context(), before, n)
-	if err != nil {
-		return nil, err
-	}
-	page := auditPage{Items: append([]source.Entry{}, items...)}
-	v := a.veilFor(c)
-	for i := range page.Items {
-		page.Items[i] = v.entry(page.Items[i])
-	}
-	if len(items) == n {
-		page.Next = cursor(strconv.FormatInt(items[n-1].ID, 10))
-	}
-	return page, nil
-}
-
-// noDatabase is the answer to what needs one.
-func noDatabase() *problem {
-	return problemf(http.StatusConflict, "there is no database to change: start sluice with --rules, or change the policy file")
+	return edits
 }

@@ -2,7 +2,6 @@ package adminapi
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,13 +14,15 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
-// read returns the body, which has to be JSON.
+// read returns the body, which must be JSON.
 func (c *call) read() ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
-		return nil, problemf(http.StatusUnsupportedMediaType, "send the body as JSON, with \"Content-Type: application/json\"")
+		return nil, control.Problemf(http.StatusUnsupportedMediaType, "send the body as JSON, with \"Content-Type: application/json\"")
 	}
 	data, err := io.ReadAll(c.Body)
 	var large *http.MaxBytesError
@@ -29,13 +30,13 @@ func (c *call) read() ([]byte, error) {
 	case errors.As(err, &large):
 		return nil, tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, problemf(http.StatusRequestTimeout, "the body took longer than %v", bodyTimeout)
+		return nil, control.Problemf(http.StatusRequestTimeout, "the body took longer than %v", bodyTimeout)
 	case err != nil:
-		return nil, problemf(http.StatusBadRequest, "the body broke off")
+		return nil, control.Problemf(http.StatusBadRequest, "the body broke off")
 	case !utf8.Valid(data):
-		return nil, problemf(http.StatusBadRequest, "the body is not JSON: it is not UTF-8")
+		return nil, control.Problemf(http.StatusBadRequest, "the body is not JSON: it is not UTF-8")
 	case !json.Valid(data):
-		return nil, problemf(http.StatusBadRequest, "the body is not JSON: %v", syntax(data))
+		return nil, control.Problemf(http.StatusBadRequest, "the body is not JSON: %v", syntax(data))
 	}
 	return data, nil
 }
@@ -45,7 +46,7 @@ func syntax(data []byte) error {
 	return json.Unmarshal(data, &v)
 }
 
-// decode reads a body whose fields are those of T, and no others.
+// decode decodes a body. Unknown and duplicate fields are errors.
 func decode[T any](c *call) (v T, err error) {
 	data, err := c.read()
 	if err != nil {
@@ -56,7 +57,7 @@ func decode[T any](c *call) (v T, err error) {
 
 func decodeInto(data []byte, v any) error {
 	names := json.NewDecoder(bytes.NewReader(data))
-	names.UseNumber() // whether a number fits is for its field to say
+	names.UseNumber() // Decode checks below whether a number fits
 	if err := unique(names, nil, 0); err != nil {
 		return err
 	}
@@ -68,32 +69,32 @@ func decodeInto(data []byte, v any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &kind):
-		field := strings.TrimPrefix(kind.Field, "target.") // a struct in a struct, and no field of the JSON
+		field := strings.TrimPrefix(kind.Field, "Target.") // an embedded struct
 		if field != "" {
 			field = "/" + strings.ReplaceAll(field, ".", "/")
 		}
-		return badField(field, "it must be %s, and is not", words(kind))
+		return control.BadField(field, "it must be %s, and is not", words(kind))
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		field, _ := strconv.Unquote(name)
-		return badField("/"+field, "there is no such field")
+		return control.BadField("/"+field, "there is no such field")
 	}
-	return problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
+	return control.Problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
 }
 
-// maxDepth is how deep a body may be nested. The deepest that an operation reads has a dozen levels.
+// maxDepth is how deep a body may be nested. The deepest valid one has a dozen levels.
 const maxDepth = 100
 
-// unique refuses JSON with a name twice in an object, of which encoding/json takes the last, and
-// others the first. That takes "Rule" for the field rule, too, so the fields at the top have to
-// differ by more than case. The value is below the names in path, and in depth objects and lists.
+// unique refuses JSON with a name twice in an object: encoding/json takes the last, and
+// other parsers the first. It also takes "Rule" for the field rule, so the fields at the top must
+// differ by more than case. Path are the names above the value, and depth the objects and lists.
 func unique(d *json.Decoder, path []string, depth int) error {
 	opening, err := d.Token()
 	if err != nil || opening != json.Delim('{') && opening != json.Delim('[') {
 		return err
 	}
 	if depth == maxDepth {
-		return problemf(http.StatusUnprocessableEntity, "the body is nested deeper than %d levels", maxDepth)
+		return control.Problemf(http.StatusUnprocessableEntity, "the body is nested deeper than %d levels", maxDepth)
 	}
 	seen := map[string]bool{}
 	for d.More() {
@@ -109,7 +110,7 @@ func unique(d *json.Decoder, path []string, depth int) error {
 				name = strings.ToLower(strings.ToUpper(name)) // "ſ" is an "s"
 			}
 			if seen[name] {
-				return badField(pointerTo(below), "the field is there twice")
+				return control.BadField(control.PointerTo(below...), "the field is there twice")
 			}
 			seen[name] = true
 		}
@@ -121,16 +122,7 @@ func unique(d *json.Decoder, path []string, depth int) error {
 	return err
 }
 
-// pointerTo returns the JSON pointer of a path of names.
-func pointerTo(path []string) string {
-	var b strings.Builder
-	for _, name := range path {
-		b.WriteString("/" + escaped(name))
-	}
-	return b.String()
-}
-
-// words says what a field must be.
+// words returns what a field must be.
 func words(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind().String() {
 	case "string":
@@ -148,97 +140,79 @@ func words(e *json.UnmarshalTypeError) string {
 // query is the query of a request.
 type query struct {
 	values   map[string]string
-	key      map[string]string            // what begins with "key."
-	prefixed map[string]map[string]string // what begins with a prefix, such as "key.", by that
+	prefixed map[string]map[string]string // parameters by their prefix, such as "key."
+	key      map[string]string            // those with the prefix "key."
+	dry      bool                         // dry_run
+	limit    int                          // 0 if it is left out
 }
 
-// query returns the parameters, of which those named are known; a name that ends in a dot is that
-// of all that begin with it. Each may be there once.
-func (c *call) query(known ...string) (query, error) {
-	q := query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
+// maxPage is the most items that a page has.
+const maxPage = 1000
+
+// readQuery parses a query with the parameters of a route. Each may be there once.
+func readQuery(raw, parameters string) (q query, err error) {
+	known := strings.Fields(parameters)
+	q = query{values: map[string]string{}, prefixed: map[string]map[string]string{}}
 	for _, name := range known {
 		if strings.HasSuffix(name, ".") {
 			q.prefixed[name] = map[string]string{}
 		}
 	}
 	q.key = q.prefixed["key."]
-	all, err := parseQuery(c.URL.RawQuery)
+	all, err := url.ParseQuery(raw)
 	if err != nil {
-		return q, err
+		return q, control.Problemf(http.StatusBadRequest, "the query cannot be read: %v", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		before, rest, dotted := strings.Cut(name, ".")
 		group := q.prefixed[before+"."]
 		switch {
 		case len(all[name]) > 1:
-			return q, badParameter(name, "the parameter is there twice")
+			return q, control.BadParameter(name, "the parameter is there twice")
 		case dotted && group != nil:
 			group[rest] = all[name][0]
 		case !dotted && slices.Contains(known, name):
 			q.values[name] = all[name][0]
 		default:
-			return q, badParameter(name, "there is no such parameter here")
+			return q, control.BadParameter(name, "there is no such parameter here")
 		}
 	}
-	return q, nil
+	return q, q.parse()
 }
 
-// boolean returns a parameter that is true or false, which is what is left out.
-func (q query) boolean(name string) (bool, error) {
-	switch v, given := q.values[name]; {
+// parse parses the parameters that many operations have.
+func (q *query) parse() (err error) {
+	switch v, given := q.values["dry_run"]; {
 	case v == "true":
-		return true, nil
-	case !given, v == "false":
-		return false, nil
+		q.dry = true
+	case given && v != "false":
+		return control.BadParameter("dry_run", "write dry_run=true, or leave it out")
 	}
-	return false, badParameter(name, "write %s=true, or leave it out", name)
+	if text, given := q.values["limit"]; given {
+		if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > maxPage {
+			return control.BadParameter("limit", "use a number from 1 to %d", maxPage)
+		}
+	}
+	return nil
 }
 
-// or returns a parameter, and otherwise if it is left out. An empty one is not.
-func (q query) or(name, otherwise string) string {
+// or returns a parameter, which may be empty, or otherwise if it is left out.
+func (q *query) or(name, otherwise string) string {
 	if v, given := q.values[name]; given {
 		return v
 	}
 	return otherwise
 }
 
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
-
-// page returns behind which name a page begins, and how many items it has.
-func (q query) page() (after string, n int, err error) {
-	n = defaultPage
-	if text, given := q.values["limit"]; given {
-		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > maxPage {
-			return "", 0, badParameter("limit", "use a number from 1 to %d", maxPage)
-		}
+// rule returns the parameter rule. An empty one is an error.
+func (q *query) rule() (string, error) {
+	rule, given := q.values["rule"]
+	if given && rule == "" {
+		return "", control.Problemf(http.StatusNotFound, "there is no rule %q", rule)
 	}
-	name, err := base64.RawURLEncoding.DecodeString(q.values["cursor"])
-	if err != nil {
-		return "", 0, badParameter("cursor", "it is none of those that this API gave")
-	}
-	return string(name), n, nil
+	return rule, nil
 }
 
-// cursor says that a page begins behind a name.
-func cursor(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
-
-// etags returns the entity tags of a field such as If-Match.
-func etags(field string) (all []string) {
-	for tag := range strings.SplitSeq(field, ",") {
-		if tag = strings.TrimSpace(tag); tag != "" {
-			all = append(all, tag)
-		}
-	}
-	return all
-}
-
-func parseQuery(raw string) (map[string][]string, error) {
-	all, err := url.ParseQuery(raw)
-	if err != nil {
-		return nil, problemf(http.StatusBadRequest, "the query cannot be read: %v", err)
-	}
-	return all, nil
+func tooLarge() *control.Problem {
+	return control.Problemf(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxBody)
 }

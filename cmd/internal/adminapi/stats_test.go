@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/memory"
@@ -49,12 +48,24 @@ func aView() *telemetry.View {
 	return v
 }
 
+// counted is a Telemetry of a test.
+type counted struct {
+	view     func() *telemetry.View
+	find     func(id string) (string, bool)
+	refusals telemetry.FoundRefusals
+}
+
+func (c *counted) View() *telemetry.View         { return c.view() }
+func (c *counted) Find(id string) (string, bool) { return c.find(id) }
+func (c *counted) FindRefusals(context.Context, string) telemetry.FoundRefusals {
+	return c.refusals
+}
+
 // watched serves a view in which nobody has to look for themselves.
-func watched(t *testing.T, change func(*adminapi.Config)) *server {
+func watched(t *testing.T, change func(*setup)) *server {
 	v := aView()
-	return start(t, func(c *adminapi.Config) {
-		c.View = func() *telemetry.View { return v }
-		c.Find = func(id string) (string, bool) {
+	return start(t, func(c *setup) {
+		find := func(id string) (string, bool) {
 			for _, r := range v.Rules {
 				for _, s := range r.Refusals[telemetry.Hour].Items {
 					if s.ID == id {
@@ -64,6 +75,7 @@ func watched(t *testing.T, change func(*adminapi.Config)) *server {
 			}
 			return "", false
 		}
+		c.Telemetry = &counted{view: func() *telemetry.View { return v }, find: find}
 		if change != nil {
 			change(c)
 		}
@@ -72,7 +84,7 @@ func watched(t *testing.T, change func(*adminapi.Config)) *server {
 
 func TestStats(t *testing.T) {
 	s := watched(t, nil)
-	var got adminapi.Stats
+	var got control.Stats
 	s.Do("GET", "/v1/stats", "").Want(200).Into(&got)
 	if len(got.Rules) != 3 || len(got.Instances) != 1 || len(got.Events) != 1 {
 		t.Fatalf("%+v", got)
@@ -82,7 +94,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for name, test := range map[string]struct {
-		counts      adminapi.Counts
+		counts      control.Counts
 		allow, deny uint64
 	}{"minute": {r.Requests.Minute, 0, 3}, "hour": {r.Requests.Hour, 1000, 3}, "day": {r.Requests.Day, 1000, 3}, "all": {got.Requests.Hour, 1000, 3}} {
 		if test.counts["allow"] != test.allow || test.counts["deny"] != test.deny {
@@ -111,12 +123,12 @@ func TestStatsSayWhatIsEnforced(t *testing.T) {
 	for _, shadow := range []string{"", policy.ShadowAlways} {
 		doc.Shadow = shadow
 		stack, p := inForce(t, doc)
-		s := start(t, func(c *adminapi.Config) {
-			c.View = func() *telemetry.View { return v }
-			c.Policy = &control.Policy{Stack: stack}
+		s := start(t, func(c *setup) {
+			c.Telemetry = &counted{view: func() *telemetry.View { return v }}
+			c.Stack = stack
 			c.Engine = policy.NewEngine(memory.New(), p)
 		})
-		var got adminapi.Stats
+		var got control.Stats
 		s.Do("GET", "/v1/stats", "").Want(200).Into(&got)
 		if r := got.Rules; r[0].Enforce != "10%" || r[1].Enforce != "" || r[0].Shadow != (shadow != "") || r[1].Shadow != (shadow != "") {
 			t.Errorf("shadow %q: %+v", shadow, r)
@@ -126,7 +138,7 @@ func TestStatsSayWhatIsEnforced(t *testing.T) {
 
 func TestRuleStats(t *testing.T) {
 	s := watched(t, nil)
-	var got adminapi.RuleStats
+	var got control.RuleStats
 	s.Do("GET", "/v1/rules/per-key/stats", "").Want(200).Into(&got)
 	recent, days := got.Series.Recent, got.Series.Days
 	if recent.Seconds != 10 || len(recent.Counts["deny"]) != 360 || recent.Counts["deny"][359] != 3 || recent.Counts["allow"][0] != 1000 {
@@ -150,10 +162,10 @@ func TestEvents(t *testing.T) {
 	tokens := make(chan []control.Token, 1)
 	all, _ := roles()
 	tokens <- all
-	s := start(t, func(c *adminapi.Config) {
+	s := start(t, func(c *setup) {
 		c.Done = done
 		c.Tokens = func() ([]control.Token, error) { all := <-tokens; tokens <- all; return all, nil }
-		c.View = view.Load
+		c.Telemetry = &counted{view: view.Load}
 	})
 	s.Token = "viewer"
 	s.Do("GET", "/v1/events", "").Want(200).Says("event: stats\n", `data: {"at":"2026-11-22T10:00:05Z"`)
@@ -181,7 +193,7 @@ func TestEvents(t *testing.T) {
 		lines.Buffer(nil, 1<<20)
 		return lines
 	}
-	next := func(lines *bufio.Scanner) (got adminapi.Stats) {
+	next := func(lines *bufio.Scanner) (got control.Stats) {
 		t.Helper()
 		for lines.Scan() {
 			if data, found := strings.CutPrefix(lines.Text(), "data: "); found {
@@ -225,7 +237,7 @@ func TestEvents(t *testing.T) {
 	close(done)
 	for last.Scan() {
 	}
-	if status, body := adminapi.New(s.config).Do(t.Context(), control.Caller{Name: "x", Role: source.Viewer}, "GET", "/v1/events", "", nil); status != 501 {
+	if status, body := s.config.api().Do(t.Context(), control.Caller{Name: "x", Role: source.Viewer}, "GET", "/v1/events", "", nil); status != 501 {
 		t.Errorf("within the process: %d %s", status, body)
 	}
 }

@@ -1,11 +1,7 @@
-// Package control has the policy in force as it is written, and changes it in the database beneath it. The admin
-// API and the console are above it and share its callers, tokens and items; package source is below.
 package control
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"time"
+	"net/http"
 
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
@@ -16,17 +12,10 @@ type Caller struct {
 	Role source.Role
 }
 
-// Token is what a caller shows. Only its hash is kept.
-type Token struct {
-	Name    string // of the caller
-	Hash    string // see [HashToken]
-	Role    source.Role
-	Expires time.Time // never if zero
-}
-
-// HashToken returns the SHA-256 of a token in hexadecimal. Tokens are long and random, so that
-// nothing slower is needed.
-func HashToken(token string) string {
-	sum := sha256.Sum256([]byte(token))
-	return hex.EncodeToString(sum[:])
+// Needs returns a [Problem] unless the caller has a role, or a higher one.
+func (who Caller) Needs(role source.Role) error {
+	if !who.Role.May(role) {
+		return Problemf(http.StatusForbidden, "%s has the role %s, and this needs %s", who.Name, who.Role, role)
+	}
+	return nil
 }

@@ -1,102 +1,162 @@
 package control
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
+	"cmp"
+	"encoding/base64"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Kind is one of the kinds of things that can be changed.
-type Kind string
-
-const (
-	Rules     Kind = "rule"
-	Tiers     Kind = "tier"
-	Subjects  Kind = "subject"
-	Overrides Kind = "override"
-)
-
-// Tier is a tier by itself: the limits that it has in the rules, by their names. It is one
-// column of what [policy.Rule] has in Tiers.
-type Tier struct {
-	Name        string                   `json:"name"`
-	Description string                   `json:"description,omitempty"`
-	Limits      map[string]policy.Limits `json:"limits,omitempty"`
-}
-
-// Item is a rule, tier, subject or override, and what is known of it.
+// Item is a rule, tier, subject or override in force.
 type Item struct {
-	// ID is the name of a rule or a tier, the value of a subject, or that of [OverrideID].
-	ID string
-	// Version is that of the database when the item was last changed, 0 for one from a file.
-	Version   int64
-	UpdatedAt time.Time
-	UpdatedBy string
-	// Disabled is a rule that the database keeps and that is not in force. Only SQL disables it.
-	Disabled bool
+	ID        string     `json:"id"`
+	Source    string     `json:"source"`
+	ETag      string     `json:"etag"`
+	UpdatedAt *time.Time `json:"updated_at,omitempty"`
+	UpdatedBy string     `json:"updated_by,omitempty"`
+	Disabled  bool       `json:"disabled,omitempty"`
+	// Shown stands in for the key of an override if the caller may not see that.
+	Shown string `json:"shown,omitempty"`
+	// Pseudonym is that of the subject, if an override is for one subject.
+	Pseudonym string `json:"pseudonym,omitempty"`
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
-	Document any
+	Document any `json:"document"`
 }
 
-// OverrideID returns a name for the override of a rule for the subject with that key.
-func OverrideID(rule string, key map[string]string) string {
-	text, _ := json.Marshal(key) // a map of texts always can be
-	sum := sha256.Sum256([]byte(rule + "\x00" + string(text)))
-	return hex.EncodeToString(sum[:8])
-}
-
-// Current is the policy in force as it is written. It is not changed; when it changes, there is
-// another one.
-type Current struct {
-	// Document is all of it. Source of its parts says where they come from.
-	Document *policy.Document
-	// File is what the file of it has; nil if there is none.
-	File *policy.Document
-	// FileBefore is what the file of the policy before said; nil if there was none since the start.
-	FileBefore *policy.Document
-	// Rows returns what the database has of a kind; nil if there is none.
-	Rows func(Kind) []Item
-	// Settings are those of the database; nil if it has none, or there is none.
-	Settings *Settings
-}
-
-// Settings are what the database says beside its rules.
-type Settings struct {
-	Version int64
-	Shadow  string // see [policy.Document]
-}
-
-// SettingsVersion is 0 if there are none.
-func (c *Current) SettingsVersion() int64 {
-	if c.Settings == nil {
-		return 0
+// listed returns an item as the caller may see it.
+func (c *Control) listed(i *item, v *veil) Item {
+	l := v.item(i)
+	if o, is := i.Document.(*policy.Override); is && !slices.ContainsFunc(slices.Collect(maps.Values(o.Key)), many) {
+		if s, err := c.engine.Subject(o.Rule, o.Key); err == nil {
+			l.Pseudonym = s.Pseudonym()
+		}
 	}
-	return c.Settings.Version
+	return l
 }
 
-// RuleChange is what becomes of one rule. It requires the version Match of the rule's row: see Put.
-type RuleChange struct {
-	Name  string
-	Rule  *policy.Rule // nil: it is deleted
-	Match source.Match
+func listedOf(i *item) Item {
+	return Item{ID: i.ID, Source: i.Source(), ETag: i.ETag(), UpdatedAt: timeOf(i.UpdatedAt), UpdatedBy: i.UpdatedBy, Disabled: i.Disabled, Document: i.Document}
 }
 
-// FileShadow is what the file says of a whole shadow.
-func (c *Current) FileShadow() string {
-	if c.File == nil {
-		return ""
+// Page is a part of a list.
+type Page struct {
+	Items []Item `json:"items"`
+	Next  string `json:"next,omitempty"`
+	Total *int   `json:"total,omitempty"` // of all pages, where it is counted
+}
+
+// Query selects a page of a list. Empty fields select everything.
+type Query struct {
+	Cursor string // Next of the previous page
+	Limit  int    // of items; 0: 100
+	// Rule, Key, Text and State select overrides: by rule, by values of key parts, by a text in
+	// any field, and by "today", "ended" or "blocks".
+	Rule  string
+	Key   map[string]string
+	Text  string
+	State string
+	Sort  string // of overrides: "" or "id", or "until"
+}
+
+// List returns a page of the items of a kind.
+func (c *Control) List(who Caller, kind Kind, q Query) (*Page, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
 	}
-	return c.File.Shadow
+	after, n, err := position(q.Cursor, q.Limit)
+	if err != nil {
+		return nil, err
+	}
+	all := c.lists.get(kind)
+	f, err := c.overrideFilter(who, q)
+	switch {
+	case err != nil:
+		return nil, err
+	case q.Sort == "until":
+		return c.overridesByEnd(all, f, after, n)
+	case q.Sort != "" && q.Sort != "id":
+		return nil, BadParameter("sort", "write id or until")
+	}
+	v := f.veil
+	first, found := slices.BinarySearchFunc(all, item{ID: after}, byID)
+	if found {
+		first++
+	}
+	if kind == Subjects && v.subjects() {
+		first, _ = strconv.Atoi(after) // 0 if it is not a number
+		first = max(0, first)
+	}
+	out := &Page{Items: []Item{}}
+	for i := first; i < len(all); i++ {
+		if o, is := all[i].Document.(*policy.Override); is && !f.wants(o) {
+			continue
+		}
+		if len(out.Items) == n {
+			out.Next = v.cursor(kind, &all[i-1], i)
+			break
+		}
+		out.Items = append(out.Items, c.listed(&all[i], v))
+	}
+	return out, nil
 }
 
-// DatabaseShadow is what the database says of a whole shadow.
-func (c *Current) DatabaseShadow() string {
-	if c.Settings == nil {
-		return ""
+// defaultPage is the size of a page whose limit is 0.
+const defaultPage = 100
+
+// position returns the name that a page follows, and its size.
+func position(cursor string, limit int) (after string, n int, err error) {
+	name, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil {
+		return "", 0, badCursor()
 	}
-	return c.Settings.Shadow
+	return string(name), cmp.Or(limit, defaultPage), nil
+}
+
+func badCursor() *Problem {
+	return BadParameter("cursor", "it is none of those that this API gave")
+}
+
+// cursorBehind returns the cursor of a page that follows a name.
+func cursorBehind(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
+
+// wants reports whether an override has the rule and the values of the query.
+func (q *Query) wants(o *policy.Override) bool {
+	if q.Rule != "" && o.Rule != q.Rule {
+		return false
+	}
+	for part, value := range q.Key {
+		if o.Key[part] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// Read returns one item. Its document is whole, except for the key of an override that the caller may not
+// see.
+func (c *Control) Read(who Caller, kind Kind, id string) (*Item, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	i, found := c.lists.find(kind, id)
+	if !found {
+		return nil, missing(kind)
+	}
+	var v *veil
+	if kind == Overrides {
+		v = c.veilFor(who)
+	}
+	l := c.listed(&i, v)
+	return &l, nil
+}
+
+// missing is the problem of an unknown item.
+func missing(kind Kind) *Problem {
+	return Problemf(http.StatusNotFound, "there is no %s of this name", kind)
 }

@@ -14,7 +14,7 @@ func TestLongUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile("../../../cmd/sluice/licences.txt"); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("cmd/sluice/licences.txt is old: go generate ./cmd/internal/licencegen (%v)", err)
+	if got, err := os.ReadFile("../../../cmd/internal/cli/licences.txt"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("cmd/internal/cli/licences.txt is old: go generate ./cmd/internal/licencegen (%v)", err)
 	}
 }

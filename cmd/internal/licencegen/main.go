@@ -24,11 +24,11 @@ import (
 	"github.com/google/licensecheck"
 )
 
-//go:generate go run . ../../.. ../../../cmd/sluice/licences.txt
+//go:generate go run . ../../.. ../../../cmd/internal/cli/licences.txt
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "licencegen: of which module, and where to? licencegen . cmd/sluice/licences.txt")
+		fmt.Fprintln(os.Stderr, "licencegen: of which module, and where to? licencegen . cmd/internal/cli/licences.txt")
 		os.Exit(2)
 	}
 	text, err := generate(os.Args[1])

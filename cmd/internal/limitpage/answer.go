@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -35,7 +36,7 @@ func (e *Example) String() string {
 	fmt.Fprintf(&b, "\n%s", strings.TrimRight(e.Body, "\r\n"))
 	lines := strings.Split(strings.ReplaceAll(b.String(), "\r\n", "\n"), "\n")
 	for i, line := range lines {
-		lines[i] = shown(strings.ReplaceAll(line, "\t", "  "))
+		lines[i] = printable.Line(strings.ReplaceAll(line, "\t", "  "))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -5,27 +5,16 @@ import (
 	"html/template"
 	"io"
 	"sync"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 //go:embed page.html
-var pageText string
+var htmlText string
 
-var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"shown": shown, "heading": func(tier string) string {
-			if tier == "" {
-				return "Limit"
-			}
-			return shown(tier)
-		},
-	}).Parse(pageText))
+var htmlTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{"shown": printable.Line}).Parse(htmlText))
 })
 
-// HTML writes the page as one that needs nothing else.
-func (p *Page) HTML(out io.Writer) error {
-	return pageTemplate().Execute(out, struct {
-		*Page
-		Title, Intro, More, Casing string
-		Steps                      []string
-	}{p, title, intro, furtherYes, casing, steps})
-}
+// HTML writes the page as a file that needs no other.
+func (p *Page) HTML(out io.Writer) error { return htmlTemplate().Execute(out, p.content()) }

@@ -18,7 +18,7 @@ import (
 
 // Page is what is told.
 type Page struct {
-	Tiers    []string // what the columns of limits are called; one without a name if there are no tiers
+	Tiers    []string // the names of the columns of limits
 	Costs    bool     // whether a request counts more than one anywhere
 	Limits   []Limit
 	Further  bool     // there are limits that are not listed
@@ -114,6 +114,7 @@ func (p *Page) columns(doc *policy.Document, told []*policy.Rule) []string {
 	}
 	tiers := append([]string{""}, slices.Sorted(maps.Keys(all))...)
 	p.Tiers = slices.Clone(tiers)
+	p.Tiers[0] = "Limit"
 	if len(tiers) > 1 {
 		p.Tiers[0] = "all others"
 		if d := doc.Tiers.Default; d != "" && !all[d] {

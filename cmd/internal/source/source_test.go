@@ -24,7 +24,7 @@ import (
 const patience = testkit.Patience
 
 // suite is what holds for every database, each test with the URL of an empty one. What the rows are and how they
-// change is held over both databases by the scripts of the admin API, in cmd/sluice/testdata/api.
+// change is held over both databases by the scripts of the admin API, in cmd/internal/server/testdata/api.
 var suite = map[string]func(t *testing.T, url string){
 	"tokens":           testTokens,
 	"replace":          testReplace,

@@ -28,9 +28,10 @@ type Stack struct {
 
 	changing sync.Mutex // whoever puts something into force
 	state    atomic.Pointer[state]
-	tried    *state    // what File has made last
-	refused  *file     // what File has refused, if it was the last
-	unused   *Contents // likewise of Contents
+	checked  atomic.Pointer[state] // what Check has made last
+	tried    *state                // what File has made last
+	refused  *file                 // what File has refused, if it was the last
+	unused   *Contents             // likewise of Contents
 }
 
 // state is what is in force, and what it was made of.
@@ -149,10 +150,24 @@ func (s *Stack) Contents(c *Contents) error {
 	return nil
 }
 
-// Check reports what would be wrong with a policy of the file and c.
+// Check returns what would be wrong with a policy of the file and c. The policy that it compiles is kept for
+// [Stack.Contents] or [Stack.Would], whichever gets the same contents next.
 func (s *Stack) Check(c *Contents) error {
-	_, err := s.make(s.file(), c)
+	next, err := s.make(s.file(), c)
+	if err == nil {
+		s.checked.Store(next)
+	}
 	return err
+}
+
+// Would returns the policy that c would make with the file.
+func (s *Stack) Would(c *Contents) (*policy.Policy, error) {
+	next, err := s.make(s.file(), c)
+	if err != nil {
+		return nil, err
+	}
+	s.checked.CompareAndSwap(next, nil)
+	return next.policy, nil
 }
 
 // Readable returns the [policy.Errors] of the rows that cannot be read, if there are any.
@@ -185,6 +200,7 @@ func (s *Stack) use(next *state) {
 		}
 	}
 	s.unused = nil
+	s.checked.CompareAndSwap(next, nil)
 	s.state.Store(next)
 	s.Swap(next.policy)
 }
@@ -204,8 +220,11 @@ func (s *Stack) contents() *Contents {
 }
 
 // make compiles a file, which may be nil, and contents, which may be nil. Where only overrides
-// and subjects differ from what is in force, it compiles nothing else.
+// and subjects differ from what is in force, it compiles nothing else, and nothing at all after Check.
 func (s *Stack) make(f *file, c *Contents) (*state, error) {
+	if done := s.checked.Load(); done != nil && done.file == f && done.contents == c {
+		return done, nil
+	}
 	next := &state{file: f, contents: c}
 	if err := s.Readable(c); err != nil {
 		return nil, err

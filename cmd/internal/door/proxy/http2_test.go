@@ -210,6 +210,29 @@ func TestOddRequestsOverHTTP2(t *testing.T) {
 	}
 }
 
+// Of a body that is longer than its length says, the upstream gets what the length says, if anything: the
+// gateway may have sent it before the rest arrives.
+func TestBodyBeyondItsLength(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"http", "h2c"} {
+		got := make(chan string, 1)
+		t.Run(scheme, func(t *testing.T) {
+			s := gateTLS(t, scheme, func(_ http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				got <- fmt.Sprintf("%q %v", body, err)
+			}, pass, Client{})
+			sendOdd(t, dialRaw(t, s), "content-length 0")
+		}) // whose end waits for the upstream
+		select {
+		case body := <-got:
+			if body != `"" <nil>` {
+				t.Errorf("%s: the upstream got %s", scheme, body)
+			}
+		default:
+		}
+	}
+}
+
 // sendOdd sends a request of testdata/odd.txt and returns its status.
 func sendOdd(t *testing.T, r *raw, step string) string {
 	t.Helper()

@@ -51,11 +51,9 @@ func theirLimit(r *rand.Rand) string {
 func ratelimit(t *testing.T, texts ...string) pb.RateLimitServiceClient {
 	t.Helper()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "program")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/envoyproxy/ratelimit/src/service_cmd")
-	build.Dir, build.Env = filepath.Join("testdata", "ratelimit"), append(os.Environ(), "GOWORK=off") // a module of its own
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	program, err := testkit.BuildModule("ratelimit", "cmd/internal/door/rls/testdata/ratelimit", "github.com/envoyproxy/ratelimit/src/service_cmd")
+	if err != nil {
+		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "root", "ratelimit", "config")
 	if err := os.MkdirAll(config, 0o700); err != nil {

@@ -2,7 +2,6 @@ package accesslog
 
 import (
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,11 +16,9 @@ import (
 // is told to write times.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(testkit.Root(), "bin", "test", "caddy")
-	build := exec.Command("go", "build", "-o", program, ".")
-	build.Dir = filepath.Join(testkit.Root(), "e2e", "doors", "testdata", "caddy")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	program, err := testkit.BuildModule("caddy", "cmd/e2e/doors/testdata/caddy", ".")
+	if err != nil {
+		t.Fatal(err)
 	}
 	ports := map[string]string{}
 	for _, site := range []string{"ASIS", "WORDS", "ISO", "LOCAL", "MILLIS", "NANOS", "COMMON"} {

@@ -23,6 +23,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay"
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -132,7 +133,7 @@ func measure(ctx context.Context, c Config, doc policy.Document) (*gauge, error)
 func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside) *Result {
 	t := terms{c.Share, c.Confidence, c.Window, time.Duration(s.stats.To-s.stats.From) * time.Microsecond}
 	r := &Result{
-		Share: exactPercent(c.Share), Confidence: exactPercent(c.Confidence), Window: short(c.Window), Key: c.Key,
+		Share: exactPercent(c.Share), Confidence: exactPercent(c.Confidence), Window: printable.Duration(c.Window), Key: c.Key,
 		Requests: s.stats.Requests, Unreadable: s.stats.Unreadable, Needed: t.least(), Notes: s.notes(),
 		From: time.UnixMicro(s.stats.From).In(c.Zone), To: time.UnixMicro(s.stats.To).In(c.Zone),
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // counted writes "1 subject" and "2,995 subjects".
@@ -39,29 +41,17 @@ func (r *Rule) words() string {
 	return r.Limit + ", " + r.Algorithm
 }
 
-// short writes 1m0s as 1m.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
 // span writes how long a log goes on, to the minute where that is enough.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d >= 2*day:
 		d = d.Round(time.Hour)
-		return strings.TrimSuffix(counted(int(d/day), "day")+" "+short(d%day), " 0s")
+		return strings.TrimSuffix(counted(int(d/day), "day")+" "+printable.Duration(d%day), " 0s")
 	case d >= time.Hour:
-		return short(d.Round(time.Minute))
+		return printable.Duration(d.Round(time.Minute))
 	}
-	return short(d.Round(time.Second))
+	return printable.Duration(d.Round(time.Second))
 }
 
 // promise says in sentences what the limit keeps.

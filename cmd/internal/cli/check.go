@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/cli/remote"
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// checkSettings are the request and the policy of check.
+type checkSettings struct {
+	policy policySource
+	method string
+	header []string
+	data   string
+	from   string
+	times  int
+	admin  remote.Client
+	all    bool // show also what is left, and the response
+	shadow bool
+}
+
+func checkCommand() *cobra.Command {
+	q := &checkSettings{}
+	c := &cobra.Command{
+		Use:   "check [--policy FILE] [--rules URL] [--admin-url URL] [flags] URL",
+		Short: "Show what is decided about one request, and why",
+		Long: "Show what a policy decides about one request: which rules apply, under which keys they\n" +
+			"count, what each says, and why, with the override or the tier that a limit is from. An end date\n" +
+			"without a time is the end of that day in UTC. Counters start at zero; nothing is sent anywhere.\n\n" +
+			"With --admin-url, a running gateway says what it would decide now, by the policy that is in\n" +
+			"force there and by its counts, and takes nothing. Its token is in SLUICE_TOKEN if it needs one.\n\n" +
+			"URL is a path, or a full URL if rules look at the host. The exit code is 0 if the request\n" +
+			"passes, and 1 if it is refused.",
+		Example: "  sluice check --policy api.yaml -H 'X-API-Key: abc' /api/users\n" +
+			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login\n" +
+			"  sluice check --policy api.yaml --rules sqlite:rules.db /api/users\n" +
+			"  sluice check --admin-url http://127.0.0.1:9090 --from 192.0.2.7 /api/users",
+		Args:    command.Args(1, 1, "check: which request? Give one path or URL, for example /api/users; the policy is --policy FILE"),
+		PreRunE: command.ApplySettings,
+		RunE:    func(c *cobra.Command, args []string) error { return q.run(c, args[0]) },
+	}
+	f := c.Flags()
+	f.StringVar(&q.policy.file, "policy", "", "policy `file`, \"example\" for the built-in one, or - for standard input")
+	command.AddRulesFlag(f, &q.policy.rules, ", with or without a policy file")
+	f.StringVarP(&q.method, "request", "X", "", "method (default GET, and POST with --data)")
+	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
+	f.StringVarP(&q.data, "data", "d", "", "body, a form if no Content-Type says otherwise")
+	f.StringVar(&q.from, "from", "192.0.2.1", "address the connection comes from")
+	f.IntVar(&q.times, "times", 1, "make this many such requests at once, and show the last")
+	f.BoolVarP(&q.all, "include", "i", false, "also show what is left afterwards, and what the response would have")
+	q.admin.AddFlags(f, "")
+	f.BoolVar(&q.shadow, "shadow", false, "check as \"sluice serve --shadow\" would decide, which refuses nothing")
+	return c
+}
+
+func (q *checkSettings) run(c *cobra.Command, target string) error {
+	if err := q.admin.CheckOutput(); err != nil {
+		return err
+	}
+	asks, err := q.asksGateway(c.Flags())
+	if err != nil {
+		return err
+	}
+	r, err := q.request(target)
+	if err != nil {
+		return err
+	}
+	explain := q.explain
+	if asks {
+		explain = q.explainRemotely
+	}
+	found, err := explain(c, r)
+	if err != nil {
+		return err
+	}
+	if err := q.admin.Print(c, found, func(out io.Writer) { q.print(out, r, found) }); err != nil {
+		return err
+	}
+	if !found.Allowed {
+		return command.ErrReported
+	}
+	return nil
+}
+
+// asksGateway reports whether a running gateway explains the request, and not a policy that is read here. The
+// command line wins over other settings.
+func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
+	local := command.FromCommandLine(f, "policy", "rules") != ""
+	remote := command.FromCommandLine(f, "admin-url") != ""
+	switch {
+	case remote && local:
+		return false, errors.New("--admin-url: the gateway has a policy of its own: leave --policy and --rules out")
+	case !q.admin.Named() || local, !remote && q.policy.any():
+		return false, nil
+	case q.shadow:
+		return false, errors.New("--shadow: a running gateway says itself whether it only watches")
+	case q.times != 1:
+		return false, errors.New("--times: a running gateway is asked about one request, and counts none")
+	}
+	return true, nil
+}
+
+// explain decides by the policy that is read here.
+func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
+	if !q.policy.any() {
+		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
+	}
+	_, p, err := q.policy.read(c, command.Origin(c.Flags(), "policy"))
+	if err != nil {
+		return nil, err
+	}
+	engine := policy.NewEngine(memory.New(), p)
+	if q.shadow {
+		engine.ShadowAll()
+	}
+	decoded := q.decode(r)
+	decoded.Ends = true // but the requests before it are still under way
+	for range q.times - 1 {
+		engine.Decide(context.Background(), decoded)
+	}
+	return control.Explain(context.Background(), engine, decoded, new(answer.Encoder)), nil
+}
+
+// explainRemotely has a running gateway decide.
+func (q *checkSettings) explainRemotely(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
+	in := &control.CheckRequest{Method: r.Method, URL: r.URL.String(), Headers: map[string]string{}, Body: q.data, From: q.from}
+	for name, values := range r.Header {
+		if len(values) > 1 {
+			return nil, fmt.Errorf("--header: %s is there twice, and a running gateway is asked about one", name)
+		}
+		in.Headers[name] = values[0]
+	}
+	return q.admin.Explain(c.Context(), in)
+}
+
+// request returns the request as a server reads it.
+func (q *checkSettings) request(target string) (*http.Request, error) {
+	method := q.method
+	if method == "" {
+		method = http.MethodGet
+		if q.data != "" {
+			method = http.MethodPost
+		}
+	}
+	if strings.HasPrefix(target, "//") { // NewRequest would read a host
+		return nil, fmt.Errorf("%q: behind two slashes stands a host: to ask for this path, write http://host%s", target, target)
+	}
+	r, err := http.NewRequest(method, target, nil)
+	if invalid := new(url.Error); errors.As(err, &invalid) {
+		return nil, fmt.Errorf("%q: %w: write a path as in /api/users, or a whole URL", target, invalid.Err)
+	} else if err != nil {
+		return nil, fmt.Errorf("--request %q: write a method, as in POST", method)
+	}
+	peer, err := netip.ParseAddr(q.from)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("--from %q: write an address, as in 192.0.2.1", q.from)
+	case !strings.HasPrefix(r.URL.Path, "/"):
+		return nil, fmt.Errorf("%q: write a path that begins with a slash, as in /api/users, or a whole URL", target)
+	case q.times < 1:
+		return nil, errors.New("--times must be at least 1")
+	}
+	r.RemoteAddr = netip.AddrPortFrom(peer, 0).String()
+	for _, h := range q.header {
+		name, value, found := strings.Cut(h, ":")
+		if !found || name == "" {
+			return nil, fmt.Errorf("--header %q: write it as in 'X-API-Key: abc'", h)
+		}
+		r.Header.Add(name, strings.TrimSpace(value))
+	}
+	if q.data != "" && r.Header.Get("Content-Type") == "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return r, nil
+}
+
+func (q *checkSettings) decode(r *http.Request) *policy.Request {
+	return &policy.Request{
+		Method:   r.Method,
+		Host:     r.Host,
+		Path:     r.URL.EscapedPath(),
+		RawQuery: r.URL.RawQuery,
+		Peer:     netip.MustParseAddr(q.from),
+		Header:   r.Header,
+		Body: func(limit int64) ([]byte, error) {
+			if int64(len(q.data)) > limit {
+				return nil, nil
+			}
+			return []byte(q.data), nil
+		},
+	}
+}

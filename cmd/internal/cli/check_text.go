@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// print writes an explanation. That of a gateway may contain texts of clients.
+func (q *checkSettings) print(out io.Writer, r *http.Request, e *control.Explanation) {
+	fmt.Fprintf(out, "%s %s from %s%s\n\n", r.Method, r.URL, printable.Line(e.Client), tierText(e.Tier))
+	for i := range e.Rules {
+		q.printRule(out, &e.Rules[i])
+	}
+	printDecision(out, e)
+	printResponse(out, e, q.all)
+}
+
+// tierText returns the tier of the request, if a rule asks for it, and where it is from.
+func tierText(t *control.TierExplanation) string {
+	switch {
+	case t == nil:
+		return ""
+	case t.Name == "":
+		return ", no tier"
+	}
+	from := t.From
+	if t.From == "subjects" {
+		from += inSource(t.Source) + t.Terms
+	}
+	return printable.Line(fmt.Sprintf(", tier %s from %s", t.Name, from))
+}
+
+func (q *checkSettings) printRule(out io.Writer, rule *control.RuleExplanation) {
+	mark := "-"
+	if rule.Applies {
+		mark = "*"
+	}
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(out, "  %-16s %-6s %s\n", "", what, printable.Line(fmt.Sprintf(format, args...)))
+	}
+	fmt.Fprintf(out, "%s %-16s %s%s\n", mark, printable.Line(rule.Rule), printable.Line(rule.Why), inSource(rule.Source))
+	if len(rule.Limits) == 0 {
+		return
+	}
+	line("key", "%s", rule.Key)
+	for i := range rule.Limits {
+		l := &rule.Limits[i]
+		from := l.From + inSource(l.Source) + rule.OverrideTerms()
+		if inFlight(l) {
+			line("limit", "%s, from the %s", l.Limit, from)
+		} else {
+			line("limit", "%s, %s, from the %s", l.Limit, l.Algorithm, from)
+		}
+		line("says", "%s", verdict(l, rule.Enforced))
+		switch {
+		case !q.all:
+		case inFlight(l):
+			line("after", "%d of %d places free, as long as it is under way", l.After.Remaining, l.Capacity)
+		default:
+			line("after", "%d of %d left, full again in %v", l.After.Remaining, l.Capacity, command.RoundUp(l.After.FullIn.Duration()))
+		}
+	}
+	if rule.Share != "" {
+		line("share", "%s", rule.Share)
+	}
+	if rule.Then != "" {
+		line("then", "%s", rule.Then)
+	}
+	if how, ok := consistencyText[rule.Consistency]; ok {
+		line("shared", "%s", how)
+	}
+	onError, _ := sluice.ParseOnError(rule.OnError)
+	line("outage", "%s", outageText(policy.Outage{OnError: onError, Why: rule.OnErrorWhy}))
+}
+
+// inSource names the source of a rule or an override, if there is more than one.
+func inSource(source string) string {
+	if source == "" {
+		return ""
+	}
+	return " (" + source + ")"
+}
+
+// inFlight reports whether a limit counts requests in flight.
+func inFlight(l *control.LimitExplanation) bool { return l.Algorithm == "in_flight" }
+
+// verdict returns whether the request fits a limit, and why.
+func verdict(l *control.LimitExplanation, enforced string) string {
+	s := fmt.Sprintf("fits: it costs %d of %d", l.Cost, l.Before.Remaining)
+	wait := l.RetryAfter.Duration()
+	switch {
+	case !l.Allowed && wait == sluice.Never:
+		s = fmt.Sprintf("refuses: a cost of %d can never fit", l.Cost)
+	case l.Locked:
+		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", command.RoundUp(wait))
+	case inFlight(l) && l.Allowed:
+		s = fmt.Sprintf("fits: %d of %d places are free", l.Before.Remaining, l.Capacity)
+	case inFlight(l):
+		s = fmt.Sprintf("refuses: all %d places are taken", l.Capacity)
+	case !l.Allowed:
+		s = fmt.Sprintf("refuses: it costs %d of %d, and fits in %v", l.Cost, l.Before.Remaining, command.RoundUp(wait))
+	case l.Delay > 0:
+		s += fmt.Sprintf(", and waits %v for its turn", command.RoundUp(l.Delay.Duration()))
+	}
+	switch {
+	case l.Shadow && enforced != "":
+		s += " (only watched: enforced for " + enforced + ", and not for this subject)"
+	case l.Shadow:
+		s += " (only watched: a shadow never refuses)"
+	}
+	return s
+}
+
+func printDecision(out io.Writer, e *control.Explanation) {
+	switch {
+	case e.Exempt:
+		fmt.Fprintln(out, "\npasses: exempt, nothing is counted")
+	case e.Blocked != "":
+		fmt.Fprintf(out, "\nrefused: rule %q blocks the request\n", e.Blocked)
+	case e.Missing != "":
+		lacks := "it lacks " + e.Missing
+		if what := (&policy.Decision{Missing: e.Missing}).Ambiguous(); what != "" {
+			lacks = "its " + what + " can be read in more than one way"
+		}
+		fmt.Fprintf(out, "\nrefused: %s\n", printable.Line(lacks))
+	case e.Allowed && e.Delay > 0:
+		fmt.Fprintf(out, "\npasses after %v\n", command.RoundUp(e.Delay.Duration()))
+	case e.Allowed:
+		fmt.Fprintln(out, "\npasses")
+	case e.RetryAfter < 0:
+		fmt.Fprintln(out, "\nrefused, always")
+	default:
+		fmt.Fprintf(out, "\nrefused: try again in %v\n", command.RoundUp(e.RetryAfter.Duration()))
+	}
+}
+
+// printResponse writes the response if the policy sets it, or if all is wanted.
+func printResponse(out io.Writer, e *control.Explanation, all bool) {
+	r := &e.Response
+	switch {
+	case !r.Own && !all:
+		return
+	case e.Allowed && len(r.Header) == 0:
+		fmt.Fprintln(out, "the response has no fields of a limit")
+		return
+	case e.Allowed:
+		fmt.Fprint(out, "the response has:\n\n")
+	default:
+		fmt.Fprintf(out, "answered with %d %s:\n\n", r.Status, http.StatusText(r.Status))
+	}
+	_ = r.Header.Write(out) // to a buffer
+	if !e.Allowed {
+		fmt.Fprintf(out, "\n%s\n", r.Body)
+	}
+}

@@ -1,0 +1,29 @@
+// Package cli is the command line of sluice, with the commands on policies, access logs and databases of
+// rules. The command serve is the package server's, and those on running gateways the package remote's; what
+// all commands have in common is in the package command.
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/cli/remote"
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/server"
+)
+
+// Main runs the command that the command line names, and returns the exit code.
+func Main(b Build) int { return command.Execute(rootCommand(b)) }
+
+func rootCommand(b Build) *cobra.Command {
+	root := &cobra.Command{
+		Use:     "sluice",
+		Short:   "Limit the traffic of an API",
+		Long:    "Sluice is a rate limiter: a gateway, and a service for proxies and programs.",
+		Version: b.line(),
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.AddCommand(server.Command(b.version()), validateCommand(), checkCommand(), describeCommand(), replayCommand(), recommendCommand())
+	root.AddCommand(migrateCommand(), exportCommand(), importCommand(), tokenCommand(), versionCommand(b))
+	root.AddCommand(remote.Commands()...)
+	return root
+}

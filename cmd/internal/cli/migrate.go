@@ -1,0 +1,28 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+)
+
+func migrateCommand() *cobra.Command {
+	return databaseCommand(&cobra.Command{
+		Use:   "migrate --rules URL",
+		Short: "Create the tables of a database of rules, or bring them up to date",
+		Long: "Create the tables of a database of rules, or bring them up to date. \"sluice serve\" does so by\n" +
+			"itself; run this first if it may not create tables. It only migrates forward; several may run at once.",
+		Example: "  sluice migrate --rules sqlite:rules.db",
+		Args:    command.FlagsOnly,
+	}, func(c *cobra.Command, db *source.Database, _ []string) error {
+		steps, err := db.Migrate(c.Context())
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %s made\n", db, command.Count(steps, "migration"))
+		return err
+	})
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+)
+
+// progressAfter is how long the reading of logs has no bar.
+const progressAfter = 500 * time.Millisecond
+
+// showProgress returns a [feed.Options.Progress] that draws a bar on w, or nil if w is not a terminal. End
+// removes the bar; call it before anything else is written.
+func showProgress(w io.Writer) (show func(feed.Progress), end func()) {
+	f := command.Terminal(w)
+	if f == nil {
+		return nil, func() {}
+	}
+	begin := time.Now()
+	var bar *progressbar.ProgressBar
+	show = func(p feed.Progress) {
+		took := time.Since(begin)
+		if bar == nil {
+			if took < progressAfter {
+				return
+			}
+			bar = newBar(f, p.Total)
+		}
+		if p.Total > 0 {
+			// Not all: the requests that were read have yet to be decided.
+			p.Done = min(p.Done, p.Total-1)
+		}
+		_ = bar.Set64(p.Done) // a terminal that is gone is no reason to stop
+		bar.Describe(fmt.Sprintf("%s lines, %s/s", rounded(float64(p.Lines)), rounded(float64(p.Lines)/took.Seconds())))
+	}
+	return show, func() {
+		if bar != nil {
+			_ = bar.Clear()
+			bar = nil
+		}
+	}
+}
+
+// newBar returns a bar of bytes, with the time left, or with the time passed if the total is unknown.
+func newBar(f *os.File, total int64) *progressbar.ProgressBar {
+	if total == 0 {
+		total = -1
+	}
+	return progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(f),
+		progressbar.OptionShowBytes(true),
+		progressbar.OptionShowCount(),
+		progressbar.OptionUseIECUnits(true),
+		progressbar.OptionSetPredictTime(total > 0),
+		progressbar.OptionFullWidth(),
+		progressbar.OptionSetSpinnerChangeInterval(0), // or it starts a goroutine
+		progressbar.OptionSetTheme(progressbar.ThemeASCII),
+	)
+}
+
+// rounded returns a number in few characters: 950, 12.3 k, 4.5 M.
+func rounded(n float64) string {
+	switch {
+	case n < 1e3:
+		return fmt.Sprintf("%.0f", n)
+	case n < 1e6:
+		return fmt.Sprintf("%.1f k", n/1e3)
+	}
+	return fmt.Sprintf("%.1f M", n/1e6)
+}

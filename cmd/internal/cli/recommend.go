@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/replay/recommend"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// recommendSettings are what to recommend from, and what to promise.
+type recommendSettings struct {
+	share, confidence, key, output string
+	window                         time.Duration
+	logs                           logFormat
+}
+
+func recommendCommand() *cobra.Command {
+	q := &recommendSettings{}
+	c := &cobra.Command{
+		Use:   "recommend LOG...",
+		Short: "Propose limits from yesterday's traffic",
+		Long: "Propose limits from access logs, with the confidence that the amount of data allows: for all\n" +
+			"requests and for each busy route, the limit that refuses at most a share of the subjects and\n" +
+			"of the requests, and lets a single subject do as little as possible within a window. Where\n" +
+			"the data are too few for the promise it says so, and what they are enough for.\n\n" +
+			"Paths such as /users/123 and /users/456 are one route. Subjects that look like abuse are set\n" +
+			"aside and listed. The policy is replayed on the same log and, day by day, on what followed.\n" +
+			"Its rules are shadows, which refuse nothing until \"shadow: true\" is taken out.",
+		Example: "  sluice recommend access.log.1.gz access.log\n" +
+			"  sluice recommend --output api.yaml --window 1h access.log\n" +
+			"  sluice recommend --key header:X-Api-Key --format json api.jsonl",
+		Args:    command.Args(1, 0, "recommend: which log? Give at least one file, or - for standard input"),
+		PreRunE: command.ApplySettings,
+		RunE:    q.run,
+	}
+	f := c.Flags()
+	f.StringVar(&q.share, "share", "0.1%", "the most `share` of subjects, and of requests, that may be refused")
+	f.StringVar(&q.confidence, "confidence", "95%", "how sure the promise is to be, as a `share`")
+	f.DurationVar(&q.window, "window", time.Minute, "the `time` in which a subject should get least through: a minute to\nprotect a server, an hour against scraping")
+	f.StringVar(&q.key, "key", "client_ip", "what to group requests by, a `part` of a key as in policies, or user:\nthe name that the log has of who signed in")
+	q.logs.flags(c)
+	f.StringVar(&q.output, "output", "text", "`what` to write: text, json, yaml, or the name of a .yaml or .json file for the\npolicy or the result, beside the text")
+	return c
+}
+
+func (q *recommendSettings) run(c *cobra.Command, logs []string) error {
+	config, err := q.config(c.InOrStdin())
+	if err != nil {
+		return err
+	}
+	write, err := q.writer(c.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	config.Files = logs
+	if slices.Contains(logs, command.Stdin) {
+		// Logs are read several times, standard input once.
+		kept, err := keepInput(c.InOrStdin())
+		if err != nil {
+			return command.Failed(err)
+		}
+		defer os.Remove(kept)
+		config.Files = slices.Clone(logs)
+		for i, name := range logs {
+			if name == command.Stdin {
+				config.Files[i] = kept
+			}
+		}
+	}
+	var end func()
+	config.Feed.Progress, end = showProgress(c.ErrOrStderr())
+	r, err := recommend.Run(c.Context(), config)
+	end()
+	if err != nil {
+		return command.Failed(command.Unreadable("recommend", err))
+	}
+	return command.Failed(write(r))
+}
+
+func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err error) {
+	config = recommend.Config{Window: q.window, Key: q.key, Compile: policy.Compile, NewStore: newReplayStore}
+	if config.Share, err = recommend.ParseShare(q.share); err != nil {
+		return config, fmt.Errorf("--share: %w", err)
+	}
+	if config.Confidence, err = recommend.ParseShare(q.confidence); err != nil {
+		return config, fmt.Errorf("--confidence: %w", err)
+	}
+	if q.window < time.Second || q.window > 24*time.Hour || q.window%time.Second != 0 {
+		return config, fmt.Errorf("--window: %v is not whole seconds from 1s to 24h", q.window)
+	}
+	if config.Feed, err = q.logs.options(in); err != nil {
+		return config, err
+	}
+	config.Zone = config.Feed.Parse.Zone
+	if config.Key == "user" {
+		config.Key = "attr:user"
+	}
+	try := policy.Document{Rules: []policy.Rule{{Name: "key", Key: []string{config.Key}, Limit: "1/second"}}}
+	if _, err := policy.Compile(try); err != nil {
+		return config, fmt.Errorf("--key: %q cannot be a key: use client_ip, user, or what else the log tells, such as header:X-Api-Key, query:token or host", q.key)
+	}
+	return config, nil
+}
+
+// writer returns a function that writes the result to --output; out is standard output.
+func (q *recommendSettings) writer(out io.Writer) (func(*recommend.Result) error, error) {
+	format, file := q.output, destination("")
+	switch filepath.Ext(q.output) {
+	case ".yaml", ".yml":
+		format, file = "yaml", destination(q.output)
+	case ".json":
+		format, file = "json", destination(q.output)
+	}
+	write := map[string]func(*recommend.Result, io.Writer) error{
+		"text": (*recommend.Result).WriteText,
+		"yaml": (*recommend.Result).WriteYAML,
+		"json": func(r *recommend.Result, w io.Writer) error {
+			enc := json.NewEncoder(w)
+			enc.SetIndent("", "  ")
+			return enc.Encode(r)
+		},
+	}[format]
+	if write == nil {
+		return nil, fmt.Errorf("--output: %q is neither text, json or yaml nor a file that ends in .yaml or .json", q.output)
+	}
+	return func(r *recommend.Result) error {
+		err := file.write(out, func(w io.Writer) error { return write(r, w) })
+		if err == nil && file != "" {
+			err = r.WriteText(out)
+		}
+		return err
+	}, nil
+}
+
+// keepInput writes standard input to a file, whose name it returns.
+func keepInput(in io.Reader) (string, error) {
+	file, err := os.CreateTemp("", "sluice-recommend-*")
+	if err != nil {
+		return "", fmt.Errorf("standard input is read several times, and needs a file meanwhile: %w", err)
+	}
+	_, err = io.Copy(file, in)
+	if err = errors.Join(err, file.Close()); err != nil {
+		os.Remove(file.Name())
+		return "", fmt.Errorf("keep standard input: %w", err)
+	}
+	return file.Name(), nil
+}

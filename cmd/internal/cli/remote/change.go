@@ -1,0 +1,58 @@
+package remote
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+)
+
+// held is an item that the gateway has.
+type held struct{ path, etag, text string }
+
+// put creates an item of a collection, or replaces the old one. The text describes the new one.
+func (a *Client) put(c *cobra.Command, collection string, old *held, document any, text string) error {
+	method, path, etag := http.MethodPost, collection, ""
+	if old != nil {
+		method, path, etag = http.MethodPut, old.path, old.etag
+	}
+	answer, err := a.call(c.Context(), method, path, a.changeQuery(), etag, document, nil)
+	if err != nil {
+		return err
+	}
+	return a.print(c, answer, func(out io.Writer) {
+		if old != nil {
+			fmt.Fprintf(out, "%s %s\n", a.tense("was", "is"), old.text)
+		}
+		fmt.Fprintf(out, "%s %s\n", a.tense("is", "would be"), text)
+	})
+}
+
+// remove deletes an item.
+func (a *Client) remove(c *cobra.Command, old *held) error {
+	answer, err := a.call(c.Context(), http.MethodDelete, old.path, a.changeQuery(), old.etag, nil, nil)
+	if err != nil {
+		return err
+	}
+	return a.print(c, answer, func(out io.Writer) {
+		fmt.Fprintf(out, "%s %s\n", a.tense("deleted", "would delete"), old.text)
+	})
+}
+
+// changeQuery returns the query of a change.
+func (a *Client) changeQuery() url.Values {
+	if a.dryRun {
+		return url.Values{"dry_run": {"true"}}
+	}
+	return url.Values{}
+}
+
+// tense returns the word for a change that was made, or for one that would be.
+func (a *Client) tense(done, dry string) string {
+	if a.dryRun {
+		return dry + ":"
+	}
+	return done + ":"
+}

@@ -1,0 +1,272 @@
+// Package remote is the commands on running gateways: they call the admin API. The package cli adds them to the
+// others, and its check asks a gateway by way of Client.
+package remote
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+)
+
+const (
+	clientTimeout = 30 * time.Second
+	maxAnswer     = 64 << 20
+)
+
+// Client calls the admin API of a running gateway.
+type Client struct {
+	url             string
+	output          string
+	ca, cert, key   string
+	dryRun, writing bool
+}
+
+// adminHelp ends the help of every command that calls the admin API.
+const adminHelp = "\n\nIt asks a running gateway at --admin-url, with the token in SLUICE_TOKEN if it needs one."
+
+// command returns a command that calls the admin API.
+func (a *Client) command(use, short, long, example string, run func(*cobra.Command, []string) error) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short, Long: long + adminHelp, Example: example,
+		Args: cobra.ArbitraryArgs, PreRunE: command.ApplySettings,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := a.CheckOutput(); err != nil {
+				return err
+			}
+			return run(c, args)
+		},
+	}
+	f := c.Flags()
+	a.AddFlags(f, "http://127.0.0.1:9090")
+	if a.writing {
+		f.BoolVar(&a.dryRun, "dry-run", false, "change nothing, and show what would change")
+	}
+	return c
+}
+
+// CheckOutput checks --output.
+func (a *Client) CheckOutput() error {
+	if a.output != "text" && a.output != "json" {
+		return fmt.Errorf("--output %.60q: write text or json", a.output)
+	}
+	return nil
+}
+
+// Commands returns the commands on running gateways.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{
+		healthcheckCommand(), topCommand(), overrideCommand(), subjectCommand(),
+		resetCommand(), refundCommand(), blockCommand(), unblockCommand(),
+	}
+}
+
+// AddFlags adds the flags of the connection, with the default of --admin-url, and --output.
+func (a *Client) AddFlags(f *pflag.FlagSet, url string) {
+	a.connectFlags(f, url)
+	f.StringVar(&a.output, "output", "text", "text or json, which is what the API answers")
+}
+
+// connectFlags adds the flags of the connection.
+func (a *Client) connectFlags(f *pflag.FlagSet, url string) {
+	f.StringVar(&a.url, "admin-url", url, "admin address of a gateway, as a `URL`")
+	f.StringVar(&a.ca, "tls-ca", "", "`file` with the certificate authorities to trust for an https admin address (default the system's)")
+	f.StringVar(&a.cert, "tls-cert", "", "`file` with a client certificate, in place of a token")
+	f.StringVar(&a.key, "tls-key", "", "`file` with the private key for --tls-cert")
+}
+
+// Named reports whether a gateway is named.
+func (a *Client) Named() bool { return a.url != "" }
+
+// Explain returns what the gateway would decide about a request now.
+func (a *Client) Explain(ctx context.Context, r *control.CheckRequest) (*control.Explanation, error) {
+	found := new(control.Explanation)
+	_, err := a.call(ctx, http.MethodPost, "/v1/explain", nil, "", r, found)
+	return found, err
+}
+
+// adminAnswer is an answer of the API.
+type adminAnswer struct {
+	status int
+	etag   string
+	body   []byte
+}
+
+// call sends a request, with in as its body and etag as its If-Match if there are any, and decodes the answer
+// into out.
+func (a *Client) call(ctx context.Context, method, path string, q url.Values, etag string, in, out any) (adminAnswer, error) {
+	var answer adminAnswer
+	r, err := a.request(ctx, method, path, q, in)
+	if err != nil {
+		return answer, err
+	}
+	if etag != "" {
+		r.Header.Set("If-Match", etag)
+	}
+	if answer, err = a.send(r); err != nil {
+		return answer, err
+	}
+	if answer.status >= 300 {
+		return answer, command.Failed(a.refusal(&answer))
+	}
+	if out != nil {
+		if err := json.Unmarshal(answer.body, out); err != nil {
+			return answer, command.Failed(fmt.Errorf("the answer of %s is none of the admin API: is --admin-url right? %w", a.url, err))
+		}
+	}
+	return answer, nil
+}
+
+// send sends a request, and returns the answer, whatever its status.
+func (a *Client) send(r *http.Request) (answer adminAnswer, err error) {
+	client, err := a.client()
+	if err != nil {
+		return answer, err
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return answer, a.unreachable(err)
+	}
+	defer response.Body.Close()
+	answer.status, answer.etag = response.StatusCode, response.Header.Get("ETag")
+	if answer.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err != nil {
+		return answer, command.Failed(fmt.Errorf("the answer of %s broke off: %w", a.url, err))
+	}
+	return answer, nil
+}
+
+func (a *Client) request(ctx context.Context, method, path string, q url.Values, in any) (*http.Request, error) {
+	base, err := url.Parse(a.url)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil {
+		return nil, errors.New("--admin-url: write it as in http://127.0.0.1:9090")
+	}
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, command.Failed(err)
+		}
+		body = bytes.NewReader(text)
+	}
+	target := strings.TrimSuffix(a.url, "/") + path
+	if len(q) > 0 {
+		target += "?" + q.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, command.Failed(err)
+	}
+	if in != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if token := os.Getenv(command.TokenVariable); token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r, nil
+}
+
+// client returns a client that follows no redirects, which could send the token elsewhere.
+func (a *Client) client() (*http.Client, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DisableKeepAlives = true
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if a.ca != "" {
+		var err error
+		if config.RootCAs, err = command.CertPool("--tls-ca", a.ca); err != nil {
+			return nil, err
+		}
+	}
+	if a.cert != "" || a.key != "" {
+		pair, err := tls.LoadX509KeyPair(a.cert, a.key)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	transport.TLSClientConfig = config
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &http.Client{Transport: transport, Timeout: clientTimeout, CheckRedirect: stay}, nil
+}
+
+// unreachable returns the error for a request without an answer, with a hint.
+func (a *Client) unreachable(err error) error {
+	if invalid := new(url.Error); errors.As(err, &invalid) {
+		err = invalid.Err
+	}
+	hint := "is it the admin address of a gateway?"
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		hint = "nothing listens there: is \"sluice serve\" running, and is that its --admin?"
+	}
+	return command.Failed(fmt.Errorf("%s: %w: %s", a.url, err, hint))
+}
+
+// refusal returns the error of an answer.
+func (a *Client) refusal(answer *adminAnswer) error {
+	var p struct {
+		Detail string
+		Errors []struct{ Pointer, Parameter, Header, Detail string }
+	}
+	if err := json.Unmarshal(answer.body, &p); err != nil || p.Detail == "" {
+		return fmt.Errorf("%s: %d, and no answer of the admin API: is --admin-url right?", a.url, answer.status)
+	}
+	if answer.status == http.StatusUnauthorized && os.Getenv(command.TokenVariable) == "" {
+		return fmt.Errorf("who are you? Set %s to a token, which \"sluice token create\" makes, or --tls-cert and --tls-key", command.TokenVariable)
+	}
+	if len(p.Errors) < 2 {
+		where := ""
+		if len(p.Errors) == 1 {
+			where = strings.TrimPrefix(cmp.Or(p.Errors[0].Pointer, p.Errors[0].Parameter), "/")
+		}
+		if where != "" {
+			where += ": "
+		}
+		return errors.New(where + p.Detail)
+	}
+	lines := make([]string, len(p.Errors))
+	for i, e := range p.Errors {
+		lines[i] = strings.TrimPrefix(e.Pointer, "/") + ": " + e.Detail
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// Print writes a value as JSON if --output is json, or else what text writes.
+func (a *Client) Print(c *cobra.Command, v any, text func(io.Writer)) error {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return command.Failed(err)
+	}
+	return a.print(c, adminAnswer{body: b.Bytes()}, text)
+}
+
+// print writes the answer if --output is json, or else what text writes.
+func (a *Client) print(c *cobra.Command, answer adminAnswer, text func(io.Writer)) error {
+	var b bytes.Buffer
+	if a.output == "json" {
+		b.Write(answer.body)
+		if len(answer.body) == 0 {
+			b.WriteString("{}\n")
+		}
+	} else {
+		text(&b)
+	}
+	_, err := c.OutOrStdout().Write(b.Bytes())
+	return command.Failed(err)
+}

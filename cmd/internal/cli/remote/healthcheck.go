@@ -1,0 +1,56 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+)
+
+// healthTimeout bounds the wait for the answer of a gateway.
+const healthTimeout = 5 * time.Second
+
+func healthcheckCommand() *cobra.Command {
+	a := &Client{}
+	c := &cobra.Command{
+		Use:   "healthcheck",
+		Short: "Ask a running gateway whether it is ready",
+		Long: "Ask a running gateway whether it is ready: exit code 0 if it is, and 1 if it is not or does not\n" +
+			"answer within 5 s. It is for health checks of containers, where curl may be missing." + adminHelp,
+		Args: command.FlagsOnly, PreRunE: command.ApplySettings,
+		RunE: func(c *cobra.Command, _ []string) error {
+			said, err := a.ready(c.Context())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), said)
+			return command.Failed(err)
+		},
+	}
+	a.connectFlags(c.Flags(), "http://127.0.0.1:9090")
+	return c
+}
+
+// ready returns the answer of a gateway that is ready.
+func (a *Client) ready(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	r, err := a.request(ctx, http.MethodGet, "/readyz", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := a.send(r)
+	if err != nil {
+		return "", err
+	}
+	said := strings.TrimSpace(string(answer.body))
+	if answer.status != http.StatusOK || said != "ready" {
+		return "", command.Failed(fmt.Errorf("%s: %d %s: %.200q", a.url, answer.status, http.StatusText(answer.status), said))
+	}
+	return said, nil
+}

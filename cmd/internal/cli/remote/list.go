@@ -1,0 +1,57 @@
+package remote
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+// list writes a list of the API: the JSON of each item on a line, or a table with the cells of each.
+func (a *Client) list(c *cobra.Command, path string, q url.Values, head string, cells func(json.RawMessage) ([]string, error)) error {
+	out := c.OutOrStdout()
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if a.output == "text" {
+		fmt.Fprintln(table, head)
+	}
+	q.Set("limit", "1000")
+	for {
+		var page struct {
+			Items []json.RawMessage
+			Next  string
+		}
+		if _, err := a.call(c.Context(), http.MethodGet, path, q, "", nil, &page); err != nil {
+			return err
+		}
+		for _, text := range page.Items {
+			err := error(nil)
+			if a.output == "json" {
+				_, err = fmt.Fprintf(out, "%s\n", text)
+			} else if row, problem := cells(text); problem == nil {
+				for i := range row {
+					row[i] = printable.Line(row[i])
+				}
+				_, err = fmt.Fprintln(table, strings.Join(row, "\t"))
+			} else {
+				err = problem
+			}
+			if err != nil {
+				return command.Failed(err)
+			}
+		}
+		if err := table.Flush(); err != nil {
+			return command.Failed(err)
+		}
+		if page.Next == "" {
+			return nil
+		}
+		q.Set("cursor", page.Next)
+	}
+}

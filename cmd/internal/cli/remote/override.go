@@ -1,0 +1,188 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
+)
+
+func overrideCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "override",
+		Short: "Give a subject of a rule another limit, block it or exempt it",
+		Long: "Set, list and delete overrides: another limit for a subject of a rule, a block or an exemption,\n" +
+			"until a date if there is one. They are kept in the database of the gateway's --rules, and are\n" +
+			"in force on all instances within a second.",
+		Args: cobra.NoArgs,
+	}
+	c.AddCommand(overrideSetCommand(), overrideListCommand(), overrideDeleteCommand())
+	return c
+}
+
+// overrideSettings are the flags of "override set".
+type overrideSettings struct {
+	Client
+	block, exempt bool
+	until, reason string
+}
+
+func overrideSetCommand() *cobra.Command {
+	s := &overrideSettings{Client: Client{writing: true}}
+	c := s.command("set RULE PART=VALUE... [LIMIT...]",
+		"Set the override of a subject, in place of the one that it has",
+		"Set the override of a subject of a rule: one limit or several, of a rule with in_flight a number,\n"+
+			"--block or --exempt. It takes the place of the one for the same values, if there is one. A part\n"+
+			"of the key that is left out stands for every value, a network of client_ip for each of its\n"+
+			"addresses.\n\n"+
+			"A date without a time is the end of that day in UTC.",
+		"  sluice override set per-key api_key=k-42 5000/minute --until 2026-12-31 --reason 'a launch'\n"+
+			"  sluice override set per-address client_ip=203.0.113.0/24 --block",
+		func(c *cobra.Command, args []string) error { return s.set(c, args) })
+	f := c.Flags()
+	f.BoolVar(&s.block, "block", false, "refuse the requests that the rule would count for the subject")
+	f.BoolVar(&s.exempt, "exempt", false, "count nothing for the subject")
+	f.StringVar(&s.until, "until", "", "when it ends: a `date`, which holds to its end in UTC, or a time such as 2026-12-31T18:00:00Z")
+	f.StringVar(&s.reason, "reason", "", "why, for people")
+	return c
+}
+
+func (s *overrideSettings) set(c *cobra.Command, args []string) error {
+	subject, err := parseSubject("override set", args, true)
+	switch {
+	case err != nil:
+		return err
+	case len(subject.key) == 0:
+		return errors.New("override set: missing subject, for example api_key=k-42")
+	case len(subject.rest) == 0 && !s.block && !s.exempt:
+		return errors.New("override set: which limit? Write one as in 5000/minute, or --block or --exempt")
+	}
+	if ended(s.until) {
+		return fmt.Errorf("--until: %s has passed: \"sluice override delete\" ends an override now", ending(s.until))
+	}
+	o := policy.Override{Rule: subject.rule, Key: subject.key, Block: s.block, Exempt: s.exempt, Until: s.until, Reason: s.reason}
+	if len(subject.rest) != 1 {
+		o.Limits = subject.rest
+	} else if n, err := strconv.ParseInt(subject.rest[0], 10, 64); err == nil {
+		o.InFlight = n
+	} else {
+		o.Limit = subject.rest[0]
+	}
+	old, err := s.findOverride(c.Context(), &subject)
+	if err != nil {
+		return err
+	}
+	return s.put(c, "/v1/overrides", old, o, overrideText(&o))
+}
+
+// overrideItem is an override as the API lists it.
+type overrideItem struct {
+	control.Item
+	Document policy.Override `json:"document"`
+}
+
+// findOverride returns the override with exactly the key of a subject, or nil.
+func (a *Client) findOverride(ctx context.Context, s *subjectArgs) (*held, error) {
+	for q := s.query(); ; {
+		var page struct {
+			Items []overrideItem
+			Next  string
+		}
+		if _, err := a.call(ctx, http.MethodGet, "/v1/overrides", q, "", nil, &page); err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			if o := &page.Items[i]; maps.Equal(o.Document.Key, s.key) {
+				return &held{"/v1/overrides/" + url.PathEscape(o.ID), o.ETag, overrideText(&o.Document)}, nil
+			}
+		}
+		if page.Next == "" {
+			return nil, nil
+		}
+		q.Set("cursor", page.Next)
+	}
+}
+
+// overrideText returns an override in words.
+func overrideText(o *policy.Override) string {
+	return printable.Line(o.Rule + " " + keyText(o.Key) + ": " + effect(o) + terms(o.Until, o.Reason))
+}
+
+// effect returns what an override does.
+func effect(o *policy.Override) string {
+	switch {
+	case o.Block:
+		return "blocked"
+	case o.Exempt:
+		return "exempt"
+	case o.Limit != "":
+		return o.Limit
+	case o.InFlight > 0:
+		return fmt.Sprintf("%d in flight", o.InFlight)
+	}
+	return strings.Join(o.Limits, ", ")
+}
+
+func overrideListCommand() *cobra.Command {
+	a := &Client{}
+	var rule string
+	c := a.command("list [PART=VALUE...]", "List overrides",
+		"List overrides, those of the policy file too: all of them, those of a rule, or those with these\nvalues in their keys. With --output json, a line for each.",
+		"  sluice override list --rule per-key",
+		func(c *cobra.Command, args []string) error {
+			s, err := parseSubject("override list", args, false)
+			if err != nil {
+				return err
+			}
+			if len(s.rest) > 0 {
+				return fmt.Errorf("override list: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7, or --rule RULE", s.rest[0])
+			}
+			s.rule = rule
+			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
+				var i overrideItem
+				err := json.Unmarshal(text, &i)
+				o := &i.Document
+				return []string{o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason}, err
+			})
+		})
+	c.Flags().StringVar(&rule, "rule", "", "only those of this `rule`")
+	return c
+}
+
+func overrideDeleteCommand() *cobra.Command {
+	a := &Client{writing: true}
+	return a.command("delete RULE PART=VALUE...", "Delete the override of a subject",
+		"Delete the override of a rule with exactly these values in its key. An override of the policy file\ncannot be deleted, and applies again if there is one for the same subject.",
+		"  sluice override delete per-key api_key=k-42",
+		func(c *cobra.Command, args []string) error {
+			s, err := parseSubject("override delete", args, true)
+			switch {
+			case err != nil:
+				return err
+			case len(s.rest) > 0:
+				return fmt.Errorf("override delete: %.60q: write a part of the key and its value, as in api_key=k-42", s.rest[0])
+			case len(s.key) == 0:
+				return errors.New("override delete: missing subject, for example api_key=k-42")
+			}
+			old, err := a.findOverride(c.Context(), &s)
+			if err != nil {
+				return err
+			}
+			if old == nil {
+				return command.Failed(fmt.Errorf("there is no override of rule %q for %s: see \"sluice override list\"", s.rule, keyText(s.key)))
+			}
+			return a.remove(c, old)
+		})
+}

@@ -1,0 +1,175 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+)
+
+func subjectCommand() *cobra.Command {
+	a := &Client{}
+	var rule string
+	c := a.command("subject PART=VALUE...", "Show a subject's remaining quota, or set its tier",
+		"Show the limits of a subject: what is used and left, when all of it is there again, and whether\n"+
+			"they come from the rule, a tier or an override. Without --rule, of all rules whose keys have\n"+
+			"only parts that are given. An empty value stands for the requests that lack the part.\n\n"+
+			"Its commands say which subjects are in which tier.",
+		"  sluice subject client_ip=192.0.2.7\n  sluice subject api_key=k-42 --rule per-key",
+		func(c *cobra.Command, args []string) error {
+			s, err := parseSubject("subject", args, false)
+			switch {
+			case err != nil:
+				return err
+			case len(s.rest) > 0:
+				return fmt.Errorf("subject: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7, or --rule RULE", s.rest[0])
+			case len(s.key) == 0 && rule == "":
+				return errors.New("subject: missing subject, for example client_ip=192.0.2.7")
+			}
+			s.rule = rule
+			var limits control.SubjectLimits
+			answer, err := a.call(c.Context(), http.MethodGet, "/v1/subjects", s.query(), "", nil, &limits)
+			if err != nil {
+				return err
+			}
+			return a.print(c, answer, func(out io.Writer) { printSubject(out, limits.Rules) })
+		})
+	c.Flags().StringVar(&rule, "rule", "", "only this `rule`")
+	c.AddCommand(subjectSetCommand(), subjectListCommand(), subjectDeleteCommand())
+	return c
+}
+
+func printSubject(out io.Writer, rules []control.SubjectState) {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tLIMIT\tUSED\tLEFT\tFULL AGAIN\tFROM")
+	for i := range rules {
+		for _, l := range rules[i].Limits {
+			full := "now"
+			if l.Used > 0 {
+				full = "when they end" // requests in flight have no known end
+			}
+			if l.FullAt != nil {
+				full = "in " + command.RoundUp(time.Until(*l.FullAt)).String()
+			}
+			from := l.From
+			if l.Source != "" {
+				from += " (" + l.Source + ")"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%s\n", l.Name, l.Limit, l.Used, l.Remaining, full, from)
+		}
+	}
+	_ = table.Flush() // to a buffer
+	for i := range rules {
+		if o := rules[i].Override; o != nil {
+			fmt.Fprintf(out, "override: %s\n", overrideText(o.Document))
+		} else if rules[i].Blocked {
+			fmt.Fprintf(out, "blocked:  %s %s, %s\n", rules[i].Rule, keyText(rules[i].Key), blockEnd(rules[i].BlockedUntil))
+		}
+	}
+}
+
+// subjectRequest is the body of a request that changes a subject.
+type subjectRequest struct {
+	Rule   string            `json:"rule"`
+	Key    map[string]string `json:"key"`
+	Reason string            `json:"reason,omitempty"`
+	Until  string            `json:"until,omitempty"`
+	Units  int64             `json:"units,omitempty"`
+}
+
+// subjectChange is a command that changes a subject.
+type subjectChange struct {
+	Client
+	name    string
+	request subjectRequest
+	units   bool // the last argument is a number of units
+}
+
+func (s *subjectChange) command(short, long, example string) *cobra.Command {
+	s.writing = true
+	use := s.name + " RULE PART=VALUE..."
+	if s.units {
+		use += " UNITS"
+	}
+	c := s.Client.command(use, short, long, example, func(c *cobra.Command, args []string) error { return s.run(c, args) })
+	c.Flags().StringVar(&s.request.Reason, "reason", "", "why, for the audit log")
+	return c
+}
+
+func (s *subjectChange) run(c *cobra.Command, args []string) error {
+	subject, err := parseSubject(s.name, args, true)
+	if err != nil {
+		return err
+	}
+	if err := s.count(&subject); err != nil {
+		return err
+	}
+	s.request.Rule, s.request.Key = subject.rule, subject.key
+	var change control.SubjectChange
+	answer, err := s.call(c.Context(), http.MethodPost, "/v1/subjects/"+s.name, s.changeQuery(), "", s.request, &change)
+	if err != nil {
+		return err
+	}
+	return s.print(c, answer, func(out io.Writer) {
+		fmt.Fprintln(out, s.tense("before", "is"))
+		printSubject(out, []control.SubjectState{change.Before})
+		fmt.Fprintln(out, s.tense("after", "would be"))
+		printSubject(out, []control.SubjectState{change.After})
+	})
+}
+
+// count parses the number of units, if the command takes one.
+func (s *subjectChange) count(subject *subjectArgs) (err error) {
+	rest := subject.rest
+	switch {
+	case !s.units && len(rest) > 0:
+		return fmt.Errorf("%s: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7", s.name, rest[0])
+	case !s.units:
+		return nil
+	case len(rest) != 1:
+		return fmt.Errorf("%s: how many units? Write one number behind the key", s.name)
+	}
+	if s.request.Units, err = strconv.ParseInt(rest[0], 10, 64); err != nil || s.request.Units < 1 {
+		return fmt.Errorf("%s: %.60q: write how many units as a whole number, at least 1", s.name, rest[0])
+	}
+	return nil
+}
+
+func resetCommand() *cobra.Command {
+	return (&subjectChange{name: "reset"}).command("Forget what was counted for a subject",
+		"Forget what a rule has counted for a subject, so that all of its limit is there again.",
+		"  sluice reset login client_ip=192.0.2.7 body:username=alice")
+}
+
+func refundCommand() *cobra.Command {
+	return (&subjectChange{name: "refund", units: true}).command("Give units back to a subject",
+		"Give units back to a subject of a rule. Units beyond those used are lost.",
+		"  sluice refund per-key api_key=k-42 100 --reason 'an outage of ours'")
+}
+
+func blockCommand() *cobra.Command {
+	s := &subjectChange{name: "block"}
+	c := s.command("Refuse the requests of a subject until a date",
+		"Refuse the requests that a rule counts for a subject, with 403, until a date. With a database\n"+
+			"that is an override, in force on all instances within a second; with a policy file alone it\n"+
+			"holds in the one gateway that is asked, until that ends.\n\n"+
+			"A date without a time is the end of that day in UTC.",
+		"  sluice block per-key api_key=k-42 --until 2026-12-31 --reason abuse")
+	c.Flags().StringVar(&s.request.Until, "until", "", "when it ends: a `date`, which holds to its end in UTC, or a time such as 2026-12-31T18:00:00Z")
+	return c
+}
+
+func unblockCommand() *cobra.Command {
+	return (&subjectChange{name: "unblock"}).command("Lift the block of a subject",
+		"Lift the block of a subject. A block from an override that covers other subjects, too, has to be\nchanged as an override.",
+		"  sluice unblock per-key api_key=k-42")
+}

@@ -1,0 +1,66 @@
+package remote
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+// subjectArgs are a rule, values of its key, and further arguments.
+type subjectArgs struct {
+	rule string
+	key  map[string]string
+	rest []string
+}
+
+// parseSubject parses RULE PART=VALUE …, or without withRule PART=VALUE ….
+func parseSubject(command string, args []string, withRule bool) (s subjectArgs, err error) {
+	s.key = map[string]string{}
+	for i, arg := range args {
+		part, value, pair := strings.Cut(arg, "=")
+		switch {
+		case withRule && i == 0 && pair:
+			return s, fmt.Errorf("%s: which rule? Write its name before %.60q", command, arg)
+		case withRule && i == 0:
+			s.rule = arg
+		case !pair:
+			s.rest = append(s.rest, arg)
+		case part == "":
+			return s, fmt.Errorf("%s: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7", command, arg)
+		default:
+			if _, twice := s.key[part]; twice {
+				return s, fmt.Errorf("%s: %s is there twice", command, part)
+			}
+			s.key[part] = value
+		}
+	}
+	if withRule && s.rule == "" {
+		return s, fmt.Errorf("%s: which rule? Write its name, and then values of its key, as in client_ip=192.0.2.7", command)
+	}
+	return s, nil
+}
+
+// query returns the query of a subject.
+func (s *subjectArgs) query() url.Values {
+	q := url.Values{}
+	for part, value := range s.key {
+		q.Set("key."+part, value)
+	}
+	if s.rule != "" {
+		q.Set("rule", s.rule)
+	}
+	return q
+}
+
+// keyText returns a key as the commands take it.
+func keyText(key map[string]string) string {
+	var all []string
+	for _, part := range slices.Sorted(maps.Keys(key)) {
+		all = append(all, part+"="+key[part])
+	}
+	return printable.Line(strings.Join(all, " "))
+}

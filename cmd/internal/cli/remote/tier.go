@@ -1,0 +1,148 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// tierSettings are the flags of "subject set".
+type tierSettings struct {
+	Client
+	until, reason string
+}
+
+func subjectSetCommand() *cobra.Command {
+	s := &tierSettings{Client: Client{writing: true}}
+	c := s.command("set PART=VALUE TIER",
+		"Put a subject into a tier",
+		"Put a subject into a tier, in place of the one that it is in. PART is the part that the policy\n"+
+			"names by tiers.subject. It is kept in the database of the gateway's --rules, and is in force on\n"+
+			"all instances within a second.\n\n"+
+			"A date without a time is the end of that day in UTC.",
+		"  sluice subject set api_key=k-42 pro --until 2126-12-31 --reason 'a trial'",
+		func(c *cobra.Command, args []string) error { return s.set(c, args) })
+	f := c.Flags()
+	f.StringVar(&s.until, "until", "", "when it ends: a `date`, which holds to its end in UTC, or a time such as 2026-12-31T18:00:00Z")
+	f.StringVar(&s.reason, "reason", "", "why, for people")
+	return c
+}
+
+func (s *tierSettings) set(c *cobra.Command, args []string) error {
+	given, err := parseSubject("subject set", args, false)
+	switch {
+	case err != nil:
+		return err
+	case len(given.key) != 1:
+		return errors.New("subject set: missing subject, for example api_key=k-42")
+	case len(given.rest) != 1:
+		return errors.New("subject set: which tier? Write its name behind the value, as in api_key=k-42 pro")
+	case ended(s.until):
+		return fmt.Errorf("--until: %s has passed: \"sluice subject delete\" takes a subject out of its tier now", ending(s.until))
+	}
+	is := policy.TierSubject{Tier: given.rest[0], Until: s.until, Reason: s.reason}
+	part, old, err := s.findTier(c.Context(), &given)
+	if err != nil {
+		return err
+	}
+	is.Subject = given.key[part]
+	return s.put(c, "/v1/subjects", old, is, subjectTierText(part, &is))
+}
+
+func subjectDeleteCommand() *cobra.Command {
+	a := &Client{writing: true}
+	return a.command("delete PART=VALUE", "Take a subject out of its tier",
+		"Take a subject out of the tier that the database puts it into. One of the policy file cannot be\ndeleted, and holds again if there was one for the same subject.",
+		"  sluice subject delete api_key=k-42",
+		func(c *cobra.Command, args []string) error {
+			given, err := parseSubject("subject delete", args, false)
+			switch {
+			case err != nil:
+				return err
+			case len(given.rest) > 0:
+				return fmt.Errorf("subject delete: %.60q: write a part of a key and its value, as in api_key=k-42", given.rest[0])
+			case len(given.key) != 1:
+				return errors.New("subject delete: missing subject, for example api_key=k-42")
+			}
+			_, old, err := a.findTier(c.Context(), &given)
+			if err != nil {
+				return err
+			}
+			if old == nil {
+				return command.Failed(fmt.Errorf("%s is in no tier by its name: see \"sluice subject list\"", keyText(given.key)))
+			}
+			return a.remove(c, old)
+		})
+}
+
+// findTier returns the key part by which the policy looks subjects up, and the tier of the subject with the
+// given value of it, or nil.
+func (a *Client) findTier(ctx context.Context, given *subjectArgs) (part string, old *held, err error) {
+	if part, err = a.tierPart(ctx); err != nil {
+		return part, nil, err
+	}
+	value, found := given.key[part]
+	if !found || value == "" {
+		return part, nil, command.Failed(fmt.Errorf("%s: the policy looks subjects up by %s: write %s=VALUE", keyText(given.key), part, part))
+	}
+	path, document := "/v1/subjects/"+url.PathEscape(value), policy.TierSubject{}
+	answer, err := a.call(ctx, http.MethodGet, path, nil, "", nil, &document)
+	switch {
+	case answer.status == http.StatusNotFound:
+		return part, nil, nil
+	case err != nil:
+		return part, nil, err
+	}
+	document.Subject = value
+	return part, &held{path, answer.etag, subjectTierText(part, &document)}, nil
+}
+
+// tierPart returns the key part by which the policy in force looks subjects up.
+func (a *Client) tierPart(ctx context.Context) (string, error) {
+	var now struct {
+		Document struct{ Tiers policy.Tiers }
+	}
+	if _, err := a.call(ctx, http.MethodGet, "/v1/policy", nil, "", nil, &now); err != nil {
+		return "", err
+	}
+	part := now.Document.Tiers.Subject
+	if part == "" {
+		return "", command.Failed(errors.New("the policy looks no subjects up: write which part of a key names them, as in \"tiers: {subject: api_key}\""))
+	}
+	return part, nil
+}
+
+// subjectTierText returns a subject's tier in words.
+func subjectTierText(part string, d *policy.TierSubject) string {
+	return printable.Line(part + "=" + d.Subject + ": tier " + d.Tier + terms(d.Until, d.Reason))
+}
+
+func subjectListCommand() *cobra.Command {
+	a := &Client{}
+	return a.command("list", "List which subjects are in which tier",
+		"List which subjects are in which tier by their names, those of the policy file too. With --output\njson, a line for each.",
+		"  sluice subject list",
+		func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("subject list: %.60q: it takes no arguments; \"sluice subject\" shows one subject", args[0])
+			}
+			return a.list(c, "/v1/subjects", url.Values{}, "SUBJECT\tTIER\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
+				var i struct {
+					Source   string
+					Document policy.TierSubject
+				}
+				err := json.Unmarshal(text, &i)
+				d := &i.Document
+				return []string{d.Subject, d.Tier, listedEnd(d.Until), i.Source, d.By, d.Reason}, err
+			})
+		})
+}

@@ -1,0 +1,186 @@
+package remote
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+// maxRules bounds the rules, so that subjects and instances fit the screen.
+const maxRules = 20
+
+// printSnapshot writes a snapshot as text.
+func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
+	stats := &now.Stats
+	fmt.Fprintf(w, "sluice top  %s  %s  %s\n", s.url, stats.At.UTC().Format("15:04:05 UTC"), command.Count(len(stats.Instances), "instance"))
+	fmt.Fprintf(w, "%s\n\n", stats.Headline.Text)
+	printRequests(w, &stats.Requests)
+	printRules(w, byChange(stats.Rules))
+	s.printSubjects(w, now)
+	printInstances(w, stats)
+}
+
+func printRequests(w io.Writer, r *control.Requests) {
+	const format = "%-14s%12s%14s%14s%14s\n"
+	fmt.Fprintf(w, format, "REQUESTS", "NOW", "MINUTE", "HOUR", "DAY")
+	for _, o := range []struct{ outcome, word string }{
+		{"allow", "allowed"}, {"deny", "refused"}, {"would_deny", "would refuse"}, {"delayed", "delayed"}, {"degraded", "without store"},
+	} {
+		if o.outcome != "allow" && o.outcome != "deny" && r.Day[o.outcome] == 0 {
+			continue
+		}
+		printRow(w, format, o.word, perSecond(r.Rate[o.outcome]), humanize.Comma(int64(r.Minute[o.outcome])),
+			humanize.Comma(int64(r.Hour[o.outcome])), humanize.Comma(int64(r.Day[o.outcome])))
+	}
+}
+
+func printRules(w io.Writer, rules []control.RuleStats) {
+	const format = "  %-24s%11s%11s%11s%11s%10s%8s  %s\n"
+	fmt.Fprintf(w, "\n"+format, "RULE", "ALLOWED", "REFUSED", "WOULD", "USUAL", "SUBJECTS", "NEAR", "LIMIT")
+	for i := range rules[:min(len(rules), maxRules)] {
+		r := &rules[i]
+		usual := "-"
+		if r.Usual != nil {
+			usual = perSecond(*r.Usual)
+		}
+		limit := strings.Join(r.Limits, ", ")
+		if r.Shadow {
+			limit += " (shadow)"
+		}
+		rate := r.Requests.Rate
+		printRow(w, format, cut(r.Rule, 23), perSecond(rate["allow"]+rate["delayed"]+rate["degraded"]), perSecond(rate["deny"]), perSecond(rate["would_deny"]),
+			usual, humanize.Comma(int64(r.Refused.Hour)), share(r.Near.Hour, total(r.Requests.Hour)), limit)
+	}
+	if more := len(rules) - maxRules; more > 0 {
+		fmt.Fprintf(w, "  and %s more\n", command.Count(more, "rule"))
+	}
+}
+
+func (s *topSettings) printSubjects(w io.Writer, now *snapshot) {
+	of := "all rules"
+	if s.rule != "" {
+		of = "rule " + s.rule
+	}
+	word := map[string]string{"refusals": "REFUSED MOST", "traffic": "ASKED MOST"}[s.by]
+	fmt.Fprintf(w, "\n%s in the last %s, %s\n", word, s.window, of)
+	if len(now.Top.Items) == 0 {
+		fmt.Fprintln(w, "nobody")
+	}
+	for _, i := range now.Top.Items {
+		count := humanize.Comma(int64(i.Count))
+		if i.Error > 0 {
+			count += " ±" + humanize.Comma(int64(i.Error))
+		}
+		last := "-"
+		if i.Last != nil {
+			last = ago(now.Stats.At.Sub(*i.Last))
+		}
+		printRow(w, "%16s  %8s  %-20s  %s\n", count, last, cut(i.Rule, 20), i.Shown)
+	}
+}
+
+func printInstances(w io.Writer, stats *control.Stats) {
+	const format = "%-24s%10s%12s  %-9s%12s%10s%10s%10s%s\n"
+	fmt.Fprintln(w)
+	printRow(w, format, "INSTANCE", "DECISIONS", "P99", "STORE", "P99", "AWAY", "LOCAL", "KEYS", "")
+	policies := map[string]bool{}
+	for _, i := range stats.Instances {
+		policies[i.Policy] = true
+		away, stale := fmt.Sprintf("%d/%d", i.Store.Away, i.Store.Shards), ""
+		if i.Store.Kind == "memory" {
+			away = "-"
+		}
+		if i.Stale {
+			stale = "  no numbers for " + ago(stats.At.Sub(i.Seen))
+		}
+		printRow(w, format, cut(i.Name, 23), humanize.Comma(int64(i.Took.Count)), took(i.Took.P99),
+			i.Store.Kind, took(i.Store.Took.P99), away, humanize.Comma(int64(i.Store.Local)), humanize.Comma(int64(i.Store.Keys)), stale)
+	}
+	if len(policies) > 1 {
+		fmt.Fprintln(w, "Not all instances have the same policy.")
+	}
+}
+
+// printRow writes cells, which may contain anything, on one line.
+func printRow(w io.Writer, format string, cells ...string) {
+	all := make([]any, len(cells))
+	for i, c := range cells {
+		all[i] = printable.Line(c)
+	}
+	line := fmt.Sprintf(strings.TrimSuffix(format, "\n"), all...)
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
+}
+
+// perSecond returns a rate.
+func perSecond(rate float64) string {
+	switch {
+	case rate == 0:
+		return "0/s"
+	case rate < 0.1:
+		return "<0.1/s"
+	case rate < 10:
+		return strconv.FormatFloat(rate, 'f', 1, 64) + "/s"
+	}
+	return humanize.Comma(int64(math.Round(rate))) + "/s"
+}
+
+func total(c control.Counts) (n uint64) {
+	for _, v := range c {
+		n += v
+	}
+	return n
+}
+
+func share(part, all uint64) string {
+	if all == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(100*float64(part)/float64(all), 'f', 0, 64) + " %"
+}
+
+// took returns a number of seconds as a duration.
+func took(seconds float64) string {
+	if seconds == 0 {
+		return "-"
+	}
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d < time.Millisecond:
+		d = d.Round(time.Microsecond)
+	case d < time.Second:
+		d = d.Round(100 * time.Microsecond)
+	default:
+		d = d.Round(10 * time.Millisecond)
+	}
+	return d.String()
+}
+
+// ago returns how long ago something was, in its largest unit.
+func ago(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return fmt.Sprintf("%dh", d/time.Hour)
+}
+
+// cut shortens a text to n characters.
+func cut(text string, n int) string {
+	if r := []rune(text); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return text
+}

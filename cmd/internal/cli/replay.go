@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/cmd/internal/replay/show"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// replaySettings are the policies and logs of replay.
+type replaySettings struct {
+	policy, against string
+	logs            logFormat
+	nodes           int
+	output          string
+}
+
+// logFormat is how access logs are read.
+type logFormat struct {
+	format string
+	fields []string
+	zone   string
+}
+
+func replayCommand() *cobra.Command {
+	var q replaySettings
+	c := &cobra.Command{
+		Use:   "replay --policy FILE [--against FILE] LOG...",
+		Short: "Try a policy on yesterday's traffic",
+		Long: "Run the requests of access logs through a policy, on the log's own clock, and report whom it would have\n" +
+			"refused, when, and by which rule. It decides as a gateway does, and nobody is refused.\n\n" +
+			"A log may be compressed with gzip or zstd, and \"-\" is standard input. Several files are merged by\n" +
+			"time. The format is recognized by the first lines, or given with --format: a name, or the log_format\n" +
+			"of nginx or the LogFormat of Apache as the server's configuration has it. Rules that go by what the\n" +
+			"log does not tell, such as bodies, are left out and listed.\n\n" +
+			"With --against, the report says what changes if that policy takes the place of the first, and who\n" +
+			"newly suffers. With --nodes, it says what passes if so many instances count each for itself, without\n" +
+			"a shared store.\n\n" +
+			"The exit code is 0 whatever would have been refused.",
+		Example: "  sluice replay --policy api.yaml /var/log/nginx/access.log*\n" +
+			"  sluice replay --policy api.yaml --output report.html access.log.gz\n" +
+			"  sluice replay --policy api.yaml --against tighter.yaml access.log\n" +
+			"  zcat access.log.gz | sluice replay --policy api.yaml --format combined -",
+		Args:    cobra.ArbitraryArgs,
+		PreRunE: command.ApplySettings,
+		RunE:    q.run,
+	}
+	f := c.Flags()
+	f.StringVar(&q.policy, "policy", "", "policy `file`")
+	f.StringVar(&q.against, "against", "", "another policy `file`, to compare with")
+	q.logs.flags(c)
+	f.IntVar(&q.nodes, "nodes", 0, "compare with `N` instances that count each for itself")
+	f.StringVar(&q.output, "output", "text", "text, json, or a file that ends in .html or .json, to write that; or html, and the file to write in front of the logs")
+	return c
+}
+
+// flags adds the flags of every command that reads access logs.
+func (l *logFormat) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&l.format, "format", "", "`format` of the logs: one of "+strings.Join(accesslog.Names(), ", ")+
+		"; or as the server has it, such as '$remote_addr …' of nginx or '%h …' of Apache (default: recognized)")
+	f.StringArrayVar(&l.fields, "field", nil, "maps a JSON log field, as `NAME=PATH`, such as client=remote.ip; may be repeated")
+	f.StringVar(&l.zone, "zone", "", "time `zone` of times without one, such as Europe/Berlin (default UTC)")
+}
+
+// options returns the options of a feed, with in as standard input.
+func (l *logFormat) options(in io.Reader) (o feed.Options, err error) {
+	o.Stdin = in
+	if o.Parse.Zone, err = time.LoadLocation(l.zone); err != nil {
+		return o, fmt.Errorf("--zone %.60q: there is no such time zone: write it as in Europe/Berlin", l.zone)
+	}
+	for _, field := range l.fields {
+		name, path, found := strings.Cut(field, "=")
+		if !found || name == "" || path == "" {
+			return o, fmt.Errorf("--field %.60q: write NAME=PATH, such as client=remote.ip", field)
+		}
+		if o.Parse.Fields == nil {
+			o.Parse.Fields = map[string]string{}
+		}
+		o.Parse.Fields[name] = path
+	}
+	if l.format == "" && len(l.fields) > 0 {
+		l.format = "json"
+	}
+	if l.format == "" {
+		return o, nil
+	}
+	if o.Format, err = accesslog.Lookup(l.format, o.Parse); err != nil {
+		return o, fmt.Errorf("--format: %w", err)
+	}
+	return o, nil
+}
+
+func (q *replaySettings) run(c *cobra.Command, args []string) error {
+	out, logs, err := reportTo(q.output, args)
+	if err != nil {
+		return err
+	}
+	if q.policy == "" {
+		return errors.New("replay: which policy? Give --policy FILE")
+	}
+	if len(logs) == 0 {
+		return errors.New("replay: which log? Give at least one file, or - for standard input")
+	}
+	config := replay.Config{Files: logs, Compile: policy.Compile, NewStore: newReplayStore}
+	if config.Feed, err = q.logs.options(c.InOrStdin()); err != nil {
+		return err
+	}
+	if config.Document, err = readForReplay("policy", q.policy); err != nil {
+		return err
+	}
+	if err := q.compare(c.Flags(), &config); err != nil {
+		return err
+	}
+	bar, end := showProgress(c.ErrOrStderr())
+	config.Feed.Progress = bar
+	r, err := replay.Run(c.Context(), config)
+	end()
+	if err != nil {
+		return command.Failed(command.Unreadable("replay", err))
+	}
+	return out.write(c.OutOrStdout(), r)
+}
+
+// maxNodes bounds --nodes.
+const maxNodes = 1000
+
+// compare adds what the policy is compared with. A flag on the command line wins over a setting from the
+// environment for the other comparison.
+func (q *replaySettings) compare(f *pflag.FlagSet, c *replay.Config) error {
+	nodes, against := command.FromCommandLine(f, "nodes") != "", command.FromCommandLine(f, "against") != ""
+	switch {
+	case nodes && against:
+		return errors.New("--nodes: instances that count each for itself and --against are two questions: ask one at a time")
+	case q.against != "" && !nodes:
+		doc, err := readForReplay("against", q.against)
+		c.Against = &doc
+		return err
+	case f.Changed("nodes") && (q.nodes < 2 || q.nodes > maxNodes):
+		return fmt.Errorf("--nodes: how many instances are there? Give 2 to %d", maxNodes)
+	}
+	c.Nodes = q.nodes
+	return nil
+}
+
+// readForReplay reads a valid policy.
+func readForReplay(flag, file string) (doc policy.Document, err error) {
+	_, err = readFile(file, nil, func(d policy.Document, where func(string) (string, int)) (*policy.Policy, error) {
+		doc = d
+		return policy.CompileAt(d, where)
+	})
+	if _, unread := errors.AsType[*fs.PathError](err); unread {
+		return doc, command.Unreadable("--"+flag, err)
+	}
+	return doc, command.Failed(err)
+}
+
+// replayStore is a store of the memory of this process.
+type replayStore struct{ *memory.Store }
+
+func newReplayStore(maxBytes int64) replay.Store { return replayStore{memory.NewSize(maxBytes)} }
+
+func (s replayStore) Evicted() int64 { return s.Losses().Evicted }
+
+// destination is where a command writes to: a file, or standard output if that is "".
+type destination string
+
+// report is how a replay is reported.
+type report struct {
+	format string // "text", "json" or "html"
+	to     destination
+}
+
+// reportTo parses --output: a format, or a file whose name has it. A page needs a file. After "html" it is the
+// first argument that ends in .html, or else that does not exist, or else that is a page already.
+func reportTo(output string, args []string) (r report, logs []string, err error) {
+	switch {
+	case output == "html":
+		for _, is := range []func(string) bool{isHTML, isNew, isPage} {
+			if i := slices.IndexFunc(args, is); i >= 0 {
+				return report{"html", destination(args[i])}, slices.Delete(slices.Clone(args), i, i+1), nil
+			}
+		}
+		return r, nil, errors.New("--output html: which file? Write it behind, as in --output html report.html access.log; one that is there already has to be a page, or to end in .html")
+	case output == "text", output == "json":
+		return report{format: output}, args, nil
+	case isHTML(output):
+		return report{"html", destination(output)}, args, nil
+	case strings.HasSuffix(output, ".json"):
+		return report{"json", destination(output)}, args, nil
+	}
+	return r, nil, fmt.Errorf("--output %.60q: write text, json or html, or a file that ends in .html or .json", output)
+}
+
+func isHTML(name string) bool { return strings.HasSuffix(name, ".html") }
+
+// isNew reports whether a file does not exist.
+func isNew(name string) bool {
+	_, err := os.Stat(name)
+	return name != command.Stdin && errors.Is(err, fs.ErrNotExist)
+}
+
+// isPage reports whether a file is a page, as an earlier report left it, and not a log.
+func isPage(name string) bool {
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() { // opening a pipe would wait for its writer
+		return false
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	const start = "<!doctype html>"
+	head := make([]byte, len(start))
+	_, err = io.ReadFull(f, head)
+	return err == nil && string(head) == start
+}
+
+// write writes a report; out is standard output.
+func (r report) write(out io.Writer, result *replay.Report) error {
+	return r.to.write(out, func(w io.Writer) error {
+		switch r.format {
+		case "json":
+			e := json.NewEncoder(w)
+			e.SetIndent("", "  ")
+			return e.Encode(result)
+		case "html":
+			return show.HTML(w, result)
+		}
+		return show.Text(w, result, terminalWidth(w))
+	})
+}
+
+// write has print write to the destination; out is standard output.
+func (d destination) write(out io.Writer, print func(io.Writer) error) error {
+	if d == "" {
+		return command.Failed(print(out))
+	}
+	f, err := os.Create(string(d))
+	if err != nil {
+		return command.Failed(err)
+	}
+	return command.Failed(errors.Join(print(f), f.Close()))
+}
+
+// terminalWidth returns how many columns a terminal has; 0 if out is not a terminal.
+func terminalWidth(out io.Writer) int {
+	if f := command.File(out); f != nil {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil {
+			return columns
+		}
+	}
+	return 0
+}

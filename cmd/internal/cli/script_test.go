@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/sluicehq/sluice/internal/testkit"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"sluice": func() { os.Exit(Main(Build{})) }})
+}
+
+var update = flag.Bool("update", false, "write what is said into testdata/script and docs/cli.md, to be read before it is kept")
+
+// Each file in testdata/script is a test of the command line.
+func TestScripts(t *testing.T) {
+	dir, err := filepath.Abs("testdata/script") // because commands change the directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: dir, RequireExplicitExec: true, UpdateScripts: *update,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", "atexit_sleep_ms=20") // or each command sleeps for a second at its end
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// ports NAME… sets variables to addresses that nobody listens on.
+			"ports": func(ts *testscript.TestScript, _ bool, names []string) {
+				for _, name := range names {
+					ts.Setenv(name, testkit.Addr(t))
+				}
+			},
+			"await":      await,
+			"fetch":      fetch,
+			"eventually": eventually,
+			"run":        runWithin,
+		},
+	})
+}
+
+// within is held while a command has the directory, the environment and the outputs of the process.
+var within sync.Mutex
+
+// runWithin is "run sluice ARGS…": it runs the program within the process of the test, which takes a small part of the time that
+// "exec sluice" does. TestScripts is not parallel to other tests for its sake.
+func runWithin(ts *testscript.TestScript, fails bool, args []string) {
+	within.Lock()
+	defer within.Unlock()
+	names := variables()
+	dir, err := os.Getwd()
+	ts.Check(err)
+	ts.Check(os.Chdir(ts.MkAbs(".")))
+	defer func() { ts.Check(os.Chdir(dir)) }()
+	for _, setting := range os.Environ() { // settings from outside are not part of a script
+		if name, value, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "SLUICE_") {
+			ts.Check(os.Unsetenv(name))
+			defer os.Setenv(name, value)
+		}
+	}
+	for _, name := range names {
+		if value := ts.Getenv(name); value != "" {
+			ts.Check(os.Setenv(name, value))
+			defer os.Unsetenv(name)
+		}
+	}
+	defer redirect(ts, &os.Stdout, ts.Stdout())()
+	defer redirect(ts, &os.Stderr, ts.Stderr())()
+	was := os.Args
+	defer func() { os.Args = was }()
+	os.Args = args
+	if code := Main(Build{}); (code != 0) != fails {
+		ts.Fatalf("sluice ends with %d", code)
+	}
+}
+
+// redirect has an output of the process go to a file, and returns what copies it and sets the output back.
+func redirect(ts *testscript.TestScript, output **os.File, to io.Writer) func() {
+	was := *output
+	f, err := os.CreateTemp("", "sluice-output-")
+	ts.Check(err)
+	*output = f
+	return func() {
+		*output = was
+		_, err := f.Seek(0, io.SeekStart)
+		ts.Check(err)
+		_, err = io.Copy(to, f)
+		ts.Check(err)
+		ts.Check(errors.Join(f.Close(), os.Remove(f.Name())))
+	}
+}
+
+// variables returns the names of the settings that scripts put into the environment.
+var variables = sync.OnceValue(func() (names []string) {
+	files, _ := filepath.Glob("testdata/script/*.txtar")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^env (SLUICE_[A-Z_]+)=`).FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names
+})
+
+// await URL [STATUS] waits until it answers with that, or 200.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	want := "200"
+	if len(args) > 1 {
+		want = args[1]
+	}
+	until(ts, args[0]+" answers", func() bool {
+		response, err := http.Get(args[0])
+		if err != nil {
+			return false
+		}
+		_ = response.Body.Close()
+		return strconv.Itoa(response.StatusCode) == want
+	})
+}
+
+// fetch N URL asks for it so often.
+func fetch(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	for range n {
+		response, err := http.Get(args[1])
+		ts.Check(err)
+		_ = response.Body.Close()
+	}
+}
+
+// eventually PATTERN COMMAND… runs it until its output has a line that matches.
+func eventually(ts *testscript.TestScript, _ bool, args []string) {
+	pattern := regexp.MustCompile("(?m)" + args[0])
+	until(ts, args[0], func() bool {
+		return ts.Exec(args[1], args[2:]...) == nil && pattern.MatchString(ts.ReadFile("stdout"))
+	})
+}
+
+// until waits for what is sure to come.
+func until(ts *testscript.TestScript, what string, holds func() bool) {
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("it never came that %s", what)
+		}
+	}
+}
+
+// opening is what would lead a reader to let requests pass whom a rule was to limit.
+var opening = regexp.MustCompile(`(did you mean|write|give) [^;\n]*\b(allow|exempt|shadow|skip)\b`)
+
+// No advice leads away from enforcing.
+func TestMendsEnforce(t *testing.T) {
+	all, err := filepath.Glob("testdata/script/mistakes-*.txtar")
+	if err != nil || len(all) == 0 {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bad := opening.Find(data); bad != nil {
+			t.Errorf("%s: %s", file, bad)
+		}
+	}
+}

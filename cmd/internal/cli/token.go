@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+func tokenCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "token",
+		Short: "Make, list and delete the tokens of the admin API",
+		Long: "Make, list and delete the tokens of the admin API, in the database of rules. A viewer may look,\n" +
+			"an operator also change subjects and overrides, reset, refund and block, and an admin everything.",
+	}
+	c.AddCommand(tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand())
+	return c
+}
+
+func tokenCreateCommand() *cobra.Command {
+	var name, role, until string
+	c := databaseCommand(&cobra.Command{
+		Use:   "create --rules URL --role ROLE --name NAME",
+		Short: "Make a token, and print it: only its hash is stored",
+		Long: "Make a token, and print it to standard output: the database has only its hash, so it is never\n" +
+			"shown again. Callers of the admin API send it as \"Authorization: Bearer …\", and the commands\n" +
+			"take it from SLUICE_TOKEN.",
+		Example: "  sluice token create --rules sqlite:rules.db --role operator --name ci",
+		Args:    command.FlagsOnly,
+	}, func(c *cobra.Command, db *source.Database, _ []string) error {
+		secret, err := createToken(c.Context(), db, name, source.Role(role), until)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(c.OutOrStdout(), secret)
+		return err
+	})
+	f := c.Flags()
+	f.StringVar(&name, "name", "", "`name` of the token, under which the audit log records its use")
+	f.StringVar(&role, "role", "", "viewer, operator or admin")
+	f.StringVar(&until, "until", "", "when it expires, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the `end` of that day in UTC (default never)")
+	// It fails only for an unknown flag.
+	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func createToken(ctx context.Context, db *source.Database, name string, role source.Role, until string) (secret string, err error) {
+	_, err = db.Change(ctx, actor(), func(tx *source.Tx) (err error) {
+		secret, _, err = tx.CreateToken(name, role, until)
+		return err
+	})
+	if invalid, ok := errors.AsType[*source.Invalid](err); ok {
+		return "", fmt.Errorf("--%s: %s", invalid.Field, invalid.Message)
+	}
+	if _, ok := errors.AsType[*source.Conflict](err); ok {
+		return "", fmt.Errorf("--name: there is a token %q: delete it, or give another name", name)
+	}
+	return secret, err
+}
+
+func tokenListCommand() *cobra.Command {
+	return databaseCommand(&cobra.Command{
+		Use: "list --rules URL", Short: "List the tokens, without their secrets", Args: command.FlagsOnly,
+	}, func(c *cobra.Command, db *source.Database, _ []string) error {
+		contents, err := db.Read(c.Context())
+		if err != nil {
+			return err
+		}
+		table := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "NAME\tROLE\tUNTIL\tMADE")
+		for i := range contents.Tokens {
+			t := &contents.Tokens[i]
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", printable.Line(t.Name), t.Role, cmp.Or(t.Until, "-"), t.CreatedAt.Format("2006-01-02"))
+		}
+		return table.Flush()
+	})
+}
+
+func tokenDeleteCommand() *cobra.Command {
+	return databaseCommand(&cobra.Command{
+		Use: "delete --rules URL NAME", Short: "Delete a token: gateways refuse it within a second",
+		Args: command.Args(1, 1, "token delete: which token? Give its name"),
+	}, func(c *cobra.Command, db *source.Database, args []string) error {
+		_, err := db.Change(c.Context(), actor(), func(tx *source.Tx) error { return tx.DeleteToken(args[0], source.Any) })
+		return err
+	})
+}

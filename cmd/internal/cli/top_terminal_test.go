@@ -1,0 +1,170 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/term"
+
+	"github.com/sluicehq/sluice/internal/testkit"
+)
+
+// serving is a gateway of its own process, before the sample API.
+type serving struct{ proxy, admin string }
+
+func serveSample(t *testing.T) serving {
+	t.Helper()
+	s := serving{"http://" + testkit.Addr(t), "http://" + testkit.Addr(t)}
+	c := exec.Command("sluice", "serve", "--upstream", "sample", "--proxy", s.proxy[len("http://"):], "--admin", s.admin[len("http://"):])
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGINT)
+		_ = c.Wait()
+	})
+	testkit.Await(t, "the gateway is ready", func() bool {
+		response, err := http.Get(s.admin + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+	return s
+}
+
+// screenOf is a program in a terminal.
+type screenOf struct {
+	t    *testing.T
+	keys *os.File // the other end of its terminal
+	own  *os.File // its terminal
+	c    *exec.Cmd
+	was  *term.State
+
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+func inTerminal(t *testing.T, width, height uint16, args ...string) *screenOf {
+	t.Helper()
+	keys, own, err := pty.Open()
+	if err != nil {
+		t.Skip("there are no terminals here:", err)
+	}
+	s := &screenOf{t: t, keys: keys, own: own, c: exec.Command("sluice", args...)}
+	if err := pty.Setsize(keys, &pty.Winsize{Cols: width, Rows: height}); err != nil {
+		t.Fatal(err)
+	}
+	if s.was, err = term.GetState(int(own.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	s.c.Stdin, s.c.Stdout, s.c.Stderr = own, own, own
+	s.c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := s.c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		buffer := make([]byte, 4096)
+		for {
+			n, err := keys.Read(buffer)
+			s.mu.Lock()
+			s.said.Write(buffer[:n])
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = s.c.Process.Kill()
+		_ = s.c.Wait()
+		_ = own.Close()
+		_ = keys.Close()
+		reading.Wait()
+	})
+	return s
+}
+
+func (s *screenOf) all() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said.String()
+}
+
+// frame is the screen before the last, which is whole.
+func (s *screenOf) frame() string {
+	frames := strings.Split(s.all(), "\x1b[H\x1b[2J")
+	return frames[max(0, len(frames)-2)]
+}
+
+func (s *screenOf) eventually(what string, holds func(frame string) bool) {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(s.frame()); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("it never came that %s:\n%q", what, s.frame())
+		}
+	}
+}
+
+func (s *screenOf) shows(text string) {
+	s.t.Helper()
+	s.eventually("the screen shows "+text, func(frame string) bool { return strings.Contains(frame, text) })
+}
+
+// left waits for the end, behind which the terminal has to be as it was.
+func (s *screenOf) left() {
+	s.t.Helper()
+	if err := s.c.Wait(); err != nil {
+		s.t.Errorf("it ended with %v", err)
+	}
+	if now, err := term.GetState(int(s.own.Fd())); err != nil || *now != *s.was {
+		s.t.Errorf("the terminal is not as it was: %v %v, was %v", now, err, s.was)
+	}
+	s.eventually("the screen is left", func(string) bool { return strings.HasSuffix(s.all(), "\x1b[?25h\x1b[?1049l") })
+}
+
+// The screen follows what happens, and the terminal is afterwards as it was.
+func TestTopInTerminal(t *testing.T) {
+	t.Parallel()
+	g := serveSample(t)
+	top := inTerminal(t, 140, 40, "top", "--admin-url", g.admin)
+	top.shows("No request has come yet.")
+	for range 9 { // of which five pass
+		response, err := http.Post(g.proxy+"/auth/login", "application/x-www-form-urlencoded", strings.NewReader("username=alice&password=x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+	}
+	refused := regexp.MustCompile(`(?m)^refused +\S+ +\d+ +4 +4`)
+	top.eventually("four are refused", refused.MatchString)
+	top.shows("127.0.0.1")
+	if err := top.c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	top.left()
+}
+
+// A gateway that does not answer is asked again, until a signal ends it.
+func TestTopEndsBySignal(t *testing.T) {
+	t.Parallel()
+	top := inTerminal(t, 80, 24, "top", "--admin-url", "http://"+testkit.Addr(t))
+	top.shows("connection")
+	if err := top.c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	top.left()
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/policy"
+)
+
+func validateCommand() *cobra.Command {
+	cluster := false
+	c := &cobra.Command{
+		Use:   "validate FILE...",
+		Short: "Check policies, and list everything wrong with them",
+		Long: "Check policies, and list everything wrong with them. \"-\" is standard input.\n\n" +
+			"For each rule of a valid policy, say what it does while the shared store is down, and whether\n" +
+			"its on_error says so or that follows from words in its match and hosts. For each rule that is\n" +
+			"leased or synced, say by how much its limits can be exceeded. For each with in_flight, say which\n" +
+			"doors take places and which only look. For each with a share, say what tenants get of it, and how\n" +
+			"fast that settles. For each whose cost the response tells, say how much a key can owe, and for\n" +
+			"how long that locks it out. For each of its answers, say what is sent: which status, and which\n" +
+			"types of bodies.\n\n" +
+			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
+			"looks like a mistake; they go there too, and leave the exit code at 0. Ten of a kind are listed,\n" +
+			"and how many more there are.\n\n" +
+			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +
+			"same requests can if they name the same parts of their keys under \"together\".",
+		Args:    command.Args(1, 0, "validate: which file? Give at least one, or - for standard input"),
+		PreRunE: command.ApplySettings,
+		RunE: func(c *cobra.Command, files []string) error {
+			failed := false
+			for _, file := range files {
+				p, err := readFile(file, c.InOrStdin(), policy.CompileAt)
+				if err != nil {
+					failed = true
+					c.PrintErrln(command.Unreadable("validate", err))
+					continue
+				}
+				if err := printValid(c, file, p, cluster); err != nil {
+					return command.Failed(err)
+				}
+			}
+			if failed {
+				return command.ErrReported
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&cluster, "cluster", false, "say which rules a Redis Cluster can charge in one step")
+	return c
+}
+
+// printValid writes the warnings of a policy, and what its rules do.
+func printValid(c *cobra.Command, file string, p *policy.Policy, cluster bool) error {
+	for _, w := range command.WarningLines(p.Warnings()) {
+		c.PrintErrln("warning:", w)
+	}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%s: ok, %s\n", file, command.Count(len(p.Warnings()), "warning"))
+	printPolicy(&out, p)
+	if !cluster {
+		_, err := c.OutOrStdout().Write(out.Bytes())
+		return err
+	}
+	together, apart := p.Cluster()
+	printCluster(&out, file, together, len(apart) > 0)
+	_, err := c.OutOrStdout().Write(out.Bytes())
+	for _, a := range apart {
+		c.PrintErrln("note:", a)
+	}
+	return err
+}

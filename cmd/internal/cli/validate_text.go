@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/lease"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/synced"
+)
+
+// inFlightText is where requests in flight are counted.
+const inFlightText = "behind the gateway and in Go programs, and at --check and by sluice.v1.Checks of --grpc for those who ask for a place; auth requests, Envoy at --grpc, --resp and --spoe do not tell when a request ends: there it only looks, and takes no place"
+
+// printPolicy writes what is not obvious about the rules of a policy.
+func printPolicy(out *bytes.Buffer, p *policy.Policy) {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, o := range p.Outages() {
+		fmt.Fprintf(table, "  rule %s\t%s\n", o.Rule, outageText(o))
+	}
+	_ = table.Flush() // to a buffer
+	for _, name := range p.InFlight() {
+		fmt.Fprintf(out, "  rule %s counts requests in flight: %s\n", name, inFlightText)
+	}
+	for _, s := range p.SharedLimits() {
+		fmt.Fprintf(out, "  rule %s shares %v by %s: never more than that in all, and one tenant alone gets all of it\n    %s\n    %s\n",
+			s.Rule, s.Limit, strings.Join(s.By, ", "), allocationText(&s), settlingText(&s))
+	}
+	for _, d := range p.Debts() {
+		fmt.Fprintf(out, "  rule %s, %v: %s\n", d.Rule, d.Limit, debtText(&d))
+	}
+	all := p.CountedApart()
+	for _, r := range all {
+		for _, plan := range r.Plans {
+			fmt.Fprintf(table, "  rule %s\t%v, %s\n", r.Rule, plan.Limit, excessText(r.Consistency, plan))
+		}
+	}
+	if len(all) > 0 {
+		fmt.Fprintln(table, "  Over the memory store all are counted exactly.")
+	}
+	_ = table.Flush()
+	for _, line := range p.Answers().Lines() {
+		fmt.Fprintf(out, "  answer %s\n", line)
+	}
+}
+
+// printCluster writes which rules a cluster charges in one step; apart is whether it charges others one after
+// the other.
+func printCluster(out *bytes.Buffer, file string, together [][]string, apart bool) {
+	for _, group := range together {
+		fmt.Fprintf(out, "%s: on a cluster in one step: %s\n", file, strings.Join(group, ", "))
+	}
+	if len(together) == 0 && !apart {
+		fmt.Fprintf(out, "%s: on a cluster: no request has to be charged for several rules\n", file)
+	}
+}
+
+// outageText returns what a rule does while the store is down.
+func outageText(o policy.Outage) string {
+	does := [...]string{sluice.Allow: "passes", sluice.Deny: "refuses", sluice.Local: "limits to the local share"}[o.OnError]
+	return fmt.Sprintf("%s if the store is away: %s", does, o.Why)
+}
+
+// consistencyText is how instances that share a store count a rule that is not strict.
+var consistencyText = map[string]string{
+	sluice.Leased.String(): "leased: instances spend what they have reserved in the store, and never more than the limit",
+	sluice.Synced.String(): "synced: instances count for themselves and tell each other, so that more than the limit can pass",
+}
+
+// excessText returns by how much a limit can be exceeded with a consistency.
+func excessText(c sluice.Consistency, p *sluice.Plan) string {
+	if c == sluice.Leased {
+		if ahead := lease.Ahead(p); ahead > 0 {
+			return fmt.Sprintf("leased: instances reserve up to %v ahead; never above the limit", command.RoundUp(ahead))
+		}
+		return "leased: too little traffic for leases to pay off, so it is counted strictly"
+	}
+	if err := synced.Can(p); err != nil {
+		return "synced: counted strictly all the same: " + strings.TrimPrefix(err.Error(), "synced: ")
+	}
+	return fmt.Sprintf("synced, the loosest: up to %d too many pass with 2 instances, and %d with 10, which hear of each other every %v",
+		synced.Excess(p, 2), synced.Excess(p, 10), synced.Every)
+}
+
+// allocationText returns what a tenant of each weight gets while many want more than there is.
+func allocationText(s *policy.SharedLimit) string {
+	const ten, hundred = 10, 100
+	if len(s.Weights) == 1 {
+		w := s.Weights[0].Weight
+		return fmt.Sprintf("of %d tenants who ask for more, each gets %s; of %d, %s", ten, s.Part(w, ten*w), hundred, s.Part(w, hundred*w))
+	}
+	sum := int64(0)
+	for _, w := range s.Weights {
+		sum += w.Weight
+	}
+	var parts []string
+	for _, w := range s.Weights {
+		who := w.Tiers
+		if w.Others {
+			who = append(who[:len(who):len(who)], "others")
+		}
+		parts = append(parts, fmt.Sprintf("%s %s (weight %d)", strings.Join(who, ", "), s.Part(w.Weight, ten*sum), w.Weight))
+	}
+	return fmt.Sprintf("of %d tenants of each weight who ask for more, each gets: %s", ten, strings.Join(parts, "; "))
+}
+
+// settlingText returns how fast allocations follow demand.
+func settlingText(s *policy.SharedLimit) string {
+	settles := fmt.Sprintf("settled %v after more is asked for than there is", s.Settles)
+	if s.Settles == 0 {
+		settles = fmt.Sprintf("settled later than %v after more is asked for than there is, since the burst is small", 2*s.Window)
+	}
+	return fmt.Sprintf("%s; what somebody stops using is lent within %v; active is who has asked within %v", settles, s.Window/2, s.Window)
+}
+
+// debtText returns how much a key can owe, for how long that locks it out, and what passes all the same.
+func debtText(d *policy.Debt) string {
+	text := fmt.Sprintf("a key can owe %d units, which locks it out for up to %s", d.Units, days(d.Lockout))
+	switch d.Limit.Algorithm {
+	case sluice.TokenBucket, sluice.GCRA:
+		text += "; in the long run no more passes than the limit"
+	case sluice.SlidingWindowCounter:
+		text += "; a debt is forgotten after two periods"
+	default:
+		text += "; a debt is forgotten after a period, in which at most the limit passes, and what each request under way costs beyond its estimate"
+	}
+	if d.AtOnce > 0 {
+		text += fmt.Sprintf(" (in_flight: %d requests of a key at once)", d.AtOnce)
+	}
+	return text
+}
+
+// days rounds up to days, or if it is less than two to seconds.
+func days(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < 2*day {
+		return printable.Duration(command.RoundUp(d))
+	}
+	return fmt.Sprintf("%d days", (d+day-1)/day)
+}

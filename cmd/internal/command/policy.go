@@ -1,0 +1,32 @@
+package command
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/examples"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// Words that stand for a policy in place of a file name.
+const (
+	ExamplePolicy = "example" // the built-in one
+	Stdin         = "-"
+)
+
+// AddRulesFlag adds --rules, the database of rules. More continues its description.
+func AddRulesFlag(f *pflag.FlagSet, url *string, more string) {
+	f.StringVar(url, "rules", "", "rules database"+more+": a `URL` such as sqlite:rules.db or postgres://user@host/name;\nits password is better in SLUICE_RULES, PGPASSWORD or ~/.pgpass than on the command line")
+}
+
+// ParseExample parses the built-in policy, and compiles it.
+func ParseExample(compile policyfile.Compiler) (*policy.Policy, error) {
+	return policyfile.ParseTo("examples/api.yaml", examples.API, nil, compile)
+}
+
+// AddEnvoyAlgorithmFlag adds --envoy-algorithm, with the sliding window counter as its default.
+func AddEnvoyAlgorithmFlag(f *pflag.FlagSet, a *Algorithm) {
+	*a = Algorithm(sluice.SlidingWindowCounter)
+	f.Var(a, "envoy-algorithm", "how to count the limits of a configuration of envoyproxy/ratelimit, and those that Envoy brings, unless they say it themselves:\nfixed_window is that project's way, which lets twice the limit pass at the edge of two windows")
+}

@@ -1,0 +1,199 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// maxAlerts bounds the alerts of an answer, and maxSilences the alerts that are silenced.
+const (
+	maxAlerts   = 20
+	maxSilences = 1000
+)
+
+// AlertList has the present alerts and silences.
+type AlertList struct {
+	Alerts   []Alert   `json:"alerts"`   // the first explains the others
+	Silences []Silence `json:"silences"` // also of alerts that have gone
+}
+
+// Alert is one thing that is wrong.
+type Alert struct {
+	Alert    string     `json:"alert"` // names it
+	Level    string     `json:"level"`
+	Text     string     `json:"text"`
+	Rule     string     `json:"rule,omitempty"`
+	Since    *time.Time `json:"since,omitempty"`
+	Silenced *Silence   `json:"silenced,omitempty"`
+}
+
+// Silence keeps an alert out of the console's first line until a time.
+type Silence struct {
+	Alert  string    `json:"alert"`
+	Until  time.Time `json:"until"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// silences are the silences of this instance. They end with the process.
+type silences struct {
+	mu  sync.Mutex
+	all map[string]Silence
+}
+
+// now returns the silences that hold, and deletes those that have ended.
+func (s *silences) now() (all []Silence) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, one := range s.all {
+		if !one.Until.After(time.Now()) {
+			delete(s.all, name)
+			continue
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b Silence) int { return strings.Compare(a.Alert, b.Alert) })
+	return all
+}
+
+func (s *silences) of(alert string) *Silence {
+	for _, one := range s.now() {
+		if one.Alert == alert {
+			return &one
+		}
+	}
+	return nil
+}
+
+// change replaces the silence of an alert by is, or ends it if is is nil. The present one must be what the caller has seen.
+func (s *silences) change(alert string, seen, is *Silence) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, silenced := s.all[alert]
+	if silenced && !now.Until.After(time.Now()) {
+		silenced = false
+	}
+	switch {
+	case silenced != (seen != nil) || silenced && now != *seen:
+		return Problemf(http.StatusConflict, "somebody else has silenced it, or ended that, just now: look, and try again")
+	case is == nil:
+		delete(s.all, alert)
+		return nil
+	case !silenced && len(s.all) >= maxSilences:
+		return Problemf(http.StatusConflict, "%d alerts are silenced already", len(s.all))
+	}
+	if s.all == nil {
+		s.all = map[string]Silence{}
+	}
+	s.all[alert] = *is
+	return nil
+}
+
+// Alerts returns the present alerts and silences.
+func (c *Control) Alerts(who Caller) (*AlertList, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	v, err := c.view()
+	if err != nil {
+		return nil, err
+	}
+	out := &AlertList{Alerts: []Alert{}, Silences: append([]Silence{}, c.silences.now()...)}
+	for _, h := range v.Alerts(maxAlerts) {
+		out.Alerts = append(out.Alerts, alertOf(&h, c.silences.of(h.Alert)))
+	}
+	return out, nil
+}
+
+func alertOf(h *telemetry.Headline, by *Silence) Alert {
+	return Alert{Alert: h.Alert, Level: h.Level, Text: h.Text, Rule: h.Rule, Since: timeOf(h.Since), Silenced: by}
+}
+
+// SilenceRequest silences an alert until a time.
+type SilenceRequest struct {
+	Alert  string `json:"alert"`
+	Until  string `json:"until"`
+	Reason string `json:"reason"`
+}
+
+// SilenceChange is the silence of an alert before and after a change.
+type SilenceChange struct {
+	DryRun bool     `json:"dry_run"`
+	Before *Silence `json:"before"` // null: it was not silenced
+	After  *Silence `json:"after"`
+}
+
+// Silence silences an alert until a time, on this instance.
+func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry bool) (*SilenceChange, error) {
+	if err := who.Needs(source.Operator); err != nil {
+		return nil, err
+	}
+	until, err := endOf(r.Until)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(r.Reason) > maxReason:
+		return nil, BadField("/reason", "it is longer than %d bytes", maxReason)
+	}
+	v, err := c.view()
+	if err != nil {
+		return nil, err
+	}
+	before := c.silences.of(r.Alert)
+	known := slices.ContainsFunc(v.Alerts(len(v.Rules)*2+3), func(h telemetry.Headline) bool { return h.Alert == r.Alert })
+	if !known && before == nil {
+		return nil, BadField("/alert", "there is no such alert now: GET /v1/alerts has those that there are")
+	}
+	return c.changeSilence(ctx, who, "silence", dry, before, &Silence{r.Alert, until.UTC(), who.Name, r.Reason})
+}
+
+// maxReason is the size of the longest reason in bytes.
+const maxReason = 2000
+
+// UnsilenceRequest ends the silence of an alert: the one until a time, if that is given.
+type UnsilenceRequest struct {
+	Alert string    `json:"alert"`
+	Until time.Time `json:"until"`
+}
+
+// Unsilence ends the silence of an alert.
+func (c *Control) Unsilence(ctx context.Context, who Caller, r UnsilenceRequest, dry bool) (*SilenceChange, error) {
+	if err := who.Needs(source.Operator); err != nil {
+		return nil, err
+	}
+	before := c.silences.of(r.Alert)
+	switch {
+	case before == nil:
+		return nil, Problemf(http.StatusConflict, "the alert is not silenced")
+	case !r.Until.IsZero() && !r.Until.Equal(before.Until):
+		return nil, Problemf(http.StatusConflict, "somebody else has silenced it since, until %s", before.Until.Format(time.RFC3339))
+	}
+	return c.changeSilence(ctx, who, "unsilence", dry, before, nil)
+}
+
+// changeSilence changes the silence of an alert, with an entry in the audit log.
+func (c *Control) changeSilence(ctx context.Context, who Caller, action string, dry bool, before, after *Silence) (*SilenceChange, error) {
+	out := &SilenceChange{DryRun: dry, Before: before, After: after}
+	if dry {
+		return out, nil
+	}
+	alert := cmp.Or(after, before).Alert
+	e := source.Entry{Actor: who.Name, Action: action, Kind: "alert", Target: alert}
+	if after != nil {
+		e.After = source.Row(JSON(map[string]any{"until": after.Until, "reason": after.Reason}))
+	}
+	err := c.policy.record(ctx, e, func() error { return c.silences.change(alert, before, after) })
+	if err != nil {
+		return nil, err
+	}
+	c.logger.Info("admin API changed an alert", "action", action, "actor", who.Name, "alert", alert)
+	return out, nil
+}

@@ -1,0 +1,156 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// BlockRequest blocks a subject until a time.
+type BlockRequest struct {
+	Target
+	Until string `json:"until"`
+	// Everywhere blocks it under every rule that counts by its key.
+	Everywhere bool `json:"everywhere"`
+}
+
+// Block blocks a subject: on all instances by an override if there is a database, else on this one.
+func (c *Control) Block(ctx context.Context, who Caller, r BlockRequest, dry bool) (*SubjectChange, error) {
+	if err := who.Needs(source.Operator); err != nil {
+		return nil, err
+	}
+	until, err := endOf(r.Until)
+	if err != nil {
+		return nil, err
+	}
+	if r.Everywhere {
+		return c.blockEverywhere(ctx, who, &r, until, dry)
+	}
+	act := subjectAct{
+		foresee: func(s *SubjectState) { s.block(until) },
+		apply:   c.recorded(ctx, who, "block", r.Reason, nil, func(s *found) error { return conflicts(s.Block(until)) }),
+	}
+	if c.policy.database != nil {
+		o := &policy.Override{Block: true, Until: r.Until, Reason: r.Reason, By: who.Name, Source: source.FromDatabase}
+		act.foresee = func(s *SubjectState) { s.block(until); s.Override = stateOfOverride(o) }
+		act.apply = func(s *found, dry bool) error { return c.putBlock(ctx, who, s, o, dry) }
+	}
+	return c.change(ctx, who, r.Target, dry, act)
+}
+
+// conflicts makes a problem of an error of the engine.
+func conflicts(err error) error {
+	if err == nil {
+		return nil
+	}
+	return Problemf(http.StatusConflict, "%s", plain(err))
+}
+
+// putBlock blocks a subject by an override of its own, which may spell the key differently. An override
+// that does not block is not replaced.
+func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) error {
+	if hashed := s.Hashed(); len(hashed) > 0 {
+		return Problemf(http.StatusConflict, "the %s of this subject is too long to be kept, and no override can name it: block it by a rule", hashed[0])
+	}
+	if o.Rule, o.Key = s.rule.Name, s.key; s.id != "" {
+		o.Key = s.Values() // an override needs the values
+	}
+	if part, all := anyValue(o.Key); all {
+		return BadField(PointerTo("key", part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
+	}
+	if held, found := s.Override(); found && c.alone(s, &held) {
+		o.Key = held.Key
+	}
+	if _, _, err := c.examine(o); err != nil {
+		return err
+	}
+	id := OverrideID(o.Rule, o.Key)
+	old, exists := c.lists.find(Overrides, id)
+	if exists && !old.Document.(*policy.Override).Block {
+		return Problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
+	}
+	after, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id, document: o}, source.Match(old.Version))
+	if err == nil && !dry {
+		c.logChange(who, Overrides, false, after.Version)
+	}
+	return raced(err)
+}
+
+// raced makes a problem of a conflict with another change.
+func raced(err error) error {
+	if conflicted(err) {
+		return Problemf(http.StatusConflict, "somebody else has changed the override of this subject just now: look, and try again")
+	}
+	return err
+}
+
+// Unblock ends the block of a subject.
+func (c *Control) Unblock(ctx context.Context, who Caller, t Target, dry bool) (*SubjectChange, error) {
+	if err := who.Needs(source.Operator); err != nil {
+		return nil, err
+	}
+	act := subjectAct{foresee: (*SubjectState).unblock}
+	act.apply = func(s *found, dry bool) error {
+		o, blocked := s.Override()
+		switch {
+		case !blocked || !o.Block:
+			return c.recorded(ctx, who, "unblock", t.Reason, nil, func(s *found) error { s.Unblock(); return nil })(s, dry)
+		case c.policy.database == nil:
+			return Problemf(http.StatusConflict, "an override of the policy file blocks this subject: remove it there")
+		}
+		return c.deleteBlock(ctx, who, s, &o, dry)
+	}
+	return c.change(ctx, who, t, dry, act)
+}
+
+// deleteBlock removes the override by which a subject is blocked, if that is of this subject
+// alone.
+func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) error {
+	id := OverrideID(o.Rule, o.Key)
+	own, found := c.lists.find(Overrides, id)
+	if !found || own.Version == 0 || !c.alone(s, o) {
+		return Problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
+	}
+	_, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id}, source.Match(own.Version))
+	if err == nil && !dry {
+		c.logChange(who, Overrides, true, 0)
+	}
+	return raced(err)
+}
+
+// alone reports whether an override applies to this subject and no other, however it spells
+// the key.
+func (c *Control) alone(s *found, o *policy.Override) bool {
+	if _, all := anyValue(o.Key); all {
+		return false
+	}
+	of, err := c.engine.Subject(o.Rule, o.Key)
+	return err == nil && of.Key() == s.Key()
+}
+
+// anyValue returns the part of an override's key that stands for every value.
+func anyValue(key map[string]string) (part string, found bool) {
+	for part, v := range key {
+		if v == "*" {
+			return part, true
+		}
+	}
+	return "", false
+}
+
+// endOf parses the field until, which must be a time in the future.
+func endOf(text string) (time.Time, error) {
+	until, err := policy.ParseUntil(text)
+	switch {
+	case text == "":
+		return until, BadField("/until", "write a date, which holds to its end in UTC, or a time")
+	case err != nil:
+		return until, BadField("/until", "%s", plain(err))
+	case !until.After(time.Now()):
+		return until, BadField("/until", "it has passed: %s", until.UTC().Format(time.RFC3339))
+	}
+	return until, nil
+}

@@ -1,0 +1,201 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// RuleEdit changes one of several rules that are changed together.
+type RuleEdit struct {
+	Name string
+	// ETag is the ETag of the rule as the caller has read it; empty: the rule must not exist.
+	ETag string
+	Rule *policy.Rule // nil: the rule is deleted
+	// Unreadable is the error if the rule that was sent could not be decoded.
+	Unreadable error
+}
+
+// ChangedRules is the result of a set of edits, or of its dry run.
+type ChangedRules struct {
+	DryRun bool          `json:"dry_run"`
+	Entry  int64         `json:"entry"` // in the audit log; 0: nothing was changed
+	Rules  []ChangedRule `json:"rules"`
+}
+
+// ChangedRule is the result of one edit, at the same index.
+type ChangedRule struct {
+	Name string `json:"name"`
+	Effect
+}
+
+// ChangeRules changes several rules in one transaction: all or none.
+func (c *Control) ChangeRules(ctx context.Context, who Caller, edits []RuleEdit, dry bool) (*ChangedRules, error) {
+	if err := who.Needs(source.Admin); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.policy.database == nil:
+		return nil, noDatabase()
+	case len(edits) == 0:
+		return nil, BadField("/rules", "write at least one rule")
+	}
+	all, changed, err := c.ruleChanges(edits)
+	if err != nil {
+		return nil, err
+	}
+	old := c.engine.Policy()
+	var entry int64
+	p, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) (err error) {
+		entry, err = tx.ChangeRules(all)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, explainChanges(err, all)
+	case dry:
+		entry = 0 // it was rolled back
+	default:
+		c.logger.Info("admin API changed the policy", "actor", who.Name, "kind", string(Rules), "rules", len(all), "entry", entry)
+	}
+	effects := map[string]*Effect{}
+	for i := range changed {
+		effects[changed[i].Name] = &changed[i].Effect
+	}
+	for _, n := range p.Restarts(old) {
+		if e := effects[n.Rule]; e != nil {
+			e.BeginsAnew = append(e.BeginsAnew, Restart(n))
+		}
+	}
+	for _, w := range p.Warnings() {
+		if e := effects[w.Rule]; e != nil {
+			e.Warnings = append(e.Warnings, described(w))
+		}
+	}
+	return &ChangedRules{dry, entry, changed}, nil
+}
+
+// ruleChanges compares edits with the rules in force.
+func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, changed []ChangedRule, err error) {
+	bad := Problemf(http.StatusUnprocessableEntity, "")
+	stale := Problemf(http.StatusPreconditionFailed, "")
+	named := map[string]bool{}
+	for i := range edits {
+		edit := &edits[i]
+		at := fmt.Sprintf("/rules/%d", i)
+		if edit.Name == "" || named[edit.Name] {
+			bad.add(at+"/name", "write the name of a rule, each once")
+			continue
+		}
+		named[edit.Name] = true
+		change, effect := c.ruleChange(edit, at, bad, stale)
+		all, changed = append(all, change), append(changed, ChangedRule{edit.Name, effect})
+	}
+	for _, p := range []*Problem{bad, stale} {
+		if len(p.Errors) > 0 {
+			p.Detail = p.Errors[0].Detail
+			return nil, nil, p
+		}
+	}
+	return all, changed, nil
+}
+
+// ruleChange compares one edit with the rule in force. It adds what is wrong to bad and stale, under the JSON
+// pointer at.
+func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (source.RuleChange, Effect) {
+	change := source.RuleChange{Delete: edit.Rule == nil && edit.Unreadable == nil}
+	before, exists := c.lists.find(Rules, edit.Name)
+	version, stored := versionIn(edit.ETag)
+	switch {
+	case stored:
+		change.Match = version // the database knows whether it still holds
+	case edit.ETag != "" && (!exists || edit.ETag != before.ETag()), edit.ETag == "" && exists:
+		stale.add(at+"/etag", "the rule %s has changed since it was read: read it again", edit.Name)
+	}
+	effect := effectOn(&before, exists)
+	if change.Delete {
+		if !stored && exists {
+			bad.add(at+"/rule", "the rule %s is in the policy file: remove it there", edit.Name)
+		}
+		if i, shown := c.inFile(Rules, edit.Name); shown {
+			effect.After = i.Document
+		}
+	} else if rule, err := edit.named(); err != nil {
+		bad.addAll(at+"/rule", err)
+	} else {
+		change.Row.Rule, effect.After = rule, &rule
+	}
+	change.Row.Name = edit.Name
+	return change, effect
+}
+
+// named returns the rule of an edit, with its name filled in.
+func (edit *RuleEdit) named() (r policy.Rule, err error) {
+	if edit.Unreadable != nil {
+		return r, edit.Unreadable
+	}
+	r = *edit.Rule
+	r.Name = cmp.Or(r.Name, edit.Name)
+	switch {
+	case hasNUL(JSON(&r)):
+		return r, BadField("", "it has a character U+0000, which no database keeps")
+	case r.Name != edit.Name:
+		return r, BadField("/name", "the rule is called %s here, and %s beside it", r.Name, edit.Name)
+	}
+	return r, nil
+}
+
+// explainChanges makes an error of the database point at the edits that it is about.
+func explainChanges(err error, all []source.RuleChange) error {
+	place := map[string]string{}
+	for i := range all {
+		place[all[i].Row.Name] = fmt.Sprintf("/rules/%d", i)
+	}
+	if conflicts := conflictsIn(err); len(conflicts) > 0 {
+		p := Problemf(http.StatusPreconditionFailed, "somebody else has changed %s", strings.Join(conflicts, ", "))
+		for _, name := range conflicts {
+			p.add(place[name]+"/etag", "the rule %s has changed since it was read: read it again", name)
+		}
+		return p
+	}
+	var found policy.Errors
+	if !errors.As(err, &found) || len(found) == 0 {
+		return err
+	}
+	p := Mistakes(found, "-")
+	for i := range p.Errors {
+		for _, c := range all {
+			if at, ours := pointer(found[i].Path, fmt.Sprintf("rules[%q]", c.Row.Name)); ours {
+				at = place[c.Row.Name] + "/rule" + at
+				p.Errors[i].Pointer = &at
+			}
+		}
+	}
+	return p
+}
+
+// conflictsIn returns the names of the rows in all conflicts of an error.
+func conflictsIn(err error) (all []string) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, conflictsIn(e)...)
+		}
+		return all
+	}
+	if conflict, is := errors.AsType[*source.Conflict](err); is {
+		all = append(all, conflict.Target)
+	}
+	return all
+}
+
+// conflicted reports whether another change came first.
+func conflicted(err error) bool {
+	_, is := errors.AsType[*source.Conflict](err)
+	return is
+}

@@ -1,0 +1,163 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// CheckRequest describes a request.
+type CheckRequest struct {
+	Method     string            `json:"method"`
+	URL        string            `json:"url"`
+	Headers    map[string]string `json:"headers"`
+	Body       string            `json:"body"`
+	From       string            `json:"from"`
+	Attributes map[string]string `json:"attributes"`
+	Cost       int64             `json:"cost"`
+	// Take charges the request as if a client had sent it.
+	Take bool `json:"take"`
+}
+
+// Verdict is the decision about a described request.
+type Verdict struct {
+	Allowed     bool   `json:"allowed"`
+	Exempt      bool   `json:"exempt"`
+	Degraded    bool   `json:"degraded"`
+	Unavailable bool   `json:"unavailable"`
+	Missing     string `json:"missing,omitempty"`
+	Blocked     string `json:"blocked,omitempty"` // the rule
+	// RetryAfter is in seconds, rounded up; 0 for a denied request: never.
+	RetryAfter int64         `json:"retry_after"`
+	Delay      float64       `json:"delay"` // seconds
+	Taken      bool          `json:"taken"`
+	Client     string        `json:"client"`
+	Rules      []RuleVerdict `json:"rules"`
+}
+
+// RuleVerdict is the part of one rule in a Verdict.
+type RuleVerdict struct {
+	Rule     string         `json:"rule"`
+	Source   string         `json:"source"`
+	Applies  bool           `json:"applies"`
+	Why      string         `json:"why"`
+	Key      string         `json:"key,omitempty"`
+	Override *OverrideState `json:"override,omitempty"`
+	Limits   []LimitVerdict `json:"limits"`
+}
+
+// LimitVerdict is the part of one limit.
+type LimitVerdict struct {
+	LimitState
+	Cost       int64 `json:"cost"`
+	Allowed    bool  `json:"allowed"`
+	RetryAfter int64 `json:"retry_after"`
+}
+
+// documentation is an address for documentation (RFC 5737), which no client has.
+const documentation = "192.0.2.1"
+
+// Check returns the decision about a request. With Take, which needs an operator, it charges the request.
+func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verdict, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	if in.Take && !who.Role.May(source.Operator) {
+		return nil, Problemf(http.StatusForbidden, "%s has the role %s, and \"take\" needs %s", who.Name, who.Role, source.Operator)
+	}
+	r, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	trace := c.engine.Explain(ctx, r)
+	d := trace.Decision
+	if in.Take {
+		if d, err = c.take(ctx, who, r); err != nil {
+			return nil, err
+		}
+	}
+	out := &Verdict{
+		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked,
+		RetryAfter: wholeSeconds(d.RetryAfter), Delay: d.Delay.Seconds(), Taken: in.Take && d.Allowed && !d.Exempt, Client: trace.Client.String(), Rules: []RuleVerdict{},
+	}
+	for i := range trace.Rules {
+		out.Rules = append(out.Rules, ruleVerdictOf(&trace.Rules[i]))
+	}
+	return out, nil
+}
+
+// take charges a request, with an entry in the audit log. The entry leaves out
+// headers, query and body: they may be secrets.
+func (c *Control) take(ctx context.Context, who Caller, r *policy.Request) (d policy.Decision, err error) {
+	if c.policy.database == nil {
+		c.logger.Info("admin API charged a request", "actor", who.Name, "method", r.Method)
+	}
+	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
+	e := source.Entry{Actor: who.Name, Action: "take", Kind: "request", After: source.Row(JSON(what))}
+	err = c.policy.record(ctx, e, func() error { d = c.engine.Decide(ctx, r); return nil })
+	return d, err
+}
+
+func ruleVerdictOf(t *policy.RuleTrace) RuleVerdict {
+	out := RuleVerdict{Rule: t.Rule, Source: t.Source, Applies: t.Applies, Why: t.Why, Key: t.Key, Limits: []LimitVerdict{}}
+	if o := t.Override; o != nil {
+		out.Override = stateOfOverride(o)
+	}
+	for i := range t.Results {
+		r := &t.Results[i]
+		out.Limits = append(out.Limits, LimitVerdict{stateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)})
+	}
+	return out
+}
+
+// wholeSeconds rounds up; never is 0.
+func wholeSeconds(d time.Duration) int64 {
+	seconds, _ := sluice.Decision{RetryAfter: d}.RetryAfterSeconds()
+	return seconds
+}
+
+// request returns the request as a listener would have decoded it.
+func (q *CheckRequest) request() (*policy.Request, error) {
+	u, err := url.Parse(q.URL)
+	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Opaque != "" {
+		return nil, BadField("/url", "write a path as in /api/users, or a whole URL")
+	}
+	if q.From == "" {
+		q.From = documentation
+	}
+	peer, err := netip.ParseAddr(q.From)
+	if err != nil || peer.Zone() != "" {
+		return nil, BadField("/from", "write an address, as in %s", documentation)
+	}
+	if q.Cost < 0 || q.Cost > maxUnits {
+		return nil, BadField("/cost", "use a number from 1 to %d", int64(maxUnits))
+	}
+	r := &policy.Request{
+		Method: q.Method, Host: u.Host, Path: u.EscapedPath(), RawQuery: u.RawQuery, Peer: peer.Unmap(),
+		Header: http.Header{}, Attributes: q.Attributes, Cost: q.Cost,
+		Body: func(limit int64) ([]byte, error) {
+			if int64(len(q.Body)) > limit {
+				return nil, nil
+			}
+			return []byte(q.Body), nil
+		},
+	}
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	for name, value := range q.Headers {
+		if http.CanonicalHeaderKey(name) == "Host" {
+			r.Host = value
+			continue
+		}
+		r.Header.Add(name, value)
+	}
+	return r, nil
+}

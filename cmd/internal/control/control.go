@@ -1,0 +1,65 @@
+// Package control has the typed operations on a running Sluice: on rules, tiers, overrides and subjects, on what
+// was counted, and on what would become of a request. Each takes its [Caller], and checks role, dry run and
+// version, and writes the audit log; nothing above does. What the operations return is what the admin API
+// answers as JSON. The admin API and the console are above it; packages source, policy and telemetry are below.
+package control
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Telemetry is what was counted of decisions, such as a [telemetry.Fleet].
+type Telemetry interface {
+	// View returns what was counted until now, which is not changed later.
+	View() *telemetry.View
+	// Find returns the key of a subject by its ID in a View.
+	Find(id string) (key string, found bool)
+	// FindRefusals returns the refusals of a request that any instance keeps.
+	FindRefusals(ctx context.Context, id string) telemetry.FoundRefusals
+}
+
+// Config is what a Control is over. All but Database, Telemetry and DegradedField are needed.
+type Config struct {
+	Engine *policy.Engine
+	// Stack has the policy in force as it is written, and Database changes it. Nil: the policy is that of a file.
+	Stack    *source.Stack
+	Database *source.Database
+	// Telemetry is nil if nothing is counted.
+	Telemetry Telemetry
+	// DegradedField is that of the gateway, whose responses are explained.
+	DegradedField bool
+	Logger        *slog.Logger
+}
+
+// Control has the operations. Those that may fail return a [Problem], or an error of which [AsProblem] makes
+// one. Documents in what they return are not to be changed. It is safe for concurrent use.
+type Control struct {
+	engine    *policy.Engine
+	policy    *written
+	telemetry Telemetry
+	logger    *slog.Logger
+	encoder   answer.Encoder
+	lists     lists
+	stats     statsCache
+	silences  silences
+}
+
+// New returns a Control over a configuration.
+func New(config Config) *Control {
+	p := &written{stack: config.Stack, database: config.Database}
+	c := &Control{engine: config.Engine, policy: p, telemetry: config.Telemetry, logger: config.Logger, lists: lists{written: p}}
+	c.encoder.DegradedField = config.DegradedField
+	return c
+}
+
+// noDatabase is the answer to what needs one.
+func noDatabase() *Problem {
+	return Problemf(http.StatusConflict, "there is no database to change: start sluice with --rules, or change the policy file")
+}

@@ -1,0 +1,158 @@
+package control
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// BlockedRule is a rule under which a block everywhere blocks the subject.
+type BlockedRule struct {
+	Rule string `json:"rule"`
+	// Override is the ID of the override that blocks the subject, and ETag its ETag after the change. Both are empty
+	// without a database.
+	Override string `json:"override,omitempty"`
+	ETag     string `json:"etag,omitempty"`
+	// Before is the override that was replaced; null: none.
+	Before *policy.Override `json:"before"`
+}
+
+// OpenRule is a rule that counts by the key and under which the subject could not be blocked.
+type OpenRule struct {
+	Rule string `json:"rule"`
+	Why  string `json:"why"`
+}
+
+// blockEverywhere blocks a subject under every rule whose key has all parts of the subject's own, in one
+// transaction if there is a database.
+func (c *Control) blockEverywhere(ctx context.Context, who Caller, r *BlockRequest, until time.Time, dry bool) (*SubjectChange, error) {
+	blocked := SubjectChange{Blocked: []BlockedRule{}, Open: []OpenRule{}}
+	out, err := c.change(ctx, who, r.Target, dry, subjectAct{
+		foresee: func(s *SubjectState) { s.block(until) },
+		apply: func(s *found, dry bool) error {
+			all, err := c.blocksOf(s, &blocked)
+			switch {
+			case err != nil:
+				return err
+			case c.policy.database != nil:
+				return c.putBlocks(ctx, who, s, all, r, dry, &blocked)
+			}
+			for _, o := range all {
+				subject, err := c.engine.Subject(o.Rule, o.Key)
+				if err != nil {
+					return err
+				}
+				one := &found{Subject: subject, rule: c.ruleOf(o.Rule), key: o.Key, id: s.id, shown: s.shown}
+				if err := c.recorded(ctx, who, "block", r.Reason, nil, func(s *found) error { return conflicts(s.Block(until)) })(one, dry); err != nil {
+					return err
+				}
+				blocked.Blocked = append(blocked.Blocked, BlockedRule{Rule: o.Rule})
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Blocked, out.Open = blocked.Blocked, blocked.Open
+	return out, nil
+}
+
+// blocksOf returns overrides for the rules under which a subject can be blocked, and adds the others to out.Open.
+func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override, err error) {
+	own := maps.Clone(s.key)
+	if s.id != "" {
+		own = s.Values() // an override needs the values
+	}
+	maps.DeleteFunc(own, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
+	if part, stands := anyValue(own); stands {
+		return nil, BadField(PointerTo("key", part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
+	}
+	rules := c.policy.now().document.Rules
+	for i := range rules {
+		key, counts := keyWith(&rules[i], own)
+		name, more := rules[i].Name, len(key) > len(own)
+		switch {
+		case !counts:
+		case c.policy.database != nil && len(s.Hashed()) > 0:
+			out.Open = append(out.Open, OpenRule{name, "the value is too long to be kept, and no override can name it"})
+		case c.policy.database == nil && more:
+			out.Open = append(out.Open, OpenRule{name, "its key has more parts, and only an override in a database can leave these open"})
+		default:
+			o := policy.Override{Rule: name, Key: key}
+			if subject, err := c.engine.Subject(name, key); err == nil && !more {
+				if held, is := subject.Override(); is && c.alone(&found{Subject: subject}, &held) {
+					o.Key = held.Key // it may spell the key differently
+				}
+			}
+			all = append(all, o)
+		}
+	}
+	return all, nil
+}
+
+// keyWith returns the key of an override that applies to all subjects of a rule with those values, if the rule
+// counts by all of them.
+func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, counts bool) {
+	key = map[string]string{}
+	if r.Exempt || r.Block || len(own) == 0 {
+		return nil, false
+	}
+	for part := range own {
+		if !slices.Contains(r.Key, part) {
+			return nil, false
+		}
+	}
+	for _, part := range r.Key {
+		if value, given := own[part]; given {
+			key[part] = value
+		} else if !strings.HasPrefix(part, "const:") {
+			key[part] = "*"
+		}
+	}
+	return key, true
+}
+
+// putBlocks writes overrides that block. They replace those that are there.
+func (c *Control) putBlocks(ctx context.Context, who Caller, s *found, all []policy.Override, r *BlockRequest, dry bool, out *SubjectChange) error {
+	var items []item
+	for i := range all {
+		o := &all[i]
+		o.Block, o.Until, o.Reason, o.By = true, r.Until, r.Reason, who.Name
+		if _, _, err := c.examine(o); err != nil && o.Rule == s.rule.Name {
+			return err
+		} else if err != nil {
+			out.Open = append(out.Open, OpenRule{o.Rule, plain(err)})
+			continue
+		}
+		id := OverrideID(o.Rule, o.Key)
+		one := BlockedRule{Rule: o.Rule, Override: id}
+		old, exists := c.lists.find(Overrides, id)
+		if exists && old.Version > 0 {
+			one.Before = old.Document.(*policy.Override)
+		}
+		out.Blocked = append(out.Blocked, one)
+		items = append(items, item{ID: id, Document: o, Version: old.Version})
+	}
+	_, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) (err error) {
+		for i := range items {
+			if items[i], err = put(tx, items[i].Document, false, source.Match(items[i].Version)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || dry {
+		return raced(err)
+	}
+	for i := range items {
+		out.Blocked[i].ETag = items[i].ETag()
+		c.logChange(who, Overrides, false, items[i].Version)
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package control
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Explanation is the decision about a described request, and the reasons for it.
+type Explanation struct {
+	Method string `json:"method"`
+	URL    string `json:"url"`
+	Client string `json:"client"`
+	// Tier is left out if no rule asks for one.
+	Tier        *TierExplanation  `json:"tier,omitempty"`
+	Allowed     bool              `json:"allowed"`
+	Exempt      bool              `json:"exempt"`
+	Degraded    bool              `json:"degraded"`
+	Unavailable bool              `json:"unavailable"`
+	Missing     string            `json:"missing,omitempty"`
+	Blocked     string            `json:"blocked,omitempty"` // the rule
+	RetryAfter  Wait              `json:"retry_after"`
+	Delay       Wait              `json:"delay"`
+	Rules       []RuleExplanation `json:"rules"`
+	Response    Response          `json:"response"`
+}
+
+// Wait is a time in seconds; negative: for ever.
+type Wait float64
+
+func waitOf(d time.Duration) Wait {
+	if d == sluice.Never {
+		return -1
+	}
+	return Wait(d.Seconds())
+}
+
+// Duration returns the time, which is [sluice.Never] for ever.
+func (w Wait) Duration() time.Duration {
+	if w < 0 {
+		return sluice.Never
+	}
+	return time.Duration(math.Round(float64(w)*1e6)) * time.Microsecond
+}
+
+// TierExplanation is the tier of a request, and where it comes from.
+type TierExplanation struct {
+	Name   string `json:"name"` // empty: none
+	From   string `json:"from"` // "subjects", a key part, or "default"
+	Source string `json:"source,omitempty"`
+	Terms  string `json:"terms,omitempty"` // until when, why and by whom
+}
+
+// RuleExplanation is the part of one rule in an Explanation.
+type RuleExplanation struct {
+	Rule    string `json:"rule"`
+	Source  string `json:"source"`
+	Applies bool   `json:"applies"`
+	Why     string `json:"why"`
+	// Key is the key in the store; viewers see it as the rule's show_key says.
+	Key      string         `json:"key,omitempty"`
+	Override *OverrideState `json:"override,omitempty"`
+	// Enforced is the rollout percentage of the rule, and Watched says that this subject is not
+	// among those for which it is enforced. Both are left out without a rollout.
+	Enforced string             `json:"enforced,omitempty"`
+	Watched  bool               `json:"watched,omitempty"`
+	Limits   []LimitExplanation `json:"limits"`
+	Share    string             `json:"share,omitempty"` // the present allocation of the subject
+	Then     string             `json:"then,omitempty"`  // what the response changes
+	// Consistency is "leased" or "synced", left out if it is strict.
+	Consistency string `json:"consistency,omitempty"`
+	OnError     string `json:"on_error"`
+	// OnErrorWhy is the reason for OnError.
+	OnErrorWhy string `json:"on_error_why"`
+}
+
+// LimitExplanation is the part of one limit.
+type LimitExplanation struct {
+	Name       string    `json:"name"`
+	Limit      string    `json:"limit"`
+	Algorithm  string    `json:"algorithm"`
+	From       string    `json:"from"`
+	Source     string    `json:"source"`
+	Shadow     bool      `json:"shadow"`
+	Capacity   int64     `json:"capacity"`
+	Cost       int64     `json:"cost"`
+	Allowed    bool      `json:"allowed"`
+	Locked     bool      `json:"locked"`
+	RetryAfter Wait      `json:"retry_after"`
+	Delay      Wait      `json:"delay"`
+	Before     FillState `json:"before"`
+	After      FillState `json:"after"`
+}
+
+// FillState is the use of a limit at a moment.
+type FillState struct {
+	Used      int64 `json:"used"`
+	Remaining int64 `json:"remaining"`
+	FullIn    Wait  `json:"full_in"` // until nothing is used
+}
+
+func fillOf(r *policy.Result) FillState {
+	return FillState{r.Plan.Capacity - r.Remaining, r.Remaining, waitOf(r.ResetAfter)}
+}
+
+// Response is what the decision adds to the response.
+type Response struct {
+	// Status is 0 if the request is allowed: then the upstream sets it.
+	Status int         `json:"status"`
+	Header http.Header `json:"headers"`
+	Body   string      `json:"body"`
+	// Own says that the body is one of the policy's answers.
+	Own bool `json:"own"`
+}
+
+// OverrideTerms returns the end, the reason and the author of the override as text.
+func (r *RuleExplanation) OverrideTerms() string {
+	if r.Override == nil {
+		return ""
+	}
+	return r.Override.Document.Terms()
+}
+
+// Explain returns what an engine would decide about a request, without charging it. The encoder is that
+// of the listener.
+func Explain(ctx context.Context, e *policy.Engine, r *policy.Request, encoder *answer.Encoder) *Explanation {
+	t := e.Explain(ctx, r)
+	d := &t.Decision
+	out := &Explanation{
+		Method: r.Method, URL: r.Path, Client: t.Client.String(),
+		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked,
+		RetryAfter: waitOf(d.RetryAfter), Delay: waitOf(d.Delay), Rules: []RuleExplanation{},
+	}
+	if r.RawQuery != "" {
+		out.URL += "?" + r.RawQuery
+	}
+	if t.TierFrom != "" {
+		out.Tier = &TierExplanation{Name: t.Tier, From: t.TierFrom}
+		if by := t.TierSubject; by != nil {
+			out.Tier.Source, out.Tier.Terms = by.Source, by.Terms()
+		}
+	}
+	p := e.Policy()
+	outages := map[string]policy.Outage{} // the policy may have changed since
+	for _, o := range p.Outages() {
+		outages[o.Rule] = o
+	}
+	for i := range t.Rules {
+		out.Rules = append(out.Rules, explainRule(&t.Rules[i], outages[t.Rules[i].Rule]))
+	}
+	after := t.After()
+	out.Response = respond(p, r.Header, &after, encoder)
+	return out
+}
+
+func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
+	out := RuleExplanation{
+		Rule: t.Rule, Source: t.Source, Applies: t.Applies, Why: t.Why, Key: t.Key, Share: t.Share, Then: t.Then, Enforced: t.Enforced, Watched: t.Watched,
+		OnError: outage.OnError.String(), OnErrorWhy: outage.Why, Limits: []LimitExplanation{},
+	}
+	if t.Consistency != sluice.Strict {
+		out.Consistency = t.Consistency.String()
+	}
+	if t.Override != nil {
+		out.Override = stateOfOverride(t.Override)
+	}
+	for i := range t.Results {
+		r := &t.Results[i]
+		l := LimitExplanation{
+			Name: r.Name, Limit: r.Plan.String(), Algorithm: r.Plan.AlgorithmName(), From: r.From, Source: r.Source, Shadow: r.Shadow,
+			Capacity: r.Plan.Capacity, Cost: r.Cost, Allowed: r.Allowed, Locked: r.Locked,
+			RetryAfter: waitOf(r.RetryAfter), Delay: waitOf(r.Delay), Before: fillOf(r), After: fillOf(&t.After[i]),
+		}
+		if l.Name == "" {
+			l.Name = r.Rule
+		}
+		out.Limits = append(out.Limits, l)
+	}
+	return out
+}
+
+// respond returns the response of a listener.
+func respond(p *policy.Policy, header http.Header, d *policy.Decision, encoder *answer.Encoder) Response {
+	var said answer.Answer
+	out := Response{Header: http.Header{}}
+	encoder.Encode(&said, out.Header, d, answer.Client{Header: header, CORS: p.CORS(), Answers: p.Answers()})
+	if d.Allowed {
+		return out
+	}
+	out.Status, out.Body = said.Status, string(said.Body())
+	encoder.Encode(&said, http.Header{}, d, answer.Client{Header: header})
+	out.Own = p.Answers().For(said.Status) != nil
+	return out
+}
+
+// Explain returns the decision about a request and the reasons for it, without charging it.
+func (c *Control) Explain(ctx context.Context, who Caller, in CheckRequest) (*Explanation, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	if in.Take {
+		return nil, BadField("/take", "to explain takes nothing: /v1/check does")
+	}
+	r, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	out := Explain(ctx, c.engine, r, &c.encoder)
+	if !who.Role.May(source.Operator) {
+		p := c.engine.Policy()
+		for i := range out.Rules {
+			if key := &out.Rules[i].Key; *key != "" {
+				*key = p.ShownKey(*key)
+			}
+		}
+	}
+	return out, nil
+}

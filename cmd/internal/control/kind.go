@@ -1,0 +1,69 @@
+package control
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Kind is a kind of items.
+type Kind string
+
+const (
+	Rules     Kind = "rule"
+	Tiers     Kind = "tier"
+	Subjects  Kind = "subject"
+	Overrides Kind = "override"
+)
+
+// Role returns the role that changing items of the kind needs.
+func (k Kind) Role() source.Role {
+	if k == Rules || k == Tiers {
+		return source.Admin
+	}
+	return source.Operator
+}
+
+// Path returns the path of an item in the admin API, or of the list if the ID is empty.
+func (k Kind) Path(id string) string {
+	path := "/v1/" + string(k) + "s"
+	if id != "" {
+		path += "/" + url.PathEscape(id)
+	}
+	return path
+}
+
+// Tier is one tier with its limits by rule. It is one
+// column of what [policy.Rule] has in Tiers.
+type Tier struct {
+	Name        string                   `json:"name"`
+	Description string                   `json:"description,omitempty"`
+	Limits      map[string]policy.Limits `json:"limits,omitempty"`
+}
+
+// kindOf returns the kind of a document.
+func kindOf(document any) Kind {
+	switch document.(type) {
+	case *policy.Rule:
+		return Rules
+	case *Tier:
+		return Tiers
+	case *policy.TierSubject:
+		return Subjects
+	case *policy.Override:
+		return Overrides
+	}
+	panic(fmt.Sprintf("control: %T is no item", document))
+}
+
+// OverrideID returns the ID of the override of a rule for a key.
+func OverrideID(rule string, key map[string]string) string {
+	text, _ := json.Marshal(key) // a map of strings always can
+	sum := sha256.Sum256([]byte(rule + "\x00" + string(text)))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,113 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// maxPrevious bounds the Changes of a Previous.
+const maxPrevious = 1000
+
+// Previous is how the policy before the present one differs from it.
+type Previous struct {
+	Source string `json:"source"` // "database" or "file"
+
+	// Entry is the last audit entry of the change that Restore would take back, made by Actor
+	// at At. Changes are what Restore would do, of which More are left out.
+	Entry   int64            `json:"entry,omitempty"`
+	At      *time.Time       `json:"at,omitempty"`
+	Actor   string           `json:"actor,omitempty"`
+	Changes []PreviousChange `json:"changes,omitempty"`
+	More    int              `json:"more,omitempty"`
+
+	// Document is the file before, and Now the present one.
+	Document *Document `json:"document,omitempty"`
+	Now      *Document `json:"now,omitempty"`
+}
+
+// PreviousChange is what Restore would do to a rule, a tier or the settings.
+type PreviousChange struct {
+	Kind   string     `json:"kind"`
+	Target string     `json:"target"`
+	Now    source.Row `json:"now"` // null: it is not there
+	Then   source.Row `json:"then"`
+}
+
+// Previous returns the policy before the present one: of the database, if there is one,
+// else of the file, since the start of this instance.
+func (c *Control) Previous(ctx context.Context, who Caller) (*Previous, error) {
+	if err := who.Needs(source.Admin); err != nil {
+		return nil, err
+	}
+	if c.policy.database == nil {
+		return c.previousFile()
+	}
+	all, err := c.policy.database.LastChange(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, Problemf(http.StatusNotFound, "the rules of the database have not changed yet, as far as the audit log knows")
+	}
+	last := &all[len(all)-1]
+	out := &Previous{Source: source.FromDatabase, Entry: last.ID, At: &last.At, Actor: last.Actor}
+	for _, e := range all[:min(len(all), maxPrevious)] {
+		out.Changes = append(out.Changes, PreviousChange{e.Kind, e.Target, e.After, e.Before})
+	}
+	out.More = len(all) - len(out.Changes)
+	return out, nil
+}
+
+func (c *Control) previousFile() (*Previous, error) {
+	now := c.policy.now()
+	if now.fileBefore == nil || now.file == nil {
+		return nil, Problemf(http.StatusNotFound, "no other policy has been in force since this instance was started")
+	}
+	return &Previous{Source: source.FromFile, Document: &Document{1, *now.fileBefore}, Now: &Document{1, *now.file}}, nil
+}
+
+// Restored is the result of restoring the previous policy, or of its dry run.
+type Restored struct {
+	DryRun     bool      `json:"dry_run"`
+	BeginsAnew []Restart `json:"begins_anew"`
+}
+
+// Restore takes back the last change of rules, tiers and settings in one transaction. Entry is that of
+// [Control.Previous].
+func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool) (*Restored, error) {
+	if err := who.Needs(source.Admin); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.policy.database == nil:
+		return nil, noDatabase()
+	case entry < 1:
+		return nil, BadField("/entry", "write the ID that GET /v1/policy/previous has")
+	}
+	out := &Restored{DryRun: dry, BeginsAnew: []Restart{}}
+	old := c.engine.Policy()
+	p, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) error { return tx.Restore(entry) })
+	var found policy.Errors
+	switch {
+	case conflicted(err):
+		return nil, Problemf(http.StatusConflict, "the rules have changed since you have looked, or by SQL: look again")
+	case errors.As(err, &found) && len(found) > 0:
+		p := Mistakes(found, "-")
+		p.Detail = "what was there before makes no policy any more: " + p.Detail
+		return nil, p
+	case err != nil:
+		return nil, err
+	}
+	for _, n := range p.Restarts(old) {
+		out.BeginsAnew = append(out.BeginsAnew, Restart(n))
+	}
+	if !dry {
+		c.logger.Info("admin API changed the policy", "actor", who.Name, "restored_before", entry)
+	}
+	return out, nil
+}

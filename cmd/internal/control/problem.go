@@ -1,0 +1,186 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Problem is why an operation was not done, as JSON of RFC 9457. Status is the HTTP status.
+type Problem struct {
+	Type   string  `json:"type"`
+	Title  string  `json:"title"`
+	Status int     `json:"status"`
+	Detail string  `json:"detail"`
+	Errors []Wrong `json:"errors,omitempty"`
+	// Retry is after how many seconds to try again; 0: unknown.
+	Retry int `json:"-"`
+}
+
+// Wrong is one mistake in a request: in a field of its body, by a JSON pointer
+// (RFC 6901), or in a parameter or header field, by its name.
+type Wrong struct {
+	Pointer   *string `json:"pointer,omitempty"`
+	Parameter string  `json:"parameter,omitempty"`
+	Header    string  `json:"header,omitempty"`
+	Detail    string  `json:"detail"`
+}
+
+func (p *Problem) Error() string { return p.Detail }
+
+// Problemf returns a problem with a status of HTTP.
+func Problemf(status int, format string, args ...any) *Problem {
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
+}
+
+// BadParameter returns the problem of a parameter of a query.
+func BadParameter(name, format string, args ...any) *Problem {
+	p := Problemf(http.StatusBadRequest, format, args...)
+	p.Errors = []Wrong{{Parameter: name, Detail: p.Detail}}
+	return p
+}
+
+// BadField returns the problem of a field of a body, by its JSON pointer.
+func BadField(pointer, format string, args ...any) *Problem {
+	p := Problemf(http.StatusUnprocessableEntity, format, args...)
+	p.Errors = []Wrong{{Pointer: &pointer, Detail: p.Detail}}
+	return p
+}
+
+// add adds a mistake in a field of the body.
+func (p *Problem) add(pointer, format string, args ...any) {
+	p.Errors = append(p.Errors, Wrong{Pointer: &pointer, Detail: fmt.Sprintf(format, args...)})
+}
+
+// addAll adds the mistakes of an error about the part of the body at prefix.
+func (p *Problem) addAll(prefix string, err error) {
+	var more *Problem
+	if !errors.As(err, &more) || len(more.Errors) == 0 {
+		p.add(prefix, "%s", plain(err))
+		return
+	}
+	for _, w := range more.Errors {
+		at := prefix
+		if w.Pointer != nil {
+			at += *w.Pointer
+		}
+		p.add(at, "%s", w.Detail)
+	}
+}
+
+// plain returns the text of an error without the name of the package.
+func plain(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }
+
+// maxWrong bounds the Errors of a problem.
+const maxWrong = 100
+
+// Mistakes makes a problem of the errors in a document, of which the part at prefix, such
+// as "rules[3]", is the body of the request. Errors elsewhere have no pointer.
+func Mistakes(found policy.Errors, prefix string) *Problem {
+	p := Problemf(http.StatusUnprocessableEntity, "%s", described(found[0]))
+	if more := len(found) - 1; more > 0 {
+		p.Detail = fmt.Sprintf("%s (and %d more)", p.Detail, more)
+	}
+	for _, e := range found[:min(len(found), maxWrong)] {
+		w := Wrong{Detail: described(e)}
+		if at, ok := pointer(e.Path, prefix); ok {
+			w.Pointer = &at
+		}
+		p.Errors = append(p.Errors, w)
+	}
+	return p
+}
+
+// described returns the text of a problem without its place.
+func described(e policy.Problem) string {
+	e.File, e.Path = "", ""
+	return e.String()
+}
+
+// pointer makes a JSON pointer of a path below prefix, such as rules[3].headers["X-Plan"].
+func pointer(path, prefix string) (string, bool) {
+	rest, ok := strings.CutPrefix(path, prefix)
+	if !ok || rest != "" && rest[0] != '.' && rest[0] != '[' {
+		return "", false
+	}
+	var b strings.Builder
+	for rest != "" {
+		var step string
+		step, rest = cutStep(rest)
+		b.WriteString(PointerTo(step))
+	}
+	return b.String(), true
+}
+
+// PointerTo returns the JSON pointer of a path of names.
+func PointerTo(path ...string) string {
+	var b strings.Builder
+	for _, name := range path {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+	}
+	return b.String()
+}
+
+// cutStep takes the first step off a path: .name, [3] or ["name"].
+func cutStep(path string) (step, rest string) {
+	if path[0] == '.' {
+		path = path[1:]
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			end = len(path)
+		}
+		return path[:end], path[end:]
+	}
+	if quoted, err := strconv.QuotedPrefix(path[1:]); err == nil {
+		name, _ := strconv.Unquote(quoted)
+		return name, path[min(len(quoted)+2, len(path)):]
+	}
+	end := strings.IndexByte(path, ']')
+	if end < 0 {
+		return path[1:], ""
+	}
+	return path[1:end], path[end+1:]
+}
+
+// AsProblem makes a problem of an error. It returns nil for nil, and for errors that nothing foresees.
+func AsProblem(err error) *Problem {
+	var p *Problem
+	var found policy.Errors
+	var invalid *source.Invalid
+	var many interface{ RetrySeconds() int }
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &found) && len(found) > 0:
+		return Mistakes(found, "")
+	case errors.As(err, &invalid):
+		return BadField("/"+invalid.Field, "%s", invalid.Message)
+	case errors.Is(err, source.ErrFull):
+		return Unavailable("nothing was changed: the disk of the database is full: free some space there")
+	case errors.As(err, &many):
+		p := Problemf(http.StatusTooManyRequests, "%v", err)
+		p.Retry = many.RetrySeconds()
+		return p
+	case errors.Is(err, source.ErrAway), errors.Is(err, source.ErrNotMigrated):
+		return Unavailable("the database does not answer, and may have made the change or not")
+	case errors.Is(err, policy.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):
+		return Unavailable("the shared store does not answer")
+	case errors.Is(err, sluice.ErrUsage):
+		return Problemf(http.StatusUnprocessableEntity, "%v", err)
+	}
+	return nil
+}
+
+// Unavailable returns the problem of something that does not answer now.
+func Unavailable(detail string) *Problem {
+	p := Problemf(http.StatusServiceUnavailable, "%s: try again", detail)
+	p.Retry = 1
+	return p
+}

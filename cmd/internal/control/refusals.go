@@ -1,0 +1,95 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Refusals are the refusals of one request that any instance keeps.
+type Refusals struct {
+	ID       string     `json:"id"`
+	Refusals []Refusal  `json:"refusals"` // the latest first
+	Kept     int        `json:"kept"`     // of all requests
+	Since    *time.Time `json:"since"`    // the oldest that is kept; null: none is
+	// Alone says that those of other instances could not be read.
+	Alone bool `json:"alone,omitempty"`
+}
+
+// maxFound bounds the refusals of one ID.
+const maxFound = 20
+
+// Refusal is one refusal, as far as it is known.
+type Refusal struct {
+	At        time.Time `json:"at"`
+	Shadow    bool      `json:"shadow"` // the request was allowed: a shadow would have denied it
+	Rule      string    `json:"rule,omitempty"`
+	Limit     string    `json:"limit,omitempty"`
+	LimitName string    `json:"limit_name,omitempty"`
+	From      string    `json:"from,omitempty"`
+	Because   string    `json:"because"`
+	Missing   string    `json:"missing,omitempty"`
+	Subject   string    `json:"subject,omitempty"` // as its rule shows it
+	SubjectID string    `json:"subject_id,omitempty"`
+	Wait      *int64    `json:"wait"` // seconds; null: waiting does not help
+	Address   string    `json:"address,omitempty"`
+	Door      string    `json:"door,omitempty"`
+	Method    string    `json:"method,omitempty"`
+	Host      string    `json:"host,omitempty"`
+	Path      string    `json:"path,omitempty"`
+	RequestID string    `json:"request_id,omitempty"`
+	TraceID   string    `json:"trace_id,omitempty"`
+	Instance  string    `json:"instance,omitempty"`
+}
+
+func refusalOf(r *telemetry.Refusal) Refusal {
+	out := Refusal{
+		At: r.At.UTC(), Shadow: r.Shadow, Rule: r.Rule, Limit: r.Limit, LimitName: r.LimitName, From: r.From, Because: r.Because, Missing: r.Missing,
+		Subject: r.Subject, SubjectID: r.SubjectID, Address: r.Address, Door: r.Door, Method: r.Method, Host: r.Host, Path: r.Path,
+		RequestID: r.RequestID, TraceID: r.TraceID, Instance: r.Instance,
+	}
+	if r.Wait >= 0 {
+		out.Wait = &r.Wait
+	}
+	return out
+}
+
+// Refusals returns the refusals of a request by its ID.
+func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusals, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	switch {
+	case id == "":
+		return nil, BadParameter("id", "write the ID of the request: what its answer has in X-Request-Id, or that of its trace")
+	case c.telemetry == nil:
+		return nil, Problemf(http.StatusConflict, "no refusals are kept: start sluice with --telemetry")
+	}
+	kept := c.telemetry.FindRefusals(ctx, id)
+	out := &Refusals{ID: id, Refusals: []Refusal{}, Kept: kept.Kept, Since: timeOf(kept.Since), Alone: kept.Err != nil}
+	if kept.Err != nil {
+		c.logger.Warn("admin API: the refusals of other instances cannot be read", "error", kept.Err)
+	}
+	found := kept.Refusals
+	hidden := !who.Role.May(source.Operator) && c.hidesAddresses()
+	for i := range found[:min(len(found), maxFound)] {
+		if hidden {
+			found[i].Address = ""
+		}
+		out.Refusals = append(out.Refusals, refusalOf(&found[i]))
+	}
+	return out, nil
+}
+
+// hidesAddresses reports whether a rule hides the addresses of clients. Where
+// other rules deny the same requests, they show none either.
+func (c *Control) hidesAddresses() bool {
+	return slices.ContainsFunc(c.policy.now().document.Rules, func(r policy.Rule) bool {
+		return r.ShowKey != "" && r.ShowKey != "whole" && slices.Contains(r.Key, "client_ip")
+	})
+}

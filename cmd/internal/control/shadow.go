@@ -1,0 +1,163 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// ShadowState is whether the whole policy is in shadow mode, which denies nothing.
+type ShadowState struct {
+	On bool `json:"on"`
+	// Until is as it is written: a time, a date, "always", or nothing. It may have passed.
+	Until string     `json:"until"`
+	Ends  *time.Time `json:"ends"` // null: not by itself
+	// From is where it is set: "flag", which is --shadow of this instance, "file" or "database".
+	From string `json:"from,omitempty"`
+	ETag string `json:"etag"` // for If-Match; after a dry run the present one
+}
+
+// ShadowChange is the state before and after a change.
+type ShadowChange struct {
+	DryRun bool        `json:"dry_run"`
+	Before ShadowState `json:"before"`
+	After  ShadowState `json:"after"`
+}
+
+// Tag returns the ETag of the state.
+func (s *ShadowState) Tag() string { return s.ETag }
+
+// Tag returns the ETag after the change, and "" after a dry run.
+func (s *ShadowChange) Tag() string {
+	if s.DryRun {
+		return ""
+	}
+	return s.After.ETag
+}
+
+// Shadow returns whether the whole policy is in shadow mode.
+func (c *Control) Shadow(who Caller) (*ShadowState, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	s := c.shadowOf(c.policy.now())
+	return &s, nil
+}
+
+func (c *Control) shadowOf(now *current) ShadowState {
+	p := c.engine.Policy()
+	s := ShadowState{On: p.WatchOnly(), Until: now.document.Shadow}
+	ends, says := p.ShadowUntil()
+	if says && !ends.IsZero() {
+		s.Ends = &ends
+	}
+	switch {
+	case says && now.databaseShadow() == s.Until && now.fileShadow() != s.Until:
+		s.From = source.FromDatabase
+	case says:
+		s.From = source.FromFile
+	case s.On:
+		s.From = "flag"
+	}
+	s.ETag = s.tag(now.settingsVersion())
+	return s
+}
+
+// tag returns the ETag of a state, which changes when the shadow ends, and of a version of the database's settings.
+func (s *ShadowState) tag(version int64) string {
+	h := fnv.New32a()
+	_, _ = fmt.Fprintf(h, "%v %q %s", s.On, s.Until, s.From)
+	return Quoted(fmt.Sprintf("%d-%08x", version, h.Sum32()))
+}
+
+// PutShadow puts the whole policy in shadow mode until a time, or enforces it again: on all instances that
+// share the database, and across restarts.
+func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, change Change) (*ShadowChange, error) {
+	if err := who.Needs(source.Admin); err != nil {
+		return nil, err
+	}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	if c.policy.database == nil {
+		return nil, noDatabase()
+	}
+	now := c.policy.now()
+	before := c.shadowOf(now)
+	file := now.fileShadow()
+	if !shadowHolds(file) {
+		file = ""
+	}
+	longer := policy.LongerShadow(file, r.Until)
+	switch {
+	case before.From == "flag":
+		return nil, Problemf(http.StatusConflict, "this instance was started with --shadow, which makes a shadow of every policy: start it without")
+	case longer != r.Until && (r.Until != "" || now.databaseShadow() == ""):
+		return nil, Problemf(http.StatusConflict, "the policy file says shadow: %s, which the database cannot take away or shorten: change the file", file)
+	}
+	match := source.Any
+	if tag := change.Match; tag != "" && tag != "*" {
+		if tag != before.ETag {
+			return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
+		}
+		match = source.Match(now.settingsVersion())
+	}
+	_, err := c.policy.change(ctx, who.Name, change.Dry, func(tx *source.Tx) error { return tx.PutShadow(r.Until, match) })
+	if conflicted(err) {
+		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
+	} else if err != nil {
+		return nil, err
+	}
+	out := &ShadowChange{DryRun: change.Dry, Before: before}
+	if change.Dry {
+		out.After = stateOfShadow(longer)
+		if out.After.On && longer == file {
+			out.After.From = source.FromFile
+		}
+		out.After.ETag = before.ETag
+		return out, nil
+	}
+	c.logger.Info("admin API changed the policy", "actor", who.Name, "kind", "settings", "shadow", r.Until)
+	out.After = c.shadowOf(c.policy.now())
+	return out, nil
+}
+
+// ShadowRequest has the end of the shadow mode, "always", or "" to enforce the policy.
+type ShadowRequest struct {
+	Until string `json:"until"`
+}
+
+func (r *ShadowRequest) check() error {
+	if r.Until == "" || r.Until == policy.ShadowAlways {
+		return nil
+	}
+	if _, err := policy.ParseUntil(r.Until); err != nil {
+		return BadField("/until", "%s, or \"always\", or nothing to enforce the rules", plain(err))
+	}
+	_, err := endOf(r.Until)
+	return err
+}
+
+// stateOfShadow returns the state that a setting of the database makes.
+func stateOfShadow(until string) ShadowState {
+	s := ShadowState{On: until != "", Until: until}
+	if s.On {
+		s.From = source.FromDatabase
+	}
+	if ends, err := policy.ParseUntil(until); err == nil {
+		ends = ends.UTC()
+		s.Ends = &ends
+	}
+	return s
+}
+
+// shadowHolds reports whether a setting turns the shadow mode on now.
+func shadowHolds(until string) bool {
+	ends, err := policy.ParseUntil(until)
+	return until == policy.ShadowAlways || err == nil && ends.After(time.Now())
+}

@@ -1,0 +1,402 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// SubjectState is the state of a subject under one rule.
+type SubjectState struct {
+	Rule    string            `json:"rule"`
+	Source  string            `json:"source"` // of the rule
+	Key     map[string]string `json:"key"`
+	Shown   string            `json:"shown,omitempty"` // in place of Key, if the subject was named by its ID
+	Blocked bool              `json:"blocked"`
+	// BlockedUntil is left out if the block does not end.
+	BlockedUntil *time.Time `json:"blocked_until,omitempty"`
+	// Override is the one that applies to the subject.
+	Override *OverrideState `json:"override,omitempty"`
+	// Enforced says whether a rule with a rollout percentage is enforced for this subject.
+	Enforced string       `json:"enforced,omitempty"`
+	Limits   []LimitState `json:"limits"`
+}
+
+// OverrideState is an override that applies to a subject.
+type OverrideState struct {
+	ID       string           `json:"id"`
+	Source   string           `json:"source"`
+	Document *policy.Override `json:"document"`
+}
+
+func stateOfOverride(o *policy.Override) *OverrideState {
+	return &OverrideState{OverrideID(o.Rule, o.Key), o.Source, o}
+}
+
+// LimitState is the use of one limit.
+type LimitState struct {
+	Name      string `json:"name"` // as in the response
+	Limit     string `json:"limit,omitempty"`
+	Algorithm string `json:"algorithm,omitempty"`
+	From      string `json:"from"` // "rule", "tier:NAME", "override" or "block"
+	Source    string `json:"source"`
+	Capacity  int64  `json:"capacity"`
+	Used      int64  `json:"used"` // above the capacity if the key owes
+	Remaining int64  `json:"remaining"`
+	// FullAt is when nothing will be used.
+	FullAt *time.Time `json:"full_at,omitempty"`
+	Shadow bool       `json:"shadow"`
+}
+
+func stateOf(r *policy.Result) LimitState {
+	s := LimitState{Name: r.Name, From: r.From, Source: r.Source, Shadow: r.Shadow, Remaining: r.Remaining}
+	if s.Name == "" {
+		s.Name = r.Rule
+	}
+	if r.Plan == nil {
+		return s
+	}
+	s.Limit, s.Algorithm = r.Plan.String(), r.Plan.AlgorithmName()
+	s.Capacity, s.Used = r.Plan.Capacity, r.Plan.Capacity-r.Remaining+r.Owed
+	if r.ResetAfter > 0 && r.Now > 0 {
+		full := time.UnixMicro(r.Now).Add(r.ResetAfter).UTC()
+		s.FullAt = &full
+	}
+	return s
+}
+
+// state returns the state of a subject.
+func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
+	out := SubjectState{Rule: s.rule.Name, Source: s.rule.Source, Key: s.key, Shown: s.shown, Enforced: s.Enforced(), Limits: []LimitState{}}
+	if out.Key == nil {
+		out.Key = map[string]string{}
+	}
+	if until, yes := s.Blocked(); yes {
+		out.block(until)
+	}
+	if o, found := s.Override(); found {
+		out.Override = stateOfOverride(&o)
+		if o.Block {
+			until, _ := policy.ParseUntil(o.Until) // it was parsed before; the zero time is never
+			out.block(until)
+		}
+	}
+	results, err := s.Peek(ctx)
+	for i := range results {
+		out.Limits = append(out.Limits, stateOf(&results[i]))
+	}
+	return out, err
+}
+
+// block marks a subject as blocked until a time, or without an end if that is zero.
+func (s *SubjectState) block(until time.Time) {
+	s.Blocked = true
+	if !until.IsZero() {
+		until = until.UTC()
+		s.BlockedUntil = &until
+	}
+}
+
+// unblock marks a subject as not blocked. It does not foresee which override applies then.
+func (s *SubjectState) unblock() {
+	s.Blocked, s.BlockedUntil = false, nil
+	if s.Override != nil && s.Override.Document.Block {
+		s.Override = nil
+	}
+}
+
+// SubjectLimits is the state of a subject under all rules that count by its key.
+type SubjectLimits struct {
+	Key   map[string]string `json:"key"`
+	Rules []SubjectState    `json:"rules"`
+}
+
+// Subjects returns the state of a subject under the rule of that name, or under all rules if it is empty. Key is
+// values by key parts.
+func (c *Control) Subjects(ctx context.Context, who Caller, rule string, key map[string]string) (*SubjectLimits, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	doc := c.policy.now().document
+	out := &SubjectLimits{key, []SubjectState{}}
+	for i := range doc.Rules {
+		r := &doc.Rules[i]
+		own, counts := key, r.Name == rule
+		if rule == "" {
+			own, counts = partsOf(r, key)
+		}
+		if !counts {
+			continue
+		}
+		s, err := c.engine.Subject(r.Name, own)
+		if err != nil {
+			return nil, BadParameter("key", "%s", plain(err))
+		}
+		state, err := c.state(ctx, &found{Subject: s, rule: r, key: own})
+		if err != nil {
+			return nil, err
+		}
+		out.Rules = append(out.Rules, state)
+	}
+	switch {
+	case len(out.Rules) > 0:
+		return out, nil
+	case rule != "":
+		return nil, noRule(rule)
+	}
+	parts := strings.Join(slices.Sorted(maps.Keys(key)), ", ")
+	return nil, Problemf(http.StatusNotFound, "no rule counts by %s alone: its key may have more parts, see /v1/policy", parts)
+}
+
+func noRule(name string) *Problem {
+	return Problemf(http.StatusNotFound, "there is no rule %q", name)
+}
+
+// partsOf returns the given values that a rule counts by, and whether it has a key and all of it is
+// given.
+func partsOf(r *policy.Rule, given map[string]string) (key map[string]string, all bool) {
+	key = map[string]string{}
+	for _, part := range r.Key {
+		v, ok := given[part]
+		switch {
+		case ok:
+			key[part] = v
+		case !strings.HasPrefix(part, "const:"):
+			return nil, false
+		}
+	}
+	return key, len(key) > 0 && !r.Exempt && !r.Block
+}
+
+// Target names a subject: by rule and key, or by ID.
+type Target struct {
+	Rule   string            `json:"rule"`
+	Key    map[string]string `json:"key"`
+	ID     string            `json:"id"`
+	Reason string            `json:"reason"`
+}
+
+// found is the subject of a Target.
+type found struct {
+	*policy.Subject
+	rule *policy.Rule
+	key  map[string]string // its values; nil if the caller may not see them
+	id   string            // if it was named by that
+	// shown is the key as its rule shows it, if the subject was named by its ID.
+	shown string
+}
+
+// RefundRequest gives units back to a subject.
+type RefundRequest struct {
+	Target
+	Units int64 `json:"units"`
+}
+
+// SubjectChange is a subject before and after a change, or as a dry run foresees it.
+type SubjectChange struct {
+	DryRun bool         `json:"dry_run"`
+	Before SubjectState `json:"before"`
+	After  SubjectState `json:"after"`
+	// Blocked and Open are the rules of a block everywhere, nil for other changes.
+	Blocked []BlockedRule `json:"blocked,omitzero"`
+	Open    []OpenRule    `json:"open,omitzero"`
+}
+
+// Reset deletes the counts of a subject under a rule.
+func (c *Control) Reset(ctx context.Context, who Caller, t Target, dry bool) (*SubjectChange, error) {
+	if err := who.Needs(source.Operator); err != nil {
+		return nil, err
+	}
+	return c.change(ctx, who, t, dry, subjectAct{
+		apply: c.recorded(ctx, who, "reset", t.Reason, nil, func(s *found) error { return s.Reset(ctx) }),
+		foresee: func(s *SubjectState) {
+			for i := range s.Limits {
+				s.Limits[i].giveBack(s.Limits[i].Used)
+			}
+		},
+	})
+}
+
+// Refund gives units back to a subject.
+func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry bool) (*SubjectChange, error) {
+	if err := who.Needs(source.Operator); err != nil {
+		return nil, err
+	}
+	if r.Units < 1 || r.Units > maxUnits {
+		return nil, BadField("/units", "write a number from 1 to %d", int64(maxUnits))
+	}
+	do := func(s *found) error { _, err := s.Refund(ctx, r.Units); return err }
+	apply := c.recorded(ctx, who, "refund", r.Reason, map[string]any{"units": r.Units}, do)
+	return c.change(ctx, who, r.Target, dry, subjectAct{
+		apply: func(s *found, dry bool) error {
+			if s.InFlight() {
+				return BadField("/rule", "it counts requests in flight, which end by themselves: reset the subject to free all places")
+			}
+			if s.Queues() {
+				return BadField("/rule", "it is a queue, whose turns belong to the requests that wait: reset the subject to empty it")
+			}
+			return apply(s, dry)
+		},
+		foresee: func(s *SubjectState) {
+			for i := range s.Limits {
+				s.Limits[i].giveBack(r.Units)
+			}
+		},
+	})
+}
+
+// giveBack foresees a refund. While something is used, FullAt is
+// an upper bound.
+func (s *LimitState) giveBack(units int64) {
+	s.Used = max(s.Used-units, 0)
+	s.Remaining = max(s.Capacity-s.Used, 0)
+	if s.Used == 0 {
+		s.FullAt = nil
+	}
+}
+
+// subjectAct is a change of a subject. Apply makes it, or if dry only returns what is wrong with
+// it. Foresee changes a state as apply would.
+type subjectAct struct {
+	apply   func(s *found, dry bool) error
+	foresee func(*SubjectState)
+}
+
+// change changes a subject, or foresees the change if dry.
+func (c *Control) change(ctx context.Context, who Caller, t Target, dry bool, act subjectAct) (*SubjectChange, error) {
+	s, err := c.find(who, t)
+	if err != nil {
+		return nil, err
+	}
+	out := &SubjectChange{DryRun: dry}
+	if out.Before, err = c.state(ctx, s); err != nil {
+		return nil, err
+	}
+	if err := act.apply(s, dry); err != nil {
+		return nil, err
+	}
+	if dry {
+		out.After = out.Before
+		out.After.Limits = slices.Clone(out.Before.Limits)
+		act.foresee(&out.After)
+		return out, nil
+	}
+	if s, err = c.find(who, t); err != nil { // the policy may have changed
+		return nil, err
+	}
+	out.After, err = c.state(ctx, s)
+	return out, err
+}
+
+// find returns the subject of a target.
+func (c *Control) find(who Caller, t Target) (*found, error) {
+	switch {
+	case t.ID != "" && (t.Rule != "" || t.Key != nil):
+		return nil, BadField("/id", "write the ID, or a rule and a key, and not both")
+	case t.ID != "":
+		s, err := c.findByID(who, t.ID)
+		if err != nil {
+			return nil, BadField("/id", "%s", plain(err))
+		}
+		return s, nil
+	case t.Rule == "":
+		return nil, BadField("/rule", "write the name of a rule")
+	}
+	rule := c.ruleOf(t.Rule)
+	if rule == nil {
+		return nil, BadField("/rule", "there is no rule %q", t.Rule)
+	}
+	s, err := c.engine.Subject(t.Rule, t.Key)
+	if err != nil {
+		return nil, BadField("/key", "%s", plain(err))
+	}
+	return &found{Subject: s, rule: rule, key: t.Key}, nil
+}
+
+// ruleOf returns a rule as it is written, or nil.
+func (c *Control) ruleOf(name string) *policy.Rule {
+	rules := c.policy.now().document.Rules
+	if i := slices.IndexFunc(rules, func(r policy.Rule) bool { return r.Name == name }); i >= 0 {
+		return &rules[i]
+	}
+	return nil
+}
+
+// errNoID is the error of an ID that no view has.
+var errNoID = errors.New("no subject of this ID was among the top ones of the last hour: name it by its rule and key")
+
+// findByID returns the subject that an ID of a view names.
+func (c *Control) findByID(who Caller, id string) (*found, error) {
+	if c.telemetry == nil {
+		return nil, errNoID
+	}
+	key, known := c.telemetry.Find(id)
+	if !known {
+		return nil, errNoID
+	}
+	s, err := c.engine.SubjectOf(key)
+	if err != nil {
+		return nil, err
+	}
+	rule := c.ruleOf(s.Rule())
+	if rule == nil {
+		return nil, errNoID
+	}
+	return &found{Subject: s, rule: rule, key: c.valuesFor(who, key), id: id, shown: s.Shown()}, nil
+}
+
+// SubjectByID returns the state of the subject that an ID of a view names, under its rule.
+func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*SubjectLimits, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	s, err := c.findByID(who, id)
+	if err != nil {
+		return nil, Problemf(http.StatusNotFound, "%s", plain(err))
+	}
+	state, err := c.state(ctx, s)
+	if o := state.Override; o != nil {
+		o.Document, _ = c.veilFor(who).override(o.Document)
+	}
+	return &SubjectLimits{state.Key, []SubjectState{state}}, err
+}
+
+// recorded makes an apply of a change outside the database, which leaves an entry in the audit
+// log of the database. Without a database it is logged, without values of keys: they may be
+// secrets.
+func (c *Control) recorded(ctx context.Context, who Caller, action, reason string, more map[string]any, do func(*found) error) func(*found, bool) error {
+	return func(s *found, dry bool) error {
+		if dry {
+			return nil
+		}
+		err := c.policy.record(ctx, entry(who, action, reason, s, more), func() error { return do(s) })
+		if err == nil && c.policy.database == nil {
+			c.logger.Info("admin API changed a subject", "action", action, "actor", who.Name, "rule", s.rule.Name, "reason", reason)
+		}
+		return err
+	}
+}
+
+// entry returns an audit entry. It has the key of the subject, or what the rule shows of it
+// if the caller did not know the key.
+func entry(who Caller, action, reason string, s *found, more map[string]any) source.Entry {
+	after := map[string]any{"key": s.key}
+	if s.key == nil && s.shown != "" {
+		after = map[string]any{"shown": s.shown}
+	}
+	maps.Copy(after, more)
+	if reason != "" {
+		after["reason"] = reason
+	}
+	return source.Entry{Actor: who.Name, Action: action, Kind: "subject", Target: s.rule.Name, After: source.Row(JSON(after))}
+}
+
+// maxUnits is more than the capacity of any limit.
+const maxUnits = 1 << 50

@@ -1,0 +1,109 @@
+package control
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Top are the subjects with the most denials, including those of shadows, or with the most requests.
+type Top struct {
+	By     string       `json:"by"` // "refusals" or "traffic"
+	Window string       `json:"window"`
+	Items  []TopSubject `json:"items"`
+}
+
+// TopSubject is one subject of a rule.
+type TopSubject struct {
+	Rule  string `json:"rule"`
+	ID    string `json:"id"`
+	Shown string `json:"shown"`
+	// Key has the values of the key parts. It is for operators, if the rule shows keys whole.
+	Key map[string]string `json:"key,omitempty"`
+	// Count is at most by Error too large.
+	Count   uint64     `json:"count"`
+	Error   uint64     `json:"error"`
+	First   *time.Time `json:"first,omitempty"`
+	Last    *time.Time `json:"last,omitempty"`
+	Minutes int        `json:"minutes"` // of the last hour with at least one
+}
+
+func topSubjectOf(rule string, s *telemetry.Subject) TopSubject {
+	return TopSubject{Rule: rule, ID: s.ID, Shown: s.Shown, Count: s.Count, Error: s.Error, First: timeOf(s.First), Last: timeOf(s.Last), Minutes: s.Minutes}
+}
+
+// timeOf returns a time for JSON, and nil for the zero time.
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// topWindows are the windows by their names.
+var topWindows = map[string]telemetry.Window{"minute": telemetry.Minute, "hour": telemetry.Hour, "day": telemetry.Day}
+
+// TopQuery selects top subjects.
+type TopQuery struct {
+	Rule   string // empty: of all rules
+	By     string // "refusals" or "traffic"
+	Window string // "minute", "hour" or "day"
+	Limit  int    // 0: 100
+}
+
+// Top returns the top subjects of one rule, or of all of them, by their counts.
+func (c *Control) Top(who Caller, q TopQuery) (*Top, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	window, known := topWindows[q.Window]
+	if !known {
+		return nil, BadParameter("window", "write minute, hour or day")
+	}
+	if q.By != "refusals" && q.By != "traffic" {
+		return nil, BadParameter("by", "write refusals or traffic")
+	}
+	v, err := c.view()
+	if err != nil {
+		return nil, err
+	}
+	if q.Rule != "" && v.Rule(q.Rule) == nil {
+		return nil, noRule(q.Rule)
+	}
+	out := &Top{By: q.By, Window: window.String(), Items: []TopSubject{}}
+	for i := range v.Rules {
+		r := &v.Rules[i]
+		if q.Rule != "" && r.Name != q.Rule {
+			continue
+		}
+		list := r.Refusals[window].Items
+		if q.By == "traffic" {
+			list = r.Traffic[window].Items
+		}
+		for j := range list {
+			s := topSubjectOf(r.Name, &list[j])
+			s.Key = c.valuesFor(who, list[j].Sent)
+			out.Items = append(out.Items, s)
+		}
+	}
+	slices.SortStableFunc(out.Items, func(a, b TopSubject) int { return cmp.Compare(b.Count, a.Count) })
+	out.Items = out.Items[:min(cmp.Or(q.Limit, defaultPage), len(out.Items))]
+	return out, nil
+}
+
+// valuesFor returns the values of a key that clients have sent, if the caller may see them: an
+// operator, if its rule shows it whole.
+func (c *Control) valuesFor(who Caller, key string) map[string]string {
+	if !who.Role.May(source.Operator) {
+		return nil
+	}
+	s, err := c.engine.SubjectOf(key)
+	if err != nil || !s.ShownWhole() {
+		return nil // the rule has changed, and may hide it
+	}
+	return s.Values()
+}

@@ -1,0 +1,163 @@
+package control
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// veil removes keys from results for callers who may only see what rules show of
+// them. A nil veil removes nothing.
+type veil struct {
+	control *Control
+	rules   map[string]bool // whether keys of the rule are hidden
+	parts   map[string]bool // whether values of the part are
+}
+
+// veilFor returns the veil for a caller: viewers have one.
+func (c *Control) veilFor(who Caller) *veil {
+	if who.Role.May(source.Operator) {
+		return nil
+	}
+	v := &veil{c, map[string]bool{}, map[string]bool{}}
+	rules := c.policy.now().document.Rules
+	for i := range rules {
+		hidden := hides(&rules[i])
+		v.rules[rules[i].Name] = hidden
+		for _, part := range rules[i].Key {
+			v.parts[part] = v.parts[part] || hidden
+		}
+	}
+	return v
+}
+
+// hides reports whether a rule shows less than its whole keys.
+func hides(r *policy.Rule) bool {
+	return r.ShowKey != "" && r.ShowKey != "whole" || r.ShowKey == "" && slices.ContainsFunc(r.Key, policy.SecretPart)
+}
+
+// hides reports whether keys of a rule are hidden. Those of unknown rules are.
+func (v *veil) hides(rule string) bool {
+	hidden, known := v.rules[rule]
+	return hidden || !known
+}
+
+// many reports whether a value of an override's key may match several.
+func many(value string) bool { return value == "*" || strings.Contains(value, "/") }
+
+// shown returns what a rule shows of the key of an override.
+func (v *veil) shown(rule string, key map[string]string) string {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(key)), many) {
+		if s, err := v.control.engine.Subject(rule, key); err == nil {
+			return s.Shown()
+		}
+	}
+	var all []string
+	for _, part := range slices.Sorted(maps.Keys(key)) {
+		value := key[part]
+		if value != "*" {
+			value = "…"
+		}
+		all = append(all, part+" "+value)
+	}
+	return strings.Join(all, ", ")
+}
+
+// override returns an override without its key and the text to show in its place, or the override as it is.
+func (v *veil) override(o *policy.Override) (*policy.Override, string) {
+	if v == nil || len(o.Key) == 0 || !v.hides(o.Rule) {
+		return o, ""
+	}
+	without := *o
+	without.Key = nil
+	return &without, v.shown(o.Rule, o.Key)
+}
+
+// subjects reports whether the names of tier subjects are hidden.
+func (v *veil) subjects() bool {
+	if v == nil {
+		return false
+	}
+	part := v.control.policy.now().document.Tiers.Subject
+	return policy.SecretPart(part) || v.parts[part]
+}
+
+// item returns an item of a list as the caller may see it.
+func (v *veil) item(i *item) Item {
+	l := listedOf(i)
+	switch d := i.Document.(type) {
+	case *policy.Override:
+		l.Document, l.Shown = v.override(d)
+	case *policy.TierSubject:
+		if v.subjects() {
+			short := *d
+			short.Subject = policy.Shorten(d.Subject)
+			l.ID, l.Document = short.Subject, &short
+		}
+	}
+	return l
+}
+
+// cursor returns the cursor of the page that follows an item: by its index if its name is hidden.
+func (v *veil) cursor(kind Kind, i *item, place int) string {
+	if kind == Subjects && v.subjects() {
+		return cursorBehind(strconv.Itoa(place))
+	}
+	return cursorBehind(i.ID)
+}
+
+// entry returns an entry of the audit log as the caller may see it.
+func (v *veil) entry(e source.Entry) source.Entry {
+	if v == nil {
+		return e
+	}
+	if e.Kind == string(Subjects) && (e.Action == "create" || e.Action == "replace" || e.Action == "delete") {
+		if v.subjects() {
+			e.Target, e.Before, e.After = policy.Shorten(e.Target), hidden(e.Before, v.tierSubject), hidden(e.After, v.tierSubject)
+		}
+		return e
+	}
+	document := func(data json.RawMessage) json.RawMessage { return v.document(data, e.Target) }
+	before, after := hidden(e.Before, document), hidden(e.After, document)
+	if before != e.Before || after != e.After {
+		e.Target, _, _ = strings.Cut(e.Target, " {") // the target of an override has the key behind the rule
+	}
+	e.Before, e.After = before, after
+	return e
+}
+
+// hidden returns a row after hide.
+func hidden(r source.Row, hide func(json.RawMessage) json.RawMessage) source.Row {
+	return source.Row(hide(json.RawMessage(r)))
+}
+
+// document returns a document without its key, if that is hidden.
+func (v *veil) document(data json.RawMessage, rule string) json.RawMessage {
+	var fields map[string]json.RawMessage
+	var key map[string]string
+	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["key"], &key) != nil {
+		return data // it has no key
+	}
+	_ = json.Unmarshal(fields["rule"], &rule) // acts on subjects have the rule as their target
+	if len(key) == 0 || !v.hides(rule) {
+		return data
+	}
+	delete(fields, "key")
+	fields["shown"] = JSON(v.shown(rule, key))
+	return JSON(fields)
+}
+
+func (v *veil) tierSubject(data json.RawMessage) json.RawMessage {
+	var fields map[string]json.RawMessage
+	var name string
+	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["subject"], &name) != nil {
+		return data
+	}
+	fields["subject"] = JSON(policy.Shorten(name))
+	return JSON(fields)
+}

@@ -1,0 +1,356 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Change has the conditions of a change.
+type Change struct {
+	Dry bool // change nothing, and return what would change
+	// Match is the ETag that the caller has read, or several separated by commas, or "*" for any. The item must have
+	// one of them. Empty: no condition.
+	Match string
+	// Absent says that the item must not exist.
+	Absent bool
+}
+
+// Written is the result of a change of an item.
+type Written struct {
+	ID   string
+	ETag string // empty if it was deleted
+	// Created says that the item is new.
+	Created  bool
+	Document any // nil if it was deleted
+	// Difference is set only by a dry run.
+	Difference *Difference
+}
+
+// Difference is the result of a dry run.
+type Difference struct {
+	DryRun bool `json:"dry_run"`
+	Effect
+}
+
+// Effect is an item before and after a change.
+type Effect struct {
+	Before any `json:"before"` // nil: it does not exist
+	After  any `json:"after"`
+	// BeginsAnew are limits whose counts start from zero.
+	BeginsAnew []Restart `json:"begins_anew"`
+	Warnings   []string  `json:"warnings"` // about the document
+}
+
+// Restart is a limit that starts to count from zero: see [policy.Restart].
+type Restart struct {
+	Rule string `json:"rule"`
+	From string `json:"from"`
+	Was  string `json:"was"`
+	Is   string `json:"is"`
+}
+
+// effectOn returns an effect on an item, of which only Before is set.
+func effectOn(before *item, exists bool) Effect {
+	e := Effect{BeginsAnew: []Restart{}, Warnings: []string{}}
+	if exists {
+		e.Before = before.Document
+	}
+	return e
+}
+
+// writing is a change in progress.
+type writing struct {
+	Change
+	who      Caller
+	kind     Kind
+	id       string
+	document any // nil: it is to be deleted
+
+	before item // as it is now
+	exists bool
+}
+
+// Create creates an item. It must not exist.
+func (c *Control) Create(ctx context.Context, who Caller, document any, dry bool) (*Written, error) {
+	w := &writing{Change: Change{Dry: dry}, who: who, kind: kindOf(document)}
+	if err := who.Needs(w.kind.Role()); err != nil {
+		return nil, err
+	}
+	if err := w.take(document); err != nil {
+		return nil, err
+	}
+	if err := c.look(w, dry); err != nil {
+		return nil, err
+	}
+	out, err := c.create(ctx, w)
+	return out, c.because(w, err)
+}
+
+func (c *Control) create(ctx context.Context, w *writing) (*Written, error) {
+	there := Problemf(http.StatusConflict, "the %s is there already: PUT %s replaces it", w.kind, w.kind.Path(w.id))
+	if w.exists {
+		return nil, there
+	}
+	out, err := c.write(ctx, w, source.Absent)
+	if conflicted(err) {
+		return nil, there
+	}
+	return out, err
+}
+
+// Put creates or replaces the item with that ID. The document may leave out its name. Change must have a condition.
+func (c *Control) Put(ctx context.Context, who Caller, id string, document any, change Change) (*Written, error) {
+	w := &writing{Change: change, who: who, kind: kindOf(document), id: id}
+	if err := who.Needs(w.kind.Role()); err != nil {
+		return nil, err
+	}
+	if change.Match == "" && !change.Absent {
+		return nil, unconditional(", or \"If-None-Match: *\" to create it")
+	}
+	if err := w.take(document); err != nil {
+		return nil, err
+	}
+	_, named := w.seen()
+	if err := c.look(w, change.Dry || !named); err != nil {
+		return nil, err
+	}
+	out, err := c.writeIf(ctx, w)
+	return out, c.because(w, err)
+}
+
+// because returns what is wrong with the document of a change that has failed, if anything is: those errors point into
+// the document, and those of the database name rows.
+func (c *Control) because(w *writing, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, _, wrong := c.examine(w.document); wrong != nil {
+		return wrong
+	}
+	return err
+}
+
+// Delete deletes an item of the database. Change must have a Match.
+func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, change Change) (*Written, error) {
+	w := &writing{Change: change, who: who, kind: kind, id: id}
+	if err := who.Needs(kind.Role()); err != nil {
+		return nil, err
+	}
+	if change.Match == "" {
+		return nil, unconditional("")
+	}
+	_, named := w.seen()
+	if err := c.look(w, w.Dry || !named); err != nil {
+		return nil, err
+	}
+	if !named && w.exists && w.before.Version == 0 {
+		return nil, Problemf(http.StatusConflict, "the database has no such %s: remove it where it is, in the %s", kind, w.before.Source())
+	}
+	return c.writeIf(ctx, w)
+}
+
+// unconditional is the problem of a change without a condition.
+func unconditional(or string) *Problem {
+	p := Problemf(http.StatusPreconditionRequired, "send the ETag that you have read as If-Match, so that nobody else's change is lost%s", or)
+	p.Errors = []Wrong{{Header: "If-Match", Detail: p.Detail}}
+	return p
+}
+
+// take sets the document to a copy of that: it may be one in force.
+func (w *writing) take(document any) error {
+	if hasNUL(JSON(document)) {
+		return Problemf(http.StatusUnprocessableEntity, "the body has a character U+0000, which no database keeps")
+	}
+	own, field := "", ""
+	w.document, own, field = signed(document, w.id, w.who.Name)
+	if own == "/" {
+		return BadField(field, "a path cannot name what is called \"/\": give it another name")
+	}
+	if w.id != "" && own != w.id {
+		return BadField(field, "this is not the %s of the path, whose ID would be %s", w.kind, own)
+	}
+	w.id = own
+	return nil
+}
+
+// signed returns a copy of a document, with the actor as its author and the ID as its name if it has none. It
+// returns the ID, too, and the field that has it.
+func signed(document any, id, actor string) (signed any, own, field string) {
+	switch d := document.(type) {
+	case *policy.Rule:
+		r := *d
+		r.Name = cmp.Or(r.Name, id)
+		return &r, r.Name, "/name"
+	case *Tier:
+		t := *d
+		t.Name = cmp.Or(t.Name, id)
+		return &t, t.Name, "/name"
+	case *policy.TierSubject:
+		s := *d
+		s.Subject, s.By = cmp.Or(s.Subject, id), actor
+		return &s, s.Subject, "/subject"
+	case *policy.Override:
+		o := *d
+		o.By = actor
+		return &o, OverrideID(o.Rule, o.Key), "/key"
+	}
+	panic(fmt.Sprintf("control: %T is no item", document))
+}
+
+// look sets what is there before the change. For subjects and overrides it needs the list only if list is set: it may
+// be long, and the database checks the condition again.
+func (c *Control) look(w *writing, list bool) error {
+	if c.policy.database == nil {
+		return noDatabase()
+	}
+	if list || w.kind == Rules || w.kind == Tiers {
+		w.before, w.exists = c.lists.find(w.kind, w.id)
+	} else {
+		w.before, w.exists = c.inFile(w.kind, w.id)
+	}
+	return nil
+}
+
+// writeIf makes a change if the condition holds. A version is checked by the database: what is
+// known here may be older than what the caller has read from another instance.
+func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
+	match, named := w.seen()
+	if !named {
+		if err := w.met(); err != nil {
+			return nil, err
+		}
+		match = source.Match(w.before.Version) // or source.Absent
+		if match > source.Absent && w.Match == "*" {
+			match = source.Any // also a row that SQL has made unreadable, which is unknown here
+		}
+	}
+	out, err := c.write(ctx, w, match)
+	switch {
+	case conflicted(err):
+		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
+	case errors.Is(err, source.ErrNotFound):
+		return nil, missing(w.kind)
+	}
+	return out, err
+}
+
+// seen returns the version that Match names, if it names one of the database.
+func (change *Change) seen() (source.Match, bool) {
+	tags := ETags(change.Match)
+	if len(tags) != 1 {
+		return 0, false
+	}
+	return versionIn(tags[0])
+}
+
+// met returns a problem unless the condition holds for what is known here.
+func (w *writing) met() error {
+	i, exists := w.before, w.exists
+	failed := func(format string, args ...any) error {
+		return Problemf(http.StatusPreconditionFailed, format, args...)
+	}
+	if w.Absent && exists {
+		return failed("it exists, with the ETag %s: send that as If-Match to replace it", i.ETag())
+	}
+	tags := ETags(w.Match)
+	switch {
+	case len(tags) == 0, exists && slices.Contains(tags, "*"), exists && slices.Contains(tags, i.ETag()):
+		return nil
+	case !exists && w.document == nil:
+		return missing(w.kind)
+	case !exists:
+		return failed("it does not exist: send \"If-None-Match: *\" to create it")
+	}
+	return failed("it has changed since you have read it, and its ETag is %s now: read it again", i.ETag())
+}
+
+// logChange logs a change of an item.
+func (c *Control) logChange(who Caller, kind Kind, deleted bool, version int64) {
+	about := []any{"actor", who.Name, "kind", string(kind), "deleted", deleted}
+	if !deleted {
+		about = append(about, "version", version)
+	}
+	c.logger.Info("admin API changed the policy", about...)
+}
+
+// write makes a change, or returns its difference if dry.
+func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*Written, error) {
+	after, err := c.apply(ctx, w, match)
+	switch {
+	case err != nil:
+		return nil, w.explain(err)
+	case w.Dry:
+		d, err := c.differs(w)
+		return &Written{ID: w.id, Difference: d}, err
+	}
+	c.logChange(w.who, w.kind, w.document == nil, after.Version)
+	if w.document == nil {
+		return &Written{ID: w.id}, nil
+	}
+	created := !w.exists && match <= source.Absent // a version given means that it exists
+	return &Written{ID: w.id, ETag: after.ETag(), Created: created, Document: after.Document}, nil
+}
+
+func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (after item, err error) {
+	_, err = c.policy.change(ctx, w.who.Name, w.Dry, func(tx *source.Tx) (err error) {
+		if w.document == nil {
+			return c.policy.remove(tx, w.kind, w.id, match)
+		}
+		after, err = put(tx, w.document, w.before.Disabled, match)
+		return err
+	})
+	return after, err
+}
+
+// inFile returns an item of the file.
+func (c *Control) inFile(kind Kind, id string) (item, bool) {
+	all := c.policy.now().fileItems(kind)
+	i := slices.IndexFunc(all, func(i item) bool { return i.ID == id })
+	if i < 0 || kind == Tiers {
+		return item{}, false
+	}
+	return all[i], true
+}
+
+// explain adds to the errors of a policy without the item that it was deleted.
+func (w *writing) explain(err error) error {
+	var found policy.Errors
+	if w.document == nil && errors.As(err, &found) && len(found) > 0 {
+		p := Mistakes(found, "-")
+		p.Detail = fmt.Sprintf("the policy would not hold together without this %s: %s", w.kind, p.Detail)
+		return p
+	}
+	return err
+}
+
+// differs returns the difference that a change would make.
+func (c *Control) differs(w *writing) (*Difference, error) {
+	d := &Difference{true, effectOn(&w.before, w.exists)}
+	if w.document == nil {
+		if i, shown := c.inFile(w.kind, w.id); shown {
+			d.After = i.Document
+		}
+		return d, nil
+	}
+	d.After = w.document
+	examined, place, err := c.examine(w.document)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range examined.Restarts(c.engine.Policy()) {
+		d.BeginsAnew = append(d.BeginsAnew, Restart(n))
+	}
+	for _, warning := range examined.Warnings() {
+		if _, ours := pointer(warning.Path, place); ours {
+			d.Warnings = append(d.Warnings, described(warning))
+		}
+	}
+	return d, nil
+}

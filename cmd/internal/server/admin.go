@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice/cmd/internal/access"
+	"github.com/sluicehq/sluice/cmd/internal/admin"
+	"github.com/sluicehq/sluice/cmd/internal/adminapi"
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/console"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/server/certificates"
+	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
+	"github.com/sluicehq/sluice/cmd/internal/server/tokens"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// adminSettings are those of the admin address, and who may use its API.
+type adminSettings struct {
+	address     command.Address
+	hosts       []string
+	tokens      string // a file
+	tls         certificates.Files
+	strictReady bool
+}
+
+func newAdminSettings() adminSettings { return adminSettings{address: "127.0.0.1:9090"} }
+
+func (s *adminSettings) addFlags(f *pflag.FlagSet) {
+	f.Var(&s.address, "admin", "address that serves /healthz, /readyz, /metrics and the admin API below /v1/")
+	f.StringSliceVar(&s.hosts, "admin-hosts", nil, "host `names` the admin address answers to, besides localhost and IP addresses")
+	f.StringVar(&s.tokens, "admin-tokens", "", "`file` with tokens for the admin API, a line \"NAME ROLE HASH [UNTIL]\" for each,\nwhere HASH is its SHA-256 in hexadecimal; an empty file lets nobody in")
+	s.tls.AddFlags(f, "admin-", "the admin address; enables TLS",
+		"`file` with CA certificates for verifying clients of the admin API, in whose certificates the\norganizational unit is the role: sluice-viewer, sluice-operator or sluice-admin")
+	f.BoolVar(&s.strictReady, "strict-ready", false, "report ready only while the store answers")
+}
+
+func (s *adminSettings) check() error {
+	if err := s.tls.Check(); err != nil {
+		return err
+	}
+	if s.tokens != "" {
+		if err := (&tokens.File{Path: s.tokens}).Check(); err != nil {
+			return command.Unreadable("--admin-tokens", err)
+		}
+	}
+	return nil
+}
+
+// authenticates reports whether callers have to authenticate even if the database has no tokens.
+func (s *adminSettings) authenticates() bool { return s.tokens != "" || s.tls.VerifiesClients() }
+
+// isLoopback reports whether only this machine reaches an address.
+func isLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// guard returns an error if other machines reach the address and callers would not have to authenticate. It
+// trusts that a database that cannot be read has tokens.
+func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]control.Token, error)) error {
+	if isLoopback(addr) {
+		return nil
+	}
+	if known, err := tokens(); !s.authenticates() && err == nil && len(known) == 0 {
+		return fmt.Errorf("--admin: other machines reach %v, and the admin API would ask nobody who they are: "+
+			"give 127.0.0.1 and a port, --admin-tls-client-ca, or --admin-tokens with a file, which may be empty, or make a token with \"sluice token create\"", addr)
+	}
+	if !s.tls.Any() {
+		log.Warn("tokens for the admin API cross the network in the clear: give --admin-tls-cert and --admin-tls-key", "admin", addr.String())
+	}
+	return nil
+}
+
+// adminTimeout bounds a request to the admin address that is not a stream.
+const adminTimeout = 30 * time.Second
+
+// openAdmin opens --admin: probes, metrics, the admin API and the console. The connections are those of
+// clients to the gateway.
+func (s *server) openAdmin(connections *proxy.Connections) error {
+	set := &s.settings.admin
+	l, err := s.listeners.Open("--admin", string(set.address))
+	if err != nil {
+		return err
+	}
+	callers := s.adminCallers(l.Socket.Addr())
+	if err := set.guard(s.log, l.Socket.Addr(), callers.Tokens); err != nil {
+		return err
+	}
+	certs, err := set.tls.Follow(s.log)
+	if err != nil {
+		return err
+	}
+	streams, endStreams := context.WithCancel(context.Background())
+	few := &proxy.Connections{Most: adminConnections, Log: s.log}
+	l.Socket = few.Listener(l.Socket, time.Duration(s.settings.connections.stallTimeout))
+	// Probes and scrapers need no certificate.
+	if config := certs.Config(tls.VerifyClientCertIfGiven); config != nil {
+		l.Socket = tls.NewListener(l.Socket, config)
+	}
+	web := &http.Server{
+		Handler:           admin.Hosts(append(set.hosts, string(set.address)), s.adminHandler(callers, streams.Done(), connections)),
+		ReadHeaderTimeout: time.Duration(s.settings.connections.headerTimeout),
+		ReadTimeout:       time.Duration(s.settings.connections.headerTimeout) + adminTimeout, // streams remove it
+		IdleTimeout:       time.Minute,
+		// Streams have at most half of the connections. Idle ones of browsers must not take the other half
+		// from probes.
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateIdle && few.Open() > adminConnections/2 {
+				c.Close()
+			}
+		},
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	// Streams show the drain until it ends.
+	l.ServeLast(&adminServer{listeners.HTTP(web, l.Socket), endStreams})
+	return nil
+}
+
+// adminServer ends the streams of the console when it is to end.
+type adminServer struct {
+	listeners.Server
+	endStreams func()
+}
+
+func (a *adminServer) Shutdown(ctx context.Context) error {
+	a.endStreams()
+	return a.Server.Shutdown(ctx)
+}
+
+func (a *adminServer) Close() error {
+	a.endStreams()
+	return a.Server.Close()
+}
+
+// adminCallers returns who may use the admin API at an address.
+func (s *server) adminCallers(addr net.Addr) *access.Access {
+	file := &tokens.File{Path: s.settings.admin.tokens}
+	return &access.Access{
+		Tokens: func() ([]control.Token, error) { return s.rules.Tokens(file) },
+		Local:  isLoopback(addr) && !s.settings.admin.authenticates(),
+		Guess:  tokens.NewGuesses(s.log).At("--admin"),
+	}
+}
+
+// adminHandler returns what the admin address serves. Its streams end when done is closed.
+func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, connections *proxy.Connections) http.Handler {
+	if s.settings.admin.strictReady {
+		s.health.Require(s.store.Answers)
+	}
+	mux := http.NewServeMux()
+	for _, path := range []string{"/healthz", "/readyz"} {
+		mux.Handle(path, admin.Handler(&s.health))
+	}
+	mux.Handle("GET /metrics", s.metrics.Handler(connections))
+	over := control.Config{
+		Engine: s.engine, Stack: s.rules.Stack(), Database: s.rules.Database(), Logger: s.log, DegradedField: s.settings.store.degradedField,
+	}
+	if s.fleet != nil {
+		over.Telemetry = s.fleet
+	}
+	api := adminapi.New(adminapi.Config{Control: control.New(over), Access: callers, Done: done, Logger: s.log})
+	mux.Handle("/v1/", api)
+	mux.Handle("/", consoleHandler(over, api, s.version, firstRequest(s.listeners.Addr, s.settings)))
+	return mux
+}
+
+// consoleHandler returns the console over an API, with the API's callers. Try is a command that sends a first
+// request.
+func consoleHandler(over control.Config, api *adminapi.API, version, try string) http.Handler {
+	c := console.Config{
+		View:   func() *telemetry.View { return &telemetry.View{At: time.Now()} },
+		Engine: over.Engine, Identify: api.Access.Identify, SignIn: api.Access.Holder, Do: api.Do,
+		Done: api.Done, Guess: api.Access.Guess, Version: version, Try: try, Logger: over.Logger,
+	}
+	if over.Telemetry != nil {
+		c.View, c.Find = over.Telemetry.View, over.Telemetry.Find
+	}
+	return console.Handler(c)
+}

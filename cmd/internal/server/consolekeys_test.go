@@ -1,0 +1,294 @@
+package server
+
+import (
+	"fmt"
+	"html"
+	"maps"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	xhtml "golang.org/x/net/html"
+
+	"github.com/sluicehq/sluice/cmd/internal/apitest"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// Keys of requests are text wherever they are shown.
+func TestConsoleHostileKeys(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	keys := []string{
+		`<img src=x onerror=alert(1)>`, `"><script>alert(1)</script>`, `' onmouseover='alert(1)`, "javascript:alert(1)", "a\u202Eb", `{{.}}`,
+		`k/../../x?y#z`,
+	}
+	for _, key := range keys {
+		for range 9 {
+			c.engine.Decide(t.Context(), request(key))
+		}
+		c.engine.Decide(t.Context(), &policy.Request{
+			Method: "G" + key, Path: "/" + key, Host: key, Peer: netip.MustParseAddr("192.0.2.7"), Door: "gateway",
+			Header: http.Header{"X-Api-Key": {key}, "X-Request-Id": {key + "\x1b]0;x\a"}},
+		})
+		escaped := url.QueryEscape(key)
+		id, subject := url.QueryEscape(key+"\x1b]0;x\a"), "rule=per-key&key.api_key="+escaped
+		p := c.Open("/explain?id=" + id)
+		if text, found := strings.CutPrefix(p.HTML[max(0, strings.Index(p.HTML, "data-refusal")):], "data-refusal"); !found || strings.Contains(text, "\x1b") {
+			t.Errorf("the refusal of %q is missing or has an ESC: %s", key, p.Words())
+		}
+		c.play("act /act/block?" + subject + " for=1h; reason=" + strings.ReplaceAll(key, "$", ""))
+		for _, path := range []string{
+			"/", "/rules/per-key", "/rules?q=" + escaped, "/subjects?q=" + escaped, "/subjects", "/subjects?" + subject,
+			"/overrides?q=" + escaped, "/overrides", "/audit", "/act/unblock?" + subject, "/act/raise?" + subject + "&reason=" + escaped,
+			"/explain?id=" + escaped, "/explain?id=" + id, "/explain?id=" + strings.Repeat(escaped, 10_000/len(key)),
+			"/act/silence?alert=" + escaped, "/act/shadow-all?until=" + escaped + "&word=" + escaped, "/act/previous?entry=" + escaped,
+		} {
+			p := c.Open(path)
+			if p.Status >= 500 {
+				t.Errorf("%s: status %d", path, p.Status)
+			}
+			harmless(t, path, p.HTML)
+		}
+	}
+}
+
+// harmless fails if a page has an element, an attribute or a link that no template has.
+func harmless(t *testing.T, path, text string) {
+	t.Helper()
+	for z := xhtml.NewTokenizer(strings.NewReader(text)); z.Next() != xhtml.ErrorToken; {
+		token := z.Token()
+		if token.Type == xhtml.TextToken && strings.Contains(token.Data, "\u202E") {
+			t.Errorf("%s has a mark that turns the text around it", path)
+		}
+		if token.Type != xhtml.StartTagToken && token.Type != xhtml.SelfClosingTagToken {
+			continue
+		}
+		if token.Data == "img" {
+			t.Errorf("%s has an <img>", path)
+		}
+		for _, a := range token.Attr {
+			foreign := (a.Key == "href" || a.Key == "action") && !strings.ContainsAny(a.Val[:min(1, len(a.Val))], "/#?")
+			if foreign || strings.HasPrefix(a.Key, "on") || token.Data == "script" && a.Key == "src" && !strings.HasPrefix(a.Val, "/assets/") {
+				t.Errorf("%s has %s=%q in <%s>", path, a.Key, a.Val, token.Data)
+			}
+		}
+		if token.Data == "script" && z.Next() == xhtml.TextToken && strings.TrimSpace(z.Token().Data) != "" {
+			t.Errorf("%s has a script within it", path)
+		}
+	}
+}
+
+// With many overrides every page reads and shows a few of them, and the filter finds each one by the key that it has,
+// not by the key that is shown.
+func TestConsoleManyOverrides(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	doc, err := policyfile.Decode("policy.yaml", []byte(filePolicy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = 5000
+	key := func(i int) string { return fmt.Sprintf("sk_live_%06d_%06d", i, 7*i) }
+	doc.Overrides = nil
+	for i := range many {
+		doc.Overrides = append(doc.Overrides, policy.Override{
+			Rule: "per-key", Key: map[string]string{"api_key": key(i)}, Limit: "9/day", Reason: "plan " + strconv.Itoa(i%1000),
+		})
+	}
+	doc.Overrides[3000].Until = time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	doc.Overrides[500].Block, doc.Overrides[500].Limit = true, ""
+	if _, err = c.stack.File(doc, nil); err == nil {
+		err = c.stack.UseFile()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, next := regexp.MustCompile(`data-override="([0-9a-f]+)"`), regexp.MustCompile(`href="([^"]*)" id="next"`)
+	// page opens one, holds it to a size, and returns what it has.
+	page := func(path string, most int) (p *apitest.Page, ids []string) {
+		t.Helper()
+		p = c.Open(path)
+		for _, m := range row.FindAllStringSubmatch(p.HTML, -1) {
+			ids = append(ids, m[1])
+		}
+		if len(ids) > most || len(p.HTML) > 20_000+1_000*most {
+			t.Errorf("%s has %d rows and %d bytes", path, len(ids), len(p.HTML))
+		}
+		return p, ids
+	}
+	p, ids := page("/overrides", 100)
+	if want := control.OverrideID("per-key", doc.Overrides[3000].Key); len(ids) != 100 || ids[0] != want || !strings.Contains(p.Words(), "5,000 overrides") {
+		t.Errorf("the first of %d is %q, and %q ends first: %s", len(ids), ids[0], want, p.Words())
+	}
+	all := map[string]bool{}
+	for range 3 {
+		for _, id := range ids {
+			if all[id] {
+				t.Errorf("%s is on two pages", id)
+			}
+			all[id] = true
+		}
+		p, ids = page(html.UnescapeString(next.FindStringSubmatch(p.HTML)[1]), 100)
+	}
+	if p, _ = page("/rules/per-key", 20); !strings.Contains(p.Words(), " more") {
+		t.Errorf("the page of the rule does not say how many overrides there are: %s", p.Words())
+	}
+	only := func(query string, i int) {
+		t.Helper()
+		_, ids := page("/overrides?"+query, 100)
+		if want := control.OverrideID("per-key", doc.Overrides[i].Key); len(ids) != 1 || ids[0] != want {
+			t.Errorf("%s finds %q, want %s", query, ids, want)
+		}
+	}
+	only("q=004321_0302", 4321)
+	only("rule=per-key&q="+strings.ToUpper(key(4999)), 4999)
+	only("state=blocks", 500)
+	only("state=today", 3000)
+	page("/overrides?q=plan+77", 100)
+	// 77 and 770 to 779, five times each.
+	body := c.get("/v1/overrides?sort=until&limit=7&q=plan+77")
+	if !strings.Contains(body, `"total":55`) || strings.Count(body, `"plan 77`) != 7 || len(body) > 4_000 {
+		t.Errorf("%d bytes: %s", len(body), body)
+	}
+	// A caller that may not see keys cannot guess one letter by letter.
+	c.Token = c.secrets["the viewer"]
+	only("q="+key(4321), 4321)
+	if p, ids := page("/overrides?q=004321_0302", 100); len(ids) != 0 || strings.Contains(p.HTML, key(4321)) {
+		t.Errorf("a viewer finds %q by a part of a key", ids)
+	}
+}
+
+// A viewer sees nowhere more of a key than its rule shows, neither on pages nor by the API.
+func TestViewersSeeNoKeys(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	const key = "sk_live_4f8a2c6e9b"
+	c.Vars["key"], c.Vars["until"] = key, time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339)
+	c.play(`
+POST /v1/rules {"name": "paid", "key": ["api_key"], "missing": "skip", "limit": "5/hour"} => 201
+POST /v1/rules => 201
+	{"name": "hashed", "key": ["header:X-User", "client_ip"], "missing": "skip", "show_key": "hash", "limit": "5/hour"}
+POST /v1/overrides => 201
+	{"rule": "paid", "key": {"api_key": "$key"}, "limit": "50/hour", "until": "$until", "reason": "a launch"}
+POST /v1/overrides => 201
+	{"rule": "hashed", "key": {"header:X-User": "$key", "client_ip": "*"}, "limit": "50/hour", "until": "$until", "reason": "a launch"}
+POST /v1/subjects/reset {"rule": "paid", "key": {"api_key": "$key"}, "reason": "a test"} => 200
+`)
+	for range 4 { // nor do other rules of one request show what one hides
+		r := request("k-refused")
+		r.Peer, r.Door = netip.MustParseAddr("192.0.2.231"), "gateway"
+		r.Header.Set("X-Request-Id", "a-refusal")
+		c.engine.Decide(t.Context(), r)
+	}
+	for _, role := range []string{"the operator", "the viewer"} { // what was cached for one is not for the other
+		c.Token = c.secrets[role]
+		for _, path := range []string{"/", "/overrides", "/overrides?q=launch", "/rules/paid", "/rules/hashed", "/audit", "/subjects", "/shadow", "/policy"} {
+			if page := c.Open(path); page.Status != 200 || role == "the viewer" && strings.Contains(page.HTML, key) {
+				t.Errorf("%s shows a viewer %s: %d", path, key, page.Status)
+			}
+		}
+		for what, text := range map[string]string{"the page": c.Open("/explain?id=a-refusal").Words(), "the API": c.get("/v1/refusals?id=a-refusal")} {
+			if shows := strings.Contains(text, "192.0.2.231"); shows != (role == "the operator") || !strings.Contains(text, "per-key") {
+				t.Errorf("%s shows %s the address: %v", what, role, shows)
+			}
+		}
+	}
+	for _, path := range []string{"/v1/overrides", "/v1/audit", "/v1/policy"} {
+		if body := c.get(path); strings.Contains(body, key) {
+			t.Errorf("%s shows a viewer %s", path, body)
+		}
+	}
+}
+
+// A viewer sees no button, an operator not those of an admin, and what they may not do is refused.
+func TestConsoleRoles(t *testing.T) {
+	t.Parallel()
+	c := newConsole(t)
+	c.play(`POST /v1/overrides {"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "50/day"} => 201`)
+	const k1 = "?rule=per-key&key.api_key=k-1"
+	acts := map[string]string{
+		"block": "operator", "unblock": "operator", "raise": "operator", "reset": "operator", "refund": "operator", "end-override": "operator",
+		"silence": "operator", "unsilence": "operator", "shadow": "admin", "enforce": "admin", "shadow-all": "admin", "enforce-all": "admin", "previous": "admin",
+	}
+	refused := func(method, path string) {
+		t.Helper()
+		form := url.Values{"csrf": {c.anyToken()}, "rule": {"own"}, "key.client_ip": {"192.0.2.7"}}
+		if p := c.Request(method, path, form); p.Status != http.StatusForbidden {
+			t.Errorf("%s %s: %d, want 403", method, path, p.Status)
+		}
+	}
+	c.Token = c.secrets["the viewer"]
+	for _, path := range []string{
+		"/rules", "/rules/own", "/rules/per-key", "/subjects", "/subjects" + k1, "/subjects?q=k-1", "/shadow", "/overrides", "/audit", "/policy",
+	} {
+		p := c.Open(path)
+		for _, button := range []string{`href="/act/`, `id="apply"`, `method="post" action="/policy`} {
+			if strings.Contains(p.HTML, button) {
+				t.Errorf("a viewer is offered %s at %s", button, path)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(acts)) {
+		refused("GET", "/act/"+name+k1)
+		refused("POST", "/act/"+name)
+	}
+	for _, path := range []string{"/policy/check", "/policy/apply", "/policy/download", "/undo"} {
+		refused("POST", path)
+	}
+	c.Token = c.secrets["the operator"]
+	for name, role := range acts {
+		if role == "admin" {
+			refused("POST", "/act/"+name)
+		}
+	}
+	if p := c.Open("/rules/own"); strings.Contains(p.HTML, "/act/enforce") {
+		t.Error("an operator is offered to enforce a rule")
+	}
+	if p := c.Open("/subjects" + k1); !strings.Contains(p.HTML, "/act/block?") {
+		t.Error("an operator is not offered to block")
+	}
+	c.Token = ""
+	if p := c.Request("GET", "/rules", nil, "Accept: text/html"); p.Status != http.StatusSeeOther {
+		t.Errorf("a page without a token: %d", p.Status)
+	}
+	if p := c.Request("POST", "/act/block", url.Values{}); p.Status != http.StatusUnauthorized {
+		t.Errorf("a form without a token: %d", p.Status)
+	}
+}
+
+// anyToken returns the token of the caller's forms, from a form that all have, or a guess.
+func (c *consolePages) anyToken() string {
+	page := c.Open("/subjects?rule=per-key&key.api_key=k-1")
+	if m := regexp.MustCompile(`name="csrf" value="([^"]*)"`).FindStringSubmatch(page.HTML); m != nil {
+		return m[1]
+	}
+	return "guessed"
+}
+
+// Lists in files that the policy file names are no part of the policy before.
+func TestConsoleListsAreNotKept(t *testing.T) {
+	t.Parallel()
+	c := fileConsole(t)
+	doc, err := policyfile.Decode("policy.yaml", []byte(filePolicy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, network := range []string{"192.0.2.0/24", "198.51.100.0/24"} {
+		doc.Lists = map[string]policy.List{"office": {File: "office.txt", Networks: []string{network}}}
+		if _, err = c.stack.File(doc, nil); err == nil {
+			err = c.stack.UseFile()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.play("page /act/previous => 200 The policy file says the same as before")
+}

@@ -1,0 +1,44 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
+)
+
+// drainSettings are how a gateway ends.
+type drainSettings struct{ listeners.Drain }
+
+func newDrainSettings() drainSettings {
+	return drainSettings{listeners.Drain{Timeout: 30 * time.Second}}
+}
+
+func (s *drainSettings) addFlags(f *pflag.FlagSet) {
+	f.Var((*command.Duration)(&s.Delay), "drain-delay", "how long to go on taking requests after SIGTERM, while /readyz fails, for load balancers to notice")
+	f.Var((*command.Duration)(&s.Timeout), "drain-timeout", "longest wait for requests to finish after SIGTERM")
+}
+
+// deadline returns a function that returns when the process has to have ended: when a drain that starts at
+// the end of ctx is over, and not before a second from now.
+func (s *drainSettings) deadline(ctx context.Context) func() time.Time {
+	var mu sync.Mutex
+	var end time.Time
+	context.AfterFunc(ctx, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		end = time.Now().Add(s.Delay + s.Timeout)
+	})
+	return func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		if soonest := time.Now().Add(time.Second); end.Before(soonest) {
+			return soonest
+		}
+		return end
+	}
+}

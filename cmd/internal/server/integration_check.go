@@ -1,0 +1,45 @@
+package server
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/door/checkapi"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
+)
+
+// checkStreams bounds the requests under way on one connection of HTTP/2.
+const checkStreams = 128
+
+// openCheck serves the JSON API and auth requests.
+func (s *server) openCheck(l *listeners.Listener, authorize authorizer) {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	c := &s.settings.connections
+	headTimeout := time.Duration(c.headerTimeout)
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", checkapi.Handler(checkapi.Config{
+		Engine: s.engine, Authorize: authorize, DegradedField: s.settings.store.degradedField, Logger: s.log,
+	}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	web := &http.Server{
+		Handler:        proxy.BoundStreams(s.tracer.Integration(s.withAuth(mux, authorize)), time.Duration(c.stallTimeout)),
+		ReadTimeout:    headTimeout, // callers have everything at hand that they send
+		IdleTimeout:    2 * time.Minute,
+		MaxHeaderBytes: int(c.maxHeader),
+		Protocols:      protocols,
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: checkStreams},
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	if s.settings.integrations.tls.Any() {
+		proxy.BoundHeadsTLS(web, headTimeout)
+	} else {
+		l.Socket = proxy.BoundHeads(l.Socket, headTimeout)
+	}
+	l.Serve(listeners.HTTP(web, l.Socket))
+}

@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/door/checkgrpc"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/door/rls"
+	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
+)
+
+// envoySettings are those of Envoy's rate limit service, besides its limits.
+type envoySettings struct {
+	countRefused bool
+	answers      bool
+	metadata     bool
+}
+
+func (s *envoySettings) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&s.countRefused, "envoy-count-refused", false, "count as envoyproxy/ratelimit does: each descriptor by itself, and one that is refused uses up what is left")
+	f.BoolVar(&s.answers, "envoy-answers", false, "have Envoy add the fields and the body with which the gateway would answer")
+	f.BoolVar(&s.metadata, "envoy-metadata", false, "return the request to Envoy as dynamic metadata, with the metadata of the limits that it passed")
+}
+
+// Bounds of one connection: it can have the server keep as many messages as streams.
+const (
+	grpcStreams = 256
+	grpcMessage = 256 << 10
+	grpcHeader  = 16 << 10
+)
+
+// openGRPC serves Envoy's rate limit service, and the questions of the JSON API over gRPC.
+func (s *server) openGRPC(l *listeners.Listener, authorize authorizer) {
+	g := grpc.NewServer(append(s.grpcOptions(), s.tracer.GRPC()...)...)
+	envoy := &s.settings.integrations.envoy
+	rls.Register(g, rls.Config{
+		Engine:       s.engine,
+		Authorize:    authorize,
+		Limits:       s.rules.EnvoyLimits,
+		Algorithm:    sluice.Algorithm(s.settings.rules.EnvoyAlgorithm),
+		CountRefused: envoy.countRefused,
+		Answers:      envoy.answers,
+		Metadata:     envoy.metadata,
+		Logger:       s.log,
+	})
+	checkgrpc.Register(g, checkgrpc.Config{Engine: s.engine, Authorize: authorize, DegradedField: s.settings.store.degradedField, Logger: s.log})
+	probes := &drainableHealth{Server: health.NewServer(), draining: make(chan struct{})}
+	healthpb.RegisterHealthServer(g, probes)
+	reflection.Register(g)
+	l.Socket = proxy.BoundHeads(l.Socket, time.Duration(s.settings.connections.headerTimeout))
+	l.Serve(&grpcServer{g, probes})
+}
+
+func (s *server) grpcOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(rls.Codec()),
+		grpc.MaxConcurrentStreams(grpcStreams),
+		grpc.MaxRecvMsgSize(grpcMessage),
+		grpc.MaxHeaderListSize(grpcHeader),
+		grpc.ConnectionTimeout(time.Duration(s.settings.connections.headerTimeout)),
+		grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: 15 * time.Minute,
+			// So that clients behind a load balancer find new instances.
+			MaxConnectionAge:      time.Hour,
+			MaxConnectionAgeGrace: s.settings.drain.Timeout,
+			Time:                  time.Minute,
+			Timeout:               20 * time.Second,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+}
+
+// grpcServer is a [listeners.Server].
+type grpcServer struct {
+	grpc   *grpc.Server
+	health *drainableHealth
+}
+
+func (s *grpcServer) Serve(socket net.Listener) error { return s.grpc.Serve(socket) }
+
+func (s *grpcServer) Shutdown(ctx context.Context) error {
+	s.health.drain()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		s.grpc.Stop() // ends GracefulStop
+		<-done
+		return ctx.Err()
+	}
+}
+
+func (s *grpcServer) Close() error {
+	s.grpc.Stop()
+	return nil
+}
+
+// drainableHealth ends the streams of Watch when the server drains, which would wait for them.
+type drainableHealth struct {
+	*health.Server
+	draining chan struct{}
+}
+
+func (h *drainableHealth) drain() {
+	h.Shutdown()
+	close(h.draining)
+}
+
+func (h *drainableHealth) Watch(r *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- h.Server.Watch(r, &watchStream{stream, ctx}) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-h.draining:
+		cancel()
+		<-ended // it writes to the stream
+		return stream.Send(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING})
+	}
+}
+
+// watchStream is a stream whose context ends earlier.
+type watchStream struct {
+	healthpb.Health_WatchServer
+	ctx context.Context
+}
+
+func (w *watchStream) Context() context.Context { return w.ctx }

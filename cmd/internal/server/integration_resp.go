@@ -1,0 +1,22 @@
+package server
+
+import (
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/door/resp"
+	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
+)
+
+// respIdleTimeout bounds the silence of a client of Redis: they keep connections in pools.
+const respIdleTimeout = 10 * time.Minute
+
+// openRESP serves the protocol of Redis.
+func (s *server) openRESP(l *listeners.Listener, authorize authorizer) {
+	l.Serve(resp.New(resp.Config{
+		Engine:    s.engine,
+		Authorize: authorize,
+		Log:       s.log,
+		Patience:  time.Duration(s.settings.connections.headerTimeout),
+		Idle:      respIdleTimeout,
+	}))
+}

@@ -1,0 +1,11 @@
+package server
+
+import (
+	"github.com/sluicehq/sluice/cmd/internal/door/spoe"
+	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
+)
+
+// openSPOE serves HAProxy's protocol, which has no tokens.
+func (s *server) openSPOE(l *listeners.Listener, _ authorizer) {
+	l.Serve(spoe.New(spoe.Config{Engine: s.engine, DegradedField: s.settings.store.degradedField, Logger: s.log}))
+}

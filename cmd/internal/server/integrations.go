@@ -1,0 +1,152 @@
+package server
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/server/certificates"
+	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
+	"github.com/sluicehq/sluice/cmd/internal/server/tokens"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// integrationSettings are the addresses at which proxies and programs ask for decisions.
+type integrationSettings struct {
+	check, grpc, resp, spoe command.Address // empty: not served
+
+	auth           askers
+	envoy          envoySettings
+	tls            certificates.Files
+	tokens         string // a file
+	maxConnections command.Number
+}
+
+func (s *integrationSettings) addFlags(f *pflag.FlagSet) {
+	f.Var(&s.check, "check", "address of the JSON API by which programs, and proxies' auth requests, ask for decisions")
+	f.Var(&s.grpc, "grpc", "address of Envoy's rate limit service, and of the JSON API's questions over gRPC")
+	f.Var(&s.resp, "resp", "address that speaks the protocol of Redis: CL.THROTTLE and SLUICE.CHECK")
+	f.Var(&s.spoe, "spoe", "address of an agent for HAProxy's SPOE")
+	f.Var(&s.auth, "auth", "kinds of proxies that --check answers auth requests of, below /auth/: nginx, nginx-accel, caddy, traefik, envoy;\n"+
+		"with +body where the proxy sends bodies, and +id where it sets X-Request-Id, as in nginx+id,traefik+body")
+	s.envoy.addFlags(f)
+	s.tls.AddFlags(f, "door-", "--check, --grpc, --resp and --spoe; enables TLS there",
+		"`file` with CA certificates for verifying callers there; makes client certificates mandatory")
+	f.StringVar(&s.tokens, "door-tokens", "", "`file` with the tokens of callers allowed at --check, --grpc and --resp, a line \"NAME HASH [UNTIL]\" for each,\nwhere HASH is its SHA-256 in hexadecimal")
+	f.Var(&s.maxConnections, "door-max-connections", "most connections to each of --check, --grpc, --resp and --spoe (default 4096)")
+}
+
+func (s *integrationSettings) any() bool { return s.check+s.grpc+s.resp+s.spoe != "" }
+
+func (s *integrationSettings) verify() error {
+	if s.tokens != "" && !s.any() {
+		return errors.New("--door-tokens: there is no door to which they let anybody in: give --check, --grpc or --resp")
+	}
+	if s.tokens != "" {
+		if err := (&tokens.File{Path: s.tokens, NoRoles: true}).Check(); err != nil {
+			return command.Unreadable("--door-tokens", err)
+		}
+	}
+	var missing error
+	if len(s.auth) > 0 && s.check == "" {
+		missing = errors.New("--auth: the proxies need an address to ask at: give --check, for example --check 127.0.0.1:8081")
+	}
+	return errors.Join(missing, s.tls.Check())
+}
+
+// lacking returns the rules that an integration cannot apply, because requests lack what they count by.
+func (s *integrationSettings) lacking(p *policy.Policy) (all policy.Errors) {
+	for _, a := range s.auth {
+		if brings, hint := a.BringsBody(); !brings {
+			all = append(all, p.WithoutBody("--auth "+a.Name(), hint)...)
+		}
+	}
+	if s.grpc != "" {
+		all = append(all, p.WithoutBodyOrPath("Envoy, which asks --grpc,", "count by what a descriptor brings, as in key: [attr:remote_address], or serve the rule at a door of its own")...)
+	}
+	return all
+}
+
+// warnings returns the rules that wait for responses, of which integrations do not learn.
+func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) {
+	if s.any() {
+		for _, name := range p.InFlight() {
+			all = append(all, policy.Problem{
+				Rule: name, Message: "whoever asks at --resp and --spoe, as Envoy at --grpc, or for no place at --check and --grpc, does not tell when requests end",
+				Hint: "there, the rule only looks whether a place is free, and requests take none",
+			})
+		}
+	}
+	if len(s.auth) == 0 {
+		return all
+	}
+	for _, name := range p.ByOutcome() {
+		all = append(all, policy.Problem{
+			Rule: name, Message: "the rule goes by responses, and proxies that ask do not tell of them",
+			Hint: "every request that --auth is asked about counts, and costs what is estimated",
+		})
+	}
+	return all
+}
+
+// authorizer checks the token of a caller; nil if callers need none. From is their address and port.
+type authorizer func(from, token string) error
+
+// openIntegrations opens the integrations that have an address.
+func (s *server) openIntegrations() error {
+	set := &s.settings.integrations
+	callers := tokens.NewIntegrations(set.tokens, s.log)
+	certs, err := set.tls.Follow(s.log)
+	if err != nil {
+		return err
+	}
+	for _, i := range []struct {
+		flag    string
+		address command.Address
+		open    func(*listeners.Listener, authorizer)
+		alpn    []string
+	}{
+		{"--check", set.check, s.openCheck, []string{"h2", "http/1.1"}},
+		{"--grpc", set.grpc, s.openGRPC, []string{"h2"}},
+		{"--resp", set.resp, s.openRESP, nil},
+		{"--spoe", set.spoe, s.openSPOE, nil},
+	} {
+		if i.address == "" {
+			continue
+		}
+		l, err := s.listeners.Open(i.flag, string(i.address))
+		if err != nil {
+			return err
+		}
+		s.warnOpen(i.flag, l.Socket.Addr())
+		most := &proxy.Connections{Most: cmp.Or(int(set.maxConnections), 4096), Log: s.log}
+		l.Socket = most.Listener(l.Socket, time.Duration(s.settings.connections.stallTimeout))
+		if config := certs.Config(tls.RequireAndVerifyClientCert, i.alpn...); config != nil {
+			l.Socket = tls.NewListener(l.Socket, config)
+		}
+		i.open(l, callers.At(i.flag))
+	}
+	return nil
+}
+
+// warnOpen logs that every caller may ask at an address, or that tokens can be read on the network.
+func (s *server) warnOpen(flag string, addr net.Addr) {
+	if isLoopback(addr) {
+		return
+	}
+	set := &s.settings.integrations
+	needsToken := set.tokens != "" && flag != "--spoe" // whose protocol has none
+	switch {
+	case !needsToken && !set.tls.VerifiesClients():
+		s.log.Warn("whoever reaches this address can ask, and spend the limits of others: bind it to 127.0.0.1 or to a network of your own, or ask who they are with --door-tokens or --door-tls-client-ca",
+			"door", flag, "address", addr.String())
+	case needsToken && !set.tls.Any():
+		s.log.Warn("tokens cross the network in the clear: give --door-tls-cert and --door-tls-key", "door", flag, "address", addr.String())
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package listeners
+
+func monotonic() string { return "" }

@@ -1,0 +1,44 @@
+// Package logging writes the log of a gateway, to which no request waits.
+package logging
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+// Settings are what is logged.
+type Settings struct {
+	Level    command.Level
+	Refusals bool
+}
+
+// AddFlags adds the flags of the log.
+func (s *Settings) AddFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.Var(&s.Level, "log-level", "debug, info, warn or error")
+	f.BoolVar(&s.Refusals, "log-refusals", true, "log refused requests at level info, sampled per subject: the first of each, then fewer and fewer")
+	// It fails only for an unknown flag.
+	_ = c.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(
+		[]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// New returns a log that writes text to a terminal, and JSON to everything else. Only a terminal can hold
+// up the writer of a line. Close waits at most a second for the lines that are left.
+func New(out *os.File, level command.Level) (log *slog.Logger, close func()) {
+	options := &slog.HandlerOptions{Level: level.Level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration { // JSON would have nanoseconds
+			a.Value = slog.StringValue(printable.Duration(a.Value.Duration()))
+		}
+		return a
+	}}
+	if info, err := out.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		return slog.New(slog.NewTextHandler(out, options)), func() {}
+	}
+	queue := newQueue(out)
+	return slog.New(slog.NewJSONHandler(queue, options)), queue.close
+}

@@ -1,0 +1,77 @@
+package logging
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// queue writes lines on its own goroutine: a full pipe would otherwise block requests, and the end of the
+// process. It drops lines that do not fit, and logs how many.
+type queue struct {
+	out   io.Writer
+	lines chan []byte
+	lost  atomic.Uint64
+	end   chan struct{} // closed by close
+	ended chan struct{} // closed: all is written
+}
+
+const (
+	maxLines = 1024 // that wait to be written
+	// closeTimeout is the longest wait of close for the reader of the log.
+	closeTimeout = time.Second
+)
+
+func newQueue(out io.Writer) *queue {
+	q := &queue{out: out, lines: make(chan []byte, maxLines), end: make(chan struct{}), ended: make(chan struct{})}
+	go q.run()
+	return q
+}
+
+// Write takes a line, and never fails.
+func (q *queue) Write(line []byte) (int, error) {
+	select {
+	case q.lines <- bytes.Clone(line):
+	default:
+		q.lost.Add(1)
+	}
+	return len(line), nil
+}
+
+func (q *queue) run() {
+	defer close(q.ended)
+	for {
+		select {
+		case line := <-q.lines:
+			q.write(line)
+			continue
+		default:
+		}
+		select {
+		case line := <-q.lines:
+			q.write(line)
+		case <-q.end:
+			if len(q.lines) == 0 {
+				return
+			}
+		}
+	}
+}
+
+func (q *queue) write(line []byte) {
+	_, _ = q.out.Write(line) // there is no other place to log it
+	if n := q.lost.Swap(0); n > 0 {
+		slog.New(slog.NewJSONHandler(q.out, nil)).Warn("lines left out of the log: its reader is too slow", "lines", n)
+	}
+}
+
+// close writes what is left within closeTimeout.
+func (q *queue) close() {
+	close(q.end)
+	select {
+	case <-q.ended:
+	case <-time.After(closeTimeout):
+	}
+}

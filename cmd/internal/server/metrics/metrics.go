@@ -1,0 +1,127 @@
+// Package metrics answers GET /metrics. It counts while decisions are made, and reads everything else when it
+// is scraped. The package server says what there is to read.
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
+	"github.com/sluicehq/sluice/cmd/internal/server/rules"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/promlimit"
+	"github.com/sluicehq/sluice/stores"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Config is what is measured.
+type Config struct {
+	Version  string
+	Engine   *policy.Engine
+	Store    *stores.Store
+	Calls    *StoreCalls         // of a shared store
+	Recorder *telemetry.Recorder // nil: decisions are not counted
+	Rules    *rules.Rules
+	Log      *slog.Logger
+}
+
+// Metrics count decisions.
+type Metrics struct {
+	config  Config
+	delays  prometheus.Histogram
+	tiers   *tiers
+	settled *settlements
+}
+
+// New starts to count. Call it before the first decision.
+func New(c Config) *Metrics {
+	m := &Metrics{config: c, settled: newSettlements(c.Engine, c.Log)}
+	if c.Recorder == nil {
+		return m
+	}
+	m.delays = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "sluice_queue_delay_seconds",
+		Help:    "Time that requests were told to wait for their turn in the queue of a leaky bucket.",
+		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	})
+	m.tiers = newTiers()
+	c.Engine.Observe(m.tiers.observe)
+	c.Engine.Observe(func(_ context.Context, o *policy.Observation) {
+		if d := &o.Decision; d.Delay > 0 && d.Allowed && !d.Repeated && o.Request.Mode == policy.Charge {
+			m.delays.Observe(d.Delay.Seconds())
+		}
+	})
+	return m
+}
+
+// Handler answers scrapes. The connections are those of clients to the gateway.
+func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
+	c := &m.config
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		processMetrics(c.Version, connections),
+		memoryMetrics(c.Store.Memory()),
+		policyMetrics(c.Engine, c.Rules),
+		collector(m.settled.collect),
+	)
+	if c.Recorder != nil {
+		registry.MustRegister(promlimit.New(c.Recorder), m.delays, collector(m.tiers.collect))
+	}
+	if shared := c.Store.Failover(); shared != nil {
+		registry.MustRegister(storeMetrics(shared), c.Calls.took, c.Calls.failed)
+	}
+	if db := c.Rules.Database(); db != nil {
+		registry.MustRegister(databaseMetrics(db))
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// collector sends metrics whose values it reads at each scrape.
+type collector func(send sender)
+
+// Describe describes nothing, so that the registry accepts any metric.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) { c(sender{ch}) }
+
+// sender sends metrics to a scrape.
+type sender struct{ ch chan<- prometheus.Metric }
+
+func (s sender) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s.ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (s sender) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	s.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+// yes is the value of a gauge that is true or false.
+var yes = map[bool]float64{true: 1}
+
+var (
+	buildInfo          = prometheus.NewDesc("sluice_build_info", "1 for the version of the program.", []string{"version", "goversion"}, nil)
+	openConnections    = prometheus.NewDesc("sluice_connections", "Open client connections.", nil, nil)
+	refusedConnections = prometheus.NewDesc("sluice_connections_refused_total", "Connections closed on arrival, by reason: too many in all, or from one address.", []string{"reason"}, nil)
+	queueWaiting       = prometheus.NewDesc("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", nil, nil)
+)
+
+// processMetrics are those of this process.
+func processMetrics(version string, connections *proxy.Connections) collector {
+	return func(send sender) {
+		send.gauge(buildInfo, 1, version, runtime.Version())
+		send.gauge(openConnections, float64(connections.Open()))
+		all, address := connections.Refused()
+		send.counter(refusedConnections, all, "all")
+		send.counter(refusedConnections, address, "address")
+		send.gauge(queueWaiting, float64(answer.Waiting()))
+	}
+}

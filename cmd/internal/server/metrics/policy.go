@@ -1,0 +1,52 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluicehq/sluice/cmd/internal/server/rules"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+)
+
+var (
+	policyInfo    = prometheus.NewDesc("sluice_policy_info", "1 for the policy in force: instances with the same policy have the same fingerprint, whatever their overrides and subjects.", []string{"fingerprint"}, nil)
+	policyRules   = prometheus.NewDesc("sluice_policy_rules", "Rules of the policy in force.", nil, nil)
+	policyReloads = prometheus.NewDesc("sluice_policy_reloads_total", "Policies read, from a file or a database, by result: success is in force, refused is not.", []string{"result"}, nil)
+	policyLast    = prometheus.NewDesc("sluice_policy_last_reload_success_timestamp_seconds", "When the policy in force came into force.", nil, nil)
+	policyStays   = prometheus.NewDesc("sluice_policy_refused", "1 while the policy of the file or the database is refused and an older one stays in force: see the log.", nil, nil)
+)
+
+// policyMetrics are which policy is in force, and what happened to others.
+func policyMetrics(engine *policy.Engine, rules *rules.Rules) collector {
+	return func(send sender) {
+		p, r := engine.Policy(), rules.Reloads()
+		send.gauge(policyInfo, 1, p.Fingerprint())
+		send.gauge(policyRules, float64(len(p.RuleNames())))
+		send.counter(policyReloads, r.Taken, "success")
+		send.counter(policyReloads, r.Refused, "refused")
+		send.gauge(policyLast, float64(r.Last.UnixMilli())/1000)
+		send.gauge(policyStays, yes[r.Stays])
+	}
+}
+
+var (
+	rulesVersion  = prometheus.NewDesc("sluice_policy_version", "Version of the database of rules that was last read.", nil, nil)
+	rulesAway     = prometheus.NewDesc("sluice_rules_away", "1 while the database of rules does not answer.", nil, nil)
+	rulesFailures = prometheus.NewDesc("sluice_rules_failures_total", "How often the database of rules did not answer.", nil, nil)
+	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "When the database of rules last answered; 0 if it has not since the start.", nil, nil)
+)
+
+// databaseMetrics are how well a database of rules is followed.
+func databaseMetrics(db *source.Database) collector {
+	return func(send sender) {
+		s := db.Status()
+		send.gauge(rulesVersion, float64(s.Version))
+		send.gauge(rulesAway, yes[s.Away])
+		send.counter(rulesFailures, uint64(s.Failures))
+		asked := 0.0
+		if !s.Asked.IsZero() {
+			asked = float64(s.Asked.UnixMilli()) / 1000
+		}
+		send.gauge(rulesAsked, asked)
+	}
+}

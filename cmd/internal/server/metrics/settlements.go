@@ -1,0 +1,70 @@
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// settlements counts the units of responses that are not charged, and logs the first of each rule.
+type settlements struct {
+	engine *policy.Engine
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	units map[string]uint64 // by rule
+}
+
+const (
+	maxCutRules = 1000 // that have a series each
+	otherRules  = "*other"
+)
+
+var cutUnits = prometheus.NewDesc("sluice_settle_cut_units_total",
+	"Units that responses told and that no key owes: above the max of the rule's cost, or above what a key can owe. See sluice validate.", []string{"rule"}, nil)
+
+func newSettlements(e *policy.Engine, log *slog.Logger) *settlements {
+	c := &settlements{engine: e, log: log, units: map[string]uint64{}}
+	e.ObserveSettled(c.observe)
+	return c
+}
+
+func (c *settlements) observe(_ context.Context, s *policy.Settlement) {
+	if s.Cut <= 0 {
+		return
+	}
+	c.mu.Lock()
+	rule := s.Rule
+	n, known := c.units[rule]
+	if !known && len(c.units) >= maxCutRules {
+		rule = otherRules
+		n, known = c.units[rule]
+	}
+	c.units[rule] = n + uint64(s.Cut)
+	c.mu.Unlock()
+	if !known {
+		c.log.Warn("a response told a cost that is not charged in full: it is above the rule's max, or above what a key can owe. Correct the response, or raise max. Later ones of this rule are only counted, in sluice_settle_cut_units_total",
+			"rule", s.Rule, "limit", s.Limit.String(), "charged", s.Cost, "not_charged", s.Cut)
+	}
+}
+
+// collect sends a series for each rule with costs from responses, even before the first.
+func (c *settlements) collect(send sender) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for rule, n := range c.units {
+		send.counter(cutUnits, n, rule)
+	}
+	last := ""
+	for _, d := range c.engine.Policy().Debts() {
+		if _, counted := c.units[d.Rule]; d.Rule == last || counted || len(c.units) >= maxCutRules {
+			continue
+		}
+		last = d.Rule
+		send.counter(cutUnits, 0, d.Rule)
+	}
+}

@@ -1,0 +1,131 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// StoreCalls measures the decisions that a shared store is asked for.
+type StoreCalls struct {
+	took   prometheus.Histogram
+	failed *prometheus.CounterVec // by reason
+}
+
+// Reasons besides the kinds of a [redisstore.Error].
+const (
+	timedOut     = "timeout"
+	otherFailure = "other"
+)
+
+var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason: timeout; unavailable, outcome_unknown, where the connection broke; loading, busy, read_only, out_of_memory, cluster_down, denied, as the server says; bad_reply, not_sent, misconfigured, other; overflow of the calls under way; unreadable, where a key held something else, which was decided by on_error alone."}
+
+// NewStoreCalls returns a measurement without calls.
+func NewStoreCalls() *StoreCalls {
+	c := &StoreCalls{
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:        "sluice_store_duration_seconds",
+			Help:        "Time that decisions wait for the shared store, without those answered from its deny cache.",
+			Buckets:     []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
+			ConstLabels: prometheus.Labels{"store": "redis"},
+		}),
+		failed: prometheus.NewCounterVec(storeFailed, []string{"reason"}),
+	}
+	reasons := []string{timedOut, otherFailure}
+	for k := redisstore.Unavailable; k < redisstore.Foreign; k++ { // Foreign is "unreadable"
+		reasons = append(reasons, kindLabel(k))
+	}
+	for _, reason := range reasons { // so that each has a series from the start
+		c.failed.WithLabelValues(reason)
+	}
+	return c
+}
+
+// kindLabel returns the reason for a kind.
+func kindLabel(k redisstore.Kind) string {
+	return strings.NewReplacer(" ", "_", "-", "_").Replace(k.String())
+}
+
+// Note records a call, for [stores.Config].
+func (c *StoreCalls) Note(took time.Duration, err error) {
+	c.took.Observe(took.Seconds())
+	if err != nil {
+		c.failed.WithLabelValues(reasonOf(err)).Inc()
+	}
+}
+
+// reasonOf returns the reason under which a failure is counted.
+func reasonOf(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return timedOut
+	}
+	if e, ok := errors.AsType[*redisstore.Error](err); ok && e.Kind >= redisstore.Unavailable && e.Kind < redisstore.Foreign {
+		return kindLabel(e.Kind)
+	}
+	return otherFailure
+}
+
+func storeDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("sluice_store_"+name, help, labels, nil)
+}
+
+var (
+	storeAway      = storeDesc("away", "Shards of the shared store (each master of a cluster) whose circuit breaker is open; above 0, on_error decides.")
+	storeShards    = storeDesc("shards", "Known shards of the shared store.")
+	storeInstances = storeDesc("instances", "Instances that share a limit while the shared store is away.")
+	storeOwing     = storeDesc("owing_keys", "Keys whose local use has yet to be written back.")
+	storeDecisions = storeDesc("decisions_total", "Decisions by who made them: the shared store or the local stand-in.", "by")
+	storeOpen      = storeDesc("circuit_open", "1 while the circuit breaker of a shard of the shared store is open.", "shard")
+	storeFailures  = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "overflow"})
+	storeForeign   = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "unreadable"})
+	storeWritten   = storeDesc("written_back_total", "Write-backs of a key's local use to the shared store.")
+)
+
+// storeMetrics are the state of the shared store.
+func storeMetrics(shared *failover.Store) collector {
+	return func(send sender) {
+		s := shared.Status()
+		away := 0.0
+		for i, shard := range s.Shards {
+			away += yes[shard.Away]
+			send.gauge(storeOpen, yes[shard.Away], strconv.Itoa(i))
+		}
+		send.gauge(storeAway, away)
+		send.gauge(storeShards, float64(len(s.Shards)))
+		send.gauge(storeInstances, float64(s.Instances))
+		send.gauge(storeOwing, float64(s.Owing))
+		send.counter(storeDecisions, s.Shared, "store")
+		send.counter(storeDecisions, s.Local, "stand_in")
+		send.counter(storeFailures, s.Overflow)
+		send.counter(storeForeign, s.Unreadable)
+		send.counter(storeWritten, s.WrittenBack)
+	}
+}
+
+var (
+	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory with something used.", nil, nil)
+	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "Memory used by counters, in bytes.", nil, nil)
+	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted before they had drained; if it grows, the memory is too small.", nil, nil)
+	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit; if it grows, clients can buy a fresh limit.", nil, nil)
+	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys refused for lack of memory: see --refuse-new-keys.", nil, nil)
+)
+
+// memoryMetrics are the statistics of the memory.
+func memoryMetrics(m *memory.Store) collector {
+	return func(send sender) {
+		s := m.Stats()
+		send.gauge(memoryKeys, float64(s.Keys))
+		send.gauge(memoryBytes, float64(s.Bytes))
+		send.counter(memoryEvicted, uint64(s.Evicted))
+		send.counter(memoryFreed, uint64(s.Freed))
+		send.counter(memoryRefused, uint64(s.Refused))
+	}
+}

@@ -1,0 +1,70 @@
+package metrics
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// StoreLatency measures how long decisions waited for the shared store in the last minute.
+type StoreLatency struct {
+	calls *StoreCalls
+	mu    sync.Mutex
+	past  []countedCalls // the oldest first
+}
+
+// Latency returns the latency of calls.
+func (c *StoreCalls) Latency() *StoreLatency { return &StoreLatency{calls: c} }
+
+// countedCalls are the calls from the start of the process to a time.
+type countedCalls struct {
+	at      time.Time
+	count   uint64
+	buckets []*dto.Bucket
+}
+
+const (
+	latencyOver  = time.Minute
+	latencyEvery = 10 * time.Second // between the entries of past
+)
+
+// At returns the latency of the minute before a time, which must not decrease.
+func (l *StoreLatency) At(now time.Time) (latency telemetry.Latency) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var m dto.Metric
+	if l.calls.took.Write(&m) != nil {
+		return latency
+	}
+	seen := countedCalls{now, m.Histogram.GetSampleCount(), m.Histogram.Bucket}
+	if n := len(l.past); n == 0 || now.Sub(l.past[n-1].at) >= latencyEvery {
+		l.past = append(l.past, seen)
+	}
+	for len(l.past) > 1 && now.Sub(l.past[1].at) >= latencyOver {
+		l.past = l.past[1:]
+	}
+	before := l.past[0]
+	latency.Count = seen.count - before.count
+	latency.P50, latency.P99 = seen.since(before, 0.5), seen.since(before, 0.99)
+	return latency
+}
+
+// since returns the upper bound of a quantile of the calls after before, or the last bound if the quantile is
+// above it.
+func (c countedCalls) since(before countedCalls, q float64) time.Duration {
+	need := uint64(math.Ceil(q * float64(c.count-before.count)))
+	if need == 0 {
+		return 0
+	}
+	bound := 0.0
+	for i, b := range c.buckets {
+		if bound = b.GetUpperBound(); b.GetCumulativeCount()-before.buckets[i].GetCumulativeCount() >= need {
+			break
+		}
+	}
+	return time.Duration(bound * float64(time.Second))
+}

@@ -1,0 +1,306 @@
+// Package rules puts the policy of a gateway into force: it reads a file, a database or both, follows them,
+// and logs what it puts into force and what it refuses. The package server starts it, and the admin API
+// changes the database; the layers of a policy are merged in cmd/internal/source.
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/server/tokens"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile/follow"
+	"github.com/sluicehq/sluice/stores"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+const (
+	// startTimeout bounds the wait for the database at the start.
+	startTimeout = 30 * time.Second
+	// migratePause is between attempts to create its tables.
+	migratePause = time.Second
+)
+
+// Config is what a gateway can do with rules.
+type Config struct {
+	Settings *Settings
+	Log      *slog.Logger
+	Origin   func(flag string) string              // returns what set a flag
+	Accept   func(*policy.Policy) error            // returns why the gateway cannot serve a policy
+	Warnings func(*policy.Policy) []policy.Problem // of its integrations
+}
+
+// Rules are the policy in force, and where it is from.
+type Rules struct {
+	Config
+	stack    *source.Stack
+	file     watcher
+	db       *source.Database // nil: no database
+	envoy    *envoyFiles      // nil: no configuration of envoyproxy/ratelimit
+	migrated bool
+
+	// Set by Use.
+	engine   *policy.Engine
+	store    *stores.Store
+	recorder *telemetry.Recorder // nil: nothing is recorded
+
+	warned        []string // the last warnings in the log
+	reloads       reloads
+	looked        chan struct{} // receives when the file has been taken or refused, or there is none
+	databaseStays atomic.Bool   // the database is refused, and an older policy stays
+	shadowLogged  atomic.Bool   // the whole policy is in shadow mode, and the log has it
+}
+
+// Open reads the policy, and compiles it.
+func Open(ctx context.Context, c Config) (*Rules, error) {
+	r := &Rules{Config: c, stack: &source.Stack{}, looked: make(chan struct{}, 1)}
+	s := c.Settings
+	r.stack.Swap, r.stack.Accept = r.swap, c.Accept
+	r.stack.FileTaken = func() {
+		r.fileAccepted()
+		r.Log.Info("policy loaded: with what the database says now, the file that was refused makes a policy", "file", s.File)
+	}
+	if s.Database != "" {
+		db, err := source.Open(s.Database, r.Log)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Origin("rules"), err)
+		}
+		r.db, r.stack.Name, db.Check = db, db.String(), r.stack.Check
+	}
+	if s.EnvoyConfig != "" {
+		if err := r.openEnvoy(s); err != nil {
+			return nil, errors.Join(command.Unreadable(r.Origin("envoy-config"), err), r.Close())
+		}
+	} else if err := r.openFile(s.File); err != nil {
+		return nil, errors.Join(command.Unreadable(r.Origin("policy"), err), r.Close())
+	}
+	if r.db == nil {
+		return r, nil
+	}
+	if err := r.start(ctx); err != nil {
+		if s.File == "" && s.EnvoyConfig == "" {
+			return nil, errors.Join(fmt.Errorf("%s: %w\ngive --policy FILE, too, for what holds until the database has a policy", r.Origin("rules"), err), r.Close())
+		}
+		r.refuse(err)
+	}
+	if doc, _ := r.stack.Document(); len(doc.Rules) == 0 {
+		r.Log.Warn("there are no rules: nothing is limited", "database", r.stack.Name)
+	}
+	return r, nil
+}
+
+// openFile reads the file, if there is one.
+func (r *Rules) openFile(name string) (err error) {
+	switch name {
+	case "":
+		r.file = noFile{r.Log, "the policy is that of the database, which is followed", r.noteLooked}
+		return nil
+	case command.ExamplePolicy:
+		r.file = noFile{r.Log, "the policy is the built-in one; give --policy FILE", r.noteLooked}
+		_, err = command.ParseExample(r.stack.File)
+	default:
+		file := &follow.File{Path: name, Logger: r.Log, Compile: r.stack.File, Refused: r.refuseFile}
+		r.file = file
+		_, err = file.Load()
+	}
+	if err != nil {
+		return err
+	}
+	return r.stack.UseFile()
+}
+
+// start reads the database for the first time.
+func (r *Rules) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := r.migrate(ctx); err != nil {
+		return err
+	}
+	c, err := r.db.Read(ctx)
+	if err != nil {
+		return err
+	}
+	return r.stack.Contents(c)
+}
+
+func (r *Rules) migrate(ctx context.Context) error {
+	steps, err := r.db.Migrate(ctx)
+	if err != nil {
+		return err
+	}
+	r.migrated = true
+	if steps > 0 {
+		r.Log.Info("the tables of the database are up to date", "database", r.db.String(), "migrations", steps)
+	}
+	return nil
+}
+
+// Policy returns the policy in force.
+func (r *Rules) Policy() *policy.Policy { return r.stack.Policy() }
+
+// Name returns the name of the database, or "".
+func (r *Rules) Name() string { return r.stack.Name }
+
+// Stack returns the policy in force as it is written.
+func (r *Rules) Stack() *source.Stack { return r.stack }
+
+// Database returns the database; nil if there is none.
+func (r *Rules) Database() *source.Database { return r.db }
+
+// Use puts later policies into force in an engine, which already has the first one. It warns of rules that
+// do not go well with the store. The recorder, which may be nil, records reloads.
+func (r *Rules) Use(engine *policy.Engine, store *stores.Store, recorder *telemetry.Recorder) {
+	r.engine, r.store, r.recorder = engine, store, recorder
+	if r.Settings.Shadow {
+		engine.ShadowAll()
+		r.shadowLogged.Store(true)
+		r.Log.Warn("NOTHING IS REFUSED: with --shadow every rule only counts and reports; leave it out to enforce the policy")
+	}
+	r.logStoreWarnings(engine.Policy())
+	r.logShadow()
+}
+
+// Close closes the database.
+func (r *Rules) Close() error {
+	if r.db == nil {
+		return nil
+	}
+	return r.db.Close()
+}
+
+// Follow puts changes into force until ctx ends. A hangup has the file read at once.
+func (r *Rules) Follow(ctx context.Context, hangups <-chan os.Signal) {
+	var following sync.WaitGroup
+	defer following.Wait()
+	reload := make(chan os.Signal)
+	following.Go(func() { r.relay(ctx, hangups, reload) })
+	following.Go(func() { r.followShadow(ctx) })
+	following.Go(func() { r.file.Watch(ctx, reload, func(*policy.Policy) { r.useFile() }) })
+	if r.db == nil {
+		return
+	}
+	following.Go(func() { r.migrateLater(ctx) })
+	r.db.Watch(ctx, r.apply)
+}
+
+// migrateLater creates the tables of a database that did not answer at the start.
+func (r *Rules) migrateLater(ctx context.Context) {
+	for !r.migrated && r.migrate(ctx) != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(migratePause):
+		}
+	}
+}
+
+// useFile puts a changed file into force, and then the database if it was refused with the old file.
+func (r *Rules) useFile() {
+	defer r.noteLooked()
+	if err := r.stack.UseFile(); err != nil {
+		r.refuse(err)
+		return
+	}
+	r.fileAccepted()
+	if r.db != nil && r.databaseStays.Load() {
+		if c := r.db.Known(); c != nil {
+			r.apply(c)
+		}
+	}
+}
+
+// apply puts the contents of the database into force.
+func (r *Rules) apply(c *source.Contents) {
+	if err := r.stack.Contents(c); err != nil {
+		r.refuse(err)
+		return
+	}
+	if r.databaseStays.Swap(false) {
+		r.noteAccepted()
+	}
+	r.Log.Info("rules of the database are in force", "version", c.Version)
+}
+
+// refuse logs why the database is not in force.
+func (r *Rules) refuse(err error) {
+	if len(problems(err)) > 0 { // before the log, so that its readers find the metric changed
+		r.noteRefused(err)
+		r.reloads.refused.Add(1)
+		r.databaseStays.Store(true)
+	}
+	logRefused(r.Log, "rules of the database cannot be read, the file's hold", "rules of the database refused, the policy stays", err)
+}
+
+// swap puts a policy into force. The stack never calls it twice at the same time.
+func (r *Rules) swap(p *policy.Policy) {
+	r.warn(p)
+	r.reloads.take(time.Now())
+	if r.engine == nil { // at the start
+		return
+	}
+	old := r.engine.Policy()
+	r.engine.Swap(p)
+	r.noteSwap(old, p)
+	r.logShadow()
+	logRestarts(r.Log, p.Restarts(old))
+	r.logStoreWarnings(p)
+}
+
+// warn logs the warnings that the policy before did not have.
+func (r *Rules) warn(p *policy.Policy) {
+	all := command.WarningLines(slices.Concat(p.Warnings(), r.Warnings(p)))
+	for _, text := range all {
+		if !slices.Contains(r.warned, text) {
+			r.Log.Warn("policy looks wrong", "problem", text)
+		}
+	}
+	r.warned = all
+}
+
+// Tokens returns the tokens of a file and of the database. Until the database has been read, those of the
+// file are valid.
+func (r *Rules) Tokens(file *tokens.File) ([]control.Token, error) {
+	all, err := file.Read()
+	if err != nil {
+		return nil, err
+	}
+	more, err := control.Tokens(r.db)
+	if err != nil && len(all) > 0 {
+		return all, nil
+	}
+	return append(slices.Clip(all), more...), err
+}
+
+// watcher follows a file.
+type watcher interface {
+	Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy))
+}
+
+// noFile is the watcher where no file can change.
+type noFile struct {
+	log    *slog.Logger
+	why    string
+	looked func()
+}
+
+func (n noFile) Watch(ctx context.Context, reload <-chan os.Signal, _ func(*policy.Policy)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-reload:
+			n.log.Warn("nothing to load again: " + n.why)
+			n.looked()
+		}
+	}
+}

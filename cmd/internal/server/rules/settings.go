@@ -1,0 +1,45 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+)
+
+// Settings are where the policy is.
+type Settings struct {
+	File     string // or [command.ExamplePolicy]
+	Database string // a URL
+	Shadow   bool
+
+	EnvoyConfig    string // a directory
+	EnvoyAlgorithm command.Algorithm
+}
+
+// AddFlags adds the flags of the policy.
+func (s *Settings) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&s.File, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
+	command.AddRulesFlag(f, &s.Database, ", with or without a policy file")
+	f.BoolVar(&s.Shadow, "shadow", false, "refuse nothing: every rule only counts and reports, whatever it says and wherever it comes from")
+	f.StringVar(&s.EnvoyConfig, "envoy-config", "", "`directory` with a configuration of envoyproxy/ratelimit, in place of --policy")
+	command.AddEnvoyAlgorithmFlag(f, &s.EnvoyAlgorithm)
+}
+
+// Any reports whether a policy is set.
+func (s *Settings) Any() bool { return s.File != "" || s.Database != "" || s.EnvoyConfig != "" }
+
+// Check returns an error if a policy is missing, or cannot be followed. Origin returns what set a flag.
+func (s *Settings) Check(origin func(flag string) string) error {
+	switch {
+	case s.EnvoyConfig != "" && s.File != "":
+		return fmt.Errorf("%s: the configuration of --envoy-config is the policy: leave one of them out, or make a policy of it with \"sluice import envoy\"", origin("policy"))
+	case !s.Any():
+		return errors.New("which policy? Give --policy FILE, --policy example for the built-in one, or --rules URL for one in a database")
+	case s.File == command.Stdin:
+		return fmt.Errorf("%s: the gateway reloads its policy when it changes, and cannot do so from standard input: give a file", origin("policy"))
+	}
+	return nil
+}

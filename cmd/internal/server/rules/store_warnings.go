@@ -1,0 +1,42 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// logStoreWarnings logs rules that the store cannot count as well as others.
+func (r *Rules) logStoreWarnings(p *policy.Policy) {
+	if r.store.Cluster() {
+		if _, apart := p.Cluster(); len(apart) > 0 {
+			r.Log.Info("the cluster charges some rules one after the other: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
+		}
+	}
+	if r.store.EvictsByExpiry() {
+		if short, long := evictable(p.Plans()); len(short) > 0 {
+			r.Log.Warn("maxmemory-policy is volatile-ttl: when memory is full, a flood of new keys of one rule frees clients that have used up others, whose keys expire sooner; set it to noeviction, or give the rules periods of similar length",
+				"flooded", long, "freed", strings.Join(short, ", "))
+		}
+	}
+}
+
+// evictable returns the rule whose new keys expire last, and the rules whose keys expire sooner even if
+// their limits are used up: a store that evicts by expiry evicts those for new keys.
+func evictable(plans []policy.RulePlan) (short []string, long string) {
+	var longest time.Duration
+	for _, r := range plans {
+		if first, _ := redisstore.Kept(r.Plan); first > longest {
+			longest, long = first, r.Rule
+		}
+	}
+	for _, r := range plans {
+		if _, last := redisstore.Kept(r.Plan); last < longest && !slices.Contains(short, r.Rule) {
+			short = append(short, r.Rule)
+		}
+	}
+	return short, long
+}

@@ -1,0 +1,196 @@
+// Package server is the command serve: the gateway, the integrations with other proxies and programs, and
+// the admin address. It has the settings, and puts together what internal packages do: policy, store,
+// listeners, metrics. The package cli adds its command to the others.
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/admin"
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
+	"github.com/sluicehq/sluice/cmd/internal/server/logging"
+	"github.com/sluicehq/sluice/cmd/internal/server/metrics"
+	"github.com/sluicehq/sluice/cmd/internal/server/rules"
+	"github.com/sluicehq/sluice/cmd/internal/server/tracing"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/stores"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Command returns the command serve of a program with a version.
+func Command(version string) *cobra.Command {
+	s := newSettings()
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the gateway or the decision service",
+		Long: "Run the gateway: limit requests by a policy, and pass the rest on to an upstream. With --check,\n" +
+			"--grpc, --resp or --spoe, other proxies and programs ask about requests by the same policy; then\n" +
+			"--upstream may be left out, and there is no gateway.\n\n" +
+			"Every flag is a setting. Flags win over environment variables (SLUICE_LOG_LEVEL for\n" +
+			"--log-level), which win over the file of --config (log_level: debug).\n\n" +
+			"SIGHUP, or a change to the policy file, reloads the policy; a bad one is rejected and the\n" +
+			"old one stays in force. The same holds for the rules of a database (--rules), which are followed\n" +
+			"within a second: they come on top of the file's. While the database is down, the last policy\n" +
+			"stays. Missing tables are created.\n\n" +
+			"SIGTERM makes /readyz fail, keeps serving for --drain-delay, then\n" +
+			"lets requests in progress finish, closes WebSockets, and exits with 0.",
+		Example: "  sluice serve --upstream sample\n" +
+			"  sluice serve --policy api.yaml --upstream http://localhost:3000\n" +
+			"  sluice serve --policy api.yaml --check :8081 --auth nginx",
+		Args:    command.FlagsOnly,
+		PreRunE: command.ApplySettings,
+		RunE: func(c *cobra.Command, _ []string) error {
+			origin := func(flag string) string { return command.Origin(c.Flags(), flag) }
+			if err := s.complete(origin); err != nil {
+				return err
+			}
+			return command.Failed((&server{settings: s, origin: origin, version: version}).run(c.Context()))
+		},
+	}
+	s.addFlags(c)
+	return c
+}
+
+// server is a running gateway.
+type server struct {
+	settings *settings
+	origin   func(flag string) string // returns what set a flag
+	version  string
+
+	log       *slog.Logger
+	rules     *rules.Rules
+	store     *stores.Store
+	engine    *policy.Engine
+	fleet     *telemetry.Fleet // nil: telemetry is off
+	metrics   *metrics.Metrics
+	tracer    *tracing.Tracer // nil: tracing is off
+	health    admin.Health
+	listeners *listeners.Set
+}
+
+// run serves until a signal ends ctx.
+func (s *server) run(ctx context.Context) error {
+	ballast := gcBallast()
+	defer runtime.KeepAlive(ballast)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+
+	var closeLog func()
+	s.log, closeLog = logging.New(os.Stderr, s.settings.log.Level)
+	defer closeLog()
+	return s.start(ctx, hangups)
+}
+
+// start opens the policy and the store, and serves until ctx ends.
+func (s *server) start(ctx context.Context, hangups <-chan os.Signal) (err error) {
+	s.rules, err = rules.Open(ctx, rules.Config{
+		Settings: &s.settings.rules, Log: s.log, Origin: s.origin,
+		Accept: s.settings.accept, Warnings: s.settings.integrations.warnings,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.rules.Close() }()
+	calls := metrics.NewStoreCalls()
+	if s.store, err = s.settings.store.open(ctx, s.log, calls.Note); err != nil {
+		return fmt.Errorf("%s: %w", s.origin("store"), err)
+	}
+	defer func() { _ = s.store.Close() }()
+	s.engine = policy.NewEngine(s.store, s.rules.Policy())
+	defer s.engine.ReleaseAll(context.Background())
+	if s.settings.log.Refusals {
+		defer telemetry.LogRefusals(s.engine, s.log)()
+	}
+	if url := s.settings.telemetry.traces; url != "" {
+		if s.tracer, err = tracing.Open(ctx, url, s.engine, s.version, s.log); err != nil {
+			return fmt.Errorf("%s: %w", s.origin("traces"), err)
+		}
+		deadline := s.settings.drain.deadline(ctx)
+		defer func() { s.tracer.Close(deadline()) }()
+	}
+	s.observe(calls)
+	return s.serve(ctx, hangups)
+}
+
+// observe records what the engine decides.
+func (s *server) observe(calls *metrics.StoreCalls) {
+	var recorder *telemetry.Recorder
+	if s.settings.telemetry.enabled {
+		recorder = telemetry.Watch(s.engine, telemetry.Config{Subjects: true, Version: s.version})
+		s.fleet = newFleet(recorder, s.engine, s.store, calls)
+	}
+	s.rules.Use(s.engine, s.store, recorder)
+	s.metrics = metrics.New(metrics.Config{
+		Version: s.version, Engine: s.engine, Store: s.store, Calls: calls, Recorder: recorder, Rules: s.rules, Log: s.log,
+	})
+}
+
+// serve serves until ctx ends.
+func (s *server) serve(ctx context.Context, hangups <-chan os.Signal) (err error) {
+	if s.listeners, err = listeners.New(s.log); err != nil {
+		return err
+	}
+	if err := s.listen(); err != nil {
+		s.listeners.Close()
+		return err
+	}
+	var background sync.WaitGroup
+	defer background.Wait()
+	following, stopFollowing := context.WithCancel(ctx)
+	defer stopFollowing()
+	background.Go(func() { s.rules.Follow(following, hangups) })
+	// An instance that drains still decides, so the others still need its numbers.
+	exchanging, stopExchanging := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopExchanging()
+	if s.fleet != nil {
+		background.Go(func() { s.fleet.Run(exchanging) })
+	}
+	background.Go(func() { exchangeDemand(exchanging, s.engine, s.store.Board(), s.log) })
+	ready := func(is bool) {
+		s.health.SetReady(is)
+		state := "STOPPING"
+		if is {
+			state = "READY"
+		}
+		listeners.NotifySystemd(s.log, state)
+	}
+	return s.listeners.Run(ctx, ready, s.settings.drain.Drain)
+}
+
+// listen opens the sockets, so that a bad address is found before anything runs.
+func (s *server) listen() error {
+	connections := s.settings.connections.bounds(s.log, s.engine.TrustedProxies, s.settings.gateway.upstreams.isSample())
+	about := []any{"policy", cmp.Or(s.settings.rules.File, s.settings.rules.EnvoyConfig, s.rules.Name()), "store", s.store.String()}
+	if upstreams := &s.settings.gateway.upstreams; upstreams.any() {
+		if err := s.openGateway(connections); err != nil {
+			return err
+		}
+		about = append(about, "upstream", upstreams.String())
+	}
+	if err := s.openIntegrations(); err != nil {
+		return err
+	}
+	if err := s.openAdmin(connections); err != nil {
+		return err
+	}
+	if err := s.listeners.CheckInherited(); err != nil {
+		return err
+	}
+	s.log.Info("sluice serves", append(s.listeners.LogAttributes(), about...)...)
+	return nil
+}

@@ -1,0 +1,89 @@
+package server
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/server/logging"
+	"github.com/sluicehq/sluice/cmd/internal/server/rules"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// settings are those of serve. Each group has its flags and checks in the file of what it sets.
+type settings struct {
+	rules        rules.Settings
+	gateway      gatewaySettings
+	connections  connectionSettings
+	integrations integrationSettings
+	admin        adminSettings
+	store        storeSettings
+	telemetry    telemetrySettings
+	log          logging.Settings
+	drain        drainSettings
+}
+
+func newSettings() *settings {
+	return &settings{
+		gateway:     newGatewaySettings(),
+		connections: newConnectionSettings(),
+		admin:       newAdminSettings(),
+		store:       newStoreSettings(),
+		drain:       newDrainSettings(),
+	}
+}
+
+func (s *settings) addFlags(c *cobra.Command) {
+	f := c.Flags()
+	command.AddConfigFlag(f)
+	s.rules.AddFlags(f)
+	s.gateway.addFlags(f)
+	s.connections.addFlags(f)
+	s.integrations.addFlags(f)
+	s.admin.addFlags(f)
+	s.store.addFlags(f)
+	s.telemetry.addFlags(f)
+	s.log.AddFlags(c)
+	s.drain.addFlags(f)
+}
+
+// complete sets what follows from other settings, and returns what is missing or wrong.
+func (s *settings) complete(origin func(flag string) string) error {
+	upstreams := &s.gateway.upstreams
+	if !upstreams.any() && !s.integrations.any() {
+		return errors.New("which upstream? Give --upstream URL, or --upstream sample for the built-in API, or a door without one, such as --check :8081")
+	}
+	if !s.rules.Any() && upstreams.isSample() {
+		s.rules.File = command.ExamplePolicy
+	}
+	if err := s.rules.Check(origin); err != nil {
+		return err
+	}
+	if err := s.connections.check(); err != nil {
+		return err
+	}
+	if !upstreams.any() && s.gateway.tls.Any() {
+		return errors.New("--tls-cert is for the gateway, which needs an --upstream: for the other doors it is --door-tls-cert")
+	}
+	return errors.Join(s.gateway.tls.Check(), s.admin.check(), s.integrations.verify(), s.checkEnvoy(), s.store.check())
+}
+
+func (s *settings) checkEnvoy() error {
+	if s.rules.EnvoyConfig != "" && s.integrations.grpc == "" {
+		return errors.New("--envoy-config: nobody could ask for these limits: give --grpc, the address of the rate limit service")
+	}
+	return nil
+}
+
+// accept returns an error if the gateway or an integration cannot count by what rules need.
+func (s *settings) accept(p *policy.Policy) error {
+	all := s.integrations.lacking(p)
+	if s.gateway.upstreams.any() && !s.gateway.tls.Any() {
+		all = append(all, p.WithoutTLS("give --tls-cert and --tls-key")...)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/failover"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/stores"
+)
+
+const leastMemory = 64 << 10
+
+// storeSettings are where counters live.
+type storeSettings struct {
+	url           string
+	timeout       command.Duration
+	instances     int
+	required      bool
+	memory        command.Size
+	refuseNew     bool
+	degradedField bool
+}
+
+func newStoreSettings() storeSettings {
+	return storeSettings{url: stores.Memory, timeout: command.Duration(failover.DefaultDeadline), memory: 64 << 20}
+}
+
+func (s *storeSettings) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&s.url, "store", s.url, "where counters live: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
+	f.Var(&s.timeout, "store-timeout", "longest wait for the store; then each rule's on_error decides")
+	f.IntVar(&s.instances, "instances", 0, "how many instances share a limit while the store is unavailable; 0 means as many as were last seen")
+	f.BoolVar(&s.required, "require-store", false, "exit if the store is unreachable at startup")
+	f.Var(&s.memory, "memory-size", "most memory for counters: those of --store memory, or of the fallback while another store is unavailable")
+	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when the memory of --memory-size is full of keys above half of their limit, refuse new keys rather than evict one of those")
+	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to answers decided without the store")
+}
+
+func (s *storeSettings) check() error {
+	switch {
+	case s.timeout == 0:
+		return errors.New("--store-timeout must not be 0: a store that hangs would hold every request")
+	case s.memory < leastMemory:
+		return errors.New("--memory-size must be at least 64KiB")
+	case s.instances < 0:
+		return errors.New("--instances must not be negative: 0 means as many as were last seen")
+	}
+	return nil
+}
+
+// open opens the store. Called is called after each call to a shared one.
+func (s *storeSettings) open(ctx context.Context, log *slog.Logger, called func(time.Duration, error)) (*stores.Store, error) {
+	return stores.Open(ctx, s.url, stores.Config{
+		Memory:    memory.Config{MaxBytes: int64(s.memory), RefuseNew: s.refuseNew},
+		Deadline:  time.Duration(s.timeout),
+		Instances: s.instances,
+		Required:  s.required,
+		Logger:    log,
+		Asked:     called,
+	})
+}

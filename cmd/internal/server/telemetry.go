@@ -1,0 +1,64 @@
+package server
+
+import (
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sluicehq/sluice/cmd/internal/server/metrics"
+	"github.com/sluicehq/sluice/cmd/internal/server/tracing"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/stores"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// telemetrySettings are what is recorded of decisions, besides the log.
+type telemetrySettings struct {
+	enabled bool
+	traces  tracing.URL
+}
+
+func (s *telemetrySettings) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&s.enabled, "telemetry", true, "count decisions, for the console, sluice top and the admin API; false saves some memory and time")
+	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send traces to, such as http://localhost:4318: spans of requests whose callers have a sampled\ntrace. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and similar variables set the rest (default none)")
+}
+
+// newFleet returns what the instances that share a store have recorded together.
+func newFleet(recorder *telemetry.Recorder, engine *policy.Engine, store *stores.Store, calls *metrics.StoreCalls) *telemetry.Fleet {
+	fleet := &telemetry.Fleet{Recorder: recorder, Store: storeStatus(store, calls.Latency()), Refusals: telemetry.KeepRefusals(engine)}
+	if board := store.Board(); board != nil {
+		fleet.Board = board
+	}
+	return fleet
+}
+
+// countKeysEvery is how often the keys in memory are counted, which takes milliseconds.
+const countKeysEvery = 10 * time.Second
+
+// storeStatus returns what reports how a store is doing.
+func storeStatus(store *stores.Store, latency *metrics.StoreLatency) func() telemetry.Store {
+	var mu sync.Mutex
+	var keys uint64
+	var counted time.Time
+	return func() telemetry.Store {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(counted) >= countKeysEvery {
+			keys, counted = uint64(store.Memory().Stats().Keys), time.Now()
+		}
+		now := telemetry.Store{Kind: "memory", Keys: keys, Evicted: uint64(store.Memory().Losses().Freed)}
+		shared := store.Failover()
+		if shared == nil {
+			return now
+		}
+		status := shared.Status()
+		now.Kind, now.Shards, now.Took = "redis", len(status.Shards), latency.At(time.Now())
+		for _, shard := range status.Shards {
+			if shard.Away {
+				now.Away++
+			}
+		}
+		return now
+	}
+}

@@ -1,0 +1,138 @@
+// Package tokens checks the tokens of callers: it reads them from files, and limits how many wrong ones an
+// address may try. The package server has the admin API and the integrations call it.
+package tokens
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/memory"
+)
+
+// wrongPerMinute is how many wrong tokens an address may try a minute.
+const wrongPerMinute = 10
+
+const (
+	guessBytes  = 1 << 20
+	knownTokens = 1 << 12
+)
+
+// Guesses limits how many wrong tokens an address may try, and logs them. After too many, it only checks
+// tokens that the address has used before, so that an attacker does not lock out callers who share the
+// address. Repeating one wrong token is one guess, so a program with an old token does not lock out others.
+// It is safe for concurrent use.
+type Guesses struct {
+	wrong *sluice.Limiter // by network
+	lines *sluice.Limiter // of the log
+	log   *slog.Logger
+
+	seed  maphash.Seed
+	known [knownTokens]atomic.Uint64 // hashes of an address and a right token
+	tried [knownTokens]atomic.Uint64 // hashes of an address and a wrong token
+}
+
+// tooManyGuesses is the error for a token that was not checked.
+type tooManyGuesses struct{ retryAfter time.Duration }
+
+func (e *tooManyGuesses) Error() string {
+	return fmt.Sprintf("too many unknown tokens came from your address: try again in %d seconds", e.RetrySeconds())
+}
+
+// RetrySeconds returns the value of a Retry-After field.
+func (e *tooManyGuesses) RetrySeconds() int {
+	return int((e.retryAfter + time.Second - 1) / time.Second)
+}
+
+// NewGuesses returns a limiter without guesses.
+func NewGuesses(log *slog.Logger) *Guesses {
+	store := memory.NewSize(guessBytes)
+	limiter := func(name, text string) *sluice.Limiter {
+		limit, err := sluice.ParseLimit(text)
+		if err != nil {
+			panic(err) // the limits are constants
+		}
+		l, err := sluice.NewLimiter(store, name, limit)
+		if err != nil {
+			panic(err)
+		}
+		return l
+	}
+	return &Guesses{
+		wrong: limiter("wrong", fmt.Sprintf("%d/minute", wrongPerMinute)), lines: limiter("lines", "1/second burst 20"),
+		log: log, seed: maphash.MakeSeed(),
+	}
+}
+
+// Check calls look to check a token, or returns an error that has RetrySeconds instead. A token that is
+// neither right nor wrong cannot be judged at the moment. From is the address and port of the caller, and
+// listener the name for the log.
+func (g *Guesses) Check(from, listener, token string, look func() (right, wrong bool)) error {
+	remote, _ := netip.ParseAddrPort(from) // the zero address for Unix sockets and others
+	address := remote.Addr().Unmap().WithZone("")
+	hash := g.hash(address, token)
+	known, tried := &g.known[hash%knownTokens], &g.tried[hash%knownTokens]
+	if known.Load() == hash || tried.Load() == hash {
+		look()
+		return nil
+	}
+	// Charge before the check, so that simultaneous guesses do not evade the limit.
+	ctx, key := context.Background(), guessNetwork(address)
+	d, _ := g.wrong.Take(ctx, key, 1) // a store in memory never fails
+	if !d.Allowed {
+		return &tooManyGuesses{d.RetryAfter}
+	}
+	right, wrong := look()
+	if right {
+		known.Store(hash)
+	}
+	if !wrong {
+		_, _ = g.wrong.Refund(ctx, key, 1)
+		return nil
+	}
+	tried.Store(hash)
+	switch d.Remaining {
+	case wrongPerMinute - 1:
+		g.note("an unknown token was refused", from, listener)
+	case 0:
+		g.note("too many unknown tokens came from an address: only tokens that it used before are checked for a while", from, listener)
+	}
+	return nil
+}
+
+// At returns Check for a listener.
+func (g *Guesses) At(listener string) func(from, token string, look func() (right, wrong bool)) error {
+	return func(from, token string, look func() (right, wrong bool)) error {
+		return g.Check(from, listener, token, look)
+	}
+}
+
+// note logs a line, unless there were many before.
+func (g *Guesses) note(message, from, listener string) {
+	if d, _ := g.lines.Take(context.Background(), "", 1); d.Allowed {
+		g.log.Warn(message, "from", from, "door", listener)
+	}
+}
+
+func (g *Guesses) hash(address netip.Addr, token string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(g.seed)
+	_, _ = h.Write(address.AppendTo(nil))
+	_ = h.WriteByte(' ')
+	_, _ = h.WriteString(token)
+	return h.Sum64()
+}
+
+// guessNetwork returns the key of the limit: an IPv4 address, or the /64 of an IPv6 address.
+func guessNetwork(address netip.Addr) string {
+	if address.Is6() {
+		prefix, _ := address.Prefix(64)
+		return prefix.String()
+	}
+	return address.String()
+}

@@ -1,0 +1,92 @@
+package tokens
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
+)
+
+// Integrations are the tokens of the integrations. While their file is invalid, the tokens that were read
+// last stay valid: a mistake in it must not lock out all callers. Nil lets every caller in.
+type Integrations struct {
+	file    File
+	guesses *Guesses
+	log     *slog.Logger
+	known   atomic.Pointer[[]control.Token]
+	read    atomic.Int64 // when, in nanoseconds since 1970
+	failing atomic.Bool  // is in the log
+}
+
+// rereadEvery is how often the file is read.
+const rereadEvery = time.Second
+
+// NewIntegrations reads the file at path, because of the first callers only one would read it and the
+// others be refused. Without a path it returns nil.
+func NewIntegrations(path string, log *slog.Logger) *Integrations {
+	if path == "" {
+		return nil
+	}
+	t := &Integrations{file: File{Path: path, NoRoles: true}, guesses: NewGuesses(log), log: log}
+	t.read.Store(time.Now().UnixNano())
+	t.reread()
+	return t
+}
+
+var errUnknown = errors.New("unknown token: --door-tokens does not list it")
+
+// At returns what checks the callers of a listener, or nil if all are let in. From is their address and
+// port.
+func (t *Integrations) At(listener string) func(from, token string) error {
+	if t == nil {
+		return nil
+	}
+	return func(from, token string) error { return t.admit(from, listener, token) }
+}
+
+func (t *Integrations) admit(from, listener, token string) error {
+	if token == "" {
+		return errUnknown
+	}
+	right := false
+	err := t.guesses.Check(from, listener, token, func() (bool, bool) {
+		right = t.has(token)
+		return right, !right
+	})
+	if err == nil && !right {
+		err = errUnknown
+	}
+	return err
+}
+
+func (t *Integrations) has(token string) bool {
+	now := time.Now()
+	if last := t.read.Load(); now.UnixNano()-last >= int64(rereadEvery) && t.read.CompareAndSwap(last, now.UnixNano()) {
+		t.reread()
+	}
+	known := t.known.Load()
+	if token == "" || known == nil {
+		return false
+	}
+	hash := control.HashToken(token)
+	return slices.ContainsFunc(*known, func(k control.Token) bool {
+		return k.Hash == hash && (k.Expires.IsZero() || now.Before(k.Expires))
+	})
+}
+
+func (t *Integrations) reread() {
+	tokens, err := t.file.Read()
+	if err == nil {
+		t.known.Store(&tokens)
+	}
+	switch failing := err != nil; {
+	case t.failing.Swap(failing) == failing:
+	case failing:
+		t.log.Warn("--door-tokens: the file cannot be read, and the tokens that it had go on", "error", err)
+	default:
+		t.log.Info("--door-tokens: the file can be read again")
+	}
+}

@@ -1,0 +1,331 @@
+// Package tracing makes spans of requests, and sends them to an OTLP/HTTP receiver. The package server wraps
+// its handlers with it.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	grpccodes "google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/otellimit"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// URL is a flag with the address of an OTLP/HTTP receiver; empty if traces are off.
+type URL string
+
+func (u *URL) String() string { return string(*u) }
+func (u *URL) Type() string   { return "URL" }
+
+func (u *URL) Set(s string) error {
+	parsed, err := url.Parse(s)
+	switch {
+	case s == "":
+	case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "":
+		return errors.New("write it as in http://localhost:4318")
+	case parsed.User != nil:
+		return errors.New("it may not have a user: give what the receiver asks for in OTEL_EXPORTER_OTLP_HEADERS")
+	case parsed.RawQuery != "" || parsed.Fragment != "":
+		return errors.New("it may have a host and a path, and no query or fragment")
+	default:
+		if parsed.Path = strings.TrimSuffix(parsed.Path, "/"); !strings.HasSuffix(parsed.Path, "/v1/traces") {
+			parsed.Path += "/v1/traces"
+		}
+		s = parsed.String()
+	}
+	*u = URL(s)
+	return nil
+}
+
+// maxSpans bounds the spans a second, because any caller can claim that its trace is sampled. Other
+// requests, and those for which the queue of 2048 spans to the receiver is full, have no span.
+const maxSpans = 200
+
+// Tracer makes spans of requests whose callers have a sampled trace. A nil Tracer makes none, and wraps
+// nothing.
+type Tracer struct {
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	most     *sluice.Limiter
+	trusted  func() httplimit.ClientIP
+}
+
+// Open starts to send spans of requests and of the engine to a receiver. The version is that of the program.
+func Open(ctx context.Context, to URL, engine *policy.Engine, version string, log *slog.Logger) (*Tracer, error) {
+	errs := &exporterErrors{log: log}
+	otel.SetErrorHandler(errs)
+	otel.SetLogger(funcr.New(func(_, args string) { errs.note(args) }, funcr.Options{}))
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(string(to)))
+	if err != nil {
+		return nil, err
+	}
+	about, err := resource.New(ctx,
+		resource.WithAttributes(semconv.ServiceName("sluice"), semconv.ServiceVersion(version)),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, err
+	}
+	most, err := sluice.NewLimiter(memory.New(), "traces", sluice.Limit{Count: maxSpans, Period: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
+	otellimit.Observe(engine)
+	return &Tracer{
+		provider: provider, tracer: provider.Tracer("github.com/sluicehq/sluice"), most: most,
+		trusted: func() httplimit.ClientIP { return httplimit.ClientIP{Trusted: engine.TrustedProxies()} },
+	}, nil
+}
+
+// Close sends the spans that are left, until a deadline.
+func (t *Tracer) Close(by time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), by)
+	defer cancel()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		otel.Handle(err)
+	}
+}
+
+// start starts the span of a request whose caller has a sampled trace. The span is nil for all others, and
+// for those that the environment does not sample.
+func (t *Tracer) start(ctx context.Context, carrier propagation.TextMapCarrier, name string) (context.Context, trace.Span) {
+	remote := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+	if !remote.IsSampled() {
+		return ctx, nil
+	}
+	if d, err := t.most.Take(ctx, "", 1); err != nil || !d.Allowed {
+		return ctx, nil
+	}
+	ctx, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, remote), name, trace.WithSpanKind(trace.SpanKindServer))
+	if !span.IsRecording() {
+		return ctx, nil
+	}
+	return ctx, span
+}
+
+// Gateway makes spans of the requests to next, and passes them on as parents of the upstream's spans.
+func (t *Tracer) Gateway(next http.Handler) http.Handler { return t.http(next, true) }
+
+// Integration makes spans of the requests to next.
+func (t *Tracer) Integration(next http.Handler) http.Handler { return t.http(next, false) }
+
+const traceparent = "Traceparent"
+
+func (t *Tracer) http(next http.Handler, passOn bool) http.Handler {
+	if t == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Header[traceparent]) != 1 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		method, known := methodName(r.Method)
+		ctx, span := t.start(r.Context(), propagation.HeaderCarrier(r.Header), method)
+		if span == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		span.SetAttributes(t.attributes(r, method, known)...)
+		if c := span.SpanContext(); passOn {
+			r.Header[traceparent] = []string{"00-" + c.TraceID().String() + "-" + c.SpanID().String() + "-" + c.TraceFlags().String()}
+		}
+		answered := &statusWriter{ResponseWriter: w}
+		returned := false
+		defer func() { end(span, answered.status, returned) }()
+		next.ServeHTTP(answered, r.WithContext(ctx))
+		returned = true
+	})
+}
+
+// methodName returns the name of a span for a method, and whether the method is known.
+func methodName(method string) (name string, known bool) {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace, "QUERY":
+		return method, true
+	}
+	return "HTTP", false
+}
+
+// attributes returns the attributes of a request, without its query, which may have secrets.
+func (t *Tracer) attributes(r *http.Request, method string, known bool) []attribute.KeyValue {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	version := strconv.Itoa(r.ProtoMajor)
+	if r.ProtoMajor == 1 {
+		version = fmt.Sprintf("1.%d", r.ProtoMinor)
+	}
+	all := []attribute.KeyValue{
+		semconv.HTTPRequestMethodKey.String(method), semconv.URLScheme(scheme), semconv.NetworkProtocolVersion(version),
+		semconv.URLPath(printable.Text(r.URL.EscapedPath(), 256)), semconv.ServerAddress(printable.Text(r.Host, 128)),
+	}
+	if !known {
+		all[0] = semconv.HTTPRequestMethodOther
+		all = append(all, semconv.HTTPRequestMethodOriginal(printable.Text(r.Method, 32)))
+	}
+	if client := t.trusted().Addr(r); client.IsValid() {
+		all = append(all, semconv.ClientAddress(client.String()))
+	}
+	return all
+}
+
+// end ends the span of an HTTP request. A handler that did not return has panicked and cut the connection.
+func end(span trace.Span, code int, returned bool) {
+	switch {
+	case !returned:
+		span.SetStatus(codes.Error, "the response broke off")
+		span.SetAttributes(semconv.ErrorTypeKey.String("_OTHER"))
+	case code == 0:
+		code = http.StatusOK
+	}
+	if code > 0 {
+		span.SetAttributes(semconv.HTTPResponseStatusCode(code))
+	}
+	if code >= 500 && returned {
+		span.SetStatus(codes.Error, "")
+		span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(code)))
+	}
+	span.End()
+}
+
+// statusWriter records the status of a response.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (t *statusWriter) WriteHeader(status int) {
+	if t.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		t.status = status
+	}
+	t.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (t *statusWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// GRPC returns the options of a server that makes spans of its calls.
+func (t *Tracer) GRPC() []grpc.ServerOption {
+	if t == nil {
+		return nil
+	}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(t.unary), grpc.ChainStreamInterceptor(t.stream)}
+}
+
+func (t *Tracer) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (out any, err error) {
+	ctx, span := t.startCall(ctx, info.FullMethod)
+	if span == nil {
+		return handler(ctx, in)
+	}
+	defer func() { endCall(span, err) }()
+	return handler(ctx, in)
+}
+
+func (t *Tracer) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	ctx, span := t.startCall(stream.Context(), info.FullMethod)
+	if span == nil {
+		return handler(srv, stream)
+	}
+	defer func() { endCall(span, err) }()
+	return handler(srv, &tracedStream{stream, ctx})
+}
+
+// startCall starts the span of a call. The method is one of our services: others do not get here.
+func (t *Tracer) startCall(ctx context.Context, method string) (context.Context, trace.Span) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	values := md.Get(traceparent)
+	if len(values) != 1 {
+		return ctx, nil
+	}
+	carrier := propagation.MapCarrier{"traceparent": values[0], "tracestate": strings.Join(md.Get("tracestate"), ",")}
+	method = strings.TrimPrefix(method, "/")
+	ctx, span := t.start(ctx, carrier, method)
+	if span != nil {
+		span.SetAttributes(semconv.RPCSystemNameGRPC, semconv.RPCMethod(method))
+	}
+	return ctx, span
+}
+
+func endCall(span trace.Span, err error) {
+	code := status.Code(err)
+	name := grpcCodeName(code)
+	span.SetAttributes(semconv.RPCResponseStatusCode(name))
+	switch code {
+	case grpccodes.Unknown, grpccodes.DeadlineExceeded, grpccodes.Unimplemented, grpccodes.Internal, grpccodes.Unavailable, grpccodes.DataLoss:
+		span.SetStatus(codes.Error, "")
+		span.SetAttributes(semconv.ErrorTypeKey.String(name))
+	}
+	span.End()
+}
+
+// grpcCodeName returns a code as gRPC writes it, such as RESOURCE_EXHAUSTED.
+func grpcCodeName(code grpccodes.Code) string {
+	if code == grpccodes.Canceled {
+		return "CANCELLED"
+	}
+	return strings.ToUpper(wordEnd.ReplaceAllString(code.String(), "${1}_${2}"))
+}
+
+var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
+
+// tracedStream is a stream with the span in its context.
+type tracedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *tracedStream) Context() context.Context { return s.ctx }
+
+// exporterErrors logs errors of the exporter, at most one a minute.
+type exporterErrors struct {
+	log    *slog.Logger
+	mu     sync.Mutex
+	next   time.Time
+	others int
+}
+
+// Handle implements [otel.ErrorHandler].
+func (e *exporterErrors) Handle(err error) { e.note(err.Error()) }
+
+func (e *exporterErrors) note(text string) {
+	e.mu.Lock()
+	now, others := time.Now(), e.others
+	due := !now.Before(e.next)
+	if e.others++; due {
+		e.next, e.others = now.Add(time.Minute), 0
+	}
+	e.mu.Unlock()
+	if due {
+		e.log.Warn("traces cannot be sent", "error", printable.Text(text, 500), "others_before", others)
+	}
+}

@@ -1,0 +1,128 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
+)
+
+// upstreams is a flag with the upstream for each host, "api.example.com=http://localhost:3000", and one
+// without a host for all others.
+type upstreams struct {
+	others upstream
+	hosts  map[string]upstream
+}
+
+func (u *upstreams) Type() string   { return "[host=]URL" }
+func (u *upstreams) any() bool      { return u.others.url != nil || len(u.hosts) > 0 }
+func (u *upstreams) isSample() bool { return slices.ContainsFunc(u.all(), upstream.isSample) }
+
+// all returns each upstream once.
+func (u *upstreams) all() (all []upstream) {
+	if u.others.url != nil {
+		all = append(all, u.others)
+	}
+	for _, host := range slices.Sorted(maps.Keys(u.hosts)) {
+		all = append(all, u.hosts[host])
+	}
+	return all
+}
+
+func (u *upstreams) String() string {
+	var texts []string
+	if u.others.url != nil {
+		texts = append(texts, u.others.String())
+	}
+	for _, host := range slices.Sorted(maps.Keys(u.hosts)) {
+		texts = append(texts, host+"="+u.hosts[host].String())
+	}
+	return strings.Join(texts, ",")
+}
+
+// Set adds upstreams, separated by commas.
+func (u *upstreams) Set(s string) error {
+	for one := range strings.SplitSeq(s, ",") {
+		if err := u.add(strings.TrimSpace(one)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *upstreams) add(s string) error {
+	host, target, found := strings.Cut(s, "=")
+	if !found || strings.Contains(host, "/") {
+		host, target, found = "", s, false
+	}
+	parsed, err := parseUpstream(target)
+	if err != nil {
+		return err
+	}
+	if !found {
+		if u.others.url != nil {
+			return errors.New("one of them is for all hosts that no other is for: write the others as in api.example.com=http://localhost:3000")
+		}
+		u.others = parsed
+		return nil
+	}
+	name := proxy.HostName(host)
+	if _, _, err := net.SplitHostPort(host); err == nil || !hostSyntax.MatchString(name) {
+		return errors.New("the host before the = is a name or an address, without a port and without wildcards")
+	}
+	if _, twice := u.hosts[name]; twice {
+		return fmt.Errorf("the host %s has two: give one", name)
+	}
+	if u.hosts == nil {
+		u.hosts = make(map[string]upstream)
+	}
+	u.hosts[name] = parsed
+	return nil
+}
+
+var hostSyntax = regexp.MustCompile(`^[a-z0-9._~:-]+$`)
+
+// upstream is a URL. That of the built-in API has no host.
+type upstream struct{ url *url.URL }
+
+const sampleUpstream = "sample"
+
+func (u upstream) String() string {
+	switch {
+	case u.url == nil:
+		return ""
+	case u.isSample():
+		return sampleUpstream
+	}
+	return u.url.Redacted()
+}
+
+func (u upstream) isSample() bool { return u.url != nil && u.url.Host == "" }
+
+func parseUpstream(s string) (upstream, error) {
+	if s == sampleUpstream {
+		return upstream{new(url.URL)}, nil
+	}
+	parsed, err := url.Parse(s)
+	switch {
+	case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" && parsed.Scheme != "h2c" || parsed.Hostname() == "":
+		return upstream{}, errors.New(`write it as in http://localhost:3000, or "sample" for the built-in API`)
+	case parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "":
+		return upstream{}, errors.New("it may have a host and a path, and no user, query or fragment")
+	}
+	return upstream{parsed}, nil
+}
+
+// or returns the URL, or sample for the built-in API.
+func (u upstream) or(sample *url.URL) *url.URL {
+	if u.isSample() {
+		return sample
+	}
+	return u.url
+}

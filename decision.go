@@ -68,24 +68,22 @@ func (p *Plan) DecideInto(cost int64, r *Receipt, d *Decision) {
 		d.RetryAfter = time.Second
 		return
 	}
-	d.Remaining, d.ResetAfter = p.Remaining(&r.Receipt), p.ResetAfter(&r.Receipt)
+	if p.Kernel == kernel.Lock {
+		p.decideLock(r, d)
+		return
+	}
 	need := int64(1) // the cost that RetryAfter is about
 	if !r.Fits {
 		need = cost
 	}
+	d.Remaining, d.ResetAfter, d.RetryAfter = p.Answer(&r.Receipt, need)
 	switch {
-	case p.Kernel == kernel.Lock:
-		p.decideLock(r, d)
-	case p.Kernel == kernel.InFlight && r.Fits:
 	case need > p.Capacity || p.Kernel == kernel.InFlight && need > 1:
 		d.RetryAfter = Never
-	case p.Kernel == kernel.InFlight:
+	case p.Kernel == kernel.InFlight && !r.Fits:
 		d.RetryAfter = time.Second
-	case d.Remaining < need:
-		d.RetryAfter = p.FitsAfter(&r.Receipt, need)
 	}
 	if p.Queue && r.Fits {
-		ticks, early := p.TurnAfter(cost, &r.Receipt)
-		d.Delay, d.Early = p.Until(p.Ticks(r.Now)+ticks, r.Now), early
+		d.Delay, d.Early = p.Delay(cost, &r.Receipt)
 	}
 }

@@ -17,10 +17,10 @@ const module = "github.com/sluicehq/sluice"
 // layers are the packages from the top down, each with those beneath its path. What is in none, such as
 // internal/testkit, imports no layer.
 var layers = [][]string{
-	{"/cmd/sluice", "/cmd/e2e", "/cmd/internal/histories", "/examples"},
+	{"/cmd/sluice", "/cmd/e2e", "/cmd/internal/histories"},
 	{"/cmd/internal/cli"},
 	{"/cmd/internal/server"},
-	{"/cmd/internal/command"},
+	{"/cmd/internal/command", "/examples"},
 	{"/cmd/internal/console"},
 	{"/cmd/internal/adminapi", "/cmd/internal/access"},
 	{"/cmd/internal/control"},

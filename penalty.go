@@ -109,12 +109,13 @@ func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	return offends
 }
 
-// decideLock sets what the penalty of a lock makes of d.
+// decideLock is DecideInto for a penalty. What remains is 1, or 0 while it is in force.
 func (p *Plan) decideLock(r *Receipt, d *Decision) {
-	d.Remaining = 1
-	if wait := p.Until(r.Tick, r.Now); wait > 0 && !(r.Fits && r.Origin == ByOnError) {
-		d.Remaining, d.RetryAfter, d.Locked = 0, wait, true
+	d.Remaining, d.ResetAfter, d.RetryAfter = p.Answer(&r.Receipt, 1)
+	if r.Fits && r.Origin == ByOnError {
+		d.Remaining, d.RetryAfter = 1, 0
 	}
+	d.Locked = d.RetryAfter > 0
 }
 
 // LockOut applies a penalty to d, the decision of a limit: lock is that of the penalty's [kernel.Lock] in

@@ -101,7 +101,7 @@ func TestSemaphore(t *testing.T) {
 }
 
 // A place is held for as long as its holder lives, and a place that nobody takes again is free after
-// PlaceLasts.
+// kernel.PermitLasts.
 func TestSemaphoreHoldsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()

@@ -125,9 +125,11 @@ func (o OnError) String() string { return onErrorNames[min(o, Local)] }
 const All = kernel.All
 
 // Receipt is the state of a charge's key after a [Store.Take], from which
-// [Plan.Decide] derives what to tell. Stores that saw the same history give the same
+// [Plan.Decide] derives the [Decision]. Stores that saw the same history give the same
 // receipts.
 type Receipt struct {
+	// Now is the store's clock, Used what is used, and Fits means that the charge fits. It is still not
+	// committed if another charge of the same Take refuses it.
 	kernel.Receipt
 	// Origin is where the decision was made. Receipts of the same history differ in nothing else.
 	Origin Origin
@@ -152,9 +154,6 @@ type Store interface {
 	// clock steps back to a time at which it was not.
 	Take(ctx context.Context, charges []Charge, receipts []Receipt) error
 }
-
-// ErrDuplicateCharge is returned for a Take that charges the same state twice.
-var ErrDuplicateCharge = usage("sluice: two charges of one Take have the same key and the same kind of limit: add up their costs")
 
 // CheckCharges returns an error for arguments of [Store.Take] that break its contract.
 // Every store calls it first.

@@ -148,22 +148,22 @@ func (t *Turns) confirm(turn turns.Turn, c *Charge, r *Receipt) bool {
 	return t.kept.Confirm(turn, c.Key, &c.Plan.Plan, c.Cost, &r.Receipt)
 }
 
-// retake takes, after a Take that was admitted, the charges at some places that it only looked at. If they
+// retake takes, after a Take that was admitted, the charges at some indexes that it only looked at. If they
 // do not fit it undoes the others.
 func (t *Turns) retake(ctx context.Context, store Store, charges []Charge, receipts []Receipt, late []int) error {
-	places := late
+	indexes := late
 	for i := range charges {
 		if charges[i].Plan.Kernel == kernel.Lock && slices.ContainsFunc(late, func(at int) bool { return charges[at].Key == charges[i].Key }) {
-			places = append(places, i)
+			indexes = append(indexes, i)
 		}
 	}
-	again, got := make([]Charge, len(places)), make([]Receipt, len(places))
-	for n, at := range places {
+	again, got := make([]Charge, len(indexes)), make([]Receipt, len(indexes))
+	for n, at := range indexes {
 		again[n] = charges[at]
 	}
 	err := store.Take(ctx, again, got)
 	if err == nil {
-		for n, at := range places {
+		for n, at := range indexes {
 			receipts[at] = got[n]
 		}
 		if Admitted(again, got) {
@@ -177,17 +177,17 @@ func (t *Turns) retake(ctx context.Context, store Store, charges []Charge, recei
 // undo gives back what was taken, but for some charges.
 func (t *Turns) undo(ctx context.Context, store Store, charges []Charge, receipts []Receipt, not []int) {
 	back := make([]Charge, 0, len(charges))
-	var places []int
+	var indexes []int
 	for i := range charges {
 		if c := &charges[i]; c.Cost != 0 && c.Plan.Kernel != kernel.Lock && !slices.Contains(not, i) {
-			back, places = append(back, c.Undo(&receipts[i])), append(places, i)
+			back, indexes = append(back, c.Undo(&receipts[i])), append(indexes, i)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoFor)
 	defer cancel()
 	got := make([]Receipt, len(back))
 	if len(back) > 0 && store.Take(ctx, back, got) == nil { // else it refuses too much for a while
-		for n, at := range places {
+		for n, at := range indexes {
 			if receipts[at].Prev == 0 {
 				got[n].Fits = receipts[at].Fits
 				receipts[at] = got[n]

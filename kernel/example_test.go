@@ -17,14 +17,14 @@ func ExamplePlan_Step() {
 	var receipt kernel.Receipt
 	for now := int64(1_700_000_000_000_000); !receipt.Fits || plan.Remaining(&receipt) > 0; now += 250_000 {
 		state = plan.Step(state, now, 1, &receipt)
-		fmt.Println(receipt.Fits, plan.Remaining(&receipt), plan.ResetAfter(&receipt))
+		fmt.Println(receipt.Fits, plan.Remaining(&receipt))
 	}
-	receipt = kernel.Receipt{}
 	plan.Step(state, 1_700_000_000_500_000, 1, &receipt)
-	fmt.Println(receipt.Fits, plan.FitsAfter(&receipt, 1))
+	_, _, wait := plan.Answer(&receipt, 1)
+	fmt.Println(receipt.Fits, wait)
 
 	// Output:
-	// true 1 1s
-	// true 0 1.75s
+	// true 1
+	// true 0
 	// false 500ms
 }

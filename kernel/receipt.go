@@ -41,51 +41,52 @@ func (r *Receipt) TurnEnd() int64 {
 	return r.Used
 }
 
-// Remaining returns how many units fit now, rounded down.
-func (p *Plan) Remaining(r *Receipt) int64 {
+// Answer returns what a receipt means: how many units remain, rounded down; how long it takes until nothing is
+// used, or a penalty is forgotten; and how long until so many units fit. The last is 0 if they fit now, are more
+// than Capacity, or if that is not known: permits have no times.
+func (p *Plan) Answer(r *Receipt, units int64) (remaining int64, resetAfter, fitsAfter time.Duration) {
+	tick, at := p.Ticks(r.Now), r.Wait
+	var reset int64
 	switch p.Kernel {
 	case Meter:
-		return max(0, div(p.Size-r.Used, p.Unit)) // more may be owed than the limit holds
+		remaining = max(0, div(p.Size-r.Used, p.Unit)) // more may be owed than the limit holds
+		reset = tick + CeilDiv(r.Used, p.Drain)
 	case Window:
-		return max(0, p.windowRoom(r.window(), p.Ticks(r.Now))/p.Span)
+		w := r.window()
+		remaining = max(0, p.windowRoom(w, tick)/p.Span)
+		reset = p.EmptyAt(w) / p.Tick
 	case Lock:
-		if r.Now < r.Tick {
-			return 0
+		if r.Now >= r.Tick {
+			remaining = 1
 		}
-		return 1
+		reset, at = r.Prev, r.Tick
+	case InFlight:
+		return max(0, p.Capacity-r.Used), 0, 0
+	default:
+		remaining = max(0, p.Capacity-r.Used)
+		if r.Used > 0 {
+			reset = r.Tick + p.Span
+		}
 	}
-	return max(0, p.Capacity-r.Used)
-}
-
-// ResetAfter returns how long it takes until nothing is used, or a penalty is forgotten. It is zero for
-// permits, of which that is not known.
-func (p *Plan) ResetAfter(r *Receipt) time.Duration {
+	resetAfter = p.Until(reset, r.Now)
+	if remaining >= units || units > p.Capacity {
+		return remaining, resetAfter, 0
+	}
 	switch {
 	case p.Kernel == Meter:
-		return p.Until(p.Ticks(r.Now)+CeilDiv(r.Used, p.Drain), r.Now)
-	case p.Kernel == Window:
-		return p.Until(p.EmptyAt(r.window())/p.Tick, r.Now)
-	case p.Kernel == Lock:
-		return p.Until(r.Prev, r.Now)
-	case p.Kernel == InFlight || r.Used == 0:
-		return 0
-	}
-	return p.Until(r.Tick+p.Span, r.Now)
-}
-
-// FitsAfter returns how long it takes until so many units fit, which do not fit now and are at most
-// Capacity. It is for limits by rate.
-func (p *Plan) FitsAfter(r *Receipt, units int64) time.Duration {
-	at := r.Wait
-	switch {
-	case p.Kernel == Meter:
-		at = p.Ticks(r.Now) + CeilDiv(r.Used+units*p.Unit-p.Size, p.Drain)
+		at = tick + CeilDiv(r.Used+units*p.Unit-p.Size, p.Drain)
 	case p.monthly():
 		at = p.monthEnd(r.Tick)
 	case p.Kernel == Window:
 		at = p.windowFitsAt(r, units)
 	}
-	return p.Until(at, r.Now)
+	return remaining, resetAfter, p.Until(at, r.Now)
+}
+
+// Remaining returns how many units fit now, rounded down.
+func (p *Plan) Remaining(r *Receipt) int64 {
+	remaining, _, _ := p.Answer(r, 0)
+	return remaining
 }
 
 // Until returns the time from now, in microseconds, to the beginning of a tick, or the

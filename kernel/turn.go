@@ -1,6 +1,9 @@
 package kernel
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // Point is a time on the store's clock, to the fraction of a tick in which a unit of level drains.
 type Point struct {
@@ -44,12 +47,12 @@ func (p *Plan) TurnOf(cost int64, r *Receipt) (_ Span, waits bool) {
 	return p.Turn(p.PointAt(p.Ticks(r.Now), max(0, level)), cost), level > 0
 }
 
-// TurnAfter returns how long an admitted charge of cost units waits for its turn: a whole number of ticks. The
+// Delay returns how long an admitted charge of cost units waits for its turn: a whole number of ticks. The
 // turn comes early by the time in which a level of so much drains.
-func (p *Plan) TurnAfter(cost int64, r *Receipt) (ticks, early int64) {
+func (p *Plan) Delay(cost int64, r *Receipt) (_ time.Duration, early int64) {
 	level := max(0, r.TurnEnd()-max(0, cost)*p.Unit)
-	ticks = CeilDiv(level, p.Drain)
-	return ticks, ticks*p.Drain - level
+	ticks := CeilDiv(level, p.Drain)
+	return p.Until(p.Ticks(r.Now)+ticks, r.Now), ticks*p.Drain - level
 }
 
 // SameTurns reports whether points and levels mean the same under both plans.

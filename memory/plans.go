@@ -166,10 +166,12 @@ func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
 	full := drained + uint64(p.Size)
 	switch {
 	case next <= full:
-		r.Receipt, r.Origin = kernel.Receipt{Now: now, Used: int64(next - drained), Fits: true}, sluice.ByStore
+		r.Receipt = kernel.Receipt{Now: now, Used: int64(next - drained), Fits: true}
+		r.Origin = sluice.ByStore
 		return next
 	case from <= full:
-		r.Receipt, r.Origin = kernel.Receipt{Now: now, Used: int64(from - drained)}, sluice.ByStore
+		r.Receipt = kernel.Receipt{Now: now, Used: int64(from - drained)}
+		r.Origin = sluice.ByStore
 		return word
 	}
 	return 0

@@ -15,8 +15,8 @@ func product(a, b int64) (int64, bool) {
 	return int64(lo), hi == 0 && lo <= maxExact
 }
 
-// CeilDiv returns a/b rounded up, for a ≥ 0 and b > 0.
-func CeilDiv(a, b int64) int64 {
+// ceilDiv returns a/b rounded up, for a ≥ 0 and b > 0.
+func ceilDiv(a, b int64) int64 {
 	q := div(a, b)
 	if q*b < a {
 		q++

@@ -54,7 +54,7 @@ func (p *Plan) level(s State, tick int64) (level int64, above bool) {
 		return p.most, true
 	case elapsed >= p.full:
 		// A level above most may not have drained yet.
-		elapsed = min(elapsed, CeilDiv(s.Used, p.Drain))
+		elapsed = min(elapsed, ceilDiv(s.Used, p.Drain))
 	}
 	level = max(0, s.Used-elapsed*p.Drain)
 	return min(level, p.most), level > p.most

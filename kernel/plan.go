@@ -165,7 +165,7 @@ func (s Spec) plan(tick int64) (Plan, error) {
 		if s.Count > maxCoarse {
 			return p, fmt.Errorf("a log counts at most %d: use sliding_window_counter", int64(maxCoarse))
 		}
-		p.Tick = CeilDiv(s.Period, logParts(s.Count))
+		p.Tick = ceilDiv(s.Period, logParts(s.Count))
 		if p.Span = p.logSpan(s.Period); p.Span <= maxCounts {
 			p.Kernel = CountLog
 		}
@@ -221,7 +221,7 @@ func logParts(count int64) int64 {
 // logSpan returns the least span in which a unit that was taken in the last microsecond of
 // its tick still counts for a period.
 func (p *Plan) logSpan(period int64) int64 {
-	return CeilDiv(period-1, p.Tick) + 1
+	return ceilDiv(period-1, p.Tick) + 1
 }
 
 // fingerprint returns the Fingerprint of a plan that [New] makes.
@@ -267,6 +267,6 @@ func (p *Plan) setMost() (exact bool) {
 	if p.most, exact = product(p.Most, p.Unit); !exact {
 		p.most, p.vague = maxLevel, true
 	}
-	p.full = CeilDiv(p.most, p.Drain)
+	p.full = ceilDiv(p.most, p.Drain)
 	return exact
 }

@@ -50,7 +50,7 @@ func (p *Plan) Answer(r *Receipt, units int64) (remaining int64, resetAfter, fit
 	switch p.Kernel {
 	case Meter:
 		remaining = max(0, div(p.Size-r.Used, p.Unit)) // more may be owed than the limit holds
-		reset = tick + CeilDiv(r.Used, p.Drain)
+		reset = tick + ceilDiv(r.Used, p.Drain)
 	case Window:
 		w := r.window()
 		remaining = max(0, p.windowRoom(w, tick)/p.Span)
@@ -74,7 +74,7 @@ func (p *Plan) Answer(r *Receipt, units int64) (remaining int64, resetAfter, fit
 	}
 	switch {
 	case p.Kernel == Meter:
-		at = tick + CeilDiv(r.Used+units*p.Unit-p.Size, p.Drain)
+		at = tick + ceilDiv(r.Used+units*p.Unit-p.Size, p.Drain)
 	case p.monthly():
 		at = p.monthEnd(r.Tick)
 	case p.Kernel == Window:
@@ -102,9 +102,9 @@ func (p *Plan) Until(tick, now int64) time.Duration {
 func (p *Plan) Owed(r *Receipt) int64 {
 	switch p.Kernel {
 	case Meter:
-		return CeilDiv(max(0, r.Used-p.Size), p.Unit)
+		return ceilDiv(max(0, r.Used-p.Size), p.Unit)
 	case Window:
-		return CeilDiv(max(0, -p.windowRoom(r.window(), p.windowTick(r.Now))), p.Span)
+		return ceilDiv(max(0, -p.windowRoom(r.window(), p.windowTick(r.Now))), p.Span)
 	case Lock, InFlight:
 		return 0
 	}

@@ -65,7 +65,7 @@ func (p *Plan) EmptyAt(s State) int64 {
 		return 0
 	case p.Kernel == Meter:
 		s = p.converted(s)
-		return (s.Tick + CeilDiv(s.Used, p.Drain)) * p.Tick
+		return (s.Tick + ceilDiv(s.Used, p.Drain)) * p.Tick
 	case p.Kernel == Lock:
 		return s.Prev
 	case p.monthly():

@@ -51,7 +51,7 @@ func (p *Plan) TurnOf(cost int64, r *Receipt) (_ Span, waits bool) {
 // turn comes early by the time in which a level of so much drains.
 func (p *Plan) Delay(cost int64, r *Receipt) (_ time.Duration, early int64) {
 	level := max(0, r.TurnEnd()-max(0, cost)*p.Unit)
-	ticks := CeilDiv(level, p.Drain)
+	ticks := ceilDiv(level, p.Drain)
 	return p.Until(p.Ticks(r.Now)+ticks, r.Now), ticks*p.Drain - level
 }
 

@@ -169,7 +169,7 @@ func (s Share) wait(units int64, r sluice.Receipt) time.Duration {
 // ticksUntil returns how many ticks lie between the tick of now and the first tick that begins at or
 // after now + d.
 func ticksUntil(p *sluice.Plan, now int64, d time.Duration) int64 {
-	return kernel.CeilDiv(now+d.Microseconds(), p.Tick) - now/p.Tick
+	return ceilDiv(now+d.Microseconds(), p.Tick) - now/p.Tick
 }
 
 // Owes returns the cost in the share of units that are due in any case: as [Share.Cost], but
@@ -183,4 +183,7 @@ func (s Share) Owes(units int64) int64 {
 }
 
 // Units returns how many units of the limit so much is in the share, rounded up.
-func (s Share) Units(cost int64) int64 { return kernel.CeilDiv(cost, s.unit) }
+func (s Share) Units(cost int64) int64 { return ceilDiv(cost, s.unit) }
+
+// ceilDiv returns a/b rounded up, for a ≥ 0 and b > 0.
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -30,9 +30,8 @@ type Config struct {
 }
 
 const (
-	// maxBody is the size of the largest body of a request in bytes, and maxInside that of one of this
-	// process, such as a policy of tens of thousands of rules.
-	maxBody, maxInside = 1 << 20, 16 << 20
+	// maxBody is the size of the largest body of a request in bytes.
+	maxBody = 1 << 20
 	// callTimeout bounds the time that an operation takes. How long the client may take to read is
 	// bounded by the listener.
 	callTimeout = 15 * time.Second
@@ -44,10 +43,9 @@ var bodyTimeout = 10 * time.Second
 // API answers everything below /v1/. The code that mounts it must check the Host.
 type API struct {
 	Config
-	operations *http.ServeMux
-	network    http.Handler // the operations, for others than this process
-	streams    atomic.Int64
-	failures   failureLog
+	handler  http.Handler
+	streams  atomic.Int64
+	failures failureLog
 }
 
 // call is a request whose caller is known.
@@ -60,19 +58,20 @@ type call struct {
 
 // New returns an API.
 func New(c Config) *API {
-	a := &API{Config: c, operations: http.NewServeMux()}
+	a := &API{Config: c}
+	mux := http.NewServeMux()
 	for _, r := range routes() {
-		a.operations.Handle(r.method+" "+r.path, a.handler(r))
+		mux.Handle(r.method+" "+r.path, a.admitted(r))
 	}
-	a.operations.Handle("/v1/", a.handler(route{role: source.Viewer, handle: noSuch}))
-	a.network = sameOrigin(a.operations)
+	mux.Handle("/v1/", a.admitted(route{role: source.Viewer, handle: noSuch}))
+	a.handler = sameOrigin(mux)
 	return a
 }
 
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.network.ServeHTTP(w, r) }
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
 
-// handler returns the handler of a route. One without a path accepts any query.
-func (a *API) handler(route route) http.Handler {
+// admitted returns the handler of a route. One without a path accepts any query.
+func (a *API) admitted(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Writers of tests have no deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
@@ -86,16 +85,12 @@ func (a *API) handler(route route) http.Handler {
 			a.fail(c, err)
 			return
 		}
-		most := int64(maxBody)
-		if _, inside := insider(ctx); inside {
-			most = maxInside
-		}
-		if r.ContentLength > most {
+		if r.ContentLength > maxBody {
 			w.Header().Set("Connection", "close")
 			a.fail(c, tooLarge())
 			return
 		}
-		c.Body = http.MaxBytesReader(w, r.Body, most)
+		c.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		out, err := a.perform(c, route)
 		if err != nil {
 			a.fail(c, err)
@@ -117,12 +112,9 @@ func (a *API) perform(c *call, route route) (out any, err error) {
 // admit identifies the caller. It refuses callers without the role before their body is read; control checks the
 // role of the operation itself.
 func (a *API) admit(c *call, needs source.Role) (err error) {
-	inside := false
-	if c.who, inside = insider(c.Context()); !inside {
-		if c.who, err = a.Access.Identify(c.Request); err != nil {
-			a.failures.log(a.Logger, c.Request, err)
-			return err
-		}
+	if c.who, err = a.Access.Identify(c.Request); err != nil {
+		a.failures.log(a.Logger, c.Request, err)
+		return err
 	}
 	return c.who.Needs(needs)
 }

@@ -2,7 +2,6 @@ package adminapi
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
 	"time"
 
@@ -38,9 +37,6 @@ func (a *API) events(c *call) (any, error) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if err := writer.Flush(); errors.Is(err, http.ErrNotSupported) {
-		return nil, control.Problemf(http.StatusNotImplemented, "there are no streams within the process")
-	}
 	// After the deadline of the body the connection would count as lost.
 	_ = writer.SetReadDeadline(time.Time{})
 	send := func(data []byte) bool {

@@ -30,6 +30,10 @@ import (
 // patience bounds the wait for a condition that is sure to come on any machine.
 const patience = testkit.Patience
 
+// Elsewhere is a name of this machine that the browser takes for another machine's. It trusts what it gets from
+// there over plain HTTP less than what it gets from this machine.
+const Elsewhere = "elsewhere.test"
+
 // ends ends the browser and removes its files.
 var ends []func()
 
@@ -42,7 +46,8 @@ var started = sync.OnceValues(func() (context.Context, error) {
 	ends = append(ends, func() { _ = os.RemoveAll(dir) })
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.NoSandbox, chromedp.UserDataDir(dir), chromedp.WSURLReadTimeout(patience),
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("host-resolver-rules", "MAP "+Elsewhere+" 127.0.0.1"))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	chromium, end := chromedp.NewContext(allocator)
 	ends = append(ends, stop, end)

@@ -1,13 +1,14 @@
 package console
 
 import (
-	"errors"
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -17,8 +18,8 @@ import (
 type act struct {
 	name string
 	role source.Role
-	// look says what would come of it, by a dry run of the admin API. Its problem is shown beside
-	// the form; other errors are of what the request names.
+	// look says what would come of it, by a dry run. Its problem is shown beside the form; other errors are of
+	// what the request names.
 	look func(c *call, f url.Values) (*effect, error)
 }
 
@@ -62,8 +63,8 @@ type effect struct {
 	Rows     []effectRow
 	Notes    []string
 	Warnings []string
-	Problem  *problem // why it cannot be done so
-	NoUndo   string   // why it cannot be undone, if it cannot
+	Problem  *control.Problem // why it cannot be done so
+	NoUndo   string           // why it cannot be undone, if it cannot
 
 	// How says how it is done where this page cannot do it. Paste is what to put into the file then,
 	// and Diff what to change in it.
@@ -72,18 +73,15 @@ type effect struct {
 	Diff  []diffLine
 	Back  string // the page that it began on
 
-	operation operation
-	done      any    // what the operation answers is read into this, unless it is nil
-	said      string // once it is done
-	// undo returns what undoes it. It is called when it is done.
-	undo func() ([]operation, error)
+	do   func(context.Context) (undo, error) // nil: there is nothing to do
+	said string                              // once it is done
 }
 
 // Here reports whether this page may do it, once what the form says is right.
-func (e *effect) Here() bool { return e.How == "" && (e.operation.method != "" || len(e.Fields) > 0) }
+func (e *effect) Here() bool { return e.How == "" && (e.do != nil || len(e.Fields) > 0) }
 
 // Possible reports whether there is something to do.
-func (e *effect) Possible() bool { return e.operation.method != "" && e.Problem == nil }
+func (e *effect) Possible() bool { return e.do != nil && e.Problem == nil }
 
 // effectRow is something before and after.
 type effectRow struct{ What, Before, After string }
@@ -124,31 +122,27 @@ func (a act) do(s *server, c *call) error {
 	if err != nil {
 		return err
 	}
+	e.Act = a.name
 	if c.PostForm.Has("preview") {
 		return a.show(s, c, http.StatusOK, e)
 	}
 	if missing := e.missing(c.PostForm); e.Problem == nil && missing != "" {
-		e.Problem = problemf(http.StatusUnprocessableEntity, "%s is missing.", missing)
+		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s is missing.", missing)
 	}
-	if e.Problem == nil && e.operation.method == "" {
-		e.Problem = problemf(http.StatusConflict, "This cannot be done here, and nothing was changed.")
+	if e.Problem == nil && e.do == nil {
+		e.Problem = control.Problemf(http.StatusConflict, "This cannot be done here, and nothing was changed.")
 	}
 	if e.Problem != nil {
 		return a.show(s, c, e.Problem.Status, e)
 	}
-	if err := c.perform(e.operation, e.done); err != nil {
-		if e.Problem, err = asProblem(err); err != nil {
+	undo, err := e.do(c.Context())
+	if err != nil {
+		if e.Problem, err = c.refusal(err); err != nil {
 			return err
 		}
 		return a.show(s, c, e.Problem.Status, e)
 	}
-	var undo []operation
-	if e.undo != nil {
-		if undo, err = e.undo(); err != nil { // it is done, and that is to be said
-			s.Logger.Warn("dashboard: an act cannot be undone", "act", a.name, "error", err)
-		}
-	}
-	return c.done(e.Back, e.said, undo...)
+	return c.done(e.Back, e.said, undo)
 }
 
 // missing returns the label of a field that has to be there and is not.
@@ -161,30 +155,27 @@ func (e *effect) missing(f url.Values) string {
 	return ""
 }
 
-// foresee has an operation tried without being done, and reads what it would do into would. If it
-// would be refused, it says why as the effect's Problem.
-func (e *effect) foresee(c *call, o operation, would any) (foreseen bool, err error) {
-	o.path += "?dry_run=true"
-	if err = c.perform(o, would); err != nil {
-		e.Problem, err = asProblem(err)
-		return false, err
-	}
-	return true, nil
-}
-
-// asProblem returns what an operation was refused for. Other errors are returned as they are.
-func asProblem(err error) (*problem, error) {
-	var p *problem
-	if errors.As(err, &p) {
-		switch p.Status {
-		case http.StatusPreconditionFailed:
-			p = &problem{p.Status, "Somebody else has changed it since you looked, and nothing was changed now. Look at what it says now, and try again.", nil}
-		case http.StatusServiceUnavailable:
-			p = &problem{p.Status, "Not now: " + p.Text + ".", nil}
+// offer has the effect offer a change, once that has been tried: it is dry then. It returns what would come of
+// it, or nil if it would be refused, for a reason that is the effect's Problem. Once the change is made, undone
+// returns what takes it back, of what came of it; it is nil if nothing does.
+func offer[T any](c *call, e *effect, change func(ctx context.Context, dry bool) (*T, error), undone func(*T) (undo, error)) (*T, error) {
+	e.do = func(ctx context.Context) (undo, error) {
+		did, err := change(ctx, false)
+		if err != nil || undone == nil {
+			return nil, err
 		}
-		return p, nil
+		back, err := undone(did)
+		if err != nil { // it is done, and that is to be said
+			c.s.Logger.Warn("console: an act cannot be undone", "act", e.Act, "error", err)
+		}
+		return back, nil
 	}
-	return nil, err
+	would, err := change(c.Context(), true)
+	if err != nil {
+		e.Problem, err = c.refusal(err)
+		return nil, err
+	}
+	return would, nil
 }
 
 // sectionOf returns the section of the navigation that a page is in.
@@ -218,7 +209,7 @@ func untilFields(f url.Values, usual string) []field {
 	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day, in UTC. If it is set, it counts."}}
 }
 
-// untilOf returns until when something is to hold, as the admin API reads it.
+// untilOf returns until when something is to hold, as control reads it.
 func untilOf(f url.Values, usual string) string {
 	if day := f.Get("until"); day != "" {
 		return day
@@ -232,7 +223,7 @@ func untilOf(f url.Values, usual string) string {
 			return time.Now().Add(l.length).UTC().Truncate(time.Second).Format(time.RFC3339)
 		}
 	}
-	return chosen // which the API says something about
+	return chosen // which control says something about
 }
 
 // reasonField asks why.
@@ -241,7 +232,7 @@ func reasonField(f url.Values, required bool) field {
 }
 
 // stateRows are what differs between two states of a subject.
-func stateRows(before, after *subjectState) []effectRow {
+func stateRows(before, after *control.SubjectState) []effectRow {
 	rows := []effectRow{{"Requests", requestsWords(before), requestsWords(after)}}
 	if w, is := limitsHeld(before), limitsHeld(after); w != is {
 		rows = append(rows, effectRow{"Limit", w, is})
@@ -250,7 +241,7 @@ func stateRows(before, after *subjectState) []effectRow {
 		if i < len(after.Limits) && before.Limits[i].Name == after.Limits[i].Name {
 			what := "Left"
 			if len(before.Limits) > 1 {
-				what += " of " + before.Limits[i].Words()
+				what += " of " + limit{before.Limits[i]}.Words()
 			}
 			rows = append(rows, effectRow{what, leftWords(&before.Limits[i]), leftWords(&after.Limits[i])})
 		}
@@ -258,22 +249,22 @@ func stateRows(before, after *subjectState) []effectRow {
 	return rows
 }
 
-func requestsWords(s *subjectState) string {
+func requestsWords(s *control.SubjectState) string {
 	switch {
-	case s.Blocked && s.BlockedUntil.IsZero():
+	case s.Blocked && s.BlockedUntil == nil:
 		return "all refused by this rule, for good"
 	case s.Blocked:
-		return "all refused by this rule until " + timeWords(s.BlockedUntil)
+		return "all refused by this rule until " + timeWords(*s.BlockedUntil)
 	case s.Override != nil && s.Override.Document.Exempt:
 		return "not counted by this rule"
 	}
 	return "counted by its limit"
 }
 
-func limitsHeld(s *subjectState) string {
+func limitsHeld(s *control.SubjectState) string {
 	var all []string
 	for _, l := range s.Limits {
-		all = append(all, l.Words())
+		all = append(all, limit{l}.Words())
 	}
 	if len(all) == 0 {
 		return "none"
@@ -281,7 +272,7 @@ func limitsHeld(s *subjectState) string {
 	return strings.Join(all, " and ")
 }
 
-func leftWords(l *limitState) string {
+func leftWords(l *control.LimitState) string {
 	return humanize.Comma(l.Remaining) + " of " + humanize.Comma(l.Capacity)
 }
 

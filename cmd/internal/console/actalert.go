@@ -1,41 +1,26 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
 // alerts are what is wrong, and what is silenced.
-type alerts struct {
-	Alerts   []alertShown `json:"alerts"`
-	Silences []silencing  `json:"silences"`
-}
+type alerts struct{ control.AlertList }
 
-// alertShown is something that is wrong.
-type alertShown struct {
-	Alert    string     `json:"alert"`
-	Level    string     `json:"level"`
-	Text     string     `json:"text"`
-	Rule     string     `json:"rule"`
-	Silenced *silencing `json:"silenced"`
-}
-
-// silencing keeps an alert from the first line until a time.
-type silencing struct {
-	Alert  string    `json:"alert"`
-	Until  time.Time `json:"until"`
-	By     string    `json:"by"`
-	Reason string    `json:"reason"`
-}
-
-// alerts returns what is wrong. Without anybody who counts, nothing is known to be.
+// alerts returns what is wrong. If nothing is counted, nothing is known to be.
 func (c *call) alerts() (a alerts, err error) {
-	err = c.do("GET", "/v1/alerts", nil, &a)
-	if _, err := asProblem(err); err != nil {
+	list, err := c.s.Control.Alerts(c.caller)
+	if err != nil {
+		_, err = c.refusal(err)
 		return a, err
 	}
+	a.AlertList = *list
 	for i := range a.Alerts {
 		a.Alerts[i].Text = printableTo(a.Alerts[i].Text, 400)
 	}
@@ -45,7 +30,7 @@ func (c *call) alerts() (a alerts, err error) {
 // silenced reports whether an alert is.
 func (a *alerts) silenced(name string) bool { return a.of(name) != nil }
 
-func (a *alerts) of(name string) *silencing {
+func (a *alerts) of(name string) *control.Silence {
 	for i := range a.Silences {
 		if a.Silences[i].Alert == name {
 			return &a.Silences[i]
@@ -54,11 +39,21 @@ func (a *alerts) of(name string) *silencing {
 	return nil
 }
 
+// text returns what an alert says; empty if there is none of that name.
+func (a *alerts) text(name string) string {
+	for i := range a.Alerts {
+		if a.Alerts[i].Alert == name {
+			return a.Alerts[i].Text
+		}
+	}
+	return ""
+}
+
 // maxMoreAlerts is how many are listed beside the first.
 const maxMoreAlerts = 5
 
 // others returns what is wrong beside what is said first, and is not silenced.
-func (a *alerts) others(first string) (all []alertShown) {
+func (a *alerts) others(first string) (all []control.Alert) {
 	for _, one := range a.Alerts {
 		if one.Alert != first && one.Silenced == nil && len(all) < maxMoreAlerts {
 			all = append(all, one)
@@ -68,17 +63,13 @@ func (a *alerts) others(first string) (all []alertShown) {
 }
 
 // quiet returns what is silenced: what is wrong, and what is no longer.
-func (a *alerts) quiet() (all []alertShown) {
-	wrong := map[string]alertShown{}
-	for _, one := range a.Alerts {
-		wrong[one.Alert] = one
-	}
+func (a *alerts) quiet() (all []control.Alert) {
 	for i := range a.Silences {
-		one := wrong[a.Silences[i].Alert]
-		if one.Alert == "" {
-			one = alertShown{Alert: a.Silences[i].Alert, Text: "It is not wrong any more: " + a.Silences[i].Alert + "."}
+		name := a.Silences[i].Alert
+		one := control.Alert{Alert: name, Text: a.text(name), Silenced: &a.Silences[i]}
+		if one.Text == "" {
+			one.Text = "It is not wrong any more: " + name + "."
 		}
-		one.Silenced = &a.Silences[i]
 		all = append(all, one)
 	}
 	return all
@@ -90,15 +81,10 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 		return nil, err
 	}
 	name := f.Get("alert")
-	e := &effect{Back: "/", Title: "Silence an alert", Verb: "Silence it", Hidden: map[string]string{"alert": name}}
-	for _, one := range a.Alerts {
-		if one.Alert == name {
-			e.Whom = one.Text
-		}
-	}
+	e := &effect{Back: "/", Title: "Silence an alert", Verb: "Silence it", Hidden: map[string]string{"alert": name}, Whom: a.text(name)}
 	was := a.of(name)
 	if e.Whom == "" && was == nil {
-		return nil, problemf(http.StatusNotFound, "There is no such alert now: it has ended.")
+		return nil, control.Problemf(http.StatusNotFound, "There is no such alert now: it has ended.")
 	}
 	until := untilOf(f, "1h")
 	e.Fields = append(untilFields(f, "1h"), reasonField(f, false))
@@ -107,8 +93,15 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 		e.Notes = append(e.Notes, end)
 	}
 	e.Notes = append(e.Notes, "It holds on this instance, until that is restarted. Alerts that Prometheus makes are silenced in its Alertmanager.")
-	body := map[string]string{"alert": name, "until": until, "reason": f.Get("reason")}
-	return e, e.silencing(c, "silence", body, was, fmt.Sprintf("Silenced %s.", untilWords(until)))
+	e.said = fmt.Sprintf("Silenced %s.", untilWords(until))
+	over, r := c.s.Control, control.SilenceRequest{Alert: name, Until: until, Reason: f.Get("reason")}
+	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SilenceChange, error) {
+		return over.Silence(ctx, c.caller, r, dry)
+	}, func(did *control.SilenceChange) (undo, error) { return unsilenceMade(over, did.After, was), nil })
+	if would != nil {
+		e.Rows = []effectRow{{"The alert", silenceWords(was), silenceWords(would.After)}}
+	}
+	return e, err
 }
 
 func lookUnsilence(c *call, f url.Values) (*effect, error) {
@@ -119,53 +112,42 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 	name := f.Get("alert")
 	was := a.of(name)
 	if was == nil {
-		return nil, problemf(http.StatusNotFound, "It is not silenced: the silence has ended.")
+		return nil, control.Problemf(http.StatusNotFound, "It is not silenced: the silence has ended.")
 	}
-	e := &effect{Back: "/", Title: "End a silence", Verb: "End it", Hidden: map[string]string{"alert": name}}
-	for _, one := range a.Alerts {
-		if one.Alert == name {
-			e.Whom = one.Text
-		}
+	e := &effect{
+		Back: "/", Title: "End a silence", Verb: "End it", Hidden: map[string]string{"alert": name}, Whom: a.text(name),
+		said: "The alert is not silenced any more.",
 	}
-	return e, e.silencing(c, "unsilence", map[string]string{"alert": name}, was, "The alert is not silenced any more.")
+	over := c.s.Control
+	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SilenceChange, error) {
+		return over.Unsilence(ctx, c.caller, control.UnsilenceRequest{Alert: name}, dry)
+	}, func(*control.SilenceChange) (undo, error) { return silenceAgain(over, was), nil })
+	if would != nil {
+		e.Rows = []effectRow{{"The alert", silenceWords(was), silenceWords(nil)}}
+	}
+	return e, err
 }
 
-// silencing asks for a dry run, and offers to do it.
-func (e *effect) silencing(c *call, action string, body map[string]string, was *silencing, said string) error {
-	e.operation = operation{method: "POST", path: "/v1/alerts/" + action, body: body}
-	var would struct{ After *silencing }
-	if foreseen, err := e.foresee(c, e.operation, &would); !foreseen {
-		e.operation = operation{}
+// silenceAgain silences an alert as it was.
+func silenceAgain(over *control.Control, was *control.Silence) undo {
+	return func(ctx context.Context, who control.Caller) error {
+		_, err := over.Silence(ctx, who, control.SilenceRequest{Alert: was.Alert, Until: was.Until.Format(time.RFC3339Nano), Reason: was.Reason}, false)
 		return err
 	}
-	e.Rows = []effectRow{{"The alert", silenceWords(was), silenceWords(would.After)}}
-	e.said = said
-	e.undo = func() ([]operation, error) {
-		again := operation{method: "POST", path: "/v1/alerts/silence"}
-		if was != nil {
-			again.body = map[string]string{"alert": was.Alert, "until": was.Until.Format(time.RFC3339Nano), "reason": was.Reason}
-		}
-		if would.After == nil {
-			return []operation{again}, nil
-		}
-		now, err := c.alerts()
-		if err != nil {
-			return nil, err
-		}
-		is := now.of(would.After.Alert)
-		if is == nil {
-			return nil, nil
-		}
-		end := operation{method: "POST", path: "/v1/alerts/unsilence", body: map[string]string{"alert": is.Alert, "until": is.Until.Format(time.RFC3339Nano)}}
-		if was == nil {
-			return []operation{end}, nil
-		}
-		return []operation{end, again}, nil
-	}
-	return nil
 }
 
-func silenceWords(s *silencing) string {
+// unsilenceMade ends a silence, unless there is another one now, and makes the one that was there before.
+func unsilenceMade(over *control.Control, is, was *control.Silence) undo {
+	return func(ctx context.Context, who control.Caller) error {
+		_, err := over.Unsilence(ctx, who, control.UnsilenceRequest{Alert: is.Alert, Until: is.Until}, false)
+		if err != nil || was == nil {
+			return err
+		}
+		return silenceAgain(over, was)(ctx, who)
+	}
+}
+
+func silenceWords(s *control.Silence) string {
 	if s == nil {
 		return "shown first"
 	}

@@ -1,12 +1,16 @@
 package console
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -14,34 +18,20 @@ import (
 // shadowWord is what somebody types who makes the whole policy a shadow.
 const shadowWord = "shadow"
 
-// wholeShadow is whether the whole policy is a shadow.
-type wholeShadow struct {
-	On    bool      `json:"on"`
-	Until string    `json:"until"`
-	Ends  time.Time `json:"ends"`
-	From  string    `json:"from"`
-	ETag  string    `json:"etag"`
-}
-
-// Words is what becomes of requests.
-func (w wholeShadow) Words() string {
+// shadowWords is what becomes of requests beyond a limit.
+func shadowWords(w *control.ShadowState) string {
 	switch {
 	case !w.On:
 		return "refused, as the rules say"
-	case w.Ends.IsZero():
+	case w.Ends == nil:
 		return "none is refused"
 	}
-	return "none is refused until " + timeWords(w.Ends)
-}
-
-func (c *call) wholeShadow() (*wholeShadow, error) {
-	w := &wholeShadow{}
-	return w, c.do("GET", "/v1/policy/shadow", nil, w)
+	return "none is refused until " + timeWords(*w.Ends)
 }
 
 // lookShadowAll makes the whole policy a shadow.
 func lookShadowAll(c *call, f url.Values) (*effect, error) {
-	now, err := c.wholeShadow()
+	now, err := c.s.Control.Shadow(c.caller)
 	if err != nil {
 		return nil, err
 	}
@@ -55,17 +45,17 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return nil, err
 	}
 	if now.From == "flag" {
-		e.Fields, e.Problem = nil, problemf(http.StatusConflict, "It is one already: Sluice was started with --shadow.")
+		e.Fields, e.Problem = nil, control.Problemf(http.StatusConflict, "It is one already: Sluice was started with --shadow.")
 		return e, nil
 	}
 	if !p.Database {
 		if ends, err := policy.ParseUntil(until); until != policy.ShadowAlways && (err != nil || !ends.After(time.Now())) {
-			e.Problem = problemf(http.StatusUnprocessableEntity, "Until when: write a day that has not passed.")
+			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "Until when: write a day that has not passed.")
 			return e, nil // what may be anything is not to be pasted
 		}
 		e.How = "The policy is that of a file, which this page does not write. Put this at the top of it, on all instances that have one of their own; the file is read again when it changes."
@@ -77,26 +67,26 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 		Name: "word", Label: "Type the word " + shadowWord, Kind: "text", Value: f.Get("word"), Required: true, Hint: "Nobody is limited any more, attackers neither.",
 	})
 	if word := f.Get("word"); word != "" && word != shadowWord {
-		e.Problem = problemf(http.StatusUnprocessableEntity, "The word is %s, and nothing was changed.", shadowWord)
+		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "The word is %s, and nothing was changed.", shadowWord)
 	}
 	return e, e.tryShadow(c, f, now, until, f.Get("word") == shadowWord)
 }
 
 // lookEnforceAll ends that.
 func lookEnforceAll(c *call, f url.Values) (*effect, error) {
-	now, err := c.wholeShadow()
+	now, err := c.s.Control.Shadow(c.caller)
 	if err != nil {
 		return nil, err
 	}
 	e := &effect{Back: "/shadow", Title: "Enforce the policy again", Verb: "Enforce it"}
 	switch {
 	case !now.On:
-		e.Problem = problemf(http.StatusConflict, "The policy is enforced. It is no shadow.")
+		e.Problem = control.Problemf(http.StatusConflict, "The policy is enforced. It is no shadow.")
 		return e, nil
 	case now.From == "flag":
 		e.How = "Sluice was started with --shadow: start it without."
 		return e, nil
-	case now.From == "file":
+	case now.From == source.FromFile:
 		e.How = "The policy file says so, which this page does not write. Remove this from the top of it; the file is read again when it changes."
 		e.Paste = "shadow: " + now.Until + "\n"
 		return e, nil
@@ -106,42 +96,45 @@ func lookEnforceAll(c *call, f url.Values) (*effect, error) {
 }
 
 // tryShadow asks for a dry run, and offers to do it if it may be done.
-func (e *effect) tryShadow(c *call, f url.Values, now *wholeShadow, until string, may bool) error {
-	etag := f.Get("etag")
-	if etag == "" {
-		etag = now.ETag
-	}
+func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, until string, may bool) error {
+	etag := cmp.Or(f.Get("etag"), now.ETag)
 	e.Hidden = map[string]string{"etag": etag}
-	o := operation{method: "PUT", path: "/v1/policy/shadow", match: etag, body: map[string]string{"until": until}}
-	var would struct{ After wholeShadow }
-	if foreseen, err := e.foresee(c, o, &would); !foreseen {
+	over := c.s.Control
+	put := func(ctx context.Context, who control.Caller, until string, change control.Change) (*control.ShadowChange, error) {
+		return over.PutShadow(ctx, who, control.ShadowRequest{Until: until}, change)
+	}
+	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.ShadowChange, error) {
+		return put(ctx, c.caller, until, control.Change{Dry: dry, Match: etag})
+	}, func(did *control.ShadowChange) (undo, error) {
+		before := ""
+		if now.On && now.From == source.FromDatabase {
+			before = now.Until
+		}
+		return func(ctx context.Context, who control.Caller) error {
+			_, err := put(ctx, who, before, control.Change{Match: did.After.ETag})
+			return err
+		}, nil
+	})
+	if would == nil {
 		return err
 	}
-	e.Rows = []effectRow{{"Requests beyond a limit", now.Words(), would.After.Words()}}
-	if may {
-		e.operation = o
+	if !may {
+		e.do = nil
 	}
+	e.Rows = []effectRow{{"Requests beyond a limit", shadowWords(now), shadowWords(&would.After)}}
 	switch e.said = "The policy is enforced again."; {
 	case until == "" && would.After.On:
 		e.Warnings = append(e.Warnings, "The policy file says so, too: it stays a shadow until the file is changed.")
-		e.said = fmt.Sprintf("The policy file still makes the whole policy a shadow: requests beyond a limit, %s.", would.After.Words())
+		e.said = fmt.Sprintf("The policy file still makes the whole policy a shadow: requests beyond a limit, %s.", shadowWords(&would.After))
 	case until != "":
-		e.said = fmt.Sprintf("The whole policy is a shadow now: requests beyond a limit, %s.", would.After.Words())
-	}
-	e.undo = func() ([]operation, error) {
-		is, err := c.wholeShadow()
-		before := now.Until
-		if !now.On || now.From != "database" {
-			before = ""
-		}
-		return []operation{{method: "PUT", path: "/v1/policy/shadow", match: is.ETag, body: map[string]string{"until": before}}}, err
+		e.said = fmt.Sprintf("The whole policy is a shadow now: requests beyond a limit, %s.", shadowWords(&would.After))
 	}
 	return nil
 }
 
 // allWords says how many of the requests of the last hour had an outcome.
 func (s *server) allWords(o telemetry.Outcome, what string) string {
-	v := s.View()
+	v := s.view()
 	n := sumOf(v.All.Recent)
 	if n.Total() == 0 {
 		return "No request came in the last hour."

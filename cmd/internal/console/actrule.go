@@ -1,13 +1,16 @@
 package console
 
 import (
-	"encoding/json"
+	"cmp"
+	"context"
 	"fmt"
-	"maps"
 	"net/url"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
@@ -17,84 +20,73 @@ func lookEnforce(c *call, f url.Values) (*effect, error) { return lookState(c, f
 
 // lookState makes a rule a shadow, or enforces it.
 func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return nil, err
 	}
-	rule, err := p.rule(f.Get("rule"))
+	before, err := ruleIn(p, f.Get("rule"))
 	if err != nil {
 		return nil, err
 	}
-	e := &effect{Back: rulePage(rule.Name), Hidden: map[string]string{"rule": rule.Name}, Verb: "Enforce it", Title: "Enforce the rule " + rule.Name}
+	name := before.Name
+	e := &effect{Back: rulePage(name), Hidden: map[string]string{"rule": name}, Verb: "Enforce it", Title: "Enforce the rule " + name}
 	if shadow {
-		e.Verb, e.Title = "Make it a shadow", "Make a shadow of the rule "+rule.Name
+		e.Verb, e.Title = "Make it a shadow", "Make a shadow of the rule "+name
 	}
-	own, err := c.ruleItem(rule.Name)
+	own, err := c.item(control.Rules, name)
 	if err != nil {
 		return nil, err
 	}
-	before := rule.JSON // of the file, with what tiers of the database have put into it
-	if own != nil {
-		before = own.Document
+	if own != nil { // without what tiers of the database have put into it
+		before = own.Document.(*policy.Rule)
 	}
-	after, err := withState(before, shadow)
-	if err != nil {
-		return nil, err
-	}
+	changed := *before
+	after := &changed
+	after.Shadow, after.Enforce = shadow, ""
 	e.Rows = []effectRow{{"The rule", stateOf(before).Words(), stateOf(after).Words()}}
-	e.Notes = append(e.Notes, hourWords(c.s.View().Rule(rule.Name), shadow))
-	if own == nil || own.Source != "database" {
+	e.Notes = append(e.Notes, hourWords(c.s.view().Rule(name), shadow))
+	if own == nil || own.Source != source.FromDatabase {
 		e.How = "This rule is in the policy file, which this page does not write. Change this there; the file is read again when it changes."
-		was, err := yamlOf("rules", before)
-		if err != nil {
-			return nil, err
-		}
-		is, err := yamlOf("rules", after)
-		if err != nil {
-			return nil, err
-		}
-		e.Diff, e.Paste = diffLines(was, is), is
-		return e, nil
+		return e, e.pasteRule(before, after)
 	}
-	etag := f.Get("etag")
-	if etag == "" {
-		etag = own.ETag
-	}
+	etag := cmp.Or(f.Get("etag"), own.ETag)
 	e.Hidden["etag"] = etag
-	e.operation = operation{method: "PUT", path: "/v1/rules/" + url.PathEscape(rule.Name), match: etag, body: []byte(after)}
-	var would difference
-	if foreseen, err := e.foresee(c, e.operation, &would); !foreseen {
+	over := c.s.Control
+	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
+		return over.Put(ctx, c.caller, name, after, control.Change{Dry: dry, Match: etag})
+	}, func(did *control.Written) (undo, error) { return putBack(over, name, before, did.ETag), nil })
+	if would == nil {
 		return e, err
 	}
-	e.Warnings = append(e.Warnings, would.Warnings...)
-	e.said = fmt.Sprintf("The rule %s is %s now.", rule.Name, stateOf(after).Words())
-	e.undo = func() ([]operation, error) {
-		now, err := c.ruleItem(rule.Name)
-		if err != nil || now == nil {
-			return nil, err
-		}
-		return []operation{{method: "PUT", path: "/v1/rules/" + url.PathEscape(rule.Name), match: now.ETag, body: []byte(before)}}, nil
-	}
+	e.Warnings = append(e.Warnings, would.Difference.Warnings...)
+	e.said = fmt.Sprintf("The rule %s is %s now.", name, stateOf(after).Words())
 	return e, nil
 }
 
-// ruleItem returns a rule as the file or the database has it, or nil.
-func (c *call) ruleItem(name string) (*item, error) {
-	return c.item("/v1/rules", name)
+// pasteRule shows how to change a rule in the policy file.
+func (e *effect) pasteRule(before, after *policy.Rule) error {
+	was, err := rulesYAML(*before)
+	if err != nil {
+		return err
+	}
+	if e.Paste, err = rulesYAML(*after); err != nil {
+		return err
+	}
+	e.Diff = diffLines(was, e.Paste)
+	return nil
 }
 
 // ruleState is whether a rule refuses.
 type ruleState struct {
-	Shadow  bool   `json:"shadow"`
-	Enforce string `json:"enforce"` // the share of subjects for which it does, as in "10%"
-	Exempt  bool   `json:"exempt"`
-	Block   bool   `json:"block"`
-	All     bool   `json:"-"` // the whole policy is a shadow, whatever the rule says
+	Shadow  bool
+	Enforce string // the share of subjects for which it does, as in "10%"
+	Exempt  bool
+	Block   bool
+	All     bool // the whole policy is a shadow, whatever the rule says
 }
 
-func stateOf(rule json.RawMessage) (s ruleState) {
-	_ = json.Unmarshal(rule, &s) // it has been read before
-	return s
+func stateOf(r *policy.Rule) ruleState {
+	return ruleState{Shadow: r.Shadow, Enforce: r.Enforce, Exempt: r.Exempt, Block: r.Block}
 }
 
 // Name is one word for filters: enforced, shadow, partly, exempt or block.
@@ -134,21 +126,6 @@ func (s ruleState) Badge() string {
 	return "badge-good"
 }
 
-// withState returns a rule that is a shadow, or enforced for all.
-func withState(rule json.RawMessage, shadow bool) (json.RawMessage, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(rule, &fields); err != nil {
-		return nil, err
-	}
-	fields = maps.Clone(fields)
-	delete(fields, "shadow")
-	delete(fields, "enforce")
-	if shadow {
-		fields["shadow"] = json.RawMessage("true")
-	}
-	return json.Marshal(fields)
-}
-
 // hourWords is what the other state would have meant in the last hour.
 func hourWords(r *telemetry.Rule, shadow bool) string {
 	if r == nil {
@@ -167,20 +144,6 @@ func hourWords(r *telemetry.Rule, shadow bool) string {
 		text += ", of " + several(int64(r.Refused[telemetry.Hour]), "subject")
 	}
 	return text + "."
-}
-
-// sumOf adds counts up.
-func sumOf(all []telemetry.Counts) (n telemetry.Counts) {
-	for i := range all {
-		n.Add(&all[i])
-	}
-	return n
-}
-
-// dayOf are the counts of the last 24 hours.
-func dayOf(s *telemetry.Series) []telemetry.Counts {
-	steps := int(24*time.Hour/telemetry.LongStep) + 1
-	return s.Days[max(0, len(s.Days)-steps):]
 }
 
 func rulePage(name string) string { return "/rules/" + url.PathEscape(name) }

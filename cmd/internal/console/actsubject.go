@@ -1,9 +1,9 @@
 package console
 
 import (
-	"encoding/json"
+	"cmp"
+	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // subjectAct begins the effect of an act on a subject.
-func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, *inForce, error) {
-	p, err := c.policyInForce()
+func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, *control.InForce, error) {
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -27,16 +29,13 @@ func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, *inForce, error) 
 	return &effect{Back: ref.Page(), Hidden: ref.Hidden(), Whom: ref.Shown}, ref, p, nil
 }
 
-// try asks for a dry run of an operation on a subject, and shows what it would change.
-func (e *effect) try(c *call, path string, body map[string]any) (*changedSubject, error) {
-	o := operation{method: "POST", path: path, body: body}
-	var would changedSubject
-	if foreseen, err := e.foresee(c, o, &would); !foreseen {
-		return nil, err
+// offerSubject offers a change of a subject, and shows what it would make of it.
+func offerSubject(c *call, e *effect, change func(context.Context, bool) (*control.SubjectChange, error), undone func(*control.SubjectChange) (undo, error)) (*control.SubjectChange, error) {
+	would, err := offer(c, e, change, undone)
+	if would != nil {
+		e.Rows = stateRows(&would.Before, &would.After)
 	}
-	e.operation = o
-	e.Rows = stateRows(&would.Before, &would.After)
-	return &would, nil
+	return would, err
 }
 
 func lookBlock(c *call, f url.Values) (*effect, error) {
@@ -44,87 +43,64 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	until := untilOf(f, "1h")
+	r := control.BlockRequest{Target: ref.target(f), Until: untilOf(f, "1h")}
 	e.Title, e.Verb, e.Danger = "Block for the rule "+ref.Rule.Name, "Block", true
-	scope, err := scopeOf(p, ref)
-	if err != nil {
-		return nil, err
-	}
+	scope := scopeOf(p, ref)
 	e.Fields = append(scope.field(f), append(untilFields(f, "1h"), reasonField(f, p.Database))...)
-	if end := ends(until); end != "" {
+	if end := ends(r.Until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
 	if !p.Database {
 		e.Notes = append(e.Notes, "There is no database, so the block is of this instance alone, and ends with it.")
 	}
 	if scope.everywhere(f) {
-		return e, e.blockEverywhere(c, ref, scope, until, f.Get("reason"))
+		return e, e.blockEverywhere(c, ref, scope, r)
 	}
 	if ref.Rule.Shadow {
 		e.Warnings = append(e.Warnings, "The rule is a shadow: a block only reports, and its requests still pass.")
 	}
 	e.Notes = append(e.Notes, scope.open([]string{ref.Rule.Name}, nil)...)
-	e.said = fmt.Sprintf("Blocked %s for %s %s.", printable(ref.Shown), ref.Rule.Name, untilWords(until))
+	e.said = fmt.Sprintf("Blocked %s for %s %s.", printable(ref.Shown), ref.Rule.Name, untilWords(r.Until))
 	own, was, err := c.ownOverride(ref)
 	if err != nil {
 		return nil, err
 	}
-	if own != nil && !was.Block { // which the API would not replace by itself
-		o := policy.Override{Rule: was.Rule, Key: was.Key, Block: true, Until: until, Reason: f.Get("reason")}
-		return e, e.replaceOverride(c, ref, own, was, &o)
+	if own != nil && !was.Block { // which control would not replace by itself
+		o := policy.Override{Rule: was.Rule, Key: was.Key, Block: true, Until: r.Until, Reason: r.Reason}
+		return e, e.replaceOverride(c, own, was, &o)
 	}
-	body := ref.target()
-	body["until"], body["reason"] = until, f.Get("reason")
-	would, err := e.try(c, "/v1/subjects/block", body)
-	if err != nil || would == nil {
-		return e, err
+	over := c.s.Control
+	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
+		return over.Block(ctx, c.caller, r, dry)
+	}, func(did *control.SubjectChange) (undo, error) { return undoBlock(over, r.Target, did), nil })
+	return e, err
+}
+
+// undoBlock returns what takes back a block that has been made.
+func undoBlock(over *control.Control, t control.Target, did *control.SubjectChange) undo {
+	until := did.Before.BlockedUntil
+	switch t.Reason = ""; {
+	case until != nil && did.Before.Override == nil: // by an instance alone
+		t.Reason = "as before"
+		return blockAgain(over, control.BlockRequest{Target: t, Until: until.Format(time.RFC3339)})
+	case did.Put != nil:
+		return unblockAll(over, t.Key, []control.BlockedRule{*did.Put})
 	}
-	e.undo = func() ([]operation, error) {
-		switch {
-		case own != nil:
-			return c.restore(ref, was)
-		case would.Before.Blocked && !would.Before.BlockedUntil.IsZero() && would.Before.Override == nil:
-			again := ref.target()
-			again["until"], again["reason"] = would.Before.BlockedUntil.Format(time.RFC3339), "as before"
-			return []operation{{method: "POST", path: "/v1/subjects/block", body: again}}, nil
-		case p.Database: // by its ETag, so that a block that somebody else has changed since stays
-			if all, err := c.restore(ref, nil); err != nil || len(all) > 0 {
-				return all, err
-			}
-		}
-		return []operation{{method: "POST", path: "/v1/subjects/unblock", body: ref.target()}}, nil
-	}
-	return e, nil
+	return unblockMade(over, t)
 }
 
 // replaceOverride puts another override in the place of the subject's own.
-func (e *effect) replaceOverride(c *call, ref *subjectRef, own *item, was, is *policy.Override) error {
-	e.operation = operation{method: "PUT", path: "/v1/overrides/" + own.ID, match: own.ETag, body: is}
-	var would difference
-	if foreseen, err := e.foresee(c, e.operation, &would); !foreseen {
+func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Override) error {
+	over := c.s.Control
+	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
+		return over.Put(ctx, c.caller, own.ID, is, control.Change{Dry: dry, Match: own.ETag})
+	}, func(did *control.Written) (undo, error) { return putBack(over, own.ID, was, did.ETag), nil })
+	if would == nil {
 		return err
 	}
 	e.Rows = append(e.Rows, effectRow{"Override", overrideWords(was) + ", " + untilWords(was.Until), overrideWords(is) + ", " + untilWords(is.Until)})
 	e.Notes = append(e.Notes, "It takes the place of the override that the subject has.")
-	e.undo = func() ([]operation, error) { return c.restore(ref, was) }
 	return nil
-}
-
-// restore returns what puts the override of a subject back that was there before the one that there
-// is now; was is nil if there was none.
-func (c *call) restore(ref *subjectRef, was *policy.Override) ([]operation, error) {
-	own, _, err := c.ownOverride(ref)
-	switch {
-	case err != nil:
-		return nil, err
-	case own == nil && was == nil:
-		return nil, nil
-	case own == nil:
-		return []operation{{method: "POST", path: "/v1/overrides", body: was}}, nil
-	case was == nil:
-		return []operation{{method: "DELETE", path: "/v1/overrides/" + own.ID, match: own.ETag}}, nil
-	}
-	return []operation{{method: "PUT", path: "/v1/overrides/" + own.ID, match: own.ETag, body: was}}, nil
 }
 
 func lookUnblock(c *call, f url.Values) (*effect, error) {
@@ -135,32 +111,22 @@ func lookUnblock(c *call, f url.Values) (*effect, error) {
 	e.Title, e.Verb = "Unblock for the rule "+ref.Rule.Name, "Unblock"
 	e.Fields = []field{reasonField(f, false)}
 	e.said = fmt.Sprintf("Unblocked %s for %s.", printable(ref.Shown), ref.Rule.Name)
-	own, was, err := c.ownOverride(ref)
-	if err != nil {
-		return nil, err
-	}
-	body := ref.target()
-	body["reason"] = f.Get("reason")
-	would, err := e.try(c, "/v1/subjects/unblock", body)
-	if err != nil || would == nil {
-		return e, err
-	}
-	if !would.Before.Blocked {
-		e.operation, e.Problem = operation{}, problemf(http.StatusConflict, "It is not blocked.")
-		return e, nil
-	}
-	e.undo = func() ([]operation, error) {
-		switch {
-		case own != nil && was.Block:
-			return c.restore(ref, was)
-		case !p.Database && !would.Before.BlockedUntil.IsZero():
-			again := ref.target()
-			again["until"] = would.Before.BlockedUntil.Format(time.RFC3339)
-			return []operation{{method: "POST", path: "/v1/subjects/block", body: again}}, nil
+	over := c.s.Control
+	would, err := offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
+		return over.Unblock(ctx, c.caller, ref.target(f), dry)
+	}, func(did *control.SubjectChange) (undo, error) {
+		switch until, was := did.Before.BlockedUntil, did.Before.Override; {
+		case was != nil && was.Document.Block:
+			return recreate(over, was.Document), nil
+		case !p.Database && until != nil:
+			return blockAgain(over, control.BlockRequest{Target: ref.target(nil), Until: until.Format(time.RFC3339)}), nil
 		}
 		return nil, nil
+	})
+	if would != nil && !would.Before.Blocked {
+		e.do, e.Problem = nil, control.Problemf(http.StatusConflict, "It is not blocked.")
 	}
-	return e, nil
+	return e, err
 }
 
 func lookReset(c *call, f url.Values) (*effect, error) {
@@ -172,9 +138,9 @@ func lookReset(c *call, f url.Values) (*effect, error) {
 	e.Fields = []field{reasonField(f, false)}
 	e.NoUndo = "What was counted is forgotten, and a penalty lifted. This cannot be undone."
 	e.said = fmt.Sprintf("Reset %s for %s: nothing is used.", printable(ref.Shown), ref.Rule.Name)
-	body := ref.target()
-	body["reason"] = f.Get("reason")
-	_, err = e.try(c, "/v1/subjects/reset", body)
+	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Reset(ctx, c.caller, ref.target(f), dry)
+	}, nil)
 	return e, err
 }
 
@@ -192,13 +158,13 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 	e.NoUndo = "What is given back cannot be taken again. What was not used is lost."
 	units, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil {
-		e.Problem = problemf(http.StatusUnprocessableEntity, "Units is a whole number, and %s is none.", printable(text))
+		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "Units is a whole number, and %s is none.", printable(text))
 		return e, nil
 	}
 	e.said = fmt.Sprintf("Gave %s back to %s for %s.", several(units, "unit"), printable(ref.Shown), ref.Rule.Name)
-	body := ref.target()
-	body["units"], body["reason"] = units, f.Get("reason")
-	_, err = e.try(c, "/v1/subjects/refund", body)
+	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Refund(ctx, c.caller, control.RefundRequest{Target: ref.target(f), Units: units}, dry)
+	}, nil)
 	return e, err
 }
 
@@ -209,15 +175,15 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 	}
 	e.Title, e.Verb = "Raise the limit of "+ref.Rule.Name, "Raise"
 	if ref.Key == nil {
-		e.Problem = problemf(http.StatusConflict, "Its key is too long to be kept, so that only a hash of it is known: write the override with the whole key.")
+		e.Problem = control.Problemf(http.StatusConflict, "Its key is too long to be kept, so that only a hash of it is known: write the override with the whole key.")
 		return e, nil
 	}
-	states, err := c.subjectStates(ref.Rule.Name, ref.Key)
-	if err != nil || len(states) == 0 {
+	states, err := c.s.Control.Subjects(c.Context(), c.caller, ref.Rule.Name, ref.Key)
+	if err != nil {
 		return nil, err
 	}
-	state := &states[0]
-	flying := len(state.Limits) > 0 && state.Limits[0].inFlight()
+	state := &states.Rules[0]
+	flying := len(state.Limits) > 0 && limit{state.Limits[0]}.inFlight()
 	text := strings.TrimSpace(f.Get("limit"))
 	if text == "" {
 		text = doubled(state.Limits)
@@ -250,56 +216,53 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 		return nil, err
 	}
 	if own != nil {
-		err = e.replaceOverride(c, ref, own, was, o)
+		err = e.replaceOverride(c, own, was, o)
 	} else {
-		err = e.createOverride(c, ref, o)
+		err = e.createOverride(c, o)
 	}
 	e.Rows = append(rows, e.Rows...)
 	return e, err
 }
 
-func (e *effect) createOverride(c *call, ref *subjectRef, o *policy.Override) error {
-	e.operation = operation{method: "POST", path: "/v1/overrides", body: o}
-	var would difference
-	if foreseen, err := e.foresee(c, e.operation, &would); !foreseen {
-		return err
+func (e *effect) createOverride(c *call, o *policy.Override) error {
+	over := c.s.Control
+	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
+		return over.Create(ctx, c.caller, o, dry)
+	}, func(did *control.Written) (undo, error) { return removeMade(over, did.ID, did.ETag), nil })
+	if would != nil {
+		e.Warnings = append(e.Warnings, would.Difference.Warnings...)
 	}
-	e.Warnings = append(e.Warnings, would.Warnings...)
-	e.undo = func() ([]operation, error) { return c.restore(ref, nil) }
-	return nil
+	return err
 }
 
 // pasteOverride shows what to write into the file, for want of a database.
 func (e *effect) pasteOverride(ref *subjectRef, o *policy.Override) error {
 	e.How = "There is no database that keeps overrides. Write this into the policy file, below what \"overrides\" has already; the file is read again when it changes."
 	if _, err := policy.ParseUntil(o.Until); err != nil {
-		e.Problem = problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
+		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
 		return nil
 	}
 	if o.InFlight != 0 {
 		if _, err := sluice.NewInFlight(o.InFlight); err != nil {
-			e.Problem = problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
+			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
 			return nil
 		}
 	}
 	for _, l := range append(o.Limits, o.Limit) {
 		if _, err := sluice.ParseLimit(l); err != nil && l != "" {
-			e.Problem = problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
+			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
 			return nil
 		}
 	}
-	data, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
-	e.Paste, err = yamlOf("overrides", data)
+	var err error
+	e.Paste, err = yamlBelow("overrides", policy.Document{Overrides: []policy.Override{*o}})
 	return err
 }
 
 // raised says what another limit makes of what was counted.
-func (e *effect) raised(state *subjectState, o *policy.Override) (rows []effectRow) {
+func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows []effectRow) {
 	after := *state
-	after.Override = &overrideState{Document: *o}
+	after.Override = &control.OverrideState{Document: o}
 	after.Limits = nil
 	anew := false
 	for _, text := range splitLimits(strings.Join(append(o.Limits, o.Limit), ",")) {
@@ -307,7 +270,7 @@ func (e *effect) raised(state *subjectState, o *policy.Override) (rows []effectR
 		if len(state.Limits) > 0 {
 			algorithm = state.Limits[0].Algorithm
 		}
-		l := limitState{Limit: text, Algorithm: algorithm}
+		l := control.LimitState{Limit: text, Algorithm: algorithm}
 		plan := policy.LimitPlan(text, algorithm)
 		if plan == nil {
 			continue // the dry run says what is wrong with it
@@ -323,7 +286,7 @@ func (e *effect) raised(state *subjectState, o *policy.Override) (rows []effectR
 		after.Limits = append(after.Limits, l)
 	}
 	if was := state.Limits; o.InFlight > 0 && len(was) > 0 { // who is under way keeps their places
-		after.Limits = []limitState{{Algorithm: was[0].Algorithm, Capacity: o.InFlight, Remaining: max(0, o.InFlight-was[0].Used)}}
+		after.Limits = []control.LimitState{{Algorithm: was[0].Algorithm, Capacity: o.InFlight, Remaining: max(0, o.InFlight-was[0].Used)}}
 	}
 	rows = append(rows, effectRow{"Limit", limitsHeld(state), limitsHeld(&after)})
 	var was, is []string
@@ -353,10 +316,10 @@ func splitLimits(text string) (all []string) {
 }
 
 // doubled is what limits are raised to if nobody says to what.
-func doubled(limits []limitState) string {
+func doubled(limits []control.LimitState) string {
 	var all []string
 	for _, s := range limits {
-		if s.inFlight() {
+		if (limit{s}).inFlight() {
 			return strconv.FormatInt(2*s.Capacity, 10)
 		}
 		l, err := sluice.ParseLimit(s.Limit)
@@ -371,55 +334,36 @@ func doubled(limits []limitState) string {
 
 func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	id := f.Get("override")
-	found, err := c.item("/v1/overrides", id)
+	found, err := c.item(control.Overrides, id)
 	if err != nil {
 		return nil, err
 	}
-	e := &effect{Back: "/overrides", Title: "End an override", Verb: "End it now", Danger: true, Hidden: map[string]string{"override": id}}
 	if found == nil {
-		return nil, problemf(http.StatusNotFound, "There is no such override now: it has been removed.")
+		return nil, control.Problemf(http.StatusNotFound, "There is no such override now: it has been removed.")
 	}
-	o, err := decoded[policy.Override](found.Document)
-	if err != nil {
-		return nil, err
+	o := found.Document.(*policy.Override)
+	e := &effect{
+		Back: "/overrides", Title: "End the override of " + o.Rule, Whom: c.s.shownOverride(o.Rule, o.Key), Verb: "End it now", Danger: true,
+		Hidden: map[string]string{"override": id},
 	}
-	e.Title, e.Whom = "End the override of "+o.Rule, c.s.shownOverride(o.Rule, o.Key)
-	if found.Source != "database" {
+	if found.Source != source.FromDatabase {
 		e.How = "This override is in the policy file, which this page does not write: remove it there."
 		return e, nil
 	}
-	// The ETag that was seen, so that another's change is not lost.
-	etag := f.Get("etag")
-	if etag == "" {
-		etag = found.ETag
-	}
+	etag := cmp.Or(f.Get("etag"), found.ETag) // the one that was seen, so that another's change is not lost
 	e.Hidden["etag"] = etag
-	e.operation = operation{method: "DELETE", path: "/v1/overrides/" + found.ID, match: etag}
-	var would difference
-	if foreseen, err := e.foresee(c, e.operation, &would); !foreseen {
+	over := c.s.Control
+	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
+		return over.Delete(ctx, c.caller, control.Overrides, id, control.Change{Dry: dry, Match: etag})
+	}, func(*control.Written) (undo, error) { return recreate(over, o), nil })
+	if would == nil {
 		return e, err
 	}
 	after := "what the tier or the rule says"
-	if len(would.After) > 0 && string(would.After) != "null" {
-		if below, err := decoded[policy.Override](would.After); err == nil {
-			after = overrideWords(below) + ", as the policy file says"
-		}
+	if below, is := would.Difference.After.(*policy.Override); is {
+		after = overrideWords(below) + ", as the policy file says"
 	}
 	e.Rows = []effectRow{{"Holds", overrideWords(o), after}, {"Until", untilWords(o.Until), "now"}}
 	e.said = fmt.Sprintf("Ended the override of %s for %s.", o.Rule, printable(e.Whom))
-	e.undo = func() ([]operation, error) {
-		return []operation{{method: "POST", path: "/v1/overrides", body: withoutBy(found.Document)}}, nil
-	}
 	return e, nil
-}
-
-// withoutBy is a document that whoever puts it back signs.
-func withoutBy(data json.RawMessage) any {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(data, &fields) != nil {
-		return []byte(data)
-	}
-	fields = maps.Clone(fields)
-	delete(fields, "by")
-	return fields
 }

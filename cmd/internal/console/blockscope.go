@@ -1,12 +1,13 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
 // blockScope is under which rules a subject can be blocked.
@@ -20,14 +21,10 @@ type blockScope struct {
 
 const everywhereScope = "everywhere"
 
-func scopeOf(p *inForce, ref *subjectRef) (*blockScope, error) {
-	rules, err := p.rules()
-	if err != nil {
-		return nil, err
-	}
-	b := &blockScope{parts: countedParts(&ref.Rule.Rule), whole: map[string]bool{}, shadow: map[string]bool{}}
-	for i := range rules {
-		r := &rules[i].Rule
+func scopeOf(p *control.InForce, ref *subjectRef) *blockScope {
+	b := &blockScope{parts: countedParts(ref.Rule), whole: map[string]bool{}, shadow: map[string]bool{}}
+	for i := range p.Document.Rules {
+		r := &p.Document.Rules[i]
 		parts := countedParts(r)
 		lacks := slices.ContainsFunc(b.parts, func(part string) bool { return !slices.Contains(parts, part) })
 		switch {
@@ -42,7 +39,7 @@ func scopeOf(p *inForce, ref *subjectRef) (*blockScope, error) {
 			b.whole[r.Name] = len(matchWords(r)) == 0 && !r.Shadow
 		}
 	}
-	return b, nil
+	return b
 }
 
 // field asks where to block, if there is a choice.
@@ -89,26 +86,17 @@ func (b *blockScope) open(blocked []string, why map[string]string) (notes []stri
 	return notes
 }
 
-// blockedEverywhere is what the admin API answers.
-type blockedEverywhere struct {
-	Blocked []struct {
-		Rule, Override, ETag string
-		Before               *policy.Override
-	}
-	Open []struct{ Rule, Why string }
-}
-
 // blockEverywhere blocks the subject under every rule that counts by its key.
-func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, until, reason string) error {
+func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r control.BlockRequest) error {
 	e.Title = "Block everywhere"
-	body := ref.target()
-	body["until"], body["reason"], body["everywhere"] = until, reason, true
-	o := operation{method: "POST", path: "/v1/subjects/block", body: body}
-	var would blockedEverywhere
-	if foreseen, err := e.foresee(c, o, &would); !foreseen {
+	r.Everywhere = true
+	over, key := c.s.Control, ref.Key
+	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
+		return over.Block(ctx, c.caller, r, dry)
+	}, func(did *control.SubjectChange) (undo, error) { return unblockAll(over, key, did.Blocked), nil })
+	if would == nil {
 		return err
 	}
-	e.operation = o
 	why := map[string]string{}
 	for _, open := range would.Open {
 		why[open.Rule] = open.Why
@@ -125,24 +113,9 @@ func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, un
 			then = "all would be refused "
 			e.Warnings = append(e.Warnings, "The rule "+b.Rule+" is a shadow: a block only reports, and its requests still pass.")
 		}
-		e.Rows = append(e.Rows, effectRow{b.Rule, before, then + untilWords(until)})
+		e.Rows = append(e.Rows, effectRow{b.Rule, before, then + untilWords(r.Until)})
 	}
 	e.Notes = append(e.Notes, scope.open(blocked, why)...)
-	e.said = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), several(int64(len(blocked)), "rule"), untilWords(until))
-	done := &blockedEverywhere{}
-	e.done = done
-	e.undo = func() (all []operation, err error) {
-		for _, b := range done.Blocked {
-			switch path := "/v1/overrides/" + b.Override; {
-			case b.Override == "":
-				all = append(all, operation{method: "POST", path: "/v1/subjects/unblock", body: map[string]any{"rule": b.Rule, "key": ref.Key}})
-			case b.Before == nil:
-				all = append(all, operation{method: "DELETE", path: path, match: b.ETag})
-			default:
-				all = append(all, operation{method: "PUT", path: path, match: b.ETag, body: b.Before})
-			}
-		}
-		return all, nil
-	}
+	e.said = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), several(int64(len(blocked)), "rule"), untilWords(r.Until))
 	return nil
 }

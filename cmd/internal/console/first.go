@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -33,8 +34,8 @@ type firstShown struct {
 	// Before and After are what Text has around the time in it, if it has one.
 	Before, After string
 	Timed         bool
-	Alerts        []alertShown // what else is wrong
-	Quiet         []alertShown // and silenced
+	Alerts        []control.Alert // what else is wrong
+	Quiet         []control.Alert // and silenced
 	Tiles         []tile
 	Chart         *chart
 	Flat          string // what the chart says if nothing was refused
@@ -64,14 +65,14 @@ func (s *server) first(c *call) error {
 
 // firstShown makes what the page and its updates show.
 func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
-	v := s.View()
+	v := s.view()
 	if v.At.IsZero() { // nothing is known yet
 		v = &telemetry.View{At: time.Now()}
 	}
 	s.history.note(v)
 	a, err := c.alerts()
 	if err != nil { // then nothing is silenced
-		s.Logger.Warn("dashboard: it is not known what is silenced", "error", err)
+		s.Logger.Warn("console: it is not known what is silenced", "error", err)
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineBut(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
@@ -86,10 +87,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 			f.Before, f.After, f.Timed = strings.Cut(f.Text, f.Headline.Since.UTC().Format(layout))
 		}
 	}
-	rules := map[string]*policy.Rule{}
-	if known, err := s.knownPolicy(c); err == nil {
-		rules = known.byName
-	}
+	rules := c.rulesInForce()
 	chosen := v.Rule(f.Ask.Rule)
 	if chosen == nil {
 		f.Ask.Rule = ""
@@ -119,13 +117,6 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	f.Overrides = s.endingOverrides(c, v)
 	f.Shadow = shadowOf(v, rules)
 	return f
-}
-
-func total(list []telemetry.Counts) (n uint64) {
-	for i := range list {
-		n += list[i].Total()
-	}
-	return n
 }
 
 // tile is one number, what it was, and what it was yesterday.
@@ -189,19 +180,12 @@ func shareOf(part, of uint64) float64 {
 func refusedIn(v *telemetry.View, w telemetry.Window) (n uint64) {
 	for i := range v.Rules {
 		r := &v.Rules[i]
-		c := sum(r.Days)
+		c := sumOf(r.Days)
 		if c[telemetry.Deny] > 0 {
 			n += r.Refused[w]
 		}
 	}
 	return n
-}
-
-func sum(list []telemetry.Counts) (c telemetry.Counts) {
-	for i := range list {
-		c.Add(&list[i])
-	}
-	return c
 }
 
 // draw makes the chart.

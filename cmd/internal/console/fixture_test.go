@@ -2,16 +2,13 @@ package console
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"net/http"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/access"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/memory"
@@ -35,57 +32,51 @@ var written = policy.Document{
 	},
 }
 
-// fixture returns a dashboard's Config over view. Tokens are "viewer", "operator" and "admin".
+// seen is telemetry that has a view.
+type seen func() *telemetry.View
+
+func (s seen) View() *telemetry.View             { return s() }
+func (s seen) Find(string) (key string, ok bool) { return "", false }
+func (s seen) FindRefusals(context.Context, string) (none telemetry.FoundRefusals) {
+	return none
+}
+
+// fixture returns the Config of a console over a view, with the policy of the fixture. Tokens are "viewer",
+// "operator" and "admin".
 func fixture(t testing.TB, view func() *telemetry.View) Config {
 	t.Helper()
+	engine := policy.NewEngine(memory.New(), nil)
 	doc := written
-	p, err := policy.Compile(doc)
+	doc.Overrides = []policy.Override{{
+		Rule: "search", Key: map[string]string{"client_ip": "198.51.100.24"}, Limit: "300/minute", Until: time.Now().Add(3 * time.Hour).UTC().Format(time.RFC3339),
+	}}
+	return configOf(t, engine, &source.Stack{Swap: engine.Swap}, doc, seen(view))
+}
+
+// configOf returns the Config of a console over an engine, whose policy is written as a document.
+func configOf(t testing.TB, engine *policy.Engine, stack *source.Stack, doc policy.Document, counts control.Telemetry) Config {
+	t.Helper()
+	_, err := stack.File(doc, nil)
+	if err == nil {
+		err = stack.UseFile()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	log := slog.New(slog.DiscardHandler)
 	return Config{
-		View:     view,
-		Find:     func(string) (string, bool) { return "", false },
-		Engine:   policy.NewEngine(memory.New(), p),
-		Identify: func(*http.Request) (control.Caller, error) { return control.Caller{}, errors.New("who?") },
-		SignIn: func(token string) (control.Caller, error) {
-			for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
-				if token == r.String() {
-					return control.Caller{Name: token, Role: r}, nil
-				}
-			}
-			return control.Caller{}, errors.New("this token is not known")
-		},
-		Do:      answerFixture,
-		Version: "v0.9.0",
-		Try:     "curl -i http://localhost:8099/",
-		Logger:  slog.New(slog.DiscardHandler),
+		Control: control.New(control.Config{Engine: engine, Stack: stack, Telemetry: counts, Logger: log}),
+		Access:  &access.Access{Tokens: roleTokens}, Engine: engine, Telemetry: counts,
+		Version: "v0.9.0", Try: "curl -i http://localhost:8099/", Logger: log,
 	}
 }
 
-// answerFixture is an admin API that only reads.
-func answerFixture(_ context.Context, _ control.Caller, method, path, _ string, _ []byte) (int, []byte) {
-	encode := func(v any) (int, []byte) {
-		data, _ := json.Marshal(v)
-		return http.StatusOK, data
+// roleTokens are tokens each of which is the name of its role.
+func roleTokens() (all []control.Token, err error) {
+	for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
+		all = append(all, control.Token{Name: r.String(), Hash: control.HashToken(r.String()), Role: r})
 	}
-	path, _, _ = strings.Cut(path, "?")
-	now := time.Now()
-	switch method + " " + path {
-	case "GET /v1/policy":
-		return encode(map[string]any{"version": "a1", "document": written, "overrides": 1, "database": true})
-	case "GET /v1/audit":
-		return encode(map[string]any{"items": []map[string]any{
-			{"id": 9, "at": now.Add(-15 * time.Minute), "actor": "maria", "action": "replace", "kind": "rule", "target": "login-address", "after": map[string]any{"name": "login-address"}},
-			{"id": 8, "at": now.Add(-5 * time.Hour), "actor": "ci", "action": "create", "kind": "overrides", "target": "0a1b", "after": map[string]any{"rule": "api"}},
-			{"id": 7, "at": now.Add(-26 * time.Hour), "actor": "maria", "action": "reset", "kind": "subject", "target": "api", "after": map[string]any{"rule": "api"}},
-		}})
-	case "GET /v1/overrides":
-		return encode(map[string]any{"items": []map[string]any{
-			{"id": "0a1b", "document": map[string]any{"rule": "search", "key": map[string]string{"client_ip": "198.51.100.24"}, "limit": "300/minute", "until": now.Add(3 * time.Hour).UTC().Format(time.RFC3339)}},
-		}})
-	}
-	return http.StatusNotFound, []byte(`{"detail":"nothing"}`)
+	return all, nil
 }
 
 // attack is what two instances saw: an attack on a login for the last 14 minutes, and the traffic of

@@ -76,7 +76,7 @@ func (s *server) watch(done <-chan struct{}) {
 		case <-done:
 			return
 		case <-tick.C:
-			if v := s.View(); !v.At.IsZero() {
+			if v := s.view(); !v.At.IsZero() {
 				s.history.note(v)
 			}
 		}

@@ -1,8 +1,6 @@
 package console
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -16,34 +14,19 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/incident"
 	"github.com/sluicehq/sluice/cmd/internal/source"
-	"github.com/sluicehq/sluice/telemetry"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // incidentPage returns the first page of an operator as it is at the present time of the hour.
 func incidentPage(t *testing.T, h *incident.Hour, at time.Duration, query string) string {
-	v := h.Fleet.View()
-	c := fixture(t, func() *telemetry.View { return v })
-	c.Engine, c.Find, c.Identify = h.Engine, h.Fleet.Find, local(source.Operator)
-	c.Do = func(_ context.Context, _ control.Caller, method, path, _ string, _ []byte) (int, []byte) {
-		switch path, _, _ := strings.Cut(path, "?"); method + " " + path {
-		case "GET /v1/policy":
-			data, err := json.Marshal(map[string]any{"version": "a1", "document": incident.Document(at)})
-			if err != nil {
-				t.Error(err)
-			}
-			return http.StatusOK, data
-		case "GET /v1/audit":
-			return http.StatusOK, fmt.Appendf(nil, `{"items":[{"id":1,"at":%q,"actor":"maria","action":"create","kind":"overrides","after":{"rule":"per-address"}}]}`,
-				h.Time(incident.ScraperBlocked).Format(time.RFC3339))
-		case "GET /v1/overrides":
-			return http.StatusOK, []byte(`{"items":[]}`)
-		}
-		return http.StatusNotFound, []byte(`{"detail":"nothing"}`)
-	}
-	w := newBrowser(t, c).get("/" + query)
+	stack := &source.Stack{Swap: func(*policy.Policy) {}} // the hour has a policy in force
+	s := newServer(configOf(t, h.Engine, stack, incident.Document(at), h.Fleet))
+	blocked := source.Entry{At: h.Time(incident.ScraperBlocked), Actor: "maria", Action: "create", Kind: "override", After: `{"rule":"per-address"}`}
+	_, _ = s.known.audits.get(true, time.Second, func() ([]source.Entry, error) { return []source.Entry{blocked}, nil })
+	b := &browser{t: t, handler: s.handler(), token: source.Operator.String()}
+	w := b.get("/" + query)
 	if w.Code != http.StatusOK {
 		t.Fatalf("the page at %v: %d", at, w.Code)
 	}
@@ -152,7 +135,7 @@ func TestFirstPageOfIncident(t *testing.T) {
 			t.Errorf("the blocked scraper is hurt: %q", row)
 		}
 		changes = rowsOf(t, page, "changes-list")
-		if containing(changes, "made override of per-address") == "" || containing(changes, "export is new") == "" || containing(changes, "it changed") == "" {
+		if containing(changes, "created the override of per-address") == "" || containing(changes, "export is new") == "" || containing(changes, "it changed") == "" {
 			t.Errorf("what people did is not among the changes: %q", changes)
 		}
 

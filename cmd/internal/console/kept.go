@@ -10,10 +10,12 @@ import (
 // kept is something that many pages show and that is asked for at most so often. While one asks,
 // others get what there is.
 type kept[K comparable, V any] struct {
-	mu   sync.Mutex
-	all  map[K]*keptValue[V]
-	most int // of them; then all are forgotten
+	mu  sync.Mutex
+	all map[K]*keptValue[V]
 }
+
+// maxKept is how many values are kept; then all are forgotten.
+const maxKept = 1000
 
 type keptValue[V any] struct {
 	value V
@@ -27,7 +29,7 @@ func (k *kept[K, V]) get(key K, life time.Duration, load func() (V, error)) (V, 
 	k.mu.Lock()
 	v := k.all[key]
 	if v == nil {
-		if k.all == nil || len(k.all) >= k.most {
+		if k.all == nil || len(k.all) >= maxKept {
 			k.all = map[K]*keptValue[V]{}
 		}
 		v = &keptValue[V]{}

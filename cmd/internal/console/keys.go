@@ -1,10 +1,12 @@
 package console
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -40,6 +42,15 @@ func (s *server) shownOverride(rule string, key map[string]string) string {
 	return shown
 }
 
+// shownItem is the key of an override in a list for people.
+func (s *server) shownItem(i *control.Item) string {
+	if i.Shown != "" {
+		return withPseudonym(i.Shown, i.Pseudonym)
+	}
+	o := i.Document.(*policy.Override)
+	return withPseudonym(s.shownParts(o.Rule, o.Key), i.Pseudonym)
+}
+
 // isPseudonym reports whether a text may be what withPseudonym shows, and returns it.
 func isPseudonym(text string) (string, bool) {
 	text = strings.TrimPrefix(strings.ToLower(text), "#")
@@ -49,12 +60,12 @@ func isPseudonym(text string) (string, bool) {
 // shownParts is a key for people, shortened or hashed as its rule says. An override that stands for
 // many has no such key: of it, what is secret is shortened, or all if its rule shows no key whole.
 func (s *server) shownParts(rule string, key map[string]string) string {
-	if subject, err := s.Engine.Subject(rule, key); err == nil && !slices.Contains(mapValues(key), "*") {
+	if subject, err := s.Engine.Subject(rule, key); err == nil && !anyValue(key) {
 		return subject.Shown()
 	}
-	whole := s.ruleShowsWhole(rule)
+	whole := s.Engine.Policy().ShowsWhole(rule)
 	var all []string
-	for _, part := range sortedParts(key) {
+	for _, part := range slices.Sorted(maps.Keys(key)) {
 		v := key[part]
 		if v != "*" && (policy.SecretPart(part) || !whole) {
 			v = policy.Shorten(v)
@@ -64,35 +75,9 @@ func (s *server) shownParts(rule string, key map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
-// ruleShowsWhole reports whether everybody may see whole keys of a rule, as of those that lack all
-// parts.
-func (s *server) ruleShowsWhole(rule string) bool {
-	key := rule
-	for range maxParts {
-		key += "/!"
-		if subject, err := s.Engine.SubjectOf(key); err == nil {
-			return subject.ShownWhole()
-		}
-	}
-	return false
-}
-
-// maxParts is more than any key has.
-const maxParts = 16
-
-func mapValues(m map[string]string) (all []string) {
-	for _, v := range m {
-		all = append(all, v)
-	}
-	return all
-}
-
-func sortedParts(m map[string]string) (all []string) {
-	for k := range m {
-		all = append(all, k)
-	}
-	slices.Sort(all)
-	return all
+// anyValue reports whether the key of an override stands for several subjects.
+func anyValue(key map[string]string) bool {
+	return slices.Contains(slices.Collect(maps.Values(key)), "*")
 }
 
 // subjectQuery names a subject in a URL.

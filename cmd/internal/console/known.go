@@ -2,12 +2,11 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -15,51 +14,42 @@ import (
 
 // known is what the first page knows beside what was counted. It is the same for all who may look.
 type known struct {
-	policies kept[*policy.Policy, *knownPolicy]
 	// By whether the caller sees whole keys.
-	audits    kept[bool, []auditEntry]
+	audits    kept[bool, []source.Entry]
 	overrides kept[bool, []endingOverride]
 	subjects  kept[string, *looked]
 }
 
-func newKnown() *known {
-	k := &known{}
-	k.policies.most, k.audits.most, k.overrides.most, k.subjects.most = 2, 2, 2, 1000
-	return k
-}
-
-// knownPolicy is the policy in force by the names of its rules, which are shadows where the whole policy is one.
-type knownPolicy struct {
-	*inForce
-	byName map[string]*policy.Rule
-}
-
-func (s *server) knownPolicy(c *call) (*knownPolicy, error) {
-	now := s.Engine.Policy()
-	return s.known.policies.get(now, 10*time.Second, func() (*knownPolicy, error) {
-		in, err := c.policyInForce()
-		if err != nil {
-			return nil, err
+// rulesInForce returns the rules in force by their names, as shadows where the whole policy is one.
+func (c *call) rulesInForce() map[string]*policy.Rule {
+	p, err := c.s.Control.InForce(c.caller)
+	if err != nil {
+		return nil
+	}
+	all := c.s.Engine.Policy().WatchOnly()
+	byName := make(map[string]*policy.Rule, len(p.Document.Rules))
+	for i := range p.Document.Rules {
+		r := &p.Document.Rules[i]
+		if all && !r.Exempt {
+			shadow := *r
+			shadow.Shadow = true
+			r = &shadow
 		}
-		rules, err := in.rules()
-		k := &knownPolicy{in, make(map[string]*policy.Rule, len(rules))}
-		for i := range rules {
-			rule := rules[i].Rule
-			rule.Shadow = rule.Shadow || now.WatchOnly() && !rule.Exempt
-			k.byName[rule.Name] = &rule
-		}
-		return k, err
-	})
+		byName[r.Name] = r
+	}
+	return byName
 }
 
 // lastAudits returns the latest changes. Without a database there are none.
-func (s *server) lastAudits(c *call) []auditEntry {
-	all, _ := s.known.audits.get(c.caller.Role.May(source.Operator), 3*time.Second, func() ([]auditEntry, error) {
-		var page struct {
-			Items []auditEntry `json:"items"`
+func (s *server) lastAudits(c *call) []source.Entry {
+	all, _ := s.known.audits.get(c.caller.Role.May(source.Operator), 3*time.Second, func() ([]source.Entry, error) {
+		ctx, cancel := context.WithTimeout(c.Context(), callTime) // a stream has no end
+		defer cancel()
+		page, err := s.Control.Audit(ctx, c.caller, "", maxChanges)
+		if err != nil {
+			return nil, err
 		}
-		err := c.do("GET", "/v1/audit?limit=5", nil, &page)
-		return page.Items, err
+		return page.Items, nil
 	})
 	return all
 }
@@ -78,20 +68,18 @@ const maxEnding = 5
 // endingOverrides returns those that end within a day, the first to end first.
 func (s *server) endingOverrides(c *call, v *telemetry.View) []endingOverride {
 	all, _ := s.known.overrides.get(c.caller.Role.May(source.Operator), 20*time.Second, func() (all []endingOverride, err error) {
-		var page itemPage
-		err = c.do("GET", "/v1/overrides?state=today&sort=until&limit="+strconv.Itoa(maxEnding), nil, &page)
-		for _, it := range page.Items {
-			var o policy.Override
-			if it.Disabled || json.Unmarshal(it.Document, &o) != nil {
-				continue
-			}
-			if ends, err := policy.ParseUntil(o.Until); err == nil {
-				all = append(all, endingOverride{
-					Rule: o.Rule, Shown: it.shownKey(s, o.Rule, o.Key), Words: overrideWords(&o), Ends: ends, key: o.Key,
-				})
+		page, err := s.Control.List(c.caller, control.Overrides, control.Query{State: "today", Sort: "until", Limit: maxEnding})
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			it := &page.Items[i]
+			o := it.Document.(*policy.Override)
+			if ends, err := policy.ParseUntil(o.Until); err == nil && !it.Disabled {
+				all = append(all, endingOverride{Rule: o.Rule, Shown: s.shownItem(it), Words: overrideWords(o), Ends: ends, key: o.Key})
 			}
 		}
-		return all, err
+		return all, nil
 	})
 	all = slices.Clone(all)
 	for i := range all {

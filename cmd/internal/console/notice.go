@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"net/http"
 	"slices"
@@ -17,19 +18,14 @@ const (
 	maxNotices = 500
 )
 
-// operation is one of the admin API.
-type operation struct {
-	method, path string
-	match        string // the ETag that it is about, or ""
-	body         any    // see call.do
-}
+// undo takes back what an act has done. It fails if somebody has changed the same since.
+type undo func(ctx context.Context, who control.Caller) error
 
 // notice says what was done, on the page that comes after it.
 type notice struct {
 	ID   string
 	Text string
-	// Undo are operations that undo it, for a while.
-	Undo []operation
+	undo undo   // nil: it cannot be undone
 	to   string // the page that it is on
 	whom string
 	at   time.Time
@@ -38,7 +34,7 @@ type notice struct {
 
 // Left returns for how many more seconds it can be undone.
 func (n *notice) Left() int {
-	if len(n.Undo) == 0 || n.used {
+	if n.undo == nil || n.used {
 		return 0
 	}
 	return max(0, int(time.Until(n.at.Add(undoTime)).Seconds()))
@@ -50,9 +46,9 @@ type notices struct {
 	all []*notice
 }
 
-// done leads to another page, which says what was done, and undoes it if undo has operations.
-func (c *call) done(to, text string, undo ...operation) error {
-	n := &notice{ID: rand.Text(), Text: text, Undo: undo, to: to, whom: c.caller.Name, at: time.Now()}
+// done leads to another page, which says what was done, and undoes it unless undo is nil.
+func (c *call) done(to, text string, undo undo) error {
+	n := &notice{ID: rand.Text(), Text: text, undo: undo, to: to, whom: c.caller.Name, at: time.Now()}
 	c.s.notices.add(n)
 	sign := "?"
 	if strings.Contains(to, "?") {
@@ -100,12 +96,10 @@ func (l *notices) use(id string) bool {
 func (s *server) undo(c *call) error {
 	n := s.notices.get(c.PostForm.Get("id"), c.caller)
 	if n == nil || n.Left() == 0 || !s.notices.use(n.ID) {
-		return problemf(http.StatusGone, "It is too late to undo this here: it was done more than %d seconds ago, or has been undone.", int(undoTime.Seconds()))
+		return control.Problemf(http.StatusGone, "It is too late to undo this here: it was done more than %d seconds ago, or has been undone.", int(undoTime.Seconds()))
 	}
-	for _, o := range n.Undo {
-		if err := c.perform(o, nil); err != nil {
-			return err
-		}
+	if err := n.undo(c.Context(), c.caller); err != nil {
+		return err
 	}
-	return c.done(n.to, "Undone: "+n.Text)
+	return c.done(n.to, "Undone: "+n.Text, nil)
 }

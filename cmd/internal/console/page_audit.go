@@ -2,17 +2,18 @@ package console
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // auditRow is a change that somebody has made.
 type auditRow struct {
-	auditEntry
+	source.Entry
 	Did     string // "created the override of"
 	Target  string // for people
 	Whom    string // the subject that it is about, if any
@@ -26,28 +27,26 @@ type auditShown struct {
 	Next     string
 	Older    bool // this is not the first page
 	Database bool
-	Problem  *problem
+	Problem  *control.Problem
 }
 
+// auditPerPage is how many changes are on a page.
+const auditPerPage = 50
+
 func (s *server) auditPage(c *call) error {
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
 	d := auditShown{Database: p.Database}
 	cursor := c.URL.Query().Get("cursor")
 	if d.Older = cursor != ""; p.Database {
-		var log struct {
-			Items []auditEntry `json:"items"`
-			Next  string       `json:"next"`
-		}
-		q := url.Values{"limit": {"50"}}
-		if cursor != "" {
-			q.Set("cursor", cursor)
-		}
-		err := c.do("GET", "/v1/audit?"+q.Encode(), nil, &log)
-		if d.Problem, err = asProblem(err); err != nil {
-			return err
+		log, err := s.Control.Audit(c.Context(), c.caller, cursor, auditPerPage)
+		if err != nil {
+			if d.Problem, err = c.refusal(err); err != nil {
+				return err
+			}
+			log = &control.AuditPage{}
 		}
 		for i := range log.Items {
 			d.Rows = append(d.Rows, s.auditRow(&log.Items[i], policy.SecretPart(p.Document.Tiers.Subject)))
@@ -60,22 +59,18 @@ func (s *server) auditPage(c *call) error {
 }
 
 // auditRow makes an entry readable. Who is in which tier is shortened if that is named by a secret.
-func (s *server) auditRow(e *auditEntry, secret bool) auditRow {
-	row := auditRow{auditEntry: *e, Target: e.Target}
-	before, after := e.Before, e.After
+func (s *server) auditRow(e *source.Entry, secret bool) auditRow {
+	row := auditRow{Entry: *e, Target: e.Target}
+	before, after := fieldsOf(e.Before), fieldsOf(e.After)
 	switch e.Kind {
 	case "override":
-		rule := ""
-		before, _ = s.veiled(e.Before, "")
-		after, rule = s.veiled(e.After, "")
-		if rule == "" {
-			_, rule = s.veiled(e.Before, "")
-		}
-		row.Target = rule
+		was, is := s.veilKey(before, ""), s.veilKey(after, "")
+		row.Target = cmp.Or(is, was)
 	case "subject":
-		if after, _ = s.veiled(e.After, e.Target); secret && changesItem(e.Action) {
+		if s.veilKey(after, e.Target); secret && changesItem(e.Action) {
 			row.Target = policy.Shorten(e.Target)
-			before, after = shortSubject(e.Before), shortSubject(e.After)
+			shortenSubject(before)
+			shortenSubject(after)
 		}
 	case "rule":
 		row.URL = rulePage(e.Target)
@@ -84,10 +79,10 @@ func (s *server) auditRow(e *auditEntry, secret bool) auditRow {
 	case "alert":
 		row.URL = "/"
 	case "settings":
-		row.URL, before, after = "/policy", inSettings(e.Before), inSettings(e.After)
+		row.URL, before, after = "/policy", inSettings(before), inSettings(after)
 	}
 	row.Did = didWords(e)
-	for _, f := range diffJSON(before, after) {
+	for _, f := range diffFields(before, after) {
 		switch {
 		case len(row.Changes) == maxFields:
 			row.More++
@@ -101,7 +96,7 @@ func (s *server) auditRow(e *auditEntry, secret bool) auditRow {
 		}
 	}
 	if row.Whom == "" && e.Kind == "override" {
-		row.Whom = keyIn(after)
+		row.Whom = cmp.Or(textOf(after["key"]), textOf(after["shown"]))
 	}
 	if row.Target != "" && row.URL == "" && (e.Kind == "override" || !changesItem(e.Action)) {
 		row.URL = rulePage(row.Target)
@@ -112,30 +107,44 @@ func (s *server) auditRow(e *auditEntry, secret bool) auditRow {
 // maxFields is how many fields of one entry are shown.
 const maxFields = 200
 
-// rulesByName is a list of rows of rules as an object of their documents.
-func rulesByName(data json.RawMessage) json.RawMessage {
-	var rows []map[string]json.RawMessage
-	if json.Unmarshal(data, &rows) != nil {
+// rulesByName has the fields of a list of rows of rules, by the names of the rules and theirs.
+func rulesByName(list source.Row) fields {
+	var rows []fields
+	if list.Decode(&rows) != nil {
 		return nil
 	}
-	all := map[string]map[string]json.RawMessage{}
+	all := fields{}
 	for _, row := range rows {
-		var name string
-		_ = json.Unmarshal(row["name"], &name) // a text
-		for _, field := range append(rowFields, "name") {
-			delete(row, field)
+		name := textOf(row["name"])
+		for field, value := range row {
+			if field != "name" && !slices.Contains(rowFields, field) {
+				all[name+"."+field] = value
+			}
 		}
-		all[name] = row
 	}
-	data, _ = json.Marshal(all) // what was read
-	return data
+	return all
+}
+
+// auditWords say what was done, without the key of a subject that it was done to.
+func auditWords(e *source.Entry) string {
+	name := e.Target
+	switch {
+	case e.Kind == "override":
+		name = cmp.Or(textOf(fieldsOf(e.After)["rule"]), textOf(fieldsOf(e.Before)["rule"]))
+	case e.Kind == "subject" && changesItem(e.Action):
+		name = "a subject"
+	}
+	if name == "" {
+		return didWords(e)
+	}
+	return didWords(e) + " " + printable(name)
 }
 
 // rowFields are fields that a database keeps of each row, which the entry says itself.
 var rowFields = []string{"id", "updated_at", "updated_by", "version", "by", "rule", "position"}
 
 // didWords is what was done, before the name of what it was done to.
-func didWords(e *auditEntry) string {
+func didWords(e *source.Entry) string {
 	did := map[string]string{"create": "created", "replace": "changed", "delete": "removed"}[e.Action]
 	switch {
 	case e.Kind == "alert":
@@ -154,42 +163,23 @@ func didWords(e *auditEntry) string {
 	return did + " the " + e.Kind
 }
 
-// inSettings is the document in a row of the settings.
-func inSettings(data json.RawMessage) json.RawMessage {
-	var row struct{ Document map[string]json.RawMessage }
-	if json.Unmarshal(data, &row) != nil || row.Document == nil {
-		return nil
-	}
-	delete(row.Document, "rules") // there are none in it
-	document, _ := json.Marshal(row.Document)
+// inSettings has the fields of the document in a row of the settings.
+func inSettings(row fields) fields {
+	document := fieldsOf(row["document"])
+	delete(document, "rules") // there are none in it
 	return document
 }
 
-// keyIn is the key in a document that was veiled.
-func keyIn(data json.RawMessage) (key string) {
-	var fields struct{ Key, Shown string }
-	if json.Unmarshal(data, &fields) == nil { // another kind has none
-		key = cmp.Or(fields.Key, fields.Shown)
+// veilKey replaces the key of a subject by what may be shown of it. It returns the rule, which is the given one if
+// the row has none.
+func (s *server) veilKey(row fields, rule string) string {
+	var key map[string]string
+	if row["key"].Decode(&key) != nil {
+		return rule
 	}
-	return key
-}
-
-// veiled is a document with the key of a subject as it may be shown. It returns the rule, too.
-func (s *server) veiled(data json.RawMessage, rule string) (json.RawMessage, string) {
-	var o policy.Override
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["key"], &o.Key) != nil {
-		return data, rule
-	}
-	if _, has := fields["rule"]; has {
-		_ = json.Unmarshal(fields["rule"], &rule) // a text, or there is no rule of that name
-	}
-	fields["key"], _ = json.Marshal(s.shownOverride(rule, o.Key)) // a text always can be
-	veiled, err := json.Marshal(fields)
-	if err != nil {
-		return nil, rule
-	}
-	return veiled, rule
+	rule = cmp.Or(textOf(row["rule"]), rule)
+	row["key"] = source.Row(control.JSON(s.shownOverride(rule, key)))
+	return rule
 }
 
 // changesItem reports whether an action is a change of what the database keeps. Others are acts on
@@ -198,17 +188,9 @@ func changesItem(action string) bool {
 	return action == "create" || action == "replace" || action == "delete"
 }
 
-// shortSubject is who is in which tier, with the name shortened.
-func shortSubject(data json.RawMessage) json.RawMessage {
-	var fields map[string]json.RawMessage
-	var name string
-	if json.Unmarshal(data, &fields) != nil || json.Unmarshal(fields["subject"], &name) != nil {
-		return data
+// shortenSubject shortens the name in a row of who is in which tier.
+func shortenSubject(row fields) {
+	if name := textOf(row["subject"]); name != "" {
+		row["subject"] = source.Row(control.JSON(policy.Shorten(name)))
 	}
-	fields["subject"], _ = json.Marshal(policy.Shorten(name)) // a text always can be
-	short, err := json.Marshal(fields)
-	if err != nil {
-		return nil
-	}
-	return short
 }

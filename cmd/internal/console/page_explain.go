@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -22,40 +23,21 @@ type explainShown struct {
 	// What is known of the ID.
 	Refusals []refusalShown
 	Kept     int
-	Since    time.Time
+	Since    *time.Time
 	Alone    bool // those of other instances could not be read
-	Unkept   *problem
+	Unkept   *control.Problem
 
 	Named   []namedRule // in what was said
 	Nothing bool        // nothing is named in it
 
 	Request   explainForm
-	Problem   *problem
-	Explained *explanation
+	Problem   *control.Problem
+	Explained *explanation // or nil
 }
 
 // refusalShown is one that is kept.
 type refusalShown struct {
-	At        time.Time `json:"at"`
-	Shadow    bool      `json:"shadow"`
-	Rule      string    `json:"rule"`
-	Limit     string    `json:"limit"`
-	LimitName string    `json:"limit_name"`
-	From      string    `json:"from"`
-	Because   string    `json:"because"`
-	Missing   string    `json:"missing"`
-	Subject   string    `json:"subject"`
-	SubjectID string    `json:"subject_id"`
-	Wait      *int64    `json:"wait"`
-	Address   string    `json:"address"`
-	Door      string    `json:"door"`
-	Method    string    `json:"method"`
-	Host      string    `json:"host"`
-	Path      string    `json:"path"`
-	RequestID string    `json:"request_id"`
-	TraceID   string    `json:"trace_id"`
-	Instance  string    `json:"instance"`
-
+	control.Refusal
 	Known bool // the rule is in force
 }
 
@@ -96,25 +78,10 @@ type namedRule struct {
 // explainForm is a request as somebody describes it.
 type explainForm struct{ Method, URL, From, Headers string }
 
-// explanation is what the admin API says of it.
+// explanation is what would become of a request.
 type explanation struct {
-	Client      string          `json:"client"`
-	Allowed     bool            `json:"allowed"`
-	Exempt      bool            `json:"exempt"`
-	Unavailable bool            `json:"unavailable"`
-	Missing     string          `json:"missing"`
-	Blocked     string          `json:"blocked"`
-	RetryAfter  float64         `json:"retry_after"`
-	Rules       []ruleExplained `json:"rules"`
-	Tier        *struct {
-		Name string `json:"name"`
-		From string `json:"from"`
-	} `json:"tier"`
-	Response struct {
-		Status int         `json:"status"`
-		Header http.Header `json:"headers"`
-		Body   string      `json:"body"`
-	} `json:"response"`
+	*control.Explanation
+	Rules []ruleExplained
 }
 
 // Words is what becomes of the request.
@@ -135,7 +102,7 @@ func (e *explanation) Words() string {
 	case e.RetryAfter < 0:
 		return "It is refused, and waiting does not help."
 	}
-	return "It is refused. It would pass in " + lengthWords(max(time.Second, time.Duration(e.RetryAfter*float64(time.Second)).Round(time.Second))) + "."
+	return "It is refused. It would pass in " + lengthWords(max(time.Second, e.RetryAfter.Duration().Round(time.Second))) + "."
 }
 
 // Applying are the rules that apply, and Not those that do not.
@@ -164,17 +131,7 @@ func (e *explanation) Fields() (all []string) {
 
 // ruleExplained is what one rule makes of it.
 type ruleExplained struct {
-	Rule        string           `json:"rule"`
-	Applies     bool             `json:"applies"`
-	Why         string           `json:"why"`
-	Key         string           `json:"key"`
-	Override    *overrideState   `json:"override"`
-	Enforced    string           `json:"enforced"`
-	Limits      []limitExplained `json:"limits"`
-	Share       string           `json:"share"`
-	Then        string           `json:"then"`
-	Consistency string           `json:"consistency"`
-
+	control.RuleExplanation
 	Shown string // what people see of the key
 	URL   string // of the subject, if it may be said
 }
@@ -184,32 +141,17 @@ func (r *ruleExplained) Refuses() bool { return r.refuses(false) }
 func (r *ruleExplained) Would() bool   { return r.refuses(true) }
 
 func (r *ruleExplained) refuses(shadow bool) bool {
-	return slices.ContainsFunc(r.Limits, func(l limitExplained) bool { return !l.Allowed && l.Shadow == shadow })
+	return slices.ContainsFunc(r.Limits, func(l control.LimitExplanation) bool { return !l.Allowed && l.Shadow == shadow })
 }
 
-type limitExplained struct {
-	Name      string `json:"name"`
-	Limit     string `json:"limit"`
-	Algorithm string `json:"algorithm"`
-	From      string `json:"from"`
-	Shadow    bool   `json:"shadow"`
-	Capacity  int64  `json:"capacity"`
-	Allowed   bool   `json:"allowed"`
-	Locked    bool   `json:"locked"`
-	Before    struct {
-		Used      int64   `json:"used"`
-		Remaining int64   `json:"remaining"`
-		FullIn    float64 `json:"full_in"`
-	} `json:"before"`
-}
-
-// State is the limit as it is drawn.
-func (l limitExplained) State() limitState {
-	s := limitState{Name: l.Name, Limit: l.Limit, Algorithm: l.Algorithm, From: l.From, Capacity: l.Capacity, Used: l.Before.Used, Remaining: l.Before.Remaining, Shadow: l.Shadow}
+// explainedLimit is a limit of an explanation as it is drawn.
+func explainedLimit(l control.LimitExplanation) limit {
+	s := control.LimitState{Name: l.Name, Limit: l.Limit, Algorithm: l.Algorithm, From: l.From, Capacity: l.Capacity, Used: l.Before.Used, Remaining: l.Before.Remaining, Shadow: l.Shadow}
 	if l.Before.FullIn > 0 {
-		s.FullAt = time.Now().Add(time.Duration(l.Before.FullIn * float64(time.Second)))
+		at := time.Now().Add(l.Before.FullIn.Duration())
+		s.FullAt = &at
 	}
-	return s
+	return limit{s}
 }
 
 // explainPage finds a request by its ID.
@@ -217,7 +159,7 @@ func (s *server) explainPage(c *call) error {
 	q := c.URL.Query()
 	d := &explainShown{ID: strings.TrimSpace(q.Get("id"))}
 	if d.ID != "" {
-		p, err := c.policyInForce()
+		p, err := c.s.Control.InForce(c.caller)
 		if err != nil {
 			return err
 		}
@@ -247,35 +189,24 @@ func (r *refusalShown) form() explainForm {
 	return f
 }
 
-func (c *call) findRefusals(d *explainShown, p *inForce) error {
-	var found struct {
-		Refusals []refusalShown `json:"refusals"`
-		Kept     int            `json:"kept"`
-		Since    time.Time      `json:"since"`
-		Alone    bool           `json:"alone"`
-	}
-	err := c.do("GET", "/v1/refusals?"+url.Values{"id": {d.ID}}.Encode(), nil, &found)
-	if d.Unkept, err = asProblem(err); err != nil {
+func (c *call) findRefusals(d *explainShown, p *control.InForce) error {
+	found, err := c.s.Control.Refusals(c.Context(), c.caller, d.ID)
+	if err != nil {
+		d.Unkept, err = c.refusal(err)
 		return err
 	}
-	slices.SortStableFunc(found.Refusals, func(a, b refusalShown) int { // the rule that refused it comes first
-		switch {
-		case a.Shadow == b.Shadow:
-			return 0
-		case b.Shadow:
-			return -1
-		}
-		return 1
-	})
-	d.Refusals, d.Kept, d.Since, d.Alone = found.Refusals, found.Kept, found.Since, found.Alone
-	for i := range d.Refusals {
-		r := &d.Refusals[i]
-		_, err := p.rule(r.Rule)
+	d.Kept, d.Since, d.Alone = found.Kept, found.Since, found.Alone
+	for _, one := range found.Refusals {
+		r := refusalShown{Refusal: one}
+		_, err := ruleIn(p, r.Rule)
 		r.Known = err == nil
-		if key, found := c.s.Find(r.SubjectID); found {
+		if key, found := c.s.find(r.SubjectID); found {
 			r.Subject = c.s.shownSubject(key, r.Subject)
 		}
+		d.Refusals = append(d.Refusals, r)
 	}
+	// The rule that refused it comes first.
+	slices.SortStableFunc(d.Refusals, func(a, b refusalShown) int { return btoi(a.Shadow) - btoi(b.Shadow) })
 	return nil
 }
 
@@ -287,58 +218,61 @@ var requestIDField = regexp.MustCompile(`(?im)^[<\s]*x-request-id:\s*(\S+)`)
 func (s *server) explainSaid(c *call) error {
 	f := c.PostForm
 	d := &explainShown{Said: f.Get("said"), Request: explainForm{f.Get("method"), strings.TrimSpace(f.Get("url")), strings.TrimSpace(f.Get("from")), f.Get("headers")}}
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
-	if d.Said != "" {
-		if d.Named, err = rulesNamed(p, d.Said); err != nil {
+	if d.Said == "" {
+		return s.explainRequest(c, d)
+	}
+	all := s.Engine.Policy().WatchOnly()
+	d.Named = rulesNamed(p, d.Said)
+	for i := range d.Named {
+		d.Named[i].State.All = all
+	}
+	if id := requestIDField.FindStringSubmatch(d.Said); id != nil {
+		d.ID = id[1]
+		if err := c.findRefusals(d, p); err != nil {
 			return err
 		}
-		all := s.Engine.Policy().WatchOnly()
-		for i := range d.Named {
-			d.Named[i].State.All = all
-		}
-		if id := requestIDField.FindStringSubmatch(d.Said); id != nil {
-			d.ID = id[1]
-			if err := c.findRefusals(d, p); err != nil {
-				return err
-			}
-		}
-		d.Nothing = len(d.Named) == 0 && len(d.Refusals) == 0
-		return s.showExplain(c, http.StatusOK, d)
 	}
+	d.Nothing = len(d.Named) == 0 && len(d.Refusals) == 0
+	return s.showExplain(c, http.StatusOK, d)
+}
+
+// explainRequest says what would become of the request that the form describes.
+func (s *server) explainRequest(c *call, d *explainShown) error {
 	headers, err := headersOf(d.Request.Headers)
 	if err == nil {
-		body := map[string]any{"method": d.Request.Method, "url": d.Request.URL, "headers": headers}
-		if d.Request.From != "" {
-			body["from"] = d.Request.From
-		}
-		d.Explained = &explanation{}
-		err = c.do("POST", "/v1/explain", body, d.Explained)
+		d.Explained, err = c.explain(control.CheckRequest{Method: d.Request.Method, URL: d.Request.URL, Headers: headers, From: d.Request.From})
 	}
-	if d.Problem, err = asProblem(err); err != nil {
+	if err == nil {
+		return s.showExplain(c, http.StatusOK, d)
+	}
+	if d.Problem, err = c.refusal(err); err != nil {
 		return err
 	}
-	status := http.StatusOK
-	if d.Problem != nil {
-		d.Explained, status = nil, d.Problem.Status
-		return s.showExplain(c, status, d)
+	return s.showExplain(c, d.Problem.Status, d)
+}
+
+// explain asks what would become of a request, and how its subjects are shown.
+func (c *call) explain(r control.CheckRequest) (*explanation, error) {
+	e, err := c.s.Control.Explain(c.Context(), c.caller, r)
+	if err != nil {
+		return nil, err
 	}
-	for i := range d.Explained.Rules {
-		r := &d.Explained.Rules[i]
-		if r.Key == "" {
-			continue
+	out := &explanation{Explanation: e}
+	for _, one := range e.Rules {
+		r := ruleExplained{RuleExplanation: one, Shown: one.Key}
+		if r.Key != "" && c.caller.Role.May(source.Operator) { // others are told what people see of it
+			r.Shown = c.s.Engine.Policy().ShownKey(r.Key)
+			if seen := seenSubject(c.s.view(), r.Rule, r.Key); seen != nil && seen.ID != "" {
+				r.URL = "/subjects/" + url.PathEscape(seen.ID)
+			}
 		}
-		if r.Shown = r.Key; !c.caller.Role.May(source.Operator) {
-			continue // which is what people see of it
-		}
-		r.Shown = s.Engine.Policy().ShownKey(r.Key)
-		if seen := seenSubject(s.View(), r.Rule, r.Key); seen != nil && seen.ID != "" {
-			r.URL = "/subjects/" + url.PathEscape(seen.ID)
-		}
+		out.Rules = append(out.Rules, r)
 	}
-	return s.showExplain(c, status, d)
+	return out, nil
 }
 
 // headersOf reads lines "Name: value".
@@ -351,7 +285,7 @@ func headersOf(text string) (map[string]string, error) {
 		}
 		name, value, found := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); !found || name == "" || strings.ContainsAny(name, " \t") {
-			return nil, problemf(http.StatusUnprocessableEntity, "A header is a line as in Name: value, and this is none: %s", printable(line))
+			return nil, control.Problemf(http.StatusUnprocessableEntity, "A header is a line as in Name: value, and this is none: %s", printable(line))
 		}
 		all[name] = strings.TrimSpace(value)
 	}
@@ -363,24 +297,20 @@ const maxSaid = 64 << 10
 
 // rulesNamed returns the rules that a text names, by their own names or by those of their limits, such
 // as "api-1h".
-func rulesNamed(p *inForce, text string) (all []namedRule, err error) {
-	rules, err := p.rules()
-	if err != nil {
-		return nil, err
-	}
+func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	said := map[string]bool{}
 	for _, word := range strings.FieldsFunc(text[:min(len(text), maxSaid)], func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	}) {
 		said[word], said[strings.Trim(word, ".-")] = true, true // at the end of a sentence
 	}
-	for i := range rules {
-		r := &rules[i]
-		if said[r.Name] || slices.ContainsFunc(limitNames(&r.Rule), func(name string) bool { return said[name] }) {
-			all = append(all, namedRule{r.Name, ruleWords(&r.Rule), keyWords(&r.Rule), stateOf(r.JSON)})
+	for i := range p.Document.Rules {
+		r := &p.Document.Rules[i]
+		if said[r.Name] || slices.ContainsFunc(limitNames(r), func(name string) bool { return said[name] }) {
+			all = append(all, namedRule{r.Name, ruleWords(r), keyWords(r), stateOf(r)})
 		}
 	}
-	return all, nil
+	return all
 }
 
 // limitNames are those that clients are told of the limits of a rule, of its tiers, too.

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 )
 
 // keyOf is the whole key of a subject.
@@ -12,7 +14,7 @@ type keyOf struct {
 
 // keyPage shows the whole key of a subject, which other pages shorten. The log has who looked.
 func (s *server) keyPage(c *call) error {
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
@@ -21,9 +23,9 @@ func (s *server) keyPage(c *call) error {
 		return err
 	}
 	d := keyOf{subjectRef: ref}
-	for _, part := range sortedParts(ref.Key) {
+	for _, part := range slices.Sorted(maps.Keys(ref.Key)) {
 		d.Parts = append(d.Parts, keyField{part, ref.Key[part]})
 	}
-	s.Logger.Info("dashboard: the whole key of a subject was shown", "actor", c.caller.Name, "rule", ref.Rule.Name, "subject", ref.Shown)
+	s.Logger.Info("console: the whole key of a subject was shown", "actor", c.caller.Name, "rule", ref.Rule.Name, "subject", ref.Shown)
 	return s.show(c, http.StatusOK, "key", page{Title: "The key of a subject of " + ref.Rule.Name, Section: "subjects", Data: d})
 }

@@ -3,21 +3,20 @@ package console
 import (
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
 // overrideRow is an override in a list.
 type overrideRow struct {
-	ID, ETag, Source, Rule, Shown, Words, Reason, By, URL string
-	Until                                                 time.Time // zero: for good
-	UpdatedAt                                             time.Time
-	Ended, Today                                          bool
-	Seen                                                  *telemetry.Subject // if it is among those that telemetry tells of
+	ID, Source, Rule, Shown, Words, Reason, By, URL string
+	Until                                           time.Time // zero: for good
+	Ended, Today                                    bool
+	Seen                                            *telemetry.Subject // if it is among those that telemetry knows
 }
 
 // EndURL is the act that ends it.
@@ -45,29 +44,27 @@ const (
 )
 
 func (s *server) overridesPage(c *call) error {
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
 	q := c.URL.Query()
 	d := overridesShown{Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Rule: q.Get("rule"), Database: p.Database}
-	asked := url.Values{"limit": {strconv.Itoa(overridesPerPage)}}
 	here := url.Values{}
 	for name, value := range map[string]string{"q": d.Asked, "state": d.State, "rule": d.Rule} {
 		if value != "" {
-			asked.Set(name, value)
 			here.Set(name, value)
 		}
 	}
-	if cursor := q.Get("cursor"); cursor != "" {
-		asked.Set("cursor", cursor)
+	cursor := q.Get("cursor")
+	if cursor != "" {
 		d.First = "/overrides?" + here.Encode()
 	}
-	page, rows, err := c.overrides(asked, s.View())
+	page, rows, err := c.overrides(control.Query{Cursor: cursor, Limit: overridesPerPage, Text: d.Asked, State: d.State, Rule: d.Rule}, s.view())
 	if err != nil {
 		return err
 	}
-	d.Rows, d.Total = rows, page.Total
+	d.Rows, d.Total = rows, *page.Total
 	if page.Next != "" {
 		here.Set("cursor", page.Next)
 		d.Next = "/overrides?" + here.Encode()
@@ -77,21 +74,17 @@ func (s *server) overridesPage(c *call) error {
 
 // overrides reads a page of the overrides that a query asks for: those that end next come first, those that
 // have ended last.
-func (c *call) overrides(q url.Values, v *telemetry.View) (page itemPage, rows []overrideRow, err error) {
-	q.Set("sort", "until")
-	if err := c.do("GET", "/v1/overrides?"+q.Encode(), nil, &page); err != nil {
-		return page, nil, err
+func (c *call) overrides(q control.Query, v *telemetry.View) (page *control.Page, rows []overrideRow, err error) {
+	q.Sort = "until"
+	if page, err = c.s.Control.List(c.caller, control.Overrides, q); err != nil {
+		return nil, nil, err
 	}
-	all := page.Items
 	now := time.Now()
-	for i := range all {
-		o, err := decoded[policy.Override](all[i].Document)
-		if err != nil {
-			return page, nil, err
-		}
+	for i := range page.Items {
+		it := &page.Items[i]
+		o := it.Document.(*policy.Override)
 		row := overrideRow{
-			ID: all[i].ID, ETag: all[i].ETag, Source: all[i].Source, UpdatedAt: all[i].UpdatedAt,
-			Rule: o.Rule, Shown: all[i].shownKey(c.s, o.Rule, o.Key), Words: overrideWords(o), Reason: o.Reason, By: o.By,
+			ID: it.ID, Source: it.Source, Rule: o.Rule, Shown: c.s.shownItem(it), Words: overrideWords(o), Reason: o.Reason, By: o.By,
 			URL: c.subjectURL(v, o.Rule, o.Key),
 		}
 		if o.Until != "" {

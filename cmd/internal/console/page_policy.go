@@ -1,31 +1,27 @@
 package console
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
 // policyShown is what the page of the policy has.
 type policyShown struct {
+	*control.InForce
 	Text, Base, Seen string
 	Plan             *policyPlan // nil before there is a question
-	Edited           bool
-	Database         bool
-	Rules            int
-	File, Stored     int // rules by their source
-	Overrides        int
-	Subjects         int
-	Version          string
-	Warnings         []string
+	File, Stored     int         // rules by their source
 }
 
-func policyShownOf(p *inForce) *policyShown {
-	d := &policyShown{Database: p.Database, Rules: len(p.Rules), Overrides: p.Overrides, Subjects: p.Subjects, Version: p.Version, Warnings: p.Warnings}
-	for _, r := range p.Rules {
-		if r.Source == "database" {
+func policyShownOf(p *control.InForce) *policyShown {
+	d := &policyShown{InForce: p}
+	for _, r := range p.Document.Rules {
+		if r.Source == source.FromDatabase {
 			d.Stored++
 		} else {
 			d.File++
@@ -35,7 +31,7 @@ func policyShownOf(p *inForce) *policyShown {
 }
 
 func (s *server) policyPage(c *call) error {
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
@@ -44,11 +40,7 @@ func (s *server) policyPage(c *call) error {
 	if err != nil {
 		return err
 	}
-	known, err := json.Marshal(seen)
-	if err != nil {
-		return err
-	}
-	d.Text, d.Base, d.Seen = text, text, string(known)
+	d.Text, d.Base, d.Seen = text, text, seenText(seen)
 	return s.showPolicy(c, http.StatusOK, d)
 }
 
@@ -57,21 +49,20 @@ func (s *server) showPolicy(c *call, status int, d *policyShown) error {
 }
 
 // policyEdited reads the form of the editor, and looks what would come of it.
-func (c *call) policyEdited() (*inForce, *policyShown, error) {
-	p, err := c.policyInForce()
+func (c *call) policyEdited() (*policyShown, error) {
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	d := policyShownOf(p)
 	f := c.PostForm
 	d.Text, d.Base, d.Seen = unixLines(f.Get("text")), unixLines(f.Get("base")), f.Get("seen")
-	var seen map[string]ruleSeen
-	if json.Unmarshal([]byte(d.Seen), &seen) != nil {
-		return nil, nil, problemf(http.StatusBadRequest, "This form has lost what was shown first: load the page again.")
+	seen, err := parseSeen(d.Seen)
+	if err != nil {
+		return nil, err
 	}
-	d.Edited = d.Text != d.Base
 	d.Plan, err = c.planPolicy(p, d.Base, d.Text, seen)
-	return p, d, err
+	return d, err
 }
 
 // unixLines takes the "\r" away that forms put at the end of lines.
@@ -79,7 +70,7 @@ func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n
 
 // policyCheck says what would come of an edited policy.
 func (s *server) policyCheck(c *call) error {
-	_, d, err := c.policyEdited()
+	d, err := c.policyEdited()
 	if err != nil {
 		return err
 	}
@@ -88,11 +79,11 @@ func (s *server) policyCheck(c *call) error {
 
 // policyApply makes the changes in one transaction, once they have been tried.
 func (s *server) policyApply(c *call) error {
-	p, d, err := c.policyEdited()
+	d, err := c.policyEdited()
 	if err != nil {
 		return err
 	}
-	if !p.Database || !d.Plan.Applies() {
+	if !d.Database || !d.Plan.Applies() {
 		return s.showPolicy(c, d.Plan.status(), d)
 	}
 	entry, err := d.Plan.send(c, false)
@@ -106,11 +97,11 @@ func (s *server) policyApply(c *call) error {
 	for _, r := range d.Plan.Changes {
 		said = append(said, r.Name+" "+r.What)
 	}
-	var undo []operation
+	var back undo
 	if entry > 0 {
-		undo = append(undo, restoreOperation(entry))
+		back = restoreBefore(s.Control, entry)
 	}
-	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), undo...)
+	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), back)
 }
 
 // status is that of a page that shows what stands against a plan.

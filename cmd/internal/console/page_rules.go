@@ -1,14 +1,14 @@
 package console
 
 import (
-	"encoding/json"
+	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -47,22 +47,24 @@ func (*rulesShown) States() []string {
 const rulesPerPage = 100
 
 func (s *server) rulesPage(c *call) error {
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
-	rules, err := p.rules()
-	if err != nil {
-		return err
+	all := p.Document.Rules
+	q, view := c.URL.Query(), s.view()
+	d := rulesShown{All: len(all), Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Back: lookedBack(view), Database: p.Database, Warnings: p.Warnings}
+	var rules []*policy.Rule
+	for i := range all {
+		if d.wants(&all[i]) {
+			rules = append(rules, &all[i])
+		}
 	}
-	q, view := c.URL.Query(), s.View()
-	d := rulesShown{All: len(rules), Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Back: lookedBack(view), Database: p.Database, Warnings: p.Warnings}
-	rules = slices.DeleteFunc(rules, func(r ruleInForce) bool { return !d.wants(&r) })
 	from, _ := strconv.Atoi(q.Get("from")) // anything else is the first page
 	from = min(max(from, 0), len(rules))
 	shown := rules[from:min(len(rules), from+rulesPerPage)]
 	for i := range shown {
-		d.Rows = append(d.Rows, s.ruleLineOf(&shown[i], view))
+		d.Rows = append(d.Rows, s.ruleLineOf(shown[i], view))
 	}
 	d.First, d.Last = from+1, from+len(shown)
 	page := func(from int) string {
@@ -84,18 +86,18 @@ func pageOf(title, section string, data any) page {
 }
 
 // wants reports whether the filter lets a rule through.
-func (d *rulesShown) wants(r *ruleInForce) bool {
-	if d.State != "" && stateOf(r.JSON).Name() != d.State {
+func (d *rulesShown) wants(r *policy.Rule) bool {
+	if d.State != "" && stateOf(r).Name() != d.State {
 		return false
 	}
-	text := strings.Join(append(matchWords(&r.Rule), r.Name, r.Description, ruleWords(&r.Rule), keyWords(&r.Rule), r.Limit, r.Source), "\n")
+	text := strings.Join(append(matchWords(r), r.Name, r.Description, ruleWords(r), keyWords(r), r.Limit, r.Source), "\n")
 	return strings.Contains(strings.ToLower(text), strings.ToLower(d.Asked))
 }
 
-func (s *server) ruleLineOf(r *ruleInForce, view *telemetry.View) ruleLine {
+func (s *server) ruleLineOf(r *policy.Rule, view *telemetry.View) ruleLine {
 	row := ruleLine{
-		Name: r.Name, Description: r.Description, Words: ruleWords(&r.Rule), Key: keyWords(&r.Rule), Source: r.Source,
-		Match: matchWords(&r.Rule), State: stateOf(r.JSON), Check: checkCommand(&r.Rule),
+		Name: r.Name, Description: r.Description, Words: ruleWords(r), Key: keyWords(r), Source: r.Source,
+		Match: matchWords(r), State: stateOf(r), Check: checkCommand(r),
 	}
 	row.State.All = s.Engine.Policy().WatchOnly()
 	if r.Exempt || r.Block {
@@ -155,7 +157,6 @@ func checkCommand(r *policy.Rule) string {
 // ruleShown is what the page of one rule has.
 type ruleShown struct {
 	ruleLine
-	JSON      json.RawMessage
 	Facts     []fact
 	Chart     *chart // nil: nothing has been seen
 	Young     bool   // there is not enough for a day, so it is of an hour
@@ -193,29 +194,28 @@ type topRow struct {
 }
 
 func (s *server) rulePage(c *call) error {
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
-	rule, err := p.rule(c.PathValue("name"))
+	rule, err := ruleIn(p, c.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	view := s.View()
-	d := ruleShown{Since: view.Since, ruleLine: s.ruleLineOf(rule, view), JSON: rule.JSON, Facts: factsOf(&rule.Rule), Database: p.Database, Refusing: !rule.Shadow && !s.Engine.Policy().WatchOnly()}
-	own := rule.JSON
-	if d.YAML, err = yamlOf("rules", own); err != nil {
+	view := s.view()
+	d := ruleShown{Since: view.Since, ruleLine: s.ruleLineOf(rule, view), Facts: factsOf(rule), Database: p.Database, Refusing: !rule.Shadow && !s.Engine.Policy().WatchOnly()}
+	if d.YAML, err = rulesYAML(*rule); err != nil {
 		return err
 	}
 	if r := view.Rule(rule.Name); r != nil {
 		d.Seen = true
-		d.see(s, view, r, &rule.Rule)
+		d.see(s, view, r, rule)
 	}
-	overrides, rows, err := c.overrides(url.Values{"rule": {rule.Name}, "limit": {strconv.Itoa(overridesOfRule)}}, view)
+	overrides, rows, err := c.overrides(control.Query{Rule: rule.Name, Limit: overridesOfRule}, view)
 	if err != nil {
 		return err
 	}
-	d.Overrides, d.More = rows, overrides.Total-len(rows)
+	d.Overrides, d.More = rows, *overrides.Total-len(rows)
 	return s.show(c, http.StatusOK, "rule", pageOf(rule.Name, "rules", &d))
 }
 
@@ -260,20 +260,12 @@ func factsOf(r *policy.Rule) (all []fact) {
 			all = append(all, fact{name, value})
 		}
 	}
-	for _, tier := range sortedTiers(r.Tiers) {
+	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		add("Tier "+tier, limitsWords("", r.Tiers[tier], r.Algorithm))
 	}
 	add("While the store is away", map[string]string{"allow": "lets requests pass", "deny": "refuses", "local": "goes by a local share of the limit"}[r.OnError])
 	add("Without the key", map[string]string{"share": "all share one count", "skip": "the rule does not apply", "refuse": "refused as malformed"}[r.Missing])
 	add("Ambiguous", r.Ambiguous)
-	return all
-}
-
-func sortedTiers(m map[string]policy.Limits) (all []string) {
-	for name := range m {
-		all = append(all, name)
-	}
-	slices.Sort(all)
 	return all
 }
 
@@ -298,15 +290,12 @@ type shadowWindow struct {
 }
 
 func (s *server) shadowPage(c *call) error {
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
-	rules, err := p.rules()
-	if err != nil {
-		return err
-	}
-	view := s.View()
+	rules := p.Document.Rules
+	view := s.view()
 	d := shadowShown{Rules: len(rules), All: s.Engine.Policy().WatchOnly()}
 	for i := range rules {
 		r := view.Rule(rules[i].Name)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -16,7 +17,7 @@ import (
 // subjects finds subjects, or shows the one that is named.
 func (s *server) subjects(c *call) error {
 	q := c.URL.Query()
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
@@ -71,8 +72,7 @@ type found struct {
 
 type hit struct {
 	Rule, Part, Shown, URL string
-	State                  *subjectState
-	Most                   limitState // the limit of which most is used
+	Most                   limit // the limit of which most is used
 	Seen                   *telemetry.Subject
 }
 
@@ -98,25 +98,22 @@ const (
 )
 
 // search finds what counts under a value, an ID or a key.
-func (c *call) search(p *inForce, asked, onlyRule string) (*found, error) {
-	rules, err := p.rules()
-	if err != nil {
-		return nil, err
-	}
+func (c *call) search(p *control.InForce, asked, onlyRule string) (*found, error) {
+	rules := p.Document.Rules
 	out := &found{Asked: asked}
-	view := c.s.View()
+	view := c.s.view()
 	for i := range rules {
-		if r := &rules[i]; len(countedParts(&r.Rule)) > 0 && !r.Exempt && !r.Block && len(out.Rules) < 1000 {
+		if r := &rules[i]; len(countedParts(r)) > 0 && !r.Exempt && !r.Block && len(out.Rules) < 1000 {
 			out.Rules = append(out.Rules, r.Name)
 		}
 	}
 	switch {
 	case asked == "" && onlyRule != "":
-		rule, err := p.rule(onlyRule)
+		rule, err := ruleIn(p, onlyRule)
 		if err != nil {
 			return nil, err
 		}
-		out.Forms = []keyForm{formOf(&rule.Rule, "", "")}
+		out.Forms = []keyForm{formOf(rule, "", "")}
 		return out, nil
 	case asked == "":
 		out.Seen = c.s.recentlyRefused(view, rules)
@@ -126,7 +123,7 @@ func (c *call) search(p *inForce, asked, onlyRule string) (*found, error) {
 		out.Hits = append(out.Hits, hit{Rule: ref.Rule.Name, Shown: ref.Shown, URL: ref.Page(), Seen: seenSubject(view, ref.Rule.Name, ref.Text)})
 	}
 	for i := range rules {
-		if r := &rules[i].Rule; !r.Exempt && !r.Block && (onlyRule == "" || r.Name == onlyRule) {
+		if r := &rules[i]; !r.Exempt && !r.Block && (onlyRule == "" || r.Name == onlyRule) {
 			c.searchRule(out, view, r, asked)
 		}
 	}
@@ -164,11 +161,8 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 		}
 		if results, err := subject.Peek(c.Context()); err == nil {
 			for i := range results {
-				if res := &results[i]; res.Plan != nil {
-					l := limitState{Limit: res.Plan.String(), Algorithm: res.Plan.AlgorithmName(), Capacity: res.Plan.Capacity, Remaining: res.Remaining, Used: res.Plan.Capacity - res.Remaining + res.Owed}
-					if h.Most.Capacity == 0 || l.Percent() > h.Most.Percent() {
-						h.Most = l
-					}
+				if l := (limit{control.LimitStateOf(&results[i])}); h.Most.Capacity == 0 || l.Percent() > h.Most.Percent() {
+					h.Most = l
 				}
 			}
 		}
@@ -274,7 +268,7 @@ func formOf(r *policy.Rule, part, value string) keyForm {
 }
 
 // recentlyRefused are the subjects of all rules that were refused most in the last hour.
-func (s *server) recentlyRefused(view *telemetry.View, rules []ruleInForce) (all []seenRow) {
+func (s *server) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all []seenRow) {
 	shadow := map[string]bool{}
 	for i := range rules {
 		shadow[rules[i].Name] = rules[i].Shadow || s.Engine.Policy().WatchOnly()
@@ -295,7 +289,7 @@ func (s *server) recentlyRefused(view *telemetry.View, rules []ruleInForce) (all
 
 // subjectByIDPage shows the subject of an ID.
 func (s *server) subjectByIDPage(c *call) error {
-	p, err := c.policyInForce()
+	p, err := c.s.Control.InForce(c.caller)
 	if err != nil {
 		return err
 	}
@@ -309,11 +303,11 @@ func (s *server) subjectByIDPage(c *call) error {
 // subjectShown is what the page of a subject has.
 type subjectShown struct {
 	*subjectRef
-	State    *subjectState
+	State    *control.SubjectState
 	Tier     string
 	Own      bool // the override is of this subject alone
 	Whole    bool // its rule shows the whole key
-	Away     *problem
+	Away     *control.Problem
 	Windows  []seenWindow
 	Strips   []*strip
 	Others   []otherRule
@@ -323,7 +317,7 @@ type subjectShown struct {
 
 // otherRule is what another rule has counted under the same value.
 type otherRule struct {
-	subjectState
+	control.SubjectState
 	URL string // empty where it would say a key that the caller is not to see
 }
 
@@ -361,12 +355,12 @@ type seenWindow struct {
 }
 
 // subject shows one in depth.
-func (s *server) subject(c *call, p *inForce, ref *subjectRef) error {
+func (s *server) subject(c *call, p *control.InForce, ref *subjectRef) error {
 	d := &subjectShown{subjectRef: ref, Database: p.Database, Whole: s.whole(ref.Text)}
 	if ref.ID == "" { // a page by the ID says no key
-		view := s.View()
+		view := s.view()
 		if seen := seenSubject(view, ref.Rule.Name, ref.Text); seen != nil && !s.whole(ref.Text) && seen.ID != "" {
-			if _, found := s.Find(seen.ID); found {
+			if _, found := s.find(seen.ID); found {
 				to := "/subjects/" + url.PathEscape(seen.ID)
 				if done := c.URL.Query().Get("done"); done != "" {
 					to += "?" + url.Values{"done": {done}}.Encode()
@@ -375,12 +369,10 @@ func (s *server) subject(c *call, p *inForce, ref *subjectRef) error {
 			}
 		}
 	}
-	states, err := c.statesOf(ref)
-	if d.Away, err = asProblem(err); err != nil {
+	if states, err := c.statesOf(ref); err == nil {
+		d.State = &states.Rules[0]
+	} else if d.Away, err = c.refusal(err); err != nil {
 		return err
-	}
-	if len(states) > 0 {
-		d.State = &states[0]
 	}
 	if ref.Key != nil {
 		d.others(c, p)
@@ -392,39 +384,35 @@ func (s *server) subject(c *call, p *inForce, ref *subjectRef) error {
 			}
 		}
 		if o := d.State.Override; o != nil {
-			d.Own = len(o.Document.Key) == len(ref.Key) && !slices.Contains(mapValues(o.Document.Key), "*") && !strings.Contains(o.Document.Key["client_ip"], "/")
+			d.Own = len(o.Document.Key) == len(ref.Key) && !anyValue(o.Document.Key) && !strings.Contains(o.Document.Key["client_ip"], "/")
 		}
 	}
-	d.seen(s.View())
+	d.seen(s.view())
 	title := "Subject of " + ref.Rule.Name
 	return s.show(c, http.StatusOK, "subject", page{Title: title, Section: "subjects", Script: "acts.js", Data: d})
 }
 
 // statesOf asks for the state of a subject, by its ID where only a hash of its key is known.
-func (c *call) statesOf(ref *subjectRef) ([]subjectState, error) {
+func (c *call) statesOf(ref *subjectRef) (*control.SubjectLimits, error) {
 	if ref.Key != nil {
-		return c.subjectStates(ref.Rule.Name, ref.Key)
+		return c.s.Control.Subjects(c.Context(), c.caller, ref.Rule.Name, ref.Key)
 	}
-	var answer struct {
-		Rules []subjectState `json:"rules"`
-	}
-	err := c.do("GET", "/v1/subjects?"+url.Values{"id": {ref.ID}}.Encode(), nil, &answer)
-	return answer.Rules, err
+	return c.s.Control.SubjectByID(c.Context(), c.caller, ref.ID)
 }
 
 // others looks what other rules have counted under the same value.
-func (d *subjectShown) others(c *call, p *inForce) {
-	parts := countedParts(&d.Rule.Rule)
+func (d *subjectShown) others(c *call, p *control.InForce) {
+	parts := countedParts(d.Rule)
 	if len(parts) != 1 || d.Key[parts[0]] == "" {
 		return
 	}
-	states, err := c.subjectStates("", d.Key)
+	states, err := c.s.Control.Subjects(c.Context(), c.caller, "", d.Key)
 	if err != nil {
 		return // the page has what was asked for
 	}
-	for _, state := range states {
+	for _, state := range states.Rules {
 		if state.Rule != d.Rule.Name {
-			d.Others = append(d.Others, otherRule{state, c.subjectURL(c.s.View(), state.Rule, state.Key)})
+			d.Others = append(d.Others, otherRule{state, c.subjectURL(c.s.view(), state.Rule, state.Key)})
 		}
 	}
 	d.Part = parts[0]

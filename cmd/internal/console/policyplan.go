@@ -1,92 +1,55 @@
 package console
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// policyText is the policy in force as people write it, with where each rule is from, and the ETags
-// of the rules. Rules are as the file or the database has them: what tiers of the database put into
-// them is not theirs.
-func (c *call) policyText(p *inForce) (text string, seen map[string]ruleSeen, err error) {
-	items, _, err := c.list("/v1/rules", nil)
-	if err != nil {
-		return "", nil, err
-	}
-	own := map[string]*item{}
-	for i := range items {
-		own[items[i].ID] = &items[i]
-	}
-	var b strings.Builder
-	settings, err := settingsText(p.document)
-	if err != nil {
-		return "", nil, err
-	}
-	b.WriteString(settings + "rules:\n")
-	seen = map[string]ruleSeen{}
-	// Rules of one source that stand together are written at once: there may be ten thousand.
-	for i := 0; i < len(p.Document.Rules); {
-		from := p.Rules[i].Source
-		var some []json.RawMessage
-		for ; i < len(p.Document.Rules) && (p.Rules[i].Source == from || !p.Database); i++ {
-			rule, name := p.Document.Rules[i], p.Rules[i].Name
-			if o := own[name]; o != nil && !o.Disabled {
-				rule, seen[name] = o.Document, ruleSeen{o.ETag, o.Source}
-			}
-			some = append(some, rule)
-		}
-		if p.Database {
-			fmt.Fprintf(&b, "  # From the %s:\n", from)
-		}
-		text, err := yamlOf("rules", some...)
-		if err != nil {
-			return "", nil, err
-		}
-		b.WriteString(strings.TrimPrefix(text, "rules:\n"))
-	}
-	if len(p.Document.Rules) == 0 {
-		return settings + "rules: []\n", seen, nil
-	}
-	return b.String(), seen, nil
-}
-
 // ruleSeen is what was known of a rule when it was shown.
-type ruleSeen struct {
-	ETag   string `json:"etag"`
-	Source string `json:"source"`
+type ruleSeen struct{ ETag, Source string }
+
+// seenText writes what was known of rules for a hidden field of the editor: "NAME ETAG SOURCE;" of each.
+func seenText(all map[string]ruleSeen) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&b, "%s %s %s;", name, all[name].ETag, all[name].Source)
+	}
+	return b.String()
 }
 
-// settingsText is a policy as YAML down to its rules.
-func settingsText(document json.RawMessage) (string, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(document, &fields); err != nil {
-		return "", err
+// parseSeen reads what seenText has written.
+func parseSeen(text string) (map[string]ruleSeen, error) {
+	all := map[string]ruleSeen{}
+	for text != "" {
+		var one string
+		one, text, _ = strings.Cut(text, ";")
+		f := strings.Fields(one)
+		if len(f) != 3 {
+			return nil, lostBase()
+		}
+		all[f[0]] = ruleSeen{f[1], f[2]}
 	}
-	fields["rules"] = json.RawMessage("[]")
-	without, err := json.Marshal(fields)
-	if err != nil {
-		return "", err
-	}
-	doc, err := policyfile.Decode("policy.json", without)
-	if err != nil {
-		return "", err
-	}
-	text, err := policyfile.Encode("policy.yaml", doc)
-	return strings.TrimSuffix(string(text), "rules: []\n"), err
+	return all, nil
+}
+
+// lostBase is the answer to a form without what it began with.
+func lostBase() error {
+	return control.Problemf(http.StatusBadRequest, "This form has lost what was shown first: load the page again.")
 }
 
 // policyPlan is what would become of an edited policy.
 type policyPlan struct {
-	Problem  *problem // of the whole, and of no line
+	Problem  *control.Problem // of the whole, and of no line
 	Problems []lineProblem
 	Warnings []lineProblem
 	Changes  []ruleChange
@@ -114,20 +77,18 @@ type ruleChange struct {
 	Name, What string // "new", "changed" or "removed"
 	Diff       []diffLine
 	Notes      []string
-	Problem    *problem
+	Problem    *control.Problem
 
 	seen  ruleSeen
-	after json.RawMessage // nil: it is removed
+	after *policy.Rule // nil: it is removed
 }
-
-const editedName = "policy.yaml"
 
 // maxProblems is how many are told at once.
 const maxProblems = 50
 
 // planPolicy looks what would come of an edited text that was made of base, of which seen tells what
 // was known then.
-func (c *call) planPolicy(p *inForce, base, text string, seen map[string]ruleSeen) (*policyPlan, error) {
+func (c *call) planPolicy(p *control.InForce, base, text string, seen map[string]ruleSeen) (*policyPlan, error) {
 	plan := &policyPlan{}
 	edited, ok := plan.compile(text)
 	if !ok {
@@ -135,7 +96,7 @@ func (c *call) planPolicy(p *inForce, base, text string, seen map[string]ruleSee
 	}
 	was, err := policyfile.Decode(editedName, []byte(base))
 	if err != nil {
-		return nil, problemf(http.StatusBadRequest, "This form has lost what was shown first: load the page again.")
+		return nil, lostBase()
 	}
 	if !p.Database {
 		plan.Diff = diffLines(base, text)
@@ -202,18 +163,15 @@ func linesOfProblems(found []policy.Problem) (all []lineProblem) {
 
 // settings says that what is no rule is not changed here.
 func (p *policyPlan) settings(was, is *policy.Document) error {
-	a, b := *was, *is
-	a.Rules, b.Rules = nil, nil
-	x, err := json.Marshal(a)
+	x, err := settingsYAML(*was)
 	if err != nil {
 		return err
 	}
-	y, err := json.Marshal(b)
+	y, err := settingsYAML(*is)
 	if err != nil {
 		return err
 	}
-	// Lists of networks that are in files have no networks in the base.
-	if !bytes.Equal(x, y) {
+	if x != y {
 		p.Problems = append(p.Problems, lineProblem{Message: "only rules are changed here", Hint: "put back what stands above the rules; change the rest in the policy file, or by \"sluice rules import\""})
 	}
 	return nil
@@ -221,42 +179,28 @@ func (p *policyPlan) settings(was, is *policy.Document) error {
 
 // rules finds what has changed, in the order of the edited text, and what is gone behind it.
 func (p *policyPlan) rules(was, is []policy.Rule, seen map[string]ruleSeen) error {
-	old := map[string]json.RawMessage{}
+	old, left := map[string]*policy.Rule{}, map[string]bool{}
 	for i := range was {
-		data, err := json.Marshal(&was[i])
-		if err != nil {
-			return err
-		}
-		old[was[i].Name] = data
+		old[was[i].Name] = &was[i]
 	}
-	left := map[string]bool{}
-	order := []string{}
+	var order, kept []string
 	for i := range is {
 		name := is[i].Name
 		left[name] = true
-		data, err := json.Marshal(&is[i])
-		if err != nil {
-			return err
-		}
-		before, known := old[name]
-		if known {
+		if old[name] != nil {
 			order = append(order, name)
 		}
-		if bytes.Equal(before, data) {
-			continue
-		}
-		if err := p.changed(name, before, data, seen[name]); err != nil {
+		if err := p.change(name, old[name], &is[i], seen[name]); err != nil {
 			return err
 		}
 	}
-	kept := []string{}
 	for i := range was {
 		name := was[i].Name
 		if left[name] {
 			kept = append(kept, name)
 			continue
 		}
-		if err := p.removed(name, old[name], seen[name]); err != nil {
+		if err := p.change(name, &was[i], nil, seen[name]); err != nil {
 			return err
 		}
 	}
@@ -266,41 +210,42 @@ func (p *policyPlan) rules(was, is []policy.Rule, seen map[string]ruleSeen) erro
 	return nil
 }
 
-func (p *policyPlan) changed(name string, before, after json.RawMessage, seen ruleSeen) (err error) {
-	c := ruleChange{Name: name, What: "changed", after: after, seen: seen}
-	switch {
-	case before == nil:
-		c.What = "new"
-	case seen.Source != "database":
-		c.Notes = append(c.Notes, "It is in the policy file, which stays as it is: the database's takes its place.")
+// change adds a change of a rule, if it is one. Before is nil of a new rule, and after of one that is removed.
+func (p *policyPlan) change(name string, before, after *policy.Rule, seen ruleSeen) error {
+	if before != nil && after != nil && reflect.DeepEqual(before, after) {
+		return nil
 	}
-	was := ""
-	if before != nil {
-		if was, err = yamlOf("rules", before); err != nil {
-			return err
-		}
-	}
-	is, err := yamlOf("rules", after)
+	was, err := ruleText(before)
 	if err != nil {
 		return err
 	}
-	c.Diff = diffLines(strings.TrimPrefix(was, "rules:\n"), strings.TrimPrefix(is, "rules:\n"))
+	is, err := ruleText(after)
+	if err != nil || was == is {
+		return err
+	}
+	c := ruleChange{Name: name, What: "changed", after: after, seen: seen, Diff: diffLines(was, is)}
+	stored := seen.Source == source.FromDatabase
+	switch {
+	case before == nil:
+		c.What = "new"
+	case after == nil:
+		if c.What = "removed"; !stored {
+			c.Problem = control.Problemf(http.StatusConflict, "It is in the policy file, which this page does not write: remove it there.")
+		}
+	case !stored:
+		c.Notes = append(c.Notes, "It is in the policy file, which stays as it is: the database's takes its place.")
+	}
 	p.Changes = append(p.Changes, c)
 	return nil
 }
 
-func (p *policyPlan) removed(name string, before json.RawMessage, seen ruleSeen) error {
-	c := ruleChange{Name: name, What: "removed", seen: seen}
-	was, err := yamlOf("rules", before)
-	if err != nil {
-		return err
+// ruleText is a rule as it stands in a file; nothing if it is nil.
+func ruleText(r *policy.Rule) (string, error) {
+	if r == nil {
+		return "", nil
 	}
-	c.Diff = diffLines(strings.TrimPrefix(was, "rules:\n"), "")
-	if seen.Source != "database" {
-		c.Problem = problemf(http.StatusConflict, "It is in the policy file, which this page does not write: remove it there.")
-	}
-	p.Changes = append(p.Changes, c)
-	return nil
+	text, err := rulesYAML(*r)
+	return strings.TrimPrefix(text, "rules:\n"), err
 }
 
 // send makes all changes in one transaction, or only tries them, and returns the ID of their entry in the
@@ -309,45 +254,32 @@ func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
 	if len(p.Changes) == 0 || !p.Good() {
 		return 0, nil
 	}
-	type change struct {
-		Name string          `json:"name"`
-		ETag string          `json:"etag"`
-		Rule json.RawMessage `json:"rule"`
+	edits := make([]control.RuleEdit, len(p.Changes))
+	for i, r := range p.Changes {
+		edits[i] = control.RuleEdit{Name: r.Name, ETag: r.seen.ETag, Rule: r.after}
 	}
-	var body struct {
-		Rules []change `json:"rules"`
-	}
-	for _, r := range p.Changes {
-		body.Rules = append(body.Rules, change{r.Name, r.seen.ETag, r.after})
-	}
-	path := "/v1/policy/changes"
-	if dry {
-		path += "?dry_run=true"
-	}
-	var would struct {
-		Entry int64        `json:"entry"`
-		Rules []difference `json:"rules"`
-	}
-	if err := c.do("POST", path, body, &would); err != nil {
-		var raw *problem
-		errors.As(err, &raw)
-		refused, err := asProblem(err)
-		if err == nil {
-			p.refuse(refused, raw.Fields)
+	did, err := c.s.Control.ChangeRules(c.Context(), c.caller, edits, dry)
+	if err != nil {
+		refused, unforeseen := c.refusal(err)
+		if unforeseen == nil {
+			p.refuse(refused, control.AsProblem(err).Errors)
 		}
-		return 0, err
+		return 0, unforeseen
 	}
-	for i := range would.Rules {
-		p.Changes[i].foresee(&would.Rules[i])
+	for i := range did.Rules {
+		p.Changes[i].foresee(&did.Rules[i].Effect)
 	}
-	return would.Entry, nil
+	return did.Entry, nil
 }
 
 // refuse sets the Problem of each change that fields point at, or else that of the whole.
-func (p *policyPlan) refuse(refused *problem, fields []fieldProblem) {
+func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 	whole := true
-	for _, f := range fields {
-		place, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/rules/"), "/")
+	for _, w := range wrong {
+		if w.Pointer == nil {
+			continue
+		}
+		place, _, _ := strings.Cut(strings.TrimPrefix(*w.Pointer, "/rules/"), "/")
 		i, err := strconv.Atoi(place)
 		if err != nil || i < 0 || i >= len(p.Changes) {
 			continue
@@ -356,11 +288,11 @@ func (p *policyPlan) refuse(refused *problem, fields []fieldProblem) {
 		r := &p.Changes[i]
 		switch {
 		case r.Problem != nil:
-			r.Problem.Fields = append(r.Problem.Fields, fieldProblem{Detail: f.Detail})
+			r.Problem.Errors = append(r.Problem.Errors, control.Wrong{Detail: w.Detail})
 		case refused.Status == http.StatusPreconditionFailed: // somebody was quicker
-			r.Problem = &problem{Status: refused.Status, Text: refused.Text}
+			r.Problem = control.Problemf(refused.Status, "%s", refused.Detail)
 		default:
-			r.Problem = &problem{Status: refused.Status, Text: f.Detail}
+			r.Problem = control.Problemf(refused.Status, "%s", w.Detail)
 		}
 	}
 	if whole {
@@ -369,12 +301,10 @@ func (p *policyPlan) refuse(refused *problem, fields []fieldProblem) {
 }
 
 // foresee notes what a dry run has found.
-func (r *ruleChange) foresee(would *difference) {
-	if r.What == "removed" && len(would.After) > 0 && string(would.After) != "null" {
+func (r *ruleChange) foresee(would *control.Effect) {
+	if r.What == "removed" && would.After != nil {
 		r.Notes = append(r.Notes, "The policy file has a rule of this name, too, which holds then.")
 	}
-	for _, a := range would.BeginsAnew {
-		r.Notes = append(r.Notes, fmt.Sprintf("What was counted for %s begins anew: %s becomes %s.", a.Rule, a.Was, a.Is))
-	}
+	r.Notes = append(r.Notes, restartWords(would.BeginsAnew)...)
 	r.Notes = append(r.Notes, would.Warnings...)
 }

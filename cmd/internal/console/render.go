@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -15,8 +16,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // page is what a function makes for its template.
@@ -34,7 +37,6 @@ type shown struct {
 	Caller          control.Caller
 	Operator, Admin bool // whether the caller is at least that
 	SignedIn        bool // by a session that can be ended
-	CSRF            string
 	Notice          *notice
 	Version         string
 	Sections        []section
@@ -95,11 +97,15 @@ var functions = template.FuncMap{
 	"dict":      dict,
 	"timeWords": timeWords,
 	"unbroken":  unbroken,
+	"limit":     func(l control.LimitState) limit { return limit{l} },
+	"explained": explainedLimit,
+	"held":      func(o *policy.Override) string { return overrideWords(o) + ", " + untilWords(o.Until) },
+	"pointer":   func(w control.Wrong) string { return *cmp.Or(w.Pointer, new(string)) },
 }
 
 // shownOf returns what the template of a page gets.
 func (s *server) shownOf(c *call, p page) *shown {
-	d := &shown{page: p, Caller: c.caller, SignedIn: c.session != nil, CSRF: s.formToken(c), Version: s.Version}
+	d := &shown{page: p, Caller: c.caller, SignedIn: c.session != nil, Version: s.Version}
 	d.Operator, d.Admin = c.caller.Role.May(source.Operator), c.caller.Role.May(source.Admin)
 	if c.caller.Role.May(source.Viewer) {
 		d.Sections, d.Watching = sections, s.watching()
@@ -174,7 +180,7 @@ func number[T uint64 | int64 | int](n T) string {
 	f := float64(n)
 	switch a := math.Abs(f); {
 	case a < 10_000:
-		return group(int64(n))
+		return humanize.Comma(int64(n))
 	case a < 999_500:
 		return trimmed(f/1e3, a < 99_950) + space + "k"
 	case a < 999_500_000:
@@ -202,14 +208,6 @@ func trimmed(f float64, digit bool) string {
 		return strconv.FormatFloat(f, 'f', 0, 64)
 	}
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
-}
-
-func group(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	if len(strings.TrimPrefix(s, "-")) > 3 {
-		s = s[:len(s)-3] + "," + s[len(s)-3:]
-	}
-	return s
 }
 
 // unbroken keeps the percent signs of a text on the lines of their numbers.
@@ -280,7 +278,7 @@ func last(d time.Duration) string {
 	case d < 2*365*24*time.Hour:
 		return strconv.Itoa(int(d.Hours()/24)) + space + "days"
 	default:
-		return group(int64(d.Hours()/24/365)) + space + "years"
+		return humanize.Comma(int64(d.Hours()/24/365)) + space + "years"
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
@@ -16,19 +17,33 @@ type route struct {
 	handle func(*server, *call) error
 }
 
+// liveRoute is that of the stream, which lasts.
+const liveRoute = "GET /live"
+
 // routes returns all that there are but the assets and signing in.
 func routes() []route {
-	return slices.Concat(firstRoutes, moreRoutes, []route{
+	return slices.Concat([]route{
+		{"GET /{$}", source.Viewer, (*server).first},
+		{liveRoute, source.Viewer, (*server).stream},
+		{"GET /subjects", source.Viewer, (*server).subjects},
+		{"GET /subjects/{id}", source.Viewer, (*server).subjectByIDPage},
+		{"GET /key", source.Operator, (*server).keyPage},
+		{"GET /rules", source.Viewer, (*server).rulesPage},
+		{"GET /rules/{name}", source.Viewer, (*server).rulePage},
+		{"GET /shadow", source.Viewer, (*server).shadowPage},
+		{"GET /overrides", source.Viewer, (*server).overridesPage},
+		{"GET /explain", source.Viewer, (*server).explainPage},
+		{"POST /explain", source.Viewer, (*server).explainSaid},
+		{"GET /audit", source.Viewer, (*server).auditPage},
+		{"GET /policy", source.Viewer, (*server).policyPage},
+		{"POST /policy/check", source.Admin, (*server).policyCheck},
+		{"POST /policy/download", source.Admin, (*server).policyDownload},
+		{"POST /policy/apply", source.Admin, (*server).policyApply},
 		{"POST /sign-out", source.Viewer, (*server).signOut},
 		{"POST /undo", source.Operator, (*server).undo},
-	})
-}
-
-var firstRoutes = []route{
-	{"GET /{$}", source.Viewer, (*server).first},
-	{"GET /live", source.Viewer, (*server).stream},
+	}, actRoutes())
 }
 
 func (s *server) nothingHere(c *call) error {
-	return problemf(http.StatusNotFound, "There is no page at %s.", printable(c.URL.Path))
+	return control.Problemf(http.StatusNotFound, "There is no page at %s.", printable(c.URL.Path))
 }

@@ -1,13 +1,13 @@
 package console
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
+	"unicode/utf8"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
@@ -19,7 +19,7 @@ func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", contentPolicy)
-		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Referrer-Policy", "same-origin")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -29,10 +29,12 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// checkForm parses a form, and checks that a page of this server has sent it, which had the token.
-func (s *server) checkForm(c *call, token string) error {
+// readForm parses a form, unless a page of another origin has sent it. Browsers say of every POST where it comes
+// from, by Sec-Fetch-Site or Origin, and the Host has been checked, so that an address that an attacker's name
+// leads to is another origin, too.
+func (s *server) readForm(c *call) error {
 	if err := s.origin.Check(c.Request); err != nil {
-		return problemf(http.StatusForbidden, "This was sent by a page of another origin, and nothing was changed.")
+		return control.Problemf(http.StatusForbidden, "This was sent by a page of another origin, and nothing was changed.")
 	}
 	most := int64(maxForm)
 	if c.caller.Role == source.Nobody {
@@ -41,34 +43,19 @@ func (s *server) checkForm(c *call, token string) error {
 	reads := http.NewResponseController(c.w)
 	_ = reads.SetReadDeadline(time.Now().Add(formTime)) // what can have none needs none
 	c.Body = http.MaxBytesReader(c.w, c.Body, most)
+	unreadable := control.Problemf(http.StatusBadRequest, "This form could not be read, and nothing was changed.")
 	if err := c.ParseForm(); err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			return problemf(http.StatusRequestEntityTooLarge, "That is too much: at most %d bytes.", large.Limit)
+			return control.Problemf(http.StatusRequestEntityTooLarge, "That is too much: at most %d bytes.", large.Limit)
 		}
-		return problemf(http.StatusBadRequest, "This form could not be read, and nothing was changed.")
+		return unreadable
 	}
 	_ = reads.SetReadDeadline(time.Time{}) // behind it the browser would be taken for gone
-	given := c.PostForm.Get("csrf")
-	if field := c.Header.Get("X-CSRF-Token"); field != "" {
-		given = field
-	}
-	if !hmac.Equal([]byte(given), []byte(token)) {
-		return problemf(http.StatusForbidden, "This form is of another session, and nothing was changed: go back, load the page again, and try again.")
+	for _, values := range c.PostForm {
+		if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
+			return unreadable // no browser sends it, and no document can keep it
+		}
 	}
 	return nil
-}
-
-// formToken returns what forms of a caller carry. Pages of others cannot read it.
-func (s *server) formToken(c *call) string {
-	if c.session != nil {
-		return s.token("session", string(c.session.id[:]))
-	}
-	return s.token("caller", c.caller.Name)
-}
-
-func (s *server) token(kind, of string) string {
-	mac := hmac.New(sha256.New, s.secret[:])
-	mac.Write([]byte(kind + "\x00" + of))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }

@@ -98,3 +98,23 @@ func yesterday(v *telemetry.View, s *telemetry.Series, t time.Time) (c telemetry
 
 // lengths of the windows of a view.
 var windowLength = [telemetry.Windows]time.Duration{time.Minute, time.Hour, 24 * time.Hour}
+
+// sumOf adds counts up.
+func sumOf(all []telemetry.Counts) (n telemetry.Counts) {
+	for i := range all {
+		n.Add(&all[i])
+	}
+	return n
+}
+
+// dayOf are the counts of the last 24 hours.
+func dayOf(s *telemetry.Series) []telemetry.Counts {
+	steps := int(24*time.Hour/telemetry.LongStep) + 1
+	return s.Days[max(0, len(s.Days)-steps):]
+}
+
+// total returns how many requests were counted.
+func total(all []telemetry.Counts) uint64 {
+	n := sumOf(all)
+	return n.Total()
+}

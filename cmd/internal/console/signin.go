@@ -37,10 +37,9 @@ func (s *server) askForToken(c *call, status int, d signInShown) {
 
 func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 	c := &call{Request: r, w: w, s: s}
-	if err := s.checkForm(c, s.formToken(c)); err != nil {
-		var p *problem
-		errors.As(err, &p)
-		s.askForToken(c, p.Status, signInShown{Next: "/", Said: p.Text})
+	if err := s.readForm(c); err != nil {
+		p := control.AsProblem(err)
+		s.askForToken(c, p.Status, signInShown{Next: "/", Said: p.Detail})
 		return
 	}
 	d := signInShown{Next: within(r.PostForm.Get("next"))}
@@ -50,15 +49,9 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 		s.askForToken(c, http.StatusUnauthorized, d)
 		return
 	}
-	var who control.Caller
-	var err error
-	tried := s.Guess(r.RemoteAddr, token, func() (right, wrong bool) {
-		who, err = s.SignIn(token)
-		right = err == nil && who.Role != source.Nobody
-		return right, !right
-	})
+	who, err := s.Access.SignIn(r.RemoteAddr, token)
 	var many interface{ RetrySeconds() int }
-	if errors.As(tried, &many) {
+	if errors.As(err, &many) {
 		w.Header().Set("Retry-After", strconv.Itoa(many.RetrySeconds()))
 		d.Said = fmt.Sprintf("Too many unknown tokens came from your address. Try again in %d seconds.", many.RetrySeconds())
 		s.askForToken(c, http.StatusTooManyRequests, d)

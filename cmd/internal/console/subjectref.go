@@ -4,9 +4,9 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -14,8 +14,8 @@ import (
 
 // subjectRef is a subject that a request names, by an ID of telemetry or by a rule and its key.
 type subjectRef struct {
-	ID   string // empty: it is named by its key
-	Rule *ruleInForce
+	ID   string            // empty: it is named by its key
+	Rule *policy.Rule      // not to be changed
 	Key  map[string]string // nil: a value was too long to be kept, so that only a hash of it is known
 	// Text is what the store counts under.
 	Text  string
@@ -55,21 +55,21 @@ func (r *subjectRef) Hidden() map[string]string {
 	return all
 }
 
-// target names the subject to the admin API.
-func (r *subjectRef) target() map[string]any {
+// target names the subject to control, with the reason that a form gives.
+func (r *subjectRef) target(f url.Values) control.Target {
 	if r.Key == nil {
-		return map[string]any{"id": r.ID}
+		return control.Target{ID: r.ID, Reason: f.Get("reason")}
 	}
-	return map[string]any{"rule": r.Rule.Name, "key": r.Key}
+	return control.Target{Rule: r.Rule.Name, Key: r.Key, Reason: f.Get("reason")}
 }
 
 // subjectOf returns the subject that the fields of a request name.
-func (c *call) subjectOf(p *inForce, q url.Values) (*subjectRef, error) {
+func (c *call) subjectOf(p *control.InForce, q url.Values) (*subjectRef, error) {
 	if id := q.Get("id"); id != "" {
 		return c.subjectByID(p, id)
 	}
 	name := q.Get("rule")
-	rule, err := p.rule(name)
+	rule, err := ruleIn(p, name)
 	if err != nil {
 		return nil, err
 	}
@@ -81,20 +81,20 @@ func (c *call) subjectOf(p *inForce, q url.Values) (*subjectRef, error) {
 	}
 	subject, err := c.s.Engine.Subject(name, ref.Key)
 	if err != nil {
-		return nil, problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
+		return nil, control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
 	}
 	ref.Text = subject.Key()
 	ref.Shown = withPseudonym(subject.Shown(), subject.Pseudonym())
 	return ref, nil
 }
 
-func (c *call) subjectByID(p *inForce, id string) (*subjectRef, error) {
-	key, found := c.s.Find(id)
+func (c *call) subjectByID(p *control.InForce, id string) (*subjectRef, error) {
+	key, found := c.s.find(id)
 	if !found {
-		return nil, problemf(http.StatusNotFound, "No subject has this ID. IDs are of those seen in the last day: look in the lists of its rule, or find it by its key.")
+		return nil, control.Problemf(http.StatusNotFound, "No subject has this ID. IDs are of those seen in the last day: look in the lists of its rule, or find it by its key.")
 	}
 	name, _, _ := strings.Cut(key, "/")
-	rule, err := p.rule(name)
+	rule, err := ruleIn(p, name)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func sentence(err error) string {
 // subjectURL leads to a subject without saying a key that the caller is not to see; it is empty where
 // there is no such way.
 func (c *call) subjectURL(v *telemetry.View, rule string, key map[string]string) string {
-	if slices.Contains(mapValues(key), "*") {
+	if anyValue(key) {
 		return ""
 	}
 	subject, err := c.s.Engine.Subject(rule, key)
@@ -163,21 +163,18 @@ func seenSubject(v *telemetry.View, rule, key string) *telemetry.Subject {
 }
 
 // ownOverride returns the override of the database that is of this subject alone, if it has one.
-func (c *call) ownOverride(ref *subjectRef) (*item, *policy.Override, error) {
+func (c *call) ownOverride(ref *subjectRef) (*control.Item, *policy.Override, error) {
 	if ref.Key == nil {
 		return nil, nil, nil
 	}
-	all, _, err := c.list("/v1/overrides", subjectQuery(ref.Rule.Name, ref.Key))
+	page, err := c.s.Control.List(c.caller, control.Overrides, control.Query{Rule: ref.Rule.Name, Key: ref.Key, Limit: maxItems})
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range all {
-		o, err := decoded[policy.Override](all[i].Document)
-		if err != nil {
-			return nil, nil, err
-		}
-		if all[i].Source == "database" && len(o.Key) == len(ref.Key) {
-			return &all[i], o, nil
+	for i := range page.Items {
+		own := &page.Items[i]
+		if o := own.Document.(*policy.Override); own.Source == source.FromDatabase && len(o.Key) == len(ref.Key) {
+			return own, o, nil
 		}
 	}
 	return nil, nil, nil

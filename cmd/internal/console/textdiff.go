@@ -1,10 +1,7 @@
 package console
 
 import (
-	"bytes"
-	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -106,75 +103,4 @@ func folded(all []diffLine) (out []diffLine) {
 		}
 	}
 	return out
-}
-
-// fieldChange is a field of JSON before and after; empty where it is not there.
-type fieldChange struct{ Field, Before, After string }
-
-// diffJSON returns by which fields two objects differ. Fields of objects in them have names such as
-// "key.api_key".
-func diffJSON(before, after json.RawMessage) (all []fieldChange) {
-	a, b := map[string]string{}, map[string]string{}
-	flatten(a, "", before)
-	flatten(b, "", after)
-	names := map[string]bool{}
-	for name := range a {
-		names[name] = true
-	}
-	for name := range b {
-		names[name] = true
-	}
-	sorted := make([]string, 0, len(names))
-	for name := range names {
-		sorted = append(sorted, name)
-	}
-	slices.Sort(sorted)
-	for _, name := range sorted {
-		if a[name] != b[name] {
-			all = append(all, fieldChange{name, a[name], b[name]})
-		}
-	}
-	return all
-}
-
-// flatten adds the fields of JSON by their names.
-func flatten(into map[string]string, name string, data json.RawMessage) {
-	data = bytes.TrimSpace(data)
-	if len(data) == 0 || string(data) == "null" {
-		return
-	}
-	if data[0] == '{' {
-		var fields map[string]json.RawMessage
-		if json.Unmarshal(data, &fields) == nil {
-			for n, v := range fields {
-				below := n
-				if name != "" {
-					below = name + "." + n
-				}
-				flatten(into, below, v)
-			}
-			return
-		}
-	}
-	into[name] = valueWords(data)
-}
-
-// valueWords is a value of JSON for people.
-func valueWords(data json.RawMessage) string {
-	var text string
-	if json.Unmarshal(data, &text) == nil {
-		if text == "" {
-			return strconv.Quote(text)
-		}
-		return text
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(data, &list) == nil {
-		all := make([]string, len(list))
-		for i := range list {
-			all[i] = valueWords(list[i])
-		}
-		return strings.Join(all, ", ")
-	}
-	return string(data)
 }

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -76,17 +75,5 @@ func TestDiffFolds(t *testing.T) {
 	large := strings.Repeat("a\n", 5000)
 	if got := diffLines(large, strings.Repeat("b\n", 5000)); len(got) != 10000 {
 		t.Errorf("of large texts it shows %d lines", len(got))
-	}
-}
-
-func TestDiffJSON(t *testing.T) {
-	got := diffJSON(json.RawMessage(`{"a":1,"key":{"x":"old","y":"same"},"list":["p","q"],"gone":true}`),
-		json.RawMessage(`{"a":2,"key":{"x":"new","y":"same"},"list":["p"],"empty":""}`))
-	want := []fieldChange{{"a", "1", "2"}, {"empty", "", `""`}, {"gone", "true", ""}, {"key.x", "old", "new"}, {"list", "p, q", "p"}}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v", got)
-	}
-	if got := diffJSON(nil, json.RawMessage(`{"a":"<b>"}`)); !slices.Equal(got, []fieldChange{{"a", "", "<b>"}}) {
-		t.Errorf("%v", got)
 	}
 }

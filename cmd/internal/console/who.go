@@ -2,13 +2,12 @@ package console
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -291,9 +290,10 @@ func loadedByAll(all []change) (out []change) {
 }
 
 // changesOf are the latest, of those who operate and of what happened by itself.
-func changesOf(v *telemetry.View, audits []auditEntry, since time.Time) (all []change) {
-	for _, a := range audits {
-		all = append(all, change{At: a.At, Kind: a.Kind, Who: a.Actor, Text: a.words(), Link: "/audit"})
+func changesOf(v *telemetry.View, audits []source.Entry, since time.Time) (all []change) {
+	for i := range audits {
+		a := &audits[i]
+		all = append(all, change{At: a.At, Kind: a.Kind, Who: a.Actor, Text: auditWords(a), Link: "/audit"})
 	}
 	for _, e := range v.Events {
 		all = append(all, change{At: e.At, Kind: e.Kind, Who: e.Instance, Text: e.Text})
@@ -376,33 +376,4 @@ func (r instanceRow) trouble() (n int) {
 		}
 	}
 	return n
-}
-
-// words say what was done, without the key that it was done to.
-func (a auditEntry) words() string {
-	var of struct {
-		Rule string `json:"rule"`
-		Name string `json:"name"`
-	}
-	if json.Unmarshal(a.After, &of) != nil || of.Rule+of.Name == "" {
-		_ = json.Unmarshal(a.Before, &of)
-	}
-	verb := map[string]string{"create": "made", "replace": "changed", "delete": "deleted", "refund": "gave back to", "take": "took over"}[a.Action]
-	if verb == "" {
-		verb = strings.TrimSuffix(a.Action, "e") + "ed"
-	}
-	if a.Action == "reset" {
-		verb = "reset"
-	}
-	if a.Kind == "rules" {
-		return verb + " the rules " + printable(a.Target)
-	}
-	out := verb + " " + strings.TrimSuffix(a.Kind, "s")
-	if name := cmp.Or(of.Rule, of.Name); name != "" {
-		out += " of " + printable(name)
-		if a.Kind == "rule" || a.Kind == "rules" {
-			out = verb + " rule " + printable(name)
-		}
-	}
-	return out
 }

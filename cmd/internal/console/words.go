@@ -2,6 +2,8 @@ package console
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,10 +114,10 @@ func matchWords(r *policy.Rule) []string {
 	for _, h := range r.Hosts {
 		all = append(all, "host "+h)
 	}
-	for _, name := range sortedParts(r.Headers) {
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		all = append(all, name+": "+r.Headers[name])
 	}
-	for _, name := range sortedParts(r.Attributes) {
+	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
 		all = append(all, name+" = "+r.Attributes[name])
 	}
 	for _, c := range r.Clients {

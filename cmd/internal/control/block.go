@@ -33,12 +33,18 @@ func (c *Control) Block(ctx context.Context, who Caller, r BlockRequest, dry boo
 		foresee: func(s *SubjectState) { s.block(until) },
 		apply:   c.recorded(ctx, who, "block", r.Reason, nil, func(s *found) error { return conflicts(s.Block(until)) }),
 	}
+	var put *BlockedRule
 	if c.policy.database != nil {
 		o := &policy.Override{Block: true, Until: r.Until, Reason: r.Reason, By: who.Name, Source: source.FromDatabase}
 		act.foresee = func(s *SubjectState) { s.block(until); s.Override = stateOfOverride(o) }
-		act.apply = func(s *found, dry bool) error { return c.putBlock(ctx, who, s, o, dry) }
+		act.apply = func(s *found, dry bool) (err error) { put, err = c.putBlock(ctx, who, s, o, dry); return err }
 	}
-	return c.change(ctx, who, r.Target, dry, act)
+	out, err := c.change(ctx, who, r.Target, dry, act)
+	if err != nil {
+		return nil, err
+	}
+	out.Put = put
+	return out, nil
 }
 
 // conflicts makes a problem of an error of the engine.
@@ -51,32 +57,37 @@ func conflicts(err error) error {
 
 // putBlock blocks a subject by an override of its own, which may spell the key differently. An override
 // that does not block is not replaced.
-func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) error {
+func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) (*BlockedRule, error) {
 	if hashed := s.Hashed(); len(hashed) > 0 {
-		return Problemf(http.StatusConflict, "the %s of this subject is too long to be kept, and no override can name it: block it by a rule", hashed[0])
+		return nil, Problemf(http.StatusConflict, "the %s of this subject is too long to be kept, and no override can name it: block it by a rule", hashed[0])
 	}
 	if o.Rule, o.Key = s.rule.Name, s.key; s.id != "" {
 		o.Key = s.Values() // an override needs the values
 	}
 	if part, all := anyValue(o.Key); all {
-		return BadField(PointerTo("key", part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
+		return nil, BadField(PointerTo("key", part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
 	}
 	if held, found := s.Override(); found && c.alone(s, &held) {
 		o.Key = held.Key
 	}
 	if _, _, err := c.examine(o); err != nil {
-		return err
+		return nil, err
 	}
 	id := OverrideID(o.Rule, o.Key)
 	old, exists := c.lists.find(Overrides, id)
 	if exists && !old.Document.(*policy.Override).Block {
-		return Problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
+		return nil, Problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
 	}
 	after, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id, document: o}, source.Match(old.Version))
-	if err == nil && !dry {
-		c.logChange(who, Overrides, false, after.Version)
+	if err != nil || dry {
+		return nil, raced(err)
 	}
-	return raced(err)
+	c.logChange(who, Overrides, false, after.Version)
+	put := &BlockedRule{Rule: o.Rule, Override: id, ETag: after.ETag()}
+	if old.Version > 0 {
+		put.Before = old.Document.(*policy.Override)
+	}
+	return put, nil
 }
 
 // raced makes a problem of a conflict with another change.

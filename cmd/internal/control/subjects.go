@@ -55,7 +55,8 @@ type LimitState struct {
 	Shadow bool       `json:"shadow"`
 }
 
-func stateOf(r *policy.Result) LimitState {
+// LimitStateOf returns how full the limit of a result is.
+func LimitStateOf(r *policy.Result) LimitState {
 	s := LimitState{Name: r.Name, From: r.From, Source: r.Source, Shadow: r.Shadow, Remaining: r.Remaining}
 	if s.Name == "" {
 		s.Name = r.Rule
@@ -90,7 +91,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 	}
 	results, err := s.Peek(ctx)
 	for i := range results {
-		out.Limits = append(out.Limits, stateOf(&results[i]))
+		out.Limits = append(out.Limits, LimitStateOf(&results[i]))
 	}
 	return out, err
 }
@@ -207,6 +208,8 @@ type SubjectChange struct {
 	// Blocked and Open are the rules of a block everywhere, nil for other changes.
 	Blocked []BlockedRule `json:"blocked,omitzero"`
 	Open    []OpenRule    `json:"open,omitzero"`
+	// Put is the override that any other block has written, nil without a database.
+	Put *BlockedRule `json:"-"`
 }
 
 // Reset deletes the counts of a subject under a rule.

@@ -21,7 +21,6 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/certificates"
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 	"github.com/sluicehq/sluice/cmd/internal/server/tokens"
-	"github.com/sluicehq/sluice/telemetry"
 )
 
 // adminSettings are those of the admin address, and who may use its API.
@@ -177,13 +176,8 @@ func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, conn
 // consoleHandler returns the console over an API, with the API's callers. Try is a command that sends a first
 // request.
 func consoleHandler(over control.Config, api *adminapi.API, version, try string) http.Handler {
-	c := console.Config{
-		View:   func() *telemetry.View { return &telemetry.View{At: time.Now()} },
-		Engine: over.Engine, Identify: api.Access.Identify, SignIn: api.Access.Holder, Do: api.Do,
-		Done: api.Done, Guess: api.Access.Guess, Version: version, Try: try, Logger: over.Logger,
-	}
-	if over.Telemetry != nil {
-		c.View, c.Find = over.Telemetry.View, over.Telemetry.Find
-	}
-	return console.Handler(c)
+	return console.Handler(console.Config{
+		Control: api.Control, Access: api.Access, Engine: over.Engine, Telemetry: over.Telemetry,
+		Done: api.Done, Version: version, Try: try, Logger: over.Logger,
+	})
 }

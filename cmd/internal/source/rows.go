@@ -146,3 +146,6 @@ func (r *Row) UnmarshalJSON(data []byte) error {
 	*r = Row(data)
 	return nil
 }
+
+// Decode reads the fields of the row into v, as package encoding/json does.
+func (r Row) Decode(v any) error { return json.Unmarshal([]byte(r), v) }

@@ -1,0 +1,30 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// maxItems is more than any list has: pages that need all of one ask for so many.
+const maxItems = 1 << 24
+
+// item returns an item in force, or nil if there is none of that ID.
+func (c *call) item(kind control.Kind, id string) (*control.Item, error) {
+	found, err := c.s.Control.Read(c.caller, kind, id)
+	if p := control.AsProblem(err); p != nil && p.Status == http.StatusNotFound {
+		return nil, nil
+	}
+	return found, err
+}
+
+// ruleIn returns the rule of that name in a policy, which is not to be changed, or a problem.
+func ruleIn(p *control.InForce, name string) (*policy.Rule, error) {
+	i := slices.IndexFunc(p.Document.Rules, func(r policy.Rule) bool { return r.Name == name })
+	if i < 0 {
+		return nil, control.Problemf(http.StatusNotFound, "There is no rule %s in the policy in force.", printable(name))
+	}
+	return &p.Document.Rules[i], nil
+}

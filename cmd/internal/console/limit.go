@@ -1,0 +1,38 @@
+package console
+
+import "github.com/sluicehq/sluice/cmd/internal/control"
+
+// limit is one limit of a subject as pages show it.
+type limit struct{ control.LimitState }
+
+// Percent returns how much of the limit is used.
+func (l limit) Percent() int64 {
+	if l.Capacity < 1 {
+		return 0
+	}
+	return min(100, (l.Used*100+l.Capacity-1)/l.Capacity)
+}
+
+// Fullness is empty, part, most or all: how the bar is drawn.
+func (l limit) Fullness() string {
+	switch p := l.Percent(); {
+	case p >= 100:
+		return "all"
+	case p >= 80:
+		return "most"
+	case p > 0:
+		return "part"
+	}
+	return "empty"
+}
+
+// Words is the limit as people say it.
+func (l limit) Words() string {
+	if l.inFlight() {
+		return inFlightWords(l.Capacity)
+	}
+	return limitWords(l.Limit, l.Algorithm)
+}
+
+// inFlight reports whether the limit is of requests under way.
+func (l limit) inFlight() bool { return l.Algorithm == "in_flight" }

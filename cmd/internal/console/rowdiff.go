@@ -1,0 +1,81 @@
+package console
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+)
+
+// fields are those of a row of the database, by their names.
+type fields map[string]source.Row
+
+// fieldsOf returns the fields of a row. One that is no object, which SQL may have written, is a field without a
+// name.
+func fieldsOf(row source.Row) (f fields) {
+	if err := row.Decode(&f); err != nil && row != "" {
+		return fields{"": row}
+	}
+	return f
+}
+
+// textOf returns a value that is a text; else it is empty.
+func textOf(value source.Row) (text string) {
+	_ = value.Decode(&text)
+	return text
+}
+
+// fieldChange is a field before and after; empty where it is not there.
+type fieldChange struct{ Field, Before, After string }
+
+// diffFields returns by which fields two rows differ. Fields of objects in them have names such as
+// "key.api_key".
+func diffFields(before, after fields) (all []fieldChange) {
+	a, b := map[string]string{}, map[string]string{}
+	before.flatten(a, "")
+	after.flatten(b, "")
+	names := maps.Clone(a)
+	maps.Copy(names, b)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if a[name] != b[name] {
+			all = append(all, fieldChange{name, a[name], b[name]})
+		}
+	}
+	return all
+}
+
+// flatten adds the fields, and those of objects in them, to a map, by their names below a prefix.
+func (f fields) flatten(into map[string]string, prefix string) {
+	for name, value := range f {
+		if value == "null" {
+			continue
+		}
+		if strings.HasPrefix(string(value), "{") {
+			fieldsOf(value).flatten(into, prefix+name+".")
+			continue
+		}
+		into[prefix+name] = valueWords(value)
+	}
+}
+
+// valueWords is a value for people.
+func valueWords(value source.Row) string {
+	var text string
+	if value.Decode(&text) == nil {
+		if text == "" {
+			return strconv.Quote(text)
+		}
+		return text
+	}
+	var list []source.Row
+	if value.Decode(&list) == nil {
+		all := make([]string, len(list))
+		for i := range list {
+			all[i] = valueWords(list[i])
+		}
+		return strings.Join(all, ", ")
+	}
+	return string(value)
+}

@@ -1,6 +1,10 @@
 package sluice
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/sluicehq/sluice/kernel"
+)
 
 // Consistency is how exactly the processes that share a store count a [Charge] together. Stores that
 // are not shared count exactly, and ignore it.
@@ -39,15 +43,15 @@ func (c Consistency) String() string { return consistencyNames[min(c, Synced)] }
 func (p *Plan) Leasable() error {
 	const use = "use token_bucket, gcra, fixed_window or sliding_window_counter"
 	switch {
-	case p.Kernel == Lock:
+	case p.Kernel == kernel.Lock:
 		return usage("sluice: a penalty is counted by the shared store alone")
-	case p.Kernel == InFlight:
-		return usage("sluice: places in flight are counted by the shared store alone")
+	case p.Kernel == kernel.InFlight:
+		return usage("sluice: permits in flight are counted by the shared store alone")
 	case p.Once:
 		return usage("sluice: what happens once is known to the shared store alone")
-	case p.monthly():
+	case p.MonthDay > 0:
 		return usage("sluice: months of the calendar are counted by the shared store alone: " + use + ", with a period of a fixed length")
-	case p.Limit.Algorithm == LeakyBucket:
+	case p.Queue:
 		return usage("sluice: turns in the queue of a leaky_bucket are given out by the shared store alone: " + use)
 	case p.Kernel.Log():
 		return usage("sluice: a log is kept by the shared store alone: "+use+", not %v", p.Limit.Algorithm)

@@ -7,23 +7,25 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluicehq/sluice/kernel"
 )
 
-// holdAgain is how often a [Holder] renews a place: several renewals may fail before the place is
+// holdAgain is how often a [Holder] renews a permit: several renewals may fail before the permit is
 // lost.
-const holdAgain = PlaceLasts / 5
+const holdAgain = kernel.PermitLasts / 5
 
-// oweAgain is how often a [Holder] tries to give back what it owes, and maxOwed how many such places
+// oweAgain is how often a [Holder] tries to give back what it owes, and maxOwed how many such permits
 // it remembers.
 const (
-	oweAgain = PlaceLasts / 20
+	oweAgain = kernel.PermitLasts / 20
 	maxOwed  = 1024
 )
 
-// NewPlaceNumber returns a number for Charge.Place that nobody else has, and which is never 0.
-// It is random, from a generator seeded by the system: among as many as a plan can have places, the
+// NewPermit returns a number for Charge.Permit that nobody else has, and which is never 0.
+// It is random, from a generator seeded by the system: among as many as a plan can have permits, the
 // chance that two are equal is 1 in 10^10.
-func NewPlaceNumber() uint64 {
+func NewPermit() uint64 {
 	for {
 		if n := rand.Uint64(); n != 0 {
 			return n
@@ -31,9 +33,9 @@ func NewPlaceNumber() uint64 {
 	}
 }
 
-// Holder holds places in flight: it takes each again, well before it would be free, until it is
-// released. If a process dies or stalls for [PlaceLasts], its places become free and others may take
-// them, so after a stall more may be under way than the plan has places. The same is true if a shared
+// Holder holds permits: it takes each again, well before it would be free, until it is
+// released. If a process dies or stalls for [kernel.PermitLasts], its permits become free and others may take
+// them, so after a stall more may be under way than the plan has permits. The same is true if a shared
 // store does not answer for that long.
 //
 // A Holder has a timer while it holds something, and nothing that must be closed. It is
@@ -52,7 +54,7 @@ type Holder struct {
 	quiet     chan struct{} // closed when none is, for those who wait for that
 }
 
-// Hold is a place held by a [Holder].
+// Hold is a permit held by a [Holder].
 type Hold struct {
 	holder   *Holder
 	charge   Charge // that takes it
@@ -61,16 +63,16 @@ type Hold struct {
 	released bool
 }
 
-// owed is a place that is to be given back, as long as that is worth it.
+// owed is a permit that is to be given back, as long as that is worth it.
 type owed struct {
 	charge Charge
 	until  time.Time
 }
 
-// NewHolder returns a holder of places in a store.
+// NewHolder returns a holder of permits in a store.
 func NewHolder(store Store) *Holder { return &Holder{store: store} }
 
-// Hold holds the place of a charge of an [InFlight] plan that a Take has committed.
+// Hold holds the permit of a charge of a plan of [NewInFlight] that a Take has committed.
 func (h *Holder) Hold(c Charge) *Hold {
 	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), 1, true, 0
 	hold := &Hold{holder: h, charge: c, due: time.Now().Add(holdAgain)}
@@ -81,31 +83,31 @@ func (h *Holder) Hold(c Charge) *Hold {
 	return hold
 }
 
-// GiveBack gives back, in the background, the place of a charge that may or may not have been taken,
+// GiveBack gives back, in the background, the permit of a charge that may or may not have been taken,
 // because there was no answer: soon, and again until the store has confirmed it.
 func (h *Holder) GiveBack(c Charge) {
 	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), -1, true, 0
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.owe(owed{c, now.Add(PlaceLasts)})
+	h.owe(owed{c, now.Add(kernel.PermitLasts)})
 	h.arm(now.Add(oweAgain))
 }
 
-// owe adds a place to give back. Dropping one does no harm: if there are too many, or it takes too
-// long, the place becomes free on its own.
+// owe adds a permit to give back. Dropping one does no harm: if there are too many, or it takes too
+// long, the permit becomes free on its own.
 func (h *Holder) owe(o owed) {
 	if len(h.owed) < maxOwed {
 		h.owed = append(h.owed, o)
 	}
 }
 
-// Release gives the place back. Releasing it again does nothing, and returns nil. After an error,
+// Release gives the permit back. Releasing it again does nothing, and returns nil. After an error,
 // or if a stand-in has answered for a shared store, the Holder tries again in the background; at the
-// latest, the place is free after [PlaceLasts].
+// latest, the permit is free after [kernel.PermitLasts].
 func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx, p) }
 
-// Leave stops renewing the place without giving it back: it becomes free after [PlaceLasts], unless
+// Leave stops renewing the permit without giving it back: it becomes free after [kernel.PermitLasts], unless
 // its new owner takes it again with the charge that Leave returns.
 func (p *Hold) Leave() Charge {
 	p.holder.let([]*Hold{p})
@@ -136,7 +138,7 @@ func (h *Holder) Release(ctx context.Context, holds ...*Hold) (err error) {
 	return err
 }
 
-// ReleaseAll releases all places that are held, for a process that shuts down. It also waits, until
+// ReleaseAll releases all permits that are held, for a process that shuts down. It also waits, until
 // the context ends, for calls of Release under way.
 func (h *Holder) ReleaseAll(ctx context.Context) error {
 	h.mu.Lock()
@@ -201,14 +203,14 @@ func (h *Holder) let(holds []*Hold) []*Hold {
 	return fresh
 }
 
-// back returns the charge that gives the place back.
+// back returns the charge that gives the permit back.
 func (p *Hold) back() Charge {
 	c := p.charge
 	c.Cost = -1
 	return c
 }
 
-// Held returns how many places are held.
+// Held returns how many permits are held.
 func (h *Holder) Held() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -228,7 +230,7 @@ func (h *Holder) arm(at time.Time) {
 	}
 }
 
-// run renews the places that are due and gives back those that are owed. The timer calls it on a
+// run renews the permits that are due and gives back those that are owed. The timer calls it on a
 // goroutine of its own.
 func (h *Holder) run() {
 	h.mu.Lock()
@@ -282,7 +284,7 @@ func (h *Holder) toGiveBack(again []*Hold) []owed {
 	defer h.mu.Unlock()
 	all := h.owed
 	h.owed = nil
-	until := time.Now().Add(PlaceLasts)
+	until := time.Now().Add(kernel.PermitLasts)
 	for _, p := range again {
 		if p.released {
 			all = append(all, owed{p.back(), until})

@@ -4,8 +4,9 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strings"
-	"time"
+
+	"github.com/sluicehq/sluice/internal/turns"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // joint is what a Take of several charges needs: see call.
@@ -80,23 +81,23 @@ func (l *Limiter) LeaveQueue(key string, cost int64, d Decision) error {
 		return usage("sluice: LeaveQueue with %d units: %v never lets more than %d wait", cost, l.queue.Limit, l.queue.Capacity)
 	}
 	var text []byte
-	l.turns.Leave(d.turn(strings.Clone(l.key(&text, key)), l.queue, cost))
+	l.turns.Leave(d.turn(l.key(&text, key), l.queue, cost))
 	return nil
 }
 
 // turn returns the turn that a decision waits for.
-func (d *Decision) turn(key string, p *Plan, cost int64) Turn {
+func (d *Decision) turn(key string, p *Plan, cost int64) turns.Turn {
 	tick := (d.Now + d.Delay.Microseconds()) / p.Tick // in which the delay ends
-	from := point{tick, 0}
+	from := kernel.Point{Tick: tick}
 	if d.Early > 0 {
-		from = p.point(tick-1, p.Drain-d.Early)
+		from = p.PointAt(tick-1, p.Drain-d.Early)
 	}
-	return Turn{key, p, span{from, p.after(from, cost*p.Unit)}, d.Now, time.Now()}
+	return turns.New(key, &p.Plan, p.Turn(from, cost), d.Now)
 }
 
 // takeJoint sets d, and also each unless it is nil.
 func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Decision, each []Decision) error {
-	if l.Lock != nil && l.Lock.Kernel != Lock {
+	if l.Lock != nil && l.Lock.Kernel != kernel.Lock {
 		return usage("sluice: the Lock of the limiter %q is the plan of a limit: make it with Penalty.Plan", l.name)
 	}
 	c := l.joints.Get().(*joint)
@@ -124,7 +125,7 @@ func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Deci
 // costOf returns what cost units cost by a plan. A refund leaves a queue as it is, since turns behind
 // those units have been given to other callers.
 func costOf(p *Plan, cost int64) int64 {
-	if cost < 0 && cost != All && p.queues() {
+	if cost < 0 && cost != All && p.Queue {
 		return 0
 	}
 	return cost
@@ -154,7 +155,7 @@ func lockCost(cost int64) int64 {
 func tightest(c *joint, each []Decision) Decision {
 	all := Decision{Allowed: true, Remaining: math.MaxInt64, Now: c.receipts[0].Now}
 	limits, lock := len(c.charges), Decision{Allowed: true}
-	if last := limits - 1; c.charges[last].Plan.Kernel == Lock {
+	if last := limits - 1; c.charges[last].Plan.Kernel == kernel.Lock {
 		limits = last
 		lock = c.charges[last].Plan.Decide(c.charges[last].Cost, c.receipts[last])
 	}

@@ -27,8 +27,9 @@ var layers = [][]string{
 	{"/cmd/internal/source", "/cmd/internal/door", "/cmd/internal/limitpage", "/cmd/internal/nginxlimits", "/cmd/internal/replay", "/cmd/internal/incident", "/cmd/internal/schemagen"},
 	{"/httplimit", "/grpclimit", "/client", "/promlimit", "/otellimit", "/telemetry", "/answer", "/policyfile", "/internal/policytest"},
 	{"/policy"},
-	{"/memory", "/redisstore", "/failover", "/lease", "/synced", "/stores", "/storetest", "/internal/plantest", "/internal/faultstore"},
+	{"/memory", "/redisstore", "/failover", "/lease", "/synced", "/stores", "/storetest", "/internal/share", "/internal/plantest", "/internal/faultstore"},
 	{""},
+	{"/internal/turns", "/kernel"},
 }
 
 // layer returns how far down a package is.
@@ -94,7 +95,7 @@ func TestLayers(t *testing.T) {
 // What most programs import links nothing but the standard library.
 func TestLinksNothingForeign(t *testing.T) {
 	all := list(t)
-	for _, p := range []string{"", "/memory", "/policy", "/answer", "/httplimit", "/client", "/storetest"} {
+	for _, p := range []string{"", "/kernel", "/memory", "/policy", "/answer", "/httplimit", "/client", "/storetest"} {
 		for _, d := range all[module+p].Deps {
 			if !all[d].Standard && !strings.HasPrefix(d, module) {
 				t.Errorf("%s links %s", module+p, d)

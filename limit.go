@@ -31,7 +31,7 @@ const (
 	SlidingWindowCounter
 	// SlidingWindowLog remembers when each unit was taken, in two bytes: never more than
 	// Count in any Period. It rounds times to 2^-15 of the Period, always so that a unit
-	// counts for a little longer. Above a Count of [FineLogCount] it counts in 32 parts of
+	// counts for a little longer. Above a Count of 1,024 it counts in 32 parts of
 	// the Period instead, in some 140 bytes whatever the Count; under
 	// constant demand it then lets 32/33 of Count pass, and never more than Count. So steady traffic
 	// at the limit loses 3 %, and a client that takes all of Count at once, exactly once a Period,
@@ -39,7 +39,7 @@ const (
 	SlidingWindowLog
 	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for
 	// exactly one Period, at the price of 16 bytes for each moment in memory and four to
-	// seven for each unit in Redis. Count is at most [MaxLogCount].
+	// seven for each unit in Redis. Count is at most 1,048,576.
 	SlidingWindowLogExact
 )
 

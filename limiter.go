@@ -2,8 +2,6 @@ package sluice
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 	"unsafe"
@@ -11,7 +9,7 @@ import (
 
 // Limiter applies one [Limit], or several together, to any number of keys. Limiters over one store
 // that have the same Name and count the same way, such as buckets of one rate or windows of one length,
-// share their counts: see [Plan.Fingerprint]. They never share counts with
+// share their counts: see Fingerprint in [Plan]. They never share counts with
 // the rules of a policy, whatever the names: to see a rule's count, ask the policy's engine.
 //
 // Errors match [ErrUsage] if the call is wrong, and [ErrNever], [ErrTooLong] or the context's
@@ -108,13 +106,6 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var d Decision
 	return l.take(ctx, key, All, &d)
 }
-
-// ErrNever is returned by Wait for a cost above the capacity of the limit.
-var ErrNever = errors.New("sluice: the cost is above the limit's capacity and can never fit")
-
-// ErrTooLong is returned by Wait when the context would end before the units fit. It
-// matches [context.DeadlineExceeded] too.
-var ErrTooLong = fmt.Errorf("sluice: the context ends before the units would fit: %w", context.DeadlineExceeded)
 
 // Wait takes cost units, waiting until they fit, and for its turn in a [LeakyBucket].
 // If the context's deadline is sooner than that, it gives up at once and takes nothing.

@@ -2,8 +2,9 @@ package sluice
 
 import (
 	"fmt"
-	"hash/fnv"
 	"time"
+
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Penalty is a lockout: a key that exceeds a limit is refused for a time, whatever the limit has
@@ -26,7 +27,7 @@ const (
 	aDay           = 24 * time.Hour
 )
 
-// Plan compiles a penalty to a plan of the [Lock] kernel. A [Charge] of it follows those of
+// Plan compiles a penalty to a plan of the [kernel.Lock] kernel. A [Charge] of it follows those of
 // the limits that it guards, and has their Key: see [Offends]. It costs 1 if they cost
 // anything and 0 to look; any negative cost lifts the penalty and forgets earlier ones. Changing a
 // penalty leaves those in force alone, but cuts one that has more than twice as long left as it
@@ -36,9 +37,10 @@ func (p Penalty) Plan() (*Plan, error) {
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	h := fnv.New64a()
-	fmt.Fprint(h, "lock")
-	return &Plan{Kernel: Lock, Tick: 1, Capacity: 1, Most: 1, Fingerprint: h.Sum64(), Penalty: p}, nil
+	lock := kernel.NewLock(kernel.Lockout{
+		First: p.First.Microseconds(), Factor: p.Factor, Most: p.Most.Microseconds(), Forget: p.Forget.Microseconds(),
+	})
+	return &Plan{Plan: lock, Penalty: p}, nil
 }
 
 // filled returns p with its defaults filled in.
@@ -85,13 +87,13 @@ func checkPenalty(what string, d time.Duration) error {
 	return nil
 }
 
-// Offends reports whether charge i of a [Store.Take] records an offence: its plan is a [Lock] that
+// Offends reports whether charge i of a [Store.Take] records an offence: its plan is a [kernel.Lock] that
 // is not in force, and an earlier charge with the same key and a positive cost does not fit. Other
 // charges that refuse the Take make no difference, except an earlier one of [NewOnce] that does not
 // fit: a repeat is no offence. Nor is a cost that is owed. Every store calls Offends, or does the same.
 func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	c := &charges[i]
-	if c.Plan.Kernel != Lock || c.Cost <= 0 || !receipts[i].Fits {
+	if c.Plan.Kernel != kernel.Lock || c.Cost <= 0 || !receipts[i].Fits {
 		return false
 	}
 	offends := false
@@ -107,72 +109,16 @@ func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	return offends
 }
 
-// stepLock is the step of the lock kernel. In a state, Tick is the end of the penalty, Used the
-// number of penalties in a row, and Prev the time when they are forgotten. Here only a negative
-// cost or a clock that has stepped back changes it; offences do so by [Plan.Offend].
-func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
-	if cost < 0 {
-		*r = Receipt{Now: now, Fits: true}
-		return State{}
-	}
-	known, moved := p.locked(s, now)
-	*r = Receipt{Now: now, Tick: known.Tick, Used: known.Used, Prev: known.Prev, Fits: cost == 0 || now >= known.Tick}
-	if moved {
-		return known
-	}
-	return s
-}
-
-// Offend records an offence at now, in microseconds since the Unix epoch, against the [Lock] with
-// state s: it returns the state to keep, and makes r the receipt of a charge that is refused. While
-// a penalty is in force nothing changes, so that all callers are told the same end.
-func (p *Plan) Offend(s State, now int64, r *Receipt) State {
-	s, _ = p.locked(s, now)
-	if now >= s.Tick {
-		n := s.Used
-		if n == 0 || p.penalty(n) < p.Penalty.Most.Microseconds() { // then it stays that long
-			n++
-		}
-		until := now + p.penalty(n)
-		s = State{Tick: until, Used: n, Prev: until + p.Penalty.Forget.Microseconds()}
-	}
-	*r = Receipt{Now: now, Tick: s.Tick, Used: s.Used, Prev: s.Prev}
-	return s
-}
-
-// locked returns s as it stands at now: empty if it is forgotten. Where the clock has stepped back
-// so far that the end lies more than two penalties ahead, it moves along, and moved is true.
-func (p *Plan) locked(s State, now int64) (_ State, moved bool) {
-	if s.Used == 0 || now >= s.Prev {
-		return State{}, false
-	}
-	length := p.penalty(s.Used)
-	if s.Tick-now <= 2*length {
-		return s, false
-	}
-	until := now + length
-	return State{Tick: until, Used: s.Used, Prev: until + s.Prev - s.Tick}, true
-}
-
-// penalty returns how long the nth penalty in a row lasts, in microseconds.
-func (p *Plan) penalty(n int64) int64 {
-	length, most := p.Penalty.First.Microseconds(), p.Penalty.Most.Microseconds()
-	for ; n > 1 && length < most; n-- {
-		length = min(most, length*p.Penalty.Factor)
-	}
-	return length
-}
-
-// decideLock is decide for a lock. What remains is 1, or 0 while it is in force.
+// decideLock is DecideInto for a penalty. What remains is 1, or 0 while it is in force.
 func (p *Plan) decideLock(r *Receipt, d *Decision) {
-	d.Remaining = 1
-	d.ResetAfter = p.until(r.Prev, r.Now)
-	if wait := p.until(r.Tick, r.Now); wait > 0 && !(r.Fits && r.Origin == ByOnError) {
-		d.Remaining, d.RetryAfter, d.Locked = 0, wait, true
+	d.Remaining, d.ResetAfter, d.RetryAfter = p.Answer(&r.Receipt, 1)
+	if r.Fits && r.Origin == ByOnError {
+		d.Remaining, d.RetryAfter = 1, 0
 	}
+	d.Locked = d.RetryAfter > 0
 }
 
-// LockOut applies a penalty to d, the decision of a limit: lock is that of the penalty's [Lock] in
+// LockOut applies a penalty to d, the decision of a limit: lock is that of the penalty's [kernel.Lock] in
 // the same Take. While the penalty is in force nothing remains, and the wait is at least as long
 // as the rest of the penalty.
 func (d *Decision) LockOut(lock Decision) {

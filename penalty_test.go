@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -26,7 +27,7 @@ func TestPenaltyPlan(t *testing.T) {
 			sluice.Penalty{First: time.Microsecond, Factor: 1000, Most: 3650 * day, Forget: time.Microsecond}},
 	} {
 		p := lockOf(t, test.is)
-		if p.Penalty != test.want || p.Kernel != sluice.Lock || p.Kernel.Log() || p.Fingerprint != lockOf(t, sluice.Penalty{First: 1000}).Fingerprint {
+		if p.Penalty != test.want || p.Kernel != kernel.Lock || p.Kernel.Log() || p.Fingerprint != lockOf(t, sluice.Penalty{First: 1000}).Fingerprint {
 			t.Errorf("%+v: the plan is %+v", test.is, p)
 		}
 	}
@@ -52,11 +53,11 @@ func TestPenaltyPlan(t *testing.T) {
 // locked is a lock and its state.
 type locked struct {
 	*sluice.Plan
-	state sluice.State
+	state kernel.State
 }
 
 func (l *locked) offend(now int64) (r sluice.Receipt) {
-	l.state = l.Offend(l.state, now, &r)
+	l.state = l.Offend(l.state, now, &r.Receipt)
 	return r
 }
 
@@ -69,7 +70,7 @@ func TestPenaltiesAreBounded(t *testing.T) {
 		if p.Factor > 1 {
 			p.Most, p.Forget = p.First+time.Duration(rng.Int64N(3e14))*time.Microsecond, time.Duration(1+rng.Int64N(3e14))*time.Microsecond
 		}
-		l, now, last := &locked{Plan: lockOf(t, p)}, int64(start), int64(0)
+		l, now, last := &locked{Plan: lockOf(t, p)}, int64(plantest.Start), int64(0)
 		for range 60 {
 			r := l.offend(now)
 			length := r.Tick - now
@@ -124,7 +125,7 @@ func TestLockOut(t *testing.T) {
 // TestPenaltyWithoutStore holds that on_error "allow" lets pass whatever the stand-in says.
 func TestPenaltyWithoutStore(t *testing.T) {
 	p := lockOf(t, sluice.Penalty{First: time.Minute})
-	r := sluice.Receipt{Now: start, Tick: start + 60e6, Used: 1, Prev: start + 60e6, Fits: true, Origin: sluice.ByOnError}
+	r := sluice.Receipt{Receipt: kernel.Receipt{Now: plantest.Start, Tick: plantest.Start + 60e6, Used: 1, Prev: plantest.Start + 60e6, Fits: true}, Origin: sluice.ByOnError}
 	if d := p.Decide(1, r); d.Locked || !d.Allowed || d.RetryAfter != 0 {
 		t.Errorf("%+v, want no lockout", d)
 	}

@@ -13,13 +13,19 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/kernel"
+)
+
+var (
+	plan     = plantest.Of
+	inFlight = plantest.InFlight
 )
 
 const day = 24 * time.Hour
 
 func TestPlans(t *testing.T) {
-	kernels := map[sluice.Kernel]string{
-		sluice.Meter: "meter", sluice.Window: "window", sluice.StampLog: "stamps", sluice.CountLog: "counts", sluice.ExactLog: "exact",
+	kernels := map[kernel.Kind]string{
+		kernel.Meter: "meter", kernel.Window: "window", kernel.StampLog: "stamps", kernel.CountLog: "counts", kernel.ExactLog: "exact",
 	}
 	for _, line := range texts(t, "testdata/plans.txt") {
 		limit := plantest.Limit(t, line[0])
@@ -75,7 +81,7 @@ func checkPlan(t *testing.T, l sluice.Limit) {
 			t.Errorf("%+v: %s is %v, above 2^52", l, what, product)
 		}
 	}
-	if p.Kernel == sluice.Meter {
+	if p.Kernel == kernel.Meter {
 		rate := big.NewRat(l.Count, period/p.Tick)
 		if rate.Num().Int64() != p.Drain || rate.Denom().Int64() != p.Unit {
 			t.Errorf("%+v: %v units a tick, and the plan has %d/%d", l, rate, p.Drain, p.Unit)
@@ -91,7 +97,7 @@ func checkPlan(t *testing.T, l sluice.Limit) {
 	if p.Span*p.Tick != period || p.Capacity != l.Count {
 		t.Errorf("%+v: a span of %d and a capacity of %d", l, p.Span, p.Capacity)
 	}
-	if p.Kernel == sluice.Window {
+	if p.Kernel == kernel.Window {
 		exact("a full window", p.Capacity, p.Span)
 	}
 }
@@ -241,39 +247,4 @@ func TestWithMost(t *testing.T) {
 func monthly(t testing.TB, count int64, day int) *sluice.Plan {
 	t.Helper()
 	return plan(t, sluice.Limit{Count: count, MonthDay: day, Algorithm: sluice.FixedWindow})
-}
-
-// edge is when the month from a day begins that has its beginning in that month.
-func edge(year int, month time.Month, day int) time.Time {
-	begin := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
-	for begin.Day() != day { // there is no such day: the last one
-		begin, day = time.Date(year, month, day-1, 0, 0, 0, 0, time.UTC), day-1
-	}
-	return begin
-}
-
-// TestMonths: every month from every day, from 1970 to 2112, as package time has it, on each day
-// of it and to the microsecond at its edges.
-func TestMonths(t *testing.T) {
-	for day := 1; day <= 31; day++ {
-		p := monthly(t, 10, day)
-		check := func(now, begin, end time.Time, number int64) {
-			n, b, e := p.WindowAt(now.UnixMicro())
-			if n != number || b != begin.UnixMicro() || e != end.UnixMicro() {
-				t.Fatalf("from %d, %v is in month %d, from %v to %v; want %d, from %v to %v",
-					day, now, n, time.UnixMicro(b).UTC(), time.UnixMicro(e).UTC(), number, begin, end)
-			}
-		}
-		for number := range int64(143 * 12) {
-			month := time.Date(1970, time.Month(1+number), 1, 0, 0, 0, 0, time.UTC)
-			before := month.AddDate(0, -1, 0)
-			begin, end := edge(before.Year(), before.Month(), day), edge(month.Year(), month.Month(), day)
-			for now := begin; now.Before(end); now = now.AddDate(0, 0, 1) {
-				if now.Year() >= 1970 {
-					check(now, begin, end, number)
-					check(now.Add(24*time.Hour-time.Microsecond), begin, end, number)
-				}
-			}
-		}
-	}
 }

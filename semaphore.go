@@ -7,10 +7,10 @@ import (
 )
 
 // Semaphore bounds how much of a key is under way at the same time: calls of a worker, requests of a
-// client, queries of a database. Semaphores over one store that have the same name share their places,
+// client, queries of a database. Semaphores over one store that have the same name share their permits,
 // but share nothing with a [Limiter] of that name.
 //
-// A place is held until it is released, for as long as that takes: see [Holder], which also says when
+// A permit is held until it is released, for as long as that takes: see [Holder], which also says when
 // the bound may be exceeded. Errors match [ErrUsage] if the call is wrong. All others are the
 // store's or the context's.
 type Semaphore struct {
@@ -24,25 +24,25 @@ type Semaphore struct {
 	holder *Holder
 }
 
-// NewSemaphore returns a semaphore with that many places for each key, from 1 to 65,536, that counts
+// NewSemaphore returns a semaphore with that many permits for each key, from 1 to 65,536, that counts
 // in store. The name keeps its keys apart from those of others on the same store, and may be empty.
-func NewSemaphore(store Store, name string, places int64) (*Semaphore, error) {
+func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 	if store == nil {
 		return nil, usage("sluice: NewSemaphore needs a store: memory.New() is one")
 	}
-	plan, err := NewInFlight(places)
+	plan, err := NewInFlight(permits)
 	if err != nil {
 		return nil, err
 	}
 	return &Semaphore{store: store, plan: plan, prefix: string(append(AppendKeyPart(nil, name), '!')), holder: NewHolder(store)}, nil
 }
 
-// Acquire takes a place of a key if one is free, and does not wait: the decision's Allowed says
+// Acquire takes a permit of a key if one is free, and does not wait: the decision's Allowed says
 // whether one was. Call release when the work is done; it is never nil and may be called again.
-// Work that only OnError lets pass holds no place.
+// Work that only OnError lets pass holds no permit.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	c := s.charge(key, 1)
-	c.Place = NewPlaceNumber()
+	c.Permit = NewPermit()
 	if d, err = s.take(ctx, c); err != nil || d.Origin == ByOnError {
 		s.holder.GiveBack(c) // which the store may have counted, and nobody has heard of it
 		return func() {}, d, err
@@ -59,13 +59,13 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 }
 
 // Wait pauses between tries for a random time of up to firstPause, which doubles up to longPause, so
-// that callers waiting for the same place neither retry in step nor too often.
+// that callers waiting for the same permit neither retry in step nor too often.
 const (
 	firstPause = 5 * time.Millisecond
 	longPause  = 250 * time.Millisecond
 )
 
-// Wait takes a place, waiting until one is free. Waiters are served in no particular order. It fails
+// Wait takes a permit, waiting until one is free. Waiters are served in no particular order. It fails
 // once the context has ended, or if the store fails. If OnError is Deny, it waits for the store, too.
 func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err error) {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
@@ -82,12 +82,12 @@ func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err e
 	}
 }
 
-// Peek returns the decision without taking a place: Remaining says how many are free.
+// Peek returns the decision without taking a permit: Remaining says how many are free.
 func (s *Semaphore) Peek(ctx context.Context, key string) (Decision, error) {
 	return s.take(ctx, s.charge(key, 0))
 }
 
-// Reset frees all places of a key. Holders that are still running take theirs again within seconds,
+// Reset frees all permits of a key. Holders that are still running take theirs again within seconds,
 // if there are still free ones.
 func (s *Semaphore) Reset(ctx context.Context, key string) error {
 	_, err := s.take(ctx, s.charge(key, All))

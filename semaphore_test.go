@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -100,27 +101,27 @@ func TestSemaphore(t *testing.T) {
 }
 
 // A place is held for as long as its holder lives, and a place that nobody takes again is free after
-// PlaceLasts.
+// kernel.PermitLasts.
 func TestSemaphoreHoldsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
 		release := acquire(t, semaphore(t, store, 1), "a", true)
 		other := semaphore(t, store, 1)
 		for range 100 {
-			time.Sleep(sluice.PlaceLasts / 3)
+			time.Sleep(kernel.PermitLasts / 3)
 			acquire(t, other, "a", false)
 		}
 		store.fail(errors.New("away")) // it does not come back before the place is free
-		time.Sleep(sluice.PlaceLasts)
+		time.Sleep(kernel.PermitLasts)
 		store.fail(nil)
 		acquire(t, other, "a", true)()
 		release()
 
 		release = acquire(t, other, "a", true)
 		store.fail(errors.New("away")) // and now it does
-		time.Sleep(sluice.PlaceLasts * 2 / 3)
+		time.Sleep(kernel.PermitLasts * 2 / 3)
 		store.fail(nil)
-		time.Sleep(sluice.PlaceLasts * 2 / 3)
+		time.Sleep(kernel.PermitLasts * 2 / 3)
 		acquire(t, semaphore(t, store, 1), "a", false)
 		release()
 	})
@@ -137,7 +138,7 @@ func TestHolderReleaseAll(t *testing.T) {
 		}
 		var holds []*sluice.Hold
 		for i := range uint64(3) {
-			c := sluice.Charge{Key: string('a' + rune(i/2)), Plan: plan, Cost: 1, Place: i + 1}
+			c := sluice.Charge{Key: string('a' + rune(i/2)), Plan: plan, Cost: 1, Permit: i + 1}
 			plantest.Take(t, store, c)
 			holds = append(holds, h.Hold(c))
 		}
@@ -163,7 +164,7 @@ func TestHolderReleaseAllWaits(t *testing.T) {
 			store := newSpy()
 			store.delay.Store(int64(takes))
 			h := sluice.NewHolder(store)
-			hold := h.Hold(sluice.Charge{Key: "a", Plan: inFlight(t, 1), Cost: 1, Place: 1})
+			hold := h.Hold(sluice.Charge{Key: "a", Plan: inFlight(t, 1), Cost: 1, Permit: 1})
 			var releasing sync.WaitGroup
 			defer releasing.Wait()
 			releasing.Go(func() { _ = hold.Release(context.Background()) })
@@ -184,7 +185,7 @@ func TestReleasedWhileTaken(t *testing.T) {
 		store := newSpy()
 		release := acquire(t, semaphore(t, store, 1), "a", true)
 		store.delay.Store(int64(100 * time.Millisecond))
-		time.Sleep(sluice.PlaceLasts/5 + 50*time.Millisecond) // the Take is under way
+		time.Sleep(kernel.PermitLasts/5 + 50*time.Millisecond) // the Take is under way
 		release()
 		time.Sleep(200 * time.Millisecond)
 		store.delay.Store(0)
@@ -236,7 +237,7 @@ func TestReleasedAgain(t *testing.T) {
 		away := errors.New("away")
 		store.fail(away)
 		first()
-		time.Sleep(sluice.PlaceLasts / 3)
+		time.Sleep(kernel.PermitLasts / 3)
 		store.fail(nil)
 		time.Sleep(time.Second)
 		if d, err := s.Peek(t.Context(), "a"); err != nil || d.Remaining != 1 {

@@ -3,6 +3,9 @@ package sluice
 import (
 	"context"
 	"fmt"
+
+	"github.com/sluicehq/sluice/internal/turns"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Charge asks for Cost units of Plan under Key. Cost 0 peeks, a negative cost gives
@@ -18,16 +21,16 @@ type Charge struct {
 	// Owe marks a Cost above 0 that is due in any case, such as the rest of the cost of a request
 	// that has passed. Receipt.Fits reports as usual whether it fits. If it does not, it is
 	// committed all the same, up to the plan's Most, and Receipt.Cut is the rest. It never refuses the
-	// Take; if another charge does, it is not committed. The kernels [Lock] and [InFlight] ignore Owe.
+	// Take; if another charge does, it is not committed. Penalties and permits ignore Owe.
 	Owe bool
 	// OnError says what happens to this charge when the shared store does not answer.
 	// Stores that cannot fail over ignore it.
 	OnError OnError
 	// Consistency says how exactly processes that share a store count it together.
 	Consistency Consistency
-	// Place is the place in flight to take or give back, for an [InFlight] plan: a number that
-	// nobody else has chosen, such as a random one.
-	Place uint64
+	// Permit is the permit to take or give back, for a plan of [NewInFlight]: a number that
+	// no other caller has chosen, such as a random one.
+	Permit uint64
 	// Until, if not 0, is the time, in microseconds since the Unix epoch by the store's clock, from
 	// which a negative Cost counts as 0. So units taken in a window that is over, or that have
 	// drained, are not deducted from what others have used since.
@@ -55,9 +58,9 @@ func (c *Charge) Undo(r *Receipt) Charge {
 	u := *c
 	u.Shadow, u.Owe, u.Cost = true, false, 0
 	switch {
-	case !r.Fits && !c.Owe || c.Plan.Kernel == Lock: // nothing was taken
-	case c.Plan.queues() && c.Cost > 0:
-		r.Prev = r.turnEnd()
+	case !r.Fits && !c.Owe || c.Plan.Kernel == kernel.Lock: // nothing was taken
+	case c.Plan.Queue && c.Cost > 0:
+		r.Prev = r.TurnEnd()
 	default:
 		u.Cost, u.Until = -max(c.Cost-r.Cut, -maxUndo), c.countsUntil(r)
 	}
@@ -67,12 +70,25 @@ func (c *Charge) Undo(r *Receipt) Charge {
 // maxUndo is at least the capacity of any plan.
 const maxUndo = 1 << 52
 
+// Turn returns the turn of a charge of a [LeakyBucket] that was admitted. It reports false if there is
+// no turn to wait for, or if it was not given by the shared store.
+func (c *Charge) Turn(r *Receipt) (t turns.Turn, waits bool) {
+	if !c.Plan.Queue || c.Cost < 1 || !r.Fits || r.Origin.Degraded() {
+		return t, false
+	}
+	span, waits := c.Plan.TurnOf(c.Cost, &r.Receipt)
+	if !waits {
+		return t, false
+	}
+	return turns.New(c.Key, &c.Plan.Plan, span, r.Now), true
+}
+
 // countsUntil returns until when what c has taken counts, in microseconds since the Unix epoch; 0 if
 // that is not known.
 func (c *Charge) countsUntil(r *Receipt) int64 {
 	p := c.Plan
 	lasts := p.Decide(c.Cost, *r).ResetAfter
-	if p.sliding() {
+	if p.Sliding {
 		lasts -= p.Limit.Period // then it belongs to the previous window
 	}
 	if c.Cost <= 0 || lasts <= 0 {
@@ -106,34 +122,16 @@ func ParseOnError(name string) (OnError, error) {
 func (o OnError) String() string { return onErrorNames[min(o, Local)] }
 
 // All is the negative cost that gives back everything taken.
-const All = -1 << 63
+const All = kernel.All
 
 // Receipt is the state of a charge's key after a [Store.Take], from which
-// [Plan.Decide] derives what to tell. Stores that saw the same history give the same
+// [Plan.Decide] derives the [Decision]. Stores that saw the same history give the same
 // receipts.
 type Receipt struct {
-	// Now is the store's clock at the decision, in microseconds since the Unix epoch.
-	Now int64
-	// Tick is the number of this window, the tick of the newest unit in a log, or the end of a
-	// penalty.
-	Tick int64
-	// Used is the level of a meter at Now, the count of this window or of the log, the number
-	// of penalties, or how many places are taken. It includes the charge if it was committed.
-	Used int64
-	// Prev is the count of the previous window, if that counts, or when penalties are forgotten. Of
-	// a [LeakyBucket] it is the level at the end of a turn that is not the last of the queue: see
-	// [Turns].
-	Prev int64
-	// Wait is, for a log only, the tick at which the charge would fit, or, where it
-	// does fit, at which one more unit would. Zero means at once, or never.
-	Wait int64
-	// Cut is how many units of an owed cost (Charge.Owe) were not committed, because the state then
-	// holds the plan's Most. A fraction of a unit counts as one.
-	Cut int64
-	// Fits says that the charge fits. It is still not committed if another charge
-	// of the same Take refuses it.
-	Fits bool
-	// Origin says who decided. Receipts of the same history differ in nothing else.
+	// Now is the store's clock, Used what is used, and Fits means that the charge fits. It is still not
+	// committed if another charge of the same Take refuses it.
+	kernel.Receipt
+	// Origin is where the decision was made. Receipts of the same history differ in nothing else.
 	Origin Origin
 }
 
@@ -144,8 +142,8 @@ type Store interface {
 	// written to receipts, which is as long as charges: the caller owns both, so that
 	// a decision need not allocate. A charge that gives back too late gives back nothing (see [Charge.CostAt]).
 	// A refused Take writes nothing, except for states that
-	// a stepped clock has made impossible (see [Plan.Step]), and for offences: if a charge
-	// [Offends], its [Lock], which would have fit, does not fit and begins its penalty, whether or
+	// a stepped clock has made impossible (see [kernel.Plan.Step]), and for offences: if a charge
+	// [Offends], its [kernel.Lock], which would have fit, does not fit and begins its penalty, whether or
 	// not the Take is refused, and however many do so at the same time.
 	//
 	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If
@@ -156,9 +154,6 @@ type Store interface {
 	// clock steps back to a time at which it was not.
 	Take(ctx context.Context, charges []Charge, receipts []Receipt) error
 }
-
-// ErrDuplicateCharge is returned for a Take that charges the same state twice.
-var ErrDuplicateCharge = usage("sluice: two charges of one Take have the same key and the same kind of limit: add up their costs")
 
 // CheckCharges returns an error for arguments of [Store.Take] that break its contract.
 // Every store calls it first.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/internal/turns"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -24,7 +25,7 @@ type queueTest struct {
 func newQueueTest(t *testing.T) *queueTest {
 	q := &queueTest{T: t, store: newSpy()}
 	q.queue, q.day = plantest.Plan(t, "1/second burst 4 as leaky_bucket"), plantest.Plan(t, "7/day as fixed_window")
-	var second sluice.Turn
+	var second turns.Turn
 	for i := range 4 {
 		turn, at := q.ask()
 		if at != time.Duration(i)*time.Second {
@@ -39,7 +40,7 @@ func newQueueTest(t *testing.T) *queueTest {
 }
 
 // ask takes a turn, and a unit of the day. It returns how long the turn is away, or -1 if it is refused.
-func (q *queueTest) ask() (sluice.Turn, time.Duration) {
+func (q *queueTest) ask() (turns.Turn, time.Duration) {
 	q.Helper()
 	charges := []sluice.Charge{{Key: "k", Plan: q.day, Cost: 1}, {Key: "k", Plan: q.queue, Cost: 1}}
 	receipts := make([]sluice.Receipt, 2)
@@ -47,7 +48,7 @@ func (q *queueTest) ask() (sluice.Turn, time.Duration) {
 		q.Fatal(err)
 	}
 	if !sluice.Admitted(charges, receipts) {
-		return sluice.Turn{}, -1
+		return turns.Turn{}, -1
 	}
 	turn, _ := charges[1].Turn(&receipts[1])
 	return turn, q.queue.Decide(1, receipts[1]).Delay

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -61,7 +62,7 @@ func (a *Answer) encodeState(f fields, e *Encoder) {
 	switch {
 	case e.XFields == NoXFields:
 		return
-	case a.results[a.most].Plan.Kernel == sluice.InFlight:
+	case a.results[a.most].Plan.Kernel == kernel.InFlight:
 		delete(f.header, fieldXReset) // nobody knows
 	case e.XFields == XDelta:
 		f.set(fieldXReset, delta)
@@ -109,7 +110,7 @@ func (t *stateText) appendAll(a *Answer) {
 		}
 		t.text = append(t.text, a.header.labels[n].item...)
 		t.appendOne(i, r, ";r=", ";t=")
-		if r.Plan.Kernel == sluice.InFlight { // of which it is not known when it ends
+		if r.Plan.Kernel == kernel.InFlight { // of which it is not known when it ends
 			t.text = t.text[:bytes.LastIndexByte(t.text, ';')]
 			if i == t.one {
 				t.delta = span{}
@@ -139,7 +140,7 @@ func (t *stateText) appendOne(i int, r *policy.Result, remaining, delta string) 
 func effectiveWindow(r *policy.Result, now int64) int64 {
 	wait := r.RetryAfter.Microseconds()
 	switch {
-	case r.Plan.Kernel == sluice.InFlight:
+	case r.Plan.Kernel == kernel.InFlight:
 		return wait // who is under way may end at any time
 	case r.Remaining == 0 && r.RetryAfter == sluice.Never:
 		return r.ResetAfter.Microseconds()

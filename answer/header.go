@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -91,7 +92,7 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 			p.from, p.until = max(p.from, begin), min(p.until, end)
 		}
 		p.labels = append(p.labels, l)
-		inFlight := l.plan.Kernel == sluice.InFlight
+		inFlight := l.plan.Kernel == kernel.InFlight
 		if inFlight && dialect != Draft11 { // in which all have a window
 			continue
 		}
@@ -120,7 +121,7 @@ func newLabel(r *policy.Result) label {
 	l := label{rule: r.Rule, name: r.Name, plan: plan, wire: wire, item: string(appendQuoted(nil, wire))}
 	l.most = min(maxInteger, max(plan.Limit.Count, plan.Capacity))
 	l.limit = strconv.FormatInt(l.most, 10)
-	if plan.Kernel == sluice.InFlight {
+	if plan.Kernel == kernel.InFlight {
 		l.quota = l.most
 		l.sentence = newSentence(fmt.Sprintf("Too many requests at once: limit %s is %d.", wire, l.quota))
 		return l

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -62,7 +63,7 @@ func appendLimit(dst []byte, r *policy.Result, now int64) []byte {
 	if r.Plan.Limit.MonthDay > 0 {
 		l.month(now)
 	}
-	inFlight := r.Plan.Kernel == sluice.InFlight
+	inFlight := r.Plan.Kernel == kernel.InFlight
 	dst = append(append(dst, `{"name":`...), l.item...)
 	for _, member := range []struct {
 		name string

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/policytest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -204,7 +205,7 @@ func TestInFlightLeft(t *testing.T) {
 		if d.Allowed || d.Held() {
 			t.Errorf("%+v", d)
 		}
-		time.Sleep(sluice.PlaceLasts / 2)
+		time.Sleep(kernel.PermitLasts / 2)
 		if d := e.Decide(t.Context(), &policy.Request{}); !d.Allowed {
 			t.Error("its place is taken")
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -80,7 +81,7 @@ func moreRestrictive(a, b *policy.Result, now int64) bool {
 
 // count is the whole of which a share is left.
 func count(p *sluice.Plan) int64 {
-	if p.Kernel == sluice.InFlight {
+	if p.Kernel == kernel.InFlight {
 		return p.Capacity
 	}
 	return p.Limit.Count

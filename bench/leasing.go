@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/lease"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
@@ -147,8 +148,8 @@ func excess(plan *sluice.Plan, askers []*asker) (over int) {
 		all = append(all, a.admitted...)
 	}
 	slices.SortFunc(all, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
-	states := map[uint32]sluice.State{}
-	var r sluice.Receipt
+	states := map[uint32]kernel.State{}
+	var r kernel.Receipt
 	for _, a := range all {
 		if states[a.key] = plan.Step(states[a.key], a.at, 1, &r); !r.Fits {
 			over++
@@ -202,8 +203,8 @@ func onHotKey(limit sluice.Limit, perSecond int) func(contender) (sample, error)
 			admitted += len(a.admitted)
 		}
 		// What is asked for at even times one limiter admits up to its rate, and its burst.
-		var s sluice.State
-		var r sluice.Receipt
+		var s kernel.State
+		var r kernel.Receipt
 		exact := 0
 		for i := range asked {
 			at := began.UnixMicro() + int64(i)*1_000_000/int64(perSecond)

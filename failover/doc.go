@@ -86,7 +86,7 @@
 // Up to 65,536 keys are kept; those above it are limited, but begin with a full share and
 // are not written back. Shares and debts are lost when the process ends.
 //
-// A [sluice.Lock] has no parts: each instance keeps the penalties of its own share. They are
+// A [kernel.Lock] has no parts: each instance keeps the penalties of its own share. They are
 // neither taken over from the shared store nor written back. So a key locked out there has a share of
 // the limit while the store is away, and one locked out here is free when the store is back.
 //

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/share"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 const (
@@ -44,7 +46,7 @@ type entry struct {
 	shard                 *shard
 	limit                 *sluice.Plan       // nil of an entry that is used once
 	consistency           sluice.Consistency // by which its debt is written back
-	share                 sluice.Share       // of that
+	share                 share.Share        // of that
 	instances             int64              // by how many the limit is divided
 	touched               atomic.Int64       // µs since the epoch
 	pending               atomic.Bool        // its debt, which keeps the key from the shared store after an outage
@@ -98,7 +100,7 @@ func (s *Store) decideLocally(ctx context.Context, charges []sluice.Charge, rece
 func deny(charges []sluice.Charge, receipts []sluice.Receipt, now int64) (denied bool, denying int) {
 	for i := range charges {
 		if c := &charges[i]; denies(c) {
-			receipts[i] = sluice.Receipt{Now: now, Origin: sluice.ByOnError}
+			receipts[i] = sluice.Receipt{Receipt: kernel.Receipt{Now: now}, Origin: sluice.ByOnError}
 			denied = denied || !c.Shadow
 			denying++
 		}
@@ -227,7 +229,7 @@ func (s *Store) newEntry(c *sluice.Charge) *entry {
 	}
 	var buf [1]*shard
 	e.shard = s.touched(buf[:0], []sluice.Charge{*c})[0]
-	e.share = c.Plan.Share(e.instances)
+	e.share = share.Of(c.Plan, e.instances)
 	return e
 }
 
@@ -242,7 +244,7 @@ func writtenBy(c sluice.Consistency) sluice.Consistency {
 
 // divides reports whether what is counted under p is taken over from the shared store and written
 // back to it: all but penalties and places in flight, which belong to those who hold them.
-func divides(p *sluice.Plan) bool { return p.Kernel != sluice.Lock && p.Kernel != sluice.InFlight }
+func divides(p *sluice.Plan) bool { return p.Kernel != kernel.Lock && p.Kernel != kernel.InFlight }
 
 // seed charges a new entry with what the shared store had counted when last seen.
 func (s *Store) seed(ctx context.Context, e *entry, c *sluice.Charge) error {
@@ -264,25 +266,25 @@ func (s *Store) seed(ctx context.Context, e *entry, c *sluice.Charge) error {
 }
 
 // shareOf returns the share by which a charge under the limit p is counted.
-func (e *entry) shareOf(p *sluice.Plan) sluice.Share {
+func (e *entry) shareOf(p *sluice.Plan) share.Share {
 	if p == e.limit {
 		return e.share
 	}
-	return p.Share(e.instances) // the limit has changed since
+	return share.Of(p, e.instances) // the limit has changed since
 }
 
 // part returns the charge of the share for a charge. Those of rules that let everything
 // pass are counted as shadows.
 func (e *entry) part(c *sluice.Charge, now int64) sluice.Charge {
 	e.touched.Store(now)
-	share := e.shareOf(c.Plan)
-	cost := share.Cost(c.Cost)
+	part := e.shareOf(c.Plan)
+	cost := part.Cost(c.Cost)
 	if c.Owe && c.Cost > 0 {
-		cost = share.Owes(c.Cost)
+		cost = part.Owes(c.Cost)
 	}
 	return sluice.Charge{
-		Key: e.shareKey, Plan: share.Plan, Cost: cost, Shadow: c.Shadow || c.OnError != sluice.Local,
-		Owe: c.Owe, Place: c.Place, Until: c.Until,
+		Key: e.shareKey, Plan: part.Plan, Cost: cost, Shadow: c.Shadow || c.OnError != sluice.Local,
+		Owe: c.Owe, Permit: c.Permit, Until: c.Until,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // recent remembers the last states of keys, so that a local share begins where the
@@ -27,7 +28,7 @@ const (
 type observation struct {
 	tag      uint64
 	at       time.Duration // since base
-	snapshot sluice.Snapshot
+	snapshot kernel.Snapshot
 }
 
 func newRecent() *recent { return &recent{seed: maphash.MakeSeed(), base: time.Now()} }
@@ -37,7 +38,7 @@ func (s *recent) now() time.Duration { return time.Since(s.base) }
 
 func (s *recent) put(c *sluice.Charge, r sluice.Receipt) {
 	tag, lock, set := s.set(c)
-	v := observation{tag, s.now(), c.Plan.Snapshot(c.Cost, r, 0)}
+	v := observation{tag, s.now(), c.Plan.Snapshot(c.Cost, r.Receipt, 0)}
 	lock.Lock()
 	defer lock.Unlock()
 	oldest := &set[0]
@@ -61,7 +62,7 @@ func (s *recent) put(c *sluice.Charge, r sluice.Receipt) {
 // nothing is remembered.
 func (s *recent) remaining(c *sluice.Charge) int64 {
 	if v, ok := s.get(c); ok {
-		return v.snapshot.Remaining(c.Plan, v.snapshot.Now+(s.now()-v.at).Microseconds())
+		return v.snapshot.Remaining(&c.Plan.Plan, v.snapshot.Now+(s.now()-v.at).Microseconds())
 	}
 	return c.Plan.Capacity
 }
@@ -73,11 +74,11 @@ func (s *recent) owed(c *sluice.Charge) int64 {
 		return 0
 	}
 	now := v.snapshot.Now + (s.now() - v.at).Microseconds()
-	if v.snapshot.Remaining(c.Plan, now) > 0 {
+	if v.snapshot.Remaining(&c.Plan.Plan, now) > 0 {
 		return 0
 	}
-	r, _ := v.snapshot.Receipt(c.Plan, now, 0)
-	return c.Plan.Owed(r)
+	r, _ := v.snapshot.Receipt(&c.Plan.Plan, now, 0)
+	return c.Plan.Owed(&r)
 }
 
 // after reports whether the key was seen after that time.

@@ -13,6 +13,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -197,7 +198,7 @@ func know(sv *faultstore.Store, origin sluice.Origin) {
 		if c.Charges[0].Key != "known" {
 			return false
 		}
-		c.Charges[0].Plan.Step(sluice.State{}, time.Now().UnixMicro(), c.Charges[0].Cost, &c.Receipts[0])
+		c.Charges[0].Plan.Step(kernel.State{}, time.Now().UnixMicro(), c.Charges[0].Cost, &c.Receipts[0].Receipt)
 		c.Receipts[0].Origin = origin
 		c.Receipts[0].Fits = origin != sluice.ByDenyCache
 		return true
@@ -285,8 +286,8 @@ func TestKnownInPart(t *testing.T) {
 		}
 		sv.Know(func(c faultstore.Call) bool {
 			if len(c.Charges) == 2 { // the second part answers, and the refusal of the first is remembered
-				c.Receipts[0] = sluice.Receipt{Now: 1, Used: 1, Origin: sluice.ByDenyCache}
-				c.Receipts[1] = sluice.Receipt{Now: 1, Used: 1, Fits: true}
+				c.Receipts[0] = sluice.Receipt{Receipt: kernel.Receipt{Now: 1, Used: 1}, Origin: sluice.ByDenyCache}
+				c.Receipts[1] = sluice.Receipt{Receipt: kernel.Receipt{Now: 1, Used: 1, Fits: true}}
 			}
 			return len(c.Charges) == 2
 		})

@@ -104,7 +104,7 @@ func (s *Store) owed(e *entry) debt {
 	if s.local.Take(s.ctx, charges[:], receipts[:]) != nil {
 		return debt{entry: e}
 	}
-	above := max(0, plan.Owed(receipts[0])-plan.Owed(receipts[1]))
+	above := max(0, plan.Owed(&receipts[0].Receipt)-plan.Owed(&receipts[1].Receipt))
 	return debt{e, e.share.Ahead(receipts[0], receipts[1]), e.share.Units(above)}
 }
 

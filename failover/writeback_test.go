@@ -14,6 +14,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -103,7 +104,7 @@ func (o outage) excess(t *testing.T, p *sluice.Plan) int64 {
 	}
 	elapsed := time.Since(start)
 	exact := p.Capacity + int64(elapsed)*p.Limit.Count/int64(p.Limit.Period)
-	if p.Kernel != sluice.Meter {
+	if p.Kernel != kernel.Meter {
 		exact = p.Capacity * (int64(elapsed/p.Limit.Period) + 1)
 	}
 	var worst int64

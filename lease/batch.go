@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // batch is a grant that is being spent. Only next changes, so that a unit is spent without a lock.
@@ -24,7 +25,7 @@ type batch struct {
 // times of the Store.
 func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int64) *batch {
 	b := &batch{grant: newGrant(p, n, others, r), level: r.Used, sent: sent - 1, back: back}
-	if p.Kernel != sluice.Meter {
+	if p.Kernel != kernel.Meter {
 		b.level = p.Capacity - p.Decide(0, *r).Remaining
 	}
 	return b

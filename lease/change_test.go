@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // A rule changes while processes hold leases of it, at another moment in each: nothing passes above what the old limit
@@ -108,7 +109,7 @@ func testRuleChanges(t *testing.T, shared *faultstore.Store, first *Store, was, 
 		// what follows is looked at by itself.
 		end := swapped.Add(Horizon).UnixMicro()
 		late := slices.DeleteFunc(fresh, func(e event) bool { return e.at <= end })
-		if within("the new limit, after the horizon", is, late); len(late) == 0 && is.Kernel == sluice.Meter {
+		if within("the new limit, after the horizon", is, late); len(late) == 0 && is.Kernel == kernel.Meter {
 			t.Error("nothing passed after the horizon")
 		}
 	}
@@ -118,7 +119,7 @@ func testRuleChanges(t *testing.T, shared *faultstore.Store, first *Store, was, 
 		}
 	}
 	// A bucket has drained by now; a window has what passed and what no process has given back.
-	if was.Kernel == sluice.Window && (is == nil || is.Limit == was.Limit) {
+	if was.Kernel == kernel.Window && (is == nil || is.Limit == was.Limit) {
 		if counted := shared.Used(t, "k", was); counted != int64(len(both)) {
 			t.Errorf("the window has %d, and %d have passed", counted, len(both))
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // fetchFor is how long a reservation may take: units that come later would hardly live.
@@ -151,7 +152,7 @@ func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained 
 		return drained
 	}
 	switch room := p.room(at); {
-	case p.plan.Kernel == sluice.Meter && (granted == 0 || room <= 2*p.perTurn()):
+	case p.plan.Kernel == kernel.Meter && (granted == 0 || room <= 2*p.perTurn()):
 		p.last, p.again = max(1, granted), at+p.horizon/turns
 	case p.plan.Limit.Algorithm == sluice.SlidingWindowCounter && (granted == 0 || room <= p.perTurn()/4):
 		p.again = at + p.horizon/turns/4

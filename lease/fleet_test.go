@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/faultstore"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -42,7 +43,7 @@ func (c run) do(t *testing.T) (o outcome, events []event) {
 		nodes[i] = New(shared)
 	}
 	var mu sync.Mutex
-	var state sluice.State
+	var state kernel.State
 	var all sync.WaitGroup
 	if c.strikes != nil {
 		all.Go(func() { c.strikes(shared) })
@@ -80,7 +81,7 @@ func (c run) do(t *testing.T) (o outcome, events []event) {
 			cost = c.cost()
 		}
 		var r sluice.Receipt
-		if state = c.plan.Step(state, time.Now().UnixMicro(), cost, &r); r.Fits {
+		if state = c.plan.Step(state, time.Now().UnixMicro(), cost, &r.Receipt); r.Fits {
 			o.exact += cost
 		}
 		node, how := int(chance.below(int64(len(nodes)))), sluice.Leased

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Horizon is how long a unit may be kept at most, by the server's clock.
@@ -27,7 +28,7 @@ type grant struct {
 // Others give back at most so many units in a horizon.
 func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	g := grant{plan: p, now: r.Now, n: n, end: r.Now + Horizon.Microseconds(), deep: true}
-	if p.Kernel == sluice.Meter {
+	if p.Kernel == kernel.Meter {
 		g.beneath = r.Used - (n+others)*p.Unit
 		g.deep = g.until(0) == g.end
 		return g
@@ -63,7 +64,7 @@ func (g *grant) until(i int64) int64 {
 	p := g.plan
 	level := g.beneath + i*p.Unit
 	switch {
-	case p.Kernel != sluice.Meter:
+	case p.Kernel != kernel.Meter:
 		_, _, end := p.WindowAt(g.now)
 		return end - 1
 	case level < 0:
@@ -80,7 +81,7 @@ func horizon(p *sluice.Plan) int64 {
 		return 0
 	}
 	h, perHorizon := Horizon.Microseconds(), int64(0)
-	if p.Kernel == sluice.Meter {
+	if p.Kernel == kernel.Meter {
 		h = min(h, p.Size/p.Drain*p.Tick/4)
 		perHorizon = h / p.Tick * p.Drain / p.Unit
 	} else {
@@ -105,7 +106,7 @@ const (
 // nil where they may give back all: of a meter, a sixteenth of what it lets pass in a horizon h. Its period,
 // which is no shorter than any unit lives, is one that no other limit has.
 func budget(p *sluice.Plan, h int64) *sluice.Plan {
-	if p.Kernel != sluice.Meter {
+	if p.Kernel != kernel.Meter {
 		return nil
 	}
 	n := max(1, largest(p, h)/4)
@@ -118,7 +119,7 @@ func budget(p *sluice.Plan, h int64) *sluice.Plan {
 
 // largest returns the most units that one charge may take from a lease. A larger one asks the store.
 func largest(p *sluice.Plan, h int64) int64 {
-	if p.Kernel == sluice.Meter {
+	if p.Kernel == kernel.Meter {
 		return max(1, h/p.Tick*p.Drain/p.Unit/4)
 	}
 	return max(1, int64(float64(p.Capacity)*float64(h)/float64(p.Span*p.Tick))/4)
@@ -128,8 +129,8 @@ func largest(p *sluice.Plan, h int64) int64 {
 // in microseconds: a state of the plan that says so. A window cannot say less than its end, nor a
 // sliding one anything beyond.
 func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
-	r := sluice.Receipt{Now: now, Origin: sluice.ByLease}
-	if p.Kernel == sluice.Meter {
+	r := sluice.Receipt{Receipt: kernel.Receipt{Now: now}, Origin: sluice.ByLease}
+	if p.Kernel == kernel.Meter {
 		ticks := (now+wait+p.Tick-1)/p.Tick - now/p.Tick
 		r.Used = p.Size - cost*p.Unit + max(1, ticks)*p.Drain
 		return r
@@ -148,9 +149,9 @@ func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 // process. If none does, and another is to be had from the store as far as is known, one remains.
 func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	p := g.plan
-	*r = sluice.Receipt{Now: now, Fits: true, Origin: sluice.ByLease}
+	*r = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: true}, Origin: sluice.ByLease}
 	left = min(left, p.Capacity)
-	if p.Kernel == sluice.Meter {
+	if p.Kernel == kernel.Meter {
 		if left > 0 {
 			r.Used = p.Size - left*p.Unit
 			return

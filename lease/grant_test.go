@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // small is a limit of so many units a period of so many microseconds, which are its ticks.
@@ -31,8 +32,8 @@ func TestLifetimes(t *testing.T) {
 	if p.Unit != 3 || p.Drain != 1 || p.Size != 30 {
 		t.Fatalf("%+v", p)
 	}
-	g := newGrant(p, 3, 0, &sluice.Receipt{Now: 100, Used: 14, Fits: true})   // 5, 8 and 11 beneath them
-	few := newGrant(p, 3, 2, &sluice.Receipt{Now: 100, Used: 14, Fits: true}) // -1, 2 and 5
+	g := newGrant(p, 3, 0, &sluice.Receipt{Receipt: kernel.Receipt{Now: 100, Used: 14, Fits: true}})   // 5, 8 and 11 beneath them
+	few := newGrant(p, 3, 2, &sluice.Receipt{Receipt: kernel.Receipt{Now: 100, Used: 14, Fits: true}}) // -1, 2 and 5
 	for at, want := range map[int64]int64{100: 1, 102: 1, 103: 2, 105: 2, 106: 3} {
 		if got := few.first(at); got != want {
 			t.Errorf("where others may give back two, unit %d is the first at %d, want %d", got, at, want)
@@ -49,13 +50,13 @@ func TestLifetimes(t *testing.T) {
 		}
 	}
 	w := small(t, sluice.FixedWindow, 10, 8, 0)
-	g = newGrant(w, 4, 0, &sluice.Receipt{Now: 19, Tick: 2, Used: 4, Fits: true})
+	g = newGrant(w, 4, 0, &sluice.Receipt{Receipt: kernel.Receipt{Now: 19, Tick: 2, Used: 4, Fits: true}})
 	for at, want := range map[int64]int64{19: 0, 23: 0, 24: 4} {
 		if got := g.first(at); got != want {
 			t.Errorf("in a window that ends at 24, unit %d is the first at %d, want %d", got, at, want)
 		}
 	}
-	if g = newGrant(w, 4, 0, &sluice.Receipt{Now: 19, Tick: 3, Used: 4, Fits: true}); g.n != 0 {
+	if g = newGrant(w, 4, 0, &sluice.Receipt{Receipt: kernel.Receipt{Now: 19, Tick: 3, Used: 4, Fits: true}}); g.n != 0 {
 		t.Error("units of a window that has not begun are granted")
 	}
 }
@@ -63,7 +64,7 @@ func TestLifetimes(t *testing.T) {
 // No unit lives beyond the horizon, however full the bucket is.
 func TestHorizonEnds(t *testing.T) {
 	p := plan(t, sluice.Limit{Count: 100, Period: time.Second, Burst: 10_000})
-	g := newGrant(p, 50, 0, &sluice.Receipt{Now: 1e15, Used: p.Size, Fits: true})
+	g := newGrant(p, 50, 0, &sluice.Receipt{Receipt: kernel.Receipt{Now: 1e15, Used: p.Size, Fits: true}})
 	if last := int64(1e15) + Horizon.Microseconds(); g.first(last) != 0 || g.first(last+1) != 50 {
 		t.Errorf("units of a full bucket can be spent from %d at its horizon, and %d behind it", g.first(last), g.first(last+1))
 	}
@@ -87,8 +88,8 @@ const (
 // world is a state of all processes and of the store, at a time.
 type world struct {
 	now           int64
-	shared, exact sluice.State
-	budget        sluice.State
+	shared, exact kernel.State
+	budget        kernel.State
 	lots          [places][]lot // sorted, since it does not matter whose they are
 }
 
@@ -108,8 +109,8 @@ type search struct {
 }
 
 func (s *search) grant(l *lot) grant {
-	r := sluice.Receipt{Now: l.now, Used: l.beneath + s.p.Level(l.n+s.others), Fits: true}
-	if s.p.Kernel != sluice.Meter {
+	r := sluice.Receipt{Receipt: kernel.Receipt{Now: l.now, Used: l.beneath + s.p.Level(l.n+s.others), Fits: true}}
+	if s.p.Kernel != kernel.Meter {
 		r.Tick, _, _ = s.p.WindowAt(l.now)
 	}
 	return s.newGrant(l.n, &r)
@@ -127,32 +128,32 @@ func (s *search) alive(l *lot, now int64) bool {
 // normal returns w as it is at its time, with times moved so that worlds that go on alike are the same.
 func (s *search) normal(w world) world {
 	period := int64(1)
-	if s.p.Kernel != sluice.Meter {
+	if s.p.Kernel != kernel.Meter {
 		period = s.p.Span
 	}
 	const base = 1000
 	by := (w.now - base*period) / period * period
-	for _, st := range []*sluice.State{&w.shared, &w.exact} {
-		if s.p.Kernel == sluice.Meter {
+	for _, st := range []*kernel.State{&w.shared, &w.exact} {
+		if s.p.Kernel == kernel.Meter {
 			level := max(0, st.Used-(w.now-st.Tick)*s.p.Drain)
-			*st = sluice.State{Tick: w.now - by, Used: level}
+			*st = kernel.State{Tick: w.now - by, Used: level}
 			if level == 0 {
-				*st = sluice.State{}
+				*st = kernel.State{}
 			}
 			continue
 		}
 		var r sluice.Receipt
-		s.p.Step(*st, w.now, 0, &r)
-		*st = sluice.State{Tick: r.Tick - by/s.p.Span, Used: r.Used, Prev: r.Prev}
+		s.p.Step(*st, w.now, 0, &r.Receipt)
+		*st = kernel.State{Tick: r.Tick - by/s.p.Span, Used: r.Used, Prev: r.Prev}
 		if r.Used == 0 && r.Prev == 0 {
-			*st = sluice.State{}
+			*st = kernel.State{}
 		}
 	}
 	if s.budget != nil {
 		level := max(0, w.budget.Used-(w.now-w.budget.Tick)*s.budget.Drain)
-		w.budget = sluice.State{Tick: w.now - by, Used: level}
+		w.budget = kernel.State{Tick: w.now - by, Used: level}
 		if level == 0 {
-			w.budget = sluice.State{}
+			w.budget = kernel.State{}
 		}
 	}
 	for i := range w.lots {
@@ -161,7 +162,7 @@ func (s *search) normal(w world) world {
 			if s.alive(&l, w.now) {
 				l.now -= by
 				// What has been spent is as if it had never been there: a lot of the rest, higher up.
-				if s.p.Kernel == sluice.Meter {
+				if s.p.Kernel == kernel.Meter {
 					l.beneath += l.next*s.p.Unit - (w.now-by-l.now)*s.p.Drain
 					l.n, l.next, l.now = l.n-l.next, 0, w.now-by
 				} else {
@@ -244,7 +245,7 @@ func (s *search) steps(w world, id string) {
 
 	for n := int64(1); n <= s.grants; n++ {
 		next := w
-		if next.shared = p.Step(w.shared, w.now, n, &r); !r.Fits {
+		if next.shared = p.Step(w.shared, w.now, n, &r.Receipt); !r.Fits {
 			continue
 		}
 		g := s.newGrant(n, &r)
@@ -260,7 +261,7 @@ func (s *search) steps(w world, id string) {
 
 	// A strict Take is one that is spent when it is reserved.
 	strict := w
-	if strict.shared = p.Step(w.shared, w.now, 1, &r); r.Fits {
+	if strict.shared = p.Step(w.shared, w.now, 1, &r.Receipt); r.Fits {
 		s.spend(id, "a strict Take", strict)
 	}
 
@@ -291,16 +292,16 @@ func (s *search) steps(w world, id string) {
 			continue
 		}
 		if s.budget != nil {
-			if rest.budget = s.budget.Step(w.budget, w.now, l.n-l.next, &r); !r.Fits {
+			if rest.budget = s.budget.Step(w.budget, w.now, l.n-l.next, &r.Receipt); !r.Fits {
 				continue
 			}
 		}
-		rest.shared = p.Step(w.shared, w.now, l.next-l.n, &r)
+		rest.shared = p.Step(w.shared, w.now, l.next-l.n, &r.Receipt)
 		s.reach(id, "what was given back comes", rest)
 	}
 	if s.reset {
 		next := w
-		next.shared, next.exact = sluice.State{}, sluice.State{}
+		next.shared, next.exact = kernel.State{}, kernel.State{}
 		for i := range next.lots {
 			next.lots[i] = slices.Clone(next.lots[i])
 			for j := range next.lots[i] {
@@ -314,7 +315,7 @@ func (s *search) steps(w world, id string) {
 // spend asks the exact limiter.
 func (s *search) spend(from, step string, w world) {
 	var r sluice.Receipt
-	if w.exact = s.p.Step(w.exact, w.now, 1, &r); r.Fits {
+	if w.exact = s.p.Step(w.exact, w.now, 1, &r.Receipt); r.Fits {
 		s.reach(from, step, w)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -99,10 +100,10 @@ type event struct{ at, cost int64 }
 // replay returns how many of the units that were admitted the exact limiter refuses.
 func replay(p *sluice.Plan, events []event) (over int64) {
 	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
-	var s sluice.State
+	var s kernel.State
 	var r sluice.Receipt
 	for _, e := range events {
-		if s = p.Step(s, e.at, e.cost, &r); !r.Fits {
+		if s = p.Step(s, e.at, e.cost, &r.Receipt); !r.Fits {
 			over += e.cost
 		}
 	}

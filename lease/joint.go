@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // joint is a Take of several charges of which some are decided here.
@@ -155,7 +156,7 @@ func (s *Store) putBack(j *joint, receipts []sluice.Receipt) {
 // tell has the receipt of a charge that the shared store has refused say no shorter a wait than this process
 // refuses for.
 func (p *pool) tell(c *sluice.Charge, r *sluice.Receipt, at int64) {
-	if r.Fits || p.plan.Kernel != sluice.Meter || r.Origin != sluice.ByStore {
+	if r.Fits || p.plan.Kernel != kernel.Meter || r.Origin != sluice.ByStore {
 		return
 	}
 	p.mu.Lock()

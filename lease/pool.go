@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // pool has the units of one state that this process has reserved.
@@ -125,7 +126,7 @@ func (p *pool) over(b *batch, at int64) bool {
 	}
 	spent, first := b.close()
 	p.gone += spent
-	if first < b.n && p.plan.Kernel != sluice.Meter { // what a window has lost does not drain
+	if first < b.n && p.plan.Kernel != kernel.Meter { // what a window has lost does not drain
 		p.old = append(p.old, b.part(first, b.n-first))
 	}
 	return true
@@ -250,7 +251,7 @@ func (p *pool) wait(units int64) {
 // worthwhile reports whether units are to be reserved. Unless a bucket has plenty, as many have to be asked for
 // as began the lease, and half as many if it has: for fewer nobody should fill it up. p.mu is held.
 func (p *pool) worthwhile(at int64) bool {
-	return p.plan.Kernel != sluice.Meter || p.known.back == 0 || p.demand >= worth || p.demand >= worth/2 && p.plenty(p.room(at))
+	return p.plan.Kernel != kernel.Meter || p.known.back == 0 || p.demand >= worth || p.demand >= worth/2 && p.plenty(p.room(at))
 }
 
 // measure notes how many units are asked for in a horizon. It follows by halves, since what was held up
@@ -277,7 +278,7 @@ func (p *pool) room(at int64) int64 {
 	}
 	e := max(at, k.back) - k.sent
 	now := k.receipt.Now + e + e>>9 + 2
-	if p.plan.Kernel == sluice.Meter {
+	if p.plan.Kernel == kernel.Meter {
 		return (p.plan.Size - drained(p.plan, k.receipt.Used, k.receipt.Now, now)) / p.plan.Unit
 	}
 	if number, _, _ := p.plan.WindowAt(now); number != k.receipt.Tick {
@@ -294,7 +295,7 @@ func (p *pool) perTurn() int64 { return p.most }
 
 // rest returns how many units are asked for in the rest of a window.
 func (p *pool) rest(at int64) int64 {
-	if k := &p.known; p.plan.Kernel != sluice.Meter && k.back != 0 {
+	if k := &p.known; p.plan.Kernel != kernel.Meter && k.back != 0 {
 		now := k.receipt.Now + max(0, at-k.back)
 		_, _, end := p.plan.WindowAt(now)
 		return min(end-now, p.horizon) * p.demand / p.horizon
@@ -305,19 +306,19 @@ func (p *pool) rest(at int64) int64 {
 // scarce reports whether units that are reserved and not spent are missed by others. Of a bucket that is
 // not nearly full they are not, since they drain; of one that is not known they may be.
 func (p *pool) scarce(room int64) bool {
-	return p.plan.Kernel != sluice.Meter || room <= p.plan.Capacity/4 || p.known.back == 0
+	return p.plan.Kernel != kernel.Meter || room <= p.plan.Capacity/4 || p.known.back == 0
 }
 
 // plenty reports whether units that are reserved and not spent are of no account: of a bucket that is less
 // than half full. What is lost of it drains before anybody misses it.
 func (p *pool) plenty(room int64) bool {
-	return p.plan.Kernel == sluice.Meter && p.known.back != 0 && room > p.plan.Capacity/2
+	return p.plan.Kernel == kernel.Meter && p.known.back != 0 && room > p.plan.Capacity/2
 }
 
 // part returns how much of the room is for one process, where that is little. What a sliding window has
 // free now it has not later.
 func (p *pool) part(room int64) int64 {
-	if p.plan.Kernel == sluice.Meter {
+	if p.plan.Kernel == kernel.Meter {
 		return room / 2
 	}
 	return room
@@ -343,7 +344,7 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 // bucket holds with them, and beneath what it holds without, whatever others give back. p.mu is held.
 func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
-	if plan.Kernel != sluice.Meter {
+	if plan.Kernel != kernel.Meter {
 		return 0
 	}
 	enough := max(0, n*(plan.Drain*(p.horizon/plan.Tick)/p.demand-plan.Unit))

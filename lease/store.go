@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Shared is what a [Store] needs of the store that it stands before, of which redisstore.Store is one.
@@ -259,7 +260,7 @@ func (s *Store) leases(charges []sluice.Charge) (any bool) {
 	}
 	for i := range charges {
 		c := &charges[i]
-		if c.Plan.Kernel == sluice.Lock {
+		if c.Plan.Kernel == kernel.Lock {
 			return false
 		}
 		any = any || c.Consistency == sluice.Leased && c.Cost > 0
@@ -397,12 +398,12 @@ func (p *pool) refuse(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	switch {
 	case k.back == 0:
 		return
-	case p.plan.Kernel != sluice.Meter:
-		p.plan.Step(sluice.State{Tick: k.receipt.Tick, Used: k.receipt.Used, Prev: k.receipt.Prev}, now, 0, &last)
+	case p.plan.Kernel != kernel.Meter:
+		p.plan.Step(kernel.State{Tick: k.receipt.Tick, Used: k.receipt.Used, Prev: k.receipt.Prev}, now, 0, &last.Receipt)
 	case k.receipt.Used <= p.plan.Size:
 		return
 	default: // it is owed
-		last = sluice.Receipt{Now: now, Used: drained(p.plan, k.receipt.Used, k.receipt.Now, now)}
+		last = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: drained(p.plan, k.receipt.Used, k.receipt.Now, now)}}
 	}
 	// What is known of a window, or of a debt, may say that it takes longer than until the store is asked again.
 	last.Fits, last.Origin = false, sluice.ByLease

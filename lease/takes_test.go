@@ -10,6 +10,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -226,8 +227,8 @@ func TestLastOfBatch(t *testing.T) {
 		p := plan(t, l)
 		for used, want := range map[int64]int64{10: 1, 1_000: 0} {
 			now := int64(1e15)
-			receipt := sluice.Receipt{Now: now, Used: used * max(1, p.Unit), Fits: true}
-			if p.Kernel == sluice.Window {
+			receipt := sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: used * max(1, p.Unit), Fits: true}}
+			if p.Kernel == kernel.Window {
 				receipt.Tick, _, _ = p.WindowAt(now)
 			}
 			b := granted(p, 5, 0, &receipt, 0, 1)

@@ -5,33 +5,34 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // record is a state that does not fit a cell: a log, places in flight, or one whose numbers are too
 // large.
 type record struct {
 	plan   *sluice.Plan
-	state  sluice.State
-	log    sluice.Log
-	places *sluice.Places // nil of all others
+	state  kernel.State
+	log    kernel.Log
+	places *kernel.Permits // nil of all others
 }
 
 // changes reports whether states of p are changed in place, and never fit a cell.
-func changes(p *sluice.Plan) bool { return p.Kernel.Log() || p.Kernel == sluice.InFlight }
+func changes(p *sluice.Plan) bool { return p.Kernel.Log() || p.Kernel == kernel.InFlight }
 
-func (a *record) inFlight() *sluice.Places {
+func (a *record) inFlight() *kernel.Permits {
 	if a.places == nil {
-		a.places = new(sluice.Places)
+		a.places = new(kernel.Permits)
 	}
 	return a.places
 }
 
 // empty reports whether nothing is kept, of a state that changes in place.
 func (a *record) empty() bool {
-	if a.plan.Kernel == sluice.InFlight {
+	if a.plan.Kernel == kernel.InFlight {
 		return a.inFlight().EmptyAt() == 0
 	}
-	return a.log.EmptyAt(a.plan) == 0
+	return a.log.EmptyAt(&a.plan.Plan) == 0
 }
 
 // overflow bounds the records of all stripes.
@@ -48,7 +49,7 @@ type overflow struct {
 // table of a stripe that has any.
 const (
 	recordBytes        = int64(unsafe.Sizeof(record{})+15) &^ 15
-	placesBytes        = int64(unsafe.Sizeof(sluice.Places{})+15) &^ 15
+	placesBytes        = int64(unsafe.Sizeof(kernel.Permits{})+15) &^ 15
 	logRounded         = 8
 	entryBytes         = int64(unsafe.Sizeof(entry{}))
 	overflowTableBytes = 48
@@ -71,9 +72,9 @@ func (a *record) priority(now int64) (_ priority, until int64) {
 	var r sluice.Receipt
 	switch {
 	case a.plan.Kernel.Log():
-		r = a.log.Look(a.plan, now, 0)
-	case a.plan.Kernel == sluice.InFlight:
-		r = a.inFlight().Look(a.plan, now, 0, 0)
+		r.Receipt = a.log.Look(&a.plan.Plan, now, 0)
+	case a.plan.Kernel == kernel.InFlight:
+		r.Receipt = a.inFlight().Look(&a.plan.Plan, now, 0, 0)
 	default:
 		return priorityOfState(a.plan, a.state, now)
 	}

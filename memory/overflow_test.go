@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -94,11 +95,11 @@ func TestOverflowDifferential(t *testing.T) {
 			if plans[k%len(plans)].Capacity == 5000 && cost > 0 {
 				cost *= 1600
 			}
-			charges[i] = sluice.Charge{Key: fmt.Sprint(k), Plan: plans[k%len(plans)], Place: rng.Uint64N(5), Cost: cost}
+			charges[i] = sluice.Charge{Key: fmt.Sprint(k), Plan: plans[k%len(plans)], Permit: rng.Uint64N(5), Cost: cost}
 			if cost < 0 && rng.IntN(3) == 0 {
 				charges[i].Until = now + rng.Int64N(3) - 1
 			}
-			if charges[i].Plan.Kernel == sluice.InFlight {
+			if charges[i].Plan.Kernel == kernel.InFlight {
 				charges[i].Cost = min(cost, 1)
 			}
 		}
@@ -149,7 +150,7 @@ func TestOneHash(t *testing.T) {
 	}
 	for i := range 2 {
 		at := i * len(charges) / 2
-		charges = slices.Insert(charges, at, sluice.Charge{Key: fmt.Sprint("places", i), Plan: inFlight(t, 3), Place: uint64(i), Cost: 1})
+		charges = slices.Insert(charges, at, sluice.Charge{Key: fmt.Sprint("places", i), Plan: inFlight(t, 3), Permit: uint64(i), Cost: 1})
 	}
 	receipts := make([]sluice.Receipt, len(charges))
 	for i := range charges {

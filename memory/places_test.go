@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 var inFlight = plantest.InFlight
@@ -30,8 +31,8 @@ func TestHeldIsNotEvicted(t *testing.T) {
 			return []sluice.Charge{{Key: key, Plan: limit, Cost: 2}, {Key: key, Plan: lock, Cost: 1}}
 		}, sluice.Charge{Plan: lock}, 25 * time.Hour},
 		{"places", func(key string) []sluice.Charge {
-			return []sluice.Charge{{Key: key, Plan: places, Place: 1, Cost: 1}}
-		}, sluice.Charge{Plan: places}, sluice.PlaceLasts},
+			return []sluice.Charge{{Key: key, Plan: places, Permit: 1, Cost: 1}}
+		}, sluice.Charge{Plan: places}, kernel.PermitLasts},
 	} {
 		for _, refuse := range []bool{false, true} {
 			s, now := NewSeeded(t, Config{MaxBytes: size, RefuseNew: refuse}), int64(1e15)
@@ -40,7 +41,7 @@ func TestHeldIsNotEvicted(t *testing.T) {
 				for i := range 2500 {
 					now++
 					plantest.OneAt(t, s, now, fmt.Sprint("log", now, i), little, 1)
-					plantest.TakeAt(t, s, now, sluice.Charge{Key: fmt.Sprint("place", now, i), Plan: few, Place: uint64(i), Cost: 1})
+					plantest.TakeAt(t, s, now, sluice.Charge{Key: fmt.Sprint("place", now, i), Plan: few, Permit: uint64(i), Cost: 1})
 				}
 				if s.evicted.Load() == before {
 					t.Error("premise: nothing was evicted")
@@ -65,7 +66,7 @@ func TestHeldIsNotEvicted(t *testing.T) {
 				charges := test.hold(fmt.Sprint("busy", i))
 				plantest.TakeAt(t, s, now, charges...)
 				if charges[0].Plan == places {
-					charges[0].Place = 2
+					charges[0].Permit = 2
 					plantest.TakeAt(t, s, now, charges...)
 				}
 			}
@@ -116,7 +117,7 @@ func TestPlacesWithoutRoom(t *testing.T) {
 		return plantest.TakeAt(t, s, now, charges...)
 	}
 	place := func(key string, number uint64, cost int64) sluice.Charge {
-		return sluice.Charge{Key: key, Plan: p, Place: number, Cost: cost}
+		return sluice.Charge{Key: key, Plan: p, Permit: number, Cost: cost}
 	}
 	keys := 0
 	for ; s.refused.Load() == 0 && keys < 10_000; keys++ {
@@ -129,7 +130,7 @@ func TestPlacesWithoutRoom(t *testing.T) {
 		t.Errorf("%d were evicted", s.evicted.Load())
 	}
 	limit := plantest.Of(t, sluice.Limit{Count: 5, Period: time.Hour})
-	want := sluice.Receipt{Now: now, Used: 1}
+	want := sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: 1}}
 	if r := take(place("new", 1, 1)); r[0] != want {
 		t.Errorf("a new key is told %+v, want %+v", r[0], want)
 	}

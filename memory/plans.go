@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // maxPlans is how many plans the 16 bits beside a hash tell apart.
@@ -23,7 +24,7 @@ type layout struct {
 	bits, shift uint8
 
 	siblings *siblings
-	raised   atomic.Pointer[sluice.Plan] // see stepping
+	raised   atomic.Pointer[kernel.Plan] // see stepping
 }
 
 // siblings are the plans of one fingerprint, which share states.
@@ -31,13 +32,13 @@ type siblings struct{ most atomic.Int64 } // the largest Most of them
 
 // stepping returns the plan to step states by: l.plan, a meter raised to the largest Most of its
 // siblings. It is to be called after the state has been read: what a sibling put there is then not cut.
-func (l *layout) stepping() *sluice.Plan {
-	if l.plan.Kernel != sluice.Meter {
-		return l.plan
+func (l *layout) stepping() *kernel.Plan {
+	if l.plan.Kernel != kernel.Meter {
+		return &l.plan.Plan
 	}
 	p, most := l.raised.Load(), l.siblings.most.Load()
 	if p.Most < most {
-		if p = l.plan.Raised(most); p != l.plan {
+		if p = l.plan.Raised(most); p != &l.plan.Plan {
 			l.raised.Store(p)
 		}
 	}
@@ -49,12 +50,12 @@ var never = &layout{}
 
 func newLayout(p *sluice.Plan, index uint64) *layout {
 	l := &layout{plan: p, index: index, siblings: new(siblings)}
-	l.raised.Store(p)
-	if p.Kernel == sluice.Lock {
+	l.raised.Store(&p.Plan)
+	if p.Kernel == kernel.Lock {
 		return l // few keys have one
 	}
 	last := uint64(maxTime-1) / uint64(p.Tick)
-	if p.Kernel == sluice.Meter {
+	if p.Kernel == kernel.Meter {
 		hi, lo := bits.Mul64(last, uint64(p.Drain))
 		l.fits = hi == 0 && lo < math.MaxUint64-maxTime
 		if p.Tick == 1 && l.fits {
@@ -73,7 +74,7 @@ func newLayout(p *sluice.Plan, index uint64) *layout {
 func (l *layout) setBits(count int64) bool {
 	l.bits = uint8(bits.Len64(uint64(count)))
 	l.shift = l.bits
-	if l.plan.Limit.Algorithm == sluice.SlidingWindowCounter {
+	if l.plan.Sliding {
 		l.shift *= 2
 	}
 	lastWindow, _, _ := l.plan.WindowAt(maxTime - 1)
@@ -81,15 +82,15 @@ func (l *layout) setBits(count int64) bool {
 	return l.fits
 }
 
-func (l *layout) pack(s sluice.State) (word uint64, ok bool) {
+func (l *layout) pack(s kernel.State) (word uint64, ok bool) {
 	switch {
-	case s == sluice.State{}:
+	case s == kernel.State{}:
 		return 0, true
 	case !l.fits:
 		return 0, false
-	case l.plan.Kernel == sluice.Meter && s.Used > maxTime:
+	case l.plan.Kernel == kernel.Meter && s.Used > maxTime:
 		return 0, false
-	case l.plan.Kernel == sluice.Meter:
+	case l.plan.Kernel == kernel.Meter:
 		return uint64(s.Tick)*uint64(l.plan.Drain) + uint64(s.Used), true
 	case (s.Used|s.Prev)>>l.bits != 0: // Count was lowered, or more is owed
 		return 0, false
@@ -98,9 +99,9 @@ func (l *layout) pack(s sluice.State) (word uint64, ok bool) {
 }
 
 // unpack returns the state in a word: of a meter, as it is at now. That is as good for
-// [sluice.Plan.Step], to which level and tick are one number.
-func (l *layout) unpack(word uint64, now int64) sluice.State {
-	if l.plan.Kernel != sluice.Meter {
+// [kernel.Plan.Step], to which level and tick are one number.
+func (l *layout) unpack(word uint64, now int64) kernel.State {
+	if l.plan.Kernel != kernel.Meter {
 		return l.unpackWindow(word)
 	}
 	tick, made := now, int64(0)
@@ -109,15 +110,15 @@ func (l *layout) unpack(word uint64, now int64) sluice.State {
 	}
 	drained := uint64(tick) * uint64(l.plan.Drain)
 	if word <= drained {
-		return sluice.State{}
+		return kernel.State{}
 	}
 	// Levels above 2*maxTime look alike.
-	return sluice.State{Tick: tick, Used: int64(min(word-drained, 2*maxTime)), Prev: made}
+	return kernel.State{Tick: tick, Used: int64(min(word-drained, 2*maxTime)), Prev: made}
 }
 
-func (l *layout) unpackWindow(word uint64) sluice.State {
+func (l *layout) unpackWindow(word uint64) kernel.State {
 	mask := uint64(1)<<l.bits - 1
-	return sluice.State{
+	return kernel.State{
 		Tick: int64(word >> l.shift),
 		Used: int64(word & mask),
 		Prev: int64(word >> l.bits & (1<<(l.shift-l.bits) - 1)),
@@ -128,7 +129,7 @@ func (l *layout) unpackWindow(word uint64) sluice.State {
 func (l *layout) tag(hash uint64) uint64 { return hash<<16 | l.index }
 
 // word packs a state into the word of a cell with that tag.
-func (l *layout) word(s sluice.State, tag uint64) (word uint64, ok bool) {
+func (l *layout) word(s kernel.State, tag uint64) (word uint64, ok bool) {
 	if word, ok = l.pack(s); word == 0 {
 		return free, ok
 	}
@@ -138,7 +139,7 @@ func (l *layout) word(s sluice.State, tag uint64) (word uint64, ok bool) {
 	return word, true
 }
 
-// step is [sluice.Plan.Step] from word to word. It reports false if the next state fits none.
+// step is [kernel.Plan.Step] from word to word. It reports false if the next state fits none.
 func (l *layout) step(word, tag uint64, now, cost int64, r *sluice.Receipt) (next uint64, ok bool) {
 	if cost > 0 && cost <= l.most {
 		if next := l.add(mixed(word, tag), now, cost, r); next != 0 {
@@ -147,7 +148,8 @@ func (l *layout) step(word, tag uint64, now, cost int64, r *sluice.Receipt) (nex
 		}
 	}
 	old := l.unpack(mixed(word, tag), now)
-	s := l.stepping().Step(old, now, cost, r)
+	s := l.stepping().Step(old, now, cost, &r.Receipt)
+	r.Origin = sluice.ByStore
 	if s == old {
 		return word, true
 	}
@@ -164,10 +166,12 @@ func (l *layout) add(word uint64, now, cost int64, r *sluice.Receipt) uint64 {
 	full := drained + uint64(p.Size)
 	switch {
 	case next <= full:
-		*r = sluice.Receipt{Now: now, Used: int64(next - drained), Fits: true}
+		r.Receipt = kernel.Receipt{Now: now, Used: int64(next - drained), Fits: true}
+		r.Origin = sluice.ByStore
 		return next
 	case from <= full:
-		*r = sluice.Receipt{Now: now, Used: int64(from - drained)}
+		r.Receipt = kernel.Receipt{Now: now, Used: int64(from - drained)}
+		r.Origin = sluice.ByStore
 		return word
 	}
 	return 0

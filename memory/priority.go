@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // priority orders states by what is lost with them; the lowest is evicted first. What counts first
@@ -39,7 +40,7 @@ func (p priority) time() int64 { return int64(p>>timeShift) & latest }
 // priorityOf returns the priority of a state, from a receipt for it and when it was last asked for,
 // and when it is empty.
 func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, until int64) {
-	if p.Kernel == sluice.InFlight {
+	if p.Kernel == kernel.InFlight {
 		return priorityOfPlaces(p, r, asked)
 	}
 	d := p.Decide(0, *r)
@@ -48,7 +49,7 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, unt
 	}
 	until = min(r.Now+d.ResetAfter.Microseconds(), latest)
 	ends := until
-	if p.Kernel == sluice.Lock { // that is what is lost with it
+	if p.Kernel == kernel.Lock { // that is what is lost with it
 		ends = r.Tick
 	}
 	used := p.Capacity - d.Remaining
@@ -86,18 +87,18 @@ func (s *Store) priority(word, tag uint64, now int64) priority {
 	}
 	l := s.layoutOf(tag, never)
 	p, state := l.plan, l.unpack(mixed(word, tag), now)
-	if p.Kernel == sluice.Meter && state.Used > 0 && !p.Once { // its level is that of now
+	if p.Kernel == kernel.Meter && state.Used > 0 && !p.Once { // its level is that of now
 		return newPriority((min(state.Used, p.Size)+p.Unit-1)/p.Unit, p.Capacity, 0, p.EmptyAt(state))
 	}
 	r, _ := priorityOfState(p, state, now)
 	return r
 }
 
-func priorityOfState(p *sluice.Plan, s sluice.State, now int64) (_ priority, until int64) {
+func priorityOfState(p *sluice.Plan, s kernel.State, now int64) (_ priority, until int64) {
 	if p.EmptyAt(s) <= now {
 		return drained, 0
 	}
 	var r sluice.Receipt
-	p.Step(s, now, 0, &r)
+	p.Step(s, now, 0, &r.Receipt)
 	return priorityOf(p, &r, 0)
 }

@@ -1,6 +1,9 @@
 package memory
 
-import "github.com/sluicehq/sluice"
+import (
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
+)
 
 // A store that is made to refuse new keys asks, before it decides about one, whether there is
 // room for it without evicting a state that has used more than half of its limit.
@@ -32,7 +35,7 @@ func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 
 func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	for i := range charges {
-		if p := charges[i].Plan; changes(p) || p.Kernel != sluice.Lock && !s.plans.layout(p).fits {
+		if p := charges[i].Plan; changes(p) || p.Kernel != kernel.Lock && !s.plans.layout(p).fits {
 			return true
 		}
 	}
@@ -46,7 +49,7 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 		return
 	}
 	p := c.Plan
-	if p.Kernel == sluice.Lock {
+	if p.Kernel == kernel.Lock {
 		return // a key without a penalty needs no room
 	}
 	beside := changes(p) || !o.layout.fits
@@ -55,14 +58,14 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 	}
 	s.refused.Add(1)
 	switch {
-	case p.Kernel == sluice.InFlight:
+	case p.Kernel == kernel.InFlight:
 		o.full = true
 		return
 	case p.Kernel.Log():
 		o.record = &record{plan: p}
-		o.record.log.Step(p, now, p.Capacity)
+		o.record.log.Step(&p.Plan, now, p.Capacity)
 		return
 	}
-	var r sluice.Receipt
-	o.old = p.Step(sluice.State{}, now, p.Capacity, &r)
+	var r kernel.Receipt
+	o.old = p.Step(kernel.State{}, now, p.Capacity, &r)
 }

@@ -1,6 +1,9 @@
 package memory
 
-import "github.com/sluicehq/sluice"
+import (
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
+)
 
 // takeSlow takes any charges, of new keys and of states in the overflow too, with the locks of their
 // stripes.
@@ -95,7 +98,7 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 	}
 	for i := range ops {
 		if sluice.Offends(charges, receipts, i) {
-			ops[i].new = charges[i].Plan.Offend(ops[i].old, now, &receipts[i])
+			ops[i].new = charges[i].Plan.Offend(ops[i].old, now, &receipts[i].Receipt)
 		}
 	}
 	admitted := sluice.Admitted(charges, receipts)
@@ -114,37 +117,39 @@ func (s *Store) stepAll(now int64, charges []sluice.Charge, receipts []sluice.Re
 // step asks for cost units, which may be owed: of a copy of the state, but of what changes in place
 // itself.
 func (o *op) step(now int64, c *sluice.Charge, cost int64, owe bool, r *sluice.Receipt) {
+	r.Origin = sluice.ByStore
 	switch p := o.stepping(c.Plan); {
 	case p.Kernel.Log() && owe:
-		*r = o.changed(p).log.Owe(p, now, cost)
+		r.Receipt = o.changed(c.Plan).log.Owe(p, now, cost)
 	case p.Kernel.Log():
-		*r = o.changed(p).log.Step(p, now, cost)
-	case p.Kernel != sluice.InFlight && owe:
-		o.new = p.Owe(o.old, now, cost, r)
-	case p.Kernel != sluice.InFlight:
-		o.new = p.Step(o.old, now, cost, r)
+		r.Receipt = o.changed(c.Plan).log.Step(p, now, cost)
+	case p.Kernel != kernel.InFlight && owe:
+		o.new = p.Owe(o.old, now, cost, &r.Receipt)
+	case p.Kernel != kernel.InFlight:
+		o.new = p.Step(o.old, now, cost, &r.Receipt)
 	case o.full:
-		*r = sluice.Receipt{Now: now, Used: p.Capacity, Fits: cost <= 0}
+		r.Receipt = kernel.Receipt{Now: now, Used: p.Capacity, Fits: cost <= 0}
 	default:
-		*r = o.changed(p).inFlight().Step(p, now, c.Place, cost)
+		r.Receipt = o.changed(c.Plan).inFlight().Step(p, now, c.Permit, cost)
 	}
 }
 
 // stepping returns the plan to step the state by.
-func (o *op) stepping(p *sluice.Plan) *sluice.Plan {
-	if p.Kernel != sluice.Meter || o.layout == never {
-		return p
+func (o *op) stepping(p *sluice.Plan) *kernel.Plan {
+	if p.Kernel != kernel.Meter || o.layout == never {
+		return &p.Plan
 	}
 	return o.layout.stepping()
 }
 
 // try is step for a charge that might have to be undone: it leaves what changes in place as it is.
 func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
+	r.Origin = sluice.ByStore
 	switch p, cost := c.Plan, c.CostAt(now); {
 	case p.Kernel.Log():
-		*r = o.changed(p).log.Look(p, now, cost)
-	case p.Kernel == sluice.InFlight && !o.full:
-		*r = o.changed(p).inFlight().Look(p, now, c.Place, cost)
+		r.Receipt = o.changed(p).log.Look(&p.Plan, now, cost)
+	case p.Kernel == kernel.InFlight && !o.full:
+		r.Receipt = o.changed(p).inFlight().Look(&p.Plan, now, c.Permit, cost)
 	default:
 		o.step(now, c, cost, c.Owe, r)
 	}

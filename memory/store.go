@@ -32,6 +32,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 const (
@@ -68,7 +69,7 @@ type Config struct {
 	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them
 	// that do not fit in 16 bytes, for penalties, for places in flight, and for logs. Up to
 	// eight places of a key take about 400 bytes, and more of them 42 each. A log takes about 150 bytes
-	// and 2 to 4 for each unit; above [sluice.FineLogCount] units, 250 in all; an exact one, 16 to
+	// and 2 to 4 for each unit; above [kernel.FineLogCount] units, 250 in all; an exact one, 16 to
 	// 32 for each moment that it remembers. A log that is larger than its half is forgotten, so
 	// that its limit does not hold: allow for 32 bytes times the Count of an exact one.
 	MaxBytes int64
@@ -281,7 +282,7 @@ type op struct {
 	tag, word uint64  // of cell
 	next      uint64  // the word to come, without a lock
 	held      int64   // the bytes of record, 0 if it is not kept yet
-	old, new  sluice.State
+	old, new  kernel.State
 	twin      bool // has the hash of another
 	full      bool // of places: there is no room for a new key, so all of them are taken
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // newStripe returns a stripe with tables of its own.
@@ -125,7 +126,7 @@ func TestOfEqualsTheSoonestGoes(t *testing.T) {
 			}
 			var r sluice.Receipt
 			layout := s.plans.layout(p)
-			word, ok := layout.pack(p.Step(sluice.State{}, now, 6, &r))
+			word, ok := layout.pack(p.Step(kernel.State{}, now, 6, &r.Receipt))
 			if !ok || r.Used*10 != p.Size*6 {
 				t.Fatalf("premise: %v: six tenths of it are to be used, and to fit a cell: %+v, %v", l, r, ok)
 			}
@@ -267,7 +268,7 @@ func TestLateSwap(t *testing.T) {
 	t.Parallel()
 	p := plantest.Of(t, sluice.Limit{Count: 10, Period: time.Hour, Algorithm: sluice.FixedWindow})
 	l, st := newLayout(p, 0), newStripe(firstBuckets, firstBuckets)
-	state, one, other := sluice.State{Tick: 7, Used: 3}, l.tag(1), l.tag(2)
+	state, one, other := kernel.State{Tick: 7, Used: 3}, l.tag(1), l.tag(2)
 	put := func(c *cell, tag uint64) {
 		word, ok := l.word(state, tag)
 		if !ok {
@@ -334,8 +335,8 @@ func TestPackedStates(t *testing.T) {
 			later = min(max(0, now+rng.Int64N(2*length+1000)-length), maxTime-1)
 		}
 		var r, want, got sluice.Receipt
-		state := p.Step(sluice.State{}, now, 1+rng.Int64N(p.Capacity), &r)
-		state = p.Step(state, min(now+rng.Int64N(length+10), maxTime-1), 1, &r)
+		state := p.Step(kernel.State{}, now, 1+rng.Int64N(p.Capacity), &r.Receipt)
+		state = p.Step(state, min(now+rng.Int64N(length+10), maxTime-1), 1, &r.Receipt)
 		word, ok := layout.pack(state)
 		if !ok {
 			continue
@@ -348,8 +349,8 @@ func TestPackedStates(t *testing.T) {
 			stuck["month"]++
 		}
 		cost := rng.Int64N(2*p.Capacity+1) - p.Capacity/2
-		p.Step(state, later, cost, &want)
-		p.Step(layout.unpack(word, later), later, cost, &got)
+		p.Step(state, later, cost, &want.Receipt)
+		p.Step(layout.unpack(word, later), later, cost, &got.Receipt)
 		if got != want {
 			t.Fatalf("%v: %+v of %d, at %d: %+v is %+v after packing", p.Limit, state, now, later, want, got)
 		}

@@ -165,7 +165,7 @@ func (s *scratch) addLimits(r *rule, by *resolved, key string, shadow bool) {
 		l := &by.limits[i]
 		c, told := extend(&s.charges), extend(&s.results)
 		c.Key, c.Plan, c.Cost, c.Shadow, c.OnError = key, l.plan, cost, shadow, r.onError
-		c.Owe, c.Consistency, c.Place, c.Until = false, r.consistency, 0, 0
+		c.Owe, c.Consistency, c.Permit, c.Until = false, r.consistency, 0, 0
 		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow, told.at = r.name, l.name, l.plan, by.from, by.source, cost, shadow, int32(r.index)+1
 	}
 	if r.inFlight {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // overruns is how many costs of the largest size a key may owe where no rule bounds how many of its
@@ -40,7 +41,7 @@ func (c *compiler) keep(p *Policy) {
 func (c *compiler) keepIn(limits []limit, r *rule) {
 	for i := range limits {
 		plan := limits[i].plan
-		if !plan.Fixed && plan.Kernel != sluice.InFlight {
+		if !plan.Fixed && plan.Kernel != kernel.InFlight {
 			limits[i].plan = c.withDebt(plan, max(r.most[plan.Fingerprint], plan.Capacity), r)
 		}
 	}
@@ -189,14 +190,14 @@ func (w *warner) debt(r *rule) {
 // lockout returns for how long a state that holds as much as it may refuses a cost, at the longest.
 func lockout(p *sluice.Plan, cost int64) time.Duration {
 	begin := int64(0)
-	if p.Kernel == sluice.Window {
+	if p.Kernel == kernel.Window {
 		_, begin, _ = p.WindowAt(time.Now().UnixMicro())
 	}
 	if p.Kernel.Log() {
 		return time.Duration((p.Span+1)*p.Tick) * time.Microsecond
 	}
-	r := sluice.Receipt{Now: begin, Used: p.Level(p.Most)}
-	if p.Kernel == sluice.Window {
+	r := sluice.Receipt{Receipt: kernel.Receipt{Now: begin, Used: p.Level(p.Most)}}
+	if p.Kernel == kernel.Window {
 		r.Tick, _, _ = p.WindowAt(begin)
 	}
 	return p.Decide(min(cost, p.Capacity), r).RetryAfter

@@ -125,7 +125,7 @@ type Rule struct {
 	// from 1 to 65,536. A request has its place until it ends, for as long as that takes, where the door
 	// knows when that is (see [Request] Ends); where it does not, the rule refuses while all places are
 	// taken, and requests that pass take none. Each request takes one place, whatever it costs. An
-	// instance that dies blocks its places for no longer than [sluice.PlaceLasts].
+	// instance that dies blocks its places for no longer than [kernel.PermitLasts].
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Algorithm is token_bucket by default, of a month fixed_window, or another of
 	// [sluice.Algorithms].

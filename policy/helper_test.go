@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -147,8 +148,8 @@ func (s *testStore) Take(ctx context.Context, charges []sluice.Charge, receipts 
 		return err
 	}
 	for i := range charges {
-		if s.closedLocks && charges[i].Plan.Kernel == sluice.Lock {
-			receipts[i] = sluice.Receipt{Now: receipts[i].Now, Origin: sluice.ByOnError}
+		if s.closedLocks && charges[i].Plan.Kernel == kernel.Lock {
+			receipts[i] = sluice.Receipt{Receipt: kernel.Receipt{Now: receipts[i].Now}, Origin: sluice.ByOnError}
 		}
 	}
 	return ctx.Err()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // idle warns of limits that never refuse, because another one of their list does before. Where
@@ -58,9 +59,9 @@ func tighter(limits []limit, b *sluice.Plan) *sluice.Plan {
 // says so only where that follows from the definitions.
 func isTighter(a, b *sluice.Plan) bool {
 	switch {
-	case a.Kernel == sluice.Meter && b.Kernel == sluice.Meter:
+	case a.Kernel == kernel.Meter && b.Kernel == kernel.Meter:
 		return isTighterMeter(a, b)
-	case a.Kernel == sluice.Meter:
+	case a.Kernel == kernel.Meter:
 		// What a lets pass in a month: its burst, and what drains.
 		most := new(big.Rat).Mul(rate(a), big.NewRat(longestPeriod(b), 1))
 		most.Add(most, big.NewRat(a.Capacity, 1))
@@ -68,7 +69,7 @@ func isTighter(a, b *sluice.Plan) bool {
 	case a.Kernel.Log() && b.Kernel.Log():
 		// A unit is in b for less than this, which so many periods of a cover.
 		return windowsFit(ceil(b.Span*b.Tick, longestPeriod(a)), a, b)
-	case a.Kernel == sluice.Window && b.Kernel == sluice.Window && a.Limit.Algorithm == b.Limit.Algorithm:
+	case a.Kernel == kernel.Window && b.Kernel == kernel.Window && a.Limit.Algorithm == b.Limit.Algorithm:
 		return windowsFit(windowsWithin(a, b), a, b)
 	}
 	return false

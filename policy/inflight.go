@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // inFlight compiles how many requests may be under way of a rule that counts these.
@@ -77,7 +78,7 @@ const releaseTimeout = time.Second
 // Release says that a request has ended, by the decision that has let it pass, so that its places in
 // flight are free for others. As long as it is not called they are held. All copies of the decision
 // share them, and they are released once. The context may have ended. If the store does not answer in
-// time, it is tried again in the background, and a place is free after [sluice.PlaceLasts] at the latest.
+// time, it is tried again in the background, and a place is free after [kernel.PermitLasts] at the latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
 	if len(d.held) == 0 {
 		return
@@ -102,21 +103,21 @@ func (s *scratch) takePlace() {
 	case s.mode == GiveBack: // which one it had is not known
 		s.results[len(s.results)-1].Cost = 0
 	case s.mode == Charge && s.request.Ends:
-		c.Place = sluice.NewPlaceNumber()
+		c.Permit = sluice.NewPermit()
 	}
 }
 
 // leavePlaces makes all charges of places in flight ones that only look.
 func (s *scratch) leavePlaces() {
 	for i := range s.charges {
-		s.charges[i].Place = 0
+		s.charges[i].Permit = 0
 	}
 }
 
 // lookOnly makes charges without a place of their own ones that only look.
 func (s *scratch) lookOnly() {
 	for i := range s.charges[:len(s.results)] {
-		if c := &s.charges[i]; c.Plan.Kernel == sluice.InFlight && c.Place == 0 {
+		if c := &s.charges[i]; c.Plan.Kernel == kernel.InFlight && c.Permit == 0 {
 			c.Cost = 0
 		}
 	}
@@ -133,7 +134,7 @@ func (e *Engine) refusedInFlight(ctx context.Context, s *scratch, d *Decision) b
 	e.rehearse(ctx, s, d)
 	if !d.Allowed && !s.offence { // which has to be noted
 		for i := range d.Results {
-			if r := &d.Results[i]; r.Plan.Kernel == sluice.InFlight && !r.Allowed && !r.Shadow && r.Origin != sluice.ByOnError {
+			if r := &d.Results[i]; r.Plan.Kernel == kernel.InFlight && !r.Allowed && !r.Shadow && r.Origin != sluice.ByOnError {
 				return true
 			}
 		}
@@ -150,7 +151,7 @@ func (s *scratch) hold(d *Decision) {
 	}
 	for i := range s.results {
 		c, r := &s.charges[i], &s.receipts[i]
-		if c.Plan.Kernel == sluice.InFlight && c.Place != 0 && r.Fits && r.Origin != sluice.ByOnError {
+		if c.Plan.Kernel == kernel.InFlight && c.Permit != 0 && r.Fits && r.Origin != sluice.ByOnError {
 			d.held = append(d.held, s.holder.Hold(*c))
 		}
 	}
@@ -161,7 +162,7 @@ func (s *scratch) hold(d *Decision) {
 func (s *scratch) giveBackUnsure(d *Decision) {
 	for i := range s.results {
 		c := &s.charges[i]
-		if c.Plan.Kernel == sluice.InFlight && c.Place != 0 && (d.Err != nil || s.receipts[i].Origin == sluice.ByOnError) {
+		if c.Plan.Kernel == kernel.InFlight && c.Permit != 0 && (d.Err != nil || s.receipts[i].Origin == sluice.ByOnError) {
 			s.holder.GiveBack(*c)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Limits are the texts of limits that hold together, each what [sluice.ParseLimit] reads, or the digits of a
@@ -113,7 +114,7 @@ func (c *compiler) checkApart(field string, texts []string, before []limit, plan
 	}
 	first, second := texts[i], texts[len(before)]
 	what, idle := "window", second
-	if plan.Kernel == sluice.Meter {
+	if plan.Kernel == kernel.Meter {
 		what = "rate"
 	}
 	if plan.Capacity < before[i].plan.Capacity {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Penalty is for how long a rule refuses a subject that has exceeded a limit of it, whatever the
@@ -118,10 +119,10 @@ func (s *scratch) foretellLocks() {
 		if c.Cost < 1 || r.Origin == sluice.ByOnError {
 			continue
 		}
-		state, now, origin := sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}, r.Now, r.Origin
-		c.Plan.Step(state, now, c.Cost, r)
+		state, now, origin := kernel.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}, r.Now, r.Origin
+		c.Plan.Step(state, now, c.Cost, &r.Receipt)
 		if sluice.Offends(s.charges, s.receipts, n) {
-			c.Plan.Offend(state, now, r)
+			c.Plan.Offend(state, now, &r.Receipt)
 			s.offence = true
 		}
 		r.Origin = origin

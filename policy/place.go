@@ -21,7 +21,7 @@ const maxPlaces = 64
 
 // Place hands the places in flight of a request over to a caller in another process, who says when it
 // ends: it returns a text that names them, and this process holds them no more. They are free after
-// [sluice.PlaceLasts], unless [Engine.HoldPlace] is called in time, on whatever instance. The text also
+// [kernel.PermitLasts], unless [Engine.HoldPlace] is called in time, on whatever instance. The text also
 // names the turn of a request that is [Decision.Queued], which this engine keeps until it comes. It
 // is empty if there are neither. It has keys of the request in it, and is no secret to who has asked.
 func (e *Engine) Place(d Decision) string {
@@ -54,13 +54,13 @@ func (e *Engine) placeInFlight(d Decision) string {
 	var text []byte
 	for _, hold := range d.held {
 		c := hold.Leave()
-		text = binary.LittleEndian.AppendUint64(appendText(text, c.Key), c.Place)
+		text = binary.LittleEndian.AppendUint64(appendText(text, c.Key), c.Permit)
 		text = binary.AppendUvarint(text, uint64(c.Plan.Capacity))
 	}
 	return base64.RawURLEncoding.EncodeToString(binary.LittleEndian.AppendUint32(text, crc32.ChecksumIEEE(text)))
 }
 
-// HoldPlace has the places of a text last for another [sluice.PlaceLasts], and reports whether it still
+// HoldPlace has the places of a text last for another [kernel.PermitLasts], and reports whether it still
 // has all of them: those that were free have been taken again, if nobody else has taken them. Call it
 // well before they end. What a rule does not count any more is left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
@@ -142,7 +142,7 @@ func (p *Policy) places(place string, cost int64) (charges []sluice.Charge, err 
 			return nil, ErrNoPlace
 		case known && p.rules[i].inFlight:
 			r := &p.rules[i]
-			charges = append(charges, sluice.Charge{Key: key, Plan: plan, Cost: cost, Shadow: true, OnError: r.onError, Place: number})
+			charges = append(charges, sluice.Charge{Key: key, Plan: plan, Cost: cost, Shadow: true, OnError: r.onError, Permit: number})
 		}
 		seen[key] = true
 	}

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/turns"
 )
 
 // queued is what a decision with a Delay waits for. All copies of the decision share it.
 type queued struct {
-	turns []sluice.Turn
-	first [1]sluice.Turn // the memory of turns, of which there is hardly ever a second
-	once  string         // the key of the request's ID, if it has one
+	turns []turns.Turn
+	first [1]turns.Turn // the memory of turns, of which there is hardly ever a second
+	once  string        // the key of the request's ID, if it has one
 	left  atomic.Bool
 	parts *atomic.Int32 // how many parts of the request wait for the turns; nil: it has one
 }
@@ -87,7 +88,7 @@ func (s *scratch) keepTurns() {
 	}
 }
 
-func isQueue(p *sluice.Plan) bool { return p.Limit.Algorithm == sluice.LeakyBucket }
+func isQueue(p *sluice.Plan) bool { return p.Queue }
 
 // again has a request that was let through before wait for the turns that it had. Where they have passed,
 // or were given by another engine, it takes others.
@@ -122,7 +123,7 @@ func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
 		return false
 	}
 	for i := range q.turns {
-		if q.turns[i].Tell(c, r) {
+		if q.turns[i].Tell(c.Key, &c.Plan.Plan, &r.Receipt) {
 			return true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Restart is a limit that starts to count from zero because it has changed in kind: what was counted
@@ -86,7 +87,7 @@ func sameKey(a, b *rule) bool {
 }
 
 func limitText(p *sluice.Plan) string {
-	if p.Kernel == sluice.InFlight {
+	if p.Kernel == kernel.InFlight {
 		return p.String()
 	}
 	return p.String() + " (" + p.AlgorithmName() + ")"

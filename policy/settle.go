@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // ErrNothingToSettle is returned by [Engine.SettleRequest] where no rule that counts the request
@@ -71,7 +72,7 @@ func longestRefund(p *sluice.Plan, taken time.Time) time.Duration {
 		return p.Limit.Period
 	}
 	var r sluice.Receipt
-	p.Step(sluice.State{}, taken.UnixMicro(), p.Capacity, &r)
+	p.Step(kernel.State{}, taken.UnixMicro(), p.Capacity, &r.Receipt)
 	result := Result{Plan: p, Decision: p.Decide(p.Capacity, r)}
 	return result.Lasts()
 }

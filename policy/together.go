@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Mode is what a request asks for.
@@ -175,7 +176,7 @@ func (t *together) merge() {
 
 func (t *together) add(p *onePart, charges []sluice.Charge) {
 	for i, c := range charges {
-		if p.s.mode == Peek || p.s.mode == GiveBack && isQueue(c.Plan) || c.Plan.Kernel == sluice.InFlight && c.Place == 0 {
+		if p.s.mode == Peek || p.s.mode == GiveBack && isQueue(c.Plan) || c.Plan.Kernel == kernel.InFlight && c.Permit == 0 {
 			c.Cost = 0
 		}
 		id := stateID{c.Key, c.Plan.Fingerprint}
@@ -184,13 +185,13 @@ func (t *together) add(p *onePart, charges []sluice.Charge) {
 			at = len(t.charges)
 			t.places[id] = at
 			t.charges = append(t.charges, c)
-		} else if sum := &t.charges[at]; c.Plan.Kernel == sluice.Lock {
+		} else if sum := &t.charges[at]; c.Plan.Kernel == kernel.Lock {
 			sum.Cost = max(sum.Cost, c.Cost)
-		} else if c.Plan.Kernel == sluice.InFlight { // the parts of a request have one place
-			if sum.Place == 0 {
-				sum.Place, sum.Cost = c.Place, c.Cost
+		} else if c.Plan.Kernel == kernel.InFlight { // the parts of a request have one place
+			if sum.Permit == 0 {
+				sum.Permit, sum.Cost = c.Permit, c.Cost
 			} else {
-				charges[i].Place = 0
+				charges[i].Permit = 0
 			}
 		} else {
 			sum.Cost = addUp(sum.Cost, c.Cost)
@@ -342,7 +343,7 @@ func (t *together) refuse() {
 		if s.mode = mode; p.d.Allowed && mode != Peek {
 			for i := range s.onceAt() {
 				at := p.at[i]
-				if s.charges[i].Plan.Kernel == sluice.InFlight {
+				if s.charges[i].Plan.Kernel == kernel.InFlight {
 					continue // what shares the place of this one
 				}
 				t.left[at] = min(max(t.left[at]-s.charges[i].Cost, 0), s.charges[i].Plan.Capacity)

@@ -1,6 +1,8 @@
 package redisstore
 
-import "github.com/sluicehq/sluice"
+import (
+	"github.com/sluicehq/sluice/kernel"
+)
 
 // coalesced is one or more requests of a call that ask for the same. The script is asked once
 // how many of them are admitted, first come first served, and what each of them is told
@@ -84,7 +86,7 @@ func (r *request) sameAs(o *request) bool {
 		return false
 	}
 	for i, c := range r.charges {
-		if c != o.charges[i] || c.cost <= 0 || c.plan.Kernel > sluice.Window || c.flags&flagOwe != 0 {
+		if c != o.charges[i] || c.cost <= 0 || c.plan.Kernel > kernel.Window || c.flags&flagOwe != 0 {
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // slotPart is the charges of a Take that have the same slot.
@@ -85,7 +86,7 @@ func (s *Store) lookAtQueues(ctx context.Context, parts []slotPart) error {
 // queues reports whether turns in a queue are taken.
 func (p slotPart) queues() bool {
 	return slices.ContainsFunc(p.charges, func(c sluice.Charge) bool {
-		return c.Cost > 0 && c.Plan.Limit.Algorithm == sluice.LeakyBucket
+		return c.Cost > 0 && c.Plan.Queue
 	})
 }
 
@@ -134,9 +135,9 @@ func (s *Store) order(c *sluice.Charge) float64 {
 		return math.MaxFloat64
 	case s.denyCache.wouldRefuse(c):
 		return 0
-	case c.Plan.Kernel == sluice.Lock:
+	case c.Plan.Kernel == kernel.Lock:
 		return math.MaxFloat64
-	case c.Plan.Kernel == sluice.InFlight:
+	case c.Plan.Kernel == kernel.InFlight:
 		return float64(c.Plan.Capacity) / float64(c.Plan.Span)
 	default:
 		return float64(l.Count) / float64(l.Period.Microseconds()) / float64(c.Cost)
@@ -189,7 +190,7 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	case err := <-done:
 		for i := range parts {
 			for j, r := range undo[i].receipts {
-				if turn := &parts[i].charges[j]; turn.Plan.Limit.Algorithm == sluice.LeakyBucket && turn.Cost > 0 {
+				if turn := &parts[i].charges[j]; turn.Plan.Queue && turn.Cost > 0 {
 					continue // the caller has it: see sluice.Turns
 				}
 				r.Fits = parts[i].receipts[j].Fits

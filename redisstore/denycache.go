@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // cacheFor is how long a state that refuses is remembered, in microseconds. Until it
@@ -46,7 +47,7 @@ type cacheSet struct {
 // the probability that a key is taken for one of a full table is 2 in 10^15.
 type cacheEntry struct {
 	tag             uint64
-	sluice.Snapshot     // its Now is the server's time, or unknownState
+	kernel.Snapshot     // its Now is the server's time, or unknownState
 	place           int // among the requests that were decided at that time
 	// The server has said so between these times, in microseconds by the clock of denyCache.
 	sent, back int64
@@ -94,17 +95,17 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 		// the nodes.
 		from := k.Now + at - k.back
 		to := k.Now + at - k.sent + (at-k.sent)/1000 // clocks do not run alike
-		r, ok := k.Receipt(c.Plan, to, c.Cost)
+		r, ok := k.Receipt(&c.Plan.Plan, to, c.Cost)
 		if !ok {
 			return false, false
 		}
-		if c.Plan.Kernel == sluice.Lock { // whose penalty may be over by then
-			if receipts[i] = r; sluice.Offends(charges, receipts, i) {
+		if c.Plan.Kernel == kernel.Lock { // whose penalty may be over by then
+			if receipts[i].Receipt = r; sluice.Offends(charges, receipts, i) {
 				return false, false
 			}
 		}
 		refuses = refuses || !r.Fits && cacheable(c)
-		receipts[i], _ = k.Receipt(c.Plan, from, c.Cost)
+		receipts[i].Receipt, _ = k.Receipt(&c.Plan.Plan, from, c.Cost)
 		receipts[i].Origin = sluice.ByDenyCache
 	}
 	return refuses, true
@@ -117,14 +118,14 @@ func (d *denyCache) wouldRefuse(c *sluice.Charge) bool {
 	if !c.Refuses() || d.table.Load() == nil || !d.get(c, &k) {
 		return false
 	}
-	r, ok := k.Receipt(c.Plan, k.Now, c.Cost)
+	r, ok := k.Receipt(&c.Plan.Plan, k.Now, c.Cost)
 	return ok && !r.Fits
 }
 
 // cacheable reports whether a refusal of c is answered from memory. One of places in flight is not: they are
 // given back with every response; how many are taken is only told beside the refusal of another.
 func cacheable(c *sluice.Charge) bool {
-	return c.Refuses() && c.Plan.Kernel != sluice.InFlight
+	return c.Refuses() && c.Plan.Kernel != kernel.InFlight
 }
 
 // learn remembers the answer to a request, and reports whether it gave something back, so that
@@ -147,7 +148,7 @@ func (d *denyCache) note(k cacheEntry, looked bool, charges []sluice.Charge, rec
 	d.makeTable()
 	all, back := looked || worthCaching(charges, receipts), givesBack(charges)
 	for i := range charges {
-		k.Snapshot = charges[i].Plan.Snapshot(charges[i].Cost, receipts[i], oldest[i])
+		k.Snapshot = charges[i].Plan.Snapshot(charges[i].Cost, receipts[i].Receipt, oldest[i])
 		d.put(charges[i].Plan.Fingerprint, charges[i].Key, k, all, back)
 	}
 }
@@ -172,7 +173,7 @@ func (d *denyCache) forget(charges []sluice.Charge) {
 // forgetState makes a state unknown for a second. At is now.
 func (d *denyCache) forgetState(fingerprint uint64, key string, at int64) {
 	d.makeTable()
-	unknown := cacheEntry{Snapshot: sluice.Snapshot{Now: unknownState}, sent: at, back: at}
+	unknown := cacheEntry{Snapshot: kernel.Snapshot{Now: unknownState}, sent: at, back: at}
 	d.put(fingerprint, key, unknown, true, true)
 }
 
@@ -180,7 +181,7 @@ func (d *denyCache) forgetState(fingerprint uint64, key string, at int64) {
 // again. At is now.
 func (d *denyCache) forgetHeard(fingerprint uint64, key string, at int64) {
 	d.makeTable()
-	unknown := cacheEntry{Snapshot: sluice.Snapshot{Now: unknownState}, sent: at, back: at, counted: true}
+	unknown := cacheEntry{Snapshot: kernel.Snapshot{Now: unknownState}, sent: at, back: at, counted: true}
 	d.put(fingerprint, key, unknown, false, true)
 }
 
@@ -195,7 +196,7 @@ func (d *denyCache) makeTable() {
 // nobody is refused from memory.
 func givesBack(charges []sluice.Charge) bool {
 	for i := range charges {
-		if charges[i].Cost < 0 && charges[i].Plan.Kernel != sluice.InFlight {
+		if charges[i].Cost < 0 && charges[i].Plan.Kernel != kernel.InFlight {
 			return true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 func bucket(t *testing.T, burst int64) *sluice.Plan {
@@ -24,7 +25,7 @@ func bucket(t *testing.T, burst int64) *sluice.Plan {
 // note has f learn that at now, between local times, the bucket of a key was full or empty.
 func (d *denyCache) noteBucket(p *sluice.Plan, key string, full bool, k cacheEntry) {
 	c := sluice.Charge{Key: key, Plan: p, Cost: 1}
-	r := sluice.Receipt{Now: k.Now, Used: p.Size}
+	r := sluice.Receipt{Receipt: kernel.Receipt{Now: k.Now, Used: p.Size}}
 	if !full {
 		c.Cost, r.Used, r.Fits = sluice.All, 0, true
 	}
@@ -46,11 +47,11 @@ func TestRefusedOrder(t *testing.T) {
 		back, late cacheEntry
 		refuses    bool
 	}{
-		{"older", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: 80, back: 150}, false},
-		{"newer", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 3000}, sent: 80, back: 150}, true},
-		{"before it in one call", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, place: 7, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, place: 6, sent: 90, back: 121}, false},
-		{"after it in one call", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, place: 7, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, place: 8, sent: 90, back: 121}, true},
-		{"by a clock that was set back", cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, sent: 90, back: 120}, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: cacheFor + 80, back: cacheFor + 91}, true},
+		{"older", cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, sent: 90, back: 120}, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: 80, back: 150}, false},
+		{"newer", cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, sent: 90, back: 120}, cacheEntry{Snapshot: kernel.Snapshot{Now: 3000}, sent: 80, back: 150}, true},
+		{"before it in one call", cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, place: 7, sent: 90, back: 120}, cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, place: 6, sent: 90, back: 121}, false},
+		{"after it in one call", cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, place: 7, sent: 90, back: 120}, cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, place: 8, sent: 90, back: 121}, true},
+		{"by a clock that was set back", cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, sent: 90, back: 120}, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: cacheFor + 80, back: cacheFor + 91}, true},
 	} {
 		f := newDenyCache()
 		f.noteBucket(p, "k", false, test.back)
@@ -67,7 +68,7 @@ func TestRefusedBounds(t *testing.T) {
 	p, f := bucket(t, 1), newDenyCache()
 	const hour = 3_600_000_000
 	// Within 100 µs, which count as 101 as clocks differ, the bucket is empty.
-	full := sluice.Receipt{Now: 10 * hour, Used: p.Size * 101 / hour}
+	full := sluice.Receipt{Receipt: kernel.Receipt{Now: 10 * hour, Used: p.Size * 101 / hour}}
 	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
 	f.note(cacheEntry{sent: 1000, back: 1020}, false, charges, []sluice.Receipt{full}, []int64{0})
 	r, refuses := f.refuses(p, "k", 1100)
@@ -80,7 +81,7 @@ func TestRefusedBounds(t *testing.T) {
 	if _, refuses := f.refuses(bucket(t, 2), "k", 1050); refuses {
 		t.Error("refuses though the burst is larger")
 	}
-	f.noteBucket(bucket(t, 2), "large", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 10 * hour}, sent: 1000, back: 1020})
+	f.noteBucket(bucket(t, 2), "large", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 10 * hour}, sent: 1000, back: 1020})
 	if _, refuses := f.refuses(p, "large", 1050); refuses {
 		t.Error("refuses by a level above the burst, which the server cuts")
 	}
@@ -91,7 +92,7 @@ func TestRefusedFull(t *testing.T) {
 	p, f := bucket(t, 3), newDenyCache()
 	const keys = 10 * cacheSets * cacheWays
 	for i := range int64(keys) {
-		f.noteBucket(p, strconv.FormatInt(i, 10), true, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: i, back: i})
+		f.noteBucket(p, strconv.FormatInt(i, 10), true, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: i, back: i})
 	}
 	newest := 0
 	for i := range cacheSets {
@@ -116,11 +117,11 @@ func TestRefusedAfterGivingBack(t *testing.T) {
 		return []sluice.Charge{{Key: key, Plan: p, Cost: cost}}
 	}
 	full := func(at int64) []sluice.Receipt {
-		return []sluice.Receipt{{Now: at, Tick: at / p.Span, Used: 5}}
+		return []sluice.Receipt{{Receipt: kernel.Receipt{Now: at, Tick: at / p.Span, Used: 5}}}
 	}
 	for name, giveBack := range map[string]func(f *denyCache){
 		"given back": func(f *denyCache) {
-			f.note(cacheEntry{sent: 5, back: 100}, false, charge("k", -5), []sluice.Receipt{{Now: now + 10, Fits: true}}, []int64{0})
+			f.note(cacheEntry{sent: 5, back: 100}, false, charge("k", -5), []sluice.Receipt{{Receipt: kernel.Receipt{Now: now + 10, Fits: true}}}, []int64{0})
 		},
 		"unknown": func(f *denyCache) { f.forget(charge("k", -5)) },
 	} {
@@ -158,8 +159,8 @@ func TestRefusedLearntMeanwhile(t *testing.T) {
 	}
 	charges := []sluice.Charge{{Key: "k", Plan: p, Cost: 1}}
 	f := newDenyCache()
-	f.note(cacheEntry{sent: 100, back: 200}, false, charges, []sluice.Receipt{{Now: now, Used: p.Size}}, []int64{0})
-	f.note(cacheEntry{sent: 300, back: 400}, false, charges, []sluice.Receipt{{Now: now + 300, Used: p.Size - p.Unit, Fits: true}}, []int64{0})
+	f.note(cacheEntry{sent: 100, back: 200}, false, charges, []sluice.Receipt{{Receipt: kernel.Receipt{Now: now, Used: p.Size}}}, []int64{0})
+	f.note(cacheEntry{sent: 300, back: 400}, false, charges, []sluice.Receipt{{Receipt: kernel.Receipt{Now: now + 300, Used: p.Size - p.Unit, Fits: true}}}, []int64{0})
 	for at := int64(200); at <= 400; at++ {
 		r := make([]sluice.Receipt, 1)
 		if f.answerAt(at, charges, r) {
@@ -192,12 +193,12 @@ func TestResetMeetsRefusal(t *testing.T) {
 			d := r.store.denyCache
 			if known {
 				at := d.at(time.Now())
-				d.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: at, back: at})
+				d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: at, back: at})
 			}
 			sent := d.at(time.Now())
 			r.hear(message(secret, p, "other", "k"))
 			back := d.at(time.Now())
-			d.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 2000}, sent: sent, back: back})
+			d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 2000}, sent: sent, back: back})
 			if _, refuses := d.refuses(p, "k", back+1); refuses {
 				t.Errorf("secret %q, known %v: refuses by an answer from before the reset", secret, known)
 			}
@@ -205,14 +206,14 @@ func TestResetMeetsRefusal(t *testing.T) {
 				d.forgetState(p.Fingerprint, "k", back)
 				r.hear(message(secret, p, "k"))
 				sent = d.at(time.Now()) + 1
-				d.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 2500}, sent: sent, back: sent})
+				d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 2500}, sent: sent, back: sent})
 				if _, refuses := d.refuses(p, "k", sent+1); refuses {
 					t.Errorf("secret %q: refuses though a give-back may be under way", secret)
 				}
 				back = sent + cacheFor
 			}
 			back++
-			d.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 3000}, sent: back, back: back})
+			d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 3000}, sent: back, back: back})
 			if _, refuses := d.refuses(p, "k", back+1); !refuses {
 				t.Errorf("secret %q, known %v: does not refuse though it was refused after the reset", secret, known)
 			}
@@ -227,7 +228,7 @@ func TestResetOfOthers(t *testing.T) {
 		r := deaf(test.mine)
 		d := r.store.denyCache
 		at := d.at(time.Now())
-		d.noteBucket(p, "k", true, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: at, back: at})
+		d.noteBucket(p, "k", true, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: at, back: at})
 		r.hear(message(test.theirs, p, "k"))
 		if _, refuses := d.refuses(p, "k", at+1); !refuses {
 			t.Errorf("secret %q forgets what %q says", test.mine, test.theirs)
@@ -242,7 +243,7 @@ func TestResetFlood(t *testing.T) {
 	at := d.at(time.Now())
 	const keys = 2 * cacheSets
 	for i := range keys {
-		d.noteBucket(p, strconv.Itoa(i), true, cacheEntry{Snapshot: sluice.Snapshot{Now: 1000}, sent: at, back: at})
+		d.noteBucket(p, strconv.Itoa(i), true, cacheEntry{Snapshot: kernel.Snapshot{Now: 1000}, sent: at, back: at})
 	}
 	r.since = 1 << 62 // the flood is within one second, however long it takes
 	for n := range 100 {
@@ -295,7 +296,7 @@ func TestGiveBackTold(t *testing.T) {
 		back, left int64
 		told       int
 	}{{"busy", -1, 1, 1}, {"busy", -1, 2, 1}, {"half", -1, 50, 1}, {"dear", -20, 50, 2}, {"huge", -1 << 62, 100, 3}} {
-		receipt := sluice.Receipt{Used: p.Size - test.left*p.Unit, Fits: true}
+		receipt := sluice.Receipt{Receipt: kernel.Receipt{Used: p.Size - test.left*p.Unit, Fits: true}}
 		r.tell([]sluice.Charge{{Key: test.key, Plan: p, Cost: test.back}}, []sluice.Receipt{receipt})
 		if len(r.gathered) != test.told {
 			t.Errorf("%+v: %d states are told of", test, len(r.gathered))

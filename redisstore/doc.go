@@ -47,7 +47,7 @@
 // the charge's key: see [Config]. It expires when it is equal to the empty state,
 // or up to an eighth of the limit's period or of the time to drain a full bucket later.
 // Places in flight are a sorted set of their numbers (8 bytes each) by when they end, in
-// microseconds. It expires [sluice.PlaceLasts] after the last has ended.
+// microseconds. It expires [kernel.PermitLasts] after the last has ended.
 //
 // # Posts
 //

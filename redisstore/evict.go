@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // EvictsByExpiry reports whether a master evicts first the keys that expire first when its memory is
@@ -30,17 +31,17 @@ func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 // shorter time.
 func Kept(p *sluice.Plan) (first, last time.Duration) {
 	switch {
-	case p.Kernel == sluice.Meter:
+	case p.Kernel == kernel.Meter:
 		ticks := func(level int64) time.Duration {
 			return time.Duration((level+p.Drain-1)/p.Drain*p.Tick) * time.Microsecond
 		}
 		return ticks(p.Unit), ticks(p.Level(p.Most))
-	case p.Kernel == sluice.InFlight:
+	case p.Kernel == kernel.InFlight:
 		held := 2 * time.Duration(p.Span) * time.Microsecond
 		return held, held
-	case p.Kernel == sluice.Window:
+	case p.Kernel == kernel.Window:
 		first = p.Limit.Period
-		if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+		if p.Sliding {
 			first *= 2
 		}
 		return first, first + time.Duration(windowStay(p))*time.Microsecond

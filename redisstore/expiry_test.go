@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -82,7 +83,7 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 	}
 	// An eighth of what can be used is the grid.
 	slack := (p.Limit.Period / 8).Microseconds() + 1000
-	if p.Kernel == sluice.Window {
+	if p.Kernel == kernel.Window {
 		slack = 1000
 		stays := (p.Limit.Period / 8).Microseconds()
 		if p.Limit.Algorithm == sluice.SlidingWindowCounter {
@@ -103,7 +104,7 @@ func checkExpiry(t *testing.T, server *redistest.Server, name string, p *sluice.
 		}
 	}
 	for _, p := range plans {
-		if p.Kernel == sluice.Meter {
+		if p.Kernel == kernel.Meter {
 			slack = max(slack, p.Lifetime()/8+1000)
 		}
 	}

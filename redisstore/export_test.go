@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // GatherFor is how long what is given back is gathered before it is published.
@@ -53,7 +54,7 @@ func (s *TimedStore) spare(now int64, charges []sluice.Charge, receipts []sluice
 	}
 	for i := range charges {
 		p, r := charges[i].Plan, receipts[i]
-		if exact && (p.Kernel == sluice.InFlight || p.Kernel.Log() && r.Used > 0 && r.Wait == 0) {
+		if exact && (p.Kernel == kernel.InFlight || p.Kernel.Log() && r.Used > 0 && r.Wait == 0) {
 			return false
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -47,11 +48,11 @@ func TestForeignText(t *testing.T) {
 	store := open(t, server.URL())
 	for _, c := range foreignCharges(t) {
 		name, texts := redisstore.Name(store, c.Key, c.Plan), notStates
-		if c.Plan.Kernel == sluice.Lock {
+		if c.Plan.Kernel == kernel.Lock {
 			texts = append(notLocks, texts...)
 		}
 		for _, text := range texts {
-			if text == "" && c.Plan.Kernel == sluice.ExactLog {
+			if text == "" && c.Plan.Kernel == kernel.ExactLog {
 				continue // as good as nothing
 			}
 			for _, charges := range company(t, c) {
@@ -64,7 +65,7 @@ func TestForeignText(t *testing.T) {
 					t.Errorf("%v with the state %q: there are %s keys", c.Plan.Limit, text, n)
 				}
 				takeAll(t, store, c)
-				if d := c.Plan.Decide(0, plantest.One(t, store, c.Key, c.Plan, 0)); d.Remaining != c.Plan.Capacity-1 && c.Plan.Kernel != sluice.Lock {
+				if d := c.Plan.Decide(0, plantest.One(t, store, c.Key, c.Plan, 0)); d.Remaining != c.Plan.Capacity-1 && c.Plan.Kernel != kernel.Lock {
 					t.Errorf("%v after the state %q: %d remain of %d, want all but one", c.Plan.Limit, text, d.Remaining, c.Plan.Capacity)
 				}
 				server.Do("FLUSHDB")
@@ -81,7 +82,7 @@ func TestForeignType(t *testing.T) {
 	for _, c := range foreignCharges(t) {
 		name := redisstore.Name(store, c.Key, c.Plan)
 		for _, create := range [][]string{{"RPUSH", name, "x"}, {"HSET", name, "a", "b"}, {"ZADD", name, "1", "a"}} {
-			if create[0] == "ZADD" && c.Plan.Kernel == sluice.InFlight {
+			if create[0] == "ZADD" && c.Plan.Kernel == kernel.InFlight {
 				continue // of which it is one
 			}
 			server.Do(create...)

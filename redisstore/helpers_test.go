@@ -131,7 +131,7 @@ func used(t testing.TB, s sluice.Store, key string, p *sluice.Plan) int64 {
 // aPlace returns the charge that takes a place, or gives it back.
 func aPlace(t testing.TB, key string, places int64, number uint64, cost int64) sluice.Charge {
 	t.Helper()
-	return sluice.Charge{Key: key, Plan: inFlight(t, places), Place: number, Cost: cost}
+	return sluice.Charge{Key: key, Plan: inFlight(t, places), Permit: number, Cost: cost}
 }
 
 // try takes one unit, waiting a second at most.

@@ -12,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/redisstore"
 	"github.com/sluicehq/sluice/storetest"
@@ -125,7 +126,7 @@ func testBatches(t *testing.T, steps int) {
 			}
 		}
 		if r.IntN(3) == 0 {
-			c := sluice.Charge{Key: charges[0].Key, Plan: places[r.IntN(len(places))], Place: r.Uint64N(9), Cost: min(r.Int64N(8)-1, 1), Shadow: r.IntN(2) == 0}
+			c := sluice.Charge{Key: charges[0].Key, Plan: places[r.IntN(len(places))], Permit: r.Uint64N(9), Cost: min(r.Int64N(8)-1, 1), Shadow: r.IntN(2) == 0}
 			if r.IntN(50) == 0 {
 				c.Cost = sluice.All
 			}
@@ -145,7 +146,7 @@ func testBatches(t *testing.T, steps int) {
 		for i, charges := range requests {
 			for j, c := range charges {
 				switch got := receipts[i][j]; {
-				case c.Cost == 1 && c.Plan.Kernel == sluice.InFlight && !got.Fits:
+				case c.Cost == 1 && c.Plan.Kernel == kernel.InFlight && !got.Fits:
 					placesRefused++
 				case c.CostAt(now) != c.Cost:
 					late++
@@ -178,14 +179,14 @@ func testBursts(t *testing.T, steps int) {
 	server, r := redistest.Shared(t), rand.New(rand.NewPCG(11, 12))
 	plans := []*sluice.Plan{plan(t, sluice.TokenBucket, "999983/hour burst 10"), plan(t, sluice.TokenBucket, "999983/hour burst 1000000")}
 	stores := []*redisstore.TimedStore{timed(t, server), timed(t, server)}
-	var state sluice.State
+	var state kernel.State
 	now, refused := int64(1_700_000_000_000_000), 0
 	for n := range steps {
 		i := r.IntN(2)
 		c := sluice.Charge{Key: "k", Plan: plans[i], Cost: r.Int64N(9) - 2}
 		now += r.Int64N(12_000)
 		var want sluice.Receipt
-		state = plans[i].Step(state, now, c.Cost, &want)
+		state = plans[i].Step(state, now, c.Cost, &want.Receipt)
 		got := make([]sluice.Receipt, 1)
 		if err := stores[i].TakeAllAt(t.Context(), now, [][]sluice.Charge{{c}}, [][]sluice.Receipt{got}); err != nil {
 			t.Fatal(err)
@@ -465,7 +466,7 @@ func TestLogComesRound(t *testing.T) {
 // not stay.
 func testLongLog(t *testing.T, server *redistest.Server, s *redisstore.TimedStore, period time.Duration) {
 	twins := plantest.Twins{Store: s, Like: memory.New()}
-	p := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/%v", sluice.MaxLogCount, period))
+	p := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/%v", kernel.MaxLogCount, period))
 	now := int64(1_700_000_000_000_000)
 	step := func(cost int64, wait time.Duration) bool {
 		t.Helper()
@@ -486,7 +487,7 @@ func testLongLog(t *testing.T, server *redistest.Server, s *redisstore.TimedStor
 			step(1, -period)
 			step(1, -2*period)
 		}
-		if n := number(t, server, "STRLEN", redisstore.Name(s.Store, "k", p)); n > 16+4*2*(sluice.MaxLogCount+most) {
+		if n := number(t, server, "STRLEN", redisstore.Name(s.Store, "k", p)); n > 16+4*2*(kernel.MaxLogCount+most) {
 			t.Fatalf("the log takes %d bytes", n)
 		}
 	}

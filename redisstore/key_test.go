@@ -8,6 +8,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 func mustPlan(t testing.TB, limit string) *sluice.Plan {
@@ -87,7 +88,7 @@ func TestSlots(t *testing.T) {
 func TestSecretNames(t *testing.T) {
 	n := newNaming("p:", false, []byte("secret"))
 	other := newNaming("p:", false, []byte("other"))
-	c := &sluice.Charge{Key: "{alice}login", Plan: &sluice.Plan{Fingerprint: 1}}
+	c := &sluice.Charge{Key: "{alice}login", Plan: &sluice.Plan{Plan: kernel.Plan{Fingerprint: 1}}}
 	// printf 'tag:alice' | openssl dgst -sha256 -hmac secret -binary | head -c 16 | base64
 	want := "p:AAAAAAAAAAE#{awH3c_T4IAUT3hGJV8JRjw}-rNrFXINTQcjQsgk8GiSqw"
 	if got := string(n.append(nil, c)); got != want {

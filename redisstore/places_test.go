@@ -9,6 +9,7 @@ import (
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -22,8 +23,8 @@ func TestPlacesExpire(t *testing.T) {
 	takeAll(t, store, aPlace(t, "k", 2, 1, 1))
 	r := takeAll(t, store, aPlace(t, "k", 2, last, 1))[0]
 	name := server.Do("KEYS", "*")
-	ends := r.Now + sluice.PlaceLasts.Microseconds()
-	if at := number(t, server, "PEXPIRETIME", name) * 1000; at < ends || at > ends+sluice.PlaceLasts.Microseconds()+1000 {
+	ends := r.Now + kernel.PermitLasts.Microseconds()
+	if at := number(t, server, "PEXPIRETIME", name) * 1000; at < ends || at > ends+kernel.PermitLasts.Microseconds()+1000 {
 		t.Errorf("the last place ends at %d, and the key expires at %d", ends, at)
 	}
 	takeAll(t, store, aPlace(t, "k", 2, 1, -1))
@@ -33,12 +34,12 @@ func TestPlacesExpire(t *testing.T) {
 	}
 
 	takeAll(t, store, aPlace(t, "k", 2, 1, 1), aPlace(t, "other", 2, 1, 1))
-	server.SetClock(sluice.PlaceLasts / 2)
+	server.SetClock(kernel.PermitLasts / 2)
 	takeAll(t, store, aPlace(t, "k", 2, 2, 1))
 	if r := takeAll(t, store, aPlace(t, "k", 2, 3, 1))[0]; r.Fits {
 		t.Errorf("a third of two places: %+v", r)
 	}
-	server.SetClock(sluice.PlaceLasts + time.Second)
+	server.SetClock(kernel.PermitLasts + time.Second)
 	if r := takeAll(t, store, aPlace(t, "k", 2, 3, 1))[0]; !r.Fits || r.Used != 2 {
 		t.Errorf("a third of two places, when the first has ended: %+v", r)
 	}
@@ -46,14 +47,14 @@ func TestPlacesExpire(t *testing.T) {
 		t.Errorf("%s places are kept, of which 2 are held", n)
 	}
 	for beat := range time.Duration(6) { // for longer than the key would stay without
-		server.SetClock(sluice.PlaceLasts*2 + beat*sluice.PlaceLasts/2)
+		server.SetClock(kernel.PermitLasts*2 + beat*kernel.PermitLasts/2)
 		for number := range uint64(2) {
 			if r := takeAll(t, store, aPlace(t, "beats", 2, number, 1))[0]; !r.Fits || beat > 0 && r.Used != 2 {
 				t.Errorf("beat %d of place %d: %+v", beat, number, r)
 			}
 		}
 	}
-	server.SetClock(10 * sluice.PlaceLasts)
+	server.SetClock(10 * kernel.PermitLasts)
 	testkit.Await(t, "the keys expire", func() bool { return server.Do("DBSIZE") == "0" })
 }
 
@@ -117,7 +118,7 @@ func TestPlacesAcrossSlots(t *testing.T) {
 func TestPlacesBecomeFewer(t *testing.T) {
 	t.Parallel()
 	twins := plantest.Twins{Store: timed(t, redistest.Shared(t)), Like: memory.New()}
-	now, half := time.Now().UnixMicro(), sluice.PlaceLasts.Microseconds()/2
+	now, half := time.Now().UnixMicro(), kernel.PermitLasts.Microseconds()/2
 	twins.At(t, now, aPlace(t, "k", 3, 1, 1))
 	twins.At(t, now+half, aPlace(t, "k", 3, 2, 1))
 	if r := twins.At(t, now+2*half+1, aPlace(t, "k", 1, 1, 1)); r[0].Fits {

@@ -12,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/redisstore"
 )
 
@@ -105,9 +106,9 @@ func useAll(t *testing.T, store *redisstore.Store) {
 
 // lengthenLog takes until a log that is not read as a whole lives longer.
 func lengthenLog(t *testing.T, server *redistest.Server, store *redisstore.Store) {
-	long := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/2s", sluice.MaxLogCount))
+	long := plan(t, sluice.SlidingWindowLogExact, fmt.Sprintf("%d/2s", kernel.MaxLogCount))
 	testkit.Await(t, "a long log lives longer", func() bool {
-		plantest.One(t, store, "long", long, sluice.MaxLogCount/40)
+		plantest.One(t, store, "long", long, kernel.MaxLogCount/40)
 		return strings.Contains(server.Do("INFO", "commandstats"), "cmdstat_pexpireat:")
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 //go:embed take.lua
@@ -84,7 +85,7 @@ func (r *request) set(n *naming, charges []sluice.Charge, look bool) {
 	r.names, r.charges, r.watches = r.names[:0], r.charges[:0], r.watches[:0]
 	for i := range charges {
 		r.add(n, &charges[i], look)
-		if charges[i].Plan.Kernel == sluice.Lock {
+		if charges[i].Plan.Kernel == kernel.Lock {
 			r.watch(charges[:i+1])
 		}
 	}
@@ -111,8 +112,8 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 	if c.Cost > anyCost {
 		out.beyond = c.Cost - anyCost
 	}
-	if c.Plan.Kernel == sluice.InFlight {
-		out.place, out.cost = c.Place, placeCost(c.Cost)
+	if c.Plan.Kernel == kernel.InFlight {
+		out.place, out.cost = c.Permit, placeCost(c.Cost)
 	}
 	if c.Cost < 0 && c.Until != 0 {
 		out.until = within(c.Until)
@@ -124,7 +125,7 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 
 // owes reports whether c is owed, and so has a number more in the reply.
 func owes(c *sluice.Charge) bool {
-	return c.Owe && c.Cost > 0 && c.Plan.Kernel != sluice.Lock && c.Plan.Kernel != sluice.InFlight
+	return c.Owe && c.Cost > 0 && c.Plan.Kernel != kernel.Lock && c.Plan.Kernel != kernel.InFlight
 }
 
 func within(n int64) float64 { return float64(min(max(n, -anyCost), anyCost)) }
@@ -188,9 +189,9 @@ func (r *request) numbers() int {
 func (c *charge) numbers() int {
 	n := 4
 	switch c.plan.Kernel {
-	case sluice.Meter, sluice.InFlight:
+	case kernel.Meter, kernel.InFlight:
 		n = 1
-	case sluice.Window, sluice.Lock:
+	case kernel.Window, kernel.Lock:
 		n = 3
 	}
 	if c.flags&flagOwe != 0 {
@@ -212,7 +213,7 @@ type scriptCall struct {
 	lastUser []int             // per key: the last group that has it
 	lastLong []int             // the same per key in longs
 	plans    []*sluice.Plan
-	siblings *sluice.Siblings // of the store
+	siblings *kernel.Siblings // of the store
 }
 
 // pack packs the requests as take.lua reads them.
@@ -227,12 +228,12 @@ func (c *scriptCall) pack() {
 		for i := range g.head.charges {
 			if p := g.head.charges[i].plan; !slices.Contains(c.plans, p) {
 				c.plans = append(c.plans, p)
-				c.siblings.Most(p)
+				c.siblings.Most(&p.Plan)
 			}
 		}
 	}
 	for _, p := range c.plans {
-		arg = appendPlan(arg, p, c.siblings.Most(p))
+		arg = appendPlan(arg, p, c.siblings.Most(&p.Plan))
 	}
 	binary.LittleEndian.PutUint16(arg, short)
 	binary.LittleEndian.PutUint16(arg[2:], uint16(len(c.plans)))
@@ -268,9 +269,9 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 		arg = binary.LittleEndian.AppendUint16(arg, uint16(g.n))
 	}
 	switch charge.plan.Kernel {
-	case sluice.InFlight:
+	case kernel.InFlight:
 		arg = binary.BigEndian.AppendUint64(arg, charge.place)
-	case sluice.Lock:
+	case kernel.Lock:
 		watches := g.head.watches[charge.watches:]
 		for _, n := range watches[:2+watches[1]] {
 			arg = binary.LittleEndian.AppendUint16(arg, n)
@@ -280,31 +281,30 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 }
 
 // long reports whether a state of p may be long, so that it is not read as a whole.
-func long(p *sluice.Plan) bool { return p.Kernel == sluice.ExactLog || p.Kernel == sluice.InFlight }
+func long(p *sluice.Plan) bool { return p.Kernel == kernel.ExactLog || p.Kernel == kernel.InFlight }
 
 // appendPlan packs what the script needs to know about a plan, whose states keep up to so many units.
 func appendPlan(dst []byte, p *sluice.Plan, units int64) []byte {
 	dst = append(dst, byte(p.Kernel))
 	tick, capacity, most := float64(p.Tick), float64(p.Capacity), float64(units)
 	switch {
-	case p.Kernel == sluice.Meter:
+	case p.Kernel == kernel.Meter:
 		return appendFloats(dst, tick, capacity, most, meterGrid(p), float64(p.Unit), float64(p.Drain))
-	case p.Kernel == sluice.Lock:
-		micros := func(d time.Duration) float64 { return float64(d.Microseconds()) }
-		l := p.Penalty
-		return appendFloats(dst, micros(l.First), micros(l.Most), 0, micros(l.Forget), float64(l.Factor), 0)
-	case p.Kernel == sluice.Window:
+	case p.Kernel == kernel.Lock:
+		l := p.Lockout
+		return appendFloats(dst, float64(l.First), float64(l.Most), 0, float64(l.Forget), float64(l.Factor), 0)
+	case p.Kernel == kernel.Window:
 		mode := 0.0
 		switch {
-		case p.Limit.Algorithm == sluice.SlidingWindowCounter:
+		case p.Sliding:
 			mode = 1
-		case p.Limit.MonthDay > 0:
-			mode = 1 + float64(p.Limit.MonthDay)
+		case p.MonthDay > 0:
+			mode = 1 + float64(p.MonthDay)
 		}
 		return appendFloats(dst, tick, capacity, most, windowStay(p), float64(p.Span), mode)
 	}
 	width := 0.0
-	if p.Kernel == sluice.ExactLog {
+	if p.Kernel == kernel.ExactLog {
 		width = entryWidth(p.Span)
 	}
 	return appendFloats(dst, tick, capacity, most, float64(max(1, p.Span*p.Tick/8)), float64(p.Span), width)
@@ -325,7 +325,7 @@ func meterGrid(p *sluice.Plan) float64 {
 // window, and where it slides, those of the next one.
 func windowStay(p *sluice.Plan) float64 {
 	stay := p.Limit.Period.Microseconds() / 8
-	if p.Limit.Algorithm == sluice.SlidingWindowCounter {
+	if p.Sliding {
 		stay += p.Limit.Period.Microseconds()
 	}
 	return float64(stay)
@@ -448,15 +448,15 @@ func (r *request) foreign() error {
 	return &Error{Foreign, e}
 }
 
-func receipt(kernel sluice.Kernel, now int64, v [3]int64) sluice.Receipt {
-	r := sluice.Receipt{Now: now, Used: v[0], Fits: v[0] >= 0}
+func receipt(kind kernel.Kind, now int64, v [3]int64) sluice.Receipt {
+	r := sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: v[0], Fits: v[0] >= 0}}
 	if !r.Fits {
 		r.Used = -1 - v[0]
 	}
-	switch kernel {
-	case sluice.Window, sluice.Lock:
+	switch kind {
+	case kernel.Window, kernel.Lock:
 		r.Tick, r.Prev = v[1], v[2]
-	case sluice.Meter, sluice.InFlight:
+	case kernel.Meter, kernel.InFlight:
 	default:
 		r.Tick, r.Wait = v[1], v[2]
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // maxCharges is the most charges of one Take.
@@ -29,7 +30,7 @@ type Store struct {
 	names    *naming
 	hash     string // of the script
 	cluster  bool
-	siblings sluice.Siblings
+	siblings kernel.Siblings
 
 	denyCache   *denyCache
 	resets      *resets

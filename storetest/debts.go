@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // withMost returns p with states of up to so many units.
@@ -303,7 +304,7 @@ func (d *debts) check(callers int64) {
 		total += e.units
 		in := int64(0) // the window of this one, or a period from it on
 		for _, o := range d.landed[i:] {
-			if d.plan.Kernel == sluice.Window && o.tick/period != e.tick/period || o.tick >= e.tick+period {
+			if d.plan.Kernel == kernel.Window && o.tick/period != e.tick/period || o.tick >= e.tick+period {
 				break
 			}
 			in += o.units
@@ -315,7 +316,7 @@ func (d *debts) check(callers int64) {
 	switch {
 	case d.plan.Limit.Algorithm == sluice.SlidingWindowCounter:
 		line, least = 1, 0.5
-	case d.plan.Kernel != sluice.Meter:
+	case d.plan.Kernel != kernel.Meter:
 		line, least = float64(d.plan.Capacity+callers*d.overrun)/float64(d.plan.Capacity), 0.5
 		if most > d.plan.Capacity+callers*d.overrun {
 			d.t.Errorf("%d callers: %d units in a period of %d, want an overrun of %d for each caller at most", callers, most, d.plan.Capacity, d.overrun)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Differential drives two stores with one random history of steps takes and fails at
@@ -108,10 +109,10 @@ func (v *coverage) add(s step) {
 			v.late++
 		}
 		switch c.Plan.Kernel {
-		case sluice.Lock:
+		case kernel.Lock:
 			v.addLock(s, i)
 			continue
-		case sluice.InFlight:
+		case kernel.InFlight:
 			v.addPlace(c, s.receipts[i])
 			continue
 		}
@@ -129,7 +130,7 @@ func (v *coverage) add(s step) {
 		}
 		a := c.Plan.Limit.Algorithm
 		v.charged[a]++
-		if a == sluice.SlidingWindowLog && c.Plan.Capacity > sluice.FineLogCount {
+		if a == sluice.SlidingWindowLog && c.Plan.Capacity > kernel.FineLogCount {
 			v.coarse++
 			if !s.receipts[i].Fits {
 				v.coarseUnfit++

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // forgotten knows which states have drained since they were last asked for. A store may have
@@ -23,7 +24,7 @@ type stateID struct {
 type drain struct {
 	at      int64
 	drained bool
-	places  *sluice.Places // of an InFlight plan, whose receipts do not say when they are empty
+	places  *kernel.Permits // of an InFlight plan, whose receipts do not say when they are empty
 }
 
 // agree has both stores forget what one of them has forgotten and may have, of what a step asks
@@ -51,7 +52,7 @@ func (f *forgotten) agree(t testing.TB, s step) {
 		f.one(t, f.a, s.now, c)
 		f.one(t, f.b, s.now, c)
 		if d.places != nil {
-			*d.places = sluice.Places{}
+			*d.places = kernel.Permits{}
 		}
 	}
 }
@@ -71,7 +72,7 @@ func (f *forgotten) learn(s step) {
 	admitted := sluice.Admitted(s.charges, s.receipts)
 	for i, c := range s.charges {
 		id := stateID{c.Key, c.Plan.Fingerprint}
-		if c.Plan.Kernel == sluice.InFlight {
+		if c.Plan.Kernel == kernel.InFlight {
 			f.keys[id] = f.keys[id].step(s.now, c, admitted)
 			continue
 		}
@@ -85,12 +86,12 @@ func (f *forgotten) learn(s step) {
 
 // step follows places, from what was known of them, if anything was.
 func (d *drain) step(now int64, c sluice.Charge, admitted bool) *drain {
-	places := new(sluice.Places)
+	places := new(kernel.Permits)
 	if d != nil {
 		places = d.places
 	}
 	if admitted {
-		places.Step(c.Plan, now, c.Place, c.CostAt(now))
+		places.Step(&c.Plan.Plan, now, c.Permit, c.CostAt(now))
 	}
 	return &drain{at: places.EmptyAt(), places: places}
 }

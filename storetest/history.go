@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 const (
@@ -90,7 +91,7 @@ func (h *history) newScene() {
 }
 
 // lasts is how long a place in flight is held, in microseconds.
-const lasts = int64(sluice.PlaceLasts / time.Microsecond)
+const lasts = int64(kernel.PermitLasts / time.Microsecond)
 
 // newPlaces chooses how many places there are under a key, and other numbers for later.
 func (h *history) newPlaces(key string) *subject {
@@ -114,7 +115,7 @@ func (h *history) place() sluice.Charge {
 	if h.rng.IntN(50) == 0 {
 		s.plan = s.plans[h.rng.IntN(len(s.plans))]
 	}
-	c := sluice.Charge{Key: s.key, Plan: s.plan, Cost: 1, Place: h.rng.Uint64N(uint64(3 * s.plan.Capacity))}
+	c := sluice.Charge{Key: s.key, Plan: s.plan, Cost: 1, Permit: h.rng.Uint64N(uint64(3 * s.plan.Capacity))}
 	switch n := h.rng.IntN(100); {
 	case n < 15:
 		c.Cost = -1
@@ -127,7 +128,7 @@ func (h *history) place() sluice.Charge {
 	case n == 22:
 		c.Cost = 2 + h.upTo(1e9)
 	case n == 23:
-		c.Place = ^c.Place
+		c.Permit = ^c.Permit
 	}
 	return c
 }
@@ -188,7 +189,7 @@ func (h *history) limit(a sluice.Algorithm, scale float64) sluice.Limit {
 	l := sluice.Limit{Algorithm: a, Period: time.Duration(period) * time.Microsecond}
 	l.Count = int64(h.spread(1, float64(most)))
 	if a == sluice.SlidingWindowLog && h.rng.IntN(3) == 0 {
-		l.Count = int64(h.spread(sluice.FineLogCount+1, 1<<31))
+		l.Count = int64(h.spread(kernel.FineLogCount+1, 1<<31))
 	}
 	if a == sluice.FixedWindow && h.monthly {
 		l.Period, l.MonthDay = 0, 1+h.rng.IntN(31)
@@ -236,7 +237,7 @@ func (h *history) next() step {
 		charges = slices.Insert(charges, h.rng.IntN(len(charges)+1), c)
 	}
 	for i := range charges {
-		if c := &charges[i]; c.Cost > 0 && c.Plan.Kernel != sluice.InFlight && !c.Plan.Once {
+		if c := &charges[i]; c.Cost > 0 && c.Plan.Kernel != kernel.InFlight && !c.Plan.Once {
 			c.Owe = h.rng.IntN(8) == 0
 		}
 		if charges[i].Cost < 0 && h.rng.IntN(4) == 0 {
@@ -388,7 +389,7 @@ func nextEdge(p *sluice.Plan, now int64) int64 {
 // learn remembers what was promised to the first charge that does not fit.
 func (h *history) learn(s step) {
 	for i, c := range s.charges {
-		if c.Plan.Kernel == sluice.InFlight {
+		if c.Plan.Kernel == kernel.InFlight {
 			if c.Cost == 1 && s.receipts[i].Fits {
 				h.held = append(h.held[max(0, len(h.held)-20):], s.now)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -27,7 +28,7 @@ type forgetful struct{ *plantest.Kernels }
 func (f forgetful) TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	err := f.Kernels.TakeAt(ctx, now, charges, receipts)
 	for i, r := range receipts {
-		if charges[i].Plan.Kernel == sluice.Window && r.Prev > 3 && len(charges) > 6 {
+		if charges[i].Plan.Kernel == kernel.Window && r.Prev > 3 && len(charges) > 6 {
 			receipts[i].Prev--
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Model is a [sluice.Store] written from the definitions of the algorithms in rational
@@ -94,7 +95,7 @@ func (m *Model) take(ctx context.Context, now int64, charges []sluice.Charge, re
 			lock.offend(t, now)
 			fits = false
 		}
-		receipts[i] = sluice.Receipt{Now: now, Fits: fits}
+		receipts[i] = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: fits}}
 		admitted = admitted && (fits || c.Shadow || c.Owe)
 	}
 	for i, c := range charges {
@@ -130,7 +131,7 @@ func (m *Model) open(c sluice.Charge) (account, *terms) {
 		m.accounts[id] = a
 	}
 	if places, ok := a.(*placesAccount); ok {
-		places.asked = c.Place
+		places.asked = c.Permit
 	}
 	return a, t
 }
@@ -165,7 +166,7 @@ func newTerms(p *sluice.Plan) *terms {
 	switch {
 	case p.Penalty.First > 0:
 		return newLockTerms(p.Penalty)
-	case p.Kernel == sluice.InFlight:
+	case p.Kernel == kernel.InFlight:
 		return newPlacesTerms(p)
 	}
 	l := p.Limit

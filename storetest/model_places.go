@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // placesAccount knows who has taken a place in flight, and when.
@@ -27,7 +28,7 @@ func newPlacesTerms(p *sluice.Plan) *terms {
 // at returns what counts at now: whoever has taken a place in the last ten seconds, or, if the clock
 // has stepped back since, at most ten seconds ahead of it.
 func (a *placesAccount) at(now int64) (count []taking) {
-	const lasts = int64(sluice.PlaceLasts / 1000)
+	const lasts = int64(kernel.PermitLasts / 1000)
 	for _, t := range a.taken {
 		if age := now - t.at; -lasts <= age && age < lasts {
 			count = append(count, t)

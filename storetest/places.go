@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 func inFlight(t testing.TB, places int64) *sluice.Plan {
@@ -22,7 +23,7 @@ func inFlight(t testing.TB, places int64) *sluice.Plan {
 func testPlaces(t *testing.T, s takes) {
 	p := inFlight(t, 2)
 	place := func(number uint64, cost int64) sluice.Charge {
-		return sluice.Charge{Key: t.Name(), Plan: p, Place: number, Cost: cost}
+		return sluice.Charge{Key: t.Name(), Plan: p, Permit: number, Cost: cost}
 	}
 	const most = ^uint64(0)
 	for i, step := range []struct {
@@ -46,7 +47,7 @@ func testPlaces(t *testing.T, s takes) {
 // keeps it when there are to be fewer.
 func testPlacesBound(t *testing.T, s takes) {
 	place := func(places int64, number uint64, cost int64) sluice.Charge {
-		return sluice.Charge{Key: t.Name(), Plan: inFlight(t, places), Place: number, Cost: cost}
+		return sluice.Charge{Key: t.Name(), Plan: inFlight(t, places), Permit: number, Cost: cost}
 	}
 	for i, step := range []struct {
 		places int64
@@ -73,7 +74,7 @@ func testPlacesBeside(t *testing.T, s takes) {
 		s := takes{t, s.store}
 		key := t.Name()
 		place := func(number uint64, cost int64) sluice.Charge {
-			return sluice.Charge{Key: key, Plan: p, Place: number, Cost: cost}
+			return sluice.Charge{Key: key, Plan: p, Permit: number, Cost: cost}
 		}
 		unit := sluice.Charge{Key: key, Plan: limit, Cost: 1}
 		expect := func(what string, places, units int64) {
@@ -108,10 +109,10 @@ func testPlacesBeside(t *testing.T, s takes) {
 		expect("given back with a unit that does not fit", 1, 4)
 
 		other := key + "/other"
-		one := sluice.Charge{Key: other, Plan: inFlight(t, 1), Place: 1, Cost: 1}
+		one := sluice.Charge{Key: other, Plan: inFlight(t, 1), Permit: 1, Cost: 1}
 		s.all(one)
 		shadow := one
-		shadow.Place, shadow.Shadow = 2, true
+		shadow.Permit, shadow.Shadow = 2, true
 		if r, ok := s.all(place(4, 1), shadow); !ok || r[1].Fits {
 			t.Fatalf("a shadow of places that are taken: %+v", r)
 		}
@@ -127,7 +128,7 @@ func testPlacesOfMany(t *testing.T, s takes) {
 	var holding, took, refused atomic.Int64
 	together(func(caller int) {
 		for i := range 60 {
-			c := sluice.Charge{Key: t.Name(), Plan: p, Place: uint64(caller<<32 | i), Cost: 1}
+			c := sluice.Charge{Key: t.Name(), Plan: p, Permit: uint64(caller<<32 | i), Cost: 1}
 			if _, ok := s.all(c); !ok {
 				refused.Add(1)
 				continue
@@ -151,7 +152,7 @@ func testPlacesOfMany(t *testing.T, s takes) {
 	// Those who hold on to theirs.
 	var last sync.Map
 	together(func(caller int) {
-		c := sluice.Charge{Key: t.Name(), Plan: p, Place: uint64(caller), Cost: 1}
+		c := sluice.Charge{Key: t.Name(), Plan: p, Permit: uint64(caller), Cost: 1}
 		if _, ok := s.all(c); ok {
 			last.Store(caller, true)
 		}
@@ -194,7 +195,7 @@ func testLate(t *testing.T, s takes) {
 		expectUsed(t, s, c, 3)
 	})
 	p := inFlight(t, 2)
-	c := sluice.Charge{Key: t.Name(), Plan: p, Place: 1, Cost: 1}
+	c := sluice.Charge{Key: t.Name(), Plan: p, Permit: 1, Cost: 1}
 	s.all(c)
 	c.Cost, c.Until = -1, 1
 	if r, _ := s.all(c); r[0].Used != 1 {
@@ -212,7 +213,7 @@ func testPlacesEnd(t *testing.T, store TimedStore) {
 	ask := func(now int64, number uint64, cost int64) sluice.Receipt {
 		t.Helper()
 		r := spoilt(1)
-		c := sluice.Charge{Key: t.Name(), Plan: p, Place: number, Cost: cost}
+		c := sluice.Charge{Key: t.Name(), Plan: p, Permit: number, Cost: cost}
 		if err := store.TakeAt(t.Context(), now, []sluice.Charge{c}, r); err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +221,7 @@ func testPlacesEnd(t *testing.T, store TimedStore) {
 	}
 	expect := func(now int64, number uint64, cost int64, fits bool, used int64) {
 		t.Helper()
-		if want := (sluice.Receipt{Now: now, Fits: fits, Used: used}); ask(now, number, cost) != want {
+		if want := (sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: fits, Used: used}}); ask(now, number, cost) != want {
 			t.Errorf("place %d, cost %d, %d µs after the start: want %+v", number, cost, now-start, want)
 		}
 	}

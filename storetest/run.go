@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Run holds a store to its contract, on the store's own clock. It calls newStore for
@@ -109,7 +110,7 @@ func testRefusal(t *testing.T, s takes) {
 // same reports whether two receipts of a still plan tell of one state. A meter drains a
 // little between them.
 func same(p *sluice.Plan, before, after sluice.Receipt) bool {
-	if p.Kernel == sluice.Meter {
+	if p.Kernel == kernel.Meter {
 		elapsed := after.Now/p.Tick - before.Now/p.Tick
 		return after.Used == max(0, before.Used-elapsed*p.Drain)
 	}
@@ -188,7 +189,7 @@ func testFingerprints(t *testing.T, s takes) {
 		{Count: 5, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowCounter},
 		{Count: 5, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLog},
 		{Count: 5, Period: 10_001 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLog},
-		{Count: sluice.FineLogCount + 1, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLog},
+		{Count: kernel.FineLogCount + 1, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLog},
 		{Count: 5, Period: 10_000 * 24 * time.Hour, Algorithm: sluice.SlidingWindowLogExact},
 	} {
 		charges = append(charges, sluice.Charge{Key: t.Name(), Plan: plan(t, l), Cost: int64(len(charges)%5 + 1)})

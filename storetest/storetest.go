@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // TimedStore is a store whose clock a test sets. Keep TakeAt out of reach of production.
@@ -76,7 +77,7 @@ func (s takes) used(key string, p *sluice.Plan) int64 {
 func spoilt(n int) []sluice.Receipt {
 	receipts := make([]sluice.Receipt, n)
 	for i := range receipts {
-		receipts[i] = sluice.Receipt{Now: -1, Tick: -2, Used: -3, Prev: -4, Wait: -5, Cut: -6, Origin: 99}
+		receipts[i] = sluice.Receipt{Receipt: kernel.Receipt{Now: -1, Tick: -2, Used: -3, Prev: -4, Wait: -5, Cut: -6}, Origin: 99}
 	}
 	return receipts
 }
@@ -94,13 +95,13 @@ func misshapen(c sluice.Charge, r sluice.Receipt) string {
 		return "only what is owed and does not fit is cut"
 	case c.Cost <= 0 && !r.Fits:
 		return "a peek and a refund always fit"
-	case c.Cost > c.Plan.Capacity && r.Fits && c.Plan.Kernel != sluice.Lock:
+	case c.Cost > c.Plan.Capacity && r.Fits && c.Plan.Kernel != kernel.Lock:
 		return "a cost above the capacity never fits"
-	case (c.Plan.Kernel == sluice.Meter || c.Plan.Kernel == sluice.InFlight) && (r.Tick != 0 || r.Prev != 0 && c.Plan.Limit.Algorithm != sluice.LeakyBucket || r.Wait != 0):
+	case (c.Plan.Kernel == kernel.Meter || c.Plan.Kernel == kernel.InFlight) && (r.Tick != 0 || r.Prev != 0 && c.Plan.Limit.Algorithm != sluice.LeakyBucket || r.Wait != 0):
 		return "a receipt of a meter or of places has no Tick, Prev or Wait"
-	case c.Plan.Kernel == sluice.Lock && (r.Wait != 0 || r.Tick > r.Prev || (r.Used == 0) != (r.Tick == 0)):
+	case c.Plan.Kernel == kernel.Lock && (r.Wait != 0 || r.Tick > r.Prev || (r.Used == 0) != (r.Tick == 0)):
 		return "a lock's receipt has no Wait, and is forgotten after its end"
-	case c.Plan.Kernel == sluice.Window && r.Wait != 0, c.Plan.Kernel.Log() && r.Prev != 0:
+	case c.Plan.Kernel == kernel.Window && r.Wait != 0, c.Plan.Kernel.Log() && r.Prev != 0:
 		return "a field is set that the kernel has no use for"
 	case c.Plan.Kernel.Log() && r.Used == 0 && (r.Tick != 0 || r.Wait != 0):
 		return "an empty log has no Tick or Wait"
@@ -133,10 +134,10 @@ func describe(c sluice.Charge) string {
 	l := c.Plan.Limit
 	s := fmt.Sprintf("%v %v, cost %d", l.Algorithm, l, c.Cost)
 	switch c.Plan.Kernel {
-	case sluice.Lock:
+	case kernel.Lock:
 		s = fmt.Sprintf("penalty %+v, cost %d", c.Plan.Penalty, c.Cost)
-	case sluice.InFlight:
-		s = fmt.Sprintf("place %d of %d in flight, cost %d", c.Place, c.Plan.Capacity, c.Cost)
+	case kernel.InFlight:
+		s = fmt.Sprintf("place %d of %d in flight, cost %d", c.Permit, c.Plan.Capacity, c.Cost)
 	}
 	if c.Until != 0 {
 		s += fmt.Sprintf(" until %d", c.Until)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/internal/turns"
 )
 
 // fleet is up to four processes that share a store, in virtual time. Some of the callers that wait in
@@ -36,7 +37,7 @@ type caller struct {
 	process int
 	told    turn
 	leaves  bool
-	turn    sluice.Turn
+	turn    turns.Turn
 }
 
 // departure is a heap of callers by when they go.

@@ -141,7 +141,7 @@ func (s VectorStep) Compile(t testing.TB, v Vector, p *sluice.Plan) *sluice.Plan
 
 // charges returns the take of a step under a key: of the limit and, if it is not nil, the lock.
 func (s VectorStep) charges(key string, p, lock *sluice.Plan) []sluice.Charge {
-	charges := []sluice.Charge{{Key: key, Plan: p, Cost: s.Cost, Owe: s.Owe, Place: s.Place, Until: s.Until}}
+	charges := []sluice.Charge{{Key: key, Plan: p, Cost: s.Cost, Owe: s.Owe, Permit: s.Place, Until: s.Until}}
 	if lock != nil {
 		charges = append(charges, sluice.Charge{Key: key, Plan: lock, Cost: min(s.Cost, 1)})
 	}

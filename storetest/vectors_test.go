@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 const vectorDir = "../testdata/vectors"
@@ -43,8 +44,8 @@ func solve(t *testing.T, v Vector) Vector {
 	terms := newTerms(p)
 	v.Plan = VectorPlan{Tick: terms.tick, Capacity: terms.capacity}
 	switch {
-	case p.Kernel == sluice.InFlight:
-		v.Plan.Span = sluice.PlaceLasts.Microseconds()
+	case p.Kernel == kernel.InFlight:
+		v.Plan.Span = kernel.PermitLasts.Microseconds()
 	case p.Limit.Algorithm <= sluice.GCRA:
 		v.Plan.Unit, v.Plan.Drain = terms.rate.Denom().Int64(), terms.rate.Num().Int64()
 		v.Plan.Size = v.Plan.Unit * terms.capacity

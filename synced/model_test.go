@@ -13,6 +13,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/synced"
 )
@@ -48,7 +49,7 @@ func (h *history) excess(p *sluice.Plan, unseen time.Duration) (most, blind int6
 		at := h.time(p, a)
 		var over int64 // in units, rounded up
 		switch p.Kernel {
-		case sluice.Meter: // of which a unit is its period, and a µs drains the count
+		case kernel.Meter: // of which a unit is its period, and a µs drains the count
 			period := p.Limit.Period.Microseconds()
 			level = max(0, level-(at-last)*p.Limit.Count) + a.units*period
 			over, last = -((p.Limit.Burst*period - level) / period), at
@@ -86,7 +87,7 @@ func (h *history) excess(p *sluice.Plan, unseen time.Duration) (most, blind int6
 
 // time returns when it counts. Which window that is in is what the process takes it for.
 func (h *history) time(p *sluice.Plan, a admission) int64 {
-	if p.Kernel == sluice.Window {
+	if p.Kernel == kernel.Window {
 		return a.counted
 	}
 	return a.at

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Every is how often a process tells the others what it has taken, and hears of them.
@@ -26,10 +27,10 @@ func Can(p *sluice.Plan) error {
 		return err
 	}
 	switch {
-	case p.Kernel == sluice.Meter && p.Size < leastBursts*drains(p, Every):
+	case p.Kernel == kernel.Meter && p.Size < leastBursts*drains(p, Every):
 		return fmt.Errorf("synced: the burst of %v passes within %v, and instances that hear of each other every %v would refuse what is free: raise the burst",
 			p.Limit, leastBursts*Every, Every)
-	case p.Kernel == sluice.Window && p.Limit.Period < leastWindow:
+	case p.Kernel == kernel.Window && p.Limit.Period < leastWindow:
 		return fmt.Errorf("synced: a window of %v is too short for instances that hear of each other every %v: use one of at least %v",
 			p.Limit.Period, Every, leastWindow)
 	case widened(p, p.Most, 2) == nil:
@@ -42,7 +43,7 @@ func Can(p *sluice.Plan) error {
 // package's documentation.
 func Excess(p *sluice.Plan, instances int) int64 {
 	each := p.Capacity
-	if p.Kernel == sluice.Meter {
+	if p.Kernel == kernel.Meter {
 		each += (drains(p, staleAfter) + p.Unit - 1) / p.Unit
 	}
 	others := int64(max(0, instances-1))
@@ -73,7 +74,7 @@ func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
 			continue
 		}
 		// A receipt of a meter means the same for both plans if their ticks are the same.
-		if wide, err := p.WithMost(most + more); err == nil && (p.Kernel == sluice.Window || wide.Tick == p.Tick) {
+		if wide, err := p.WithMost(most + more); err == nil && (p.Kernel == kernel.Window || wide.Tick == p.Tick) {
 			return wide
 		}
 	}
@@ -81,11 +82,11 @@ func widened(p *sluice.Plan, most int64, instances int) *sluice.Plan {
 }
 
 // stateOf returns the state of which a receipt of p tells.
-func stateOf(p *sluice.Plan, r *sluice.Receipt) sluice.State {
-	if p.Kernel != sluice.Meter {
-		return sluice.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}
+func stateOf(p *sluice.Plan, r *sluice.Receipt) kernel.State {
+	if p.Kernel != kernel.Meter {
+		return kernel.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}
 	}
-	s := sluice.State{Tick: r.Now / p.Tick, Used: r.Used}
+	s := kernel.State{Tick: r.Now / p.Tick, Used: r.Used}
 	if p.Tick > 1 {
 		s.Prev = p.Tick
 	}

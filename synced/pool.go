@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // pool is what is known of a key here: what the shared store has said of it last, and what this
@@ -17,7 +18,7 @@ type pool struct {
 
 	// state has all that is known, as of now, in microseconds since the Unix epoch by the store's
 	// clock, or later.
-	state sluice.State
+	state kernel.State
 	now   int64
 	// The store has answered between sent and back, by the clock of the Store; never, if back is 0.
 	// It has said that so much was used then, by its clock.
@@ -61,7 +62,7 @@ func (p *pool) look(at time.Duration) (r sluice.Receipt) {
 func (p *pool) step(at time.Duration, cost int64, r *sluice.Receipt) {
 	now := p.clock(at)
 	p.roll(now)
-	p.state = p.wide.Owe(p.state, now, cost, r)
+	p.state = p.wide.Owe(p.state, now, cost, &r.Receipt)
 	r.Origin = sluice.BySync
 }
 
@@ -114,7 +115,7 @@ func (p *pool) learn(r *sluice.Receipt, sent, back time.Duration) bool {
 		now = max(now, p.clock(back))
 	}
 	p.now, p.sent, p.back, p.said, p.used = now, sent, back, r.Now, r.Used
-	if p.state = stateOf(p.plan, r); p.plan.Kernel != sluice.Meter {
+	if p.state = stateOf(p.plan, r); p.plan.Kernel != kernel.Meter {
 		p.window = max(p.window, r.Tick) // what was taken since sent may have been taken in it
 	}
 	var own sluice.Receipt
@@ -132,7 +133,7 @@ func (p *pool) tell(at time.Duration) (cost, until int64) {
 		p.own = 0 // what it was about has drained
 	}
 	cost, p.flying, p.own = p.own, p.own, 0
-	if cost < 0 && p.plan.Kernel == sluice.Window {
+	if cost < 0 && p.plan.Kernel == kernel.Window {
 		_, _, until = p.plan.WindowAt(p.clock(at))
 	}
 	return cost, until

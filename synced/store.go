@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Shared is what a [Store] needs of the store that it stands before. What failover.Shared says of
@@ -42,7 +43,7 @@ type Store struct {
 	known  atomic.Int64 // plans
 	fleet  fleet
 	// siblings are the plans that share states.
-	siblings sluice.Siblings
+	siblings kernel.Siblings
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -152,7 +153,7 @@ func (s *Store) counted(p *sluice.Plan) *counted {
 // widened returns the plan that counts in the states of p, which can be counted here, for so many
 // instances.
 func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
-	c, most := s.counted(p), s.siblings.Most(p)
+	c, most := s.counted(p), s.siblings.Most(&p.Plan)
 	if w := c.wide.Load(); w != nil && w.instances == instances && w.most == most {
 		return w.plan
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // take is what is kept of one Take while it is under way.
@@ -26,8 +27,8 @@ type held struct {
 	pool   *pool        // nil: the shared store counts it
 	units  int64        // that were taken from it
 	window int64        // in which
-	before sluice.State // of the pool
-	after  sluice.State
+	before kernel.State // of the pool
+	after  kernel.State
 	asked  bool // the store has been asked for it
 	passed bool // it is in rest as well, to be given back
 }
@@ -146,7 +147,7 @@ func (k *take) begin(s *Store, ctx context.Context, c *sluice.TakeCall) error {
 // watched reports whether a lock watches a charge. Then the shared store has to see the offence.
 func watched(charges []sluice.Charge, i int) bool {
 	return slices.ContainsFunc(charges, func(c sluice.Charge) bool {
-		return c.Plan.Kernel == sluice.Lock && c.Key == charges[i].Key
+		return c.Plan.Kernel == kernel.Lock && c.Key == charges[i].Key
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/memory"
 )
 
@@ -127,9 +128,9 @@ func since(times []int64, from int64) int {
 
 // bucket puts a unit at each of the times, in order, through one exact bucket.
 func bucket(plan *sluice.Plan, times []int64) (admitted, refused []int64) {
-	var state sluice.State
+	var state kernel.State
 	for _, at := range times {
-		var r sluice.Receipt
+		var r kernel.Receipt
 		if state = plan.Step(state, at, 1, &r); r.Fits {
 			admitted = append(admitted, at)
 		} else {

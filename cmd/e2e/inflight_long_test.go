@@ -19,9 +19,9 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // crowd counts how many requests it serves at once, and which was the most.
@@ -111,7 +111,7 @@ func TestLongChaosInFlight(t *testing.T) {
 		status, remaining := ask(now[0].Load())
 		return status == http.StatusOK && remaining == places-1
 	})
-	limit(t, "all places are back", time.Since(over), sluice.PlaceLasts+time.Second)
+	limit(t, "all places are back", time.Since(over), kernel.PermitLasts+time.Second)
 }
 
 // Clients of HTTP/2 reset their streams at any moment: with the request, while it is under way, and in the
@@ -212,7 +212,7 @@ func TestLongInFlightResets(t *testing.T) {
 				resp.Body.Close()
 				return resp.StatusCode == http.StatusOK && resp.Header.Get("X-RateLimit-Remaining") == strconv.Itoa(places-1)
 			})
-			limit(t, "all places are back", time.Since(began), sluice.PlaceLasts/2)
+			limit(t, "all places are back", time.Since(began), kernel.PermitLasts/2)
 		})
 	}
 }

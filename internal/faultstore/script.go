@@ -561,7 +561,7 @@ func (p *play) charge(words []string) sluice.Charge {
 		case word == "all":
 			c.Cost = sluice.All
 		case isPlace:
-			c.Place = uint64(p.number(place))
+			c.Permit = uint64(p.number(place))
 		default:
 			c.Cost = p.number(word)
 		}

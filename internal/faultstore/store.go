@@ -127,7 +127,7 @@ func (s *Store) Used(t testing.TB, key string, plan *sluice.Plan) int64 {
 	if err := (*s.backing.Load()).Take(t.Context(), []sluice.Charge{{Key: key, Plan: plan}}, r[:]); err != nil {
 		t.Fatal(err)
 	}
-	return plan.Capacity - plan.Decide(0, r[0]).Remaining + plan.Owed(r[0])
+	return plan.Capacity - plan.Decide(0, r[0]).Remaining + plan.Owed(&r[0].Receipt)
 }
 
 // Call is one Take on its way to the backing store.

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Kernels is the least that a store can be: the kernels, a map and a mutex.
 type Kernels struct {
 	mu       sync.Mutex
 	state    map[id]*state
-	siblings sluice.Siblings
+	siblings kernel.Siblings
 }
 
 type id struct {
@@ -23,9 +24,9 @@ type id struct {
 }
 
 type state struct {
-	sluice.State
-	sluice.Log
-	places sluice.Places
+	kernel.State
+	kernel.Log
+	permits kernel.Permits
 }
 
 // NewKernels returns an empty store.
@@ -54,17 +55,19 @@ func (k *Kernels) take(ctx context.Context, now int64, charges []sluice.Charge, 
 	}
 	charges = slices.Clone(charges)
 	for _, c := range charges {
-		k.siblings.Most(c.Plan)
+		k.siblings.Most(&c.Plan.Plan)
 	}
 	for i, c := range charges {
-		charges[i].Plan = c.Plan.Raised(k.siblings.Most(c.Plan))
+		raised := *c.Plan
+		raised.Plan = *c.Plan.Raised(k.siblings.Most(&c.Plan.Plan))
+		charges[i].Plan = &raised
 	}
 	for i, c := range charges {
 		receipts[i] = k.open(c).look(c, now)
 	}
 	for i, c := range charges {
 		if s := k.open(c); sluice.Offends(charges, receipts, i) {
-			s.State = c.Plan.Offend(s.State, now, &receipts[i])
+			s.State = c.Plan.Offend(s.State, now, &receipts[i].Receipt)
 		}
 	}
 	if !sluice.Admitted(charges, receipts) {
@@ -88,35 +91,36 @@ func (k *Kernels) open(c sluice.Charge) *state {
 }
 
 // look returns the receipt for what c asks for, and commits no more than what a stepped clock asks for.
-func (s *state) look(c sluice.Charge, now int64) sluice.Receipt {
-	p, cost := c.Plan, c.CostAt(now)
+func (s *state) look(c sluice.Charge, now int64) (r sluice.Receipt) {
+	p, cost := &c.Plan.Plan, c.CostAt(now)
 	switch {
-	case p.Kernel == sluice.InFlight:
-		return s.places.Look(p, now, c.Place, cost)
+	case p.Kernel == kernel.InFlight:
+		r.Receipt = s.permits.Look(p, now, c.Permit, cost)
 	case p.Kernel.Log():
 		s.Log.Step(p, now, 0)
-		return s.Log.Look(p, now, cost)
+		r.Receipt = s.Log.Look(p, now, cost)
+	default:
+		var asked kernel.Receipt
+		p.Step(s.State, now, cost, &asked)
+		c.Owe = false
+		r = s.step(c, now, 0)
+		r.Fits = asked.Fits
 	}
-	var asked sluice.Receipt
-	p.Step(s.State, now, cost, &asked)
-	c.Owe = false
-	r := s.step(c, now, 0)
-	r.Fits = asked.Fits
 	return r
 }
 
 func (s *state) step(c sluice.Charge, now, cost int64) (r sluice.Receipt) {
-	switch p := c.Plan; {
-	case p.Kernel == sluice.InFlight:
-		return s.places.Step(p, now, c.Place, cost)
+	switch p := &c.Plan.Plan; {
+	case p.Kernel == kernel.InFlight:
+		r.Receipt = s.permits.Step(p, now, c.Permit, cost)
 	case p.Kernel.Log() && c.Owe:
-		return s.Log.Owe(p, now, cost)
+		r.Receipt = s.Log.Owe(p, now, cost)
 	case p.Kernel.Log():
-		return s.Log.Step(p, now, cost)
+		r.Receipt = s.Log.Step(p, now, cost)
 	case c.Owe:
-		s.State = c.Plan.Owe(s.State, now, cost, &r)
+		s.State = p.Owe(s.State, now, cost, &r.Receipt)
 	default:
-		s.State = c.Plan.Step(s.State, now, cost, &r)
+		s.State = p.Step(s.State, now, cost, &r.Receipt)
 	}
 	return r
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Linear is what is known of a store whose concurrent takes have to look as if they had come one after the
@@ -54,7 +55,7 @@ func (l Linear) Check(t *testing.T, store sluice.Store, subjects []sluice.Charge
 func (l Linear) replay(before [linearSubjects]replayed, takes []taken) (ok bool, state any) {
 	after, admitted := before, true
 	for _, o := range takes {
-		late := l.MetersLate && len(takes) == 1 && o.charge.Plan.Kernel == sluice.Meter && o.receipt.Fits && o.charge.Cost > 0
+		late := l.MetersLate && len(takes) == 1 && o.charge.Plan.Kernel == kernel.Meter && o.receipt.Fits && o.charge.Cost > 0
 		if l.Ordered && !late && before[o.subject].now > o.receipt.Now {
 			return false, nil
 		}
@@ -88,19 +89,19 @@ func (l Linear) replay(before [linearSubjects]replayed, takes []taken) (ok bool,
 
 // replayed is a state, and the time of its last change.
 type replayed struct {
-	state sluice.State
+	state kernel.State
 	now   int64
 }
 
 func (r *replayed) step(c sluice.Charge, cost, now int64) (receipt sluice.Receipt) {
 	if !c.Plan.Kernel.Log() {
-		r.state = c.Plan.Step(r.state, now, cost, &receipt)
+		r.state = c.Plan.Step(r.state, now, cost, &receipt.Receipt)
 		return receipt
 	}
 	// A log whose units all stay counts as a number, and its newest unit is of its last take.
-	receipt = sluice.Receipt{Now: now, Used: r.state.Used, Tick: r.state.Tick, Fits: true}
+	receipt = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: r.state.Used, Tick: r.state.Tick, Fits: true}}
 	if cost > 0 {
-		r.state = sluice.State{Used: r.state.Used + cost, Tick: now}
+		r.state = kernel.State{Used: r.state.Used + cost, Tick: now}
 		receipt.Used, receipt.Tick = r.state.Used, r.state.Tick
 	}
 	return receipt

@@ -10,6 +10,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -172,7 +173,7 @@ func wholeSeconds(files []feed.File) bool {
 // withExactLogs returns the document with a sliding_window_log_exact for each sliding_window_log, and
 // whether there is one. A log rounds times to a small part of its period, which next to nobody notices
 // whose requests come at any time. In whole seconds, many come exactly one period after others, and the
-// rounding would decide about all of them. Logs of more than [sluice.FineLogCount] round so much that it
+// rounding would decide about all of them. Logs of more than [kernel.FineLogCount] round so much that it
 // is noticed, and stay.
 func withExactLogs(doc policy.Document) (policy.Document, bool) {
 	some := false
@@ -202,5 +203,5 @@ func withExactLogs(doc policy.Document) (policy.Document, bool) {
 // isCoarse reports whether a log of the limit does not remember each unit.
 func isCoarse(limit string) bool {
 	l, err := sluice.ParseLimit(limit)
-	return err == nil && l.Count > sluice.FineLogCount
+	return err == nil && l.Count > kernel.FineLogCount
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -146,7 +147,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 // second come at its beginning: what a second gives back. Windows and logs of whole seconds give nothing
 // back within one.
 func secondGains(r *policy.Result) int64 {
-	if r.Plan == nil || r.Plan.Kernel == sluice.InFlight || r.Cost < 1 {
+	if r.Plan == nil || r.Plan.Kernel == kernel.InFlight || r.Cost < 1 {
 		return 0
 	}
 	switch l := r.Plan.Limit; {

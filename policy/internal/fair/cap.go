@@ -207,7 +207,7 @@ func (c *Cap) Part(key string, weight, now int64) Part {
 }
 
 // Note notes the level of the cap's bucket at a time. While instances cannot count together it is that of
-// one of several parts of it, as sluice.Share has it: an empty part of one in two is half full, and drains
+// one of several parts of it, as in package share: an empty part of one in two is half full, and drains
 // half as fast.
 func (c *Cap) Note(used, now, parts int64) {
 	c.level.Store(used)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -110,7 +111,7 @@ func appendResult(dst []byte, r *policy.Result, now int64) []byte {
 	if now != 0 && r.Origin != sluice.ByOnError {
 		dst = appendMember(dst, `,"limit":`, max(r.Plan.Limit.Count, r.Plan.Capacity))
 		dst = appendMember(dst, `,"remaining":`, r.Remaining)
-		if r.Plan.Kernel != sluice.InFlight { // nobody knows when those end that are under way
+		if r.Plan.Kernel != kernel.InFlight { // nobody knows when those end that are under way
 			dst = appendMember(dst, `,"reset":`, (now+r.ResetAfter.Microseconds()+999_999)/1_000_000)
 		}
 	}

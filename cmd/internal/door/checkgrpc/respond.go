@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -67,7 +68,7 @@ func result(r *policy.Result, now int64) *Result {
 		return out
 	}
 	out.Limit, out.Remaining = max(r.Plan.Limit.Count, r.Plan.Capacity), r.Remaining
-	if r.Plan.Kernel != sluice.InFlight { // nobody knows when those end that are under way
+	if r.Plan.Kernel != kernel.InFlight { // nobody knows when those end that are under way
 		out.ResetAfter = durationpb.New(r.ResetAfter)
 	}
 	if !r.Allowed && r.RetryAfter != sluice.Never {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -92,7 +93,7 @@ func limitOf(r *policy.Result) (l currentLimit) {
 		l.name = r.Rule
 	}
 	limit := &r.Plan.Limit
-	if r.Plan.Kernel == sluice.InFlight { // for which there is no unit
+	if r.Plan.Kernel == kernel.InFlight { // for which there is no unit
 		l.requests = saturated(r.Plan.Capacity)
 		return l
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // defaultMemory is what the states of subjects take at most.
@@ -99,7 +100,7 @@ func (g *gauge) at(e *accesslog.Entry, name string) {
 // Take implements [sluice.Store].
 func (g *gauge) Take(_ context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	for i := range charges {
-		receipts[i] = sluice.Receipt{Now: g.now, Fits: true}
+		receipts[i] = sluice.Receipt{Receipt: kernel.Receipt{Now: g.now, Fits: true}}
 		if charges[i].Cost > 0 {
 			g.note(charges[i].Key, charges[i].Cost)
 		}

@@ -1,4 +1,4 @@
-package sluice
+package kernel
 
 import "math/bits"
 
@@ -10,7 +10,7 @@ import "math/bits"
 // The level may be above Size, because it was owed, or taken by a plan with a larger burst. It then drains
 // like any other. Cutting it to Size would let the larger plan take the difference again.
 func (p *Plan) stepMeter(s State, now, cost int64, r *Receipt) State {
-	tick := p.ticks(now)
+	tick := p.Ticks(now)
 	level, above := p.level(s, tick)
 	stepped := above && !p.vague
 	next, fits := level, true
@@ -67,7 +67,7 @@ func (p *Plan) converted(s State) State {
 	}
 	from := max(1, s.Prev)
 	micros := s.Tick * from
-	tick := p.ticks(micros)
+	tick := p.Ticks(micros)
 	// Its level in parts of 1/rate.drain of a microsecond.
 	hi, lo := bits.Mul64(uint64(s.Used), uint64(gcd(from, p.rate.unit)))
 	lo, carry := bits.Add64(lo, uint64((micros-tick*p.Tick)*p.rate.drain+p.part-1), 0)

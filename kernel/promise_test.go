@@ -1,4 +1,4 @@
-package sluice_test
+package kernel_test
 
 import (
 	"fmt"
@@ -10,25 +10,26 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/storetest"
 )
 
 // TestStep: a step of a kernel by itself is what the model takes, wherever the clock goes.
 func TestStep(t *testing.T) {
-	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
-		b, model, now := &bucket{Plan: p}, new(storetest.Model), int64(start)
+	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+		b, model, now := &plantest.Bucket{Plan: p}, new(storetest.Model), int64(plantest.Start)
 		for n := range 80 {
-			if now += pause(p, rng); rng.IntN(6) == 0 {
+			if now += plantest.Pause(p, rng); rng.IntN(6) == 0 {
 				now -= rng.Int64N(3 * p.Limit.Period.Microseconds())
 			}
 			cost := anyCost(p, rng)
 			if rng.IntN(3) == 0 {
 				cost = -cost
 			}
-			if now < earliest || now > latest {
+			if now < plantest.Earliest || now > plantest.Latest {
 				return
 			}
-			got, d := b.receipt(now, cost)
+			got, d := b.Receipt(now, cost)
 			c := sluice.Charge{Key: "k", Plan: p, Cost: cost}
 			if want := plantest.TakeAt(t, model, now, c)[0]; got != want || d != model.Decide(c, want) {
 				t.Fatalf("step %d, cost %d at %d: %+v, %+v, want %+v, %+v", n, cost, now, got, d, want, model.Decide(c, want))
@@ -40,23 +41,23 @@ func TestStep(t *testing.T) {
 // TestEmptyAt: a state equals the empty state at the microsecond that EmptyAt says, and
 // not one before. ResetAfter says the same.
 func TestEmptyAt(t *testing.T) {
-	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		used := 0
-		history(p, rng, func(b *bucket, now int64) {
+		history(p, rng, func(b *plantest.Bucket, now int64) {
 			// Compared by all that a receipt tells, at every cost.
 			same := func(at int64) bool {
-				fresh := &bucket{Plan: p}
+				fresh := &plantest.Bucket{Plan: p}
 				for _, cost := range []int64{0, 1, p.Capacity} {
-					if b.ask(at, cost) != fresh.ask(at, cost) {
+					if b.Ask(at, cost) != fresh.Ask(at, cost) {
 						return false
 					}
 				}
 				return true
 			}
-			at, reset := b.emptyAt(), now+b.ask(now, 0).ResetAfter.Microseconds()
+			at, reset := b.Empty(), now+b.Ask(now, 0).ResetAfter.Microseconds()
 			if at <= now {
 				if !same(now) || reset != now {
-					t.Fatalf("at %d, it is said to be empty since %d, and reset at %d: %+v", now, at, reset, b.ask(now, 0))
+					t.Fatalf("at %d, it is said to be empty since %d, and reset at %d: %+v", now, at, reset, b.Ask(now, 0))
 				}
 				return
 			}
@@ -78,14 +79,14 @@ func TestEmptyAt(t *testing.T) {
 // a random history. Intervals of meters and windows are those of the ticks in which
 // decisions are made, those of logs are of the clock.
 func TestBound(t *testing.T) {
-	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		admitted, refused := 0, 0
 		for admitted+refused < 250 {
-			b := &bucket{Plan: p}
+			b := &plantest.Bucket{Plan: p}
 			var all []taken
-			for now := int64(start); now < latest && admitted+refused < 250; now += pause(p, rng) {
+			for now := int64(plantest.Start); now < plantest.Latest && admitted+refused < 250; now += plantest.Pause(p, rng) {
 				cost := anyCost(p, rng)
-				if !b.take(now, cost).Allowed {
+				if !b.Take(now, cost).Allowed {
 					refused++
 					continue
 				}
@@ -195,57 +196,57 @@ func sumSince(all []taken, tick int64) (sum int64) {
 
 // refusedReceipt returns what b says of a cost at now in a Take that is refused: nothing is
 // kept, and what would fit is not in what is used.
-func (b *bucket) refusedReceipt(now, cost int64) (r sluice.Receipt) {
+func refusedReceipt(b *plantest.Bucket, now, cost int64) (r kernel.Receipt) {
 	if b.Kernel.Log() {
-		return b.log.Look(b.Plan, now, cost)
+		return b.Log.Look(&b.Plan.Plan, now, cost)
 	}
-	if b.Step(b.state, now, cost, &r); r.Fits {
-		b.Step(b.state, now, 0, &r)
+	if b.Step(b.State, now, cost, &r); r.Fits {
+		b.Step(b.State, now, 0, &r)
 	}
 	return r
 }
 
 // oldest returns when the oldest unit of a log expires, as a tick, or 0 where it has none.
-func (b *bucket) oldest(now int64) int64 {
-	d := b.refusedReceipt(now, b.Capacity)
+func oldestOf(b *plantest.Bucket, now int64) int64 {
+	d := refusedReceipt(b, now, b.Capacity)
 	if d.Fits || d.Used == 0 {
 		return 0
 	}
 	// With all but used-1 units, one has to expire.
-	return b.refusedReceipt(now, b.Capacity-d.Used+1).Wait
+	return refusedReceipt(b, now, b.Capacity-d.Used+1).Wait
 }
 
 // TestSnapshot: what a receipt has told of a state answers later charges as the state itself
 // does, or says that it cannot.
 func TestSnapshot(t *testing.T) {
-	answered, unknown := map[sluice.Kernel]int{}, map[sluice.Kernel]int{}
-	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
-		b, now := &bucket{Plan: p}, int64(start)
+	answered, unknown := map[kernel.Kind]int{}, map[kernel.Kind]int{}
+	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+		b, now := &plantest.Bucket{Plan: p}, int64(plantest.Start)
 		for range 200 {
-			if now += pause(p, rng) / 4; now > latest {
+			if now += plantest.Pause(p, rng) / 4; now > plantest.Latest {
 				return
 			}
 			cost := anyCost(p, rng)
-			r, _ := b.receipt(now, cost)
+			r, _ := b.Receipt(now, cost)
 			if rng.IntN(4) > 0 {
 				continue
 			}
 			oldest := int64(0)
 			if p.Kernel.Log() && !r.Fits && rng.IntN(3) > 0 {
-				oldest = b.oldest(now)
+				oldest = oldestOf(b, now)
 			}
-			snapshot := p.Snapshot(cost, r, oldest)
+			snapshot := p.Snapshot(cost, r.Receipt, oldest)
 			for range 4 {
 				later, cost := now, anyCost(p, rng)
 				if rng.IntN(4) > 0 {
-					later += pause(p, rng) / 4
+					later += plantest.Pause(p, rng) / 4
 				}
-				got, known := snapshot.Receipt(p, later, cost)
+				got, known := snapshot.Receipt(&p.Plan, later, cost)
 				if !known {
 					unknown[p.Kernel]++
 					continue
 				}
-				want := b.refusedReceipt(later, cost)
+				want := refusedReceipt(b, later, cost)
 				if p.Kernel.Log() && got.Fits && oldest == 0 {
 					// Nothing is taken to have expired, and the wait is left open.
 					if !want.Fits || got.Used < want.Used {
@@ -259,7 +260,7 @@ func TestSnapshot(t *testing.T) {
 			}
 		}
 	})
-	for _, k := range []sluice.Kernel{sluice.Meter, sluice.Window, sluice.StampLog, sluice.CountLog, sluice.ExactLog} {
+	for _, k := range []kernel.Kind{kernel.Meter, kernel.Window, kernel.StampLog, kernel.CountLog, kernel.ExactLog} {
 		if answered[k] < 200 || k.Log() != (unknown[k] > 0) {
 			t.Errorf("kernel %d: %d answers, %d left open", k, answered[k], unknown[k])
 		}
@@ -268,17 +269,17 @@ func TestSnapshot(t *testing.T) {
 
 // TestSnapshotRemaining: what is said to remain fits, and of all but a log no more does.
 func TestSnapshotRemaining(t *testing.T) {
-	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
-		history(p, rng, func(b *bucket, now int64) {
+	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+		history(p, rng, func(b *plantest.Bucket, now int64) {
 			cost := anyCost(p, rng)
-			r, _ := b.receipt(now, cost)
-			snapshot := p.Snapshot(cost, r, 0)
+			r, _ := b.Receipt(now, cost)
+			snapshot := p.Snapshot(cost, r.Receipt, 0)
 			if snapshot.Now != now {
 				t.Fatalf("a snapshot of %d is of %d", now, snapshot.Now)
 			}
-			later := now + pause(p, rng)
-			left, want := snapshot.Remaining(p, later), b.ask(later, 0).Remaining
-			if left > want || left < want && (!p.Kernel.Log() || later == now || b.emptyAt() <= later) {
+			later := now + plantest.Pause(p, rng)
+			left, want := snapshot.Remaining(&p.Plan, later), b.Ask(later, 0).Remaining
+			if left > want || left < want && (!p.Kernel.Log() || later == now || b.Empty() <= later) {
 				t.Fatalf("%d later %d are said to remain, and %d do", later-now, left, want)
 			}
 		})
@@ -287,10 +288,10 @@ func TestSnapshotRemaining(t *testing.T) {
 
 // TestLifetime: after that long nothing is left of a state, whatever it was.
 func TestLifetime(t *testing.T) {
-	everyPlan(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
-		history(p, rng, func(b *bucket, now int64) {
-			if b.emptyAt() > now+p.Lifetime() {
-				t.Fatalf("at %d: empty at %d, and the lifetime is %d", now, b.emptyAt(), p.Lifetime())
+	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
+		history(p, rng, func(b *plantest.Bucket, now int64) {
+			if b.Empty() > now+p.Lifetime() {
+				t.Fatalf("at %d: empty at %d, and the lifetime is %d", now, b.Empty(), p.Lifetime())
 			}
 		})
 	})

@@ -1,4 +1,4 @@
-package sluice
+package kernel
 
 // stepWindow is the window kernel. Windows are aligned to the epoch. The previous
 // window counts in proportion to what is left of this one; a fixed window keeps it
@@ -34,7 +34,7 @@ func (p *Plan) windowTick(now int64) int64 {
 	if p.monthly() {
 		return p.month(now)
 	}
-	return p.ticks(now)
+	return p.Ticks(now)
 }
 
 // rolled returns s as it stands at tick. If the clock has stepped back by less than a
@@ -49,7 +49,7 @@ func (p *Plan) rolled(s State, tick int64) (w State, moved bool) {
 		return State{Tick: n}, false
 	case n == s.Tick+1:
 		w = State{Tick: n}
-		if p.sliding() {
+		if p.Sliding {
 			w.Prev = s.Used
 		}
 		return w, false
@@ -69,4 +69,18 @@ func (p *Plan) windowRoom(w State, tick int64) int64 {
 // clock has not reached it yet.
 func (p *Plan) left(n, tick int64) int64 {
 	return min(p.Span, (n+1)*p.Span-tick)
+}
+
+// windowFitsAt returns the tick at which so many units fit, which do not fit now.
+func (p *Plan) windowFitsAt(r *Receipt, need int64) int64 {
+	end := (r.Tick + 1) * p.Span
+	if room := (p.Capacity - r.Used - need) * p.Span; room >= 0 {
+		// In this window, as soon as the previous one weighs little enough.
+		return end - room/r.Prev
+	}
+	if !p.Sliding {
+		return end
+	}
+	// In the next one, where the count of this one is the previous.
+	return end + p.Span - (p.Capacity-need)*p.Span/r.Used
 }

@@ -1,4 +1,4 @@
-package sluice
+package kernel
 
 import "time"
 
@@ -15,14 +15,14 @@ const (
 // tick. Month 0 is the one that ends in January 1970, so that none is negative.
 
 // monthly reports whether the windows of p are months of the calendar.
-func (p *Plan) monthly() bool { return p.Limit.MonthDay > 0 }
+func (p *Plan) monthly() bool { return p.MonthDay > 0 }
 
 // month returns the number of the month that now, in microseconds, is in: the first that ends
 // after it.
 func (p *Plan) month(now int64) int64 {
 	days := now / microsecondsPerDay
 	// From an average month it is this one or the next.
-	n := (days+cycleDays-int64(p.Limit.MonthDay)-1)*cycleMonths/cycleDays - cycleMonths + 1
+	n := (days+cycleDays-int64(p.MonthDay)-1)*cycleMonths/cycleDays - cycleMonths + 1
 	for p.monthEnd(n) <= days*microsecondsPerDay {
 		n++
 	}
@@ -32,7 +32,7 @@ func (p *Plan) month(now int64) int64 {
 // monthEnd returns when month n ends, in microseconds: on the plan's day of the n-th month
 // since January 1970, or on its last day if it is shorter.
 func (p *Plan) monthEnd(n int64) int64 {
-	first, day := daysBefore(n), int64(p.Limit.MonthDay)
+	first, day := daysBefore(n), int64(p.MonthDay)
 	if day > 28 {
 		day = min(day, daysBefore(n+1)-first)
 	}

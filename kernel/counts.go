@@ -1,11 +1,11 @@
-package sluice
+package kernel
 
 import "unsafe"
 
 // maxCounts is the longest span that counts tell apart.
 const maxCounts = coarseParts + 1
 
-// counts are a [history] of few ticks: how many there are of each. A place is an index.
+// counts are a [history] of few ticks: how many there are of each. A position is an index.
 type counts struct {
 	last int64
 	n    [maxCounts]uint32 // of the last ticks; the newest is the last, and 0 only if all are

@@ -1,4 +1,4 @@
-package sluice_test
+package kernel_test
 
 import (
 	"math/rand/v2"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -33,7 +35,7 @@ func TestLogHoldsOnToLittle(t *testing.T) {
 func testLogHoldsOnToLittle(t *testing.T, p *sluice.Plan, most int) {
 	count := p.Capacity
 	rng := rand.New(rand.NewPCG(5, uint64(count)))
-	var log sluice.Log
+	var log kernel.Log
 	var model storetest.Model
 	now, gap := int64(1_700_000_000_000_000), p.Limit.Period.Microseconds()/count
 	admitted := int64(0)
@@ -56,15 +58,15 @@ func testLogHoldsOnToLittle(t *testing.T, p *sluice.Plan, most int) {
 		if err := model.TakeAt(t.Context(), now, []sluice.Charge{{Key: "k", Plan: p, Cost: cost}}, want[:]); err != nil {
 			t.Fatal(err)
 		}
-		got := log.Step(p, now, cost)
-		if got != want[0] {
+		got := log.Step(&p.Plan, now, cost)
+		if got != want[0].Receipt {
 			t.Fatalf("%v, step %d, cost %d: %+v, want %+v", p.Limit, n, cost, got, want[0])
 		}
 		if got.Fits && cost > 0 {
 			admitted += cost
 		}
-		if got.Fits && cost != 0 && (log.EmptyAt(p) == 0) != (got.Used == 0) {
-			t.Fatalf("%v, step %d, cost %d: empty at %d, with %d used", p.Limit, n, cost, log.EmptyAt(p), got.Used)
+		if got.Fits && cost != 0 && (log.EmptyAt(&p.Plan) == 0) != (got.Used == 0) {
+			t.Fatalf("%v, step %d, cost %d: empty at %d, with %d used", p.Limit, n, cost, log.EmptyAt(&p.Plan), got.Used)
 		}
 		if log.Bytes() > most {
 			t.Fatalf("%v, step %d: the log holds on to %d bytes, want %d at most", p.Limit, n, log.Bytes(), most)
@@ -78,7 +80,7 @@ func testLogHoldsOnToLittle(t *testing.T, p *sluice.Plan, most int) {
 // poisson returns random moments, in microseconds.
 func poisson(n int, gap time.Duration) (all []int64) {
 	rng := rand.New(rand.NewPCG(9, uint64(gap)))
-	now := float64(start)
+	now := float64(plantest.Start)
 	for range n {
 		now += rng.ExpFloat64() * float64(gap.Microseconds())
 		all = append(all, int64(now))
@@ -90,14 +92,14 @@ func poisson(n int, gap time.Duration) (all []int64) {
 // than the limit's count have passed in the period before them. It fails where one passes though there are as many.
 func decide(t *testing.T, p *sluice.Plan, times []int64) (passed, wronglyRefused int) {
 	t.Helper()
-	var log sluice.Log
+	var log kernel.Log
 	var recent []int64
 	for i, now := range times {
 		for len(recent) > 0 && recent[0] <= now-p.Limit.Period.Microseconds() {
 			recent = recent[1:]
 		}
 		full := int64(len(recent)) >= p.Limit.Count
-		switch fits := log.Step(p, now, 1).Fits; {
+		switch fits := log.Step(&p.Plan, now, 1).Fits; {
 		case fits && full:
 			t.Fatalf("%v %v: unit %d passes, and %d have in the period before", p.Limit.Algorithm, p.Limit, i, len(recent))
 		case fits:

@@ -1,4 +1,4 @@
-package sluice
+package kernel
 
 // Snapshot is what a receipt says about the state of a key. As long as nothing is given back, the
 // receipts of later charges can be derived from it: units taken since then only add to those used,
@@ -9,7 +9,7 @@ type Snapshot struct {
 
 	// state is the kernel's. For a log it holds the tick of the newest unit, the number of units,
 	// and, as Prev, the tick at which the oldest expires: 0 if there is none or it is unknown. For
-	// places in flight it holds how many are taken.
+	// permits it holds how many are held.
 	state State
 	// For a log: at the tick expiry, this many of its oldest units will have expired.
 	expired, expiry int64
@@ -45,8 +45,8 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 // Receipt returns the receipt of a charge at now in a Take that is refused, as if nothing had
 // happened since the snapshot, and whether it is known. The plan must have the fingerprint of the one
 // that made the snapshot. A log whose oldest unit is unknown is treated as if nothing had expired:
-// its receipt is known if the charge fits. Places in flight are treated as if none had become free
-// and none were the one asked for, so nobody may be refused on that receipt.
+// its receipt is known if the charge fits. Permits are treated as if none had become free
+// and none were the one requested, so no charge may be denied on that receipt.
 func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():
@@ -57,7 +57,7 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 		return r, true
 	}
 	if p.Kernel == Meter {
-		if _, above := p.level(s.state, p.ticks(s.Now)); above {
+		if _, above := p.level(s.state, p.Ticks(s.Now)); above {
 			return r, false // a plan with a larger Most has taken it
 		}
 	}
@@ -106,5 +106,5 @@ func (s *Snapshot) Remaining(p *Plan, now int64) int64 {
 	case now/p.Tick < s.state.Tick+p.Span:
 		r = Receipt{Now: now, Tick: s.state.Tick, Used: s.state.Used, Fits: true}
 	}
-	return p.Decide(0, r).Remaining
+	return p.Remaining(&r)
 }

@@ -1,21 +1,21 @@
-package sluice
+package kernel
 
 // Log is the state of a plan whose [Kernel] is a log: when each unit of the last Span was taken. The
 // zero Log is empty. A Log is for plans of one fingerprint, must not be copied after first
 // use, and is not safe for concurrent use.
 type Log struct{ units history }
 
-// history is the units of a log, oldest first. A place says where in them something is, until
+// history is the units of a log, oldest first. A position says where in them something is, until
 // they change.
 type history interface {
 	// newest returns the tick of the newest unit, and false if there is none.
 	newest() (tick int64, any bool)
-	// since returns the place of the first unit after a tick, and how many there are
+	// since returns the position of the first unit after a tick, and how many there are
 	// from it on. No tick is further back than a span before the newest unit.
 	since(tick int64) (first int, n int64)
-	// tick returns the tick of the nth unit from a place on, counted from 1.
+	// tick returns the tick of the nth unit from a position on, counted from 1.
 	tick(first int, n int64) int64
-	// drop forgets the units before a place.
+	// drop forgets the units before a position.
 	drop(first int)
 	// push adds n units, at or after the newest, and less than a span after the oldest.
 	push(tick, n int64)
@@ -61,7 +61,7 @@ func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	return l.at(p, now).receipt(0)
 }
 
-// Owe is [Log.Step] for a cost that is due in any case ([Charge.Owe]). If it does not fit, the
+// Owe is [Log.Step] for a cost that is due in any case. If it does not fit, the
 // receipt says so, but the log keeps it all the same, up to the plan's Most.
 func (l *Log) Owe(p *Plan, now, cost int64) Receipt {
 	r := l.Step(p, now, cost)
@@ -122,14 +122,14 @@ type view struct {
 	now    int64 // its tick, or that of the newest unit if the clock has stepped back behind it
 	newest int64
 	back   int64 // how far the units have to move back to follow the clock
-	first  int   // the place of the first unit that still counts
+	first  int   // the position of the first unit that still counts
 	used   int64
 }
 
 // at returns the log as it stands at a moment. Where the clock has stepped back by less
 // than a span, time stands still at the newest unit.
 func (l *Log) at(p *Plan, micros int64) view {
-	v := view{Log: l, p: p, micros: micros, now: p.ticks(micros)}
+	v := view{Log: l, p: p, micros: micros, now: p.Ticks(micros)}
 	newest, any := l.newest()
 	if !any {
 		return v

@@ -1,8 +1,13 @@
-package sluice
+// Package share divides a limit among instances that cannot count together. Above it are package failover, for
+// outages, and package policy, for allocations; below it is package sluice.
+package share
 
 import (
 	"math/bits"
 	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 )
 
 // Share is one instance's part of a limit that several instances divide while they cannot count
@@ -10,32 +15,32 @@ import (
 // divides any rate exactly, even 7 per second by two. A share is at least one unit.
 type Share struct {
 	// Plan counts the share.
-	Plan *Plan
+	Plan *sluice.Plan
 
-	limit *Plan
+	limit *sluice.Plan
 	unit  int64 // what a unit of limit costs in Plan
 }
 
-// Share returns one of n parts of the plan's limit; n must be at least 1. A [Lock] is not divided.
-// Places [InFlight] are divided by n and rounded down.
-func (p *Plan) Share(n int64) Share {
-	if p.Kernel == InFlight {
+// Of returns one of n parts of the plan's limit; n must be at least 1. A penalty is not divided.
+// Permits are divided by n and rounded down.
+func Of(p *sluice.Plan, n int64) Share {
+	if p.Kernel == kernel.InFlight {
 		part := *p
 		part.Capacity = max(1, p.Capacity/n)
 		return Share{Plan: &part, limit: p, unit: 1}
 	}
-	plan := p.dividable(n)
+	plan := dividable(p, n)
 	return Share{Plan: plan, limit: p, unit: min(n, plan.Capacity)}
 }
 
 // dividable returns the plan that counts a share of 1/n: p itself, unless n units do not fit at
 // once or the count is not a multiple of n.
-func (p *Plan) dividable(n int64) *Plan {
+func dividable(p *sluice.Plan, n int64) *sluice.Plan {
 	l := p.Limit
 	switch p.Kernel {
-	case Lock:
+	case kernel.Lock:
 		return p
-	case Meter:
+	case kernel.Meter:
 		l.Burst = max(l.Burst, n)
 	default:
 		l.Count = max(1, l.Count/n) * n
@@ -43,7 +48,7 @@ func (p *Plan) dividable(n int64) *Plan {
 	if l == p.Limit {
 		return p
 	}
-	d, err := NewPlan(l)
+	d, err := sluice.NewPlan(l)
 	if err != nil {
 		return p // one unit takes all there is
 	}
@@ -56,12 +61,12 @@ func (p *Plan) dividable(n int64) *Plan {
 // Cost returns what a charge of cost units of the limit costs in the share.
 func (s Share) Cost(cost int64) int64 {
 	switch {
-	case s.limit.Kernel == InFlight:
-		return cost // -2 gives back the one place that the charge names, and not all of them
+	case s.limit.Kernel == kernel.InFlight:
+		return cost // -2 gives back the one permit that the charge names, and not all of them
 	case cost > s.Plan.Most/s.unit:
 		return s.Plan.Most + 1 // never fits, and cannot overflow
 	case cost < -s.Plan.Most/s.unit:
-		return All
+		return sluice.All
 	}
 	return cost * s.unit
 }
@@ -72,7 +77,7 @@ func (s Share) Used(remaining int64) int64 {
 	switch {
 	case s.limit.Capacity < s.unit:
 		remaining = 0 // a part of the only unit
-	case s.Plan.Kernel != Meter:
+	case s.Plan.Kernel != kernel.Meter:
 		remaining -= remaining % s.unit // counts stay whole units of the share
 	}
 	return s.Plan.Capacity - remaining
@@ -80,7 +85,7 @@ func (s Share) Used(remaining int64) int64 {
 
 // Ahead returns how many more units of the limit r has taken than baseline, two receipts of the share
 // for the same time. It is at most the limit's capacity.
-func (s Share) Ahead(r, baseline Receipt) int64 {
+func (s Share) Ahead(r, baseline sluice.Receipt) int64 {
 	more := s.Plan.Decide(0, baseline).Remaining - s.Plan.Decide(0, r).Remaining
 	return min(max(0, (more+s.unit-1)/s.unit), s.limit.Capacity)
 }
@@ -90,10 +95,10 @@ func (s Share) Ahead(r, baseline Receipt) int64 {
 // everything about a share, so one thing is exact: the delay, for a request admitted to a queue;
 // the wait, if less than the cost remains (a sliding window counter may ask for slightly longer than
 // needed); otherwise what remains.
-func (s Share) Receipt(cost int64, r Receipt) Receipt {
+func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	p, plan := s.limit, s.Plan
 	switch {
-	case p.Kernel == InFlight:
+	case p.Kernel == kernel.InFlight:
 		r.Used += p.Capacity - plan.Capacity
 		return r
 	case s.unit == 1:
@@ -105,17 +110,17 @@ func (s Share) Receipt(cost int64, r Receipt) Receipt {
 		need = cost
 	}
 	switch {
-	case p.Limit.Algorithm == LeakyBucket && r.Fits && cost > 0:
-		r.Used = cost*p.Unit + p.ticksUntil(r.Now, plan.Decide(s.Cost(cost), r).Delay)*p.Drain
-	case p.Kernel == Meter && left < need:
-		r.Used = p.Size - need*p.Unit + p.ticksUntil(r.Now, s.wait(need, r))*p.Drain
-	case p.Kernel == Meter:
+	case p.Limit.Algorithm == sluice.LeakyBucket && r.Fits && cost > 0:
+		r.Used = cost*p.Unit + ticksUntil(p, r.Now, plan.Decide(s.Cost(cost), r).Delay)*p.Drain
+	case p.Kernel == kernel.Meter && left < need:
+		r.Used = p.Size - need*p.Unit + ticksUntil(p, r.Now, s.wait(need, r))*p.Drain
+	case p.Kernel == kernel.Meter:
 		r.Used = p.Size - left*p.Unit
 	case p.Kernel.Log():
-		r.Tick = r.Tick * plan.Tick / p.Tick // a limit near FineLogCount may have a share with other ticks
-		r.Wait = r.Now/p.Tick + p.ticksUntil(r.Now, s.wait(need, r))
+		r.Tick = r.Tick * plan.Tick / p.Tick // a limit near kernel.FineLogCount may have a share with other ticks
+		r.Wait = r.Now/p.Tick + ticksUntil(p, r.Now, s.wait(need, r))
 		r.Used = p.Capacity - left
-	case left < need && p.sliding():
+	case left < need && p.Sliding:
 		r.Used, r.Prev = s.slidingCounts(need, &r)
 	default:
 		r.Used, r.Prev = p.Capacity-left, 0
@@ -125,7 +130,7 @@ func (s Share) Receipt(cost int64, r Receipt) Receipt {
 
 // slidingCounts returns counts for the whole limit under which need units fit at the time when they
 // fit in the share.
-func (s Share) slidingCounts(need int64, r *Receipt) (used, prev int64) {
+func (s Share) slidingCounts(need int64, r *sluice.Receipt) (used, prev int64) {
 	p, plan, cost := s.limit, s.Plan, s.Cost(need)
 	room := plan.Capacity - r.Used - cost
 	switch {
@@ -152,10 +157,10 @@ func (s Share) slidingCounts(need int64, r *Receipt) (used, prev int64) {
 
 // wait returns how long it takes until units of the limit fit the share with receipt r. A cost that
 // never fits the share may fit once instances count together again, so it gets a wait too.
-func (s Share) wait(units int64, r Receipt) time.Duration {
+func (s Share) wait(units int64, r sluice.Receipt) time.Duration {
 	r.Fits = false
 	d := s.Plan.Decide(s.Cost(units), r)
-	if d.RetryAfter == Never {
+	if d.RetryAfter == sluice.Never {
 		return max(d.ResetAfter, time.Second)
 	}
 	return d.RetryAfter
@@ -163,6 +168,22 @@ func (s Share) wait(units int64, r Receipt) time.Duration {
 
 // ticksUntil returns how many ticks lie between the tick of now and the first tick that begins at or
 // after now + d.
-func (p *Plan) ticksUntil(now int64, d time.Duration) int64 {
+func ticksUntil(p *sluice.Plan, now int64, d time.Duration) int64 {
 	return ceilDiv(now+d.Microseconds(), p.Tick) - now/p.Tick
 }
+
+// Owes returns the cost in the share of units that are due in any case: as [Share.Cost], but
+// more than the share holds is still more, so that a receipt says how much of it was cut.
+func (s Share) Owes(units int64) int64 {
+	const most = 1 << 51 // no state holds as much
+	if units > most/s.unit {
+		return most
+	}
+	return units * s.unit
+}
+
+// Units returns how many units of the limit so much is in the share, rounded up.
+func (s Share) Units(cost int64) int64 { return ceilDiv(cost, s.unit) }
+
+// ceilDiv returns a/b rounded up, for a ≥ 0 and b > 0.
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -1,11 +1,10 @@
-package sluice_test
+package kernel_test
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -14,91 +13,7 @@ import (
 	"github.com/sluicehq/sluice/storetest"
 )
 
-// bucket is the state of one key, whatever the kernel.
-type bucket struct {
-	*sluice.Plan
-	state sluice.State
-	log   sluice.Log
-}
-
-func (b *bucket) take(now, cost int64) sluice.Decision {
-	_, d := b.receipt(now, cost)
-	return d
-}
-
-func (b *bucket) receipt(now, cost int64) (r sluice.Receipt, d sluice.Decision) {
-	if b.Kernel.Log() {
-		r = b.log.Step(b.Plan, now, cost)
-	} else {
-		b.state = b.Step(b.state, now, cost, &r)
-	}
-	return r, b.Decide(cost, r)
-}
-
-// ask returns the decision that cost would get, and changes nothing.
-func (b *bucket) ask(now, cost int64) sluice.Decision {
-	if b.Kernel.Log() {
-		return b.Decide(cost, b.log.Look(b.Plan, now, cost))
-	}
-	var r sluice.Receipt
-	b.Step(b.state, now, cost, &r)
-	return b.Decide(cost, r)
-}
-
-func (b *bucket) emptyAt() int64 {
-	if b.Kernel.Log() {
-		return b.log.EmptyAt(b.Plan)
-	}
-	return b.EmptyAt(b.state)
-}
-
 var plan = plantest.Of
-
-// rates are limits of every size and shape, and of every tick.
-var rates = []sluice.Limit{
-	{Count: 7, Period: time.Second},
-	{Count: 7, Period: time.Second, Burst: 3},
-	{Count: 3, Period: 7 * time.Microsecond, Burst: 11},
-	{Count: 1, Period: time.Microsecond},
-	{Count: 1, Period: time.Microsecond, Burst: 1000},
-	{Count: 100, Period: time.Minute},
-	{Count: 5, Period: 90 * time.Second, Burst: 1},
-	{Count: 999_983, Period: time.Hour},
-	{Count: 1_000_000, Period: time.Second},
-	{Count: 1_000_000_007, Period: 24 * time.Hour},
-	{Count: 1025, Period: 32 * time.Second}, // by two, a log of it has other ticks
-	{Count: 1, Period: 30 * 24 * time.Hour},
-	{Count: 1, Period: 60 * 365 * 24 * time.Hour},
-	{Count: 1, Period: 100 * 365 * 24 * time.Hour},
-}
-
-// months are limits by the calendar.
-var months = []sluice.Limit{
-	{Count: 100, MonthDay: 1},
-	{Count: 1_000_000_007, MonthDay: 15},
-	{Count: 7, MonthDay: 31},
-}
-
-// everyPlan runs a test for every algorithm at all rates that it can count.
-func everyPlan(t *testing.T, test func(t *testing.T, p *sluice.Plan, rng *rand.Rand)) {
-	for _, a := range sluice.Algorithms() {
-		for i, l := range slices.Concat(rates, months) {
-			l.Algorithm = a
-			if a > sluice.GCRA {
-				l.Burst = 0
-			}
-			p, err := sluice.NewPlan(l)
-			if err != nil {
-				continue // TestPlans has what these are
-			}
-			t.Run(fmt.Sprintf("%v %v", a, l), func(t *testing.T) {
-				test(t, p, rand.New(rand.NewPCG(uint64(a), uint64(i))))
-			})
-		}
-	}
-}
-
-const start = 1_700_000_000_123_457
 
 // anyCost returns a cost from 1 to a little above the capacity.
 func anyCost(p *sluice.Plan, rng *rand.Rand) int64 {
@@ -115,37 +30,18 @@ func anyCost(p *sluice.Plan, rng *rand.Rand) int64 {
 	return 1 + rng.Int64N(max(1, p.Capacity/5))
 }
 
-// Histories lie between the years 2001 and 2096.
-const earliest, latest = 1_000_000_000_000_000, 4_000_000_000_000_000
-
-// pause returns a time in which some units come back.
-func pause(p *sluice.Plan, rng *rand.Rand) int64 {
-	period := p.Limit.Period.Microseconds()
-	switch rng.IntN(6) {
-	case 0:
-		return 0
-	case 1:
-		return rng.Int64N(period + 1)
-	case 2:
-		return p.Tick
-	case 3:
-		return rng.Int64N(2*period + 1)
-	}
-	return rng.Int64N(period/4 + 2)
-}
-
 // history leads a bucket through random takes and refunds, and calls look after each.
-func history(p *sluice.Plan, rng *rand.Rand, look func(b *bucket, now int64)) {
-	b, now := &bucket{Plan: p}, int64(start)
+func history(p *sluice.Plan, rng *rand.Rand, look func(b *plantest.Bucket, now int64)) {
+	b, now := &plantest.Bucket{Plan: p}, int64(plantest.Start)
 	for range 150 {
-		if now += pause(p, rng); now > latest {
-			b, now = &bucket{Plan: p}, start
+		if now += plantest.Pause(p, rng); now > plantest.Latest {
+			b, now = &plantest.Bucket{Plan: p}, plantest.Start
 		}
 		cost := anyCost(p, rng)
 		if rng.IntN(5) == 0 {
 			cost = -cost
 		}
-		b.take(now, cost)
+		b.Take(now, cost)
 		look(b, now)
 	}
 }
@@ -157,7 +53,7 @@ func TestKernels(t *testing.T) {
 	newStore := func(*testing.T) storetest.TimedStore { return plantest.NewKernels() }
 	storetest.Run(t, func(t *testing.T) sluice.Store { return newStore(t) })
 	storetest.RunTimed(t, newStore)
-	storetest.RunVectors(t, "testdata/vectors", newStore)
+	storetest.RunVectors(t, "../testdata/vectors", newStore)
 	storetest.Differential(t, plantest.NewKernels(), new(storetest.Model), 10_000, 2)
 }
 
@@ -196,9 +92,9 @@ func TestCheckCharges(t *testing.T) {
 // TestLongWaits: a wait of more than 292 years, which no Duration holds, is a long one.
 func TestLongWaits(t *testing.T) {
 	const year = 365 * 24 * time.Hour
-	b := &bucket{Plan: plan(t, sluice.Limit{Count: 1, Period: 250 * year, Algorithm: sluice.SlidingWindowCounter})}
-	d := b.take(start, 1)
-	if refused := b.take(start, 1); refused.RetryAfter != d.ResetAfter || d.ResetAfter < 290*year || d.ResetAfter == sluice.Never {
+	b := &plantest.Bucket{Plan: plan(t, sluice.Limit{Count: 1, Period: 250 * year, Algorithm: sluice.SlidingWindowCounter})}
+	d := b.Take(plantest.Start, 1)
+	if refused := b.Take(plantest.Start, 1); refused.RetryAfter != d.ResetAfter || d.ResetAfter < 290*year || d.ResetAfter == sluice.Never {
 		t.Errorf("the wait of 250 and more years is %v, the reset %v", refused.RetryAfter, d.ResetAfter)
 	}
 }

@@ -1,0 +1,61 @@
+package turns
+
+import (
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice/kernel"
+)
+
+// clock returns the tick of the store's clock, as far as it is known here.
+func (q *queue) clock(now time.Time) int64 {
+	return q.plan.Ticks(q.now + now.Sub(q.seen).Microseconds())
+}
+
+// pass drops what has passed at a tick.
+func (q *queue) pass(tick int64) {
+	now, n := kernel.Point{Tick: tick}, 0
+	for n < len(q.spans) && !now.Before(q.spans[n].To) {
+		n++
+	}
+	if q.spans = slices.Delete(q.spans, 0, n); len(q.spans) > 0 && q.spans[0].From.Before(now) {
+		q.spans[0].From = now
+	}
+}
+
+// add adds a kernel.Span, and joins it with those that it touches. If it overlaps one, or if there are too
+// many, it is lost.
+func (q *queue) add(s kernel.Span) {
+	i, _ := slices.BinarySearchFunc(q.spans, s.From, func(a kernel.Span, at kernel.Point) int {
+		if a.From.Before(at) {
+			return -1
+		}
+		return 1
+	})
+	joinsLast, joinsNext := i > 0 && q.spans[i-1].To == s.From, i < len(q.spans) && q.spans[i].From == s.To
+	switch {
+	case i > 0 && s.From.Before(q.spans[i-1].To), i < len(q.spans) && q.spans[i].From.Before(s.To):
+	case joinsLast && joinsNext:
+		q.spans[i-1].To = q.spans[i].To
+		q.spans = slices.Delete(q.spans, i, i+1)
+	case joinsLast:
+		q.spans[i-1].To = s.To
+	case joinsNext:
+		q.spans[i].From = s.From
+	case len(q.spans) < maxSpans:
+		q.spans = slices.Insert(q.spans, i, s)
+	}
+}
+
+// find returns the first span with room for a charge that p would let wait at a tick, or -1.
+func (q *queue) find(p *kernel.Plan, cost, tick int64) int {
+	for i, s := range q.spans {
+		if end := p.Turn(s.From, cost).To; !s.To.Before(end) {
+			if p.LevelAt(end, tick) > p.Size {
+				return -1
+			}
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,73 @@
+package kernel
+
+import (
+	"fmt"
+	"hash/fnv"
+)
+
+// Lockout has the terms of a [Lock], times in microseconds. The first penalty of a key lasts First, and each one
+// after it Factor times as long, up to Most. Forget after the end of a penalty, the next one is a first.
+type Lockout struct{ First, Factor, Most, Forget int64 }
+
+// NewLock returns a plan of the [Lock] kernel. All its terms must be at least 1, and Most at least First.
+func NewLock(l Lockout) Plan {
+	h := fnv.New64a()
+	fmt.Fprint(h, "lock")
+	return Plan{Kernel: Lock, Tick: 1, Capacity: 1, Most: 1, Fingerprint: h.Sum64(), Lockout: l}
+}
+
+// stepLock is the step of the lock kernel. In a state, Tick is the end of the penalty, Used the
+// number of penalties in a row, and Prev the time when they are forgotten. Here only a negative
+// cost or a clock that has stepped back changes it; offences do so by [Plan.Offend].
+func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
+	if cost < 0 {
+		*r = Receipt{Now: now, Fits: true}
+		return State{}
+	}
+	known, moved := p.locked(s, now)
+	*r = Receipt{Now: now, Tick: known.Tick, Used: known.Used, Prev: known.Prev, Fits: cost == 0 || now >= known.Tick}
+	if moved {
+		return known
+	}
+	return s
+}
+
+// Offend records an offence at now, in microseconds since the Unix epoch, against the [Lock] with
+// state s: it returns the state to keep, and makes r the receipt of a charge that is refused. While
+// a penalty is in force nothing changes, so that all callers are told the same end.
+func (p *Plan) Offend(s State, now int64, r *Receipt) State {
+	s, _ = p.locked(s, now)
+	if now >= s.Tick {
+		n := s.Used
+		if n == 0 || p.penalty(n) < p.Lockout.Most { // then it stays that long
+			n++
+		}
+		until := now + p.penalty(n)
+		s = State{Tick: until, Used: n, Prev: until + p.Lockout.Forget}
+	}
+	*r = Receipt{Now: now, Tick: s.Tick, Used: s.Used, Prev: s.Prev}
+	return s
+}
+
+// locked returns s as it stands at now: empty if it is forgotten. Where the clock has stepped back
+// so far that the end lies more than two penalties ahead, it moves along, and moved is true.
+func (p *Plan) locked(s State, now int64) (_ State, moved bool) {
+	if s.Used == 0 || now >= s.Prev {
+		return State{}, false
+	}
+	length := p.penalty(s.Used)
+	if s.Tick-now <= 2*length {
+		return s, false
+	}
+	until := now + length
+	return State{Tick: until, Used: s.Used, Prev: until + s.Prev - s.Tick}, true
+}
+
+// penalty returns how long the nth penalty in a row lasts, in microseconds.
+func (p *Plan) penalty(n int64) int64 {
+	length, most := p.Lockout.First, p.Lockout.Most
+	for ; n > 1 && length < most; n-- {
+		length = min(most, length*p.Lockout.Factor)
+	}
+	return length
+}

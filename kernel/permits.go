@@ -1,0 +1,135 @@
+package kernel
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+)
+
+// PermitLasts is how long a permit is held unless it is taken again. A process that dies blocks its permits
+// for no longer; one that lives takes them again in time.
+const PermitLasts = 10 * time.Second
+
+// MaxPermits is the largest number of permits of a plan.
+const MaxPermits = 1 << 16
+
+// NewInFlight returns a plan of so many permits that can be held at the same time, from 1 to [MaxPermits].
+func NewInFlight(permits int64) Plan {
+	h := fnv.New64a()
+	fmt.Fprint(h, "in flight")
+	return Plan{Kernel: InFlight, Tick: 1, Capacity: permits, Most: permits, Span: PermitLasts.Microseconds(), Fingerprint: h.Sum64()}
+}
+
+// Permits is the state of an [InFlight] plan: which permits are held, and until when. The zero
+// Permits has none. Permits must not be copied after first use, and are not safe for concurrent use.
+type Permits struct {
+	until map[uint64]int64 // of each that was taken, in microseconds since the Unix epoch
+	// All of until are from first to last, so that they need not be looked at while these are held.
+	first, last int64
+	most        int // how many there have been at once, since a map does not shrink
+}
+
+// Step asks for the permit with that number at now, in microseconds since the Unix epoch: with cost 1 it
+// takes it, or holds it for longer if it is taken, with a negative cost it gives it back, or with
+// [All] every permit, and with 0 it looks. Any other cost never fits.
+//
+// A cost that does not fit, or only looks, leaves s as it is. Any other drops permits that have expired.
+func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
+	r := s.Look(p, now, number, cost)
+	if cost == 0 || !r.Fits {
+		return r
+	}
+	s.forget(p, now)
+	switch {
+	case cost == All:
+		*s = Permits{}
+	case cost < 0:
+		delete(s.until, number)
+	default:
+		s.take(number, now+p.Span)
+	}
+	r.Used = int64(len(s.until))
+	return r
+}
+
+// Look returns the receipt of a Step without doing it, as [Log.Look] does: Used is how many
+// permits are held before it.
+func (s *Permits) Look(p *Plan, now int64, number uint64, cost int64) Receipt {
+	r := Receipt{Now: now, Used: s.held(p, now)}
+	r.Fits = cost <= 0 || cost == 1 && (r.Used < p.Capacity || p.holds(s.until[number], now))
+	return r
+}
+
+// EmptyAt returns a time, in microseconds since the epoch, from which on no permit is taken unless
+// one is taken again: 0 if none is.
+func (s *Permits) EmptyAt() int64 {
+	if len(s.until) == 0 {
+		return 0
+	}
+	return s.last
+}
+
+// Bytes estimates how much memory the permits take, erring on the high side.
+func (s *Permits) Bytes() int {
+	switch {
+	case s.until == nil:
+		return 0
+	case s.most <= 8:
+		return 48 + 144
+	}
+	return 42*s.most + 96
+}
+
+// holds reports whether a permit that was taken until then is held at now. It is free if its end
+// is too far ahead for a clock that stepped back by no more than a permit lasts, so that a jump of
+// the clock does not block it for as long.
+func (p *Plan) holds(until, now int64) bool { return now < until && until-now <= 2*p.Span }
+
+// allHeld reports whether it is known without a look at them that all permits are held.
+func (s *Permits) allHeld(p *Plan, now int64) bool {
+	return p.holds(s.first, now) && p.holds(s.last, now)
+}
+
+func (s *Permits) held(p *Plan, now int64) int64 {
+	if s.allHeld(p, now) {
+		return int64(len(s.until))
+	}
+	n := int64(0)
+	for _, until := range s.until {
+		if p.holds(until, now) {
+			n++
+		}
+	}
+	return n
+}
+
+// forget forgets the permits that are not held.
+func (s *Permits) forget(p *Plan, now int64) {
+	if s.allHeld(p, now) {
+		return
+	}
+	first, last := int64(0), int64(0)
+	for number, until := range s.until {
+		switch {
+		case !p.holds(until, now):
+			delete(s.until, number)
+			continue
+		case first == 0 || until < first:
+			first = until
+		}
+		last = max(last, until)
+	}
+	s.first, s.last = first, last
+}
+
+func (s *Permits) take(number uint64, until int64) {
+	if s.until == nil {
+		s.until = make(map[uint64]int64)
+	}
+	if len(s.until) == 0 {
+		s.first, s.last = until, until
+	}
+	s.until[number] = until
+	s.first, s.last = min(s.first, until), max(s.last, until)
+	s.most = max(s.most, len(s.until))
+}

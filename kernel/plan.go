@@ -1,0 +1,272 @@
+package kernel
+
+import (
+	"fmt"
+	"hash/fnv"
+)
+
+// Kind is the kernel that a [Plan] runs on. The logs are one kernel that keeps its units in three ways.
+// Scripts of shared stores have the same numbers.
+type Kind uint8
+
+const (
+	// Meter keeps a level that drains with time: token bucket, GCRA, leaky bucket.
+	Meter Kind = iota
+	// Window keeps the counts of this window and the previous one.
+	Window
+	// StampLog keeps when each unit of the last period was taken: see [Log].
+	StampLog
+	// CountLog keeps how many units were taken in each tick of the last period.
+	CountLog
+	// ExactLog is a StampLog of microseconds.
+	ExactLog
+	// Lock keeps until when a key is denied that has exceeded its limits: see [Lockout].
+	Lock
+	// InFlight keeps which permits are held: see [Permits].
+	InFlight
+)
+
+// Log reports whether the state of the kernel is a [Log].
+func (k Kind) Log() bool { return k >= StampLog && k <= ExactLog }
+
+// MaxLogCount is the largest Count of an [ExactLog].
+const MaxLogCount = 1 << 20
+
+// FineLogCount is the largest Count of a [StampLog], which takes 2 KiB for a key. Above that a log is a
+// [CountLog]. The larger a limit, the less it matters that times are coarser, and the more
+// memory and time it would take to remember them. A limit that is changed from one side of it to
+// the other starts with an empty log.
+const FineLogCount = 1 << 10
+
+const (
+	fineParts   = 1 << 15 // of a Period, so that two bytes hold a time
+	coarseParts = 32
+	maxCoarse   = 1<<32 - 1 // what four bytes count
+)
+
+// Every quantity of a plan stays below maxExact, so that their sums and differences
+// stay below 2^53 and Lua's numbers hold them as exactly as int64 does.
+const maxExact = 1 << 51
+
+// maxLevel is the largest level of a meter that a plan can express. A higher one was left by a plan
+// with longer ticks.
+const maxLevel = 1 << 52
+
+// Plan is a limit in integers: all that an implementation needs to reproduce a decision, in ticks of Tick
+// microseconds. [New], [NewLock] and [NewInFlight] make plans. A plan is never changed after that and may be shared.
+type Plan struct {
+	Kernel Kind
+	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the
+	// numbers would not be exact otherwise. Of a [StampLog] or [CountLog] it is the part of the
+	// period that the log tells apart, rounded up. A tick counts from its beginning.
+	Tick int64
+	// Unit is what a unit adds to a meter, Drain what a tick takes away, Size what the meter
+	// holds: period/g, count/g and burst·Unit with g = gcd(count, period in ticks).
+	Unit, Drain, Size int64
+	// Span is the length of a window in ticks, and how long a permit lasts. Of a log it
+	// is how many ticks after the one in which a unit was taken it no longer counts: a period
+	// after the end of its tick. It is 1 where windows are months of the calendar, which
+	// [Plan.WindowAt] tells apart.
+	Span int64
+	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits,
+	// else the count.
+	Capacity int64
+	// Most is the most units that a state of the plan keeps: the level of a meter, the count of a
+	// window or a log. It is Capacity, or more, for plans that share states with others of a larger
+	// Capacity, and for costs that are due in any case ([Plan.Owe]).
+	// A meter's level above Most means that the clock has stepped back.
+	Most int64
+	// Fixed means that stores do not raise Most: see [Plan.Raised].
+	Fixed bool
+	// Fingerprint tells apart the plans whose states mean different things. A store
+	// keeps states of different fingerprints apart even under one key. Meters of one rate share a
+	// fingerprint, and so do fixed windows, sliding counters and exact logs of one period each, and
+	// other logs of one period as long as their counts stay on one side of [FineLogCount].
+	// So a change of a burst, of the count of a window or log, of Tick or Most keeps what was counted.
+	Fingerprint uint64
+	// Sliding means that the previous window counts as far as it overlaps the last period.
+	Sliding bool
+	// MonthDay, from 1 to 31, means that windows are months that begin on this day. 0: they are not.
+	MonthDay int
+	// Queue means that a meter gives turns: what it admits waits until the level before it has drained.
+	Queue bool
+	// Once means that a charge of the plan makes a Take happen only once. A charge that does not fit is a
+	// repeat, and no offence.
+	Once bool
+	// Lockout has the terms of a [Lock]. The states of all locks mean the same.
+	Lockout Lockout
+
+	// most is the level of a meter that holds Most, and full the ticks in which it drains. If
+	// Raised has made Most too large to be exact, most is maxLevel and vague is true: then a level
+	// above most does not mean that the clock has stepped back.
+	most, full int64
+	vague      bool
+	// rate is that of a meter in ticks of a microsecond. A level of 1 drains in part/rate.drain
+	// microseconds.
+	rate rate
+	part int64
+}
+
+// rate holds the Unit and the Drain of a meter in ticks of a microsecond.
+type rate struct{ unit, drain int64 }
+
+// Spec describes a limit by rate. Its fields are valid: the numbers are at least 1 where they have a meaning.
+type Spec struct {
+	// Kernel is Meter, Window, StampLog or ExactLog. A StampLog of more than FineLogCount becomes a CountLog.
+	Kernel Kind
+	// Count is the number of units per Period, in microseconds.
+	Count, Period int64
+	// Burst is the capacity of a meter.
+	Burst int64
+	// Most is the least Most of the plan, or 0.
+	Most int64
+	// MonthDay, Sliding and Queue are those of the plan.
+	MonthDay       int
+	Sliding, Queue bool
+}
+
+// New returns the plan of a limit, by the finest tick of 1 µs, 1 ms or 1 s that lets its numbers be exact. It
+// fails if there is none.
+func New(s Spec) (p Plan, err error) {
+	for _, tick := range []int64{1, 1_000, 1_000_000} {
+		if s.Period%tick != 0 {
+			break
+		}
+		if p, err = s.plan(tick); err == nil {
+			return p, nil
+		}
+	}
+	return Plan{}, err
+}
+
+// plan returns the plan by a tick in microseconds.
+func (s Spec) plan(tick int64) (Plan, error) {
+	p := Plan{Kernel: s.Kernel, Tick: tick, Capacity: s.Count, Sliding: s.Sliding, Queue: s.Queue, MonthDay: s.MonthDay}
+	period := s.Period / tick
+	exact := true
+	switch s.Kernel {
+	case Meter:
+		g := gcd(s.Count, period)
+		p.Unit, p.Drain, p.Capacity = period/g, s.Count/g, s.Burst
+		exact = p.setRate(s.Count, s.Period)
+		p.Size, _ = product(p.Capacity, p.Unit)
+	case Window:
+		if p.Span = period; p.monthly() {
+			p.Span = 1
+		}
+		_, exact = product(max(p.Capacity, s.Most), p.Span)
+	case ExactLog:
+		if s.Count > MaxLogCount {
+			return p, fmt.Errorf("an exact log of more than %d units is not kept: use sliding_window_log", MaxLogCount)
+		}
+		p.Span = p.logSpan(s.Period)
+		exact = p.Span <= maxExact
+	default:
+		if s.Count > maxCoarse {
+			return p, fmt.Errorf("a log counts at most %d: use sliding_window_counter", int64(maxCoarse))
+		}
+		p.Tick = ceilDiv(s.Period, logParts(s.Count))
+		if p.Span = p.logSpan(s.Period); p.Span <= maxCounts {
+			p.Kernel = CountLog
+		}
+	}
+	p.Most = max(p.Capacity, s.Most)
+	if longest := p.longestLog(); p.Kernel.Log() && p.Most > longest {
+		return p, fmt.Errorf("such a log keeps at most %d units", longest)
+	}
+	exact = p.setMost() && exact
+	if _, ok := product(p.full, p.Tick); exact && !ok {
+		what := "a burst of"
+		if p.Most > p.Capacity {
+			what = "a level of"
+		}
+		return p, fmt.Errorf("%s %d takes more than 70 years to drain: lower it, or shorten the period", what, p.Most)
+	}
+	if !exact {
+		return p, fmt.Errorf("the numbers are too large to be counted exactly: use a smaller count or burst, or a shorter or rounder period")
+	}
+	p.Fingerprint = p.fingerprint()
+	return p, nil
+}
+
+// setRate sets the rate of a meter, and reports whether its levels convert exactly from and to
+// microseconds.
+func (p *Plan) setRate(count, period int64) (exact bool) {
+	g := gcd(count, period)
+	p.rate = rate{period / g, count / g}
+	p.part = gcd(p.Tick, p.rate.unit)
+	_, exact = product(p.Tick, p.rate.drain)
+	return exact
+}
+
+// longestLog returns the largest Most of a log.
+func (p *Plan) longestLog() int64 {
+	switch p.Kernel {
+	case StampLog:
+		return 2 * FineLogCount
+	case ExactLog:
+		return 2 * MaxLogCount
+	}
+	return maxCoarse
+}
+
+// logParts returns the number of parts into which a log divides its period.
+func logParts(count int64) int64 {
+	if count > FineLogCount {
+		return coarseParts
+	}
+	return fineParts
+}
+
+// logSpan returns the least span in which a unit that was taken in the last microsecond of
+// its tick still counts for a period.
+func (p *Plan) logSpan(period int64) int64 {
+	return ceilDiv(period-1, p.Tick) + 1
+}
+
+// fingerprint returns the Fingerprint of a plan that [New] makes.
+func (p *Plan) fingerprint() uint64 {
+	h := fnv.New64a()
+	if p.monthly() {
+		fmt.Fprint(h, "month ", p.MonthDay)
+		return h.Sum64()
+	}
+	kernel := min(p.Kernel, StampLog) // of logs the span tells the rest
+	tick, span, unit := p.Tick, p.Span, p.rate
+	if kernel < StampLog { // which are as in ticks of a microsecond
+		tick, span = 1, p.Span*p.Tick
+	}
+	fmt.Fprint(h, kernel, tick, unit.unit, unit.drain, span, p.Sliding || p.Kernel == ExactLog)
+	return h.Sum64()
+}
+
+// Raised returns p, or, if that is more, a copy whose states may hold up to so many units. It is
+// for stores: the states of a meter must not be cut to the Most of p while a plan with a larger one
+// shares them. So a store raises each plan whose Most is not Fixed to the largest of that Fingerprint
+// that it has been charged with. Unlike [Plan.WithMost], Raised keeps the Tick, and so the meaning of
+// a receipt's Used.
+//
+// A store knows only the plans that its own process has charged. Where processes share a server, keys and
+// a rate, and differ in their bursts, give all plans the largest one by WithMost. Otherwise a process that
+// has only met a small burst cuts what a large one has taken, as if the clock had stepped back.
+func (p *Plan) Raised(units int64) *Plan {
+	if p.Kernel != Meter || p.Fixed || units <= p.Most {
+		return p
+	}
+	q := *p
+	q.Most = units
+	q.setMost()
+	return &q
+}
+
+// setMost sets what follows from Most, and reports whether that is exact.
+func (p *Plan) setMost() (exact bool) {
+	if p.Kernel != Meter {
+		return true
+	}
+	if p.most, exact = product(p.Most, p.Unit); !exact {
+		p.most, p.vague = maxLevel, true
+	}
+	p.full = ceilDiv(p.most, p.Drain)
+	return exact
+}

@@ -1,0 +1,112 @@
+package kernel
+
+import (
+	"math"
+	"time"
+)
+
+// All is the negative cost that gives back everything taken.
+const All = -1 << 63
+
+// Receipt is the state of a key after a step. Implementations that saw the same history give the same receipts.
+type Receipt struct {
+	// Now is the time of the step, in microseconds since the Unix epoch.
+	Now int64
+	// Tick is the number of this window, the tick of the newest unit in a log, or the end of a
+	// penalty.
+	Tick int64
+	// Used is the level of a meter at Now, the count of this window or of the log, the number
+	// of penalties, or how many permits are held. It includes the cost if it was committed.
+	Used int64
+	// Prev is the count of the previous window, if that counts, or when penalties are forgotten. Of
+	// a Queue it is the level at the end of a turn that is not the last of the queue, or 0.
+	Prev int64
+	// Wait is, for a log only, the tick at which the cost would fit, or, where it
+	// does fit, at which one more unit would. Zero means at once, or never.
+	Wait int64
+	// Cut is how many units of an owed cost were not committed, because the state then
+	// holds the plan's Most. A fraction of a unit counts as one.
+	Cut int64
+	// Fits means that the cost fits.
+	Fits bool
+}
+
+func (r *Receipt) window() State { return State{Tick: r.Tick, Used: r.Used, Prev: r.Prev} }
+
+// TurnEnd returns the level at the end of the turn of a charge of a Queue.
+func (r *Receipt) TurnEnd() int64 {
+	if r.Prev > 0 {
+		return r.Prev
+	}
+	return r.Used
+}
+
+// Answer returns what a receipt means: how many units remain, rounded down; how long it takes until nothing is
+// used, or a penalty is forgotten; and how long until so many units fit. The last is 0 if they fit now, are more
+// than Capacity, or if that is not known: permits have no times.
+func (p *Plan) Answer(r *Receipt, units int64) (remaining int64, resetAfter, fitsAfter time.Duration) {
+	tick, at := p.Ticks(r.Now), r.Wait
+	var reset int64
+	switch p.Kernel {
+	case Meter:
+		remaining = max(0, div(p.Size-r.Used, p.Unit)) // more may be owed than the limit holds
+		reset = tick + ceilDiv(r.Used, p.Drain)
+	case Window:
+		w := r.window()
+		remaining = max(0, p.windowRoom(w, tick)/p.Span)
+		reset = p.EmptyAt(w) / p.Tick
+	case Lock:
+		if r.Now >= r.Tick {
+			remaining = 1
+		}
+		reset, at = r.Prev, r.Tick
+	case InFlight:
+		return max(0, p.Capacity-r.Used), 0, 0
+	default:
+		remaining = max(0, p.Capacity-r.Used)
+		if r.Used > 0 {
+			reset = r.Tick + p.Span
+		}
+	}
+	resetAfter = p.Until(reset, r.Now)
+	if remaining >= units || units > p.Capacity {
+		return remaining, resetAfter, 0
+	}
+	switch {
+	case p.Kernel == Meter:
+		at = tick + ceilDiv(r.Used+units*p.Unit-p.Size, p.Drain)
+	case p.monthly():
+		at = p.monthEnd(r.Tick)
+	case p.Kernel == Window:
+		at = p.windowFitsAt(r, units)
+	}
+	return remaining, resetAfter, p.Until(at, r.Now)
+}
+
+// Remaining returns how many units fit now, rounded down.
+func (p *Plan) Remaining(r *Receipt) int64 {
+	remaining, _, _ := p.Answer(r, 0)
+	return remaining
+}
+
+// Until returns the time from now, in microseconds, to the beginning of a tick, or the
+// 292 years that a Duration can hold.
+func (p *Plan) Until(tick, now int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Microsecond)
+	return time.Duration(min(max(0, tick*p.Tick-now), most)) * time.Microsecond
+}
+
+// Owed returns by how many units a state is above the plan's Capacity, rounded
+// up: as many have to drain, or expire, before any can fit. It is 0 where nothing is owed ([Plan.Owe]),
+// and for penalties and permits.
+func (p *Plan) Owed(r *Receipt) int64 {
+	switch p.Kernel {
+	case Meter:
+		return ceilDiv(max(0, r.Used-p.Size), p.Unit)
+	case Window:
+		return ceilDiv(max(0, -p.windowRoom(r.window(), p.windowTick(r.Now))), p.Span)
+	case Lock, InFlight:
+		return 0
+	}
+	return max(0, r.Used-p.Capacity)
+}

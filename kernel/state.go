@@ -1,0 +1,108 @@
+package kernel
+
+// State is what a store keeps for one key of a [Meter], [Window] or [Lock] plan. The zero
+// State is the empty one, and is not worth keeping.
+type State struct {
+	// Tick is the tick of a meter's level, the number of this window since the epoch, or the
+	// end of a penalty.
+	Tick int64
+	// Used is the level of a meter, the count of this window, or the number of penalties in a row.
+	Used int64
+	// Prev is the count of the window before, or when penalties are forgotten. Of a meter it is the
+	// Tick of the plan that made the state, or 0 for 1: plans of another Tick convert it.
+	Prev int64
+}
+
+// Step is the arithmetic of a Meter, Window or Lock plan: it asks for cost units at now, in
+// microseconds since the Unix epoch, writes the receipt to r, and returns the state to
+// keep. Cost 0 peeks and always fits; a negative cost gives back, never below empty.
+//
+// A cost that does not fit leaves s as it is, with one exception: a clock that has
+// stepped back further than the plan's states can hold (Most) moves the state along with it.
+func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
+	*r = Receipt{}
+	switch p.Kernel {
+	case Meter:
+		return p.stepMeter(s, now, cost, r)
+	case Lock:
+		return p.stepLock(s, now, cost, r)
+	}
+	s = p.stepWindow(s, p.windowTick(now), cost, r)
+	r.Now = now
+	return s
+}
+
+// Owe is [Plan.Step] for a cost that is due in any case, such as the rest of the cost of a request that has passed. If it does not fit, r says
+// so, but the state holds it all the same, up to Most.
+func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
+	s = p.Step(s, now, cost, r)
+	if r.Fits || cost <= 0 || p.Kernel == Lock {
+		return s
+	}
+	before, room := r.Used, p.Most-r.Used
+	if p.Kernel == Meter {
+		room = div(p.most-before, p.Unit)
+	}
+	landed := min(cost, max(0, room))
+	r.Cut = cost - landed
+	if r.Used += p.Level(landed); p.Kernel == Meter && r.Cut > 0 {
+		r.Used = p.most // and a part of a unit more
+	}
+	switch {
+	case r.Used == before:
+		return s
+	case p.Kernel == Meter:
+		return State{Tick: p.Ticks(now), Used: r.Used, Prev: p.stateTick()}
+	}
+	return r.window()
+}
+
+// EmptyAt returns when s equals the empty state, in microseconds since the epoch, so that
+// a store may forget it. It is the expiry of a key.
+func (p *Plan) EmptyAt(s State) int64 {
+	switch {
+	case s.Used == 0 && s.Prev == 0:
+		return 0
+	case p.Kernel == Meter:
+		s = p.converted(s)
+		return (s.Tick + ceilDiv(s.Used, p.Drain)) * p.Tick
+	case p.Kernel == Lock:
+		return s.Prev
+	case p.monthly():
+		return p.monthEnd(s.Tick)
+	case s.Used > 0 && p.Sliding:
+		return (s.Tick + 2) * p.Span * p.Tick
+	}
+	return (s.Tick + 1) * p.Span * p.Tick
+}
+
+// Level returns how much units add to the Used of a receipt or a state.
+func (p *Plan) Level(units int64) int64 {
+	if p.Kernel == Meter {
+		return units * p.Unit
+	}
+	return units
+}
+
+// Lifetime returns the time in microseconds after which any untouched state is empty.
+func (p *Plan) Lifetime() int64 {
+	switch {
+	case p.Kernel == Meter:
+		return (p.most/p.Drain + 1) * p.Tick
+	case p.Kernel == InFlight: // of which a clock that steps back may leave two
+		return 2 * p.Span
+	case p.Kernel == Lock: // likewise
+		return 2*p.Lockout.Most + p.Lockout.Forget
+	case p.monthly():
+		return 2 * longestMonth.Microseconds()
+	}
+	return 2 * p.Span * p.Tick
+}
+
+// Ticks returns the tick of a time in microseconds.
+func (p *Plan) Ticks(now int64) int64 {
+	if p.Tick == 1 {
+		return now
+	}
+	return now / p.Tick
+}

@@ -1,0 +1,61 @@
+package kernel
+
+import (
+	"math"
+	"time"
+)
+
+// Point is a time on the store's clock, to the fraction of a tick in which a unit of level drains.
+type Point struct {
+	Tick, Part int64 // 0 ≤ Part < Drain
+}
+
+// Span is the time of one or several turns in a queue.
+type Span struct{ From, To Point }
+
+// Before reports whether p is before q, of plans with the [Plan.SameTurns].
+func (p Point) Before(q Point) bool { return p.Tick < q.Tick || p.Tick == q.Tick && p.Part < q.Part }
+
+// Ceil returns the first tick that is not before the point.
+func (p Point) Ceil() int64 {
+	if p.Part > 0 {
+		return p.Tick + 1
+	}
+	return p.Tick
+}
+
+// PointAt returns when a level, at least 0, at a tick has drained.
+func (p *Plan) PointAt(tick, level int64) Point { return Point{tick + level/p.Drain, level % p.Drain} }
+
+// LevelAt returns what drains between a tick and a point, or MaxInt64 if it is more than Size.
+func (p *Plan) LevelAt(at Point, tick int64) int64 {
+	if at.Tick-tick > p.full {
+		return math.MaxInt64
+	}
+	return (max(at.Tick-tick, -p.full-1))*p.Drain + at.Part
+}
+
+// Turn returns the turn of so many units from a point on.
+func (p *Plan) Turn(from Point, units int64) Span {
+	return Span{from, p.PointAt(from.Tick, from.Part+units*p.Unit)}
+}
+
+// TurnOf returns the turn of an admitted charge of cost units, by its receipt. It reports false if the charge
+// need not wait.
+func (p *Plan) TurnOf(cost int64, r *Receipt) (_ Span, waits bool) {
+	level := r.TurnEnd() - cost*p.Unit
+	return p.Turn(p.PointAt(p.Ticks(r.Now), max(0, level)), cost), level > 0
+}
+
+// Delay returns how long an admitted charge of cost units waits for its turn: a whole number of ticks. The
+// turn comes early by the time in which a level of so much drains.
+func (p *Plan) Delay(cost int64, r *Receipt) (_ time.Duration, early int64) {
+	level := max(0, r.TurnEnd()-max(0, cost)*p.Unit)
+	ticks := ceilDiv(level, p.Drain)
+	return p.Until(p.Ticks(r.Now)+ticks, r.Now), ticks*p.Drain - level
+}
+
+// SameTurns reports whether points and levels mean the same under both plans.
+func (p *Plan) SameTurns(q *Plan) bool {
+	return p.Tick == q.Tick && p.Unit == q.Unit && p.Drain == q.Drain
+}

@@ -7,6 +7,7 @@ package accesslog
 
 import (
 	"errors"
+	"iter"
 	"time"
 )
 
@@ -99,6 +100,18 @@ func (f *Format) Parse(line []byte, e *Entry) error {
 		return ErrSkip
 	}
 	return f.line(line, e)
+}
+
+// entries yields what the lines of a sample tell, in the memory of one entry.
+func (f *Format) entries(sample [][]byte) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		var e Entry
+		for _, line := range sample {
+			if f.Parse(line, &e) == nil && !yield(&e) {
+				return
+			}
+		}
+	}
 }
 
 // Header returns the format that holds from a directive on, which is a line that begins with "#". It is

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
@@ -442,26 +443,27 @@ func escape(b []byte) (c byte, width int) {
 	case 'b', 'f', 'n', 'r', 't', 'v':
 		return "\b\f\n\r\t\v"[strings.IndexByte("bfnrtv", c)], 2
 	case 'x':
-		if len(b) >= 4 && hex(b[2]) < 16 && hex(b[3]) < 16 {
-			return hex(b[2])<<4 | hex(b[3]), 4
+		if c, ok := hex2(b[2:]); ok {
+			return c, 4
 		}
 	case 'u': // nginx writes bytes of control characters so, and no others
-		if len(b) >= 6 && b[2] == '0' && b[3] == '0' && hex(b[4]) < 16 && hex(b[5]) < 16 {
-			return hex(b[4])<<4 | hex(b[5]), 6
+		if digits, ok := bytes.CutPrefix(b[2:], []byte("00")); ok {
+			if c, ok := hex2(digits); ok {
+				return c, 6
+			}
 		}
 	}
 	return '\\', 1
 }
 
-// hex returns what a hexadecimal digit is, or more than 15.
-func hex(c byte) byte {
-	switch {
-	case c-'0' < 10:
-		return c - '0'
-	case c|0x20 >= 'a' && c|0x20 <= 'f':
-		return c | 0x20 - 'a' + 10
+// hex2 returns the byte that b begins with as two hexadecimal digits.
+func hex2(b []byte) (byte, bool) {
+	var c [1]byte
+	if len(b) < 2 {
+		return 0, false
 	}
-	return 255
+	_, err := hex.Decode(c[:], b[:2])
+	return c[0], err == nil
 }
 
 // join returns path?query, or the path alone.

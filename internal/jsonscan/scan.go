@@ -156,46 +156,41 @@ func digits[T Text](s T, i int) int {
 	return i
 }
 
-// String reads a string with its quotes.
+// String reads a string with its quotes. It looks at eight bytes at a time for a quote, a backslash or a control
+// character.
 func String[T Text](s T, i int) int {
+	const ones = 0x0101010101010101
 	if i >= len(s) || s[i] != '"' {
 		return ^i
 	}
 	for i++; ; {
-		if i = plain(s, i); i >= len(s) {
-			return ^len(s)
+		for ; i+8 <= len(s); i += 8 {
+			b := s[i : i+8]
+			w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+				uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+			quote, slash := w^'"'*ones, w^'\\'*ones
+			// A byte below n borrows into its highest bit. The lowest hit is right; those above it may not be.
+			hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & (0x80 * ones)
+			if hit != 0 {
+				i += bits.TrailingZeros64(hit) / 8
+				break
+			}
 		}
-		switch s[i] {
-		case '"':
+		switch {
+		case i >= len(s):
+			return ^len(s)
+		case s[i] == '"':
 			return i + 1
-		case '\\':
+		case s[i] == '\\':
 			if i = escape(s, i+1); i < 0 {
 				return i
 			}
-		default:
+		case s[i] < ' ':
 			return ^i
+		default:
+			i++ // near the end
 		}
 	}
-}
-
-// plain returns the index of the first quote, backslash or control character. It looks at eight bytes at a time.
-func plain[T Text](s T, i int) int {
-	const ones = 0x0101010101010101
-	for ; i+8 <= len(s); i += 8 {
-		b := s[i : i+8]
-		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
-			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-		quote, slash := w^'"'*ones, w^'\\'*ones
-		// A byte below n borrows into its highest bit. The lowest hit is right; those above it may not be.
-		hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & (0x80 * ones)
-		if hit != 0 {
-			return i + bits.TrailingZeros64(hit)/8
-		}
-	}
-	for i < len(s) && s[i] >= ' ' && s[i] != '"' && s[i] != '\\' {
-		i++
-	}
-	return i
 }
 
 // The letters of escapes, and what they stand for.
@@ -230,9 +225,9 @@ func escape[T Text](s T, i int) int {
 func Unescape[T Text](dst []byte, s T) (text []byte, whole bool) {
 	whole = true
 	for i := 0; i < len(s); {
-		if end := plain(s, i); end > i {
-			dst = append(dst, s[i:end]...)
-			i = end
+		if s[i] != '\\' {
+			dst = append(dst, s[i])
+			i++
 			continue
 		}
 		if s[i+1] != 'u' {

@@ -42,7 +42,6 @@ func compile(name string, tokens []part, t *text) (*Format, error) {
 			t.doubt = true
 		}
 	}
-	t.headLen = t.headed()
 	return f, nil
 }
 

@@ -99,8 +99,6 @@ const maxPieces = 64
 type text struct {
 	prefix string
 	pieces []piece
-	// headLen is how many pieces head reads.
-	headLen int
 	// escapes: the server writes quotes, backslashes and control characters behind a backslash, as
 	// nginx does in \x22, Apache in \" and both in JSON.
 	escapes bool
@@ -118,34 +116,16 @@ type text struct {
 func (t *text) line(line []byte, e *Entry) error {
 	var ends [maxPieces]int32
 	var m moment
-	slash := len(line)
-	if t.escapes {
-		if i := bytes.IndexByte(line, '\\'); i >= 0 {
-			slash = i
-		}
-	}
-	escaped := slash < len(line)
-	at, from := len(t.prefix), 0
-	if t.headLen > 0 {
-		if n := t.head(line, slash, e, &m); n >= 0 {
-			// What is left of the literal, whose quote is read.
-			if from = t.headLen; !bytes.HasPrefix(line[n-1:], t.pieces[from-1].between) {
-				return errShape
-			}
-			at = n - 1 + len(t.pieces[from-1].lit)
-		} else {
-			e.reset()
-			m = moment{}
-		}
-	}
-	if !t.cut(line, at, from, escaped, &ends) {
+	escaped := t.escapes && bytes.IndexByte(line, '\\') >= 0
+	if !t.cut(line, escaped, &ends) {
 		return errShape
 	}
 	if t.doubt && !t.sure(line, escaped, &ends) {
 		return errDoubt
 	}
 	var path, query []byte
-	for i := from; i < len(t.pieces); i++ {
+	at := len(t.prefix)
+	for i := range t.pieces {
 		p := &t.pieces[i]
 		v := line[at:ends[i]]
 		at = int(ends[i]) + len(p.lit)
@@ -271,12 +251,13 @@ func (p *piece) when(v []byte, m *moment) bool {
 	return ok
 }
 
-// cut finds where the values end, from the left, of the pieces from one on, which begins at at.
-func (t *text) cut(line []byte, at, from int, escaped bool, ends *[maxPieces]int32) bool {
-	if len(line) < len(t.prefix) || string(line[:len(t.prefix)]) != t.prefix {
+// cut finds where the values end, from the left.
+func (t *text) cut(line []byte, escaped bool, ends *[maxPieces]int32) bool {
+	at := len(t.prefix)
+	if len(line) < at || string(line[:at]) != t.prefix {
 		return false
 	}
-	for i := from; i < len(t.pieces); i++ {
+	for i := range t.pieces {
 		p := &t.pieces[i]
 		rest := line[at:]
 		n := 0

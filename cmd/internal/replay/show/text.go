@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice/cmd/internal/replay"
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
 )

@@ -10,7 +10,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // counted is a number of things: "1 request", "2,000 requests".
@@ -108,9 +110,9 @@ func safe(s string, most int) string {
 		switch _, size := utf8.DecodeRuneInString(s[i:]); {
 		case r == utf8.RuneError && size == 1:
 			text = fmt.Sprintf(`\x%02x`, s[i])
-		case r < utf8.RuneSelf && !shows(r):
+		case r < utf8.RuneSelf && !printable.Shows(r):
 			text = strings.Trim(strconv.QuoteRune(r), "'")
-		case marks > maxMarks || !shows(r):
+		case marks > maxMarks || !printable.Shows(r):
 			text = fmt.Sprintf(`\u{%x}`, r)
 		}
 		if most -= utf8.RuneCountInString(text); most < 0 {
@@ -119,12 +121,6 @@ func safe(s string, most int) string {
 		b.WriteString(text)
 	}
 	return b.String()
-}
-
-// shows reports whether r prints as a character of its own. Some letters, symbols and marks by their
-// category have no shape.
-func shows(r rune) bool {
-	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
 }
 
 // who is what the rules of a report count, one of it: a client where all go by its address.

@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
 const (
@@ -41,7 +42,7 @@ func peaks(s replay.Series) string {
 	if len(s.Requests) == 0 {
 		return ""
 	}
-	says := fmt.Sprintf("At most %s within %s", counted(slices.Max(s.Requests), "request"), span(s.Step))
+	says := fmt.Sprintf("At most %s within %s", words.Counted(slices.Max(s.Requests), "request"), words.Span(s.Step))
 	if worst := slices.Max(s.Refused); worst > 0 {
 		at := s.Begin.Add(time.Duration(slices.Index(s.Refused, worst)) * s.Step)
 		says += fmt.Sprintf("; most were refused from %s on, %s", when(at), humanize.Comma(worst))

@@ -12,19 +12,9 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/internal/printable"
 )
-
-// counted is a number of things: "1 request", "2,000 requests".
-func counted(n int64, thing string) string {
-	if n != 1 {
-		if strings.HasSuffix(thing, "ss") || strings.HasSuffix(thing, "sh") {
-			thing += "e"
-		}
-		thing += "s"
-	}
-	return humanize.Comma(n) + " " + thing
-}
 
 // share writes n of all in percent, with as many digits as tell it from nothing and from all.
 func share(n, all int64) string {
@@ -45,43 +35,6 @@ func share(n, all int64) string {
 		return "> 99.9 %"
 	}
 	return fmt.Sprintf("%.1f %%", p)
-}
-
-// units are those of lengths of time.
-var units = [...]struct {
-	name string
-	of   time.Duration
-}{{"day", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
-
-// span writes a length of time, rounded, in its largest unit, and the next one where there are less than
-// ten of it: "1 h 20 min", "14 h", "3 days".
-func span(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "no time"
-	case d < time.Second:
-		return "less than a second"
-	}
-	for i, u := range units {
-		rest := units[min(i+1, len(units)-1)]
-		switch fine := d.Round(rest.of); {
-		case fine < u.of:
-			continue
-		case fine >= 10*u.of:
-			d = d.Round(u.of)
-		default:
-			d = fine
-		}
-		text := fmt.Sprintf("%d %s", d/u.of, u.name)
-		if u.name == "day" && d/u.of > 1 {
-			text += "s"
-		}
-		if over := d % u.of; over > 0 {
-			text += fmt.Sprintf(" %d %s", over/rest.of, rest.name)
-		}
-		return text
-	}
-	return "" // a second is one of the units
 }
 
 // when writes a time in UTC.
@@ -147,11 +100,11 @@ func headline(r *replay.Report) string {
 	case r.Requests == 0:
 		return "There is no request to judge."
 	case r.Refused == 0 && watched > 0:
-		return fmt.Sprintf("None of %s would have been refused. The rules that only watch were exceeded %s.", counted(r.Requests, "request"), counted(watched, "time"))
+		return fmt.Sprintf("None of %s would have been refused. The rules that only watch were exceeded %s.", words.Counted(r.Requests, "request"), words.Counted(watched, "time"))
 	case r.Refused == 0:
-		return fmt.Sprintf("None of %s would have been refused.", counted(r.Requests, "request"))
+		return fmt.Sprintf("None of %s would have been refused.", words.Counted(r.Requests, "request"))
 	}
-	text := fmt.Sprintf("This policy would have refused %s of %s (%s)", humanize.Comma(r.Refused), counted(r.Requests, "request"), share(r.Refused, r.Requests))
+	text := fmt.Sprintf("This policy would have refused %s of %s (%s)", humanize.Comma(r.Refused), words.Counted(r.Requests, "request"), share(r.Refused, r.Requests))
 	if r.SubjectsRefused == 0 {
 		return text + "."
 	}
@@ -159,7 +112,7 @@ func headline(r *replay.Report) string {
 	if r.Estimated {
 		about = "about "
 	}
-	return fmt.Sprintf("%s, and %s%s of %s at least once.", text, about, humanize.Comma(r.SubjectsRefused), counted(r.Subjects, who(r)))
+	return fmt.Sprintf("%s, and %s%s of %s at least once.", text, about, humanize.Comma(r.SubjectsRefused), words.Counted(r.Subjects, who(r)))
 }
 
 // hardness are the classes of [replay.Rule.Hardness].

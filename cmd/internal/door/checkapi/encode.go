@@ -185,6 +185,3 @@ func appendText[T string | []byte](dst []byte, s T) []byte {
 	}
 	return append(append(dst, s[from:]...), '"')
 }
-
-// unprefixed is an error of the engine as people are told it.
-func unprefixed(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }

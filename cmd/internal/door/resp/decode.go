@@ -203,4 +203,6 @@ func escape(line []byte, at int, quote byte) (plain byte, end int) {
 }
 
 // is reports whether word is name, in any case.
-func is(word []byte, name string) bool { return len(word) == len(name) && strings.EqualFold(string(word), name) }
+func is(word []byte, name string) bool {
+	return len(word) == len(name) && strings.EqualFold(string(word), name)
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/door/rls"
 	"github.com/sluicehq/sluice/internal/seed"

@@ -1,10 +1,16 @@
 package limitpage
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
+	"text/template"
 	"unicode"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // What both forms of the page say.
@@ -23,80 +29,18 @@ var steps = []string{
 	"Better is not to be refused: read what is left, and spread that over the seconds that are told with it.",
 }
 
+//go:embed page.md.tmpl
+var markdownText string
+
+var markdownTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"code": code, "escape": escape, "words": Text.markdown, "fenced": fenced, "inc": func(i int) int { return i + 1 },
+		"heading": func(tier string) string { return cmp.Or(escape(tier), "Limit") },
+	}).Parse(markdownText))
+})
+
 // Markdown writes the page as Markdown with tables, as GitHub reads them.
-func (p *Page) Markdown(out io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n%s\n", title, intro)
-	if len(p.Limits) == 0 {
-		fmt.Fprint(&b, "\nNo limit is listed.\n")
-	} else {
-		b.WriteString("\n")
-		head := []string{"Name", "Requests", "Counted"}
-		if p.Costs {
-			head = append(head, "A request counts")
-		}
-		for _, tier := range p.Tiers {
-			head = append(head, heading(tier))
-		}
-		line(&b, head)
-		line(&b, strings.Split(strings.Repeat("---|", len(head)-1)+"---", "|"))
-		for _, l := range p.Limits {
-			cells := []string{code(l.Name), l.For.markdown(), l.Counted.markdown()}
-			if p.Costs {
-				cells = append(cells, l.Cost.markdown())
-			}
-			for _, in := range l.In {
-				cells = append(cells, escape(in))
-			}
-			line(&b, cells)
-		}
-	}
-	for _, name := range p.Lockouts {
-		fmt.Fprintf(&b, "\nWhoever exceeds %s is refused for longer, whatever is left of it: Retry-After says until when.\n", code(name))
-	}
-	if p.Further {
-		fmt.Fprintf(&b, "\n%s\n", furtherYes)
-	}
-	if p.Example != nil {
-		fmt.Fprintf(&b, "\n## Response fields\n\n%s\n\n", casing)
-		table(&b, "Field", p.Fields)
-	}
-	b.WriteString("\n## Refusals\n\n")
-	table(&b, "Status", p.Statuses)
-	if p.Example != nil {
-		fmt.Fprintf(&b, "\nFor example:\n\n%s\n", fenced("http", p.Example.String()))
-	}
-	if len(p.Members) > 0 {
-		b.WriteString("\n")
-		table(&b, "In the body", p.Members)
-	}
-	b.WriteString("\n## When you are refused\n\n")
-	for i, step := range steps {
-		fmt.Fprintf(&b, "%d. %s\n", i+1, step)
-	}
-	_, err := io.WriteString(out, b.String())
-	return err
-}
-
-func heading(tier string) string {
-	if tier == "" {
-		return "Limit"
-	}
-	return escape(tier)
-}
-
-func table(b *strings.Builder, name string, all []Meaning) {
-	line(b, []string{name, "Meaning"})
-	line(b, []string{"---", "---"})
-	for _, m := range all {
-		line(b, []string{code(m.Name), escape(m.Says)})
-	}
-}
-
-// line writes a row of cells that are Markdown.
-func line(b *strings.Builder, cells []string) {
-	fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
-}
+func (p *Page) Markdown(out io.Writer) error { return markdownTemplate().Execute(out, p.read()) }
 
 func (t Text) markdown() string {
 	var b strings.Builder
@@ -141,15 +85,15 @@ func plain(r rune) bool {
 // shown returns text in one line, without characters that do not show.
 func shown(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != ' ' && !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+		if !printable.Shows(r) {
 			return '\uFFFD'
 		}
 		return r
 	}, s)
 }
 
-// fenced returns a block of code, which nothing in it ends.
-func fenced(language, text string) string {
+// fenced returns a block with an answer of HTTP, which nothing in it ends.
+func fenced(text string) string {
 	longest, run := 2, 0
 	for _, r := range text {
 		if run++; r != '`' {
@@ -158,5 +102,5 @@ func fenced(language, text string) string {
 		longest = max(longest, run)
 	}
 	fence := strings.Repeat("`", longest+1)
-	return fence + language + "\n" + text + "\n" + fence
+	return fence + "http\n" + text + "\n" + fence
 }

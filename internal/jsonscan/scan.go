@@ -195,8 +195,8 @@ func String[T Text](s T, i int) int {
 
 // The letters of escapes, and what they stand for.
 const (
-	letters    = `"\/bfnrt`
-	standsFors = "\"\\/\b\f\n\r\t"
+	letters  = `"\/bfnrt`
+	meanings = "\"\\/\b\f\n\r\t"
 )
 
 // escape reads an escape behind its backslash.
@@ -231,7 +231,7 @@ func Unescape[T Text](dst []byte, s T) (text []byte, whole bool) {
 			continue
 		}
 		if s[i+1] != 'u' {
-			dst = append(dst, standsFors[strings.IndexByte(letters, s[i+1])])
+			dst = append(dst, meanings[strings.IndexByte(letters, s[i+1])])
 			i += 2
 			continue
 		}

@@ -13,8 +13,8 @@ import (
 
 // Entry is the request that a line tells of. What is empty was not told. Its bytes are those of the
 // line where it holds them as they were sent, else the entry's own memory, so that they last until
-// either is used again; once that memory has grown, [Format.Parse] allocates
-// nothing but a few bytes for a duration that is written with its unit.
+// either is used again; once that memory has grown, [Format.Parse] allocates nothing but a few bytes for
+// a duration that is written with its unit.
 type Entry struct {
 	// Time is when the request began, in microseconds since the Unix epoch; when it ended, if Ended,
 	// because the line does not say how long it took.

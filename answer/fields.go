@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/bits"
+	"strconv"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
@@ -40,7 +41,7 @@ func (a *Answer) encodeState(f fields, e *Encoder) {
 	t := stateText{text: a.text[:0], one: a.most, now: a.decision.Now}
 	t.append(a, e.Dialect, limit)
 	all := len(t.text)
-	t.text = appendNumber(t.text, seconds(t.now+t.effective))
+	t.text = strconv.AppendInt(t.text, seconds(t.now+t.effective), 10)
 	a.text = t.text
 	s := a.arena.text(t.text)
 	remaining, delta, unix := s[t.remaining.from:t.remaining.to], s[t.delta.from:t.delta.to], s[all:]
@@ -125,11 +126,11 @@ func (t *stateText) appendOne(i int, r *policy.Result, remaining, delta string) 
 	effective := effectiveWindow(r, t.now)
 	text := append(t.text, remaining...)
 	a := len(text)
-	text = appendNumber(text, clamp(r.Remaining))
+	text = strconv.AppendInt(text, clamp(r.Remaining), 10)
 	b := len(text)
 	text = append(text, delta...)
 	c := len(text)
-	text = appendNumber(text, seconds(effective))
+	text = strconv.AppendInt(text, seconds(effective), 10)
 	if t.text = text; i == t.one {
 		t.remaining, t.delta, t.effective = span{a, b}, span{c, len(text)}, effective
 	}
@@ -179,28 +180,5 @@ func seconds(us int64) int64 {
 	}
 	return max(1, clamp(s))
 }
-
-// appendNumber appends a number that is not negative, of which every answer has three, two
-// digits at a time.
-func appendNumber(dst []byte, n int64) []byte {
-	var digits [20]byte
-	at, u := len(digits), uint64(n)
-	for u >= 10 {
-		rest := u / 100
-		pair := (u - 100*rest) * 2
-		at -= 2
-		digits[at], digits[at+1] = pairs[pair], pairs[pair+1]
-		u = rest
-	}
-	if u > 0 || at == len(digits) {
-		at--
-		digits[at] = byte('0' + u)
-	}
-	return append(dst, digits[at:]...)
-}
-
-// pairs are the numbers below a hundred, in two digits each.
-const pairs = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849" +
-	"5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899"
 
 func clamp(n int64) int64 { return min(n, maxInteger) }

@@ -3,7 +3,6 @@ package answer
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"math/big"
 	"math/rand/v2"
 	"net/http"
@@ -19,21 +18,6 @@ import (
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
-
-// Numbers are written as the library writes them.
-func TestAppendNumber(t *testing.T) {
-	t.Parallel()
-	rnd := rand.New(rand.NewPCG(17, 18))
-	numbers := []int64{0, math.MaxInt64}
-	for n := int64(1); n < maxInteger; n *= 10 {
-		numbers = append(numbers, n-1, n, n+1, 9*n, rnd.Int64N(n))
-	}
-	for _, n := range numbers {
-		if got, want := string(appendNumber([]byte("r="), n)), "r="+strconv.FormatInt(n, 10); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-}
 
 // randomDecision makes a decision of random rules about a store with a random past.
 func randomDecision(t *testing.T, rnd *rand.Rand) policy.Decision {

@@ -3,12 +3,12 @@ package answer
 import (
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"math/bits"
 	"strconv"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
@@ -45,17 +45,18 @@ type label struct {
 // are many, some are made anew each time.
 type headerCache [256]atomic.Pointer[policyHeader]
 
+var seed = maphash.MakeSeed()
+
 // of returns the header at now for the results that clients are told about. A shadow is not in force,
 // and clients that heeded it would slow down for nothing.
 func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *policyHeader {
-	var h uintptr
+	var h uint64
 	for i := range results {
 		if r := &results[i]; !r.Shadow {
-			h += uintptr(unsafe.Pointer(r.Plan)) + uintptr(unsafe.Pointer(unsafe.StringData(r.Rule)))
-			h *= 0x9E3779B1
+			h = h*31 + maphash.Comparable(seed, r.Plan)
 		}
 	}
-	place := &c[h>>16%uintptr(len(c))]
+	place := &c[h%uint64(len(c))]
 	if cached := place.Load(); cached != nil && now < cached.until && now >= cached.from && cached.isOf(results) {
 		return cached
 	}

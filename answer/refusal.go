@@ -64,7 +64,7 @@ func (a *Answer) refuse(f fields, accept []string) {
 		f.set(fieldRequestID, id)
 	}
 	if retry := a.retryAfter(); retry > 0 {
-		a.text = appendNumber(a.text[:0], retry)
+		a.text = strconv.AppendInt(a.text[:0], retry, 10)
 		a.retry = a.arena.text(a.text)
 		f.set("Retry-After", a.retry)
 	}

@@ -2,7 +2,7 @@ package httplimit
 
 import (
 	"net/http"
-	"unsafe"
+	"slices"
 
 	"github.com/sluicehq/sluice/answer"
 )
@@ -76,18 +76,13 @@ func (k *keeper) restore() {
 	h := k.Header()
 	for i, name := range answer.StateFields {
 		switch now, kept := h[name], k.values[i]; {
-		case sameList(now, kept): // as nearly always, and to write is dear
+		case slices.Equal(now, kept): // as nearly always, and to write is dear
 		case kept == nil:
 			delete(h, name)
 		default:
 			h[name] = kept
 		}
 	}
-}
-
-// sameList reports whether a and b are one list, and not merely equal.
-func sameList(a, b []string) bool {
-	return len(a) == len(b) && unsafe.SliceData(a) == unsafe.SliceData(b)
 }
 
 func (k *keeper) clear() {

@@ -42,17 +42,15 @@ func main() {
 }
 
 // allowed are the licences that a file may have, as licensecheck names them.
-var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "FTL", "ISC", "MIT", "MPL-2.0", "blessing"}
+var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "blessing"}
 
 // known are files that licensecheck cannot name, by what they begin with.
 var known = map[string]string{
-	// A choice of two, of which we take the FreeType License, in licenses/ftl.txt.
-	"Use of the Freetype-Go software is subject to your choice": "FTL",
-	"SQLite Is Public Domain":                                   "blessing",
+	"SQLite Is Public Domain": "blessing",
 }
 
 var (
-	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|ftl\.txt)`)
+	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)`)
 	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents)`)
 	// collections repeat the licences of others, which are named beside them or are in their own modules.
 	collection = regexp.MustCompile(`(?i)3rd-party`)
@@ -141,9 +139,6 @@ type file struct{ name, text string }
 // texts returns what a module says of its licence, and the names of the licences.
 func (m *module) texts() (files []file, licences []string, err error) {
 	dirs := slices.Sorted(maps.Keys(m.dirs))
-	if ftl := filepath.Join(m.root, "licenses"); exists(filepath.Join(ftl, "ftl.txt")) {
-		dirs = append(dirs, ftl)
-	}
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -181,11 +176,6 @@ func (m *module) texts() (files []file, licences []string, err error) {
 	}
 	slices.Sort(licences)
 	return files, slices.Compact(licences), nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // identify returns the licences of a text, each of which has to be allowed.

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"slices"
@@ -148,32 +147,5 @@ func TestLogsInWholeSeconds(t *testing.T) {
 		if doc.Rules[0].Algorithm != "sliding_window_log" {
 			t.Error("the document was changed")
 		}
-	}
-}
-
-// Addresses are read as netip reads them, and nothing else is.
-func TestParse4(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(4, 14))
-	addresses := 0
-	for range 50_000 {
-		text := make([]byte, r.IntN(12))
-		for i := range text {
-			text[i] = "0123456789.."[r.IntN(12)]
-		}
-		for r.IntN(2) == 0 && strings.Count(string(text), ".") < 3 {
-			text = fmt.Appendf(text, ".%d", r.IntN(300))
-		}
-		got, ok := parse4(text)
-		want, err := netip.ParseAddr(string(text))
-		if ok != (err == nil) || ok && got != want {
-			t.Fatalf("%q is %v, %v: want %v, %v", text, got, ok, want, err)
-		}
-		if ok {
-			addresses++
-		}
-	}
-	if addresses < 250 {
-		t.Errorf("only %d of them were addresses", addresses)
 	}
 }

@@ -160,41 +160,10 @@ func peerOf(e *accesslog.Entry) (peer netip.Addr, named bool) {
 		peer, _ = parsePeer(strings.Trim(text(last), " \t"))
 		return peer, false
 	}
-	if a, ok := parse4(e.Client); ok {
-		return a, false
-	}
 	if a, ok := parsePeer(text(e.Client)); ok {
 		return a, false
 	}
 	return addressOf(e.Client), true
-}
-
-// parse4 reads what most clients are, an IPv4 address, as [netip.ParseAddr] does, in a third of the time.
-func parse4(b []byte) (a netip.Addr, ok bool) {
-	var address [4]byte
-	field, digits, value := 0, 0, 0
-	for _, c := range b {
-		switch {
-		case '0' <= c && c <= '9':
-			if digits > 0 && value == 0 { // a zero before it
-				return a, false
-			}
-			if value = 10*value + int(c-'0'); value > 255 {
-				return a, false
-			}
-			digits++
-		case c == '.' && digits > 0 && field < 3:
-			address[field] = byte(value)
-			field, digits, value = field+1, 0, 0
-		default:
-			return a, false
-		}
-	}
-	if field < 3 || digits == 0 {
-		return a, false
-	}
-	address[3] = byte(value)
-	return netip.AddrFrom4(address), true
 }
 
 // parsePeer reads an address, which may have a port.

@@ -184,7 +184,7 @@ func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path st
 	if r.since == 0 {
 		r.since = max(now, 1)
 	}
-	r.ask(t.paths.number(path, t.seed))
+	r.ask(t.paths.number(path))
 }
 
 // unsure is a subject that was refused, and how many such requests its limit may let pass more.
@@ -329,11 +329,10 @@ func (r *record) path() uint32 {
 	return best.path
 }
 
-// pathTable numbers paths, up to maxPaths of them; all others are 0, which is no path. It takes paths of one hash
-// for one: to read their texts again would be most of the work of a refusal.
+// pathTable numbers paths, up to maxPaths of them; all others are 0, which is no path.
 type pathTable struct {
-	places []uint64 // open addressing: a hash, and in its lowest bits the number; 0 is free
-	texts  []string
+	numbers map[string]uint32
+	texts   []string
 }
 
 const (
@@ -341,27 +340,18 @@ const (
 	maxPathLen = 200
 )
 
-func (t *pathTable) number(path string, seed maphash.Seed) uint32 {
-	if len(path) > maxPathLen {
-		path = path[:maxPathLen]
+func (t *pathTable) number(path string) uint32 {
+	if t.numbers == nil {
+		t.numbers, t.texts = map[string]uint32{}, []string{""}
 	}
-	if t.places == nil {
-		t.places, t.texts = make([]uint64, 2*maxPaths), []string{""}
+	path = path[:min(len(path), maxPathLen)]
+	n, known := t.numbers[path]
+	if !known && len(t.texts) < maxPaths {
+		n, path = uint32(len(t.texts)), strings.Clone(path)
+		t.numbers[path] = n
+		t.texts = append(t.texts, path)
 	}
-	const mask = 2*maxPaths - 1
-	hash := maphash.String(seed, path)
-	for i := hash >> 32 & mask; ; i = (i + 1) & mask {
-		switch place := t.places[i]; {
-		case place == 0 && len(t.texts) >= maxPaths:
-			return 0
-		case place == 0:
-			t.texts = append(t.texts, strings.Clone(path))
-			t.places[i] = hash&^mask | uint64(len(t.texts)-1)
-			return uint32(len(t.texts) - 1)
-		case (place^hash)&^mask == 0:
-			return uint32(place & mask)
-		}
-	}
+	return n
 }
 
 func (t *pathTable) text(n uint32) string {

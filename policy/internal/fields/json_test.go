@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
 // FuzzJSON holds the reader of JSON to the standard library's: what it takes is JSON, and the
@@ -47,7 +49,7 @@ func FuzzJSON(f *testing.F) {
 }
 
 func deep(data []byte) bool {
-	return bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) > maxDepth
+	return bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) > jsonscan.MaxDepth
 }
 
 func (m *Members) count(name string) (n int) {

@@ -13,10 +13,10 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -108,7 +108,7 @@ func (a *api) admit(r *http.Request) *problem {
 	if a.Authorize == nil {
 		return nil
 	}
-	err := a.Authorize(r.RemoteAddr, bearer(h["Authorization"]))
+	err := a.Authorize(r.RemoteAddr, door.Bearer(h["Authorization"]))
 	if err == nil {
 		return nil
 	}
@@ -121,16 +121,4 @@ func (a *api) admit(r *http.Request) *problem {
 	p := problemf(http.StatusUnauthorized, "who are you? Send one of the tokens of --door-tokens as \"Authorization: Bearer …\"")
 	p.challenge = true
 	return p
-}
-
-// bearer returns the token of the only Authorization field, or "".
-func bearer(fields []string) string {
-	if len(fields) != 1 {
-		return ""
-	}
-	scheme, token, _ := strings.Cut(fields[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimLeft(token, " ")
 }

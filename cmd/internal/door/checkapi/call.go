@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -120,7 +121,7 @@ func (c *call) resolve(checks []*check, batch bool) (p *problem) {
 		}
 		subject, err := c.api.Engine.Subject(one.rule, one.key)
 		if err != nil {
-			p := badMember("", "%s", unprefixed(err))
+			p := badMember("", "%s", door.Reason(err))
 			if batch {
 				p.within(strconv.Itoa(i))
 				p.within("checks")
@@ -154,7 +155,7 @@ func (c *call) settle(one *check) *problem {
 	err := c.api.Engine.SettleRequest(c.r.Context(), &one.request, one.outcome)
 	switch {
 	case errors.Is(err, policy.ErrNotCharged):
-		return badMember("", "%s", unprefixed(err))
+		return badMember("", "%s", door.Reason(err))
 	case err != nil && !errors.Is(err, policy.ErrNothingToSettle):
 		p := problemf(http.StatusServiceUnavailable, "the shared store does not answer: try again")
 		p.retry = 1

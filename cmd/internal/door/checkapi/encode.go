@@ -128,16 +128,7 @@ func appendMember(dst []byte, name string, n int64) []byte {
 // appendSeconds appends a duration in seconds, to the microsecond.
 func appendSeconds(dst []byte, d time.Duration) []byte {
 	us := (d + time.Microsecond - 1).Microseconds()
-	dst = strconv.AppendInt(dst, us/1_000_000, 10)
-	if us %= 1_000_000; us == 0 {
-		return dst
-	}
-	digits := strconv.AppendInt(append(dst, '.'), 1_000_000+us, 10)
-	digits = slices.Delete(digits, len(dst)+1, len(dst)+2) // the 1 that has kept the zeros
-	for digits[len(digits)-1] == '0' {
-		digits = digits[:len(digits)-1]
-	}
-	return digits
+	return strconv.AppendFloat(dst, float64(us)/1e6, 'f', -1, 64)
 }
 
 // appendHeaders appends the fields to be passed on. A length is for whoever sends a body to say.
@@ -195,6 +186,3 @@ func appendText[T string | []byte](dst []byte, s T) []byte {
 	}
 	return append(append(dst, s[from:]...), '"')
 }
-
-// unprefixed is an error of the engine as people are told it.
-func unprefixed(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }

@@ -14,15 +14,13 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -128,37 +126,11 @@ func (s *service) guard(err *error) {
 	}
 }
 
+var errRefused = status.Error(codes.Unauthenticated, `who are you? Send one of the tokens of --door-tokens as "authorization: Bearer …"`)
+
 // admit refuses those who may not ask.
 func (s *service) admit(ctx context.Context) error {
-	if s.Authorize == nil {
-		return nil
-	}
-	md, _ := metadata.FromIncomingContext(ctx)
-	from := ""
-	if p, ok := peer.FromContext(ctx); ok {
-		from = p.Addr.String()
-	}
-	err := s.Authorize(from, bearer(md.Get("authorization")))
-	if err == nil {
-		return nil
-	}
-	var many interface{ RetrySeconds() int }
-	if errors.As(err, &many) {
-		return status.Error(codes.ResourceExhausted, err.Error())
-	}
-	return status.Error(codes.Unauthenticated, `who are you? Send one of the tokens of --door-tokens as "authorization: Bearer …"`)
-}
-
-// bearer returns the token of the only authorization, or "".
-func bearer(values []string) string {
-	if len(values) != 1 {
-		return ""
-	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimLeft(token, " ")
+	return door.AdmitCall(ctx, s.Authorize, errRefused)
 }
 
 // decide answers checks, all in one call of the store.
@@ -178,7 +150,7 @@ func (s *service) decide(ctx context.Context, in []*CheckRequest) []*CheckRespon
 	for i := range checks {
 		switch c := &checks[i]; {
 		case c.err != nil:
-			out[i] = &CheckResponse{Error: unprefixed(c.err)}
+			out[i] = &CheckResponse{Error: door.Reason(c.err)}
 		case c.fault != "":
 			out[i] = s.answer(c, &policy.Decision{})
 		default:
@@ -188,5 +160,3 @@ func (s *service) decide(ctx context.Context, in []*CheckRequest) []*CheckRespon
 	}
 	return out
 }
-
-func unprefixed(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -84,7 +84,7 @@ func (c *conn) resetSubject(args [][]byte) {
 }
 
 // failure returns the reply to a command that failed.
-func failure(err error) string { return "ERR " + strings.TrimPrefix(err.Error(), "policy: ") }
+func failure(err error) string { return "ERR " + door.Reason(err) }
 
 // tellChecked answers SLUICE.CHECK and SLUICE.PEEK.
 func (c *conn) tellChecked(d *policy.Decision) {
@@ -105,7 +105,7 @@ func (c *conn) tellChecked(d *policy.Decision) {
 	c.pair("limit", limit)
 	c.pair("remaining", r.Remaining)
 	c.pair("retry_after", retryAfter(d.Allowed, d.RetryAfter))
-	c.pair("reset_after", seconds(r.ResetAfter))
+	c.pair("reset_after", door.Seconds(r.ResetAfter))
 	c.pair("delay_ms", int64((d.Delay+time.Millisecond-1)/time.Millisecond))
 	c.bulk("limits")
 	c.tellLimits(results)
@@ -121,7 +121,7 @@ func (c *conn) tellLimits(results []policy.Result) {
 		c.integer(r.Plan.Capacity)
 		c.integer(r.Remaining)
 		c.integer(retryAfter(r.Allowed, r.RetryAfter))
-		c.integer(seconds(r.ResetAfter))
+		c.integer(door.Seconds(r.ResetAfter))
 	}
 }
 
@@ -154,7 +154,7 @@ func retryAfter(allowed bool, wait time.Duration) int64 {
 	case wait == sluice.Never:
 		return -1
 	}
-	return max(1, seconds(wait))
+	return max(1, door.Seconds(wait))
 }
 
 func truth(yes bool) int64 {

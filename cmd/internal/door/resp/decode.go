@@ -2,7 +2,9 @@ package resp
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
+	"strings"
 )
 
 // A command has at most maxArgs arguments and takes at most maxCommand bytes, names and lengths
@@ -185,11 +187,14 @@ func escape(line []byte, at int, quote byte) (plain byte, end int) {
 		return '\\', at + 1
 	}
 	c := line[at+1]
-	switch {
-	case quote == '\'' && c != '\'':
+	if quote == '\'' && c != '\'' {
 		return '\\', at + 1
-	case quote == '"' && c == 'x' && at+3 < len(line) && hexDigit(line[at+2]) >= 0 && hexDigit(line[at+3]) >= 0:
-		return byte(hexDigit(line[at+2])<<4 | hexDigit(line[at+3])), at + 4
+	}
+	if quote == '"' && c == 'x' && at+3 < len(line) {
+		var one [1]byte
+		if _, err := hex.Decode(one[:], line[at+2:at+4]); err == nil {
+			return one[0], at + 4
+		}
 	}
 	if i := bytes.IndexByte([]byte("nrtba"), c); quote == '"' && i >= 0 {
 		return "\n\r\t\b\a"[i], at + 2
@@ -197,24 +202,7 @@ func escape(line []byte, at int, quote byte) (plain byte, end int) {
 	return c, at + 2
 }
 
-func hexDigit(c byte) int { return bytes.IndexByte([]byte("0123456789abcdef"), lower(c)) }
-
-func lower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		c += 'a' - 'A'
-	}
-	return c
-}
-
-// is reports whether word is name, which is in upper case, in any case.
+// is reports whether word is name, in any case.
 func is(word []byte, name string) bool {
-	if len(word) != len(name) {
-		return false
-	}
-	for i, c := range word {
-		if c != name[i] && (c < 'a' || c > 'z' || c-'a'+'A' != name[i]) {
-			return false
-		}
-	}
-	return true
+	return len(word) == len(name) && strings.EqualFold(string(word), name)
 }

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -62,7 +63,7 @@ func (c *conn) tellThrottled(q question, d *policy.Decision) {
 	if !d.Allowed && !q.looks {
 		limited = 1
 		if d.RetryAfter != sluice.Never {
-			retry = seconds(d.RetryAfter)
+			retry = door.Seconds(d.RetryAfter)
 		}
 	}
 	var remaining int64
@@ -78,16 +79,7 @@ func (c *conn) tellThrottled(q question, d *policy.Decision) {
 	} else {
 		c.integer(retry)
 	}
-	c.integer(seconds(reset))
-}
-
-// seconds returns d in seconds, rounded up.
-func seconds(d time.Duration) int64 {
-	n := int64(d / time.Second)
-	if d%time.Second > 0 {
-		n++
-	}
-	return n
+	c.integer(door.Seconds(reset))
 }
 
 // quoted returns what a client has written, as far as an error shows it.

@@ -3,13 +3,13 @@ package rls
 import (
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
@@ -98,8 +98,13 @@ func (c *call) appendMetadata(b []byte) []byte {
 	if len(own) > 0 {
 		fields["metadata"] = own
 	}
+	message, err := structpb.NewStruct(fields)
+	if err != nil { // a text of the configuration that is not UTF-8
+		return b
+	}
 	b, at := open(b, 6)
-	return shut(appendStruct(b, fields), at)
+	b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, message)
+	return shut(b, at)
 }
 
 // merge adds to all what it lacks of more, mapping by mapping. The first value of a name stays. More
@@ -142,42 +147,4 @@ func unitName(u int32) string {
 		return units[u].name
 	}
 	return "unknown"
-}
-
-// appendStruct appends the fields of a google.protobuf.Struct.
-func appendStruct(b []byte, fields map[string]any) []byte {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		var at int
-		b, at = open(b, 1)
-		b = appendText(b, 1, name)
-		b = shut(appendValue(b, 2, fields[name]), at)
-	}
-	return b
-}
-
-// appendValue appends a google.protobuf.Value.
-func appendValue(b []byte, number protowire.Number, v any) []byte {
-	b, at := open(b, number)
-	switch v := v.(type) {
-	case float64:
-		b = protowire.AppendFixed64(protowire.AppendTag(b, 2, protowire.Fixed64Type), math.Float64bits(v))
-	case string:
-		b = protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), v)
-	case bool:
-		b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), protowire.EncodeBool(v))
-	case map[string]any:
-		var inner int
-		b, inner = open(b, 5)
-		b = shut(appendStruct(b, v), inner)
-	case []any:
-		var inner int
-		b, inner = open(b, 6)
-		for _, item := range v {
-			b = appendValue(b, 1, item)
-		}
-		b = shut(b, inner)
-	default: // null
-		b = protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.VarintType), 0)
-	}
-	return shut(b, at)
 }

@@ -82,45 +82,24 @@ type field struct {
 
 // next cuts the first field off a message.
 func next(m string) (f field, rest string, err error) {
-	tag, n := varint(m)
-	if n == 0 || tag>>3 == 0 || tag>>3 > uint64(protowire.MaxValidNumber) {
+	b := unsafe.Slice(unsafe.StringData(m), len(m))
+	number, kind, n := protowire.ConsumeTag(b)
+	if n < 0 || number > protowire.MaxValidNumber {
 		return f, "", errWire
 	}
-	f.number, f.kind, m = protowire.Number(tag>>3), protowire.Type(tag&7), m[n:]
-	switch f.kind {
+	f.number, f.kind = number, kind
+	size := protowire.ConsumeFieldValue(number, kind, b[n:])
+	if size < 0 {
+		return f, "", errWire
+	}
+	switch kind {
 	case protowire.VarintType:
-		if f.value, n = varint(m); n == 0 {
-			return f, "", errWire
-		}
-		return f, m[n:], nil
+		f.value, _ = protowire.ConsumeVarint(b[n:])
 	case protowire.BytesType:
-		size, n := varint(m)
-		if n == 0 || size > uint64(len(m)-n) {
-			return f, "", errWire
-		}
-		f.bytes = m[n : n+int(size)]
-		return f, m[n+int(size):], nil
+		value, _ := protowire.ConsumeBytes(b[n:])
+		f.bytes = m[n+size-len(value) : n+size]
 	}
-	// Of no field that is read here.
-	if n = protowire.ConsumeFieldValue(f.number, f.kind, unsafe.Slice(unsafe.StringData(m), len(m))); n < 0 {
-		return f, "", errWire
-	}
-	return f, m[n:], nil
-}
-
-// varint reads one of at most ten bytes, and says how many it has; 0 if there is none.
-func varint(m string) (v uint64, n int) {
-	for ; n < len(m) && n < 10; n++ {
-		b := m[n]
-		if n == 9 && b > 1 {
-			return 0, 0
-		}
-		v |= uint64(b&0x7F) << (7 * n)
-		if b < 0x80 {
-			return v, n + 1
-		}
-	}
-	return 0, 0
+	return f, m[n+size:], nil
 }
 
 // each calls do with the fields of a message.

@@ -5,17 +5,15 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -76,7 +74,7 @@ var errInternal = grpcstatus.Error(codes.Internal, "sluice: the request could no
 
 func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (_ any, err error) {
 	s := srv.(*service)
-	if err := s.authorized(ctx); err != nil {
+	if err := door.AdmitCall(ctx, s.Authorize, errUnauthorized); err != nil {
 		return nil, err
 	}
 	c := s.calls.Get().(*call)
@@ -100,33 +98,6 @@ func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grp
 }
 
 var errUnauthorized = grpcstatus.Error(codes.Unauthenticated, "sluice: send the metadata authorization: Bearer TOKEN, with a token that lets you ask")
-
-func (s *service) authorized(ctx context.Context) error {
-	if s.Authorize == nil {
-		return nil
-	}
-	values := metadata.ValueFromIncomingContext(ctx, "authorization")
-	if len(values) != 1 {
-		return errUnauthorized
-	}
-	scheme, token, _ := strings.Cut(values[0], " ")
-	if !strings.EqualFold(scheme, "bearer") {
-		return errUnauthorized
-	}
-	from := ""
-	if p, ok := peer.FromContext(ctx); ok {
-		from = p.Addr.String()
-	}
-	err := s.Authorize(from, strings.TrimSpace(token))
-	var many interface{ RetrySeconds() int }
-	if errors.As(err, &many) {
-		return grpcstatus.Error(codes.ResourceExhausted, "sluice: "+err.Error())
-	}
-	if err != nil {
-		return errUnauthorized
-	}
-	return nil
-}
 
 // invalid is the answer to a request that cannot be understood.
 func invalid(err error) error {

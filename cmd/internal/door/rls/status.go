@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -61,7 +62,7 @@ func (c *call) tell(s *status, p *part, d *policy.Decision) {
 		}
 		s.reset = resetOf(r)
 	case (d.Unavailable || d.Blocked != "") && d.RetryAfter != sluice.Never:
-		s.reset = wholeSeconds(d.RetryAfter)
+		s.reset = door.Seconds(d.RetryAfter)
 	}
 	switch {
 	case p.brought:
@@ -101,7 +102,7 @@ func limitOf(r *policy.Result) (l currentLimit) {
 		l.requests, l.unit = saturated(limit.Count), int32(month)
 		return l
 	}
-	seconds := wholeSeconds(limit.Period)
+	seconds := door.Seconds(limit.Period)
 	count := limit.Count
 	if exact := time.Duration(seconds) * time.Second; exact != limit.Period {
 		count = int64(float64(count) * (float64(exact) / float64(limit.Period)))
@@ -113,26 +114,17 @@ func limitOf(r *policy.Result) (l currentLimit) {
 
 func saturated(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
-// resetOf returns the seconds after which, of a refusal, the request fits, else nothing is used any
+// resetOf returns the whole seconds, as Envoy drops what is behind the point, after which, of a refusal, the request fits, else nothing is used any
 // more or the window ends; negative if never.
 func resetOf(r *policy.Result) int64 {
 	switch {
 	case !r.Allowed && r.RetryAfter == sluice.Never:
 		return -1
 	case !r.Allowed:
-		return wholeSeconds(r.RetryAfter)
+		return door.Seconds(r.RetryAfter)
 	case r.Plan.Limit.Algorithm == sluice.FixedWindow:
 		_, _, end := r.Plan.WindowAt(r.Now)
-		return wholeSeconds(time.Duration(end-r.Now) * time.Microsecond)
+		return door.Seconds(time.Duration(end-r.Now) * time.Microsecond)
 	}
-	return wholeSeconds(r.ResetAfter)
-}
-
-// wholeSeconds rounds up: Envoy drops what is behind the point.
-func wholeSeconds(d time.Duration) int64 {
-	s := int64(d / time.Second)
-	if d%time.Second > 0 {
-		s++
-	}
-	return s
+	return door.Seconds(r.ResetAfter)
 }

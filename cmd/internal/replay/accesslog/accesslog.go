@@ -7,12 +7,14 @@ package accesslog
 
 import (
 	"errors"
+	"iter"
 	"time"
 )
 
 // Entry is the request that a line tells of. What is empty was not told. Its bytes are those of the
 // line where it holds them as they were sent, else the entry's own memory, so that they last until
-// either is used again; [Format.Parse] does not allocate once that memory has grown.
+// either is used again; once that memory has grown, [Format.Parse] allocates nothing but a few bytes for
+// a duration that is written with its unit.
 type Entry struct {
 	// Time is when the request began, in microseconds since the Unix epoch; when it ended, if Ended,
 	// because the line does not say how long it took.
@@ -99,6 +101,18 @@ func (f *Format) Parse(line []byte, e *Entry) error {
 		return ErrSkip
 	}
 	return f.line(line, e)
+}
+
+// entries yields what the lines of a sample tell, in the memory of one entry.
+func (f *Format) entries(sample [][]byte) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		var e Entry
+		for _, line := range sample {
+			if f.Parse(line, &e) == nil && !yield(&e) {
+				return
+			}
+		}
+	}
 }
 
 // Header returns the format that holds from a directive on, which is a line that begins with "#". It is

@@ -111,41 +111,9 @@ const longest = 365 * 24 * 3600 * 1_000_000
 // microseconds, or a text that names its units, such as "12.4ms", "0.012340s", "1m2.5s" or "1h".
 // It returns microseconds.
 func lasting(b []byte, shift int) (int64, bool) {
-	if n, ok := scaled(b, shift); ok {
-		return n, n >= 0 && n <= longest
+	if n, ok := scaled(b, shift); ok || len(b) == 0 {
+		return n, ok && n >= 0 && n <= longest
 	}
-	var total int64
-	for some := false; len(b) > 0 || !some; some = true {
-		i := 0
-		for i < len(b) && (b[i]-'0' < 10 || b[i] == '.') {
-			i++
-		}
-		end := i
-		for end < len(b) && b[end]-'0' > 9 && b[end] != '.' {
-			end++
-		}
-		n, ok := int64(0), false
-		switch string(b[i:end]) {
-		case "h":
-			n, ok = scaled(b[:i], 6)
-			n = min(n, longest) * 3600
-		case "m":
-			n, ok = scaled(b[:i], 6)
-			n = min(n, longest) * 60
-		case "s":
-			n, ok = scaled(b[:i], 6)
-		case "ms":
-			n, ok = scaled(b[:i], 3)
-		case "us", "µs", "μs":
-			n, ok = scaled(b[:i], 0)
-		case "ns":
-			n, ok = scaled(b[:i], -3)
-		}
-		if !ok || n < 0 || n > longest || total > longest {
-			return 0, false
-		}
-		total += n
-		b = b[end:]
-	}
-	return total, total <= longest
+	d, err := time.ParseDuration(string(b))
+	return d.Microseconds(), err == nil && d >= 0 && d.Microseconds() <= longest
 }

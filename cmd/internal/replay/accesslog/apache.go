@@ -162,64 +162,36 @@ func apacheFormat(name, format string, t *text) (*Format, error) {
 	return compile(name, tokens, t)
 }
 
-// ofApache returns the variable of a letter.
+// apacheVariables are those of a letter, some of them with an argument.
+var apacheVariables = map[string]variable{
+	"h": {what: valClient, shape: word}, "a": {what: valClient, shape: word, rank: 1},
+	"a{c}": {shape: word}, // a proxy in between
+	"l":    {shape: word}, "L": {shape: word}, "H": {shape: word}, "A": {shape: word}, "X": {shape: word},
+	"v": {what: valHost, shape: word}, "V": {what: valHost, shape: word},
+	"u": {what: valUser}, "r": {what: valRequest}, "m": {what: valMethod, shape: word}, "U": {what: valPath}, "q": {what: valQuery},
+	"s": {what: valStatus, shape: number},
+	"b": {what: valSentSome, shape: number, rank: 1}, "B": {what: valSentSome, shape: number, rank: 1}, "O": {what: valSent, shape: number},
+	"I": {shape: number}, "S": {shape: number}, "k": {shape: number}, "P": {shape: number}, "p": {shape: port},
+	"D": {what: valDuration, shape: number, scale: 1, rank: 2}, "T{us}": {what: valDuration, shape: number, scale: 1, rank: 2},
+	"T{ms}": {what: valDuration, shape: number, scale: 1e3, rank: 1}, "T": {what: valDuration, shape: number, scale: 1e6},
+}
+
+// ofApache returns the variable of a letter; final is that of a status after internal redirects.
 func ofApache(letter byte, arg string, final bool) variable {
-	switch letter {
-	case 'h':
-		return variable{what: valClient, shape: word}
-	case 'a':
-		if arg == "c" {
-			return variable{shape: word} // a proxy in between
-		}
-		return variable{what: valClient, shape: word, rank: 1}
-	case 'l', 'L', 'H', 'A', 'X', 'V', 'v':
-		v := variable{shape: word}
-		if letter == 'v' || letter == 'V' {
-			v.what = valHost
-		}
-		return v
-	case 'u':
-		return variable{what: valUser}
-	case 'r':
-		return variable{what: valRequest}
-	case 'm':
-		return variable{what: valMethod, shape: word}
-	case 'U':
-		return variable{what: valPath}
-	case 'q':
-		return variable{what: valQuery}
-	case 's':
-		v := variable{what: valStatus, shape: number}
-		if final {
-			v.rank = 1
-		}
-		return v
-	case 'b', 'B':
-		return variable{what: valSentSome, shape: number, rank: 1}
-	case 'O':
-		return variable{what: valSent, shape: number}
-	case 'I', 'S', 'k', 'P':
-		return variable{shape: number}
-	case 'p':
-		return variable{shape: port}
-	case 'D':
-		return variable{what: valDuration, shape: number, scale: 1, rank: 2}
-	case 'T':
-		switch arg {
-		case "us":
-			return variable{what: valDuration, shape: number, scale: 1, rank: 2}
-		case "ms":
-			return variable{what: valDuration, shape: number, scale: 1e3, rank: 1}
-		}
-		return variable{what: valDuration, shape: number, scale: 1e6}
-	case 'i':
+	switch {
+	case letter == 'i':
 		return headerVariable(arg)
-	case 'e', 'n':
-		if strings.EqualFold(arg, "UNIQUE_ID") {
-			return variable{what: valID, shape: word}
-		}
+	case (letter == 'e' || letter == 'n') && strings.EqualFold(arg, "UNIQUE_ID"):
+		return variable{what: valID, shape: word}
 	}
-	return variable{}
+	v, ok := apacheVariables[string(letter)+"{"+arg+"}"]
+	if !ok {
+		v = apacheVariables[string(letter)]
+	}
+	if final && letter == 's' {
+		v.rank = 1
+	}
+	return v
 }
 
 // headerVariable is a field of the request's header.
@@ -235,6 +207,15 @@ func headerVariable(name string) variable {
 		return variable{what: valHost, rank: 1}
 	}
 	return variable{what: valHeader, name: name}
+}
+
+// strftimeDigits are the conversions that have a width.
+var strftimeDigits = map[byte]struct {
+	what  what
+	width int
+}{
+	'Y': {valYear, 4}, 'm': {valMonth, 2}, 'b': {valMonthName, 3}, 'h': {valMonthName, 3}, 'd': {valDay, 2}, 'e': {valDay, 2},
+	'H': {valHour, 2}, 'M': {valMinute, 2}, 'S': {valSecond, 2}, 'a': {valNothing, 3}, 'z': {valZone, 5}, 'f': {valFraction, 9},
 }
 
 // strftime returns the tokens of a format of the C function, with the fractions that Apache and Envoy
@@ -273,27 +254,10 @@ func strftime(format, whole string) ([]part, error) {
 		if len(format) < 2 {
 			return nil, fmt.Errorf("the time's format in %s ends with a %%", whole)
 		}
-		var v variable
+		known := strftimeDigits[format[1]]
+		v := digits(known.what, known.width)
 		n := 2
 		switch c := format[1]; c {
-		case 'Y':
-			v = digits(valYear, 4)
-		case 'm':
-			v = digits(valMonth, 2)
-		case 'b', 'h':
-			v = digits(valMonthName, 3)
-		case 'd', 'e':
-			v = digits(valDay, 2)
-		case 'H':
-			v = digits(valHour, 2)
-		case 'M':
-			v = digits(valMinute, 2)
-		case 'S':
-			v = digits(valSecond, 2)
-		case 'a':
-			v = digits(valNothing, 3)
-		case 'z':
-			v = digits(valZone, 5)
 		case 's':
 			v = number(1e6)
 			v.rank = 0
@@ -312,14 +276,14 @@ func strftime(format, whole string) ([]part, error) {
 			}
 			v = digits(valFraction, int(c-'0'))
 			n = 3
-		case 'f':
-			v = digits(valFraction, 9)
 		case '%':
 			tokens = append(tokens, part{lit: "%"})
 			format = format[2:]
 			continue
 		default:
-			return nil, fmt.Errorf("the time's format in %s has %%%c, which is not known", whole, c)
+			if known.width == 0 {
+				return nil, fmt.Errorf("the time's format in %s has %%%c, which is not known", whole, c)
+			}
 		}
 		tokens = append(tokens, part{variable: v})
 		format = format[n:]

@@ -3,29 +3,39 @@ package accesslog
 import (
 	"bytes"
 	"slices"
+
+	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
 // Caddy's log of requests, in JSON. Times and durations may be in any of the ways that its encoder has.
 func caddy(o Options) *Format {
 	const (
-		message = iota
-		ts
+		message = whats + iota
 		duration
-		remote
 		client
-		method
-		host
-		uri
 		headers
-		user
-		size
-		status
 	)
-	wanted := []string{
-		message: "msg", ts: "ts", duration: "duration",
-		remote: "request.remote_ip request.remote_addr", client: "request.client_ip",
-		method: "request.method", host: "request.host", uri: "request.uri", headers: "request.headers",
-		user: "user_id", size: "size", status: "status",
+	log := jsonLog{
+		fields: []string{
+			whatEnded: "ts", whatClient: "request.remote_ip request.remote_addr", whatMethod: "request.method", whatHost: "request.host",
+			whatTarget: "request.uri", whatUser: "user_id", whatSent: "size", whatStatus: "status",
+			message: "msg", duration: "duration", client: "request.client_ip", headers: "request.headers",
+		},
+		when: timeIn(o.Zone),
+		begin: func(e *Entry) error {
+			if !e.is(message, "handled request") {
+				return ErrSkip // other loggers write to the same file
+			}
+			e.caddyTook(e.values[duration].raw)
+			return nil
+		},
+		finish: func(e *Entry) error {
+			e.caddyHeaders(e.values[headers].raw)
+			if from := e.told(client); len(from) > 0 && len(e.Forwarded) == 0 {
+				e.Client = from // as Caddy has found it in another field, or in one that is not logged
+			}
+			return e.someClient()
+		},
 	}
 	f := &Format{
 		Name: "caddy",
@@ -33,38 +43,12 @@ func caddy(o Options) *Format {
 			Client: true, Forwarded: true, User: true, Host: true, Query: true, Referer: true, UserAgent: true,
 			AnyHeader: true, Hidden: credentials, Began: true, Sent: true, Fine: true,
 		},
-		line: jsonFormat(wanted, func(e *Entry) error {
-			if !e.is(message, "handled request") {
-				return ErrSkip // other loggers write to the same file
-			}
-			at, err := e.when(ts, o.Zone)
-			if err != nil {
-				return err
-			}
-			e.caddyTook(e.values[duration].raw)
-			e.ended(at)
-			if err := e.status(status); err != nil {
-				return err
-			}
-			e.Method, e.Target, e.Host = e.told(method), e.told(uri), e.told(host)
-			e.User = e.told(user)
-			e.sent(size)
-			e.caddyHeaders(e.values[headers].raw)
-			e.Client = withoutPort(e.told(remote))
-			if from := e.told(client); len(from) > 0 && len(e.Forwarded) == 0 {
-				e.Client = from // as Caddy has found it in another field, or in one that is not logged
-			}
-			if len(e.Client) == 0 {
-				return errClient
-			}
-			return nil
-		}),
+		line: log.reader(),
 	}
 	f.narrow = func(sample [][]byte) Tells {
 		tells := f.Tells
-		var e Entry
-		for _, line := range sample {
-			if f.Parse(line, &e) == nil && slices.ContainsFunc(e.Headers, func(h Field) bool { return isCredential(h.Name) }) {
+		for e := range f.entries(sample) {
+			if slices.ContainsFunc(e.Headers, func(h Field) bool { return isCredential(h.Name) }) {
 				tells.Hidden = nil // log_credentials
 			}
 		}
@@ -105,22 +89,20 @@ func (e *Entry) caddyHeaders(raw []byte) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return
 	}
-	name, values, next := pair(raw, blank(raw, 1))
-	for ; name != nil; name, values, next = pair(raw, next) {
+	for name, values := range jsonscan.Members(raw) {
 		if values[0] != '[' {
 			continue
 		}
-		name := e.unquoted(name)
+		name := e.unescaped(name)
 		if string(name) == "X-Forwarded-For" {
 			e.Forwarded = e.joined(values)
 			continue
 		}
-		item, after := element(values, blank(values, 1))
-		for ; item != nil; item, after = element(values, after) {
+		for item := range jsonscan.Elements(values) {
 			if item[0] != '"' {
 				continue
 			}
-			text := e.unquoted(item)
+			text := e.unescaped(item[1 : len(item)-1])
 			switch string(name) {
 			case "User-Agent":
 				if e.UserAgent == nil {
@@ -140,11 +122,4 @@ func (e *Entry) caddyHeaders(raw []byte) {
 	}
 }
 
-func isCredential(name []byte) bool {
-	for _, hidden := range credentials {
-		if string(name) == hidden {
-			return true
-		}
-	}
-	return false
-}
+func isCredential(name []byte) bool { return slices.Contains(credentials, string(name)) }

@@ -42,7 +42,6 @@ func compile(name string, tokens []part, t *text) (*Format, error) {
 			t.doubt = true
 		}
 	}
-	t.headLen = t.headed()
 	return f, nil
 }
 
@@ -88,12 +87,8 @@ func (t *text) tell(tells *Tells) (timed bool) {
 	var method, target bool
 	for i := range t.pieces {
 		p := &t.pieces[i]
-		switch p.what {
-		case valMethod:
-			method = true
-		case valTarget, valPath:
-			target = true
-		}
+		method = method || p.what == valMethod
+		target = target || p.what == valTarget || p.what == valPath
 		switch p.what {
 		case valClient, valClientPort:
 			tells.Client = true

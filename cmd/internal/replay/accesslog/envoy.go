@@ -90,32 +90,24 @@ func envoyTokens(name, spec string, o Options) (*Format, error) {
 	return compile(name, tokens, &text{zone: o.Zone})
 }
 
+// envoyVariables are those of commands without an argument.
+var envoyVariables = map[string]variable{
+	"START_TIME": {what: valISOTime, shape: word, rank: 2}, "RESPONSE_CODE": {what: valStatus, shape: number},
+	"BYTES_SENT": {what: valSent, shape: number}, "DURATION": {what: valDuration, shape: number, scale: 1e3},
+	"DOWNSTREAM_REMOTE_ADDRESS": {what: valClientPort, shape: word}, "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": {what: valClient, shape: word, rank: 1},
+	"STREAM_ID": {what: valID, shape: word},
+
+	"BYTES_RECEIVED": {shape: number}, "REQUEST_DURATION": {shape: number}, "RESPONSE_DURATION": {shape: number},
+	"PROTOCOL": {shape: word}, "RESPONSE_FLAGS": {shape: word}, "UPSTREAM_HOST": {shape: word}, "UPSTREAM_CLUSTER": {shape: word},
+	"UPSTREAM_LOCAL_ADDRESS": {shape: word}, "DOWNSTREAM_LOCAL_ADDRESS": {shape: word}, "DOWNSTREAM_DIRECT_REMOTE_ADDRESS": {shape: word},
+	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT": {shape: word}, "DOWNSTREAM_REMOTE_PORT": {shape: word},
+}
+
 func envoyVariable(command, arg string) variable {
-	switch command {
-	case "START_TIME":
-		return variable{what: valISOTime, shape: word, rank: 2}
-	case "REQ":
+	if command == "REQ" {
 		return envoyHeader(arg)
-	case "PROTOCOL", "RESPONSE_FLAGS", "UPSTREAM_HOST", "UPSTREAM_CLUSTER", "UPSTREAM_LOCAL_ADDRESS", "DOWNSTREAM_LOCAL_ADDRESS":
-		return variable{shape: word}
-	case "RESPONSE_CODE":
-		return variable{what: valStatus, shape: number}
-	case "BYTES_SENT":
-		return variable{what: valSent, shape: number}
-	case "DURATION":
-		return variable{what: valDuration, shape: number, scale: 1e3}
-	case "BYTES_RECEIVED", "REQUEST_DURATION", "RESPONSE_DURATION":
-		return variable{shape: number}
-	case "DOWNSTREAM_REMOTE_ADDRESS":
-		return variable{what: valClientPort, shape: word}
-	case "DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT":
-		return variable{what: valClient, shape: word, rank: 1}
-	case "DOWNSTREAM_DIRECT_REMOTE_ADDRESS", "DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT", "DOWNSTREAM_REMOTE_PORT":
-		return variable{shape: word}
-	case "STREAM_ID":
-		return variable{what: valID, shape: word}
 	}
-	return variable{}
+	return envoyVariables[command]
 }
 
 // envoyHeader is REQ(NAME?OTHER), of the pseudo-fields too.

@@ -160,46 +160,22 @@ func jsonFields(o Options) *Format {
 			wanted = append(wanted, o.Fields[name])
 		}
 	}
-	layout := o.Fields["layout"]
-	when := func(e *Entry, slot int) (int64, error) {
-		if layout == "" {
-			return e.when(slot, o.Zone)
-		}
-		return e.laidOut(slot, layout, o.Zone)
+	when := timeIn(o.Zone)
+	if layout := o.Fields["layout"]; layout != "" {
+		when = laidOut(layout, o.Zone)
 	}
 	f := &Format{Name: "json", Tells: tells}
-	f.line = jsonFormat(wanted, func(e *Entry) error {
-		has := func(slot int) bool { return e.values[slot].raw != nil }
-		if !has(whatMethod) && !has(whatRequest) && !((has(whatTarget) || has(whatPath)) && (mapped || has(whatStatus))) {
+	log := jsonLog{fields: wanted, when: when}
+	log.begin = func(e *Entry) error {
+		if !e.has(whatMethod) && !e.has(whatRequest) && !((e.has(whatTarget) || e.has(whatPath)) && (mapped || e.has(whatStatus))) {
 			return ErrSkip // what a program has to say beside its requests, which may well have a path
 		}
-		e.took(whatNanos, -3)
-		e.took(whatMicros, 0)
-		e.took(whatMillis, 3)
-		e.took(whatSeconds, 6)
-		if text := e.told(whatLasting); len(text) > 0 && text[len(text)-1] > '9' { // a number may be of any unit
-			e.took(whatLasting, 0)
-		}
-		if at, err := when(e, whatBegan); err == nil {
-			e.Time = at
-		} else if at, err := when(e, whatEnded); err == nil {
-			e.ended(at)
-		} else {
-			return err
-		}
-		if err := e.status(whatStatus); err != nil {
-			return err
-		}
-		e.sent(whatSent)
-		e.Method, e.Target = e.told(whatMethod), e.told(whatTarget)
-		if len(e.Target) == 0 {
-			e.Target = e.join(e.told(whatPath), e.told(whatQuery))
-		}
+		return nil
+	}
+	log.finish = func(e *Entry) error {
 		if len(e.Target) == 0 {
 			e.Method, e.Target = requestLine(e.told(whatRequest))
 		}
-		e.Client, e.Forwarded, e.User = withoutPort(e.told(whatClient)), e.list(whatForwarded), e.told(whatUser)
-		e.Host, e.Referer, e.UserAgent, e.ID = e.told(whatHost), e.told(whatReferer), e.told(whatAgent), e.told(whatID)
 		slot := int(whats)
 		for _, name := range headers {
 			if text := e.told(slot); len(text) > 0 {
@@ -214,19 +190,16 @@ func jsonFields(o Options) *Format {
 			slot++
 		}
 		return nil
-	})
+	}
+	f.line = log.reader()
 	f.narrow = func(sample [][]byte) Tells {
 		var seen [whats]bool
-		var e Entry
 		tells, read := f.Tells, false
 		tells.Fine, tells.Began = false, true
-		for _, line := range sample {
-			if f.Parse(line, &e) != nil {
-				continue
-			}
+		for e := range f.entries(sample) {
 			read = true
 			for i := range seen {
-				seen[i] = seen[i] || e.values[i].raw != nil
+				seen[i] = seen[i] || e.has(i)
 			}
 			tells.Fine = tells.Fine || e.Time%1e6 != 0
 			tells.Began = tells.Began && !e.Ended
@@ -243,14 +216,16 @@ func jsonFields(o Options) *Format {
 	return f
 }
 
-// laidOut reads the time in a slot as a layout has it. Package time allocates for what it cannot read.
-func (e *Entry) laidOut(slot int, layout string, zone *time.Location) (int64, error) {
+// laidOut returns what reads the time in a slot as a layout has it. Package time allocates for what it cannot read.
+func laidOut(layout string, zone *time.Location) func(e *Entry, slot int) (int64, error) {
 	if zone == nil {
 		zone = time.UTC
 	}
-	at, err := time.ParseInLocation(layout, string(e.told(slot)), zone)
-	if err != nil {
-		return 0, errNoTime
+	return func(e *Entry, slot int) (int64, error) {
+		at, err := time.ParseInLocation(layout, string(e.told(slot)), zone)
+		if err != nil {
+			return 0, errNoTime
+		}
+		return at.UnixMicro(), nil
 	}
-	return at.UnixMicro(), nil
 }

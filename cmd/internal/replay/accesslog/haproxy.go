@@ -124,9 +124,11 @@ func (e *Entry) unhash(b []byte) []byte {
 	begin := len(e.own)
 	for i := 0; i < len(b); i++ {
 		c := b[i]
-		if c == '#' && len(b) > i+2 && hex(b[i+1]) < 16 && hex(b[i+2]) < 16 {
-			c = hex(b[i+1])<<4 | hex(b[i+2])
-			i += 2
+		if c == '#' {
+			if x, ok := hex2(b[i+1:]); ok {
+				c = x
+				i += 2
+			}
 		}
 		e.own = append(e.own, c)
 	}

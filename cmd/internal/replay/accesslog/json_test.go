@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
 var jsonPaths = []string{"a", "b.c", "b.d.e", "f", "é\n"}
@@ -89,7 +91,7 @@ func naive(line []byte) (map[string]string, bool) {
 	}
 	ok := walk([]string{}, 0)
 	_, err := d.Token()
-	return found, ok && err == io.EOF && deepestSeen <= deepest
+	return found, ok && err == io.EOF && deepestSeen <= jsonscan.MaxDepth
 }
 
 // FuzzJSON compares with encoding/json: the same lines are read, and the same is read of them.
@@ -97,8 +99,8 @@ func FuzzJSON(f *testing.F) {
 	for _, s := range []string{
 		`{}`, ` {"a" : 1 , "b":{"c":"x\u00fc\ud83d\ude00\n","d":{"e":[1,{"x":[]}]}}}`, `{"b.c":true,"b":{"d.e":null}}`,
 		`{"a":1,"a":"2","a":null}`, `{"\u0061":-0.1e+5,"f":01}`, `{"a":"\ud800\u0041","f":"\udc00\ud800"}`, "{\"a\":\"\xff\xfe\"}",
-		`{"a":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, `{"a":` + strings.Repeat(`{"a":`, 63) + `1` + strings.Repeat("}", 64),
-		`{"a":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`, `{"b":` + strings.Repeat(`{"a":`, 62) + `[{}]` + strings.Repeat("}", 63),
+		`{"a":` + strings.Repeat("[", 99) + strings.Repeat("]", 99) + `}`, `{"a":` + strings.Repeat(`{"a":`, 63) + `1` + strings.Repeat("}", 64),
+		`{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, `{"b":` + strings.Repeat(`{"a":`, 62) + `[{}]` + strings.Repeat("}", 63),
 		`{"a":"\u00`, `{"a":tru}`, `{"a":1}x`, `{"a":1,}`, `{,}`, `{"a":[1,]}`, `{"a":[,]}`, `{"a" 1}`, `{"a":-}`, `{"a":1.}`, `{"a":.5}`, `{"a":1e}`,
 		"{\"a\":\"\x1f\"}", "{\"a\":\"\x7f\"}", `{"b":1,"b":{"c":2},"b":3}`, `{"b":{"c":1,"d":[{"e":5}]}}`, `{"é\n":"\/"}`, `{"a":"01234567\"","f":"0123456\\"}`,
 		`{"a":[]}`, `{"a":[ ]}`, `{"a":{ }}`, `{"a":[{]}`, `{"a":[1}`, `[{}]`, `{"a":nul}`, `{"a":1e5,"f":-1E-7}`, ``, ` `, `{`, `"`, `{"`, `{"a`, `{"a"`, `{"a":`, `{"a":"`,
@@ -130,7 +132,7 @@ func compareJSON(t *testing.T, line []byte) bool {
 			switch raw[0] {
 			case '"':
 				var e Entry
-				got = "string " + string([]rune(string(e.unquoted(raw)))) // encoding/json makes U+FFFD of what is no UTF-8
+				got = "string " + string([]rune(string(e.unescaped(raw[1:len(raw)-1])))) // encoding/json makes U+FFFD of what is no UTF-8
 			case '[':
 				got = "array"
 			case '{':

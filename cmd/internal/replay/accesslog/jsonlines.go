@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
 var (
@@ -13,25 +15,74 @@ var (
 	errStatus = errors.New("a status that is none")
 )
 
-// jsonFormat returns what reads the lines of a format whose values stand at wanted, by slot; finish makes
-// the entry of them. Of several paths of a slot, which blanks separate, the first that is there counts.
-func jsonFormat(wanted []string, finish func(*Entry) error) func([]byte, *Entry) error {
+// jsonLog is a log whose lines are JSON objects.
+type jsonLog struct {
+	// fields are where the values of a request stand, by what they are. Of several paths, which blanks
+	// separate, the first that is there counts. Those from [whats] on are the format's own.
+	fields []string
+	when   func(e *Entry, slot int) (int64, error)
+	// begin looks at a line before the usual is read of it, and returns [ErrSkip] for those that are of no
+	// request. finish reads the rest.
+	begin, finish func(e *Entry) error
+}
+
+// reader returns what reads the lines.
+func (l *jsonLog) reader() func([]byte, *Entry) error {
 	p := &paths{}
-	for slot, all := range wanted {
+	for slot, all := range l.fields {
 		for rank, path := range strings.Fields(all) {
 			p.add(path, slot, uint8(rank))
 		}
 	}
+	slots := max(len(l.fields), whats)
 	return func(line []byte, e *Entry) error {
-		if len(e.values) < len(wanted) {
-			e.values = make([]value, len(wanted))
+		if len(e.values) < slots {
+			e.values = make([]value, slots)
 		}
 		if !p.read(line, e.values) {
 			return errJSON
 		}
-		return finish(e)
+		if err := l.begin(e); err != nil {
+			return err
+		}
+		if err := e.usual(l.when); err != nil {
+			return err
+		}
+		return l.finish(e)
 	}
 }
+
+// usual reads what lines have of a request, whatever the format.
+func (e *Entry) usual(when func(e *Entry, slot int) (int64, error)) error {
+	e.took(whatNanos, -3)
+	e.took(whatMicros, 0)
+	e.took(whatMillis, 3)
+	e.took(whatSeconds, 6)
+	if text := e.told(whatLasting); len(text) > 0 && text[len(text)-1] > '9' { // a number may be of any unit
+		e.took(whatLasting, 0)
+	}
+	if at, err := when(e, whatBegan); err == nil {
+		e.Time = at
+	} else if at, err := when(e, whatEnded); err == nil {
+		e.ended(at)
+	} else {
+		return err
+	}
+	if err := e.status(whatStatus); err != nil {
+		return err
+	}
+	e.sent(whatSent)
+	e.Method, e.Target = e.told(whatMethod), e.told(whatTarget)
+	if len(e.Target) == 0 {
+		e.Target = e.join(e.told(whatPath), e.told(whatQuery))
+	}
+	e.Client, e.Forwarded, e.User = withoutPort(e.told(whatClient)), e.list(whatForwarded), e.told(whatUser)
+	e.Host, e.Referer, e.UserAgent, e.ID = e.told(whatHost), e.told(whatReferer), e.told(whatAgent), e.told(whatID)
+	return nil
+}
+
+// has reports whether the line has a value in a slot, if only null.
+func (e *Entry) has(slot int) bool { return e.values[slot].raw != nil }
 
 // told returns the text in a slot; nothing for "-", with which many programs say that they have none.
 func (e *Entry) told(slot int) []byte {
@@ -53,15 +104,15 @@ func (e *Entry) list(slot int) []byte {
 // joined returns the texts of an array with commas between them, in the memory of the entry.
 func (e *Entry) joined(array []byte) []byte {
 	from, some := len(e.own), false
-	item, next := element(array, blank(array, 1))
-	for ; item != nil; item, next = element(array, next) {
+	for item := range jsonscan.Elements(array) {
 		if item[0] != '"' {
 			continue
 		}
 		if some {
 			e.own = append(e.own, ", "...)
 		}
-		e.own, some = unescape(e.own, item[1:len(item)-1]), true
+		e.own, _ = jsonscan.Unescape(e.own, item[1:len(item)-1])
+		some = true
 	}
 	return e.own[from:len(e.own):len(e.own)]
 }
@@ -109,12 +160,22 @@ func (e *Entry) ended(at int64) {
 	}
 }
 
-// when reads the time in a slot.
-func (e *Entry) when(slot int, zone *time.Location) (int64, error) {
-	if at, ok := anyTime(e.told(slot), zone); ok {
-		return at, nil
+// timeIn returns what reads the time in a slot.
+func timeIn(zone *time.Location) func(e *Entry, slot int) (int64, error) {
+	return func(e *Entry, slot int) (int64, error) {
+		if at, ok := anyTime(e.told(slot), zone); ok {
+			return at, nil
+		}
+		return 0, errNoTime
 	}
-	return 0, errNoTime
+}
+
+// someClient is the end of a line of a format that names the client.
+func (e *Entry) someClient() error {
+	if len(e.Client) == 0 {
+		return errClient
+	}
+	return nil
 }
 
 // absolute takes a URL as the target, and the host from it.

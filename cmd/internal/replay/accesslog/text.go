@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
@@ -98,8 +99,6 @@ const maxPieces = 64
 type text struct {
 	prefix string
 	pieces []piece
-	// headLen is how many pieces head reads.
-	headLen int
 	// escapes: the server writes quotes, backslashes and control characters behind a backslash, as
 	// nginx does in \x22, Apache in \" and both in JSON.
 	escapes bool
@@ -117,34 +116,16 @@ type text struct {
 func (t *text) line(line []byte, e *Entry) error {
 	var ends [maxPieces]int32
 	var m moment
-	slash := len(line)
-	if t.escapes {
-		if i := bytes.IndexByte(line, '\\'); i >= 0 {
-			slash = i
-		}
-	}
-	escaped := slash < len(line)
-	at, from := len(t.prefix), 0
-	if t.headLen > 0 {
-		if n := t.head(line, slash, e, &m); n >= 0 {
-			// What is left of the literal, whose quote is read.
-			if from = t.headLen; !bytes.HasPrefix(line[n-1:], t.pieces[from-1].between) {
-				return errShape
-			}
-			at = n - 1 + len(t.pieces[from-1].lit)
-		} else {
-			e.reset()
-			m = moment{}
-		}
-	}
-	if !t.cut(line, at, from, escaped, &ends) {
+	escaped := t.escapes && bytes.IndexByte(line, '\\') >= 0
+	if !t.cut(line, escaped, &ends) {
 		return errShape
 	}
 	if t.doubt && !t.sure(line, escaped, &ends) {
 		return errDoubt
 	}
 	var path, query []byte
-	for i := from; i < len(t.pieces); i++ {
+	at := len(t.prefix)
+	for i := range t.pieces {
 		p := &t.pieces[i]
 		v := line[at:ends[i]]
 		at = int(ends[i]) + len(p.lit)
@@ -270,12 +251,13 @@ func (p *piece) when(v []byte, m *moment) bool {
 	return ok
 }
 
-// cut finds where the values end, from the left, of the pieces from one on, which begins at at.
-func (t *text) cut(line []byte, at, from int, escaped bool, ends *[maxPieces]int32) bool {
-	if len(line) < len(t.prefix) || string(line[:len(t.prefix)]) != t.prefix {
+// cut finds where the values end, from the left.
+func (t *text) cut(line []byte, escaped bool, ends *[maxPieces]int32) bool {
+	at := len(t.prefix)
+	if len(line) < at || string(line[:at]) != t.prefix {
 		return false
 	}
-	for i := from; i < len(t.pieces); i++ {
+	for i := range t.pieces {
 		p := &t.pieces[i]
 		rest := line[at:]
 		n := 0
@@ -442,26 +424,27 @@ func escape(b []byte) (c byte, width int) {
 	case 'b', 'f', 'n', 'r', 't', 'v':
 		return "\b\f\n\r\t\v"[strings.IndexByte("bfnrtv", c)], 2
 	case 'x':
-		if len(b) >= 4 && hex(b[2]) < 16 && hex(b[3]) < 16 {
-			return hex(b[2])<<4 | hex(b[3]), 4
+		if c, ok := hex2(b[2:]); ok {
+			return c, 4
 		}
 	case 'u': // nginx writes bytes of control characters so, and no others
-		if len(b) >= 6 && b[2] == '0' && b[3] == '0' && hex(b[4]) < 16 && hex(b[5]) < 16 {
-			return hex(b[4])<<4 | hex(b[5]), 6
+		if digits, ok := bytes.CutPrefix(b[2:], []byte("00")); ok {
+			if c, ok := hex2(digits); ok {
+				return c, 6
+			}
 		}
 	}
 	return '\\', 1
 }
 
-// hex returns what a hexadecimal digit is, or more than 15.
-func hex(c byte) byte {
-	switch {
-	case c-'0' < 10:
-		return c - '0'
-	case c|0x20 >= 'a' && c|0x20 <= 'f':
-		return c | 0x20 - 'a' + 10
+// hex2 returns the byte that b begins with as two hexadecimal digits.
+func hex2(b []byte) (byte, bool) {
+	var c [1]byte
+	if len(b) < 2 {
+		return 0, false
 	}
-	return 255
+	_, err := hex.Decode(c[:], b[:2])
+	return c[0], err == nil
 }
 
 // join returns path?query, or the path alone.

@@ -21,56 +21,22 @@ func (m *moment) unix(zone *time.Location) (int64, bool) {
 	if m.whole {
 		return m.micros, true
 	}
-	if m.month < 1 || m.month > 12 || m.day < 1 || m.day > daysOf(m.year, m.month) ||
-		m.hour > 23 || m.minute > 59 || m.second > 60 {
+	if m.zoned || zone == nil {
+		zone = time.UTC
+	}
+	// Of a day that a month does not have, package time makes one of the next.
+	if m.month < 1 || m.month > 12 || m.hour > 23 || m.minute > 59 || m.second > 60 ||
+		m.day < 1 || m.day > 28 && time.Date(m.year, time.Month(m.month), m.day, 0, 0, 0, 0, time.UTC).Day() != m.day {
 		return 0, false
 	}
-	if !m.zoned && zone != nil && zone != time.UTC {
-		return time.Date(m.year, time.Month(m.month), m.day, m.hour, m.minute, m.second, 0, zone).Unix()*1e6 + m.micros, true
-	}
-	s := int64(daysBefore(m.year, m.month)+m.day-1)*86400 + int64(m.hour*3600+m.minute*60+m.second-m.offset)
-	return s*1e6 + m.micros, true
+	at := time.Date(m.year, time.Month(m.month), m.day, m.hour, m.minute, m.second-m.offset, 0, zone)
+	return at.Unix()*1e6 + m.micros, true
 }
 
-func leap(year int) bool { return year%4 == 0 && (year%100 != 0 || year%400 == 0) }
-
-func daysOf(year, month int) int {
-	if month == 2 && leap(year) {
-		return 29
-	}
-	return int("\x00\x1f\x1c\x1f\x1e\x1f\x1e\x1f\x1f\x1e\x1f\x1e\x1f"[month])
-}
-
-// before are the days of a common year that lie before a month.
-var before = [13]int{0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334}
-
-// daysBefore returns the days from 1970-01-01 to the first of a month, of a year from 0 on.
-func daysBefore(year, month int) int {
-	y := year
-	if month <= 2 {
-		y-- // the leap day of this year is not over
-	}
-	// 719527 days lie between the first days of the years 0 and 1970; year 0 was a leap year.
-	return year*365 + floor(y, 4) - floor(y, 100) + floor(y, 400) + 1 + before[month] - 719528
-}
-
-// floor is y/n rounded down, for y from -1 on.
-func floor(y, n int) int {
-	if y < 0 {
-		return -1
-	}
-	return y / n
-}
-
-// digits returns the number that b is, and false if it is not all digits.
+// digits returns the number that b is, of at most 9 digits.
 func digits(b []byte) (int, bool) {
-	n, bad := 0, len(b) == 0 || len(b) > 9
-	for _, c := range b {
-		c -= '0'
-		bad = bad || c > 9
-		n = n*10 + int(c)
-	}
-	return n, !bad
+	n, ok := integer(b)
+	return int(n), ok && len(b) <= 9
 }
 
 // two returns the number of two digits at the begin of b, or something over 9999.
@@ -179,22 +145,8 @@ func isoTime(b []byte, zone *time.Location) (int64, bool) {
 // 1e6. What is finer is cut off.
 func decimal(b []byte, scale int64) (int64, bool) {
 	whole, frac, point := bytes.Cut(b, []byte("."))
-	if len(whole) == 0 || len(whole) > 18 || point && len(frac) == 0 {
-		return 0, false
-	}
-	n := int64(0)
-	for _, c := range whole {
-		if c -= '0'; c > 9 {
-			return 0, false
-		}
-		n = n*10 + int64(c)
-	}
-	for _, c := range frac {
-		if c-'0' > 9 {
-			return 0, false
-		}
-	}
-	if n >= 1<<62/scale {
+	n, ok := integer(whole)
+	if !ok || point && (len(frac) == 0 || len(bytes.Trim(frac, "0123456789")) > 0) || n >= 1<<62/scale {
 		return 0, false
 	}
 	return n*scale + fraction(frac)*scale/1e6, true

@@ -221,8 +221,8 @@ func (e *Entry) percent(value []byte, _ bool) []byte {
 	for ; i >= 0; i = bytes.IndexByte(value, '%') {
 		e.own = append(e.own, value[:i]...)
 		value = value[i:]
-		if b := hex2(value[1:]); b >= 0 {
-			e.own = append(e.own, byte(b))
+		if b, ok := hex2(value[1:]); ok {
+			e.own = append(e.own, b)
 			value = value[3:]
 		} else {
 			e.own = append(e.own, '%')
@@ -248,12 +248,4 @@ func (e *Entry) plus(value []byte, url bool) []byte {
 		}
 	}
 	return value
-}
-
-// hex2 returns the number that two hexadecimal digits are, or -1.
-func hex2(b []byte) rune {
-	if len(b) < 2 {
-		return -1
-	}
-	return hex4([]byte{'0', '0', b[0], b[1]})
 }

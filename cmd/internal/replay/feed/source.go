@@ -52,7 +52,7 @@ func newSource(ctx context.Context, name string, o Options) (*source, error) {
 		if o.Stdin == nil {
 			return nil, errors.New("there is no standard input")
 		}
-		s.raw = newPump(ctx, o.Stdin)
+		s.raw = piped(ctx, o.Stdin)
 		return s, nil
 	}
 	in, err := os.Open(name)
@@ -348,56 +348,15 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pump reads in a goroutine, so that a read that blocks ends with the context. The goroutine itself
-// ends with its read.
-type pump struct {
-	ctx  context.Context
-	want chan []byte
-	got  chan pumped
-	buf  []byte
-	rest []byte
-	err  error
-}
-
-type pumped struct {
-	n   int
-	err error
-}
-
-func newPump(ctx context.Context, r io.Reader) *pump {
-	p := &pump{ctx: ctx, want: make(chan []byte), got: make(chan pumped, 1), buf: make([]byte, readSize)}
+// piped reads in a goroutine, so that a read that blocks ends with the context. The goroutine itself ends with its
+// read.
+func piped(ctx context.Context, r io.Reader) io.Reader {
+	out, in := io.Pipe()
+	stop := context.AfterFunc(ctx, func() { in.CloseWithError(context.Cause(ctx)) })
 	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case buf := <-p.want:
-				n, err := r.Read(buf)
-				p.got <- pumped{n, err} // never blocks: it is asked for one at a time
-			}
-		}
+		_, err := io.CopyBuffer(struct{ io.Writer }{in}, struct{ io.Reader }{r}, make([]byte, readSize))
+		stop()
+		in.CloseWithError(err) // nil is the end
 	}()
-	return p
-}
-
-func (p *pump) Read(b []byte) (int, error) {
-	for len(p.rest) == 0 {
-		if p.err != nil {
-			return 0, p.err
-		}
-		select {
-		case <-p.ctx.Done():
-			return 0, context.Cause(p.ctx)
-		case p.want <- p.buf:
-		}
-		select {
-		case <-p.ctx.Done():
-			return 0, context.Cause(p.ctx)
-		case got := <-p.got:
-			p.rest, p.err = p.buf[:got.n], got.err
-		}
-	}
-	n := copy(b, p.rest)
-	p.rest = p.rest[n:]
-	return n, nil
+	return out
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
 // terms are what a limit has to keep.
@@ -262,9 +263,9 @@ func (t *terms) forward(subjects, left []*subject, number int32) (Forward, bool)
 	switch {
 	case f.Within:
 	case !b.sure:
-		f.Why = "the days before have " + counted(b.n, "subject") + ", and the promise takes " + humanize.Comma(int64(t.least())) + ": it could not be made"
+		f.Why = "the days before have " + words.Counted(b.n, "subject") + ", and the promise takes " + humanize.Comma(int64(t.least())) + ": it could not be made"
 	case f.Confidence < sure:
-		f.Why = "with " + counted(f.Subjects, "subject") + " on that day it could be promised with only " + sureness(f.Confidence) + " confidence"
+		f.Why = "with " + words.Counted(f.Subjects, "subject") + " on that day it could be promised with only " + sureness(f.Confidence) + " confidence"
 	default:
 		f.Why = "it was to be within with " + sureness(f.Confidence) + " confidence, so that the traffic has probably changed"
 	}

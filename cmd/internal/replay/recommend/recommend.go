@@ -23,6 +23,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay"
 	"github.com/sluicehq/sluice/cmd/internal/replay/accesslog"
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -356,7 +357,7 @@ const leastLog = 23 * time.Hour
 func (s *surveyed) notes() (notes []string) {
 	n := s.routes.requests
 	if lasts := time.Duration(s.stats.To-s.stats.From) * time.Microsecond; lasts < leastLog {
-		notes = append(notes, fmt.Sprintf("LESS THAN A DAY OF TRAFFIC (%s): do not enforce limits that are made from it. They change by a factor of 100 and more with the hours that are in the log: give it logs of a whole day, better of a week.", span(lasts)))
+		notes = append(notes, fmt.Sprintf("LESS THAN A DAY OF TRAFFIC (%s): do not enforce limits that are made from it. They change by a factor of 100 and more with the hours that are in the log: give it logs of a whole day, better of a week.", words.Span(lasts)))
 	}
 	for _, clock := range []struct {
 		counts *[60]int64
@@ -384,7 +385,7 @@ func (s *surveyed) notes() (notes []string) {
 		notes = append(notes, "The log may leave requests out: real bursts are larger.")
 	}
 	if s.stats.Unreadable > 0 {
-		notes = append(notes, counted(int(s.stats.Unreadable), "line")+" could not be read, and "+counted(int(s.stats.Late), "request")+" came too late to be sorted.")
+		notes = append(notes, words.Counted(s.stats.Unreadable, "line")+" could not be read, and "+words.Counted(s.stats.Late, "request")+" came too late to be sorted.")
 	}
 	return notes
 }

@@ -11,16 +11,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
-
-// counted writes "1 subject" and "2,995 subjects".
-func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return humanize.Comma(int64(n)) + " " + what
-}
 
 // exactPercent writes a share as exactly as it was asked for.
 func exactPercent(share *big.Rat) string {
@@ -41,32 +33,19 @@ func (r *Rule) words() string {
 	return r.Limit + ", " + r.Algorithm
 }
 
-// span writes how long a log goes on, to the minute where that is enough.
-func span(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d >= 2*day:
-		d = d.Round(time.Hour)
-		return strings.TrimSuffix(counted(int(d/day), "day")+" "+printable.Duration(d%day), " 0s")
-	case d >= time.Hour:
-		return printable.Duration(d.Round(time.Minute))
-	}
-	return printable.Duration(d.Round(time.Second))
-}
-
 // promise says in sentences what the limit keeps.
 func (r *Rule) promise(out *Result) []string {
 	var lines []string
 	if r.Promised {
 		lines = append(lines, fmt.Sprintf("With %s confidence at most %s of all subjects are above it in a time as long as the log: of %s that bound it %s may be above.",
-			sureness(r.Confidence), out.Share, counted(r.N, "subject"), humanize.Comma(int64(r.J))))
+			sureness(r.Confidence), out.Share, words.Counted(r.N, "subject"), humanize.Comma(int64(r.J))))
 	} else {
 		lines = append(lines, fmt.Sprintf("CANNOT PROMISE %s at %s: that takes %s, and there are %s, enough for %s.",
-			out.Share, out.Confidence, counted(out.Needed, "subject"), humanize.Comma(int64(r.Subjects)), percent(r.Attainable)))
+			out.Share, out.Confidence, words.Counted(out.Needed, "subject"), humanize.Comma(int64(r.Subjects)), percent(r.Attainable)))
 	}
-	lines = append(lines, fmt.Sprintf("On this log %s of %s are above it, with at most %s of the requests.", humanize.Comma(int64(r.Above)), counted(r.Subjects, "subject"), ratio(r.RequestsAbove, r.Requests)))
+	lines = append(lines, fmt.Sprintf("On this log %s of %s are above it, with at most %s of the requests.", humanize.Comma(int64(r.Above)), words.Counted(r.Subjects, "subject"), ratio(r.RequestsAbove, r.Requests)))
 	if r.Promised {
-		lines = append(lines, fmt.Sprintf("On a day with %s at most twice the share of them will be, with %s confidence.", counted(r.NextSubjects, "subject"), sureness(r.NextDay)))
+		lines = append(lines, fmt.Sprintf("On a day with %s at most twice the share of them will be, with %s confidence.", words.Counted(r.NextSubjects, "subject"), sureness(r.NextDay)))
 	}
 	return lines
 }
@@ -92,13 +71,13 @@ func (r *Rule) neighbors(window string) string {
 }
 
 func (c *Convention) words(window string) string {
-	return fmt.Sprintf("%s, a little above the p99 of %d/second, for a burst of 10 s: %s above it, %.0f in %s", c.Limit, c.P99, counted(c.Above, "subject"), c.Harm, window)
+	return fmt.Sprintf("%s, a little above the p99 of %d/second, for a burst of 10 s: %s above it, %.0f in %s", c.Limit, c.P99, words.Counted(c.Above, "subject"), c.Harm, window)
 }
 
 // WriteText writes the result for people.
 func (r *Result) WriteText(w io.Writer) error {
 	b := &strings.Builder{}
-	fmt.Fprintf(b, "%s from %s to %s (%s), by %s.\n", counted(int(r.Requests), "request"), r.From.Format(time.DateTime), r.To.Format("2006-01-02 15:04:05 MST"), span(r.To.Sub(r.From)), r.Key)
+	fmt.Fprintf(b, "%s from %s to %s (%s), by %s.\n", words.Counted(r.Requests, "request"), r.From.Format(time.DateTime), r.To.Format("2006-01-02 15:04:05 MST"), words.Span(r.To.Sub(r.From)), r.Key)
 	fmt.Fprintf(b, "Asked for: at most %s of the subjects and of the requests are refused, with %s confidence; as little as possible in %s.\n", r.Share, r.Confidence, r.Window)
 	for _, n := range r.Notes {
 		fmt.Fprintf(b, "! %s\n", n)
@@ -117,14 +96,14 @@ func (r *Result) WriteText(w io.Writer) error {
 		}
 	}
 	if len(r.Aside) > 0 {
-		fmt.Fprintf(b, "\nSet aside, since they look like abuse: %s with %s of the requests. The limits are made without them, for those that are not like them.\n", counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
+		fmt.Fprintf(b, "\nSet aside, since they look like abuse: %s with %s of the requests. The limits are made without them, for those that are not like them.\n", words.Counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
 		t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 		for i, a := range r.Aside {
 			if i == 20 {
 				fmt.Fprintf(t, "  and %d more\n", len(r.Aside)-i)
 				break
 			}
-			fmt.Fprintf(t, "  %s\t%s\tburst %s\t%s\n", a.Key, counted(int(a.Requests), "request"), humanize.Comma(a.Burst), a.Why)
+			fmt.Fprintf(t, "  %s\t%s\tburst %s\t%s\n", a.Key, words.Counted(a.Requests, "request"), humanize.Comma(a.Burst), a.Why)
 		}
 		_ = t.Flush()
 	}
@@ -151,13 +130,13 @@ func (r *Result) asideRequests() (n int64) {
 // total says what the whole policy refuses of the log: first of all requests, then of whom.
 func (p *Replay) total(aside bool) string {
 	all := p.Refused + p.AsideRefused
-	s := fmt.Sprintf("Replayed on the same log: the whole policy refuses %s (%s) of %s", humanize.Comma(all), ratio(all, p.Requests), counted(int(p.Requests), "request"))
+	s := fmt.Sprintf("Replayed on the same log: the whole policy refuses %s (%s) of %s", humanize.Comma(all), ratio(all, p.Requests), words.Counted(p.Requests, "request"))
 	if !aside {
-		return fmt.Sprintf("%s, of %s.", s, counted(p.Subjects, "subject"))
+		return fmt.Sprintf("%s, of %s.", s, words.Counted(p.Subjects, "subject"))
 	}
 	return fmt.Sprintf("%s: %s (%s) of %s set aside, and %s (%s) of %s of the others.", s,
-		humanize.Comma(p.AsideRefused), ratio(p.AsideRefused, p.Requests), counted(p.AsideSubjects, "subject"),
-		humanize.Comma(p.Refused), ratio(p.Refused, p.Requests), counted(p.Subjects, "subject"))
+		humanize.Comma(p.AsideRefused), ratio(p.AsideRefused, p.Requests), words.Counted(p.AsideSubjects, "subject"),
+		humanize.Comma(p.Refused), ratio(p.Refused, p.Requests), words.Counted(p.Subjects, "subject"))
 }
 
 // few lists the routes that have too few subjects for a limit.
@@ -195,14 +174,14 @@ func (r *Rule) write(b *strings.Builder, out *Result) {
 	}
 	if out.Replay != nil {
 		p := out.Replay.Rules[r.Name]
-		fmt.Fprintf(b, "  Replayed: %s and %s are refused, and the share allows %s and %s", counted(p.Subjects, "subject"), counted(int(p.Refused), "request"), humanize.Comma(p.MaySubjects), humanize.Comma(p.MayRefuse))
+		fmt.Fprintf(b, "  Replayed: %s and %s are refused, and the share allows %s and %s", words.Counted(p.Subjects, "subject"), words.Counted(p.Refused, "request"), humanize.Comma(p.MaySubjects), humanize.Comma(p.MayRefuse))
 		if p.AsideSubjects > 0 {
-			fmt.Fprintf(b, "; beside %s and %s of those set aside", counted(p.AsideSubjects, "subject"), counted(int(p.AsideRefused), "request"))
+			fmt.Fprintf(b, "; beside %s and %s of those set aside", words.Counted(p.AsideSubjects, "subject"), words.Counted(p.AsideRefused, "request"))
 		}
 		b.WriteString(".\n")
 	}
 	for _, f := range r.Forward {
-		fmt.Fprintf(b, "  %s, learned from %s before: %s, %d of %d above it (%s).", f.Day, counted(f.From, "subject"), f.Limit, f.Above, f.Subjects, ratio(int64(f.Above), int64(f.Subjects)))
+		fmt.Fprintf(b, "  %s, learned from %s before: %s, %d of %d above it (%s).", f.Day, words.Counted(f.From, "subject"), f.Limit, f.Above, f.Subjects, ratio(int64(f.Above), int64(f.Subjects)))
 		if f.Within {
 			b.WriteString(" Within twice the promise.\n")
 		} else {

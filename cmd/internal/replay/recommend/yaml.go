@@ -8,6 +8,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policyfile"
 )
 
@@ -20,11 +21,11 @@ func (r *Result) WriteYAML(w io.Writer) error {
 	}
 	b := &strings.Builder{}
 	comment := func(indent, format string, args ...any) {
-		for _, line := range wrap(fmt.Sprintf(format, args...), 100-len(indent)) {
+		for _, line := range words.Wrap(inComment(fmt.Sprintf(format, args...)), 100-len(indent)) {
 			fmt.Fprintf(b, "%s# %s\n", indent, line)
 		}
 	}
-	comment("", "Recommended from %s, %s to %s: %s, by %s.", counted(int(r.Requests), "request"), r.From.Format("2006-01-02 15:04"), r.To.Format("2006-01-02 15:04 MST"), span(r.To.Sub(r.From)), r.Key)
+	comment("", "Recommended from %s, %s to %s: %s, by %s.", words.Counted(r.Requests, "request"), r.From.Format("2006-01-02 15:04"), r.To.Format("2006-01-02 15:04 MST"), words.Span(r.To.Sub(r.From)), r.Key)
 	comment("", "At most %s of the subjects and of the requests are to be refused, with %s confidence, by each rule.", r.Share, r.Confidence)
 	comment("", "All rules are shadows: they refuse nothing until \"shadow: true\" is taken out.")
 	for _, n := range r.Notes {
@@ -34,13 +35,13 @@ func (r *Result) WriteYAML(w io.Writer) error {
 		comment("", "%s", r.Replay.total(len(r.Aside) > 0))
 	}
 	if len(r.Aside) > 0 {
-		comment("", "Made without %s that look like abuse, with %s of the requests:", counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
+		comment("", "Made without %s that look like abuse, with %s of the requests:", words.Counted(len(r.Aside), "subject"), ratio(r.asideRequests(), r.Requests))
 		for i, a := range r.Aside {
 			if i == 20 {
 				comment("", "  and %d more", len(r.Aside)-i)
 				break
 			}
-			comment("", "  %s: %s, %s", a.Key, counted(int(a.Requests), "request"), a.Why)
+			comment("", "  %s: %s, %s", a.Key, words.Counted(a.Requests, "request"), a.Why)
 		}
 	}
 	if few := r.few(); few != "" {
@@ -80,27 +81,16 @@ func (r *Rule) evidence(out *Result, comment func(format string, args ...any)) {
 		}
 	}
 	if len(r.Forward) > 0 {
-		comment("Learned from the days before it, it stayed within twice the promise on %d of %s.", within, counted(len(r.Forward), "day"))
+		comment("Learned from the days before it, it stayed within twice the promise on %d of %s.", within, words.Counted(len(r.Forward), "day"))
 	}
 }
 
-// wrap breaks a text into lines of about so many characters, without anything that a comment cannot hold.
-func wrap(text string, width int) (lines []string) {
-	line := ""
-	for _, word := range strings.Fields(strings.Map(func(c rune) rune {
+// inComment returns what a comment of YAML can hold of a text.
+func inComment(text string) string {
+	return strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f || c == 0x85 || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffd {
 			return ' '
 		}
 		return c
-	}, text)) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines = append(lines, line)
-			line = ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
+	}, text)
 }

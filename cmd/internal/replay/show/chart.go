@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
 const (
@@ -41,7 +42,7 @@ func peaks(s replay.Series) string {
 	if len(s.Requests) == 0 {
 		return ""
 	}
-	says := fmt.Sprintf("At most %s within %s", counted(slices.Max(s.Requests), "request"), span(s.Step))
+	says := fmt.Sprintf("At most %s within %s", words.Counted(slices.Max(s.Requests), "request"), words.Span(s.Step))
 	if worst := slices.Max(s.Refused); worst > 0 {
 		at := s.Begin.Add(time.Duration(slices.Index(s.Refused, worst)) * s.Step)
 		says += fmt.Sprintf("; most were refused from %s on, %s", when(at), humanize.Comma(worst))
@@ -199,23 +200,18 @@ func coarser(s replay.Series, step time.Duration) replay.Series {
 	}
 }
 
-// ticks are labels for the steps at which a new day, hour or the like begins: at most so many, and "" of
-// the other steps.
+// ticks are labels for the steps at which a new hour, day or the like begins: at most so many, and "" of the
+// other steps.
 func ticks(s replay.Series, most int) (labels []string) {
-	for _, part := range calendar {
-		if part.span > 0 && part.span < s.Step {
+	for _, every := range spans {
+		if every < s.Step {
 			continue
 		}
 		labels = make([]string, len(s.Requests))
 		used := 0
 		for i := range labels {
-			at := s.Begin.Add(time.Duration(i) * s.Step).UTC()
-			before := at.Add(-s.Step)
-			if i == 0 {
-				before = at.Add(-1)
-			}
-			if part.number(at) != part.number(before) {
-				labels[i] = part.label(at)
+			if at := s.Begin.Add(time.Duration(i) * s.Step).UTC(); at.Unix()%int64(every/time.Second) == 0 {
+				labels[i] = tick(at, every)
 				used++
 			}
 		}
@@ -226,42 +222,15 @@ func ticks(s replay.Series, most int) (labels []string) {
 	return labels
 }
 
-// part is a part of time: of a length, or of months.
-type part struct {
-	span   time.Duration
-	months int
-}
-
-// calendar are the parts of time that labels are for, from the finest on.
-var calendar = func() (parts []part) {
-	for _, d := range spans[:slices.Index(spans[:], 7*day)+1] {
-		parts = append(parts, part{span: d})
-	}
-	for _, months := range []int{1, 2, 3, 6, 12, 24, 60, 120, 600, 1200} {
-		parts = append(parts, part{months: months})
-	}
-	return parts
-}()
-
-// number counts the parts up to a time.
-func (p part) number(t time.Time) int64 {
-	if p.months > 0 {
-		return int64((t.Year()*12 + int(t.Month()) - 1) / p.months)
-	}
-	return t.Unix() / int64(p.span/time.Second)
-}
-
-// label names the part that begins at a time.
-func (p part) label(t time.Time) string {
+// tick names the time at which a span begins.
+func tick(at time.Time, every time.Duration) string {
 	switch {
-	case p.months >= 12:
-		return t.Format("2006")
-	case p.months > 0:
-		return t.Format("Jan 2006")
-	case p.span >= day || t.Hour() == 0 && t.Minute() == 0 && t.Second() == 0:
-		return t.Format("2 Jan")
-	case p.span >= time.Minute:
-		return t.Format("15:04")
+	case every > 7*day:
+		return at.Format("Jan 2006")
+	case every >= day || at.Equal(at.Truncate(day)):
+		return at.Format("2 Jan")
+	case every >= time.Minute:
+		return at.Format("15:04")
 	}
-	return t.Format("15:04:05")
+	return at.Format("15:04:05")
 }

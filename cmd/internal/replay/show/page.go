@@ -13,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
 //go:embed page.html
@@ -28,7 +29,7 @@ const (
 
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"count": humanize.Comma, "share": share, "span": span, "down": down, "when": when, "limit": limit, "notJudged": notJudged, "longest": longest, "counted": counted,
+		"count": humanize.Comma, "share": share, "span": words.Span, "down": down, "when": when, "limit": limit, "notJudged": notJudged, "longest": longest, "counted": words.Counted[int64],
 		"safe":  func(s string) string { return safe(s, 200) },
 		"path":  func(s string) string { return safe(s, 120) },
 		"long":  func(s string) string { return safe(s, 2000) },

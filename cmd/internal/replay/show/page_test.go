@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/html/atom"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // parsed is a page as a browser reads it.
@@ -79,7 +80,7 @@ func TestPageIsHarmless(t *testing.T) {
 				t.Errorf("%s: the style asks for something", name)
 			}
 		}
-		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !shows(r) }); i >= 0 {
+		if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !printable.Shows(r) }); i >= 0 {
 			t.Errorf("%s: not printable: %q", name, text[max(0, i-20):i+10])
 		}
 		if strings.Contains(text, "ZgotmplZ") {

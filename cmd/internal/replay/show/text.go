@@ -9,8 +9,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice/cmd/internal/replay"
 	"github.com/sluicehq/sluice/cmd/internal/replay/feed"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
 const (
@@ -56,54 +58,12 @@ func (p *printer) section(name string) {
 // paragraph writes text in lines of the width, behind the first and below it.
 func (p *printer) paragraph(first, text string) {
 	indent := utf8.RuneCountInString(first)
-	for i, line := range wrap(text, min(p.width, 100)-indent) {
+	for i, line := range words.Wrap(text, min(p.width, 100)-indent) {
 		if i > 0 {
 			first = strings.Repeat(" ", indent)
 		}
 		p.line("%s%s", first, line)
 	}
-}
-
-// wrap divides text into lines of at most width characters, which is at least 10, between words if it can.
-func wrap(text string, width int) (lines []string) {
-	width = max(10, width)
-	line := ""
-	for _, word := range words(text) {
-		for room := width; utf8.RuneCountInString(word) > room; { // of a line of its own
-			if line != "" {
-				lines, line = append(lines, line), ""
-			}
-			runes := []rune(word)
-			lines, word = append(lines, string(runes[:room])), string(runes[room:])
-		}
-		switch {
-		case line == "":
-			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
-			lines, line = append(lines, line), word
-		default:
-			line += " " + word
-		}
-	}
-	if line != "" || len(lines) == 0 {
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// words divides text into words. A unit stays with its number.
-func words(text string) (all []string) {
-	for _, word := range strings.Fields(text) {
-		switch strings.TrimRight(word, ".,;:)") {
-		case "%", "day", "days", "h", "min", "s":
-			if n := len(all); n > 0 {
-				all[n-1] += " " + word
-				continue
-			}
-		}
-		all = append(all, word)
-	}
-	return all
 }
 
 // narrowest is how narrow a column of text becomes before its table is given up.
@@ -133,7 +93,7 @@ func (p *printer) table(left int, head []string, rows [][]string) {
 		for i, cell := range row {
 			lines := []string{cell}
 			if utf8.RuneCountInString(cell) > widths[i] {
-				lines = wrap(cell, widths[i])
+				lines = words.Wrap(cell, widths[i])
 			}
 			cells, height = append(cells, lines), max(height, len(lines))
 		}
@@ -176,12 +136,12 @@ func (p *printer) paragraphs(left int, head []string, rows [][]string) {
 func (p *printer) head(r *replay.Report) {
 	p.paragraph("", headline(r))
 	if r.Requests > 0 && !r.From.IsZero() {
-		p.paragraph("", fmt.Sprintf("From %s to %s UTC, %s.", when(r.From), when(r.To), span(r.To.Sub(r.From))))
+		p.paragraph("", fmt.Sprintf("From %s to %s UTC, %s.", when(r.From), when(r.To), words.Span(r.To.Sub(r.From))))
 	}
-	p.paragraph("", fmt.Sprintf("Read %s of %s%s.", counted(r.Log.Lines, "line"), counted(int64(len(r.Log.Files)), "file"), formats(r.Log.Files)))
+	p.paragraph("", fmt.Sprintf("Read %s of %s%s.", words.Counted(r.Log.Lines, "line"), words.Counted(int64(len(r.Log.Files)), "file"), formats(r.Log.Files)))
 	room := max(10, min(p.width-36, 72))
 	if series := legible(r.Series, room); len(series.Requests) > 1 {
-		p.section("over time, " + span(series.Step) + " each")
+		p.section("over time, " + words.Span(series.Step) + " each")
 		p.line("  requests  %s  at most %s", spark(series.Requests, room), humanize.Comma(slices.Max(series.Requests)))
 		if r.Refused > 0 {
 			p.line("  refused   %s  at most %s", spark(series.Refused, room), humanize.Comma(slices.Max(series.Refused)))
@@ -311,7 +271,7 @@ func longest(rule replay.Rule) string {
 	if rule.Refused == 0 || rule.Longest <= 0 {
 		return "–"
 	}
-	return span(rule.Longest)
+	return words.Span(rule.Longest)
 }
 
 func (p *printer) subjects(r *replay.Report) {
@@ -341,7 +301,7 @@ func down(s replay.Subject) string {
 	if s.Down <= 0 {
 		return "–"
 	}
-	return span(s.Down)
+	return words.Span(s.Down)
 }
 
 // bar draws n of most.
@@ -386,10 +346,10 @@ func findings(r *replay.Report) (found []string) {
 			case rule.Refused:
 				others = "which no other rule refuses"
 			}
-			found = append(found, fmt.Sprintf("%s only watches: it would refuse %s, %s.", name, counted(rule.Refused, "request"), others))
+			found = append(found, fmt.Sprintf("%s only watches: it would refuse %s, %s.", name, words.Counted(rule.Refused, "request"), others))
 		}
 		if rule.Delayed > 0 {
-			found = append(found, fmt.Sprintf("%s would hold %s in its queue before letting them pass.", name, counted(rule.Delayed, "request")))
+			found = append(found, fmt.Sprintf("%s would hold %s in its queue before letting them pass.", name, words.Counted(rule.Delayed, "request")))
 		}
 	}
 	return found
@@ -403,7 +363,7 @@ func names(all []string) string {
 		shown[i] = safe(all[i], 64)
 	}
 	if len(all) > most {
-		return strings.Join(shown, ", ") + fmt.Sprintf(" and %s", counted(int64(len(all)-most), "other rule"))
+		return strings.Join(shown, ", ") + fmt.Sprintf(" and %s", words.Counted(int64(len(all)-most), "other rule"))
 	}
 	if n := len(shown); n > 1 {
 		return strings.Join(shown[:n-1], ", ") + " and " + shown[n-1]
@@ -442,7 +402,7 @@ func (p *printer) doubts(r *replay.Report) {
 		if int64(len(shown)) < r.Unreadable {
 			first = ", of which the first:"
 		}
-		p.section(counted(r.Unreadable, "line") + " that could not be read" + first)
+		p.section(words.Counted(r.Unreadable, "line") + " that could not be read" + first)
 		for _, u := range shown {
 			p.paragraph("  - ", fmt.Sprintf("%s:%d: %s", safe(u.File, 200), u.Line, safe(u.Why, 80)))
 			p.paragraph("    ", safe(u.Text, 200))
@@ -522,7 +482,7 @@ func verdict(r *replay.Report, d *replay.Difference) string {
 		if n == 0 {
 			return "no " + thing
 		}
-		return counted(n, thing)
+		return words.Counted(n, thing)
 	}
 	text := fmt.Sprintf("It would refuse %s, in place of %s: ", none(d.Report.Refused, "request"), humanize.Comma(r.Refused))
 	switch {

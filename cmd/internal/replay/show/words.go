@@ -10,19 +10,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
-	"github.com/sluicehq/sluice/cmd/internal/replay"
-)
 
-// counted is a number of things: "1 request", "2,000 requests".
-func counted(n int64, thing string) string {
-	if n != 1 {
-		if strings.HasSuffix(thing, "ss") || strings.HasSuffix(thing, "sh") {
-			thing += "e"
-		}
-		thing += "s"
-	}
-	return humanize.Comma(n) + " " + thing
-}
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/words"
+	"github.com/sluicehq/sluice/internal/printable"
+)
 
 // share writes n of all in percent, with as many digits as tell it from nothing and from all.
 func share(n, all int64) string {
@@ -43,43 +35,6 @@ func share(n, all int64) string {
 		return "> 99.9 %"
 	}
 	return fmt.Sprintf("%.1f %%", p)
-}
-
-// units are those of lengths of time.
-var units = [...]struct {
-	name string
-	of   time.Duration
-}{{"day", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
-
-// span writes a length of time, rounded, in its largest unit, and the next one where there are less than
-// ten of it: "1 h 20 min", "14 h", "3 days".
-func span(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "no time"
-	case d < time.Second:
-		return "less than a second"
-	}
-	for i, u := range units {
-		rest := units[min(i+1, len(units)-1)]
-		switch fine := d.Round(rest.of); {
-		case fine < u.of:
-			continue
-		case fine >= 10*u.of:
-			d = d.Round(u.of)
-		default:
-			d = fine
-		}
-		text := fmt.Sprintf("%d %s", d/u.of, u.name)
-		if u.name == "day" && d/u.of > 1 {
-			text += "s"
-		}
-		if over := d % u.of; over > 0 {
-			text += fmt.Sprintf(" %d %s", over/rest.of, rest.name)
-		}
-		return text
-	}
-	return "" // a second is one of the units
 }
 
 // when writes a time in UTC.
@@ -108,9 +63,9 @@ func safe(s string, most int) string {
 		switch _, size := utf8.DecodeRuneInString(s[i:]); {
 		case r == utf8.RuneError && size == 1:
 			text = fmt.Sprintf(`\x%02x`, s[i])
-		case r < utf8.RuneSelf && !shows(r):
+		case r < utf8.RuneSelf && !printable.Shows(r):
 			text = strings.Trim(strconv.QuoteRune(r), "'")
-		case marks > maxMarks || !shows(r):
+		case marks > maxMarks || !printable.Shows(r):
 			text = fmt.Sprintf(`\u{%x}`, r)
 		}
 		if most -= utf8.RuneCountInString(text); most < 0 {
@@ -119,12 +74,6 @@ func safe(s string, most int) string {
 		b.WriteString(text)
 	}
 	return b.String()
-}
-
-// shows reports whether r prints as a character of its own. Some letters, symbols and marks by their
-// category have no shape.
-func shows(r rune) bool {
-	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
 }
 
 // who is what the rules of a report count, one of it: a client where all go by its address.
@@ -151,11 +100,11 @@ func headline(r *replay.Report) string {
 	case r.Requests == 0:
 		return "There is no request to judge."
 	case r.Refused == 0 && watched > 0:
-		return fmt.Sprintf("None of %s would have been refused. The rules that only watch were exceeded %s.", counted(r.Requests, "request"), counted(watched, "time"))
+		return fmt.Sprintf("None of %s would have been refused. The rules that only watch were exceeded %s.", words.Counted(r.Requests, "request"), words.Counted(watched, "time"))
 	case r.Refused == 0:
-		return fmt.Sprintf("None of %s would have been refused.", counted(r.Requests, "request"))
+		return fmt.Sprintf("None of %s would have been refused.", words.Counted(r.Requests, "request"))
 	}
-	text := fmt.Sprintf("This policy would have refused %s of %s (%s)", humanize.Comma(r.Refused), counted(r.Requests, "request"), share(r.Refused, r.Requests))
+	text := fmt.Sprintf("This policy would have refused %s of %s (%s)", humanize.Comma(r.Refused), words.Counted(r.Requests, "request"), share(r.Refused, r.Requests))
 	if r.SubjectsRefused == 0 {
 		return text + "."
 	}
@@ -163,7 +112,7 @@ func headline(r *replay.Report) string {
 	if r.Estimated {
 		about = "about "
 	}
-	return fmt.Sprintf("%s, and %s%s of %s at least once.", text, about, humanize.Comma(r.SubjectsRefused), counted(r.Subjects, who(r)))
+	return fmt.Sprintf("%s, and %s%s of %s at least once.", text, about, humanize.Comma(r.SubjectsRefused), words.Counted(r.Subjects, who(r)))
 }
 
 // hardness are the classes of [replay.Rule.Hardness].

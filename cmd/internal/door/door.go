@@ -1,0 +1,60 @@
+// Package door has what the ways in for programs share: who may ask, and how errors and waits are told. The packages
+// below its path are above it; it imports nothing of this module.
+package door
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// Bearer returns the token of the only Authorization field, or "".
+func Bearer(fields []string) string {
+	if len(fields) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(fields[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// AdmitCall returns the error of a gRPC call that may not be made: refused, or RESOURCE_EXHAUSTED for an error that
+// has a method RetrySeconds. Authorize gets the address of the caller and its token, and may be nil.
+func AdmitCall(ctx context.Context, authorize func(from, token string) error, refused error) error {
+	if authorize == nil {
+		return nil
+	}
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	err := authorize(from, Bearer(metadata.ValueFromIncomingContext(ctx, "authorization")))
+	var many interface{ RetrySeconds() int }
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &many):
+		return status.Error(codes.ResourceExhausted, "sluice: "+err.Error())
+	}
+	return refused
+}
+
+// Reason returns an error of the engine without the name of its package.
+func Reason(err error) string { return strings.TrimPrefix(err.Error(), "policy: ") }
+
+// Seconds returns d in seconds, rounded up.
+func Seconds(d time.Duration) int64 {
+	n := int64(d / time.Second)
+	if d%time.Second > 0 {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,102 @@
+// Package words writes numbers of things, lengths of time and paragraphs for people. The commands that report on
+// logs are above it; it imports nothing of this module.
+package words
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Counted is a number of things: "1 request", "2,000 requests".
+func Counted[N int | int64](n N, thing string) string {
+	if n != 1 {
+		if strings.HasSuffix(thing, "ss") || strings.HasSuffix(thing, "sh") {
+			thing += "e"
+		}
+		thing += "s"
+	}
+	return humanize.Comma(int64(n)) + " " + thing
+}
+
+// units are those of lengths of time.
+var units = [...]struct {
+	name string
+	of   time.Duration
+}{{"day", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
+
+// Span writes a length of time, rounded, in its largest unit, and the next one where there are less than
+// ten of it: "1 h 20 min", "14 h", "3 days".
+func Span(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "no time"
+	case d < time.Second:
+		return "less than a second"
+	}
+	for i, u := range units {
+		rest := units[min(i+1, len(units)-1)]
+		switch fine := d.Round(rest.of); {
+		case fine < u.of:
+			continue
+		case fine >= 10*u.of:
+			d = d.Round(u.of)
+		default:
+			d = fine
+		}
+		text := fmt.Sprintf("%d %s", d/u.of, u.name)
+		if u.name == "day" && d/u.of > 1 {
+			text += "s"
+		}
+		if over := d % u.of; over > 0 {
+			text += fmt.Sprintf(" %d %s", over/rest.of, rest.name)
+		}
+		return text
+	}
+	return "" // a second is one of the units
+}
+
+// Wrap divides text into lines of at most width characters, which is at least 10, between words if it can.
+func Wrap(text string, width int) (lines []string) {
+	width = max(10, width)
+	line := ""
+	for _, word := range split(text) {
+		for room := width; utf8.RuneCountInString(word) > room; { // of a line of its own
+			if line != "" {
+				lines, line = append(lines, line), ""
+			}
+			runes := []rune(word)
+			lines, word = append(lines, string(runes[:room])), string(runes[room:])
+		}
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines, line = append(lines, line), word
+		default:
+			line += " " + word
+		}
+	}
+	if line != "" || len(lines) == 0 {
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// split divides text into words. A unit stays with its number.
+func split(text string) (all []string) {
+	for _, word := range strings.Fields(text) {
+		switch strings.TrimRight(word, ".,;:)") {
+		case "%", "day", "days", "h", "min", "s":
+			if n := len(all); n > 0 {
+				all[n-1] += " " + word
+				continue
+			}
+		}
+		all = append(all, word)
+	}
+	return all
+}

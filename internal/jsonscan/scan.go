@@ -1,0 +1,302 @@
+// Package jsonscan finds where the values of a JSON text (RFC 8259) begin and end. It makes nothing of them and
+// allocates nothing, so that a reader of a few members pays for those alone.
+//
+// The readers of request bodies, of checks and of access logs are above it; it imports only the standard library.
+//
+// Functions take a text and an index, and return the index that follows what they have read. If the text is not
+// JSON there, they return the complement of the index of the first wrong byte: ^len(s) if s breaks off. Texts may
+// hold bytes that are not UTF-8.
+package jsonscan
+
+import (
+	"math/bits"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// MaxDepth is how many objects and arrays may enclose each other. A megabyte of brackets costs no more than one of
+// letters.
+const MaxDepth = 100
+
+// Text is what is scanned.
+type Text interface{ string | []byte }
+
+// Space returns the index behind white space.
+func Space[T Text](s T, i int) int {
+	for i < len(s) && (s[i] == ' ' || s[i] == '\t' || s[i] == '\n' || s[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// First returns the index of the first element or member of an array or object, where i follows what opens it. In
+// an empty one it returns the index behind what closes it, and false.
+func First[T Text](s T, i int, closing byte) (next int, more bool) {
+	i = Space(s, i)
+	if i < len(s) && s[i] == closing {
+		return i + 1, false
+	}
+	return i, true
+}
+
+// Next returns the index of the next element or member, where i follows another. Behind the last it returns the
+// index behind what closes the array or object, or the complement of that of a wrong byte, and false.
+func Next[T Text](s T, i int, closing byte) (next int, more bool) {
+	i = Space(s, i)
+	switch {
+	case i < len(s) && s[i] == ',':
+		return Space(s, i+1), true
+	case i < len(s) && s[i] == closing:
+		return i + 1, false
+	}
+	return ^i, false
+}
+
+// Name reads the name of a member, which begins at i. It returns the index behind the name's quotes, and that of
+// the value.
+func Name[T Text](s T, i int) (end, value int) {
+	if end = String(s, i); end < 0 {
+		return end, end
+	}
+	i = Space(s, end)
+	if i == len(s) || s[i] != ':' {
+		return end, ^i
+	}
+	return end, Space(s, i+1)
+}
+
+// Value reads the value that begins at i and is within depth objects and arrays.
+func Value[T Text](s T, i, depth int) int {
+	if i >= len(s) {
+		return ^i
+	}
+	switch s[i] {
+	case '"':
+		return String(s, i)
+	case '{', '[':
+		return group(s, i, depth)
+	case 't':
+		return word(s, i, "true")
+	case 'f':
+		return word(s, i, "false")
+	case 'n':
+		return word(s, i, "null")
+	}
+	return Number(s, i)
+}
+
+// group reads an object or an array.
+func group[T Text](s T, i, depth int) int {
+	if depth >= MaxDepth {
+		return ^i
+	}
+	object, closing := s[i] == '{', s[i]+2 // in ASCII
+	i, more := First(s, i+1, closing)
+	for more {
+		if object {
+			_, i = Name(s, i)
+		}
+		if i >= 0 {
+			i = Value(s, i, depth+1)
+		}
+		if i < 0 {
+			return i
+		}
+		i, more = Next(s, i, closing)
+	}
+	return i
+}
+
+func word[T Text](s T, i int, w string) int {
+	for _, c := range []byte(w) {
+		if i == len(s) || s[i] != c {
+			return ^i
+		}
+		i++
+	}
+	return i
+}
+
+// Number reads a number.
+func Number[T Text](s T, i int) int {
+	if i < len(s) && s[i] == '-' {
+		i++
+	}
+	begin := i
+	if i = digits(s, i); i < 0 {
+		return i
+	}
+	if s[begin] == '0' && i > begin+1 {
+		return ^(begin + 1)
+	}
+	if i < len(s) && s[i] == '.' {
+		if i = digits(s, i+1); i < 0 {
+			return i
+		}
+	}
+	if i < len(s) && s[i]|0x20 == 'e' {
+		if i++; i < len(s) && (s[i] == '+' || s[i] == '-') {
+			i++
+		}
+		return digits(s, i)
+	}
+	return i
+}
+
+// digits reads at least one digit.
+func digits[T Text](s T, i int) int {
+	begin := i
+	for i < len(s) && s[i]-'0' <= 9 {
+		i++
+	}
+	if i == begin {
+		return ^i
+	}
+	return i
+}
+
+// String reads a string with its quotes. It looks at eight bytes at a time for a quote, a backslash or a control
+// character.
+func String[T Text](s T, i int) int {
+	const ones = 0x0101010101010101
+	if i >= len(s) || s[i] != '"' {
+		return ^i
+	}
+	for i++; ; {
+		for ; i+8 <= len(s); i += 8 {
+			b := s[i : i+8]
+			w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+				uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+			quote, slash := w^'"'*ones, w^'\\'*ones
+			// A byte below n borrows into its highest bit. The lowest hit is right; those above it may not be.
+			hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & (0x80 * ones)
+			if hit != 0 {
+				i += bits.TrailingZeros64(hit) / 8
+				break
+			}
+		}
+		switch {
+		case i >= len(s):
+			return ^len(s)
+		case s[i] == '"':
+			return i + 1
+		case s[i] == '\\':
+			if i = escape(s, i+1); i < 0 {
+				return i
+			}
+		case s[i] < ' ':
+			return ^i
+		default:
+			i++ // near the end
+		}
+	}
+}
+
+// The letters of escapes, and what they stand for.
+const (
+	letters  = `"\/bfnrt`
+	meanings = "\"\\/\b\f\n\r\t"
+)
+
+// escape reads an escape behind its backslash.
+func escape[T Text](s T, i int) int {
+	switch {
+	case i == len(s):
+		return ^i
+	case s[i] != 'u':
+		if strings.IndexByte(letters, s[i]) < 0 {
+			return ^i
+		}
+		return i + 1
+	}
+	for end := i + 5; ; {
+		if i++; i == end {
+			return i
+		}
+		if i == len(s) || hex(s[i]) < 0 {
+			return ^i
+		}
+	}
+}
+
+// Unescape appends what is between the quotes of a string that has been read. Half of a surrogate pair, which each
+// reader takes for something else, becomes U+FFFD, and the text is not whole.
+func Unescape[T Text](dst []byte, s T) (text []byte, whole bool) {
+	whole = true
+	for i := 0; i < len(s); {
+		if s[i] != '\\' {
+			dst = append(dst, s[i])
+			i++
+			continue
+		}
+		if s[i+1] != 'u' {
+			dst = append(dst, meanings[strings.IndexByte(letters, s[i+1])])
+			i += 2
+			continue
+		}
+		r := unit(s, i+2)
+		i += 6
+		if utf16.IsSurrogate(r) {
+			low := rune(-1)
+			if i < len(s) && s[i] == '\\' && s[i+1] == 'u' {
+				low = unit(s, i+2)
+			}
+			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+				whole = false
+			} else {
+				i += 6
+			}
+		}
+		dst = utf8.AppendRune(dst, r)
+	}
+	return dst, whole
+}
+
+// unit returns what the four digits of \uXXXX stand for.
+func unit[T Text](s T, i int) (r rune) {
+	for _, c := range [...]byte{s[i], s[i+1], s[i+2], s[i+3]} {
+		r = r<<4 | hex(c)
+	}
+	return r
+}
+
+// hex returns the value of a hexadecimal digit, or -1.
+func hex(c byte) rune {
+	switch {
+	case c-'0' <= 9:
+		return rune(c - '0')
+	case c|0x20-'a' <= 5:
+		return rune(c|0x20-'a') + 10
+	}
+	return -1
+}
+
+// Elements returns the elements of an array that has been read.
+func Elements[T Text](array T) func(yield func(T) bool) {
+	return func(yield func(T) bool) {
+		i, more := First(array, 1, ']')
+		for more {
+			end := Value(array, i, 0)
+			if !yield(array[i:end]) {
+				return
+			}
+			i, more = Next(array, end, ']')
+		}
+	}
+}
+
+// Members returns the names, between their quotes, and values of an object that has been read.
+func Members[T Text](object T) func(yield func(name, value T) bool) {
+	return func(yield func(name, value T) bool) {
+		i, more := First(object, 1, '}')
+		for more {
+			end, at := Name(object, i)
+			behind := Value(object, at, 0)
+			if !yield(object[i+1:end-1], object[at:behind]) {
+				return
+			}
+			i, more = Next(object, behind, '}')
+		}
+	}
+}

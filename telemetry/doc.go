@@ -1,6 +1,6 @@
-// Package telemetry adds up what an engine decides: how many requests each rule let pass, delayed
-// and refused, now, an hour ago and yesterday; who is refused, and who asks most; and what that
-// means for somebody who has to do something about it.
+// Package telemetry counts what an engine decides: how many requests each rule let pass, delayed and
+// denied, now, an hour ago and yesterday; whose requests; and which of it needs attention. The console and
+// promlimit are above it, package policy is below.
 //
 // [Watch] has a [Recorder] look at every decision of an engine. Only subjects that are refused or ask
 // most are kept by their keys, and only a bounded number of them. A [Fleet] joins what several

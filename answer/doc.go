@@ -1,6 +1,6 @@
-// Package answer is what all doors share: it turns a decision into a status, header fields
-// and a body, and holds requests until their turn. It knows nothing about connections, so a door for
-// any protocol takes these steps:
+// Package answer turns decisions into statuses, header fields and bodies, for any protocol, and makes
+// queued requests wait. Middleware and integrations are above it, package policy is below; it knows nothing
+// of connections. An integration takes these steps:
 //
 //	engine.Decide(ctx, request)                 // or answer.Take, for a single limiter
 //	answer.Settle(ctx, &decision, nil, giveBack) // waits, if there is a queue

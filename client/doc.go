@@ -1,5 +1,5 @@
-// Package client is the other side of a limit: a [net/http.RoundTripper] for the http.Client of
-// any program that waits as servers tell it to, whether they run Sluice or any other limiter.
+// Package client is a [net/http.RoundTripper] that keeps to the limits of servers, whether they run Sluice
+// or another limiter. It goes into the http.Client of any program:
 //
 //	api := &http.Client{Transport: &client.Transport{}, Timeout: time.Minute}
 //	response, err := api.Get("https://api.example.com/orders")

@@ -1,4 +1,5 @@
-// Package failover keeps a limiter answering when the shared store does not.
+// Package failover keeps a limiter answering when the shared store does not. Policies and limiters ask it;
+// it wraps package synced, lease or redisstore, and package memory is its fallback.
 //
 // A [Store] wraps a shared [sluice.Store], such as Redis, and is a store itself:
 //

@@ -1,5 +1,5 @@
-// Package lease lets a process spend units of a shared store without asking it each time, and never
-// above the limit.
+// Package lease spends units of a shared store without asking it for each, and never above the limit.
+// Packages synced and failover wrap it; it wraps package redisstore.
 //
 // A [Store] wraps a shared store such as Redis, and is wrapped by a failover.Store:
 //
@@ -45,6 +45,10 @@
 // is not spent drains as if it had been. A unit of a window may be spent as long as the
 // server's time is surely in its window: the counts of the exact limiter are never above the shared
 // ones, and the previous window only weighs less with time.
+//
+// An earlier design reserved above the limit, each unit with a time before which it could not be spent.
+// Strict processes took the room that it needed, and processes with little demand wasted what they had
+// reserved.
 //
 // The server's time at a moment of this process lies between bounds that follow from a receipt: it
 // was Receipt.Now at some time between sending and hearing, by this machine's monotonic clock, which is

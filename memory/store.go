@@ -1,4 +1,5 @@
-// Package memory is a store for one process: bounded, exact, and cheap.
+// Package memory is a store for one process: bounded, exact, and cheap. It is the fallback of package
+// failover too; package sluice is below it.
 //
 // A [Store] keeps meters and windows in 16 bytes a key, in tables without pointers. It starts
 // small and grows with the keys in use, up to its bound. Once a sixteenth of the room is in

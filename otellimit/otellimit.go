@@ -1,6 +1,6 @@
-// Package otellimit tells OpenTelemetry of rate limits: the span of a request that is recorded gets
-// an event for each decision about it. It needs the API of OpenTelemetry only; without an SDK, and
-// for requests that are not sampled, it costs nothing.
+// Package otellimit adds an event for each rate limit decision to the request's OpenTelemetry span. It
+// needs OpenTelemetry's API only; without an SDK, and for requests that are not sampled, it costs nothing.
+// Package policy is below it.
 package otellimit
 
 import (

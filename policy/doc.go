@@ -1,4 +1,5 @@
-// Package policy decides about requests by rules.
+// Package policy decides about requests by rules. Middleware and integrations are above it; below it are
+// package sluice and any [sluice.Store].
 //
 // A [Policy] is a compiled [Document], and an [Engine] applies it over a store. Every rule that
 // matches a request applies. Rules charge together, all or none, so that a request refused by

@@ -1,4 +1,5 @@
-// Package policyfile reads and writes policies as people keep them in files, in YAML or JSON.
+// Package policyfile reads and writes policies as people keep them in files, in YAML or JSON. Package
+// follow and programs are above it, package policy is below.
 //
 //	rules, err := policyfile.Load("api.yaml")
 //	engine := policy.NewEngine(memory.New(), rules)

@@ -1,4 +1,4 @@
-// Package promlimit tells Prometheus what an engine of package policy decides:
+// Package promlimit exports the decisions of a policy engine to Prometheus:
 //
 //	engine := policy.NewEngine(store, rules)
 //	prometheus.MustRegister(promlimit.New(telemetry.Watch(engine, telemetry.Config{})))

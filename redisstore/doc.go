@@ -1,5 +1,5 @@
-// Package redisstore keeps the counts of many processes in Redis or Valkey: one server,
-// Sentinels, or a cluster.
+// Package redisstore keeps the counts of many processes in Redis or Valkey: one server, Sentinels, or a
+// cluster. Packages lease, synced and failover wrap it; package sluice is below it.
 //
 //	store, err := redisstore.Open(ctx, "redis://localhost:6379")
 //	defer store.Close()

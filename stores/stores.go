@@ -1,6 +1,6 @@
-// Package stores opens the store that a URL names, with all that a service wants around it: the
-// stand-in while a shared store is away, a start without it, and warnings in the log. It is what
-// "sluice serve --store" opens.
+// Package stores opens the store that a URL names, with what a service needs around it: a fallback for
+// outages of a shared store, a start without it, and warnings in the log. It is what "sluice serve --store"
+// opens; packages failover, synced, lease, redisstore and memory are below it.
 //
 //	store, err := stores.Open(ctx, "redis://localhost:6379", stores.Config{})
 //	defer store.Close()

@@ -1,5 +1,6 @@
-// Package synced lets each process count for itself, and tell the others several times a second: the
-// least exact of the three ways to count, and the one that asks the shared store least.
+// Package synced lets each process count for itself and report to the others ten times a second. Of the
+// three ways to count it is the least exact, and calls the shared store least. Package failover wraps it;
+// it wraps package lease or redisstore.
 //
 // A [Store] wraps a shared store, such as Redis, and is wrapped by a failover.Store:
 //

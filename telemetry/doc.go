@@ -1,6 +1,6 @@
 // Package telemetry counts what an engine decides: how many requests each rule let pass, delayed and
-// refused, now, an hour ago and yesterday; which subjects are refused, and which ask most; and what an operator
-// should know of it first. Above it are promlimit, the console and the admin API; below it is package policy.
+// denied, now, an hour ago and yesterday; whose requests; and which of it needs attention. The console and
+// promlimit are above it, package policy is below.
 //
 // [Watch] attaches a [Recorder] to an engine, which sees every decision. It keeps the keys of the subjects that are
 // refused or ask most, and a bounded number of them. A [Fleet] joins what several instances have counted into a

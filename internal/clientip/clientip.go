@@ -1,7 +1,8 @@
-// Package clientip finds the address that a request comes from, behind proxies that are trusted.
+// Package clientip finds the address of a request's client behind trusted proxies. Middleware and
+// package policy are above it.
 //
-// It promises that nothing counts that a client can write: a list of addresses is read from its
-// end, and only for as long as whoever wrote an entry is trusted.
+// Nothing that a client can write counts: a list of addresses is read from its end, for as long as the
+// writer of an entry is trusted.
 package clientip
 
 import (

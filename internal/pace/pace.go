@@ -1,6 +1,5 @@
-// Package pace is what clients of limited servers share: it waits before a request for what the
-// server has told of its limits, and decides whether and when one that was refused is repeated.
-// It knows no connection.
+// Package pace decides how long a client waits for a server's limits, and whether and when it repeats a
+// denied request. Packages client and grpclimit are above it; it knows no connection.
 //
 // What an answer tells holds for the limits that it names. A request waits for those that the last
 // answer on its route has told of; on a route that has had none, for those that every answer of the

@@ -1,4 +1,4 @@
-// Package plantest has what the tests of stores share: plans of texts, and takes that must not fail.
+// Package plantest helps the tests of stores: plans from texts, and Takes that must not fail.
 package plantest
 
 import (

@@ -1,5 +1,5 @@
-// Package printable makes of text that anybody may have sent what can be shown to a person: in a
-// line of a log, or by a terminal.
+// Package printable makes untrusted text safe to show in a log line or on a terminal, and writes durations
+// for people.
 package printable
 
 import (

@@ -1,5 +1,5 @@
-// Package seed decides what random tests draw: always the same, unless they are told otherwise, so
-// that a test that has passed does not fail another time for what nobody has changed.
+// Package seed chooses the seeds of random tests: always the same unless set otherwise, so that a test
+// fails only because of a change.
 package seed
 
 import (

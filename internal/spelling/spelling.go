@@ -1,4 +1,4 @@
-// Package spelling says what to write in place of a word that is not known.
+// Package spelling suggests a known word in place of an unknown one.
 package spelling
 
 import (

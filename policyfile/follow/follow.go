@@ -1,4 +1,5 @@
-// Package follow reads a policy from a file again whenever that changes.
+// Package follow loads a policy file again whenever it changes. Programs are above it, package policyfile
+// is below.
 //
 //	file := &follow.File{Path: "api.yaml"}
 //	rules, err := file.Load()

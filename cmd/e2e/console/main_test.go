@@ -1,4 +1,5 @@
-// Package console has a real Chromium look at the dashboard of the real program under traffic.
+// Package console compares the console of the real program under traffic, in a real Chromium, with the
+// metrics and with what was sent.
 package console
 
 import (

@@ -1,5 +1,4 @@
-// Package doors holds the configurations in deploy/ to what they say, with real proxies before a
-// real backend.
+// Package doors tests the configurations in deploy/ with the real proxies before a real backend.
 package doors
 
 import (

@@ -1,3 +1,4 @@
+// Package otel tests otellimit with the SDK of OpenTelemetry, in HTTP and gRPC servers.
 package otel
 
 import (

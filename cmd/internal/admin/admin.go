@@ -1,4 +1,5 @@
-// Package admin answers what operators and orchestrators ask of a running Sluice.
+// Package admin has the health checks of a running Sluice, and the check of the Host field against DNS
+// rebinding. Package server puts them on the admin address.
 package admin
 
 import (

@@ -1,4 +1,4 @@
-// Package apitest holds answers to an OpenAPI document, for tests.
+// Package apitest checks an API against its OpenAPI document, for tests.
 package apitest
 
 import (

@@ -1,5 +1,5 @@
-// Package browsertest has a real Chromium look at pages, for tests. All tests of a process have one browser, and each
-// page a window and cookies of its own.
+// Package browsertest opens pages in a real Chromium, for tests. All tests of a process share one browser,
+// and each page has a window and cookies of its own.
 package browsertest
 
 import (

@@ -1,6 +1,6 @@
 // Package cli is the command line of sluice, with the commands on policies, access logs and databases of
-// rules. The command serve is the package server's, and those on running gateways the package remote's; what
-// all commands have in common is in the package command.
+// rules. Below it are package server with the command serve, package remote with the commands on running
+// gateways, and package command with what all commands share.
 package cli
 
 import (

@@ -1,4 +1,3 @@
-// Package command is what the commands of sluice have in common: settings from flags, environment and a
-// file, hints for what was mistyped, safe output, and exit codes. The packages cli and server make their
-// commands with it; it knows none of them.
+// Package command is what the commands of sluice share: settings from flags, environment and a file, hints
+// for mistyped words, safe output, and exit codes. Packages cli and server are above it.
 package command

@@ -1,6 +1,6 @@
-// Package dashboard is the console in a browser: what is limited now, why, and what to do about it. It renders
-// what package control, which is below it, returns; the program is above it. Pages are made on the server, read
-// without JavaScript, and ask no other server.
+// Package console has the pages for the browser: what is limited now, why, and what to do about it. It
+// renders what package control, which is below it, returns; package server is above it. Pages are made on
+// the server, work without JavaScript, and ask no other server.
 //
 // # Adding a page
 //

@@ -1,7 +1,7 @@
-// Package control has the typed operations on a running Sluice: on rules, tiers, overrides and subjects, on what
-// was counted, and on what would become of a request. Each takes its [Caller], and checks role, dry run and
-// version, and writes the audit log; nothing above does. What the operations return is what the admin API
-// answers as JSON. The admin API and the console are above it; packages source, policy and telemetry are below.
+// Package control has the operations on a running Sluice: on rules, tiers, overrides, subjects, statistics,
+// and what would be decided about a request. Each takes its [Caller], and checks role, dry run and version,
+// and writes the audit log; no package above does. The types that operations return are the JSON of the
+// admin API. The admin API and the console are above it; packages source, policy and telemetry are below.
 package control
 
 import (

@@ -1,5 +1,5 @@
-// Package ja4 makes the JA4 fingerprint of a TLS client: what its ClientHello says, in a form
-// that the same program has on each of its connections. The specification is
+// Package ja4 computes the JA4 fingerprint of a TLS client from its ClientHello: one program has the same
+// fingerprint on each of its connections. The specification is
 // https://github.com/FoxIO-LLC/ja4/blob/main/technical_details/JA4.md.
 package ja4
 

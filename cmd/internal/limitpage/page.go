@@ -1,5 +1,6 @@
-// Package limitpage makes the page about limits for those who call an API, of the policy that limits
-// them: what a caller can know, and nothing about others or about how the API guards itself.
+// Package limitpage renders the page that tells API clients their limits, from the policy (sluice
+// describe). It leaves out what concerns other clients, and how the API guards itself. Package cli is above
+// it, packages answer and policy are below.
 package limitpage
 
 import (

@@ -1,6 +1,6 @@
-// Package nginxlimits writes what nginx can do of a policy by itself, as an outer wall in front of
-// Sluice: limit_req for rules that count every request by its address alone. It never refuses more
-// than Sluice would, but for what it says.
+// Package nginxlimits translates a policy to nginx's limit_req, as an outer wall before Sluice (sluice
+// export nginx). It covers the rules that count every request by address alone, and denies no more than
+// Sluice does, with the exceptions that it prints. Package cli is above it, package policy is below.
 package nginxlimits
 
 import (

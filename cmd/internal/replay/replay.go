@@ -1,5 +1,6 @@
-// Package replay puts the requests of access logs to a policy, on the log's own clock, and reports what
-// it would have done. It decides through the very engine and store that limit live traffic.
+// Package replay decides the requests of access logs by a policy, on the log's clock, and reports what
+// would have happened. It uses the engine and the store that limit live traffic. Packages cli and show are
+// above it, packages feed and accesslog are below.
 package replay
 
 import (

@@ -1,5 +1,5 @@
-// Package sample is a small API to put a gateway in front of when there is no other at
-// hand. It keeps nothing and counts nothing.
+// Package sample is a small API for a gateway without an upstream of its own (--upstream sample). It stores
+// nothing.
 package sample
 
 import (

@@ -1,6 +1,6 @@
 // Package server is the command serve: the gateway, the integrations with other proxies and programs, and
-// the admin address. It has the settings, and puts together what internal packages do: policy, store,
-// listeners, metrics. The package cli adds its command to the others.
+// the admin address. It has the settings and connects policy, store, listeners and metrics. Package cli is
+// above it.
 package server
 
 import (

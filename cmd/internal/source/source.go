@@ -1,5 +1,5 @@
-// Package source keeps policies in a database, SQLite or PostgreSQL, from which any number of
-// instances follow them.
+// Package source keeps policies in a database, SQLite or PostgreSQL, which any number of instances follow.
+// Packages control and server are above it, package policy is below.
 //
 //	db, err := source.Open("sqlite:rules.db", log)
 //	_, err = db.Migrate(ctx)

@@ -1,5 +1,5 @@
-// Package inflight is an example of how a program throttles what it asks of others, with places that
-// all of its instances share: requests of an [http.Client], and connections of [database/sql].
+// Package inflight is an example of a program that bounds its own concurrency with permits that all its
+// instances share: for requests of an http.Client, and for connections of database/sql.
 package inflight
 
 import (

@@ -1,6 +1,15 @@
-// Package fair divides a cap among the tenants who share it, by their weights: who asks for less than
-// their part has what they ask for, and what they leave is divided among the others. It has no clock
-// and counts nothing that is taken: it says on what terms a store is to be asked.
+// Package fair divides a limit among the tenants that share it, by weight: a tenant that asks for less than
+// its allocation gets all it asks for, and the rest is divided among the others. It has no clock and counts
+// no units; package policy, above it, charges by its answers.
+//
+// A request of a tenant is two charges. The first is the limit, an ordinary bucket, so it is exact over
+// every store. The second is a meter of the tenant, on which a unit costs the time between two units of the
+// tenant's allocation. When allocations change, only that cost changes: plans and states stay.
+//
+// Demand of the last second is divided by water-filling. The target is the level at which the reserve is
+// left in the bucket: a fuller bucket is divided more generously, an emptier one less, so nothing stays
+// unused. The first request of an epoch divides, and the others use the division before, so no goroutine is
+// needed.
 package fair
 
 import (

@@ -1,5 +1,5 @@
-// Package fields finds named values in what a request carries: in queries, forms, JSON,
-// multipart bodies, cookies and the claims of tokens.
+// Package fields finds named values in a request: in queries, forms, JSON, multipart bodies, cookies and
+// the claims of tokens. Package policy is above it.
 //
 // Between a limit and the program behind it stands a second reader of the same bytes. So a value
 // is Present only if every server that is known reads the same, Absent only if none finds it, and

@@ -1,9 +1,10 @@
-// Package fold makes texts equal that somebody takes for the same: those that differ only in
-// case, and names of accounts that a database or a framework in common use takes for one.
+// Package fold gives names that servers treat as equal one spelling: those that differ only in case, and
+// those that common databases or frameworks take for one account. Package policy is above it.
 //
-// It promises that a name that is folded stays as it is, and that folding costs nanoseconds a
-// character. Which names are one is told by the documentation of package policy; how the table
-// behind it is made, by internal/foldgen.
+// A folded name folds to itself, and folding costs nanoseconds a character. The documentation of package
+// policy says which names are equal, internal/foldgen how the table is made. Collations contradict each
+// other: where two say that x equals y and x equals z, y and z become one if that costs few names;
+// otherwise the character is refused, and all such names share one key.
 package fold
 
 import (

@@ -1,4 +1,4 @@
-// Package networks finds out whether an address is in any of many networks.
+// Package networks finds whether an address is in a set of networks. Package policy is above it.
 package networks
 
 import (

@@ -1,8 +1,8 @@
-// Package paths reads the path of a request in all the ways in which servers are known to.
+// Package paths reads the path of a request in every way that servers are known to. Package policy is above
+// it.
 //
-// It promises that the first reading is that of a careful server, that nearly every path has no
-// other, and that no path costs much more to read than to send: one with more readings than can
-// be followed is every path and none.
+// The first reading is that of a careful server, and nearly every path has no other. No path costs much
+// more to read than to send: one with too many readings matches every pattern and none.
 package paths
 
 import (

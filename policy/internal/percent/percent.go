@@ -1,5 +1,5 @@
-// Package percent resolves percent-encoding (RFC 3986, section 2.1), and forgives: an escape
-// that is none stands for itself, as most servers have it.
+// Package percent decodes percent-encoding (RFC 3986, section 2.1) leniently: an invalid escape stands for
+// itself, as in most servers. Packages paths and fields are above it.
 package percent
 
 // AppendDecoded appends s with %XX resolved. An invalid escape stays.

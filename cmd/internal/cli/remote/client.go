@@ -1,5 +1,5 @@
-// Package remote is the commands on running gateways: they call the admin API. The package cli adds them to the
-// others, and its check asks a gateway by way of Client.
+// Package remote has the commands on running gateways, which call the admin API. Package cli, above it,
+// adds them to the others; package command is below.
 package remote
 
 import (

@@ -1,10 +1,9 @@
-// Package authrequest answers proxies that ask about each request before they pass it on, as nginx
-// does by auth_request and Traefik by ForwardAuth. The request that a proxy asks about is put
-// together from the fields in which it tells of it, and then goes the way of any other, through
-// [httplimit], so that who is asked by a proxy answers as the gateway does.
+// Package authrequest answers proxies that ask about each request before they pass it on, such as nginx
+// (auth_request) and Traefik (ForwardAuth). It restores the request from the proxy's header fields and
+// decides it with httplimit, which is below it, as the gateway does; package server is above.
 //
-// Clients can send any field that their proxy does not overwrite. So every kind of proxy has a path
-// of its own, and there only the fields count that this kind sets.
+// Clients can send any field that their proxy does not overwrite. So each kind of proxy has its own path,
+// where only the fields count that this kind sets.
 package authrequest
 
 import (

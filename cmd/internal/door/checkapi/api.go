@@ -1,11 +1,11 @@
-// Package checkapi is the HTTP API by which programs in any language ask for decisions: may this
-// request pass, what is left, give this back. What it takes and answers is in the OpenAPI document
-// at /v1/openapi.json.
+// Package checkapi is the HTTP API for decisions: programs in any language ask whether a request may pass,
+// how much is left, and give units back. Its OpenAPI document is at /v1/openapi.json. Package server is
+// above it, packages policy and answer are below.
 //
-// It decides and does not hold: of a request that a queue lets pass later it tells the delay. What
-// is wrong with a question is a problem (RFC 9457) that points at it, and then nothing is charged,
-// of a whole batch either. What is wrong with the request that the question is about, such as a
-// path that is none, is for the one who sent that: it is refused, as the gateway refuses it.
+// It holds no request: for one in a queue it returns the delay. An invalid question gets a problem (RFC
+// 9457) that points at the mistake, and nothing is charged, not even for the rest of its batch. If the
+// question is valid and the request that it describes is not, such as one with an impossible path, the
+// request is refused, as the gateway refuses it.
 package checkapi
 
 import (

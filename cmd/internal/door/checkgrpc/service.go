@@ -1,8 +1,8 @@
-// Package checkgrpc is the gRPC service by which programs in any language ask for decisions: the
-// check API of package checkapi in fewer bytes, and as a stream of batches, which costs a fraction of
-// calls. check.proto says what is asked and answered.
+// Package checkgrpc is the gRPC service for decisions: the API of package checkapi in fewer bytes, and with
+// streams of batches, which cost a fraction of single calls. check.proto has its messages. Package server
+// is above it, packages policy and answer are below.
 //
-// It decides and does not hold: of a request that a queue lets pass later it tells the delay.
+// It holds no request: for one in a queue it returns the delay.
 package checkgrpc
 
 //go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative check.proto

@@ -1,5 +1,10 @@
-// Package proxy passes requests on to an upstream, and protects both sides from each
-// other's slowness. It limits nothing: a limiter stands in front of it.
+// Package proxy passes requests on to an upstream, and protects both sides from each other's slowness. It
+// limits nothing: package server, above it, puts httplimit before it.
+//
+// Clean runs before the decision, so that the upstream gets the very bytes that were decided about. What
+// cannot be passed on as it was read is refused or dropped. A 101 is passed on only with the
+// Sec-WebSocket-Accept that answers the client's key: a server whose status a client may choose would
+// otherwise open a tunnel.
 package proxy
 
 import (

@@ -1,5 +1,6 @@
-// Package resp is the door for clients of Redis: CL.THROTTLE as redis-cell answers it, and
-// SLUICE.CHECK, SLUICE.PEEK and SLUICE.RESET for the rules of the policy, in RESP2 and RESP3.
+// Package resp is the integration for Redis clients: CL.THROTTLE, compatible with redis-cell, and
+// SLUICE.CHECK, SLUICE.PEEK and SLUICE.RESET for the rules of the policy, in RESP2 and RESP3. Package
+// server is above it, package policy is below.
 //
 //	CL.THROTTLE key max_burst count period [quantity]
 //

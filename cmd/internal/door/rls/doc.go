@@ -1,14 +1,15 @@
-// Package rls is a door: Envoy's rate limit service, envoy.service.ratelimit.v3, over a policy
-// engine.
+// Package rls is Envoy's rate limit service, envoy.service.ratelimit.v3, over a policy engine. Package
+// server is above it, package policy is below.
 //
-// Rules see a descriptor by its attributes: each entry is one, by its key, and "domain" and
-// "descriptor" are those of the request and of its keys, as in "path/remote_address". A second entry
-// of a key is "key#2"; the first whose key is "domain", "descriptor" or "limit" is that, too. An entry remote_address that is an address is that of the client, too.
+// A descriptor becomes attributes, one for each entry, under the entry's key. Attribute "domain" is the
+// request's domain, and "descriptor" joins the keys, as in "path/remote_address". A second entry with the
+// same key is "key#2". The first entry with the key "domain", "descriptor" or "limit" is numbered 2, too.
+// An entry remote_address that is an address is also the client's.
 //
-// A configuration of envoyproxy/ratelimit ([Read]) makes a policy that has a rule for each limit, and
-// the door finds which of them is that of a descriptor, as that project does. So all that rules have
-// (overrides, administration, reports) these have.
+// A configuration of envoyproxy/ratelimit ([Read]) becomes a policy with a rule for each limit, and a tree
+// finds the rule of a descriptor: that project asks for the first match, Sluice for all. So overrides,
+// administration and reports work as for other rules.
 //
-// All descriptors of a request are decided together: a request that one refuses uses up nothing of
-// the others.
+// All descriptors of a request are decided together: a request that one denies uses up nothing of the
+// others.
 package rls

@@ -1,6 +1,6 @@
-// Package spoe is the agent's side of HAProxy's SPOE: HAProxy sends what a policy needs to know of a
-// request, and is answered with variables, by which its configuration refuses the request or adds
-// fields to the response.
+// Package spoe is an agent for HAProxy's SPOE: HAProxy sends what a policy needs of a request, and gets
+// variables, with which its configuration denies the request or adds fields to the response. Package server
+// is above it, package policy is below.
 //
 // A message has the arguments
 //

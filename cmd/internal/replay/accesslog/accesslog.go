@@ -1,4 +1,4 @@
-// Package accesslog reads what a line of an access log tells of a request.
+// Package accesslog parses the lines of access logs. Package feed is above it.
 //
 // A [Format] reads the lines of one kind of log. [Lookup] finds it by its name or makes it from a
 // log_format of nginx or a LogFormat of Apache, [Detect] recognizes it by lines. A line that does not

@@ -1,4 +1,5 @@
-// Package feed brings the requests of access logs in the order of their time.
+// Package feed returns the requests of access logs in the order of their time. Packages replay and
+// recommend are above it, package accesslog is below.
 //
 // Each file is read, decompressed and cut into blocks of lines by a goroutine of its own, the blocks are
 // parsed on all processors, and the caller's goroutine puts their requests in order and hands them on.

@@ -1,4 +1,4 @@
-// Package logtest makes and reads access logs for tests, and judges their requests without Sluice's code.
+// Package logtest writes and reads access logs for tests, and decides their requests without Sluice's code.
 package logtest
 
 import (

@@ -1,5 +1,5 @@
-// Package recommend proposes limits from the traffic that access logs tell of, with the confidence that the
-// amount of data allows.
+// Package recommend proposes limits from the traffic in access logs, with the confidence that the amount of
+// data allows. Package cli is above it, packages replay, feed and accesslog are below.
 //
 // For a rate, the burst of a subject is the least one with which a token bucket never refuses it. The
 // bursts of the subjects of a log are a sample, and an order statistic of a sample bounds the share of

@@ -1,4 +1,6 @@
-// Package show tells people what a replay has found: as text on a terminal, and as a page.
+// Package show renders the report of a replay, as text for a terminal and as an HTML page. All text in a
+// report may come from an attacker, so it is escaped in both. Package cli is above it, package replay is
+// below.
 package show
 
 import (

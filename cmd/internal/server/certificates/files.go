@@ -1,5 +1,5 @@
-// Package certificates is the certificates that the addresses of a gateway show, and those that they demand
-// of clients. It reads them from files, and again when the files are renewed.
+// Package certificates loads the certificates of a gateway's listeners and the authorities for client
+// certificates, and loads them again when the files change. Package server is above it.
 package certificates
 
 import (

@@ -1,6 +1,6 @@
-// Package listeners opens the addresses of a gateway, serves them together, and drains them together when
-// the process is to end. It takes sockets from systemd, and reports readiness to it. The package server
-// hands it the servers of all protocols; it knows none of them but HTTP.
+// Package listeners opens the addresses of a gateway, serves them together, and drains them together at the
+// end of the process. It takes sockets from systemd and reports readiness to it. Package server, above it,
+// passes in the servers; this package knows only HTTP.
 package listeners
 
 import (

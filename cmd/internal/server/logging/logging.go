@@ -1,4 +1,5 @@
-// Package logging writes the log of a gateway, to which no request waits.
+// Package logging writes a gateway's log in the background, so that no request waits for it. Package server
+// is above it.
 package logging
 
 import (

@@ -1,5 +1,5 @@
-// Package metrics answers GET /metrics. It counts while decisions are made, and reads everything else when it
-// is scraped. The package server says what there is to read.
+// Package metrics serves GET /metrics. It counts while decisions are made, and reads everything else at
+// each scrape, from what package server, above it, passes in.
 package metrics
 
 import (

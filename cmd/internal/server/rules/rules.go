@@ -1,6 +1,6 @@
 // Package rules puts the policy of a gateway into force: it reads a file, a database or both, follows them,
-// and logs what it puts into force and what it refuses. The package server starts it, and the admin API
-// changes the database; the layers of a policy are merged in cmd/internal/source.
+// and logs what it applies and what it rejects. Package server is above it; package source, which merges
+// the two, is below.
 package rules
 
 import (

@@ -1,5 +1,5 @@
 // Package tokens checks the tokens of callers: it reads them from files, and limits how many wrong ones an
-// address may try. The package server has the admin API and the integrations call it.
+// address may try. Package server, above it, passes it to the admin API and the integrations.
 package tokens
 
 import (

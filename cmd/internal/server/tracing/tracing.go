@@ -1,5 +1,5 @@
-// Package tracing makes spans of requests, and sends them to an OTLP/HTTP receiver. The package server wraps
-// its handlers with it.
+// Package tracing makes spans of requests, and sends them to an OTLP/HTTP receiver. Package server, above
+// it, wraps its handlers with it.
 package tracing
 
 import (

@@ -15,9 +15,9 @@ import (
 // known is what the first page knows beside what was counted. It is the same for all who may look.
 type known struct {
 	// By whether the caller sees whole keys.
-	audits    kept[bool, []source.Entry]
-	overrides kept[bool, []endingOverride]
-	subjects  kept[string, *looked]
+	audits    cache[bool, []source.Entry]
+	overrides cache[bool, []endingOverride]
+	subjects  cache[string, *looked]
 }
 
 // rulesInForce returns the rules in force by their names, as shadows where the whole policy is one.

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// kept is something that many pages show and that is asked for at most so often. While one asks,
+// cache is something that many pages show and that is asked for at most so often. While one asks,
 // others get what there is.
-type kept[K comparable, V any] struct {
+type cache[K comparable, V any] struct {
 	mu  sync.Mutex
-	all map[K]*keptValue[V]
+	all map[K]*cachedValue[V]
 }
 
-// maxKept is how many values are kept; then all are forgotten.
-const maxKept = 1000
+// maxCached is how many values are kept; then all are forgotten.
+const maxCached = 1000
 
-type keptValue[V any] struct {
+type cachedValue[V any] struct {
 	value V
 	err   error
 	at    time.Time
@@ -25,14 +25,14 @@ type keptValue[V any] struct {
 }
 
 // get returns what is not older than life, or loads it.
-func (k *kept[K, V]) get(key K, life time.Duration, load func() (V, error)) (V, error) {
+func (k *cache[K, V]) get(key K, life time.Duration, load func() (V, error)) (V, error) {
 	k.mu.Lock()
 	v := k.all[key]
 	if v == nil {
-		if k.all == nil || len(k.all) >= maxKept {
-			k.all = map[K]*keptValue[V]{}
+		if k.all == nil || len(k.all) >= maxCached {
+			k.all = map[K]*cachedValue[V]{}
 		}
-		v = &keptValue[V]{}
+		v = &cachedValue[V]{}
 		k.all[key] = v
 	}
 	if known := !v.at.IsZero(); known && (v.busy || time.Since(v.at) < life) {

@@ -24,6 +24,23 @@ func (d *Database) Fill(ctx context.Context) error {
 	return err
 }
 
+// Query returns the texts that a query of SQLite selects.
+func (d *Database) Query(ctx context.Context, query string, args ...any) (all []string, err error) {
+	rows, err := d.read.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		all = append(all, text)
+	}
+	return all, rows.Err()
+}
+
 type deaf struct{ dialect }
 
 func (deaf) follow(ctx context.Context, _ *sql.DB, _, _ func()) { <-ctx.Done() }

@@ -39,7 +39,9 @@ func TestLongNewcomer(t *testing.T) {
 	t.Parallel()
 	n := &newcomer{T: t, dir: t.TempDir(), addr: testkit.Addr(t)}
 	const sources = `git ls-files --cached --others --exclude-standard | while read -r f; do [ ! -e "$f" ] || echo "$f"; done`
-	if out, err := exec.Command("sh", "-c", "cd .. && "+sources+" | tar -cf - -T - | tar -C '"+n.dir+"' -xf -").CombinedOutput(); err != nil {
+	pack := exec.Command("sh", "-c", sources+" | tar -cf - -T - | tar -C '"+n.dir+"' -xf -")
+	pack.Dir = testkit.Root()
+	if out, err := pack.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()

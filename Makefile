@@ -11,7 +11,7 @@ run:
 
 # The static binary, bin/sluice: the same bytes from the same commit, wherever it is built, for GOOS and
 # GOARCH.
-VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)
+VERSION = $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null)
 COMMIT  = $(shell git rev-parse HEAD 2>/dev/null)
 BINARY  = bin/sluice
 build:

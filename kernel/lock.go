@@ -9,7 +9,8 @@ import (
 // after it Factor times as long, up to Most. Forget after the end of a penalty, the next one is a first.
 type Lockout struct{ First, Factor, Most, Forget int64 }
 
-// NewLock returns a plan of the [Lock] kernel. All its terms must be at least 1, and Most at least First.
+// NewLock returns a plan of the [Lock] kernel. All its terms must be at least 1, Most at least First, and Factor times
+// Most less than 2^63.
 func NewLock(l Lockout) Plan {
 	h := fnv.New64a()
 	fmt.Fprint(h, "lock")

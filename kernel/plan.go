@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 )
@@ -126,8 +127,14 @@ type Spec struct {
 }
 
 // New returns the plan of a limit, by the finest tick of 1 µs, 1 ms or 1 s that lets its numbers be exact. It
-// fails if there is none.
+// fails if there is none, and if the spec is not valid.
 func New(s Spec) (p Plan, err error) {
+	if s.Count < 1 || s.Period < 1 || s.Kernel == Meter && s.Burst < 1 {
+		return Plan{}, errors.New("the count, the period and the burst of a limit are at least 1")
+	}
+	if s.Kernel != Meter && s.Kernel != Window && s.Kernel != StampLog && s.Kernel != ExactLog {
+		return Plan{}, errors.New("a limit by rate is a meter, a window, a stamp log or an exact log")
+	}
 	for _, tick := range []int64{1, 1_000, 1_000_000} {
 		if s.Period%tick != 0 {
 			break
@@ -243,11 +250,11 @@ func (p *Plan) fingerprint() uint64 {
 // Raised returns p, or, if that is more, a copy whose states may hold up to so many units. It is
 // for stores: the states of a meter must not be cut to the Most of p while a plan with a larger one
 // shares them. So a store raises each plan whose Most is not Fixed to the largest of that Fingerprint
-// that it has been charged with. Unlike [Plan.WithMost], Raised keeps the Tick, and so the meaning of
+// that it has been charged with. Unlike WithMost of package sluice, Raised keeps the Tick, and so the meaning of
 // a receipt's Used.
 //
 // A store knows only the plans that its own process has charged. Where processes share a server, keys and
-// a rate, and differ in their bursts, give all plans the largest one by WithMost. Otherwise a process that
+// a rate, and differ in their bursts, give all plans the largest one by that. Otherwise a process that
 // has only met a small burst cuts what a large one has taken, as if the clock had stepped back.
 func (p *Plan) Raised(units int64) *Plan {
 	if p.Kernel != Meter || p.Fixed || units <= p.Most {

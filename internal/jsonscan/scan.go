@@ -4,8 +4,8 @@
 // The readers of request bodies, of checks and of access logs are above it; it imports only the standard library.
 //
 // Functions take a text and an index, and return the index that follows what they have read. If the text is not
-// JSON there, they return the complement of the index of the first wrong byte: ^len(s) if s breaks off. Texts may
-// hold bytes that are not UTF-8.
+// JSON there, or is nested deeper than MaxDepth, they return the complement of the index of the first wrong byte:
+// ^len(s) if s breaks off. Texts may hold bytes that are not UTF-8.
 package jsonscan
 
 import (
@@ -15,8 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth is how many objects and arrays may enclose each other. A megabyte of brackets costs no more than one of
-// letters.
+// MaxDepth is how many objects and arrays may enclose each other.
 const MaxDepth = 100
 
 // Text is what is scanned.
@@ -272,13 +271,16 @@ func hex(c byte) rune {
 	return -1
 }
 
-// Elements returns the elements of an array that has been read.
+// Elements returns the elements of an array that has been read. It ends where the text is no array.
 func Elements[T Text](array T) func(yield func(T) bool) {
 	return func(yield func(T) bool) {
+		if len(array) == 0 || array[0] != '[' {
+			return
+		}
 		i, more := First(array, 1, ']')
 		for more {
 			end := Value(array, i, 0)
-			if !yield(array[i:end]) {
+			if end < 0 || !yield(array[i:end]) {
 				return
 			}
 			i, more = Next(array, end, ']')
@@ -286,14 +288,21 @@ func Elements[T Text](array T) func(yield func(T) bool) {
 	}
 }
 
-// Members returns the names, between their quotes, and values of an object that has been read.
+// Members returns the names, between their quotes, and values of an object that has been read. It ends where the
+// text is no object.
 func Members[T Text](object T) func(yield func(name, value T) bool) {
 	return func(yield func(name, value T) bool) {
+		if len(object) == 0 || object[0] != '{' {
+			return
+		}
 		i, more := First(object, 1, '}')
 		for more {
 			end, at := Name(object, i)
+			if end < 0 || at < 0 {
+				return
+			}
 			behind := Value(object, at, 0)
-			if !yield(object[i+1:end-1], object[at:behind]) {
+			if behind < 0 || !yield(object[i+1:end-1], object[at:behind]) {
 				return
 			}
 			i, more = Next(object, behind, '}')

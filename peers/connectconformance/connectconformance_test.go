@@ -19,6 +19,9 @@ func build(t *testing.T, dir, from, pkg string) string {
 	program := filepath.Join(dir, filepath.Base(pkg))
 	c := exec.CommandContext(t.Context(), "go", "build", "-o", program, pkg)
 	c.Dir = from
+	if from != "." {
+		c.Env = append(os.Environ(), "GOWORK=") // the program is built in its own workspace
+	}
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

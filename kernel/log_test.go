@@ -1,13 +1,16 @@
 package kernel_test
 
 import (
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/storetest"
 )
@@ -77,20 +80,44 @@ func testLogHoldsOnToLittle(t *testing.T, p *sluice.Plan, most int) {
 	}
 }
 
-// poisson returns random moments, in microseconds.
-func poisson(n int, gap time.Duration) (all []int64) {
+// poisson returns random times of one key, in microseconds.
+func poisson(n int, gap time.Duration) [][]int64 {
+	var all []int64
 	rng := rand.New(rand.NewPCG(9, uint64(gap)))
 	now := float64(plantest.Start)
 	for range n {
 		now += rng.ExpFloat64() * float64(gap.Microseconds())
 		all = append(all, int64(now))
 	}
-	return all
+	return [][]int64{all}
 }
 
-// decide returns how many units that are asked for at some times pass a log, and how many are refused though fewer
-// than the limit's count have passed in the period before them. It fails where one passes though there are as many.
-func decide(t *testing.T, p *sluice.Plan, times []int64) (passed, wronglyRefused int) {
+// traffic returns the times of the addresses of a real access log, whose seconds get random fractions.
+func traffic(t *testing.T) [][]int64 {
+	rng := rand.New(rand.NewPCG(8, 8))
+	byAddress := map[string][]int64{}
+	for _, r := range testkit.AccessLog(t) {
+		byAddress[r.Address] = append(byAddress[r.Address], r.At.UnixMicro()+rng.Int64N(1_000_000))
+	}
+	for _, times := range byAddress {
+		slices.Sort(times)
+	}
+	return slices.Collect(maps.Values(byAddress))
+}
+
+// decide adds up over the logs of some keys how many units that are asked for at some times pass, and how many are
+// refused though fewer than the limit's count have passed in the period before them. It fails where one passes
+// though there are as many.
+func decide(t *testing.T, p *sluice.Plan, keys [][]int64) (passed, wronglyRefused int) {
+	t.Helper()
+	for _, times := range keys {
+		n, wrongly := decideKey(t, p, times)
+		passed, wronglyRefused = passed+n, wronglyRefused+wrongly
+	}
+	return passed, wronglyRefused
+}
+
+func decideKey(t *testing.T, p *sluice.Plan, times []int64) (passed, wronglyRefused int) {
 	t.Helper()
 	var log kernel.Log
 	var recent []int64
@@ -116,10 +143,11 @@ func decide(t *testing.T, p *sluice.Plan, times []int64) (passed, wronglyRefused
 // not, and hardly anything that should is refused.
 func TestLogRounding(t *testing.T) {
 	const gap = 600 * time.Millisecond
+	real := traffic(t)
 	for _, test := range []struct {
 		what, limit string
-		times       []int64
-		wrong, lost float64 // at most: share of all that is refused wrongly, share that passes less
+		keys        [][]int64 // the times of each
+		wrong, lost float64   // at most: share of all that is refused wrongly, share that passes less
 	}{
 		{"Poisson at 0.8 of the limit", "100/minute", poisson(100_000, gap*5/4), 0.0001, 0.0001},
 		{"Poisson at the limit", "100/minute", poisson(100_000, gap), 0.001, 0.0001},
@@ -127,6 +155,9 @@ func TestLogRounding(t *testing.T) {
 		// place is late. It passes less often, but as much passes.
 		{"Poisson at twice the limit", "100/minute", poisson(100_000, gap/2), 0.005, 0.0002},
 		{"Poisson at twice the limit", "1000/600s", poisson(100_000, gap/2), 0.2, 0.0005},
+		{"an access log", "5/minute", real, 0.001, 0.0001},
+		{"an access log", "30/hour", real, 0.001, 0.0001},
+		{"an access log", "50/day", real, 0.0015, 0.0001},
 		{"Poisson at 0.9 of the limit", "5000/3000s", poisson(100_000, gap*10/9), 0.0001, 0.0001},
 		{"Poisson at twice the limit", "5000/3000s", poisson(300_000, gap/2), 1, 1. / 33},
 	} {
@@ -135,18 +166,19 @@ func TestLogRounding(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.Algorithm = sluice.SlidingWindowLogExact
-		most, wrong := decide(t, plan(t, l), test.times)
+		most, wrong := decide(t, plan(t, l), test.keys)
 		if wrong > 0 {
 			t.Fatalf("%s, %s: the exact log has refused %d wrongly", test.what, test.limit, wrong)
 		}
 		l.Algorithm = sluice.SlidingWindowLog
-		passed, wrong := decide(t, plan(t, l), test.times)
-		n := float64(len(test.times))
-		t.Logf("%s, %s: %.4f %% are refused wrongly; %d of %d pass, and %d exactly", test.what, test.limit, 100*float64(wrong)/n, passed, len(test.times), most)
+		passed, wrong := decide(t, plan(t, l), test.keys)
+		asked := len(slices.Concat(test.keys...))
+		n := float64(asked)
+		t.Logf("%s, %s: %.4f %% are refused wrongly; %d of %d pass, and %d exactly", test.what, test.limit, 100*float64(wrong)/n, passed, asked, most)
 		if float64(wrong) > test.wrong*n || float64(most-passed) > test.lost*float64(most) {
 			t.Errorf("%s, %s: want at most %v refused wrongly, and at most %v less to pass", test.what, test.limit, test.wrong, test.lost)
 		}
-		if most == len(test.times) && !strings.Contains(test.what, "0.9") {
+		if most == asked && !strings.Contains(test.what, "0.9") {
 			t.Errorf("premise: %s, %s: nothing is refused", test.what, test.limit)
 		}
 	}

@@ -4,12 +4,10 @@ package e2e
 
 import (
 	"bufio"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -21,33 +19,20 @@ import (
 )
 
 // entry is a request of the access log.
-type entry struct{ address, method, target string }
+type entry struct{ testkit.Access }
 
 // path is the target as a server reads it, for the rules of the test.
 func (e entry) path() string {
-	path, _, _ := strings.Cut(e.target, "?")
+	path, _, _ := strings.Cut(e.Target, "?")
 	return path
 }
 
 func readLog(t *testing.T) (entries []entry) {
 	t.Helper()
-	f, err := os.Open("testdata/access.log.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	addresses := map[string]bool{}
-	for lines := bufio.NewScanner(z); lines.Scan(); {
-		fields := strings.Split(lines.Text(), "\t")
-		if len(fields) != 4 {
-			t.Fatalf("not a line of four fields: %q", lines.Text())
-		}
-		addresses[fields[1]] = true
-		entries = append(entries, entry{fields[1], fields[2], fields[3]})
+	for _, r := range testkit.AccessLog(t) {
+		addresses[r.Address] = true
+		entries = append(entries, entry{r})
 	}
 	if len(entries) != 10_000 || len(addresses) != 1753 {
 		t.Fatalf("the log has %d requests from %d addresses", len(entries), len(addresses))
@@ -66,11 +51,11 @@ func replay(t *testing.T, entries []entry, policy string) (refused []bool) {
 	conn := dial(t, g, "")
 	in := bufio.NewReader(conn)
 	for i, e := range entries {
-		_, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: gateway\r\nX-Forwarded-For: %s\r\n\r\n", e.method, e.target, e.address)
+		_, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: gateway\r\nX-Forwarded-For: %s\r\n\r\n", e.Method, e.Target, e.Address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := http.ReadResponse(in, &http.Request{Method: e.method})
+		resp, err := http.ReadResponse(in, &http.Request{Method: e.Method})
 		if err != nil {
 			t.Fatalf("request %d, %v: %v", i, e, err)
 		}
@@ -138,8 +123,8 @@ rules:
 			var want []bool
 			seen := map[string]int{}
 			for _, e := range entries {
-				seen[e.address]++
-				want = append(want, seen[e.address] > test.atOnce)
+				seen[e.Address]++
+				want = append(want, seen[e.Address] > test.atOnce)
 			}
 			compare(t, entries, got, want)
 			agree(t, entries, got, policy)
@@ -150,7 +135,7 @@ rules:
 func TestLongReplayLayers(t *testing.T) {
 	t.Parallel()
 	// One request has a tab in its path, and is refused before anything is counted.
-	entries := slices.DeleteFunc(readLog(t), func(e entry) bool { return strings.Contains(e.target, "%09") })
+	entries := slices.DeleteFunc(readLog(t), func(e entry) bool { return strings.Contains(e.Target, "%09") })
 	policy := `
 version: 1
 trusted_proxies: [127.0.0.0/8]
@@ -212,15 +197,15 @@ func layers(entries []entry, allOrNothing bool) (refused []bool) {
 		return func(e entry) (string, bool) { return "", below(e, prefix) }
 	}
 	all := []layer{
-		{func(e entry) (string, bool) { return e.address, true }, 60, map[string]int{}},
+		{func(e entry) (string, bool) { return e.Address, true }, 60, map[string]int{}},
 		{under("/blog/"), 900, map[string]int{}},
 		{func(e entry) (string, bool) {
-			return e.address, below(e, "/images/") && (e.method == "GET" || e.method == "HEAD")
+			return e.Address, below(e, "/images/") && (e.Method == "GET" || e.Method == "HEAD")
 		}, 5, map[string]int{}},
 		{func(entry) (string, bool) { return "", true }, 6000, map[string]int{}},
 	}
 	for _, e := range entries {
-		if e.path() == "/robots.txt" && (e.method == "GET" || e.method == "HEAD") {
+		if e.path() == "/robots.txt" && (e.Method == "GET" || e.Method == "HEAD") {
 			refused = append(refused, false)
 			continue
 		}
@@ -254,7 +239,7 @@ func agree(t *testing.T, entries []entry, refused []bool, policy string) {
 			status = 429
 		}
 		statuses[fmt.Sprintf("%dxx", status/100)]++
-		fmt.Fprintf(&log, "127.0.0.1 - - [%s] \"%s %s HTTP/1.1\" %d 1 \"-\" \"-\" \"%s\"\n", now, e.method, e.target, status, e.address)
+		fmt.Fprintf(&log, "127.0.0.1 - - [%s] \"%s %s HTTP/1.1\" %d 1 \"-\" \"-\" \"%s\"\n", now, e.Method, e.Target, status, e.Address)
 	}
 	c := exec.Command(testkit.Binary(t), "replay", "--policy", testkit.File(t, "policy.yaml", policy), "--output", "json", "--format",
 		`$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" "$http_x_forwarded_for"`,

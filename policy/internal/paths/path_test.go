@@ -1,11 +1,8 @@
 package paths
 
 import (
-	"bufio"
-	"compress/gzip"
 	"math/rand/v2"
 	"net/url"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -231,25 +228,15 @@ func hasWildPiece(segs []string) bool {
 // refuse those that do.
 func TestHonestPaths(t *testing.T) {
 	t.Parallel()
-	f, err := os.Open("../../../cmd/e2e/testdata/access.log.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, doubtful := 0, 0
-	for lines := bufio.NewScanner(z); lines.Scan(); all++ {
-		target := strings.Split(lines.Text(), "\t")[3]
-		p, _, _ := strings.Cut(target, "?")
+	log, doubtful := testkit.AccessLog(t), 0
+	for _, r := range log {
+		p, _, _ := strings.Cut(r.Target, "?")
 		if got := readingsOf(p, false); len(got) > 1 {
 			doubtful++
 			t.Logf("%.80s: %.80q", p, got)
 		}
 	}
-	if all != 10_000 || doubtful > 5 {
-		t.Errorf("%d of %d paths have more than one reading", doubtful, all)
+	if len(log) != 10_000 || doubtful > 5 {
+		t.Errorf("%d of %d paths have more than one reading", doubtful, len(log))
 	}
 }

@@ -4,9 +4,7 @@ package logtest
 import (
 	"bufio"
 	"cmp"
-	"compress/gzip"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -57,51 +55,38 @@ func Write(t testing.TB, text string) string {
 var combined = regexp.MustCompile(`^(\S+) .*? \[([^\]]+)\] "(\S+) (\S+) [^"]*" (\d+) `)
 
 // Real returns the requests of a real log in the order of their times: that of SLUICE_TEST_ACCESS_LOG in
-// the combined format, else the one of e2e/testdata, whose lines have a time, a client, a method and a
-// target with tabs between.
+// the combined format, else those of [testkit.AccessLog].
 func Real(t testing.TB) (all []Request) {
 	t.Helper()
-	var from io.Reader
-	if name := os.Getenv("SLUICE_TEST_ACCESS_LOG"); name != "" {
-		from = open(t, name)
-	} else {
-		z, err := gzip.NewReader(open(t, filepath.Join(testkit.Root(), "cmd/e2e/testdata/access.log.gz")))
-		if err != nil {
-			t.Fatal(err)
+	name := os.Getenv("SLUICE_TEST_ACCESS_LOG")
+	if name == "" {
+		for _, r := range testkit.AccessLog(t) {
+			all = append(all, Request{r.At, r.Address, r.Method, r.Target, 200})
 		}
-		from = z
+		return ByTime(all)
 	}
-	lines := bufio.NewScanner(from)
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		fields := strings.Split(lines.Text(), "\t")
-		if len(fields) == 4 {
-			fields = []string{fields[1], fields[0] + " +0000", fields[2], fields[3], "200"}
-		} else if m := combined.FindStringSubmatch(lines.Text()); m != nil {
-			fields = m[1:]
-		} else {
+		m := combined.FindStringSubmatch(lines.Text())
+		if m == nil {
 			t.Fatalf("%q is no line of the combined format", lines.Text())
 		}
-		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", fields[1])
+		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", m[2])
 		if err != nil {
 			t.Fatal(err)
 		}
-		status, _ := strconv.Atoi(fields[4])
-		all = append(all, Request{at, fields[0], fields[2], fields[3], status})
+		status, _ := strconv.Atoi(m[5])
+		all = append(all, Request{at, m[1], m[3], m[4], status})
 	}
 	if err := lines.Err(); err != nil || len(all) == 0 {
 		t.Fatalf("%d requests: %v", len(all), err)
 	}
 	return ByTime(all)
-}
-
-func open(t testing.TB, name string) *os.File {
-	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
 }
 
 // Oracle reports whether one more request of a subject is allowed at a time in seconds, which never goes

@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -65,32 +63,9 @@ func (s *script) startHAProxy(ts *testscript.TestScript, args []string) {
 			ts.Fatalf("%q stands in deploy/haproxy %d times", edits[i], found[i])
 		}
 	}
-	launch(s.T, ts.MkAbs("."), addr, "haproxy", "-db", "-f", name+".cfg")
+	c := exec.Command(testkit.Program(s.T, "haproxy"), "-db", "-f", name+".cfg")
+	c.Dir = ts.MkAbs(".")
+	testkit.Launch(s.T, c, addr)
 	s.gateways[name] = &gateway{URL: "http://" + addr, Addr: addr}
 	ts.Setenv(name+"_PROXY", "http://"+addr)
-}
-
-// launch starts a program that listens on an address, and kills it when the test ends.
-func launch(t testing.TB, dir, address, name string, args ...string) {
-	t.Helper()
-	var said strings.Builder
-	c := exec.Command(testkit.Program(t, name), args...)
-	c.Dir, c.Stdout, c.Stderr = dir, &said, &said
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-		if t.Failed() {
-			t.Logf("%s says:\n%s", name, &said)
-		}
-	})
-	testkit.Await(t, name+" listens", func() bool {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
 }

@@ -22,7 +22,7 @@ func caddy(t *testing.T, limiter, backend string, replaced ...string) (url strin
 	file := testkit.File(t, "Caddyfile", example(t, "caddy/Caddyfile", replaced...))
 	c := command(program, "run", "--config", file)
 	c.Env = append(c.Env, "HOME="+t.TempDir())
-	run(t, c, addr)
+	testkit.Launch(t, c, addr)
 	// Caddy opens its sites one after the other, in any order.
 	testkit.Await(t, "Caddy listens for itself", func() bool { return testkit.Listens(fallback) })
 	return "http://" + addr

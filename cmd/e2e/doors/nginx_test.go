@@ -1,18 +1,15 @@
 package doors
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -22,7 +19,7 @@ import (
 func nginx(t *testing.T, addr, config string) (url string) {
 	t.Helper()
 	file := nginxFile(t, config)
-	run(t, command(testkit.Program(t, "nginx"), "-p", filepath.Dir(file), "-c", file), addr)
+	testkit.Launch(t, command(testkit.Program(t, "nginx"), "-p", filepath.Dir(file), "-c", file), addr)
 	return "http://" + addr
 }
 
@@ -61,34 +58,6 @@ func TestNginxToken(t *testing.T) {
 	status(t, http.StatusOK, "GET", url+"/", "", "Authorization", "Bearer k-1")
 	status(t, http.StatusTooManyRequests, "GET", url+"/", "", "Authorization", "Bearer k-1")
 	status(t, http.StatusOK, "GET", url+"/", "", "Authorization", "Bearer k-2")
-}
-
-// run runs a proxy until the test ends, and waits until it listens on addr.
-func run(t *testing.T, c *exec.Cmd, addr string) {
-	t.Helper()
-	var out bytes.Buffer
-	c.Stdout, c.Stderr = &out, &out
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { _ = c.Wait(); close(ended) }()
-	t.Cleanup(func() {
-		_ = c.Process.Signal(syscall.SIGTERM)
-		<-ended
-		if t.Failed() {
-			t.Logf("%s says:\n%s", c.Path, &out)
-		}
-	})
-	testkit.Await(t, c.Path+" listens", func() bool {
-		select {
-		case <-ended:
-			t.Fatalf("%s has ended:\n%s", c.Path, &out)
-		default:
-		}
-		return testkit.Listens(addr)
-	})
 }
 
 // The page about keys has nginx send logins through the gateway, which sees whether they fail.

@@ -55,7 +55,7 @@ func haproxy(t *testing.T, agent, backend string) (url string) {
 	messages := testkit.File(t, "spoe-sluice.conf", example(t, "haproxy/spoe-sluice.conf"))
 	config := testkit.File(t, "haproxy.cfg", example(t, "haproxy/haproxy.cfg", "/etc/haproxy/spoe-sluice.conf", messages,
 		"127.0.0.1:8000", addr, "127.0.0.1:9000", agent, "127.0.0.1:3000", backend))
-	run(t, command(testkit.Program(t, "haproxy"), "-db", "-f", config), addr)
+	testkit.Launch(t, command(testkit.Program(t, "haproxy"), "-db", "-f", config), addr)
 	return "http://" + addr
 }
 

@@ -39,7 +39,7 @@ func traefik(t *testing.T, limiter, backend string, replaced ...string) (url str
 	addr := testkit.Addr(t)
 	dynamic := testkit.File(t, "dynamic.yml", example(t, "traefik/dynamic.yml", append(replaced, "127.0.0.1:8081", limiter, "127.0.0.1:3000", backend)...))
 	static := testkit.File(t, "traefik.yml", example(t, "traefik/traefik.yml", `":80"`, `"`+addr+`"`, "dynamic.yml", dynamic))
-	run(t, command(program, "--configfile="+static), addr)
+	testkit.Launch(t, command(program, "--configfile="+static), addr)
 	url = "http://" + addr
 	// Of such a host no limiter counts anything.
 	testkit.Await(t, "the routes are there", func() bool { return ask(t, "GET", url+"/", "", "Host", "a..b").status != 404 })

@@ -121,21 +121,9 @@ func serving(t *testing.T, file, zone string, replace map[string]string, program
 	for i := range args {
 		args[i] = replacer.Replace(args[i])
 	}
-	var said bytes.Buffer
 	c := exec.Command(testkit.Program(t, program), args...)
-	c.Stdout, c.Stderr = &said, &said
 	c.Env = append(os.Environ(), "TZ="+zone)
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-		if t.Failed() {
-			t.Logf("%s says:\n%s", program, &said)
-		}
-	})
-	testkit.Await(t, program+" listens", func() bool { return testkit.Listens(address) })
+	testkit.Launch(t, c, address)
 	return dir, address, conf
 }
 

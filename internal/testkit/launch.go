@@ -1,0 +1,37 @@
+package testkit
+
+import (
+	"bytes"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// Launch starts a program, waits until it listens at an address, and ends it with the test. If the test fails, the
+// log has what the program wrote.
+func Launch(t testing.TB, c *exec.Cmd, addr string) {
+	t.Helper()
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	c.SysProcAttr = diesWithTest()
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = c.Wait(); close(ended) }()
+	t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		<-ended
+		if t.Failed() {
+			t.Logf("%s wrote:\n%s", c.Path, &out)
+		}
+	})
+	Await(t, c.Path+" listens", func() bool {
+		select {
+		case <-ended:
+			t.Fatalf("%s has ended:\n%s", c.Path, &out)
+		default:
+		}
+		return Listens(addr)
+	})
+}

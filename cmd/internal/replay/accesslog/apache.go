@@ -242,13 +242,9 @@ func strftime(format, whole string) ([]part, error) {
 	format = strings.NewReplacer("%T", "%H:%M:%S", "%F", "%Y-%m-%d", "%R", "%H:%M", "%D", "%m/%d/%y").Replace(format)
 	var tokens []part
 	for format != "" {
-		i := strings.IndexByte(format, '%')
-		if i != 0 {
-			if i < 0 {
-				i = len(format)
-			}
-			tokens = append(tokens, part{lit: format[:i]})
-			format = format[i:]
+		if lit := upTo(format, '%'); lit != "" {
+			tokens = append(tokens, part{lit: lit})
+			format = format[len(lit):]
 			continue
 		}
 		if len(format) < 2 {

@@ -82,6 +82,14 @@ func (t *text) choose() {
 	}
 }
 
+// upTo returns what stands before the first mark of a format, all of it without one.
+func upTo(format string, mark byte) string {
+	if i := strings.IndexByte(format, mark); i >= 0 {
+		return format[:i]
+	}
+	return format
+}
+
 // tell notes what the variables tell. It reports whether a time is among that.
 func (t *text) tell(tells *Tells) (timed bool) {
 	var method, target bool

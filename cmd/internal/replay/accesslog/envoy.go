@@ -43,13 +43,9 @@ func ofEnvoy(spec string) bool {
 func envoyTokens(name, spec string, o Options) (*Format, error) {
 	var tokens []part
 	for rest := spec; rest != ""; {
-		i := strings.IndexByte(rest, '%')
-		if i != 0 {
-			if i < 0 {
-				i = len(rest)
-			}
-			tokens = append(tokens, part{lit: rest[:i]})
-			rest = rest[i:]
+		if lit := upTo(rest, '%'); lit != "" {
+			tokens = append(tokens, part{lit: lit})
+			rest = rest[len(lit):]
 			continue
 		}
 		if strings.HasPrefix(rest, "%%") {

@@ -63,13 +63,9 @@ func nginx(spec string, o Options) (*Format, error) {
 	}
 	var tokens []part
 	for format != "" {
-		i := strings.IndexByte(format, '$')
-		if i != 0 {
-			if i < 0 {
-				i = len(format)
-			}
-			tokens = append(tokens, part{lit: format[:i]})
-			format = format[i:]
+		if lit := upTo(format, '$'); lit != "" {
+			tokens = append(tokens, part{lit: lit})
+			format = format[len(lit):]
 			continue
 		}
 		name, rest := nginxName(format[1:])

@@ -75,6 +75,7 @@ func (b *Browser) Request(method, path string, form url.Values, fields ...string
 	}
 	if method == "POST" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Origin", "http://"+r.Host) // as browsers do
 	}
 	if b.Player.Token != "" {
 		r.Header.Set("Authorization", "Bearer "+b.Player.Token)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -65,6 +66,7 @@ func (b *browser) post(path string, form url.Values, fields ...string) *httptest
 	b.t.Helper()
 	r := httptest.NewRequest("POST", path, strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", "http://"+r.Host) // as browsers do
 	for i := 0; i < len(fields); i += 2 {
 		r.Header.Set(fields[i], fields[i+1])
 	}
@@ -327,6 +329,7 @@ func TestSignIn(t *testing.T) {
 		"from another origin":         b.post("/sign-out", nil, "Origin", "https://evil.example"),
 		"from another port":           b.post("/sign-out", nil, "Origin", "http://example.com:8080"),
 		"from nowhere":                b.post("/sign-out", nil, "Origin", "null"),
+		"of an old browser":           b.post("/sign-out", nil, "Origin", ""),
 		"from another site":           b.post("/sign-out", nil, "Sec-Fetch-Site", "cross-site"),
 		"from another name of a site": b.post("/sign-out", nil, "Sec-Fetch-Site", "same-site"),
 	} {
@@ -390,6 +393,7 @@ func TestCookieOverTLS(t *testing.T) {
 	b := newBrowser(t, fixture(t, func() *telemetry.View { return &telemetry.View{} }), source.Nobody)
 	r := httptest.NewRequest("POST", "https://sluice.example/sign-in", strings.NewReader(url.Values{"token": {"viewer"}}.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", "https://sluice.example")
 	if set := b.send(r).Header().Get("Set-Cookie"); !strings.HasPrefix(set, "__Host-sluice=") || !strings.Contains(set, "Secure") || !strings.Contains(set, "Path=/") {
 		t.Errorf("Set-Cookie %q", set)
 	}
@@ -612,24 +616,34 @@ func mustLimit(t *testing.T, text string) sluice.Limit {
 	return l
 }
 
-// Who begins to send a form and never ends it is not waited for, and a stranger's is small.
+// A form that does not end holds the connection for a bounded time, refused or not, and a stranger's form is small.
 func TestSlowForm(t *testing.T) {
 	before := formTime
 	formTime = 50 * time.Millisecond
 	t.Cleanup(func() { formTime = before })
 	server := httptest.NewServer(Handler(fixture(t, func() *telemetry.View { return &telemetry.View{} })))
 	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	for origin, status := range map[string]int{"http://x": http.StatusBadRequest, "http://evil.example": http.StatusForbidden} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /sign-in HTTP/1.1\r\nHost: x\r\nOrigin: %s\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\ntoken=", origin)
+		in := bufio.NewReader(conn)
+		if answer, err := http.ReadResponse(in, nil); err != nil || answer.StatusCode != status {
+			t.Errorf("%v, %v", answer, err)
+		} else if _, err := io.Copy(io.Discard, in); err != nil { // until the server closes it
+			t.Error(err)
+		}
+	}
+	r, err := http.NewRequest("POST", server.URL+"/sign-in", strings.NewReader(url.Values{"token": {strings.Repeat("x", 20_000)}}.Encode()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 1000\r\n\r\ntoken=")
-	if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || answer.StatusCode != http.StatusBadRequest {
-		t.Errorf("%v, %v", answer, err)
-	}
-	form := url.Values{"token": {strings.Repeat("x", 20_000)}}
-	answer, err := server.Client().PostForm(server.URL+"/sign-in", form)
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", server.URL)
+	answer, err := server.Client().Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

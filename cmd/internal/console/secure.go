@@ -29,19 +29,22 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// readForm parses a form, unless a page of another origin has sent it. Browsers say of every POST where it comes
-// from, by Sec-Fetch-Site or Origin, and the Host has been checked, so that an address that an attacker's name
+// readForm parses a form, unless a page of another origin may have sent it. A browser says by Sec-Fetch-Site or
+// Origin where a POST comes from; one that says neither may be an old browser, so only a program that
+// authenticates itself may leave out both. The Host has been checked, so that an address that an attacker's name
 // leads to is another origin, too.
 func (s *server) readForm(c *call) error {
-	if err := s.origin.Check(c.Request); err != nil {
+	reads := http.NewResponseController(c.w)
+	_ = reads.SetReadDeadline(time.Now().Add(formTime)) // before a refusal, too, after which the server reads the rest
+	h := c.Header
+	silent := h.Get("Sec-Fetch-Site") == "" && h.Get("Origin") == "" && h.Get("Authorization") == ""
+	if err := s.origin.Check(c.Request); err != nil || silent {
 		return control.Problemf(http.StatusForbidden, "This was sent by a page of another origin, and nothing was changed.")
 	}
 	most := int64(maxForm)
 	if c.caller.Role == source.Nobody {
 		most = maxSignIn
 	}
-	reads := http.NewResponseController(c.w)
-	_ = reads.SetReadDeadline(time.Now().Add(formTime)) // what can have none needs none
 	c.Body = http.MaxBytesReader(c.w, c.Body, most)
 	unreadable := control.Problemf(http.StatusBadRequest, "This form could not be read, and nothing was changed.")
 	if err := c.ParseForm(); err != nil {

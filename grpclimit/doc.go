@@ -1,5 +1,5 @@
-// Package grpclimit limits the calls to a gRPC server, by a whole policy or by one limit, and has clients
-// that wait as they are told. Programs are above it, packages answer and policy are below.
+// Package grpclimit limits the calls to a gRPC server, by a whole policy or by one limit, and has a client
+// interceptor that waits as servers ask. Programs are above it, packages answer and policy are below.
 //
 //	rules, err := policyfile.Load("api.yaml")
 //	limits := grpclimit.Policy(policy.NewEngine(memory.New(), rules))

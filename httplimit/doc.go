@@ -1,5 +1,5 @@
 // Package httplimit limits HTTP requests in front of any [net/http.Handler], by one limit or by a whole
-// policy, and tells clients what they need to know to behave. The gateway and programs are above it,
+// policy, and reports limits and waits to clients in response fields. The gateway and programs are above it,
 // packages answer and policy are below.
 //
 //	limit, err := sluice.ParseLimit("100/minute burst 20")

@@ -35,7 +35,7 @@ func (p *Plan) stepLock(s State, now, cost int64, r *Receipt) State {
 
 // Offend records an offence at now, in microseconds since the Unix epoch, against the [Lock] with
 // state s: it returns the state to keep, and makes r the receipt of a charge that is refused. While
-// a penalty is in force nothing changes, so that all callers are told the same end.
+// a penalty is in force nothing changes, so that all callers see the same end.
 func (p *Plan) Offend(s State, now int64, r *Receipt) State {
 	s, _ = p.locked(s, now)
 	if now >= s.Tick {

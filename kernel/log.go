@@ -8,7 +8,7 @@ type Log struct{ units history }
 // history is the units of a log, oldest first. A position says where in them something is, until
 // they change.
 type history interface {
-	// newest returns the tick of the newest unit, and false if there is none.
+	// newest returns the tick of the newest unit. It returns false for an empty log.
 	newest() (tick int64, any bool)
 	// since returns the position of the first unit after a tick, and how many there are
 	// from it on. No tick is further back than a span before the newest unit.

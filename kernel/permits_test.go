@@ -38,7 +38,7 @@ func TestPermitsBytes(t *testing.T) {
 	}
 }
 
-// TestInFlightSnapshot holds that what was seen of permits is told as it was.
+// TestInFlightSnapshot: a receipt made from a snapshot counts the permits that were held when it was taken.
 func TestInFlightSnapshot(t *testing.T) {
 	p := inFlight(t, 3)
 	for _, test := range []struct {

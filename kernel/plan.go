@@ -58,8 +58,8 @@ const maxLevel = 1 << 52
 type Plan struct {
 	Kernel Kind
 	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the
-	// numbers would not be exact otherwise. Of a [StampLog] or [CountLog] it is the part of the
-	// period that the log tells apart, rounded up. A tick counts from its beginning.
+	// numbers would not be exact otherwise. For a [StampLog] or [CountLog] it is the resolution
+	// of the log within the period, rounded up. A tick counts from its beginning.
 	Tick int64
 	// Unit is what a unit adds to a meter, Drain what a tick takes away, Size what the meter
 	// holds: period/g, count/g and burst·Unit with g = gcd(count, period in ticks).
@@ -67,7 +67,7 @@ type Plan struct {
 	// Span is the length of a window in ticks, and how long a permit lasts. Of a log it
 	// is how many ticks after the one in which a unit was taken it no longer counts: a period
 	// after the end of its tick. It is 1 where windows are months of the calendar, which
-	// [Plan.WindowAt] tells apart.
+	// [Plan.WindowAt] numbers.
 	Span int64
 	// Capacity is the most units that can pass at once: the burst of a meter, the number of permits,
 	// else the count.
@@ -238,7 +238,7 @@ func (p *Plan) fingerprint() uint64 {
 		fmt.Fprint(h, "month ", p.MonthDay)
 		return h.Sum64()
 	}
-	kernel := min(p.Kernel, StampLog) // of logs the span tells the rest
+	kernel := min(p.Kernel, StampLog) // the span distinguishes the kinds of logs
 	tick, span, unit := p.Tick, p.Span, p.rate
 	if kernel < StampLog { // which are as in ticks of a microsecond
 		tick, span = 1, p.Span*p.Tick

@@ -44,7 +44,7 @@ func TestEmptyAt(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		used := 0
 		history(p, rng, func(b *plantest.Bucket, now int64) {
-			// Compared by all that a receipt tells, at every cost.
+			// The receipts for every cost are compared.
 			same := func(at int64) bool {
 				fresh := &plantest.Bucket{Plan: p}
 				for _, cost := range []int64{0, 1, p.Capacity} {
@@ -267,7 +267,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestSnapshotRemaining: what is said to remain fits, and of all but a log no more does.
+// TestSnapshotRemaining: the remaining units fit, and one unit more does not, except in a log.
 func TestSnapshotRemaining(t *testing.T) {
 	plantest.Every(t, func(t *testing.T, p *sluice.Plan, rng *rand.Rand) {
 		history(p, rng, func(b *plantest.Bucket, now int64) {

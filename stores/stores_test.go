@@ -180,7 +180,7 @@ rules:
   - {name: address, key: [client_ip], limit: 1000/day, on_error: deny}
   - {name: all, limit: 100000/day, algorithm: sliding_window_log, on_error: deny}`
 
-// Whoever asks the same question, in however many processes at once, is charged once.
+// The same question, from any number of processes at once, is charged once.
 func TestSameQuestion(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"redis": redistest.Shared(t).URL(), "cluster": redistest.SharedCluster(t).URL()} {

@@ -20,11 +20,11 @@ type stateID struct {
 	fingerprint uint64
 }
 
-// drain is when a state is empty, and whether it has been since it was last asked for.
+// drain records when a state becomes empty, and whether it has been empty since the last request for it.
 type drain struct {
 	at      int64
 	drained bool
-	places  *kernel.Permits // of an InFlight plan, whose receipts do not say when they are empty
+	permits *kernel.Permits // for an InFlight plan, because its receipts do not contain when they expire
 }
 
 // agree has both stores forget what one of them has forgotten and may have, of what a step asks
@@ -51,8 +51,8 @@ func (f *forgotten) agree(t testing.TB, s step) {
 		c.Cost, c.Until = sluice.All, 0
 		f.one(t, f.a, s.now, c)
 		f.one(t, f.b, s.now, c)
-		if d.places != nil {
-			*d.places = kernel.Permits{}
+		if d.permits != nil {
+			*d.permits = kernel.Permits{}
 		}
 	}
 }
@@ -84,14 +84,14 @@ func (f *forgotten) learn(s step) {
 	}
 }
 
-// step follows places, from what was known of them, if anything was.
+// step follows permits, from what was known of them, if anything was.
 func (d *drain) step(now int64, c sluice.Charge, admitted bool) *drain {
-	places := new(kernel.Permits)
+	permits := new(kernel.Permits)
 	if d != nil {
-		places = d.places
+		permits = d.permits
 	}
 	if admitted {
-		places.Step(&c.Plan.Plan, now, c.Permit, c.CostAt(now))
+		permits.Step(&c.Plan.Plan, now, c.Permit, c.CostAt(now))
 	}
-	return &drain{at: places.EmptyAt(), places: places}
+	return &drain{at: permits.EmptyAt(), permits: permits}
 }

@@ -59,8 +59,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// What has been taken is told once, whatever becomes of the calls, but for what is not known to have arrived: that may
-// have been counted.
+// Every unit taken is reported to the shared store exactly once, even if calls fail. Only units whose call got no
+// answer may be missing, because the store may have counted them.
 func TestToldOnce(t *testing.T) {
 	t.Parallel()
 	base := seed.Of(t)

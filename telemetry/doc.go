@@ -1,6 +1,6 @@
-// Package telemetry counts what an engine decides: how many requests each rule let pass, delayed and
-// denied, now, an hour ago and yesterday; whose requests; and which of it needs attention. The console and
-// promlimit are above it, package policy is below.
+// Package telemetry counts the decisions of an engine. It reports how many requests each rule allowed, delayed
+// and denied over the last minute, hour and day, which subjects sent them, and which alerts are active. The
+// console and promlimit are above it, package policy is below.
 //
 // [Watch] attaches a [Recorder] to an engine, which sees every decision. It keeps the keys of the subjects that are
 // refused or ask most, and a bounded number of them. A [Fleet] joins what several instances have counted into a

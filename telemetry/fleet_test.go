@@ -217,18 +217,18 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// forge posts under other names what is no post of this version: it is not believed, and disturbs nothing.
+// forge posts data under other instances' names that no instance of this version would post. Readers must ignore it.
 func forge(t *testing.T, board *wall) {
 	t.Helper()
 	posts, err := board.Posted(t.Context(), "now")
 	if err != nil || len(posts) != 2 {
 		t.Fatal(posts, err)
 	}
-	for id, said := range posts {
+	for id, post := range posts {
 		for part, forged := range map[string][]byte{
-			"now":      said,                                 // names another instance
-			"history":  said[:len(said)/2],                   // broke off
-			"subjects": append([]byte{'S', 99}, said[2:]...), // of another version
+			"now":      post,                                 // contains the name of another instance
+			"history":  post[:len(post)/2],                   // is truncated
+			"subjects": append([]byte{'S', 99}, post[2:]...), // has another version
 		} {
 			if err := board.Post(t.Context(), part, id+"-forged", forged, time.Hour); err != nil {
 				t.Fatal(err)

@@ -47,14 +47,13 @@ func (v *View) alerts() (all []Headline) {
 	return all
 }
 
-// Alerts returns what is wrong, in the order in which one thing explains another, and at most so many.
+// Alerts returns at most so many active alerts. An alert comes before those that it explains.
 func (v *View) Alerts(most int) []Headline {
 	all := v.alerts()
 	return all[:min(most, len(all))]
 }
 
-// Headline returns in one or a few sentences what an operator who was woken up has to know: the first alert.
-// Times in it are UTC.
+// Headline returns the first alert as one or a few sentences for the operator on call. Times in it are UTC.
 func (v *View) Headline() Headline { return v.HeadlineBut(func(string) bool { return false }) }
 
 // HeadlineBut is Headline without the alerts that are silenced, by their names.

@@ -108,10 +108,10 @@ type note struct {
 	refused, blocked bool
 	refusedOnly      bool         // not counted as traffic
 	plan             *sluice.Plan // of the limit that refused it, or has the least left; may be nil
-	from, to, sent   uint16       // of keys: the key, and from to until sent how it was spelled, if otherwise
+	from, to, sent   uint16       // keys[from:to] is the key, keys[to:sent] its original spelling if that differs
 }
 
-// add puts a note into a stripe that no other goroutine has locked, preferably the same one for the same who.
+// add puts a note into a stripe that no other goroutine has locked. Calls with the same who prefer the same stripe.
 func (s *subjects) add(who uintptr, n *note, key, sent string) {
 	if now, before := n.at/slotMillis[Minute], s.swept.Load(); now != before && s.swept.CompareAndSwap(before, now) {
 		s.sweep() // before anything newer is counted, since histories only go forward

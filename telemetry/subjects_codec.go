@@ -13,8 +13,8 @@ import (
 // number where there is no room for a sketch. An entry is: its key, low, over, blocked, how long ago last was,
 // how long before that first was, the minutes (bit i: i minutes ago), the steps (which of them have a count, and
 // the counts), the limit (its count, and its microseconds if that is not 0), and the spelling. A key is
-// written as how many bytes it has in common with the key before it, and the rest; a spelling likewise
-// against its key.
+// encoded as the length of the prefix that it shares with the previous key, followed by the rest. A spelling is
+// encoded the same way, relative to its key.
 const (
 	allHere = iota
 	bySketch
@@ -159,7 +159,7 @@ func (d *decoder) entry(at int64) (e entry) {
 	return e
 }
 
-// mergeDistinct adds the keys of another summary, whose entries have been added.
+// mergeDistinct decodes the distinct keys of another summary and adds them to s. The entries must be merged first.
 func (s *summary) mergeDistinct(d *decoder) {
 	switch d.byte() {
 	case allHere:

@@ -87,8 +87,8 @@ func near(estimate uint64, truth int) bool {
 	return math.Abs(float64(estimate)-float64(truth)) <= 4*1.04/math.Sqrt(1<<precision)*float64(truth)
 }
 
-// verify holds what is told of keys that two instances count to what is true, and returns it. The keys come over
-// some minutes; a third of them is refused.
+// verify has two instances count keys over some minutes, with a third of them denied. It compares the report of both
+// with the true counts, and returns the report.
 func verify(t *testing.T, keys []string) *Rule {
 	t.Helper()
 	const over = 4 * time.Minute
@@ -387,7 +387,7 @@ func TestSubjectsLost(t *testing.T) {
 	check(t, joined(t, "pages", noon, s).Refusals[Minute], exact{long: 5, "pages/a": 1})
 }
 
-// A rule that has no place at first is told of with what it may have missed.
+// A rule without memory at first is reported with an error that covers the requests it may have missed.
 func TestSubjectsLate(t *testing.T) {
 	t.Parallel()
 	s := newSubjectsWithin(int64(ruledBytes) + 100)
@@ -399,11 +399,11 @@ func TestSubjectsLate(t *testing.T) {
 	s.count(0, "late", "late/a", true, noon.UnixMilli())
 	top := joined(t, "late", noon, s).Refusals[Hour]
 	if len(top.Items) != 1 || top.Items[0].Count < 3 || top.Items[0].Count-top.Items[0].Error > 3 {
-		t.Errorf("told of %+v", top)
+		t.Errorf("the report is %+v", top)
 	}
 }
 
-// What has waited in a stripe for long counts as of when it came, whoever comes after it.
+// A note that waited in a stripe counts at the time of its request, however late the next request comes.
 func TestSubjectsWaiting(t *testing.T) {
 	t.Parallel()
 	s := newSubjects()
@@ -436,7 +436,7 @@ func TestSubjectsClock(t *testing.T) {
 	check(t, joined(t, "pages", noon, s).Refusals[Minute], exact{"pages/b": 3})
 }
 
-// Whoever can write where instances post cannot stop those who read.
+// A post of arbitrary bytes does not stop its reader.
 func FuzzSubjectsAdd(f *testing.F) {
 	s := newSubjects()
 	f.Add([]byte{postedVersion})

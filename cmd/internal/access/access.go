@@ -76,7 +76,7 @@ func (a *Access) SignIn(from, token string) (who control.Caller, err error) {
 }
 
 // Holder returns whose token that is. It is for tokens that were right before, as in a session: guesses are not
-// limited. It compares with every token, so that the time tells nothing of them.
+// limited. It compares with every token, so that the time reveals none of them.
 func (a *Access) Holder(token string) (control.Caller, error) {
 	if token = strings.TrimSpace(token); token == "" {
 		return control.Caller{}, unknown("which token? \"sluice token create\" makes one")
@@ -128,8 +128,8 @@ func fromHere(remote string) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// forwarded reports whether a request says that a proxy has passed it on: then it is the proxy that
-// is on this machine, and nobody knows where the caller is.
+// forwarded reports whether a proxy has forwarded a request. Then only the proxy is known to be on this machine,
+// and not the caller.
 func forwarded(h http.Header) bool {
 	return slices.ContainsFunc([]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}, func(name string) bool {
 		_, says := h[name]

@@ -60,7 +60,7 @@ func play(t *testing.T, empty func(*testing.T) string) {
 	}
 }
 
-// A full disk is told as such, and not as a database that does not answer.
+// A full disk is reported as such, and not as a database that does not answer.
 func TestSQLiteFull(t *testing.T) {
 	t.Parallel()
 	db := migrated(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))

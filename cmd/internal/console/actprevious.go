@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policyfile"
 )
 
@@ -44,12 +45,12 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	}
 	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Restored, error) {
 		return over.Restore(ctx, c.caller, entry, dry)
-	}, func(*control.Restored) (undo, error) {
+	}, func(*control.Restored) undo {
 		now, err := over.Previous(c.Context(), c.caller)
-		if err != nil || now.Actor != c.caller.Name { // who was quicker
-			return nil, err
+		if err != nil || now.Actor != c.caller.Name { // another caller was quicker
+			return nil
 		}
-		return restoreBefore(over, now.Entry), nil
+		return restoreBefore(over, now.Entry)
 	})
 	if would == nil {
 		return e, err
@@ -72,7 +73,7 @@ func (e *effect) previousParts(p *control.Previous) error {
 	was, is := "", ""
 	for i, change := range p.Changes {
 		if i == maxPreviousShown {
-			e.Warnings = append(e.Warnings, fmt.Sprintf("%s more change, too, and are not shown.", several(int64(len(p.Changes)-i+p.More), "part")))
+			e.Warnings = append(e.Warnings, fmt.Sprintf("%s more change, too, and are not shown.", words.Counted(len(p.Changes)-i+p.More, "part")))
 			break
 		}
 		now, err := partText(change.Kind, change.Target, change.Now)

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -30,7 +32,7 @@ func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, *control.InForce,
 }
 
 // offerSubject offers a change of a subject, and shows what it would make of it.
-func offerSubject(c *call, e *effect, change func(context.Context, bool) (*control.SubjectChange, error), undone func(*control.SubjectChange) (undo, error)) (*control.SubjectChange, error) {
+func offerSubject(c *call, e *effect, change func(context.Context, bool) (*control.SubjectChange, error), undone func(*control.SubjectChange) undo) (*control.SubjectChange, error) {
 	would, err := offer(c, e, change, undone)
 	if would != nil {
 		e.Rows = stateRows(&would.Before, &would.After)
@@ -72,7 +74,7 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 	over := c.s.Control
 	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
 		return over.Block(ctx, c.caller, r, dry)
-	}, func(did *control.SubjectChange) (undo, error) { return undoBlock(over, r.Target, did), nil })
+	}, func(did *control.SubjectChange) undo { return undoBlock(over, r.Target, did) })
 	return e, err
 }
 
@@ -94,7 +96,7 @@ func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Ove
 	over := c.s.Control
 	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
 		return over.Put(ctx, c.caller, own.ID, is, control.Change{Dry: dry, Match: own.ETag})
-	}, func(did *control.Written) (undo, error) { return putBack(over, own.ID, was, did.ETag), nil })
+	}, func(did *control.Written) undo { return putBack(over, own.ID, was, did.ETag) })
 	if would == nil {
 		return err
 	}
@@ -114,14 +116,14 @@ func lookUnblock(c *call, f url.Values) (*effect, error) {
 	over := c.s.Control
 	would, err := offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
 		return over.Unblock(ctx, c.caller, ref.target(f), dry)
-	}, func(did *control.SubjectChange) (undo, error) {
+	}, func(did *control.SubjectChange) undo {
 		switch until, was := did.Before.BlockedUntil, did.Before.Override; {
 		case was != nil && was.Document.Block:
-			return recreate(over, was.Document), nil
+			return recreate(over, was.Document)
 		case !p.Database && until != nil:
-			return blockAgain(over, control.BlockRequest{Target: ref.target(nil), Until: until.Format(time.RFC3339)}), nil
+			return blockAgain(over, control.BlockRequest{Target: ref.target(nil), Until: until.Format(time.RFC3339)})
 		}
-		return nil, nil
+		return nil
 	})
 	if would != nil && !would.Before.Blocked {
 		e.do, e.Problem = nil, control.Problemf(http.StatusConflict, "It is not blocked.")
@@ -161,7 +163,7 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "Units is a whole number, and %s is none.", printable(text))
 		return e, nil
 	}
-	e.said = fmt.Sprintf("Gave %s back to %s for %s.", several(units, "unit"), printable(ref.Shown), ref.Rule.Name)
+	e.said = fmt.Sprintf("Gave %s back to %s for %s.", words.Counted(units, "unit"), printable(ref.Shown), ref.Rule.Name)
 	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
 		return c.s.Control.Refund(ctx, c.caller, control.RefundRequest{Target: ref.target(f), Units: units}, dry)
 	}, nil)
@@ -209,7 +211,7 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 	rows := e.raised(state, o)
 	if !p.Database {
 		e.Rows = rows
-		return e, e.pasteOverride(ref, o)
+		return e, e.pasteOverride(p, o)
 	}
 	own, was, err := c.ownOverride(ref)
 	if err != nil {
@@ -228,7 +230,7 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 	over := c.s.Control
 	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
 		return over.Create(ctx, c.caller, o, dry)
-	}, func(did *control.Written) (undo, error) { return removeMade(over, did.ID, did.ETag), nil })
+	}, func(did *control.Written) undo { return removeMade(over, did.ID, did.ETag) })
 	if would != nil {
 		e.Warnings = append(e.Warnings, would.Difference.Warnings...)
 	}
@@ -236,26 +238,17 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 }
 
 // pasteOverride shows what to write into the file, for want of a database.
-func (e *effect) pasteOverride(ref *subjectRef, o *policy.Override) error {
+func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err error) {
 	e.How = "There is no database that keeps overrides. Write this into the policy file, below what \"overrides\" has already; the file is read again when it changes."
-	if _, err := policy.ParseUntil(o.Until); err != nil {
-		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
+	own := policy.Document{Overrides: []policy.Override{*o}}
+	whole := p.Document.Document
+	whole.Overrides = own.Overrides
+	var wrong policy.Errors
+	if _, err := policy.Compile(whole); errors.As(err, &wrong) {
+		e.Problem = control.Mistakes(wrong, "-")
 		return nil
 	}
-	if o.InFlight != 0 {
-		if _, err := sluice.NewInFlight(o.InFlight); err != nil {
-			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
-			return nil
-		}
-	}
-	for _, l := range append(o.Limits, o.Limit) {
-		if _, err := sluice.ParseLimit(l); err != nil && l != "" {
-			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
-			return nil
-		}
-	}
-	var err error
-	e.Paste, err = yamlBelow("overrides", policy.Document{Overrides: []policy.Override{*o}})
+	e.Paste, err = yamlBelow("overrides", own)
 	return err
 }
 
@@ -343,7 +336,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	}
 	o := found.Document.(*policy.Override)
 	e := &effect{
-		Back: "/overrides", Title: "End the override of " + o.Rule, Whom: c.s.shownOverride(o.Rule, o.Key), Verb: "End it now", Danger: true,
+		Back: "/overrides", Title: "End the override of " + o.Rule, Whom: c.shownOverride(o.Rule, o.Key), Verb: "End it now", Danger: true,
 		Hidden: map[string]string{"override": id},
 	}
 	if found.Source != source.FromDatabase {
@@ -355,7 +348,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	over := c.s.Control
 	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
 		return over.Delete(ctx, c.caller, control.Overrides, id, control.Change{Dry: dry, Match: etag})
-	}, func(*control.Written) (undo, error) { return recreate(over, o), nil })
+	}, func(*control.Written) undo { return recreate(over, o) })
 	if would == nil {
 		return e, err
 	}

@@ -69,13 +69,17 @@ func (s *server) admit(c *call, r route) error {
 	return s.readForm(c)
 }
 
+// via is the name of the console in the log.
+const via = "console"
+
+// identify sets the caller, and the session if the request has one.
 func (s *server) identify(c *call) (err error) {
-	if c.session, c.caller = s.sessions.of(c.Request, s.Access.Holder); c.session != nil {
-		return nil
+	if c.session, c.caller = s.sessions.of(c.Request, s.Access.Holder); c.session == nil {
+		if c.caller, err = s.Access.Identify(c.Request); err != nil {
+			return errUnknown
+		}
 	}
-	if c.caller, err = s.Access.Identify(c.Request); err != nil {
-		return errUnknown
-	}
+	c.caller.Via = via
 	return nil
 }
 
@@ -113,6 +117,9 @@ func wantsPage(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
+// changedSince is said where an ETag does not hold any more.
+const changedSince = "Somebody else has changed it since you looked, and nothing was changed now. Look at what it says now, and try again."
+
 // refusal returns why control has refused something, in words for people. Other errors are returned as they
 // are.
 func (c *call) refusal(err error) (*control.Problem, error) {
@@ -122,7 +129,7 @@ func (c *call) refusal(err error) (*control.Problem, error) {
 	case p == nil:
 		return nil, err
 	case p.Status == http.StatusPreconditionFailed:
-		return control.Problemf(p.Status, "Somebody else has changed it since you looked, and nothing was changed now. Look at what it says now, and try again."), nil
+		return control.Problemf(p.Status, changedSince), nil
 	case p.Status == http.StatusServiceUnavailable:
 		return control.Problemf(p.Status, "Not now: %s.", p.Detail), nil
 	}

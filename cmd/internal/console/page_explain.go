@@ -1,8 +1,8 @@
 package console
 
 import (
+	"maps"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +11,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -66,7 +67,7 @@ func (r *refusalShown) Waits() string {
 	if r.Wait == nil {
 		return "waiting does not help"
 	}
-	return "to come again after " + lengthWords(time.Duration(*r.Wait)*time.Second)
+	return "to come again after " + words.Span(time.Duration(*r.Wait)*time.Second)
 }
 
 // namedRule is a rule that a text names.
@@ -102,20 +103,15 @@ func (e *explanation) Words() string {
 	case e.RetryAfter < 0:
 		return "It is refused, and waiting does not help."
 	}
-	return "It is refused. It would pass in " + lengthWords(max(time.Second, e.RetryAfter.Duration().Round(time.Second))) + "."
+	return "It is refused. It would pass in " + words.Span(max(time.Second, e.RetryAfter.Duration().Round(time.Second))) + "."
 }
 
 // Applying are the rules that apply, and Not those that do not.
-func (e *explanation) Applying() (all []ruleExplained) { return e.applying(true) }
-func (e *explanation) Not() (all []ruleExplained)      { return e.applying(false) }
+func (e *explanation) Applying() []ruleExplained { return e.rules(true) }
+func (e *explanation) Not() []ruleExplained      { return e.rules(false) }
 
-func (e *explanation) applying(want bool) (all []ruleExplained) {
-	for _, r := range e.Rules {
-		if r.Applies == want {
-			all = append(all, r)
-		}
-	}
-	return all
+func (e *explanation) rules(applies bool) []ruleExplained {
+	return slices.DeleteFunc(slices.Clone(e.Rules), func(r ruleExplained) bool { return r.Applies != applies })
 }
 
 // Fields are those that the response has, in the order of their names.
@@ -200,8 +196,8 @@ func (c *call) findRefusals(d *explainShown, p *control.InForce) error {
 		r := refusalShown{Refusal: one}
 		_, err := ruleIn(p, r.Rule)
 		r.Known = err == nil
-		if key, found := c.s.find(r.SubjectID); found {
-			r.Subject = c.s.shownSubject(key, r.Subject)
+		if name, err := c.s.Control.NameOf(c.caller, control.Target{ID: r.SubjectID}); err == nil {
+			r.Subject = withPseudonym(r.Subject, name.Pseudonym)
 		}
 		d.Refusals = append(d.Refusals, r)
 	}
@@ -225,7 +221,7 @@ func (s *server) explainSaid(c *call) error {
 	if d.Said == "" {
 		return s.explainRequest(c, d)
 	}
-	all := s.Engine.Policy().WatchOnly()
+	all := c.shadow() != nil
 	d.Named = rulesNamed(p, d.Said)
 	for i := range d.Named {
 		d.Named[i].State.All = all
@@ -261,13 +257,13 @@ func (c *call) explain(r control.CheckRequest) (*explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &explanation{Explanation: e}
+	out, view := &explanation{Explanation: e}, c.view()
 	for _, one := range e.Rules {
 		r := ruleExplained{RuleExplanation: one, Shown: one.Key}
-		if r.Key != "" && c.caller.Role.May(source.Operator) { // others are told what people see of it
-			r.Shown = c.s.Engine.Policy().ShownKey(r.Key)
-			if seen := seenSubject(c.s.view(), r.Rule, r.Key); seen != nil && seen.ID != "" {
-				r.URL = "/subjects/" + url.PathEscape(seen.ID)
+		if name, err := c.s.Control.Name(c.caller, one.Key); err == nil && c.caller.Role.May(source.Operator) {
+			r.Shown = name.Shown
+			if seen := seenSubject(view, r.Rule, name.Text); seen != nil && seen.ID != "" {
+				r.URL = subjectPage(seen.ID)
 			}
 		}
 		out.Rules = append(out.Rules, r)
@@ -306,7 +302,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	}
 	for i := range p.Document.Rules {
 		r := &p.Document.Rules[i]
-		if said[r.Name] || slices.ContainsFunc(limitNames(r), func(name string) bool { return said[name] }) {
+		if said[r.Name] || slices.ContainsFunc(limitNames(r), func(name string) bool { return name != "" && said[name] }) {
 			all = append(all, namedRule{r.Name, ruleWords(r), keyWords(r), stateOf(r)})
 		}
 	}
@@ -315,11 +311,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 
 // limitNames are those that clients are told of the limits of a rule, of its tiers, too.
 func limitNames(r *policy.Rule) (all []string) {
-	lists := [][]string{r.Limits}
-	for _, limits := range r.Tiers {
-		lists = append(lists, limits)
-	}
-	for _, list := range lists {
+	for _, list := range append(slices.Collect(maps.Values(r.Tiers)), r.Limits) {
 		var plans []*sluice.Plan
 		for _, text := range list {
 			if plan := policy.LimitPlan(text, r.Algorithm); plan != nil {
@@ -328,5 +320,5 @@ func limitNames(r *policy.Rule) (all []string) {
 		}
 		all = append(all, policy.LimitNames(r.Name, plans)...)
 	}
-	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
+	return all
 }

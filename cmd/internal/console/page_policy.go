@@ -13,20 +13,17 @@ import (
 // policyShown is what the page of the policy has.
 type policyShown struct {
 	*control.InForce
-	Text, Base, Seen string
-	Plan             *policyPlan // nil before there is a question
-	File, Stored     int         // rules by their source
+	Text, Base   string
+	Plan         *policyPlan // nil before there is a question
+	File, Stored int         // rules by their source
 }
 
-func policyShownOf(p *control.InForce) *policyShown {
-	d := &policyShown{InForce: p}
+func policyShownOf(p *control.InForce, text, base string) *policyShown {
+	d := &policyShown{InForce: p, Text: text, Base: base}
 	for _, r := range p.Document.Rules {
-		if r.Source == source.FromDatabase {
-			d.Stored++
-		} else {
-			d.File++
-		}
+		d.Stored += btoi(r.Source == source.FromDatabase)
 	}
+	d.File = len(p.Document.Rules) - d.Stored
 	return d
 }
 
@@ -35,13 +32,11 @@ func (s *server) policyPage(c *call) error {
 	if err != nil {
 		return err
 	}
-	d := policyShownOf(p)
-	text, seen, err := c.policyText(p)
+	text, err := c.policyText(p)
 	if err != nil {
 		return err
 	}
-	d.Text, d.Base, d.Seen = text, text, seenText(seen)
-	return s.showPolicy(c, http.StatusOK, d)
+	return s.showPolicy(c, http.StatusOK, policyShownOf(p, text, text))
 }
 
 func (s *server) showPolicy(c *call, status int, d *policyShown) error {
@@ -54,14 +49,8 @@ func (c *call) policyEdited() (*policyShown, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := policyShownOf(p)
-	f := c.PostForm
-	d.Text, d.Base, d.Seen = unixLines(f.Get("text")), unixLines(f.Get("base")), f.Get("seen")
-	seen, err := parseSeen(d.Seen)
-	if err != nil {
-		return nil, err
-	}
-	d.Plan, err = c.planPolicy(p, d.Base, d.Text, seen)
+	d := policyShownOf(p, unixLines(c.PostForm.Get("text")), unixLines(c.PostForm.Get("base")))
+	d.Plan, err = c.planPolicy(p, d.Base, d.Text)
 	return d, err
 }
 

@@ -1,15 +1,14 @@
 package console
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -41,7 +40,7 @@ func limitWords(text, algorithm string) string {
 func periodWords(l sluice.Limit) string {
 	switch {
 	case l.MonthDay > 1:
-		return "a month from the " + strconv.Itoa(l.MonthDay) + ordinal(l.MonthDay)
+		return "a month from the " + humanize.Ordinal(l.MonthDay)
 	case l.MonthDay == 1:
 		return "a month"
 	case l.Period == time.Second:
@@ -53,21 +52,7 @@ func periodWords(l sluice.Limit) string {
 	case l.Period == 24*time.Hour:
 		return "a day"
 	}
-	return "in " + lengthWords(l.Period)
-}
-
-func ordinal(n int) string {
-	switch {
-	case n/10 == 1:
-		return "th"
-	case n%10 == 1:
-		return "st"
-	case n%10 == 2:
-		return "nd"
-	case n%10 == 3:
-		return "rd"
-	}
-	return "th"
+	return "in " + words.Span(l.Period)
 }
 
 // ruleWords is what a rule does, in words.
@@ -156,35 +141,3 @@ func untilWords(text string) string {
 
 // timeWords is a time for sentences; pages show others in the zone of the reader.
 func timeWords(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") }
-
-// lengthWords is a length of time, rounded to two units: "2 days 3 hours", "45 seconds".
-func lengthWords(d time.Duration) string {
-	if d < time.Second {
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	}
-	units := []struct {
-		length time.Duration
-		name   string
-	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}}
-	for i, u := range units {
-		if d < u.length {
-			continue
-		}
-		out := several(int64(d/u.length), u.name)
-		if i+1 < len(units) {
-			if rest := (d % u.length) / units[i+1].length; rest > 0 {
-				out += " " + several(int64(rest), units[i+1].name)
-			}
-		}
-		return out
-	}
-	return "no time"
-}
-
-// several is a number of things: "1 hour", "2 hours".
-func several(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return humanize.Comma(n) + " " + what + "s"
-}

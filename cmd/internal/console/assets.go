@@ -59,8 +59,3 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", assetTypes[path.Ext(name)])
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(a.content))
 }
-
-// favicon is for browsers that ask without being told.
-func favicon(w http.ResponseWriter, r *http.Request) {
-	http.Redirect(w, r, assetURL("icon.svg"), http.StatusFound)
-}

@@ -22,10 +22,8 @@ type explainShown struct {
 	Said string // what the 429 said
 
 	// What is known of the ID.
+	Found    *control.Refusals
 	Refusals []refusalShown
-	Kept     int
-	Since    *time.Time
-	Alone    bool // those of other instances could not be read
 	Unkept   *control.Problem
 
 	Named   []namedRule // in what was said
@@ -114,17 +112,6 @@ func (e *explanation) rules(applies bool) []ruleExplained {
 	return slices.DeleteFunc(slices.Clone(e.Rules), func(r ruleExplained) bool { return r.Applies != applies })
 }
 
-// Fields are those that the response has, in the order of their names.
-func (e *explanation) Fields() (all []string) {
-	for name, values := range e.Response.Header {
-		for _, v := range values {
-			all = append(all, name+": "+v)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
 // ruleExplained is what one rule makes of it.
 type ruleExplained struct {
 	control.RuleExplanation
@@ -191,7 +178,7 @@ func (c *call) findRefusals(d *explainShown, p *control.InForce) error {
 		d.Unkept, err = c.refusal(err)
 		return err
 	}
-	d.Kept, d.Since, d.Alone = found.Kept, found.Since, found.Alone
+	d.Found = found
 	for _, one := range found.Refusals {
 		r := refusalShown{Refusal: one}
 		_, err := ruleIn(p, r.Rule)

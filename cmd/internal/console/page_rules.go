@@ -187,8 +187,9 @@ type topList struct {
 
 type topRow struct {
 	telemetry.Subject
-	URL   string
-	Share float64
+	Rule, URL string
+	Share     float64
+	Would     bool // be refused, by a shadow
 }
 
 func (s *server) rulePage(c *call) error {
@@ -241,7 +242,7 @@ const maxTop = 10
 func (c *call) topOf(t *telemetry.Top) topList {
 	out := topList{Error: t.Error, Total: t.Total}
 	for _, one := range t.Items[:min(len(t.Items), maxTop)] {
-		row := topRow{one, subjectPage(one.ID), min(1, shareOf(one.Count, t.Total))}
+		row := topRow{Subject: one, URL: subjectPage(one.ID), Share: min(1, shareOf(one.Count, t.Total))}
 		row.Shown = c.shownSubject(&one)
 		out.Rows = append(out.Rows, row)
 	}
@@ -317,14 +318,4 @@ func (r *shadowRow) see(c *call, v *telemetry.View, t *telemetry.Rule) {
 	r.Total = r.Day[telemetry.WouldDeny]
 	r.Top = c.topOf(&t.Refusals[telemetry.Day])
 	r.Top.Rows = r.Top.Rows[:min(len(r.Top.Rows), 5)]
-}
-
-// Word is what the legend says of it.
-func (a area) Word() string {
-	for _, o := range stacked {
-		if o.Name == a.Name {
-			return o.Word
-		}
-	}
-	return a.Name
 }

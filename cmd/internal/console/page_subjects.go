@@ -64,7 +64,7 @@ type found struct {
 	Rules []string // with a key, for the choice of one
 	// RequestID says that what was asked for may be one.
 	RequestID bool
-	Seen      []seenRow // without a question: who was refused most of late
+	Seen      []topRow // without a question: who was refused most of late
 }
 
 type hit struct {
@@ -73,20 +73,11 @@ type hit struct {
 	Seen                   *telemetry.Subject
 }
 
-// keyForm asks for a rule's key.
+// keyForm asks for a rule's key, of which the value of one part may be known.
 type keyForm struct {
-	Rule  string
-	Parts []keyField
-}
-
-type keyField struct{ Part, Value string }
-
-// seenRow is a subject of a list of telemetry.
-type seenRow struct {
-	Rule string
-	telemetry.Subject
-	URL   string
-	Would bool // be refused, by a shadow
+	Rule        string
+	Parts       []string
+	Part, Value string
 }
 
 const (
@@ -110,7 +101,7 @@ func (c *call) search(p *control.InForce, asked, onlyRule string) (*found, error
 		if err != nil {
 			return nil, err
 		}
-		out.Forms = []keyForm{formOf(rule, "", "")}
+		out.Forms = []keyForm{{Rule: rule.Name, Parts: countedParts(rule)}}
 		return out, nil
 	case asked == "":
 		out.Seen = c.recentlyRefused(view, rules)
@@ -143,7 +134,7 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 				continue
 			}
 			if len(out.Forms) < maxForms {
-				out.Forms = append(out.Forms, formOf(r, part, asked))
+				out.Forms = append(out.Forms, keyForm{r.Name, parts, part, asked})
 			}
 			continue
 		}
@@ -246,19 +237,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-func formOf(r *policy.Rule, part, value string) keyForm {
-	f := keyForm{Rule: r.Name}
-	for _, p := range countedParts(r) {
-		f.Parts = append(f.Parts, keyField{Part: p})
-		if p == part {
-			f.Parts[len(f.Parts)-1].Value = value
-		}
-	}
-	return f
-}
-
 // recentlyRefused are the subjects of all rules that were refused most in the last hour.
-func (c *call) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all []seenRow) {
+func (c *call) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all []topRow) {
 	shadow := map[string]bool{}
 	for i := range rules {
 		shadow[rules[i].Name] = rules[i].Shadow || c.shadow() != nil
@@ -266,10 +246,10 @@ func (c *call) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all [
 	for i := range view.Rules {
 		r := &view.Rules[i]
 		for _, s := range r.Refusals[telemetry.Hour].Items {
-			all = append(all, seenRow{r.Name, s, subjectPage(s.ID), shadow[r.Name]})
+			all = append(all, topRow{Subject: s, Rule: r.Name, URL: subjectPage(s.ID), Would: shadow[r.Name]})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b seenRow) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortStableFunc(all, func(a, b topRow) int { return cmp.Compare(b.Count, a.Count) })
 	all = all[:min(len(all), 20)]
 	for i := range all {
 		all[i].Shown = c.shownSubject(&all[i].Subject)

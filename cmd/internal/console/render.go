@@ -17,6 +17,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	text "github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -156,16 +157,12 @@ const space = "\u00a0"
 // number writes a count for people: 840, 9,420, 38.2 k, 1.2 M.
 func number[T uint64 | int64 | int](n T) string {
 	f := float64(n)
-	switch a := math.Abs(f); {
-	case a < 10_000:
+	if math.Abs(f) < 10_000 {
 		return humanize.Comma(int64(n))
-	case a < 999_500:
-		return trimmed(f/1e3, a < 99_950) + space + "k"
-	case a < 999_500_000:
-		return trimmed(f/1e6, a < 99_950_000) + space + "M"
-	default:
-		return trimmed(f/1e9, a < 99_950_000_000) + space + "G"
 	}
+	third := math.Pow(10, math.Floor(math.Log10(math.Abs(f)))-2) // digit
+	value, prefix := humanize.ComputeSI(math.Round(f/third) * third)
+	return humanize.Ftoa(value) + space + prefix
 }
 
 // whole returns any integer that a template may have.
@@ -244,20 +241,8 @@ func last(d time.Duration) string {
 		return trimmed(float64(d.Microseconds())/1000, true) + space + "ms"
 	case d < time.Second:
 		return strconv.FormatInt(d.Milliseconds(), 10) + space + "ms"
-	case d < time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + space + "s"
-	case d < time.Hour:
-		return strconv.Itoa(int(d.Minutes())) + space + "min"
-	case d < 48*time.Hour:
-		if m := int(d.Minutes()) % 60; m > 0 && d < 10*time.Hour {
-			return strings.ReplaceAll(fmt.Sprintf("%d h %d min", int(d.Hours()), m), " ", space)
-		}
-		return strconv.Itoa(int(d.Hours())) + space + "h"
-	case d < 2*365*24*time.Hour:
-		return strconv.Itoa(int(d.Hours()/24)) + space + "days"
-	default:
-		return humanize.Comma(int64(d.Hours()/24/365)) + space + "years"
 	}
+	return strings.ReplaceAll(words.Span(d), " ", space)
 }
 
 // ago writes how long ago a time is, or how soon it comes.

@@ -49,7 +49,6 @@ func newServer(c Config) *server {
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /assets/{hash}/{file...}", serveAsset)
-	mux.HandleFunc("GET /favicon.ico", favicon)
 	mux.HandleFunc("GET /sign-in", s.signInPage)
 	mux.HandleFunc("POST /sign-in", s.signIn)
 	for _, r := range routes() {

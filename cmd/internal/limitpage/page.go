@@ -51,9 +51,8 @@ type Piece struct {
 // Meaning says what something means.
 type Meaning struct{ Name, Says string }
 
-// Of returns the page of a document that p is compiled of. The store is an empty one, in which the
-// refusal of the example comes about.
-func Of(ctx context.Context, doc *policy.Document, p *policy.Policy, store Store) (*Page, error) {
+// Of returns the page of a document that p is compiled of.
+func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, error) {
 	page := &Page{}
 	var told []*policy.Rule
 	for i := range doc.Rules {
@@ -83,7 +82,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy, store Store
 	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == 0 }); i >= 0 {
 		one = told[i]
 	}
-	passed, refused, err := happen(ctx, one, p.Answers(), store)
+	passed, refused, err := happen(ctx, one, p.Answers())
 	if err != nil {
 		return nil, err
 	}
@@ -167,17 +166,26 @@ func appliesTo(r *policy.Rule) (t Text) {
 }
 
 func (t Text) words(s string) Text { return append(t, Piece{s, false}) }
-func (t Text) code(s string) Text  { return append(t, Piece{s, true}) }
+
+// say appends a sentence in which code stands for each %s.
+func (t Text) say(format string, code ...string) Text {
+	for i, s := range strings.Split(format, "%s") {
+		if i > 0 {
+			t = append(t, Piece{code[i-1], true})
+		}
+		if s != "" {
+			t = t.words(s)
+		}
+	}
+	return t
+}
 
 func (t Text) list(before string, all []string) Text {
 	for i, s := range all {
 		if i > 0 {
 			t = t.words(", ")
 		}
-		if before != "" {
-			t = t.words(before)
-		}
-		t = t.code(s)
+		t = t.say(before+"%s", s)
 	}
 	return t
 }
@@ -207,44 +215,35 @@ func counted(doc *policy.Document, r *policy.Rule) (t Text) {
 	return t
 }
 
+// partWords are the parts of a key in words. A request has all of those that name nothing.
+var partWords = map[string]string{
+	"client_ip": "per address (IPv6: per /%d network)", "route": "per route", "host": "per host", "method": "per method",
+	"api_key": "per API key (header %s, or the bearer token)", "attr": "per caller, as the service knows them",
+	"header": "per value of the header %s", "cookie": "per value of the cookie %s", "query": "per value of the query parameter %s",
+	"jwt": "per claim %s of the bearer token",
+}
+
 // parts puts the parts of a key into words, and reports whether a request may lack one.
 func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 	for _, part := range key {
 		kind, name, _ := strings.Cut(part, ":")
-		of := Text{}
-		switch kind {
-		case "client_ip":
-			of = of.words(fmt.Sprintf("per address (IPv6: per /%d network)", cmp.Or(doc.IPv6Prefix, 64)))
-		case "api_key":
-			of = of.words("per API key (header ").code("X-API-Key").words(", or the bearer token)")
-		case "header":
-			what := "value of the header "
-			if http.CanonicalHeaderKey(name) == "X-Api-Key" {
-				what = "API key: header "
-			}
-			of = of.words("per " + what).code(name)
-		case "cookie":
-			of = of.words("per value of the cookie ").code(name)
-		case "query":
-			of = of.words("per value of the query parameter ").code(name)
-		case "jwt":
-			of = of.words("per claim ").code(name).words(" of the bearer token")
-		case "attr":
-			of = of.words("per caller, as the service knows them")
-		case "route", "host", "method":
-			of = of.words("per " + kind)
-		default:
+		says, known := partWords[kind]
+		switch {
+		case !known:
 			continue // a constant
-		}
-		switch kind {
-		case "client_ip", "route", "host", "method":
+		case kind == "client_ip":
+			says = fmt.Sprintf(says, cmp.Or(doc.IPv6Prefix, 64))
+		case kind == "api_key":
+			name, lacking = "X-API-Key", true
+		case kind == "header" && http.CanonicalHeaderKey(name) == "X-Api-Key":
+			says, lacking = "per API key: header %s", true
 		default:
-			lacking = true
+			lacking = lacking || name != ""
 		}
 		if len(t) > 0 {
 			t = t.words(" and ")
 		}
-		t = append(t, of...)
+		t = t.say(says, name)
 	}
 	return t, lacking
 }
@@ -253,7 +252,7 @@ func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 func cost(r *policy.Rule) (t Text) {
 	switch c := &r.Cost; {
 	case c.ResponseHeader != "":
-		return t.words("what ").code(c.ResponseHeader).words(" of the response says")
+		return t.say("what %s of the response says", c.ResponseHeader)
 	case c.ResponseBytes > 0:
 		return t.words(fmt.Sprintf("1 for every %s of the response", units(c.ResponseBytes, "byte")))
 	case c.Header != "":

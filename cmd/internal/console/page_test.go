@@ -617,7 +617,7 @@ func TestPrintable(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for got, want := range map[string]string{
-		number(999): "999", number(9420): "9,420", number(38_240): "38.2 k", number(1_234_567): "1.2 M", number(999_900): "1 M",
+		number(999): "999", number(9420): "9,420", number(38_240): "38.2 k", number(1_234_567): "1.23 M", number(999_900): "1 M",
 		rate(0.004): "<0.01", rate(0.2): "0.2", rate(38.24): "38.2", rate(12345): "12.3 k",
 		percent(0.0004): "<0.1\u00a0%", percent(0.034): "3.4\u00a0%", percent(0.94): "94\u00a0%", percent(0.9995): ">99.9\u00a0%", percent(1): "100\u00a0%",
 		last(640 * time.Microsecond): "640 µs", last(1300 * time.Microsecond): "1.3 ms", last(90 * time.Minute): "1 h 30 min",

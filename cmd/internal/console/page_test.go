@@ -204,7 +204,7 @@ func TestFirstPageAnswers(t *testing.T) {
 		"new": {page(&telemetry.View{At: now, Since: now}, ""), []string{"No request has come yet", "curl -i http://localhost:8099/"}, []string{`id="tiles"`}},
 		"attack": {page(attack(now), ""), []string{
 			"One subject, far above the limit.", `data-rule="login-address"`, "203.0.113.7", "▲ more", "another one", "just before it began",
-			"has all of its limit again", "override ends", "shadow rules would have refused", "/act/block?id=", ">gold<", "10 a minute",
+			"has all of its limit again", "override ends", "shadow rules would have refused", "/act/block?id=", ">gold<", "10 per minute",
 		}, []string{"No request has come yet", "/act/shadow", "Nobody was refused"}},
 		"enforced": {page(enforced, ""), []string{">2 shadow rules would have refused 14 subjects today."}, nil},
 		"tried":    {page(tried, ""), []string{">2 shadow rules refused, or would have refused, 14 subjects today."}, nil},

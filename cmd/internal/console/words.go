@@ -7,52 +7,17 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/cmd/internal/words"
+	"github.com/sluicehq/sluice/cmd/internal/limitpage"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// limitWords is a limit as people say it: "100 a minute, 20 at once". The algorithm is said where
-// it is not the usual one.
+// limitWords is a limit as people say it. The algorithm is said where it is not the usual one.
 func limitWords(text, algorithm string) string {
-	l, err := sluice.ParseLimit(text)
-	if err != nil {
-		return text
+	said := limitpage.InWords(text, algorithm)
+	if strings.HasPrefix(algorithm, "sliding") {
+		said += ", " + strings.ReplaceAll(algorithm, "_", " ")
 	}
-	out := humanize.Comma(l.Count) + " " + periodWords(l)
-	if l.Burst > 0 && l.Burst != l.Count {
-		out += ", " + humanize.Comma(l.Burst) + " at once"
-	}
-	switch algorithm {
-	case "", "token_bucket":
-	case "fixed_window":
-		if l.MonthDay == 0 {
-			out += ", in fixed windows"
-		}
-	case "leaky_bucket":
-		out += ", queued"
-	default:
-		out += ", " + strings.ReplaceAll(algorithm, "_", " ")
-	}
-	return out
-}
-
-func periodWords(l sluice.Limit) string {
-	switch {
-	case l.MonthDay > 1:
-		return "a month from the " + humanize.Ordinal(l.MonthDay)
-	case l.MonthDay == 1:
-		return "a month"
-	case l.Period == time.Second:
-		return "a second"
-	case l.Period == time.Minute:
-		return "a minute"
-	case l.Period == time.Hour:
-		return "an hour"
-	case l.Period == 24*time.Hour:
-		return "a day"
-	}
-	return "in " + words.Span(l.Period)
+	return said
 }
 
 // ruleWords is what a rule does, in words.

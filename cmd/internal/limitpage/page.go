@@ -1,6 +1,6 @@
 // Package limitpage renders the page that tells API clients their limits, from the policy (sluice
-// describe). It leaves out what concerns other clients, and how the API guards itself. Package cli is above
-// it, packages answer and policy are below.
+// describe). It leaves out what concerns other clients, and how the API guards itself. Packages cli and console,
+// which puts limits into the same words, are above it; packages answer, memory and policy are below.
 package limitpage
 
 import (
@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -272,7 +273,7 @@ func limits(r *policy.Rule, tier string) string {
 		}
 		return places + " at the same time"
 	case r.Share.Of != "":
-		s := "a fair share of " + inWords(r.Share.Of, r.Algorithm)
+		s := "a fair share of " + InWords(r.Share.Of, r.Algorithm)
 		if len(r.Share.Weights) > 0 {
 			s += fmt.Sprintf(", weight %d", max(1, r.Share.Weights[tier]))
 		}
@@ -287,13 +288,13 @@ func limits(r *policy.Rule, tier string) string {
 	}
 	all := make([]string, len(texts))
 	for i, text := range texts {
-		all[i] = inWords(text, r.Algorithm)
+		all[i] = InWords(text, r.Algorithm)
 	}
 	return strings.Join(all, "; ")
 }
 
-// inWords says what a limit lets pass.
-func inWords(text, algorithm string) string {
+// InWords says what a limit lets pass.
+func InWords(text, algorithm string) string {
 	p := policy.LimitPlan(text, algorithm)
 	if p == nil {
 		return text
@@ -302,18 +303,18 @@ func inWords(text, algorithm string) string {
 	burst := l.Burst
 	l.Burst = 0
 	_, period, _ := strings.Cut(l.String(), "/")
-	s := fmt.Sprintf("%d per %s", l.Count, period)
+	s := humanize.Comma(l.Count) + " per " + period
 	switch {
 	case l.MonthDay == 1:
-		s = fmt.Sprintf("%d per calendar month (UTC)", l.Count)
+		s = humanize.Comma(l.Count) + " per calendar month (UTC)"
 	case l.MonthDay > 1:
-		s = fmt.Sprintf("%d per month (UTC), from day %d on", l.Count, l.MonthDay)
+		s = fmt.Sprintf("%s per month (UTC), from day %d on", humanize.Comma(l.Count), l.MonthDay)
 	case l.Algorithm == sluice.LeakyBucket:
-		s += fmt.Sprintf(", evenly: what comes faster waits for its turn, %d at most", burst)
+		s += fmt.Sprintf(", evenly: what comes faster waits for its turn, %s at most", humanize.Comma(burst))
 	case l.Algorithm == sluice.FixedWindow:
 		s += ", in fixed windows"
 	case burst != 0 && burst != l.Count:
-		s += fmt.Sprintf(", up to %d at once", burst)
+		s += ", up to " + humanize.Comma(burst) + " at once"
 	}
 	return s
 }

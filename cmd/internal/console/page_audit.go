@@ -87,10 +87,7 @@ func (c *call) auditRow(e *source.Entry, secret bool) auditRow {
 		case len(row.Changes) == maxFields:
 			row.More++
 		case f.Field == "key" || f.Field == "shown":
-			row.Whom = f.After
-			if f.After == "" {
-				row.Whom = f.Before
-			}
+			row.Whom = cmp.Or(f.After, f.Before)
 		case !slices.Contains(rowFields, f.Field):
 			row.Changes = append(row.Changes, f)
 		}

@@ -115,7 +115,7 @@ func ruleVerdictOf(t *policy.RuleTrace) RuleVerdict {
 	}
 	for i := range t.Results {
 		r := &t.Results[i]
-		out.Limits = append(out.Limits, LimitVerdict{LimitStateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)})
+		out.Limits = append(out.Limits, LimitVerdict{limitStateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)})
 	}
 	return out
 }

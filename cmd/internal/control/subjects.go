@@ -57,8 +57,8 @@ type LimitState struct {
 	Shadow bool       `json:"shadow"`
 }
 
-// LimitStateOf returns how full the limit of a result is.
-func LimitStateOf(r *policy.Result) LimitState {
+// limitStateOf returns how full the limit of a result is.
+func limitStateOf(r *policy.Result) LimitState {
 	s := LimitState{Name: r.Name, From: r.From, Source: r.Source, Shadow: r.Shadow, Remaining: r.Remaining}
 	if s.Name == "" {
 		s.Name = r.Rule
@@ -94,7 +94,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 	}
 	results, err := s.Peek(ctx)
 	for i := range results {
-		out.Limits = append(out.Limits, LimitStateOf(&results[i]))
+		out.Limits = append(out.Limits, limitStateOf(&results[i]))
 	}
 	return out, err
 }

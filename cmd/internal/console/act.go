@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -74,8 +73,8 @@ type effect struct {
 	Diff  []diffLine
 	Back  string // the page that it began on
 
-	do   func(context.Context) (undo, error) // nil: there is nothing to do
-	said string                              // once it is done
+	do   func() (undo, error) // nil: there is nothing to do
+	said string               // once it is done
 }
 
 // Here reports whether this page may do it, once what the form says is right.
@@ -136,7 +135,7 @@ func (a act) do(s *server, c *call) error {
 	if e.Problem != nil {
 		return a.show(s, c, e.Problem.Status, e)
 	}
-	undo, err := e.do(c.Context())
+	undo, err := e.do()
 	if err != nil {
 		if e.Problem, err = c.refusal(err); err != nil {
 			return err
@@ -159,15 +158,15 @@ func (e *effect) missing(f url.Values) string {
 // offer has the effect offer a change, once that has been tried: it is dry then. It returns what would come of
 // it, or nil if it would be refused, for a reason that is the effect's Problem. Once the change is made, undone
 // returns what takes it back, of what came of it, or nil; it is nil itself if nothing ever does.
-func offer[T any](c *call, e *effect, change func(ctx context.Context, dry bool) (*T, error), undone func(*T) undo) (*T, error) {
-	e.do = func(ctx context.Context) (undo, error) {
-		did, err := change(ctx, false)
+func offer[T any](c *call, e *effect, change func(dry bool) (*T, error), undone func(*T) undo) (*T, error) {
+	e.do = func() (undo, error) {
+		did, err := change(false)
 		if err != nil || undone == nil {
 			return nil, err
 		}
 		return undone(did), nil
 	}
-	would, err := change(c.Context(), true)
+	would, err := change(true)
 	if err != nil {
 		e.Problem, err = c.refusal(err)
 		return nil, err

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -90,10 +89,10 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 	}
 	e.Notes = append(e.Notes, "It holds on this instance, until that is restarted. Alerts that Prometheus makes are silenced in its Alertmanager.")
 	e.said = fmt.Sprintf("Silenced %s.", untilWords(until))
-	over, r := c.s.Control, control.SilenceRequest{Alert: name, Until: until, Reason: f.Get("reason")}
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SilenceChange, error) {
-		return over.Silence(ctx, c.caller, r, dry)
-	}, func(did *control.SilenceChange) undo { return unsilenceMade(over, did.After, was) })
+	r := control.SilenceRequest{Alert: name, Until: until, Reason: f.Get("reason")}
+	would, err := offer(c, e, func(dry bool) (*control.SilenceChange, error) {
+		return c.s.Control.Silence(c.Context(), c.caller, r, dry)
+	}, func(did *control.SilenceChange) undo { return unsilenceMade(did.After, was) })
 	if would != nil {
 		e.Rows = []effectRow{{"The alert", silenceWords(was), silenceWords(would.After)}}
 	}
@@ -114,10 +113,9 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 		Back: "/", Title: "End a silence", Verb: "End it", Hidden: map[string]string{"alert": name}, Whom: a.text(name),
 		said: "The alert is not silenced any more.",
 	}
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SilenceChange, error) {
-		return over.Unsilence(ctx, c.caller, control.UnsilenceRequest{Alert: name}, dry)
-	}, func(*control.SilenceChange) undo { return silenceAgain(over, was) })
+	would, err := offer(c, e, func(dry bool) (*control.SilenceChange, error) {
+		return c.s.Control.Unsilence(c.Context(), c.caller, control.UnsilenceRequest{Alert: name}, dry)
+	}, func(*control.SilenceChange) undo { return silenceAgain(was) })
 	if would != nil {
 		e.Rows = []effectRow{{"The alert", silenceWords(was), silenceWords(nil)}}
 	}
@@ -125,21 +123,21 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 }
 
 // silenceAgain silences an alert as it was.
-func silenceAgain(over *control.Control, was *control.Silence) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Silence(ctx, who, control.SilenceRequest{Alert: was.Alert, Until: was.Until.Format(time.RFC3339Nano), Reason: was.Reason}, false)
+func silenceAgain(was *control.Silence) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Silence(c.Context(), c.caller, control.SilenceRequest{Alert: was.Alert, Until: was.Until.Format(time.RFC3339Nano), Reason: was.Reason}, false)
 		return err
 	}
 }
 
 // unsilenceMade ends a silence, unless there is another one now, and makes the one that was there before.
-func unsilenceMade(over *control.Control, is, was *control.Silence) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Unsilence(ctx, who, control.UnsilenceRequest{Alert: is.Alert, Until: is.Until}, false)
+func unsilenceMade(is, was *control.Silence) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Unsilence(c.Context(), c.caller, control.UnsilenceRequest{Alert: is.Alert, Until: is.Until}, false)
 		if err != nil || was == nil {
 			return err
 		}
-		return silenceAgain(over, was)(ctx, who)
+		return silenceAgain(was)(c)
 	}
 }
 

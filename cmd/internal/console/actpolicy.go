@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -99,19 +98,15 @@ func lookEnforceAll(c *call, f url.Values) (*effect, error) {
 func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, until string, may bool) error {
 	etag := cmp.Or(f.Get("etag"), now.ETag)
 	e.Hidden = map[string]string{"etag": etag}
-	over := c.s.Control
-	put := func(ctx context.Context, who control.Caller, until string, change control.Change) (*control.ShadowChange, error) {
-		return over.PutShadow(ctx, who, control.ShadowRequest{Until: until}, change)
-	}
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.ShadowChange, error) {
-		return put(ctx, c.caller, until, control.Change{Dry: dry, Match: etag})
+	would, err := offer(c, e, func(dry bool) (*control.ShadowChange, error) {
+		return c.s.Control.PutShadow(c.Context(), c.caller, control.ShadowRequest{Until: until}, control.Change{Dry: dry, Match: etag})
 	}, func(did *control.ShadowChange) undo {
-		before := ""
+		before := control.ShadowRequest{}
 		if now.On && now.From == source.FromDatabase {
-			before = now.Until
+			before.Until = now.Until
 		}
-		return func(ctx context.Context, who control.Caller) error {
-			_, err := put(ctx, who, before, control.Change{Match: did.After.ETag})
+		return func(c *call) error {
+			_, err := c.s.Control.PutShadow(c.Context(), c.caller, before, control.Change{Match: did.After.ETag})
 			return err
 		}
 	})

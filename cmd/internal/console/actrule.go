@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/url"
 
@@ -49,10 +48,9 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	}
 	etag := cmp.Or(f.Get("etag"), own.ETag)
 	e.Hidden["etag"] = etag
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
-		return over.Put(ctx, c.caller, name, after, control.Change{Dry: dry, Match: etag})
-	}, func(did *control.Written) undo { return putBack(over, name, before, did.ETag) })
+	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
+		return c.s.Control.Put(c.Context(), c.caller, name, after, control.Change{Dry: dry, Match: etag})
+	}, func(did *control.Written) undo { return putBack(name, before, did.ETag) })
 	if would == nil {
 		return e, err
 	}

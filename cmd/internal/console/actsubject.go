@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -32,7 +31,7 @@ func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, *control.InForce,
 }
 
 // offerSubject offers a change of a subject, and shows what it would make of it.
-func offerSubject(c *call, e *effect, change func(context.Context, bool) (*control.SubjectChange, error), undone func(*control.SubjectChange) undo) (*control.SubjectChange, error) {
+func offerSubject(c *call, e *effect, change func(bool) (*control.SubjectChange, error), undone func(*control.SubjectChange) undo) (*control.SubjectChange, error) {
 	would, err := offer(c, e, change, undone)
 	if would != nil {
 		e.Rows = stateRows(&would.Before, &would.After)
@@ -71,32 +70,30 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 		o := policy.Override{Rule: was.Rule, Key: was.Key, Block: true, Until: r.Until, Reason: r.Reason}
 		return e, e.replaceOverride(c, own, was, &o)
 	}
-	over := c.s.Control
-	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return over.Block(ctx, c.caller, r, dry)
-	}, func(did *control.SubjectChange) undo { return undoBlock(over, r.Target, did) })
+	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Block(c.Context(), c.caller, r, dry)
+	}, func(did *control.SubjectChange) undo { return undoBlock(r.Target, did) })
 	return e, err
 }
 
 // undoBlock returns what takes back a block that has been made.
-func undoBlock(over *control.Control, t control.Target, did *control.SubjectChange) undo {
+func undoBlock(t control.Target, did *control.SubjectChange) undo {
 	until := did.Before.BlockedUntil
 	switch t.Reason = ""; {
 	case until != nil && did.Before.Override == nil: // by an instance alone
 		t.Reason = "as before"
-		return blockAgain(over, control.BlockRequest{Target: t, Until: until.Format(time.RFC3339)})
+		return blockAgain(control.BlockRequest{Target: t, Until: until.Format(time.RFC3339)})
 	case did.Put != nil:
-		return unblockAll(over, t.Key, []control.BlockedRule{*did.Put})
+		return unblockAll(t.Key, []control.BlockedRule{*did.Put})
 	}
-	return unblockMade(over, t)
+	return unblockMade(t)
 }
 
 // replaceOverride puts another override in the place of the subject's own.
 func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Override) error {
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
-		return over.Put(ctx, c.caller, own.ID, is, control.Change{Dry: dry, Match: own.ETag})
-	}, func(did *control.Written) undo { return putBack(over, own.ID, was, did.ETag) })
+	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
+		return c.s.Control.Put(c.Context(), c.caller, own.ID, is, control.Change{Dry: dry, Match: own.ETag})
+	}, func(did *control.Written) undo { return putBack(own.ID, was, did.ETag) })
 	if would == nil {
 		return err
 	}
@@ -113,15 +110,14 @@ func lookUnblock(c *call, f url.Values) (*effect, error) {
 	e.Title, e.Verb = "Unblock for the rule "+ref.Rule.Name, "Unblock"
 	e.Fields = []field{reasonField(f, false)}
 	e.said = fmt.Sprintf("Unblocked %s for %s.", printable(ref.Shown), ref.Rule.Name)
-	over := c.s.Control
-	would, err := offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return over.Unblock(ctx, c.caller, ref.target(f), dry)
+	would, err := offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Unblock(c.Context(), c.caller, ref.target(f), dry)
 	}, func(did *control.SubjectChange) undo {
 		switch until, was := did.Before.BlockedUntil, did.Before.Override; {
 		case was != nil && was.Document.Block:
-			return recreate(over, was.Document)
+			return recreate(was.Document)
 		case !p.Database && until != nil:
-			return blockAgain(over, control.BlockRequest{Target: ref.target(nil), Until: until.Format(time.RFC3339)})
+			return blockAgain(control.BlockRequest{Target: ref.target(nil), Until: until.Format(time.RFC3339)})
 		}
 		return nil
 	})
@@ -140,8 +136,8 @@ func lookReset(c *call, f url.Values) (*effect, error) {
 	e.Fields = []field{reasonField(f, false)}
 	e.NoUndo = "What was counted is forgotten, and a penalty lifted. This cannot be undone."
 	e.said = fmt.Sprintf("Reset %s for %s: nothing is used.", printable(ref.Shown), ref.Rule.Name)
-	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return c.s.Control.Reset(ctx, c.caller, ref.target(f), dry)
+	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Reset(c.Context(), c.caller, ref.target(f), dry)
 	}, nil)
 	return e, err
 }
@@ -164,8 +160,8 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 		return e, nil
 	}
 	e.said = fmt.Sprintf("Gave %s back to %s for %s.", words.Counted(units, "unit"), printable(ref.Shown), ref.Rule.Name)
-	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return c.s.Control.Refund(ctx, c.caller, control.RefundRequest{Target: ref.target(f), Units: units}, dry)
+	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Refund(c.Context(), c.caller, control.RefundRequest{Target: ref.target(f), Units: units}, dry)
 	}, nil)
 	return e, err
 }
@@ -227,10 +223,9 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 }
 
 func (e *effect) createOverride(c *call, o *policy.Override) error {
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
-		return over.Create(ctx, c.caller, o, dry)
-	}, func(did *control.Written) undo { return removeMade(over, did.ID, did.ETag) })
+	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
+		return c.s.Control.Create(c.Context(), c.caller, o, dry)
+	}, func(did *control.Written) undo { return removeMade(did.ID, did.ETag) })
 	if would != nil {
 		e.Warnings = append(e.Warnings, would.Difference.Warnings...)
 	}
@@ -345,10 +340,9 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	}
 	etag := cmp.Or(f.Get("etag"), found.ETag) // the one that was seen, so that another's change is not lost
 	e.Hidden["etag"] = etag
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
-		return over.Delete(ctx, c.caller, control.Overrides, id, control.Change{Dry: dry, Match: etag})
-	}, func(*control.Written) undo { return recreate(over, o) })
+	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
+		return c.s.Control.Delete(c.Context(), c.caller, control.Overrides, id, control.Change{Dry: dry, Match: etag})
+	}, func(*control.Written) undo { return recreate(o) })
 	if would == nil {
 		return e, err
 	}

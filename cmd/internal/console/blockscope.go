@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -92,10 +91,10 @@ func (b *blockScope) open(blocked []string, why map[string]string) (notes []stri
 func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r control.BlockRequest) error {
 	e.Title = "Block everywhere"
 	r.Everywhere = true
-	over, key := c.s.Control, ref.Key
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return over.Block(ctx, c.caller, r, dry)
-	}, func(did *control.SubjectChange) undo { return unblockAll(over, key, did.Blocked) })
+	key := ref.Key
+	would, err := offer(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Block(c.Context(), c.caller, r, dry)
+	}, func(did *control.SubjectChange) undo { return unblockAll(key, did.Blocked) })
 	if would == nil {
 		return err
 	}

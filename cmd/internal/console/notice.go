@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"crypto/rand"
 	"net/http"
 	"slices"
@@ -19,9 +18,6 @@ const (
 	// maxNotices is how many are kept for one caller.
 	maxNotices = 50
 )
-
-// undo takes back an act. It fails if another caller has changed the same since.
-type undo func(ctx context.Context, who control.Caller) error
 
 // notice says what was done, on the page that follows it.
 type notice struct {
@@ -101,7 +97,7 @@ func (s *server) undo(c *call) error {
 	if n.Left() == 0 {
 		return tooLate
 	}
-	if err := n.undo(c.Context(), c.caller); err != nil {
+	if err := n.undo(c); err != nil {
 		return err
 	}
 	n.undone.Store(true)

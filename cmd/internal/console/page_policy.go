@@ -88,7 +88,7 @@ func (s *server) policyApply(c *call) error {
 	}
 	var back undo
 	if entry > 0 {
-		back = restoreBefore(s.Control, entry)
+		back = restoreBefore(entry)
 	}
 	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), back)
 }

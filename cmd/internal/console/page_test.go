@@ -2,7 +2,6 @@ package console
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -460,10 +459,10 @@ func TestUndo(t *testing.T) {
 		s := newServer(fixture(t, func() *telemetry.View { return &telemetry.View{} }).Config)
 		actOf := func(name string) string {
 			w := httptest.NewRecorder()
-			call := &call{Request: httptest.NewRequest("POST", "/act", nil), w: w, s: s, caller: control.Caller{Name: name, Role: source.Admin}}
-			err := call.done("/rules?q=a", "It was done", func(_ context.Context, who control.Caller) error {
+			did := &call{Request: httptest.NewRequest("POST", "/act", nil), w: w, s: s, caller: control.Caller{Name: name, Role: source.Admin}}
+			err := did.done("/rules?q=a", "It was done", func(c *call) error {
 				if fails == nil {
-					by = append(by, who.Name+" "+who.Role.String())
+					by = append(by, c.caller.Name+" "+c.caller.Role.String())
 				}
 				return fails
 			})

@@ -44,15 +44,11 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return nil, err
-	}
 	if now.From == "flag" {
 		e.Fields, e.Problem = nil, control.Problemf(http.StatusConflict, "It is one already: Sluice was started with --shadow.")
 		return e, nil
 	}
-	if !p.Database {
+	if !c.policy.Database {
 		if ends, err := policy.ParseUntil(until); until != policy.ShadowAlways && (err != nil || !ends.After(time.Now())) {
 			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "Until when: write a day that has not passed.")
 			return e, nil // what may be anything is not to be pasted

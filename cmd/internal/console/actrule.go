@@ -17,11 +17,7 @@ func lookEnforce(c *call, f url.Values) (*effect, error) { return lookState(c, f
 
 // lookState makes a rule a shadow, or enforces it.
 func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return nil, err
-	}
-	before, err := ruleIn(p, f.Get("rule"))
+	before, err := c.rule(f.Get("rule"))
 	if err != nil {
 		return nil, err
 	}

@@ -18,16 +18,12 @@ import (
 )
 
 // subjectAct begins the effect of an act on a subject.
-func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, *control.InForce, error) {
-	p, err := c.s.Control.InForce(c.caller)
+func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, error) {
+	ref, err := c.subjectOf(f)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	ref, err := c.subjectOf(p, f)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return &effect{Back: ref.Page(), Hidden: ref.Hidden(), Whom: ref.Shown}, ref, p, nil
+	return &effect{Back: ref.Page(), Hidden: ref.Hidden(), Whom: ref.Shown}, ref, nil
 }
 
 // offerSubject offers a change of a subject, and shows what it would make of it.
@@ -40,18 +36,18 @@ func offerSubject(c *call, e *effect, change func(bool) (*control.SubjectChange,
 }
 
 func lookBlock(c *call, f url.Values) (*effect, error) {
-	e, ref, p, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
 	r := control.BlockRequest{Target: ref.target(f), Until: untilOf(f, "1h")}
 	e.Title, e.Verb, e.Danger = "Block for the rule "+ref.Rule.Name, "Block", true
-	scope := scopeOf(p, ref)
-	e.Fields = append(scope.field(f), append(untilFields(f, "1h"), reasonField(f, p.Database))...)
+	scope := scopeOf(c.policy, ref)
+	e.Fields = append(scope.field(f), append(untilFields(f, "1h"), reasonField(f, c.policy.Database))...)
 	if end := ends(r.Until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
-	if !p.Database {
+	if !c.policy.Database {
 		e.Notes = append(e.Notes, "There is no database, so the block is of this instance alone, and ends with it.")
 	}
 	if scope.everywhere(f) {
@@ -103,7 +99,7 @@ func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Ove
 }
 
 func lookUnblock(c *call, f url.Values) (*effect, error) {
-	e, ref, p, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +112,7 @@ func lookUnblock(c *call, f url.Values) (*effect, error) {
 		switch until, was := did.Before.BlockedUntil, did.Before.Override; {
 		case was != nil && was.Document.Block:
 			return recreate(was.Document)
-		case !p.Database && until != nil:
+		case !c.policy.Database && until != nil:
 			return blockAgain(control.BlockRequest{Target: ref.target(nil), Until: until.Format(time.RFC3339)})
 		}
 		return nil
@@ -128,7 +124,7 @@ func lookUnblock(c *call, f url.Values) (*effect, error) {
 }
 
 func lookReset(c *call, f url.Values) (*effect, error) {
-	e, ref, _, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +139,7 @@ func lookReset(c *call, f url.Values) (*effect, error) {
 }
 
 func lookRefund(c *call, f url.Values) (*effect, error) {
-	e, ref, _, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +163,7 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 }
 
 func lookRaise(c *call, f url.Values) (*effect, error) {
-	e, ref, p, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +188,7 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 		hint = "How many requests may be under way at once."
 	}
 	e.Fields = append([]field{{Name: "limit", Label: "New limit", Kind: "text", Value: text, Required: true, Hint: hint}}, untilFields(f, "24h")...)
-	e.Fields = append(e.Fields, reasonField(f, p.Database))
+	e.Fields = append(e.Fields, reasonField(f, c.policy.Database))
 	o := &policy.Override{Rule: ref.Rule.Name, Key: ref.Key, Until: until, Reason: f.Get("reason")}
 	o.Limits = splitLimits(text)
 	if n, err := strconv.ParseInt(text, 10, 64); flying && err == nil {
@@ -205,9 +201,9 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 	}
 	e.said = fmt.Sprintf("%s has %s for %s, %s.", printable(ref.Shown), overrideWords(o), ref.Rule.Name, untilWords(until))
 	rows := e.raised(state, o)
-	if !p.Database {
+	if !c.policy.Database {
 		e.Rows = rows
-		return e, e.pasteOverride(p, o)
+		return e, e.pasteOverride(c.policy, o)
 	}
 	own, was, err := c.ownOverride(ref)
 	if err != nil {

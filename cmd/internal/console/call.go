@@ -19,6 +19,8 @@ type call struct {
 	s       *server
 	caller  control.Caller
 	session *session // nil if the request says itself who calls
+	// policy is the one in force when the request came. It is not to be changed.
+	policy *control.InForce
 }
 
 // maxForm is the size of the largest form in bytes: a policy of tens of thousands of rules, as it was
@@ -56,17 +58,20 @@ func (s *server) admitted(r route) http.Handler {
 // errUnknown is for callers who have to sign in.
 var errUnknown = errors.New("sign in first")
 
-func (s *server) admit(c *call, r route) error {
+func (s *server) admit(c *call, r route) (err error) {
 	if err := s.identify(c); err != nil {
 		return err
 	}
 	if err := c.caller.Needs(r.role); err != nil {
 		return err
 	}
-	if c.Method == http.MethodGet || c.Method == http.MethodHead {
-		return nil
+	if c.Method != http.MethodGet && c.Method != http.MethodHead {
+		if err := s.readForm(c); err != nil {
+			return err
+		}
 	}
-	return s.readForm(c)
+	c.policy, err = s.Control.InForce(c.caller)
+	return err
 }
 
 // via is the name of the console in the log.

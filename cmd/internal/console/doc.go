@@ -10,11 +10,7 @@
 //	{"GET /rules", source.Viewer, (*server).rules}
 //
 //	func (s *server) rules(c *call) error {
-//		p, err := s.Control.InForce(c.caller)
-//		if err != nil {
-//			return err // a control.Problem becomes a page that says so
-//		}
-//		return s.show(c, http.StatusOK, "rules", page{Title: "Rules", Section: "rules", Data: p.Document.Rules})
+//		return s.show(c, http.StatusOK, "rules", page{Title: "Rules", Section: "rules", Data: c.policy.Document.Rules})
 //	}
 //
 //	{{define "content"}}<h1>Rules</h1>{{range .Data}}…{{end}}{{end}}

@@ -115,6 +115,10 @@ type teller struct {
 
 // tell writes what changed.
 func (s *server) tell(c *call, t *teller) error {
+	var err error
+	if c.policy, err = s.Control.InForce(c.caller); err != nil {
+		return err
+	}
 	f := s.firstShown(c, c.URL.Query())
 	shown := s.shownOf(c, page{Section: "now", Data: f})
 	u := update{At: f.At.Unix(), Chart: f.Chart, HTML: map[string]string{}}

@@ -34,13 +34,9 @@ type auditShown struct {
 const auditPerPage = 50
 
 func (s *server) auditPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
-	d := auditShown{Database: p.Database}
+	d := auditShown{Database: c.policy.Database}
 	cursor := c.URL.Query().Get("cursor")
-	if d.Older = cursor != ""; p.Database {
+	if d.Older = cursor != ""; c.policy.Database {
 		log, err := s.Control.Audit(c.Context(), c.caller, cursor, auditPerPage)
 		if err != nil {
 			if d.Problem, err = c.refusal(err); err != nil {
@@ -49,7 +45,7 @@ func (s *server) auditPage(c *call) error {
 			log = &control.AuditPage{}
 		}
 		for i := range log.Items {
-			d.Rows = append(d.Rows, c.auditRow(&log.Items[i], policy.SecretPart(p.Document.Tiers.Subject)))
+			d.Rows = append(d.Rows, c.auditRow(&log.Items[i], policy.SecretPart(c.policy.Document.Tiers.Subject)))
 		}
 		if log.Next != "" {
 			d.Next = "/audit?" + url.Values{"cursor": {log.Next}}.Encode()

@@ -142,11 +142,7 @@ func (s *server) explainPage(c *call) error {
 	q := c.URL.Query()
 	d := &explainShown{ID: strings.TrimSpace(q.Get("id"))}
 	if d.ID != "" {
-		p, err := c.s.Control.InForce(c.caller)
-		if err != nil {
-			return err
-		}
-		if err := c.findRefusals(d, p); err != nil {
+		if err := c.findRefusals(d); err != nil {
 			return err
 		}
 		if len(d.Refusals) > 0 {
@@ -172,7 +168,7 @@ func (r *refusalShown) form() explainForm {
 	return f
 }
 
-func (c *call) findRefusals(d *explainShown, p *control.InForce) error {
+func (c *call) findRefusals(d *explainShown) error {
 	found, err := c.s.Control.Refusals(c.Context(), c.caller, d.ID)
 	if err != nil {
 		d.Unkept, err = c.refusal(err)
@@ -181,7 +177,7 @@ func (c *call) findRefusals(d *explainShown, p *control.InForce) error {
 	d.Found = found
 	for _, one := range found.Refusals {
 		r := refusalShown{Refusal: one}
-		_, err := ruleIn(p, r.Rule)
+		_, err := c.rule(r.Rule)
 		r.Known = err == nil
 		if name, err := c.s.Control.NameOf(c.caller, control.Target{ID: r.SubjectID}); err == nil {
 			r.Subject = withPseudonym(r.Subject, name.Pseudonym)
@@ -201,21 +197,17 @@ var requestIDField = regexp.MustCompile(`(?im)^[<\s]*x-request-id:\s*(\S+)`)
 func (s *server) explainSaid(c *call) error {
 	f := c.PostForm
 	d := &explainShown{Said: f.Get("said"), Request: explainForm{f.Get("method"), strings.TrimSpace(f.Get("url")), strings.TrimSpace(f.Get("from")), f.Get("headers")}}
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
 	if d.Said == "" {
 		return s.explainRequest(c, d)
 	}
 	all := c.shadow() != nil
-	d.Named = rulesNamed(p, d.Said)
+	d.Named = rulesNamed(c.policy, d.Said)
 	for i := range d.Named {
 		d.Named[i].State.All = all
 	}
 	if id := requestIDField.FindStringSubmatch(d.Said); id != nil {
 		d.ID = id[1]
-		if err := c.findRefusals(d, p); err != nil {
+		if err := c.findRefusals(d); err != nil {
 			return err
 		}
 	}

@@ -44,12 +44,8 @@ const (
 )
 
 func (s *server) overridesPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
 	q := c.URL.Query()
-	d := overridesShown{Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Rule: q.Get("rule"), Database: p.Database}
+	d := overridesShown{Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Rule: q.Get("rule"), Database: c.policy.Database}
 	here := url.Values{}
 	for name, value := range map[string]string{"q": d.Asked, "state": d.State, "rule": d.Rule} {
 		if value != "" {

@@ -28,15 +28,11 @@ func policyShownOf(p *control.InForce, text, base string) *policyShown {
 }
 
 func (s *server) policyPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
+	text, err := c.policyText()
 	if err != nil {
 		return err
 	}
-	text, err := c.policyText(p)
-	if err != nil {
-		return err
-	}
-	return s.showPolicy(c, http.StatusOK, policyShownOf(p, text, text))
+	return s.showPolicy(c, http.StatusOK, policyShownOf(c.policy, text, text))
 }
 
 func (s *server) showPolicy(c *call, status int, d *policyShown) error {
@@ -44,13 +40,9 @@ func (s *server) showPolicy(c *call, status int, d *policyShown) error {
 }
 
 // policyEdited reads the form of the editor, and looks what would come of it.
-func (c *call) policyEdited() (*policyShown, error) {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return nil, err
-	}
-	d := policyShownOf(p, unixLines(c.PostForm.Get("text")), unixLines(c.PostForm.Get("base")))
-	d.Plan, err = c.planPolicy(p, d.Base, d.Text)
+func (c *call) policyEdited() (d *policyShown, err error) {
+	d = policyShownOf(c.policy, unixLines(c.PostForm.Get("text")), unixLines(c.PostForm.Get("base")))
+	d.Plan, err = c.planPolicy(d.Base, d.Text)
 	return d, err
 }
 

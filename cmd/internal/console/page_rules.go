@@ -48,13 +48,9 @@ func (*rulesShown) States() []string {
 const rulesPerPage = 100
 
 func (s *server) rulesPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
-	all := p.Document.Rules
+	all := c.policy.Document.Rules
 	q, view := c.URL.Query(), c.view()
-	d := rulesShown{All: len(all), Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Back: lookedBack(view), Database: p.Database, Warnings: p.Warnings}
+	d := rulesShown{All: len(all), Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Back: lookedBack(view), Database: c.policy.Database, Warnings: c.policy.Warnings}
 	var rules []*policy.Rule
 	for i := range all {
 		if d.wants(&all[i]) {
@@ -193,16 +189,12 @@ type topRow struct {
 }
 
 func (s *server) rulePage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
-	rule, err := ruleIn(p, c.PathValue("name"))
+	rule, err := c.rule(c.PathValue("name"))
 	if err != nil {
 		return err
 	}
 	view := c.view()
-	d := ruleShown{Since: view.Since, ruleLine: c.ruleLineOf(rule, view), Facts: factsOf(rule), Database: p.Database, Refusing: !rule.Shadow && c.shadow() == nil}
+	d := ruleShown{Since: view.Since, ruleLine: c.ruleLineOf(rule, view), Facts: factsOf(rule), Database: c.policy.Database, Refusing: !rule.Shadow && c.shadow() == nil}
 	if d.YAML, err = rulesYAML(*rule); err != nil {
 		return err
 	}
@@ -286,11 +278,7 @@ type shadowWindow struct {
 }
 
 func (s *server) shadowPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
-	rules := p.Document.Rules
+	rules := c.policy.Document.Rules
 	view := c.view()
 	d := shadowShown{Rules: len(rules), All: c.shadow() != nil}
 	for i := range rules {

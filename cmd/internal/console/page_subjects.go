@@ -17,18 +17,14 @@ import (
 // subjects finds subjects, or shows the one that is named.
 func (s *server) subjects(c *call) error {
 	q := c.URL.Query()
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
 	if q.Get("rule") != "" && namesKey(q) {
-		ref, err := c.subjectOf(p, q)
+		ref, err := c.subjectOf(q)
 		if err != nil {
 			return err
 		}
-		return s.subject(c, p, ref)
+		return s.subject(c, ref)
 	}
-	found, err := c.search(p, strings.TrimSpace(q.Get("q")), q.Get("rule"))
+	found, err := c.search(strings.TrimSpace(q.Get("q")), q.Get("rule"))
 	if err != nil {
 		return err
 	}
@@ -86,8 +82,8 @@ const (
 )
 
 // search finds what counts under a value, an ID or a key.
-func (c *call) search(p *control.InForce, asked, onlyRule string) (*found, error) {
-	rules := p.Document.Rules
+func (c *call) search(asked, onlyRule string) (*found, error) {
+	rules := c.policy.Document.Rules
 	out := &found{Asked: asked}
 	view := c.view()
 	for i := range rules {
@@ -97,7 +93,7 @@ func (c *call) search(p *control.InForce, asked, onlyRule string) (*found, error
 	}
 	switch {
 	case asked == "" && onlyRule != "":
-		rule, err := ruleIn(p, onlyRule)
+		rule, err := c.rule(onlyRule)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +103,7 @@ func (c *call) search(p *control.InForce, asked, onlyRule string) (*found, error
 		out.Seen = c.recentlyRefused(view, rules)
 		return out, nil
 	}
-	if ref, err := c.subjectByID(p, asked); err == nil {
+	if ref, err := c.subjectByID(asked); err == nil {
 		out.Hits = append(out.Hits, hit{Rule: ref.Rule.Name, Shown: ref.Shown, URL: ref.Page(), Seen: seenSubject(view, ref.Rule.Name, ref.Text)})
 	}
 	for i := range rules {
@@ -259,15 +255,11 @@ func (c *call) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all [
 
 // subjectByIDPage shows the subject of an ID.
 func (s *server) subjectByIDPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
+	ref, err := c.subjectByID(c.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	ref, err := c.subjectByID(p, c.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return s.subject(c, p, ref)
+	return s.subject(c, ref)
 }
 
 // subjectShown is what the page of a subject has.
@@ -304,8 +296,8 @@ type seenWindow struct {
 }
 
 // subject shows one in depth.
-func (s *server) subject(c *call, p *control.InForce, ref *subjectRef) error {
-	d := &subjectShown{subjectRef: ref, Database: p.Database}
+func (s *server) subject(c *call, ref *subjectRef) error {
+	d := &subjectShown{subjectRef: ref, Database: c.policy.Database}
 	view := c.view()
 	if to := c.withoutKey(view, ref); to != "" {
 		return c.redirect(to)

@@ -54,7 +54,7 @@ type ruleChange struct {
 const maxProblems = 50
 
 // planPolicy looks what would come of an edited text that was made of base.
-func (c *call) planPolicy(p *control.InForce, base, text string) (*policyPlan, error) {
+func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	plan := &policyPlan{}
 	edited, ok := plan.compile(text)
 	if !ok {
@@ -64,7 +64,7 @@ func (c *call) planPolicy(p *control.InForce, base, text string) (*policyPlan, e
 	if err != nil {
 		return nil, control.Problemf(http.StatusBadRequest, "This form has lost what was shown first: load the page again.")
 	}
-	if !p.Database {
+	if !c.policy.Database {
 		plan.Diff = diffLines(base, text)
 		plan.Same = base == text
 		return plan, nil

@@ -27,16 +27,16 @@ func (c *call) ownRules() (map[string]*control.Item, error) {
 }
 
 // policyText is the policy in force as people write it.
-func (c *call) policyText(p *control.InForce) (string, error) {
+func (c *call) policyText() (string, error) {
 	own, err := c.ownRules()
 	if err != nil {
 		return "", err
 	}
-	settings, err := settingsYAML(p.Document.Document)
+	settings, err := settingsYAML(c.policy.Document.Document)
 	if err != nil {
 		return "", err
 	}
-	all := p.Document.Rules
+	all := c.policy.Document.Rules
 	if len(all) == 0 {
 		return settings + "rules: []\n", nil
 	}
@@ -46,14 +46,14 @@ func (c *call) policyText(p *control.InForce) (string, error) {
 	for i := 0; i < len(all); {
 		from := all[i].Source
 		var some []policy.Rule
-		for ; i < len(all) && (all[i].Source == from || !p.Database); i++ {
+		for ; i < len(all) && (all[i].Source == from || !c.policy.Database); i++ {
 			rule := &all[i]
 			if o := own[rule.Name]; o != nil && !o.Disabled {
 				rule = o.Document.(*policy.Rule)
 			}
 			some = append(some, *rule)
 		}
-		if p.Database {
+		if c.policy.Database {
 			fmt.Fprintf(&b, "  # From the %s:\n", from)
 		}
 		text, err := rulesYAML(some...)

@@ -64,11 +64,11 @@ func (r *subjectRef) target(f url.Values) control.Target {
 }
 
 // subjectOf returns the subject that the fields of a request name.
-func (c *call) subjectOf(p *control.InForce, q url.Values) (*subjectRef, error) {
+func (c *call) subjectOf(q url.Values) (*subjectRef, error) {
 	if id := q.Get("id"); id != "" {
-		return c.subjectByID(p, id)
+		return c.subjectByID(id)
 	}
-	rule, err := ruleIn(p, q.Get("rule"))
+	rule, err := c.rule(q.Get("rule"))
 	if err != nil {
 		return nil, err
 	}
@@ -86,13 +86,13 @@ func (c *call) subjectOf(p *control.InForce, q url.Values) (*subjectRef, error) 
 	return &subjectRef{name, "", rule}, nil
 }
 
-func (c *call) subjectByID(p *control.InForce, id string) (*subjectRef, error) {
+func (c *call) subjectByID(id string) (*subjectRef, error) {
 	name, err := c.s.Control.NameOf(c.caller, control.Target{ID: id})
 	if err != nil {
 		return nil, control.Problemf(http.StatusNotFound, "No subject has this ID. IDs are of those seen in the last day: look in the lists of its rule, or find it by its key.")
 	}
 	name.Shown = withPseudonym(name.Shown, name.Pseudonym)
-	rule, err := ruleIn(p, name.Rule)
+	rule, err := c.rule(name.Rule)
 	return &subjectRef{name, id, rule}, err
 }
 

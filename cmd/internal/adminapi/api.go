@@ -116,6 +116,7 @@ func (a *API) admit(c *call, needs source.Role) (err error) {
 		a.failures.log(a.Logger, c.Request, err)
 		return err
 	}
+	c.who.Via = "admin API"
 	return c.who.Needs(needs)
 }
 

@@ -67,10 +67,10 @@ func (a *API) events(c *call) (any, error) {
 			return answered{}, nil
 		case <-tick.C:
 		}
-		if _, err := a.Access.Identify(c.Request); err != nil { // the token has expired
+		if c.who, err = a.Access.Identify(c.Request); err != nil { // the token has expired
 			return answered{}, nil
 		}
-		if stats, err = a.Control.Stats(c.who); err != nil {
+		if stats, err = a.Control.Stats(c.who); err != nil { // or has lost its role
 			return answered{}, nil
 		}
 	}

@@ -226,12 +226,19 @@ func TestEvents(t *testing.T) {
 			break
 		}
 	}
-	// A token that is gone takes its streams along.
-	<-tokens
-	tokens <- []control.Token{{Name: "other", Hash: control.HashToken("other"), Role: source.Viewer}}
-	for first.Scan() { // to its end
+	// A token that is gone, or has lost its role, takes its streams along.
+	for _, left := range []control.Token{
+		{Name: "other", Hash: control.HashToken("other"), Role: source.Viewer}, {Name: "viewer", Hash: control.HashToken("viewer"), Role: source.Nobody},
+	} {
+		lost := open(t.Context())
+		next(lost)
+		<-tokens
+		tokens <- []control.Token{left}
+		for lost.Scan() { // to its end
+		}
+		<-tokens
+		tokens <- all
 	}
-	tokens <- append(<-tokens, all...)
 	last := open(t.Context())
 	next(last)
 	close(done)

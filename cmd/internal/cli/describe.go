@@ -10,7 +10,6 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/cmd/internal/limitpage"
-	"github.com/sluicehq/sluice/memory"
 )
 
 func describeCommand() *cobra.Command {
@@ -48,7 +47,7 @@ func describeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			page, err := limitpage.Of(c.Context(), doc, p, memory.New())
+			page, err := limitpage.Of(c.Context(), doc, p)
 			if err != nil {
 				return command.Failed(err)
 			}

@@ -1,15 +1,15 @@
 package console
 
 import (
-	"context"
+	"cmp"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -73,8 +73,8 @@ type effect struct {
 	Diff  []diffLine
 	Back  string // the page that it began on
 
-	do   func(context.Context) (undo, error) // nil: there is nothing to do
-	said string                              // once it is done
+	do   func() (undo, error) // nil: there is nothing to do
+	said string               // once it is done
 }
 
 // Here reports whether this page may do it, once what the form says is right.
@@ -135,7 +135,7 @@ func (a act) do(s *server, c *call) error {
 	if e.Problem != nil {
 		return a.show(s, c, e.Problem.Status, e)
 	}
-	undo, err := e.do(c.Context())
+	undo, err := e.do()
 	if err != nil {
 		if e.Problem, err = c.refusal(err); err != nil {
 			return err
@@ -157,20 +157,16 @@ func (e *effect) missing(f url.Values) string {
 
 // offer has the effect offer a change, once that has been tried: it is dry then. It returns what would come of
 // it, or nil if it would be refused, for a reason that is the effect's Problem. Once the change is made, undone
-// returns what takes it back, of what came of it; it is nil if nothing does.
-func offer[T any](c *call, e *effect, change func(ctx context.Context, dry bool) (*T, error), undone func(*T) (undo, error)) (*T, error) {
-	e.do = func(ctx context.Context) (undo, error) {
-		did, err := change(ctx, false)
+// returns what takes it back, of what came of it, or nil; it is nil itself if nothing ever does.
+func offer[T any](c *call, e *effect, change func(dry bool) (*T, error), undone func(*T) undo) (*T, error) {
+	e.do = func() (undo, error) {
+		did, err := change(false)
 		if err != nil || undone == nil {
 			return nil, err
 		}
-		back, err := undone(did)
-		if err != nil { // it is done, and that is to be said
-			c.s.Logger.Warn("console: an act cannot be undone", "act", e.Act, "error", err)
-		}
-		return back, nil
+		return undone(did), nil
 	}
-	would, err := change(c.Context(), true)
+	would, err := change(true)
 	if err != nil {
 		e.Problem, err = c.refusal(err)
 		return nil, err
@@ -198,32 +194,22 @@ var lasts = []struct {
 
 // untilFields ask until when something is to hold. Without JavaScript both are there; a date wins.
 func untilFields(f url.Values, usual string) []field {
-	chosen := f.Get("for")
-	if chosen == "" {
-		chosen = usual
-	}
 	how := field{Name: "for", Label: "For", Kind: "select"}
 	for _, l := range lasts {
-		how.Options = append(how.Options, option{l.value, l.text, l.value == chosen})
+		how.Options = append(how.Options, option{l.value, l.text, l.value == cmp.Or(f.Get("for"), usual)})
 	}
 	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day, in UTC. If it is set, it counts."}}
 }
 
 // untilOf returns until when something is to hold, as control reads it.
 func untilOf(f url.Values, usual string) string {
-	if day := f.Get("until"); day != "" {
-		return day
-	}
-	chosen := f.Get("for")
-	if chosen == "" {
-		chosen = usual
-	}
+	chosen := cmp.Or(f.Get("for"), usual)
 	for _, l := range lasts {
 		if l.value == chosen {
-			return time.Now().Add(l.length).UTC().Truncate(time.Second).Format(time.RFC3339)
+			chosen = time.Now().Add(l.length).UTC().Truncate(time.Second).Format(time.RFC3339)
 		}
 	}
-	return chosen // which control says something about
+	return cmp.Or(f.Get("until"), chosen) // control reports what it cannot read
 }
 
 // reasonField asks why.
@@ -273,7 +259,7 @@ func limitsHeld(s *control.SubjectState) string {
 }
 
 func leftWords(l *control.LimitState) string {
-	return humanize.Comma(l.Remaining) + " of " + humanize.Comma(l.Capacity)
+	return number(l.Remaining) + " of " + number(l.Capacity)
 }
 
 // ends is a sentence about when something ends by itself.
@@ -282,5 +268,5 @@ func ends(until string) string {
 	if err != nil {
 		return ""
 	}
-	return "It ends by itself on " + timeWords(t) + ", in " + lengthWords(time.Until(t).Round(time.Minute)) + "."
+	return "It ends by itself on " + timeWords(t) + ", in " + words.Span(time.Until(t).Round(time.Minute)) + "."
 }

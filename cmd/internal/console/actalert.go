@@ -1,10 +1,11 @@
 package console
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
@@ -27,24 +28,21 @@ func (c *call) alerts() (a alerts, err error) {
 	return a, nil
 }
 
-// silenced reports whether an alert is.
-func (a *alerts) silenced(name string) bool { return a.of(name) != nil }
-
-func (a *alerts) of(name string) *control.Silence {
-	for i := range a.Silences {
-		if a.Silences[i].Alert == name {
-			return &a.Silences[i]
-		}
+// silence returns the silence of an alert, or nil.
+func (a *alerts) silence(name string) *control.Silence {
+	if i := slices.IndexFunc(a.Silences, func(s control.Silence) bool { return s.Alert == name }); i >= 0 {
+		return &a.Silences[i]
 	}
 	return nil
 }
 
+// silenced reports whether an alert is silenced.
+func (a *alerts) silenced(name string) bool { return a.silence(name) != nil }
+
 // text returns what an alert says; empty if there is none of that name.
 func (a *alerts) text(name string) string {
-	for i := range a.Alerts {
-		if a.Alerts[i].Alert == name {
-			return a.Alerts[i].Text
-		}
+	if i := slices.IndexFunc(a.Alerts, func(one control.Alert) bool { return one.Alert == name }); i >= 0 {
+		return a.Alerts[i].Text
 	}
 	return ""
 }
@@ -66,11 +64,8 @@ func (a *alerts) others(first string) (all []control.Alert) {
 func (a *alerts) quiet() (all []control.Alert) {
 	for i := range a.Silences {
 		name := a.Silences[i].Alert
-		one := control.Alert{Alert: name, Text: a.text(name), Silenced: &a.Silences[i]}
-		if one.Text == "" {
-			one.Text = "It is not wrong any more: " + name + "."
-		}
-		all = append(all, one)
+		text := cmp.Or(a.text(name), "It is not wrong any more: "+name+".")
+		all = append(all, control.Alert{Alert: name, Text: text, Silenced: &a.Silences[i]})
 	}
 	return all
 }
@@ -82,7 +77,7 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 	}
 	name := f.Get("alert")
 	e := &effect{Back: "/", Title: "Silence an alert", Verb: "Silence it", Hidden: map[string]string{"alert": name}, Whom: a.text(name)}
-	was := a.of(name)
+	was := a.silence(name)
 	if e.Whom == "" && was == nil {
 		return nil, control.Problemf(http.StatusNotFound, "There is no such alert now: it has ended.")
 	}
@@ -94,10 +89,10 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 	}
 	e.Notes = append(e.Notes, "It holds on this instance, until that is restarted. Alerts that Prometheus makes are silenced in its Alertmanager.")
 	e.said = fmt.Sprintf("Silenced %s.", untilWords(until))
-	over, r := c.s.Control, control.SilenceRequest{Alert: name, Until: until, Reason: f.Get("reason")}
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SilenceChange, error) {
-		return over.Silence(ctx, c.caller, r, dry)
-	}, func(did *control.SilenceChange) (undo, error) { return unsilenceMade(over, did.After, was), nil })
+	r := control.SilenceRequest{Alert: name, Until: until, Reason: f.Get("reason")}
+	would, err := offer(c, e, func(dry bool) (*control.SilenceChange, error) {
+		return c.s.Control.Silence(c.Context(), c.caller, r, dry)
+	}, func(did *control.SilenceChange) undo { return unsilenceMade(did.After, was) })
 	if would != nil {
 		e.Rows = []effectRow{{"The alert", silenceWords(was), silenceWords(would.After)}}
 	}
@@ -110,7 +105,7 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 		return nil, err
 	}
 	name := f.Get("alert")
-	was := a.of(name)
+	was := a.silence(name)
 	if was == nil {
 		return nil, control.Problemf(http.StatusNotFound, "It is not silenced: the silence has ended.")
 	}
@@ -118,10 +113,9 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 		Back: "/", Title: "End a silence", Verb: "End it", Hidden: map[string]string{"alert": name}, Whom: a.text(name),
 		said: "The alert is not silenced any more.",
 	}
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SilenceChange, error) {
-		return over.Unsilence(ctx, c.caller, control.UnsilenceRequest{Alert: name}, dry)
-	}, func(*control.SilenceChange) (undo, error) { return silenceAgain(over, was), nil })
+	would, err := offer(c, e, func(dry bool) (*control.SilenceChange, error) {
+		return c.s.Control.Unsilence(c.Context(), c.caller, control.UnsilenceRequest{Alert: name}, dry)
+	}, func(*control.SilenceChange) undo { return silenceAgain(was) })
 	if would != nil {
 		e.Rows = []effectRow{{"The alert", silenceWords(was), silenceWords(nil)}}
 	}
@@ -129,21 +123,21 @@ func lookUnsilence(c *call, f url.Values) (*effect, error) {
 }
 
 // silenceAgain silences an alert as it was.
-func silenceAgain(over *control.Control, was *control.Silence) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Silence(ctx, who, control.SilenceRequest{Alert: was.Alert, Until: was.Until.Format(time.RFC3339Nano), Reason: was.Reason}, false)
+func silenceAgain(was *control.Silence) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Silence(c.Context(), c.caller, control.SilenceRequest{Alert: was.Alert, Until: was.Until.Format(time.RFC3339Nano), Reason: was.Reason}, false)
 		return err
 	}
 }
 
 // unsilenceMade ends a silence, unless there is another one now, and makes the one that was there before.
-func unsilenceMade(over *control.Control, is, was *control.Silence) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Unsilence(ctx, who, control.UnsilenceRequest{Alert: is.Alert, Until: is.Until}, false)
+func unsilenceMade(is, was *control.Silence) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Unsilence(c.Context(), c.caller, control.UnsilenceRequest{Alert: is.Alert, Until: is.Until}, false)
 		if err != nil || was == nil {
 			return err
 		}
-		return silenceAgain(over, was)(ctx, who)
+		return silenceAgain(was)(c)
 	}
 }
 

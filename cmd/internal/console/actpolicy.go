@@ -2,15 +2,14 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -40,20 +39,16 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 	e.Fields = untilFields(f, "1h")
 	always := option{policy.ShadowAlways, "until it is undone", until == policy.ShadowAlways}
 	e.Fields[0].Options = append(e.Fields[0].Options, always)
-	e.Notes = append(e.Notes, c.s.allWords(telemetry.Deny, "Requests that were refused in the last hour and that would have passed"))
+	e.Notes = append(e.Notes, c.allWords(telemetry.Deny, "Requests that were refused in the last hour and that would have passed"))
 	e.Notes = append(e.Notes, "It takes blocks and whatever overrides say with it. All is counted on, and shown as what would be refused.")
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
-	}
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return nil, err
 	}
 	if now.From == "flag" {
 		e.Fields, e.Problem = nil, control.Problemf(http.StatusConflict, "It is one already: Sluice was started with --shadow.")
 		return e, nil
 	}
-	if !p.Database {
+	if !c.policy.Database {
 		if ends, err := policy.ParseUntil(until); until != policy.ShadowAlways && (err != nil || !ends.After(time.Now())) {
 			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "Until when: write a day that has not passed.")
 			return e, nil // what may be anything is not to be pasted
@@ -91,7 +86,7 @@ func lookEnforceAll(c *call, f url.Values) (*effect, error) {
 		e.Paste = "shadow: " + now.Until + "\n"
 		return e, nil
 	}
-	e.Notes = append(e.Notes, c.s.allWords(telemetry.WouldDeny, "Requests of the last hour that it would have refused"), "Rules that are shadows by themselves stay shadows.")
+	e.Notes = append(e.Notes, c.allWords(telemetry.WouldDeny, "Requests of the last hour that it would have refused"), "Rules that are shadows by themselves stay shadows.")
 	return e, e.tryShadow(c, f, now, "", true)
 }
 
@@ -99,21 +94,17 @@ func lookEnforceAll(c *call, f url.Values) (*effect, error) {
 func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, until string, may bool) error {
 	etag := cmp.Or(f.Get("etag"), now.ETag)
 	e.Hidden = map[string]string{"etag": etag}
-	over := c.s.Control
-	put := func(ctx context.Context, who control.Caller, until string, change control.Change) (*control.ShadowChange, error) {
-		return over.PutShadow(ctx, who, control.ShadowRequest{Until: until}, change)
-	}
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.ShadowChange, error) {
-		return put(ctx, c.caller, until, control.Change{Dry: dry, Match: etag})
-	}, func(did *control.ShadowChange) (undo, error) {
-		before := ""
+	would, err := offer(c, e, func(dry bool) (*control.ShadowChange, error) {
+		return c.s.Control.PutShadow(c.Context(), c.caller, control.ShadowRequest{Until: until}, control.Change{Dry: dry, Match: etag})
+	}, func(did *control.ShadowChange) undo {
+		before := control.ShadowRequest{}
 		if now.On && now.From == source.FromDatabase {
-			before = now.Until
+			before.Until = now.Until
 		}
-		return func(ctx context.Context, who control.Caller) error {
-			_, err := put(ctx, who, before, control.Change{Match: did.After.ETag})
+		return func(c *call) error {
+			_, err := c.s.Control.PutShadow(c.Context(), c.caller, before, control.Change{Match: did.After.ETag})
 			return err
-		}, nil
+		}
 	})
 	if would == nil {
 		return err
@@ -133,36 +124,29 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 }
 
 // allWords says how many of the requests of the last hour had an outcome.
-func (s *server) allWords(o telemetry.Outcome, what string) string {
-	v := s.view()
-	n := sumOf(v.All.Recent)
+func (c *call) allWords(o telemetry.Outcome, what string) string {
+	v := c.view()
+	return hourWords(v.All.Recent, o, refusedIn(v, telemetry.Hour, o), what)
+}
+
+// hourWords says how many of the requests of the last hour had an outcome, of how many subjects.
+func hourWords(hour []telemetry.Counts, o telemetry.Outcome, subjects uint64, what string) string {
+	n := sumOf(hour)
 	if n.Total() == 0 {
 		return "No request came in the last hour."
 	}
-	text := fmt.Sprintf("%s: %s of %s, %s/s", what, humanize.Comma(int64(n[o])), humanize.Comma(int64(n.Total())), rate(float64(n[o])/time.Hour.Seconds()))
-	subjects := uint64(0)
-	for i := range v.Rules {
-		if r := &v.Rules[i]; sumOf(r.Recent)[o] > 0 {
-			subjects += r.Refused[telemetry.Hour]
-		}
-	}
+	text := fmt.Sprintf("%s: %s of %s, %s/s", what, number(n[o]), number(n.Total()), rate(float64(n[o])/time.Hour.Seconds()))
 	if n[o] > 0 && subjects > 0 {
-		text += ", of " + several(int64(subjects), "subject")
+		text += ", of " + words.Counted(int64(subjects), "subject")
 	}
 	return text + "."
 }
 
-// watching says that nothing is refused, on every page.
-type watching struct {
-	Ends time.Time // zero: not by itself
-	Flag bool      // by --shadow
-}
-
-func (s *server) watching() *watching {
-	p := s.Engine.Policy()
-	if !p.WatchOnly() {
+// shadow returns that the whole policy is in shadow mode, or nil.
+func (c *call) shadow() *control.ShadowState {
+	s, err := c.s.Control.Shadow(c.caller)
+	if err != nil || !s.On {
 		return nil
 	}
-	ends, says := p.ShadowUntil()
-	return &watching{ends, !says}
+	return s
 }

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policyfile"
 )
 
@@ -19,8 +19,7 @@ const maxPreviousShown = 50
 // lookPrevious puts the policy before the present one into force again.
 func lookPrevious(c *call, f url.Values) (*effect, error) {
 	e := &effect{Back: "/policy", Title: "Go back to the policy before this one", Verb: "Put it into force"}
-	over := c.s.Control
-	p, err := over.Previous(c.Context(), c.caller)
+	p, err := c.s.Control.Previous(c.Context(), c.caller)
 	if err != nil {
 		if none := control.AsProblem(err); none != nil && none.Status == http.StatusNotFound {
 			e.Problem = control.Problemf(http.StatusNotFound, "There is none: %s.", none.Detail)
@@ -42,14 +41,14 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	if err := e.previousParts(p); err != nil {
 		return nil, err
 	}
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Restored, error) {
-		return over.Restore(ctx, c.caller, entry, dry)
-	}, func(*control.Restored) (undo, error) {
-		now, err := over.Previous(c.Context(), c.caller)
-		if err != nil || now.Actor != c.caller.Name { // who was quicker
-			return nil, err
+	would, err := offer(c, e, func(dry bool) (*control.Restored, error) {
+		return c.s.Control.Restore(c.Context(), c.caller, entry, dry)
+	}, func(*control.Restored) undo {
+		now, err := c.s.Control.Previous(c.Context(), c.caller)
+		if err != nil || now.Actor != c.caller.Name { // another caller was quicker
+			return nil
 		}
-		return restoreBefore(over, now.Entry), nil
+		return restoreBefore(now.Entry)
 	})
 	if would == nil {
 		return e, err
@@ -72,7 +71,7 @@ func (e *effect) previousParts(p *control.Previous) error {
 	was, is := "", ""
 	for i, change := range p.Changes {
 		if i == maxPreviousShown {
-			e.Warnings = append(e.Warnings, fmt.Sprintf("%s more change, too, and are not shown.", several(int64(len(p.Changes)-i+p.More), "part")))
+			e.Warnings = append(e.Warnings, fmt.Sprintf("%s more change, too, and are not shown.", words.Counted(len(p.Changes)-i+p.More, "part")))
 			break
 		}
 		now, err := partText(change.Kind, change.Target, change.Now)

@@ -2,12 +2,9 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/url"
-	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
@@ -20,11 +17,7 @@ func lookEnforce(c *call, f url.Values) (*effect, error) { return lookState(c, f
 
 // lookState makes a rule a shadow, or enforces it.
 func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return nil, err
-	}
-	before, err := ruleIn(p, f.Get("rule"))
+	before, err := c.rule(f.Get("rule"))
 	if err != nil {
 		return nil, err
 	}
@@ -44,17 +37,16 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	after := &changed
 	after.Shadow, after.Enforce = shadow, ""
 	e.Rows = []effectRow{{"The rule", stateOf(before).Words(), stateOf(after).Words()}}
-	e.Notes = append(e.Notes, hourWords(c.s.view().Rule(name), shadow))
+	e.Notes = append(e.Notes, ruleHourWords(c.view().Rule(name), shadow))
 	if own == nil || own.Source != source.FromDatabase {
 		e.How = "This rule is in the policy file, which this page does not write. Change this there; the file is read again when it changes."
 		return e, e.pasteRule(before, after)
 	}
 	etag := cmp.Or(f.Get("etag"), own.ETag)
 	e.Hidden["etag"] = etag
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
-		return over.Put(ctx, c.caller, name, after, control.Change{Dry: dry, Match: etag})
-	}, func(did *control.Written) (undo, error) { return putBack(over, name, before, did.ETag), nil })
+	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
+		return c.s.Control.Put(c.Context(), c.caller, name, after, control.Change{Dry: dry, Match: etag})
+	}, func(did *control.Written) undo { return putBack(name, before, did.ETag) })
 	if would == nil {
 		return e, err
 	}
@@ -83,15 +75,18 @@ type ruleState struct {
 	Exempt  bool
 	Block   bool
 	All     bool // the whole policy is a shadow, whatever the rule says
+	Gone    bool // it is not in force
 }
 
 func stateOf(r *policy.Rule) ruleState {
 	return ruleState{Shadow: r.Shadow, Enforce: r.Enforce, Exempt: r.Exempt, Block: r.Block}
 }
 
-// Name is one word for filters: enforced, shadow, partly, exempt or block.
+// Name is a word for filters: enforced, shadow, partly, exempt or block.
 func (s ruleState) Name() string {
 	switch {
+	case s.Gone:
+		return "not in force"
 	case s.Exempt:
 		return "exempt"
 	case s.Shadow || s.All:
@@ -120,30 +115,21 @@ func (s ruleState) Badge() string {
 	switch s.Name() {
 	case "shadow", "partly":
 		return "badge-warn"
-	case "exempt":
+	case "exempt", "not in force":
 		return "badge-quiet"
 	}
 	return "badge-good"
 }
 
-// hourWords is what the other state would have meant in the last hour.
-func hourWords(r *telemetry.Rule, shadow bool) string {
-	if r == nil {
+// ruleHourWords is what the other state would have meant in the last hour.
+func ruleHourWords(r *telemetry.Rule, shadow bool) string {
+	switch {
+	case r == nil:
 		return "Nothing has been seen of it yet, so nobody knows what that would have meant."
+	case shadow:
+		return hourWords(r.Recent, telemetry.Deny, r.Refused[telemetry.Hour], "Requests that it refused in the last hour and that would have passed")
 	}
-	n := sumOf(r.Recent)
-	refused, outcome := n[telemetry.Deny], "Requests that it refused in the last hour and that would have passed"
-	if !shadow {
-		refused, outcome = n[telemetry.WouldDeny], "Requests in the last hour that it would have refused"
-	}
-	if n.Total() == 0 {
-		return "No request met it in the last hour."
-	}
-	text := fmt.Sprintf("%s: %s of %s, %s/s", outcome, humanize.Comma(int64(refused)), humanize.Comma(int64(n.Total())), rate(float64(refused)/time.Hour.Seconds()))
-	if refused > 0 && r.Refused[telemetry.Hour] > 0 {
-		text += ", of " + several(int64(r.Refused[telemetry.Hour]), "subject")
-	}
-	return text + "."
+	return hourWords(r.Recent, telemetry.WouldDeny, r.Refused[telemetry.Hour], "Requests in the last hour that it would have refused")
 }
 
 func rulePage(name string) string { return "/rules/" + url.PathEscape(name) }

@@ -2,7 +2,7 @@ package console
 
 import (
 	"cmp"
-	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,24 +13,21 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // subjectAct begins the effect of an act on a subject.
-func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, *control.InForce, error) {
-	p, err := c.s.Control.InForce(c.caller)
+func (c *call) subjectAct(f url.Values) (*effect, *subjectRef, error) {
+	ref, err := c.subjectOf(f)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	ref, err := c.subjectOf(p, f)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return &effect{Back: ref.Page(), Hidden: ref.Hidden(), Whom: ref.Shown}, ref, p, nil
+	return &effect{Back: ref.Page(), Hidden: ref.Hidden(), Whom: ref.Shown}, ref, nil
 }
 
 // offerSubject offers a change of a subject, and shows what it would make of it.
-func offerSubject(c *call, e *effect, change func(context.Context, bool) (*control.SubjectChange, error), undone func(*control.SubjectChange) (undo, error)) (*control.SubjectChange, error) {
+func offerSubject(c *call, e *effect, change func(bool) (*control.SubjectChange, error), undone func(*control.SubjectChange) undo) (*control.SubjectChange, error) {
 	would, err := offer(c, e, change, undone)
 	if would != nil {
 		e.Rows = stateRows(&would.Before, &would.After)
@@ -39,18 +36,18 @@ func offerSubject(c *call, e *effect, change func(context.Context, bool) (*contr
 }
 
 func lookBlock(c *call, f url.Values) (*effect, error) {
-	e, ref, p, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
 	r := control.BlockRequest{Target: ref.target(f), Until: untilOf(f, "1h")}
 	e.Title, e.Verb, e.Danger = "Block for the rule "+ref.Rule.Name, "Block", true
-	scope := scopeOf(p, ref)
-	e.Fields = append(scope.field(f), append(untilFields(f, "1h"), reasonField(f, p.Database))...)
+	scope := scopeOf(c.policy, ref)
+	e.Fields = append(scope.field(f), append(untilFields(f, "1h"), reasonField(f, c.policy.Database))...)
 	if end := ends(r.Until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
-	if !p.Database {
+	if !c.policy.Database {
 		e.Notes = append(e.Notes, "There is no database, so the block is of this instance alone, and ends with it.")
 	}
 	if scope.everywhere(f) {
@@ -69,32 +66,30 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 		o := policy.Override{Rule: was.Rule, Key: was.Key, Block: true, Until: r.Until, Reason: r.Reason}
 		return e, e.replaceOverride(c, own, was, &o)
 	}
-	over := c.s.Control
-	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return over.Block(ctx, c.caller, r, dry)
-	}, func(did *control.SubjectChange) (undo, error) { return undoBlock(over, r.Target, did), nil })
+	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Block(c.Context(), c.caller, r, dry)
+	}, func(did *control.SubjectChange) undo { return undoBlock(r.Target, did) })
 	return e, err
 }
 
 // undoBlock returns what takes back a block that has been made.
-func undoBlock(over *control.Control, t control.Target, did *control.SubjectChange) undo {
+func undoBlock(t control.Target, did *control.SubjectChange) undo {
 	until := did.Before.BlockedUntil
 	switch t.Reason = ""; {
 	case until != nil && did.Before.Override == nil: // by an instance alone
 		t.Reason = "as before"
-		return blockAgain(over, control.BlockRequest{Target: t, Until: until.Format(time.RFC3339)})
+		return blockAgain(control.BlockRequest{Target: t, Until: until.Format(time.RFC3339)})
 	case did.Put != nil:
-		return unblockAll(over, t.Key, []control.BlockedRule{*did.Put})
+		return unblockAll(t.Key, []control.BlockedRule{*did.Put})
 	}
-	return unblockMade(over, t)
+	return unblockMade(t)
 }
 
 // replaceOverride puts another override in the place of the subject's own.
 func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Override) error {
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
-		return over.Put(ctx, c.caller, own.ID, is, control.Change{Dry: dry, Match: own.ETag})
-	}, func(did *control.Written) (undo, error) { return putBack(over, own.ID, was, did.ETag), nil })
+	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
+		return c.s.Control.Put(c.Context(), c.caller, own.ID, is, control.Change{Dry: dry, Match: own.ETag})
+	}, func(did *control.Written) undo { return putBack(own.ID, was, did.ETag) })
 	if would == nil {
 		return err
 	}
@@ -104,24 +99,23 @@ func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Ove
 }
 
 func lookUnblock(c *call, f url.Values) (*effect, error) {
-	e, ref, p, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
 	e.Title, e.Verb = "Unblock for the rule "+ref.Rule.Name, "Unblock"
 	e.Fields = []field{reasonField(f, false)}
 	e.said = fmt.Sprintf("Unblocked %s for %s.", printable(ref.Shown), ref.Rule.Name)
-	over := c.s.Control
-	would, err := offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return over.Unblock(ctx, c.caller, ref.target(f), dry)
-	}, func(did *control.SubjectChange) (undo, error) {
+	would, err := offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Unblock(c.Context(), c.caller, ref.target(f), dry)
+	}, func(did *control.SubjectChange) undo {
 		switch until, was := did.Before.BlockedUntil, did.Before.Override; {
 		case was != nil && was.Document.Block:
-			return recreate(over, was.Document), nil
-		case !p.Database && until != nil:
-			return blockAgain(over, control.BlockRequest{Target: ref.target(nil), Until: until.Format(time.RFC3339)}), nil
+			return recreate(was.Document)
+		case !c.policy.Database && until != nil:
+			return blockAgain(control.BlockRequest{Target: ref.target(nil), Until: until.Format(time.RFC3339)})
 		}
-		return nil, nil
+		return nil
 	})
 	if would != nil && !would.Before.Blocked {
 		e.do, e.Problem = nil, control.Problemf(http.StatusConflict, "It is not blocked.")
@@ -130,7 +124,7 @@ func lookUnblock(c *call, f url.Values) (*effect, error) {
 }
 
 func lookReset(c *call, f url.Values) (*effect, error) {
-	e, ref, _, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
@@ -138,14 +132,14 @@ func lookReset(c *call, f url.Values) (*effect, error) {
 	e.Fields = []field{reasonField(f, false)}
 	e.NoUndo = "What was counted is forgotten, and a penalty lifted. This cannot be undone."
 	e.said = fmt.Sprintf("Reset %s for %s: nothing is used.", printable(ref.Shown), ref.Rule.Name)
-	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return c.s.Control.Reset(ctx, c.caller, ref.target(f), dry)
+	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Reset(c.Context(), c.caller, ref.target(f), dry)
 	}, nil)
 	return e, err
 }
 
 func lookRefund(c *call, f url.Values) (*effect, error) {
-	e, ref, _, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
@@ -161,15 +155,15 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "Units is a whole number, and %s is none.", printable(text))
 		return e, nil
 	}
-	e.said = fmt.Sprintf("Gave %s back to %s for %s.", several(units, "unit"), printable(ref.Shown), ref.Rule.Name)
-	_, err = offerSubject(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return c.s.Control.Refund(ctx, c.caller, control.RefundRequest{Target: ref.target(f), Units: units}, dry)
+	e.said = fmt.Sprintf("Gave %s back to %s for %s.", words.Counted(units, "unit"), printable(ref.Shown), ref.Rule.Name)
+	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Refund(c.Context(), c.caller, control.RefundRequest{Target: ref.target(f), Units: units}, dry)
 	}, nil)
 	return e, err
 }
 
 func lookRaise(c *call, f url.Values) (*effect, error) {
-	e, ref, p, err := c.subjectAct(f)
+	e, ref, err := c.subjectAct(f)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +188,7 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 		hint = "How many requests may be under way at once."
 	}
 	e.Fields = append([]field{{Name: "limit", Label: "New limit", Kind: "text", Value: text, Required: true, Hint: hint}}, untilFields(f, "24h")...)
-	e.Fields = append(e.Fields, reasonField(f, p.Database))
+	e.Fields = append(e.Fields, reasonField(f, c.policy.Database))
 	o := &policy.Override{Rule: ref.Rule.Name, Key: ref.Key, Until: until, Reason: f.Get("reason")}
 	o.Limits = splitLimits(text)
 	if n, err := strconv.ParseInt(text, 10, 64); flying && err == nil {
@@ -207,9 +201,9 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 	}
 	e.said = fmt.Sprintf("%s has %s for %s, %s.", printable(ref.Shown), overrideWords(o), ref.Rule.Name, untilWords(until))
 	rows := e.raised(state, o)
-	if !p.Database {
+	if !c.policy.Database {
 		e.Rows = rows
-		return e, e.pasteOverride(ref, o)
+		return e, e.pasteOverride(c.policy, o)
 	}
 	own, was, err := c.ownOverride(ref)
 	if err != nil {
@@ -225,10 +219,9 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 }
 
 func (e *effect) createOverride(c *call, o *policy.Override) error {
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
-		return over.Create(ctx, c.caller, o, dry)
-	}, func(did *control.Written) (undo, error) { return removeMade(over, did.ID, did.ETag), nil })
+	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
+		return c.s.Control.Create(c.Context(), c.caller, o, dry)
+	}, func(did *control.Written) undo { return removeMade(did.ID, did.ETag) })
 	if would != nil {
 		e.Warnings = append(e.Warnings, would.Difference.Warnings...)
 	}
@@ -236,26 +229,17 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 }
 
 // pasteOverride shows what to write into the file, for want of a database.
-func (e *effect) pasteOverride(ref *subjectRef, o *policy.Override) error {
+func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err error) {
 	e.How = "There is no database that keeps overrides. Write this into the policy file, below what \"overrides\" has already; the file is read again when it changes."
-	if _, err := policy.ParseUntil(o.Until); err != nil {
-		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
+	own := policy.Document{Overrides: []policy.Override{*o}}
+	whole := p.Document.Document
+	whole.Overrides = own.Overrides
+	var wrong policy.Errors
+	if _, err := policy.Compile(whole); errors.As(err, &wrong) {
+		e.Problem = control.Mistakes(wrong, "-")
 		return nil
 	}
-	if o.InFlight != 0 {
-		if _, err := sluice.NewInFlight(o.InFlight); err != nil {
-			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
-			return nil
-		}
-	}
-	for _, l := range append(o.Limits, o.Limit) {
-		if _, err := sluice.ParseLimit(l); err != nil && l != "" {
-			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
-			return nil
-		}
-	}
-	var err error
-	e.Paste, err = yamlBelow("overrides", policy.Document{Overrides: []policy.Override{*o}})
+	e.Paste, err = yamlBelow("overrides", own)
 	return err
 }
 
@@ -343,7 +327,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	}
 	o := found.Document.(*policy.Override)
 	e := &effect{
-		Back: "/overrides", Title: "End the override of " + o.Rule, Whom: c.s.shownOverride(o.Rule, o.Key), Verb: "End it now", Danger: true,
+		Back: "/overrides", Title: "End the override of " + o.Rule, Whom: c.shownOverride(o.Rule, o.Key), Verb: "End it now", Danger: true,
 		Hidden: map[string]string{"override": id},
 	}
 	if found.Source != source.FromDatabase {
@@ -352,10 +336,9 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	}
 	etag := cmp.Or(f.Get("etag"), found.ETag) // the one that was seen, so that another's change is not lost
 	e.Hidden["etag"] = etag
-	over := c.s.Control
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.Written, error) {
-		return over.Delete(ctx, c.caller, control.Overrides, id, control.Change{Dry: dry, Match: etag})
-	}, func(*control.Written) (undo, error) { return recreate(over, o), nil })
+	would, err := offer(c, e, func(dry bool) (*control.Written, error) {
+		return c.s.Control.Delete(c.Context(), c.caller, control.Overrides, id, control.Change{Dry: dry, Match: etag})
+	}, func(*control.Written) undo { return recreate(o) })
 	if would == nil {
 		return e, err
 	}

@@ -1,12 +1,14 @@
 package console
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"io/fs"
 	"net/http"
 	"path"
+	"time"
 )
 
 //go:embed assets
@@ -39,37 +41,21 @@ type asset struct {
 // assetURL returns where a file of assets is.
 func assetURL(name string) string { return "/assets/" + assets[name].hash + "/" + name }
 
+// assetTypes are the types of files by their extensions. Tables of the system may differ.
+var assetTypes = map[string]string{
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".md": "text/plain; charset=utf-8", ".txt": "text/plain; charset=utf-8",
+}
+
 func serveAsset(w http.ResponseWriter, r *http.Request) {
-	a, found := assets[r.PathValue("file")]
+	name := r.PathValue("file")
+	a, found := assets[name]
 	if !found || a.hash != r.PathValue("hash") {
 		http.NotFound(w, r)
 		return
 	}
-	a.serve(w, r)
-}
-
-func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("ETag", `"`+a.hash+`"`)
-	kind := "text/plain; charset=utf-8"
-	switch path.Ext(r.URL.Path) { // not by tables of the system
-	case ".css":
-		kind = "text/css; charset=utf-8"
-	case ".js":
-		kind = "text/javascript; charset=utf-8"
-	case ".svg":
-		kind = "image/svg+xml"
-	}
-	h.Set("Content-Type", kind)
-	if r.Header.Get("If-None-Match") == `"`+a.hash+`"` {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	_, _ = w.Write(a.content)
-}
-
-// favicon is for browsers that ask without being told.
-func favicon(w http.ResponseWriter, r *http.Request) {
-	http.Redirect(w, r, assetURL("icon.svg"), http.StatusFound)
+	h.Set("Content-Type", assetTypes[path.Ext(name)])
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(a.content))
 }

@@ -1,13 +1,14 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/words"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // blockScope is under which rules a subject can be blocked.
@@ -15,31 +16,33 @@ type blockScope struct {
 	parts  []string // of the subject's key
 	same   []string // the rules that count by all of these parts
 	others []string // the rules that count by something else and refuse
-	whole  map[string]bool
-	shadow map[string]bool
+	rules  map[string]*policy.Rule
 }
 
 const everywhereScope = "everywhere"
 
 func scopeOf(p *control.InForce, ref *subjectRef) *blockScope {
-	b := &blockScope{parts: countedParts(ref.Rule), whole: map[string]bool{}, shadow: map[string]bool{}}
+	b := &blockScope{parts: countedParts(ref.Rule), rules: map[string]*policy.Rule{}}
 	for i := range p.Document.Rules {
 		r := &p.Document.Rules[i]
+		b.rules[r.Name] = r
 		parts := countedParts(r)
 		lacks := slices.ContainsFunc(b.parts, func(part string) bool { return !slices.Contains(parts, part) })
 		switch {
 		case r.Exempt || r.Block:
-		case lacks || len(parts) == 0:
-			if !r.Shadow {
-				b.others = append(b.others, r.Name)
-			}
-		default:
+		case !lacks && len(parts) > 0:
 			b.same = append(b.same, r.Name)
-			b.shadow[r.Name] = r.Shadow
-			b.whole[r.Name] = len(matchWords(r)) == 0 && !r.Shadow
+		case !r.Shadow:
+			b.others = append(b.others, r.Name)
 		}
 	}
 	return b
+}
+
+// whole reports whether a rule refuses every request of a subject that it blocks.
+func (b *blockScope) whole(name string) bool {
+	r := b.rules[name]
+	return r != nil && len(matchWords(r)) == 0 && !r.Shadow
 }
 
 // field asks where to block, if there is a choice.
@@ -60,7 +63,7 @@ func (b *blockScope) everywhere(f url.Values) bool {
 
 // open names what a block under some rules leaves open. Why has what stands against others.
 func (b *blockScope) open(blocked []string, why map[string]string) (notes []string) {
-	if slices.ContainsFunc(blocked, func(name string) bool { return b.whole[name] }) {
+	if slices.ContainsFunc(blocked, b.whole) {
 		return []string{"A rule that blocks it applies to every request, so nothing with this key stays open."}
 	}
 	notes = append(notes, "Requests to which "+listWords(blocked)+" does not apply stay open.")
@@ -69,11 +72,9 @@ func (b *blockScope) open(blocked []string, why map[string]string) (notes []stri
 	}
 	var left []string
 	for _, name := range b.same {
-		switch {
-		case slices.Contains(blocked, name):
-		case why[name] != "":
-			left = append(left, name+" ("+why[name]+")")
-		default:
+		if reason := why[name]; reason != "" {
+			left = append(left, name+" ("+reason+")")
+		} else if !slices.Contains(blocked, name) {
 			left = append(left, name)
 		}
 	}
@@ -90,10 +91,10 @@ func (b *blockScope) open(blocked []string, why map[string]string) (notes []stri
 func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r control.BlockRequest) error {
 	e.Title = "Block everywhere"
 	r.Everywhere = true
-	over, key := c.s.Control, ref.Key
-	would, err := offer(c, e, func(ctx context.Context, dry bool) (*control.SubjectChange, error) {
-		return over.Block(ctx, c.caller, r, dry)
-	}, func(did *control.SubjectChange) (undo, error) { return unblockAll(over, key, did.Blocked), nil })
+	key := ref.Key
+	would, err := offer(c, e, func(dry bool) (*control.SubjectChange, error) {
+		return c.s.Control.Block(c.Context(), c.caller, r, dry)
+	}, func(did *control.SubjectChange) undo { return unblockAll(key, did.Blocked) })
 	if would == nil {
 		return err
 	}
@@ -109,13 +110,13 @@ func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r 
 			before = overrideWords(b.Before) + ", " + untilWords(b.Before.Until)
 		}
 		then := "all refused "
-		if scope.shadow[b.Rule] {
+		if r := scope.rules[b.Rule]; r != nil && r.Shadow {
 			then = "all would be refused "
 			e.Warnings = append(e.Warnings, "The rule "+b.Rule+" is a shadow: a block only reports, and its requests still pass.")
 		}
 		e.Rows = append(e.Rows, effectRow{b.Rule, before, then + untilWords(r.Until)})
 	}
 	e.Notes = append(e.Notes, scope.open(blocked, why)...)
-	e.said = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), several(int64(len(blocked)), "rule"), untilWords(r.Until))
+	e.said = fmt.Sprintf("Blocked %s everywhere, by %s, %s.", printable(ref.Shown), words.Counted(len(blocked), "rule"), untilWords(r.Until))
 	return nil
 }

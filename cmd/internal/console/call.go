@@ -19,6 +19,8 @@ type call struct {
 	s       *server
 	caller  control.Caller
 	session *session // nil if the request says itself who calls
+	// policy is the one in force when the request came. It is not to be changed.
+	policy *control.InForce
 }
 
 // maxForm is the size of the largest form in bytes: a policy of tens of thousands of rules, as it was
@@ -56,26 +58,33 @@ func (s *server) admitted(r route) http.Handler {
 // errUnknown is for callers who have to sign in.
 var errUnknown = errors.New("sign in first")
 
-func (s *server) admit(c *call, r route) error {
+func (s *server) admit(c *call, r route) (err error) {
 	if err := s.identify(c); err != nil {
 		return err
 	}
 	if err := c.caller.Needs(r.role); err != nil {
 		return err
 	}
-	if c.Method == http.MethodGet || c.Method == http.MethodHead {
-		return nil
+	if c.Method != http.MethodGet && c.Method != http.MethodHead {
+		if err := s.readForm(c); err != nil {
+			return err
+		}
 	}
-	return s.readForm(c)
+	c.policy, err = s.Control.InForce(c.caller)
+	return err
 }
 
+// via is the name of the console in the log.
+const via = "console"
+
+// identify sets the caller, and the session if the request has one.
 func (s *server) identify(c *call) (err error) {
-	if c.session, c.caller = s.sessions.of(c.Request, s.Access.Holder); c.session != nil {
-		return nil
+	if c.session, c.caller = s.sessions.of(c.Request, s.Access.Holder); c.session == nil {
+		if c.caller, err = s.Access.Identify(c.Request); err != nil {
+			return errUnknown
+		}
 	}
-	if c.caller, err = s.Access.Identify(c.Request); err != nil {
-		return errUnknown
-	}
+	c.caller.Via = via
 	return nil
 }
 
@@ -113,6 +122,9 @@ func wantsPage(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
+// changedSince is said where an ETag does not hold any more.
+const changedSince = "Somebody else has changed it since you looked, and nothing was changed now. Look at what it says now, and try again."
+
 // refusal returns why control has refused something, in words for people. Other errors are returned as they
 // are.
 func (c *call) refusal(err error) (*control.Problem, error) {
@@ -122,7 +134,7 @@ func (c *call) refusal(err error) (*control.Problem, error) {
 	case p == nil:
 		return nil, err
 	case p.Status == http.StatusPreconditionFailed:
-		return control.Problemf(p.Status, "Somebody else has changed it since you looked, and nothing was changed now. Look at what it says now, and try again."), nil
+		return control.Problemf(p.Status, changedSince), nil
 	case p.Status == http.StatusServiceUnavailable:
 		return control.Problemf(p.Status, "Not now: %s.", p.Detail), nil
 	}

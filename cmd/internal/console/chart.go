@@ -136,7 +136,7 @@ func rounded(f float64) float64 { return math.Round(f*1000) / 1000 }
 const drawnWide, drawnHigh = 1000, 240
 
 // area is a part of the drawing.
-type area struct{ Name, Path string }
+type area struct{ Name, Word, Path string }
 
 // top returns the most requests in a second.
 func (c *chart) top() float64 {
@@ -197,7 +197,7 @@ func (c *chart) Areas() (all []area) {
 			for i := len(c.At) - 1; i >= 0; i-- {
 				p.to(c.x(c.At[i]), drawnHigh*(1-below[i]/top))
 			}
-			all = append(all, area{o.Name, p.String() + "Z"})
+			all = append(all, area{o.Name, o.Word, p.String() + "Z"})
 		}
 		below = upper
 	}

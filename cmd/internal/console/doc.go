@@ -10,18 +10,14 @@
 //	{"GET /rules", source.Viewer, (*server).rules}
 //
 //	func (s *server) rules(c *call) error {
-//		p, err := s.Control.InForce(c.caller)
-//		if err != nil {
-//			return err // a control.Problem becomes a page that says so
-//		}
-//		return s.show(c, http.StatusOK, "rules", page{Title: "Rules", Section: "rules", Data: p.Document.Rules})
+//		return s.show(c, http.StatusOK, "rules", page{Title: "Rules", Section: "rules", Data: c.policy.Document.Rules})
 //	}
 //
 //	{{define "content"}}<h1>Rules</h1>{{range .Data}}…{{end}}{{end}}
 //
-// A template gets a [shown]: .Data is the page's, .Operator and .Admin say what the caller may do,
-// and buttons that the caller may not use are left out. Files whose names begin with "_" are parts that all
-// templates have: see _parts.html for keys, times and forms.
+// A [control.Problem] that the function returns becomes a page that says so. A template gets a [shown]: .Data is
+// the page's, .Operator and .Admin say what the caller may do, and buttons that the caller may not use are left
+// out. Files whose names begin with "_" are parts that all templates have: see _parts.html for keys, times and forms.
 //
 // What changes something is a POST. That a page of this server has sent it is checked before the function is
 // called, and it ends with c.done, which leads to a page that says what was done, with a button that undoes it.
@@ -31,5 +27,5 @@
 //
 // The Content-Security-Policy allows no style or script within a page, and no style attributes. Widths that
 // depend on data are attributes of SVG. What comes from a request is shown by {{key …}} or
-// {{printable …}}, which make marks visible that would turn the text around it.
+// {{printable …}}, which replace marks that would turn the text around it.
 package console

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"math"
 	"testing"
@@ -35,22 +36,42 @@ var written = policy.Document{
 // seen is telemetry that has a view.
 type seen func() *telemetry.View
 
-func (s seen) View() *telemetry.View             { return s() }
-func (s seen) Find(string) (key string, ok bool) { return "", false }
+func (s seen) View() *telemetry.View { return s() }
+
+func (s seen) Find(id string) (key string, ok bool) {
+	v := s()
+	for i := range v.Rules {
+		for _, top := range v.Rules[i].Refusals {
+			for _, one := range top.Items {
+				if one.ID == id {
+					return one.Key, true
+				}
+			}
+		}
+	}
+	return "", false
+}
+
 func (s seen) FindRefusals(context.Context, string) (none telemetry.FoundRefusals) {
 	return none
 }
 
+// over is the Config of a console, and the engine behind it.
+type over struct {
+	Config
+	Engine *policy.Engine
+}
+
 // fixture returns the Config of a console over a view, with the policy of the fixture. Tokens are "viewer",
 // "operator" and "admin".
-func fixture(t testing.TB, view func() *telemetry.View) Config {
+func fixture(t testing.TB, view func() *telemetry.View) over {
 	t.Helper()
 	engine := policy.NewEngine(memory.New(), nil)
 	doc := written
 	doc.Overrides = []policy.Override{{
 		Rule: "search", Key: map[string]string{"client_ip": "198.51.100.24"}, Limit: "300/minute", Until: time.Now().Add(3 * time.Hour).UTC().Format(time.RFC3339),
 	}}
-	return configOf(t, engine, &source.Stack{Swap: engine.Swap}, doc, seen(view))
+	return over{configOf(t, engine, &source.Stack{Swap: engine.Swap}, doc, seen(view)), engine}
 }
 
 // configOf returns the Config of a console over an engine, whose policy is written as a document.
@@ -66,7 +87,7 @@ func configOf(t testing.TB, engine *policy.Engine, stack *source.Stack, doc poli
 	log := slog.New(slog.DiscardHandler)
 	return Config{
 		Control: control.New(control.Config{Engine: engine, Stack: stack, Telemetry: counts, Logger: log}),
-		Access:  &access.Access{Tokens: roleTokens}, Engine: engine, Telemetry: counts,
+		Access:  &access.Access{Tokens: roleTokens},
 		Version: "v0.9.0", Try: "curl -i http://localhost:8099/", Logger: log,
 	}
 }
@@ -139,7 +160,7 @@ func attack(now time.Time) *telemetry.View {
 
 	subject := func(rule, key string, count, err uint64, since time.Duration) telemetry.Subject {
 		return telemetry.Subject{
-			ID: fmt.Sprintf("%012x", len(key)*7919+int(count)), Key: rule + "/" + key, Shown: key, Count: count, Error: err,
+			ID: fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(rule+key))), Key: rule + "/" + key, Shown: key, Count: count, Error: err,
 			First: now.Add(-since), Last: now.Add(-2 * time.Second), Minutes: min(60, int(since.Minutes())),
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
@@ -23,7 +25,7 @@ type history struct {
 
 // note keeps what a view says now: the most of each step.
 func (h *history) note(v *telemetry.View) {
-	slow, who := slowest(v), refusedNow(v)
+	slow, who := slowest(v), refusedIn(v, telemetry.Minute, telemetry.Deny)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	keep(h.recent[:], v.At.Unix()/int64(telemetry.Step.Seconds()), slow, who)
@@ -66,9 +68,9 @@ func (h *history) yesterday(now time.Time) (s sample, known bool) {
 	return s, s.step == step
 }
 
-// watch notes a view in each step until the server ends, so that there is something to compare with
-// when somebody looks.
+// watch notes a view in each step until the server ends, so that the first page has something to compare with.
 func (s *server) watch(done <-chan struct{}) {
+	self := control.Caller{Name: via, Role: source.Viewer}
 	tick := time.NewTicker(telemetry.Step)
 	defer tick.Stop()
 	for {
@@ -76,7 +78,7 @@ func (s *server) watch(done <-chan struct{}) {
 		case <-done:
 			return
 		case <-tick.C:
-			if v := s.view(); !v.At.IsZero() {
+			if v, err := s.Control.View(self); err == nil && !v.At.IsZero() {
 				s.history.note(v)
 			}
 		}
@@ -91,14 +93,4 @@ func slowest(v *telemetry.View) (p99 time.Duration) {
 		}
 	}
 	return p99
-}
-
-// refusedNow returns how many subjects were refused in the last minute, by each rule.
-func refusedNow(v *telemetry.View) (n uint64) {
-	for i := range v.Rules {
-		if c, _ := lately(v, &v.Rules[i].Series); c[telemetry.Deny] > 0 {
-			n += v.Rules[i].Refused[telemetry.Minute]
-		}
-	}
-	return n
 }

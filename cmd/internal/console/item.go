@@ -20,11 +20,11 @@ func (c *call) item(kind control.Kind, id string) (*control.Item, error) {
 	return found, err
 }
 
-// ruleIn returns the rule of that name in a policy, which is not to be changed, or a problem.
-func ruleIn(p *control.InForce, name string) (*policy.Rule, error) {
-	i := slices.IndexFunc(p.Document.Rules, func(r policy.Rule) bool { return r.Name == name })
+// rule returns the rule of that name in force, which is not to be changed, or a problem.
+func (c *call) rule(name string) (*policy.Rule, error) {
+	i := slices.IndexFunc(c.policy.Document.Rules, func(r policy.Rule) bool { return r.Name == name })
 	if i < 0 {
 		return nil, control.Problemf(http.StatusNotFound, "There is no rule %s in the policy in force.", printable(name))
 	}
-	return &p.Document.Rules[i], nil
+	return &c.policy.Document.Rules[i], nil
 }

@@ -1,13 +1,12 @@
 package console
 
 import (
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
 
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // pseudonymShown is how many digits of a pseudonym are shown.
@@ -21,63 +20,31 @@ func withPseudonym(shown, pseudonym string) string {
 	return shown + " #" + pseudonym[:pseudonymShown]
 }
 
-// shownSubject is a subject for people, by its key and what its rule shows of that.
-func (s *server) shownSubject(key, shown string) string {
-	if !strings.Contains(shown, "…") {
-		return shown
+// shownSubject is a subject of a view for people, by its key and what its rule shows of that.
+func (c *call) shownSubject(s *telemetry.Subject) string {
+	if !strings.Contains(s.Shown, "…") {
+		return s.Shown
 	}
-	subject, err := s.Engine.SubjectOf(key)
+	name, err := c.s.Control.Name(c.caller, s.Key)
 	if err != nil {
-		return shown
+		return s.Shown
 	}
-	return withPseudonym(shown, subject.Pseudonym())
+	return withPseudonym(s.Shown, name.Pseudonym)
 }
 
 // shownOverride is the key of an override for people.
-func (s *server) shownOverride(rule string, key map[string]string) string {
-	shown := s.shownParts(rule, key)
-	if subject, err := s.Engine.Subject(rule, key); err == nil {
-		return withPseudonym(shown, subject.Pseudonym())
+func (c *call) shownOverride(rule string, key map[string]string) string {
+	name, err := c.s.Control.OverrideName(c.caller, rule, key)
+	if err != nil {
+		return ""
 	}
-	return shown
-}
-
-// shownItem is the key of an override in a list for people.
-func (s *server) shownItem(i *control.Item) string {
-	if i.Shown != "" {
-		return withPseudonym(i.Shown, i.Pseudonym)
-	}
-	o := i.Document.(*policy.Override)
-	return withPseudonym(s.shownParts(o.Rule, o.Key), i.Pseudonym)
+	return withPseudonym(name.Shown, name.Pseudonym)
 }
 
 // isPseudonym reports whether a text may be what withPseudonym shows, and returns it.
 func isPseudonym(text string) (string, bool) {
 	text = strings.TrimPrefix(strings.ToLower(text), "#")
 	return text, len(text) >= pseudonymShown && len(text) <= 12 && strings.Trim(text, "0123456789abcdef") == ""
-}
-
-// shownParts is a key for people, shortened or hashed as its rule says. An override that stands for
-// many has no such key: of it, what is secret is shortened, or all if its rule shows no key whole.
-func (s *server) shownParts(rule string, key map[string]string) string {
-	if subject, err := s.Engine.Subject(rule, key); err == nil && !anyValue(key) {
-		return subject.Shown()
-	}
-	whole := s.Engine.Policy().ShowsWhole(rule)
-	var all []string
-	for _, part := range slices.Sorted(maps.Keys(key)) {
-		v := key[part]
-		if v != "*" && (policy.SecretPart(part) || !whole) {
-			v = policy.Shorten(v)
-		}
-		all = append(all, part+" "+v)
-	}
-	return strings.Join(all, ", ")
-}
-
-// anyValue reports whether the key of an override stands for several subjects.
-func anyValue(key map[string]string) bool {
-	return slices.Contains(slices.Collect(maps.Values(key)), "*")
 }
 
 // subjectQuery names a subject in a URL.

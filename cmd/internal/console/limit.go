@@ -26,6 +26,16 @@ func (l limit) Fullness() string {
 	return "empty"
 }
 
+// fullest returns the limit of which most is used.
+func fullest(all []control.LimitState) (most limit) {
+	for _, l := range all {
+		if one := (limit{l}); most.Capacity == 0 || one.Percent() > most.Percent() {
+			most = one
+		}
+	}
+	return most
+}
+
 // Words is the limit as people say it.
 func (l limit) Words() string {
 	if l.inFlight() {

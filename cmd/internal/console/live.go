@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"hash/maphash"
 	"net/http"
 	"sync"
 	"time"
@@ -25,8 +24,6 @@ const (
 	maxStreams      = 24
 	maxStreamsOfOne = 12
 	writeTime       = 10 * time.Second
-	// checkTime is how often a stream asks again who reads it.
-	checkTime = 15 * time.Second
 )
 
 // streamTime is how often a page that is open is told what changed.
@@ -87,8 +84,8 @@ func (s *server) stream(c *call) error {
 	c.w.Header().Set("X-Accel-Buffering", "no")
 	tick := time.NewTicker(streamTime)
 	defer tick.Stop()
-	told := teller{seen: map[string]uint64{}, seed: maphash.MakeSeed()}
-	for checked := time.Now(); ; {
+	told := teller{seen: map[string]string{}}
+	for {
 		_ = out.SetWriteDeadline(time.Now().Add(writeTime))
 		if err := s.tell(c, &told); err != nil {
 			return nil // it has gone
@@ -103,25 +100,25 @@ func (s *server) stream(c *call) error {
 			return nil
 		case <-tick.C:
 		}
-		if time.Since(checked) > checkTime {
-			if s.identify(c) != nil || !c.caller.Role.May(source.Viewer) {
-				_, _ = fmt.Fprint(c.w, "event: ended\ndata: {}\n\n")
-				return nil
-			}
-			checked = time.Now()
+		if s.identify(c) != nil || !c.caller.Role.May(source.Viewer) {
+			_, _ = fmt.Fprint(c.w, "event: ended\ndata: {}\n\n")
+			return nil
 		}
 	}
 }
 
 // teller knows what a page has been told.
 type teller struct {
-	seen map[string]uint64
-	seed maphash.Seed
+	seen map[string]string
 	said string
 }
 
 // tell writes what changed.
 func (s *server) tell(c *call, t *teller) error {
+	var err error
+	if c.policy, err = s.Control.InForce(c.caller); err != nil {
+		return err
+	}
 	f := s.firstShown(c, c.URL.Query())
 	shown := s.shownOf(c, page{Section: "now", Data: f})
 	u := update{At: f.At.Unix(), Chart: f.Chart, HTML: map[string]string{}}
@@ -131,9 +128,8 @@ func (s *server) tell(c *call, t *teller) error {
 			s.Logger.Error("console: a part of a page could not be made", "part", id, "error", err)
 			continue
 		}
-		if sum := maphash.Bytes(t.seed, b.Bytes()); t.seen[id] != sum {
-			t.seen[id] = sum
-			u.HTML[id] = b.String()
+		if html := b.String(); t.seen[id] != html {
+			t.seen[id], u.HTML[id] = html, html
 		}
 	}
 	if about := f.Headline.Level + "\x00" + f.Headline.Rule; about != t.said {

@@ -1,12 +1,12 @@
 package console
 
 import (
-	"context"
 	"crypto/rand"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
@@ -15,41 +15,42 @@ import (
 const (
 	undoTime   = 30 * time.Second
 	noticeTime = 2 * time.Minute
-	maxNotices = 500
+	// maxNotices is how many are kept for one caller.
+	maxNotices = 50
 )
 
-// undo takes back what an act has done. It fails if somebody has changed the same since.
-type undo func(ctx context.Context, who control.Caller) error
-
-// notice says what was done, on the page that comes after it.
+// notice says what was done, on the page that follows it.
 type notice struct {
 	ID   string
 	Text string
 	undo undo   // nil: it cannot be undone
 	to   string // the page that it is on
-	whom string
 	at   time.Time
-	used bool
+
+	undoing sync.Mutex // held while undo runs
+	undone  atomic.Bool
 }
 
-// Left returns for how many more seconds it can be undone.
+// Left returns for how many more seconds the act can be undone.
 func (n *notice) Left() int {
-	if n.undo == nil || n.used {
+	if n.undo == nil || n.undone.Load() {
 		return 0
 	}
 	return max(0, int(time.Until(n.at.Add(undoTime)).Seconds()))
 }
 
-// notices are those of the last minutes.
+func (n *notice) old() bool { return time.Since(n.at) > noticeTime }
+
+// notices are the latest of each caller, by name.
 type notices struct {
-	mu  sync.Mutex
-	all []*notice
+	mu sync.Mutex
+	of map[string][]*notice
 }
 
 // done leads to another page, which says what was done, and undoes it unless undo is nil.
 func (c *call) done(to, text string, undo undo) error {
-	n := &notice{ID: rand.Text(), Text: text, undo: undo, to: to, whom: c.caller.Name, at: time.Now()}
-	c.s.notices.add(n)
+	n := &notice{ID: rand.Text(), Text: text, undo: undo, to: to, at: time.Now()}
+	c.s.notices.add(c.caller.Name, n)
 	sign := "?"
 	if strings.Contains(to, "?") {
 		sign = "&"
@@ -57,49 +58,48 @@ func (c *call) done(to, text string, undo undo) error {
 	return c.redirect(to + sign + "done=" + n.ID)
 }
 
-func (l *notices) add(n *notice) {
+func (l *notices) add(name string, n *notice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all = slices.DeleteFunc(l.all, func(o *notice) bool { return time.Since(o.at) > noticeTime })
-	if len(l.all) >= maxNotices {
-		l.all = slices.Delete(l.all, 0, 1)
+	if l.of == nil {
+		l.of = map[string][]*notice{}
 	}
-	l.all = append(l.all, n)
+	for name, all := range l.of {
+		if all = slices.DeleteFunc(all, (*notice).old); len(all) == 0 {
+			delete(l.of, name)
+			continue
+		}
+		l.of[name] = all
+	}
+	own := append(l.of[name], n)
+	l.of[name] = own[max(0, len(own)-maxNotices):]
 }
 
-// get returns a copy of the caller's own notice of that ID, or nil.
-func (l *notices) get(id string, who control.Caller) *notice {
+// get returns the notice of a caller by its ID, or nil.
+func (l *notices) get(id, name string) *notice {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, n := range l.all {
-		if n.ID == id && n.whom == who.Name && time.Since(n.at) <= noticeTime {
-			copied := *n
-			return &copied
-		}
+	own := l.of[name]
+	if i := slices.IndexFunc(own, func(n *notice) bool { return n.ID == id && !n.old() }); i >= 0 {
+		return own[i]
 	}
 	return nil
 }
 
-// use marks a notice as undone, and reports whether it was not before.
-func (l *notices) use(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, n := range l.all {
-		if n.ID == id && !n.used {
-			n.used = true
-			return true
-		}
-	}
-	return false
-}
-
 func (s *server) undo(c *call) error {
-	n := s.notices.get(c.PostForm.Get("id"), c.caller)
-	if n == nil || n.Left() == 0 || !s.notices.use(n.ID) {
-		return control.Problemf(http.StatusGone, "It is too late to undo this here: it was done more than %d seconds ago, or has been undone.", int(undoTime.Seconds()))
+	tooLate := control.Problemf(http.StatusGone, "It is too late to undo this here: it was done more than %d seconds ago, or has been undone.", int(undoTime.Seconds()))
+	n := s.notices.get(c.PostForm.Get("id"), c.caller.Name)
+	if n == nil {
+		return tooLate
 	}
-	if err := n.undo(c.Context(), c.caller); err != nil {
+	n.undoing.Lock()
+	defer n.undoing.Unlock()
+	if n.Left() == 0 {
+		return tooLate
+	}
+	if err := n.undo(c); err != nil {
 		return err
 	}
+	n.undone.Store(true)
 	return c.done(n.to, "Undone: "+n.Text, nil)
 }

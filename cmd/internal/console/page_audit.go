@@ -34,13 +34,9 @@ type auditShown struct {
 const auditPerPage = 50
 
 func (s *server) auditPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
-	d := auditShown{Database: p.Database}
+	d := auditShown{Database: c.policy.Database}
 	cursor := c.URL.Query().Get("cursor")
-	if d.Older = cursor != ""; p.Database {
+	if d.Older = cursor != ""; c.policy.Database {
 		log, err := s.Control.Audit(c.Context(), c.caller, cursor, auditPerPage)
 		if err != nil {
 			if d.Problem, err = c.refusal(err); err != nil {
@@ -49,7 +45,7 @@ func (s *server) auditPage(c *call) error {
 			log = &control.AuditPage{}
 		}
 		for i := range log.Items {
-			d.Rows = append(d.Rows, s.auditRow(&log.Items[i], policy.SecretPart(p.Document.Tiers.Subject)))
+			d.Rows = append(d.Rows, c.auditRow(&log.Items[i], policy.SecretPart(c.policy.Document.Tiers.Subject)))
 		}
 		if log.Next != "" {
 			d.Next = "/audit?" + url.Values{"cursor": {log.Next}}.Encode()
@@ -59,15 +55,15 @@ func (s *server) auditPage(c *call) error {
 }
 
 // auditRow makes an entry readable. Who is in which tier is shortened if that is named by a secret.
-func (s *server) auditRow(e *source.Entry, secret bool) auditRow {
+func (c *call) auditRow(e *source.Entry, secret bool) auditRow {
 	row := auditRow{Entry: *e, Target: e.Target}
 	before, after := fieldsOf(e.Before), fieldsOf(e.After)
 	switch e.Kind {
 	case "override":
-		was, is := s.veilKey(before, ""), s.veilKey(after, "")
+		was, is := c.veilKey(before, ""), c.veilKey(after, "")
 		row.Target = cmp.Or(is, was)
 	case "subject":
-		if s.veilKey(after, e.Target); secret && changesItem(e.Action) {
+		if c.veilKey(after, e.Target); secret && changesItem(e.Action) {
 			row.Target = policy.Shorten(e.Target)
 			shortenSubject(before)
 			shortenSubject(after)
@@ -87,10 +83,7 @@ func (s *server) auditRow(e *source.Entry, secret bool) auditRow {
 		case len(row.Changes) == maxFields:
 			row.More++
 		case f.Field == "key" || f.Field == "shown":
-			row.Whom = f.After
-			if f.After == "" {
-				row.Whom = f.Before
-			}
+			row.Whom = cmp.Or(f.After, f.Before)
 		case !slices.Contains(rowFields, f.Field):
 			row.Changes = append(row.Changes, f)
 		}
@@ -172,13 +165,13 @@ func inSettings(row fields) fields {
 
 // veilKey replaces the key of a subject by what may be shown of it. It returns the rule, which is the given one if
 // the row has none.
-func (s *server) veilKey(row fields, rule string) string {
+func (c *call) veilKey(row fields, rule string) string {
 	var key map[string]string
 	if row["key"].Decode(&key) != nil {
 		return rule
 	}
 	rule = cmp.Or(textOf(row["rule"]), rule)
-	row["key"] = source.Row(control.JSON(s.shownOverride(rule, key)))
+	row["key"] = source.Row(control.JSON(c.shownOverride(rule, key)))
 	return rule
 }
 

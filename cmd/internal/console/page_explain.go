@@ -1,8 +1,8 @@
 package console
 
 import (
+	"maps"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +11,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -21,10 +22,8 @@ type explainShown struct {
 	Said string // what the 429 said
 
 	// What is known of the ID.
+	Found    *control.Refusals
 	Refusals []refusalShown
-	Kept     int
-	Since    *time.Time
-	Alone    bool // those of other instances could not be read
 	Unkept   *control.Problem
 
 	Named   []namedRule // in what was said
@@ -66,7 +65,7 @@ func (r *refusalShown) Waits() string {
 	if r.Wait == nil {
 		return "waiting does not help"
 	}
-	return "to come again after " + lengthWords(time.Duration(*r.Wait)*time.Second)
+	return "to come again after " + words.Span(time.Duration(*r.Wait)*time.Second)
 }
 
 // namedRule is a rule that a text names.
@@ -102,31 +101,15 @@ func (e *explanation) Words() string {
 	case e.RetryAfter < 0:
 		return "It is refused, and waiting does not help."
 	}
-	return "It is refused. It would pass in " + lengthWords(max(time.Second, e.RetryAfter.Duration().Round(time.Second))) + "."
+	return "It is refused. It would pass in " + words.Span(max(time.Second, e.RetryAfter.Duration().Round(time.Second))) + "."
 }
 
 // Applying are the rules that apply, and Not those that do not.
-func (e *explanation) Applying() (all []ruleExplained) { return e.applying(true) }
-func (e *explanation) Not() (all []ruleExplained)      { return e.applying(false) }
+func (e *explanation) Applying() []ruleExplained { return e.rules(true) }
+func (e *explanation) Not() []ruleExplained      { return e.rules(false) }
 
-func (e *explanation) applying(want bool) (all []ruleExplained) {
-	for _, r := range e.Rules {
-		if r.Applies == want {
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
-// Fields are those that the response has, in the order of their names.
-func (e *explanation) Fields() (all []string) {
-	for name, values := range e.Response.Header {
-		for _, v := range values {
-			all = append(all, name+": "+v)
-		}
-	}
-	slices.Sort(all)
-	return all
+func (e *explanation) rules(applies bool) []ruleExplained {
+	return slices.DeleteFunc(slices.Clone(e.Rules), func(r ruleExplained) bool { return r.Applies != applies })
 }
 
 // ruleExplained is what one rule makes of it.
@@ -159,11 +142,7 @@ func (s *server) explainPage(c *call) error {
 	q := c.URL.Query()
 	d := &explainShown{ID: strings.TrimSpace(q.Get("id"))}
 	if d.ID != "" {
-		p, err := c.s.Control.InForce(c.caller)
-		if err != nil {
-			return err
-		}
-		if err := c.findRefusals(d, p); err != nil {
+		if err := c.findRefusals(d); err != nil {
 			return err
 		}
 		if len(d.Refusals) > 0 {
@@ -189,19 +168,19 @@ func (r *refusalShown) form() explainForm {
 	return f
 }
 
-func (c *call) findRefusals(d *explainShown, p *control.InForce) error {
+func (c *call) findRefusals(d *explainShown) error {
 	found, err := c.s.Control.Refusals(c.Context(), c.caller, d.ID)
 	if err != nil {
 		d.Unkept, err = c.refusal(err)
 		return err
 	}
-	d.Kept, d.Since, d.Alone = found.Kept, found.Since, found.Alone
+	d.Found = found
 	for _, one := range found.Refusals {
 		r := refusalShown{Refusal: one}
-		_, err := ruleIn(p, r.Rule)
+		_, err := c.rule(r.Rule)
 		r.Known = err == nil
-		if key, found := c.s.find(r.SubjectID); found {
-			r.Subject = c.s.shownSubject(key, r.Subject)
+		if name, err := c.s.Control.NameOf(c.caller, control.Target{ID: r.SubjectID}); err == nil {
+			r.Subject = withPseudonym(r.Subject, name.Pseudonym)
 		}
 		d.Refusals = append(d.Refusals, r)
 	}
@@ -218,21 +197,17 @@ var requestIDField = regexp.MustCompile(`(?im)^[<\s]*x-request-id:\s*(\S+)`)
 func (s *server) explainSaid(c *call) error {
 	f := c.PostForm
 	d := &explainShown{Said: f.Get("said"), Request: explainForm{f.Get("method"), strings.TrimSpace(f.Get("url")), strings.TrimSpace(f.Get("from")), f.Get("headers")}}
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
 	if d.Said == "" {
 		return s.explainRequest(c, d)
 	}
-	all := s.Engine.Policy().WatchOnly()
-	d.Named = rulesNamed(p, d.Said)
+	all := c.shadow() != nil
+	d.Named = rulesNamed(c.policy, d.Said)
 	for i := range d.Named {
 		d.Named[i].State.All = all
 	}
 	if id := requestIDField.FindStringSubmatch(d.Said); id != nil {
 		d.ID = id[1]
-		if err := c.findRefusals(d, p); err != nil {
+		if err := c.findRefusals(d); err != nil {
 			return err
 		}
 	}
@@ -261,13 +236,13 @@ func (c *call) explain(r control.CheckRequest) (*explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &explanation{Explanation: e}
+	out, view := &explanation{Explanation: e}, c.view()
 	for _, one := range e.Rules {
 		r := ruleExplained{RuleExplanation: one, Shown: one.Key}
-		if r.Key != "" && c.caller.Role.May(source.Operator) { // others are told what people see of it
-			r.Shown = c.s.Engine.Policy().ShownKey(r.Key)
-			if seen := seenSubject(c.s.view(), r.Rule, r.Key); seen != nil && seen.ID != "" {
-				r.URL = "/subjects/" + url.PathEscape(seen.ID)
+		if name, err := c.s.Control.Name(c.caller, one.Key); err == nil && c.caller.Role.May(source.Operator) {
+			r.Shown = name.Shown
+			if seen := seenSubject(view, r.Rule, name.Text); seen != nil && seen.ID != "" {
+				r.URL = subjectPage(seen.ID)
 			}
 		}
 		out.Rules = append(out.Rules, r)
@@ -306,7 +281,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	}
 	for i := range p.Document.Rules {
 		r := &p.Document.Rules[i]
-		if said[r.Name] || slices.ContainsFunc(limitNames(r), func(name string) bool { return said[name] }) {
+		if said[r.Name] || slices.ContainsFunc(limitNames(r), func(name string) bool { return name != "" && said[name] }) {
 			all = append(all, namedRule{r.Name, ruleWords(r), keyWords(r), stateOf(r)})
 		}
 	}
@@ -315,11 +290,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 
 // limitNames are those that clients are told of the limits of a rule, of its tiers, too.
 func limitNames(r *policy.Rule) (all []string) {
-	lists := [][]string{r.Limits}
-	for _, limits := range r.Tiers {
-		lists = append(lists, limits)
-	}
-	for _, list := range lists {
+	for _, list := range append(slices.Collect(maps.Values(r.Tiers)), r.Limits) {
 		var plans []*sluice.Plan
 		for _, text := range list {
 			if plan := policy.LimitPlan(text, r.Algorithm); plan != nil {
@@ -328,5 +299,5 @@ func limitNames(r *policy.Rule) (all []string) {
 		}
 		all = append(all, policy.LimitNames(r.Name, plans)...)
 	}
-	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
+	return all
 }

@@ -1,31 +1,13 @@
 package console
 
-import (
-	"maps"
-	"net/http"
-	"slices"
-)
-
-// keyOf is the whole key of a subject.
-type keyOf struct {
-	*subjectRef
-	Parts []keyField
-}
+import "net/http"
 
 // keyPage shows the whole key of a subject, which other pages shorten. The log has who looked.
 func (s *server) keyPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
+	ref, err := c.subjectOf(c.URL.Query())
 	if err != nil {
 		return err
-	}
-	ref, err := c.subjectOf(p, c.URL.Query())
-	if err != nil {
-		return err
-	}
-	d := keyOf{subjectRef: ref}
-	for _, part := range slices.Sorted(maps.Keys(ref.Key)) {
-		d.Parts = append(d.Parts, keyField{part, ref.Key[part]})
 	}
 	s.Logger.Info("console: the whole key of a subject was shown", "actor", c.caller.Name, "rule", ref.Rule.Name, "subject", ref.Shown)
-	return s.show(c, http.StatusOK, "key", page{Title: "The key of a subject of " + ref.Rule.Name, Section: "subjects", Data: d})
+	return s.show(c, http.StatusOK, "key", page{Title: "The key of a subject of " + ref.Rule.Name, Section: "subjects", Data: ref})
 }

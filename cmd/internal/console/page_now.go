@@ -55,7 +55,7 @@ type firstShown struct {
 	Health    health
 	Changes   []change
 	Ending    []whoRow
-	Overrides []endingOverride
+	Overrides []overrideRow
 	Shadow    shadowLine
 }
 
@@ -65,10 +65,7 @@ func (s *server) first(c *call) error {
 
 // firstShown makes what the page and its updates show.
 func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
-	v := s.view()
-	if v.At.IsZero() { // nothing is known yet
-		v = &telemetry.View{At: time.Now()}
-	}
+	v := c.view()
 	s.history.note(v)
 	a, err := c.alerts()
 	if err != nil { // then nothing is silenced
@@ -78,7 +75,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
 	if worst := f.Headline.Subject; worst != nil { // whom the text names already
 		named := *worst
-		named.Shown = s.shownSubject(worst.Key, worst.Shown)
+		named.Shown = c.shownSubject(worst)
 		f.Headline.Subject = &named
 	}
 	f.Text = unbroken(printableTo(f.Headline.Text, 600))
@@ -97,19 +94,16 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	f.draw(v, chosen)
 	if chosen != nil && total(chosen.Days) == 0 && total(chosen.Recent) == 0 {
 		f.Back = lookedBack(v)
-		f.Unused, f.UnusedIs, f.UnusedCheck = true, rules[chosen.Name], checkCommand(&policy.Rule{})
-		if f.UnusedIs != nil {
-			f.UnusedCheck = checkCommand(f.UnusedIs)
-		}
+		f.Unused, f.UnusedIs = true, rules[chosen.Name]
+		f.UnusedCheck = checkCommand(cmp.Or(f.UnusedIs, &policy.Rule{}))
 	}
 	f.table(v, rules)
-	f.judge(s.Engine, v, chosen, rules)
+	f.judge(c, v, chosen, rules)
 	s.who(c, f, v, chosen, rules)
 	if f.Verdict != nil {
-		for i := range f.Who {
-			if f.Worst == nil && f.Who[i].Rule == f.Verdict.Rule && (f.Who[i].Now == nil || !f.Who[i].Now.Blocked) {
-				f.Worst = &f.Who[i]
-			}
+		free := func(r whoRow) bool { return r.Rule == f.Verdict.Rule && (r.Now == nil || !r.Now.Blocked) }
+		if i := slices.IndexFunc(f.Who, free); i >= 0 {
+			f.Worst = &f.Who[i]
 		}
 	}
 	f.Health = healthOf(v)
@@ -146,8 +140,8 @@ func (s *server) tiles(v *telemetry.View) []tile {
 		refused.Before = rate(perSecond(c[telemetry.Deny], lasted)) + "/s, " + percent(shareOf(c[telemetry.Deny], c.Total()))
 	}
 	who := tile{
-		ID: "tile-subjects", Name: "Subjects refused", Kind: "deny", Value: number(int64(refusedNow(v))), Unit: "in a minute",
-		Note:  number(int64(refusedIn(v, telemetry.Hour))) + " in the last hour, " + number(int64(refusedIn(v, telemetry.Day))) + " in a day",
+		ID: "tile-subjects", Name: "Subjects refused", Kind: "deny", Value: number(refusedIn(v, telemetry.Minute, telemetry.Deny)), Unit: "in a minute",
+		Note:  number(refusedIn(v, telemetry.Hour, telemetry.Deny)) + " in the last hour, " + number(refusedIn(v, telemetry.Day, telemetry.Deny)) + " in a day",
 		Spark: sparkOf(s.history.lastHour(v.At, func(s *sample) float64 { return float64(s.who) })), Label: "Subjects refused each minute of the last hour",
 		Before: "not known yet",
 	}
@@ -161,7 +155,7 @@ func (s *server) tiles(v *telemetry.View) []tile {
 		slow.Value, slow.Note = last(p99), "or less, for 99 of 100, on the slowest instance"
 	}
 	if before, known := s.history.yesterday(v.At); known {
-		who.Before, slow.Before = number(int64(before.who))+" in a minute", last(before.slow)
+		who.Before, slow.Before = number(before.who)+" in a minute", last(before.slow)
 		if before.slow == 0 {
 			slow.Before = "no decision"
 		}
@@ -176,12 +170,11 @@ func shareOf(part, of uint64) float64 {
 	return float64(part) / float64(of)
 }
 
-// refusedIn returns how many subjects the rules that are enforced refused.
-func refusedIn(v *telemetry.View, w telemetry.Window) (n uint64) {
+// refusedIn returns how many subjects an outcome met, by each rule.
+func refusedIn(v *telemetry.View, w telemetry.Window, o telemetry.Outcome) (n uint64) {
 	for i := range v.Rules {
 		r := &v.Rules[i]
-		c := sumOf(r.Days)
-		if c[telemetry.Deny] > 0 {
+		if c := countsIn(v, &r.Series, w); c[o] > 0 {
 			n += r.Refused[w]
 		}
 	}
@@ -198,17 +191,16 @@ func (f *firstShown) draw(v *telemetry.View, chosen *telemetry.Rule) {
 	if f.Ask.Ranged() {
 		f.Chart.Chosen = [2]int64{f.Ask.From.Unix(), f.Ask.To.Unix()}
 	}
-	hour := recentSteps(v, series)
-	counts, _ := hour.within(v.At.Add(-time.Hour), v.At.Add(1))
+	counts := countsIn(v, series, telemetry.Hour)
 	if n := counts.Total(); n > 0 && counts[telemetry.Deny] == 0 {
-		f.Flat = fmt.Sprintf("0 of %s refused in the last hour", number(int64(n)))
+		f.Flat = fmt.Sprintf("0 of %s refused in the last hour", number(n))
 	}
 }
 
 // ruleRow is a rule in the table.
 type ruleRow struct {
 	Name, Limit string
-	State, Kind string
+	State       ruleState
 	Rate, Would float64 // refused a second, and what would have been
 	Blocked     float64 // of Rate, refused by blocks; zero for a chosen time
 	Usual       float64 // negative if not known
@@ -278,29 +270,18 @@ func (f *firstShown) table(v *telemetry.View, rules map[string]*policy.Rule) {
 
 // fill adds what is worth making only for those that are shown.
 func (row *ruleRow) fill(v *telemetry.View, w telemetry.Window, rules map[string]*policy.Rule) {
-	r, written := v.Rule(row.Name), rules[row.Name]
-	row.State, row.Kind = stateOfRule(written)
-	if written != nil {
-		row.Limit, row.Shadow = ruleWords(written), written.Shadow
+	r := v.Rule(row.Name)
+	row.State = ruleState{Gone: true}
+	if written := rules[row.Name]; written != nil {
+		row.State, row.Limit, row.Shadow = stateOf(written), ruleWords(written), written.Shadow
 	}
 	row.Spark = sparkOf(minutes(v, &r.Series, func(c *telemetry.Counts) uint64 { return refusedOf(c) + wouldOf(c) }))
-	of := recentSteps(v, &r.Series)
-	asked, _ := of.within(v.At.Add(-windowLength[telemetry.Hour]), v.At.Add(1))
-	near := r.Near[telemetry.Hour]
-	switch w {
-	case telemetry.Minute:
-		asked, _ = lately(v, &r.Series)
-		near = r.Near[telemetry.Minute]
-	case telemetry.Day:
-		long := longSteps(v, &r.Series)
-		asked, _ = long.within(v.At.Add(-24*time.Hour), v.At.Add(1))
-		near = r.Near[telemetry.Day]
-	}
-	row.Near = min(1, shareOf(near, asked.Total()))
+	asked := countsIn(v, &r.Series, w)
+	row.Near = min(1, shareOf(r.Near[w], asked.Total()))
 }
 
 // judge looks at the chosen rule, or at that of the headline, or at the first that refuses anybody.
-func (f *firstShown) judge(e *policy.Engine, v *telemetry.View, chosen *telemetry.Rule, rules map[string]*policy.Rule) {
+func (f *firstShown) judge(c *call, v *telemetry.View, chosen *telemetry.Rule, rules map[string]*policy.Rule) {
 	if chosen == nil {
 		chosen = v.Rule(f.Headline.Rule)
 	}
@@ -319,9 +300,9 @@ func (f *firstShown) judge(e *policy.Engine, v *telemetry.View, chosen *telemetr
 		shadow = written.Shadow
 	}
 	f.Verdict = judge(chosen, f.Ask.Window, l, shadow)
-	f.Verdict.everybody(e, chosen, f.Ask.Window)
+	f.Verdict.everybody(c, chosen, f.Ask.Window)
 	for i := 0; i < len(v.Rules) && f.Verdict.Everybody == ""; i++ {
-		f.Verdict.everybody(e, &v.Rules[i], f.Ask.Window)
+		f.Verdict.everybody(c, &v.Rules[i], f.Ask.Window)
 	}
 }
 
@@ -344,8 +325,7 @@ func shadowOf(v *telemetry.View, rules map[string]*policy.Rule) (l shadowLine) {
 		case written == nil || written.Enforce == "" || written.Enforce == "100%":
 			continue // it refuses by now
 		}
-		day := longSteps(v, &r.Series)
-		if c, _ := day.within(v.At.Add(-24*time.Hour), v.At.Add(1)); c[telemetry.WouldDeny] > 0 {
+		if c := countsIn(v, &r.Series, telemetry.Day); c[telemetry.WouldDeny] > 0 {
 			l.Rules++
 			l.Subjects += r.Refused[telemetry.Day]
 			l.Partly = l.Partly || !written.Shadow

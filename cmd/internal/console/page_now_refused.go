@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
@@ -37,7 +38,7 @@ func (s *server) who(c *call, f *firstShown, v *telemetry.View, chosen *telemetr
 		list := r.Refusals[w].Items
 		for j := range list[:min(len(list), maxLooked)] {
 			row := rowOf(r, &list[j], w, rules[r.Name])
-			row.Name = s.shownSubject(row.Key, row.Shown)
+			row.Name = c.shownSubject(row.Subject)
 			all = append(all, row)
 		}
 		if len(list) > 0 {
@@ -47,11 +48,7 @@ func (s *server) who(c *call, f *firstShown, v *telemetry.View, chosen *telemetr
 	slices.SortStableFunc(all, func(a, b whoRow) int { return cmp.Compare(b.Count, a.Count) })
 	all = all[:min(len(all), maxLooked)]
 	for i := range all {
-		row := &all[i]
-		row.Now = s.look(c.Context(), row.Key)
-		if row.Limit.Count == 0 && row.Now != nil && row.Now.Limit.Count > 0 { // an older instance did not say it
-			row.Times = timesOf(v.Rule(row.Rule), w, row.Subject, row.Now.Limit)
-		}
+		all[i].Now = s.look(c, all[i].ID)
 	}
 	f.Harmed = s.harmed(c, v, w, all, rules)
 	for _, row := range all {
@@ -67,8 +64,8 @@ func (s *server) who(c *call, f *firstShown, v *telemetry.View, chosen *telemetr
 
 func rowOf(r *telemetry.Rule, t *telemetry.Subject, w telemetry.Window, written *policy.Rule) whoRow {
 	row := whoRow{
-		Subject: t, Rule: r.Name, Name: t.Shown, Rate: -1, Refused: -1,
-		Link: "/subjects/" + t.ID, Would: written != nil && written.Shadow,
+		Subject: t, Rule: r.Name, Rate: -1, Refused: -1,
+		Link: subjectPage(t.ID), Would: written != nil && written.Shadow,
 	}
 	if asked := askedBy(r, w, t.Key); asked != nil {
 		n := max(asked.Count, t.Count)
@@ -117,7 +114,11 @@ func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []wh
 	for i := range v.Tiers {
 		if row, some := s.harmedTier(c, &v.Tiers[i], w); some {
 			for _, written := range rules {
-				row.size = max(row.size, tierSize(written, row.Name))
+				for _, text := range written.Tiers[row.Name] {
+					if l, err := sluice.ParseLimit(text); err == nil {
+						row.size = max(row.size, ratePer(l))
+					}
+				}
 			}
 			rows = append(rows, row)
 		}
@@ -126,7 +127,7 @@ func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []wh
 	for _, one := range all {
 		switch {
 		case one.Now == nil || one.Would || one.Now.Blocked:
-		case one.Now.From == "override":
+		case one.Now.Fullest.From == "override":
 			override.add(one)
 		case len(v.Tiers) == 0:
 			none.add(one)
@@ -153,12 +154,12 @@ func (s *server) harmedTier(c *call, tier *telemetry.Tier, w telemetry.Window) (
 	blocked := uint64(0)
 	list := tier.Refusals[w].Items
 	for i := range list {
-		one := whoRow{Subject: &list[i], Name: s.shownSubject(list[i].Key, list[i].Shown), Refused: -1}
+		one := whoRow{Subject: &list[i], Name: c.shownSubject(&list[i]), Refused: -1}
 		if one.ID != "" {
-			one.Link = "/subjects/" + one.ID
+			one.Link = subjectPage(one.ID)
 		}
-		if one.Key != "" && i < maxLooked {
-			one.Now = s.look(c.Context(), one.Key)
+		if one.ID != "" && i < maxLooked {
+			one.Now = s.look(c, one.ID)
 		}
 		if one.Now != nil && one.Now.Blocked {
 			blocked++
@@ -187,26 +188,12 @@ func findCustomer(list []telemetry.Subject, one *telemetry.Subject) *telemetry.S
 	return &list[i]
 }
 
-// tierSize is how large the limits of a tier are in a rule, that of the rule itself if it does not name the tier.
-func tierSize(r *policy.Rule, tier string) (size float64) {
-	texts := r.Tiers[tier]
-	if len(texts) == 0 {
-		return 0
-	}
-	for _, text := range texts {
-		if l, err := sluice.ParseLimit(text); err == nil {
-			size = max(size, ratePer(l))
-		}
-	}
-	return size
-}
-
 func (r *harmedRow) add(one whoRow) {
 	r.Subjects++
 	if one.Count == 1 {
 		r.Once++
 	}
-	if one.Minutes > r.Worst || r.Who.Subject == nil || one.Minutes == r.Worst && one.Count > r.Who.Count {
+	if r.Who.Subject == nil || cmp.Or(cmp.Compare(one.Minutes, r.Worst), cmp.Compare(one.Count, r.Who.Count)) > 0 {
 		r.Worst, r.Who = one.Minutes, one
 	}
 }
@@ -220,71 +207,42 @@ type change struct {
 	Near bool // it came just before what the headline tells of
 	Link string
 
-	first time.Time // of an event that came several times, so many
+	first time.Time // of an event that came several times
 	times int
+	by    []string // the instances, the latest first
 }
 
-// began is when the change began.
-func (c *change) began() time.Time {
-	if c.first.IsZero() {
-		return c.At
-	}
-	return c.first
-}
+// oneLine is how far apart events may be that are one line. What a circuit does again and again would push out
+// what people did, and a fleet loads one policy within a minute.
+var oneLine = map[string]time.Duration{"circuit": 15 * time.Minute, "fleet": 15 * time.Minute, "reload": time.Minute}
 
-// flapFor is how far apart events of a circuit may be that are one line.
-const flapFor = 15 * time.Minute
-
-// flapped makes one line of what a circuit does again and again, the latest first: it would push out what people
-// did.
-func flapped(all []change) (out []change) {
-	type of struct{ kind, who string }
-	last := map[of]int{} // its place in out
+// joinedEvents makes one line of what a circuit does again and again, and of the instances that load the same
+// policy. The latest comes first.
+func joinedEvents(all []change) (out []change) {
+	last := map[[2]string]int{} // an event, and its index in out
 	for _, c := range all {
-		if c.Kind != "circuit" && c.Kind != "fleet" {
+		what := [2]string{c.Kind, c.Who}
+		if c.Kind == "reload" {
+			what[1] = c.Text
+		}
+		near, joins := oneLine[c.Kind]
+		i, known := last[what]
+		if !joins || !known || out[i].first.Sub(c.At) > near || c.Kind == "reload" && slices.Contains(out[i].by, c.Who) {
+			last[what] = len(out)
+			c.first, c.times, c.by = c.At, 1, []string{c.Who}
 			out = append(out, c)
 			continue
 		}
-		i, known := last[of{c.Kind, c.Who}]
-		if !known || out[i].first.Sub(c.At) > flapFor {
-			c.first, c.times = c.At, 1
-			last[of{c.Kind, c.Who}] = len(out)
-			out = append(out, c)
-			continue
-		}
-		out[i].first = c.At
+		out[i].first, out[i].by = c.At, append(out[i].by, c.Who)
 		out[i].times++
 	}
 	for i := range out {
-		if c := &out[i]; c.times > 2 {
-			c.Text += fmt.Sprintf(" (it changed %d times in %s)", c.times, lengthWords(c.At.Sub(c.first).Round(time.Second)))
+		switch c := &out[i]; {
+		case c.Kind == "reload" && c.times > 1:
+			c.Who += " and " + words.Counted(c.times-1, "other")
+		case c.times > 2:
+			c.Text += fmt.Sprintf(" (it changed %d times in %s)", c.times, words.Span(c.At.Sub(c.first)))
 		}
-	}
-	return out
-}
-
-// loadFor is how long a fleet may take to load one policy.
-const loadFor = time.Minute
-
-// loadedByAll makes one line of the instances that load the same policy, the latest first.
-func loadedByAll(all []change) (out []change) {
-	last := map[string]int{}     // a text, and its index in out
-	others := map[int][]string{} // further instances, by index
-	for _, c := range all {
-		i, known := last[c.Text]
-		switch {
-		case c.Kind != "reload":
-		case !known || out[i].At.Sub(c.At) > loadFor || out[i].Who == c.Who || slices.Contains(others[i], c.Who):
-			last[c.Text] = len(out)
-		default:
-			others[i] = append(others[i], c.Who)
-			out[i].first = c.At
-			continue
-		}
-		out = append(out, c)
-	}
-	for i, who := range others {
-		out[i].Who += " and " + several(int64(len(who)), "other")
 	}
 	return out
 }
@@ -299,11 +257,11 @@ func changesOf(v *telemetry.View, audits []source.Entry, since time.Time) (all [
 		all = append(all, change{At: e.At, Kind: e.Kind, Who: e.Instance, Text: e.Text})
 	}
 	slices.SortStableFunc(all, func(a, b change) int { return b.At.Compare(a.At) })
-	all = loadedByAll(flapped(all))
+	all = joinedEvents(all)
 	if !since.IsZero() {
 		// Steps are ten seconds long: what came that much later may have come before.
-		i := slices.IndexFunc(all, func(c change) bool { return !c.began().After(since.Add(telemetry.Step)) })
-		if i >= 0 && since.Sub(all[i].began()) < 30*time.Minute {
+		i := slices.IndexFunc(all, func(c change) bool { return !c.first.After(since.Add(telemetry.Step)) })
+		if i >= 0 && since.Sub(all[i].first) < 30*time.Minute {
 			all[i].Near = true
 			if i >= maxChanges {
 				all[maxChanges-1] = all[i]
@@ -336,11 +294,10 @@ func healthOf(v *telemetry.View) (h health) {
 		row := instanceRow{one, float64(one.Store.Local) / 60}
 		h.Instances = append(h.Instances, row)
 		local += row.Local
-		for of, yes := range map[*int]bool{&stale: one.Stale, &away: one.Store.Away > 0, &differ: one.Differs && !one.Stale, &evicted: one.Store.Evicted > 0} {
-			if yes {
-				*of++
-			}
-		}
+		stale += btoi(one.Stale)
+		away += btoi(one.Store.Away > 0)
+		differ += btoi(one.Differs && !one.Stale)
+		evicted += btoi(one.Store.Evicted > 0)
 	}
 	say := func(n int, kind, one, many string) {
 		if n > 0 {
@@ -371,9 +328,7 @@ func healthOf(v *telemetry.View) (h health) {
 // trouble orders instances: those first that somebody has to look at.
 func (r instanceRow) trouble() (n int) {
 	for i, yes := range []bool{r.Self, r.Store.Evicted > 0, r.Local > 0, r.Differs && !r.Stale, r.Store.Away > 0, r.Stale} {
-		if yes {
-			n |= 1 << i
-		}
+		n |= btoi(yes) << i
 	}
 	return n
 }

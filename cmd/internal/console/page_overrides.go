@@ -44,12 +44,8 @@ const (
 )
 
 func (s *server) overridesPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
 	q := c.URL.Query()
-	d := overridesShown{Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Rule: q.Get("rule"), Database: p.Database}
+	d := overridesShown{Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Rule: q.Get("rule"), Database: c.policy.Database}
 	here := url.Values{}
 	for name, value := range map[string]string{"q": d.Asked, "state": d.State, "rule": d.Rule} {
 		if value != "" {
@@ -60,7 +56,7 @@ func (s *server) overridesPage(c *call) error {
 	if cursor != "" {
 		d.First = "/overrides?" + here.Encode()
 	}
-	page, rows, err := c.overrides(control.Query{Cursor: cursor, Limit: overridesPerPage, Text: d.Asked, State: d.State, Rule: d.Rule}, s.view())
+	page, rows, err := c.overrides(control.Query{Cursor: cursor, Limit: overridesPerPage, Text: d.Asked, State: d.State, Rule: d.Rule}, c.view())
 	if err != nil {
 		return err
 	}
@@ -83,17 +79,15 @@ func (c *call) overrides(q control.Query, v *telemetry.View) (page *control.Page
 	for i := range page.Items {
 		it := &page.Items[i]
 		o := it.Document.(*policy.Override)
-		row := overrideRow{
-			ID: it.ID, Source: it.Source, Rule: o.Rule, Shown: c.s.shownItem(it), Words: overrideWords(o), Reason: o.Reason, By: o.By,
-			URL: c.subjectURL(v, o.Rule, o.Key),
+		row := overrideRow{ID: it.ID, Source: it.Source, Rule: o.Rule, Words: overrideWords(o), Reason: o.Reason, By: o.By}
+		row.Seen, row.URL = c.link(v, o.Rule, o.Key)
+		if row.Shown = withPseudonym(it.Shown, it.Pseudonym); it.Shown == "" {
+			row.Shown = c.shownOverride(o.Rule, o.Key)
 		}
 		if o.Until != "" {
 			row.Until, _ = policy.ParseUntil(o.Until) // it is in force, so it can be read
 			row.Ended = !row.Until.After(now)
 			row.Today = !row.Ended && row.Until.Before(now.Add(24*time.Hour))
-		}
-		if subject, err := c.s.Engine.Subject(o.Rule, o.Key); err == nil {
-			row.Seen = seenSubject(v, o.Rule, subject.Key())
 		}
 		rows = append(rows, row)
 	}

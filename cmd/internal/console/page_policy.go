@@ -13,35 +13,26 @@ import (
 // policyShown is what the page of the policy has.
 type policyShown struct {
 	*control.InForce
-	Text, Base, Seen string
-	Plan             *policyPlan // nil before there is a question
-	File, Stored     int         // rules by their source
+	Text, Base   string
+	Plan         *policyPlan // nil before there is a question
+	File, Stored int         // rules by their source
 }
 
-func policyShownOf(p *control.InForce) *policyShown {
-	d := &policyShown{InForce: p}
+func policyShownOf(p *control.InForce, text, base string) *policyShown {
+	d := &policyShown{InForce: p, Text: text, Base: base}
 	for _, r := range p.Document.Rules {
-		if r.Source == source.FromDatabase {
-			d.Stored++
-		} else {
-			d.File++
-		}
+		d.Stored += btoi(r.Source == source.FromDatabase)
 	}
+	d.File = len(p.Document.Rules) - d.Stored
 	return d
 }
 
 func (s *server) policyPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
+	text, err := c.policyText()
 	if err != nil {
 		return err
 	}
-	d := policyShownOf(p)
-	text, seen, err := c.policyText(p)
-	if err != nil {
-		return err
-	}
-	d.Text, d.Base, d.Seen = text, text, seenText(seen)
-	return s.showPolicy(c, http.StatusOK, d)
+	return s.showPolicy(c, http.StatusOK, policyShownOf(c.policy, text, text))
 }
 
 func (s *server) showPolicy(c *call, status int, d *policyShown) error {
@@ -49,19 +40,9 @@ func (s *server) showPolicy(c *call, status int, d *policyShown) error {
 }
 
 // policyEdited reads the form of the editor, and looks what would come of it.
-func (c *call) policyEdited() (*policyShown, error) {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return nil, err
-	}
-	d := policyShownOf(p)
-	f := c.PostForm
-	d.Text, d.Base, d.Seen = unixLines(f.Get("text")), unixLines(f.Get("base")), f.Get("seen")
-	seen, err := parseSeen(d.Seen)
-	if err != nil {
-		return nil, err
-	}
-	d.Plan, err = c.planPolicy(p, d.Base, d.Text, seen)
+func (c *call) policyEdited() (d *policyShown, err error) {
+	d = policyShownOf(c.policy, unixLines(c.PostForm.Get("text")), unixLines(c.PostForm.Get("base")))
+	d.Plan, err = c.planPolicy(d.Base, d.Text)
 	return d, err
 }
 
@@ -99,7 +80,7 @@ func (s *server) policyApply(c *call) error {
 	}
 	var back undo
 	if entry > 0 {
-		back = restoreBefore(s.Control, entry)
+		back = restoreBefore(entry)
 	}
 	return c.done("/policy", fmt.Sprintf("In force now: %s.", listWords(said)), back)
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"slices"
@@ -47,13 +48,9 @@ func (*rulesShown) States() []string {
 const rulesPerPage = 100
 
 func (s *server) rulesPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
-	all := p.Document.Rules
-	q, view := c.URL.Query(), s.view()
-	d := rulesShown{All: len(all), Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Back: lookedBack(view), Database: p.Database, Warnings: p.Warnings}
+	all := c.policy.Document.Rules
+	q, view := c.URL.Query(), c.view()
+	d := rulesShown{All: len(all), Asked: strings.TrimSpace(q.Get("q")), State: q.Get("state"), Back: lookedBack(view), Database: c.policy.Database, Warnings: c.policy.Warnings}
 	var rules []*policy.Rule
 	for i := range all {
 		if d.wants(&all[i]) {
@@ -64,7 +61,7 @@ func (s *server) rulesPage(c *call) error {
 	from = min(max(from, 0), len(rules))
 	shown := rules[from:min(len(rules), from+rulesPerPage)]
 	for i := range shown {
-		d.Rows = append(d.Rows, s.ruleLineOf(shown[i], view))
+		d.Rows = append(d.Rows, c.ruleLineOf(shown[i], view))
 	}
 	d.First, d.Last = from+1, from+len(shown)
 	page := func(from int) string {
@@ -94,12 +91,12 @@ func (d *rulesShown) wants(r *policy.Rule) bool {
 	return strings.Contains(strings.ToLower(text), strings.ToLower(d.Asked))
 }
 
-func (s *server) ruleLineOf(r *policy.Rule, view *telemetry.View) ruleLine {
+func (c *call) ruleLineOf(r *policy.Rule, view *telemetry.View) ruleLine {
 	row := ruleLine{
 		Name: r.Name, Description: r.Description, Words: ruleWords(r), Key: keyWords(r), Source: r.Source,
 		Match: matchWords(r), State: stateOf(r), Check: checkCommand(r),
 	}
-	row.State.All = s.Engine.Policy().WatchOnly()
+	row.State.All = c.shadow() != nil
 	if r.Exempt || r.Block {
 		row.Key = ""
 	}
@@ -107,18 +104,15 @@ func (s *server) ruleLineOf(r *policy.Rule, view *telemetry.View) ruleLine {
 	if seen == nil {
 		return row
 	}
-	row.Hour, row.Day = sumOf(seen.Recent), sumOf(dayOf(&seen.Series))
+	row.Hour, row.Day = sumOf(seen.Recent), countsIn(view, &seen.Series, telemetry.Day)
 	refused := refusedOf
 	if row.State.Name() == "shadow" {
 		refused = wouldOf
 	}
 	row.Spark = sparkOf(minutes(view, &seen.Series, refused))
 	row.Refused = seen.Refused[telemetry.Hour]
-	if n := row.Hour.Total(); n > 0 {
-		row.Near = float64(seen.Near[telemetry.Hour]) / float64(n)
-	}
-	all := sumOf(seen.Days)
-	row.Unmet = all.Total() == 0 && row.Hour.Total() == 0 && !r.Exempt
+	row.Near = shareOf(seen.Near[telemetry.Hour], row.Hour.Total())
+	row.Unmet = total(seen.Days) == 0 && row.Hour.Total() == 0 && !r.Exempt
 	return row
 }
 
@@ -189,27 +183,24 @@ type topList struct {
 
 type topRow struct {
 	telemetry.Subject
-	URL   string
-	Share float64
+	Rule, URL string
+	Share     float64
+	Would     bool // be refused, by a shadow
 }
 
 func (s *server) rulePage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
+	rule, err := c.rule(c.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	rule, err := ruleIn(p, c.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	view := s.view()
-	d := ruleShown{Since: view.Since, ruleLine: s.ruleLineOf(rule, view), Facts: factsOf(rule), Database: p.Database, Refusing: !rule.Shadow && !s.Engine.Policy().WatchOnly()}
+	view := c.view()
+	d := ruleShown{Since: view.Since, ruleLine: c.ruleLineOf(rule, view), Facts: factsOf(rule), Database: c.policy.Database, Refusing: !rule.Shadow && c.shadow() == nil}
 	if d.YAML, err = rulesYAML(*rule); err != nil {
 		return err
 	}
 	if r := view.Rule(rule.Name); r != nil {
 		d.Seen = true
-		d.see(s, view, r, rule)
+		d.see(c, view, r, rule)
 	}
 	overrides, rows, err := c.overrides(control.Query{Rule: rule.Name, Limit: overridesOfRule}, view)
 	if err != nil {
@@ -220,19 +211,19 @@ func (s *server) rulePage(c *call) error {
 }
 
 // see fills in what telemetry has of the rule.
-func (d *ruleShown) see(s *server, v *telemetry.View, r *telemetry.Rule, rule *policy.Rule) {
+func (d *ruleShown) see(c *call, v *telemetry.View, r *telemetry.Rule, rule *policy.Rule) {
 	d.Young = v.At.Sub(v.Since) < 3*time.Hour
-	if c := chartOf(v, &r.Series, !d.Young); len(c.At) > 0 {
-		d.Chart = c
+	if chart := chartOf(v, &r.Series, !d.Young); len(chart.At) > 0 {
+		d.Chart = chart
 	}
 	d.Usual = r.Usual
 	l, _ := limitOf(rule)
 	d.Verdict = judge(r, telemetry.Hour, l, rule.Shadow)
-	d.Verdict.everybody(s.Engine, r, telemetry.Hour)
+	d.Verdict.everybody(c, r, telemetry.Hour)
 	for w := range telemetry.Windows {
 		d.Tops = append(d.Tops, topShown{
 			Window: telemetry.Window(w).String(), Refused: r.Refused[w], Asked: r.Asked[w],
-			Refusals: s.topOf(&r.Refusals[w]), Traffic: s.topOf(&r.Traffic[w]),
+			Refusals: c.topOf(&r.Refusals[w]), Traffic: c.topOf(&r.Traffic[w]),
 		})
 	}
 }
@@ -240,14 +231,11 @@ func (d *ruleShown) see(s *server, v *telemetry.View, r *telemetry.Rule, rule *p
 // maxTop is how many of the heaviest are shown.
 const maxTop = 10
 
-func (s *server) topOf(t *telemetry.Top) topList {
+func (c *call) topOf(t *telemetry.Top) topList {
 	out := topList{Error: t.Error, Total: t.Total}
 	for _, one := range t.Items[:min(len(t.Items), maxTop)] {
-		row := topRow{Subject: one, URL: "/subjects/" + one.ID}
-		row.Shown = s.shownSubject(one.Key, one.Shown)
-		if t.Total > 0 {
-			row.Share = min(1, float64(one.Count)/float64(t.Total))
-		}
+		row := topRow{Subject: one, URL: subjectPage(one.ID), Share: min(1, shareOf(one.Count, t.Total))}
+		row.Shown = c.shownSubject(&one)
 		out.Rows = append(out.Rows, row)
 	}
 	return out
@@ -290,50 +278,32 @@ type shadowWindow struct {
 }
 
 func (s *server) shadowPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
-	rules := p.Document.Rules
-	view := s.view()
-	d := shadowShown{Rules: len(rules), All: s.Engine.Policy().WatchOnly()}
+	rules := c.policy.Document.Rules
+	view := c.view()
+	d := shadowShown{Rules: len(rules), All: c.shadow() != nil}
 	for i := range rules {
 		r := view.Rule(rules[i].Name)
-		row := shadowRow{ruleLine: s.ruleLineOf(&rules[i], view)}
+		row := shadowRow{ruleLine: c.ruleLineOf(&rules[i], view)}
 		would := row.Hour[telemetry.WouldDeny] + row.Day[telemetry.WouldDeny]
 		if name := row.State.Name(); name != "shadow" && name != "partly" && would == 0 {
 			continue
 		}
 		if r != nil {
-			row.see(s, r)
+			row.see(c, view, r)
 		}
 		d.Rows = append(d.Rows, row)
 	}
-	slices.SortStableFunc(d.Rows, func(a, b shadowRow) int { return int(min(b.Total, 1<<30)) - int(min(a.Total, 1<<30)) })
+	slices.SortStableFunc(d.Rows, func(a, b shadowRow) int { return cmp.Compare(b.Total, a.Total) })
 	return s.show(c, http.StatusOK, "shadow", pageOf("Shadow rules", "shadow", d))
 }
 
-func (r *shadowRow) see(s *server, t *telemetry.Rule) {
-	minute := sumOf(t.Recent[max(0, len(t.Recent)-int(time.Minute/telemetry.Step)):])
-	for w, n := range []telemetry.Counts{minute, r.Hour, r.Day} {
-		row := shadowWindow{Name: telemetry.Window(w).String(), Requests: n[telemetry.WouldDeny], Subjects: t.Refused[w]}
-		if total := n.Total(); total > 0 {
-			row.Share = float64(row.Requests) / float64(total)
-		}
-		r.Windows = append(r.Windows, row)
+func (r *shadowRow) see(c *call, v *telemetry.View, t *telemetry.Rule) {
+	for w := range telemetry.Window(telemetry.Windows) {
+		n := countsIn(v, &t.Series, w)
+		would := n[telemetry.WouldDeny]
+		r.Windows = append(r.Windows, shadowWindow{w.String(), would, t.Refused[w], shareOf(would, n.Total())})
 	}
 	r.Total = r.Day[telemetry.WouldDeny]
-	top := &t.Refusals[telemetry.Day]
-	r.Top = s.topOf(top)
+	r.Top = c.topOf(&t.Refusals[telemetry.Day])
 	r.Top.Rows = r.Top.Rows[:min(len(r.Top.Rows), 5)]
-}
-
-// Word is what the legend says of it.
-func (a area) Word() string {
-	for _, o := range stacked {
-		if o.Name == a.Name {
-			return o.Word
-		}
-	}
-	return a.Name
 }

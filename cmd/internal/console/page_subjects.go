@@ -17,27 +17,20 @@ import (
 // subjects finds subjects, or shows the one that is named.
 func (s *server) subjects(c *call) error {
 	q := c.URL.Query()
-	p, err := c.s.Control.InForce(c.caller)
-	if err != nil {
-		return err
-	}
 	if q.Get("rule") != "" && namesKey(q) {
-		ref, err := c.subjectOf(p, q)
+		ref, err := c.subjectOf(q)
 		if err != nil {
 			return err
 		}
-		return s.subject(c, p, ref)
+		return s.subject(c, ref)
 	}
-	found, err := c.search(p, strings.TrimSpace(q.Get("q")), q.Get("rule"))
+	found, err := c.search(strings.TrimSpace(q.Get("q")), q.Get("rule"))
 	if err != nil {
 		return err
 	}
 	if found.Asked != "" && len(found.Hits) == 0 {
-		explained := &explainShown{ID: found.Asked}
-		if err := c.findRefusals(explained, p); err != nil {
-			return err
-		}
-		if len(explained.Refusals) > 0 {
+		refusals, err := s.Control.Refusals(c.Context(), c.caller, found.Asked)
+		if err == nil && len(refusals.Refusals) > 0 {
 			return c.redirect("/explain?" + url.Values{"id": {found.Asked}}.Encode())
 		}
 	}
@@ -67,7 +60,7 @@ type found struct {
 	Rules []string // with a key, for the choice of one
 	// RequestID says that what was asked for may be one.
 	RequestID bool
-	Seen      []seenRow // without a question: who was refused most of late
+	Seen      []topRow // without a question: who was refused most of late
 }
 
 type hit struct {
@@ -76,20 +69,11 @@ type hit struct {
 	Seen                   *telemetry.Subject
 }
 
-// keyForm asks for a rule's key.
+// keyForm asks for a rule's key, of which the value of one part may be known.
 type keyForm struct {
-	Rule  string
-	Parts []keyField
-}
-
-type keyField struct{ Part, Value string }
-
-// seenRow is a subject of a list of telemetry.
-type seenRow struct {
-	Rule string
-	telemetry.Subject
-	URL   string
-	Would bool // be refused, by a shadow
+	Rule        string
+	Parts       []string
+	Part, Value string
 }
 
 const (
@@ -98,10 +82,10 @@ const (
 )
 
 // search finds what counts under a value, an ID or a key.
-func (c *call) search(p *control.InForce, asked, onlyRule string) (*found, error) {
-	rules := p.Document.Rules
+func (c *call) search(asked, onlyRule string) (*found, error) {
+	rules := c.policy.Document.Rules
 	out := &found{Asked: asked}
-	view := c.s.view()
+	view := c.view()
 	for i := range rules {
 		if r := &rules[i]; len(countedParts(r)) > 0 && !r.Exempt && !r.Block && len(out.Rules) < 1000 {
 			out.Rules = append(out.Rules, r.Name)
@@ -109,17 +93,17 @@ func (c *call) search(p *control.InForce, asked, onlyRule string) (*found, error
 	}
 	switch {
 	case asked == "" && onlyRule != "":
-		rule, err := ruleIn(p, onlyRule)
+		rule, err := c.rule(onlyRule)
 		if err != nil {
 			return nil, err
 		}
-		out.Forms = []keyForm{formOf(rule, "", "")}
+		out.Forms = []keyForm{{Rule: rule.Name, Parts: countedParts(rule)}}
 		return out, nil
 	case asked == "":
-		out.Seen = c.s.recentlyRefused(view, rules)
+		out.Seen = c.recentlyRefused(view, rules)
 		return out, nil
 	}
-	if ref, err := c.subjectByID(p, asked); err == nil {
+	if ref, err := c.subjectByID(asked); err == nil {
 		out.Hits = append(out.Hits, hit{Rule: ref.Rule.Name, Shown: ref.Shown, URL: ref.Page(), Seen: seenSubject(view, ref.Rule.Name, ref.Text)})
 	}
 	for i := range rules {
@@ -146,29 +130,26 @@ func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, aske
 				continue
 			}
 			if len(out.Forms) < maxForms {
-				out.Forms = append(out.Forms, formOf(r, part, asked))
+				out.Forms = append(out.Forms, keyForm{r.Name, parts, part, asked})
 			}
 			continue
 		}
 		key := map[string]string{part: asked}
-		subject, err := c.s.Engine.Subject(r.Name, key)
+		name, err := c.s.Control.NameOf(c.caller, control.Target{Rule: r.Name, Key: key})
 		if err != nil {
 			continue // it is no value of this part
 		}
-		h := hit{Rule: r.Name, Part: part, Shown: withPseudonym(c.s.Engine.Policy().ShownKey(subject.Key()), subject.Pseudonym()), URL: "/subjects?" + subjectQuery(r.Name, key).Encode()}
-		if h.Seen = seenSubject(view, r.Name, subject.Key()); h.Seen != nil && h.Seen.ID != "" {
-			h.URL = "/subjects/" + url.PathEscape(h.Seen.ID)
+		h := hit{Rule: r.Name, Part: part, Shown: withPseudonym(name.Shown, name.Pseudonym), URL: "/subjects?" + subjectQuery(r.Name, key).Encode()}
+		if h.Seen = seenSubject(view, r.Name, name.Text); h.Seen != nil && h.Seen.ID != "" {
+			h.URL = subjectPage(h.Seen.ID)
 		}
-		if results, err := subject.Peek(c.Context()); err == nil {
-			for i := range results {
-				if l := (limit{control.LimitStateOf(&results[i])}); h.Most.Capacity == 0 || l.Percent() > h.Most.Percent() {
-					h.Most = l
-				}
-			}
+		known := h.Seen != nil
+		if states, err := c.s.Control.Subjects(c.Context(), c.caller, r.Name, key); err == nil {
+			state := &states.Rules[0]
+			h.Most = fullest(state.Limits)
+			known = known || h.Most.Used > 0 || state.Override != nil || state.Blocked
 		}
-		_, overridden := subject.Override()
-		_, blocked := subject.Blocked()
-		if h.Seen != nil || h.Most.Used > 0 || overridden || blocked {
+		if known {
 			out.Hits = append(out.Hits, h)
 			continue
 		}
@@ -208,8 +189,8 @@ func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 		if !may {
 			return false
 		}
-		subject, err := c.s.Engine.SubjectOf(s.Key)
-		return err == nil && strings.HasPrefix(subject.Pseudonym(), pseudonym)
+		name, err := c.s.Control.Name(c.caller, s.Key)
+		return err == nil && strings.HasPrefix(name.Pseudonym, pseudonym)
 	}
 	for i := range view.Rules {
 		r := &view.Rules[i]
@@ -221,7 +202,7 @@ func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 						continue
 					}
 					known[s.ID] = true
-					out.Hits = append(out.Hits, hit{Rule: r.Name, Shown: c.s.shownSubject(s.Key, s.Shown), URL: "/subjects/" + url.PathEscape(s.ID), Seen: s})
+					out.Hits = append(out.Hits, hit{Rule: r.Name, Shown: c.shownSubject(s), URL: subjectPage(s.ID), Seen: s})
 				}
 			}
 		}
@@ -237,10 +218,7 @@ func (c *call) weigh(out *found) {
 		return again
 	})
 	slices.SortStableFunc(out.Hits, func(a, b hit) int {
-		if n := cmp.Compare(b.Most.Percent(), a.Most.Percent()); n != 0 {
-			return n
-		}
-		return cmp.Compare(btoi(b.Seen != nil), btoi(a.Seen != nil))
+		return cmp.Or(cmp.Compare(b.Most.Percent(), a.Most.Percent()), btoi(b.Seen != nil)-btoi(a.Seen != nil))
 	})
 	if len(out.Hits) > maxHits {
 		out.More = len(out.Hits) - maxHits
@@ -255,49 +233,33 @@ func btoi(b bool) int {
 	return 0
 }
 
-func formOf(r *policy.Rule, part, value string) keyForm {
-	f := keyForm{Rule: r.Name}
-	for _, p := range countedParts(r) {
-		v := ""
-		if p == part {
-			v = value
-		}
-		f.Parts = append(f.Parts, keyField{p, v})
-	}
-	return f
-}
-
 // recentlyRefused are the subjects of all rules that were refused most in the last hour.
-func (s *server) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all []seenRow) {
+func (c *call) recentlyRefused(view *telemetry.View, rules []policy.Rule) (all []topRow) {
 	shadow := map[string]bool{}
 	for i := range rules {
-		shadow[rules[i].Name] = rules[i].Shadow || s.Engine.Policy().WatchOnly()
+		shadow[rules[i].Name] = rules[i].Shadow || c.shadow() != nil
 	}
 	for i := range view.Rules {
 		r := &view.Rules[i]
 		for _, s := range r.Refusals[telemetry.Hour].Items {
-			all = append(all, seenRow{r.Name, s, "/subjects/" + url.PathEscape(s.ID), shadow[r.Name]})
+			all = append(all, topRow{Subject: s, Rule: r.Name, URL: subjectPage(s.ID), Would: shadow[r.Name]})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b seenRow) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortStableFunc(all, func(a, b topRow) int { return cmp.Compare(b.Count, a.Count) })
 	all = all[:min(len(all), 20)]
 	for i := range all {
-		all[i].Shown = s.shownSubject(all[i].Key, all[i].Shown)
+		all[i].Shown = c.shownSubject(&all[i].Subject)
 	}
 	return all
 }
 
 // subjectByIDPage shows the subject of an ID.
 func (s *server) subjectByIDPage(c *call) error {
-	p, err := c.s.Control.InForce(c.caller)
+	ref, err := c.subjectByID(c.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	ref, err := c.subjectByID(p, c.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return s.subject(c, p, ref)
+	return s.subject(c, ref)
 }
 
 // subjectShown is what the page of a subject has.
@@ -305,8 +267,6 @@ type subjectShown struct {
 	*subjectRef
 	State    *control.SubjectState
 	Tier     string
-	Own      bool // the override is of this subject alone
-	Whole    bool // its rule shows the whole key
 	Away     *control.Problem
 	Windows  []seenWindow
 	Strips   []*strip
@@ -329,25 +289,6 @@ type strip struct {
 	From, To   time.Time
 }
 
-// stripOf draws the steps of a subject. There is none if nothing is known of them.
-func stripOf(name, kind string, s *telemetry.Subject, at time.Time) *strip {
-	values := make([]float64, len(s.Steps))
-	words := make([]string, len(s.Steps))
-	any := false
-	for i, n := range s.Steps {
-		values[i], words[i] = float64(n), number(n)
-		any = any || n > 0
-	}
-	if !any {
-		return nil
-	}
-	to := at.Truncate(telemetry.SubjectStep).Add(telemetry.SubjectStep)
-	return &strip{
-		name, kind, sparkOf(values), name + " in each five minutes of the last hour, about, the latest last: " + strings.Join(words, ", "),
-		to.Add(-time.Duration(len(values)) * telemetry.SubjectStep), at,
-	}
-}
-
 // seenWindow is what telemetry has of a subject in a window.
 type seenWindow struct {
 	Name             string
@@ -355,41 +296,44 @@ type seenWindow struct {
 }
 
 // subject shows one in depth.
-func (s *server) subject(c *call, p *control.InForce, ref *subjectRef) error {
-	d := &subjectShown{subjectRef: ref, Database: p.Database, Whole: s.whole(ref.Text)}
-	if ref.ID == "" { // a page by the ID says no key
-		view := s.view()
-		if seen := seenSubject(view, ref.Rule.Name, ref.Text); seen != nil && !s.whole(ref.Text) && seen.ID != "" {
-			if _, found := s.find(seen.ID); found {
-				to := "/subjects/" + url.PathEscape(seen.ID)
-				if done := c.URL.Query().Get("done"); done != "" {
-					to += "?" + url.Values{"done": {done}}.Encode()
-				}
-				return c.redirect(to)
-			}
-		}
+func (s *server) subject(c *call, ref *subjectRef) error {
+	d := &subjectShown{subjectRef: ref, Database: c.policy.Database}
+	view := c.view()
+	if to := c.withoutKey(view, ref); to != "" {
+		return c.redirect(to)
 	}
 	if states, err := c.statesOf(ref); err == nil {
 		d.State = &states.Rules[0]
-	} else if d.Away, err = c.refusal(err); err != nil {
-		return err
-	}
-	if ref.Key != nil {
-		d.others(c, p)
-	}
-	if d.State != nil {
 		for _, l := range d.State.Limits {
 			if tier, found := strings.CutPrefix(l.From, "tier:"); found {
 				d.Tier = tier
 			}
 		}
-		if o := d.State.Override; o != nil {
-			d.Own = len(o.Document.Key) == len(ref.Key) && !anyValue(o.Document.Key) && !strings.Contains(o.Document.Key["client_ip"], "/")
-		}
+	} else if d.Away, err = c.refusal(err); err != nil {
+		return err
 	}
-	d.seen(s.view())
-	title := "Subject of " + ref.Rule.Name
-	return s.show(c, http.StatusOK, "subject", page{Title: title, Section: "subjects", Script: "acts.js", Data: d})
+	if ref.Key != nil {
+		d.others(c, view)
+	}
+	d.seen(view)
+	return s.show(c, http.StatusOK, "subject", pageOf("Subject of "+ref.Rule.Name, "subjects", d))
+}
+
+// withoutKey returns where a subject that is named by its key is shown by its ID; empty: its rule shows the whole
+// key, or there is no such page.
+func (c *call) withoutKey(v *telemetry.View, ref *subjectRef) string {
+	seen := seenSubject(v, ref.Rule.Name, ref.Text)
+	if ref.ID != "" || ref.Whole || seen == nil || seen.ID == "" {
+		return ""
+	}
+	if _, err := c.s.Control.NameOf(c.caller, control.Target{ID: seen.ID}); err != nil {
+		return ""
+	}
+	to := subjectPage(seen.ID)
+	if done := c.URL.Query().Get("done"); done != "" {
+		to += "?" + url.Values{"done": {done}}.Encode()
+	}
+	return to
 }
 
 // statesOf asks for the state of a subject, by its ID where only a hash of its key is known.
@@ -401,7 +345,7 @@ func (c *call) statesOf(ref *subjectRef) (*control.SubjectLimits, error) {
 }
 
 // others looks what other rules have counted under the same value.
-func (d *subjectShown) others(c *call, p *control.InForce) {
+func (d *subjectShown) others(c *call, v *telemetry.View) {
 	parts := countedParts(d.Rule)
 	if len(parts) != 1 || d.Key[parts[0]] == "" {
 		return
@@ -412,20 +356,28 @@ func (d *subjectShown) others(c *call, p *control.InForce) {
 	}
 	for _, state := range states.Rules {
 		if state.Rule != d.Rule.Name {
-			d.Others = append(d.Others, otherRule{state, c.subjectURL(c.s.view(), state.Rule, state.Key)})
+			_, link := c.link(v, state.Rule, d.Key)
+			d.Others = append(d.Others, otherRule{state, link})
 		}
 	}
 	d.Part = parts[0]
 }
 
-// strip adds what a subject did, if that is known.
+// strip draws what a subject did, if that is known.
 func (d *subjectShown) strip(name, kind string, s *telemetry.Subject, at time.Time) {
-	if s == nil {
+	if s == nil || slices.Max(s.Steps[:]) == 0 {
 		return
 	}
-	if drawn := stripOf(name, kind, s, at); drawn != nil {
-		d.Strips = append(d.Strips, drawn)
+	values := make([]float64, len(s.Steps))
+	words := make([]string, len(s.Steps))
+	for i, n := range s.Steps {
+		values[i], words[i] = float64(n), number(n)
 	}
+	to := at.Truncate(telemetry.SubjectStep).Add(telemetry.SubjectStep)
+	d.Strips = append(d.Strips, &strip{
+		name, kind, sparkOf(values), name + " in each five minutes of the last hour, about, the latest last: " + strings.Join(words, ", "),
+		to.Add(-time.Duration(len(values)) * telemetry.SubjectStep), at,
+	})
 }
 
 func (d *subjectShown) seen(v *telemetry.View) {
@@ -433,25 +385,16 @@ func (d *subjectShown) seen(v *telemetry.View) {
 	if r == nil {
 		return
 	}
-	find := func(top *telemetry.Top) *telemetry.Subject {
-		if i := slices.IndexFunc(top.Items, func(s telemetry.Subject) bool { return s.Key == d.Text }); i >= 0 {
-			return &top.Items[i]
-		}
-		return nil
-	}
-	for w := range telemetry.Windows {
-		row := seenWindow{telemetry.Window(w).String(), find(&r.Refusals[w]), find(&r.Traffic[w])}
+	for w := range telemetry.Window(telemetry.Windows) {
+		row := seenWindow{w.String(), find(r.Refusals[w].Items, d.Text), find(r.Traffic[w].Items, d.Text)}
 		if row.Refused != nil || row.Traffic != nil {
 			d.Windows = append(d.Windows, row)
 		}
-		if telemetry.Window(w) != telemetry.Hour {
-			continue
-		}
-		refused, kind := "Refused", "deny"
-		if d.Rule.Shadow {
-			refused, kind = "Would be refused", "would"
-		}
-		d.strip(refused, kind, row.Refused, v.At)
-		d.strip("Requests", "all", row.Traffic, v.At)
 	}
+	refused, kind := "Refused", "deny"
+	if d.Rule.Shadow {
+		refused, kind = "Would be refused", "would"
+	}
+	d.strip(refused, kind, find(r.Refusals[telemetry.Hour].Items, d.Text), v.At)
+	d.strip("Requests", "all", find(r.Traffic[telemetry.Hour].Items, d.Text), v.At)
 }

@@ -2,7 +2,7 @@ package console
 
 import (
 	"bufio"
-	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -33,8 +34,8 @@ type browser struct {
 }
 
 // newBrowser returns a browser of a caller with a role, which may be nobody's.
-func newBrowser(t *testing.T, c Config, role source.Role) *browser {
-	return &browser{t, Handler(c), string(role), map[string]string{}}
+func newBrowser(t *testing.T, c over, role source.Role) *browser {
+	return &browser{t, Handler(c.Config), string(role), map[string]string{}}
 }
 
 func (b *browser) send(r *http.Request) *httptest.ResponseRecorder {
@@ -202,7 +203,7 @@ func TestFirstPageAnswers(t *testing.T) {
 		"new": {page(&telemetry.View{At: now, Since: now}, ""), []string{"No request has come yet", "curl -i http://localhost:8099/"}, []string{`id="tiles"`}},
 		"attack": {page(attack(now), ""), []string{
 			"One subject, far above the limit.", `data-rule="login-address"`, "203.0.113.7", "▲ more", "another one", "just before it began",
-			"has all of its limit again", "override ends", "shadow rules would have refused", "/act/block?id=", ">gold<", "10 a minute",
+			"has all of its limit again", "override ends", "shadow rules would have refused", "/act/block?id=", ">gold<", "10 per minute",
 		}, []string{"No request has come yet", "/act/shadow", "Nobody was refused"}},
 		"enforced": {page(enforced, ""), []string{">2 shadow rules would have refused 14 subjects today."}, nil},
 		"tried":    {page(tried, ""), []string{">2 shadow rules refused, or would have refused, 14 subjects today."}, nil},
@@ -454,13 +455,16 @@ func TestViewerOnlyReads(t *testing.T) {
 func TestUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var by []string
-		s := newServer(fixture(t, func() *telemetry.View { return &telemetry.View{} }))
-		act := func() string {
+		var fails error
+		s := newServer(fixture(t, func() *telemetry.View { return &telemetry.View{} }).Config)
+		actOf := func(name string) string {
 			w := httptest.NewRecorder()
-			call := &call{Request: httptest.NewRequest("POST", "/act", nil), w: w, s: s, caller: control.Caller{Name: "maria", Role: source.Admin}}
-			err := call.done("/rules?q=a", "It was done", func(_ context.Context, who control.Caller) error {
-				by = append(by, who.Name+" "+who.Role.String())
-				return nil
+			did := &call{Request: httptest.NewRequest("POST", "/act", nil), w: w, s: s, caller: control.Caller{Name: name, Role: source.Admin}}
+			err := did.done("/rules?q=a", "It was done", func(c *call) error {
+				if fails == nil {
+					by = append(by, c.caller.Name+" "+c.caller.Role.String())
+				}
+				return fails
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -473,21 +477,86 @@ func TestUndo(t *testing.T) {
 			r.PostForm = url.Values{"id": {id}}
 			return s.undo(&call{Request: r, w: httptest.NewRecorder(), s: s, caller: control.Caller{Name: name, Role: source.Operator}})
 		}
-		id := act()
+		id := actOf("maria")
 		if undo(id, "eve") == nil {
 			t.Error("somebody else undid it")
 		}
-		if err := undo(id, "maria"); err != nil || len(by) != 1 || by[0] != "maria operator" { // the role that the caller has now
-			t.Errorf("%v, by %q", err, by)
+		for range 600 { // of another caller
+			actOf("eve")
+		}
+		if fails = errors.New("the database is away"); undo(id, "maria") != fails {
+			t.Error("what failed did not say so")
+		}
+		fails = nil
+		var undone atomic.Int32
+		var both sync.WaitGroup
+		for range 2 { // clicks
+			both.Go(func() {
+				if undo(id, "maria") == nil {
+					undone.Add(1)
+				}
+			})
+		}
+		both.Wait()
+		if undone.Load() != 1 || len(by) != 1 || by[0] != "maria operator" { // the role that the caller has now
+			t.Errorf("it was undone %d times, by %q", undone.Load(), by)
 		}
 		if undo(id, "maria") == nil {
-			t.Error("it was undone twice")
+			t.Error("it was undone again")
 		}
-		late := act()
+		late := actOf("maria")
 		time.Sleep(undoTime + time.Second)
 		if undo(late, "maria") == nil {
 			t.Error("it was undone too late")
 		}
+		time.Sleep(noticeTime)
+		actOf("maria")
+		if s.notices.get(late, "maria") != nil || len(s.notices.of) != 1 || len(s.notices.of["maria"]) != 1 {
+			t.Errorf("old notices are kept: %v", s.notices.of)
+		}
+	})
+}
+
+// A page that is open loses what its caller may no longer see, and ends with the session.
+func TestStreamFollowsTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := attack(time.Now())
+		c := fixture(t, func() *telemetry.View { return v })
+		role := atomic.Value{}
+		role.Store(source.Operator)
+		c.Access.Tokens = func() ([]control.Token, error) {
+			return []control.Token{{Name: "ann", Hash: control.HashToken("ann"), Role: role.Load().(source.Role)}}, nil
+		}
+		b := newBrowser(t, c, source.Nobody)
+		b.signIn("ann")
+		r, w := httptest.NewRequest("GET", "/live", nil), httptest.NewRecorder()
+		r.AddCookie(&http.Cookie{Name: "sluice", Value: b.cookies["sluice"]})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			b.handler.ServeHTTP(w, r)
+		}()
+		told := func() string {
+			time.Sleep(streamTime) // of the bubble: until the next update has been written
+			synctest.Wait()
+			text := w.Body.String()
+			w.Body.Reset()
+			return text
+		}
+		if text := told(); !strings.Contains(text, "/act/block") {
+			t.Errorf("an operator is told %.300q", text)
+		}
+		role.Store(source.Viewer)
+		if text := told(); !strings.Contains(text, "event: view") || !strings.Contains(text, "verdict") || strings.Contains(text, "/act/") {
+			t.Errorf("a viewer is told %.300q", text)
+		}
+		if w := b.post("/sign-out", nil); w.Code != http.StatusSeeOther {
+			t.Fatal(w.Code)
+		}
+		if text := told(); text != "event: ended\ndata: {}\n\n" {
+			t.Errorf("who has signed out is told %.300q", text)
+		}
+		<-ended
 	})
 }
 
@@ -496,7 +565,7 @@ func TestStream(t *testing.T) {
 	done := make(chan struct{})
 	c := fixture(t, func() *telemetry.View { return v })
 	c.Done = done
-	server := httptest.NewServer(Handler(c))
+	server := httptest.NewServer(Handler(c.Config))
 	defer server.Close()
 	open := func() *http.Response {
 		t.Helper()
@@ -537,8 +606,7 @@ func TestStream(t *testing.T) {
 
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
-		"plain é 漢": "plain é 漢", "\u202Ea": `\u{202e}a`, "a\x1b[0m": `a\u{1b}[0m`, "a\xffb": `a\xffb`, "": "(none)", "\u00a0": `\u{a0}`,
-		strings.Repeat("a", 121): strings.Repeat("a", 120) + "… (1 more bytes)",
+		"plain é 漢": "plain é 漢", "\u202Ea": "�a", "": "(none)", strings.Repeat("a", 161): strings.Repeat("a", 157) + "…",
 	} {
 		if got := printable(text); got != want {
 			t.Errorf("printable(%q) = %q, want %q", text, got, want)
@@ -548,7 +616,7 @@ func TestPrintable(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for got, want := range map[string]string{
-		number(999): "999", number(9420): "9,420", number(38_240): "38.2 k", number(1_234_567): "1.2 M", number(999_900): "1 M",
+		number(999): "999", number(9420): "9,420", number(38_240): "38.2 k", number(1_234_567): "1.23 M", number(999_900): "1 M",
 		rate(0.004): "<0.01", rate(0.2): "0.2", rate(38.24): "38.2", rate(12345): "12.3 k",
 		percent(0.0004): "<0.1\u00a0%", percent(0.034): "3.4\u00a0%", percent(0.94): "94\u00a0%", percent(0.9995): ">99.9\u00a0%", percent(1): "100\u00a0%",
 		last(640 * time.Microsecond): "640 µs", last(1300 * time.Microsecond): "1.3 ms", last(90 * time.Minute): "1 h 30 min",
@@ -621,7 +689,7 @@ func TestSlowForm(t *testing.T) {
 	before := formTime
 	formTime = 50 * time.Millisecond
 	t.Cleanup(func() { formTime = before })
-	server := httptest.NewServer(Handler(fixture(t, func() *telemetry.View { return &telemetry.View{} })))
+	server := httptest.NewServer(Handler(fixture(t, func() *telemetry.View { return &telemetry.View{} }).Config))
 	defer server.Close()
 	for origin, status := range map[string]int{"http://x": http.StatusBadRequest, "http://evil.example": http.StatusForbidden} {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())

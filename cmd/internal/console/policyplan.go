@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -14,38 +13,6 @@ import (
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
-
-// ruleSeen is what was known of a rule when it was shown.
-type ruleSeen struct{ ETag, Source string }
-
-// seenText writes what was known of rules for a hidden field of the editor: "NAME ETAG SOURCE;" of each.
-func seenText(all map[string]ruleSeen) string {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(&b, "%s %s %s;", name, all[name].ETag, all[name].Source)
-	}
-	return b.String()
-}
-
-// parseSeen reads what seenText has written.
-func parseSeen(text string) (map[string]ruleSeen, error) {
-	all := map[string]ruleSeen{}
-	for text != "" {
-		var one string
-		one, text, _ = strings.Cut(text, ";")
-		f := strings.Fields(one)
-		if len(f) != 3 {
-			return nil, lostBase()
-		}
-		all[f[0]] = ruleSeen{f[1], f[2]}
-	}
-	return all, nil
-}
-
-// lostBase is the answer to a form without what it began with.
-func lostBase() error {
-	return control.Problemf(http.StatusBadRequest, "This form has lost what was shown first: load the page again.")
-}
 
 // policyPlan is what would become of an edited policy.
 type policyPlan struct {
@@ -79,16 +46,15 @@ type ruleChange struct {
 	Notes      []string
 	Problem    *control.Problem
 
-	seen  ruleSeen
+	etag  string
 	after *policy.Rule // nil: it is removed
 }
 
 // maxProblems is how many are told at once.
 const maxProblems = 50
 
-// planPolicy looks what would come of an edited text that was made of base, of which seen tells what
-// was known then.
-func (c *call) planPolicy(p *control.InForce, base, text string, seen map[string]ruleSeen) (*policyPlan, error) {
+// planPolicy looks what would come of an edited text that was made of base.
+func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	plan := &policyPlan{}
 	edited, ok := plan.compile(text)
 	if !ok {
@@ -96,9 +62,9 @@ func (c *call) planPolicy(p *control.InForce, base, text string, seen map[string
 	}
 	was, err := policyfile.Decode(editedName, []byte(base))
 	if err != nil {
-		return nil, lostBase()
+		return nil, control.Problemf(http.StatusBadRequest, "This form has lost what was shown first: load the page again.")
 	}
-	if !p.Database {
+	if !c.policy.Database {
 		plan.Diff = diffLines(base, text)
 		plan.Same = base == text
 		return plan, nil
@@ -106,7 +72,11 @@ func (c *call) planPolicy(p *control.InForce, base, text string, seen map[string
 	if err := plan.settings(&was, edited); err != nil {
 		return nil, err
 	}
-	if err := plan.rules(was.Rules, edited.Rules, seen); err != nil {
+	own, err := c.ownRules()
+	if err != nil {
+		return nil, err
+	}
+	if err := plan.rules(was.Rules, edited.Rules, own); err != nil {
 		return nil, err
 	}
 	if _, err := plan.send(c, true); err != nil {
@@ -178,7 +148,7 @@ func (p *policyPlan) settings(was, is *policy.Document) error {
 }
 
 // rules finds what has changed, in the order of the edited text, and what is gone behind it.
-func (p *policyPlan) rules(was, is []policy.Rule, seen map[string]ruleSeen) error {
+func (p *policyPlan) rules(was, is []policy.Rule, own map[string]*control.Item) error {
 	old, left := map[string]*policy.Rule{}, map[string]bool{}
 	for i := range was {
 		old[was[i].Name] = &was[i]
@@ -190,7 +160,7 @@ func (p *policyPlan) rules(was, is []policy.Rule, seen map[string]ruleSeen) erro
 		if old[name] != nil {
 			order = append(order, name)
 		}
-		if err := p.change(name, old[name], &is[i], seen[name]); err != nil {
+		if err := p.change(name, old[name], &is[i], own[name]); err != nil {
 			return err
 		}
 	}
@@ -200,7 +170,7 @@ func (p *policyPlan) rules(was, is []policy.Rule, seen map[string]ruleSeen) erro
 			kept = append(kept, name)
 			continue
 		}
-		if err := p.change(name, &was[i], nil, seen[name]); err != nil {
+		if err := p.change(name, &was[i], nil, own[name]); err != nil {
 			return err
 		}
 	}
@@ -211,7 +181,7 @@ func (p *policyPlan) rules(was, is []policy.Rule, seen map[string]ruleSeen) erro
 }
 
 // change adds a change of a rule, if it is one. Before is nil of a new rule, and after of one that is removed.
-func (p *policyPlan) change(name string, before, after *policy.Rule, seen ruleSeen) error {
+func (p *policyPlan) change(name string, before, after *policy.Rule, own *control.Item) error {
 	if before != nil && after != nil && reflect.DeepEqual(before, after) {
 		return nil
 	}
@@ -223,9 +193,17 @@ func (p *policyPlan) change(name string, before, after *policy.Rule, seen ruleSe
 	if err != nil || was == is {
 		return err
 	}
-	c := ruleChange{Name: name, What: "changed", after: after, seen: seen, Diff: diffLines(was, is)}
-	stored := seen.Source == source.FromDatabase
+	c := ruleChange{Name: name, What: "changed", after: after, Diff: diffLines(was, is)}
+	now, stored := "", false
+	if own != nil {
+		c.etag, stored = own.ETag, own.Source == source.FromDatabase
+		if now, err = ruleText(own.Document.(*policy.Rule)); err != nil {
+			return err
+		}
+	}
 	switch {
+	case now != was:
+		c.Problem = control.Problemf(http.StatusPreconditionFailed, changedSince)
 	case before == nil:
 		c.What = "new"
 	case after == nil:
@@ -256,7 +234,7 @@ func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
 	}
 	edits := make([]control.RuleEdit, len(p.Changes))
 	for i, r := range p.Changes {
-		edits[i] = control.RuleEdit{Name: r.Name, ETag: r.seen.ETag, Rule: r.after}
+		edits[i] = control.RuleEdit{Name: r.Name, ETag: r.etag, Rule: r.after}
 	}
 	did, err := c.s.Control.ChangeRules(c.Context(), c.caller, edits, dry)
 	if err != nil {

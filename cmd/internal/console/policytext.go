@@ -12,25 +12,33 @@ import (
 // editedName is the name of a policy that is edited as a text.
 const editedName = "policy.yaml"
 
-// policyText is the policy in force as people write it, and what is known of each rule by its name. Rules are as
-// the file or the database has them: what tiers of the database put into them is not theirs.
-func (c *call) policyText(p *control.InForce) (text string, seen map[string]ruleSeen, err error) {
+// ownRules are the rules as the file and the database have them, by their names. What tiers of the database put
+// into them is not theirs.
+func (c *call) ownRules() (map[string]*control.Item, error) {
 	items, err := c.s.Control.List(c.caller, control.Rules, control.Query{Limit: maxItems})
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	own := map[string]*control.Item{}
 	for i := range items.Items {
 		own[items.Items[i].ID] = &items.Items[i]
 	}
-	settings, err := settingsYAML(p.Document.Document)
+	return own, nil
+}
+
+// policyText is the policy in force as people write it.
+func (c *call) policyText() (string, error) {
+	own, err := c.ownRules()
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
-	all := p.Document.Rules
-	seen = map[string]ruleSeen{}
+	settings, err := settingsYAML(c.policy.Document.Document)
+	if err != nil {
+		return "", err
+	}
+	all := c.policy.Document.Rules
 	if len(all) == 0 {
-		return settings + "rules: []\n", seen, nil
+		return settings + "rules: []\n", nil
 	}
 	var b strings.Builder
 	b.WriteString(settings + "rules:\n")
@@ -38,23 +46,23 @@ func (c *call) policyText(p *control.InForce) (text string, seen map[string]rule
 	for i := 0; i < len(all); {
 		from := all[i].Source
 		var some []policy.Rule
-		for ; i < len(all) && (all[i].Source == from || !p.Database); i++ {
+		for ; i < len(all) && (all[i].Source == from || !c.policy.Database); i++ {
 			rule := &all[i]
 			if o := own[rule.Name]; o != nil && !o.Disabled {
-				rule, seen[rule.Name] = o.Document.(*policy.Rule), ruleSeen{o.ETag, o.Source}
+				rule = o.Document.(*policy.Rule)
 			}
 			some = append(some, *rule)
 		}
-		if p.Database {
+		if c.policy.Database {
 			fmt.Fprintf(&b, "  # From the %s:\n", from)
 		}
 		text, err := rulesYAML(some...)
 		if err != nil {
-			return "", nil, err
+			return "", err
 		}
 		b.WriteString(strings.TrimPrefix(text, "rules:\n"))
 	}
-	return b.String(), seen, nil
+	return b.String(), nil
 }
 
 // settingsYAML writes a policy down to its rules.

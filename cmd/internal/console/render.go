@@ -13,12 +13,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
+	text "github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -40,7 +40,7 @@ type shown struct {
 	Notice          *notice
 	Version         string
 	Sections        []section
-	Watching        *watching // nil: the policy is enforced
+	Watching        *control.ShadowState // nil: the policy is enforced
 }
 
 type section struct{ Name, Path, Title string }
@@ -108,9 +108,9 @@ func (s *server) shownOf(c *call, p page) *shown {
 	d := &shown{page: p, Caller: c.caller, SignedIn: c.session != nil, Version: s.Version}
 	d.Operator, d.Admin = c.caller.Role.May(source.Operator), c.caller.Role.May(source.Admin)
 	if c.caller.Role.May(source.Viewer) {
-		d.Sections, d.Watching = sections, s.watching()
+		d.Sections, d.Watching = sections, c.shadow()
 		if id := c.URL.Query().Get("done"); id != "" {
-			d.Notice = s.notices.get(id, c.caller)
+			d.Notice = s.notices.get(id, c.caller.Name)
 		}
 	}
 	return d
@@ -128,8 +128,8 @@ func (s *server) show(c *call, status int, name string, p page) error {
 	return nil
 }
 
-// maxShown is how much of a key or a text from outside is shown, in runes.
-const maxShown = 120
+// maxShown is how much of a key or a text from outside is shown, in bytes.
+const maxShown = 160
 
 // shownKey isolates a key from the direction of the text around it.
 func shownKey(s string) template.HTML {
@@ -142,35 +142,14 @@ func shownKey(s string) template.HTML {
 	return template.HTML(`<bdi class="key"` + title + `>` + template.HTMLEscapeString(clipped) + `</bdi>`)
 }
 
-// printable makes visible what a text has that is no character to read, such as marks that turn the
-// direction of what stands around it, and cuts what is too long.
+// printable replaces what a text has that is no character to read, such as marks that turn the direction of what
+// stands around it, and cuts what is too long.
 func printable(s string) string { return printableTo(s, maxShown) }
 
-// maxSentences is how many characters of a warning or a note are shown: more than our own have.
+// maxSentences is how much of a warning or a note is shown, in bytes: more than our own have.
 const maxSentences = 600
 
-func printableTo(s string, most int) string {
-	var b strings.Builder
-	n := 0
-	for i, r := range s {
-		if n++; n > most {
-			fmt.Fprintf(&b, "… (%s more bytes)", number(uint64(len(s)-i)))
-			break
-		}
-		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD"):
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == ' ' || unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			fmt.Fprintf(&b, `\u{%x}`, r)
-		}
-	}
-	if s == "" {
-		return "(none)"
-	}
-	return b.String()
-}
+func printableTo(s string, most int) string { return cmp.Or(text.Text(s, most), "(none)") }
 
 // space keeps a number and its unit on one line.
 const space = "\u00a0"
@@ -178,16 +157,12 @@ const space = "\u00a0"
 // number writes a count for people: 840, 9,420, 38.2 k, 1.2 M.
 func number[T uint64 | int64 | int](n T) string {
 	f := float64(n)
-	switch a := math.Abs(f); {
-	case a < 10_000:
+	if math.Abs(f) < 10_000 {
 		return humanize.Comma(int64(n))
-	case a < 999_500:
-		return trimmed(f/1e3, a < 99_950) + space + "k"
-	case a < 999_500_000:
-		return trimmed(f/1e6, a < 99_950_000) + space + "M"
-	default:
-		return trimmed(f/1e9, a < 99_950_000_000) + space + "G"
 	}
+	third := math.Pow(10, math.Floor(math.Log10(math.Abs(f)))-2) // digit
+	value, prefix := humanize.ComputeSI(math.Round(f/third) * third)
+	return humanize.Ftoa(value) + space + prefix
 }
 
 // whole returns any integer that a template may have.
@@ -266,20 +241,8 @@ func last(d time.Duration) string {
 		return trimmed(float64(d.Microseconds())/1000, true) + space + "ms"
 	case d < time.Second:
 		return strconv.FormatInt(d.Milliseconds(), 10) + space + "ms"
-	case d < time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + space + "s"
-	case d < time.Hour:
-		return strconv.Itoa(int(d.Minutes())) + space + "min"
-	case d < 48*time.Hour:
-		if m := int(d.Minutes()) % 60; m > 0 && d < 10*time.Hour {
-			return strings.ReplaceAll(fmt.Sprintf("%d h %d min", int(d.Hours()), m), " ", space)
-		}
-		return strconv.Itoa(int(d.Hours())) + space + "h"
-	case d < 2*365*24*time.Hour:
-		return strconv.Itoa(int(d.Hours()/24)) + space + "days"
-	default:
-		return humanize.Comma(int64(d.Hours()/24/365)) + space + "years"
 	}
+	return strings.ReplaceAll(words.Span(d), " ", space)
 }
 
 // ago writes how long ago a time is, or how soon it comes.

@@ -107,10 +107,17 @@ func sumOf(all []telemetry.Counts) (n telemetry.Counts) {
 	return n
 }
 
-// dayOf are the counts of the last 24 hours.
-func dayOf(s *telemetry.Series) []telemetry.Counts {
+// countsIn returns what was counted in a window that ends now.
+func countsIn(v *telemetry.View, s *telemetry.Series, w telemetry.Window) telemetry.Counts {
+	switch w {
+	case telemetry.Minute:
+		c, _ := lately(v, s)
+		return c
+	case telemetry.Hour:
+		return sumOf(s.Recent)
+	}
 	steps := int(24*time.Hour/telemetry.LongStep) + 1
-	return s.Days[max(0, len(s.Days)-steps):]
+	return sumOf(s.Days[max(0, len(s.Days)-steps):])
 }
 
 // total returns how many requests were counted.

@@ -8,18 +8,14 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/access"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
-	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Config is what the console is over. Control, Access, Engine and Logger are needed.
+// Config is what the console is over. Control, Access and Logger are needed.
 type Config struct {
 	Control *control.Control
 	// Access identifies callers. A session asks it at every request, so that it ends with its token.
 	Access *access.Access
-	Engine *policy.Engine
-	// Telemetry is nil if nothing is counted.
-	Telemetry control.Telemetry
 	// Done is closed when the server starts to end: pages that are kept up to date are let go.
 	Done    <-chan struct{}
 	Version string
@@ -53,7 +49,6 @@ func newServer(c Config) *server {
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /assets/{hash}/{file...}", serveAsset)
-	mux.HandleFunc("GET /favicon.ico", favicon)
 	mux.HandleFunc("GET /sign-in", s.signInPage)
 	mux.HandleFunc("POST /sign-in", s.signIn)
 	for _, r := range routes() {
@@ -64,17 +59,10 @@ func (s *server) handler() http.Handler {
 }
 
 // view returns what was counted until now.
-func (s *server) view() *telemetry.View {
-	if s.Telemetry == nil {
+func (c *call) view() *telemetry.View {
+	v, err := c.s.Control.View(c.caller)
+	if err != nil || v.At.IsZero() { // nothing is known
 		return &telemetry.View{At: time.Now()}
 	}
-	return s.Telemetry.View()
-}
-
-// find returns the key of a subject by its ID in a view.
-func (s *server) find(id string) (key string, found bool) {
-	if s.Telemetry == nil {
-		return "", false
-	}
-	return s.Telemetry.Find(id)
+	return v
 }

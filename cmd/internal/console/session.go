@@ -3,7 +3,6 @@ package console
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"net/http"
 	"slices"
 	"sync"
@@ -34,31 +33,21 @@ type sessions struct {
 
 // begin returns the cookie of a new session.
 func (s *sessions) begin(r *http.Request, token string) *http.Cookie {
-	var secret [32]byte
-	_, _ = rand.Read(secret[:]) // never fails
-	text := base64.RawURLEncoding.EncodeToString(secret[:])
-	now := time.Now()
+	text, now := rand.Text(), time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = slices.DeleteFunc(s.all, func(old *session) bool { return !old.ends.After(now) })
-	mine := 0
-	for _, old := range s.all {
+	first, own := 0, 0
+	for i, old := range slices.Backward(s.all) {
 		if old.token == token {
-			mine++
+			first, own = i, own+1
 		}
 	}
-	if mine >= maxOfOne {
-		first := true
-		s.all = slices.DeleteFunc(s.all, func(old *session) bool {
-			if old.token == token && first {
-				first = false
-				return true
-			}
-			return false
-		})
-	}
-	if len(s.all) >= maxSessions {
-		s.all = append(s.all[:0], s.all[1:]...)
+	switch {
+	case own >= maxOfOne:
+		s.all = slices.Delete(s.all, first, first+1)
+	case len(s.all) >= maxSessions:
+		s.all = slices.Delete(s.all, 0, 1)
 	}
 	s.all = append(s.all, &session{sha256.Sum256([]byte(text)), token, now.Add(sessionLife)})
 	return cookie(r, text, int(sessionLife.Seconds()))
@@ -86,10 +75,9 @@ func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, erro
 func (s *sessions) find(id [sha256.Size]byte) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, one := range s.all {
-		if one.id == id { // of hashes: how long it takes tells nothing
-			return one
-		}
+	// It compares hashes: how long that takes tells nothing.
+	if i := slices.IndexFunc(s.all, func(one *session) bool { return one.id == id }); i >= 0 {
+		return s.all[i]
 	}
 	return nil
 }

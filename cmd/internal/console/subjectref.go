@@ -1,9 +1,9 @@
 package console
 
 import (
-	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
@@ -14,12 +14,9 @@ import (
 
 // subjectRef is a subject that a request names, by an ID of telemetry or by a rule and its key.
 type subjectRef struct {
-	ID   string            // empty: it is named by its key
-	Rule *policy.Rule      // not to be changed
-	Key  map[string]string // nil: a value was too long to be kept, so that only a hash of it is known
-	// Text is what the store counts under.
-	Text  string
-	Shown string // for people
+	*control.Name
+	ID   string       // empty: it is named by its key
+	Rule *policy.Rule // not to be changed
 }
 
 // Query names the subject in a URL, by the ID if it was asked for by that: it says no key.
@@ -41,10 +38,13 @@ func (r *subjectRef) values() url.Values {
 // Page is where the subject is shown.
 func (r *subjectRef) Page() string {
 	if r.ID != "" {
-		return "/subjects/" + url.PathEscape(r.ID)
+		return subjectPage(r.ID)
 	}
 	return "/subjects?" + r.Query()
 }
+
+// subjectPage is where the subject of an ID is shown.
+func subjectPage(id string) string { return "/subjects/" + url.PathEscape(id) }
 
 // Hidden are the fields of a form that name the subject.
 func (r *subjectRef) Hidden() map[string]string {
@@ -64,82 +64,52 @@ func (r *subjectRef) target(f url.Values) control.Target {
 }
 
 // subjectOf returns the subject that the fields of a request name.
-func (c *call) subjectOf(p *control.InForce, q url.Values) (*subjectRef, error) {
+func (c *call) subjectOf(q url.Values) (*subjectRef, error) {
 	if id := q.Get("id"); id != "" {
-		return c.subjectByID(p, id)
+		return c.subjectByID(id)
 	}
-	name := q.Get("rule")
-	rule, err := ruleIn(p, name)
+	rule, err := c.rule(q.Get("rule"))
 	if err != nil {
 		return nil, err
 	}
-	ref := &subjectRef{Rule: rule, Key: map[string]string{}}
+	key := map[string]string{}
 	for field, v := range q {
 		if part, isKey := strings.CutPrefix(field, "key."); isKey {
-			ref.Key[part] = v[0]
+			key[part] = v[0]
 		}
 	}
-	subject, err := c.s.Engine.Subject(name, ref.Key)
-	if err != nil {
-		return nil, control.Problemf(http.StatusUnprocessableEntity, "%s.", sentence(err))
-	}
-	ref.Text = subject.Key()
-	ref.Shown = withPseudonym(subject.Shown(), subject.Pseudonym())
-	return ref, nil
-}
-
-func (c *call) subjectByID(p *control.InForce, id string) (*subjectRef, error) {
-	key, found := c.s.find(id)
-	if !found {
-		return nil, control.Problemf(http.StatusNotFound, "No subject has this ID. IDs are of those seen in the last day: look in the lists of its rule, or find it by its key.")
-	}
-	name, _, _ := strings.Cut(key, "/")
-	rule, err := ruleIn(p, name)
+	name, err := c.s.Control.NameOf(c.caller, control.Target{Rule: rule.Name, Key: key})
 	if err != nil {
 		return nil, err
 	}
-	ref := &subjectRef{ID: id, Rule: rule, Text: key, Shown: c.s.Engine.Policy().ShownKey(key)}
-	if subject, err := c.s.Engine.SubjectOf(key); err == nil {
-		if ref.Text, ref.Shown = subject.Key(), withPseudonym(subject.Shown(), subject.Pseudonym()); len(subject.Hashed()) == 0 {
-			ref.Key = subject.Values()
-			maps.DeleteFunc(ref.Key, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
-		}
-	}
-	return ref, nil
+	name.Key, name.Shown = key, withPseudonym(name.Shown, name.Pseudonym)
+	return &subjectRef{name, "", rule}, nil
 }
 
-// sentence is an error as the beginning of a sentence, without the name of the package.
-func sentence(err error) string {
-	text := strings.TrimPrefix(err.Error(), "policy: ")
-	if text == "" {
-		return text
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
-}
-
-// subjectURL leads to a subject without saying a key that the caller is not to see; it is empty where
-// there is no such way.
-func (c *call) subjectURL(v *telemetry.View, rule string, key map[string]string) string {
-	if anyValue(key) {
-		return ""
-	}
-	subject, err := c.s.Engine.Subject(rule, key)
+func (c *call) subjectByID(id string) (*subjectRef, error) {
+	name, err := c.s.Control.NameOf(c.caller, control.Target{ID: id})
 	if err != nil {
-		return ""
+		return nil, control.Problemf(http.StatusNotFound, "No subject has this ID. IDs are of those seen in the last day: look in the lists of its rule, or find it by its key.")
 	}
-	if seen := seenSubject(v, rule, subject.Key()); seen != nil && seen.ID != "" {
-		return "/subjects/" + url.PathEscape(seen.ID)
-	}
-	if c.caller.Role.May(source.Operator) || c.s.whole(subject.Key()) {
-		return "/subjects?" + subjectQuery(rule, key).Encode()
-	}
-	return ""
+	name.Shown = withPseudonym(name.Shown, name.Pseudonym)
+	rule, err := c.rule(name.Rule)
+	return &subjectRef{name, id, rule}, err
 }
 
-// whole reports whether everybody may see all of a key.
-func (s *server) whole(key string) bool {
-	subject, err := s.Engine.SubjectOf(key)
-	return err == nil && subject.ShownWhole()
+// link returns what telemetry knows of a subject, or nil, and a URL that leads to it without a key that the
+// caller is not to see; it is empty where there is no such way.
+func (c *call) link(v *telemetry.View, rule string, key map[string]string) (seen *telemetry.Subject, link string) {
+	name, err := c.s.Control.OverrideName(c.caller, rule, key)
+	if err != nil || name.Text == "" {
+		return nil, ""
+	}
+	if seen = seenSubject(v, rule, name.Text); seen != nil && seen.ID != "" {
+		return seen, subjectPage(seen.ID)
+	}
+	if c.caller.Role.May(source.Operator) || name.Whole {
+		return seen, "/subjects?" + subjectQuery(rule, key).Encode()
+	}
+	return seen, ""
 }
 
 // seenSubject returns what telemetry knows of a subject, in any of its lists.
@@ -148,18 +118,24 @@ func seenSubject(v *telemetry.View, rule, key string) *telemetry.Subject {
 	if r == nil {
 		return nil
 	}
-	for w := telemetry.Window(telemetry.Windows - 1); ; w-- {
+	for w := range slices.Backward(r.Refusals[:]) {
 		for _, top := range []*telemetry.Top{&r.Refusals[w], &r.Traffic[w]} {
-			for i := range top.Items {
-				if top.Items[i].Key == key {
-					return &top.Items[i]
-				}
+			if s := find(top.Items, key); s != nil {
+				return s
 			}
 		}
-		if w == 0 {
-			return nil
+	}
+	return nil
+}
+
+// find returns the subject of a key in a list, or nil.
+func find(list []telemetry.Subject, key string) *telemetry.Subject {
+	for i := range list {
+		if list[i].Key == key {
+			return &list[i]
 		}
 	}
+	return nil
 }
 
 // ownOverride returns the override of the database that is of this subject alone, if it has one.

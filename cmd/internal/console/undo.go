@@ -1,63 +1,62 @@
 package console
 
-import (
-	"context"
+import "github.com/sluicehq/sluice/cmd/internal/control"
 
-	"github.com/sluicehq/sluice/cmd/internal/control"
-)
+// undo takes back an act for the caller who did it. It fails if another caller has changed the same since.
+type undo func(*call) error
 
-// putBack makes an item what it was, unless somebody has changed it since an act left it with an ETag.
-func putBack(over *control.Control, id string, was any, etag string) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Put(ctx, who, id, was, control.Change{Match: etag})
+// putBack makes an item what it was, unless another caller has changed it since an act left it with an ETag.
+func putBack(id string, was any, etag string) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Put(c.Context(), c.caller, id, was, control.Change{Match: etag})
 		return err
 	}
 }
 
 // recreate makes an item that an act has deleted.
-func recreate(over *control.Control, was any) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Create(ctx, who, was, false)
+func recreate(was any) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Create(c.Context(), c.caller, was, false)
 		return err
 	}
 }
 
-// removeMade deletes an override that an act has made, unless somebody has changed it since it had an ETag.
-func removeMade(over *control.Control, id, etag string) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Delete(ctx, who, control.Overrides, id, control.Change{Match: etag})
+// removeMade deletes an override that an act has made, unless another caller has changed it since it had an ETag.
+func removeMade(id, etag string) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Delete(c.Context(), c.caller, control.Overrides, id, control.Change{Match: etag})
 		return err
 	}
 }
 
 // blockAgain blocks a subject as an act has found it.
-func blockAgain(over *control.Control, r control.BlockRequest) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Block(ctx, who, r, false)
+func blockAgain(r control.BlockRequest) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Block(c.Context(), c.caller, r, false)
 		return err
 	}
 }
 
 // unblockMade ends a block that an act has made.
-func unblockMade(over *control.Control, t control.Target) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Unblock(ctx, who, t, false)
+func unblockMade(t control.Target) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Unblock(c.Context(), c.caller, t, false)
 		return err
 	}
 }
 
-// unblockAll takes blocks of a subject under several rules back, each unless somebody has changed it since.
-func unblockAll(over *control.Control, key map[string]string, blocked []control.BlockedRule) undo {
-	return func(ctx context.Context, who control.Caller) error {
+// unblockAll takes blocks of a subject under several rules back, each unless another caller has changed it since.
+func unblockAll(key map[string]string, blocked []control.BlockedRule) undo {
+	return func(c *call) error {
 		for _, b := range blocked {
-			back := removeMade(over, b.Override, b.ETag)
+			back := removeMade(b.Override, b.ETag)
 			switch {
 			case b.Override == "":
-				back = unblockMade(over, control.Target{Rule: b.Rule, Key: key})
+				back = unblockMade(control.Target{Rule: b.Rule, Key: key})
 			case b.Before != nil:
-				back = putBack(over, b.Override, b.Before, b.ETag)
+				back = putBack(b.Override, b.Before, b.ETag)
 			}
-			if err := back(ctx, who); err != nil {
+			if err := back(c); err != nil {
 				return err
 			}
 		}
@@ -66,9 +65,9 @@ func unblockAll(over *control.Control, key map[string]string, blocked []control.
 }
 
 // restoreBefore takes the last change of the rules back, which has that entry in the audit log.
-func restoreBefore(over *control.Control, entry int64) undo {
-	return func(ctx context.Context, who control.Caller) error {
-		_, err := over.Restore(ctx, who, entry, false)
+func restoreBefore(entry int64) undo {
+	return func(c *call) error {
+		_, err := c.s.Control.Restore(c.Context(), c.caller, entry, false)
 		return err
 	}
 }

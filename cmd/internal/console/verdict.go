@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
@@ -166,15 +165,6 @@ func askedBy(r *telemetry.Rule, w telemetry.Window, key string) *telemetry.Subje
 // nearEnough reports whether a count is at most a quarter too large.
 func nearEnough(s *telemetry.Subject) bool { return s.Error <= s.Count/4 }
 
-func find(list []telemetry.Subject, key string) *telemetry.Subject {
-	for i := range list {
-		if list[i].Key == key {
-			return &list[i]
-		}
-	}
-	return nil
-}
-
 func (v *verdict) histogram(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.Window, l sluice.Limit) {
 	counts := make([]int, len(useBounds))
 	add := func(times float64) {
@@ -244,29 +234,22 @@ func timesWords(f float64) string {
 
 // everybody finds the one subject that is nearly all traffic of a rule that counts by address, if its
 // address is a private one: then it is likely to be a proxy whose word is not believed.
-func (v *verdict) everybody(e *policy.Engine, r *telemetry.Rule, w telemetry.Window) {
+func (v *verdict) everybody(c *call, r *telemetry.Rule, w telemetry.Window) {
 	top := &r.Traffic[w]
 	if len(top.Items) == 0 || top.Total < 100 {
 		return
 	}
 	first := &top.Items[0]
-	if of := float64(first.Count-min(first.Count, first.Error)) / float64(top.Total); of > 0.9 {
-		if a, yes := privateAddress(e, first.Key); yes {
-			if v.Everybody, v.Of = a, of; !strings.Contains(first.Shown, a) {
-				v.Everybody = first.Shown // as its rule lets people see it
-			}
-		}
+	of := float64(first.Count-min(first.Count, first.Error)) / float64(top.Total)
+	name, err := c.s.Control.Name(c.caller, first.Key)
+	if of <= 0.9 || err != nil {
+		return
 	}
-}
-
-func privateAddress(e *policy.Engine, key string) (string, bool) {
-	subject, err := e.SubjectOf(key)
-	if err != nil {
-		return "", false
-	}
-	a, err := netip.ParseAddr(subject.Values()["client_ip"])
+	a, err := netip.ParseAddr(name.Key["client_ip"])
 	if err != nil || !(a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast()) {
-		return "", false
+		return
 	}
-	return a.String(), true
+	if v.Everybody, v.Of = a.String(), of; !strings.Contains(first.Shown, v.Everybody) {
+		v.Everybody = first.Shown // as its rule lets people see it
+	}
 }

@@ -1,73 +1,23 @@
 package console
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/limitpage"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// limitWords is a limit as people say it: "100 a minute, 20 at once". The algorithm is said where
-// it is not the usual one.
+// limitWords is a limit as people say it. The algorithm is said where it is not the usual one.
 func limitWords(text, algorithm string) string {
-	l, err := sluice.ParseLimit(text)
-	if err != nil {
-		return text
+	said := limitpage.InWords(text, algorithm)
+	if strings.HasPrefix(algorithm, "sliding") {
+		said += ", " + strings.ReplaceAll(algorithm, "_", " ")
 	}
-	out := humanize.Comma(l.Count) + " " + periodWords(l)
-	if l.Burst > 0 && l.Burst != l.Count {
-		out += ", " + humanize.Comma(l.Burst) + " at once"
-	}
-	switch algorithm {
-	case "", "token_bucket":
-	case "fixed_window":
-		if l.MonthDay == 0 {
-			out += ", in fixed windows"
-		}
-	case "leaky_bucket":
-		out += ", queued"
-	default:
-		out += ", " + strings.ReplaceAll(algorithm, "_", " ")
-	}
-	return out
-}
-
-func periodWords(l sluice.Limit) string {
-	switch {
-	case l.MonthDay > 1:
-		return "a month from the " + strconv.Itoa(l.MonthDay) + ordinal(l.MonthDay)
-	case l.MonthDay == 1:
-		return "a month"
-	case l.Period == time.Second:
-		return "a second"
-	case l.Period == time.Minute:
-		return "a minute"
-	case l.Period == time.Hour:
-		return "an hour"
-	case l.Period == 24*time.Hour:
-		return "a day"
-	}
-	return "in " + lengthWords(l.Period)
-}
-
-func ordinal(n int) string {
-	switch {
-	case n/10 == 1:
-		return "th"
-	case n%10 == 1:
-		return "st"
-	case n%10 == 2:
-		return "nd"
-	case n%10 == 3:
-		return "rd"
-	}
-	return "th"
+	return said
 }
 
 // ruleWords is what a rule does, in words.
@@ -156,35 +106,3 @@ func untilWords(text string) string {
 
 // timeWords is a time for sentences; pages show others in the zone of the reader.
 func timeWords(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") }
-
-// lengthWords is a length of time, rounded to two units: "2 days 3 hours", "45 seconds".
-func lengthWords(d time.Duration) string {
-	if d < time.Second {
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	}
-	units := []struct {
-		length time.Duration
-		name   string
-	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}}
-	for i, u := range units {
-		if d < u.length {
-			continue
-		}
-		out := several(int64(d/u.length), u.name)
-		if i+1 < len(units) {
-			if rest := (d % u.length) / units[i+1].length; rest > 0 {
-				out += " " + several(int64(rest), units[i+1].name)
-			}
-		}
-		return out
-	}
-	return "no time"
-}
-
-// several is a number of things: "1 hour", "2 hours".
-func several(n int64, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return humanize.Comma(n) + " " + what + "s"
-}

@@ -194,6 +194,6 @@ func (c *Control) changeSilence(ctx context.Context, who Caller, action string, 
 	if err != nil {
 		return nil, err
 	}
-	c.logger.Info("admin API changed an alert", "action", action, "actor", who.Name, "alert", alert)
+	c.logAct(who, "alert changed", "action", action, "alert", alert)
 	return out, nil
 }

@@ -135,11 +135,8 @@ func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *poli
 // alone reports whether an override applies to this subject and no other, however it spells
 // the key.
 func (c *Control) alone(s *found, o *policy.Override) bool {
-	if _, all := anyValue(o.Key); all {
-		return false
-	}
-	of, err := c.engine.Subject(o.Rule, o.Key)
-	return err == nil && of.Key() == s.Key()
+	of, single := c.single(o.Rule, o.Key)
+	return single && of.Key() == s.Key()
 }
 
 // anyValue returns the part of an override's key that stands for every value.

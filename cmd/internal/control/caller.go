@@ -10,6 +10,7 @@ import (
 type Caller struct {
 	Name string
 	Role source.Role
+	Via  string // "admin API" or "console", for the log
 }
 
 // Needs returns a [Problem] unless the caller has a role, or a higher one.

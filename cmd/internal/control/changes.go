@@ -62,7 +62,7 @@ func (c *Control) ChangeRules(ctx context.Context, who Caller, edits []RuleEdit,
 	case dry:
 		entry = 0 // it was rolled back
 	default:
-		c.logger.Info("admin API changed the policy", "actor", who.Name, "kind", string(Rules), "rules", len(all), "entry", entry)
+		c.logAct(who, "policy changed", "kind", string(Rules), "rules", len(all), "entry", entry)
 	}
 	effects := map[string]*Effect{}
 	for i := range changed {

@@ -87,8 +87,11 @@ func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verd
 		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked,
 		RetryAfter: wholeSeconds(d.RetryAfter), Delay: d.Delay.Seconds(), Taken: in.Take && d.Allowed && !d.Exempt, Client: trace.Client.String(), Rules: []RuleVerdict{},
 	}
+	v := c.veilFor(who)
 	for i := range trace.Rules {
-		out.Rules = append(out.Rules, ruleVerdictOf(&trace.Rules[i]))
+		r := ruleVerdictOf(&trace.Rules[i])
+		r.Key, r.Override = v.key(r.Key), v.state(r.Override)
+		out.Rules = append(out.Rules, r)
 	}
 	return out, nil
 }
@@ -97,7 +100,7 @@ func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verd
 // headers, query and body: they may be secrets.
 func (c *Control) take(ctx context.Context, who Caller, r *policy.Request) (d policy.Decision, err error) {
 	if c.policy.database == nil {
-		c.logger.Info("admin API charged a request", "actor", who.Name, "method", r.Method)
+		c.logAct(who, "request charged", "method", r.Method)
 	}
 	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
 	e := source.Entry{Actor: who.Name, Action: "take", Kind: "request", After: source.Row(JSON(what))}
@@ -112,7 +115,7 @@ func ruleVerdictOf(t *policy.RuleTrace) RuleVerdict {
 	}
 	for i := range t.Results {
 		r := &t.Results[i]
-		out.Limits = append(out.Limits, LimitVerdict{LimitStateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)})
+		out.Limits = append(out.Limits, LimitVerdict{limitStateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)})
 	}
 	return out
 }

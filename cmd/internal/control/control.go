@@ -59,6 +59,11 @@ func New(config Config) *Control {
 	return c
 }
 
+// logAct logs what a caller did.
+func (c *Control) logAct(who Caller, what string, about ...any) {
+	c.logger.Info(what, append([]any{"actor", who.Name, "via", who.Via}, about...)...)
+}
+
 // noDatabase is the answer to what needs one.
 func noDatabase() *Problem {
 	return Problemf(http.StatusConflict, "there is no database to change: start sluice with --rules, or change the policy file")

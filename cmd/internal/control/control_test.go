@@ -57,6 +57,7 @@ func overDatabase(t *testing.T) control.Config {
 var needs = map[string]source.Role{
 	"InForce": source.Viewer, "Shadow": source.Viewer, "Audit": source.Viewer, "List": source.Viewer, "Read": source.Viewer,
 	"Subjects": source.Viewer, "SubjectByID": source.Viewer, "Check": source.Viewer, "Explain": source.Viewer,
+	"Name": source.Viewer, "NameOf": source.Viewer, "OverrideName": source.Viewer, "View": source.Viewer,
 	"Stats": source.Viewer, "RuleStats": source.Viewer, "Top": source.Viewer, "Refusals": source.Viewer, "Alerts": source.Viewer,
 	"Reset": source.Operator, "Refund": source.Operator, "Block": source.Operator, "Unblock": source.Operator, "Silence": source.Operator, "Unsilence": source.Operator,
 	"PutShadow": source.Admin, "ChangeRules": source.Admin, "Previous": source.Admin, "Restore": source.Admin,

@@ -212,13 +212,10 @@ func (c *Control) Explain(ctx context.Context, who Caller, in CheckRequest) (*Ex
 		return nil, err
 	}
 	out := Explain(ctx, c.engine, r, &c.encoder)
-	if !who.Role.May(source.Operator) {
-		p := c.engine.Policy()
-		for i := range out.Rules {
-			if key := &out.Rules[i].Key; *key != "" {
-				*key = p.ShownKey(*key)
-			}
-		}
+	v := c.veilFor(who)
+	for i := range out.Rules {
+		r := &out.Rules[i]
+		r.Key, r.Override = v.key(r.Key), v.state(r.Override)
 	}
 	return out, nil
 }

@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"encoding/base64"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -32,8 +31,8 @@ type Item struct {
 // listed returns an item as the caller may see it.
 func (c *Control) listed(i *item, v *veil) Item {
 	l := v.item(i)
-	if o, is := i.Document.(*policy.Override); is && !slices.ContainsFunc(slices.Collect(maps.Values(o.Key)), many) {
-		if s, err := c.engine.Subject(o.Rule, o.Key); err == nil {
+	if o, is := i.Document.(*policy.Override); is {
+		if s, single := c.single(o.Rule, o.Key); single {
 			l.Pseudonym = s.Pseudonym()
 		}
 	}

@@ -107,7 +107,7 @@ func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool
 		out.BeginsAnew = append(out.BeginsAnew, Restart(n))
 	}
 	if !dry {
-		c.logger.Info("admin API changed the policy", "actor", who.Name, "restored_before", entry)
+		c.logAct(who, "policy changed", "restored_before", entry)
 	}
 	return out, nil
 }

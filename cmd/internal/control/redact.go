@@ -2,7 +2,6 @@ package control
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,27 +46,6 @@ func (v *veil) hides(rule string) bool {
 	return hidden || !known
 }
 
-// many reports whether a value of an override's key may match several.
-func many(value string) bool { return value == "*" || strings.Contains(value, "/") }
-
-// shown returns what a rule shows of the key of an override.
-func (v *veil) shown(rule string, key map[string]string) string {
-	if !slices.ContainsFunc(slices.Collect(maps.Values(key)), many) {
-		if s, err := v.control.engine.Subject(rule, key); err == nil {
-			return s.Shown()
-		}
-	}
-	var all []string
-	for _, part := range slices.Sorted(maps.Keys(key)) {
-		value := key[part]
-		if value != "*" {
-			value = "…"
-		}
-		all = append(all, part+" "+value)
-	}
-	return strings.Join(all, ", ")
-}
-
 // override returns an override without its key and the text to show in its place, or the override as it is.
 func (v *veil) override(o *policy.Override) (*policy.Override, string) {
 	if v == nil || len(o.Key) == 0 || !v.hides(o.Rule) {
@@ -75,7 +53,25 @@ func (v *veil) override(o *policy.Override) (*policy.Override, string) {
 	}
 	without := *o
 	without.Key = nil
-	return &without, v.shown(o.Rule, o.Key)
+	return &without, v.control.shownKey(o.Rule, o.Key)
+}
+
+// state returns the override of a subject without its key, or as it is.
+func (v *veil) state(o *OverrideState) *OverrideState {
+	if v == nil || o == nil {
+		return o
+	}
+	without := *o
+	without.Document, _ = v.override(o.Document)
+	return &without
+}
+
+// key returns what the caller may see of a key of the store.
+func (v *veil) key(key string) string {
+	if v == nil || key == "" {
+		return key
+	}
+	return v.control.engine.Policy().ShownKey(key)
 }
 
 // subjects reports whether the names of tier subjects are hidden.
@@ -148,7 +144,7 @@ func (v *veil) document(data json.RawMessage, rule string) json.RawMessage {
 		return data
 	}
 	delete(fields, "key")
-	fields["shown"] = JSON(v.shown(rule, key))
+	fields["shown"] = JSON(v.control.shownKey(rule, key))
 	return JSON(fields)
 }
 

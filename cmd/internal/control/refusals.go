@@ -73,7 +73,7 @@ func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusal
 	kept := c.telemetry.FindRefusals(ctx, id)
 	out := &Refusals{ID: id, Refusals: []Refusal{}, Kept: kept.Kept, Since: timeOf(kept.Since), Alone: kept.Err != nil}
 	if kept.Err != nil {
-		c.logger.Warn("admin API: the refusals of other instances cannot be read", "error", kept.Err)
+		c.logger.Warn("refusals of other instances cannot be read", "error", kept.Err)
 	}
 	found := kept.Refusals
 	hidden := !who.Role.May(source.Operator) && c.hidesAddresses()

@@ -122,7 +122,7 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 		out.After.ETag = before.ETag
 		return out, nil
 	}
-	c.logger.Info("admin API changed the policy", "actor", who.Name, "kind", "settings", "shadow", r.Until)
+	c.logAct(who, "policy changed", "kind", "settings", "shadow", r.Until)
 	out.After = c.shadowOf(c.policy.now())
 	return out, nil
 }

@@ -18,7 +18,7 @@ type SubjectState struct {
 	Rule    string            `json:"rule"`
 	Source  string            `json:"source"` // of the rule
 	Key     map[string]string `json:"key"`
-	Shown   string            `json:"shown,omitempty"` // in place of Key, if the subject was named by its ID
+	Shown   string            `json:"shown,omitempty"` // in place of Key, if the caller may not see that or named the subject by its ID
 	Blocked bool              `json:"blocked"`
 	// BlockedUntil is left out if the block does not end.
 	BlockedUntil *time.Time `json:"blocked_until,omitempty"`
@@ -34,10 +34,12 @@ type OverrideState struct {
 	ID       string           `json:"id"`
 	Source   string           `json:"source"`
 	Document *policy.Override `json:"document"`
+	// Alone says that the override is for this subject and no other.
+	Alone bool `json:"-"`
 }
 
 func stateOfOverride(o *policy.Override) *OverrideState {
-	return &OverrideState{OverrideID(o.Rule, o.Key), o.Source, o}
+	return &OverrideState{ID: OverrideID(o.Rule, o.Key), Source: o.Source, Document: o}
 }
 
 // LimitState is the use of one limit.
@@ -55,8 +57,8 @@ type LimitState struct {
 	Shadow bool       `json:"shadow"`
 }
 
-// LimitStateOf returns how full the limit of a result is.
-func LimitStateOf(r *policy.Result) LimitState {
+// limitStateOf returns how full the limit of a result is.
+func limitStateOf(r *policy.Result) LimitState {
 	s := LimitState{Name: r.Name, From: r.From, Source: r.Source, Shadow: r.Shadow, Remaining: r.Remaining}
 	if s.Name == "" {
 		s.Name = r.Rule
@@ -84,6 +86,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 	}
 	if o, found := s.Override(); found {
 		out.Override = stateOfOverride(&o)
+		out.Override.Alone = c.alone(s, &o)
 		if o.Block {
 			until, _ := policy.ParseUntil(o.Until) // it was parsed before; the zero time is never
 			out.block(until)
@@ -91,7 +94,7 @@ func (c *Control) state(ctx context.Context, s *found) (SubjectState, error) {
 	}
 	results, err := s.Peek(ctx)
 	for i := range results {
-		out.Limits = append(out.Limits, LimitStateOf(&results[i]))
+		out.Limits = append(out.Limits, limitStateOf(&results[i]))
 	}
 	return out, err
 }
@@ -125,7 +128,7 @@ func (c *Control) Subjects(ctx context.Context, who Caller, rule string, key map
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
-	doc := c.policy.now().document
+	doc, v := c.policy.now().document, c.veilFor(who)
 	out := &SubjectLimits{key, []SubjectState{}}
 	for i := range doc.Rules {
 		r := &doc.Rules[i]
@@ -140,10 +143,15 @@ func (c *Control) Subjects(ctx context.Context, who Caller, rule string, key map
 		if err != nil {
 			return nil, BadParameter("key", "%s", plain(err))
 		}
-		state, err := c.state(ctx, &found{Subject: s, rule: r, key: own})
+		f := &found{Subject: s, rule: r, key: own}
+		if v != nil && v.hides(r.Name) {
+			f.key, f.shown, out.Key = nil, s.Shown(), map[string]string{}
+		}
+		state, err := c.state(ctx, f)
 		if err != nil {
 			return nil, err
 		}
+		state.Override = v.state(state.Override)
 		out.Rules = append(out.Rules, state)
 	}
 	switch {
@@ -365,9 +373,7 @@ func (c *Control) SubjectByID(ctx context.Context, who Caller, id string) (*Subj
 		return nil, Problemf(http.StatusNotFound, "%s", plain(err))
 	}
 	state, err := c.state(ctx, s)
-	if o := state.Override; o != nil {
-		o.Document, _ = c.veilFor(who).override(o.Document)
-	}
+	state.Override = c.veilFor(who).state(state.Override)
 	return &SubjectLimits{state.Key, []SubjectState{state}}, err
 }
 
@@ -381,7 +387,7 @@ func (c *Control) recorded(ctx context.Context, who Caller, action, reason strin
 		}
 		err := c.policy.record(ctx, entry(who, action, reason, s, more), func() error { return do(s) })
 		if err == nil && c.policy.database == nil {
-			c.logger.Info("admin API changed a subject", "action", action, "actor", who.Name, "rule", s.rule.Name, "reason", reason)
+			c.logAct(who, "subject changed", "action", action, "rule", s.rule.Name, "reason", reason)
 		}
 		return err
 	}

@@ -273,11 +273,11 @@ func (w *writing) met() error {
 
 // logChange logs a change of an item.
 func (c *Control) logChange(who Caller, kind Kind, deleted bool, version int64) {
-	about := []any{"actor", who.Name, "kind", string(kind), "deleted", deleted}
+	about := []any{"kind", string(kind), "deleted", deleted}
 	if !deleted {
 		about = append(about, "version", version)
 	}
-	c.logger.Info("admin API changed the policy", about...)
+	c.logAct(who, "policy changed", about...)
 }
 
 // write makes a change, or returns its difference if dry.

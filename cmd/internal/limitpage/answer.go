@@ -14,6 +14,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -41,25 +42,20 @@ func (e *Example) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Store is one that counts at any time.
-type Store interface {
-	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
-}
-
 // still is a store at a time that stands still, so that a policy always has the same page.
-type still struct{ store Store }
+type still struct{ *memory.Store }
 
 var exampleTime = time.Date(2027, time.January, 4, 12, 0, 0, 0, time.UTC).UnixMicro()
 
 func (s still) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	return s.store.TakeAt(ctx, exampleTime, charges, receipts)
+	return s.TakeAt(ctx, exampleTime, charges, receipts)
 }
 
 // mostRequests is how many it can take until a rule refuses: the largest in_flight and one more.
 const mostRequests = 1<<16 + 1
 
 // happen uses up the limits of a rule, and returns the fields of the first answer and the refusal.
-func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers, store Store) (passed http.Header, refused *Example, err error) {
+func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (passed http.Header, refused *Example, err error) {
 	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, Limit: r.Limit, Limits: r.Limits, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty}
 	if r.Share.Of != "" {
 		alone.Limit = r.Share.Of
@@ -68,7 +64,7 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers, sto
 	if err != nil {
 		return nil, nil, err
 	}
-	engine := policy.NewEngine(still{store}, p)
+	engine := policy.NewEngine(still{memory.New()}, p)
 	defer engine.ReleaseAll(ctx)
 	var encoder answer.Encoder
 	var a answer.Answer

@@ -9,12 +9,17 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
+// texts are in both forms of the page.
+//
+//go:embed texts.tmpl
+var texts string
+
 //go:embed page.html
 var htmlText string
 
 var htmlTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page").Funcs(template.FuncMap{"shown": printable.Line}).Parse(htmlText))
+	return template.Must(template.New("page").Funcs(template.FuncMap{"shown": printable.Line}).Parse(texts + htmlText))
 })
 
 // HTML writes the page as a file that needs no other.
-func (p *Page) HTML(out io.Writer) error { return htmlTemplate().Execute(out, p.content()) }
+func (p *Page) HTML(out io.Writer) error { return htmlTemplate().Execute(out, p) }

@@ -17,12 +17,12 @@ var markdownText string
 
 var markdownTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
-		"code": code, "escape": escape, "text": joined, "fenced": fenced, "next": func(i int) int { return i + 1 },
-	}).Parse(markdownText))
+		"code": code, "escape": escape, "text": joined, "fenced": fenced,
+	}).Parse(texts + markdownText))
 })
 
 // Markdown writes the page as Markdown with tables, as GitHub reads them.
-func (p *Page) Markdown(out io.Writer) error { return markdownTemplate().Execute(out, p.content()) }
+func (p *Page) Markdown(out io.Writer) error { return markdownTemplate().Execute(out, p) }
 
 // joined returns a text as Markdown.
 func joined(t Text) string {

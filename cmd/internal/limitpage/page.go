@@ -1,6 +1,6 @@
 // Package limitpage renders the page that tells API clients their limits, from the policy (sluice
-// describe). It leaves out what concerns other clients, and how the API guards itself. Package cli is above
-// it, packages answer and policy are below.
+// describe). It leaves out what concerns other clients, and how the API guards itself. Packages cli and console,
+// which puts limits into the same words, are above it; packages answer, memory and policy are below.
 package limitpage
 
 import (
@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -51,9 +52,8 @@ type Piece struct {
 // Meaning says what something means.
 type Meaning struct{ Name, Says string }
 
-// Of returns the page of a document that p is compiled of. The store is an empty one, in which the
-// refusal of the example comes about.
-func Of(ctx context.Context, doc *policy.Document, p *policy.Policy, store Store) (*Page, error) {
+// Of returns the page of a document that p is compiled of.
+func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, error) {
 	page := &Page{}
 	var told []*policy.Rule
 	for i := range doc.Rules {
@@ -83,7 +83,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy, store Store
 	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == 0 }); i >= 0 {
 		one = told[i]
 	}
-	passed, refused, err := happen(ctx, one, p.Answers(), store)
+	passed, refused, err := happen(ctx, one, p.Answers())
 	if err != nil {
 		return nil, err
 	}
@@ -167,17 +167,26 @@ func appliesTo(r *policy.Rule) (t Text) {
 }
 
 func (t Text) words(s string) Text { return append(t, Piece{s, false}) }
-func (t Text) code(s string) Text  { return append(t, Piece{s, true}) }
+
+// say appends a sentence in which code stands for each %s.
+func (t Text) say(format string, code ...string) Text {
+	for i, s := range strings.Split(format, "%s") {
+		if i > 0 {
+			t = append(t, Piece{code[i-1], true})
+		}
+		if s != "" {
+			t = t.words(s)
+		}
+	}
+	return t
+}
 
 func (t Text) list(before string, all []string) Text {
 	for i, s := range all {
 		if i > 0 {
 			t = t.words(", ")
 		}
-		if before != "" {
-			t = t.words(before)
-		}
-		t = t.code(s)
+		t = t.say(before+"%s", s)
 	}
 	return t
 }
@@ -207,44 +216,35 @@ func counted(doc *policy.Document, r *policy.Rule) (t Text) {
 	return t
 }
 
+// partWords are the parts of a key in words. A request has all of those that name nothing.
+var partWords = map[string]string{
+	"client_ip": "per address (IPv6: per /%d network)", "route": "per route", "host": "per host", "method": "per method",
+	"api_key": "per API key (header %s, or the bearer token)", "attr": "per caller, as the service knows them",
+	"header": "per value of the header %s", "cookie": "per value of the cookie %s", "query": "per value of the query parameter %s",
+	"jwt": "per claim %s of the bearer token",
+}
+
 // parts puts the parts of a key into words, and reports whether a request may lack one.
 func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 	for _, part := range key {
 		kind, name, _ := strings.Cut(part, ":")
-		of := Text{}
-		switch kind {
-		case "client_ip":
-			of = of.words(fmt.Sprintf("per address (IPv6: per /%d network)", cmp.Or(doc.IPv6Prefix, 64)))
-		case "api_key":
-			of = of.words("per API key (header ").code("X-API-Key").words(", or the bearer token)")
-		case "header":
-			what := "value of the header "
-			if http.CanonicalHeaderKey(name) == "X-Api-Key" {
-				what = "API key: header "
-			}
-			of = of.words("per " + what).code(name)
-		case "cookie":
-			of = of.words("per value of the cookie ").code(name)
-		case "query":
-			of = of.words("per value of the query parameter ").code(name)
-		case "jwt":
-			of = of.words("per claim ").code(name).words(" of the bearer token")
-		case "attr":
-			of = of.words("per caller, as the service knows them")
-		case "route", "host", "method":
-			of = of.words("per " + kind)
-		default:
+		says, known := partWords[kind]
+		switch {
+		case !known:
 			continue // a constant
-		}
-		switch kind {
-		case "client_ip", "route", "host", "method":
+		case kind == "client_ip":
+			says = fmt.Sprintf(says, cmp.Or(doc.IPv6Prefix, 64))
+		case kind == "api_key":
+			name, lacking = "X-API-Key", true
+		case kind == "header" && http.CanonicalHeaderKey(name) == "X-Api-Key":
+			says, lacking = "per API key: header %s", true
 		default:
-			lacking = true
+			lacking = lacking || name != ""
 		}
 		if len(t) > 0 {
 			t = t.words(" and ")
 		}
-		t = append(t, of...)
+		t = t.say(says, name)
 	}
 	return t, lacking
 }
@@ -253,7 +253,7 @@ func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 func cost(r *policy.Rule) (t Text) {
 	switch c := &r.Cost; {
 	case c.ResponseHeader != "":
-		return t.words("what ").code(c.ResponseHeader).words(" of the response says")
+		return t.say("what %s of the response says", c.ResponseHeader)
 	case c.ResponseBytes > 0:
 		return t.words(fmt.Sprintf("1 for every %s of the response", units(c.ResponseBytes, "byte")))
 	case c.Header != "":
@@ -273,7 +273,7 @@ func limits(r *policy.Rule, tier string) string {
 		}
 		return places + " at the same time"
 	case r.Share.Of != "":
-		s := "a fair share of " + inWords(r.Share.Of, r.Algorithm)
+		s := "a fair share of " + InWords(r.Share.Of, r.Algorithm)
 		if len(r.Share.Weights) > 0 {
 			s += fmt.Sprintf(", weight %d", max(1, r.Share.Weights[tier]))
 		}
@@ -288,13 +288,13 @@ func limits(r *policy.Rule, tier string) string {
 	}
 	all := make([]string, len(texts))
 	for i, text := range texts {
-		all[i] = inWords(text, r.Algorithm)
+		all[i] = InWords(text, r.Algorithm)
 	}
 	return strings.Join(all, "; ")
 }
 
-// inWords says what a limit lets pass.
-func inWords(text, algorithm string) string {
+// InWords says what a limit lets pass.
+func InWords(text, algorithm string) string {
 	p := policy.LimitPlan(text, algorithm)
 	if p == nil {
 		return text
@@ -303,18 +303,18 @@ func inWords(text, algorithm string) string {
 	burst := l.Burst
 	l.Burst = 0
 	_, period, _ := strings.Cut(l.String(), "/")
-	s := fmt.Sprintf("%d per %s", l.Count, period)
+	s := humanize.Comma(l.Count) + " per " + period
 	switch {
 	case l.MonthDay == 1:
-		s = fmt.Sprintf("%d per calendar month (UTC)", l.Count)
+		s = humanize.Comma(l.Count) + " per calendar month (UTC)"
 	case l.MonthDay > 1:
-		s = fmt.Sprintf("%d per month (UTC), from day %d on", l.Count, l.MonthDay)
+		s = fmt.Sprintf("%s per month (UTC), from day %d on", humanize.Comma(l.Count), l.MonthDay)
 	case l.Algorithm == sluice.LeakyBucket:
-		s += fmt.Sprintf(", evenly: what comes faster waits for its turn, %d at most", burst)
+		s += fmt.Sprintf(", evenly: what comes faster waits for its turn, %s at most", humanize.Comma(burst))
 	case l.Algorithm == sluice.FixedWindow:
 		s += ", in fixed windows"
 	case burst != 0 && burst != l.Count:
-		s += fmt.Sprintf(", up to %d at once", burst)
+		s += ", up to " + humanize.Comma(burst) + " at once"
 	}
 	return s
 }

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -19,7 +18,7 @@ func pageOf(t *testing.T, doc policy.Document) *Page {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := Of(t.Context(), &doc, p, memory.New())
+	page, err := Of(t.Context(), &doc, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +49,7 @@ func TestLeftOut(t *testing.T) {
 				t.Errorf("%s has %q:\n%s", name, word, text)
 			}
 		}
-		for _, word := range []string{"told", "X-Told", "10 per minute", furtherYes} {
+		for _, word := range []string{"told", "X-Told", "10 per minute", "have further limits against guessing"} {
 			if !strings.Contains(text, word) {
 				t.Errorf("%s does not have %q:\n%s", name, word, text)
 			}

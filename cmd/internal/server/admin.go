@@ -177,7 +177,6 @@ func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, conn
 // request.
 func consoleHandler(over control.Config, api *adminapi.API, version, try string) http.Handler {
 	return console.Handler(console.Config{
-		Control: api.Control, Access: api.Access, Engine: over.Engine, Telemetry: over.Telemetry,
-		Done: api.Done, Version: version, Try: try, Logger: over.Logger,
+		Control: api.Control, Access: api.Access, Done: api.Done, Version: version, Try: try, Logger: over.Logger,
 	})
 }

@@ -173,7 +173,7 @@ func (i *instance) commands() map[string]func(apitest.Step) {
 			}
 		},
 		"logged": func(s apitest.Step) {
-			const change = "changed the policy"
+			const change = "policy changed"
 			log := i.log.Take()
 			if s.Rest == "-" && strings.Contains(log, change) ||
 				s.Rest != "-" && (strings.Count(log, change) != 1 || !strings.Contains(log, s.Rest)) {

@@ -201,10 +201,24 @@ POST /v1/subjects/reset {"rule": "paid", "key": {"api_key": "$key"}, "reason": "
 			}
 		}
 	}
-	for _, path := range []string{"/v1/overrides", "/v1/audit", "/v1/policy"} {
+	of := "rule=paid&key.api_key=" + key
+	for _, path := range []string{"/v1/overrides", "/v1/audit", "/v1/policy", "/v1/subjects?" + of, "/v1/subjects?key.api_key=" + key, "/v1/explain?url=/&header.X-API-Key=" + key} {
 		if body := c.get(path); strings.Contains(body, key) {
 			t.Errorf("%s shows a viewer %s", path, body)
 		}
+	}
+	asked := `{"url": "/", "headers": {"X-API-Key": "` + key + `"}}`
+	for _, path := range []string{"/v1/check", "/v1/explain"} {
+		if body := string(c.Do("POST", path, asked).Want(200).Body); strings.Contains(body, key) || !strings.Contains(body, "a launch") {
+			t.Errorf("%s shows a viewer %s", path, body)
+		}
+	}
+	if page := c.Open("/subjects?" + of); page.Status != 200 || strings.Contains(page.HTML, key) || strings.Contains(page.Words(), "for others, too") || !strings.Contains(page.Words(), "a launch") {
+		t.Errorf("the page of the subject shows a viewer %s", page.Words())
+	}
+	c.Token = c.secrets["the operator"]
+	for _, path := range []string{"/v1/check", "/v1/explain"} {
+		c.Do("POST", path, asked).Want(200).Says(`"key":"paid/`+key, `{"api_key":"`+key)
 	}
 }
 

@@ -1,0 +1,107 @@
+package control
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Name is how a subject is called. Pages show only Shown, unless the caller may see the key.
+type Name struct {
+	// Text is the key in the store; empty: an override that may apply to several subjects.
+	Text string
+	Rule string
+	// Key has the values of the key parts but constants; nil: one was too long to be kept.
+	Key       map[string]string
+	Shown     string
+	Pseudonym string
+	Whole     bool // people may see the whole key
+}
+
+func nameOf(s *policy.Subject) *Name {
+	n := &Name{Text: s.Key(), Rule: s.Rule(), Shown: s.Shown(), Pseudonym: s.Pseudonym(), Whole: s.ShownWhole()}
+	if len(s.Hashed()) == 0 {
+		n.Key = s.Values()
+		maps.DeleteFunc(n.Key, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
+	}
+	return n
+}
+
+// Name returns the name of the subject that a view has under a key.
+func (c *Control) Name(who Caller, key string) (*Name, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	s, err := c.engine.SubjectOf(key)
+	if err != nil {
+		return nil, Problemf(http.StatusNotFound, "%s", plain(err))
+	}
+	return nameOf(s), nil
+}
+
+// NameOf returns the name of the subject of a target.
+func (c *Control) NameOf(who Caller, t Target) (*Name, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	s, err := c.find(who, t)
+	if err != nil {
+		return nil, err
+	}
+	return nameOf(s.Subject), nil
+}
+
+// OverrideName returns the name of the subject of an override.
+func (c *Control) OverrideName(who Caller, rule string, key map[string]string) (*Name, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	if s, single := c.single(rule, key); single {
+		return nameOf(s), nil
+	}
+	return &Name{Rule: rule, Key: key, Shown: c.shownKey(rule, key)}, nil
+}
+
+// single returns the subject that an override is for, unless it may be for several: for every value of a key
+// part, or for a network.
+func (c *Control) single(rule string, key map[string]string) (*policy.Subject, bool) {
+	if _, all := anyValue(key); all {
+		return nil, false
+	}
+	s, err := c.engine.Subject(rule, key)
+	return s, err == nil
+}
+
+// shownKey returns what people see of the key of an override, as the rule says.
+func (c *Control) shownKey(rule string, key map[string]string) string {
+	if s, single := c.single(rule, key); single {
+		return s.Shown()
+	}
+	r := c.ruleOf(rule)
+	var all []string
+	for _, part := range slices.Sorted(maps.Keys(key)) {
+		value := key[part]
+		switch {
+		case value == "*":
+		case r == nil || r.ShowKey == "hash":
+			value = "…"
+		case hides(r):
+			value = policy.Shorten(value)
+		}
+		all = append(all, part+" "+value)
+	}
+	return strings.Join(all, ", ")
+}
+
+// View returns what was counted until now, with whole keys. It needs telemetry.
+func (c *Control) View(who Caller) (*telemetry.View, error) {
+	if err := who.Needs(source.Viewer); err != nil {
+		return nil, err
+	}
+	return c.view()
+}

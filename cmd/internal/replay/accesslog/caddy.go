@@ -47,7 +47,7 @@ func caddy(o Options) *Format {
 	}
 	f.narrow = func(sample [][]byte) Tells {
 		tells := f.Tells
-		for e := range f.entries(sample) {
+		for e := range f.requests(sample) {
 			if slices.ContainsFunc(e.Headers, func(h Field) bool { return isCredential(h.Name) }) {
 				tells.Hidden = nil // log_credentials
 			}

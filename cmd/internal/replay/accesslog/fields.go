@@ -196,7 +196,7 @@ func jsonFields(o Options) *Format {
 		var seen [whats]bool
 		tells, read := f.Tells, false
 		tells.Fine, tells.Began = false, true
-		for e := range f.entries(sample) {
+		for e := range f.requests(sample) {
 			read = true
 			for i := range seen {
 				seen[i] = seen[i] || e.has(i)

@@ -53,7 +53,7 @@ func traefikJSON(o Options) *Format {
 	f.narrow = func(sample [][]byte) Tells {
 		tells := f.Tells
 		tells.UserAgent, tells.Referer = false, false
-		for e := range f.entries(sample) {
+		for e := range f.requests(sample) {
 			tells.UserAgent = tells.UserAgent || len(e.UserAgent) > 0
 			tells.Referer = tells.Referer || len(e.Referer) > 0
 			for _, h := range e.Headers {

@@ -1,8 +1,10 @@
 package accesslog
 
 import (
+	"errors"
 	"fmt"
 	"net/textproto"
+	"regexp"
 	"strings"
 )
 
@@ -36,32 +38,21 @@ func named(name, spec string, o Options) *Format {
 }
 
 // must is for formats that are known to compile.
-func must(f *Format, err error) *Format {
+func must[F any](f F, err error) F {
 	if err != nil {
 		panic(err)
 	}
 	return f
 }
 
-// apache compiles a LogFormat: its text, or the directive as it stands in a configuration.
+// apache compiles a LogFormat: its text, in which quotes may stand behind backslashes, or the directive as it
+// stands in a configuration.
 func apache(spec string, o Options) (*Format, error) {
-	format := strings.TrimSpace(spec)
-	if len(format) > 9 && strings.EqualFold(format[:9], "LogFormat") {
-		format = strings.TrimSpace(format[9:])
-		if format == "" || format[0] != '"' && format[0] != '\'' {
-			return nil, fmt.Errorf("LogFormat of Apache: the format is not in quotes")
-		}
-		quote := format[0]
-		for i := 1; ; i++ {
-			if i >= len(format) {
-				return nil, fmt.Errorf("LogFormat of Apache: a quote is not closed")
-			}
-			if format[i] == '\\' {
-				i++
-			} else if format[i] == quote {
-				format = format[1:i]
-				break
-			}
+	format := unescaped.Replace(spec)
+	if m := logFormat.FindString(spec); m != "" {
+		var err error
+		if format, _, err = quotedText(spec[len(m):]); err != nil {
+			return nil, fmt.Errorf("LogFormat of Apache: %w", err)
 		}
 	}
 	f, err := apacheFormat(spec, format, &text{escapes: true, zone: o.Zone})
@@ -71,88 +62,74 @@ func apache(spec string, o Options) (*Format, error) {
 	return f, nil
 }
 
-// apacheFormat compiles the text of a LogFormat, in which quotes may stand behind backslashes.
+var (
+	logFormat = regexp.MustCompile(`(?i)^\s*LogFormat\s*`)
+	// unescaped has what stands behind backslashes in the configurations of nginx and Apache.
+	unescaped = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\\`, `\`, `\t`, "\t", `\r`, "\r", `\n`, "\n")
+)
+
+// quotedText returns the text between the quotes that s begins with, and what follows them.
+func quotedText(s string) (text, rest string, err error) {
+	if s == "" || s[0] != '"' && s[0] != '\'' {
+		return "", "", fmt.Errorf("%.60q is not in quotes", s)
+	}
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case s[0]:
+			return unescaped.Replace(s[1:i]), s[i+1:], nil
+		}
+	}
+	return "", "", errors.New("a quote is not closed")
+}
+
+// apacheSyntax is that of a variable. %400,501{User-Agent}i and %!200>s are for some statuses only, else "-", and
+// %{Name}^ti is a trailer.
+var apacheSyntax = regexp.MustCompile(`^%([!\d,<>]*)(?:\{([^}]*)\})?(\^.)?([a-zA-Z])`)
+
+// apacheFormat compiles the text of a LogFormat.
 func apacheFormat(name, format string, t *text) (*Format, error) {
 	var tokens []part
-	lit := func(s string) { tokens = append(tokens, part{lit: s}) }
 	for rest := format; rest != ""; {
-		i := strings.IndexAny(rest, `%\`)
-		if i != 0 {
-			if i < 0 {
-				i = len(rest)
-			}
-			lit(rest[:i])
-			rest = rest[i:]
-			continue
-		}
-		if rest[0] == '\\' {
-			if len(rest) == 1 {
-				lit(`\`)
-				break
-			}
-			switch rest[1] {
-			case 't':
-				lit("\t")
-			case 'n':
-				lit("\n")
-			case '"', '\\', '\'':
-				lit(rest[1:2])
-			default:
-				lit(rest[:2])
-			}
-			rest = rest[2:]
+		if lit := upTo(rest, '%'); lit != "" {
+			tokens = append(tokens, part{lit: lit})
+			rest = rest[len(lit):]
 			continue
 		}
 		if strings.HasPrefix(rest, "%%") {
-			lit("%")
+			tokens = append(tokens, part{lit: "%"})
 			rest = rest[2:]
 			continue
 		}
-		// %400,501{User-Agent}i or %!200>s: for some statuses only, else "-".
-		n := 1 + len(rest[1:]) - len(strings.TrimLeft(rest[1:], "!0123456789,<>"))
-		final := strings.Contains(rest[:n], ">") // after an internal redirect
-		arg := ""
-		if n < len(rest) && rest[n] == '{' {
-			end := strings.IndexByte(rest[n:], '}')
-			if end < 0 {
-				return nil, fmt.Errorf("the { of %q is not closed", rest)
-			}
-			arg = rest[n+1 : n+end]
-			n += end + 1
+		m := apacheSyntax.FindStringSubmatch(rest)
+		if m == nil {
+			return nil, fmt.Errorf("%q ends within a variable, or its { is not closed", rest)
 		}
-		if n < len(rest) && rest[n] == '^' { // %{Name}^ti, a trailer
-			n += 2
-		}
-		if n >= len(rest) {
-			return nil, fmt.Errorf("%q ends within a variable", rest)
-		}
-		letter := rest[n]
-		whole := rest[:n+1]
-		rest = rest[n+1:]
+		whole, arg, letter := m[0], m[2], m[4]
+		rest = rest[len(whole):]
+		final := strings.Contains(m[1], ">") // after an internal redirect
 		switch {
-		case letter == 't' && arg == "":
-			lit("[")
-			tokens = append(tokens, part{variable: variable{what: valLogTime, shape: fixed, width: 26, text: whole}})
-			lit("]")
+		case letter == "t" && arg == "":
+			stamp := part{variable: variable{what: valLogTime, shape: fixed, width: 26, text: whole}}
+			tokens = append(tokens, part{lit: "["}, stamp, part{lit: "]"})
 			continue
-		case letter == 't':
-			if after, ok := strings.CutPrefix(arg, "begin:"); ok {
-				arg = after
-			} else if after, ok := strings.CutPrefix(arg, "end:"); ok {
+		case letter == "t":
+			if after, ok := strings.CutPrefix(arg, "end:"); ok {
 				arg, t.ends = after, true
 			}
-			more, err := strftime(arg, whole)
+			more, err := strftime(strings.TrimPrefix(arg, "begin:"), whole)
 			if err != nil {
 				return nil, err
 			}
 			tokens = append(tokens, more...)
 			continue
-		case letter == 'U' && strings.HasPrefix(rest, "%q"):
+		case letter == "U" && strings.HasPrefix(rest, "%q"):
 			rest = rest[2:]
 			tokens = append(tokens, part{variable: variable{what: valTarget, text: "%U%q"}})
 			continue
 		}
-		if strings.IndexByte("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) < 0 && (arg == "" || letter != 'x' && letter != 'c') { // of mod_ssl
+		if !strings.Contains("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) && (arg == "" || letter != "x" && letter != "c") { // of mod_ssl
 			return nil, fmt.Errorf("%s is not known (of HAProxy there is only the format haproxy)", whole)
 		}
 		v := ofApache(letter, arg, final)
@@ -177,18 +154,18 @@ var apacheVariables = map[string]variable{
 }
 
 // ofApache returns the variable of a letter; final is that of a status after internal redirects.
-func ofApache(letter byte, arg string, final bool) variable {
+func ofApache(letter, arg string, final bool) variable {
 	switch {
-	case letter == 'i':
+	case letter == "i":
 		return headerVariable(arg)
-	case (letter == 'e' || letter == 'n') && strings.EqualFold(arg, "UNIQUE_ID"):
+	case (letter == "e" || letter == "n") && strings.EqualFold(arg, "UNIQUE_ID"):
 		return variable{what: valID, shape: word}
 	}
-	v, ok := apacheVariables[string(letter)+"{"+arg+"}"]
+	v, ok := apacheVariables[letter+"{"+arg+"}"]
 	if !ok {
-		v = apacheVariables[string(letter)]
+		v = apacheVariables[letter]
 	}
-	if final && letter == 's' {
+	if final && letter == "s" {
 		v.rank = 1
 	}
 	return v
@@ -218,71 +195,59 @@ var strftimeDigits = map[byte]struct {
 	'H': {valHour, 2}, 'M': {valMinute, 2}, 'S': {valSecond, 2}, 'a': {valNothing, 3}, 'z': {valZone, 5}, 'f': {valFraction, 9},
 }
 
+var (
+	// epochs are times since the Unix epoch, in units of their own.
+	epochs = map[string]variable{
+		"sec": {scale: 1e6}, "msec": {scale: 1e3, rank: 2}, "usec": {scale: 1, rank: 2},
+	}
+	// timesOfDay are conversions that stand for several, and the fractions of Apache.
+	timesOfDay = strings.NewReplacer("%T", "%H:%M:%S", "%F", "%Y-%m-%d", "%R", "%H:%M", "%D", "%m/%d/%y", "msec_frac", "%3f", "usec_frac", "%6f")
+	// conversion is one of strftime, or of Envoy: %E3S are seconds with a fraction, %E3f and %3f are the fraction.
+	conversion = regexp.MustCompile(`^%(?:(E?)([1-9])([fS])|.)`)
+)
+
 // strftime returns the tokens of a format of the C function, with the fractions that Apache and Envoy
 // add to it.
-func strftime(format, whole string) ([]part, error) {
-	digits := func(w what, width int) variable { return variable{what: w, shape: fixed, width: width, text: whole} }
-	number := func(scale int64) variable {
-		return variable{what: valEpoch, shape: number, scale: scale, rank: 2, text: whole}
+func strftime(format, whole string) (tokens []part, err error) {
+	digits := func(w what, width int) {
+		tokens = append(tokens, part{variable: variable{what: w, shape: fixed, width: width, text: whole}})
 	}
-	switch format {
-	case "sec":
-		v := number(1e6)
-		v.rank = 0
-		return []part{{variable: v}}, nil
-	case "msec":
-		return []part{{variable: number(1e3)}}, nil
-	case "usec":
-		return []part{{variable: number(1)}}, nil
-	case "msec_frac":
-		return []part{{variable: digits(valFraction, 3)}}, nil
-	case "usec_frac":
-		return []part{{variable: digits(valFraction, 6)}}, nil
+	epoch := func(v variable) {
+		v.what, v.shape, v.text = valEpoch, number, whole
+		tokens = append(tokens, part{variable: v})
 	}
-	format = strings.NewReplacer("%T", "%H:%M:%S", "%F", "%Y-%m-%d", "%R", "%H:%M", "%D", "%m/%d/%y").Replace(format)
-	var tokens []part
-	for format != "" {
+	if v, ok := epochs[format]; ok {
+		epoch(v)
+		return tokens, nil
+	}
+	for format = timesOfDay.Replace(format); format != ""; {
 		if lit := upTo(format, '%'); lit != "" {
 			tokens = append(tokens, part{lit: lit})
 			format = format[len(lit):]
 			continue
 		}
-		if len(format) < 2 {
+		m := conversion.FindStringSubmatch(format)
+		if m == nil {
 			return nil, fmt.Errorf("the time's format in %s ends with a %%", whole)
 		}
-		known := strftimeDigits[format[1]]
-		v := digits(known.what, known.width)
-		n := 2
-		switch c := format[1]; c {
-		case 's':
-			v = number(1e6)
-			v.rank = 0
-		case 'E': // %E3S are seconds with a fraction, %E3f is the fraction
-			if len(format) < 4 || format[2]-'1' > 8 || format[3] != 'S' && format[3] != 'f' {
-				return nil, fmt.Errorf("the time's format in %s has %q, which is not known", whole, format)
-			}
-			if format[3] == 'S' {
-				tokens = append(tokens, part{variable: digits(valSecond, 2)}, part{lit: "."})
-			}
-			v = digits(valFraction, int(format[2]-'0'))
-			n = 4
-		case '1', '2', '3', '4', '5', '6', '7', '8', '9': // %3f
-			if len(format) < 3 || format[2] != 'f' {
-				return nil, fmt.Errorf("the time's format in %s has %q, which is not known", whole, format)
-			}
-			v = digits(valFraction, int(c-'0'))
-			n = 3
-		case '%':
+		format = format[len(m[0]):]
+		known := strftimeDigits[m[0][1]]
+		switch {
+		case m[0] == "%s":
+			epoch(epochs["sec"])
+		case m[0] == "%%":
 			tokens = append(tokens, part{lit: "%"})
-			format = format[2:]
-			continue
+		case m[1]+m[3] == "ES":
+			digits(valSecond, 2)
+			tokens = append(tokens, part{lit: "."})
+			fallthrough
+		case m[3] == "f":
+			digits(valFraction, int(m[2][0]-'0'))
+		case known.width > 0 && m[2] == "":
+			digits(known.what, known.width)
 		default:
-			if known.width == 0 {
-				return nil, fmt.Errorf("the time's format in %s has %%%c, which is not known", whole, c)
-			}
+			return nil, fmt.Errorf("the time's format in %s has %s, which is not known", whole, m[0])
 		}
-		tokens = append(tokens, part{variable: v})
-		format = format[n:]
 	}
 	return tokens, nil
 }

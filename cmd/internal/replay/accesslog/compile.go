@@ -118,7 +118,7 @@ func (t *text) tell(tells *Tells) (timed bool) {
 			tells.Sent = true
 		case valDuration:
 			t.lasts = true
-		case valLogTime, valDay:
+		case valLogTime, valDate, valDay:
 			timed = true
 		case valISOTime, valEpoch:
 			timed = true

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -26,19 +27,12 @@ func envoy(spec string, o Options) (*Format, error) {
 	return f, nil
 }
 
-// ofEnvoy reports whether a format has commands of Envoy, which are words between two "%".
-func ofEnvoy(spec string) bool {
-	for {
-		_, after, ok := strings.Cut(spec, "%")
-		if !ok {
-			return false
-		}
-		if len(after)-len(strings.TrimLeft(after, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_")) > 2 {
-			return true
-		}
-		spec = after
-	}
-}
+var (
+	// envoyCommand is what no other server has in its formats.
+	envoyCommand = regexp.MustCompile(`%[A-Z_]{3}`)
+	// envoySyntax is %COMMAND(argument):length%; the argument of START_TIME has "%" in it.
+	envoySyntax = regexp.MustCompile(`^%([^%(]+)(?:\(([^)]*)\)[^%]*)?%`)
+)
 
 func envoyTokens(name, spec string, o Options) (*Format, error) {
 	var tokens []part
@@ -53,24 +47,12 @@ func envoyTokens(name, spec string, o Options) (*Format, error) {
 			rest = rest[2:]
 			continue
 		}
-		// %COMMAND(argument):length%; the argument of START_TIME has "%" in it.
-		end := strings.IndexByte(rest[1:], '%') + 1
-		command, arg := rest[1:max(end, 1)], ""
-		if open := strings.IndexByte(rest, '('); open > 0 && (end <= 0 || open < end) {
-			closing := strings.IndexByte(rest[open:], ')')
-			if closing < 0 {
-				return nil, fmt.Errorf("the ( of %q is not closed", rest)
-			}
-			command, arg = rest[1:open], rest[open+1:open+closing]
-			if end = strings.IndexByte(rest[open+closing:], '%'); end >= 0 {
-				end += open + closing
-			}
+		m := envoySyntax.FindStringSubmatch(rest)
+		if m == nil {
+			return nil, fmt.Errorf("a %% or a ( of %q is not closed", rest)
 		}
-		if end <= 0 {
-			return nil, fmt.Errorf("the %% of %q is not closed", rest)
-		}
-		whole := rest[:end+1]
-		rest = rest[end+1:]
+		whole, command, arg := m[0], m[1], m[2]
+		rest = rest[len(whole):]
 		if command == "START_TIME" && arg != "" {
 			more, err := strftime(arg, whole)
 			if err != nil {

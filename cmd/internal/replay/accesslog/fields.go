@@ -224,7 +224,7 @@ func laidOut(layout string, zone *time.Location) func(e *Entry, slot int) (int64
 	return func(e *Entry, slot int) (int64, error) {
 		at, err := time.ParseInLocation(layout, string(e.told(slot)), zone)
 		if err != nil {
-			return 0, errNoTime
+			return 0, errTime
 		}
 		return at.UnixMicro(), nil
 	}

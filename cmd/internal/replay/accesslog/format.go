@@ -56,7 +56,7 @@ func Lookup(name string, o Options) (*Format, error) {
 	switch {
 	case strings.Contains(name, "$"):
 		return nginx(name, o)
-	case ofEnvoy(name):
+	case envoyCommand.MatchString(name):
 		return envoy(name, o)
 	case strings.Contains(name, "%"):
 		return apache(name, o)

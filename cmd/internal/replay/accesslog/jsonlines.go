@@ -2,17 +2,10 @@ package accesslog
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/jsonscan"
-)
-
-var (
-	errNoTime = errors.New("no time, or none that can be read")
-	errClient = errors.New("an address that cannot be read")
-	errStatus = errors.New("a status that is none")
 )
 
 // jsonLog is a log whose lines are JSON objects.
@@ -28,7 +21,7 @@ type jsonLog struct {
 
 // reader returns what reads the lines.
 func (l *jsonLog) reader() func([]byte, *Entry) error {
-	p := &paths{}
+	p := paths{}
 	for slot, all := range l.fields {
 		for rank, path := range strings.Fields(all) {
 			p.add(path, slot, uint8(rank))
@@ -166,7 +159,7 @@ func timeIn(zone *time.Location) func(e *Entry, slot int) (int64, error) {
 		if at, ok := anyTime(e.told(slot), zone); ok {
 			return at, nil
 		}
-		return 0, errNoTime
+		return 0, errTime
 	}
 }
 

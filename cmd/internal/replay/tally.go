@@ -199,17 +199,23 @@ func (r *ruleTally) edges(p *sluice.Plan, now int64) {
 
 // step returns the step of a time in all series.
 func (t *tally) step(now int64) int {
-	i, coarser := t.axis.at(now)
-	for _, c := range coarser {
-		t.coarsen(c)
+	if t.axis.from <= now && now < t.axis.end {
+		return t.axis.last
 	}
-	return i
+	for {
+		if i, room := t.axis.at(now); room {
+			return i
+		}
+		t.lengthen()
+	}
 }
 
-func (t *tally) coarsen(c coarsening) {
-	t.all, t.refusals = c.apply(t.all), c.apply(t.refusals)
+// lengthen makes the steps of all series longer.
+func (t *tally) lengthen() {
+	shift, ratio := t.axis.lengthen()
+	t.all, t.refusals = lengthened(t.all, shift, ratio), lengthened(t.refusals, shift, ratio)
 	for i := range t.rules {
-		t.rules[i].series = c.apply(t.rules[i].series)
+		t.rules[i].series = lengthened(t.rules[i].series, shift, ratio)
 	}
 }
 
@@ -312,41 +318,15 @@ func (r *ruleTally) merge(o *ruleTally) {
 	}
 }
 
-// alignWith makes the steps of two tallies the same ones.
+// alignWith makes the steps of two tallies, which begin with the same request, the same ones.
 func (t *tally) alignWith(o *tally) {
-	switch {
-	case o.axis.steps == 0:
-		return
-	case t.axis.steps == 0:
-		t.axis = o.axis
-		return
+	for t.axis.level < o.axis.level {
+		t.lengthen()
 	}
-	for {
-		for t.axis.level < o.axis.level {
-			t.coarsen(t.axis.coarsen())
-		}
-		for o.axis.level < t.axis.level {
-			o.coarsen(o.axis.coarsen())
-		}
-		begin := min(t.axis.begin, o.axis.begin)
-		end := max(t.axis.begin+int64(t.axis.steps), o.axis.begin+int64(o.axis.steps))
-		if end-begin <= maxSteps || t.axis.level == len(stepSeconds)-1 {
-			t.shift(t.axis.begin - begin)
-			o.shift(o.axis.begin - begin)
-			t.axis.begin, t.axis.steps = begin, int(end-begin)
-			o.axis = t.axis
-			return
-		}
-		t.coarsen(t.axis.coarsen())
+	for o.axis.level < t.axis.level {
+		o.lengthen()
 	}
-}
-
-// shift has the series begin so many steps earlier.
-func (t *tally) shift(by int64) {
-	t.all, t.refusals = shifted(t.all, by), shifted(t.refusals, by)
-	for i := range t.rules {
-		t.rules[i].series = shifted(t.rules[i].series, by)
-	}
+	t.axis.steps = max(t.axis.steps, o.axis.steps)
 }
 
 func summed(a, b []int64) []int64 {

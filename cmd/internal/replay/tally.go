@@ -182,8 +182,8 @@ type ruleTally struct {
 	windows, early                   int64 // refusals of fixed windows, and in the first tenth of one
 	longest                          time.Duration
 	series                           []int64
-	// beside are the rules that have refused all that this one has; it is nil before that.
-	beside []uint64
+	// beside are the rules that have refused all that this one has, in order, itself among them.
+	beside []int
 }
 
 // edges counts a refusal by where in a window it was.
@@ -262,27 +262,17 @@ func (t *tally) together(refusing []int) {
 		t.rules[refusing[0]].alone++
 	}
 	for _, i := range refusing {
-		r := &t.rules[i]
-		if r.refused == 1 {
-			r.beside = make([]uint64, len(t.rules)/64+1)
-			for _, other := range refusing {
-				r.beside[other/64] |= 1 << (other % 64)
-			}
-			continue
-		}
-		for w := range r.beside {
-			if r.beside[w] == 0 {
-				continue
-			}
-			var also uint64
-			for _, other := range refusing {
-				if other/64 == w {
-					also |= 1 << (other % 64)
-				}
-			}
-			r.beside[w] &= also
+		if r := &t.rules[i]; r.refused == 1 {
+			r.beside = slices.Sorted(slices.Values(refusing))
+		} else {
+			r.keepBeside(refusing)
 		}
 	}
+}
+
+// keepBeside leaves only those of a list beside the rule.
+func (r *ruleTally) keepBeside(rules []int) {
+	r.beside = slices.DeleteFunc(r.beside, func(i int) bool { return !slices.Contains(rules, i) })
 }
 
 // merge adds the counts of another worker.
@@ -304,18 +294,16 @@ func (t *tally) merge(o *tally) {
 }
 
 func (r *ruleTally) merge(o *ruleTally) {
+	switch {
+	case r.refused == 0:
+		r.beside = o.beside
+	case o.refused > 0:
+		r.keepBeside(o.beside)
+	}
 	r.matched, r.refused, r.alone, r.delayed = r.matched+o.matched, r.refused+o.refused, r.alone+o.alone, r.delayed+o.delayed
 	r.windows, r.early = r.windows+o.windows, r.early+o.early
 	r.longest = max(r.longest, o.longest)
 	r.series = summed(r.series, o.series)
-	switch {
-	case r.beside == nil:
-		r.beside = slices.Clone(o.beside)
-	case o.beside != nil:
-		for w := range r.beside {
-			r.beside[w] &= o.beside[w]
-		}
-	}
 }
 
 // alignWith makes the steps of two tallies, which begin with the same request, the same ones.

@@ -3,7 +3,7 @@ package policyfile
 import (
 	"bytes"
 	"maps"
-	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,38 +13,16 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-func (d *decoder) answer(n *yaml.Node, what string) (a policy.Answer) {
+func (d *decoder) answer(n *yaml.Node, v reflect.Value, what string) {
 	if n.Kind != yaml.MappingNode {
 		hint := `write "{type: text/html, file: slow-down.html}", or "body: …" in place of the file`
 		if n.Kind == yaml.SequenceNode {
 			hint = `write "bodies:" before it, as in "429: {bodies: […]}"`
 		}
 		d.fail(n.Line, hint, "%s is %s, and must be a mapping", what, kindOf(n))
-		return a
+		return
 	}
-	d.fields(n, what, append(d.bodyFields(&a.Body), []field{
-		{"status", func(n *yaml.Node) { a.Status = int(d.integer(n, "status", math.MaxInt32)) }},
-		{"headers", func(n *yaml.Node) { a.Headers = d.textByName(n, "headers", "header %s") }},
-		{"bodies", func(n *yaml.Node) { a.Bodies = d.bodies(n) }},
-	}...))
-	return a
-}
-
-// bodyFields are those of a body, which an answer that has only one has itself.
-func (d *decoder) bodyFields(b *policy.Body) []field {
-	return []field{
-		{"type", func(n *yaml.Node) { b.Type = d.text(n, "type") }},
-		{"file", func(n *yaml.Node) { b.File = d.text(n, "file") }},
-		{"body", func(n *yaml.Node) { b.Text = d.text(n, "body") }},
-	}
-}
-
-func (d *decoder) bodies(n *yaml.Node) []policy.Body {
-	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		d.fail(n.Line, `write lines that begin with "- type: …"`, "bodies is %s, and must be a list", kindOf(n))
-		return nil
-	}
-	return each(d, n, "bodies", func(item *yaml.Node, b *policy.Body) { d.fields(item, "a body", d.bodyFields(b)) })
+	d.fields(n, what, d.fieldsOf(v, ""))
 }
 
 // readBodies reads the bodies of doc that are in files. What cannot be read is complained about.

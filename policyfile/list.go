@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -22,18 +23,17 @@ type listFile struct {
 }
 
 // networks reads a list, which may be empty, or the name of its file.
-func (d *decoder) networks(n *yaml.Node, what string) (l policy.List) {
+func (d *decoder) networks(n *yaml.Node, l *policy.List, what string) {
 	switch {
 	case n.Kind == yaml.SequenceNode && len(n.Content) == 0:
 	case n.Kind != yaml.MappingNode:
-		l.Networks = d.texts(n, what)
+		d.list(n, reflect.ValueOf(&l.Networks).Elem(), what)
 	default:
 		d.fields(n, what, []field{{"file", func(n *yaml.Node) { l.File = d.text(n, "file") }}})
 		if len(n.Content) == 0 {
 			d.fail(n.Line, `write "[10.0.0.0/8, 192.0.2.7]", or "{file: networks.txt}"`, "%s has no file", what)
 		}
 	}
-	return l
 }
 
 // readLists reads the lists of doc that are in files. What cannot be read is complained about.

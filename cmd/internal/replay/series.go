@@ -57,6 +57,20 @@ func lengthened(counts []int64, shift, ratio int64) []int64 {
 	return sums
 }
 
+// Coarser returns the series with its steps added up to longer ones, a multiple as long.
+func (s Series) Coarser(step time.Duration) Series {
+	if step <= s.Step || s.Step <= 0 {
+		return s
+	}
+	ratio := int64(step / s.Step)
+	first := s.Begin.Unix() / int64(s.Step/time.Second) // the steps count from the Unix epoch
+	shift := first % ratio
+	return Series{
+		Begin: time.Unix(first/ratio*int64(step/time.Second), 0).UTC(), Step: step,
+		Requests: lengthened(s.Requests, shift, ratio), Refused: lengthened(s.Refused, shift, ratio),
+	}
+}
+
 // add adds n at a step.
 func add(counts []int64, i int, n int64) []int64 {
 	for len(counts) <= i {

@@ -103,20 +103,8 @@ func (e *Entry) caddyHeaders(raw []byte) {
 				continue
 			}
 			text := e.unescaped(item[1 : len(item)-1])
-			switch string(name) {
-			case "User-Agent":
-				if e.UserAgent == nil {
-					e.UserAgent = text
-				}
-			case "Referer":
-				if e.Referer == nil {
-					e.Referer = text
-				}
-			default:
-				if string(text) == "REDACTED" && isCredential(name) {
-					continue
-				}
-				e.Headers = append(e.Headers, Field{name, text})
+			if string(text) != "REDACTED" || !isCredential(name) {
+				e.header(name, text)
 			}
 		}
 	}

@@ -171,6 +171,22 @@ func (e *Entry) someClient() error {
 	return nil
 }
 
+// header takes a field of the request's header. Of several of those that have one place, the first counts.
+func (e *Entry) header(name, value []byte) {
+	own := &e.UserAgent
+	switch string(name) {
+	case "User-Agent":
+	case "Referer":
+		own = &e.Referer
+	default:
+		e.Headers = append(e.Headers, Field{name, value})
+		return
+	}
+	if *own == nil {
+		*own = value
+	}
+}
+
 // absolute takes a URL as the target, and the host from it.
 func (e *Entry) absolute(url []byte) {
 	e.Target = url

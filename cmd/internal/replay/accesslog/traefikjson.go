@@ -80,15 +80,10 @@ func (e *Entry) traefikHeaders(line []byte) {
 		if len(text) == 0 || string(text) == "REDACTED" {
 			continue
 		}
-		switch string(name) {
-		case "User-Agent":
-			e.UserAgent = text
-		case "Referer":
-			e.Referer = text
-		case "X-Forwarded-For":
+		if string(name) == "X-Forwarded-For" {
 			e.Forwarded = text
-		default:
-			e.Headers = append(e.Headers, Field{name, text})
+			continue
 		}
+		e.header(name, text)
 	}
 }

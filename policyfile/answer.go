@@ -1,12 +1,9 @@
 package policyfile
 
 import (
-	"bytes"
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -49,24 +46,13 @@ func (d *decoder) readBody(at path, b *policy.Body, read func(path string) ([]by
 		d.fail(line, "keep one of them", "there is a file beside the body")
 		return
 	}
-	file, err := d.readBeside(b.File, "the body", read)
+	file, text, err := d.readBeside(b.File, "the body", read)
 	if err != nil {
 		d.fail(line, "", "the body: %v", err)
 		return
 	}
-	if b.Text = string(bytes.TrimPrefix(file.data, []byte("\ufeff"))); b.Text == "" {
-		d.fail(line, "write into it what is to be said", "the body: %s is empty", file.path)
+	if b.Text = text; text == "" {
+		d.fail(line, "write into it what is to be said", "the body: %s is empty", file)
 	}
-	d.bodyFiles[at.String()] = file.path
-}
-
-// inBody says where a line of a body in a file stands, of which a problem has the path.
-func (d *decoder) inBody(path string) (file string, line int, ok bool) {
-	i := strings.LastIndex(path, ".file[")
-	if i < 0 {
-		return "", 0, false
-	}
-	file, ok = d.bodyFiles[path[:i]]
-	line, err := strconv.Atoi(strings.TrimSuffix(path[i+len(".file["):], "]"))
-	return file, line + 1, ok && err == nil
+	d.parts[d.path.String()] = part{file: file}
 }

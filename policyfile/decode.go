@@ -19,29 +19,38 @@ import (
 // decoder makes a document of nodes and gathers every problem on the way. Its methods return
 // a zero value for what they have complained about.
 type decoder struct {
-	file      string
-	root      *yaml.Node // nil if nothing could be read
-	path      path       // of what is being read
-	rule      string     // the name of the rule that is being read
-	problems  policy.Errors
-	listFiles map[string]listFile // that were read, by the name of the list
-	bodyFiles map[string]string   // their paths, by the paths of the bodies in the document
+	file     string
+	root     *yaml.Node // nil if nothing could be read
+	path     path       // of what is being read
+	rule     string     // the name of the rule that is being read
+	problems policy.Errors
+	parts    map[string]part // that were read, by the paths of what they hold
+}
+
+// part is a file that the document names, whose content is what the document could have itself.
+type part struct {
+	file  string
+	lines []int // of its entries; nil if each line is one
 }
 
 func newDecoder(file string, data []byte) *decoder {
-	d := &decoder{file: file, listFiles: make(map[string]listFile), bodyFiles: make(map[string]string)}
+	d := &decoder{file: file, parts: make(map[string]part)}
 	d.root = d.parse(data)
 	return d
 }
 
-func (d *decoder) where(path string) (string, int) {
-	if file, line, ok := d.inList(path); ok {
-		return file, line
+// where returns the place of what a path leads to.
+func (d *decoder) where(path string) (file string, line int) {
+	at := max(strings.LastIndexByte(path, '['), 0)
+	i, err := strconv.Atoi(strings.Trim(path[at:], "[]"))
+	switch p, known := d.parts[path[:at]]; {
+	case !known || err != nil:
+		return d.file, lineOf(d.root, path)
+	case p.lines != nil:
+		return p.file, p.lines[i]
+	default:
+		return p.file, i + 1
 	}
-	if file, line, ok := d.inBody(path); ok {
-		return file, line
-	}
-	return d.file, lineOf(d.root, path)
 }
 
 func (d *decoder) fail(line int, hint, format string, args ...any) {

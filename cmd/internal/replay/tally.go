@@ -37,14 +37,6 @@ type ruleInfo struct {
 	rule  *policy.Rule
 }
 
-// valueOf is valueOf of a key of the rule, which most often begins with its name.
-func (r *ruleInfo) valueOf(key string) string {
-	if name := r.rule.Name; len(key) > len(name) && key[len(name)] == '/' && key[:len(name)] == name {
-		return key[len(name)+1:]
-	}
-	return valueOf(key)
-}
-
 // Take is that of the store of the part, at the time of the request.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.value = valueOf(charges[0].Key)
@@ -117,7 +109,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		if key == "" { // it blocks, and counts nothing
 			key = s.rules[index].rule.Name + "/" + o.Client().String()
 		}
-		if v := s.rules[index].valueOf(key); v != s.value { // which rules often share
+		if v := valueOf(key); v != s.value { // which rules often share
 			s.value, s.hash = v, s.subjects.textHash(v)
 		}
 		was := s.subjects.request(index, group, key, s.hash, e.Time)

@@ -85,56 +85,33 @@ func quotedText(s string) (text, rest string, err error) {
 }
 
 // apacheSyntax is that of a variable. %400,501{User-Agent}i and %!200>s are for some statuses only, else "-", and
-// %{Name}^ti is a trailer.
-var apacheSyntax = regexp.MustCompile(`^%([!\d,<>]*)(?:\{([^}]*)\})?(\^.)?([a-zA-Z])`)
+// %{Name}^ti is a trailer. Path and query stand together more often than not.
+var apacheSyntax = regexp.MustCompile(`^%(?:(U%q)|([!\d,<>]*)(?:\{([^}]*)\})?(?:\^.)?([a-zA-Z]))`)
 
 // apacheFormat compiles the text of a LogFormat.
 func apacheFormat(name, format string, t *text) (*Format, error) {
-	var tokens []part
-	for rest := format; rest != ""; {
-		if lit := upTo(rest, '%'); lit != "" {
-			tokens = append(tokens, part{lit: lit})
-			rest = rest[len(lit):]
-			continue
-		}
-		if strings.HasPrefix(rest, "%%") {
-			tokens = append(tokens, part{lit: "%"})
-			rest = rest[2:]
-			continue
-		}
-		m := apacheSyntax.FindStringSubmatch(rest)
-		if m == nil {
-			return nil, fmt.Errorf("%q ends within a variable, or its { is not closed", rest)
-		}
-		whole, arg, letter := m[0], m[2], m[4]
-		rest = rest[len(whole):]
-		final := strings.Contains(m[1], ">") // after an internal redirect
+	tokens, err := tokenize(format, '%', apacheSyntax, func(m []string) ([]part, error) {
+		whole, arg, letter := m[0], m[3], m[4]
 		switch {
+		case m[1] != "":
+			return []part{{variable: variable{what: valTarget, text: whole}}}, nil
 		case letter == "t" && arg == "":
-			stamp := part{variable: variable{what: valLogTime, shape: fixed, width: 26, text: whole}}
-			tokens = append(tokens, part{lit: "["}, stamp, part{lit: "]"})
-			continue
+			stamp := variable{what: valLogTime, shape: fixed, width: 26, text: whole}
+			return []part{{lit: "["}, {variable: stamp}, {lit: "]"}}, nil
 		case letter == "t":
 			if after, ok := strings.CutPrefix(arg, "end:"); ok {
 				arg, t.ends = after, true
 			}
-			more, err := strftime(strings.TrimPrefix(arg, "begin:"), whole)
-			if err != nil {
-				return nil, err
-			}
-			tokens = append(tokens, more...)
-			continue
-		case letter == "U" && strings.HasPrefix(rest, "%q"):
-			rest = rest[2:]
-			tokens = append(tokens, part{variable: variable{what: valTarget, text: "%U%q"}})
-			continue
-		}
-		if !strings.Contains("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) && (arg == "" || letter != "x" && letter != "c") { // of mod_ssl
+			return strftime(strings.TrimPrefix(arg, "begin:"), whole)
+		case !strings.Contains("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) && (arg == "" || letter != "x" && letter != "c"): // of mod_ssl
 			return nil, fmt.Errorf("%s is not known (of HAProxy there is only the format haproxy)", whole)
 		}
-		v := ofApache(letter, arg, final)
+		v := ofApache(letter, arg, strings.Contains(m[2], ">")) // after an internal redirect
 		v.text = whole
-		tokens = append(tokens, part{variable: v})
+		return []part{{variable: v}}, nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return compile(name, tokens, t)
 }
@@ -187,12 +164,12 @@ func headerVariable(name string) variable {
 }
 
 // strftimeDigits are the conversions that have a width.
-var strftimeDigits = map[byte]struct {
+var strftimeDigits = map[string]struct {
 	what  what
 	width int
 }{
-	'Y': {valYear, 4}, 'm': {valMonth, 2}, 'b': {valMonthName, 3}, 'h': {valMonthName, 3}, 'd': {valDay, 2}, 'e': {valDay, 2},
-	'H': {valHour, 2}, 'M': {valMinute, 2}, 'S': {valSecond, 2}, 'a': {valNothing, 3}, 'z': {valZone, 5}, 'f': {valFraction, 9},
+	"Y": {valYear, 4}, "m": {valMonth, 2}, "b": {valMonthName, 3}, "h": {valMonthName, 3}, "d": {valDay, 2}, "e": {valDay, 2},
+	"H": {valHour, 2}, "M": {valMinute, 2}, "S": {valSecond, 2}, "a": {valNothing, 3}, "z": {valZone, 5}, "f": {valFraction, 9},
 }
 
 var (
@@ -203,51 +180,34 @@ var (
 	// timesOfDay are conversions that stand for several, and the fractions of Apache.
 	timesOfDay = strings.NewReplacer("%T", "%H:%M:%S", "%F", "%Y-%m-%d", "%R", "%H:%M", "%D", "%m/%d/%y", "msec_frac", "%3f", "usec_frac", "%6f")
 	// conversion is one of strftime, or of Envoy: %E3S are seconds with a fraction, %E3f and %3f are the fraction.
-	conversion = regexp.MustCompile(`^%(?:(E?)([1-9])([fS])|.)`)
+	conversion = regexp.MustCompile(`^%(?:(E?)([1-9])([fS])|(.))`)
 )
 
 // strftime returns the tokens of a format of the C function, with the fractions that Apache and Envoy
 // add to it.
-func strftime(format, whole string) (tokens []part, err error) {
-	digits := func(w what, width int) {
-		tokens = append(tokens, part{variable: variable{what: w, shape: fixed, width: width, text: whole}})
+func strftime(format, whole string) ([]part, error) {
+	digits := func(w what, width int) part {
+		return part{variable: variable{what: w, shape: fixed, width: width, text: whole}}
 	}
-	epoch := func(v variable) {
+	epoch := func(v variable) []part {
 		v.what, v.shape, v.text = valEpoch, number, whole
-		tokens = append(tokens, part{variable: v})
+		return []part{{variable: v}}
 	}
 	if v, ok := epochs[format]; ok {
-		epoch(v)
-		return tokens, nil
+		return epoch(v), nil
 	}
-	for format = timesOfDay.Replace(format); format != ""; {
-		if lit := upTo(format, '%'); lit != "" {
-			tokens = append(tokens, part{lit: lit})
-			format = format[len(lit):]
-			continue
-		}
-		m := conversion.FindStringSubmatch(format)
-		if m == nil {
-			return nil, fmt.Errorf("the time's format in %s ends with a %%", whole)
-		}
-		format = format[len(m[0]):]
-		known := strftimeDigits[m[0][1]]
+	return tokenize(timesOfDay.Replace(format), '%', conversion, func(m []string) ([]part, error) {
+		known := strftimeDigits[m[4]]
 		switch {
-		case m[0] == "%s":
-			epoch(epochs["sec"])
-		case m[0] == "%%":
-			tokens = append(tokens, part{lit: "%"})
 		case m[1]+m[3] == "ES":
-			digits(valSecond, 2)
-			tokens = append(tokens, part{lit: "."})
-			fallthrough
+			return []part{digits(valSecond, 2), {lit: "."}, digits(valFraction, int(m[2][0]-'0'))}, nil
 		case m[3] == "f":
-			digits(valFraction, int(m[2][0]-'0'))
-		case known.width > 0 && m[2] == "":
-			digits(known.what, known.width)
-		default:
-			return nil, fmt.Errorf("the time's format in %s has %s, which is not known", whole, m[0])
+			return []part{digits(valFraction, int(m[2][0]-'0'))}, nil
+		case m[4] == "s":
+			return epoch(epochs["sec"]), nil
+		case known.width > 0:
+			return []part{digits(known.what, known.width)}, nil
 		}
-	}
-	return tokens, nil
+		return nil, fmt.Errorf("the time's format in %s has %s, which is not known", whole, m[0])
+	})
 }

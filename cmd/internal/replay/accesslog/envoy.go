@@ -35,35 +35,17 @@ var (
 )
 
 func envoyTokens(name, spec string, o Options) (*Format, error) {
-	var tokens []part
-	for rest := spec; rest != ""; {
-		if lit := upTo(rest, '%'); lit != "" {
-			tokens = append(tokens, part{lit: lit})
-			rest = rest[len(lit):]
-			continue
-		}
-		if strings.HasPrefix(rest, "%%") {
-			tokens = append(tokens, part{lit: "%"})
-			rest = rest[2:]
-			continue
-		}
-		m := envoySyntax.FindStringSubmatch(rest)
-		if m == nil {
-			return nil, fmt.Errorf("a %% or a ( of %q is not closed", rest)
-		}
+	tokens, err := tokenize(spec, '%', envoySyntax, func(m []string) ([]part, error) {
 		whole, command, arg := m[0], m[1], m[2]
-		rest = rest[len(whole):]
 		if command == "START_TIME" && arg != "" {
-			more, err := strftime(arg, whole)
-			if err != nil {
-				return nil, err
-			}
-			tokens = append(tokens, more...)
-			continue
+			return strftime(arg, whole)
 		}
 		v := envoyVariable(command, arg)
 		v.text = whole
-		tokens = append(tokens, part{variable: v})
+		return []part{{variable: v}}, nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return compile(name, tokens, &text{zone: o.Zone})
 }

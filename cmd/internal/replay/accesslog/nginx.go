@@ -63,19 +63,11 @@ func nginx(spec string, o Options) (*Format, error) {
 	default:
 		return nil, fmt.Errorf("log_format of nginx: escape=%s is none of default, json and none", escape)
 	}
-	var tokens []part
-	for format != "" {
-		if lit := upTo(format, '$'); lit != "" {
-			tokens = append(tokens, part{lit: lit})
-			format = format[len(lit):]
-			continue
-		}
-		m := nginxSyntax.FindStringSubmatch(format)
-		if m == nil {
-			return nil, fmt.Errorf("log_format of nginx: there is no name after the $ of %q", format)
-		}
-		format = format[len(m[0]):]
-		tokens = append(tokens, part{variable: nginxVariable(m[1] + m[2])})
+	tokens, err := tokenize(format, '$', nginxSyntax, func(m []string) ([]part, error) {
+		return []part{{variable: nginxVariable(m[1] + m[2])}}, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("log_format of nginx: %w", err)
 	}
 	return compile(spec, tokens, t)
 }

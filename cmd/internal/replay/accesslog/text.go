@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // What is wrong with a line.
@@ -515,18 +517,5 @@ func requestLine(b []byte) (method, target []byte) {
 
 // token reports whether b can be a method.
 func token(b []byte) bool {
-	for _, c := range b {
-		if !tokenByte[c] {
-			return false
-		}
-	}
-	return len(b) > 0
+	return len(b) > 0 && !slices.ContainsFunc(b, func(c byte) bool { return !httpguts.IsTokenRune(rune(c)) })
 }
-
-// tokenByte are those that may be in a method.
-var tokenByte = func() (is [256]bool) {
-	for _, c := range "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" {
-		is[c] = true
-	}
-	return is
-}()

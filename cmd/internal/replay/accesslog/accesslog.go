@@ -21,7 +21,7 @@ type Entry struct {
 	// because the line does not say how long it took.
 	Time int64
 	// Method and Target are those of the request line, the target with its query and, from some
-	// formats, absolute. Both are empty where the server could not read the request.
+	// formats, absolute, which says the host, too. Both are empty where the server could not read the request.
 	Method, Target, Host []byte
 	Status               int   // 0 if there was no response
 	Sent                 int64 // bytes of the response, -1 if that is not told

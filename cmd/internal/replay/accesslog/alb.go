@@ -89,8 +89,7 @@ func albLine(line []byte, e *Entry) error {
 		if proto := bytes.LastIndexByte(url, ' '); proto > 0 {
 			url = url[:proto]
 		}
-		e.Method = method
-		e.absolute(url)
+		e.Method, e.Target = method, url
 	}
 	return nil
 }

@@ -187,17 +187,6 @@ func (e *Entry) header(name, value []byte) {
 	}
 }
 
-// absolute takes a URL as the target, and the host from it.
-func (e *Entry) absolute(url []byte) {
-	e.Target = url
-	if _, rest, ok := bytes.Cut(url, []byte("://")); ok {
-		if end := bytes.IndexAny(rest, "/?#"); end >= 0 {
-			rest = rest[:end]
-		}
-		e.Host = rest
-	}
-}
-
 // withoutPort returns an address without the port behind it: of 192.0.2.1:80 and [2001:db8::1]:80. One
 // of several colons and without brackets has none.
 func withoutPort(b []byte) []byte {

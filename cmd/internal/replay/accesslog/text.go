@@ -113,7 +113,7 @@ type text struct {
 	// doubt: a value may hold its literal. A line is then cut from the left and from the right, and is
 	// read only where both come to the same, which is when there is no other way to cut it.
 	doubt bool
-	// request: both the method and the target are told.
+	// request: both the method and the target are told, and empty where the server could not read them.
 	request bool
 	ends    bool // the time is the end of the request
 	lasts   bool // and its duration is told
@@ -155,7 +155,7 @@ func (t *text) line(line []byte, e *Entry) error {
 		switch {
 		case escaped && bytes.IndexByte(v, '\\') >= 0:
 			v = e.unescape(v)
-		case t.decode != nil:
+		case t.decode != nil && p.what != valMethod:
 			v = t.decode(e, v, p.what)
 		}
 		ok := true
@@ -170,13 +170,13 @@ func (t *text) line(line []byte, e *Entry) error {
 		case valForwarded:
 			e.Forwarded = v
 		case valUser:
-			if string(v) != `""` { // Apache's for an empty name
+			if t.decode != nil || string(v) != `""` { // Apache's for an empty name
 				e.User = v
 			}
 		case valRequest:
 			e.Method, e.Target = requestLine(v)
 		case valMethod:
-			if token(v) {
+			if !t.request || token(v) {
 				e.Method = v
 			}
 		case valTarget:

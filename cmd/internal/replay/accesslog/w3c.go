@@ -61,6 +61,7 @@ func (w *w3c) directive(fields string) (*Format, error) {
 	if err != nil || !slices.Contains(names, "cs-uri-stem") || slices.Contains(names, "date") && !slices.Contains(names, "time") {
 		return nil, errDirective
 	}
+	t.request = false // the method is as the client has sent it
 	f.line = func(line []byte, e *Entry) error {
 		if line[0] == '#' {
 			return ErrSkip

@@ -1,50 +1,25 @@
 package policyfile
 
 import (
-	"bytes"
 	"maps"
-	"math"
+	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluicehq/sluice/policy"
 )
 
-func (d *decoder) answer(n *yaml.Node, what string) (a policy.Answer) {
+func (d *decoder) answer(n *yaml.Node, v reflect.Value, what string) {
 	if n.Kind != yaml.MappingNode {
 		hint := `write "{type: text/html, file: slow-down.html}", or "body: …" in place of the file`
 		if n.Kind == yaml.SequenceNode {
 			hint = `write "bodies:" before it, as in "429: {bodies: […]}"`
 		}
 		d.fail(n.Line, hint, "%s is %s, and must be a mapping", what, kindOf(n))
-		return a
+		return
 	}
-	d.fields(n, what, append(d.bodyFields(&a.Body), []field{
-		{"status", func(n *yaml.Node) { a.Status = int(d.integer(n, "status", math.MaxInt32)) }},
-		{"headers", func(n *yaml.Node) { a.Headers = d.textByName(n, "headers", "header %s") }},
-		{"bodies", func(n *yaml.Node) { a.Bodies = d.bodies(n) }},
-	}...))
-	return a
-}
-
-// bodyFields are those of a body, which an answer that has only one has itself.
-func (d *decoder) bodyFields(b *policy.Body) []field {
-	return []field{
-		{"type", func(n *yaml.Node) { b.Type = d.text(n, "type") }},
-		{"file", func(n *yaml.Node) { b.File = d.text(n, "file") }},
-		{"body", func(n *yaml.Node) { b.Text = d.text(n, "body") }},
-	}
-}
-
-func (d *decoder) bodies(n *yaml.Node) []policy.Body {
-	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		d.fail(n.Line, `write lines that begin with "- type: …"`, "bodies is %s, and must be a list", kindOf(n))
-		return nil
-	}
-	return each(d, n, "bodies", func(item *yaml.Node, b *policy.Body) { d.fields(item, "a body", d.bodyFields(b)) })
+	d.fields(n, what, d.fieldsOf(v, ""))
 }
 
 // readBodies reads the bodies of doc that are in files. What cannot be read is complained about.
@@ -71,24 +46,13 @@ func (d *decoder) readBody(at path, b *policy.Body, read func(path string) ([]by
 		d.fail(line, "keep one of them", "there is a file beside the body")
 		return
 	}
-	file, err := d.readBeside(b.File, "the body", read)
+	file, text, err := d.readBeside(b.File, "the body", read)
 	if err != nil {
 		d.fail(line, "", "the body: %v", err)
 		return
 	}
-	if b.Text = string(bytes.TrimPrefix(file.data, []byte("\ufeff"))); b.Text == "" {
-		d.fail(line, "write into it what is to be said", "the body: %s is empty", file.path)
+	if b.Text = text; text == "" {
+		d.fail(line, "write into it what is to be said", "the body: %s is empty", file)
 	}
-	d.bodyFiles[at.String()] = file.path
-}
-
-// inBody says where a line of a body in a file stands, of which a problem has the path.
-func (d *decoder) inBody(path string) (file string, line int, ok bool) {
-	i := strings.LastIndex(path, ".file[")
-	if i < 0 {
-		return "", 0, false
-	}
-	file, ok = d.bodyFiles[path[:i]]
-	line, err := strconv.Atoi(strings.TrimSuffix(path[i+len(".file["):], "]"))
-	return file, line + 1, ok && err == nil
+	d.parts[d.path.String()] = part{file: file}
 }

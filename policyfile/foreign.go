@@ -160,6 +160,8 @@ var lists = map[string]string{
 	"match": `"match: [GET /path]"`, "key": `"key: [client_ip]"`, "hosts": `"hosts: [example.com]"`,
 	"limits":       `"limits: [10/second, 1000/hour]"`,
 	"count.status": `"status: [401, 403]"`,
+	"rules":        "lines that begin with \"- name: …\"",
+	"bodies":       "lines that begin with \"- type: …\"",
 	"overrides":    "lines that begin with \"- rule: …\"", "subjects": "lines that begin with \"- subject: …\"", "trusted_proxies": `"trusted_proxies: [192.0.2.7]"`,
 	"clients": `"clients: [10.0.0.0/8]"`, "not_clients": `"not_clients: [10.0.0.0/8]"`,
 }
@@ -197,7 +199,13 @@ func textHint(n *yaml.Node, what string) string {
 	if ofKey && pairOfTexts(n) {
 		return fmt.Sprintf("write \"%.30s:%.30s\", without a space behind the colon", n.Content[0].Value, n.Content[1].Value)
 	}
-	if n.Kind == yaml.SequenceNode {
+	list := n.Kind == yaml.SequenceNode
+	switch {
+	case what == "limit" && list:
+		return "write \"limits\" in place of \"limit\""
+	case what == "limit", what == "share.of", what == "an entry of limits", strings.HasPrefix(what, "tier "), strings.HasPrefix(what, "an entry of tier "):
+		return "write it in one line, as in \"100/minute burst 20\""
+	case list:
 		return "write one text, and no list"
 	}
 	return "put text that holds { } [ ] or \": \" into quotes"

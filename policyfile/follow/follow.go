@@ -43,10 +43,8 @@ type File struct {
 	// Logger is told of each policy that is loaded or refused, a line for each problem.
 	// Nil is slog.Default().
 	Logger *slog.Logger
-	// OnError, if not nil, is told in place of the log why the file cannot be read, or what
+	// Refused, if not nil, is called with what the log has: why the file cannot be read, or what
 	// is wrong with the policy in it, which is a [policy.Errors]. The old policy stays.
-	OnError func(error)
-	// Refused, if not nil, is told the same, besides the log or OnError.
 	Refused func(error)
 	// Compile makes a policy of the document; nil is policy.CompileAt. See [policyfile.ParseTo].
 	Compile policyfile.Compiler
@@ -231,10 +229,6 @@ func (f *File) log() *slog.Logger { return cmp.Or(f.Logger, slog.Default()) }
 func (f *File) refuse(err error) {
 	if f.Refused != nil {
 		f.Refused(err)
-	}
-	if f.OnError != nil {
-		f.OnError(err)
-		return
 	}
 	log := f.log()
 	problems, ok := errors.AsType[policy.Errors](err)

@@ -42,7 +42,7 @@ func watch(t *testing.T, path string, load bool) *followed {
 		refused: make(chan error, 10),
 		ended:   make(chan struct{}),
 	}
-	f.OnError = func(err error) { f.refused <- err }
+	f.Refused = func(err error) { f.refused <- err }
 	if load {
 		p, err := f.Load()
 		if err != nil || rule(p) != "first" {

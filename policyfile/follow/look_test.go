@@ -31,7 +31,7 @@ func TestLookInPlace(t *testing.T) {
 	const head = "version: 1\nlists: {abusers: {file: abusers.txt}}\nrules:\n  - {name: abusers, clients: [abusers], block: true}\n"
 	write(list, "192.0.2.1\n")
 	write(path, head)
-	f := &File{Path: path, Logger: slog.New(slog.DiscardHandler), OnError: func(err error) { t.Error(err) }}
+	f := &File{Path: path, Logger: slog.New(slog.DiscardHandler), Refused: func(err error) { t.Error(err) }}
 	p, err := f.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestWatchPipe(t *testing.T) {
 	var refused error
 	f := &File{
 		Path: fmt.Sprintf("/dev/fd/%d", r.Fd()), Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		OnError: func(err error) { refused = err; stop() },
+		Refused: func(err error) { refused = err; stop() },
 	}
 	if _, err := f.Load(); err != nil {
 		t.Fatal(err)

@@ -134,13 +134,8 @@ func filled(counts []int64, steps int) []int64 {
 // shadowedBy returns the rule that has refused all that rule i has, or -1. Of rules that have refused the
 // same, the first in the policy shadows the others.
 func (t *tally) shadowedBy(i int) int {
-	beside := t.rules[i].beside
-	for other := range t.rules {
-		if other == i || beside == nil || beside[other/64]&(1<<(other%64)) == 0 {
-			continue
-		}
-		same := t.rules[other].beside[i/64]&(1<<(i%64)) != 0
-		if !same || other < i {
+	for _, other := range t.rules[i].beside {
+		if other != i && (other < i || !slices.Contains(t.rules[other].beside, i)) {
 			return other
 		}
 	}
@@ -149,11 +144,7 @@ func (t *tally) shadowedBy(i int) int {
 
 // countSubjects fills in what the subjects are, and returns those that were refused most.
 func (j *judged) countSubjects(counted []*counts, r *Report, rules []Rule) (top []Subject) {
-	best := newRanking(topOfAll)
-	ofRule := make([]*ranking, len(rules))
-	for i := range ofRule {
-		ofRule[i] = newRanking(topOfRule)
-	}
+	var refused []*record
 	for _, c := range counted {
 		s := c.subjects
 		s.end()
@@ -165,12 +156,11 @@ func (j *judged) countSubjects(counted []*counts, r *Report, rules []Rule) (top 
 			rule := &rules[rec.rule]
 			rule.SubjectsRefused++
 			rule.Hardness[rec.hardness()]++
-			best.offer(rec, s)
-			ofRule[rec.rule].offer(rec, s)
+			refused = append(refused, rec)
 		}
 		r.Subjects += int64(len(s.values))
-		for _, refused := range s.values {
-			if refused {
+		for _, enforced := range s.values {
+			if enforced {
 				r.SubjectsRefused++
 			}
 		}
@@ -184,10 +174,18 @@ func (j *judged) countSubjects(counted []*counts, r *Report, rules []Rule) (top 
 			}
 		}
 	}
-	for i := range rules {
-		rules[i].Top = j.shown(ofRule[i])
+	slices.SortFunc(refused, func(a, b *record) int {
+		return cmp.Or(cmp.Compare(b.refused, a.refused), strings.Compare(a.key, b.key))
+	})
+	for _, rec := range refused {
+		if rule := &rules[rec.rule]; len(rule.Top) < topOfRule {
+			rule.Top = append(rule.Top, j.shown(rec))
+		}
 	}
-	return j.shown(best)
+	for _, rec := range refused[:min(len(refused), topOfAll)] {
+		top = append(top, j.shown(rec))
+	}
+	return top
 }
 
 // hardness returns the class of the record: see [Rule.Hardness].
@@ -203,43 +201,13 @@ func (r *record) hardness() int {
 	return 5
 }
 
-// ranking are the subjects that were refused most, in order.
-type ranking struct {
-	size int
-	of   []ranked
-}
-
-type ranked struct {
-	*record
-	in *subjects
-}
-
-func newRanking(size int) *ranking { return &ranking{size: size} }
-
-func (k *ranking) offer(r *record, in *subjects) {
-	if len(k.of) == k.size && byRefusals(k.of[k.size-1].record, r) <= 0 {
-		return
+// shown returns the subject of a record as people are to see it.
+func (j *judged) shown(r *record) Subject {
+	return Subject{
+		Rule: j.rules[r.rule].rule.Name, Key: j.shownKey(r), Requests: int64(r.subject.requests), Refused: r.refused,
+		First: time.UnixMicro(r.first).UTC(), Last: time.UnixMicro(r.last).UTC(), Down: time.Duration(r.down) * time.Microsecond,
+		Pattern: r.pattern(), Path: r.path(),
 	}
-	at, _ := slices.BinarySearchFunc(k.of, r, func(a ranked, r *record) int { return byRefusals(a.record, r) })
-	k.of = slices.Insert(k.of, at, ranked{r, in})
-	k.of = k.of[:min(len(k.of), k.size)]
-}
-
-func byRefusals(a, b *record) int {
-	return cmp.Or(cmp.Compare(b.refused, a.refused), strings.Compare(a.key, b.key))
-}
-
-// shown returns the subjects of a ranking as people are to see them.
-func (j *judged) shown(k *ranking) []Subject {
-	all := make([]Subject, 0, len(k.of))
-	for _, r := range k.of {
-		all = append(all, Subject{
-			Rule: j.rules[r.rule].rule.Name, Key: j.shownKey(r.record), Requests: int64(r.subject.requests), Refused: r.refused,
-			First: time.UnixMicro(r.first).UTC(), Last: time.UnixMicro(r.last).UTC(), Down: time.Duration(r.down) * time.Microsecond,
-			Pattern: r.pattern(), Path: r.in.paths.text(r.path()),
-		})
-	}
-	return all
 }
 
 // shownKey returns what people are to see of a key; of a client that the log names, its name.

@@ -86,11 +86,7 @@ type replay struct {
 	trusted []netip.Prefix
 	workers []*worker
 
-	next int64 // number of the next request
-	// Where several work, each has one part at a time, so that the requests of a part stay in order.
-	ready   chan *part // those with something to do that nobody has
-	places  chan struct{}
-	jobs    sync.Pool
+	next    int64 // number of the next request
 	running sync.WaitGroup
 }
 
@@ -138,14 +134,13 @@ func newReplay(c *Config, files []feed.File) (*replay, error) {
 	}
 	seed := maphash.MakeSeed()
 	for range parts {
-		p := &part{number: len(run.parts)}
+		p := &part{}
 		for i, j := range run.sides {
 			p.counts = append(p.counts, newCounts(stores[i], seed, parts, len(j.rules)))
 		}
 		run.parts = append(run.parts, p)
 	}
 	run.trusted = run.sides[0].policy.TrustedProxies()
-	run.jobs.New = func() any { return new(job) }
 	run.start()
 	return run, nil
 }
@@ -184,123 +179,51 @@ func judge(c *Config, doc policy.Document, files []feed.File) (j *judged, err er
 	return j, nil
 }
 
-// start starts the workers. A single one works where batches come from.
+// start starts the workers. Each has parts of its own, so that the requests of a part stay in order.
 func (run *replay) start() {
 	n := run.config.Workers
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
-	n = min(n, len(run.parts))
-	for range n {
-		run.workers = append(run.workers, newWorker(run))
-	}
-	if n == 1 {
-		return
-	}
-	run.ready, run.places = make(chan *part, len(run.parts)), make(chan struct{}, 2*n)
-	for _, w := range run.workers {
+	for i := range min(n, len(run.parts)) {
+		w := newWorker(run)
+		w.number = i
+		run.workers = append(run.workers, w)
 		run.running.Go(w.work)
 	}
 }
 
 // end waits until all is decided.
 func (run *replay) end() {
-	if run.ready == nil {
-		return
+	for _, w := range run.workers {
+		close(w.jobs)
 	}
-	for range cap(run.places) {
-		run.places <- struct{}{} // which all jobs have left
-	}
-	close(run.ready)
 	run.running.Wait()
 }
 
-// job is a batch, its requests by the part that they are of.
+// job is a batch that is decided.
 type job struct {
 	*feed.Batch
 	context.Context
-	first   int64   // number of the first request
-	order   []int32 // numbers of entries in the batch, those of each part one after another
-	ends    [maxParts]int32
-	pending atomic.Int32 // parts that are not done
+	first   int64        // number of the first request
+	pending atomic.Int32 // workers that are not done
 }
 
-// divide sorts the requests of a batch by part.
-func (j *job) divide(parts int) {
-	var counts [maxParts]int32
-	for _, e := range j.Entries {
-		counts[e.Part]++
-	}
-	at := int32(0)
-	for p := range parts {
-		j.ends[p] = at
-		at += counts[p]
-	}
-	j.order = slices.Grow(j.order[:0], len(j.Entries))[:len(j.Entries)]
-	for i, e := range j.Entries {
-		j.order[j.ends[e.Part]] = int32(i)
-		j.ends[e.Part]++
-	}
-}
-
-// of returns the numbers of a part's entries, in their order.
-func (j *job) of(part int) []int32 {
-	begin := int32(0)
-	if part > 0 {
-		begin = j.ends[part-1]
-	}
-	return j.order[begin:j.ends[part]]
-}
-
-// batch decides about a batch, now or soon.
+// batch has the workers decide about a batch, soon.
 func (run *replay) batch(ctx context.Context, b *feed.Batch) {
-	j := run.jobs.Get().(*job)
-	j.Batch, j.Context, j.first = b, ctx, run.next
-	if run.next == 0 {
-		for _, w := range run.workers {
-			w.begin(b.Entries[0].Time)
-		}
-	}
+	j := &job{Batch: b, Context: ctx, first: run.next}
+	j.pending.Store(int32(len(run.workers)))
 	run.next += int64(len(b.Entries))
-	j.divide(len(run.parts))
-	if run.ready == nil {
-		for _, p := range run.parts {
-			run.workers[0].decide(j, p)
-		}
-		run.release(j)
-		return
+	for _, w := range run.workers {
+		w.jobs <- j
 	}
-	run.places <- struct{}{}
-	busy := int32(0)
-	for _, p := range run.parts {
-		if len(j.of(p.number)) > 0 {
-			busy++
-		}
-	}
-	j.pending.Store(busy)
-	for _, p := range run.parts {
-		if len(j.of(p.number)) > 0 && p.add(j) {
-			run.ready <- p
-		}
-	}
-}
-
-// release gives a job back.
-func (run *replay) release(j *job) {
-	j.Batch.Release()
-	j.Batch = nil
-	run.jobs.Put(j)
 }
 
 // part are the requests of some clients, or all: what is counted of them is apart from all others, so
 // that parts can be judged at once without changing any answer.
 type part struct {
-	number int
 	counts []*counts // of each side
 	versus versus
-
-	mu   sync.Mutex
-	todo []*job // in order; the first is under way if there is one
 }
 
 // counts are what one policy has counted of a part.
@@ -313,39 +236,18 @@ func newCounts(newStore func(maxBytes int64) Store, seed maphash.Seed, parts, ru
 	return &counts{newStore(storeBytes / int64(parts)), newSubjects(seed, MaxSubjects/parts, rules)}
 }
 
-// add gives the part a job, and reports whether it had none.
-func (p *part) add(j *job) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.todo = append(p.todo, j)
-	return len(p.todo) == 1
-}
-
-// first returns the job to do.
-func (p *part) first() *job {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.todo[0]
-}
-
-// done takes away the job that was the first, and reports whether there is another.
-func (p *part) done() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.todo = slices.Delete(p.todo, 0, 1)
-	return len(p.todo) > 0
-}
-
-// worker decides about the requests of one part after another.
+// worker decides about the requests of some parts.
 type worker struct {
 	run      *replay
+	number   int
+	jobs     chan *job
 	requests *requests
 	sides    []*side
 	traps    traps
 }
 
 func newWorker(run *replay) *worker {
-	w := &worker{run: run}
+	w := &worker{run: run, jobs: make(chan *job, 2)}
 	var docs []*policy.Document
 	for _, j := range run.sides {
 		docs = append(docs, &j.document)
@@ -355,45 +257,39 @@ func newWorker(run *replay) *worker {
 	return w
 }
 
-// begin says when the first request of all was made.
-func (w *worker) begin(at int64) {
-	for _, s := range w.sides {
-		s.tally.step(at)
-	}
-}
-
 func (w *worker) work() {
-	run := w.run
-	for p := range run.ready {
-		j := p.first()
-		w.decide(j, p)
-		if p.done() {
-			run.ready <- p // there is room for all parts
+	for j := range w.jobs {
+		if j.first == 0 { // all series begin with the first request of all
+			for _, s := range w.sides {
+				s.tally.step(j.Entries[0].Time)
+			}
+		}
+		for i, e := range j.Entries {
+			if int(e.Part)%len(w.run.workers) == w.number {
+				w.decide(j, j.first+int64(i), e)
+			}
 		}
 		if j.pending.Add(-1) == 0 {
-			run.release(j)
-			<-run.places
+			j.Release()
 		}
 	}
 }
 
-// decide decides about those requests of a batch that are of a part.
-func (w *worker) decide(j *job, p *part) {
-	for _, i := range j.of(p.number) {
-		e := j.Entries[i]
-		r := w.requests.of(&e.Entry, e.Peer)
-		w.traps.look(&e.Entry, r, w.run.trusted)
-		name := ""
-		if e.Named {
-			name = text(e.Client)
-		}
-		allowed := w.sides[0].decide(j.Context, &e.Entry, r, name, p.counts[0])
-		if len(w.sides) > 1 {
-			other := w.sides[1].decide(j.Context, &e.Entry, r, name, p.counts[1])
-			p.versus.note(w.run.split.Partition(r), name, allowed, other)
-		}
-		if w.run.config.decided != nil {
-			w.run.config.decided(j.first+int64(i), allowed)
-		}
+// decide decides about a request, of which n is the number.
+func (w *worker) decide(ctx context.Context, n int64, e *feed.Entry) {
+	p := w.run.parts[e.Part]
+	r := w.requests.of(&e.Entry, e.Peer)
+	w.traps.look(&e.Entry, r, w.run.trusted)
+	name := ""
+	if e.Named {
+		name = text(e.Client)
+	}
+	allowed := w.sides[0].decide(ctx, &e.Entry, r, name, p.counts[0])
+	if len(w.sides) > 1 {
+		other := w.sides[1].decide(ctx, &e.Entry, r, name, p.counts[1])
+		p.versus.note(w.run.split.Partition(r), name, allowed, other)
+	}
+	if w.run.config.decided != nil {
+		w.run.config.decided(n, allowed)
 	}
 }

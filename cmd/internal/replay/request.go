@@ -106,6 +106,12 @@ func (q *requests) fields(e *accesslog.Entry) {
 		q.header[name] = values[:0]
 	}
 	clear(q.attr)
+	for i := range e.Headers {
+		f := &e.Headers[i]
+		if at := slices.Index(q.wanted, text(f.Name)); at >= 0 {
+			q.header[q.wanted[at]] = append(q.header[q.wanted[at]], text(f.Value))
+		}
+	}
 	for i, own := range [...]struct {
 		name  string
 		value []byte
@@ -113,12 +119,6 @@ func (q *requests) fields(e *accesslog.Entry) {
 		if len(own.value) > 0 && slices.Contains(q.wanted, own.name) {
 			q.values[i][0] = text(own.value)
 			q.header[own.name] = q.values[i][:]
-		}
-	}
-	for i := range e.Headers {
-		f := &e.Headers[i]
-		if at := slices.Index(q.wanted, text(f.Name)); at >= 0 && !owned(e, q.wanted[at]) {
-			q.header[q.wanted[at]] = append(q.header[q.wanted[at]], text(f.Value))
 		}
 	}
 	if q.attrs && len(e.User) > 0 {
@@ -134,19 +134,6 @@ func (q *requests) fields(e *accesslog.Entry) {
 			delete(q.header, name)
 		}
 	}
-}
-
-// owned reports whether the entry has the header as a field of its own.
-func owned(e *accesslog.Entry, name string) bool {
-	switch name {
-	case "Referer":
-		return len(e.Referer) > 0
-	case "User-Agent":
-		return len(e.UserAgent) > 0
-	case "X-Forwarded-For":
-		return len(e.Forwarded) > 0
-	}
-	return false
 }
 
 // peerOf returns the address of whoever connected, and whether it is made up of a name. A log without

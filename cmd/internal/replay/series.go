@@ -20,56 +20,55 @@ type axis struct {
 
 func (a *axis) micros() int64 { return stepSeconds[a.level] * 1e6 }
 
-// at returns the step of a time, and how often each series is to be coarsened before. A time before the
-// first is in the first.
-func (a *axis) at(t int64) (i int, coarser []coarsening) {
-	if a.from <= t && t < a.end {
-		return a.last, nil
-	}
+func (a *axis) begins() time.Time { return time.UnixMicro(a.begin * a.micros()).UTC() }
+
+// at returns the step of a time. One before the first is in the first; one that is too late for the series
+// is in the last if there are no longer steps, and else there is room only once they are longer.
+func (a *axis) at(t int64) (i int, room bool) {
+	number := t / a.micros()
 	if a.steps == 0 {
-		a.begin, a.steps = floorDiv(t, a.micros()), 1
+		a.begin = number
 	}
-	for {
-		i = int(max(0, floorDiv(t, a.micros())-a.begin))
-		if i < maxSteps || a.level == len(stepSeconds)-1 {
-			break
-		}
-		coarser = append(coarser, a.coarsen())
+	i = int(max(0, number-a.begin))
+	if i >= maxSteps && a.level < len(stepSeconds)-1 {
+		return 0, false
 	}
-	i = min(i, maxSteps-1)
-	a.steps = max(a.steps, i+1)
-	a.last, a.from = i, floorDiv(t, a.micros())*a.micros()
-	a.end = a.from + a.micros()
-	return i, coarser
+	a.last = min(i, maxSteps-1)
+	a.steps = max(a.steps, a.last+1)
+	a.from, a.end = number*a.micros(), (number+1)*a.micros()
+	return a.last, true
 }
 
-// coarsening says how steps become longer ones: step i becomes (shift + i) / ratio.
-type coarsening struct{ shift, ratio int64 }
-
-// coarsen makes the steps as long as the next longer ones.
-func (a *axis) coarsen() coarsening {
-	ratio := stepSeconds[a.level+1] / stepSeconds[a.level]
-	begin := floorDiv(a.begin, ratio)
-	c := coarsening{a.begin - begin*ratio, ratio}
-	a.level, a.begin, a.end = a.level+1, begin, 0
-	a.steps = int((c.shift+int64(a.steps)-1)/ratio) + 1
-	return c
+// lengthen makes the steps as long as the next longer ones. Step i becomes (shift + i) / ratio.
+func (a *axis) lengthen() (shift, ratio int64) {
+	ratio = stepSeconds[a.level+1] / stepSeconds[a.level]
+	shift = a.begin % ratio
+	a.level, a.begin, a.end = a.level+1, a.begin/ratio, 0
+	a.steps = int((shift+int64(a.steps)-1)/ratio) + 1
+	return shift, ratio
 }
 
-// apply coarsens the counts of a series.
-func (c coarsening) apply(counts []int64) []int64 {
-	n := 0
-	for i, v := range counts {
-		to := int((c.shift + int64(i)) / c.ratio)
-		if to == i {
-			n = i + 1
-			continue
-		}
-		counts[i] = 0
-		counts[to] += v
-		n = to + 1
+// lengthened returns the counts of a series once step i is (shift + i) / ratio.
+func lengthened(counts []int64, shift, ratio int64) []int64 {
+	var sums []int64
+	for i, n := range counts {
+		sums = add(sums, int((shift+int64(i))/ratio), n)
 	}
-	return counts[:n]
+	return sums
+}
+
+// Coarser returns the series with its steps added up to longer ones, a multiple as long.
+func (s Series) Coarser(step time.Duration) Series {
+	if step <= s.Step || s.Step <= 0 {
+		return s
+	}
+	ratio := int64(step / s.Step)
+	first := s.Begin.Unix() / int64(s.Step/time.Second) // the steps count from the Unix epoch
+	shift := first % ratio
+	return Series{
+		Begin: time.Unix(first/ratio*int64(step/time.Second), 0).UTC(), Step: step,
+		Requests: lengthened(s.Requests, shift, ratio), Refused: lengthened(s.Refused, shift, ratio),
+	}
 }
 
 // add adds n at a step.
@@ -80,21 +79,3 @@ func add(counts []int64, i int, n int64) []int64 {
 	counts[i] += n
 	return counts
 }
-
-// shifted returns counts as if they had begun so many steps earlier.
-func shifted(counts []int64, by int64) []int64 {
-	if by <= 0 || len(counts) == 0 {
-		return counts
-	}
-	return append(make([]int64, by), counts...)
-}
-
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
-}
-
-func (a *axis) begins() time.Time { return time.UnixMicro(a.begin * a.micros()).UTC() }

@@ -49,7 +49,10 @@ type record struct {
 }
 
 // pathCount is how often a path was asked for; those that are asked for most stay.
-type pathCount struct{ path, count uint32 }
+type pathCount struct {
+	path  string
+	count uint32
+}
 
 // subjects are those of some clients, or of all.
 type subjects struct {
@@ -64,8 +67,8 @@ type subjects struct {
 	// values are the values of keys, whichever rule has them, and whether one that enforces has refused
 	// them.
 	values map[uint64]bool
-	paths  pathTable
-	beyond *beyond // what there was no room for
+	paths  map[string]string // those that are kept
+	beyond *beyond           // what there was no room for
 }
 
 // beyond estimates how many subjects there are that there is no room for, with a standard error of 0.8 %.
@@ -76,7 +79,7 @@ type beyond struct {
 }
 
 func newSubjects(seed maphash.Seed, room, rules int) *subjects {
-	return &subjects{seed: seed, none: maphash.String(seed, ""), places: make([]subject, 64), room: room, ofRule: make([]int64, rules), values: map[uint64]bool{}}
+	return &subjects{seed: seed, none: maphash.String(seed, ""), places: make([]subject, 64), room: room, ofRule: make([]int64, rules), values: map[uint64]bool{}, paths: map[string]string{}}
 }
 
 // seen is a subject that has just made a request.
@@ -184,7 +187,7 @@ func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path st
 	if r.since == 0 {
 		r.since = max(now, 1)
 	}
-	r.ask(t.paths.number(path))
+	r.ask(t.kept(path))
 }
 
 // unsure is a subject that was refused, and how many such requests its limit may let pass more.
@@ -302,7 +305,7 @@ func known(values map[uint64]bool, value uint64) bool {
 
 // ask counts that a path was asked for (Space-Saving): one that is asked for more often than a third of
 // the time is among those that are kept.
-func (r *record) ask(path uint32) {
+func (r *record) ask(path string) {
 	least := &r.paths[0]
 	for i := range r.paths {
 		c := &r.paths[i]
@@ -318,8 +321,8 @@ func (r *record) ask(path uint32) {
 	least.count++
 }
 
-// path returns the number of the path that was asked for most.
-func (r *record) path() uint32 {
+// path returns the path that was asked for most.
+func (r *record) path() string {
 	best := r.paths[0]
 	for _, c := range r.paths[1:] {
 		if c.count > best.count {
@@ -329,34 +332,18 @@ func (r *record) path() uint32 {
 	return best.path
 }
 
-// pathTable numbers paths, up to maxPaths of them; all others are 0, which is no path.
-type pathTable struct {
-	numbers map[string]uint32
-	texts   []string
-}
-
 const (
 	maxPaths   = 1 << 13
 	maxPathLen = 200
 )
 
-func (t *pathTable) number(path string) uint32 {
-	if t.numbers == nil {
-		t.numbers, t.texts = map[string]uint32{}, []string{""}
-	}
+// kept returns a path that lasts, or "" if it is a new one and there are maxPaths of them.
+func (t *subjects) kept(path string) string {
 	path = path[:min(len(path), maxPathLen)]
-	n, known := t.numbers[path]
-	if !known && len(t.texts) < maxPaths {
-		n, path = uint32(len(t.texts)), strings.Clone(path)
-		t.numbers[path] = n
-		t.texts = append(t.texts, path)
+	known, is := t.paths[path]
+	if !is && len(t.paths) < maxPaths {
+		known = strings.Clone(path)
+		t.paths[known] = known
 	}
-	return n
-}
-
-func (t *pathTable) text(n uint32) string {
-	if int(n) >= len(t.texts) {
-		return ""
-	}
-	return t.texts[n]
+	return known
 }

@@ -37,14 +37,6 @@ type ruleInfo struct {
 	rule  *policy.Rule
 }
 
-// valueOf is valueOf of a key of the rule, which most often begins with its name.
-func (r *ruleInfo) valueOf(key string) string {
-	if name := r.rule.Name; len(key) > len(name) && key[len(name)] == '/' && key[:len(name)] == name {
-		return key[len(name)+1:]
-	}
-	return valueOf(key)
-}
-
 // Take is that of the store of the part, at the time of the request.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.value = valueOf(charges[0].Key)
@@ -117,7 +109,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		if key == "" { // it blocks, and counts nothing
 			key = s.rules[index].rule.Name + "/" + o.Client().String()
 		}
-		if v := s.rules[index].valueOf(key); v != s.value { // which rules often share
+		if v := valueOf(key); v != s.value { // which rules often share
 			s.value, s.hash = v, s.subjects.textHash(v)
 		}
 		was := s.subjects.request(index, group, key, s.hash, e.Time)
@@ -182,8 +174,8 @@ type ruleTally struct {
 	windows, early                   int64 // refusals of fixed windows, and in the first tenth of one
 	longest                          time.Duration
 	series                           []int64
-	// beside are the rules that have refused all that this one has; it is nil before that.
-	beside []uint64
+	// beside are the rules that have refused all that this one has, in order, itself among them.
+	beside []int
 }
 
 // edges counts a refusal by where in a window it was.
@@ -199,17 +191,23 @@ func (r *ruleTally) edges(p *sluice.Plan, now int64) {
 
 // step returns the step of a time in all series.
 func (t *tally) step(now int64) int {
-	i, coarser := t.axis.at(now)
-	for _, c := range coarser {
-		t.coarsen(c)
+	if t.axis.from <= now && now < t.axis.end {
+		return t.axis.last
 	}
-	return i
+	for {
+		if i, room := t.axis.at(now); room {
+			return i
+		}
+		t.lengthen()
+	}
 }
 
-func (t *tally) coarsen(c coarsening) {
-	t.all, t.refusals = c.apply(t.all), c.apply(t.refusals)
+// lengthen makes the steps of all series longer.
+func (t *tally) lengthen() {
+	shift, ratio := t.axis.lengthen()
+	t.all, t.refusals = lengthened(t.all, shift, ratio), lengthened(t.refusals, shift, ratio)
 	for i := range t.rules {
-		t.rules[i].series = c.apply(t.rules[i].series)
+		t.rules[i].series = lengthened(t.rules[i].series, shift, ratio)
 	}
 }
 
@@ -256,27 +254,17 @@ func (t *tally) together(refusing []int) {
 		t.rules[refusing[0]].alone++
 	}
 	for _, i := range refusing {
-		r := &t.rules[i]
-		if r.refused == 1 {
-			r.beside = make([]uint64, len(t.rules)/64+1)
-			for _, other := range refusing {
-				r.beside[other/64] |= 1 << (other % 64)
-			}
-			continue
-		}
-		for w := range r.beside {
-			if r.beside[w] == 0 {
-				continue
-			}
-			var also uint64
-			for _, other := range refusing {
-				if other/64 == w {
-					also |= 1 << (other % 64)
-				}
-			}
-			r.beside[w] &= also
+		if r := &t.rules[i]; r.refused == 1 {
+			r.beside = slices.Sorted(slices.Values(refusing))
+		} else {
+			r.keepBeside(refusing)
 		}
 	}
+}
+
+// keepBeside leaves only those of a list beside the rule.
+func (r *ruleTally) keepBeside(rules []int) {
+	r.beside = slices.DeleteFunc(r.beside, func(i int) bool { return !slices.Contains(rules, i) })
 }
 
 // merge adds the counts of another worker.
@@ -298,55 +286,27 @@ func (t *tally) merge(o *tally) {
 }
 
 func (r *ruleTally) merge(o *ruleTally) {
+	switch {
+	case r.refused == 0:
+		r.beside = o.beside
+	case o.refused > 0:
+		r.keepBeside(o.beside)
+	}
 	r.matched, r.refused, r.alone, r.delayed = r.matched+o.matched, r.refused+o.refused, r.alone+o.alone, r.delayed+o.delayed
 	r.windows, r.early = r.windows+o.windows, r.early+o.early
 	r.longest = max(r.longest, o.longest)
 	r.series = summed(r.series, o.series)
-	switch {
-	case r.beside == nil:
-		r.beside = slices.Clone(o.beside)
-	case o.beside != nil:
-		for w := range r.beside {
-			r.beside[w] &= o.beside[w]
-		}
-	}
 }
 
-// alignWith makes the steps of two tallies the same ones.
+// alignWith makes the steps of two tallies, which begin with the same request, the same ones.
 func (t *tally) alignWith(o *tally) {
-	switch {
-	case o.axis.steps == 0:
-		return
-	case t.axis.steps == 0:
-		t.axis = o.axis
-		return
+	for t.axis.level < o.axis.level {
+		t.lengthen()
 	}
-	for {
-		for t.axis.level < o.axis.level {
-			t.coarsen(t.axis.coarsen())
-		}
-		for o.axis.level < t.axis.level {
-			o.coarsen(o.axis.coarsen())
-		}
-		begin := min(t.axis.begin, o.axis.begin)
-		end := max(t.axis.begin+int64(t.axis.steps), o.axis.begin+int64(o.axis.steps))
-		if end-begin <= maxSteps || t.axis.level == len(stepSeconds)-1 {
-			t.shift(t.axis.begin - begin)
-			o.shift(o.axis.begin - begin)
-			t.axis.begin, t.axis.steps = begin, int(end-begin)
-			o.axis = t.axis
-			return
-		}
-		t.coarsen(t.axis.coarsen())
+	for o.axis.level < t.axis.level {
+		o.lengthen()
 	}
-}
-
-// shift has the series begin so many steps earlier.
-func (t *tally) shift(by int64) {
-	t.all, t.refusals = shifted(t.all, by), shifted(t.refusals, by)
-	for i := range t.rules {
-		t.rules[i].series = shifted(t.rules[i].series, by)
-	}
+	t.axis.steps = max(t.axis.steps, o.axis.steps)
 }
 
 func summed(a, b []int64) []int64 {

@@ -6,6 +6,7 @@
 package accesslog
 
 import (
+	"bytes"
 	"errors"
 	"iter"
 	"time"
@@ -20,7 +21,7 @@ type Entry struct {
 	// because the line does not say how long it took.
 	Time int64
 	// Method and Target are those of the request line, the target with its query and, from some
-	// formats, absolute. Both are empty where the server could not read the request.
+	// formats, absolute, which says the host, too. Both are empty where the server could not read the request.
 	Method, Target, Host []byte
 	Status               int   // 0 if there was no response
 	Sent                 int64 // bytes of the response, -1 if that is not told
@@ -103,12 +104,34 @@ func (f *Format) Parse(line []byte, e *Entry) error {
 	return f.line(line, e)
 }
 
-// entries yields what the lines of a sample tell, in the memory of one entry.
-func (f *Format) entries(sample [][]byte) iter.Seq[*Entry] {
-	return func(yield func(*Entry) bool) {
+// Entries yields what the lines of a sample say, in the memory of one entry, or what is wrong with them.
+// Directives among them change the format.
+func (f *Format) Entries(sample [][]byte) iter.Seq2[*Entry, error] {
+	return func(yield func(*Entry, error) bool) {
 		var e Entry
 		for _, line := range sample {
-			if f.Parse(line, &e) == nil && !yield(&e) {
+			var err error
+			if f.Directives() && bytes.HasPrefix(line, []byte("#")) {
+				var next *Format
+				if next, err = f.Header(line); err == nil {
+					f = next
+					continue
+				}
+			} else {
+				err = f.Parse(line, &e)
+			}
+			if !yield(&e, err) {
+				return
+			}
+		}
+	}
+}
+
+// requests yields the entries alone.
+func (f *Format) requests(sample [][]byte) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for e, err := range f.Entries(sample) {
+			if err == nil && !yield(e) {
 				return
 			}
 		}

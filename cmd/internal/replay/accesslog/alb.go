@@ -22,20 +22,11 @@ func alb(Options) *Format {
 	}
 }
 
+// Numbers of fields. From albQuoted on they are in quotes.
 const (
-	albType = iota
-	albTime
-	_
-	albClient
-	_
-	_
-	_
-	_
-	albStatus
-	_
-	_
-	albSent
-	albQuoted // the first one in quotes
+	albType, albTime, albClient, albStatus, albSent = 0, 1, 3, 8, 11
+
+	albQuoted = 12
 )
 
 func albLine(line []byte, e *Entry) error {
@@ -54,7 +45,7 @@ func albLine(line []byte, e *Entry) error {
 	}
 	end, ok := isoTime(field[albTime], nil)
 	if !ok {
-		return errNoTime
+		return errTime
 	}
 	if s := field[albStatus]; string(s) != "-" {
 		n, ok := integer(s)
@@ -98,8 +89,7 @@ func albLine(line []byte, e *Entry) error {
 		if proto := bytes.LastIndexByte(url, ' '); proto > 0 {
 			url = url[:proto]
 		}
-		e.Method = method
-		e.absolute(url)
+		e.Method, e.Target = method, url
 	}
 	return nil
 }

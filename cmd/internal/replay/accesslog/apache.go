@@ -1,8 +1,10 @@
 package accesslog
 
 import (
+	"errors"
 	"fmt"
 	"net/textproto"
+	"regexp"
 	"strings"
 )
 
@@ -36,32 +38,21 @@ func named(name, spec string, o Options) *Format {
 }
 
 // must is for formats that are known to compile.
-func must(f *Format, err error) *Format {
+func must[F any](f F, err error) F {
 	if err != nil {
 		panic(err)
 	}
 	return f
 }
 
-// apache compiles a LogFormat: its text, or the directive as it stands in a configuration.
+// apache compiles a LogFormat: its text, in which quotes may stand behind backslashes, or the directive as it
+// stands in a configuration.
 func apache(spec string, o Options) (*Format, error) {
-	format := strings.TrimSpace(spec)
-	if len(format) > 9 && strings.EqualFold(format[:9], "LogFormat") {
-		format = strings.TrimSpace(format[9:])
-		if format == "" || format[0] != '"' && format[0] != '\'' {
-			return nil, fmt.Errorf("LogFormat of Apache: the format is not in quotes")
-		}
-		quote := format[0]
-		for i := 1; ; i++ {
-			if i >= len(format) {
-				return nil, fmt.Errorf("LogFormat of Apache: a quote is not closed")
-			}
-			if format[i] == '\\' {
-				i++
-			} else if format[i] == quote {
-				format = format[1:i]
-				break
-			}
+	format := unescaped.Replace(spec)
+	if m := logFormat.FindString(spec); m != "" {
+		var err error
+		if format, _, err = quotedText(spec[len(m):]); err != nil {
+			return nil, fmt.Errorf("LogFormat of Apache: %w", err)
 		}
 	}
 	f, err := apacheFormat(spec, format, &text{escapes: true, zone: o.Zone})
@@ -71,93 +62,56 @@ func apache(spec string, o Options) (*Format, error) {
 	return f, nil
 }
 
-// apacheFormat compiles the text of a LogFormat, in which quotes may stand behind backslashes.
+var (
+	logFormat = regexp.MustCompile(`(?i)^\s*LogFormat\s*`)
+	// unescaped has what stands behind backslashes in the configurations of nginx and Apache.
+	unescaped = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\\`, `\`, `\t`, "\t", `\r`, "\r", `\n`, "\n")
+)
+
+// quotedText returns the text between the quotes that s begins with, and what follows them.
+func quotedText(s string) (text, rest string, err error) {
+	if s == "" || s[0] != '"' && s[0] != '\'' {
+		return "", "", fmt.Errorf("%.60q is not in quotes", s)
+	}
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case s[0]:
+			return unescaped.Replace(s[1:i]), s[i+1:], nil
+		}
+	}
+	return "", "", errors.New("a quote is not closed")
+}
+
+// apacheSyntax is that of a variable. %400,501{User-Agent}i and %!200>s are for some statuses only, else "-", and
+// %{Name}^ti is a trailer. Path and query stand together more often than not.
+var apacheSyntax = regexp.MustCompile(`^%(?:(U%q)|([!\d,<>]*)(?:\{([^}]*)\})?(?:\^.)?([a-zA-Z]))`)
+
+// apacheFormat compiles the text of a LogFormat.
 func apacheFormat(name, format string, t *text) (*Format, error) {
-	var tokens []part
-	lit := func(s string) { tokens = append(tokens, part{lit: s}) }
-	for rest := format; rest != ""; {
-		i := strings.IndexAny(rest, `%\`)
-		if i != 0 {
-			if i < 0 {
-				i = len(rest)
-			}
-			lit(rest[:i])
-			rest = rest[i:]
-			continue
-		}
-		if rest[0] == '\\' {
-			if len(rest) == 1 {
-				lit(`\`)
-				break
-			}
-			switch rest[1] {
-			case 't':
-				lit("\t")
-			case 'n':
-				lit("\n")
-			case '"', '\\', '\'':
-				lit(rest[1:2])
-			default:
-				lit(rest[:2])
-			}
-			rest = rest[2:]
-			continue
-		}
-		if strings.HasPrefix(rest, "%%") {
-			lit("%")
-			rest = rest[2:]
-			continue
-		}
-		// %400,501{User-Agent}i or %!200>s: for some statuses only, else "-".
-		n := 1 + len(rest[1:]) - len(strings.TrimLeft(rest[1:], "!0123456789,<>"))
-		final := strings.Contains(rest[:n], ">") // after an internal redirect
-		arg := ""
-		if n < len(rest) && rest[n] == '{' {
-			end := strings.IndexByte(rest[n:], '}')
-			if end < 0 {
-				return nil, fmt.Errorf("the { of %q is not closed", rest)
-			}
-			arg = rest[n+1 : n+end]
-			n += end + 1
-		}
-		if n < len(rest) && rest[n] == '^' { // %{Name}^ti, a trailer
-			n += 2
-		}
-		if n >= len(rest) {
-			return nil, fmt.Errorf("%q ends within a variable", rest)
-		}
-		letter := rest[n]
-		whole := rest[:n+1]
-		rest = rest[n+1:]
+	tokens, err := tokenize(format, '%', apacheSyntax, func(m []string) ([]part, error) {
+		whole, arg, letter := m[0], m[3], m[4]
 		switch {
-		case letter == 't' && arg == "":
-			lit("[")
-			tokens = append(tokens, part{variable: variable{what: valLogTime, shape: fixed, width: 26, text: whole}})
-			lit("]")
-			continue
-		case letter == 't':
-			if after, ok := strings.CutPrefix(arg, "begin:"); ok {
-				arg = after
-			} else if after, ok := strings.CutPrefix(arg, "end:"); ok {
+		case m[1] != "":
+			return []part{{variable: variable{what: valTarget, text: whole}}}, nil
+		case letter == "t" && arg == "":
+			stamp := variable{what: valLogTime, shape: fixed, width: 26, text: whole}
+			return []part{{lit: "["}, {variable: stamp}, {lit: "]"}}, nil
+		case letter == "t":
+			if after, ok := strings.CutPrefix(arg, "end:"); ok {
 				arg, t.ends = after, true
 			}
-			more, err := strftime(arg, whole)
-			if err != nil {
-				return nil, err
-			}
-			tokens = append(tokens, more...)
-			continue
-		case letter == 'U' && strings.HasPrefix(rest, "%q"):
-			rest = rest[2:]
-			tokens = append(tokens, part{variable: variable{what: valTarget, text: "%U%q"}})
-			continue
-		}
-		if strings.IndexByte("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) < 0 && (arg == "" || letter != 'x' && letter != 'c') { // of mod_ssl
+			return strftime(strings.TrimPrefix(arg, "begin:"), whole)
+		case !strings.Contains("aAbBCDefhHiIkKlLmnoOpPqrRsSTuUvVX", letter) && (arg == "" || letter != "x" && letter != "c"): // of mod_ssl
 			return nil, fmt.Errorf("%s is not known (of HAProxy there is only the format haproxy)", whole)
 		}
-		v := ofApache(letter, arg, final)
+		v := ofApache(letter, arg, strings.Contains(m[2], ">")) // after an internal redirect
 		v.text = whole
-		tokens = append(tokens, part{variable: v})
+		return []part{{variable: v}}, nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return compile(name, tokens, t)
 }
@@ -177,18 +131,18 @@ var apacheVariables = map[string]variable{
 }
 
 // ofApache returns the variable of a letter; final is that of a status after internal redirects.
-func ofApache(letter byte, arg string, final bool) variable {
+func ofApache(letter, arg string, final bool) variable {
 	switch {
-	case letter == 'i':
+	case letter == "i":
 		return headerVariable(arg)
-	case (letter == 'e' || letter == 'n') && strings.EqualFold(arg, "UNIQUE_ID"):
+	case (letter == "e" || letter == "n") && strings.EqualFold(arg, "UNIQUE_ID"):
 		return variable{what: valID, shape: word}
 	}
-	v, ok := apacheVariables[string(letter)+"{"+arg+"}"]
+	v, ok := apacheVariables[letter+"{"+arg+"}"]
 	if !ok {
-		v = apacheVariables[string(letter)]
+		v = apacheVariables[letter]
 	}
-	if final && letter == 's' {
+	if final && letter == "s" {
 		v.rank = 1
 	}
 	return v
@@ -210,79 +164,50 @@ func headerVariable(name string) variable {
 }
 
 // strftimeDigits are the conversions that have a width.
-var strftimeDigits = map[byte]struct {
+var strftimeDigits = map[string]struct {
 	what  what
 	width int
 }{
-	'Y': {valYear, 4}, 'm': {valMonth, 2}, 'b': {valMonthName, 3}, 'h': {valMonthName, 3}, 'd': {valDay, 2}, 'e': {valDay, 2},
-	'H': {valHour, 2}, 'M': {valMinute, 2}, 'S': {valSecond, 2}, 'a': {valNothing, 3}, 'z': {valZone, 5}, 'f': {valFraction, 9},
+	"Y": {valYear, 4}, "m": {valMonth, 2}, "b": {valMonthName, 3}, "h": {valMonthName, 3}, "d": {valDay, 2}, "e": {valDay, 2},
+	"H": {valHour, 2}, "M": {valMinute, 2}, "S": {valSecond, 2}, "a": {valNothing, 3}, "z": {valZone, 5}, "f": {valFraction, 9},
 }
+
+var (
+	// epochs are times since the Unix epoch, in units of their own.
+	epochs = map[string]variable{
+		"sec": {scale: 1e6}, "msec": {scale: 1e3, rank: 2}, "usec": {scale: 1, rank: 2},
+	}
+	// timesOfDay are conversions that stand for several, and the fractions of Apache.
+	timesOfDay = strings.NewReplacer("%T", "%H:%M:%S", "%F", "%Y-%m-%d", "%R", "%H:%M", "%D", "%m/%d/%y", "msec_frac", "%3f", "usec_frac", "%6f")
+	// conversion is one of strftime, or of Envoy: %E3S are seconds with a fraction, %E3f and %3f are the fraction.
+	conversion = regexp.MustCompile(`^%(?:(E?)([1-9])([fS])|(.))`)
+)
 
 // strftime returns the tokens of a format of the C function, with the fractions that Apache and Envoy
 // add to it.
 func strftime(format, whole string) ([]part, error) {
-	digits := func(w what, width int) variable { return variable{what: w, shape: fixed, width: width, text: whole} }
-	number := func(scale int64) variable {
-		return variable{what: valEpoch, shape: number, scale: scale, rank: 2, text: whole}
+	digits := func(w what, width int) part {
+		return part{variable: variable{what: w, shape: fixed, width: width, text: whole}}
 	}
-	switch format {
-	case "sec":
-		v := number(1e6)
-		v.rank = 0
-		return []part{{variable: v}}, nil
-	case "msec":
-		return []part{{variable: number(1e3)}}, nil
-	case "usec":
-		return []part{{variable: number(1)}}, nil
-	case "msec_frac":
-		return []part{{variable: digits(valFraction, 3)}}, nil
-	case "usec_frac":
-		return []part{{variable: digits(valFraction, 6)}}, nil
+	epoch := func(v variable) []part {
+		v.what, v.shape, v.text = valEpoch, number, whole
+		return []part{{variable: v}}
 	}
-	format = strings.NewReplacer("%T", "%H:%M:%S", "%F", "%Y-%m-%d", "%R", "%H:%M", "%D", "%m/%d/%y").Replace(format)
-	var tokens []part
-	for format != "" {
-		if lit := upTo(format, '%'); lit != "" {
-			tokens = append(tokens, part{lit: lit})
-			format = format[len(lit):]
-			continue
-		}
-		if len(format) < 2 {
-			return nil, fmt.Errorf("the time's format in %s ends with a %%", whole)
-		}
-		known := strftimeDigits[format[1]]
-		v := digits(known.what, known.width)
-		n := 2
-		switch c := format[1]; c {
-		case 's':
-			v = number(1e6)
-			v.rank = 0
-		case 'E': // %E3S are seconds with a fraction, %E3f is the fraction
-			if len(format) < 4 || format[2]-'1' > 8 || format[3] != 'S' && format[3] != 'f' {
-				return nil, fmt.Errorf("the time's format in %s has %q, which is not known", whole, format)
-			}
-			if format[3] == 'S' {
-				tokens = append(tokens, part{variable: digits(valSecond, 2)}, part{lit: "."})
-			}
-			v = digits(valFraction, int(format[2]-'0'))
-			n = 4
-		case '1', '2', '3', '4', '5', '6', '7', '8', '9': // %3f
-			if len(format) < 3 || format[2] != 'f' {
-				return nil, fmt.Errorf("the time's format in %s has %q, which is not known", whole, format)
-			}
-			v = digits(valFraction, int(c-'0'))
-			n = 3
-		case '%':
-			tokens = append(tokens, part{lit: "%"})
-			format = format[2:]
-			continue
-		default:
-			if known.width == 0 {
-				return nil, fmt.Errorf("the time's format in %s has %%%c, which is not known", whole, c)
-			}
-		}
-		tokens = append(tokens, part{variable: v})
-		format = format[n:]
+	if v, ok := epochs[format]; ok {
+		return epoch(v), nil
 	}
-	return tokens, nil
+	return tokenize(timesOfDay.Replace(format), '%', conversion, func(m []string) ([]part, error) {
+		known := strftimeDigits[m[4]]
+		switch {
+		case m[1]+m[3] == "ES":
+			return []part{digits(valSecond, 2), {lit: "."}, digits(valFraction, int(m[2][0]-'0'))}, nil
+		case m[3] == "f":
+			return []part{digits(valFraction, int(m[2][0]-'0'))}, nil
+		case m[4] == "s":
+			return epoch(epochs["sec"]), nil
+		case known.width > 0:
+			return []part{digits(known.what, known.width)}, nil
+		}
+		return nil, fmt.Errorf("the time's format in %s has %s, which is not known", whole, m[0])
+	})
 }

@@ -47,7 +47,7 @@ func caddy(o Options) *Format {
 	}
 	f.narrow = func(sample [][]byte) Tells {
 		tells := f.Tells
-		for e := range f.entries(sample) {
+		for e := range f.requests(sample) {
 			if slices.ContainsFunc(e.Headers, func(h Field) bool { return isCredential(h.Name) }) {
 				tells.Hidden = nil // log_credentials
 			}
@@ -103,20 +103,8 @@ func (e *Entry) caddyHeaders(raw []byte) {
 				continue
 			}
 			text := e.unescaped(item[1 : len(item)-1])
-			switch string(name) {
-			case "User-Agent":
-				if e.UserAgent == nil {
-					e.UserAgent = text
-				}
-			case "Referer":
-				if e.Referer == nil {
-					e.Referer = text
-				}
-			default:
-				if string(text) == "REDACTED" && isCredential(name) {
-					continue
-				}
-				e.Headers = append(e.Headers, Field{name, text})
+			if string(text) != "REDACTED" || !isCredential(name) {
+				e.header(name, text)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -10,6 +11,34 @@ import (
 type part struct {
 	lit string
 	variable
+}
+
+// tokenize cuts a format into literals and variables, which begin with a mark. Read returns what a match of their
+// syntax stands for. Two "%" are one.
+func tokenize(format string, mark byte, syntax *regexp.Regexp, read func(match []string) ([]part, error)) (tokens []part, err error) {
+	for format != "" {
+		n := strings.IndexByte(format, mark)
+		switch {
+		case n < 0:
+			return append(tokens, part{lit: format}), nil
+		case n > 0:
+			tokens = append(tokens, part{lit: format[:n]})
+		case strings.HasPrefix(format, "%%"):
+			tokens, n = append(tokens, part{lit: "%"}), 2
+		default:
+			m := syntax.FindStringSubmatch(format)
+			if m == nil {
+				return nil, fmt.Errorf("the variable at %q has no name, or is not closed", format)
+			}
+			some, err := read(m)
+			if err != nil {
+				return nil, err
+			}
+			tokens, n = append(tokens, some...), len(m[0])
+		}
+		format = format[n:]
+	}
+	return tokens, nil
 }
 
 // compile makes the format of the tokens. t says what the server does beside.
@@ -82,14 +111,6 @@ func (t *text) choose() {
 	}
 }
 
-// upTo returns what stands before the first mark of a format, all of it without one.
-func upTo(format string, mark byte) string {
-	if i := strings.IndexByte(format, mark); i >= 0 {
-		return format[:i]
-	}
-	return format
-}
-
 // tell notes what the variables tell. It reports whether a time is among that.
 func (t *text) tell(tells *Tells) (timed bool) {
 	var method, target bool
@@ -118,7 +139,7 @@ func (t *text) tell(tells *Tells) (timed bool) {
 			tells.Sent = true
 		case valDuration:
 			t.lasts = true
-		case valLogTime, valDay:
+		case valLogTime, valDate, valDay:
 			timed = true
 		case valISOTime, valEpoch:
 			timed = true

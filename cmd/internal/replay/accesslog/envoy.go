@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -26,62 +27,25 @@ func envoy(spec string, o Options) (*Format, error) {
 	return f, nil
 }
 
-// ofEnvoy reports whether a format has commands of Envoy, which are words between two "%".
-func ofEnvoy(spec string) bool {
-	for {
-		_, after, ok := strings.Cut(spec, "%")
-		if !ok {
-			return false
-		}
-		if len(after)-len(strings.TrimLeft(after, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_")) > 2 {
-			return true
-		}
-		spec = after
-	}
-}
+var (
+	// envoyCommand is what no other server has in its formats.
+	envoyCommand = regexp.MustCompile(`%[A-Z_]{3}`)
+	// envoySyntax is %COMMAND(argument):length%; the argument of START_TIME has "%" in it.
+	envoySyntax = regexp.MustCompile(`^%([^%(]+)(?:\(([^)]*)\)[^%]*)?%`)
+)
 
 func envoyTokens(name, spec string, o Options) (*Format, error) {
-	var tokens []part
-	for rest := spec; rest != ""; {
-		if lit := upTo(rest, '%'); lit != "" {
-			tokens = append(tokens, part{lit: lit})
-			rest = rest[len(lit):]
-			continue
-		}
-		if strings.HasPrefix(rest, "%%") {
-			tokens = append(tokens, part{lit: "%"})
-			rest = rest[2:]
-			continue
-		}
-		// %COMMAND(argument):length%; the argument of START_TIME has "%" in it.
-		end := strings.IndexByte(rest[1:], '%') + 1
-		command, arg := rest[1:max(end, 1)], ""
-		if open := strings.IndexByte(rest, '('); open > 0 && (end <= 0 || open < end) {
-			closing := strings.IndexByte(rest[open:], ')')
-			if closing < 0 {
-				return nil, fmt.Errorf("the ( of %q is not closed", rest)
-			}
-			command, arg = rest[1:open], rest[open+1:open+closing]
-			if end = strings.IndexByte(rest[open+closing:], '%'); end >= 0 {
-				end += open + closing
-			}
-		}
-		if end <= 0 {
-			return nil, fmt.Errorf("the %% of %q is not closed", rest)
-		}
-		whole := rest[:end+1]
-		rest = rest[end+1:]
+	tokens, err := tokenize(spec, '%', envoySyntax, func(m []string) ([]part, error) {
+		whole, command, arg := m[0], m[1], m[2]
 		if command == "START_TIME" && arg != "" {
-			more, err := strftime(arg, whole)
-			if err != nil {
-				return nil, err
-			}
-			tokens = append(tokens, more...)
-			continue
+			return strftime(arg, whole)
 		}
 		v := envoyVariable(command, arg)
 		v.text = whole
-		tokens = append(tokens, part{variable: v})
+		return []part{{variable: v}}, nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return compile(name, tokens, &text{zone: o.Zone})
 }

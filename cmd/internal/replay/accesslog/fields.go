@@ -118,6 +118,12 @@ func checkFields(fields map[string]string) error {
 	return nil
 }
 
+// extra is a header or an attribute that is mapped.
+type extra struct {
+	name   []byte
+	header bool
+}
+
 // jsonFields reads the JSON lines of whatever program, by the names that are common or by Options.Fields.
 func jsonFields(o Options) *Format {
 	wanted := make([]string, whats)
@@ -144,21 +150,19 @@ func jsonFields(o Options) *Format {
 		Client: true, Forwarded: true, User: true, Host: true, Query: true, Referer: true, UserAgent: true,
 		Began: wanted[whatBegan] != "", Sent: true, Fine: true,
 	}
-	var headers, attributes [][]byte
+	var extras []extra
 	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
-		if of, ok := strings.CutPrefix(name, "header:"); ok {
+		kind, of, _ := strings.Cut(name, ":")
+		switch kind {
+		case "header":
 			of = textproto.CanonicalMIMEHeaderKey(of)
 			tells.Headers = append(tells.Headers, of)
-			headers = append(headers, []byte(of))
-			wanted = append(wanted, o.Fields[name])
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
-		if of, ok := strings.CutPrefix(name, "attr:"); ok {
+		case "attr":
 			tells.Attributes = append(tells.Attributes, of)
-			attributes = append(attributes, []byte(of))
-			wanted = append(wanted, o.Fields[name])
+		default:
+			continue
 		}
+		extras, wanted = append(extras, extra{[]byte(of), kind == "header"}), append(wanted, o.Fields[name])
 	}
 	when := timeIn(o.Zone)
 	if layout := o.Fields["layout"]; layout != "" {
@@ -176,18 +180,15 @@ func jsonFields(o Options) *Format {
 		if len(e.Target) == 0 {
 			e.Method, e.Target = requestLine(e.told(whatRequest))
 		}
-		slot := int(whats)
-		for _, name := range headers {
-			if text := e.told(slot); len(text) > 0 {
-				e.Headers = append(e.Headers, Field{name, text})
+		for i, x := range extras {
+			text := e.told(whats + i)
+			switch {
+			case len(text) == 0:
+			case x.header:
+				e.Headers = append(e.Headers, Field{x.name, text})
+			default:
+				e.Attributes = append(e.Attributes, Field{x.name, text})
 			}
-			slot++
-		}
-		for _, name := range attributes {
-			if text := e.told(slot); len(text) > 0 {
-				e.Attributes = append(e.Attributes, Field{name, text})
-			}
-			slot++
 		}
 		return nil
 	}
@@ -196,7 +197,7 @@ func jsonFields(o Options) *Format {
 		var seen [whats]bool
 		tells, read := f.Tells, false
 		tells.Fine, tells.Began = false, true
-		for e := range f.entries(sample) {
+		for e := range f.requests(sample) {
 			read = true
 			for i := range seen {
 				seen[i] = seen[i] || e.has(i)
@@ -224,7 +225,7 @@ func laidOut(layout string, zone *time.Location) func(e *Entry, slot int) (int64
 	return func(e *Entry, slot int) (int64, error) {
 		at, err := time.ParseInLocation(layout, string(e.told(slot)), zone)
 		if err != nil {
-			return 0, errNoTime
+			return 0, errTime
 		}
 		return at.UnixMicro(), nil
 	}

@@ -1,7 +1,6 @@
 package accesslog
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,7 +56,7 @@ func Lookup(name string, o Options) (*Format, error) {
 	switch {
 	case strings.Contains(name, "$"):
 		return nginx(name, o)
-	case ofEnvoy(name):
+	case envoyCommand.MatchString(name):
 		return envoy(name, o)
 	case strings.Contains(name, "%"):
 		return apache(name, o)
@@ -102,18 +101,8 @@ func Detect(sample [][]byte, o Options) (*Format, error) {
 
 // try counts the lines that f reads, and those that it ought to and does not.
 func (f *Format) try(sample [][]byte) (read, failed int) {
-	var e Entry
-	for _, line := range sample {
-		if f.Directives() && bytes.HasPrefix(line, []byte("#")) {
-			next, err := f.Header(line)
-			if err != nil {
-				failed++
-				continue
-			}
-			f = next
-			continue
-		}
-		switch err := f.Parse(line, &e); {
+	for _, err := range f.Entries(sample) {
+		switch {
 		case err == nil:
 			read++
 		case !errors.Is(err, ErrSkip):

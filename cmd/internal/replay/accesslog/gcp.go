@@ -15,10 +15,7 @@ func gcp(o Options) *Format {
 			}
 			return nil
 		},
-		finish: func(e *Entry) error {
-			e.absolute(e.Target)
-			return e.someClient()
-		},
+		finish: (*Entry).someClient,
 	}
 	return &Format{
 		Name: "gcp",

@@ -49,24 +49,18 @@ func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
 		return errTime
 	}
 
+	var fields [10][]byte // frontend, server, timers, status, bytes, cookies, states, connections, queues
 	rest := line[open+width+2:]
-	frontend, rest := wordOf(rest)
-	if bytes.HasSuffix(frontend, []byte(":")) {
+	for i := range fields {
+		fields[i], rest, _ = bytes.Cut(rest, space)
+	}
+	timers, status, sent := fields[2], fields[3], fields[4]
+	switch {
+	case bytes.HasSuffix(fields[0], []byte(":")):
 		return ErrSkip // of a connection without a request: "frontend/1: SSL handshake failure"
-	}
-	_, rest = wordOf(rest)
-	timers, rest := wordOf(rest)
-	if bytes.Count(timers, slash) == 2 {
+	case bytes.Count(timers, slash) == 2:
 		return ErrSkip // of a connection that is not for HTTP
-	}
-	status, rest := wordOf(rest)
-	sent, rest := wordOf(rest)
-	_, rest = wordOf(rest)
-	_, rest = wordOf(rest)
-	states, rest := wordOf(rest)
-	conns, rest := wordOf(rest)
-	queues, rest := wordOf(rest)
-	if bytes.Count(timers, slash) != 4 || bytes.Count(conns, slash) != 4 || bytes.Count(queues, slash) != 1 || len(states) != 4 {
+	case bytes.Count(timers, slash) != 4 || len(fields[7]) != 4 || bytes.Count(fields[8], slash) != 4 || bytes.Count(fields[9], slash) != 1:
 		return errShape
 	}
 	for range 2 {
@@ -83,9 +77,7 @@ func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
 	}
 	// Syslog may have cut the line, which leaves as much of the target as there is.
 	r, _, whole := bytes.Cut(rest[1:], quote)
-	if bytes.IndexByte(r, '#') >= 0 {
-		r = e.unhash(r)
-	}
+	r = e.unhex(r, '#')
 	if e.Method, e.Target = requestLine(r); !whole && e.Target == nil {
 		if method, target, ok := bytes.Cut(r, space); ok && len(target) > 0 {
 			e.Method, e.Target = method, target
@@ -111,26 +103,4 @@ func haproxyLine(line []byte, e *Entry, zone *time.Location) error {
 	return nil
 }
 
-// wordOf cuts what a space ends off b.
-func wordOf(b []byte) (word, rest []byte) {
-	word, rest, _ = bytes.Cut(b, space)
-	return word, rest
-}
-
 var slash, quote, space, plus = []byte("/"), []byte(`"`), []byte(" "), []byte("+")
-
-// unhash returns b without the #XX of HAProxy.
-func (e *Entry) unhash(b []byte) []byte {
-	begin := len(e.own)
-	for i := 0; i < len(b); i++ {
-		c := b[i]
-		if c == '#' {
-			if x, ok := hex2(b[i+1:]); ok {
-				c = x
-				i += 2
-			}
-		}
-		e.own = append(e.own, c)
-	}
-	return e.own[begin:len(e.own):len(e.own)]
-}

@@ -17,18 +17,11 @@ type value struct {
 }
 
 // paths tells at which keys of an object values stand that are wanted, and below which.
-type paths struct {
-	keys  []key
-	first [buckets]uint16 // one more than the index of a key, whose others of the bucket follow
-}
-
-const buckets = 64
+type paths map[string]*key
 
 type key struct {
-	name  string
 	slots []slot // that want the value
-	below *paths // nil if nothing below is wanted
-	next  uint16
+	below paths  // nil if nothing below is wanted
 }
 
 type slot struct {
@@ -37,54 +30,33 @@ type slot struct {
 }
 
 // at returns the key of a name, made if it was not there.
-func (p *paths) at(name string) *key {
-	for i := range p.keys {
-		if p.keys[i].name == name {
-			return &p.keys[i]
-		}
+func (p paths) at(name string) *key {
+	if p[name] == nil {
+		p[name] = &key{}
 	}
-	first := &p.first[bucket(len(name), name[0], name[len(name)-1])]
-	p.keys = append(p.keys, key{name: name, next: *first})
-	*first = uint16(len(p.keys))
-	return &p.keys[len(p.keys)-1]
+	return p[name]
 }
 
 // add wants the value at a path with dots, which may stand between names of objects or be a part of a
 // name: "client.ip" is both {"client":{"ip":…}} and {"client.ip":…}. Of several paths of a slot the
 // one of the lowest rank counts.
-func (p *paths) add(path string, at int, rank uint8) {
+func (p paths) add(path string, at int, rank uint8) {
 	k := p.at(path)
 	k.slots = append(k.slots, slot{at, rank})
 	for i, c := range path {
 		if c == '.' && i > 0 && i < len(path)-1 {
 			k := p.at(path[:i])
 			if k.below == nil {
-				k.below = &paths{}
+				k.below = paths{}
 			}
 			k.below.add(path[i+1:], at, rank)
 		}
 	}
 }
 
-// find returns the key of a name, nil if nothing of it is wanted.
-func (p *paths) find(name []byte) *key {
-	if len(name) == 0 {
-		return nil
-	}
-	for i := p.first[bucket(len(name), name[0], name[len(name)-1])]; i > 0; i = p.keys[i-1].next {
-		if k := &p.keys[i-1]; k.name == string(name) {
-			return k
-		}
-	}
-	return nil
-}
-
-// bucket tells most names apart by their length and ends.
-func bucket(n int, first, last byte) int { return (n*5 + int(first)*3 + int(last)) % buckets }
-
 // read fills values from a line, which has to be one whole object. Where a key comes twice the last
 // counts, as in every common reader of JSON, so that Sluice sees what others see in the same log.
-func (p *paths) read(line []byte, values []value) bool {
+func (p paths) read(line []byte, values []value) bool {
 	clear(values)
 	i := jsonscan.Space(line, 0)
 	if i >= len(line) || line[i] != '{' {
@@ -95,7 +67,7 @@ func (p *paths) read(line []byte, values []value) bool {
 }
 
 // object reads the object that begins at i, and returns where it ends; a negative number if it is none.
-func (p *paths) object(b []byte, i int, values []value, depth int) int {
+func (p paths) object(b []byte, i int, values []value, depth int) int {
 	i, more := jsonscan.First(b, i+1, '}')
 	for more {
 		end, at := jsonscan.Name(b, i)
@@ -127,14 +99,14 @@ func (k *key) take(raw []byte, values []value) {
 }
 
 // named finds a key as it is written in the line, where a program may have escaped it.
-func (p *paths) named(written []byte) *key {
+func (p paths) named(written []byte) *key {
 	if bytes.IndexByte(written, '\\') < 0 {
-		return p.find(written)
+		return p[string(written)]
 	}
 	var room [128]byte
 	if len(written) > len(room) {
 		return nil // six bytes at most are one: a wanted name is shorter
 	}
 	name, _ := jsonscan.Unescape(room[:0], written)
-	return p.find(name)
+	return p[string(name)]
 }

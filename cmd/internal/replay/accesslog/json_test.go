@@ -113,7 +113,7 @@ func FuzzJSON(f *testing.F) {
 // compareJSON holds what is read of a line to what encoding/json reads, and reports whether it is read.
 func compareJSON(t *testing.T, line []byte) bool {
 	t.Helper()
-	p := &paths{}
+	p := paths{}
 	for slot, path := range jsonPaths {
 		p.add(path, slot, 0)
 	}

@@ -2,17 +2,10 @@ package accesslog
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/jsonscan"
-)
-
-var (
-	errNoTime = errors.New("no time, or none that can be read")
-	errClient = errors.New("an address that cannot be read")
-	errStatus = errors.New("a status that is none")
 )
 
 // jsonLog is a log whose lines are JSON objects.
@@ -28,7 +21,7 @@ type jsonLog struct {
 
 // reader returns what reads the lines.
 func (l *jsonLog) reader() func([]byte, *Entry) error {
-	p := &paths{}
+	p := paths{}
 	for slot, all := range l.fields {
 		for rank, path := range strings.Fields(all) {
 			p.add(path, slot, uint8(rank))
@@ -166,7 +159,7 @@ func timeIn(zone *time.Location) func(e *Entry, slot int) (int64, error) {
 		if at, ok := anyTime(e.told(slot), zone); ok {
 			return at, nil
 		}
-		return 0, errNoTime
+		return 0, errTime
 	}
 }
 
@@ -178,14 +171,19 @@ func (e *Entry) someClient() error {
 	return nil
 }
 
-// absolute takes a URL as the target, and the host from it.
-func (e *Entry) absolute(url []byte) {
-	e.Target = url
-	if _, rest, ok := bytes.Cut(url, []byte("://")); ok {
-		if end := bytes.IndexAny(rest, "/?#"); end >= 0 {
-			rest = rest[:end]
-		}
-		e.Host = rest
+// header takes a field of the request's header. Of several of those that have one place, the first counts.
+func (e *Entry) header(name, value []byte) {
+	own := &e.UserAgent
+	switch string(name) {
+	case "User-Agent":
+	case "Referer":
+		own = &e.Referer
+	default:
+		e.Headers = append(e.Headers, Field{name, value})
+		return
+	}
+	if *own == nil {
+		*own = value
 	}
 }
 

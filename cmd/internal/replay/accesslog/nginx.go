@@ -1,9 +1,9 @@
 package accesslog
 
 import (
-	"errors"
 	"fmt"
 	"net/textproto"
+	"regexp"
 	"strings"
 )
 
@@ -36,8 +36,10 @@ var ofNginx = map[string]variable{
 	"msec":                 {what: valEpoch, shape: number, scale: 1e6, rank: 2},
 	"remote_port":          {shape: port},
 	"server_port":          {shape: port},
-	// What follows a "$" in request_uri.
-	"is_args": {shape: word},
+	// What a request_uri is made of.
+	"is_args":          {shape: word},
+	"is_args$args":     {what: valQuery},
+	"uri$is_args$args": {what: valTarget},
 }
 
 // tame are variables of nginx whose values have no spaces and tell nothing.
@@ -51,7 +53,7 @@ const tame = " binary_remote_addr body_bytes_received bytes_received connection 
 func nginx(spec string, o Options) (*Format, error) {
 	format, escape, err := nginxDirective(spec)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("log_format of nginx: %w", err)
 	}
 	t := &text{ends: true, zone: o.Zone}
 	switch escape {
@@ -61,50 +63,22 @@ func nginx(spec string, o Options) (*Format, error) {
 	default:
 		return nil, fmt.Errorf("log_format of nginx: escape=%s is none of default, json and none", escape)
 	}
-	var tokens []part
-	for format != "" {
-		if lit := upTo(format, '$'); lit != "" {
-			tokens = append(tokens, part{lit: lit})
-			format = format[len(lit):]
-			continue
-		}
-		name, rest := nginxName(format[1:])
-		if name == "" {
-			return nil, fmt.Errorf("log_format of nginx: there is no name after the $ of %q", format)
-		}
-		format = rest
-		// Path and query stand together more often than not.
-		for name == "uri" && strings.HasPrefix(format, "$is_args$args") || name == "is_args" && strings.HasPrefix(format, "$args") {
-			if name == "uri" {
-				name, format = "uri$is_args$args", format[len("$is_args$args"):]
-			} else {
-				name, format = "args", format[len("$args"):]
-			}
-		}
-		tokens = append(tokens, part{variable: nginxVariable(name)})
+	tokens, err := tokenize(format, '$', nginxSyntax, func(m []string) ([]part, error) {
+		return []part{{variable: nginxVariable(m[1] + m[2])}}, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("log_format of nginx: %w", err)
 	}
 	return compile(spec, tokens, t)
 }
 
-// nginxName cuts the name of a variable, maybe in braces, off what follows its "$".
-func nginxName(s string) (name, rest string) {
-	if strings.HasPrefix(s, "{") {
-		name, rest, _ = strings.Cut(s[1:], "}")
-		return name, rest
-	}
-	n := 0
-	for n < len(s) && (s[n] == '_' || s[n]-'0' < 10 || s[n]|0x20 >= 'a' && s[n]|0x20 <= 'z') {
-		n++
-	}
-	return s[:n], s[n:]
-}
+// nginxSyntax is that of a variable, maybe in braces. Path and query stand together more often than not.
+var nginxSyntax = regexp.MustCompile(`^\$(?:\{(\w+)\}|(uri\$is_args\$args|is_args\$args|\w+))`)
 
 func nginxVariable(name string) variable {
 	v, ok := ofNginx[name]
 	switch {
 	case ok:
-	case name == "uri$is_args$args":
-		v = variable{what: valTarget}
 	case strings.HasPrefix(name, "http_"):
 		v = variable{what: valHeader, name: textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name[len("http_"):], "_", "-"))}
 	case strings.HasPrefix(name, "upstream_") && !strings.HasPrefix(name, "upstream_http_") && !strings.HasPrefix(name, "upstream_cookie_"):
@@ -116,56 +90,25 @@ func nginxVariable(name string) variable {
 	return v
 }
 
+// nginxHead is what a directive has before its format, of which the escape may be given without the rest.
+var nginxHead = regexp.MustCompile(`^\s*(log_format\s+\S+\s+)?(?:escape=(\S+)\s+)?`)
+
 // nginxDirective returns the format and the escape of a directive, or of what stands in one.
 func nginxDirective(s string) (format, escape string, err error) {
-	s = strings.TrimSpace(s)
-	if after, ok := strings.CutPrefix(s, "log_format"); ok {
-		s = strings.TrimSpace(after)
-		i := strings.IndexAny(s, " \t\r\n")
-		if i < 0 {
-			return "", "", errors.New("log_format of nginx: there is no format after its name")
-		}
-		s = strings.TrimSpace(s[i:])
-		if !strings.HasPrefix(s, "escape=") && s[0] != '\'' && s[0] != '"' {
-			return "", "", errors.New("log_format of nginx: the format is not in quotes")
-		}
-	} else if !strings.HasPrefix(s, "escape=") {
-		return s, "", nil
-	}
-	if after, ok := strings.CutPrefix(s, "escape="); ok {
-		i := strings.IndexAny(after, " \t\r\n")
-		if i < 0 {
-			return "", "", errors.New("log_format of nginx: there is no format after its escape")
-		}
-		escape, s = after[:i], strings.TrimSpace(after[i:])
-	}
-	if s[0] != '\'' && s[0] != '"' {
+	m := nginxHead.FindStringSubmatch(s)
+	escape, s = m[2], strings.TrimSpace(s[len(m[0]):])
+	if m[1] == "" && (escape == "" || !strings.HasPrefix(s, "'") && !strings.HasPrefix(s, `"`)) {
 		return s, escape, nil
 	}
 	// Strings side by side are one.
-	var b strings.Builder
-	for s = strings.TrimSpace(s); s != "" && s != ";"; s = strings.TrimSpace(s) {
-		quote := s[0]
-		if quote != '\'' && quote != '"' {
-			return "", "", fmt.Errorf("log_format of nginx: %q is not in quotes", s)
+	for s = strings.TrimSuffix(s, ";"); s != ""; s = strings.TrimSpace(s) {
+		var text string
+		if text, s, err = quotedText(s); err != nil {
+			return "", "", err
 		}
-		i := 1
-		for ; i < len(s) && s[i] != quote; i++ {
-			if s[i] == '\\' && i+1 < len(s) {
-				if j := strings.IndexByte(`"'\trn`, s[i+1]); j >= 0 {
-					i++
-					b.WriteByte("\"'\\\t\r\n"[j])
-					continue
-				}
-			}
-			b.WriteByte(s[i])
-		}
-		if i == len(s) {
-			return "", "", errors.New("log_format of nginx: a quote is not closed")
-		}
-		s = s[i+1:]
+		format += text
 	}
-	return b.String(), escape, nil
+	return format, escape, nil
 }
 
 // The format that ingress-nginx calls upstreaminfo.

@@ -7,14 +7,18 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // What is wrong with a line.
 var (
 	errShape  = errors.New("it does not follow the format")
 	errDoubt  = errors.New("its values hold what separates them, so that there are several ways to read it")
-	errTime   = errors.New("its time is none")
-	errNumber = errors.New("a number in it is none")
+	errTime   = errors.New("no time, or none that can be read")
+	errNumber = errors.New("a number that cannot be read")
+	errStatus = errors.New("a status that is none")
+	errClient = errors.New("an address that cannot be read")
 )
 
 // what a value of a line is.
@@ -43,6 +47,8 @@ const (
 
 	valLogTime // 20/Nov/2026:10:15:32 +0100
 	valISOTime
+	valDate  // of an ISO time
+	valClock // of an ISO time
 	valEpoch // in units of scale microseconds
 	valYear
 	valMonth
@@ -102,10 +108,12 @@ type text struct {
 	// escapes: the server writes quotes, backslashes and control characters behind a backslash, as
 	// nginx does in \x22, Apache in \" and both in JSON.
 	escapes bool
+	// decode, if not nil, returns what was sent, of a value as it is written in another way.
+	decode func(e *Entry, value []byte, w what) []byte
 	// doubt: a value may hold its literal. A line is then cut from the left and from the right, and is
 	// read only where both come to the same, which is when there is no other way to cut it.
 	doubt bool
-	// request: both the method and the target are told.
+	// request: both the method and the target are told, and empty where the server could not read them.
 	request bool
 	ends    bool // the time is the end of the request
 	lasts   bool // and its duration is told
@@ -144,8 +152,11 @@ func (t *text) line(line []byte, e *Entry) error {
 			}
 			continue
 		}
-		if escaped && bytes.IndexByte(v, '\\') >= 0 {
+		switch {
+		case escaped && bytes.IndexByte(v, '\\') >= 0:
 			v = e.unescape(v)
+		case t.decode != nil && p.what != valMethod:
+			v = t.decode(e, v, p.what)
 		}
 		ok := true
 		switch p.what {
@@ -159,13 +170,13 @@ func (t *text) line(line []byte, e *Entry) error {
 		case valForwarded:
 			e.Forwarded = v
 		case valUser:
-			if string(v) != `""` { // Apache's for an empty name
+			if t.decode != nil || string(v) != `""` { // Apache's for an empty name
 				e.User = v
 			}
 		case valRequest:
 			e.Method, e.Target = requestLine(v)
 		case valMethod:
-			if token(v) {
+			if !t.request || token(v) {
 				e.Method = v
 			}
 		case valTarget:
@@ -177,8 +188,9 @@ func (t *text) line(line []byte, e *Entry) error {
 		case valHost:
 			e.Host = v
 		case valStatus:
-			e.Status, ok = digits(v)
-			ok = ok && e.Status < 1000
+			if e.Status, ok = digits(v); !ok || e.Status > 999 {
+				return errStatus
+			}
 		case valSent, valSentSome:
 			e.Sent, ok = integer(v)
 		case valDuration:
@@ -222,6 +234,10 @@ func (p *piece) when(v []byte, m *moment) bool {
 		return m.logTime(v)
 	case valISOTime:
 		return m.iso(v)
+	case valDate:
+		return m.date(v)
+	case valClock:
+		return m.clock(v)
 	case valEpoch:
 		m.micros, ok = decimal(v, p.scale)
 		m.whole = true
@@ -246,7 +262,7 @@ func (p *piece) when(v []byte, m *moment) bool {
 		ok = m.zone(v)
 	case valFraction:
 		_, ok = digits(v)
-		m.micros = fraction(v)
+		m.micros += fraction(v)
 	}
 	return ok
 }
@@ -447,6 +463,25 @@ func hex2(b []byte) (byte, bool) {
 	return c[0], err == nil
 }
 
+// unhex returns b without its escapes of a mark and two hexadecimal digits.
+func (e *Entry) unhex(b []byte, mark byte) []byte {
+	if bytes.IndexByte(b, mark) < 0 {
+		return b
+	}
+	begin := len(e.own)
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		if c == mark {
+			if x, ok := hex2(b[i+1:]); ok {
+				c = x
+				i += 2
+			}
+		}
+		e.own = append(e.own, c)
+	}
+	return e.own[begin:len(e.own):len(e.own)]
+}
+
 // join returns path?query, or the path alone.
 func (e *Entry) join(path, query []byte) []byte {
 	if len(query) == 0 {
@@ -482,18 +517,5 @@ func requestLine(b []byte) (method, target []byte) {
 
 // token reports whether b can be a method.
 func token(b []byte) bool {
-	for _, c := range b {
-		if !tokenByte[c] {
-			return false
-		}
-	}
-	return len(b) > 0
+	return len(b) > 0 && !slices.ContainsFunc(b, func(c byte) bool { return !httpguts.IsTokenRune(rune(c)) })
 }
-
-// tokenByte are those that may be in a method.
-var tokenByte = func() (is [256]bool) {
-	for _, c := range "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" {
-		is[c] = true
-	}
-	return is
-}()

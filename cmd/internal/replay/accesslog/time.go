@@ -97,15 +97,25 @@ func (m *moment) shift(sign byte, hours, minutes int) bool {
 // iso reads 2026-11-20T10:15:32.123+01:00, with or without a fraction and a zone, and with a space for
 // the T.
 func (m *moment) iso(b []byte) bool {
-	if len(b) < 19 || b[4] != '-' || b[7] != '-' || b[10] != 'T' && b[10] != ' ' || b[13] != ':' || b[16] != ':' {
+	return len(b) >= 19 && m.date(b[:10]) && (b[10] == 'T' || b[10] == ' ') && m.clock(b[11:])
+}
+
+// date reads 2026-11-20.
+func (m *moment) date(b []byte) bool {
+	if len(b) != 10 || b[4] != '-' || b[7] != '-' {
 		return false
 	}
 	m.year, m.month, m.day = two(b)*100+two(b[2:]), two(b[5:]), two(b[8:])
-	m.hour, m.minute, m.second = two(b[11:]), two(b[14:]), two(b[17:])
-	if m.year > 9999 {
+	return m.year <= 9999
+}
+
+// clock reads 10:15:32.123+01:00, with or without a fraction and a zone.
+func (m *moment) clock(b []byte) bool {
+	if len(b) < 8 || b[2] != ':' || b[5] != ':' {
 		return false
 	}
-	if b = b[19:]; len(b) > 0 && (b[0] == '.' || b[0] == ',') {
+	m.hour, m.minute, m.second = two(b), two(b[3:]), two(b[6:])
+	if b = b[8:]; len(b) > 0 && (b[0] == '.' || b[0] == ',') {
 		n := 1
 		for n < len(b) && b[n]-'0' < 10 {
 			n++

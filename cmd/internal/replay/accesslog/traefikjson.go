@@ -53,7 +53,7 @@ func traefikJSON(o Options) *Format {
 	f.narrow = func(sample [][]byte) Tells {
 		tells := f.Tells
 		tells.UserAgent, tells.Referer = false, false
-		for e := range f.entries(sample) {
+		for e := range f.requests(sample) {
 			tells.UserAgent = tells.UserAgent || len(e.UserAgent) > 0
 			tells.Referer = tells.Referer || len(e.Referer) > 0
 			for _, h := range e.Headers {
@@ -80,15 +80,10 @@ func (e *Entry) traefikHeaders(line []byte) {
 		if len(text) == 0 || string(text) == "REDACTED" {
 			continue
 		}
-		switch string(name) {
-		case "User-Agent":
-			e.UserAgent = text
-		case "Referer":
-			e.Referer = text
-		case "X-Forwarded-For":
+		if string(name) == "X-Forwarded-For" {
 			e.Forwarded = text
-		default:
-			e.Headers = append(e.Headers, Field{name, text})
+			continue
 		}
+		e.header(name, text)
 	}
 }

@@ -48,9 +48,8 @@ type block struct {
 	from    int64 // times
 	to      int64
 
-	done   chan struct{} // gets one when it is parsed
-	refs   atomic.Int32  // who still needs it
-	marked int64         // the batch that has it already
+	done chan struct{} // gets one when it is parsed
+	refs atomic.Int32  // who still needs it
 }
 
 // unread is an unreadable line of a block.
@@ -187,29 +186,18 @@ func (b *block) settle(latest, window int64) (late int64) {
 // same file gives the same answer.
 func (b *block) cost(size int) int { return max(size, len(b.data)) + len(b.order)*entryBytes }
 
-// pool keeps blocks and batches to be used again.
-type pool struct {
-	mu      sync.Mutex
-	blocks  []*block
-	batches []*Batch
-}
+// blocks are those to use again.
+var blocks = sync.Pool{New: func() any { return &block{done: make(chan struct{}, 1)} }}
 
-func (p *pool) block() *block {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.blocks); n > 0 {
-		b := p.blocks[n-1] // the one that is likeliest in the caches
-		p.blocks = p.blocks[:n-1]
-		b.refs.Store(1)
-		return b
-	}
-	b := &block{done: make(chan struct{}, 1)}
+// newBlock returns a block that one user needs.
+func newBlock() *block {
+	b := blocks.Get().(*block)
 	b.refs.Store(1)
 	return b
 }
 
-// drop says that somebody needs the block no longer.
-func (p *pool) drop(b *block) {
+// drop ends one user's need of the block.
+func (b *block) drop() {
 	if b.refs.Add(-1) > 0 {
 		return
 	}
@@ -221,18 +209,5 @@ func (p *pool) drop(b *block) {
 	}
 	clear(b.unread)
 	*b = block{buf: b.buf[:0], unread: b.unread[:0], entries: b.entries, order: b.order[:0], long: b.long[:0], done: b.done}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.blocks = append(p.blocks, b)
-}
-
-func (p *pool) batch(size int) *Batch {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.batches); n > 0 {
-		b := p.batches[n-1]
-		p.batches = p.batches[:n-1]
-		return b
-	}
-	return &Batch{Entries: make([]*Entry, 0, size), pool: p}
+	blocks.Put(b)
 }

@@ -12,7 +12,6 @@ import (
 // cutter reads a file and cuts it into blocks at the ends of lines, and where the format changes.
 type cutter struct {
 	source *source
-	pool   *pool
 	block  int // bytes
 	line   int // the longest
 	format *accesslog.Format
@@ -25,21 +24,18 @@ type cutter struct {
 // run sends the blocks in order to out, and each to work to be parsed. It returns what ended it: nil
 // at the end of the file, a [brokenError] if that is damaged.
 func (c *cutter) run(ctx context.Context, out, work chan<- *block) error {
-	text, err := c.source.reader()
+	text, err := c.source.open()
 	if err != nil {
 		return err
 	}
-	defer c.source.close()
-	if z, ok := text.(*zstdReader); ok {
-		defer z.Close()
-	}
+	defer c.source.shut()
 	c.skipBOM(text)
 	for c.err == nil || len(c.carry) > 0 {
-		b := c.pool.block()
+		b := newBlock()
 		b.format, b.refuse = c.format, c.refuse
 		c.fill(b, text)
 		if len(b.data) == 0 {
-			c.pool.drop(b)
+			b.drop()
 			continue
 		}
 		select {

@@ -98,21 +98,19 @@ type Mark struct {
 type Batch struct {
 	Entries []*Entry
 	blocks  []*block // that these are in
-	pool    *pool
 }
+
+// batches are those to use again.
+var batches = sync.Pool{New: func() any { return new(Batch) }}
 
 // Release gives the memory of the batch back.
 func (b *Batch) Release() {
 	for _, used := range b.blocks {
-		b.pool.drop(used)
+		used.drop()
 	}
 	clear(b.blocks)
 	b.Entries, b.blocks = b.Entries[:0], b.blocks[:0]
-	if b.pool != nil {
-		b.pool.mu.Lock()
-		defer b.pool.mu.Unlock()
-		b.pool.batches = append(b.pool.batches, b)
-	}
+	batches.Put(b)
 }
 
 // sizes are what tests make small.
@@ -140,14 +138,14 @@ func Read(ctx context.Context, files []string, o Options, f func(*Batch) error) 
 func read(ctx context.Context, files []string, o Options, size sizes, f func(*Batch) error) (Stats, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	m := &merger{size: size, emit: f, clock: math.MinInt64, pool: &pool{}}
+	m := &merger{size: size, emit: f, clock: math.MinInt64}
 	m.stats.Files = make([]File, len(files))
 
 	sources := make([]*source, len(files))
 	defer func() {
 		for _, s := range sources {
 			if s != nil {
-				s.close()
+				s.shut()
 			}
 		}
 	}()
@@ -161,6 +159,7 @@ func read(ctx context.Context, files []string, o Options, size sizes, f func(*Ba
 			return m.stats, err
 		}
 		s.file = &m.stats.Files[i]
+		s.file.Name = name
 		sources[i] = s
 		known = known && s.size >= 0
 		total += s.size
@@ -195,7 +194,7 @@ func read(ctx context.Context, files []string, o Options, size sizes, f func(*Ba
 	}
 	m.open = func(s *stream, ahead int) {
 		s.out = make(chan *block, ahead)
-		c := &cutter{source: s.source, pool: m.pool, block: s.block, line: size.line, format: s.format}
+		c := &cutter{source: s.source, block: s.block, line: size.line, format: s.format}
 		all.Go(func() {
 			defer close(s.out)
 			s.err = c.run(ctx, s.out, work)

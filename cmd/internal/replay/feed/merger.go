@@ -22,19 +22,20 @@ type stream struct {
 
 // run is what is left of a block, in the order of time.
 type run struct {
-	head int64 // time of the first
-	rank int
+	rest []*Entry
 	seq  int64 // of blocks
-	at   int
 	*block
 	stream *stream
 }
 
-func (r *run) before(s *run) bool {
-	if r.head != s.head {
-		return r.head < s.head
-	}
-	return r.rank < s.rank || r.rank == s.rank && r.seq < s.seq
+// compare is negative if r comes before s.
+func (r *run) compare(s *run) int {
+	return cmp.Or(cmp.Compare(r.rest[0].Time, s.rest[0].Time), r.tie(s))
+}
+
+// tie is negative if of two entries of one time that of r comes first.
+func (r *run) tie(s *run) int {
+	return cmp.Or(cmp.Compare(r.stream.rank, s.stream.rank), cmp.Compare(r.seq, s.seq))
 }
 
 // merger puts the requests of all files in one order. What it does depends on the files alone and not on
@@ -44,17 +45,15 @@ type merger struct {
 	emit     func(*Batch) error
 	open     func(s *stream, ahead int)
 	progress func(force bool)
-	pool     *pool
 	stats    Stats
 
 	waiting []*stream // not yet open, by rank
 	active  []*stream
-	runs    []run // a heap
+	runs    []run // the last comes first
 	seq     int64
 	held    int   // memory of what waits
 	clock   int64 // time of the latest request that was handed on
 	batch   *Batch
-	batches int64
 	told    time.Time
 }
 
@@ -176,7 +175,7 @@ func (m *merger) add(s *stream, b *block) {
 	st.Skipped += b.skipped
 	st.Unreadable += b.unreadable
 	if len(b.order) == 0 {
-		m.pool.drop(b)
+		b.drop()
 		return
 	}
 	window := m.size.window.Microseconds()
@@ -185,53 +184,58 @@ func (m *merger) add(s *stream, b *block) {
 	s.bound = s.latest - window
 	m.seq++
 	m.held += b.cost(s.block)
-	m.push(run{head: b.from, rank: s.rank, seq: m.seq, block: b, stream: s})
+	m.put(run{b.order, m.seq, b, s})
 }
 
 // release hands on what is earlier than bound, and more while too much is held.
 func (m *merger) release(bound int64) error {
 	for len(m.runs) > 0 {
-		r := &m.runs[0]
 		limit := bound
 		if m.held > m.size.memory {
 			limit = math.MaxInt64
 		}
-		if r.head >= limit {
+		last := len(m.runs) - 1
+		r := m.runs[last]
+		if r.rest[0].Time >= limit {
 			return nil
 		}
-		rest := r.order[r.at:]
-		n := r.ahead(rest, limit, m.second())
-		if err := m.hand(r.block, rest[:n]); err != nil {
+		m.runs = slices.Delete(m.runs, last, last+1)
+		n := r.ahead(limit, m.runs)
+		if err := m.hand(r.block, r.rest[:n]); err != nil {
 			return err
 		}
-		if n < len(rest) {
-			r.at += n
-			r.head = rest[n].Time
-		} else {
-			m.held -= r.cost(r.stream.block)
-			m.pool.drop(r.block)
-			m.runs[0] = m.runs[len(m.runs)-1]
-			m.runs[len(m.runs)-1] = run{}
-			m.runs = m.runs[:len(m.runs)-1]
+		if r.rest = r.rest[n:]; len(r.rest) > 0 {
+			m.put(r)
+			continue
 		}
-		m.down()
+		m.held -= r.cost(r.stream.block)
+		r.drop()
 	}
 	return nil
 }
 
-// ahead returns how many entries are earlier than limit and before the next run, at least one.
-func (r *run) ahead(rest []*Entry, limit int64, next *run) int {
-	if next != nil && next.head < limit {
-		limit = next.head
-		if r.rank < next.rank || r.rank == next.rank && r.seq < next.seq {
-			limit++ // it is before next at the same time
+// put adds a run in its order.
+func (m *merger) put(r run) {
+	at, _ := slices.BinarySearchFunc(m.runs, &r, func(s run, r *run) int { return r.compare(&s) })
+	m.runs = slices.Insert(m.runs, at, r)
+}
+
+// ahead returns how many entries are earlier than limit and before those of the others, at least one.
+func (r *run) ahead(limit int64, others []run) int {
+	if len(others) > 0 {
+		next := &others[len(others)-1]
+		if at := next.rest[0].Time; at < limit {
+			limit = at
+			if r.tie(next) < 0 {
+				limit++
+			}
 		}
 	}
 	if r.to < limit {
-		return len(rest)
+		return len(r.rest)
 	}
 	n := 1
-	for n < len(rest) && rest[n].Time < limit {
+	for n < len(r.rest) && r.rest[n].Time < limit {
 		n++
 	}
 	return n
@@ -253,11 +257,9 @@ func (m *merger) hand(b *block, entries []*Entry) error {
 	m.stats.Requests += int64(len(entries))
 	for len(entries) > 0 {
 		if m.batch == nil {
-			m.batch = m.pool.batch(m.size.batch)
-			m.batches++
+			m.batch = batches.Get().(*Batch)
 		}
-		if b.marked != m.batches {
-			b.marked = m.batches
+		if !slices.Contains(m.batch.blocks, b) {
 			b.refs.Add(1)
 			m.batch.blocks = append(m.batch.blocks, b)
 		}
@@ -279,44 +281,4 @@ func (m *merger) flush() error {
 	}
 	m.batch = nil
 	return m.emit(b)
-}
-
-func (m *merger) push(r run) {
-	m.runs = append(m.runs, r)
-	for i := len(m.runs) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !m.runs[i].before(&m.runs[parent]) {
-			return
-		}
-		m.runs[i], m.runs[parent] = m.runs[parent], m.runs[i]
-		i = parent
-	}
-}
-
-// down puts the first run where it belongs.
-func (m *merger) down() {
-	for i := 0; ; {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(m.runs); child++ {
-			if m.runs[child].before(&m.runs[least]) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		m.runs[i], m.runs[least] = m.runs[least], m.runs[i]
-		i = least
-	}
-}
-
-// second returns the run after the first, nil if there is none.
-func (m *merger) second() *run {
-	switch {
-	case len(m.runs) < 2:
-		return nil
-	case len(m.runs) > 2 && m.runs[2].before(&m.runs[1]):
-		return &m.runs[2]
-	}
-	return &m.runs[1]
 }

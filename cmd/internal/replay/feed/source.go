@@ -40,14 +40,15 @@ type source struct {
 	done   atomic.Int64 // bytes read
 
 	raw   io.Reader // what is open, if something is
-	shut  func()
+	shut  func()    // may be called more than once
 	ahead []byte    // what was read of the sample and cannot be read again
 	text  io.Reader // decompressed, if the file stays open
+	bad   error     // that it breaks off in its first bytes
 }
 
 // newSource opens what name is, to see that it is there. What cannot be opened twice stays open.
 func newSource(ctx context.Context, name string, o Options) (*source, error) {
-	s := &source{name: name, size: -1, first: math.MinInt64}
+	s := &source{name: name, size: -1, first: math.MinInt64, shut: func() {}}
 	if name == "-" {
 		if o.Stdin == nil {
 			return nil, errors.New("there is no standard input")
@@ -77,10 +78,13 @@ func newSource(ctx context.Context, name string, o Options) (*source, error) {
 	return s, nil
 }
 
-// reader returns the lines of the source from the beginning. It may be called again once it is closed,
+// open returns the lines of the source from the beginning. It may be called again once it is closed,
 // except that what cannot be opened twice goes on after the sample.
-func (s *source) reader() (io.Reader, error) {
-	if s.text != nil {
+func (s *source) open() (io.Reader, error) {
+	switch {
+	case s.bad != nil:
+		return nil, s.bad
+	case s.text != nil:
 		return io.MultiReader(bytes.NewReader(s.ahead), s.text), nil
 	}
 	if s.info != nil {
@@ -88,48 +92,33 @@ func (s *source) reader() (io.Reader, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.raw, s.shut = in, func() { in.Close() }
 		info, err := in.Stat()
 		if err == nil && !os.SameFile(info, s.info) {
 			err = fmt.Errorf("%s has become another file since the replay began: logs were rotated; run it again", s.name)
 		}
 		if err != nil {
-			in.Close()
+			s.shut()
 			return nil, err
 		}
-		s.raw, s.shut = in, func() { in.Close() }
 	}
 	s.done.Store(0)
-	buffered := bufio.NewReaderSize(&counted{s.raw, &s.done}, readSize)
-	head, err := buffered.Peek(magicSize)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	return decompressed(buffered, head)
-}
-
-// close may be called more than once.
-func (s *source) close() {
-	if s.shut != nil {
-		s.shut()
-		s.shut = nil
-	}
-	if z, ok := s.text.(*zstdReader); ok {
-		z.Close()
-	}
+	return decompressed(&counted{r: s.raw, n: &s.done})
 }
 
 // look recognizes the format by the first lines, and takes the time of the first request.
 func (s *source) look(o Options, size sizes) error {
-	text, err := s.reader()
+	text, err := s.open()
+	if broken(err) {
+		s.bad = err
+		return nil
+	}
 	if err != nil {
 		return named(s.name, err)
 	}
 	sample, whole, err := s.sample(text, max(size.line, sampleBytes))
 	if s.info != nil {
-		if z, ok := text.(*zstdReader); ok {
-			z.Close()
-		}
-		s.close()
+		s.shut()
 		s.done.Store(0)
 	} else {
 		s.text = text
@@ -147,70 +136,43 @@ func (s *source) look(o Options, size sizes) error {
 			return named(s.name, err)
 		}
 	}
-	format := s.format
-	var e accesslog.Entry
-	for _, line := range sample {
-		if format.Directives() && line[0] == '#' {
-			if next, err := format.Header(line); err == nil {
-				format = next
-			}
-			continue
-		}
-		if format.Parse(line, &e) == nil {
+	for e, err := range s.format.Entries(sample) {
+		if err == nil {
 			s.first = e.Time
 			break
 		}
 	}
-	s.file.Name, s.file.Format, s.file.Tells = s.name, format.Name, format.Tells
+	s.file.Format, s.file.Tells = s.format.Name, s.format.Tells
 	return nil
 }
 
 // sample returns the first lines that are not empty, and whether these are all. What cannot be read
 // again is kept.
 func (s *source) sample(text io.Reader, most int) (lines [][]byte, whole bool, err error) {
-	s.file.Name = s.name
-	buf := make([]byte, 0, 16<<10)
-	for at := 0; ; {
-		n, err := io.ReadAtLeast(text, buf[len(buf):cap(buf)], 1)
-		buf = buf[:len(buf)+n]
-		for len(lines) < sampleLines {
-			end := bytes.IndexByte(buf[at:], '\n')
-			if end < 0 {
-				break
-			}
-			lines = appendLine(lines, buf[at:at+end], at == 0)
-			at += end + 1
+	buf := make([]byte, most)
+	n, err := readFull(text, buf)
+	buf = buf[:n]
+	if s.info == nil {
+		s.ahead = buf
+	}
+	switch {
+	case err == io.EOF:
+		whole = true
+	case err != nil && !broken(err): // a file that is damaged is told of when it is read
+		return nil, false, err
+	default:
+		buf = buf[:bytes.LastIndexByte(buf, '\n')+1]
+	}
+	for line := range bytes.Lines(bytes.TrimPrefix(buf, bom)) {
+		if line = bytes.TrimRight(line, "\r\n"); len(line) == 0 {
+			continue
 		}
-		if s.info == nil {
-			s.ahead = buf
-		}
-		switch {
-		case err == io.EOF:
-			// A file that is damaged is told of when it is read.
-			if at < len(buf) && len(lines) < sampleLines {
-				lines = appendLine(lines, buf[at:], at == 0)
-			}
-			return lines, true, nil
-		case err != nil && broken(err):
+		if len(lines) == sampleLines {
 			return lines, false, nil
-		case err != nil:
-			return nil, false, err
-		case len(lines) == sampleLines || len(buf) >= most:
-			return lines, false, nil
-		case len(buf) == cap(buf):
-			buf = append(make([]byte, 0, 4*cap(buf)), buf...)
 		}
+		lines = append(lines, line)
 	}
-}
-
-func appendLine(lines [][]byte, line []byte, first bool) [][]byte {
-	if first {
-		line = bytes.TrimPrefix(line, bom)
-	}
-	if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
-		return lines
-	}
-	return append(lines, bytes.Clone(line))
+	return lines, whole, nil
 }
 
 func onlyComments(sample [][]byte) bool {
@@ -250,21 +212,21 @@ var (
 	zskip = []byte("\x2a\x4d\x18") // after a byte of 0x50 to 0x5f: a frame to skip, as pzstd begins with
 )
 
-// decompressed returns what is in a file that begins with head.
-func decompressed(in io.Reader, head []byte) (io.Reader, error) {
+// decompressed returns what is in a file.
+func decompressed(file *counted) (io.Reader, error) {
+	in := bufio.NewReaderSize(file, readSize)
+	head, err := in.Peek(magicSize)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
 	switch {
 	case bytes.HasPrefix(head, gz):
 		z, err := gzip.NewReader(in)
-		if err != nil {
-			return failed{err}, nil
-		}
-		return compressed{z}, nil
+		return compressed{z, file}, file.blame(err)
 	case bytes.HasPrefix(head, zst), len(head) >= 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:4], zskip):
+		// One of concurrency 1 has no goroutine, so that nothing is to be closed.
 		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstd))
-		if err != nil {
-			return failed{err}, nil
-		}
-		return &zstdReader{compressed{z}, z}, nil
+		return compressed{z, file}, file.blame(err)
 	}
 	for _, f := range foreign {
 		if bytes.HasPrefix(head, []byte(f.magic)) {
@@ -284,68 +246,50 @@ func (e *brokenError) Error() string {
 	return "the compressed file is damaged: " + e.err.Error()
 }
 
-func (e *brokenError) Unwrap() error { return e.err }
-
 func broken(err error) bool {
-	var b *brokenError
-	return errors.As(err, &b)
+	_, is := errors.AsType[*brokenError](err)
+	return is
 }
 
 // compressed tells errors of the compression from those of the file.
-type compressed struct{ r io.Reader }
+type compressed struct {
+	io.Reader
+	file *counted
+}
 
 func (c compressed) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	return n, apart(err)
-}
-
-// failed is a compressed file that breaks off in its first bytes.
-type failed struct{ err error }
-
-func (f failed) Read([]byte) (int, error) {
-	if f.err == io.EOF {
-		return 0, apart(io.ErrUnexpectedEOF)
+	n, err := c.Reader.Read(p)
+	if err != io.EOF {
+		err = c.file.blame(err)
 	}
-	return 0, apart(f.err)
+	return n, err
 }
 
-func apart(err error) error {
-	var file *fileError
-	switch {
-	case err == nil, err == io.EOF:
-		return err
-	case errors.As(err, &file):
-		return file
-	}
-	return &brokenError{err}
-}
-
-type zstdReader struct {
-	compressed
-	z *zstd.Decoder
-}
-
-func (z *zstdReader) Close() { z.z.Close() }
-
-// fileError is an error of reading the file itself.
-type fileError struct{ err error }
-
-func (e *fileError) Error() string { return e.err.Error() }
-func (e *fileError) Unwrap() error { return e.err }
-
-// counted counts what is read of a file.
+// counted counts what is read of a file, and keeps the error that ended it.
 type counted struct {
-	r io.Reader
-	n *atomic.Int64
+	r   io.Reader
+	n   *atomic.Int64
+	err error
 }
 
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n.Add(int64(n))
-	if err != nil && err != io.EOF {
-		err = &fileError{err}
+	if err != io.EOF {
+		c.err = err
 	}
 	return n, err
+}
+
+// blame returns what is to blame for an error of decompression: the reading of the file, or else what is in it.
+func (c *counted) blame(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case c.err != nil:
+		return c.err
+	}
+	return &brokenError{err}
 }
 
 // piped reads in a goroutine, so that a read that blocks ends with the context. The goroutine itself ends with its

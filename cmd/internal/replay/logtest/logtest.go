@@ -2,14 +2,11 @@
 package logtest
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -51,40 +48,11 @@ func Write(t testing.TB, text string) string {
 	return name
 }
 
-// combined reads a line of the combined format with nothing of Sluice.
-var combined = regexp.MustCompile(`^(\S+) .*? \[([^\]]+)\] "(\S+) (\S+) [^"]*" (\d+) `)
-
-// Real returns the requests of a real log in the order of their times: that of SLUICE_TEST_ACCESS_LOG in
-// the combined format, else those of [testkit.AccessLog].
+// Real returns the requests of [testkit.AccessLog] in the order of their times.
 func Real(t testing.TB) (all []Request) {
 	t.Helper()
-	name := os.Getenv("SLUICE_TEST_ACCESS_LOG")
-	if name == "" {
-		for _, r := range testkit.AccessLog(t) {
-			all = append(all, Request{r.At, r.Address, r.Method, r.Target, 200})
-		}
-		return ByTime(all)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		m := combined.FindStringSubmatch(lines.Text())
-		if m == nil {
-			t.Fatalf("%q is no line of the combined format", lines.Text())
-		}
-		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", m[2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		status, _ := strconv.Atoi(m[5])
-		all = append(all, Request{at, m[1], m[3], m[4], status})
-	}
-	if err := lines.Err(); err != nil || len(all) == 0 {
-		t.Fatalf("%d requests: %v", len(all), err)
+	for _, r := range testkit.AccessLog(t) {
+		all = append(all, Request{r.At, r.Address, r.Method, r.Target, 200})
 	}
 	return ByTime(all)
 }
@@ -104,31 +72,6 @@ func Bucket(count, period, burst int64) Oracle {
 			return false
 		}
 		level += period
-		return true
-	}
-}
-
-// FixedWindow allows count in each window.
-func FixedWindow(count, period int64) Oracle {
-	used := map[int64]int64{}
-	return func(at int64) bool {
-		if used[at/period] == count {
-			return false
-		}
-		used[at/period]++
-		return true
-	}
-}
-
-// SlidingCounter allows count in a window that slides over the last two, as if each were even.
-func SlidingCounter(count, period int64) Oracle {
-	used := map[int64]int64{}
-	return func(at int64) bool {
-		n := at / period
-		if used[n-1]*(period-at%period)+(used[n]+1)*period > count*period {
-			return false
-		}
-		used[n]++
 		return true
 	}
 }

@@ -3,6 +3,7 @@ package recommend
 import (
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -105,13 +106,7 @@ func percent(x float64) string {
 		decimals++
 	}
 	s := strconv.FormatFloat(x, 'f', decimals, 64)
-	for s[len(s)-1] == '0' {
-		s = s[:len(s)-1]
-	}
-	if s[len(s)-1] == '.' {
-		s = s[:len(s)-1]
-	}
-	return s + "%"
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".") + "%"
 }
 
 // sureness writes a confidence, which is never rounded up.

@@ -190,7 +190,7 @@ func (g *gauge) watch(s *subject) {
 		v.denied++
 		v.missing++
 	}
-	h := hashOf(pathOf(text(e.Target)))
+	h := hashOf(pathOf(string(e.Target)))
 	v.paths[h>>6&3] |= 1 << (h & 63)
 	if s.days[len(s.days)-1].requests == 1 {
 		v.hours = [24]uint16{}

@@ -60,28 +60,26 @@ func (t *terms) choose(all []point) bound {
 	n := len(all)
 	needs := needed(t.share, t.sure)
 	if most := mayExceed(n, t.share, t.surer()); most >= 0 || n-n/10 < needs {
-		best := bound{at: -1}
-		for at := rates - 1; at >= 0; at-- {
-			b := t.burst(all, all, at, max(most, 0))
-			if best.at < 0 || t.suits(b) && (!t.suits(best) || t.harm(b) < t.harm(best)) {
-				best = b
-			}
-		}
+		best := t.best(all, max(most, 0))
 		best.looks, best.sure = rates, most >= 0
 		return best
 	}
 	shuffled := slices.Clone(all)
 	slices.SortFunc(shuffled, func(a, b point) int { return cmp.Compare(a.hash, b.hash) })
 	pilot, rest := shuffled[:min(n-needs, n/2)], shuffled[min(n-needs, n/2):]
-	best := bound{at: -1}
-	for at := rates - 1; at >= 0; at-- {
-		b := t.burst(pilot, pilot, at, 0)
-		if best.at < 0 || t.suits(b) && (!t.suits(best) || t.harm(b) < t.harm(best)) {
+	b := t.burst(all, rest, t.best(pilot, 0).at, max(0, mayExceed(len(rest), t.share, t.sure)))
+	b.looks, b.sure = 1, true
+	return b
+}
+
+// best returns the rate at which a subject gets least through, and its burst, which at most j are above.
+func (t *terms) best(all []point, j int) bound {
+	best := t.burst(all, all, rates-1, j)
+	for at := rates - 2; at >= 0; at-- {
+		if b := t.burst(all, all, at, j); t.suits(b) && (!t.suits(best) || t.harm(b) < t.harm(best)) {
 			best = b
 		}
 	}
-	best = t.burst(all, rest, best.at, max(0, mayExceed(len(rest), t.share, t.sure)))
-	best.looks, best.sure = 1, true
 	return best
 }
 
@@ -108,12 +106,12 @@ func harm(burst int64, r rate, window time.Duration) float64 {
 // burst returns the least burst at a rate that keeps the promise: that at most j of the rest are above, and on
 // the log at most the share of all subjects, with at most the share of all requests.
 func (t *terms) burst(all, rest []point, at, j int) bound {
-	whole := tail(all, at)
-	least := t.onLog(all, whole)
+	steps := tail(all, at)
+	least := t.onLog(all, steps)
 	if len(rest) < len(all) {
-		return bound{at: at, n: len(rest), j: j, exact: max(exceededBy(tail(rest, at), j), least)}
+		steps = tail(rest, at)
 	}
-	return bound{at: at, n: len(rest), j: j, exact: max(exceededBy(whole, j), least)}
+	return bound{at: at, n: len(rest), j: j, exact: max(exceededBy(steps, j), least)}
 }
 
 // step is how many subjects need exactly a burst, and how many requests they made.

@@ -14,6 +14,7 @@ package recommend
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -193,12 +194,7 @@ func without(abuse []aside) map[string]bool {
 }
 
 func sorted(subjects map[string]*subject) []*subject {
-	all := make([]*subject, 0, len(subjects))
-	for _, s := range subjects {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b *subject) int { return strings.Compare(a.key, b.key) })
-	return all
+	return slices.SortedFunc(maps.Values(subjects), func(a, b *subject) int { return strings.Compare(a.key, b.key) })
 }
 
 // rule proposes a limit for what was measured, without those that are left out.
@@ -337,7 +333,7 @@ func survey(ctx context.Context, c Config) (*surveyed, error) {
 }
 
 func (s *surveyed) note(e *accesslog.Entry) {
-	s.routes.note(text(e.Method), text(e.Target))
+	s.routes.note(string(e.Method), string(e.Target))
 	second := e.Time / 1e6
 	s.minutes[second/60%60]++
 	s.seconds[second%60]++

@@ -3,6 +3,7 @@ package recommend
 import (
 	"cmp"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,10 +31,21 @@ type routes struct {
 }
 
 type node struct {
-	children map[string]*node
-	wild     *node // what follows an identifier, or something rare
-	ids      int64 // requests of wild that had an identifier
-	ends     [len(methods)]int64
+	children map[string]*node // by their segments, and by wild
+	ids      int64            // requests of wild that had an identifier
+	ends     counts           // requests
+}
+
+// wild is no segment: what follows an identifier, or something rare, is below it.
+const wild = ""
+
+// counts are by method.
+type counts [len(methods)]int64
+
+func (c *counts) add(o counts) {
+	for m, n := range o {
+		c[m] += n
+	}
 }
 
 // methods are those that routes are told apart by. A pattern of GET matches HEAD as well.
@@ -108,69 +120,51 @@ func (t *routes) child(n *node, segment string) *node {
 		if id {
 			n.ids++
 		}
-		if n.wild == nil {
-			n.wild = new(node)
-			t.nodes++
+		if segment = wild; n.children[wild] != nil {
+			return n.children[wild]
 		}
-		return n.wild
 	}
-	if n.children == nil {
-		n.children = map[string]*node{}
-	}
-	c := new(node)
-	n.children[strings.Clone(segment)] = c
 	t.nodes++
+	c := new(node)
+	n.set(strings.Clone(segment), c)
 	return c
 }
+
+const digitBytes = "0123456789"
 
 // identifies reports whether a segment looks like the name of one of many things: a number, a date, a
 // UUID, a hash, a mail address.
 func identifies(s string) bool {
-	digits, hex := 0, 0
-	for i := range len(s) {
-		switch c := s[i]; {
-		case '0' <= c && c <= '9':
-			digits++
-			hex++
-		case 'a' <= c && c <= 'f', 'A' <= c && c <= 'F', c == '-':
-			hex++
-		case c == '@':
-			return true
-		}
-	}
-	return digits == len(s) || digits > 0 && hex == len(s) && len(s) >= 8
+	return strings.Contains(s, "@") || strings.Trim(s, digitBytes) == "" ||
+		len(s) >= 8 && strings.ContainsAny(s, digitBytes) && strings.Trim(s, digitBytes+"abcdefABCDEF-") == ""
 }
 
 // plain reports whether a segment may stand for itself in a pattern. Others could mean something there,
 // or be read in several ways.
 func plain(s string) bool {
-	if len(s) > maxLiteral {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._", c) >= 0) {
-			return false
-		}
-	}
-	return true
+	return len(s) <= maxLiteral && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._"+digitBytes) == ""
 }
 
-func (n *node) own() (sum int64) {
-	for _, c := range n.ends {
-		sum += c
+func (n *node) set(segment string, c *node) {
+	if n.children == nil {
+		n.children = map[string]*node{}
+	}
+	n.children[segment] = c
+}
+
+// total is how many requests end here or below.
+func (n *node) total() counts {
+	sum := n.ends
+	for _, c := range n.children {
+		sum.add(c.total())
 	}
 	return sum
 }
 
-// count is how many requests end here or below.
-func (n *node) count() int64 {
-	sum := n.own()
-	for _, c := range n.children {
-		sum += c.count()
-	}
-	if n.wild != nil {
-		sum += n.wild.count()
+// count is that of all methods.
+func (n *node) count() (sum int64) {
+	for _, c := range n.total() {
+		sum += c
 	}
 	return sum
 }
@@ -180,33 +174,24 @@ func (n *node) size() int {
 	for _, c := range n.children {
 		size += c.size()
 	}
-	if n.wild != nil {
-		size += n.wild.size()
-	}
 	return size
 }
 
 // absorb adds what o has.
 func (n *node) absorb(o *node) {
-	for i, c := range o.ends {
-		n.ends[i] += c
-	}
+	n.ends.add(o.ends)
 	n.ids += o.ids
 	for segment, c := range o.children {
-		if mine := n.children[segment]; mine != nil {
-			mine.absorb(c)
-			continue
-		}
-		if n.children == nil {
-			n.children = map[string]*node{}
-		}
-		n.children[segment] = c
+		n.join(segment, c)
 	}
-	switch {
-	case n.wild == nil:
-		n.wild = o.wild
-	case o.wild != nil:
-		n.wild.absorb(o.wild)
+}
+
+// join adds a child, or what it has to the one that is there.
+func (n *node) join(segment string, c *node) {
+	if mine := n.children[segment]; mine != nil {
+		mine.absorb(c)
+	} else {
+		n.set(segment, c)
 	}
 }
 
@@ -215,25 +200,19 @@ func (n *node) absorb(o *node) {
 func (n *node) merge(least int64, few int) {
 	var rare []string
 	for segment, c := range n.children {
-		if c.count() < least {
+		if segment != wild && c.count() < least {
 			rare = append(rare, segment)
 		}
 	}
 	if len(rare) > few {
 		slices.Sort(rare) // so that a log has one result
 		for _, segment := range rare {
-			if n.wild == nil {
-				n.wild = new(node)
-			}
-			n.wild.absorb(n.children[segment])
+			n.join(wild, n.children[segment])
 			delete(n.children, segment)
 		}
 	}
 	for _, c := range n.children {
 		c.merge(least, few)
-	}
-	if n.wild != nil {
-		n.wild.merge(least, few)
 	}
 }
 
@@ -281,92 +260,49 @@ func register(mux *http.ServeMux, pattern string) (ok bool) {
 
 // collect adds the routes below n, and what of n is in none of them.
 func (n *node) collect(segments []string, least int64, all *[]route) {
-	var rest [len(methods)]int64
-	add := func(suffix string, counts [len(methods)]int64) {
-		for m, c := range counts {
+	var rest counts
+	add := func(suffix string, of counts) {
+		for m, c := range of {
 			if c >= least {
 				*all = append(*all, route{methods[m] + " /" + strings.Join(segments, "/") + suffix, c})
 			}
 		}
 	}
-	below := func(c *node, name string) {
+	for segment, c := range n.children {
 		if c.count() < least {
-			for m, k := range c.total() {
-				rest[m] += k
-			}
-			return
+			rest.add(c.total())
+			continue
 		}
-		c.collect(append(slices.Clip(segments), name), least, all)
-	}
-	for _, segment := range sortedKeys(n.children) {
-		below(n.children[segment], segment)
-	}
-	if n.wild != nil {
-		name := "name"
-		if 2*n.ids >= n.wild.count() {
-			name = "id"
+		if segment == wild {
+			segment = n.wildcard(segments)
 		}
-		if k := wildcards(segments); k > 0 {
-			name += strconv.Itoa(k + 1)
-		}
-		below(n.wild, "{"+name+"}")
+		c.collect(append(slices.Clip(segments), segment), least, all)
 	}
 	if len(segments) == 0 {
 		add("{$}", n.ends)
-	} else {
-		add("", n.ends)
+		return
 	}
-	if len(segments) > 0 {
-		add("/{rest...}", rest)
-	}
+	add("", n.ends)
+	add("/{rest...}", rest)
 }
 
-func (n *node) total() (sum [len(methods)]int64) {
-	sum = n.ends
-	add := func(c *node) {
-		for i, k := range c.total() {
-			sum[i] += k
-		}
+// wildcard returns one for what is below wild, with a name that no other of the segments has.
+func (n *node) wildcard(segments []string) string {
+	name := "name"
+	if 2*n.ids >= n.children[wild].count() {
+		name = "id"
 	}
-	for _, c := range n.children {
-		add(c)
+	if k := strings.Count(strings.Join(segments, ""), "{"); k > 0 {
+		name += strconv.Itoa(k + 1)
 	}
-	if n.wild != nil {
-		add(n.wild)
-	}
-	return sum
+	return "{" + name + "}"
 }
 
-func wildcards(segments []string) (n int) {
-	for _, s := range segments {
-		if s[0] == '{' {
-			n++
-		}
-	}
-	return n
-}
-
-func sortedKeys(m map[string]*node) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+var notInName = regexp.MustCompile(`[^a-z0-9._]+`)
 
 // ruleName makes a name for a rule of a pattern, unlike those that there are.
 func ruleName(pattern string, taken map[string]bool) string {
-	var b strings.Builder
-	for _, c := range strings.ToLower(pattern) {
-		switch {
-		case 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '_':
-			b.WriteRune(c)
-		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
-			b.WriteByte('-')
-		}
-	}
-	name := strings.Trim(b.String(), "-.")
+	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(pattern), "-"), "-.")
 	if len(name) > 56 {
 		name = strings.Trim(name[:56], "-.")
 	}

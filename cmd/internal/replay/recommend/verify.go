@@ -14,9 +14,9 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 	if len(r.Document.Rules) == 0 {
 		return nil, nil
 	}
-	w := &witness{left: without(abuse), rules: map[string]*refusals{}, subjects: map[string]bool{}, asideSubjects: map[string]bool{}}
+	w := &witness{left: without(abuse), rules: map[string]*refusals{}, all: newRefusals()}
 	for _, rule := range r.Document.Rules {
-		w.rules[rule.Name] = &refusals{subjects: map[string]bool{}, aside: map[string]bool{}}
+		w.rules[rule.Name] = newRefusals()
 	}
 	report, err := replay.Run(ctx, replay.Config{
 		Files: c.Files, Feed: c.reading(2), Document: r.Document, Compile: c.Compile,
@@ -25,7 +25,10 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 	if err != nil {
 		return nil, err
 	}
-	out := &Replay{Requests: report.Requests, Refused: w.refused, Subjects: len(w.subjects), AsideRefused: w.asideRefused, AsideSubjects: len(w.asideSubjects), Rules: map[string]ReplayRule{}, Kept: true}
+	out := &Replay{
+		Requests: report.Requests, Refused: w.all.others.requests, Subjects: len(w.all.others.subjects),
+		AsideRefused: w.all.aside.requests, AsideSubjects: len(w.all.aside.subjects), Rules: map[string]ReplayRule{}, Kept: true,
+	}
 	for i := range r.Rules {
 		rule := &r.Rules[i]
 		seen := w.rules[rule.Name]
@@ -33,7 +36,7 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 			continue
 		}
 		of := ReplayRule{
-			Refused: seen.refused, Subjects: len(seen.subjects), AsideRefused: seen.asideRefused, AsideSubjects: len(seen.aside),
+			Refused: seen.others.requests, Subjects: len(seen.others.subjects), AsideRefused: seen.aside.requests, AsideSubjects: len(seen.aside.subjects),
 			MayRefuse: part(c.Share, rule.Requests), MaySubjects: part(c.Share, int64(rule.Subjects)),
 		}
 		out.Rules[rule.Name] = of
@@ -47,18 +50,29 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 type witness struct {
 	left map[string]bool // who is set aside
 
-	mu       sync.Mutex
-	rules    map[string]*refusals
-	refused  int64 // requests of the others
-	subjects map[string]bool
-	// asideRefused are the requests that are refused for those who are set aside alone.
-	asideRefused  int64
-	asideSubjects map[string]bool
+	mu    sync.Mutex
+	rules map[string]*refusals
+	all   *refusals // by any rule; aside are the requests that are refused for those alone
 }
 
-type refusals struct {
-	refused, asideRefused int64
-	subjects, aside       map[string]bool
+// refusals are those of the subjects that are set aside, and of the others.
+type refusals struct{ others, aside refused }
+
+type refused struct {
+	requests int64
+	subjects map[string]bool
+}
+
+func newRefusals() *refusals {
+	return &refusals{refused{subjects: map[string]bool{}}, refused{subjects: map[string]bool{}}}
+}
+
+// of returns those of a subject that is set aside, or is not.
+func (r *refusals) of(aside bool) *refused {
+	if aside {
+		return &r.aside
+	}
+	return &r.others
 }
 
 // watchedStore is a store whose refusals are counted.
@@ -84,31 +98,22 @@ func (w *watchedStore) TakeAt(ctx context.Context, now int64, charges []sluice.C
 func (w *witness) note(charges []sluice.Charge, receipts []sluice.Receipt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	other, aside := false, false
+	some, onlyAside := false, true
 	for i := range charges {
-		if receipts[i].Fits {
-			continue
-		}
 		name, subject, _ := strings.Cut(charges[i].Key, "/")
 		r := w.rules[name]
-		if r == nil {
+		if receipts[i].Fits || r == nil {
 			continue
 		}
-		if subject = strings.Clone(subject); w.left[subject] {
-			r.asideRefused++
-			r.aside[subject] = true
-			aside, w.asideSubjects[subject] = true, true
-			continue
-		}
-		other = true
-		r.refused++
-		r.subjects[subject] = true
-		w.subjects[subject] = true
+		subject = strings.Clone(subject)
+		aside := w.left[subject]
+		of := r.of(aside)
+		of.requests++
+		of.subjects[subject] = true
+		w.all.of(aside).subjects[subject] = true
+		some, onlyAside = true, onlyAside && aside
 	}
-	switch {
-	case other:
-		w.refused++
-	case aside:
-		w.asideRefused++
+	if some {
+		w.all.of(onlyAside).requests++
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html/template"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -59,7 +58,7 @@ func rulesChart(r *replay.Report, s replay.Series, names []string) *drawn {
 		if len(of) == chartRules || rule.Refused == 0 {
 			break
 		}
-		lines = append(lines, coarser(replay.Series{Begin: r.Series.Begin, Step: r.Series.Step, Requests: rule.Series}, s.Step).Requests)
+		lines = append(lines, replay.Series{Begin: r.Series.Begin, Step: r.Series.Step, Requests: rule.Series}.Coarser(s.Step).Requests)
 		if rule.Shadow {
 			name += " (only watches)"
 		}
@@ -144,14 +143,7 @@ func short(n int64) string {
 	if n < 10_000 {
 		return humanize.Comma(n)
 	}
-	unit, name := 1e3, " k"
-	switch {
-	case n >= 1e9:
-		unit, name = 1e9, " G"
-	case n >= 1e6:
-		unit, name = 1e6, " M"
-	}
-	return strconv.FormatFloat(float64(n)/unit, 'f', -1, 64) + name
+	return strings.TrimSpace(humanize.SI(float64(n), ""))
 }
 
 // spans are lengths of steps, and of what lies between two labels of an axis.
@@ -170,34 +162,12 @@ func legible(s replay.Series, most int) replay.Series {
 	}
 	for _, step := range spans {
 		if step > s.Step && step%s.Step == 0 {
-			if c := coarser(s, step); len(c.Requests) <= most {
+			if c := s.Coarser(step); len(c.Requests) <= most {
 				return c
 			}
 		}
 	}
 	return s
-}
-
-// coarser adds the steps of a series up to longer ones, a multiple as long.
-func coarser(s replay.Series, step time.Duration) replay.Series {
-	if step <= s.Step || s.Step <= 0 {
-		return s
-	}
-	ratio := int64(step / s.Step)
-	first := s.Begin.Unix() / int64(s.Step/time.Second) // the steps count from the Unix epoch
-	sum := func(counts []int64) (sums []int64) {
-		for i, n := range counts {
-			to := int((first+int64(i))/ratio - first/ratio)
-			for len(sums) <= to {
-				sums = append(sums, 0)
-			}
-			sums[to] += n
-		}
-		return sums
-	}
-	return replay.Series{
-		Begin: time.Unix(first/ratio*int64(step/time.Second), 0).UTC(), Step: step, Requests: sum(s.Requests), Refused: sum(s.Refused),
-	}
 }
 
 // ticks are labels for the steps at which a new hour, day or the like begins: at most so many, and "" of the

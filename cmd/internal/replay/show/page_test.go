@@ -169,7 +169,7 @@ func TestCoarser(t *testing.T) {
 			s.Requests, s.Refused = append(s.Requests, i), append(s.Refused, 1)
 			byHour[begin.Add(time.Duration(i)*s.Step).Truncate(time.Hour)] += i
 		}
-		c := coarser(s, time.Hour)
+		c := s.Coarser(time.Hour)
 		if len(c.Requests) != len(byHour) || len(c.Refused) != len(byHour) {
 			t.Errorf("from %v: %d steps, want %d", begin, len(c.Requests), len(byHour))
 		}

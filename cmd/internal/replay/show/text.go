@@ -32,7 +32,7 @@ func Text(w io.Writer, r *replay.Report, width int) error {
 	p.head(r)
 	p.rules(r)
 	p.subjects(r)
-	p.findings(r)
+	p.list("about the rules", findings(r), 1000)
 	p.statuses(r)
 	p.doubts(r)
 	if r.Against != nil {
@@ -310,14 +310,13 @@ func bar(n, most int64) string {
 	return strings.Repeat("█", full) + strings.Repeat(" ", barWidth-full)
 }
 
-func (p *printer) findings(r *replay.Report) {
-	found := findings(r)
-	if len(found) == 0 {
-		return
+// list writes a section of sentences, each of at most most characters, if there are any.
+func (p *printer) list(name string, sentences []string, most int) {
+	if len(sentences) > 0 {
+		p.section(name)
 	}
-	p.section("about the rules")
-	for _, f := range found {
-		p.paragraph("  - ", safe(f, 1000))
+	for _, text := range sentences {
+		p.paragraph("  - ", safe(text, most))
 	}
 }
 
@@ -384,18 +383,12 @@ func (p *printer) statuses(r *replay.Report) {
 }
 
 func (p *printer) doubts(r *replay.Report) {
-	if len(r.NotJudged) > 0 {
-		p.section("not judged, because the log does not tell")
-		for _, n := range r.NotJudged {
-			p.paragraph("  - ", safe(n.Rule, 64)+": "+safe(n.Why, 300))
-		}
+	var left []string
+	for _, n := range r.NotJudged {
+		left = append(left, safe(n.Rule, 64)+": "+safe(n.Why, 300))
 	}
-	if broken := broken(r); len(broken) > 0 {
-		p.section("read only in part")
-		for _, b := range broken {
-			p.paragraph("  - ", safe(b, 400))
-		}
-	}
+	p.list("not judged, because the log does not tell", left, 1000)
+	p.list("read only in part", broken(r), 400)
 	if len(r.Log.Unread) > 0 {
 		shown := r.Log.Unread[:min(len(r.Log.Unread), textLines)]
 		first := ""
@@ -408,12 +401,7 @@ func (p *printer) doubts(r *replay.Report) {
 			p.paragraph("    ", safe(u.Text, 200))
 		}
 	}
-	if len(r.Notes) > 0 {
-		p.section("before you trust this")
-		for _, n := range r.Notes {
-			p.paragraph("  - ", safe(n, 1000))
-		}
-	}
+	p.list("before you trust this", r.Notes, 1000)
 }
 
 // broken are the files that could not be read to their ends.

@@ -254,11 +254,11 @@ func (l *limiterDecider) describe(ctx context.Context, fullMethod string) questi
 }
 
 func (l *limiterDecider) decide(ctx context.Context, q *question, d *policy.Decision) {
-	answer.Take(ctx, l.limiter, l.name, q.key, d)
+	answer.Take(ctx, l.limiter, l.name, q.key, 1, d)
 }
 
 func (l *limiterDecider) giveBack(_ context.Context, q *question, d *policy.Decision) {
-	answer.GiveBack(l.limiter, q.key, d)
+	answer.GiveBack(l.limiter, q.key, 1, d)
 }
 
 func (l *limiterDecider) settle(context.Context, *policy.Decision, policy.Outcome) {}

@@ -68,7 +68,7 @@ func (d *choiceDecider) decide(c *call) {
 	default:
 		c.choice = choice
 		c.await(l, choice.Key)
-		answer.TakeCost(c.r.Context(), l, cmp.Or(d.name, l.Name(), "default"), choice.Key, choice.Cost, &c.decision)
+		answer.Take(c.r.Context(), l, cmp.Or(d.name, l.Name(), "default"), choice.Key, choice.Cost, &c.decision)
 	}
 }
 
@@ -98,7 +98,7 @@ func (d *choiceDecider) log(err error) {
 
 func (d *choiceDecider) giveBack(ctx context.Context, c *call) {
 	c.taken.adjust(ctx, &c.decision, 0)
-	answer.GiveBackCost(c.choice.Limiter, c.choice.Key, c.choice.Cost, &c.decision)
+	answer.GiveBack(c.choice.Limiter, c.choice.Key, c.choice.Cost, &c.decision)
 }
 
 func (d *choiceDecider) settle(s *settling, o policy.Outcome) { s.taken.settle(s, o) }

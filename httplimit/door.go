@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -54,7 +55,6 @@ type call struct {
 	answer   answer.Answer
 
 	request policy.Request // for a policyDecider
-	key     string         // for a limiterDecider
 	choice  Choice         // for a choiceDecider
 	taken   taken
 	passed  bool // to the handler
@@ -75,7 +75,7 @@ func (d *door) release(c *call) {
 	}
 	c.passed = false
 	// What is left holds on to nothing of the request.
-	c.w, c.r, c.key, c.choice = nil, nil, "", Choice{}
+	c.w, c.r, c.choice = nil, nil, Choice{}
 	if c.taken.limiter != nil {
 		c.taken = taken{}
 	}
@@ -104,7 +104,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	}
 	fault := misaimed(r)
 	if fault == "" {
-		fault = d.dropNominated(r.Header)
+		fault = d.clean(w, r.Header)
 	}
 	quota := fault == "" && d.asksQuota(r)
 	switch {
@@ -141,6 +141,15 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		c.refuse()
 	}
 	return nil, nil
+}
+
+// clean removes the fields that Connection names, unless the gateway has, and returns what is wrong with
+// it, or "".
+func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
+	if x, ok := w.(*exchange.Exchange); ok && x.Cleaned {
+		return x.Fault
+	}
+	return exchange.DropNominated(h, d.forwardedHeader)
 }
 
 // answers returns what the policy says in place of a refusal, if there is one.

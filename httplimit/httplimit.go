@@ -89,8 +89,7 @@ func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) f
 	if key == nil {
 		key = ClientIP{}.Key
 	}
-	name := cmp.Or(c.Name, limiter.Name(), "default")
-	return c.middleware(&limiterDecider{limiter: limiter, key: key, name: name})
+	return c.LimitBy(func(r *http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: key(r)}, nil })
 }
 
 // Policy is [Policy] with settings.

@@ -3,8 +3,8 @@ package httplimit
 import (
 	"context"
 	"net/http"
-	"net/url"
 
+	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -33,7 +33,7 @@ func (c *call) attributes() map[string]string {
 func (p *policyDecider) decide(c *call) {
 	r := c.r
 	c.request.Method, c.request.Door, c.request.Ends = r.Method, p.door, p.ends
-	c.request.Path, c.request.RawQuery = escapedPath(r.URL), r.URL.RawQuery
+	c.request.Path, c.request.RawQuery = r.URL.EscapedPath(), r.URL.RawQuery
 	p.describe(c)
 	if p.id != nil {
 		c.request.ID = p.id(r)
@@ -45,7 +45,12 @@ func (p *policyDecider) decide(c *call) {
 func (p *policyDecider) describe(c *call) {
 	r := c.r
 	c.request.Host, c.request.Header = r.Host, r.Header
-	c.request.Peer, c.request.ForwardedHeader = peer(r), p.header
+	c.request.ForwardedHeader = p.header
+	if x, ok := c.w.(*exchange.Exchange); ok && x.Client.IsValid() {
+		c.request.Peer, c.request.Client = x.Peer, x.Client
+	} else {
+		c.request.Peer = peer(r)
+	}
 	if p.fingerprint != nil {
 		c.request.TLSFingerprint = p.fingerprint(r)
 	}
@@ -53,27 +58,6 @@ func (p *policyDecider) describe(c *call) {
 		p.attributes(r, c.attributes())
 	}
 }
-
-// escapedPath is u.EscapedPath, which looks longer at a path that needs no escaping.
-func escapedPath(u *url.URL) string {
-	if u.RawPath != "" {
-		return u.EscapedPath()
-	}
-	for i := range len(u.Path) {
-		if !unescaped[u.Path[i]] {
-			return u.EscapedPath()
-		}
-	}
-	return u.Path
-}
-
-// unescaped are bytes that stand for themselves in a path.
-var unescaped = func() (t [256]bool) {
-	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_.~") {
-		t[c] = true
-	}
-	return t
-}()
 
 func (p *policyDecider) giveBack(ctx context.Context, c *call) { p.engine.Refund(ctx, c.decision) }
 

@@ -10,7 +10,7 @@ import (
 
 // asksQuota reports whether a request is answered here with what is left of the limits.
 func (d *door) asksQuota(r *http.Request) bool {
-	return d.quotaPath != "" && d.policy != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && escapedPath(r.URL) == d.quotaPath
+	return d.quotaPath != "" && d.policy != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.EscapedPath() == d.quotaPath
 }
 
 // encodeQuota answers a client that asks what is left of its limits, and says what is wrong with

@@ -6,22 +6,22 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/exchange"
 )
 
 // answering turns an answer into what a kind of proxy understands.
 type answering struct {
-	http.ResponseWriter
+	own      exchange.Exchange
+	exchange *exchange.Exchange
 	kind     *kind
 	location string // where a request that passes is to go on
 	bodiless bool   // the question has another method than the HEAD that it is about
 }
 
-// Unwrap is for http.ResponseController.
-func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// WriteHeader sends the status as the proxy wants it.
-func (a *answering) WriteHeader(status int) {
-	h := a.Header()
+// Head returns the status as the proxy wants it.
+func (a *answering) Head(status int) int {
+	h := a.exchange.Header()
 	if a.bodiless {
 		delete(h, "Content-Length") // there is no body
 	}
@@ -32,20 +32,20 @@ func (a *answering) WriteHeader(status int) {
 	case a.kind.deny != 0:
 		h.Set("X-Ratelimit-Decision", "deny")
 		h.Set("X-Ratelimit-Status", strconv.Itoa(status))
-		status = a.kind.deny
+		return a.kind.deny
 	case a.kind.only4xx && status >= http.StatusInternalServerError:
-		status = http.StatusTooManyRequests
+		return http.StatusTooManyRequests
 	}
-	a.ResponseWriter.WriteHeader(status)
+	return status
 }
 
 // refuse answers a question that cannot be decided about.
 func (a *answering) refuse(status int, text string) {
-	h := a.Header()
+	h := a.exchange.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	a.WriteHeader(status)
-	_, _ = a.Write([]byte(text)) // an error is the proxy's, which has left
+	a.exchange.WriteHeader(status)
+	_, _ = a.exchange.Write([]byte(text)) // an error is the proxy's, which has left
 }
 
 // quiet is for how long a fault is not logged again.

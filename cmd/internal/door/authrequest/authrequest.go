@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -75,7 +76,8 @@ func newDoor(c Config, a Asker) *door {
 
 // serve answers a question. The target is what follows the name of the asker.
 func (d *door) serve(w http.ResponseWriter, r *http.Request, target string) {
-	a := &answering{ResponseWriter: w, kind: d.kind}
+	a := &answering{kind: d.kind}
+	a.exchange = exchange.Join(w, r, &a.own, a)
 	asked, err := d.restore(r, target)
 	if err != nil {
 		d.faults.note(d.kind, err)
@@ -86,7 +88,7 @@ func (d *door) serve(w http.ResponseWriter, r *http.Request, target string) {
 		a.location = take(asked.Header, accelField)
 	}
 	a.bodiless = asked.Method == http.MethodHead && r.Method != http.MethodHead
-	d.limit.ServeHTTP(a, asked)
+	d.limit.ServeHTTP(a.exchange, asked)
 }
 
 // pass is behind the door. What becomes of a request is for the proxy to see, so that everything

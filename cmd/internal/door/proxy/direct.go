@@ -5,9 +5,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // direct is a client of one upstream that speaks HTTP/1.1 without TLS. It writes a request and
@@ -86,7 +89,7 @@ func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
 func simple(r *http.Request) bool {
 	h, u := r.Header, r.URL
 	return r.ContentLength >= 0 && r.ContentLength <= smallBody && r.Trailer == nil && r.TransferEncoding == nil && !r.Close &&
-		h["Upgrade"] == nil && h["Expect"] == nil && r.Method != http.MethodConnect && token(r.Method) &&
+		h["Upgrade"] == nil && h["Expect"] == nil && r.Method != http.MethodConnect && httpguts.ValidHeaderFieldName(r.Method) &&
 		u.Opaque == "" && u.Path != "*" && visible(u.RawQuery) && r.Host != "" && visible(r.Host) && plainFields(h)
 }
 
@@ -96,19 +99,14 @@ func visible(s string) bool { return strings.IndexByte(s, ' ') < 0 && plain(s) }
 // plainFields reports whether nothing in h ends a name or a line.
 func plainFields(h http.Header) bool {
 	for name, values := range h {
-		if !token(name) {
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, unplain) {
 			return false
-		}
-		for _, v := range values {
-			for i := range len(v) {
-				if v[i] < ' ' && v[i] != '\t' || v[i] == 0x7f {
-					return false
-				}
-			}
 		}
 	}
 	return true
 }
+
+func unplain(value string) bool { return !httpguts.ValidHeaderFieldValue(value) }
 
 // readSmall reads the whole body from the client, so that nothing of the upstream waits for it.
 func readSmall(r *http.Request) ([]byte, error) {

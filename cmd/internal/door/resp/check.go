@@ -74,7 +74,7 @@ func (c *conn) resetSubject(args [][]byte) {
 		err = errors.New("SLUICE.RESET forgets everything: it has no COST and no ID")
 	}
 	if err == nil {
-		err = subject.Reset(c.server.ctx)
+		err = subject.Reset(c.server.Context())
 	}
 	if err != nil {
 		c.fail(failure(err))

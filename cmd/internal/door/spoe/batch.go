@@ -131,7 +131,7 @@ func (c *conn) queue(b *batch, q *question, d *policy.Decision) {
 	c.waiting.Go(func() {
 		defer cancel()
 		defer func() { <-c.queued }()
-		defer c.rescue()
+		defer c.agent.Rescue(c.socket)
 		c.settle(ctx, &own)
 		if c.write(c.encode(nil, new(encoding), q, &own)) != nil {
 			c.socket.Close()

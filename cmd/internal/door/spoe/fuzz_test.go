@@ -44,7 +44,7 @@ func FuzzConnection(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte) {
 		wire := &tape{said: bytes.NewReader(said)}
 		c := newConn(agent, wire)
-		c.serve()
+		c.Serve()
 		if len(c.frames.buf) > max(2*len(said), firstBuffer) {
 			t.Errorf("%d bytes of memory for %d", len(c.frames.buf), len(said))
 		}

@@ -412,6 +412,9 @@ func TestShutdownInTime(t *testing.T) {
 		if err := p.agent.Shutdown(ctx); err != context.DeadlineExceeded {
 			t.Error(err)
 		}
+		if err := p.agent.Close(); err != nil {
+			t.Error(err)
+		}
 		d := engine.Decide(context.Background(), &policy.Request{Method: "GET", Path: "/"})
 		if !d.Allowed || d.Delay > time.Minute {
 			t.Errorf("the next one waits for %v", d.Delay)

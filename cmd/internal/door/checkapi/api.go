@@ -13,6 +13,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 
 	"github.com/sluicehq/sluice/answer"
@@ -114,11 +115,8 @@ func (a *api) admit(r *http.Request) *problem {
 	}
 	var many interface{ RetrySeconds() int }
 	if errors.As(err, &many) {
-		p := problemf(http.StatusTooManyRequests, "%v", err)
-		p.retry = many.RetrySeconds()
-		return p
+		return problemf(http.StatusTooManyRequests, "%v", err).set("Retry-After", strconv.Itoa(many.RetrySeconds()))
 	}
-	p := problemf(http.StatusUnauthorized, "who are you? Send one of the tokens of --door-tokens as \"Authorization: Bearer …\"")
-	p.challenge = true
-	return p
+	return problemf(http.StatusUnauthorized, "who are you? Send one of the tokens of --door-tokens as \"Authorization: Bearer …\"").
+		set("WWW-Authenticate", `Bearer realm="sluice"`)
 }

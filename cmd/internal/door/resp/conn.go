@@ -29,7 +29,6 @@ type conn struct {
 
 	in         []byte // of which in[start:end] was read, and is no whole command
 	start, end int
-	command    []byte // of in, that runs
 	decoder    decoder
 	asked      *batch // or nil
 
@@ -43,7 +42,6 @@ type conn struct {
 
 	name string
 	login
-	last last
 }
 
 func newConn(s *Server, socket net.Conn) *conn {
@@ -80,11 +78,6 @@ func (c *conn) Drain() {
 func (c *conn) runAll() {
 	c.verify()
 	for !c.leaving {
-		if n := c.again(c.in[c.start:c.end]); n > 0 {
-			c.start += n
-			c.ran = true
-			continue
-		}
 		n, err := c.decoder.next(c.in[c.start:c.end])
 		if err != nil {
 			c.refuse("ERR Protocol error: " + err.Error())
@@ -96,7 +89,6 @@ func (c *conn) runAll() {
 		}
 		c.start += n
 		c.ran = true
-		c.command = c.in[c.start-n : c.start]
 		c.run(c.decoder.args)
 		if len(c.text) > maxReplies && !c.flush() {
 			return

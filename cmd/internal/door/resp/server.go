@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/sockets"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -29,7 +30,7 @@ type Config struct {
 type Server struct {
 	*sockets.Server
 	Config
-	limits  limits
+	limits  door.Cache[rate, *limit]
 	batches sync.Pool    // of *batch
 	last    atomic.Int64 // the number of the newest connection
 }
@@ -38,7 +39,6 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{Config: c}
 	s.Server = sockets.New(c.Log, func(socket net.Conn) sockets.Conn { return newConn(s, socket) })
-	s.limits.engine = c.Engine
 	s.batches.New = func() any { return new(batch) }
 	return s
 }

@@ -53,7 +53,7 @@ func (c *call) end() {
 // answer decides about the request, and encodes the response.
 func (c *call) answer(ctx context.Context) (*reply, error) {
 	if c.request.fault != nil {
-		return nil, unread(c.request.fault)
+		return nil, c.request.fault
 	}
 	if err := c.request.check(); err != nil {
 		return nil, invalid(err)

@@ -2,7 +2,6 @@ package rls
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -47,8 +46,8 @@ type service struct {
 	Config
 	encoder answer.Encoder
 	outage  answer.Outage
-	plans   plans
-	calls   sync.Pool // of *call
+	plans   door.Cache[overrideLimit, *sluice.Plan] // of limits that requests have brought
+	calls   sync.Pool                               // of *call
 }
 
 // Register registers the service. The server needs [Codec].
@@ -102,12 +101,4 @@ var errUnauthorized = grpcstatus.Error(codes.Unauthenticated, "sluice: send the 
 // invalid is the answer to a request that cannot be understood.
 func invalid(err error) error {
 	return grpcstatus.Error(codes.InvalidArgument, "sluice: "+err.Error())
-}
-
-// unread is the answer to a request that could not be read.
-func unread(err error) error {
-	if _, large := errors.AsType[*tooMuch](err); large {
-		return grpcstatus.Error(codes.ResourceExhausted, "sluice: "+err.Error())
-	}
-	return invalid(err)
 }

@@ -65,7 +65,7 @@ func (c *call) settling() *settling {
 
 func (s *settling) serve(next http.Handler) {
 	if s.decision.Held() {
-		defer s.door.policy.engine.Release(s.request.Context(), s.decision)
+		defer s.door.engine.Release(s.request.Context(), s.decision)
 	}
 	returned := false
 	defer func() { s.end(returned) }()
@@ -105,5 +105,10 @@ func (s *settling) Head(status int) int {
 }
 
 func (s *settling) settle(bytes int64) {
-	s.door.decider.settle(s, policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.exchange.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost})
+	o := policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.exchange.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost}
+	if engine := s.door.engine; engine != nil {
+		engine.Settle(s.request.Context(), s.decision, o)
+	} else {
+		s.taken.settle(s, o)
+	}
 }

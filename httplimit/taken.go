@@ -19,7 +19,7 @@ type taken struct {
 
 // await notes what a limiter is about to take, if the request waits for its outcome.
 func (c *call) await(l *sluice.Limiter, key string) {
-	if c.door.await {
+	if c.door.config.AwaitOutcome {
 		c.taken = taken{l, key, time.Now()}
 	}
 }

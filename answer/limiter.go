@@ -22,23 +22,12 @@ func Take(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, 
 		return
 	}
 	took, err := l.Take(ctx, key, cost)
-	setOne(l, rule, cost, &took, err, d)
-}
-
-// Decided turns what l.Take has returned for cost units into what a policy with this one rule would
-// have decided. For a limiter of several limits only their combined decision is known.
-func Decided(l *sluice.Limiter, rule string, cost int64, took sluice.Decision, err error) (d policy.Decision) {
-	setOne(l, rule, cost, &took, err, &d)
-	return d
-}
-
-func setOne(l *sluice.Limiter, rule string, cost int64, took *sluice.Decision, err error, d *policy.Decision) {
 	if len(d.Results) != 1 {
 		*d = policy.Decision{Results: append(d.Results[:0], policy.Result{})}
 	}
 	one := &d.Results[0]
-	one.Rule, one.Plan, one.Cost, one.Decision = rule, l.Plan(), cost, *took
-	set(l, took, err, d)
+	one.Rule, one.Plan, one.Cost, one.Decision = rule, l.Plan(), cost, took
+	set(l, &took, err, d)
 }
 
 // set sets what is said of all limits together.

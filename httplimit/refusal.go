@@ -50,8 +50,8 @@ func (c Config) Answerer() *Answerer {
 }
 
 // Answer sets the fields that tell of d, and reports whether the request may pass. If not,
-// it has been answered. The decision is that of [policy.Engine.Decide], or what
-// [answer.Decided] makes of a limiter's. Waiting for a Delay, as [answer.Settle] does,
+// it has been answered. The decision is that of [policy.Engine.Decide] or
+// [answer.Take]. Waiting for a Delay, as [answer.Settle] does,
 // is up to the caller.
 func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decision) (pass bool) {
 	var said answer.Answer

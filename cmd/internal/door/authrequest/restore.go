@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // Fields that are not about the request that is asked about.
@@ -87,18 +89,11 @@ func escaped(target string) string {
 	if !strings.ContainsFunc(path, unwritable) {
 		return target
 	}
-	var b strings.Builder
-	for i := range len(path) {
-		if c := path[i]; c >= 0x80 || unwritable(rune(c)) {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
+	path = printable.Percent(path, func(c byte) bool { return unwritable(rune(c)) })
 	if asks {
-		b.WriteString("?" + query)
+		path += "?" + query
 	}
-	return b.String()
+	return path
 }
 
 // unwritable reports whether a path should have escaped the character. Of control characters

@@ -2,6 +2,7 @@ package checkapi
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -166,9 +167,7 @@ func (c *call) settle(one *check) *problem {
 	case err != nil && !errors.Is(err, policy.ErrNothingToSettle):
 		return unavailable("the shared store does not answer: try again")
 	}
-	c.out = append(strconv.AppendBool(append(c.out[:0], `{"settled":`...), err == nil), '}')
-	c.send(http.StatusOK)
-	return nil
+	return c.report("settled", err == nil)
 }
 
 // places holds or releases places in flight.
@@ -180,7 +179,12 @@ func (c *call) places(place string) *problem {
 	case err != nil:
 		return unavailable("the shared store does not answer: try again")
 	}
-	c.out = append(strconv.AppendBool(append(append(append(c.out[:0], `{"`...), c.operation.said...), `":`...), done), '}')
+	return c.report(c.operation.said, done)
+}
+
+// report says whether something was done.
+func (c *call) report(member string, done bool) *problem {
+	c.out = fmt.Appendf(c.out[:0], `{"%s":%t}`, member, done)
 	c.send(http.StatusOK)
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // direct is a client of one upstream that speaks HTTP/1.1 without TLS. It writes a request and
@@ -94,7 +96,7 @@ func simple(r *http.Request) bool {
 }
 
 // visible reports whether s has neither spaces nor control characters, nor what is not ASCII.
-func visible(s string) bool { return strings.IndexByte(s, ' ') < 0 && plain(s) }
+func visible(s string) bool { return strings.IndexByte(s, ' ') < 0 && printable.ASCII(s) }
 
 // plainFields reports whether nothing in h ends a name or a line.
 func plainFields(h http.Header) bool {
@@ -170,7 +172,7 @@ func (d *direct) take() (l *link, room bool) {
 	defer d.mu.Unlock()
 	n := len(d.idle)
 	if n == 0 {
-		return nil, d.slots.try()
+		return nil, d.slots.TryAcquire(1)
 	}
 	l, d.idle[n-1] = d.idle[n-1], nil
 	d.idle = d.idle[:n-1]

@@ -2,10 +2,11 @@ package proxy
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // isGRPC reports whether a request is a call of gRPC.
@@ -79,13 +80,5 @@ func grpcStatus(status int) int {
 
 // grpcMessage escapes what cannot stand in a field.
 func grpcMessage(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '%' {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
+	return printable.Percent(s, func(c byte) bool { return c < ' ' || c > '~' || c == '%' })
 }

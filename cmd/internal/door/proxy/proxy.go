@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/internal/exchange"
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // Upstream says where requests go.
@@ -192,20 +193,10 @@ func (g *gateway) refusal(r *http.Request) *problem {
 		return &problem{http.StatusNotImplemented, "The upstream speaks HTTP/2, over which no WebSocket is passed on."}
 	case g.MaxBody > 0 && r.ContentLength > g.MaxBody:
 		return tooLarge(g.MaxBody)
-	case !plain(r.Host):
+	case !printable.ASCII(r.Host):
 		return &problem{http.StatusBadRequest, "The host has bytes that are not printable ASCII."}
 	}
 	return nil
-}
-
-// plain reports whether s has nothing but printable ASCII.
-func plain(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 func (g *gateway) rewrite(r *httputil.ProxyRequest) {

@@ -32,7 +32,7 @@ func (c *call) override(i int) error {
 	if o.hasMultiplier {
 		l.multiplier = o.multiplier
 	}
-	switch limits := c.limits(); {
+	switch limits := c.Limits(); {
 	case limits != nil && limits.domains[c.request.domain] == nil:
 		return nil // as with any other descriptor of a domain that there is not
 	case l.unit < second || l.unit > year:

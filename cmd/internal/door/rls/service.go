@@ -55,11 +55,14 @@ func Register(server grpc.ServiceRegistrar, c Config) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if c.Limits == nil {
+		c.Limits = func() *Limits { return nil }
+	}
 	if err := describe(); err != nil {
 		c.Logger.Warn("whoever asks by reflection is not told of Envoy's service", "error", err)
 	}
 	s := &service{Config: c, outage: answer.Outage{Logger: c.Logger}}
-	s.calls.New = func() any { return new(call) }
+	s.calls.New = func() any { return &call{service: s} }
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: serviceName,
 		HandlerType: (*any)(nil),
@@ -83,7 +86,7 @@ func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grp
 			err = errInternal
 		}
 	}()
-	c.begin(s)
+	c.request.reset()
 	if err := decode(&c.request); err != nil {
 		return nil, err
 	}

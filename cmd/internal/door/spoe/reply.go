@@ -32,7 +32,7 @@ func (r *reply) set(name string, add func(dst []byte) []byte) {
 	dst := append(r.dst, actionSetVar, argumentsOfSet, scopeTransaction)
 	dst = appendVarint(dst, uint64(len(name)))
 	for i := range len(name) {
-		dst = append(dst, variableByte[name[i]])
+		dst = append(dst, variableByte(name[i]))
 	}
 	if dst = add(dst); len(dst) <= r.most {
 		r.dst = dst
@@ -81,15 +81,12 @@ func oneLine(body []byte) []byte {
 }
 
 // variableByte makes the name of a variable of that of a field: retry_after of Retry-After.
-var variableByte = func() (t [256]byte) {
-	for i := range t {
-		t[i] = '_'
+func variableByte(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c - 'A' + 'a'
+	case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		return c
 	}
-	for c := byte('0'); c <= '9'; c++ {
-		t[c] = c
-	}
-	for c := byte('a'); c <= 'z'; c++ {
-		t[c], t[c-'a'+'A'] = c, c
-	}
-	return t
-}()
+	return '_'
+}

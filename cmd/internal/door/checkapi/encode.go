@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -25,21 +24,18 @@ func (c *call) appendAll(checks []*check) {
 	c.out = append(c.out, "]}"...)
 }
 
+// undecided is the decision about a request with a fault.
+var undecided policy.Decision
+
 // appendAnswer appends the answer to a check, by the first of the decisions, and returns those
 // of the checks behind it. The fields are left in c.header, and the status in c.answer.
 func (c *call) appendAnswer(one *check, ds []policy.Decision) []policy.Decision {
 	clear(c.header)
-	p := c.api.Engine.Policy()
-	client := answer.Client{Header: one.request.Header, CORS: p.CORS(), Answers: p.Answers()}
-	var d *policy.Decision
-	if one.fault != "" {
-		d = &policy.Decision{}
-		c.api.encoder.Malformed(&c.answer, c.header, one.fault, client)
-	} else {
+	d := &undecided
+	if one.fault == "" {
 		d, ds = &ds[0], ds[1:]
-		c.api.outage.Note(d)
-		c.api.encoder.Encode(&c.answer, c.header, d, client)
 	}
+	c.api.Answer(&c.answer, c.header, d, one.fault, one.request.Header)
 	c.out = strconv.AppendBool(append(c.out, `{"allowed":`...), d.Allowed)
 	c.out = appendMember(c.out, `,"status":`, int64(c.answer.Status))
 	if retry := c.header["Retry-After"]; retry != nil {

@@ -16,16 +16,9 @@ import (
 
 // answer returns what is said of a decision.
 func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
-	p := s.Engine.Policy()
-	client := answer.Client{Header: c.request.Header, CORS: p.CORS(), Answers: p.Answers()}
 	var a answer.Answer
 	header := http.Header{}
-	if c.fault != "" {
-		s.encoder.Malformed(&a, header, c.fault, client)
-	} else {
-		s.outage.Note(d)
-		s.encoder.Encode(&a, header, d, client)
-	}
+	s.Answer(&a, header, d, c.fault, c.request.Header)
 	out := &CheckResponse{
 		Allowed: d.Allowed, Status: int32(a.Status), Degraded: d.Degraded, Exempt: d.Exempt,
 		Blocked: text(d.Blocked), Missing: text(d.Missing), Known: d.Repeated,

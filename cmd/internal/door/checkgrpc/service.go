@@ -19,38 +19,21 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
-
-// Config is what the service answers from.
-type Config struct {
-	Engine *policy.Engine
-	// Authorize returns an error unless a caller with this address and token may ask; the token is
-	// empty if the call has none. Nil lets everybody ask. An error
-	// that has a method RetrySeconds becomes RESOURCE_EXHAUSTED.
-	Authorize func(from, token string) error
-	// DegradedField is that of [answer.Encoder].
-	DegradedField bool
-	Logger        *slog.Logger // slog.Default() if nil
-}
 
 // maxChecks is the most checks of a batch.
 const maxChecks = 1000
 
 type service struct {
 	UnimplementedChecksServer
-	Config
-	encoder answer.Encoder
-	outage  answer.Outage
+	*door.Base
 }
 
 // Register adds the service to a server.
-func Register(server grpc.ServiceRegistrar, c Config) {
-	s := &service{Config: c}
-	s.encoder.DegradedField, s.outage.Logger = c.DegradedField, c.Logger
-	RegisterChecksServer(server, s)
+func Register(server grpc.ServiceRegistrar, c door.Config) {
+	RegisterChecksServer(server, &service{Base: door.New(c)})
 }
 
 // Check answers one check.

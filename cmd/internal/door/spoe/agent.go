@@ -15,39 +15,27 @@
 package spoe
 
 import (
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/sockets"
-	"github.com/sluicehq/sluice/policy"
 )
-
-// Config is what an agent decides by.
-type Config struct {
-	Engine        *policy.Engine
-	DegradedField bool // see answer.Encoder
-	Logger        *slog.Logger
-}
 
 // Agent answers HAProxy.
 type Agent struct {
 	*sockets.Server
-	config     Config
-	encoder    answer.Encoder
-	outage     answer.Outage
+	*door.Base
 	batches    sync.Pool    // of *batch
 	complained atomic.Int64 // when, in nanoseconds since 1970
 }
 
-// New returns an agent that has yet to serve.
-func New(c Config) *Agent {
-	a := &Agent{config: c}
+// New returns an agent that has yet to serve. HAProxy has no tokens: Authorize is not asked.
+func New(c door.Config) *Agent {
+	a := &Agent{Base: door.New(c)}
 	a.Server = sockets.New(c.Logger, func(socket net.Conn) sockets.Conn { return newConn(a, socket) })
-	a.encoder.DegradedField, a.outage.Logger = c.DegradedField, c.Logger
 	a.batches.New = func() any { return new(batch) }
 	return a
 }
@@ -56,6 +44,6 @@ func New(c Config) *Agent {
 func (a *Agent) complain(text string, about ...any) {
 	now, last := time.Now().UnixNano(), a.complained.Load()
 	if now-last >= int64(time.Minute) && a.complained.CompareAndSwap(last, now) {
-		a.config.Logger.Warn(text, about...)
+		a.Logger.Warn(text, about...)
 	}
 }

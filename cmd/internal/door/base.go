@@ -1,0 +1,45 @@
+package door
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Config is what a door decides and answers by.
+type Config struct {
+	Engine *policy.Engine
+	// Authorize returns an error unless a caller with this address and token may ask; the token is
+	// empty if the caller sends none. Nil lets everybody ask. An error that has a method RetrySeconds
+	// says when to try again.
+	Authorize     func(from, token string) error
+	DegradedField bool         // see [answer.Encoder]
+	Logger        *slog.Logger // slog.Default() if nil
+}
+
+// Base is a Config that answers.
+type Base struct {
+	Config
+	encoder answer.Encoder
+	outage  answer.Outage
+}
+
+// New returns a base, which is safe for concurrent use.
+func New(c Config) *Base {
+	return &Base{Config: c, encoder: answer.Encoder{DegradedField: c.DegradedField}, outage: answer.Outage{Logger: c.Logger}}
+}
+
+// Answer turns a into the answer to a request, and sets its fields in h: a refusal if the request has a
+// fault, else what d says. Asked are the fields of the request.
+func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, asked http.Header) {
+	p := b.Engine.Policy()
+	client := answer.Client{Header: asked, CORS: p.CORS(), Answers: p.Answers()}
+	if fault != "" {
+		b.encoder.Malformed(a, h, fault, client)
+		return
+	}
+	b.outage.Note(d)
+	b.encoder.Encode(a, h, d, client)
+}

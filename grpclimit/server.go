@@ -268,21 +268,11 @@ func peerAddr(ctx context.Context) netip.Addr {
 		return netip.Addr{}
 	}
 	if p.Addr.Network() == "unix" {
-		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		return clientip.Local
 	}
 	addr, _ := clientip.Peer(p.Addr.String())
 	return addr
 }
 
 // peerKey is the key of a limit for the address that a call comes from, of IPv6 its /64.
-func peerKey(ctx context.Context, _ string) string {
-	addr := peerAddr(ctx)
-	switch {
-	case !addr.IsValid():
-		return "unknown"
-	case addr.Is4():
-		return addr.String()
-	}
-	network, _ := addr.Prefix(64) // all of IPv6 have one
-	return network.String()
-}
+func peerKey(ctx context.Context, _ string) string { return clientip.Key(peerAddr(ctx), 64) }

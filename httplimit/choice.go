@@ -69,18 +69,7 @@ func (d *door) fail(c *call, err error) {
 		return
 	}
 	c.decision.Unavailable, c.decision.Err, c.decision.RetryAfter = true, err, time.Second
-	if c.r.Context().Err() == nil {
-		d.logFailure(err)
+	if c.r.Context().Err() == nil && d.failures.Opens(time.Second) {
+		d.logger().Warn("a request is refused, since its limit could not be chosen", "error", err)
 	}
-}
-
-// failuresLogged is how often failures are logged, at most.
-const failuresLogged = time.Second
-
-func (d *door) logFailure(err error) {
-	last, now := d.failed.Load(), time.Now().UnixNano()
-	if now-last < int64(failuresLogged) || !d.failed.CompareAndSwap(last, now) {
-		return
-	}
-	d.logger().Warn("a request is refused, since its limit could not be chosen", "error", err)
 }

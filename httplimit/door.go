@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/internal/exchange"
+	"github.com/sluicehq/sluice/internal/seldom"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -20,9 +20,10 @@ type door struct {
 	choose  func(*http.Request) (Choice, error) // of Config.LimitBy
 	encoder answer.Encoder
 	outage  answer.Outage
-	calls   sync.Pool    // of *call
-	tooLate sync.Once    // has been logged
-	failed  atomic.Int64 // when an error of choose was last logged, in ns since the epoch
+	calls   sync.Pool // of *call
+	tooLate sync.Once // has been logged
+
+	failures seldom.Gate // for logging errors of choose
 }
 
 func (d *door) logger() *slog.Logger { return cmp.Or(d.config.Logger, slog.Default()) }

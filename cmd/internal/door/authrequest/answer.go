@@ -1,10 +1,8 @@
 package authrequest
 
 import (
-	"log/slog"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/exchange"
@@ -51,23 +49,10 @@ func (a *answering) refuse(status int, text string) {
 // quiet is for how long a fault is not logged again.
 const quiet = 10 * time.Second
 
-// faults logs what is wrong with how a proxy is configured, and not for each request.
-type faults struct {
-	log *slog.Logger
-
-	mu   sync.Mutex
-	last time.Time
-	more int // that were not logged since
-}
-
-func (f *faults) note(k *kind, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.last.IsZero() && time.Since(f.last) < quiet {
-		f.more++
-		return
+// note logs what is wrong with how the proxy is configured, and not for each request.
+func (d *door) note(err error) {
+	if d.faults.Opens(quiet) {
+		d.log.Error("an auth request cannot be decided about, and is refused: compare the configuration of the proxy with the example",
+			"proxy", d.kind.name, "problem", err.Error(), "example", d.kind.example)
 	}
-	f.log.Error("an auth request cannot be decided about, and is refused: compare the configuration of the proxy with the example",
-		"proxy", k.name, "problem", err.Error(), "example", k.example, "more", f.more)
-	f.last, f.more = time.Now(), 0
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/exchange"
+	"github.com/sluicehq/sluice/internal/seldom"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -61,7 +62,8 @@ type door struct {
 	Asker
 	authorize func(from, token string) error
 	limit     http.Handler
-	faults    faults
+	log       *slog.Logger
+	faults    seldom.Gate
 }
 
 func newDoor(c Config, a Asker) *door {
@@ -69,7 +71,7 @@ func newDoor(c Config, a Asker) *door {
 	if a.id {
 		limit.RequestID = func(r *http.Request) string { return r.Header.Get(idField) }
 	}
-	d := &door{Asker: a, authorize: c.Authorize, faults: faults{log: c.Logger}}
+	d := &door{Asker: a, authorize: c.Authorize, log: c.Logger}
 	d.limit = limit.Policy(c.Engine)(http.HandlerFunc(pass))
 	return d
 }
@@ -80,7 +82,7 @@ func (d *door) serve(w http.ResponseWriter, r *http.Request, target string) {
 	a.exchange = exchange.Join(w, r, &a.own, a)
 	asked, err := d.restore(r, target)
 	if err != nil {
-		d.faults.note(d.kind, err)
+		d.note(err)
 		a.refuse(http.StatusServiceUnavailable, "The proxy does not say what is asked about: see the log of Sluice.\n")
 		return
 	}

@@ -1,6 +1,7 @@
 package authrequest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -41,13 +42,7 @@ func (d *door) restore(r *http.Request, target string) (*http.Request, error) {
 	}
 	asked := new(http.Request)
 	*asked = *r.WithContext(r.Context())
-	if err := d.aim(asked, target); err != nil {
-		return nil, err
-	}
-	if err := d.from(asked); err != nil {
-		return nil, err
-	}
-	if err := d.identify(asked); err != nil {
+	if err := cmp.Or(d.aim(asked, target), d.from(asked), d.identify(asked)); err != nil {
 		return nil, err
 	}
 	if d.kind.redirects && !named.MatchString(r.Header.Get(accelField)) {

@@ -17,19 +17,19 @@ package spoe
 import (
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/sockets"
+	"github.com/sluicehq/sluice/internal/seldom"
 )
 
 // Agent answers HAProxy.
 type Agent struct {
 	*sockets.Server
 	*door.Base
-	batches    sync.Pool    // of *batch
-	complained atomic.Int64 // when, in nanoseconds since 1970
+	batches    sync.Pool // of *batch
+	complaints seldom.Gate
 }
 
 // New returns an agent that has yet to serve. HAProxy has no tokens: Authorize is not asked.
@@ -42,8 +42,7 @@ func New(c door.Config) *Agent {
 
 // complain logs at most once a minute: whoever causes it can do so all the time.
 func (a *Agent) complain(text string, about ...any) {
-	now, last := time.Now().UnixNano(), a.complained.Load()
-	if now-last >= int64(time.Minute) && a.complained.CompareAndSwap(last, now) {
+	if a.complaints.Opens(time.Minute) {
 		a.Logger.Warn(text, about...)
 	}
 }

@@ -131,7 +131,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	}
 	switch {
 	case quota && c.answer.Status == http.StatusOK:
-		c.say()
+		say(w, r, &c.answer)
 	case c.answer.Status == http.StatusOK:
 		if d.config.KeepDecision {
 			c.r = withDecision(r, &c.decision)
@@ -145,7 +145,8 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		c.linger()
 		refuseBy(d.config.Refuse, w, r, c.answer.Status, &c.decision)
 	default:
-		c.refuse()
+		c.linger()
+		say(w, r, &c.answer)
 	}
 	return nil, nil
 }
@@ -166,15 +167,6 @@ func (d *door) answers() *policy.OwnAnswers {
 	}
 	return d.engine.Policy().Answers()
 }
-
-// refuse answers the request. The fields are set.
-func (c *call) refuse() {
-	c.linger()
-	c.say()
-}
-
-// say sends the answer.
-func (c *call) say() { say(c.w, c.r, &c.answer) }
 
 // say sends an answer of which the fields are set.
 func say(w http.ResponseWriter, r *http.Request, a *answer.Answer) {

@@ -1,8 +1,13 @@
 package door
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/policy"
@@ -19,6 +24,14 @@ type Config struct {
 	Logger        *slog.Logger // slog.Default() if nil
 }
 
+// What a check may have.
+const (
+	MaxChecks = 1000    // of a batch
+	MaxFields = 256     // of a request's head, its attributes, or a key
+	MaxID     = 256     // bytes
+	MaxUnits  = 1 << 50 // more than any limit has
+)
+
 // Base is a Config that answers.
 type Base struct {
 	Config
@@ -29,6 +42,16 @@ type Base struct {
 // New returns a base, which is safe for concurrent use.
 func New(c Config) *Base {
 	return &Base{Config: c, encoder: answer.Encoder{DegradedField: c.DegradedField}, outage: answer.Outage{Logger: c.Logger}}
+}
+
+var errInternal = status.Error(codes.Internal, "sluice: the request could not be decided: see the log of the limiter")
+
+// Rescue, if deferred, answers a gRPC call in place of a panic, which grpc-go would let end the process.
+func Rescue(log *slog.Logger, err *error) {
+	if p := recover(); p != nil {
+		cmp.Or(log, slog.Default()).Error("answering a call failed: this is a bug", "panic", p, "stack", string(debug.Stack()))
+		*err = errInternal
+	}
 }
 
 // Answer turns a into the answer to a request, and sets its fields in h: a refusal if the request has a

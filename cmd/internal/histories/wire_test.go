@@ -21,7 +21,7 @@ import (
 // openRESP asks in the protocol of Redis about the only rule.
 func openRESP(p *player) func(*ongoing) {
 	network := testkit.NewPipes()
-	server := resp.New(resp.Config{Engine: p.engine, Patience: time.Hour, Idle: 1000 * time.Hour, Log: silent()})
+	server := resp.New(resp.Config{Config: door.Config{Engine: p.engine, Logger: silent()}, Patience: time.Hour, Idle: 1000 * time.Hour})
 	go func() { _ = server.Serve(network) }()
 	p.Cleanup(func() { _ = server.Close() })
 	conn, err := network.Dial(p.Context(), "", "")

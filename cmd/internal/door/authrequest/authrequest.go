@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/internal/seldom"
@@ -23,24 +24,18 @@ const Root = "/auth/"
 
 // Config says who may ask, and how they are answered.
 type Config struct {
-	Engine *policy.Engine
-	Askers []Asker
-	// Authorize returns an error unless a proxy with this address and X-Sluice-Token may ask. Nil lets
-	// everybody.
-	Authorize func(from, token string) error
-	// DegradedField, BodyTimeout and Logger are those of [httplimit.Config].
-	DegradedField bool
-	BodyTimeout   time.Duration
-	Logger        *slog.Logger
+	door.Config // the token is that of X-Sluice-Token
+	Askers      []Asker
+	BodyTimeout time.Duration // that of [httplimit.Config]
 }
 
 // Handler answers the askers below [Root], and leaves all other requests to next. A path is taken
 // as it was sent: the way of [http.ServeMux] to redirect to a cleaner one would be an answer to
 // the proxy.
 func Handler(c Config, next http.Handler) http.Handler {
-	doors := make(map[string]*door)
+	doors := make(map[string]*decider)
 	for _, a := range c.Askers {
-		doors[a.kind.name] = newDoor(c, a)
+		doors[a.kind.name] = newDecider(c, a)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rest, asks := strings.CutPrefix(r.RequestURI, Root)
@@ -57,8 +52,8 @@ func Handler(c Config, next http.Handler) http.Handler {
 	})
 }
 
-// door answers one asker.
-type door struct {
+// decider answers one asker.
+type decider struct {
 	Asker
 	authorize func(from, token string) error
 	limit     http.Handler
@@ -66,18 +61,18 @@ type door struct {
 	faults    seldom.Gate
 }
 
-func newDoor(c Config, a Asker) *door {
+func newDecider(c Config, a Asker) *decider {
 	limit := httplimit.Config{DegradedField: c.DegradedField, BodyTimeout: c.BodyTimeout, Logger: c.Logger, Door: "auth", AuthOnly: true}
 	if a.id {
 		limit.RequestID = func(r *http.Request) string { return r.Header.Get(idField) }
 	}
-	d := &door{Asker: a, authorize: c.Authorize, log: c.Logger}
+	d := &decider{Asker: a, authorize: c.Authorize, log: c.Logger}
 	d.limit = limit.Policy(c.Engine)(http.HandlerFunc(pass))
 	return d
 }
 
 // serve answers a question. The target is what follows the name of the asker.
-func (d *door) serve(w http.ResponseWriter, r *http.Request, target string) {
+func (d *decider) serve(w http.ResponseWriter, r *http.Request, target string) {
 	a := &answering{kind: d.kind}
 	a.exchange = exchange.Join(w, r, &a.own, a)
 	asked, err := d.restore(r, target)

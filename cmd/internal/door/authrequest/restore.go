@@ -33,7 +33,7 @@ var named = regexp.MustCompile(`^@[A-Za-z0-9_.-]{1,60}$`)
 
 // restore returns the request that is asked about. The error is what is wrong with how the proxy is
 // configured. The target is where the question's path goes on.
-func (d *door) restore(r *http.Request, target string) (*http.Request, error) {
+func (d *decider) restore(r *http.Request, target string) (*http.Request, error) {
 	token := take(r.Header, tokenField)
 	if d.authorize != nil {
 		if err := d.authorize(r.RemoteAddr, token); err != nil {
@@ -53,7 +53,7 @@ func (d *door) restore(r *http.Request, target string) (*http.Request, error) {
 }
 
 // aim sets the method, the target and the host.
-func (d *door) aim(r *http.Request, target string) (err error) {
+func (d *decider) aim(r *http.Request, target string) (err error) {
 	for _, f := range []struct {
 		name string
 		to   *string
@@ -96,7 +96,7 @@ func escaped(target string) string {
 func unwritable(r rune) bool { return r >= 0x80 || strings.ContainsRune("\"<>\\^`{|}", r) }
 
 // from sets the client.
-func (d *door) from(r *http.Request) error {
+func (d *decider) from(r *http.Request) error {
 	value, err := one(r.Header, d.kind.client)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (d *door) from(r *http.Request) error {
 
 // identify makes the ID of the request one that no other has: whoever can choose it saves
 // themselves a repetition of the very same request, and nothing else.
-func (d *door) identify(r *http.Request) error {
+func (d *decider) identify(r *http.Request) error {
 	if !d.id {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (d *door) identify(r *http.Request) error {
 }
 
 // restoreBody leaves the body where bodies come. Of a part of one nobody can tell what it says.
-func (d *door) restoreBody(r *http.Request) {
+func (d *decider) restoreBody(r *http.Request) {
 	partial := take(r.Header, partialField) == "true"
 	switch {
 	case !d.body:

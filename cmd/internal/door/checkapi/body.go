@@ -26,11 +26,8 @@ const (
 const jsonType = "application/json"
 
 func isJSON(fields []string) bool {
-	if len(fields) == 1 && fields[0] == jsonType {
-		return true
-	}
-	if len(fields) != 1 {
-		return false
+	if len(fields) != 1 || fields[0] == jsonType {
+		return len(fields) == 1
 	}
 	kind, _, err := mime.ParseMediaType(fields[0])
 	return err == nil && kind == jsonType

@@ -8,14 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
-)
-
-const (
-	maxChecks = 1000    // of a batch
-	maxFields = 256     // of a request's head, its attributes, or a key
-	maxID     = 256     // bytes
-	maxUnits  = 1 << 50 // more than any limit has
 )
 
 // memberSet is a set of members of an object, by their index in its table.
@@ -54,7 +48,7 @@ var checkMembers = []member[*check]{
 		c.key = map[string]string{}
 		return d.texts(c.key, "the value of a part of a key")
 	}},
-	inCost:    {"cost", integer(1, maxUnits, func(c *check) *int64 { return &c.request.Cost })},
+	inCost:    {"cost", integer(1, door.MaxUnits, func(c *check) *int64 { return &c.request.Cost })},
 	inID:      {"id", (*decoder).id},
 	inChecks:  {"checks", (*decoder).checks},
 	inPeek:    {"peek", (*decoder).peek},
@@ -94,9 +88,9 @@ var outcomeMembers = []member[*policy.Outcome]{
 		o.Header = http.Header{}
 		return d.header(o.Header)
 	}},
-	{"bytes", integer(0, maxUnits, func(o *policy.Outcome) *int64 { return &o.Bytes })},
+	{"bytes", integer(0, door.MaxUnits, func(o *policy.Outcome) *int64 { return &o.Bytes })},
 	{"cost", func(d *decoder, o *policy.Outcome) (ok bool) {
-		if o.Cost, ok = d.integer(0, maxUnits); o.Cost == 0 {
+		if o.Cost, ok = d.integer(0, door.MaxUnits); o.Cost == 0 {
 			o.Cost = -1 // nothing at all; zero would be nothing said
 		}
 		return ok
@@ -209,8 +203,8 @@ func (d *decoder) checks(*check) bool {
 	d.batch = true
 	n := 0
 	ok := d.elements(func() bool {
-		if n++; n > maxChecks {
-			return d.fail("a batch has at most %d checks", maxChecks)
+		if n++; n > door.MaxChecks {
+			return d.fail("a batch has at most %d checks", door.MaxChecks)
 		}
 		return d.check(d.room(), d.operation.takes&^(1<<inChecks))
 	})
@@ -218,8 +212,8 @@ func (d *decoder) checks(*check) bool {
 }
 
 func (d *decoder) id(c *check) (ok bool) {
-	if c.request.ID, ok = d.text("an id"); ok && (c.request.ID == "" || len(c.request.ID) > maxID) {
-		return d.fail("an id has from 1 to %d bytes", maxID)
+	if c.request.ID, ok = d.text("an id"); ok && (c.request.ID == "" || len(c.request.ID) > door.MaxID) {
+		return d.fail("an id has from 1 to %d bytes", door.MaxID)
 	}
 	return ok
 }
@@ -310,7 +304,7 @@ func (d *decoder) texts(all map[string]string, what string) bool {
 }
 
 func (d *decoder) few(n int) bool {
-	return n <= maxFields || d.fail("there are more than %d of them", maxFields)
+	return n <= door.MaxFields || d.fail("there are more than %d of them", door.MaxFields)
 }
 
 // header reads fields of a head: a text for each, or a list of those that came on lines of their

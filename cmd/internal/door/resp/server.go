@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -9,21 +8,16 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/sockets"
-	"github.com/sluicehq/sluice/policy"
 )
 
 // Config says what a [Server] asks, and how patient it is.
 type Config struct {
-	Engine *policy.Engine
-	// Authorize returns an error unless a token lets its bearer in, who has an address with a port; nil
-	// lets everybody in. Of an error that has a method RetrySeconds, clients get the text.
-	Authorize func(from, token string) error
+	door.Config
 	// Patience is how long a client may take for its first command, for AUTH where it has to, and
 	// for the rest of a command that has begun. Writes are bounded by the listener.
 	Patience time.Duration
 	// Idle is how long a client may then be silent: this long, or up to twice as long.
 	Idle time.Duration
-	Log  *slog.Logger
 }
 
 // Server answers clients of Redis: one goroutine for each connection.
@@ -38,7 +32,7 @@ type Server struct {
 // New returns a server.
 func New(c Config) *Server {
 	s := &Server{Config: c}
-	s.Server = sockets.New(c.Log, func(socket net.Conn) sockets.Conn { return newConn(s, socket) })
+	s.Server = sockets.New(c.Logger, func(socket net.Conn) sockets.Conn { return newConn(s, socket) })
 	s.batches.New = func() any { return new(batch) }
 	return s
 }

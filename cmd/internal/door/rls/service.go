@@ -3,7 +3,6 @@ package rls
 import (
 	"context"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -71,21 +70,13 @@ func Register(server grpc.ServiceRegistrar, c Config) {
 	}, s)
 }
 
-// errInternal is all that a caller hears of a mistake of ours.
-var errInternal = grpcstatus.Error(codes.Internal, "sluice: the request could not be decided: see the log of the limiter")
-
 func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (_ any, err error) {
 	s := srv.(*service)
 	if err := door.AdmitCall(ctx, s.Authorize, errUnauthorized); err != nil {
 		return nil, err
 	}
 	c := s.calls.Get().(*call)
-	defer func() {
-		if p := recover(); p != nil { // c is not used again
-			s.Logger.Error("deciding a request failed", "panic", p, "stack", string(debug.Stack()))
-			err = errInternal
-		}
-	}()
+	defer door.Rescue(s.Logger, &err) // after which c is not used again
 	c.request.reset()
 	if err := decode(&c.request); err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func (s *Server) Serve(l net.Listener) error {
 		default: // mostly, too many files are open, and others will be closed
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Warn("a connection was not accepted", "error", err, "again_in", pause)
-			s.wait(pause)
+			time.Sleep(pause)
 		}
 	}
 }
@@ -78,13 +78,6 @@ func (s *Server) listen(l net.Listener) bool {
 	}
 	s.listener = l
 	return true
-}
-
-func (s *Server) wait(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-s.ctx.Done():
-	}
 }
 
 func (s *Server) ended() bool {

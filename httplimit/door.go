@@ -69,7 +69,7 @@ type call struct {
 
 func newCall(d *door) *call {
 	c := &call{door: d}
-	c.request.Body = c.peek
+	c.request.Body, c.request.Attributes = c.peek, make(map[string]string)
 	return c
 }
 
@@ -107,7 +107,8 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	c.w, c.r = w, r
 	client := answer.Client{Header: r.Header}
 	if d.engine != nil {
-		client.CORS = d.engine.Policy().CORS()
+		p := d.engine.Policy()
+		client.CORS, client.Answers = p.CORS(), p.Answers()
 	}
 	fault := misaimed(r)
 	if fault == "" {
@@ -116,16 +117,16 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	quota := fault == "" && d.asksQuota(r)
 	switch {
 	case fault != "":
-		client.Answers = d.answers()
 		d.encoder.Malformed(&c.answer, w.Header(), fault, client)
 	case quota:
+		client.Answers = nil
 		fault = d.encodeQuota(c, client)
 	default:
 		d.decide(c)
 		answer.Settle(r.Context(), &c.decision, c.drain, c.giveBack)
 		d.outage.Note(&c.decision)
-		if !c.decision.Allowed && d.config.Refuse == nil {
-			client.Answers = d.answers()
+		if d.config.Refuse != nil {
+			client.Answers = nil
 		}
 		d.encoder.Encode(&c.answer, w.Header(), &c.decision, client)
 	}
@@ -158,14 +159,6 @@ func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
 		return x.Fault
 	}
 	return exchange.DropNominated(h, d.config.ForwardedHeader)
-}
-
-// answers returns what the policy says in place of a refusal, if there is one.
-func (d *door) answers() *policy.OwnAnswers {
-	if d.engine == nil {
-		return nil
-	}
-	return d.engine.Policy().Answers()
 }
 
 // say sends an answer of which the fields are set.

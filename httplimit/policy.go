@@ -9,14 +9,6 @@ import (
 // maxResults is the most results that memory is kept for from one request to the next.
 const maxResults = 64
 
-// attributes returns the map for those of the request, which is empty.
-func (c *call) attributes() map[string]string {
-	if c.request.Attributes == nil {
-		c.request.Attributes = make(map[string]string)
-	}
-	return c.request.Attributes
-}
-
 func (d *door) decideByPolicy(c *call) {
 	r := c.r
 	c.request.Method, c.request.Door, c.request.Ends = r.Method, cmp.Or(d.config.Door, "http"), !d.config.AuthOnly
@@ -42,6 +34,6 @@ func (c *call) describe() {
 		c.request.TLSFingerprint = config.TLSFingerprint(r)
 	}
 	if config.Attributes != nil {
-		config.Attributes(r, c.attributes())
+		config.Attributes(r, c.request.Attributes)
 	}
 }

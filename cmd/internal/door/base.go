@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -65,4 +66,15 @@ func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault
 	}
 	b.outage.Note(d)
 	b.encoder.Encode(a, h, d, client)
+}
+
+// FieldNames appends the names of the fields that a door passes on, in order. A length is for whoever sends a body to say.
+func FieldNames(names []string, h http.Header) []string {
+	for name := range h {
+		if name != "Content-Length" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

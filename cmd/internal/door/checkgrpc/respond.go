@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -37,14 +38,7 @@ func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
 }
 
 func headers(h http.Header) (all []*Header) {
-	names := make([]string, 0, len(h))
-	for name := range h {
-		if name != "Content-Length" {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range door.FieldNames(nil, h) {
 		for _, v := range h[name] {
 			all = append(all, &Header{Name: name, Value: text(v)})
 		}

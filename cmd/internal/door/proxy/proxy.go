@@ -270,16 +270,10 @@ func said(in http.Header, name string, trusted bool, known string) string {
 	return known
 }
 
-var buffers bufferPool
+var buffers = bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
 
 // bufferPool lends the buffers that bodies are copied through.
 type bufferPool struct{ pool sync.Pool }
 
-func (b *bufferPool) Get() []byte {
-	if p, ok := b.pool.Get().(*[32 << 10]byte); ok {
-		return p[:]
-	}
-	return new([32 << 10]byte)[:]
-}
-
+func (b *bufferPool) Get() []byte  { return b.pool.Get().(*[32 << 10]byte)[:] }
 func (b *bufferPool) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }

@@ -170,7 +170,10 @@ func readFrame(r io.Reader) (f answered, err error) {
 			f.set[name] = int(v.number)
 		}
 	}
-	return f, d.err()
+	if d.broken {
+		return f, errBroken
+	}
+	return f, nil
 }
 
 func (p peer) greet() {

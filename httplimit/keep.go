@@ -19,14 +19,10 @@ import (
 // handler gets at Flush, Hijack and the deadlines by [http.ResponseController].
 func Keep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		if !slices.ContainsFunc(answer.StateFields[:], func(name string) bool { return h[name] != nil }) {
+		k := &keeper{header: w.Header()}
+		if !k.keep() {
 			next.ServeHTTP(w, r)
 			return
-		}
-		k := &keeper{header: h}
-		for i, name := range answer.StateFields {
-			k.values[i] = h[name]
 		}
 		x := exchange.Join(w, r, &k.own, k)
 		defer x.Leave(&k.own)
@@ -41,6 +37,15 @@ type keeper struct {
 	header http.Header
 	values [len(answer.StateFields)][]string
 	done   bool
+}
+
+// keep notes what doors have said, and reports whether that is anything.
+func (k *keeper) keep() (any bool) {
+	for i, name := range answer.StateFields {
+		k.values[i] = k.header[name]
+		any = any || k.values[i] != nil
+	}
+	return any
 }
 
 // Head puts it into the final response.

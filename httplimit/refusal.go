@@ -25,7 +25,7 @@ type Refusal func(w http.ResponseWriter, r *http.Request, d policy.Decision)
 // refuseBy has f answer. The fields are set.
 func refuseBy(f Refusal, w http.ResponseWriter, r *http.Request, status int, d *policy.Decision) {
 	delete(w.Header(), "Content-Type")
-	x := exchange.Join(w, r, new(exchange.Exchange), nil)
+	x := exchange.Join(w, r, nil, nil)
 	x.Default = status
 	f(x, r, *d)
 	x.Begin()

@@ -54,6 +54,7 @@ type Exchange struct {
 	// Cleaned says that the fields were removed that Connection names, and Fault what kept them from it.
 	Cleaned bool
 	Fault   string
+	Passed  bool // to the upstream
 
 	layers []Layer // the outermost first
 	room   [4]Layer
@@ -61,11 +62,13 @@ type Exchange struct {
 	taker  Taker // of the response, once a layer has kept it back
 }
 
-// Join returns the exchange that w is, or else own, around w, and adds a layer to it, if that is not nil.
+// Join returns the exchange that w is, or else own, or a new one, around w, and adds a layer to it, if that is not nil.
 func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Exchange {
 	x, joined := w.(*Exchange)
 	if !joined {
-		x = own
+		if x = own; x == nil {
+			x = new(Exchange)
+		}
 		x.ResponseWriter, x.Request = w, r
 		x.layers = x.room[:0]
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/clientip"
@@ -41,12 +42,20 @@ func Clean(u Upstream, next http.Handler) http.Handler {
 				return
 			}
 		}
-		x := exchange.Join(w, r, new(exchange.Exchange), nil)
+		own := exchanges.Get().(*exchange.Exchange)
+		x := exchange.Join(w, r, own, nil)
 		c.identify(x, r)
 		c.clean(x, r)
 		next.ServeHTTP(x, r)
+		if !x.Passed {
+			*own = exchange.Exchange{}
+			exchanges.Put(own)
+		}
 	})
 }
+
+// exchanges are of requests that were refused: nothing holds on to them.
+var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
 
 // hopFields end here. HTTP2-Settings belongs to an upgrade that is never passed on.
 var hopFields = []string{"HTTP2-Settings", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection"}

@@ -135,10 +135,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.MaxBody > 0 && r.Body != nil && r.Body != http.NoBody {
 		r.Body = http.MaxBytesReader(w, r.Body, g.MaxBody)
 	}
-	x := exchange.Join(w, r, new(exchange.Exchange), nil)
+	x := exchange.Join(w, r, nil, nil)
 	if !x.Peer.IsValid() {
 		g.identify(x, r)
 	}
+	x.Passed = true
 	setForwarded(x, r)
 	if r.ProtoMajor == 1 && r.ContentLength < 0 {
 		r = fullDuplex(w, r)

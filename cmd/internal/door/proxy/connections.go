@@ -153,10 +153,11 @@ func (c *conn) Close() error {
 
 // CloseWrite lets the server say goodbye before it closes: a client that is still sending
 // would otherwise lose the answer.
-func (c *conn) CloseWrite() error {
-	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if !ok {
-		return nil
+func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
 	}
-	return half.CloseWrite()
+	return nil
 }

@@ -101,14 +101,12 @@ func visible(s string) bool { return strings.IndexByte(s, ' ') < 0 && printable.
 // plainFields reports whether nothing in h ends a name or a line.
 func plainFields(h http.Header) bool {
 	for name, values := range h {
-		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, unplain) {
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }) {
 			return false
 		}
 	}
 	return true
 }
-
-func unplain(value string) bool { return !httpguts.ValidHeaderFieldValue(value) }
 
 // readSmall reads the whole body from the client, so that nothing of the upstream waits for it.
 func readSmall(r *http.Request) ([]byte, error) {

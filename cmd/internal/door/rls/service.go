@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -51,14 +52,11 @@ type service struct {
 
 // Register registers the service. The server needs [Codec].
 func Register(server grpc.ServiceRegistrar, c Config) {
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
 	if c.Limits == nil {
 		c.Limits = func() *Limits { return nil }
 	}
 	if err := describe(); err != nil {
-		c.Logger.Warn("whoever asks by reflection is not told of Envoy's service", "error", err)
+		cmp.Or(c.Logger, slog.Default()).Warn("whoever asks by reflection is not told of Envoy's service", "error", err)
 	}
 	s := &service{Config: c, outage: answer.Outage{Logger: c.Logger}}
 	s.calls.New = func() any { return &call{service: s} }

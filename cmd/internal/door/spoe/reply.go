@@ -39,22 +39,17 @@ func (r *reply) set(name string, add func(dst []byte) []byte) {
 	}
 }
 
-func (r *reply) setBool(name string, b bool) {
-	r.set(name, func(dst []byte) []byte {
-		if b {
-			return append(dst, typeBool|flagTrue)
-		}
-		return append(dst, typeBool)
-	})
-}
-
 func (r *reply) setText(name, text string) {
 	r.set(name, func(dst []byte) []byte { return appendText(append(dst, typeString), text) })
 }
 
 // setAnswer sets all that HAProxy needs to say what a says.
 func (r *reply) setAnswer(a *answer.Answer, allowed bool, fields http.Header) {
-	r.setBool("allowed", allowed)
+	value := typeBool
+	if allowed {
+		value |= flagTrue
+	}
+	r.set("allowed", func(dst []byte) []byte { return append(dst, value) })
 	r.set("status", func(dst []byte) []byte { return appendVarint(append(dst, typeInt32), uint64(a.Status)) })
 	for name, texts := range fields {
 		if len(texts) > 0 {

@@ -59,7 +59,7 @@ func TestAdjust(t *testing.T) {
 					engine.Settle(ended, r.ruled, policy.Outcome{Cost: cmp.Or(cost, -1)})
 				} else {
 					r := request{at: time.Now()}
-					TakeCost(t.Context(), limiter, "api", "k", 2, &r.own)
+					Take(t.Context(), limiter, "api", "k", 2, &r.own)
 					r.ruled = engine.Decide(t.Context(), &policy.Request{})
 					if got, want := encoded(&r.own), encoded(&r.ruled); got != want {
 						t.Fatalf("%v, seed %d, step %d: %s\nwant %s", algorithm, seed, step, got, want)
@@ -87,7 +87,7 @@ func TestAdjustNothing(t *testing.T) {
 	}
 	var d policy.Decision
 	at := time.Now()
-	TakeCost(t.Context(), limiter, "a", "k", 2, &d)
+	Take(t.Context(), limiter, "a", "k", 2, &d)
 	Adjust(t.Context(), limiter, "k", &d, at, 5)
 	each := make([]sluice.Decision, 2)
 	if _, err := limiter.TakeEach(t.Context(), "k", 1, each); err != nil || each[0].Remaining != 2 || each[1].Remaining != 3 {

@@ -91,9 +91,7 @@ var undecided policy.Decision
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	a.quota = false
 	e.encode(a, h, d, "", c)
-	if c.Answers != nil && !d.Allowed {
-		a.own(h, c)
-	}
+	a.own(h, c)
 }
 
 // Malformed turns a into the refusal of a request too broken to be interpreted, and sets its fields in
@@ -101,9 +99,7 @@ func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client)
 func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
 	a.quota = false
 	e.encode(a, h, &undecided, fault, c)
-	if c.Answers != nil {
-		a.own(h, c)
-	}
+	a.own(h, c)
 }
 
 func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault string, c Client) {

@@ -27,7 +27,7 @@ func TestAnswerIsUsedAgain(t *testing.T) {
 		if all = append(all, h); i == 4 {
 			d = policy.Decision{Allowed: true, Exempt: true}
 		} else {
-			Take(t.Context(), limiter, "one", "k", &d)
+			Take(t.Context(), limiter, "one", "k", 1, &d)
 		}
 		e.Encode(&a, h, &d, Client{})
 		if refused := h["Retry-After"] != nil; a.Status != want || refused != (want == 429) || (a.Body() != nil) != refused {
@@ -52,7 +52,7 @@ func TestFieldsJoin(t *testing.T) {
 	outer := append(make([]string, 0, 8), "outer")
 	h := http.Header{"Ratelimit": outer, "X-Ratelimit-Limit": {"7"}}
 	var d policy.Decision
-	Take(t.Context(), policytest.Limiter(t, memory.New(), "2/hour"), "one", "k", &d)
+	Take(t.Context(), policytest.Limiter(t, memory.New(), "2/hour"), "one", "k", 1, &d)
 	new(Encoder).Encode(new(Answer), h, &d, Client{})
 	if got := h["Ratelimit"]; len(got) != 2 || got[0] != "outer" || !strings.HasPrefix(got[1], `"one"`) || outer[:2][1] != "" {
 		t.Errorf("%q, and behind the list that was there %q", got, outer[:2])

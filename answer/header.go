@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -118,7 +119,7 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 const unitInFlight = "concurrent-requests"
 
 func newLabel(r *policy.Result) label {
-	plan, wire := r.Plan, printable(cmp.Or(r.Name, r.Rule))
+	plan, wire := r.Plan, wireName(cmp.Or(r.Name, r.Rule))
 	l := label{rule: r.Rule, name: r.Name, plan: plan, wire: wire, item: string(appendQuoted(nil, wire))}
 	l.most = min(maxInteger, max(plan.Limit.Count, plan.Capacity))
 	l.limit = strconv.FormatInt(l.most, 10)
@@ -159,19 +160,10 @@ func wholeSeconds(l sluice.Limit) (quota, seconds int64) {
 	return int64(lo), period / a
 }
 
-// printable returns s with what a string of a structured field cannot hold, everything
+// wireName returns s with what a string of a structured field cannot hold, everything
 // but printable ASCII, as %XX.
-func printable(s string) string {
-	const digits = "0123456789ABCDEF"
-	text := make([]byte, 0, len(s))
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' {
-			text = append(text, '%', digits[c>>4], digits[c&15])
-		} else {
-			text = append(text, c)
-		}
-	}
-	return string(text)
+func wireName(s string) string {
+	return printable.Percent(s, func(c byte) bool { return c < ' ' || c > '~' })
 }
 
 // appendQuoted appends printable ASCII as a string of RFC 9651, which for such text is

@@ -8,14 +8,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Take takes one unit of a limiter, and sets d to what a policy with this one rule would have
+// Take takes cost units of a limiter, at least 1, and sets d to what a policy with this one rule would have
 // decided. d is empty, or has been set by Take before: its memory is used again.
-func Take(ctx context.Context, l *sluice.Limiter, rule, key string, d *policy.Decision) {
-	TakeCost(ctx, l, rule, key, 1, d)
-}
-
-// TakeCost is [Take] of cost units, at least 1.
-func TakeCost(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, d *policy.Decision) {
+func Take(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, d *policy.Decision) {
 	if len(l.Plans()) > 1 {
 		each := make([]sluice.Decision, len(l.Plans()))
 		took, err := l.TakeEach(ctx, key, cost, each)
@@ -27,23 +22,12 @@ func TakeCost(ctx context.Context, l *sluice.Limiter, rule, key string, cost int
 		return
 	}
 	took, err := l.Take(ctx, key, cost)
-	setOne(l, rule, cost, &took, err, d)
-}
-
-// Decided turns what l.Take has returned for cost units into what a policy with this one rule would
-// have decided. For a limiter of several limits only their combined decision is known.
-func Decided(l *sluice.Limiter, rule string, cost int64, took sluice.Decision, err error) (d policy.Decision) {
-	setOne(l, rule, cost, &took, err, &d)
-	return d
-}
-
-func setOne(l *sluice.Limiter, rule string, cost int64, took *sluice.Decision, err error, d *policy.Decision) {
 	if len(d.Results) != 1 {
 		*d = policy.Decision{Results: append(d.Results[:0], policy.Result{})}
 	}
 	one := &d.Results[0]
-	one.Rule, one.Plan, one.Cost, one.Decision = rule, l.Plan(), cost, *took
-	set(l, took, err, d)
+	one.Rule, one.Plan, one.Cost, one.Decision = rule, l.Plan(), cost, took
+	set(l, &took, err, d)
 }
 
 // set sets what is said of all limits together.
@@ -63,10 +47,7 @@ func set(l *sluice.Limiter, took *sluice.Decision, err error, d *policy.Decision
 }
 
 // GiveBack gives up the turn of a [Take] that has set d, before it comes: see [sluice.Limiter.LeaveQueue].
-func GiveBack(l *sluice.Limiter, key string, d *policy.Decision) { GiveBackCost(l, key, 1, d) }
-
-// GiveBackCost is [GiveBack] of a [TakeCost].
-func GiveBackCost(l *sluice.Limiter, key string, cost int64, d *policy.Decision) {
+func GiveBack(l *sluice.Limiter, key string, cost int64, d *policy.Decision) {
 	for i := range d.Results {
 		if r := &d.Results[i]; d.Allowed && r.Delay > 0 { // of the only queue
 			_ = l.LeaveQueue(key, cost, r.Decision) // the cost was taken, so that it is one that can be
@@ -77,9 +58,9 @@ func GiveBackCost(l *sluice.Limiter, key string, cost int64, d *policy.Decision)
 // adjustTimeout bounds the time that Adjust may take, over a store without a deadline of its own.
 const adjustTimeout = 5 * time.Second
 
-// Adjust corrects the cost of a request that [TakeCost] has let pass to what it turned out to be, as
+// Adjust corrects the cost of a request that [Take] has let pass to what it turned out to be, as
 // [policy.Engine.Settle] does: an excess is given back while it still counts, and a shortfall that does
-// not fit is owed (see [sluice.Limiter.Owe]). Taken is when TakeCost was called, or a little earlier. Call Adjust
+// not fit is owed (see [sluice.Limiter.Owe]). Taken is when Take was called, or a little earlier. Call Adjust
 // once; the context may have ended. Queues, and requests that only OnError let pass, are left alone.
 func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decision, taken time.Time, cost int64) {
 	if d.Err != nil {

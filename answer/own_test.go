@@ -48,7 +48,7 @@ func TestOwnAnswerIsUsedAgain(t *testing.T) {
 			d = policy.Decision{Allowed: true}
 		case "Limit":
 			limiter := policytest.Limiter(t, memory.New(), "1/hour")
-			TakeCost(t.Context(), limiter, "one", "k", 2, &d)
+			Take(t.Context(), limiter, "one", "k", 2, &d)
 		case "The request":
 			d = policy.Decision{Missing: "header:X-A"}
 		}

@@ -24,7 +24,7 @@ import (
 func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	switch {
 	case d.Blocked != "" || d.Missing != "":
-	case d.Now == 0 && hasLimits(d.Results):
+	case d.Now == 0 && visible(d.Results) > 0:
 		d.Allowed, d.Unavailable, d.RetryAfter = false, true, time.Second
 	default:
 		d.Allowed = true
@@ -37,9 +37,6 @@ func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) 
 		h.Set("Cache-Control", "no-store")
 	}
 }
-
-// hasLimits reports whether there is any limit to tell the client about.
-func hasLimits(results []policy.Result) bool { return visible(results) > 0 }
 
 // appendQuota appends the state of all limits.
 func (a *Answer) appendQuota(dst []byte) []byte {

@@ -158,13 +158,13 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 }
 
 func (a *Answer) missing() string {
-	text := "The request lacks " + printable(a.decision.Missing) + "."
+	text := "The request lacks " + wireName(a.decision.Missing) + "."
 	switch what := a.decision.Ambiguous(); what {
 	case "":
 	case "path":
 		text = "The path can be read in more than one way."
 	default:
-		text = printable(what) + " can be read in more than one way."
+		text = wireName(what) + " can be read in more than one way."
 	}
 	s := newSentence(text)
 	return s.in(a.media)

@@ -41,8 +41,8 @@ func TestSettle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limiter := policytest.Limiter(t, memory.New(), "1/second burst 3 as leaky_bucket")
 				var d policy.Decision
-				Take(t.Context(), limiter, "queue", "k", &d)
-				Take(t.Context(), limiter, "queue", "k", &d)
+				Take(t.Context(), limiter, "queue", "k", 1, &d)
+				Take(t.Context(), limiter, "queue", "k", 1, &d)
 				ctx, cancel := context.WithCancel(t.Context())
 				if test.deadline > 0 {
 					ctx, cancel = context.WithTimeout(t.Context(), test.deadline)
@@ -57,7 +57,7 @@ func TestSettle(t *testing.T) {
 					if ctx.Err() != nil {
 						t.Error("the context has ended")
 					}
-					GiveBack(limiter, "k", &d)
+					GiveBack(limiter, "k", 1, &d)
 				})
 				if after := time.Since(begun); d.Allowed != test.passes || (given == 0) != test.passes || after != test.after {
 					t.Errorf("passes: %t after %v, given back %d times", d.Allowed, after, given)
@@ -90,7 +90,7 @@ func TestSettleLeaver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var d policy.Decision
-	Take(ctx, policytest.Limiter(t, awayStore{}, "1/hour"), "a", "k", &d)
+	Take(ctx, policytest.Limiter(t, awayStore{}, "1/hour"), "a", "k", 1, &d)
 	if !d.Allowed || !d.Degraded {
 		t.Fatalf("before: %+v", d)
 	}
@@ -129,13 +129,13 @@ func TestTakeReuses(t *testing.T) {
 	away := policytest.Limiter(t, awayStore{}, "1/hour")
 	away.OnError = sluice.Deny
 	var d, fresh policy.Decision
-	Take(t.Context(), away, "other", "k", &d)
+	Take(t.Context(), away, "other", "k", 1, &d)
 	if d.Allowed || !d.Unavailable || d.Err == nil {
 		t.Fatalf("the store is away: %+v", d)
 	}
 	first := &d.Results[0]
-	Take(t.Context(), well, "one", "a", &d)
-	Take(t.Context(), well, "one", "b", &fresh)
+	Take(t.Context(), well, "one", "a", 1, &d)
+	Take(t.Context(), well, "one", "b", 1, &fresh)
 	if &d.Results[0] != first {
 		t.Error("the memory is not used again")
 	}
@@ -157,7 +157,7 @@ func TestWaiting(t *testing.T) {
 				of = ctx
 			}
 			var d policy.Decision
-			Take(t.Context(), limiter, "queue", "k", &d)
+			Take(t.Context(), limiter, "queue", "k", 1, &d)
 			go Settle(of, &d, nil, func(context.Context) {})
 		}
 		for _, want := range []int{3, 2} {

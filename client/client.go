@@ -1,7 +1,6 @@
 package client
 
 import (
-	"hash/maphash"
 	"io"
 	"net/http"
 	"strings"
@@ -102,26 +101,14 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-var seed = maphash.MakeSeed()
-
-// hash keeps no name and no secret.
-func hash(parts ...string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(seed)
-	for _, p := range parts {
-		maphash.WriteComparable(&h, p)
-	}
-	return h.Sum64()
-}
-
 func (t *Transport) target(r *http.Request) pace.Target {
 	host := strings.ToLower(r.URL.Host)
 	if t.Partition != nil {
-		return pace.Target{Peer: hash(r.URL.Scheme, host, t.Partition(r))}
+		return pace.Target{Peer: pace.Hash(r.URL.Scheme, host, t.Partition(r))}
 	}
 	return pace.Target{
-		Peer:  hash(r.URL.Scheme, host, r.Header.Get("Authorization"), r.Header.Get("X-API-Key")),
-		Route: hash(r.Method, r.URL.Path),
+		Peer:  pace.Hash(r.URL.Scheme, host, r.Header.Get("Authorization"), r.Header.Get("X-API-Key")),
+		Route: pace.Hash(r.Method, r.URL.Path),
 	}
 }
 

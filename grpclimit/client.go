@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"hash/maphash"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -141,19 +140,11 @@ func promise(s *status.Status, trailer metadata.MD) (wait time.Duration, ok bool
 	return wait, ok
 }
 
-var seed = maphash.MakeSeed()
-
 func target(ctx context.Context, cc *grpc.ClientConn, method string) pace.Target {
-	var peer, route maphash.Hash
-	peer.SetSeed(seed)
-	route.SetSeed(seed)
-	maphash.WriteComparable(&peer, cc.Target())
+	peer := append(make([]string, 0, 8), cc.Target())
 	md, _ := metadata.FromOutgoingContext(ctx)
 	for _, name := range []string{"authorization", "x-api-key"} {
-		for _, v := range md.Get(name) {
-			maphash.WriteComparable(&peer, v)
-		}
+		peer = append(peer, md.Get(name)...)
 	}
-	maphash.WriteComparable(&route, method)
-	return pace.Target{Peer: peer.Sum64(), Route: route.Sum64()}
+	return pace.Target{Peer: pace.Hash(peer...), Route: pace.Hash(method)}
 }

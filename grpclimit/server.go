@@ -45,19 +45,13 @@ type Config struct {
 
 // Server has the interceptors of a server. It is safe for concurrent use.
 type Server struct {
-	decider    decider
-	encoder    answer.Encoder
-	outage     answer.Outage
-	perMessage bool
-}
-
-// decider decides about calls.
-type decider interface {
-	describe(ctx context.Context, fullMethod string) question
-	decide(ctx context.Context, q *question, d *policy.Decision)
-	giveBack(ctx context.Context, q *question, d *policy.Decision)
-	settle(ctx context.Context, d *policy.Decision, o policy.Outcome)
-	release(ctx context.Context, d *policy.Decision)
+	config  Config
+	engine  *policy.Engine // nil: a limiter decides
+	limiter *sluice.Limiter
+	key     func(ctx context.Context, fullMethod string) string // of the limiter
+	name    string                                              // of its limit
+	encoder answer.Encoder
+	outage  answer.Outage
 }
 
 // question is what is decided about.
@@ -82,7 +76,9 @@ func (c Config) Policy(engine *policy.Engine) *Server {
 	if engine == nil {
 		panic("grpclimit: Policy needs an engine: policy.NewEngine returns one")
 	}
-	return c.server(&policyDecider{engine, c.ForwardedHeader, c.Attributes})
+	s := c.server()
+	s.engine = engine
+	return s
 }
 
 // Limit is [Limit] with settings.
@@ -93,15 +89,16 @@ func (c Config) Limit(limiter *sluice.Limiter, key func(ctx context.Context, ful
 	if key == nil {
 		key = peerKey
 	}
-	return c.server(&limiterDecider{limiter, key, cmp.Or(c.Name, limiter.Name(), "default")})
+	s := c.server()
+	s.limiter, s.key, s.name = limiter, key, cmp.Or(c.Name, limiter.Name(), "default")
+	return s
 }
 
-func (c Config) server(by decider) *Server {
+func (c Config) server() *Server {
 	return &Server{
-		decider:    by,
-		encoder:    answer.Encoder{Dialect: c.Dialect, XFields: c.XFields},
-		outage:     answer.Outage{Logger: c.Logger},
-		perMessage: c.PerMessage,
+		config:  c,
+		encoder: answer.Encoder{Dialect: c.Dialect, XFields: c.XFields},
+		outage:  answer.Outage{Logger: c.Logger},
 	}
 }
 
@@ -112,7 +109,7 @@ func (s *Server) Options() []grpc.ServerOption {
 
 // Unary is a [grpc.UnaryServerInterceptor].
 func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
-	q := s.decider.describe(ctx, info.FullMethod)
+	q := s.describe(ctx, info.FullMethod)
 	var d policy.Decision
 	defer s.release(ctx, &d)
 	fields, refusal := s.ask(ctx, &q, &d)
@@ -125,7 +122,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		return handler(ctx, req)
 	}
 	o := newOutcome(ctx)
-	defer func() { s.decider.settle(ctx, &d, o.of(ctx)) }()
+	defer func() { s.engine.Settle(ctx, d, o.of(ctx)) }()
 	response, err = handler(o.context(ctx), req)
 	o.sent(response)
 	o.end(err)
@@ -135,7 +132,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 // Stream is a [grpc.StreamServerInterceptor].
 func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	ctx := stream.Context()
-	q := s.decider.describe(ctx, info.FullMethod)
+	q := s.describe(ctx, info.FullMethod)
 	var d policy.Decision
 	defer s.release(ctx, &d)
 	fields, refusal := s.ask(ctx, &q, &d)
@@ -144,7 +141,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		return refusal
 	}
 	_ = stream.SetHeader(fields)
-	if s.perMessage && info.IsClientStream {
+	if s.config.PerMessage && info.IsClientStream {
 		q.request.Ends, q.request.Part = false, true
 		stream = &metered{ServerStream: stream, server: s, question: &q}
 	}
@@ -152,7 +149,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		return handler(srv, stream)
 	}
 	o := newOutcome(ctx)
-	defer func() { s.decider.settle(ctx, &d, o.of(ctx)) }()
+	defer func() { s.engine.Settle(ctx, d, o.of(ctx)) }()
 	err = handler(srv, &watched{stream, o, o.context(ctx)})
 	o.end(err)
 	return err
@@ -161,15 +158,15 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 // release gives back the places of a call that has ended, or of which an observer has panicked.
 func (s *Server) release(ctx context.Context, d *policy.Decision) {
 	if d.Held() {
-		s.decider.release(ctx, d)
+		s.engine.Release(ctx, *d)
 	}
 }
 
 // ask has a call decided, and waits for its turn. It returns the fields that tell of limits, and a
 // refusal, or nil.
 func (s *Server) ask(ctx context.Context, q *question, d *policy.Decision) (metadata.MD, error) {
-	s.decider.decide(ctx, q, d)
-	answer.Settle(ctx, d, nil, func(ctx context.Context) { s.decider.giveBack(ctx, q, d) })
+	s.decide(ctx, q, d)
+	answer.Settle(ctx, d, nil, func(ctx context.Context) { s.giveBack(ctx, q, d) })
 	s.outage.Note(d)
 	var a answer.Answer
 	header := make(http.Header, 8)
@@ -206,64 +203,40 @@ func (m *metered) RecvMsg(message any) error {
 	return refusal
 }
 
-// policyDecider decides by a policy.
-type policyDecider struct {
-	engine     *policy.Engine
-	header     string
-	attributes func(context.Context, string, map[string]string)
-}
-
-func (p *policyDecider) describe(ctx context.Context, fullMethod string) question {
+// describe returns what is asked about a call.
+func (s *Server) describe(ctx context.Context, fullMethod string) question {
+	if s.engine == nil {
+		return question{key: s.key(ctx, fullMethod)}
+	}
 	header := canonical(ctx)
 	r := policy.Request{
 		Door:   "grpc_server",
 		Ends:   true,
 		Method: http.MethodPost, Host: header.Get(":authority"), Path: fullMethod,
-		Peer: peerAddr(ctx), Header: header, ForwardedHeader: p.header,
+		Peer: peerAddr(ctx), Header: header, ForwardedHeader: s.config.ForwardedHeader,
 	}
-	if p.attributes != nil {
+	if s.config.Attributes != nil {
 		r.Attributes = map[string]string{}
-		p.attributes(ctx, fullMethod, r.Attributes)
+		s.config.Attributes(ctx, fullMethod, r.Attributes)
 	}
 	return question{request: r}
 }
 
-func (p *policyDecider) decide(ctx context.Context, q *question, d *policy.Decision) {
-	p.engine.DecideInto(ctx, &q.request, d)
+func (s *Server) decide(ctx context.Context, q *question, d *policy.Decision) {
+	if s.engine == nil {
+		answer.Take(ctx, s.limiter, s.name, q.key, 1, d)
+	} else {
+		s.engine.DecideInto(ctx, &q.request, d)
+	}
 }
 
-func (p *policyDecider) giveBack(ctx context.Context, _ *question, d *policy.Decision) {
-	p.engine.Refund(ctx, *d)
+func (s *Server) giveBack(ctx context.Context, q *question, d *policy.Decision) {
+	if s.engine == nil {
+		answer.GiveBack(s.limiter, q.key, 1, d)
+	} else {
+		s.engine.Refund(ctx, *d)
+	}
 }
-
-func (p *policyDecider) settle(ctx context.Context, d *policy.Decision, o policy.Outcome) {
-	p.engine.Settle(ctx, *d, o)
-}
-
-func (p *policyDecider) release(ctx context.Context, d *policy.Decision) { p.engine.Release(ctx, *d) }
-
-// limiterDecider decides by one limiter.
-type limiterDecider struct {
-	limiter *sluice.Limiter
-	key     func(context.Context, string) string
-	name    string
-}
-
-func (l *limiterDecider) describe(ctx context.Context, fullMethod string) question {
-	return question{key: l.key(ctx, fullMethod)}
-}
-
-func (l *limiterDecider) decide(ctx context.Context, q *question, d *policy.Decision) {
-	answer.Take(ctx, l.limiter, l.name, q.key, d)
-}
-
-func (l *limiterDecider) giveBack(_ context.Context, q *question, d *policy.Decision) {
-	answer.GiveBack(l.limiter, q.key, d)
-}
-
-func (l *limiterDecider) settle(context.Context, *policy.Decision, policy.Outcome) {}
-
-func (l *limiterDecider) release(context.Context, *policy.Decision) {}
 
 // canonical returns the metadata of a call as fields of HTTP. Pseudo-header fields keep their colon,
 // so that no key of a policy means them.
@@ -295,21 +268,11 @@ func peerAddr(ctx context.Context) netip.Addr {
 		return netip.Addr{}
 	}
 	if p.Addr.Network() == "unix" {
-		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		return clientip.Local
 	}
 	addr, _ := clientip.Peer(p.Addr.String())
 	return addr
 }
 
 // peerKey is the key of a limit for the address that a call comes from, of IPv6 its /64.
-func peerKey(ctx context.Context, _ string) string {
-	addr := peerAddr(ctx)
-	switch {
-	case !addr.IsValid():
-		return "unknown"
-	case addr.Is4():
-		return addr.String()
-	}
-	network, _ := addr.Prefix(64) // all of IPv6 have one
-	return network.String()
-}
+func peerKey(ctx context.Context, _ string) string { return clientip.Key(peerAddr(ctx), 64) }

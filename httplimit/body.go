@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"time"
@@ -9,7 +10,7 @@ import (
 // defaultBodyTimeout is for [Config].BodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
 
-// peek is peekBody that does not take longer than the door's bodyTimeout.
+// peek is peekBody that does not take longer than Config.BodyTimeout.
 func (c *call) peek(limit int64) ([]byte, error) {
 	if c.r.Body == nil || c.r.Body == http.NoBody || c.r.ContentLength > limit || limit == 0 {
 		return peekBody(c.r, limit)
@@ -27,7 +28,7 @@ func (c *call) drain() error {
 	return err
 }
 
-// bound gives all the reads of the body together the door's bodyTimeout, until the function
+// bound gives all the reads of the body together Config.BodyTimeout, until the function
 // that it returns is called. A server with a ReadTimeout has done so itself.
 func (c *call) bound() (release func()) {
 	if s, _ := c.r.Context().Value(http.ServerContextKey).(*http.Server); s != nil && s.ReadTimeout > 0 {
@@ -39,7 +40,7 @@ func (c *call) bound() (release func()) {
 		read = body
 	}
 	// An error says that there are no deadlines here, as in tests without a server.
-	_ = read.SetReadDeadline(time.Now().Add(c.door.bodyTimeout))
+	_ = read.SetReadDeadline(time.Now().Add(cmp.Or(c.door.config.BodyTimeout, defaultBodyTimeout)))
 	return func() { _ = read.SetReadDeadline(time.Time{}) }
 }
 

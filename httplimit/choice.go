@@ -2,11 +2,8 @@ package httplimit
 
 import (
 	"cmp"
-	"context"
 	"errors"
-	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -46,18 +43,10 @@ func (c Config) LimitBy(choose func(*http.Request) (Choice, error)) func(http.Ha
 	if choose == nil {
 		panic("httplimit: LimitBy needs a function that chooses a limit")
 	}
-	return c.middleware(&choiceDecider{choose: choose, name: c.Name, logger: c.Logger})
+	return c.middleware(&door{choose: choose})
 }
 
-// choiceDecider decides by the limiter that a function chooses.
-type choiceDecider struct {
-	choose func(*http.Request) (Choice, error)
-	name   string
-	logger *slog.Logger
-	logged atomic.Int64 // when a failure was last logged, in ns since the epoch
-}
-
-func (d *choiceDecider) decide(c *call) {
+func (d *door) decideByLimiter(c *call) {
 	choice, err := d.choose(c.r)
 	choice.Cost = max(1, choice.Cost)
 	switch l := choice.Limiter; {
@@ -68,37 +57,19 @@ func (d *choiceDecider) decide(c *call) {
 	default:
 		c.choice = choice
 		c.await(l, choice.Key)
-		answer.TakeCost(c.r.Context(), l, cmp.Or(d.name, l.Name(), "default"), choice.Key, choice.Cost, &c.decision)
+		answer.Take(c.r.Context(), l, cmp.Or(d.config.Name, l.Name(), "default"), choice.Key, choice.Cost, &c.decision)
 	}
 }
 
 // fail refuses a request without a limit.
-func (d *choiceDecider) fail(c *call, err error) {
+func (d *door) fail(c *call, err error) {
 	c.decision = policy.Decision{Results: c.decision.Results[:0]}
 	if missing, ok := errors.AsType[MissingError](err); ok {
 		c.decision.Missing = cmp.Or(string(missing), "what it is counted by")
 		return
 	}
 	c.decision.Unavailable, c.decision.Err, c.decision.RetryAfter = true, err, time.Second
-	if c.r.Context().Err() == nil {
-		d.log(err)
+	if c.r.Context().Err() == nil && d.failures.Opens(time.Second) {
+		d.logger().Warn("a request is refused, since its limit could not be chosen", "error", err)
 	}
 }
-
-// failuresLogged is how often failures are logged, at most.
-const failuresLogged = time.Second
-
-func (d *choiceDecider) log(err error) {
-	last, now := d.logged.Load(), time.Now().UnixNano()
-	if now-last < int64(failuresLogged) || !d.logged.CompareAndSwap(last, now) {
-		return
-	}
-	cmp.Or(d.logger, slog.Default()).Warn("a request is refused, since its limit could not be chosen", "error", err)
-}
-
-func (d *choiceDecider) giveBack(ctx context.Context, c *call) {
-	c.taken.adjust(ctx, &c.decision, 0)
-	answer.GiveBackCost(c.choice.Limiter, c.choice.Key, c.choice.Cost, &c.decision)
-}
-
-func (d *choiceDecider) settle(s *settling, o policy.Outcome) { s.taken.settle(s, o) }

@@ -38,9 +38,6 @@ type ClientIP struct {
 	IPv6Prefix int
 }
 
-// local stands for peers without an address: processes at the other end of a Unix socket.
-var local = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-
 // Addr returns the address, without a zone, and IPv4 as IPv4 also where it was written
 // as IPv6 (::ffff:192.0.2.1). The peer of a Unix socket counts as 127.0.0.1. The result
 // is the zero Addr only if r.RemoteAddr has been set to something else.
@@ -56,18 +53,7 @@ func (c ClientIP) Key(r *http.Request) string {
 			return host
 		}
 	}
-	addr := c.Addr(r)
-	switch {
-	case !addr.IsValid():
-		return "unknown"
-	case addr.Is4():
-		return addr.String()
-	}
-	network, err := addr.Prefix(cmp.Or(c.IPv6Prefix, 64))
-	if err != nil {
-		return addr.String()
-	}
-	return network.String()
+	return clientip.Key(c.Addr(r), cmp.Or(c.IPv6Prefix, 64))
 }
 
 // Trusts reports whether addr is in one of the networks of Trusted. IPv4 may be written as
@@ -80,7 +66,7 @@ func peer(r *http.Request) netip.Addr {
 		return addr
 	}
 	if a, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr); a != nil && a.Network() == "unix" {
-		return local
+		return clientip.Local
 	}
 	return netip.Addr{}
 }

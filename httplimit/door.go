@@ -6,43 +6,51 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/exchange"
+	"github.com/sluicehq/sluice/internal/seldom"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // door stands before handlers: it decodes requests, has them decided, and encodes answers.
 type door struct {
-	decider decider
-	policy  *policyDecider // which the decider is; nil: it is another one
+	config  Config
+	engine  *policy.Engine                      // nil: choose has the limit
+	choose  func(*http.Request) (Choice, error) // of Config.LimitBy
 	encoder answer.Encoder
 	outage  answer.Outage
 	calls   sync.Pool // of *call
-	refuse  Refusal   // nil: answer's
-	keep    bool      // see Config.KeepDecision
-	await   bool      // see Config.AwaitOutcome
 	tooLate sync.Once // has been logged
 
-	quotaPath       string // "": there is none
-	bodyTimeout     time.Duration
-	forwardedHeader string
+	failures seldom.Gate // for logging errors of choose
 }
+
+func (d *door) logger() *slog.Logger { return cmp.Or(d.config.Logger, slog.Default()) }
 
 // logTooLate warns of a framework that writes what a handler has returned, such as an error, once
 // the middleware is done, and so hides from it what rules go by.
 func (d *door) logTooLate() {
-	cmp.Or(d.outage.Logger, slog.Default()).Warn("responses are written behind the middleware, which has taken them for 200: put it before the whole framework, so that limits can go by their outcome")
+	d.logger().Warn("responses are written behind the middleware, which has taken them for 200: put it before the whole framework, so that limits can go by their outcome")
 }
 
-// decider decides about requests.
-type decider interface {
-	// decide fills in c.decision for c.r.
-	decide(c *call)
-	// giveBack undoes a decision that has let the request pass.
-	giveBack(ctx context.Context, c *call)
-	// settle tells what has become of a request that has passed.
-	settle(s *settling, o policy.Outcome)
+// decide fills in c.decision for c.r.
+func (d *door) decide(c *call) {
+	if d.engine == nil {
+		d.decideByLimiter(c)
+	} else {
+		d.decideByPolicy(c)
+	}
+}
+
+// giveBack undoes a decision that has let the request pass.
+func (c *call) giveBack(ctx context.Context) {
+	if engine := c.door.engine; engine != nil {
+		engine.Refund(ctx, c.decision)
+		return
+	}
+	c.taken.adjust(ctx, &c.decision, 0)
+	answer.GiveBack(c.choice.Limiter, c.choice.Key, c.choice.Cost, &c.decision)
 }
 
 // call is the scratch memory of one request, until the handler behind the door runs.
@@ -53,29 +61,28 @@ type call struct {
 	decision policy.Decision
 	answer   answer.Answer
 
-	request policy.Request // for a policyDecider
-	key     string         // for a limiterDecider
-	choice  Choice         // for a choiceDecider
+	request policy.Request // for a policy
+	choice  Choice         // for a limiter
 	taken   taken
 	passed  bool // to the handler
 }
 
 func newCall(d *door) *call {
 	c := &call{door: d}
-	c.request.Body = c.peek
+	c.request.Body, c.request.Attributes = c.peek, make(map[string]string)
 	return c
 }
 
 func (d *door) release(c *call) {
 	if c.decision.Held() { // and this memory is for others
 		if !c.passed {
-			d.policy.engine.Release(c.r.Context(), c.decision)
+			d.engine.Release(c.r.Context(), c.decision)
 		}
 		c.decision = policy.Decision{Results: c.decision.Results[:0]}
 	}
 	c.passed = false
 	// What is left holds on to nothing of the request.
-	c.w, c.r, c.key, c.choice = nil, nil, "", Choice{}
+	c.w, c.r, c.choice = nil, nil, Choice{}
 	if c.taken.limiter != nil {
 		c.taken = taken{}
 	}
@@ -99,34 +106,35 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	defer d.release(c)
 	c.w, c.r = w, r
 	client := answer.Client{Header: r.Header}
-	if d.policy != nil {
-		client.CORS = d.policy.engine.Policy().CORS()
+	if d.engine != nil {
+		p := d.engine.Policy()
+		client.CORS, client.Answers = p.CORS(), p.Answers()
 	}
 	fault := misaimed(r)
 	if fault == "" {
-		fault = d.dropNominated(r.Header)
+		fault = d.clean(w, r.Header)
 	}
 	quota := fault == "" && d.asksQuota(r)
 	switch {
 	case fault != "":
-		client.Answers = d.answers()
 		d.encoder.Malformed(&c.answer, w.Header(), fault, client)
 	case quota:
+		client.Answers = nil
 		fault = d.encodeQuota(c, client)
 	default:
-		d.decider.decide(c)
+		d.decide(c)
 		answer.Settle(r.Context(), &c.decision, c.drain, c.giveBack)
 		d.outage.Note(&c.decision)
-		if !c.decision.Allowed && d.refuse == nil {
-			client.Answers = d.answers()
+		if d.config.Refuse != nil {
+			client.Answers = nil
 		}
 		d.encoder.Encode(&c.answer, w.Header(), &c.decision, client)
 	}
 	switch {
 	case quota && c.answer.Status == http.StatusOK:
-		c.say()
+		say(w, r, &c.answer)
 	case c.answer.Status == http.StatusOK:
-		if d.keep {
+		if d.config.KeepDecision {
 			c.r = withDecision(r, &c.decision)
 		}
 		c.passed = true
@@ -134,33 +142,24 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 			return c.r, c.settling()
 		}
 		return c.r, nil
-	case d.refuse != nil && fault == "":
+	case d.config.Refuse != nil && fault == "":
 		c.linger()
-		refuseBy(d.refuse, w, r, c.answer.Status, &c.decision)
+		refuseBy(d.config.Refuse, w, r, c.answer.Status, &c.decision)
 	default:
-		c.refuse()
+		c.linger()
+		say(w, r, &c.answer)
 	}
 	return nil, nil
 }
 
-// answers returns what the policy says in place of a refusal, if there is one.
-func (d *door) answers() *policy.OwnAnswers {
-	if d.policy == nil {
-		return nil
+// clean removes the fields that Connection names, unless the gateway has, and returns what is wrong with
+// it, or "".
+func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
+	if x, ok := w.(*exchange.Exchange); ok && x.Cleaned {
+		return x.Fault
 	}
-	return d.policy.engine.Policy().Answers()
+	return exchange.DropNominated(h, d.config.ForwardedHeader)
 }
-
-func (c *call) giveBack(ctx context.Context) { c.door.decider.giveBack(ctx, c) }
-
-// refuse answers the request. The fields are set.
-func (c *call) refuse() {
-	c.linger()
-	c.say()
-}
-
-// say sends the answer.
-func (c *call) say() { say(c.w, c.r, &c.answer) }
 
 // say sends an answer of which the fields are set.
 func say(w http.ResponseWriter, r *http.Request, a *answer.Answer) {

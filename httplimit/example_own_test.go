@@ -83,8 +83,9 @@ func ExampleAnswerer() {
 	answers := httplimit.Config{}.Answerer()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		const wanted = 6
-		took, err := rows.Take(r.Context(), "alice", wanted)
-		if answers.Answer(w, r, answer.Decided(rows, "rows", wanted, took, err)) {
+		var d policy.Decision
+		answer.Take(r.Context(), rows, "rows", "alice", wanted, &d)
+		if answers.Answer(w, r, d) {
 			fmt.Fprintln(w, wanted, "rows")
 		}
 	})

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"cmp"
 	"log/slog"
 	"net/http"
 	"time"
@@ -89,8 +88,7 @@ func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) f
 	if key == nil {
 		key = ClientIP{}.Key
 	}
-	name := cmp.Or(c.Name, limiter.Name(), "default")
-	return c.middleware(&limiterDecider{limiter: limiter, key: key, name: name})
+	return c.LimitBy(func(r *http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: key(r)}, nil })
 }
 
 // Policy is [Policy] with settings.
@@ -98,26 +96,13 @@ func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")
 	}
-	return c.middleware(&policyDecider{
-		engine: engine, header: c.ForwardedHeader, attributes: c.Attributes, id: c.RequestID, door: cmp.Or(c.Door, "http"), fingerprint: c.TLSFingerprint,
-		ends: !c.AuthOnly,
-	})
+	return c.middleware(&door{engine: engine})
 }
 
-func (c Config) middleware(by decider) func(http.Handler) http.Handler {
-	byPolicy, _ := by.(*policyDecider)
-	d := &door{
-		decider:         by,
-		policy:          byPolicy,
-		encoder:         answer.Encoder{Dialect: c.Dialect, XFields: c.XFields, DegradedField: c.DegradedField},
-		outage:          answer.Outage{Logger: c.Logger},
-		quotaPath:       c.QuotaPath,
-		bodyTimeout:     cmp.Or(c.BodyTimeout, defaultBodyTimeout),
-		forwardedHeader: c.ForwardedHeader,
-		refuse:          c.Refuse,
-		keep:            c.KeepDecision,
-		await:           c.AwaitOutcome,
-	}
+func (c Config) middleware(d *door) func(http.Handler) http.Handler {
+	d.config = c
+	d.encoder = answer.Encoder{Dialect: c.Dialect, XFields: c.XFields, DegradedField: c.DegradedField}
+	d.outage = answer.Outage{Logger: c.Logger}
 	d.calls.New = func() any { return newCall(d) }
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

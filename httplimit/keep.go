@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/exchange"
 )
 
 // Keep wraps a reverse proxy so that clients see what the doors in front of it say about limits:
@@ -18,53 +19,45 @@ import (
 // handler gets at Flush, Hijack and the deadlines by [http.ResponseController].
 func Keep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		k := &keeper{ResponseWriter: w}
-		if !k.keep(w.Header()) {
+		k := &keeper{header: w.Header()}
+		if !k.keep() {
 			next.ServeHTTP(w, r)
 			return
 		}
-		next.ServeHTTP(k, r)
+		x := exchange.Join(w, r, &k.own, k)
+		defer x.Leave(&k.own)
+		next.ServeHTTP(x, r)
 		k.restore()
 	})
 }
 
-// keeper is a ResponseWriter that puts back what doors have said.
+// keeper puts back what doors have said.
 type keeper struct {
-	http.ResponseWriter
+	own    exchange.Exchange
+	header http.Header
 	values [len(answer.StateFields)][]string
 	done   bool
 }
 
 // keep notes what doors have said, and reports whether that is anything.
-func (k *keeper) keep(h http.Header) (any bool) {
+func (k *keeper) keep() (any bool) {
 	for i, name := range answer.StateFields {
-		k.values[i] = h[name]
+		k.values[i] = k.header[name]
 		any = any || k.values[i] != nil
 	}
 	return any
 }
 
-// Unwrap is for http.ResponseController.
-func (k *keeper) Unwrap() http.ResponseWriter { return k.ResponseWriter }
-
-func (k *keeper) WriteHeader(status int) {
-	if status < 200 && status != http.StatusSwitchingProtocols {
-		k.clear() // The final response tells.
-	} else {
+// Head puts it into the final response.
+func (k *keeper) Head(status int) int {
+	if exchange.Final(status) {
 		k.restore()
+		return status
 	}
-	k.ResponseWriter.WriteHeader(status)
-}
-
-func (k *keeper) Write(p []byte) (int, error) {
-	k.restore()
-	return k.ResponseWriter.Write(p)
-}
-
-// FlushError sends the header, if that has not been done.
-func (k *keeper) FlushError() error {
-	k.restore()
-	return http.NewResponseController(k.ResponseWriter).Flush()
+	for _, name := range answer.StateFields {
+		delete(k.header, name)
+	}
+	return status
 }
 
 // restore sets the fields, once: later changes are trailers.
@@ -73,20 +66,13 @@ func (k *keeper) restore() {
 		return
 	}
 	k.done = true
-	h := k.Header()
 	for i, name := range answer.StateFields {
-		switch now, kept := h[name], k.values[i]; {
-		case slices.Equal(now, kept): // as nearly always, and to write is dear
+		switch now, kept := k.header[name], k.values[i]; {
+		case slices.Equal(now, kept): // as nearly always, and to write is expensive
 		case kept == nil:
-			delete(h, name)
+			delete(k.header, name)
 		default:
-			h[name] = kept
+			k.header[name] = kept
 		}
-	}
-}
-
-func (k *keeper) clear() {
-	for _, name := range answer.StateFields {
-		delete(k.Header(), name)
 	}
 }

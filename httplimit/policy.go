@@ -1,82 +1,39 @@
 package httplimit
 
 import (
-	"context"
-	"net/http"
-	"net/url"
+	"cmp"
 
-	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/internal/exchange"
 )
 
 // maxResults is the most results that memory is kept for from one request to the next.
 const maxResults = 64
 
-// policyDecider decides by a policy.
-type policyDecider struct {
-	engine      *policy.Engine
-	header      string                                 // see ClientIP.Header
-	attributes  func(*http.Request, map[string]string) // see Config
-	id          func(*http.Request) string             // likewise RequestID
-	door        string                                 // likewise
-	fingerprint func(*http.Request) string             // likewise
-	ends        bool                                   // see policy.Request
-}
-
-// attributes returns the map for those of the request, which is empty.
-func (c *call) attributes() map[string]string {
-	if c.request.Attributes == nil {
-		c.request.Attributes = make(map[string]string)
-	}
-	return c.request.Attributes
-}
-
-func (p *policyDecider) decide(c *call) {
+func (d *door) decideByPolicy(c *call) {
 	r := c.r
-	c.request.Method, c.request.Door, c.request.Ends = r.Method, p.door, p.ends
-	c.request.Path, c.request.RawQuery = escapedPath(r.URL), r.URL.RawQuery
-	p.describe(c)
-	if p.id != nil {
-		c.request.ID = p.id(r)
+	c.request.Method, c.request.Door, c.request.Ends = r.Method, cmp.Or(d.config.Door, "http"), !d.config.AuthOnly
+	c.request.Path, c.request.RawQuery = r.URL.EscapedPath(), r.URL.RawQuery
+	c.describe()
+	if d.config.RequestID != nil {
+		c.request.ID = d.config.RequestID(r)
 	}
-	p.engine.DecideInto(r.Context(), &c.request, &c.decision)
+	d.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
 
 // describe fills in whom a request is from, and for which host.
-func (p *policyDecider) describe(c *call) {
-	r := c.r
+func (c *call) describe() {
+	r, config := c.r, &c.door.config
 	c.request.Host, c.request.Header = r.Host, r.Header
-	c.request.Peer, c.request.ForwardedHeader = peer(r), p.header
-	if p.fingerprint != nil {
-		c.request.TLSFingerprint = p.fingerprint(r)
+	c.request.ForwardedHeader = config.ForwardedHeader
+	if x, ok := c.w.(*exchange.Exchange); ok && x.Client.IsValid() {
+		c.request.Peer, c.request.Client = x.Peer, x.Client
+	} else {
+		c.request.Peer = peer(r)
 	}
-	if p.attributes != nil {
-		p.attributes(r, c.attributes())
+	if config.TLSFingerprint != nil {
+		c.request.TLSFingerprint = config.TLSFingerprint(r)
 	}
-}
-
-// escapedPath is u.EscapedPath, which looks longer at a path that needs no escaping.
-func escapedPath(u *url.URL) string {
-	if u.RawPath != "" {
-		return u.EscapedPath()
+	if config.Attributes != nil {
+		config.Attributes(r, c.request.Attributes)
 	}
-	for i := range len(u.Path) {
-		if !unescaped[u.Path[i]] {
-			return u.EscapedPath()
-		}
-	}
-	return u.Path
-}
-
-// unescaped are bytes that stand for themselves in a path.
-var unescaped = func() (t [256]bool) {
-	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_.~") {
-		t[c] = true
-	}
-	return t
-}()
-
-func (p *policyDecider) giveBack(ctx context.Context, c *call) { p.engine.Refund(ctx, c.decision) }
-
-func (p *policyDecider) settle(s *settling, o policy.Outcome) {
-	p.engine.Settle(s.request.Context(), s.decision, o)
 }

@@ -10,26 +10,26 @@ import (
 
 // asksQuota reports whether a request is answered here with what is left of the limits.
 func (d *door) asksQuota(r *http.Request) bool {
-	return d.quotaPath != "" && d.policy != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && escapedPath(r.URL) == d.quotaPath
+	return d.config.QuotaPath != "" && d.engine != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.EscapedPath() == d.config.QuotaPath
 }
 
 // encodeQuota answers a client that asks what is left of its limits, and says what is wrong with
 // how it asks, or "".
 func (d *door) encodeQuota(c *call, client answer.Client) (fault string) {
-	if fault = c.describe(); fault != "" {
+	if fault = c.describeQuota(); fault != "" {
 		d.encoder.Malformed(&c.answer, c.w.Header(), fault, client)
 		return fault
 	}
-	d.policy.describe(c)
-	c.decision = d.policy.engine.Quota(c.r.Context(), &c.request)
+	c.describe()
+	c.decision = d.engine.Quota(c.r.Context(), &c.request)
 	d.outage.Note(&c.decision)
 	d.encoder.Quota(&c.answer, c.w.Header(), &c.decision, client)
 	return ""
 }
 
-// describe fills in the method and the path of the request that is asked about, and says what is
+// describeQuota fills in the method and the path of the request that is asked about, and says what is
 // wrong with them, or "".
-func (c *call) describe() (fault string) {
+func (c *call) describeQuota() (fault string) {
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	path := query.Get("path")
 	switch {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -24,42 +25,10 @@ type Refusal func(w http.ResponseWriter, r *http.Request, d policy.Decision)
 // refuseBy has f answer. The fields are set.
 func refuseBy(f Refusal, w http.ResponseWriter, r *http.Request, status int, d *policy.Decision) {
 	delete(w.Header(), "Content-Type")
-	refused := &refusedWriter{ResponseWriter: w, status: status}
-	f(refused, r, *d)
-	refused.settle()
-}
-
-// refusedWriter is a ResponseWriter whose status is that of a refusal if nobody sets it.
-type refusedWriter struct {
-	http.ResponseWriter
-	status int
-	sent   bool
-}
-
-// Unwrap is for http.ResponseController.
-func (w *refusedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *refusedWriter) WriteHeader(status int) {
-	w.sent = w.sent || status >= 200 || status == http.StatusSwitchingProtocols
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *refusedWriter) Write(p []byte) (int, error) {
-	w.settle()
-	return w.ResponseWriter.Write(p)
-}
-
-// FlushError sends the header, if that has not been done.
-func (w *refusedWriter) FlushError() error {
-	w.settle()
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// settle sends the status if nobody has.
-func (w *refusedWriter) settle() {
-	if !w.sent {
-		w.WriteHeader(w.status)
-	}
+	x := exchange.Join(w, r, nil, nil)
+	x.Default = status
+	f(x, r, *d)
+	x.Begin()
 }
 
 // Answerer tells clients what a program has decided by itself, as the middleware would. It is
@@ -81,8 +50,8 @@ func (c Config) Answerer() *Answerer {
 }
 
 // Answer sets the fields that tell of d, and reports whether the request may pass. If not,
-// it has been answered. The decision is that of [policy.Engine.Decide], or what
-// [answer.Decided] makes of a limiter's. Waiting for a Delay, as [answer.Settle] does,
+// it has been answered. The decision is that of [policy.Engine.Decide] or
+// [answer.Take]. Waiting for a Delay, as [answer.Settle] does,
 // is up to the caller.
 func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decision) (pass bool) {
 	var said answer.Answer

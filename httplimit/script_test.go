@@ -35,7 +35,7 @@ func TestAnswers(t *testing.T) {
 						engine.Swap(policytest.Parse(t, rules))
 						return ""
 					}
-					return exchange(t, network, step)
+					return roundTrip(t, network, step)
 				})
 				_ = server.Close()
 			})
@@ -121,8 +121,8 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s%s %s\n", r.Method, r.Host, r.URL.EscapedPath(), strings.Join(names, " "))
 })
 
-// exchange sends a request, with what has to be in it, and returns the answer.
-func exchange(t *testing.T, network *testkit.Pipes, step string) string {
+// roundTrip sends a request, with what has to be in it, and returns the answer.
+func roundTrip(t *testing.T, network *testkit.Pipes, step string) string {
 	t.Helper()
 	head, body, _ := strings.Cut(step, "\n\n")
 	line, fields, _ := strings.Cut(head, "\n")

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -117,7 +118,7 @@ func TestSettleDoors(t *testing.T) {
 	t.Parallel()
 	outer, inner := policytest.Engine(t, byOutcome), policytest.Engine(t, byOutcome)
 	h := Policy(outer)(Policy(inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, wrapped := w.(*settling); !wrapped {
+		if _, wrapped := w.(*exchange.Exchange); !wrapped {
 			t.Error("nothing waits for the outcome")
 		}
 		Settle(r.Context(), policy.Outcome{Cost: 5})

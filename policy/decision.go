@@ -27,6 +27,8 @@ type Request struct {
 	Header http.Header
 	// ForwardedHeader is the name of that header: X-Forwarded-For if empty.
 	ForwardedHeader string
+	// Client is who the client is, if the door has found it already from Peer and that header. Invalid is unknown.
+	Client netip.Addr
 	// Body returns the whole body if it has at most limit bytes, else nil; and an error
 	// if it broke off, so that nobody gets to see the whole of it. The door restores it
 	// for whoever comes next. It is called at most once: if a rule that matches needs it,

@@ -79,7 +79,10 @@ func (x *extractor) clientIP() string {
 
 // client returns the address of the client.
 func (r *Request) client(trusted []netip.Prefix) netip.Addr {
-	if len(trusted) == 0 {
+	switch {
+	case r.Client.IsValid():
+		return r.Client
+	case len(trusted) == 0:
 		return r.Peer
 	}
 	return clientip.Resolve(r.Peer.Unmap().WithZone(""), r.Header, trusted, r.ForwardedHeader)

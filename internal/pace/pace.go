@@ -11,6 +11,7 @@ package pace
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -32,6 +33,18 @@ type Pacer struct {
 type Target struct {
 	Peer  uint64 // requests of one peer may share limits
 	Route uint64 // those of one route of a peer share all of them
+}
+
+var seed = maphash.MakeSeed()
+
+// Hash returns a part of a [Target], which keeps no name and no secret.
+func Hash(parts ...string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, p := range parts {
+		maphash.WriteComparable(&h, p)
+	}
+	return h.Sum64()
 }
 
 // Answer is what the answer to a request says of limits.

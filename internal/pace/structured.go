@@ -2,16 +2,15 @@ package pace
 
 import (
 	"encoding/base64"
-	"encoding/hex"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
-// member is one of a list or a dictionary of structured fields (RFC 9651).
+// member is one of a list or a dictionary of structured fields (RFC 9651). No field about limits has
+// inner lists, dates or display strings: a field with one counts as malformed.
 type member struct {
 	key        string // in a dictionary
-	value      any    // int64, float64, string, token, []byte, bool, date, display or inner
+	value      any    // int64, float64, string, token, []byte or bool
 	parameters []parameter
 }
 
@@ -20,12 +19,7 @@ type parameter struct {
 	value any
 }
 
-type (
-	token   string
-	date    int64
-	display string
-	inner   []member // a list in a list
-)
+type token string
 
 // parameter returns the one of that name, of several the last, or nil.
 func (m *member) parameter(key string) (value any) {
@@ -114,32 +108,10 @@ func (r *reader) while(kind func(byte) bool) string {
 }
 
 func (r *reader) member() (value any, parameters []parameter, ok bool) {
-	if r.next() == '(' {
-		value, ok = r.inner()
-	} else {
-		value, ok = r.bare()
-	}
-	if ok {
+	if value, ok = r.bare(); ok {
 		parameters, ok = r.parameters()
 	}
 	return value, parameters, ok
-}
-
-func (r *reader) inner() (list inner, ok bool) {
-	for r.skip('('); ; {
-		r.rest = strings.TrimLeft(r.rest, " ")
-		if r.skip(')') {
-			return list, true
-		}
-		var m member
-		if m.value, ok = r.bare(); !ok {
-			return nil, false
-		}
-		if m.parameters, ok = r.parameters(); !ok || r.next() != ' ' && r.next() != ')' {
-			return nil, false
-		}
-		list = append(list, m)
-	}
 }
 
 func (r *reader) parameters() (all []parameter, ok bool) {
@@ -178,13 +150,6 @@ func (r *reader) bare() (value any, ok bool) {
 		return r.bytes()
 	case c == '?':
 		return r.boolean()
-	case c == '@':
-		r.skip('@')
-		value, ok := r.number()
-		seconds, whole := value.(int64)
-		return date(seconds), ok && whole
-	case c == '%':
-		return r.display()
 	}
 	return nil, false
 }
@@ -245,35 +210,6 @@ func (r *reader) boolean() (value any, ok bool) {
 		return true, true
 	}
 	return false, r.skip('0')
-}
-
-func (r *reader) display() (value any, ok bool) {
-	if !strings.HasPrefix(r.rest, `%"`) {
-		return nil, false
-	}
-	var b []byte
-	for r.rest = r.rest[2:]; r.rest != ""; {
-		c := r.rest[0]
-		r.rest = r.rest[1:]
-		switch {
-		case c == '"':
-			return display(b), utf8.Valid(b)
-		case c == '%':
-			if len(r.rest) < 2 || strings.Trim(r.rest[:2], "0123456789abcdef") != "" {
-				return nil, false
-			}
-			one, err := hex.DecodeString(r.rest[:2])
-			if err != nil {
-				return nil, false
-			}
-			b, r.rest = append(b, one...), r.rest[2:]
-		case c < ' ' || c > '~':
-			return nil, false
-		default:
-			b = append(b, c)
-		}
-	}
-	return nil, false
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

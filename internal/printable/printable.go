@@ -22,7 +22,7 @@ const maxMarks = 2
 // text, what cannot be seen, and marks on top of too many others. It has at most the given number of
 // bytes, which is at least 3: what is longer ends in "…". It shares no memory with s.
 func Text(s string, most int) string {
-	if len(s) <= most && plain(s) {
+	if len(s) <= most && ASCII(s) {
 		return strings.Clone(s)
 	}
 	b := make([]byte, 0, min(len(s), most)+utf8.UTFMax)
@@ -48,8 +48,8 @@ func Text(s string, most int) string {
 // Line does the same with a text of any length.
 func Line(s string) string { return Text(s, math.MaxInt) }
 
-// plain reports whether s is printable ASCII.
-func plain(s string) bool {
+// ASCII reports whether s has nothing but printable ASCII.
+func ASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
 			return false
@@ -62,6 +62,20 @@ func plain(s string) bool {
 // category have no shape.
 func Shows(r rune) bool {
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != '\u2800'
+}
+
+// Percent returns s with %XX in place of each byte that bad reports.
+func Percent(s string, bad func(byte) bool) string {
+	const digits = "0123456789ABCDEF"
+	text := make([]byte, 0, len(s))
+	for i := range len(s) {
+		if c := s[i]; bad(c) {
+			text = append(text, '%', digits[c>>4], digits[c&15])
+		} else {
+			text = append(text, c)
+		}
+	}
+	return string(text)
 }
 
 // Duration writes a length of time without units that are zero: 15m, and not 15m0s.

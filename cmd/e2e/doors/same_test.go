@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/authrequest"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
@@ -71,7 +72,7 @@ func read(t *testing.T, asker, client string) *readers {
 		r.policy = append(r.policy, reading{cmp.Or(q.Method, "GET"), target, q.Host, q.Peer.String(), headersOf(q.Header)})
 	})
 	limiter := httptest.NewServer(authrequest.Handler(authrequest.Config{
-		Engine: engine, Askers: []authrequest.Asker{a}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Config: door.Config{Engine: engine, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}, Askers: []authrequest.Asker{a},
 	}, http.NotFoundHandler()))
 	t.Cleanup(limiter.Close)
 	behind := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {

@@ -1,5 +1,5 @@
-// Package door has what the ways in for programs share: who may ask, and how errors and waits are told. The packages
-// below its path are above it; it imports nothing of this module.
+// Package door has what the ways in for programs share: who may ask, by what they decide, and how they answer. The packages
+// below its path are above it, packages policy and answer are below.
 package door
 
 import (

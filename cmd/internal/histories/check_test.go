@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/checkapi"
 	"github.com/sluicehq/sluice/cmd/internal/door/checkgrpc"
 )
@@ -76,7 +77,7 @@ func (p *player) onlyRule(o *ongoing) (name string, key map[string]string) {
 }
 
 func viaCheckAPI(p *player, describe func(*ongoing) map[string]any) func(*ongoing) {
-	handler := checkapi.Handler(checkapi.Config{Engine: p.engine, Logger: silent()})
+	handler := checkapi.Handler(door.Config{Engine: p.engine, Logger: silent()})
 	call := func(path string, in map[string]any, out any) {
 		body, err := json.Marshal(in)
 		if err != nil {
@@ -140,7 +141,7 @@ func (p *player) post(api http.Handler, path, body string) []byte {
 
 // openCheckGRPC asks the check service about requests.
 func openCheckGRPC(p *player) func(*ongoing) {
-	conn := p.serveGRPC(func(s *grpc.Server) { checkgrpc.Register(s, checkgrpc.Config{Engine: p.engine, Logger: silent()}) })
+	conn := p.serveGRPC(func(s *grpc.Server) { checkgrpc.Register(s, door.Config{Engine: p.engine, Logger: silent()}) })
 	client := checkgrpc.NewChecksClient(conn)
 	modes := map[string]checkgrpc.Mode{
 		"": checkgrpc.Mode_MODE_CHARGE, "peek": checkgrpc.Mode_MODE_PEEK, "refund": checkgrpc.Mode_MODE_GIVE_BACK,

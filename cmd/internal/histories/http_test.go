@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/authrequest"
 	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 	"github.com/sluicehq/sluice/httplimit"
@@ -191,7 +192,7 @@ func openAuthRequest(p *player) func(*ongoing) {
 		p.Fatal(err)
 	}
 	handler := authrequest.Handler(authrequest.Config{
-		Engine: p.engine, Askers: []authrequest.Asker{asker}, Logger: silent(),
+		Config: door.Config{Engine: p.engine, Logger: silent()}, Askers: []authrequest.Asker{asker},
 	}, http.NotFoundHandler())
 	return viaHandler(p, handler, new(backend), func(r *http.Request) {
 		for name, value := range map[string]string{

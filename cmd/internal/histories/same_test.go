@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/checkapi"
 	"github.com/sluicehq/sluice/cmd/internal/door/checkgrpc"
 	"github.com/sluicehq/sluice/httplimit"
@@ -134,10 +135,10 @@ func TestSame(t *testing.T) {
 			w.WriteHeader(s.passed)
 		}
 		s.middleware = httplimit.Policy(engine())(http.HandlerFunc(handler))
-		s.json = checkapi.Handler(checkapi.Config{Engine: engine()})
+		s.json = checkapi.Handler(door.Config{Engine: engine()})
 		shared := engine()
-		s.besideGRPC = checkapi.Handler(checkapi.Config{Engine: shared})
-		conn := p.serveGRPC(func(server *grpc.Server) { checkgrpc.Register(server, checkgrpc.Config{Engine: shared}) })
+		s.besideGRPC = checkapi.Handler(door.Config{Engine: shared})
+		conn := p.serveGRPC(func(server *grpc.Server) { checkgrpc.Register(server, door.Config{Engine: shared}) })
 		s.calls = checkgrpc.NewChecksClient(conn)
 		var err error
 		if s.batches, err = s.calls.CheckStream(t.Context()); err != nil {

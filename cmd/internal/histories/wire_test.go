@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/resp"
 	"github.com/sluicehq/sluice/cmd/internal/door/spoe"
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -20,7 +21,7 @@ import (
 // openRESP asks in the protocol of Redis about the only rule.
 func openRESP(p *player) func(*ongoing) {
 	network := testkit.NewPipes()
-	server := resp.New(resp.Config{Engine: p.engine, Patience: time.Hour, Idle: 1000 * time.Hour, Log: silent()})
+	server := resp.New(resp.Config{Config: door.Config{Engine: p.engine, Logger: silent()}, Patience: time.Hour, Idle: 1000 * time.Hour})
 	go func() { _ = server.Serve(network) }()
 	p.Cleanup(func() { _ = server.Close() })
 	conn, err := network.Dial(p.Context(), "", "")
@@ -114,7 +115,7 @@ func readCheckReply(pairs []any) (v verdict) {
 // openSPOE asks as HAProxy does. The frames are those that the description of the protocol shows.
 func openSPOE(p *player) func(*ongoing) {
 	network := testkit.NewPipes()
-	agent := spoe.New(spoe.Config{Engine: p.engine, Logger: silent()})
+	agent := spoe.New(door.Config{Engine: p.engine, Logger: silent()})
 	go func() { _ = agent.Serve(network) }()
 	p.Cleanup(func() { _ = agent.Close() })
 	exchange := func(conn net.Conn, kind byte, stream uint64, payload string) string {

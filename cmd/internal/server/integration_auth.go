@@ -46,7 +46,6 @@ func (s *server) withAuth(next http.Handler, authorize authorizer) http.Handler 
 		return next
 	}
 	return authrequest.Handler(authrequest.Config{
-		Engine: s.engine, Askers: s.settings.integrations.auth, DegradedField: s.settings.store.degradedField,
-		BodyTimeout: time.Duration(s.settings.connections.headerTimeout), Logger: s.log, Authorize: authorize,
+		Config: s.doorConfig(authorize), Askers: s.settings.integrations.auth, BodyTimeout: time.Duration(s.settings.connections.headerTimeout),
 	}, next)
 }

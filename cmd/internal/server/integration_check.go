@@ -23,9 +23,7 @@ func (s *server) openCheck(l *listeners.Listener, authorize authorizer) {
 	c := &s.settings.connections
 	headTimeout := time.Duration(c.headerTimeout)
 	mux := http.NewServeMux()
-	mux.Handle("/v1/", checkapi.Handler(checkapi.Config{
-		Engine: s.engine, Authorize: authorize, DegradedField: s.settings.store.degradedField, Logger: s.log,
-	}))
+	mux.Handle("/v1/", checkapi.Handler(s.doorConfig(authorize)))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	web := &http.Server{
 		Handler:        proxy.BoundStreams(s.tracer.Integration(s.withAuth(mux, authorize)), time.Duration(c.stallTimeout)),

@@ -53,7 +53,7 @@ func (s *server) openGRPC(l *listeners.Listener, authorize authorizer) {
 		Metadata:     envoy.metadata,
 		Logger:       s.log,
 	})
-	checkgrpc.Register(g, checkgrpc.Config{Engine: s.engine, Authorize: authorize, DegradedField: s.settings.store.degradedField, Logger: s.log})
+	checkgrpc.Register(g, s.doorConfig(authorize))
 	probes := &drainableHealth{Server: health.NewServer(), draining: make(chan struct{})}
 	healthpb.RegisterHealthServer(g, probes)
 	reflection.Register(g)

@@ -13,10 +13,8 @@ const respIdleTimeout = 10 * time.Minute
 // openRESP serves the protocol of Redis.
 func (s *server) openRESP(l *listeners.Listener, authorize authorizer) {
 	l.Serve(resp.New(resp.Config{
-		Engine:    s.engine,
-		Authorize: authorize,
-		Log:       s.log,
-		Patience:  time.Duration(s.settings.connections.headerTimeout),
-		Idle:      respIdleTimeout,
+		Config:   s.doorConfig(authorize),
+		Patience: time.Duration(s.settings.connections.headerTimeout),
+		Idle:     respIdleTimeout,
 	}))
 }

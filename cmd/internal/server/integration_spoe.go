@@ -7,5 +7,5 @@ import (
 
 // openSPOE serves HAProxy's protocol, which has no tokens.
 func (s *server) openSPOE(l *listeners.Listener, _ authorizer) {
-	l.Serve(spoe.New(spoe.Config{Engine: s.engine, DegradedField: s.settings.store.degradedField, Logger: s.log}))
+	l.Serve(spoe.New(s.doorConfig(nil)))
 }

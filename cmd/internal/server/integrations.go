@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
 	"github.com/sluicehq/sluice/cmd/internal/server/certificates"
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
@@ -97,6 +98,11 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 
 // authorizer checks the token of a caller; nil if callers need none. From is their address and port.
 type authorizer func(from, token string) error
+
+// doorConfig returns the settings of an integration whose callers authorize lets in.
+func (s *server) doorConfig(authorize authorizer) door.Config {
+	return door.Config{Engine: s.engine, Authorize: authorize, DegradedField: s.settings.store.degradedField, Logger: s.log}
+}
 
 // openIntegrations opens the integrations that have an address.
 func (s *server) openIntegrations() error {

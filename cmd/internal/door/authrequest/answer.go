@@ -1,27 +1,25 @@
 package authrequest
 
 import (
-	"log/slog"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/exchange"
 )
 
 // answering turns an answer into what a kind of proxy understands.
 type answering struct {
-	http.ResponseWriter
+	own      exchange.Exchange
+	exchange *exchange.Exchange
 	kind     *kind
 	location string // where a request that passes is to go on
 	bodiless bool   // the question has another method than the HEAD that it is about
 }
 
-// Unwrap is for http.ResponseController.
-func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// WriteHeader sends the status as the proxy wants it.
-func (a *answering) WriteHeader(status int) {
-	h := a.Header()
+// Head returns the status as the proxy wants it.
+func (a *answering) Head(status int) int {
+	h := a.exchange.Header()
 	if a.bodiless {
 		delete(h, "Content-Length") // there is no body
 	}
@@ -32,42 +30,29 @@ func (a *answering) WriteHeader(status int) {
 	case a.kind.deny != 0:
 		h.Set("X-Ratelimit-Decision", "deny")
 		h.Set("X-Ratelimit-Status", strconv.Itoa(status))
-		status = a.kind.deny
+		return a.kind.deny
 	case a.kind.only4xx && status >= http.StatusInternalServerError:
-		status = http.StatusTooManyRequests
+		return http.StatusTooManyRequests
 	}
-	a.ResponseWriter.WriteHeader(status)
+	return status
 }
 
 // refuse answers a question that cannot be decided about.
 func (a *answering) refuse(status int, text string) {
-	h := a.Header()
+	h := a.exchange.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	a.WriteHeader(status)
-	_, _ = a.Write([]byte(text)) // an error is the proxy's, which has left
+	a.exchange.WriteHeader(status)
+	_, _ = a.exchange.Write([]byte(text)) // an error is the proxy's, which has left
 }
 
 // quiet is for how long a fault is not logged again.
 const quiet = 10 * time.Second
 
-// faults logs what is wrong with how a proxy is configured, and not for each request.
-type faults struct {
-	log *slog.Logger
-
-	mu   sync.Mutex
-	last time.Time
-	more int // that were not logged since
-}
-
-func (f *faults) note(k *kind, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.last.IsZero() && time.Since(f.last) < quiet {
-		f.more++
-		return
+// note logs what is wrong with how the proxy is configured, and not for each request.
+func (d *decider) note(err error) {
+	if d.faults.Opens(quiet) {
+		d.log.Error("an auth request cannot be decided about, and is refused: compare the configuration of the proxy with the example",
+			"proxy", d.kind.name, "problem", err.Error(), "example", d.kind.example)
 	}
-	f.log.Error("an auth request cannot be decided about, and is refused: compare the configuration of the proxy with the example",
-		"proxy", k.name, "problem", err.Error(), "example", k.example, "more", f.more)
-	f.last, f.more = time.Now(), 0
 }

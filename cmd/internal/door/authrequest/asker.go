@@ -3,6 +3,7 @@ package authrequest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -58,14 +59,11 @@ var kinds = []kind{
 // with "+id" if it sets X-Request-Id.
 func ParseAsker(s string) (a Asker, err error) {
 	name, options, _ := strings.Cut(s, "+")
-	for i := range kinds {
-		if kinds[i].name == name {
-			a.kind = &kinds[i]
-		}
-	}
-	if a.kind == nil {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	if i < 0 {
 		return a, fmt.Errorf("there is no proxy kind %.40q: there are %s", name, known())
 	}
+	a.kind = &kinds[i]
 	for option := range strings.SplitSeq(options, "+") {
 		if err := a.enable(option); err != nil && options != "" {
 			return a, fmt.Errorf("%.40q: %w", s, err)

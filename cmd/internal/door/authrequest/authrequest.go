@@ -12,7 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/exchange"
+	"github.com/sluicehq/sluice/internal/seldom"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -21,24 +24,18 @@ const Root = "/auth/"
 
 // Config says who may ask, and how they are answered.
 type Config struct {
-	Engine *policy.Engine
-	Askers []Asker
-	// Authorize returns an error unless a proxy with this address and X-Sluice-Token may ask. Nil lets
-	// everybody.
-	Authorize func(from, token string) error
-	// DegradedField, BodyTimeout and Logger are those of [httplimit.Config].
-	DegradedField bool
-	BodyTimeout   time.Duration
-	Logger        *slog.Logger
+	door.Config // the token is that of X-Sluice-Token
+	Askers      []Asker
+	BodyTimeout time.Duration // that of [httplimit.Config]
 }
 
 // Handler answers the askers below [Root], and leaves all other requests to next. A path is taken
 // as it was sent: the way of [http.ServeMux] to redirect to a cleaner one would be an answer to
 // the proxy.
 func Handler(c Config, next http.Handler) http.Handler {
-	doors := make(map[string]*door)
+	doors := make(map[string]*decider)
 	for _, a := range c.Askers {
-		doors[a.kind.name] = newDoor(c, a)
+		doors[a.kind.name] = newDecider(c, a)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rest, asks := strings.CutPrefix(r.RequestURI, Root)
@@ -55,30 +52,32 @@ func Handler(c Config, next http.Handler) http.Handler {
 	})
 }
 
-// door answers one asker.
-type door struct {
+// decider answers one asker.
+type decider struct {
 	Asker
 	authorize func(from, token string) error
 	limit     http.Handler
-	faults    faults
+	log       *slog.Logger
+	faults    seldom.Gate
 }
 
-func newDoor(c Config, a Asker) *door {
+func newDecider(c Config, a Asker) *decider {
 	limit := httplimit.Config{DegradedField: c.DegradedField, BodyTimeout: c.BodyTimeout, Logger: c.Logger, Door: "auth", AuthOnly: true}
 	if a.id {
 		limit.RequestID = func(r *http.Request) string { return r.Header.Get(idField) }
 	}
-	d := &door{Asker: a, authorize: c.Authorize, faults: faults{log: c.Logger}}
+	d := &decider{Asker: a, authorize: c.Authorize, log: c.Logger}
 	d.limit = limit.Policy(c.Engine)(http.HandlerFunc(pass))
 	return d
 }
 
 // serve answers a question. The target is what follows the name of the asker.
-func (d *door) serve(w http.ResponseWriter, r *http.Request, target string) {
-	a := &answering{ResponseWriter: w, kind: d.kind}
+func (d *decider) serve(w http.ResponseWriter, r *http.Request, target string) {
+	a := &answering{kind: d.kind}
+	a.exchange = exchange.Join(w, r, &a.own, a)
 	asked, err := d.restore(r, target)
 	if err != nil {
-		d.faults.note(d.kind, err)
+		d.note(err)
 		a.refuse(http.StatusServiceUnavailable, "The proxy does not say what is asked about: see the log of Sluice.\n")
 		return
 	}
@@ -86,7 +85,7 @@ func (d *door) serve(w http.ResponseWriter, r *http.Request, target string) {
 		a.location = take(asked.Header, accelField)
 	}
 	a.bodiless = asked.Method == http.MethodHead && r.Method != http.MethodHead
-	d.limit.ServeHTTP(a, asked)
+	d.limit.ServeHTTP(a.exchange, asked)
 }
 
 // pass is behind the door. What becomes of a request is for the proxy to see, so that everything

@@ -1,6 +1,7 @@
 package authrequest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // Fields that are not about the request that is asked about.
@@ -30,7 +33,7 @@ var named = regexp.MustCompile(`^@[A-Za-z0-9_.-]{1,60}$`)
 
 // restore returns the request that is asked about. The error is what is wrong with how the proxy is
 // configured. The target is where the question's path goes on.
-func (d *door) restore(r *http.Request, target string) (*http.Request, error) {
+func (d *decider) restore(r *http.Request, target string) (*http.Request, error) {
 	token := take(r.Header, tokenField)
 	if d.authorize != nil {
 		if err := d.authorize(r.RemoteAddr, token); err != nil {
@@ -39,13 +42,7 @@ func (d *door) restore(r *http.Request, target string) (*http.Request, error) {
 	}
 	asked := new(http.Request)
 	*asked = *r.WithContext(r.Context())
-	if err := d.aim(asked, target); err != nil {
-		return nil, err
-	}
-	if err := d.from(asked); err != nil {
-		return nil, err
-	}
-	if err := d.identify(asked); err != nil {
+	if err := cmp.Or(d.aim(asked, target), d.from(asked), d.identify(asked)); err != nil {
 		return nil, err
 	}
 	if d.kind.redirects && !named.MatchString(r.Header.Get(accelField)) {
@@ -56,7 +53,7 @@ func (d *door) restore(r *http.Request, target string) (*http.Request, error) {
 }
 
 // aim sets the method, the target and the host.
-func (d *door) aim(r *http.Request, target string) (err error) {
+func (d *decider) aim(r *http.Request, target string) (err error) {
 	for _, f := range []struct {
 		name string
 		to   *string
@@ -87,18 +84,11 @@ func escaped(target string) string {
 	if !strings.ContainsFunc(path, unwritable) {
 		return target
 	}
-	var b strings.Builder
-	for i := range len(path) {
-		if c := path[i]; c >= 0x80 || unwritable(rune(c)) {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
+	path = printable.Percent(path, func(c byte) bool { return unwritable(rune(c)) })
 	if asks {
-		b.WriteString("?" + query)
+		path += "?" + query
 	}
-	return b.String()
+	return path
 }
 
 // unwritable reports whether a path should have escaped the character. Of control characters
@@ -106,7 +96,7 @@ func escaped(target string) string {
 func unwritable(r rune) bool { return r >= 0x80 || strings.ContainsRune("\"<>\\^`{|}", r) }
 
 // from sets the client.
-func (d *door) from(r *http.Request) error {
+func (d *decider) from(r *http.Request) error {
 	value, err := one(r.Header, d.kind.client)
 	if err != nil {
 		return err
@@ -127,7 +117,7 @@ func (d *door) from(r *http.Request) error {
 
 // identify makes the ID of the request one that no other has: whoever can choose it saves
 // themselves a repetition of the very same request, and nothing else.
-func (d *door) identify(r *http.Request) error {
+func (d *decider) identify(r *http.Request) error {
 	if !d.id {
 		return nil
 	}
@@ -144,7 +134,7 @@ func (d *door) identify(r *http.Request) error {
 }
 
 // restoreBody leaves the body where bodies come. Of a part of one nobody can tell what it says.
-func (d *door) restoreBody(r *http.Request) {
+func (d *decider) restoreBody(r *http.Request) {
 	partial := take(r.Header, partialField) == "true"
 	switch {
 	case !d.body:

@@ -11,34 +11,19 @@ package checkapi
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 
-	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config is what the API answers from.
-type Config struct {
-	Engine *policy.Engine
-	// Authorize returns an error unless a caller with this address and token may ask; the token is
-	// empty if the request has none. Nil lets everybody ask. An
-	// error that has a method RetrySeconds becomes a 429.
-	Authorize func(from, token string) error
-	// DegradedField is that of [answer.Encoder].
-	DegradedField bool
-	Logger        *slog.Logger // slog.Default() if nil
-}
-
-// api is a Config that answers.
+// api answers.
 type api struct {
-	Config
-	encoder answer.Encoder
-	outage  answer.Outage
-	calls   sync.Pool     // of *call
-	large   chan struct{} // has room for as many large questions as there may be at a time
+	*door.Base
+	calls sync.Pool     // of *call
+	large chan struct{} // has room for as many large questions as there may be at a time
 }
 
 // operation is what can be asked for.
@@ -66,9 +51,8 @@ var operations = map[string]*operation{
 const documentPath = "/v1/openapi.json"
 
 // Handler answers everything at or below /v1/.
-func Handler(c Config) http.Handler {
-	a := &api{Config: c, large: make(chan struct{}, maxLarge)}
-	a.encoder.DegradedField, a.outage.Logger = c.DegradedField, c.Logger
+func Handler(c door.Config) http.Handler {
+	a := &api{Base: door.New(c), large: make(chan struct{}, maxLarge)}
 	a.calls.New = func() any { return newCall(a) }
 	return a
 }
@@ -114,11 +98,8 @@ func (a *api) admit(r *http.Request) *problem {
 	}
 	var many interface{ RetrySeconds() int }
 	if errors.As(err, &many) {
-		p := problemf(http.StatusTooManyRequests, "%v", err)
-		p.retry = many.RetrySeconds()
-		return p
+		return problemf(http.StatusTooManyRequests, "%v", err).set("Retry-After", strconv.Itoa(many.RetrySeconds()))
 	}
-	p := problemf(http.StatusUnauthorized, "who are you? Send one of the tokens of --door-tokens as \"Authorization: Bearer …\"")
-	p.challenge = true
-	return p
+	return problemf(http.StatusUnauthorized, "who are you? Send one of the tokens of --door-tokens as \"Authorization: Bearer …\"").
+		set("WWW-Authenticate", `Bearer realm="sluice"`)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/checkapi"
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -56,11 +57,11 @@ func (s *store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 }
 
 // open returns the API of a policy.
-func open(t testing.TB, rules string, change ...func(*checkapi.Config)) *api {
+func open(t testing.TB, rules string, change ...func(*door.Config)) *api {
 	t.Helper()
 	a := &api{store: &store{Store: memory.New()}}
 	a.engine = policy.NewEngine(a.store, policytest.Parse(t, rules))
-	config := checkapi.Config{Engine: a.engine, Logger: slog.New(slog.DiscardHandler)}
+	config := door.Config{Engine: a.engine, Logger: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&config)
 	}
@@ -70,7 +71,7 @@ func open(t testing.TB, rules string, change ...func(*checkapi.Config)) *api {
 
 var document = func() *apitest.Document {
 	r := httptest.NewRecorder()
-	checkapi.Handler(checkapi.Config{}).ServeHTTP(r, httptest.NewRequest("GET", "/v1/openapi.json", nil))
+	checkapi.Handler(door.Config{}).ServeHTTP(r, httptest.NewRequest("GET", "/v1/openapi.json", nil))
 	doc, err := apitest.Load(r.Body.Bytes())
 	if err != nil {
 		panic(err)
@@ -108,7 +109,7 @@ func TestCalls(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				tokens := c.Options("options")
-				a := open(t, c.Setup, func(c *checkapi.Config) {
+				a := open(t, c.Setup, func(c *door.Config) {
 					if tokens != nil {
 						c.Authorize = testkit.Authorize("secret")
 					}

@@ -26,11 +26,8 @@ const (
 const jsonType = "application/json"
 
 func isJSON(fields []string) bool {
-	if len(fields) == 1 && fields[0] == jsonType {
-		return true
-	}
-	if len(fields) != 1 {
-		return false
+	if len(fields) != 1 || fields[0] == jsonType {
+		return len(fields) == 1
 	}
 	kind, _, err := mime.ParseMediaType(fields[0])
 	return err == nil && kind == jsonType
@@ -80,16 +77,12 @@ func (c *call) reserve(large bool) *problem {
 		c.large = true
 		return nil
 	case <-t.C:
-		p := problemf(http.StatusServiceUnavailable, "too many large questions are being answered: try again, or ask about less at once")
-		p.retry, p.hangUp = 1, true
-		return p
+		return unavailable("too many large questions are being answered: try again, or ask about less at once").set("Connection", "close")
 	}
 }
 
 func tooLarge() *problem {
-	p := problemf(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes: ask about less at once", maxBody)
-	p.hangUp = true
-	return p
+	return problemf(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes: ask about less at once", maxBody).set("Connection", "close")
 }
 
 func brokenOff(err error) *problem {
@@ -97,6 +90,5 @@ func brokenOff(err error) *problem {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		p = problemf(http.StatusRequestTimeout, "the body took too long")
 	}
-	p.hangUp = true
-	return p
+	return p.set("Connection", "close")
 }

@@ -2,6 +2,7 @@ package checkapi
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ type call struct {
 	operation *operation
 	large     bool // it has one of api.large, until it is answered
 
+	decoder   decoder
 	in, out   []byte
 	checks    []*check
 	used      int // of checks
@@ -29,7 +31,11 @@ type call struct {
 	names     []string    // of its fields
 }
 
-func newCall(a *api) *call { return &call{api: a, header: http.Header{}} }
+func newCall(a *api) *call {
+	c := &call{api: a, header: http.Header{}}
+	c.decoder = decoder{all: checkMembers, room: c.next}
+	return c
+}
 
 // What is kept of a call's memory for the next one.
 const (
@@ -45,6 +51,7 @@ func (c *call) release() {
 		one.reset()
 	}
 	clear(c.asked)
+	c.decoder.begin("", nil)
 	c.w, c.r, c.operation, c.large, c.used, c.asked = nil, nil, nil, false, 0, c.asked[:0]
 	if len(c.checks) > keptChecks || cap(c.in) > keptBytes || cap(c.out) > keptBytes || len(c.header) > keptFields {
 		return // what is large comes seldom, and would be kept for long
@@ -73,7 +80,8 @@ func (c *call) serve() *problem {
 	if p != nil {
 		return p
 	}
-	d := decoder{reader: reader{s: text}, operation: c.operation, room: c.next}
+	d := &c.decoder
+	d.begin(text, c.operation)
 	if !d.decode() {
 		return d.problem
 	}
@@ -157,13 +165,9 @@ func (c *call) settle(one *check) *problem {
 	case errors.Is(err, policy.ErrNotCharged):
 		return badMember("", "%s", door.Reason(err))
 	case err != nil && !errors.Is(err, policy.ErrNothingToSettle):
-		p := problemf(http.StatusServiceUnavailable, "the shared store does not answer: try again")
-		p.retry = 1
-		return p
+		return unavailable("the shared store does not answer: try again")
 	}
-	c.out = append(strconv.AppendBool(append(c.out[:0], `{"settled":`...), err == nil), '}')
-	c.send(http.StatusOK)
-	return nil
+	return c.report("settled", err == nil)
 }
 
 // places holds or releases places in flight.
@@ -173,11 +177,14 @@ func (c *call) places(place string) *problem {
 	case errors.Is(err, policy.ErrNoPlace):
 		return badMember("/place", "write it as the answer to the check has it")
 	case err != nil:
-		p := problemf(http.StatusServiceUnavailable, "the shared store does not answer: try again")
-		p.retry = 1
-		return p
+		return unavailable("the shared store does not answer: try again")
 	}
-	c.out = append(strconv.AppendBool(append(append(append(c.out[:0], `{"`...), c.operation.said...), `":`...), done), '}')
+	return c.report(c.operation.said, done)
+}
+
+// report says whether something was done.
+func (c *call) report(member string, done bool) *problem {
+	c.out = fmt.Appendf(c.out[:0], `{"%s":%t}`, member, done)
 	c.send(http.StatusOK)
 	return nil
 }

@@ -8,18 +8,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
 
-const (
-	maxChecks = 1000    // of a batch
-	maxFields = 256     // of a request's head, its attributes, or a key
-	maxID     = 256     // bytes
-	maxUnits  = 1 << 50 // more than any limit has
-)
-
-// memberSet is a set of members of an object, by their place in the list of their names.
+// memberSet is a set of members of an object, by their index in its table.
 type memberSet uint16
+
+func (s memberSet) has(n int) bool { return s>>n&1 != 0 }
+
+// member is one that an object may have, which read reads into a T.
+type member[T any] struct {
+	name string
+	read func(d *decoder, into T) bool
+}
 
 const (
 	inRequest = iota
@@ -34,75 +36,141 @@ const (
 	inPlace
 )
 
-var checkNames = []string{
-	inRequest: "request", inRule: "rule", inKey: "key", inCost: "cost", inID: "id",
-	inChecks: "checks", inPeek: "peek", inOutcome: "outcome", inAt: "at", inPlace: "place",
-}
-
 const (
 	aboutOne memberSet = 1<<inRequest | 1<<inRule | 1<<inKey | 1<<inCost | 1<<inID
 	aboutAll           = aboutOne | 1<<inChecks
 )
 
-const (
-	inMethod = iota
-	inHost
-	inPath
-	inHeaders
-	inClient
-	inAttributes
-	inBody
-	inBody64
-)
-
-var requestNames = []string{
-	inMethod: "method", inHost: "host", inPath: "path", inHeaders: "headers", inClient: "client",
-	inAttributes: "attributes", inBody: "body", inBody64: "body_base64",
+var checkMembers = []member[*check]{
+	inRequest: {"request", (*decoder).request},
+	inRule:    {"rule", text("the name of a rule", func(c *check) *string { return &c.rule })},
+	inKey: {"key", func(d *decoder, c *check) bool {
+		c.key = map[string]string{}
+		return d.texts(c.key, "the value of a part of a key")
+	}},
+	inCost:    {"cost", integer(1, door.MaxUnits, func(c *check) *int64 { return &c.request.Cost })},
+	inID:      {"id", (*decoder).id},
+	inChecks:  {"checks", (*decoder).checks},
+	inPeek:    {"peek", (*decoder).peek},
+	inOutcome: {"outcome", (*decoder).outcome},
+	inAt:      {"at", (*decoder).at},
+	inPlace:   {"place", (*decoder).place},
 }
 
-const (
-	inStatus = iota
-	inResponseHeaders
-	inBytes
-	inCharged
-	inCounts
-)
-
-var outcomeNames = []string{
-	inStatus: "status", inResponseHeaders: "headers", inBytes: "bytes", inCharged: "cost", inCounts: "counts",
+var requestMembers = []member[*check]{
+	{"method", text("the method", func(c *check) *string { return &c.request.Method })},
+	{"host", text("the host", func(c *check) *string { return &c.request.Host })},
+	{"path", text("the path", func(c *check) *string { return &c.target })},
+	{"headers", func(d *decoder, c *check) bool {
+		c.request.Header = c.header
+		return d.header(c.header)
+	}},
+	{"client", (*decoder).client},
+	{"attributes", func(d *decoder, c *check) bool {
+		c.request.Attributes = c.attributes
+		return d.texts(c.attributes, "an attribute")
+	}},
+	{"body", func(d *decoder, c *check) (ok bool) {
+		c.body, ok = d.text("the body")
+		c.request.Body = c.read
+		return ok
+	}},
+	{"body_base64", (*decoder).body64},
 }
 
-// member returns the place of a member in the names that an object takes, and adds it to those that
-// have been seen.
-func (d *reader) member(name string, names []string, takes memberSet, seen *memberSet) (int, bool) {
-	for n, known := range names {
-		if one := memberSet(1) << n; name == known && takes&one != 0 {
-			if *seen&one != 0 {
-				return n, d.fail("the member is there twice")
-			}
-			*seen |= one
-			return n, true
+var outcomeMembers = []member[*policy.Outcome]{
+	{"status", func(d *decoder, o *policy.Outcome) bool {
+		status, ok := d.integer(100, 599)
+		o.Status = int(status)
+		return ok
+	}},
+	{"headers", func(d *decoder, o *policy.Outcome) bool {
+		o.Header = http.Header{}
+		return d.header(o.Header)
+	}},
+	{"bytes", integer(0, door.MaxUnits, func(o *policy.Outcome) *int64 { return &o.Bytes })},
+	{"cost", func(d *decoder, o *policy.Outcome) (ok bool) {
+		if o.Cost, ok = d.integer(0, door.MaxUnits); o.Cost == 0 {
+			o.Cost = -1 // nothing at all; zero would be nothing said
+		}
+		return ok
+	}},
+	{"counts", func(d *decoder, o *policy.Outcome) bool {
+		counts, ok := d.boolean()
+		o.Verdict = policy.CountsNot
+		if counts {
+			o.Verdict = policy.Counts
+		}
+		return ok
+	}},
+}
+
+// text reads a member that is text.
+func text[T any](what string, of func(T) *string) func(*decoder, T) bool {
+	return func(d *decoder, into T) (ok bool) {
+		*of(into), ok = d.text(what)
+		return ok
+	}
+}
+
+// integer reads a member that is a whole number.
+func integer[T any](least, most int64, of func(T) *int64) func(*decoder, T) bool {
+	return func(d *decoder, into T) (ok bool) {
+		*of(into), ok = d.integer(least, most)
+		return ok
+	}
+}
+
+// object reads those members of an object that it takes, each once, and returns which were there.
+func object[T any](d *decoder, into T, all []member[T], takes memberSet) (seen memberSet, ok bool) {
+	ok = d.members(func(name string) bool {
+		n := find(all, name)
+		switch {
+		case n < 0 || !takes.has(n):
+			return d.fail("there is no such member: it may be %s", strings.Join(namesOf(all, takes), ", "))
+		case seen.has(n):
+			return d.fail("the member is there twice")
+		}
+		seen |= 1 << n
+		return all[n].read(d, into)
+	})
+	return seen, ok
+}
+
+// find returns the index of the member of that name, or -1.
+func find[T any](all []member[T], name string) int {
+	for n := range all {
+		if all[n].name == name {
+			return n
 		}
 	}
-	return 0, d.fail("there is no such member: it may be %s", namesOf(names, takes))
+	return -1
 }
 
-func namesOf(names []string, takes memberSet) string {
-	var all []string
-	for n, name := range names {
-		if takes>>n&1 != 0 {
-			all = append(all, name)
+func namesOf[T any](all []member[T], takes memberSet) (names []string) {
+	for n := range all {
+		if takes.has(n) {
+			names = append(names, all[n].name)
 		}
 	}
-	return strings.Join(all, ", ")
+	return names
 }
+
+// anyMember is the set of all.
+const anyMember = ^memberSet(0)
 
 // decoder reads the body of a call: a check, or with "checks" several.
 type decoder struct {
 	reader
 	operation *operation
-	room      func() *check // returns the next check to be filled in
+	all       []member[*check] // checkMembers
+	room      func() *check    // returns the next check to be filled in
 	batch     bool
+}
+
+// begin makes the decoder ready for the body of another operation.
+func (d *decoder) begin(body string, o *operation) {
+	d.reader, d.operation, d.batch = reader{s: body}, o, false
 }
 
 // decode reads the whole body.
@@ -110,65 +178,33 @@ func (d *decoder) decode() bool { return d.check(d.room(), d.operation.takes) &&
 
 func (d *decoder) check(c *check, takes memberSet) bool {
 	c.mode = d.operation.mode
-	var seen memberSet
-	ok := d.members(func(name string) bool {
-		n, ok := d.member(name, checkNames, takes, &seen)
-		return ok && d.checkMember(c, n)
-	})
+	seen, ok := object(d, c, d.all, takes)
 	return ok && d.complete(seen)
 }
 
 // complete says what is wrong with the members of a check taken together.
 func (d *decoder) complete(seen memberSet) bool {
-	has := func(n int) bool { return seen>>n&1 != 0 }
 	switch {
-	case has(inChecks):
+	case seen.has(inChecks):
 		return seen == 1<<inChecks || d.fail("beside \"checks\" nothing else may be there: write it into each check")
 	case d.operation.places != nil:
-		return has(inPlace) || d.fail("write \"place\", as the answer to the check has it")
-	case has(inRequest) == has(inRule):
+		return seen.has(inPlace) || d.fail("write \"place\", as the answer to the check has it")
+	case seen.has(inRequest) == seen.has(inRule):
 		return d.fail("write \"request\", or \"rule\" and \"key\": which limits are asked about?")
-	case has(inKey) && !has(inRule):
+	case seen.has(inKey) && !seen.has(inRule):
 		return d.fail("\"key\" says whom of a rule: write \"rule\", too")
-	case d.operation.settle && !has(inOutcome):
+	case d.operation.settle && !seen.has(inOutcome):
 		return d.fail("write \"outcome\": what has become of the request")
 	}
 	return true
 }
 
-func (d *decoder) checkMember(c *check, n int) (ok bool) {
-	switch n {
-	case inRequest:
-		return d.request(c)
-	case inRule:
-		c.rule, ok = d.text("the name of a rule")
-	case inKey:
-		c.key = map[string]string{}
-		return d.texts(c.key, "the value of a part of a key")
-	case inCost:
-		c.request.Cost, ok = d.integer(1, maxUnits)
-	case inID:
-		return d.id(c)
-	case inChecks:
-		return d.checks()
-	case inPeek:
-		return d.peek(c)
-	case inOutcome:
-		return d.outcome(&c.outcome)
-	case inAt:
-		return d.at(c)
-	case inPlace:
-		return d.place(c)
-	}
-	return ok
-}
-
-func (d *decoder) checks() bool {
+func (d *decoder) checks(*check) bool {
 	d.batch = true
 	n := 0
 	ok := d.elements(func() bool {
-		if n++; n > maxChecks {
-			return d.fail("a batch has at most %d checks", maxChecks)
+		if n++; n > door.MaxChecks {
+			return d.fail("a batch has at most %d checks", door.MaxChecks)
 		}
 		return d.check(d.room(), d.operation.takes&^(1<<inChecks))
 	})
@@ -176,8 +212,8 @@ func (d *decoder) checks() bool {
 }
 
 func (d *decoder) id(c *check) (ok bool) {
-	if c.request.ID, ok = d.text("an id"); ok && (c.request.ID == "" || len(c.request.ID) > maxID) {
-		return d.fail("an id has from 1 to %d bytes", maxID)
+	if c.request.ID, ok = d.text("an id"); ok && (c.request.ID == "" || len(c.request.ID) > door.MaxID) {
+		return d.fail("an id has from 1 to %d bytes", door.MaxID)
 	}
 	return ok
 }
@@ -214,46 +250,18 @@ func (d *decoder) at(c *check) bool {
 
 // request reads the request that a check is about.
 func (d *decoder) request(c *check) bool {
-	var seen memberSet
-	ok := d.members(func(name string) bool {
-		n, ok := d.member(name, requestNames, 1<<len(requestNames)-1, &seen)
-		return ok && d.requestMember(c, n)
-	})
+	seen, ok := object(d, c, requestMembers, anyMember)
+	has := func(name string) bool { return seen.has(find(requestMembers, name)) }
 	switch {
 	case !ok:
 		return false
-	case seen>>inPath&1 == 0:
+	case !has("path"):
 		return d.fail("write \"path\", if only as \"/\": rules go by it")
-	case seen>>inBody&1 != 0 && seen>>inBody64&1 != 0:
+	case has("body") && has("body_base64"):
 		return d.fail("write \"body\" or \"body_base64\", and not both")
 	}
 	c.described = true
 	return true
-}
-
-func (d *decoder) requestMember(c *check, n int) (ok bool) {
-	switch n {
-	case inMethod:
-		c.request.Method, ok = d.text("the method")
-	case inHost:
-		c.request.Host, ok = d.text("the host")
-	case inPath:
-		c.target, ok = d.text("the path")
-	case inHeaders:
-		c.request.Header = c.header
-		return d.header(c.header)
-	case inClient:
-		return d.client(c)
-	case inAttributes:
-		c.request.Attributes = c.attributes
-		return d.texts(c.attributes, "an attribute")
-	case inBody:
-		c.body, ok = d.text("the body")
-		c.request.Body = c.read
-	case inBody64:
-		return d.body64(c)
-	}
-	return ok
 }
 
 func (d *decoder) body64(c *check) bool {
@@ -296,7 +304,7 @@ func (d *decoder) texts(all map[string]string, what string) bool {
 }
 
 func (d *decoder) few(n int) bool {
-	return n <= maxFields || d.fail("there are more than %d of them", maxFields)
+	return n <= door.MaxFields || d.fail("there are more than %d of them", door.MaxFields)
 }
 
 // header reads fields of a head: a text for each, or a list of those that came on lines of their
@@ -322,37 +330,8 @@ func (d *decoder) header(h http.Header) bool {
 }
 
 // outcome reads what has become of a request.
-func (d *decoder) outcome(o *policy.Outcome) bool {
-	o.Bytes = -1
-	var seen memberSet
-	return d.members(func(name string) bool {
-		n, ok := d.member(name, outcomeNames, 1<<len(outcomeNames)-1, &seen)
-		return ok && d.outcomeMember(o, n)
-	})
-}
-
-func (d *decoder) outcomeMember(o *policy.Outcome, n int) (ok bool) {
-	switch n {
-	case inStatus:
-		var status int64
-		status, ok = d.integer(100, 599)
-		o.Status = int(status)
-	case inResponseHeaders:
-		o.Header = http.Header{}
-		return d.header(o.Header)
-	case inBytes:
-		o.Bytes, ok = d.integer(0, maxUnits)
-	case inCharged:
-		if o.Cost, ok = d.integer(0, maxUnits); o.Cost == 0 {
-			o.Cost = -1 // nothing at all; zero would be nothing said
-		}
-	case inCounts:
-		var counts bool
-		counts, ok = d.boolean()
-		o.Verdict = policy.CountsNot
-		if counts {
-			o.Verdict = policy.Counts
-		}
-	}
+func (d *decoder) outcome(c *check) bool {
+	c.outcome.Bytes = -1
+	_, ok := object(d, &c.outcome, outcomeMembers, anyMember)
 	return ok
 }

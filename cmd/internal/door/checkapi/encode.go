@@ -1,14 +1,14 @@
 package checkapi
 
 import (
-	"slices"
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -25,21 +25,18 @@ func (c *call) appendAll(checks []*check) {
 	c.out = append(c.out, "]}"...)
 }
 
+// undecided is the decision about a request with a fault.
+var undecided policy.Decision
+
 // appendAnswer appends the answer to a check, by the first of the decisions, and returns those
 // of the checks behind it. The fields are left in c.header, and the status in c.answer.
 func (c *call) appendAnswer(one *check, ds []policy.Decision) []policy.Decision {
 	clear(c.header)
-	p := c.api.Engine.Policy()
-	client := answer.Client{Header: one.request.Header, CORS: p.CORS(), Answers: p.Answers()}
-	var d *policy.Decision
-	if one.fault != "" {
-		d = &policy.Decision{}
-		c.api.encoder.Malformed(&c.answer, c.header, one.fault, client)
-	} else {
+	d := &undecided
+	if one.fault == "" {
 		d, ds = &ds[0], ds[1:]
-		c.api.outage.Note(d)
-		c.api.encoder.Encode(&c.answer, c.header, d, client)
 	}
+	c.api.Answer(&c.answer, c.header, d, one.fault, one.request.Header)
 	c.out = strconv.AppendBool(append(c.out, `{"allowed":`...), d.Allowed)
 	c.out = appendMember(c.out, `,"status":`, int64(c.answer.Status))
 	if retry := c.header["Retry-After"]; retry != nil {
@@ -96,11 +93,7 @@ func appendTrue(dst []byte, member string, yes bool) []byte {
 // what they do in the fields X-RateLimit.
 func appendResult(dst []byte, r *policy.Result, now int64) []byte {
 	dst = appendText(append(dst, `{"rule":`...), r.Rule)
-	name := r.Name
-	if name == "" {
-		name = r.Rule
-	}
-	dst = appendText(append(dst, `,"name":`...), name)
+	dst = appendText(append(dst, `,"name":`...), cmp.Or(r.Name, r.Rule))
 	dst = appendText(append(dst, `,"from":`...), r.From)
 	dst = strconv.AppendBool(append(dst, `,"allowed":`...), r.Allowed)
 	dst = strconv.AppendBool(append(dst, `,"shadow":`...), r.Shadow)
@@ -131,15 +124,9 @@ func appendSeconds(dst []byte, d time.Duration) []byte {
 	return strconv.AppendFloat(dst, float64(us)/1e6, 'f', -1, 64)
 }
 
-// appendHeaders appends the fields to be passed on. A length is for whoever sends a body to say.
+// appendHeaders appends the fields to be passed on.
 func (c *call) appendHeaders() {
-	c.names = c.names[:0]
-	for name := range c.header {
-		if name != "Content-Length" {
-			c.names = append(c.names, name)
-		}
-	}
-	slices.Sort(c.names)
+	c.names = door.FieldNames(c.names[:0], c.header)
 	c.out = append(c.out, `,"headers":{`...)
 	for i, name := range c.names {
 		if i > 0 {

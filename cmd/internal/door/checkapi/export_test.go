@@ -24,16 +24,10 @@ func Routes() []string {
 
 // Members returns the names of the members that objects may have, by the names of their schemas.
 func Members() map[string][]string {
-	of := func(path string) (all []string) {
-		for n, name := range checkNames {
-			if operations[path].takes&^(1<<inChecks)>>n&1 != 0 {
-				all = append(all, name)
-			}
-		}
-		return all
-	}
+	of := func(path string) []string { return namesOf(checkMembers, operations[path].takes&^(1<<inChecks)) }
 	return map[string][]string{
-		"Check": of("/v1/check"), "Plain": of("/v1/peek"), "Settlement": of("/v1/settle"), "Request": requestNames, "Outcome": outcomeNames,
+		"Check": of("/v1/check"), "Plain": of("/v1/peek"), "Settlement": of("/v1/settle"),
+		"Request": namesOf(requestMembers, anyMember), "Outcome": namesOf(outcomeMembers, anyMember),
 	}
 }
 
@@ -52,7 +46,8 @@ type Checked struct {
 // Decode reads the body of an operation. If it is wrong, the pointer says where.
 func Decode(path, text string) (checks []Checked, pointer string, ok bool) {
 	c := newCall(nil)
-	d := decoder{reader: reader{s: text}, operation: operations[path], room: c.next}
+	d := &c.decoder
+	d.begin(text, operations[path])
 	if !d.decode() {
 		return nil, *d.problem.Errors[0].Pointer, false
 	}

@@ -3,8 +3,8 @@ package checkapi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
-	"strconv"
 	"strings"
 )
 
@@ -16,10 +16,7 @@ type problem struct {
 	Detail string  `json:"detail"`
 	Errors []wrong `json:"errors,omitempty"`
 
-	allow     string // the method
-	retry     int    // seconds
-	challenge bool
-	hangUp    bool
+	header http.Header
 }
 
 // wrong is what is wrong with a member of the body, by a JSON pointer (RFC 6901), or with a
@@ -31,13 +28,21 @@ type wrong struct {
 }
 
 func problemf(status int, format string, args ...any) *problem {
-	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
+	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...), header: http.Header{}}
+}
+
+// set adds a field to the answer.
+func (p *problem) set(name, value string) *problem {
+	p.header.Set(name, value)
+	return p
+}
+
+func unavailable(detail string) *problem {
+	return problemf(http.StatusServiceUnavailable, "%s", detail).set("Retry-After", "1")
 }
 
 func notAllowed(method, allowed string) *problem {
-	p := problemf(http.StatusMethodNotAllowed, "%s is not the method of this path: use %s", method, allowed)
-	p.allow = allowed
-	return p
+	return problemf(http.StatusMethodNotAllowed, "%s is not the method of this path: use %s", method, allowed).set("Allow", allowed)
 }
 
 func badParameter(name, detail string) *problem {
@@ -61,18 +66,7 @@ func (p *problem) within(name string) {
 
 func (p *problem) write(w http.ResponseWriter) {
 	h := w.Header()
-	if p.allow != "" {
-		h.Set("Allow", p.allow)
-	}
-	if p.retry > 0 {
-		h.Set("Retry-After", strconv.Itoa(p.retry))
-	}
-	if p.challenge {
-		h.Set("WWW-Authenticate", `Bearer realm="sluice"`)
-	}
-	if p.hangUp {
-		h.Set("Connection", "close")
-	}
+	maps.Copy(h, p.header)
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)

@@ -7,13 +7,8 @@ import (
 	"net/netip"
 	"net/textproto"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
-)
-
-const (
-	maxFields = 256     // of a request's head, its attributes, or a key
-	maxID     = 256     // bytes
-	maxUnits  = 1 << 50 // more than any limit has
 )
 
 // check is one question.
@@ -30,12 +25,12 @@ func (c *check) read(engine *policy.Engine, in *CheckRequest) {
 	switch {
 	case !known:
 		c.err = fmt.Errorf("there is no mode %d", in.GetMode())
-	case in.GetCost() < 0 || in.GetCost() > maxUnits:
-		c.err = fmt.Errorf("the cost is %d: it must be from 1 to %d", in.GetCost(), int64(maxUnits))
+	case in.GetCost() < 0 || in.GetCost() > door.MaxUnits:
+		c.err = fmt.Errorf("the cost is %d: it must be from 1 to %d", in.GetCost(), int64(door.MaxUnits))
 	case in.GetPlace() && mode != policy.Charge:
 		c.err = errors.New("it asks for a place in flight, which only what is charged can have: leave out mode or place")
-	case len(in.GetId()) > maxID:
-		c.err = fmt.Errorf("the id is longer than %d bytes", maxID)
+	case len(in.GetId()) > door.MaxID:
+		c.err = fmt.Errorf("the id is longer than %d bytes", door.MaxID)
 	case in.GetSubject() != nil:
 		c.request.Subject, c.err = engine.Subject(in.GetSubject().GetRule(), in.GetSubject().GetKey())
 	case in.GetRequest() != nil:
@@ -48,8 +43,8 @@ func (c *check) read(engine *policy.Engine, in *CheckRequest) {
 
 // describe fills in the request that a check is about.
 func (c *check) describe(in *HttpRequest) (err error) {
-	if len(in.GetHeaders()) > maxFields || len(in.GetAttributes()) > maxFields {
-		return fmt.Errorf("the request has more than %d headers or attributes", maxFields)
+	if len(in.GetHeaders()) > door.MaxFields || len(in.GetAttributes()) > door.MaxFields {
+		return fmt.Errorf("the request has more than %d headers or attributes", door.MaxFields)
 	}
 	r := &c.request
 	if in.GetClient() != "" {

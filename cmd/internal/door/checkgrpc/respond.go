@@ -10,22 +10,16 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
 // answer returns what is said of a decision.
 func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
-	p := s.Engine.Policy()
-	client := answer.Client{Header: c.request.Header, CORS: p.CORS(), Answers: p.Answers()}
 	var a answer.Answer
 	header := http.Header{}
-	if c.fault != "" {
-		s.encoder.Malformed(&a, header, c.fault, client)
-	} else {
-		s.outage.Note(d)
-		s.encoder.Encode(&a, header, d, client)
-	}
+	s.Answer(&a, header, d, c.fault, c.request.Header)
 	out := &CheckResponse{
 		Allowed: d.Allowed, Status: int32(a.Status), Degraded: d.Degraded, Exempt: d.Exempt,
 		Blocked: text(d.Blocked), Missing: text(d.Missing), Known: d.Repeated,
@@ -44,14 +38,7 @@ func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
 }
 
 func headers(h http.Header) (all []*Header) {
-	names := make([]string, 0, len(h))
-	for name := range h {
-		if name != "Content-Length" {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range door.FieldNames(nil, h) {
 		for _, v := range h[name] {
 			all = append(all, &Header{Name: name, Value: text(v)})
 		}

@@ -8,54 +8,31 @@ package checkgrpc
 //go:generate protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative check.proto
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
-	"log/slog"
-	"runtime/debug"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config is what the service answers from.
-type Config struct {
-	Engine *policy.Engine
-	// Authorize returns an error unless a caller with this address and token may ask; the token is
-	// empty if the call has none. Nil lets everybody ask. An error
-	// that has a method RetrySeconds becomes RESOURCE_EXHAUSTED.
-	Authorize func(from, token string) error
-	// DegradedField is that of [answer.Encoder].
-	DegradedField bool
-	Logger        *slog.Logger // slog.Default() if nil
-}
-
-// maxChecks is the most checks of a batch.
-const maxChecks = 1000
-
 type service struct {
 	UnimplementedChecksServer
-	Config
-	encoder answer.Encoder
-	outage  answer.Outage
+	*door.Base
 }
 
 // Register adds the service to a server.
-func Register(server grpc.ServiceRegistrar, c Config) {
-	s := &service{Config: c}
-	s.encoder.DegradedField, s.outage.Logger = c.DegradedField, c.Logger
-	RegisterChecksServer(server, s)
+func Register(server grpc.ServiceRegistrar, c door.Config) {
+	RegisterChecksServer(server, &service{Base: door.New(c)})
 }
 
 // Check answers one check.
 func (s *service) Check(ctx context.Context, in *CheckRequest) (_ *CheckResponse, err error) {
-	defer s.guard(&err)
+	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(ctx); err != nil {
 		return nil, err
 	}
@@ -68,7 +45,7 @@ func (s *service) Check(ctx context.Context, in *CheckRequest) (_ *CheckResponse
 
 // CheckStream answers batches, one after another.
 func (s *service) CheckStream(stream grpc.BidiStreamingServer[CheckBatch, CheckBatchResponse]) (err error) {
-	defer s.guard(&err)
+	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(stream.Context()); err != nil {
 		return err
 	}
@@ -79,8 +56,8 @@ func (s *service) CheckStream(stream grpc.BidiStreamingServer[CheckBatch, CheckB
 			return nil
 		case err != nil:
 			return err
-		case len(batch.Checks) > maxChecks:
-			return status.Errorf(codes.InvalidArgument, "there are %d checks in a batch, and %d may be: ask about less at once", len(batch.Checks), maxChecks)
+		case len(batch.Checks) > door.MaxChecks:
+			return status.Errorf(codes.InvalidArgument, "there are %d checks in a batch, and %d may be: ask about less at once", len(batch.Checks), door.MaxChecks)
 		}
 		if err := stream.Send(&CheckBatchResponse{Answers: s.decide(stream.Context(), batch.Checks)}); err != nil {
 			return err
@@ -90,7 +67,7 @@ func (s *service) CheckStream(stream grpc.BidiStreamingServer[CheckBatch, CheckB
 
 // Hold prolongs a place in flight.
 func (s *service) Hold(ctx context.Context, in *Place) (_ *HoldResponse, err error) {
-	defer s.guard(&err)
+	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(ctx); err != nil {
 		return nil, err
 	}
@@ -100,7 +77,7 @@ func (s *service) Hold(ctx context.Context, in *Place) (_ *HoldResponse, err err
 
 // Release gives one back.
 func (s *service) Release(ctx context.Context, in *Place) (_ *ReleaseResponse, err error) {
-	defer s.guard(&err)
+	defer door.Rescue(s.Logger, &err)
 	if err := s.admit(ctx); err != nil {
 		return nil, err
 	}
@@ -116,14 +93,6 @@ func placeError(err error) error {
 		return status.Error(codes.InvalidArgument, "this is no place: send it as the answer to the check has it")
 	}
 	return status.Error(codes.Unavailable, "the store of the limits does not answer: try again, or let the place end by itself")
-}
-
-// guard answers a call in place of a mistake of ours, which grpc-go would let end the process.
-func (s *service) guard(err *error) {
-	if p := recover(); p != nil {
-		cmp.Or(s.Logger, slog.Default()).Error("answering a check failed", "panic", p, "stack", string(debug.Stack()))
-		*err = status.Error(codes.Internal, "the request could not be decided: see the log of the limiter")
-	}
 }
 
 var errRefused = status.Error(codes.Unauthenticated, `who are you? Send one of the tokens of --door-tokens as "authorization: Bearer …"`)

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/grpctest"
 	"github.com/sluicehq/sluice/internal/faultstore"
 	"github.com/sluicehq/sluice/internal/policytest"
@@ -44,7 +44,7 @@ rules:
 `
 
 // serve serves the API until the test ends.
-func serve(t testing.TB, c Config) ChecksClient {
+func serve(t testing.TB, c door.Config) ChecksClient {
 	t.Helper()
 	return NewChecksClient(grpctest.Dial(t, grpctest.Serve(t, func(s *grpc.Server) { Register(s, c) })))
 }
@@ -77,7 +77,7 @@ func TestCalls(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := faultstore.New(memory.New())
 				tokens := c.Options("token")
-				config := Config{Engine: policy.NewEngine(store, policytest.Parse(t, c.Setup))}
+				config := door.Config{Engine: policy.NewEngine(store, policytest.Parse(t, c.Setup))}
 				if tokens != nil {
 					config.Authorize = testkit.Authorize("secret")
 				}
@@ -173,7 +173,7 @@ func TestPanic(t *testing.T) {
 			panic("broken")
 		}
 	})
-	client := serve(t, Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
+	client := serve(t, door.Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
 	if _, err := client.Check(t.Context(), about("GET", "/")); status.Code(err) != codes.Internal {
 		t.Errorf("a call: %v", err)
 	}
@@ -197,7 +197,7 @@ func TestPanic(t *testing.T) {
 func FuzzCheck(f *testing.F) {
 	f.Add("GET", "example.com", "/login?x=1", "X-Tenant", "a", "192.0.2.1", "per-address", "client_ip", "192.0.2.1", int64(1), int32(0), []byte("username=a"))
 	f.Add("", "[::1]:80", "//a/%2f", "Host", "\xff", "::1", "login", "body:username", "\xff", int64(-1), int32(9), []byte(nil))
-	s := &service{Config: Config{Engine: policytest.Engine(f, rules)}, encoder: answer.Encoder{}}
+	s := &service{Base: door.New(door.Config{Engine: policytest.Engine(f, rules)})}
 	f.Fuzz(func(t *testing.T, method, host, path, name, value, client, rule, part, key string, cost int64, mode int32, body []byte) {
 		request := about(method, path, name, value)
 		r := request.GetRequest()

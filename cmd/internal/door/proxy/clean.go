@@ -4,8 +4,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/clientip"
+	"github.com/sluicehq/sluice/internal/exchange"
 )
 
 // Clean leaves of a request what the upstream will get of it, before next decides about
@@ -18,10 +21,11 @@ import (
 //   - Of upgrades only that of a WebSocket stays. Any other would be a tunnel for requests
 //     that nobody counts.
 //   - A request without a host is one for the name of an http upstream, which gets it so.
+//   - What Connection names is dropped as package httplimit does it elsewhere.
 //   - HTTP/2 carries what HTTP/1 cannot, and net/http lets some of it pass: what could be read
 //     in two ways is answered with 400.
 //
-// What Connection names is dropped by package httplimit. The requests come from [Server].
+// The requests come from [Server].
 func Clean(u Upstream, next http.Handler) http.Handler {
 	c := &cleaner{Upstream: u, dropped: make(map[string]bool), kept: make(map[string]bool)}
 	for _, name := range slices.Concat(hopFields, pathFields) {
@@ -38,10 +42,20 @@ func Clean(u Upstream, next http.Handler) http.Handler {
 				return
 			}
 		}
-		c.clean(r)
-		next.ServeHTTP(w, r)
+		own := exchanges.Get().(*exchange.Exchange)
+		x := exchange.Join(w, r, own, nil)
+		c.identify(x, r)
+		c.clean(x, r)
+		next.ServeHTTP(x, r)
+		if !x.Passed {
+			*own = exchange.Exchange{}
+			exchanges.Put(own)
+		}
 	})
 }
+
+// exchanges are of requests that were refused: nothing holds on to them.
+var exchanges = sync.Pool{New: func() any { return new(exchange.Exchange) }}
 
 // hopFields end here. HTTP2-Settings belongs to an upgrade that is never passed on.
 var hopFields = []string{"HTTP2-Settings", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection"}
@@ -74,10 +88,18 @@ type cleaner struct {
 	dropped, kept map[string]bool // canonical names
 }
 
-func (c *cleaner) clean(r *http.Request) {
+// identify finds the client, once for the limits and for the upstream.
+func (u *Upstream) identify(x *exchange.Exchange, r *http.Request) {
+	trusted := u.Trusted()
+	x.Peer = httplimit.ClientIP{}.Addr(r)
+	x.Trusted = clientip.Contains(trusted, x.Peer)
+	x.Client = clientip.Resolve(x.Peer, r.Header, trusted, "")
+}
+
+func (c *cleaner) clean(x *exchange.Exchange, r *http.Request) {
 	h := r.Header
 	for name := range h {
-		if c.drops(name, r) {
+		if c.drops(name, x.Trusted) {
 			delete(h, name)
 		}
 	}
@@ -91,11 +113,12 @@ func (c *cleaner) clean(r *http.Request) {
 	if r.Host == "" && c.URL != nil && c.URL.Scheme != "https" {
 		r.Host = c.URL.Host
 	}
+	x.Cleaned, x.Fault = true, exchange.DropNominated(h, "")
 }
 
-func (c *cleaner) drops(name string, r *http.Request) bool {
+func (c *cleaner) drops(name string, trusted bool) bool {
 	return c.dropped[name] || !plainName(name) && !c.kept[name] ||
-		strings.HasPrefix(name, "X-Forwarded-") && slices.Contains(proxyFields, name) && !c.trusts(r)
+		strings.HasPrefix(name, "X-Forwarded-") && slices.Contains(proxyFields, name) && !trusted
 }
 
 // plainName reports whether no server takes the name of a field for another.
@@ -106,12 +129,6 @@ func plainName(name string) bool {
 		}
 	}
 	return true
-}
-
-// trusts reports whether r comes from one of our proxies.
-func (u *Upstream) trusts(r *http.Request) bool {
-	peer := httplimit.ClientIP{}.Addr(r)
-	return httplimit.ClientIP{Trusted: u.Trusted()}.Trusts(peer)
 }
 
 // cleanTrailer removes the trailers that somebody may take for the fields of the head that

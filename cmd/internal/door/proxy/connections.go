@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/seldom"
 )
 
 // Connections bounds how many connections are open at a time, so that clients that only
@@ -27,7 +28,7 @@ type Connections struct {
 	by   map[netip.Addr]int
 
 	refusedAll, refusedAddress atomic.Uint64
-	logged                     atomic.Int64 // when, in nanoseconds since 1970
+	warnings                   seldom.Gate
 }
 
 // Open returns how many connections are open.
@@ -116,8 +117,7 @@ func (c *Connections) trusts(addr netip.Addr) bool {
 
 // warn logs at most once a minute: those who cause it can do so all the time.
 func (c *Connections) warn(text string, addr netip.Addr, most int) {
-	now, last := time.Now().UnixNano(), c.logged.Load()
-	if now-last >= int64(time.Minute) && c.logged.CompareAndSwap(last, now) {
+	if c.warnings.Opens(time.Minute) {
 		c.Log.Warn(text, "address", addr, "at_most", most)
 	}
 }
@@ -153,10 +153,11 @@ func (c *conn) Close() error {
 
 // CloseWrite lets the server say goodbye before it closes: a client that is still sending
 // would otherwise lose the answer.
-func (c *conn) CloseWrite() error {
-	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if !ok {
-		return nil
+func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
 	}
-	return half.CloseWrite()
+	return nil
 }

@@ -5,9 +5,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // direct is a client of one upstream that speaks HTTP/1.1 without TLS. It writes a request and
@@ -86,25 +91,18 @@ func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
 func simple(r *http.Request) bool {
 	h, u := r.Header, r.URL
 	return r.ContentLength >= 0 && r.ContentLength <= smallBody && r.Trailer == nil && r.TransferEncoding == nil && !r.Close &&
-		h["Upgrade"] == nil && h["Expect"] == nil && r.Method != http.MethodConnect && token(r.Method) &&
+		h["Upgrade"] == nil && h["Expect"] == nil && r.Method != http.MethodConnect && httpguts.ValidHeaderFieldName(r.Method) &&
 		u.Opaque == "" && u.Path != "*" && visible(u.RawQuery) && r.Host != "" && visible(r.Host) && plainFields(h)
 }
 
 // visible reports whether s has neither spaces nor control characters, nor what is not ASCII.
-func visible(s string) bool { return strings.IndexByte(s, ' ') < 0 && plain(s) }
+func visible(s string) bool { return strings.IndexByte(s, ' ') < 0 && printable.ASCII(s) }
 
 // plainFields reports whether nothing in h ends a name or a line.
 func plainFields(h http.Header) bool {
 	for name, values := range h {
-		if !token(name) {
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }) {
 			return false
-		}
-		for _, v := range values {
-			for i := range len(v) {
-				if v[i] < ' ' && v[i] != '\t' || v[i] == 0x7f {
-					return false
-				}
-			}
 		}
 	}
 	return true
@@ -172,7 +170,7 @@ func (d *direct) take() (l *link, room bool) {
 	defer d.mu.Unlock()
 	n := len(d.idle)
 	if n == 0 {
-		return nil, d.slots.try()
+		return nil, d.slots.TryAcquire(1)
 	}
 	l, d.idle[n-1] = d.idle[n-1], nil
 	d.idle = d.idle[:n-1]

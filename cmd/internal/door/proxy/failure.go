@@ -27,15 +27,11 @@ func tooLarge(limit int64) *problem {
 }
 
 func (p *problem) write(w http.ResponseWriter) {
-	body, err := json.Marshal(struct {
+	body, _ := json.Marshal(struct { // strings and numbers always marshal
 		Title  string `json:"title"`
 		Status int    `json:"status"`
 		Detail string `json:"detail"`
 	}{http.StatusText(p.status), p.status, p.detail})
-	if err != nil { // strings and numbers always marshal
-		http.Error(w, p.detail, p.status)
-		return
-	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.status)
@@ -49,55 +45,50 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if !unheard(err) {
 		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
 	}
-	if p := blameClient(err); p != nil {
-		p.write(w)
-		return
-	}
+	p := blameClient(err)
 	switch {
+	case p != nil:
 	case errors.Is(err, errStreams):
-		(&problem{http.StatusServiceUnavailable, "Too many streams are open."}).write(w)
-		return
+		p = &problem{http.StatusServiceUnavailable, "Too many streams are open."}
 	case errors.Is(err, errSwitch):
-		(&problem{http.StatusBadGateway, "The upstream switches protocols, and not to the WebSocket that was asked for."}).write(w)
-		return
-	}
-	if r.Context().Err() != nil {
-		if r.ContentLength == 0 {
-			panic(http.ErrAbortHandler) // the client has left: there is nobody to answer
-		}
+		p = &problem{http.StatusBadGateway, "The upstream switches protocols, and not to the WebSocket that was asked for."}
+	case r.Context().Err() != nil && r.ContentLength == 0:
+		panic(http.ErrAbortHandler) // the client has left: there is nobody to answer
+	case r.Context().Err() != nil:
 		// The server ends the context also when a read of the body fails, and that may
 		// be noticed before the error of the read is.
-		bodyLate.write(w)
-		return
+		p = bodyLate
+	default:
+		g.health.down(g.Log, g.URL.Host, err)
+		p = &problem{http.StatusBadGateway, "The upstream cannot be reached."}
+		if timedOut(err) {
+			p = &problem{http.StatusGatewayTimeout, "The upstream did not answer in time."}
+		}
 	}
-	g.health.down(g.Log, g.URL.Host, err)
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
-		(&problem{http.StatusGatewayTimeout, "The upstream did not answer in time."}).write(w)
-		return
-	}
-	(&problem{http.StatusBadGateway, "The upstream cannot be reached."}).write(w)
+	p.write(w)
+}
+
+func timedOut(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
 }
 
 // unheard reports whether the upstream has not heard of the request.
 func unheard(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 // blameClient returns the answer where it was the client's body that broke off.
 func blameClient(err error) *problem {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(large.Limit)
 	}
-	var client *clientError
-	if !errors.As(err, &client) {
+	client, ok := errors.AsType[*clientError](err)
+	switch {
+	case !ok:
 		return nil
-	}
-	// Of the client's error, since the one around it may be a net.Error of its own.
-	var timeout net.Error
-	if errors.As(client.err, &timeout) && timeout.Timeout() {
+	case timedOut(client.err): // and not err, which may be a net.Error of its own
 		return bodyLate
 	}
 	return &problem{http.StatusBadRequest, "The body broke off or is malformed."}

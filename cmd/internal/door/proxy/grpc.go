@@ -2,10 +2,11 @@ package proxy
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // isGRPC reports whether a request is a call of gRPC.
@@ -26,53 +27,36 @@ func callOf(resp *http.Response) *clientBody {
 	return call
 }
 
-// callWriter says in the words of gRPC what the gateway itself answers to a call: a client makes
-// of a 429 that the server is not there, and does not learn when to come back. What the
+// Head keeps back what the gateway itself answers to a call, to say it in the words of gRPC: a client
+// makes of a 429 that the server is not there, and does not learn when to come back. What the
 // upstream says passes as it is.
-type callWriter struct {
-	http.ResponseWriter
-	call   *clientBody
-	status int // of the answer that is told in other words
-}
-
-// Unwrap is for http.ResponseController.
-func (c *callWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
-
-func (c *callWriter) WriteHeader(status int) {
-	if c.call.answered || status < 400 {
-		c.ResponseWriter.WriteHeader(status)
-		return
+func (b *clientBody) Head(status int) int {
+	if b.answered || status < 400 {
+		return status
 	}
-	c.status = status
+	b.status = status
+	return 0
 }
 
-func (c *callWriter) Write(p []byte) (int, error) {
-	if c.status == 0 {
-		return c.ResponseWriter.Write(p)
-	}
-	c.end(p)
-	return len(p), nil
-}
-
-// end sends the answer, if there is one to tell in other words, whose body is p. It does so once.
-func (c *callWriter) end(p []byte) {
-	if c.status <= 0 {
+// Take sends the answer that is kept back, if any, whose body it gets. It does so once.
+func (b *clientBody) Take(body []byte) {
+	if b.status == 0 {
 		return
 	}
 	var said struct{ Detail string }
-	if json.Unmarshal(p, &said) != nil || said.Detail == "" {
-		said.Detail = http.StatusText(c.status)
+	if json.Unmarshal(body, &said) != nil || said.Detail == "" {
+		said.Detail = http.StatusText(b.status)
 	}
-	h := c.Header()
+	h := b.exchange.Header()
 	h.Del("Content-Length")
 	h.Set("Content-Type", "application/grpc")
-	h.Set("Grpc-Status", strconv.Itoa(grpcStatus(c.status)))
+	h.Set("Grpc-Status", strconv.Itoa(grpcStatus(b.status)))
 	h.Set("Grpc-Message", grpcMessage(said.Detail))
 	if wait, err := strconv.ParseUint(h.Get("Retry-After"), 10, 32); err == nil {
 		h.Set("Grpc-Retry-Pushback-Ms", strconv.FormatUint(wait*1000, 10))
 	}
-	c.ResponseWriter.WriteHeader(http.StatusOK)
-	c.status = -1
+	b.exchange.ResponseWriter.WriteHeader(http.StatusOK)
+	b.status = 0
 }
 
 // grpcStatus returns the code that stands for an answer of the gateway.
@@ -96,13 +80,5 @@ func grpcStatus(status int) int {
 
 // grpcMessage escapes what cannot stand in a field.
 func grpcMessage(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '%' {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
+	return printable.Percent(s, func(c byte) bool { return c < ' ' || c > '~' || c == '%' })
 }

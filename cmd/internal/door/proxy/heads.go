@@ -106,12 +106,7 @@ func (c *headConn) start() {
 }
 
 // CloseWrite is that of a connection without TLS.
-func (c *headConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
+func (c *headConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 // BoundHeads wraps l, whose connections speak HTTP/2 or another protocol and are no *tls.Conn that
 // an http.Server looks for: see [BoundHeadsTLS].

@@ -6,6 +6,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/sluicehq/sluice/internal/exchange"
 )
 
 // pingAfter is how long a connection of HTTP/2 may be silent before somebody asks whether the
@@ -29,7 +33,7 @@ func malformed(r *http.Request) *problem {
 	switch {
 	case r.Method == "PRI": // the beginning of HTTP/2, which net/http passes on as a request
 		return &problem{http.StatusHTTPVersionNotSupported, "This gateway speaks HTTP/2 over TLS only, and if ALPN says so."}
-	case !token(r.Method):
+	case !httpguts.ValidHeaderFieldName(r.Method):
 		return bad("The :method has characters that no method has.")
 	case strings.IndexByte(r.RequestURI, ' ') >= 0:
 		return bad("The :path must not have spaces.")
@@ -65,93 +69,73 @@ func saysLength(r *http.Request) bool {
 	return !ok || len(said) == 1 && said[0] == strconv.FormatInt(r.ContentLength, 10)
 }
 
-// token reports whether s is a token of RFC 9110.
-func token(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' {
-			continue
-		}
-		if strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
-}
-
 var errUnread = errors.New("the client does not read its answer")
 
-// streamWriter is an answer on a stream of HTTP/2. Clients can take what comes on a connection
+// stall bounds the answer on a stream of HTTP/2. Clients can take what comes on a connection
 // and nothing of one stream, so that a deadline on writes to the connection does not bound those.
-type streamWriter struct {
-	http.ResponseWriter
-	stall time.Duration
-	timer *time.Timer // runs while something is written; nil until then
-	ended chan struct{}
-	late  bool
+type stall struct {
+	own      exchange.Exchange
+	exchange *exchange.Exchange
+	after    time.Duration
+	timer    *time.Timer // runs while something is written; nil until then
+	ended    chan struct{}
+	late     bool
 }
 
-func newStreamWriter(w http.ResponseWriter, stall time.Duration) *streamWriter {
-	return &streamWriter{ResponseWriter: w, stall: stall}
+// boundStream returns the writer of an answer whose client has so long to read what is written.
+func boundStream(w http.ResponseWriter, r *http.Request, after time.Duration) *stall {
+	s := &stall{after: after}
+	s.exchange = exchange.Join(w, r, &s.own, nil)
+	s.exchange.Bound = s
+	return s
 }
 
 // BoundStreams ends a stream of HTTP/2 whose client does not read its answer for that long.
-func BoundStreams(next http.Handler, stall time.Duration) http.Handler {
+func BoundStreams(next http.Handler, after time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 {
-			s := newStreamWriter(w, stall)
+			s := boundStream(w, r, after)
 			defer s.end()
-			w = s
+			w = s.exchange
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// Unwrap is for http.ResponseController.
-func (s *streamWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
-
-func (s *streamWriter) Write(p []byte) (n int, err error) {
-	return n, s.bounded(func() (err error) {
-		n, err = s.ResponseWriter.Write(p)
-		return err
-	})
-}
-
-// FlushError sends what has been written.
-func (s *streamWriter) FlushError() error {
-	return s.bounded(http.NewResponseController(s.ResponseWriter).Flush)
-}
-
-// bounded ends the stream if write takes too long. The server's writer is not to be touched once
-// its handler has returned, so that a timer that has fired is waited for.
-func (s *streamWriter) bounded(write func() error) error {
+// Begin starts the timer.
+func (s *stall) Begin() error {
 	switch {
 	case s.late:
 		return errUnread
 	case s.timer == nil:
 		s.ended = make(chan struct{})
-		s.timer = time.AfterFunc(s.stall, s.reset)
+		s.timer = time.AfterFunc(s.after, s.reset)
 	default:
-		s.timer.Reset(s.stall)
+		s.timer.Reset(s.after)
 	}
-	err := write()
-	if !s.timer.Stop() {
-		<-s.ended
-		s.late = true
-		return errUnread
+	return nil
+}
+
+// End stops the timer. The server's writer is not to be touched once its handler has returned, so
+// that a timer that has fired is waited for.
+func (s *stall) End() error {
+	if s.timer.Stop() {
+		return nil
 	}
-	return err
+	<-s.ended
+	s.late = true
+	return errUnread
 }
 
 // reset ends the stream.
-func (s *streamWriter) reset() {
-	_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
+func (s *stall) reset() {
+	_ = http.NewResponseController(s.exchange.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
 	close(s.ended)
 }
 
 // end bounds what the server still has to write.
-func (s *streamWriter) end() {
+func (s *stall) end() {
 	if s.timer != nil && !s.late {
-		_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now().Add(s.stall))
+		_ = http.NewResponseController(s.exchange.ResponseWriter).SetWriteDeadline(time.Now().Add(s.after))
 	}
 }

@@ -22,7 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/exchange"
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // Upstream says where requests go.
@@ -134,10 +135,16 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.MaxBody > 0 && r.Body != nil && r.Body != http.NoBody {
 		r.Body = http.MaxBytesReader(w, r.Body, g.MaxBody)
 	}
+	x := exchange.Join(w, r, nil, nil)
+	if !x.Peer.IsValid() {
+		g.identify(x, r)
+	}
+	x.Passed = true
+	setForwarded(x, r)
 	if r.ProtoMajor == 1 && r.ContentLength < 0 {
 		r = fullDuplex(w, r)
 	}
-	g.reverse.ServeHTTP(w, r)
+	g.reverse.ServeHTTP(x, r)
 }
 
 // fullDuplex lets an HTTP/1 upload without a length go on while the answer is written. Otherwise the
@@ -187,20 +194,10 @@ func (g *gateway) refusal(r *http.Request) *problem {
 		return &problem{http.StatusNotImplemented, "The upstream speaks HTTP/2, over which no WebSocket is passed on."}
 	case g.MaxBody > 0 && r.ContentLength > g.MaxBody:
 		return tooLarge(g.MaxBody)
-	case !plain(r.Host):
+	case !printable.ASCII(r.Host):
 		return &problem{http.StatusBadRequest, "The host has bytes that are not printable ASCII."}
 	}
 	return nil
-}
-
-// plain reports whether s has nothing but printable ASCII.
-func plain(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 func (g *gateway) rewrite(r *httputil.ProxyRequest) {
@@ -214,7 +211,11 @@ func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 	if r.Out.Body != nil && r.In.ProtoMajor == 2 {
 		r.Out.Body = &streamBody{r.Out.Body, r.In.Body}
 	}
-	g.setForwarded(r)
+	for _, name := range forwardedFields {
+		if v := r.In.Header[name]; v != nil {
+			r.Out.Header[name] = v
+		}
+	}
 }
 
 // streamBody is the body of a request that came over HTTP/2. ReverseProxy keeps a Transport from
@@ -231,23 +232,27 @@ func (b *streamBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// setForwarded tells the upstream who is calling. The reverse proxy has already removed
-// what came in. Of a chain of addresses only the client and the last proxy are passed
-// on: what stood before the client is its own invention.
-func (g *gateway) setForwarded(r *httputil.ProxyRequest) {
-	proxies, peer, trusted := g.Trusted(), httplimit.ClientIP{}.Addr(r.In), g.trusts(r.In)
-	out, in := r.Out.Header, r.In.Header
-	values := new([3]string) // one piece of memory for the three lists
-	if peer.IsValid() {
-		values[0] = peer.String()
-		if client := (httplimit.ClientIP{Trusted: proxies}).Addr(r.In); client != peer {
-			values[0] = client.String() + ", " + values[0]
+// forwardedFields tell the upstream who is calling.
+var forwardedFields = [...]string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// setForwarded sets them in place of what came in. Of a chain of addresses only the client and the last
+// proxy are passed on: what stood before the client is its own invention.
+func setForwarded(x *exchange.Exchange, r *http.Request) {
+	values := &x.Forwarded
+	if x.Peer.IsValid() {
+		values[0] = x.Peer.String()
+		if x.Client != x.Peer {
+			values[0] = x.Client.String() + ", " + values[0]
 		}
-		out["X-Forwarded-For"] = values[0:1:1]
 	}
-	values[1] = said(in, "X-Forwarded-Host", trusted, r.In.Host)
-	values[2] = said(in, "X-Forwarded-Proto", trusted, scheme(r.In))
-	out["X-Forwarded-Host"], out["X-Forwarded-Proto"] = values[1:2:2], values[2:3:3]
+	values[1] = said(r.Header, forwardedFields[1], x.Trusted, r.Host)
+	values[2] = said(r.Header, forwardedFields[2], x.Trusted, scheme(r))
+	for i, name := range forwardedFields {
+		r.Header[name] = values[i : i+1 : i+1]
+	}
+	if !x.Peer.IsValid() {
+		delete(r.Header, forwardedFields[0])
+	}
 }
 
 // scheme is that of the connection. The :scheme of HTTP/2 is the client's word for it.
@@ -266,16 +271,10 @@ func said(in http.Header, name string, trusted bool, known string) string {
 	return known
 }
 
-var buffers bufferPool
+var buffers = bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
 
 // bufferPool lends the buffers that bodies are copied through.
 type bufferPool struct{ pool sync.Pool }
 
-func (b *bufferPool) Get() []byte {
-	if p, ok := b.pool.Get().(*[32 << 10]byte); ok {
-		return p[:]
-	}
-	return new([32 << 10]byte)[:]
-}
-
+func (b *bufferPool) Get() []byte  { return b.pool.Get().(*[32 << 10]byte)[:] }
 func (b *bufferPool) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }

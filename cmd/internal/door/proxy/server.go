@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/exchange"
 )
 
 // Client says how much patience there is with clients.
@@ -50,9 +52,9 @@ func Server(h http.Handler, c Client) *http.Server {
 
 func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if r.ProtoMajor == 2 {
-		s := newStreamWriter(w, c.StallTimeout)
+		s := boundStream(w, r, c.StallTimeout)
 		defer s.end()
-		w = s
+		w = s.exchange
 		if r.ContentLength == 0 {
 			r.Body = http.NoBody
 		}
@@ -67,9 +69,8 @@ func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	if r.ProtoMajor == 2 && isGRPC(r.Header) {
 		b.stall = c.Silence
 		ctx = context.WithValue(ctx, callKey{}, b)
-		call := &callWriter{ResponseWriter: w, call: b}
-		defer func() { call.end(nil) }()
-		w = call
+		b.exchange = exchange.Join(w, r, nil, b)
+		defer b.Take(nil)
 	}
 	b.await()
 	// The server's own request keeps its body: by that it knows who waits for a 100, and
@@ -94,6 +95,8 @@ type clientBody struct {
 	// Of a call of gRPC: that the upstream has answered, and the body of it.
 	answered bool
 	answer   atomic.Pointer[answerBody]
+	exchange *exchange.Exchange
+	status   int // of an answer of ours that is told in other words; 0: none
 
 	mu      sync.Mutex // for what must not be used when the handler has returned
 	control *http.ResponseController

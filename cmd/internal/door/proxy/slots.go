@@ -2,62 +2,42 @@ package proxy
 
 import (
 	"context"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
 )
 
-// slots bounds the connections to an upstream, of a direct and of its Transport together. A nil
-// one bounds nothing.
+// slots bounds the connections to an upstream, of a direct and of its Transport together.
 type slots struct {
-	taken   chan struct{}
+	*semaphore.Weighted
 	waiting atomic.Int32
 }
 
 func newSlots(most int) *slots {
 	if most <= 0 {
-		return nil
+		most = math.MaxInt
 	}
-	return &slots{taken: make(chan struct{}, most)}
-}
-
-// try takes a slot if there is one.
-func (s *slots) try() bool {
-	if s == nil {
-		return true
-	}
-	select {
-	case s.taken <- struct{}{}:
-		return true
-	default:
-		return false
-	}
+	return &slots{Weighted: semaphore.NewWeighted(int64(most))}
 }
 
 // take waits for a slot. If there is none it calls room, which may make one.
 func (s *slots) take(ctx context.Context, room func()) error {
-	if s.try() {
+	if s.TryAcquire(1) {
 		return nil
 	}
 	s.waiting.Add(1)
 	defer s.waiting.Add(-1)
 	room()
-	select {
-	case s.taken <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return s.Acquire(ctx, 1)
 }
 
-// wanted reports whether somebody waits for a slot.
-func (s *slots) wanted() bool { return s != nil && s.waiting.Load() > 0 }
+// wanted reports whether a caller waits for a slot.
+func (s *slots) wanted() bool { return s.waiting.Load() > 0 }
 
-func (s *slots) leave() {
-	if s != nil {
-		<-s.taken
-	}
-}
+func (s *slots) leave() { s.Release(1) }
 
 // counted is a connection that leaves its slot when it is closed.
 type counted struct {

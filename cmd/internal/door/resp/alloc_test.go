@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -20,7 +21,7 @@ func (discarding) Write(p []byte) (int, error) { return len(p), nil }
 // pipelined returns a connection on which commands have just come.
 func pipelined(tb testing.TB, commands string, observers ...func(context.Context, *policy.Observation)) (c *conn, run func()) {
 	tb.Helper()
-	s := New(Config{Engine: policy.NewEngine(memory.New(), nil)})
+	s := New(Config{Config: door.Config{Engine: policy.NewEngine(memory.New(), nil)}})
 	for _, f := range observers {
 		s.Engine.Observe(f)
 	}
@@ -86,7 +87,7 @@ func BenchmarkPipelinedKeys(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			var all []func()
-			s := New(Config{Engine: policy.NewEngine(memory.New(), p)})
+			s := New(Config{Config: door.Config{Engine: policy.NewEngine(memory.New(), p)}})
 			for i := range 200 {
 				var text strings.Builder
 				for j := range 64 {

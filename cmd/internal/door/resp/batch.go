@@ -51,7 +51,7 @@ func (c *conn) decide() {
 	for _, r := range b.requests[:n] {
 		r.Door = "resp"
 	}
-	c.server.Engine.DecideEach(c.server.ctx, b.requests[:n], b.decisions[:n])
+	c.server.Engine.DecideEach(c.server.Context(), b.requests[:n], b.decisions[:n])
 	for i, q := range b.questions {
 		if q.limit != nil {
 			c.tellThrottled(q, &b.decisions[i])

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -74,7 +75,7 @@ func (c *conn) resetSubject(args [][]byte) {
 		err = errors.New("SLUICE.RESET forgets everything: it has no COST and no ID")
 	}
 	if err == nil {
-		err = subject.Reset(c.server.ctx)
+		err = subject.Reset(c.server.Context())
 	}
 	if err != nil {
 		c.fail(failure(err))
@@ -125,12 +126,7 @@ func (c *conn) tellLimits(results []policy.Result) {
 	}
 }
 
-func nameOf(r *policy.Result) string {
-	if r.Name != "" {
-		return r.Name
-	}
-	return r.Rule
-}
+func nameOf(r *policy.Result) string { return cmp.Or(r.Name, r.Rule) }
 
 // reason returns why a decision refuses.
 func reason(d *policy.Decision) string {

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice/policy"
@@ -135,11 +136,8 @@ func (c *conn) config(args [][]byte) {
 	known := [...][2]string{{"save", ""}, {"appendonly", "no"}, {"databases", "1"}, {"timeout", "0"}}
 	var found [][2]string
 	for _, setting := range known {
-		for _, arg := range args[2:] {
-			if strings.EqualFold(string(arg), setting[0]) {
-				found = append(found, setting)
-				break
-			}
+		if slices.ContainsFunc(args[2:], func(arg []byte) bool { return is(arg, setting[0]) }) {
+			found = append(found, setting)
 		}
 	}
 	c.pairs(len(found))

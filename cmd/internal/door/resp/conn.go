@@ -1,15 +1,22 @@
 package resp
 
 import (
+	"errors"
 	"net"
+	"os"
+	"sync/atomic"
 	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/door/sockets"
 )
 
 const (
 	smallBuffer = 4 << 10  // what an idle connection keeps
 	largeBuffer = 16 << 10 // what one that pipelines reads at once; a command may need more
 	maxReplies  = 16 << 10 // that are kept before they are written
-	lingering   = 500 * time.Millisecond
+	// drainFor is how long a client may go on to send when the server shuts down: what is under way
+	// to us is answered.
+	drainFor = 100 * time.Millisecond
 )
 
 // conn is the connection of a client. All that it keeps is bounded: what it has not read waits
@@ -22,7 +29,6 @@ type conn struct {
 
 	in         []byte // of which in[start:end] was read, and is no whole command
 	start, end int
-	command    []byte // of in, that runs
 	decoder    decoder
 	asked      *batch // or nil
 
@@ -32,9 +38,10 @@ type conn struct {
 	half    bool // its deadline is that of the rest of a command
 	leaving bool // as soon as it has been told why
 
+	draining atomic.Int64 // until when the client is heard, in nanoseconds since 1970; 0: as long as it likes
+
 	name string
 	login
-	last last
 }
 
 func newConn(s *Server, socket net.Conn) *conn {
@@ -44,8 +51,8 @@ func newConn(s *Server, socket net.Conn) *conn {
 	}
 }
 
-// serve answers until the client leaves, is silent for too long, or has to leave.
-func (c *conn) serve() {
+// Serve answers until the client leaves, is silent for too long, or has to leave.
+func (c *conn) Serve() {
 	c.wait(c.server.Patience)
 	for c.fill() {
 		c.runAll()
@@ -57,18 +64,20 @@ func (c *conn) serve() {
 		}
 		c.await()
 	}
-	c.sayGoodbye()
+	sockets.Linger(c.socket)
+}
+
+// Drain lets the client leave soon.
+func (c *conn) Drain() {
+	until := time.Now().Add(drainFor)
+	c.draining.Store(until.UnixNano())
+	_ = c.socket.SetReadDeadline(until)
 }
 
 // runAll runs the commands that have come whole.
 func (c *conn) runAll() {
 	c.verify()
 	for !c.leaving {
-		if n := c.again(c.in[c.start:c.end]); n > 0 {
-			c.start += n
-			c.ran = true
-			continue
-		}
 		n, err := c.decoder.next(c.in[c.start:c.end])
 		if err != nil {
 			c.refuse("ERR Protocol error: " + err.Error())
@@ -80,7 +89,6 @@ func (c *conn) runAll() {
 		}
 		c.start += n
 		c.ran = true
-		c.command = c.in[c.start-n : c.start]
 		c.run(c.decoder.args)
 		if len(c.text) > maxReplies && !c.flush() {
 			return
@@ -115,7 +123,7 @@ func (c *conn) fill() bool {
 			c.heard = true
 			return true
 		}
-		if err != nil && !(timedOut(err) && c.mayBeIdle()) {
+		if err != nil && !(errors.Is(err, os.ErrDeadlineExceeded) && c.mayBeIdle()) {
 			return false
 		}
 	}
@@ -142,7 +150,7 @@ func (c *conn) makeRoom() {
 
 // mayBeIdle reports whether a client may go on that has let a deadline pass.
 func (c *conn) mayBeIdle() bool {
-	if !c.heard || !c.begun || c.half || c.server.draining.Load() != 0 {
+	if !c.heard || !c.begun || c.half || c.draining.Load() != 0 {
 		return false
 	}
 	c.wait(c.server.Idle)
@@ -168,22 +176,7 @@ func (c *conn) await() {
 func (c *conn) wait(d time.Duration) {
 	c.heard, c.ran = false, false
 	_ = c.socket.SetReadDeadline(time.Now().Add(d)) // what is closed says so when it is read
-	if until := c.server.draining.Load(); until != 0 {
+	if until := c.draining.Load(); until != 0 {
 		_ = c.socket.SetReadDeadline(time.Unix(0, until))
-	}
-}
-
-// sayGoodbye lets the client read what it was told: what it still sends would otherwise make the
-// system throw that away.
-func (c *conn) sayGoodbye() {
-	half, ok := c.socket.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	_ = c.socket.SetReadDeadline(time.Now().Add(lingering))
-	for {
-		if _, err := c.socket.Read(c.in); err != nil {
-			return
-		}
 	}
 }

@@ -12,35 +12,27 @@ func (r *reply) line(kind byte, text string) {
 	r.text = append(append(append(r.text, kind), text...), "\r\n"...)
 }
 
-func (r *reply) header(kind byte, n int) {
-	r.text = strconv.AppendInt(append(r.text, kind), int64(n), 10)
-	r.text = append(r.text, "\r\n"...)
+func (r *reply) number(kind byte, n int64) {
+	r.text = append(strconv.AppendInt(append(r.text, kind), n, 10), "\r\n"...)
 }
 
 func (r *reply) ok() { r.line('+', "OK") }
 
-func (r *reply) integer(n int64) {
-	r.text = append(r.text, ':')
-	if 0 <= n && n < 10 {
-		r.text = append(r.text, byte('0'+n), '\r', '\n')
-		return
-	}
-	r.text = append(strconv.AppendInt(r.text, n, 10), '\r', '\n')
-}
+func (r *reply) integer(n int64) { r.number(':', n) }
 
-func (r *reply) array(n int) { r.header('*', n) }
+func (r *reply) array(n int) { r.number('*', int64(n)) }
 
 // pairs begins a map of n names and values, of which RESP2 makes an array.
 func (r *reply) pairs(n int) {
 	if r.proto < 3 {
-		r.header('*', 2*n)
+		r.array(2 * n)
 	} else {
-		r.header('%', n)
+		r.number('%', int64(n))
 	}
 }
 
 func (r *reply) bulk(text string) {
-	r.header('$', len(text))
+	r.number('$', int64(len(text)))
 	r.text = append(append(r.text, text...), "\r\n"...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/cmd/internal/door/resp"
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -186,7 +187,7 @@ func TestPanic(t *testing.T) {
 			panic("unlucky")
 		}
 	})
-	virtual(t, resp.Config{Engine: engine}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
+	virtual(t, resp.Config{Config: door.Config{Engine: engine}}, func(t *testing.T, p *testkit.Pipes, _ *resp.Server) {
 		c := dial(t, p)
 		c.send("CL.THROTTLE", "a", "20", "1", "1", "13")
 		if _, err := c.r.ReadByte(); !errors.Is(err, io.EOF) {

@@ -49,7 +49,7 @@ func serve(t *testing.T, l net.Listener, c resp.Config) *resp.Server {
 	if c.Engine == nil {
 		c.Engine = policytest.Engine(t, "")
 	}
-	c.Patience, c.Idle, c.Log = cmp.Or(c.Patience, patience), idle, slog.New(slog.NewTextHandler(t.Output(), nil))
+	c.Patience, c.Idle, c.Logger = cmp.Or(c.Patience, patience), idle, slog.New(slog.NewTextHandler(t.Output(), nil))
 	s, ended := resp.New(c), make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {

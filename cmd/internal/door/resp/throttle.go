@@ -38,17 +38,12 @@ func (c *conn) throttle(args [][]byte) {
 		}
 		n[i] = v
 	}
-	l, err := c.server.limits.of(rate{burst: n[0], count: n[1], period: n[2]})
+	l, err := c.server.limits.Get(rate{burst: n[0], count: n[1], period: n[2]}, c.server.newLimit)
 	if err != nil {
 		c.refuse("ERR CL.THROTTLE: " + err.Error())
 		return
 	}
-	c.last.note(c.command, l, n[3])
-	c.throttleBy(l, args[1], n[3])
-}
-
-// throttleBy asks for a quantity under a key.
-func (c *conn) throttleBy(l *limit, key []byte, quantity int64) {
+	key, quantity := args[1], n[3]
 	r, subject := c.ask(question{limit: l, looks: quantity == 0})
 	// The key is copied before the buffer is used again.
 	l.brought.AdhocInto(subject, unsafe.String(unsafe.SliceData(key), len(key)))
@@ -59,7 +54,7 @@ func (c *conn) throttleBy(l *limit, key []byte, quantity int64) {
 
 // tellThrottled answers CL.THROTTLE.
 func (c *conn) tellThrottled(q question, d *policy.Decision) {
-	limited, retry := 0, int64(-1)
+	limited, retry := int64(0), int64(-1)
 	if !d.Allowed && !q.looks {
 		limited = 1
 		if d.RetryAfter != sluice.Never {
@@ -72,14 +67,10 @@ func (c *conn) tellThrottled(q question, d *policy.Decision) {
 		r := &d.Results[0]
 		remaining, reset = r.Remaining, r.ResetAfter
 	}
-	c.text = append(c.text, q.limit.begins[limited]...)
-	c.integer(remaining)
-	if retry < 0 {
-		c.text = append(c.text, ":-1\r\n"...)
-	} else {
-		c.integer(retry)
+	c.array(5)
+	for _, n := range [...]int64{limited, q.limit.capacity, remaining, retry, door.Seconds(reset)} {
+		c.integer(n)
 	}
-	c.integer(door.Seconds(reset))
 }
 
 // quoted returns what a client has written, as far as an error shows it.

@@ -34,11 +34,6 @@ type part struct {
 // maxKept is the most descriptors that a call is used again with.
 const maxKept = 16
 
-func (c *call) begin(s *service) {
-	c.service = s
-	c.request.reset()
-}
-
 // end forgets what the request said.
 func (c *call) end() {
 	for i := range c.parts {
@@ -46,14 +41,14 @@ func (c *call) end() {
 		c.asked[i] = policy.Request{}
 	}
 	if cap(c.parts) > maxKept {
-		*c = call{}
+		*c = call{service: c.service}
 	}
 }
 
 // answer decides about the request, and encodes the response.
 func (c *call) answer(ctx context.Context) (*reply, error) {
 	if c.request.fault != nil {
-		return nil, unread(c.request.fault)
+		return nil, c.request.fault
 	}
 	if err := c.request.check(); err != nil {
 		return nil, invalid(err)
@@ -84,7 +79,7 @@ func (c *call) grow(n int) {
 
 // find finds the limit of each descriptor in the configuration.
 func (c *call) find() {
-	limits := c.limits()
+	limits := c.Limits()
 	replaces := false
 	for i := range c.request.descriptors {
 		d, p := &c.request.descriptors[i], &c.parts[i]
@@ -99,13 +94,6 @@ func (c *call) find() {
 	if replaces {
 		c.replace()
 	}
-}
-
-func (c *call) limits() *Limits {
-	if c.Limits == nil {
-		return nil
-	}
-	return c.Limits()
 }
 
 // replace drops the limits that others of the request replace.

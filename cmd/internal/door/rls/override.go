@@ -2,7 +2,6 @@ package rls
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -13,35 +12,6 @@ import (
 type overrideLimit struct {
 	requests, multiplier uint32
 	unit                 unit
-}
-
-// plans are those of limits that requests have brought: as many as there are kinds of customers.
-type plans struct {
-	mu  sync.RWMutex
-	all map[overrideLimit]*sluice.Plan
-}
-
-// maxPlans bounds them: whoever brings more makes them anew.
-const maxPlans = 1024
-
-func (p *plans) of(l overrideLimit, algorithm sluice.Algorithm) (*sluice.Plan, error) {
-	p.mu.RLock()
-	plan := p.all[l]
-	p.mu.RUnlock()
-	if plan != nil {
-		return plan, nil
-	}
-	plan, err := sluice.NewPlan(sluice.Limit{Count: int64(l.requests), Period: l.period(), Algorithm: algorithm})
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.all == nil || len(p.all) >= maxPlans {
-		p.all = make(map[overrideLimit]*sluice.Plan)
-	}
-	p.all[l] = plan
-	return plan, nil
 }
 
 func (l *overrideLimit) period() time.Duration {
@@ -62,7 +32,7 @@ func (c *call) override(i int) error {
 	if o.hasMultiplier {
 		l.multiplier = o.multiplier
 	}
-	switch limits := c.limits(); {
+	switch limits := c.Limits(); {
 	case limits != nil && limits.domains[c.request.domain] == nil:
 		return nil // as with any other descriptor of a domain that there is not
 	case l.unit < second || l.unit > year:
@@ -78,13 +48,17 @@ func (c *call) override(i int) error {
 		c.asked[i].Mode = policy.Peek // rules, whose answer is not told
 		return nil
 	}
-	plan, err := c.plans.of(l, c.Algorithm)
+	plan, err := c.plans.Get(l, c.newPlan)
 	if err != nil {
 		return fmt.Errorf("descriptors[%d].limit: %w", i, err)
 	}
 	p.brought = true
 	c.asked[i].Subject = c.Engine.Adhoc(broughtRule, c.keyOf(d), plan, c.OnError)
 	return nil
+}
+
+func (s *service) newPlan(l overrideLimit) (*sluice.Plan, error) {
+	return sluice.NewPlan(sluice.Limit{Count: int64(l.requests), Period: l.period(), Algorithm: s.Algorithm})
 }
 
 // keyOf returns a text that no other descriptor has.

@@ -305,7 +305,6 @@ func (r *reader) add(n *yaml.Node, parent *node, s *step) *node {
 	if of == nil {
 		of = &level{exact: make(map[string]*node)}
 		parent.children[s.key] = of
-		parent.order = append(parent.order, s.key)
 	}
 	child := &node{place: place{r.file, n.Line}}
 	first := of.exact[s.value]

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -25,7 +27,7 @@ type request struct {
 	hits        uint32 // 0 stands for 1
 	descriptors []descriptor
 	entries     []entry // of all descriptors
-	fault       error   // what is wrong with it, if it could not be read or is too large
+	fault       error   // the answer, if it could not be read or is too large
 }
 
 type entry struct{ key, value string }
@@ -68,8 +70,8 @@ func (r *request) cost(d *descriptor) int64 {
 }
 
 var (
-	errWire = errors.New("this is no message of Protocol Buffers")
-	errUTF8 = errors.New("a text in the message is not UTF-8")
+	errWire = invalid(errors.New("this is no message of Protocol Buffers"))
+	errUTF8 = invalid(errors.New("a text in the message is not UTF-8"))
 )
 
 // field is one of a message: a number in value, or bytes.
@@ -142,7 +144,7 @@ func (r *request) read(m string) error {
 
 func (r *request) readDescriptor(m string) error {
 	if len(r.descriptors) == maxDescriptors {
-		return &tooMuch{fmt.Sprintf("the request has more than %d descriptors", maxDescriptors)}
+		return tooMuch("the request has more than %d descriptors", maxDescriptors)
 	}
 	r.descriptors = append(r.descriptors, descriptor{from: len(r.entries)})
 	d := &r.descriptors[len(r.descriptors)-1]
@@ -150,7 +152,7 @@ func (r *request) readDescriptor(m string) error {
 		switch {
 		case f.number == 1 && f.kind == protowire.BytesType:
 			if len(r.entries)-d.from == maxEntries {
-				return &tooMuch{fmt.Sprintf("descriptors[%d] has more than %d entries", len(r.descriptors)-1, maxEntries)}
+				return tooMuch("descriptors[%d] has more than %d entries", len(r.descriptors)-1, maxEntries)
 			}
 			return r.readEntry(f.bytes)
 		case f.number == 2 && f.kind == protowire.BytesType:
@@ -168,10 +170,10 @@ func (r *request) readDescriptor(m string) error {
 	return err
 }
 
-// tooMuch says that a request is larger than it may be.
-type tooMuch struct{ what string }
-
-func (t *tooMuch) Error() string { return t.what }
+// tooMuch is the answer to a request that is larger than it may be.
+func tooMuch(format string, args ...any) error {
+	return grpcstatus.Errorf(codes.ResourceExhausted, "sluice: "+format, args...)
+}
 
 func (r *request) readEntry(m string) error {
 	r.entries = append(r.entries, entry{})

@@ -1,10 +1,9 @@
 package rls
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -47,20 +46,20 @@ type service struct {
 	Config
 	encoder answer.Encoder
 	outage  answer.Outage
-	plans   plans
-	calls   sync.Pool // of *call
+	plans   door.Cache[overrideLimit, *sluice.Plan] // of limits that requests have brought
+	calls   sync.Pool                               // of *call
 }
 
 // Register registers the service. The server needs [Codec].
 func Register(server grpc.ServiceRegistrar, c Config) {
-	if c.Logger == nil {
-		c.Logger = slog.Default()
+	if c.Limits == nil {
+		c.Limits = func() *Limits { return nil }
 	}
 	if err := describe(); err != nil {
-		c.Logger.Warn("whoever asks by reflection is not told of Envoy's service", "error", err)
+		cmp.Or(c.Logger, slog.Default()).Warn("whoever asks by reflection is not told of Envoy's service", "error", err)
 	}
 	s := &service{Config: c, outage: answer.Outage{Logger: c.Logger}}
-	s.calls.New = func() any { return new(call) }
+	s.calls.New = func() any { return &call{service: s} }
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: serviceName,
 		HandlerType: (*any)(nil),
@@ -69,22 +68,14 @@ func Register(server grpc.ServiceRegistrar, c Config) {
 	}, s)
 }
 
-// errInternal is all that a caller hears of a mistake of ours.
-var errInternal = grpcstatus.Error(codes.Internal, "sluice: the request could not be decided: see the log of the limiter")
-
 func shouldRateLimit(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (_ any, err error) {
 	s := srv.(*service)
 	if err := door.AdmitCall(ctx, s.Authorize, errUnauthorized); err != nil {
 		return nil, err
 	}
 	c := s.calls.Get().(*call)
-	defer func() {
-		if p := recover(); p != nil { // c is not used again
-			s.Logger.Error("deciding a request failed", "panic", p, "stack", string(debug.Stack()))
-			err = errInternal
-		}
-	}()
-	c.begin(s)
+	defer door.Rescue(s.Logger, &err) // after which c is not used again
+	c.request.reset()
 	if err := decode(&c.request); err != nil {
 		return nil, err
 	}
@@ -102,12 +93,4 @@ var errUnauthorized = grpcstatus.Error(codes.Unauthenticated, "sluice: send the 
 // invalid is the answer to a request that cannot be understood.
 func invalid(err error) error {
 	return grpcstatus.Error(codes.InvalidArgument, "sluice: "+err.Error())
-}
-
-// unread is the answer to a request that could not be read.
-func unread(err error) error {
-	if _, large := errors.AsType[*tooMuch](err); large {
-		return grpcstatus.Error(codes.ResourceExhausted, "sluice: "+err.Error())
-	}
-	return invalid(err)
 }

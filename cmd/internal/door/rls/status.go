@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -90,9 +91,7 @@ func nearest(d *policy.Decision, own *limit) *policy.Result {
 // limitOf says what a limit is in Envoy's terms: so many in so many units. A fraction of a second is
 // told in whole seconds at the same rate.
 func limitOf(r *policy.Result) (l currentLimit) {
-	if l.name = r.Name; l.name == "" {
-		l.name = r.Rule
-	}
+	l.name = cmp.Or(r.Name, r.Rule)
 	limit := &r.Plan.Limit
 	if r.Plan.Kernel == kernel.InFlight { // for which there is no unit
 		l.requests = saturated(r.Plan.Capacity)

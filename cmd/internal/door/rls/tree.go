@@ -24,7 +24,6 @@ type Limits struct {
 // node is a descriptor of a configuration, or a domain.
 type node struct {
 	children map[string]*level // by key
-	order    []string          // the keys of the children, as they are written
 	limit    *limit            // nil: none
 	place    place
 }

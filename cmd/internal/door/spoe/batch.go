@@ -81,10 +81,9 @@ func (c *conn) answer(b *batch) {
 		b.decisions = append(b.decisions, policy.Decision{})
 	}
 	decisions := b.decisions[:len(b.asked)]
-	c.agent.config.Engine.DecideEach(c.ctx, b.requests, decisions)
+	c.agent.Engine.DecideEach(c.ctx, b.requests, decisions)
 	for i, q := range b.asked {
 		d := &decisions[i]
-		c.agent.outage.Note(d)
 		switch {
 		case q.unseen:
 			c.agent.complain("a request is refused since a rule reads the body, which HAProxy does not send: add body=req.body to the arguments of the message, and \"option http-buffer-request\" to the frontend", "path", q.request.Path)
@@ -93,7 +92,7 @@ func (c *conn) answer(b *batch) {
 			c.queue(b, q, d)
 			continue
 		}
-		c.out = c.encode(c.out, &b.encoding, q, d)
+		c.out = c.encode(c.out, &b.encoding, q, d, "")
 	}
 }
 
@@ -101,14 +100,11 @@ func (c *conn) answer(b *batch) {
 func (c *conn) refuseUnread(b *batch, q *question) bool {
 	if forgotten := q.seen.missing(); forgotten != "" {
 		c.agent.complain("requests are refused since HAProxy does not send what rules may look at: add " + forgotten + " to the arguments of the message")
-		c.out = c.encode(c.out, &b.encoding, q, &policy.Decision{Unavailable: true, RetryAfter: time.Second})
+		c.out = c.encode(c.out, &b.encoding, q, &policy.Decision{Unavailable: true, RetryAfter: time.Second}, "")
 		return true
 	}
 	if fault := q.misaimed(); fault != "" {
-		e := &b.encoding
-		e.begin()
-		c.agent.encoder.Malformed(&e.answer, e.fields, fault, c.client(q, false))
-		c.out = e.append(c.out, q.head, c.size, false)
+		c.out = c.encode(c.out, &b.encoding, q, &policy.Decision{}, fault)
 		return true
 	}
 	return false
@@ -123,7 +119,7 @@ func (c *conn) queue(b *batch, q *question, d *policy.Decision) {
 	default:
 		cancel()
 		c.settle(ctx, d)
-		c.out = c.encode(c.out, &b.encoding, q, d)
+		c.out = c.encode(c.out, &b.encoding, q, d, "")
 		return
 	}
 	q.queued = true // and no longer the batch's
@@ -131,9 +127,9 @@ func (c *conn) queue(b *batch, q *question, d *policy.Decision) {
 	c.waiting.Go(func() {
 		defer cancel()
 		defer func() { <-c.queued }()
-		defer c.rescue()
+		defer c.agent.Rescue(c.socket)
 		c.settle(ctx, &own)
-		if c.write(c.encode(nil, new(encoding), q, &own)) != nil {
+		if c.write(c.encode(nil, new(encoding), q, &own, "")) != nil {
 			c.socket.Close()
 		}
 	})
@@ -141,34 +137,17 @@ func (c *conn) queue(b *batch, q *question, d *policy.Decision) {
 
 // settle waits for the turn of a request.
 func (c *conn) settle(ctx context.Context, d *policy.Decision) {
-	answer.Settle(ctx, d, nil, func(ctx context.Context) { c.agent.config.Engine.Refund(ctx, *d) })
+	answer.Settle(ctx, d, nil, func(ctx context.Context) { c.agent.Engine.Refund(ctx, *d) })
 }
 
-func (c *conn) client(q *question, allowed bool) answer.Client {
-	p := c.agent.config.Engine.Policy()
-	client := answer.Client{Header: q.header, CORS: p.CORS()}
-	if !allowed {
-		client.Answers = p.Answers()
-	}
-	return client
-}
-
-// encode appends the answer that says d.
-func (c *conn) encode(dst []byte, e *encoding, q *question, d *policy.Decision) []byte {
-	e.begin()
-	c.agent.encoder.Encode(&e.answer, e.fields, d, c.client(q, d.Allowed))
-	return e.append(dst, q.head, c.size, d.Allowed)
-}
-
-func (e *encoding) begin() {
+// encode appends the answer that says what is wrong with the request, or else d.
+func (c *conn) encode(dst []byte, e *encoding, q *question, d *policy.Decision, fault string) []byte {
 	if e.fields == nil {
 		e.fields = make(http.Header)
 	}
 	clear(e.fields)
-}
-
-func (e *encoding) append(dst []byte, h head, size int, allowed bool) []byte {
-	r := beginReply(dst, h, size)
-	r.setAnswer(&e.answer, allowed, e.fields)
+	c.agent.Answer(&e.answer, e.fields, d, fault, q.header)
+	r := beginReply(dst, q.head, c.size)
+	r.setAnswer(&e.answer, d.Allowed, e.fields)
 	return endFrame(r.dst, r.from)
 }

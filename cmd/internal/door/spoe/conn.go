@@ -6,17 +6,16 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/door/sockets"
 )
 
 const (
 	// patience is how long a connection may take for its first frame, and for the rest of a frame
 	// that has begun.
 	patience = 10 * time.Second
-	// farewell is how long it may take to close a connection that was told of its end.
-	farewell = 500 * time.Millisecond
 	// maxBatch is the most frames that are decided at once, and maxWaiting the most requests of a
 	// connection that wait for their turn. HAProxy leaves no more than 20 frames unanswered.
 	maxBatch   = 32
@@ -46,31 +45,22 @@ type conn struct {
 func newConn(a *Agent, socket net.Conn) *conn {
 	c := &conn{agent: a, socket: socket, queued: make(chan struct{}, maxWaiting)}
 	c.frames = frames{from: socket, most: maxFrame}
-	c.ctx, c.cancel = context.WithCancel(a.ctx)
+	c.ctx, c.cancel = context.WithCancel(a.Context())
 	return c
 }
 
-// serve answers until the connection ends, and closes it.
-func (c *conn) serve() {
+// Serve answers until the connection ends, and closes it.
+func (c *conn) Serve() {
 	defer func() {
 		c.cancel()
 		c.socket.Close()
 		c.waiting.Wait()
 	}()
-	defer c.rescue()
 	err := c.greet()
 	for err == nil {
 		err = c.answerBatch()
 	}
 	c.end(err)
-}
-
-// rescue ends the connection, and not the program, by a panic.
-func (c *conn) rescue() {
-	if p := recover(); p != nil {
-		c.agent.config.Logger.Error("a connection of HAProxy's ends by a fault of this program", "panic", p, "stack", string(debug.Stack()))
-		c.socket.Close()
-	}
 }
 
 // greet agrees on the size of frames.
@@ -139,8 +129,8 @@ func (c *conn) readUntil(due time.Time) error {
 	return c.socket.SetReadDeadline(due)
 }
 
-// drain makes the connection end when what has come is answered.
-func (c *conn) drain() {
+// Drain makes the connection end when what has come is answered.
+func (c *conn) Drain() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	c.draining = true
@@ -210,16 +200,6 @@ func (c *conn) end(err error) {
 		c.agent.complain("a connection to the SPOE agent ends: "+f.text, "address", c.socket.RemoteAddr().String())
 	}
 	if c.write(appendDisconnect(nil, *f)) == nil {
-		c.linger()
+		sockets.Linger(c.socket)
 	}
-}
-
-// linger reads what HAProxy had sent before it heard of the end: a connection that is closed
-// with something unread is reset, and the goodbye lost.
-func (c *conn) linger() {
-	if half, ok := c.socket.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-	_ = c.socket.SetReadDeadline(time.Now().Add(farewell))
-	_, _ = io.Copy(io.Discard, c.socket)
 }

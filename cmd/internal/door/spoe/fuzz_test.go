@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/internal/policytest"
 )
 
@@ -40,11 +41,11 @@ func FuzzConnection(f *testing.F) {
 		f.Add([]byte(said))
 	}
 	engine := policytest.Engine(f, document)
-	agent := New(Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
+	agent := New(door.Config{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
 	f.Fuzz(func(t *testing.T, said []byte) {
 		wire := &tape{said: bytes.NewReader(said)}
 		c := newConn(agent, wire)
-		c.serve()
+		c.Serve()
 		if len(c.frames.buf) > max(2*len(said), firstBuffer) {
 			t.Errorf("%d bytes of memory for %d", len(c.frames.buf), len(said))
 		}

@@ -26,7 +26,7 @@ func decodeHello(frame []byte) (h hello, err error) {
 	}
 	switch {
 	case d.broken:
-		return h, &fault{codeInvalid, errBroken.Error()}
+		return h, errBroken
 	case versions == "":
 		return h, &fault{codeNoVersion, "HAPROXY-HELLO has no supported-versions"}
 	case !speaks2(versions):

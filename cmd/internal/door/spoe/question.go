@@ -78,8 +78,8 @@ func (q *question) decode(frame []byte) error {
 	if d.rest != "" {
 		return &fault{codeInvalid, "a frame has more than one message: put all arguments into one"}
 	}
-	if err := d.err(); err != nil {
-		return &fault{codeInvalid, err.Error()}
+	if d.broken {
+		return errBroken
 	}
 	if q.request.Host == "" {
 		q.request.Host = q.header.Get("Host")

@@ -32,20 +32,11 @@ func (r *reply) set(name string, add func(dst []byte) []byte) {
 	dst := append(r.dst, actionSetVar, argumentsOfSet, scopeTransaction)
 	dst = appendVarint(dst, uint64(len(name)))
 	for i := range len(name) {
-		dst = append(dst, variableByte[name[i]])
+		dst = append(dst, variableByte(name[i]))
 	}
 	if dst = add(dst); len(dst) <= r.most {
 		r.dst = dst
 	}
-}
-
-func (r *reply) setBool(name string, b bool) {
-	r.set(name, func(dst []byte) []byte {
-		if b {
-			return append(dst, typeBool|flagTrue)
-		}
-		return append(dst, typeBool)
-	})
 }
 
 func (r *reply) setText(name, text string) {
@@ -54,7 +45,11 @@ func (r *reply) setText(name, text string) {
 
 // setAnswer sets all that HAProxy needs to say what a says.
 func (r *reply) setAnswer(a *answer.Answer, allowed bool, fields http.Header) {
-	r.setBool("allowed", allowed)
+	value := typeBool
+	if allowed {
+		value |= flagTrue
+	}
+	r.set("allowed", func(dst []byte) []byte { return append(dst, value) })
 	r.set("status", func(dst []byte) []byte { return appendVarint(append(dst, typeInt32), uint64(a.Status)) })
 	for name, texts := range fields {
 		if len(texts) > 0 {
@@ -81,15 +76,12 @@ func oneLine(body []byte) []byte {
 }
 
 // variableByte makes the name of a variable of that of a field: retry_after of Retry-After.
-var variableByte = func() (t [256]byte) {
-	for i := range t {
-		t[i] = '_'
+func variableByte(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c - 'A' + 'a'
+	case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		return c
 	}
-	for c := byte('0'); c <= '9'; c++ {
-		t[c] = c
-	}
-	for c := byte('a'); c <= 'z'; c++ {
-		t[c], t[c-'a'+'A'] = c, c
-	}
-	return t
-}()
+	return '_'
+}

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
@@ -68,7 +69,7 @@ func (l *lines) text() string {
 func serve(tb testing.TB, engine *policy.Engine) peer {
 	tb.Helper()
 	log := new(lines)
-	agent := New(Config{Engine: engine, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	agent := New(door.Config{Engine: engine, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	l, ended := testkit.NewPipes(), make(chan error)
 	go func() { ended <- agent.Serve(l) }()
 	ours, err := l.Dial(tb.Context(), "", "")
@@ -169,7 +170,10 @@ func readFrame(r io.Reader) (f answered, err error) {
 			f.set[name] = int(v.number)
 		}
 	}
-	return f, d.err()
+	if d.broken {
+		return f, errBroken
+	}
+	return f, nil
 }
 
 func (p peer) greet() {
@@ -410,6 +414,9 @@ func TestShutdownInTime(t *testing.T) {
 		defer cancel()
 		go func() { _, _ = io.Copy(io.Discard, p) }()
 		if err := p.agent.Shutdown(ctx); err != context.DeadlineExceeded {
+			t.Error(err)
+		}
+		if err := p.agent.Close(); err != nil {
 			t.Error(err)
 		}
 		d := engine.Decide(context.Background(), &policy.Request{Method: "GET", Path: "/"})

@@ -1,9 +1,6 @@
 package spoe
 
-import (
-	"errors"
-	"math/bits"
-)
+import "math/bits"
 
 // The types of values. The upper four bits of the byte that says which it is are flags.
 const (
@@ -21,7 +18,7 @@ const (
 
 const flagTrue = 0x10 // of a typeBool
 
-var errBroken = errors.New("the frame ends in the middle of something, or has what is not in the protocol")
+var errBroken = &fault{codeInvalid, "the frame ends in the middle of something, or has what is not in the protocol"}
 
 // decoder reads what frames are made of. Behind the first fault it reads nothing but zeros.
 type decoder struct {
@@ -31,13 +28,6 @@ type decoder struct {
 
 func (d *decoder) fail() {
 	d.rest, d.broken = "", true
-}
-
-func (d *decoder) err() error {
-	if d.broken {
-		return errBroken
-	}
-	return nil
 }
 
 func (d *decoder) take(n uint64) string {

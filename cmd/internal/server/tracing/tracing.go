@@ -32,6 +32,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/otellimit"
@@ -157,10 +158,11 @@ func (t *Tracer) http(next http.Handler, passOn bool) http.Handler {
 		if c := span.SpanContext(); passOn {
 			r.Header[traceparent] = []string{"00-" + c.TraceID().String() + "-" + c.SpanID().String() + "-" + c.TraceFlags().String()}
 		}
-		answered := &statusWriter{ResponseWriter: w}
+		s := new(answered)
 		returned := false
-		defer func() { end(span, answered.status, returned) }()
-		next.ServeHTTP(answered, r.WithContext(ctx))
+		defer func() { end(span, s.status, returned) }()
+		r = r.WithContext(ctx)
+		next.ServeHTTP(exchange.Join(w, r, &s.own, s), r)
 		returned = true
 	})
 }
@@ -218,21 +220,19 @@ func end(span trace.Span, code int, returned bool) {
 	span.End()
 }
 
-// statusWriter records the status of a response.
-type statusWriter struct {
-	http.ResponseWriter
+// answered records the status of a response.
+type answered struct {
+	own    exchange.Exchange
 	status int
 }
 
-func (t *statusWriter) WriteHeader(status int) {
-	if t.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		t.status = status
+// Head records the status of the final response.
+func (a *answered) Head(status int) int {
+	if exchange.Final(status) {
+		a.status = status
 	}
-	t.ResponseWriter.WriteHeader(status)
+	return status
 }
-
-// Unwrap is for http.ResponseController.
-func (t *statusWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // GRPC returns the options of a server that makes spans of its calls.
 func (t *Tracer) GRPC() []grpc.ServerOption {

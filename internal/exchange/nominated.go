@@ -1,4 +1,4 @@
-package httplimit
+package exchange
 
 import (
 	"net/http"
@@ -10,14 +10,15 @@ import (
 // maxConnection is the most bytes of a Connection field, of which each may be a name.
 const maxConnection = 1000
 
-// dropNominated removes the fields that Connection names. A proxy behind us does so before
+// DropNominated removes the fields that Connection names. A proxy behind us does so before
 // it passes the request on, and what nobody behind us reads is no key of a limit.
 //
 // Fields that are about this connection stay, and so do those that proxies in front of us
-// write: their reader is who counts, and a client has no business to take them away.
+// write, of which forwarded may name another one: the limits read them, and a client must not
+// take them away.
 //
-// It says what is wrong with Connection, or "": of too many names none could be left out.
-func (d *door) dropNominated(h http.Header) (fault string) {
+// It returns what is wrong with Connection, or "": of too many names none could be left out.
+func DropNominated(h http.Header, forwarded string) (fault string) {
 	lines := h["Connection"]
 	size := len(lines)
 	for _, line := range lines {
@@ -33,7 +34,7 @@ func (d *door) dropNominated(h http.Header) (fault string) {
 			case "Connection", "Upgrade", "Te", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto":
 				continue
 			}
-			if d.forwardedHeader == "" || !strings.EqualFold(name, d.forwardedHeader) {
+			if forwarded == "" || !strings.EqualFold(name, forwarded) {
 				delete(h, name)
 			}
 		}

@@ -2,33 +2,12 @@ package httplimit
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/policy"
 )
-
-// limiterDecider decides by one limiter.
-type limiterDecider struct {
-	limiter *sluice.Limiter
-	key     func(*http.Request) string
-	name    string
-}
-
-func (l *limiterDecider) decide(c *call) {
-	c.key = l.key(c.r)
-	c.await(l.limiter, c.key)
-	answer.Take(c.r.Context(), l.limiter, l.name, c.key, &c.decision)
-}
-
-func (l *limiterDecider) giveBack(ctx context.Context, c *call) {
-	c.taken.adjust(ctx, &c.decision, 0)
-	answer.GiveBack(l.limiter, c.key, &c.decision)
-}
-
-func (l *limiterDecider) settle(s *settling, o policy.Outcome) { s.taken.settle(s, o) }
 
 // taken is what a limiter has taken for a request that waits for its outcome; the zero value
 // where none does.
@@ -40,7 +19,7 @@ type taken struct {
 
 // await notes what a limiter is about to take, if the request waits for its outcome.
 func (c *call) await(l *sluice.Limiter, key string) {
-	if c.door.await {
+	if c.door.config.AwaitOutcome {
 		c.taken = taken{l, key, time.Now()}
 	}
 }

@@ -1,0 +1,80 @@
+package door
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Config is what a door decides and answers by.
+type Config struct {
+	Engine *policy.Engine
+	// Authorize returns an error unless a caller with this address and token may ask; the token is
+	// empty if the caller sends none. Nil lets everybody ask. An error that has a method RetrySeconds
+	// says when to try again.
+	Authorize     func(from, token string) error
+	DegradedField bool         // see [answer.Encoder]
+	Logger        *slog.Logger // slog.Default() if nil
+}
+
+// What a check may have.
+const (
+	MaxChecks = 1000    // of a batch
+	MaxFields = 256     // of a request's head, its attributes, or a key
+	MaxID     = 256     // bytes
+	MaxUnits  = 1 << 50 // more than any limit has
+)
+
+// Base is a Config that answers.
+type Base struct {
+	Config
+	encoder answer.Encoder
+	outage  answer.Outage
+}
+
+// New returns a base, which is safe for concurrent use.
+func New(c Config) *Base {
+	return &Base{Config: c, encoder: answer.Encoder{DegradedField: c.DegradedField}, outage: answer.Outage{Logger: c.Logger}}
+}
+
+var errInternal = status.Error(codes.Internal, "sluice: the request could not be decided: see the log of the limiter")
+
+// Rescue, if deferred, answers a gRPC call in place of a panic, which grpc-go would let end the process.
+func Rescue(log *slog.Logger, err *error) {
+	if p := recover(); p != nil {
+		cmp.Or(log, slog.Default()).Error("answering a call failed: this is a bug", "panic", p, "stack", string(debug.Stack()))
+		*err = errInternal
+	}
+}
+
+// Answer turns a into the answer to a request, and sets its fields in h: a refusal if the request has a
+// fault, else what d says. Asked are the fields of the request.
+func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, asked http.Header) {
+	p := b.Engine.Policy()
+	client := answer.Client{Header: asked, CORS: p.CORS(), Answers: p.Answers()}
+	if fault != "" {
+		b.encoder.Malformed(a, h, fault, client)
+		return
+	}
+	b.outage.Note(d)
+	b.encoder.Encode(a, h, d, client)
+}
+
+// FieldNames appends the names of the fields that a door passes on, in order. A length is for whoever sends a body to say.
+func FieldNames(names []string, h http.Header) []string {
+	for name := range h {
+		if name != "Content-Length" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

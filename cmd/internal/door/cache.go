@@ -1,0 +1,37 @@
+package door
+
+import "sync"
+
+// maxCached is the most values of a [Cache]. Callers have a few; whoever makes them up has each made again.
+const maxCached = 1024
+
+// Cache keeps what is expensive to make. If it is full it forgets everything, and what is in use comes back.
+// The zero value is empty, and safe for concurrent use.
+type Cache[K comparable, V any] struct {
+	mu  sync.RWMutex
+	all map[K]V
+}
+
+// Get returns the value of a key, which is made if it is unknown.
+func (c *Cache[K, V]) Get(key K, make func(K) (V, error)) (V, error) {
+	c.mu.RLock()
+	v, known := c.all[key]
+	c.mu.RUnlock()
+	if known {
+		return v, nil
+	}
+	v, err := make(key)
+	if err == nil {
+		c.keep(key, v)
+	}
+	return v, err
+}
+
+func (c *Cache[K, V]) keep(key K, v V) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil || len(c.all) >= maxCached {
+		c.all = make(map[K]V)
+	}
+	c.all[key] = v
+}

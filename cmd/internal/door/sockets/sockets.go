@@ -1,0 +1,170 @@
+// Package sockets serves protocols that have no server of their own: each connection has a goroutine, and all are drained
+// together. The doors resp and spoe are above it; it imports only the standard library.
+package sockets
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Conn is a connection of a protocol.
+type Conn interface {
+	// Serve answers until the connection ends. Then it is closed.
+	Serve()
+	// Drain has Serve return when what has come is answered. It is called while Serve runs, or before.
+	Drain()
+}
+
+// Server serves the connections of one listener.
+type Server struct {
+	open    func(net.Conn) Conn
+	log     *slog.Logger
+	running sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	mu       sync.Mutex
+	closed   bool
+	listener net.Listener
+	conns    map[net.Conn]Conn
+}
+
+// New returns a server that has yet to serve. Open makes a connection ready for Serve, and does not wait.
+func New(log *slog.Logger, open func(net.Conn) Conn) *Server {
+	s := &Server{open: open, log: log, conns: make(map[net.Conn]Conn)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Context ends with Close.
+func (s *Server) Context() context.Context { return s.ctx }
+
+// Serve answers on the connections to l until Shutdown or Close; its error is nil then. It is called once.
+func (s *Server) Serve(l net.Listener) error {
+	if !s.listen(l) {
+		return nil
+	}
+	for pause := time.Duration(0); ; {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.start(c)
+		case s.ended():
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default: // mostly, too many files are open, and others will be closed
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.log.Warn("a connection was not accepted", "error", err, "again_in", pause)
+			time.Sleep(pause)
+		}
+	}
+}
+
+// listen notes what Shutdown and Close have to close, unless they were called before.
+func (s *Server) listen(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		l.Close()
+		return false
+	}
+	s.listener = l
+	return true
+}
+
+func (s *Server) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+func (s *Server) start(socket net.Conn) {
+	c := s.open(socket)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		socket.Close()
+		return
+	}
+	s.conns[socket] = c
+	s.running.Go(func() {
+		defer s.forget(socket)
+		defer s.Rescue(socket)
+		c.Serve()
+	})
+}
+
+func (s *Server) forget(socket net.Conn) {
+	socket.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, socket)
+}
+
+// Rescue, if deferred, ends the connection, and not the program, by a panic.
+func (s *Server) Rescue(socket net.Conn) {
+	if p := recover(); p != nil {
+		s.log.Error("a connection was given up after a panic: this is a bug", "panic", p, "stack", string(debug.Stack()))
+		socket.Close()
+	}
+}
+
+// Shutdown takes no more connections, answers what has been asked, and waits until all connections
+// are closed. It returns the error of ctx if that ends first.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stop(func(_ net.Conn, c Conn) { c.Drain() })
+	done := make(chan struct{})
+	go func() { // ends with the last connection, which Close ends
+		s.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close closes all connections, and waits for their goroutines.
+func (s *Server) Close() error {
+	s.cancel()
+	s.stop(func(socket net.Conn, _ Conn) { socket.Close() })
+	s.running.Wait()
+	return nil
+}
+
+// stop takes no more connections, and calls each for those that are open.
+func (s *Server) stop(each func(net.Conn, Conn)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.listener != nil {
+		s.listener.Close()
+	}
+	for socket, c := range s.conns {
+		each(socket, c)
+	}
+}
+
+// farewell bounds [Linger].
+const farewell = 500 * time.Millisecond
+
+// Linger lets the client read what it was sent last: what it still sends would otherwise make the system throw
+// that away when the connection is closed.
+func Linger(socket net.Conn) {
+	half, ok := socket.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = socket.SetReadDeadline(time.Now().Add(farewell))
+	_, _ = io.Copy(io.Discard, socket)
+}

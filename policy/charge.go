@@ -117,14 +117,14 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 	}
 	s.x.route = ""
 	if m.pattern != nil {
-		s.x.route = m.pattern.text
+		s.x.route = m.pattern.Text
 	}
 	s.keys.begin(r.keyStart)
 	for i := range r.key {
 		p := &r.key[i]
 		switch value, found := p.value(&s.x); {
 		case found && p.kind == routePart:
-			s.keys.addWritten(m.pattern.written)
+			s.keys.addWritten(m.pattern.Key)
 		case found && p.kind == clientIP:
 			s.keys.addWritten(value) // no character of an address is escaped
 		case found:

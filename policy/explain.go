@@ -219,7 +219,7 @@ func why(m matched, missing *part, out outcome, garbled bool) string {
 	case out == refused:
 		return fmt.Sprintf("refuses: the request %s %s", state, missing)
 	case m.pattern != nil:
-		return fmt.Sprintf("match %q", m.pattern.text)
+		return fmt.Sprintf("match %q", m.pattern.Text)
 	case len(m.rule.hosts)+len(m.rule.headers) > 0:
 		return "hosts and headers match"
 	case len(m.rule.attributes) > 0:

@@ -222,7 +222,7 @@ const overridden = "override"
 func (s *scratch) resolve(r *rule) (by *resolved, until int64) {
 	if s.policy.overrides.byRule != nil {
 		if e, says := s.policy.overrides.find(r, s); e != nil {
-			return says, e.until
+			return says, e.Until
 		}
 	}
 	if r.tiers != nil {

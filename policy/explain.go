@@ -85,7 +85,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	if s.tierKnown {
 		t.Tier, t.TierFrom = strings.Clone(s.tier), s.tierFrom
 		if e := s.listedTier(); e != nil {
-			t.TierSubject = &s.policy.subjects.list[e.item]
+			t.TierSubject = &s.policy.subjects.list[e.Item]
 		}
 	}
 	if s.ambiguous {

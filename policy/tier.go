@@ -1,10 +1,13 @@
 package policy
 
-import "github.com/sluicehq/sluice/internal/spelling"
+import (
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/table"
+)
 
 // tierSubjects are who is in which tier. They are never changed.
 type tierSubjects struct {
-	table[string]
+	table.Table[string]
 	list     []TierSubject // what they were made of
 	warnings []Problem
 }
@@ -78,7 +81,7 @@ func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
 		c.warn(&all.warnings, spelling.Suggest(tier, sortedKeys(known)), "no rule has the tier %s: who is in it has the rules' own limits", spelling.Quote(tier))
 	}
 	c.endedMore(&all.warnings)
-	all.sort()
+	all.Sort()
 	return all
 }
 
@@ -115,7 +118,7 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 		return "", false
 	}
 	tier = p.canonicalTier(in.Tier)
-	if first, twice := all.add(of, subject, tier, until, c.item); twice {
+	if first, twice := all.Add(of, subject, tier, until, c.item); twice {
 		c.fail("", "remove one of them", "there are two entries for this subject, %s", c.first(first))
 	}
 	c.ended(&all.warnings, "entry", until)
@@ -123,10 +126,10 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 }
 
 // tierKey returns the text of a subject as requests have it. It is valid until the next.
-func (c *compiler) tierKey(p *Policy, value string) (text []byte, of shape) {
+func (c *compiler) tierKey(p *Policy, value string) (text []byte, of table.Shape) {
 	c.key.reset()
 	c.key.begin("")
-	of.exact = 1
+	of.Exact = 1
 	if wrong := c.addValue(p.tierSubject, 0, value, p.ipv6Prefix, &of); wrong != nil {
 		c.fail("subject", "", "%s: %v", p.tierSubject.text, wrong)
 	}
@@ -146,7 +149,7 @@ func (s *scratch) tierName() string {
 // findTier returns the tier of the request, and what says it.
 func (s *scratch) findTier() (tier, from string) {
 	if e := s.listedTier(); e != nil {
-		return s.policy.subjects.of(e), tierListed
+		return s.policy.subjects.Value(e), tierListed
 	}
 	if part := s.policy.tierFrom; part != nil {
 		if tier, found := part.value(&s.x); found {
@@ -163,8 +166,8 @@ const (
 )
 
 // listedTier returns the entry of the request's subject in the table of subjects, or nil.
-func (s *scratch) listedTier() *slot {
-	if len(s.policy.subjects.sets) == 0 {
+func (s *scratch) listedTier() *table.Entry {
+	if s.policy.subjects.Empty() {
 		return nil
 	}
 	value, found := s.policy.tierSubject.value(&s.x)
@@ -174,7 +177,7 @@ func (s *scratch) listedTier() *slot {
 	s.tierKey.reset()
 	s.tierKey.begin("")
 	s.tierKey.add(value)
-	return s.policy.subjects.find(&s.tierKey, s)
+	return s.policy.subjects.Find(s.tierKey.subjectOf, s.clock)
 }
 
 // tierOf returns the tier of the subject of a rule whose values k has, where that does not depend
@@ -191,8 +194,8 @@ func (s *scratch) tierOf(r *rule) (tier string, known bool) {
 	s.tierKey.reset()
 	s.tierKey.begin("")
 	s.tierKey.addWritten(s.keys.values[i])
-	if e := p.subjects.find(&s.tierKey, s); e != nil {
-		return p.subjects.of(e), true
+	if e := p.subjects.Find(s.tierKey.subjectOf, s.clock); e != nil {
+		return p.subjects.Value(e), true
 	}
 	return p.tier, p.tierFrom == nil
 }

@@ -53,9 +53,9 @@ func (s *scratch) chargeSubject(d *Decision) bool {
 			return false
 		}
 	}
-	s.keys.begin(r.keyStart)
+	s.keys.Begin(r.keyStart)
 	for _, v := range subject.values {
-		s.keys.addWritten(v)
+		s.keys.AddWritten(v)
 	}
 	if r.tiers != nil || r.sharing != nil {
 		tier, known := s.tierOf(r)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // attributeCondition is an attribute that a request must have, with a value, or with any if
@@ -23,7 +24,7 @@ func (c *compiler) attributes(values map[string]string) (all []attributeConditio
 	for _, name := range sortedKeys(values) {
 		field, value := fmt.Sprintf("attributes[%q]", name), values[name]
 		switch {
-		case name == "" || strings.ContainsFunc(name, hidden) || strings.TrimSpace(name) != name:
+		case name == "" || strings.ContainsFunc(name, parts.Hidden) || strings.TrimSpace(name) != name:
 			c.fail(field, "write it as the program does, as in plan", "%s is not the name of an attribute", spelling.Quote(name))
 		case strings.HasPrefix(name, "attr:"):
 			c.fail(field, "write "+spelling.Quote(strings.TrimPrefix(name, "attr:")), "the attribute %s is written without attr:", spelling.Quote(name))

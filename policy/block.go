@@ -111,7 +111,7 @@ func (s *scratch) isBlocked(r *rule, by *resolved, until int64, shadow bool) boo
 	if inEngine == 0 && !by.block || s.mode == GiveBack && !by.block {
 		return false
 	}
-	b := blockedSubject{r, by.from, by.source, until, s.keys.since(s.keys.start), shadow}
+	b := blockedSubject{r, by.from, by.source, until, s.keys.Key(nil), shadow}
 	if inEngine != 0 {
 		b.from, b.source, b.until = blocked, "", inEngine
 	}
@@ -124,7 +124,7 @@ func (s *scratch) blockedUntil() int64 {
 	if len(s.blocks) == 0 {
 		return 0
 	}
-	if until := s.blocks[string(s.keys.text[s.keys.start:])]; until > s.clock() {
+	if until := s.blocks[string(s.keys.Bytes())]; until > s.clock() {
 		return until
 	}
 	return 0

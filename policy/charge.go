@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
@@ -18,7 +19,7 @@ import (
 type scratch struct {
 	policy  *Policy
 	request *Request
-	x       extractor
+	x       parts.Reader
 	views   paths.Buffer
 
 	ids     []int32 // of pathless rules, then of the patterns that match, view by view
@@ -30,7 +31,7 @@ type scratch struct {
 	barring   []*rule // with "block", that apply
 	blocked   []blockedSubject
 
-	keys      keyText
+	keys      parts.Keys
 	seen      Observation
 	blocks    map[string]int64 // see Engine.blocksNow
 	holder    *sluice.Holder
@@ -56,12 +57,12 @@ type scratch struct {
 	flying                   bool // a charge is of a place in flight
 	repeated                 bool // the store has refused the charge of the request's ID
 	hostName, tier, tierFrom string
-	tierKey                  keyText   // of the subject that is looked up
-	sent                     []byte    // see asSent
-	override                 *Override // that was found last
-	pardoned                 string    // what the request lacks, and would be refused for by a rule that only watches
-	now                      int64     // in microseconds since the Unix epoch; 0 until it is asked for
-	began                    time.Time // the Take, if a rule goes by the outcome
+	tierKey                  parts.Keys // of the subject that is looked up
+	sent                     []byte     // see asSent
+	override                 *Override  // that was found last
+	pardoned                 string     // what the request lacks, and would be refused for by a rule that only watches
+	now                      int64      // in microseconds since the Unix epoch; 0 until it is asked for
+	began                    time.Time  // the Take, if a rule goes by the outcome
 }
 
 // maxScratch is the most text kept from one decision to the next.
@@ -78,7 +79,10 @@ func (e *Engine) begin(req *Request, d *Decision) *scratch {
 
 func (s *scratch) reset(p *Policy, req *Request) {
 	s.policy, s.request, s.mode = p, req, req.Mode
-	s.x.reset(req, p)
+	s.x.Reset(&parts.Request{
+		Method: req.Method, Host: req.Host, RawQuery: req.RawQuery, Peer: req.Peer, Header: req.Header, ForwardedHeader: req.ForwardedHeader,
+		Body: req.Body, Attributes: req.Attributes, TLSFingerprint: req.TLSFingerprint, Trusted: p.trusted, IPv6Prefix: p.ipv6Prefix,
+	})
 	s.ids, s.ends, s.order, s.matches = s.ids[:0], s.ends[:0], s.order[:0], s.matches[:0]
 	s.barring = s.barring[:0]
 	s.forget()
@@ -88,10 +92,11 @@ func (s *scratch) reset(p *Policy, req *Request) {
 }
 
 func (e *Engine) end(s *scratch) {
-	if cap(s.keys.text) > maxScratch || cap(s.ids) > maxScratch || cap(s.charges) > maxScratch/16 {
+	if s.keys.Cap() > maxScratch || cap(s.ids) > maxScratch || cap(s.charges) > maxScratch/16 {
 		return // of an extraordinary request or policy
 	}
-	s.request, s.x.r, s.blocks, s.results, s.shares, s.turns, s.awaited = nil, nil, nil, nil, nil, nil, nil
+	s.request, s.blocks, s.results, s.shares, s.turns, s.awaited = nil, nil, nil, nil, nil, nil
+	s.x.Forget()
 	if s.seen.Request != nil {
 		s.seen = Observation{}
 	}
@@ -110,30 +115,28 @@ const (
 )
 
 // charge adds what a rule charges. If it does not, it returns the part that is missing.
-func (s *scratch) charge(m *matched) (*part, outcome) {
+func (s *scratch) charge(m *matched) (*parts.Part, outcome) {
 	r := m.rule
 	if r.inFlight && s.request.Part {
 		return nil, exempted
 	}
-	s.x.route = ""
+	s.x.Route = ""
 	if m.pattern != nil {
-		s.x.route = m.pattern.Text
+		s.x.Route = m.pattern.Key
 	}
-	s.keys.begin(r.keyStart)
+	s.keys.Begin(r.keyStart)
 	for i := range r.key {
 		p := &r.key[i]
-		switch value, found := p.value(&s.x); {
-		case found && p.kind == routePart:
-			s.keys.addWritten(m.pattern.Key)
-		case found && p.kind == clientIP:
-			s.keys.addWritten(value) // no character of an address is escaped
+		switch value, found := p.Value(&s.x); {
+		case found && p.IsVerbatim():
+			s.keys.AddWritten(value)
 		case found:
-			s.keys.add(value)
+			s.keys.Add(value)
 		default:
 			if out := s.missing(r, p); out != charged {
 				return p, out
 			}
-			s.keys.addShared()
+			s.keys.AddWritten(parts.Shared)
 		}
 	}
 	return nil, s.addCharges(r)
@@ -142,7 +145,7 @@ func (s *scratch) charge(m *matched) (*part, outcome) {
 // addCharges adds a charge for each limit of the subject of the key that has been built.
 func (s *scratch) addCharges(r *rule) outcome {
 	by, until := s.resolve(r)
-	shadow := s.policy.isShadow(r) || r.isPartial() && r.isShadowFor(s.keys.text[s.keys.start:])
+	shadow := s.policy.isShadow(r) || r.isPartial() && r.isShadowFor(s.keys.Bytes())
 	switch {
 	case (by.block || len(s.blocks) > 0) && s.isBlocked(r, by, until, shadow):
 		return barred
@@ -153,7 +156,7 @@ func (s *scratch) addCharges(r *rule) outcome {
 		s.addLimits(r, by, s.addTenant(r), shadow)
 		return charged
 	}
-	s.addLimits(r, by, s.keys.key(r.together), shadow)
+	s.addLimits(r, by, s.keys.Key(r.together), shadow)
 	return charged
 }
 
@@ -188,16 +191,16 @@ func extend[T any](list *[]T) *T {
 
 // missing says what a rule does about the part that has just been found missing. To
 // garble a part is no way around a rule that is skipped without it.
-func (s *scratch) missing(r *rule, p *part) outcome {
-	refuses := r.missing == refuse || r.strict && s.x.garbled && !s.x.brokeOff
+func (s *scratch) missing(r *rule, p *parts.Part) outcome {
+	refuses := r.missing == refuse || r.strict && s.x.Garbled && !s.x.BrokeOff
 	switch {
 	case refuses && !r.isLenient():
 		return refused
 	case refuses && s.pardoned == "":
-		s.pardoned, s.pardonedGarbled = p.text, s.x.garbled
+		s.pardoned, s.pardonedGarbled = p.String(), s.x.Garbled
 	}
 	switch {
-	case r.missing == refuse, r.missing == skip && !s.x.garbled:
+	case r.missing == refuse, r.missing == skip && !s.x.Garbled:
 		return skipped
 	}
 	return charged

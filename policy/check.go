@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
@@ -81,22 +81,6 @@ func (c *compiler) prefixes(texts []string) (all []netip.Prefix) {
 		}
 	}
 	return all
-}
-
-// parsePrefix reads an address or a CIDR. What IPv6 says of IPv4 is folded to IPv4.
-func parsePrefix(s string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		a, err := netip.ParseAddr(s)
-		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, errors.New("neither an address nor a CIDR")
-		}
-		p = netip.PrefixFrom(a, a.BitLen())
-	}
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p.Masked(), nil
 }
 
 // unlimited are words that people write to mean no limit.
@@ -202,8 +186,8 @@ func (c *compiler) canonicalHeader(field, s string) string {
 	return http.CanonicalHeaderKey(s)
 }
 
-func (c *compiler) part(field, text string) *part {
-	p, err := parsePart(text)
+func (c *compiler) part(field, text string) *parts.Part {
+	p, err := parts.Parse(text)
 	if err != nil {
 		c.fail(field, "", "%v", err)
 		return nil
@@ -211,14 +195,14 @@ func (c *compiler) part(field, text string) *part {
 	return &p
 }
 
-func (c *compiler) parts(of string, texts []string, all []part) []part {
+func (c *compiler) parts(of string, texts []string, all parts.List) parts.List {
 	for i, text := range texts {
 		field := fmt.Sprintf("%s[%d]", of, i)
 		p := c.part(field, text)
 		if p == nil {
 			continue
 		}
-		if slices.ContainsFunc(all, func(o part) bool { return o.kind == p.kind && o.name == p.name }) {
+		if all.Contains(p) {
 			c.fail(field, "remove one of them", "key has the part %s twice", spelling.Quote(text))
 		}
 		all = append(all, *p)

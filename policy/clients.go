@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/policy/internal/networks"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // clientSet is a set of addresses that a rule asks for: a list of the document, or all the
@@ -46,7 +47,7 @@ func (r *rule) asksForClient() bool { return len(r.clients)+len(r.notClients) > 
 // unmetClient says which condition on its address the client does not meet, or "". A client
 // without an address is in no list; what exempts all but some does not exempt it.
 func (r *rule) unmetClient(s *scratch) string {
-	a := s.x.address()
+	a := s.x.Address()
 	switch {
 	case len(r.clients) > 0 && setWith(r.clients, a) == nil:
 		return "clients"
@@ -56,20 +57,9 @@ func (r *rule) unmetClient(s *scratch) string {
 	return ""
 }
 
-// address returns the address of the client, IPv4 as IPv4, without a zone.
-func (x *extractor) address() netip.Addr {
-	if !x.resolved {
-		x.resolved = true
-		if x.addr = x.r.client(x.trusted).Unmap(); x.addr.Is6() {
-			x.addr = x.addr.WithZone("")
-		}
-	}
-	return x.addr
-}
-
 // whyClient says where the client is that meets the rule's conditions on its address, or "".
 func (r *rule) whyClient(s *scratch) string {
-	a := s.x.address()
+	a := s.x.Address()
 	var all []string
 	if in := setWith(r.clients, a); in != nil {
 		all = append(all, fmt.Sprintf("client %v is in %s", a, in.name(a)))
@@ -82,7 +72,7 @@ func (r *rule) whyClient(s *scratch) string {
 
 // whyNotClient says where the client is or is not, of a condition that it does not meet.
 func (r *rule) whyNotClient(s *scratch, condition string) string {
-	a := s.x.address()
+	a := s.x.Address()
 	in := setWith(r.notClients, a)
 	switch {
 	case !a.IsValid():
@@ -156,7 +146,7 @@ var fileName = regexp.MustCompile(`^[a-zA-Z0-9_./-]*[a-zA-Z_-][a-zA-Z0-9_-]*\.(t
 
 // network reads an address or a network, and complains about one that is both.
 func (c *compiler) network(field, s string) (netip.Prefix, bool) {
-	p, err := parsePrefix(s)
+	p, err := networks.Parse(s)
 	if err != nil {
 		hint := "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\""
 		if fileName.MatchString(s) {
@@ -165,7 +155,7 @@ func (c *compiler) network(field, s string) (netip.Prefix, bool) {
 		c.fail(field, hint, "%s is neither an address nor a CIDR", spelling.Quote(s))
 		return p, false
 	}
-	if wrong, hint := checkHostBits(s); wrong != "" {
+	if wrong, hint := networks.HostBits(s); wrong != "" {
 		c.fail(field, hint, "%s", wrong)
 		return p, false
 	}
@@ -237,5 +227,10 @@ func (r *rule) charges() bool { return !r.exempt && !r.block }
 // the first address of the client's network. Requests with different partitions never share a count of
 // a rule that has client_ip in its key. It is the zero address if the client is unknown.
 func (p *Policy) Partition(r *Request) netip.Addr {
-	return maskClient(r.client(p.trusted), p.ipv6Prefix)
+	return parts.MaskClient(p.client(r), p.ipv6Prefix)
+}
+
+// client returns the address of the client.
+func (p *Policy) client(r *Request) netip.Addr {
+	return parts.Client(r.Peer, r.Header, p.trusted, r.ForwardedHeader)
 }

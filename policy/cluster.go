@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
@@ -54,9 +55,9 @@ func (r *rule) tag() string {
 	var b strings.Builder
 	for _, i := range r.together {
 		k := &r.key[i]
-		fmt.Fprintf(&b, "%d %q ", k.kind, k.name)
+		fmt.Fprintf(&b, "%q ", k.ID())
 		for _, m := range r.match {
-			if k.kind == routePart {
+			if k.IsRoute() {
 				fmt.Fprintf(&b, "%q ", m.Text)
 			}
 		}
@@ -98,9 +99,7 @@ func (p *Policy) apartFrom(r *rule, others []*rule) Problem {
 	shared := slices.Clone(r.key)
 	for _, o := range others {
 		names = append(names, o.name)
-		shared = slices.DeleteFunc(shared, func(k part) bool {
-			return k.kind == routePart || !slices.ContainsFunc(o.key, func(x part) bool { return x.kind == k.kind && x.name == k.name })
-		})
+		shared = slices.DeleteFunc(shared, func(k parts.Part) bool { return k.IsRoute() || !o.key.Contains(&k) })
 	}
 	const most = 5
 	if more := len(names) - most; more > 1 {
@@ -108,7 +107,7 @@ func (p *Policy) apartFrom(r *rule, others []*rule) Problem {
 	}
 	hint := "their keys have no part in common that \"together\" could name"
 	if len(shared) > 0 {
-		hint = fmt.Sprintf("write \"together: [%s]\" in all of them", strings.Join(partNames(shared), ", "))
+		hint = fmt.Sprintf("write \"together: [%s]\" in all of them", strings.Join(shared.Names(), ", "))
 	}
 	return Problem{
 		File: r.file, Line: r.line, Path: fmt.Sprintf("rules[%d]", r.index), Rule: r.name, Hint: hint,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
@@ -18,9 +19,9 @@ type Policy struct {
 	trusted     []netip.Prefix
 	ipv6Prefix  int
 	ignoreCase  bool
-	tierFrom    *part  // nil: no part says the tier
-	tierSubject *part  // nil: no subjects are looked up
-	tier        string // of all others
+	tierFrom    *parts.Part // nil: no part says the tier
+	tierSubject *parts.Part // nil: no subjects are looked up
+	tier        string      // of all others
 	subjects    tierSubjects
 	knownTiers  map[string]bool // see TierNames
 	rules       []rule
@@ -51,7 +52,7 @@ type rule struct {
 	hosts      []string // lower case, "*.example.com" for all below it
 	headers    []headerCondition
 	attributes []attributeCondition
-	key        []part
+	key        parts.List
 	together   []int // which parts of key are the hash tag
 	missing    missing
 	strict     bool // refuse what is ambiguous
@@ -173,7 +174,7 @@ type compiler struct {
 	limitSets map[limitsKey][]limit
 	saysSets  map[saysKey]*resolved
 	names     map[string]int // the index of each rule
-	key       keyText        // of the override that is being read
+	key       parts.Keys     // of the override that is being read
 	now       int64          // in microseconds since the Unix epoch
 	endings   int            // see ended
 	lists     map[string]*clientSet
@@ -318,11 +319,11 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	} else {
 		c.sharing(p, r, &out, owner)
 	}
-	if hasPart(out.key, "route") && len(out.match) == 0 {
+	if out.key.Has("route") && len(out.match) == 0 {
 		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
-	out.folds = slices.ContainsFunc(out.key, func(p part) bool { return p.folds() })
-	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
+	out.folds = out.key.Any((*parts.Part).Folds)
+	out.readsBody = out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	p.readsBody = p.readsBody || out.readsBody
 	return out
 }
@@ -380,12 +381,10 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	}
 }
 
-func isBody(p part) bool { return p.kind == bodyPart }
-
 // defaultAmbiguous is ambiguous where nothing says it. Who counts by what is in a body mostly
 // guards accounts, and honest clients send that in one plain way.
-func defaultAmbiguous(key []part) ambiguous {
-	if slices.ContainsFunc(key, isBody) {
+func defaultAmbiguous(key parts.List) ambiguous {
+	if key.Any((*parts.Part).ReadsBody) {
 		return refuseAmbiguous
 	}
 	return chargeAmbiguous
@@ -415,26 +414,12 @@ func (c *compiler) checkUncounted(r *Rule) {
 	}
 }
 
-func hasPart(key []part, name string) bool { return partIndex(key, name) >= 0 }
-
-func partIndex(key []part, name string) int {
-	return slices.IndexFunc(key, func(p part) bool { return p.text == name })
-}
-
-func partNames(key []part) []string {
-	names := make([]string, len(key))
-	for i := range key {
-		names[i] = key[i].text
-	}
-	return names
-}
-
 // together returns which parts of the key are the hash tag.
-func (c *compiler) together(r *Rule, key []part) (parts []int) {
+func (c *compiler) together(r *Rule, key parts.List) (tag []int) {
 	for n, name := range r.Together {
-		i := partIndex(key, name)
-		if i >= 0 && !slices.Contains(parts, i) {
-			parts = append(parts, i)
+		i := key.Index(name)
+		if i >= 0 && !slices.Contains(tag, i) {
+			tag = append(tag, i)
 			continue
 		}
 		field := fmt.Sprintf("together[%d]", n)
@@ -444,10 +429,10 @@ func (c *compiler) together(r *Rule, key []part) (parts []int) {
 		case len(r.Key) == 0:
 			c.fail(field, "remove it: all of the rule's requests share one key", "together needs a key")
 		case !slices.Contains(r.Key, name): // else the key has been complained about
-			c.fail(field, spelling.Suggest(name, partNames(key)), "%s in together is not a part of the key", spelling.Quote(name))
+			c.fail(field, spelling.Suggest(name, key.Names()), "%s in together is not a part of the key", spelling.Quote(name))
 		}
 	}
-	return parts
+	return tag
 }
 
 // plan compiles a limit of rule r. It returns nil for one that is not worth it.

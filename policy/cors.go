@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/paths"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
@@ -131,7 +131,7 @@ func newTyped(rules []rule, ignoreCase bool) typed {
 
 // countsTyped reports whether the rule counts by a query or a body.
 func (r *rule) countsTyped() bool {
-	return r.readsBody || slices.ContainsFunc(r.key, func(p part) bool { return p.kind == queryPart })
+	return r.readsBody || r.key.Any((*parts.Part).Folds)
 }
 
 // covers reports whether such a rule has the path of the request, in one way to read it.

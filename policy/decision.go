@@ -219,7 +219,7 @@ func (o *Observation) Exempting() string {
 }
 
 // Client returns the address of the client, as the policy that has decided resolves it.
-func (o *Observation) Client() netip.Addr { return o.Request.client(o.scratch.policy.trusted) }
+func (o *Observation) Client() netip.Addr { return o.scratch.policy.client(o.Request) }
 
 // Shown returns what people are to see of Sent: all of it, shortened or hashed, as the rule says.
 func (o *Observation) Shown(i int) string { return o.Policy().ShownSent(o.Key(i), o.Sent(i)) }

@@ -257,7 +257,7 @@ func (s *scratch) conclude(d *Decision, err error) {
 func (s *scratch) chargeAll(d *Decision) {
 	for i := range s.matches {
 		if part, out := s.charge(&s.matches[i]); out == refused {
-			d.Missing = lacking(part.text, s.x.garbled)
+			d.Missing = lacking(part.String(), s.x.Garbled)
 			return
 		}
 	}
@@ -281,7 +281,7 @@ func (s *scratch) chargeMalformed() {
 
 // forget drops the charges made so far.
 func (s *scratch) forget() {
-	s.keys.reset()
+	s.keys.Reset()
 	s.charges, s.results, s.blocked = s.charges[:0], s.results[:0], s.blocked[:0]
 	s.locks, s.tenants, s.offence, s.flying = s.locks[:0], s.tenants[:0], false, false
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // Trace explains a decision.
@@ -64,7 +65,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	var t Trace
 	s := e.begin(req, &t.Decision)
 	defer e.end(s)
-	t.Client = req.client(s.policy.trusted)
+	t.Client = s.policy.client(req)
 	if s.exemptPreflight() {
 		t.Decision = Decision{Allowed: true, Exempt: true}
 		t.Rules = s.explainExempt(nil, "cors exempts preflights")
@@ -163,7 +164,7 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 			s.override = nil
 			part, out := s.charge(&matches[0])
 			trace.Applies, trace.Override = out == charged || out == barred, s.override
-			trace.Why = withClient(why(matches[0], part, out, s.x.garbled), r.whyClient(s))
+			trace.Why = withClient(why(matches[0], part, out, s.x.Garbled), r.whyClient(s))
 			if out == exempted || out == barred {
 				trace.Why = s.whyUncounted(r, out)
 			}
@@ -172,7 +173,7 @@ func (s *scratch) explainRules(t *Trace) (missing string) {
 				trace.Why += ", " + r.whyPartial(trace.Watched)
 			}
 			if out == refused && missing == "" {
-				missing = lacking(part.text, s.x.garbled)
+				missing = lacking(part.String(), s.x.Garbled)
 			}
 			matches = matches[1:]
 		} else {
@@ -206,7 +207,7 @@ func (s *scratch) whyUncounted(r *rule, out outcome) string {
 	return "an override blocks the subject" + s.override.Terms()
 }
 
-func why(m matched, missing *part, out outcome, garbled bool) string {
+func why(m matched, missing *parts.Part, out outcome, garbled bool) string {
 	state := "lacks"
 	if garbled {
 		state = "has no usable"

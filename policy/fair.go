@@ -220,30 +220,10 @@ func (s *scratch) addTenant(r *rule) (owner string) {
 	if r.sharing.weights != nil {
 		weight = r.sharing.weight(s.tierName())
 	}
-	owner, key := s.keys.shared(r)
+	owner, key := s.keys.Tenant(r.sharing.owner, r.together)
 	t := extend(&s.tenants)
 	t.rule, t.charge, t.key, t.weight = r, len(s.charges), key, weight
 	return owner
-}
-
-// shared returns the key under which a limit is counted that is shared, and that of the tenant whose
-// key has been built: with the hash tag that the rule says, or else one that puts it beside the limit.
-func (k *keyText) shared(r *rule) (owner, tenant string) {
-	start, end := k.start, k.rest+1 // a name and "/"
-	if n := r.sharing.owner; n > 0 {
-		end--
-		for _, v := range k.values[:n] {
-			end += len("/") + len(v)
-		}
-	}
-	last := len(k.text)
-	if len(r.together) > 0 {
-		tenant = k.key(r.together)
-		return tenant[:len(tenant)-(last-end)], tenant
-	}
-	k.text = append(append(append(k.text, '{'), k.text[start:end]...), '}')
-	k.text = append(k.text, k.text[start:last]...)
-	return k.since(start)[:end-start], k.since(last)
 }
 
 // addTurns adds the charges of the time of tenants, behind those of limits, and has those who ask for

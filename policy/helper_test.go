@@ -210,3 +210,13 @@ func (s *testStore) set(err error, closedLocks bool) {
 	defer s.mu.Unlock()
 	s.err, s.closedLocks, s.charges = err, closedLocks, nil
 }
+
+// body gives a request a body as listeners do.
+func body(s string) func(int64) ([]byte, error) {
+	return func(limit int64) ([]byte, error) {
+		if int64(len(s)) > limit {
+			return nil, nil
+		}
+		return append([]byte{}, s...), nil
+	}
+}

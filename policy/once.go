@@ -4,10 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // RepeatedWithin is how long the ID of a request that was let through is remembered.
@@ -51,24 +51,11 @@ func (s *scratch) onceCharge(times int64) sluice.Charge {
 // onceCharge returns the charge of what is asked once. Its key begins with "!" or has it behind the
 // hash tag, and a "/": that of no rule, of no subject of a caller's and of no limiter is like it.
 // The tag is that of another charge, so that a cluster commits both in one step.
-func onceCharge(k *keyText, asked []byte, beside string) sluice.Charge {
+func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	sum := sha256.Sum256(asked)
-	start := len(k.text)
-	if tag := slotTag(beside); tag != "" {
-		k.text = append(append(append(k.text, '{'), tag...), '}')
-	}
-	k.text = append(k.text, "!/"...)
-	k.text = base64.RawURLEncoding.AppendEncode(k.text, sum[:16])
-	return sluice.Charge{Key: k.since(start), Plan: oncePlan, Cost: 1, OnError: sluice.Local}
-}
-
-// slotTag returns the hash tag that puts another key beside this one, or "" if there is none.
-func slotTag(key string) string {
-	if rest, tagged := strings.CutPrefix(key, "{"); tagged {
-		tag, _, _ := strings.Cut(rest, "}")
-		return tag
-	}
-	return key
+	var text [24]byte
+	key := base64.RawURLEncoding.AppendEncode(append(text[:0], "!/"...), sum[:16])
+	return sluice.Charge{Key: k.Beside(beside, key), Plan: oncePlan, Cost: 1, OnError: sluice.Local}
 }
 
 // appendAsked appends what tells one question from all others: its ID, and what it asks for, which

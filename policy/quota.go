@@ -1,6 +1,10 @@
 package policy
 
-import "context"
+import (
+	"context"
+
+	"github.com/sluicehq/sluice/policy/internal/parts"
+)
 
 // Quota tells of every limit that holds for whoever sends a request what is left of it, and takes
 // nothing: the results of the decision are what [Engine.Decide] would say now, as in a [Trace].
@@ -36,8 +40,8 @@ func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 
 // tierTyped reports whether the tier of a request may follow from its query or body.
 func (p *Policy) tierTyped() bool {
-	for _, part := range []*part{p.tierFrom, p.tierSubject} {
-		if part != nil && (part.kind == queryPart || part.kind == bodyPart) {
+	for _, part := range []*parts.Part{p.tierFrom, p.tierSubject} {
+		if part != nil && part.Folds() {
 			return true
 		}
 	}

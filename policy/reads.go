@@ -2,7 +2,8 @@ package policy
 
 import (
 	"fmt"
-	"slices"
+
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // Reads reports whether rules look at the header field of that canonical name by itself:
@@ -12,20 +13,15 @@ func (p *Policy) Reads(name string) bool { return p.reads[name] }
 // fieldsRead returns the names for [Policy.Reads].
 func (p *Policy) fieldsRead() map[string]bool {
 	names := make(map[string]bool)
-	add := func(p *part) {
-		if p.kind == headerPart {
-			names[p.name] = true
-		}
-	}
-	for _, part := range []*part{p.tierFrom, p.tierSubject} {
+	for _, part := range []*parts.Part{p.tierFrom, p.tierSubject} {
 		if part != nil {
-			add(part)
+			names[part.Header()] = true
 		}
 	}
 	for i := range p.rules {
 		r := &p.rules[i]
 		for k := range r.key {
-			add(&r.key[k])
+			names[r.key[k].Header()] = true
 		}
 		for _, h := range r.headers {
 			names[h.name] = true
@@ -54,9 +50,8 @@ func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
 // about it, for a door that ends no TLS: such a rule would take all clients for one, or never
 // apply.
 func (p *Policy) WithoutTLS(hint string) Errors {
-	return p.without(func(r *rule) bool {
-		return slices.ContainsFunc(r.key, func(k part) bool { return k.kind == tlsFingerprint })
-	}, "the rule counts by tls_fingerprint, and the gateway ends no TLS", hint)
+	return p.without(func(r *rule) bool { return r.key.Any((*parts.Part).NeedsTLS) },
+		"the rule counts by tls_fingerprint, and the gateway ends no TLS", hint)
 }
 
 // without returns a problem for each rule that wants what a door does not have.

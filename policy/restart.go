@@ -58,7 +58,7 @@ func (p *Policy) restarts(r *rule, before *Policy, old *rule) (all []Restart) {
 // sameKey reports whether a request has the same key under both rules.
 func sameKey(a, b *rule) bool {
 	return slices.Equal(a.together, b.together) &&
-		slices.EqualFunc(a.key, b.key, func(p, q part) bool { return p.String() == q.String() })
+		slices.Equal(a.key.Names(), b.key.Names())
 }
 
 func limitText(p *sluice.Plan) string {

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/policy/internal/fields"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and
@@ -21,25 +21,10 @@ func (o *Observation) Sent(i int) string {
 	return o.scratch.asSent(&o.Policy().rules[at], key)
 }
 
-// folds reports whether the values of the part are folded.
-func (p *part) folds() bool { return p.kind == queryPart || p.kind == bodyPart }
-
-// foldWritten folds a value as it is written in a key, if the part folds its values.
-func (p *part) foldWritten(written string) string {
-	if !p.folds() {
-		return written
-	}
-	value, state := unwrite(written)
-	if state != plainValue {
-		return written
-	}
-	return string(sluice.AppendKeyPart(nil, p.canonical(value)))
-}
-
 // asSent returns a key of a rule with the values that the request has in place of folded ones. It is
 // valid until the next call.
 func (s *scratch) asSent(r *rule, key string) string {
-	name, subject := cutKey(key)
+	name, subject := parts.CutKey(key)
 	b := append(append(s.sent[:0], name...), '/')
 	same := true
 	for i := range r.key {
@@ -48,7 +33,7 @@ func (s *scratch) asSent(r *rule, key string) string {
 			b = append(b, '/')
 		}
 		from := len(b)
-		if text := s.spelling(&r.key[i]); text != "" && written != sharedValue {
+		if text := s.x.Spelling(&r.key[i]); text != "" && written != parts.Shared {
 			b = sluice.AppendKeyPart(b, text)
 		} else {
 			b = append(b, written...)
@@ -64,22 +49,6 @@ func (s *scratch) asSent(r *rule, key string) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// spelling returns the value of a folded part as the request spells it, if that has been read.
-func (s *scratch) spelling(p *part) string {
-	var m fields.Member
-	var state fields.Presence
-	switch {
-	case p.kind == queryPart && s.x.query.read:
-		m, state = s.x.query.Field(p.name)
-	case p.kind == bodyPart && s.x.body.read:
-		m, state = s.x.body.Field(p.name)
-	}
-	if state != fields.Present || len(m.Text) > sluice.MaxKeyPart {
-		return ""
-	}
-	return m.Text
-}
-
 // Tier returns the tier of the request, and its customer: the value of the part that [Tiers] call the subject,
 // as it is written in a key, empty if the request has none. A request that has neither a customer nor says its
 // tier has none, whatever the default tier is. The tier is unknown where the policy has no tiers, where a
@@ -88,16 +57,16 @@ func (s *scratch) spelling(p *part) string {
 func (o *Observation) Tier() (tier, customer string, known bool) {
 	s := o.scratch
 	p := s.policy
-	if p.tierFrom == nil && p.tierSubject == nil || o.Request.Subject != nil || p.tierReadsBody() && !s.x.body.read {
+	if p.tierFrom == nil && p.tierSubject == nil || o.Request.Subject != nil || p.tierReadsBody() && !s.x.BodyRead() {
 		return "", "", false
 	}
 	tier = s.tierName()
 	if p.tierSubject != nil {
-		if value, found := p.tierSubject.value(&s.x); found {
-			s.tierKey.reset()
-			s.tierKey.begin("")
-			s.tierKey.add(value)
-			return tier, s.tierKey.values[0], true
+		if value, found := p.tierSubject.Value(&s.x); found {
+			s.tierKey.Reset()
+			s.tierKey.Begin("")
+			s.tierKey.Add(value)
+			return tier, s.tierKey.Values()[0], true
 		}
 	}
 	if s.tierFrom == tierDefault {
@@ -110,15 +79,15 @@ func (o *Observation) Tier() (tier, customer string, known bool) {
 // it: those of the first rule that counts by this part alone, if one does; else the key is empty.
 func (p *Policy) TierCustomer(customer string) (key, shown string) {
 	if p.tierSubject == nil {
-		return "", string(appendValue(nil, customer, true))
+		return "", string(parts.AppendShown(nil, customer, true))
 	}
 	for i := range p.rules {
-		if r := &p.rules[i]; len(r.key) == 1 && r.key[0].text == p.tierSubject.text && !r.exempt && !r.block {
+		if r := &p.rules[i]; len(r.key) == 1 && r.key[0].String() == p.tierSubject.String() && !r.exempt && !r.block {
 			key = r.name + "/" + customer
 			return key, p.ShownKey(key)
 		}
 	}
-	return "", string(appendValue(nil, customer, p.tierSubject.isSecret()))
+	return "", string(parts.AppendShown(nil, customer, p.tierSubject.IsSecret()))
 }
 
 // TierNames returns the tiers that the rules of the policy have, and the default one, sorted.

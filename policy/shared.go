@@ -44,7 +44,7 @@ func (p *Policy) SharedLimits() (all []SharedLimit) {
 
 func (r *rule) sharedLimit() SharedLimit {
 	l := r.own.limits[0].plan.Limit
-	s := SharedLimit{Rule: r.name, Limit: l, By: partNames(r.key[r.sharing.owner:]), Weights: r.sharing.byWeight()}
+	s := SharedLimit{Rule: r.name, Limit: l, By: r.key[r.sharing.owner:].Names(), Weights: r.sharing.byWeight()}
 	s.Window = time.Duration(fair.Window(l.Count, l.Period)) * time.Microsecond
 	if l.Burst >= fair.Units(l.Count, l.Period)/4 {
 		s.Settles = 2 * s.Window

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
@@ -33,7 +34,7 @@ func (c *compiler) tierSource(p *Policy, t *Tiers) {
 	}
 }
 
-func (c *compiler) tierPart(field, text string) *part {
+func (c *compiler) tierPart(field, text string) *parts.Part {
 	switch text {
 	case "":
 		return nil
@@ -49,12 +50,12 @@ func (p *Policy) canonicalTier(name string) string {
 	if p.tierFrom == nil {
 		return name
 	}
-	return p.tierFrom.canonical(name)
+	return p.tierFrom.Canonical(name)
 }
 
 // tierReadsBody reports whether the body may have to be read to know the tier of a request.
 func (p *Policy) tierReadsBody() bool {
-	return p.tierFrom != nil && isBody(*p.tierFrom) || p.tierSubject != nil && isBody(*p.tierSubject)
+	return p.tierFrom != nil && p.tierFrom.ReadsBody() || p.tierSubject != nil && p.tierSubject.ReadsBody()
 }
 
 func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
@@ -127,20 +128,20 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 
 // tierKey returns the text of a subject as requests have it. It is valid until the next.
 func (c *compiler) tierKey(p *Policy, value string) (text []byte, of table.Shape) {
-	c.key.reset()
-	c.key.begin("")
+	c.key.Reset()
+	c.key.Begin("")
 	of.Exact = 1
-	if wrong := c.addValue(p.tierSubject, 0, value, p.ipv6Prefix, &of); wrong != nil {
-		c.fail("subject", "", "%s: %v", p.tierSubject.text, wrong)
+	if wrong := c.key.AddNamed(p.tierSubject, 0, value, p.ipv6Prefix, &of); wrong != nil {
+		c.fail("subject", "", "%s: %v", p.tierSubject, wrong)
 	}
-	return c.key.text, of
+	return c.key.Bytes(), of
 }
 
 // tierName returns the tier of the request.
 func (s *scratch) tierName() string {
 	if !s.tierKnown {
 		s.tierKnown = true
-		s.x.route = ""
+		s.x.Route = ""
 		s.tier, s.tierFrom = s.findTier()
 	}
 	return s.tier
@@ -152,8 +153,8 @@ func (s *scratch) findTier() (tier, from string) {
 		return s.policy.subjects.Value(e), tierListed
 	}
 	if part := s.policy.tierFrom; part != nil {
-		if tier, found := part.value(&s.x); found {
-			return tier, part.text
+		if tier, found := part.Value(&s.x); found {
+			return tier, part.String()
 		}
 	}
 	return s.policy.tier, tierDefault
@@ -170,14 +171,14 @@ func (s *scratch) listedTier() *table.Entry {
 	if s.policy.subjects.Empty() {
 		return nil
 	}
-	value, found := s.policy.tierSubject.value(&s.x)
+	value, found := s.policy.tierSubject.Value(&s.x)
 	if !found {
 		return nil
 	}
-	s.tierKey.reset()
-	s.tierKey.begin("")
-	s.tierKey.add(value)
-	return s.policy.subjects.Find(s.tierKey.subjectOf, s.clock)
+	s.tierKey.Reset()
+	s.tierKey.Begin("")
+	s.tierKey.Add(value)
+	return s.policy.subjects.Find(s.tierKey.Subject, s.clock)
 }
 
 // tierOf returns the tier of the subject of a rule whose values k has, where that does not depend
@@ -187,14 +188,14 @@ func (s *scratch) tierOf(r *rule) (tier string, known bool) {
 	if p.tierSubject == nil {
 		return "", false
 	}
-	i := partIndex(r.key, p.tierSubject.text)
+	i := r.key.Index(p.tierSubject.String())
 	if i < 0 {
 		return "", false
 	}
-	s.tierKey.reset()
-	s.tierKey.begin("")
-	s.tierKey.addWritten(s.keys.values[i])
-	if e := p.subjects.Find(s.tierKey.subjectOf, s.clock); e != nil {
+	s.tierKey.Reset()
+	s.tierKey.Begin("")
+	s.tierKey.AddWritten(s.keys.Values()[i])
+	if e := p.subjects.Find(s.tierKey.Subject, s.clock); e != nil {
 		return p.subjects.Value(e), true
 	}
 	return p.tier, p.tierFrom == nil

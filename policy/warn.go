@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
@@ -63,28 +64,19 @@ func (w *warner) add(r *rule, path, hint, format string, args ...any) {
 	w.found = append(w.found, p.at(w.where))
 }
 
-// fromClient reports whether a client writes the part as it likes.
-func fromClient(p *part) bool {
-	switch p.kind {
-	case headerPart, apiKey, cookiePart, queryPart, bodyPart, jwtPart, tlsFingerprint:
-		return true
-	}
-	return false
-}
-
 func (w *warner) tiers() {
-	if from := w.policy.tierFrom; from != nil && fromClient(from) {
+	if from := w.policy.tierFrom; from != nil && from.IsFree() {
 		hint := "have what stands before Sluice set it or remove it"
-		if from.kind == jwtPart {
+		if from.IsClaim() {
 			hint = "have something before Sluice verify the token"
 		}
 		w.add(nil, "tiers.from", hint, "whoever can send %s chooses their own tier", from)
 	}
 	if subject := w.policy.tierSubject; subject != nil {
-		switch subject.kind {
-		case jwtPart:
+		switch {
+		case subject.IsClaim():
 			w.add(nil, "tiers.subject", "have something before Sluice verify the token", "whoever can send the %s of somebody else has their tier", subject)
-		case queryPart, bodyPart:
+		case subject.Folds():
 			w.add(nil, "tiers.subject", "take what is a secret, as api_key is", "whoever can write the %s of somebody else has their tier", subject)
 		}
 	}
@@ -267,7 +259,7 @@ func (r *rule) plans() []*sluice.Plan {
 // cannot choose.
 func isFloor(r rule) bool {
 	return r.charges() && !r.isLenient() && len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) == 0 &&
-		!slices.ContainsFunc(r.key, func(p part) bool { return fromClient(&p) || p.kind == hostPart })
+		!r.key.Any((*parts.Part).IsChosen)
 }
 
 func (w *warner) forgeable(r *rule, floor bool) {
@@ -287,8 +279,8 @@ func (w *warner) forgeable(r *rule, floor bool) {
 }
 
 // madeUp reports whether a client writes the whole of a key as it likes.
-func madeUp(key []part) bool {
-	return len(key) > 0 && !slices.ContainsFunc(key, func(p part) bool { return !fromClient(&p) })
+func madeUp(key parts.List) bool {
+	return len(key) > 0 && !key.Any(func(p *parts.Part) bool { return !p.IsFree() })
 }
 
 // forgeableShare warns of tenants that nobody verifies.

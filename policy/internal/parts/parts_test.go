@@ -1,7 +1,9 @@
-package policy
+package parts
 
 import (
+	"cmp"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -16,39 +18,43 @@ func TestParsePart(t *testing.T) {
 	if p := partOf(t, "header:x-api-key"); p.name != "X-Api-Key" {
 		t.Errorf("the name of the header is %q", p.name)
 	}
-	for _, row := range names(t, "parts of keys that are none") {
-		if _, err := parsePart(row.In); err == nil || !strings.Contains(err.Error(), row.Want) || len(err.Error()) > 300 {
+	for _, row := range rows(t, "parts of keys that are none") {
+		if _, err := Parse(row.In); err == nil || !strings.Contains(err.Error(), row.Want) || len(err.Error()) > 300 {
 			t.Errorf("%q: %v; want %s", row.In, err, row.Want)
 		}
 	}
-	if _, err := parsePart(strings.Repeat("x", 1<<20)); err == nil || len(err.Error()) > 300 {
+	if _, err := Parse(strings.Repeat("x", 1<<20)); err == nil || len(err.Error()) > 300 {
 		t.Errorf("a long text: %.400v", err)
 	}
 }
 
-func partOf(t testing.TB, text string) part {
+// rows returns the rows of a section of the test data.
+func rows(t testing.TB, section string) []testkit.Row {
 	t.Helper()
-	p, err := parsePart(text)
+	return testkit.SectionOf(t, "testdata/names.txt", section).Rows(t)
+}
+
+func partOf(t testing.TB, text string) Part {
+	t.Helper()
+	p, err := Parse(text)
 	if err != nil {
 		t.Fatalf("%q: %v", text, err)
 	}
 	return p
 }
 
-var prefix64 = &Policy{ipv6Prefix: 64}
-
 // valueOf returns a part of a request, "-" if it is missing and "garbled" if servers may read another one.
 func valueOf(t testing.TB, text string, r *Request) string {
 	t.Helper()
 	p := partOf(t, text)
-	var x extractor
-	x.reset(r, prefix64)
-	x.route = "GET /r"
-	v, ok := p.value(&x)
+	var x Reader
+	x.Reset(r)
+	x.Route = "GET /r"
+	v, ok := p.Value(&x)
 	switch {
-	case x.garbled && (ok || v != ""):
+	case x.Garbled && (ok || v != ""):
 		t.Fatalf("%s is %q, and garbled", text, v)
-	case x.garbled:
+	case x.Garbled:
 		return "garbled"
 	case ok != (v != ""):
 		t.Fatalf("%s is %q, %v", text, v, ok)
@@ -84,7 +90,7 @@ func TestParts(t *testing.T) {
 		"{" + few + `"username":"alice"}`:                                      "alice",
 		"{" + many + `"username":"alice"}`:                                     "garbled",
 		strings.Repeat(`{"username":`, 5000) + "1" + strings.Repeat("}", 5000): "garbled",
-		`{"username":"alice","x":"` + strings.Repeat("x", maxBody) + `"}`:      "garbled",
+		`{"username":"alice","x":"` + strings.Repeat("x", MaxBody) + `"}`:      "garbled",
 		strings.Repeat("a=b&", maxMembers) + "username=alice":                  "garbled",
 		strings.Repeat("&", maxPairs) + "username=alice":                       "garbled",
 	} {
@@ -94,25 +100,58 @@ func TestParts(t *testing.T) {
 		}
 		checkPart(t, "body:username", []string{kind, "body=" + body}, want)
 	}
-	checkPart(t, "body:username", []string{"type=" + jsonType + ";" + strings.Repeat("a=b;", 100), `body={"username":"alice"}`}, "garbled")
-	checkPart(t, "jwt:sub", []string{`jwt={"sub":"` + strings.Repeat("x", maxBody) + `"}`}, "garbled")
+	checkPart(t, "body:username", []string{"type=application/json;" + strings.Repeat("a=b;", 100), `body={"username":"alice"}`}, "garbled")
+	checkPart(t, "jwt:sub", []string{`jwt={"sub":"` + strings.Repeat("x", MaxBody) + `"}`}, "garbled")
 }
 
-func checkPart(t *testing.T, part string, in []string, want string) {
-	t.Helper()
-	r := requestOf(in)
-	if got := valueOf(t, part, &r.Request); got != want {
-		t.Errorf("%s of %.200q is %q, want %q", part, in, got, want)
+// requestOf reads a request as scripts/README of package policy describes them.
+func requestOf(words []string) *Request {
+	r := &Request{Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{}, IPv6Prefix: 64}
+	for _, word := range words {
+		switch name, value, found := strings.Cut(word, "="); name {
+		case "method":
+			r.Method = value
+		case "host":
+			r.Host = value
+		case "query":
+			r.RawQuery = value
+		case "from":
+			r.Peer, _ = netip.ParseAddr(value)
+		case "jwt":
+			r.Header.Set("Authorization", "Bearer "+token(value))
+		case "body":
+			r.Body = body(value)
+		case "type":
+			r.Header.Add("Content-Type", cmp.Or(map[string]string{"form": "application/x-www-form-urlencoded", "json": "application/json"}[value], value))
+		default:
+			if !found || name[0] < 'A' || name[0] > 'Z' {
+				panic(fmt.Sprintf("a request has no %q", word))
+			}
+			r.Header.Add(name, value)
+		}
 	}
+	return r
 }
 
-// body gives a request a body as listeners do.
+// body returns the body of a request, as listeners bring it.
 func body(s string) func(int64) ([]byte, error) {
 	return func(limit int64) ([]byte, error) {
 		if int64(len(s)) > limit {
 			return nil, nil
 		}
-		return append([]byte{}, s...), nil
+		return []byte(s), nil
+	}
+}
+
+// token returns a token with these claims.
+func token(claims string) string {
+	return "eyJhbGciOiJIUzI1NiJ9." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+}
+
+func checkPart(t *testing.T, part string, in []string, want string) {
+	t.Helper()
+	if got := valueOf(t, part, requestOf(in)); got != want {
+		t.Errorf("%s of %.200q is %q, want %q", part, in, got, want)
 	}
 }
 
@@ -140,31 +179,31 @@ func FuzzParts(f *testing.F) {
 	f.Add("application/x-www-form-urlencoded", `username=%ff&username=b`, "a=b", `sid="x"`)
 	f.Add("text/plain; charset=utf-16", "\xff\xfe{\x00", "+username%00=1", "=;=")
 	f.Add("", `{"":{}}x`, "", "")
-	var parts []part
+	var parts []Part
 	for _, s := range []string{"body:username", "query:q", "cookie:sid", "jwt:sub", "api_key", "client_ip", "header:X", "host", "method", "route", "const:c"} {
 		parts = append(parts, partOf(f, s))
 	}
-	used := new(extractor)
+	used := new(Reader)
 	f.Fuzz(func(t *testing.T, kind, data, query, header string) {
 		r := &Request{
-			Method: kind, Host: header, RawQuery: query, Body: body(data), Peer: netip.AddrFrom4([4]byte{1, 2, 3, 4}),
+			Method: kind, Host: header, RawQuery: query, Body: body(data), Peer: netip.AddrFrom4([4]byte{1, 2, 3, 4}), IPv6Prefix: 64,
 			Header: http.Header{"Content-Type": {kind}, "Cookie": {header, query}, "X": {data}, "Authorization": {"Bearer " + header + "." + base64.RawURLEncoding.EncodeToString([]byte(data)) + "."}},
 		}
-		var fresh extractor
-		fresh.reset(r, prefix64)
-		used.reset(r, prefix64)
+		var fresh Reader
+		fresh.Reset(r)
+		used.Reset(r)
 		for i := range parts {
 			p := &parts[i]
-			v, ok := p.value(used)
-			garbled := used.garbled
-			w, okToo := p.value(&fresh)
-			if v != w || ok != okToo || garbled != fresh.garbled {
+			v, ok := p.Value(used)
+			garbled := used.Garbled
+			w, okToo := p.Value(&fresh)
+			if v != w || ok != okToo || garbled != fresh.Garbled {
 				t.Fatalf("%s is %q, %v, then %q, %v", p, v, ok, w, okToo)
 			}
 			if ok == (v == "") || ok && garbled {
 				t.Fatalf("%s is %q, %v, garbled %v", p, v, ok, garbled)
 			}
-			if (p.kind == bodyPart || p.kind == queryPart) && !utf8.ValidString(v) {
+			if p.Folds() && !utf8.ValidString(v) {
 				t.Fatalf("%s is %q", p, v)
 			}
 		}
@@ -173,10 +212,10 @@ func FuzzParts(f *testing.F) {
 
 func TestCanonical(t *testing.T) {
 	t.Parallel()
-	for _, row := range names(t, "values of parts") {
+	for _, row := range rows(t, "values of parts") {
 		in := testkit.Words(row.In)
 		p := partOf(t, in[0])
-		if got := p.canonical(in[1]); got != row.Want {
+		if got := p.Canonical(in[1]); got != row.Want {
 			t.Errorf("%s is %q, want %q", row.In, got, row.Want)
 		}
 	}

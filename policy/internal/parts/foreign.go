@@ -1,4 +1,4 @@
-package policy
+package parts
 
 import (
 	"fmt"
@@ -48,5 +48,5 @@ func meantPart(s string) string {
 	case strings.HasPrefix(strings.ToUpper(s), "X-"):
 		return fmt.Sprintf("did you mean %.60q?", "header:"+s)
 	}
-	return "use one of " + knownParts()
+	return "use one of " + known()
 }

@@ -71,6 +71,7 @@ type rule struct {
 	consistency sluice.Consistency
 	byDefault   bool     // is onError
 	inFlight    bool     // it counts requests under way
+	counters    uint8    // which it has beside its limits: see counting
 	sharing     *sharing // nil: its limit is not shared
 	shadow      bool
 	share       uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
@@ -320,6 +321,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if hasPart(out.key, "route") {
 		c.routes(out.match)
 	}
+	out.counters = out.counting()
 	out.folds = slices.ContainsFunc(out.key, func(p part) bool { return p.folds() })
 	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	p.readsBody = p.readsBody || out.readsBody

@@ -30,6 +30,9 @@ type extractor struct {
 	addr     netip.Addr // see address
 	resolved bool       // addr is known
 
+	hostName  string // see host
+	hostKnown bool
+
 	client                       string
 	key                          string // see apiKey
 	keyState                     fields.Presence
@@ -59,12 +62,20 @@ func (x *extractor) reset(r *Request, p *Policy) {
 		*x = extractor{}
 	}
 	x.r, x.trusted, x.ipv6Prefix = r, p.trusted, p.ipv6Prefix
-	x.route, x.client, x.garbled, x.brokeOff, x.keyKnown, x.resolved = "", "", false, false, false, false
+	x.route, x.client, x.garbled, x.brokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", false, false, false, false, false
 	x.buf = x.buf[:0]
 	x.query.reset()
 	x.cookies.reset()
 	x.body.reset()
 	x.claims.reset()
+}
+
+// host returns the host of the request as hosts are compared.
+func (x *extractor) host() string {
+	if !x.hostKnown {
+		x.hostKnown, x.hostName = true, normalHost(x.r.Host)
+	}
+	return x.hostName
 }
 
 // clientIP returns the address, or the first address of its network.

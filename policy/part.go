@@ -226,7 +226,7 @@ func (p *part) find(x *extractor) (string, fields.Presence) {
 	case routePart:
 		return fields.Value(x.route)
 	case hostPart:
-		return fields.Value(normalHost(x.r.Host))
+		return fields.Value(x.host())
 	case methodPart:
 		if m := normalMethod(x.r.Method); isMethod(m) {
 			return m, fields.Present

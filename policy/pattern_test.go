@@ -13,8 +13,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
-// matches reports whether any reading of the path matches, and whether all do.
-func matches(t testing.TB, patternText, method, host, path string, ignoreCase bool) (some, all bool) {
+// matching reports whether any reading of the path matches, and whether all do.
+func matching(t testing.TB, patternText, method, host, path string, ignoreCase bool) (some, all bool) {
 	t.Helper()
 	p := patternOf(t, patternText)
 	tr := tree{ignoreCase: ignoreCase}
@@ -137,7 +137,7 @@ func FuzzPattern(f *testing.F) {
 		if !valid || !matched {
 			return
 		}
-		if some, _ := matches(t, text, method, "example.com", path, false); !some {
+		if some, _ := matching(t, text, method, "example.com", path, false); !some {
 			t.Errorf("%q matches %s for ServeMux only", text, path)
 		}
 	})
@@ -176,13 +176,13 @@ func TestMatch(t *testing.T) {
 	for _, row := range names(t, "patterns that match") {
 		in := words(row.In)
 		r := requestOf(append([]string{"host=", "GET"}, in[1:]...))
-		if got, _ := matches(t, in[0], r.Method, r.Host, r.Path, false); fmt.Sprint(got) != row.Want {
+		if got, _ := matching(t, in[0], r.Method, r.Host, r.Path, false); fmt.Sprint(got) != row.Want {
 			t.Errorf("%s: %v", row.In, got)
 		}
 	}
 	for _, row := range names(t, "paths that match /Auth/login or /größe/ſtraße without case") {
-		login, _ := matches(t, "/Auth/login", "GET", "", row.In, true)
-		street, _ := matches(t, "/größe/ſtraße", "GET", "", row.In, true)
+		login, _ := matching(t, "/Auth/login", "GET", "", row.In, true)
+		street, _ := matching(t, "/größe/ſtraße", "GET", "", row.In, true)
 		if fmt.Sprint(login || street) != row.Want {
 			t.Errorf("%s matches: %v, %v", row.In, login, street)
 		}
@@ -193,7 +193,7 @@ func TestMatch(t *testing.T) {
 func TestDisguises(t *testing.T) {
 	t.Parallel()
 	for _, row := range names(t, "paths that are POST /auth/login") {
-		if some, _ := matches(t, "POST /auth/login", "POST", "", row.In, false); fmt.Sprint(some) != row.Want {
+		if some, _ := matching(t, "POST /auth/login", "POST", "", row.In, false); fmt.Sprint(some) != row.Want {
 			t.Errorf("%s is taken for /auth/login: %v", row.In, some)
 		}
 	}
@@ -201,16 +201,16 @@ func TestDisguises(t *testing.T) {
 		"/auth/login" + strings.Repeat("/", 10_000), "/auth%2flogin;" + strings.Repeat("x", 1<<20), "/" + strings.Repeat("x/../", 10_000) + "auth/login",
 		"/auth%2flogin%2f" + strings.Repeat("%2e%2f", 20_000),
 	} {
-		if some, _ := matches(t, "POST /auth/login", "POST", "", path, false); !some {
+		if some, _ := matching(t, "POST /auth/login", "POST", "", path, false); !some {
 			t.Errorf("%.60q slips past", path)
 		}
 	}
-	if some, _ := matches(t, "/api/search/{rest...}", "GET", "", "/api/search/../x", false); !some {
+	if some, _ := matching(t, "/api/search/{rest...}", "GET", "", "/api/search/../x", false); !some {
 		t.Error("/api/search/../x slips past, for a server that leaves dots alone")
 	}
 	exempt := func(path string) bool {
-		_, health := matches(t, "GET /health", "GET", "", path, false)
-		_, static := matches(t, "/static/", "GET", "", path, false)
+		_, health := matching(t, "GET /health", "GET", "", path, false)
+		_, static := matching(t, "/static/", "GET", "", path, false)
 		return health || static
 	}
 	for _, row := range names(t, "paths that are exempt") {

@@ -18,7 +18,7 @@ func (o *Observation) Sent(i int) string {
 	if key == "" || at < 0 || o.Request.Subject != nil || !o.Policy().rules[at].folds {
 		return key
 	}
-	return o.scratch.asSent(&o.Policy().rules[at], key)
+	return o.work.asSent(&o.Policy().rules[at], key)
 }
 
 // folds reports whether the values of the part are folded.
@@ -38,9 +38,9 @@ func (p *part) foldWritten(written string) string {
 
 // asSent returns a key of a rule with the values that the request has in place of folded ones. It is
 // valid until the next call.
-func (s *scratch) asSent(r *rule, key string) string {
+func (w *work) asSent(r *rule, key string) string {
 	name, subject := cutKey(key)
-	b := append(append(s.sent[:0], name...), '/')
+	b := append(append(w.sent[:0], name...), '/')
 	same := true
 	for i := range r.key {
 		written, rest, more := strings.Cut(subject, "/")
@@ -48,7 +48,7 @@ func (s *scratch) asSent(r *rule, key string) string {
 			b = append(b, '/')
 		}
 		from := len(b)
-		if text := s.spelling(&r.key[i]); text != "" && written != sharedValue {
+		if text := w.x.spelling(&r.key[i]); text != "" && written != sharedValue {
 			b = sluice.AppendKeyPart(b, text)
 		} else {
 			b = append(b, written...)
@@ -58,21 +58,21 @@ func (s *scratch) asSent(r *rule, key string) string {
 			return key // of a rule that has another key
 		}
 	}
-	if s.sent = b; same {
+	if w.sent = b; same {
 		return key
 	}
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 // spelling returns the value of a folded part as the request spells it, if that has been read.
-func (s *scratch) spelling(p *part) string {
+func (x *extractor) spelling(p *part) string {
 	var m fields.Member
 	var state fields.Presence
 	switch {
-	case p.kind == queryPart && s.x.query.read:
-		m, state = s.x.query.Field(p.name)
-	case p.kind == bodyPart && s.x.body.read:
-		m, state = s.x.body.Field(p.name)
+	case p.kind == queryPart && x.query.read:
+		m, state = x.query.Field(p.name)
+	case p.kind == bodyPart && x.body.read:
+		m, state = x.body.Field(p.name)
 	}
 	if state != fields.Present || len(m.Text) > sluice.MaxKeyPart {
 		return ""
@@ -86,21 +86,18 @@ func (s *scratch) spelling(p *part) string {
 // [Subject] was asked about, and where the body says the tier and was not read. The name of a tier may be a
 // client's choice: [Policy.HasTier] tells those that the policy knows.
 func (o *Observation) Tier() (tier, customer string, known bool) {
-	s := o.scratch
-	p := s.policy
-	if p.tierFrom == nil && p.tierSubject == nil || o.Request.Subject != nil || p.tierReadsBody() && !s.x.body.read {
+	w := o.work
+	p := w.policy
+	if p.tierFrom == nil && p.tierSubject == nil || o.Request.Subject != nil || p.tierReadsBody() && !w.x.body.read {
 		return "", "", false
 	}
-	tier = s.tierName()
+	tier = w.subjects.tierName(&w.input)
 	if p.tierSubject != nil {
-		if value, found := p.tierSubject.value(&s.x); found {
-			s.tierKey.reset()
-			s.tierKey.begin("")
-			s.tierKey.add(value)
-			return tier, s.tierKey.values[0], true
+		if key, found := w.subjects.customer(&w.input); found {
+			return tier, key.values[0], true
 		}
 	}
-	if s.tierFrom == tierDefault {
+	if w.subjects.tier.from == tierDefault {
 		tier = ""
 	}
 	return tier, "", true

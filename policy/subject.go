@@ -148,20 +148,22 @@ func (e *Engine) subject(p *Policy, r *rule, k *keyText) *Subject {
 		return s
 	}
 	s.owner, s.charged = k.shared(r)
-	if tier, known := s.looked().tierOf(r); known {
+	w := s.looked()
+	if tier, known := w.subjects.tierOfKey(&w.input, r); known {
 		s.weight = r.sharing.weight(tier)
 	}
 	return s
 }
 
 // looked returns what the limits of the subject are found with.
-func (s *Subject) looked() *scratch {
-	look := &scratch{policy: s.policy, request: new(Request)}
-	look.keys.begin(s.rule.keyStart)
+func (s *Subject) looked() *work {
+	w := &work{input: input{policy: s.policy, request: new(Request)}}
+	k := &w.subjects.keys
+	k.begin(s.rule.keyStart)
 	for _, v := range s.values {
-		look.keys.addWritten(v)
+		k.addWritten(v)
 	}
-	return look
+	return w
 }
 
 // held returns the limits that the subject may be held to, with different fingerprints, and the
@@ -170,9 +172,9 @@ func (s *Subject) held() ([]counted, *Override) {
 	if s.policy == nil {
 		return s.rule.own.counted(), nil
 	}
-	look := s.looked()
-	limits := look.limitsInForce(s.rule)
-	return limits, look.override
+	w := s.looked()
+	limits := w.limitsInForce(s.rule)
+	return limits, w.subjects.override
 }
 
 // Rule returns the name of the subject's rule, or the name that was given to [Engine.Adhoc].
@@ -214,11 +216,11 @@ func (s *Subject) Hashed() (parts []string) {
 }
 
 // limitsInForce returns the limits that the subject may be held to whose key has been built.
-func (s *scratch) limitsInForce(r *rule) []counted {
-	if _, says := s.policy.overrides.find(r, s); says != nil && len(says.limits) > 0 {
+func (w *work) limitsInForce(r *rule) []counted {
+	if _, says := w.subjects.overrideOf(&w.input, r); says != nil && len(says.limits) > 0 {
 		return says.counted()
 	}
-	if tier, known := s.tierOf(r); !known {
+	if tier, known := w.subjects.tierOfKey(&w.input, r); !known {
 		return r.limits()
 	} else if limits := r.tiers[tier]; limits != nil {
 		return limits.counted()

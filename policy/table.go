@@ -94,10 +94,10 @@ func (t *table[V]) sort() {
 
 // find returns the entry that is in force at the time of the request for the subject that k has
 // built, or nil.
-func (t *table[V]) find(k *keyText, s *scratch) *slot {
+func (t *table[V]) find(k *keyText, in *input) *slot {
 	for i := range t.sets {
 		set := &t.sets[i]
-		if e := set.find(hashSubject(k.subjectOf(&set.shape))); e != nil && (e.until == 0 || s.clock() < e.until) {
+		if e := set.find(hashSubject(k.subjectOf(&set.shape))); e != nil && (e.until == 0 || in.clock() < e.until) {
 			return e
 		}
 	}

@@ -133,27 +133,27 @@ func (c *compiler) tierKey(p *Policy, value string) (text []byte, of shape) {
 	return c.key.text, of
 }
 
-// tierName returns the tier of the request.
-func (s *scratch) tierName() string {
-	if !s.tierKnown {
-		s.tierKnown = true
-		s.x.route = ""
-		s.tier, s.tierFrom = s.findTier()
-	}
-	return s.tier
+// tierOf is the tier of a request.
+type tierOf struct {
+	known      bool
+	name, from string
+	key        keyText // of the subject that is looked up
 }
 
-// findTier returns the tier of the request, and what says it.
-func (s *scratch) findTier() (tier, from string) {
-	if e := s.listedTier(); e != nil {
-		return s.policy.subjects.of(e), tierListed
-	}
-	if part := s.policy.tierFrom; part != nil {
-		if tier, found := part.value(&s.x); found {
-			return tier, part.text
+// tierName returns the tier of the request.
+func (s *subjects) tierName(in *input) string {
+	if t := &s.tier; !t.known {
+		in.x.route = ""
+		t.known, t.name, t.from = true, in.policy.tier, tierDefault
+		if e := s.listedTier(in); e != nil {
+			t.name, t.from = in.policy.subjects.of(e), tierListed
+		} else if part := in.policy.tierFrom; part != nil {
+			if tier, found := part.value(&in.x); found {
+				t.name, t.from = tier, part.text
+			}
 		}
 	}
-	return s.policy.tier, tierDefault
+	return s.tier.name
 }
 
 // What else than a part of the request says its tier: see [Trace].
@@ -163,24 +163,34 @@ const (
 )
 
 // listedTier returns the entry of the request's subject in the table of subjects, or nil.
-func (s *scratch) listedTier() *slot {
-	if len(s.policy.subjects.sets) == 0 {
+func (s *subjects) listedTier(in *input) *slot {
+	if len(in.policy.subjects.sets) == 0 {
 		return nil
 	}
-	value, found := s.policy.tierSubject.value(&s.x)
+	value, found := s.customer(in)
 	if !found {
 		return nil
 	}
-	s.tierKey.reset()
-	s.tierKey.begin("")
-	s.tierKey.add(value)
-	return s.policy.subjects.find(&s.tierKey, s)
+	return in.policy.subjects.find(value, in)
 }
 
-// tierOf returns the tier of the subject of a rule whose values k has, where that does not depend
+// customer returns the key of the value of the part that says whose the tier is.
+func (s *subjects) customer(in *input) (key *keyText, found bool) {
+	value, found := in.policy.tierSubject.value(&in.x)
+	if !found {
+		return nil, false
+	}
+	k := &s.tier.key
+	k.reset()
+	k.begin("")
+	k.add(value)
+	return k, true
+}
+
+// tierOfKey returns the tier of the subject of a rule whose key has been built, where that does not depend
 // on the rest of its requests.
-func (s *scratch) tierOf(r *rule) (tier string, known bool) {
-	p := s.policy
+func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
+	p := in.policy
 	if p.tierSubject == nil {
 		return "", false
 	}
@@ -188,10 +198,11 @@ func (s *scratch) tierOf(r *rule) (tier string, known bool) {
 	if i < 0 {
 		return "", false
 	}
-	s.tierKey.reset()
-	s.tierKey.begin("")
-	s.tierKey.addWritten(s.keys.values[i])
-	if e := p.subjects.find(&s.tierKey, s); e != nil {
+	k := &s.tier.key
+	k.reset()
+	k.begin("")
+	k.addWritten(s.keys.values[i])
+	if e := p.subjects.find(k, in); e != nil {
 		return p.subjects.of(e), true
 	}
 	return p.tier, p.tierFrom == nil

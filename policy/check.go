@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // What a document may choose from, in the order of the values; the empty text is the first.
@@ -129,9 +130,9 @@ func (c *compiler) noLimit(field, text string, err error) {
 	}
 }
 
-func (c *compiler) patterns(texts []string) (all []*pattern) {
+func (c *compiler) patterns(texts []string) (all []*pattern.Pattern) {
 	for i, s := range texts {
-		p, err := parsePattern(s)
+		p, err := pattern.Parse(s)
 		if err != nil {
 			c.fail(fmt.Sprintf("match[%d]", i), "", "%v", err)
 			continue

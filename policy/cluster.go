@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // Cluster says which rules a Redis Cluster can charge in one step: only those with the same hash tag.
@@ -55,7 +57,7 @@ func (r *rule) tag() string {
 		fmt.Fprintf(&b, "%d %q ", k.kind, k.name)
 		for _, m := range r.match {
 			if k.kind == routePart {
-				fmt.Fprintf(&b, "%q ", m.text)
+				fmt.Fprintf(&b, "%q ", m.Text)
 			}
 		}
 	}
@@ -71,7 +73,7 @@ func (r *rule) mayMeet(o *rule, ignoreCase bool) bool {
 		return true
 	}
 	for _, p := range r.match {
-		if slices.ContainsFunc(o.match, func(q *pattern) bool { return p.mayMeet(q, ignoreCase) }) {
+		if slices.ContainsFunc(o.match, func(q *pattern.Pattern) bool { return p.Meets(q, ignoreCase) }) {
 			return true
 		}
 	}
@@ -89,25 +91,6 @@ func hostsMeet(host string, hosts []string) bool {
 		}
 		return host[0] == '*' && strings.HasSuffix(h, host[1:])
 	})
-}
-
-// mayMeet reports whether both patterns can match one request with a path that all
-// servers read alike.
-func (p *pattern) mayMeet(q *pattern, ignoreCase bool) bool {
-	if !methodsMeet(p.method, q.method) || p.host != "" && q.host != "" && p.host != q.host {
-		return false
-	}
-	for i := range min(len(p.segs), len(q.segs)) {
-		a, b := p.segs[i], q.segs[i]
-		if a != "" && b != "" && a != b && !(ignoreCase && strings.EqualFold(a, b)) {
-			return false
-		}
-	}
-	return len(p.segs) == len(q.segs) || p.multi && len(p.segs) < len(q.segs) || q.multi && len(q.segs) < len(p.segs)
-}
-
-func methodsMeet(a, b string) bool {
-	return a == b || a == "" || b == "" || a == "GET" && b == "HEAD" || a == "HEAD" && b == "GET"
 }
 
 func (p *Policy) apartFrom(r *rule, others []*rule) Problem {

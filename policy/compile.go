@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // Policy is a compiled [Document]. It is never changed and may be shared.
@@ -46,7 +47,7 @@ type rule struct {
 	index      int // of Document.Rules
 	name       string
 	keyStart   string // of all its keys: the name, and "/" if nothing follows
-	match      []*pattern
+	match      []*pattern.Pattern
 	hosts      []string // lower case, "*.example.com" for all below it
 	headers    []headerCondition
 	attributes []attributeCondition
@@ -318,24 +319,14 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	} else {
 		c.sharing(p, r, &out, owner)
 	}
-	if hasPart(out.key, "route") {
-		c.routes(out.match)
+	if hasPart(out.key, "route") && len(out.match) == 0 {
+		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
 	out.counters = out.counting()
 	out.folds = slices.ContainsFunc(out.key, func(p part) bool { return p.folds() })
 	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	p.readsBody = p.readsBody || out.readsBody
 	return out
-}
-
-// routes makes the patterns of a rule parts of its keys.
-func (c *compiler) routes(match []*pattern) {
-	if len(match) == 0 {
-		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
-	}
-	for _, p := range match {
-		p.written = string(sluice.AppendKeyPart(nil, p.text))
-	}
 }
 
 // name checks the name of a rule.

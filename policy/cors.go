@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/policy/internal/paths"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // CrossOrigin says which pages of other origins may read what a door answers itself. A nil one
@@ -103,13 +104,13 @@ func (in *input) bodiless() bool {
 // typed finds where rules count by a query or a body, whatever their method: a preflight is
 // for another one than its own.
 type typed struct {
-	tree  tree
+	tree  pattern.Tree
 	paths bool    // there is something in tree
 	rest  []*rule // those without patterns
 }
 
 func newTyped(rules []rule, ignoreCase bool) typed {
-	x := typed{tree: tree{ignoreCase: ignoreCase}}
+	x := typed{tree: pattern.Tree{IgnoreCase: ignoreCase}}
 	for i := range rules {
 		r := &rules[i]
 		if !r.countsTyped() {
@@ -117,8 +118,8 @@ func newTyped(rules []rule, ignoreCase bool) typed {
 		}
 		for _, p := range r.match {
 			any := *p
-			any.method = ""
-			x.tree.add(&any, i, false)
+			any.Method = ""
+			x.tree.Add(&any, i, false)
 			x.paths = true
 		}
 		if len(r.match) == 0 {
@@ -144,7 +145,7 @@ func (x *typed) covers(w *work) bool {
 		return false
 	}
 	for _, v := range paths.Readings(w.request.Path, w.policy.ignoreCase, &w.matches.views) {
-		if len(x.tree.lookup(w.matches.ids[:0], "", w.request.Host, &v)) > 0 {
+		if len(x.tree.Lookup(w.matches.ids[:0], "", w.request.Host, &v)) > 0 {
 			return true
 		}
 	}

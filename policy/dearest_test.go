@@ -47,7 +47,7 @@ func repeat(start, unit, end string, size int) string {
 func dearest(t testing.TB, size int) map[string]dear {
 	all := make(map[string]dear)
 	for _, row := range testkit.SectionOf(t, "testdata/dearest.txt", "dearest").Rows(t) {
-		d, fill := plainLogin(), words(row.Want)
+		d, fill := plainLogin(), testkit.Words(row.Want)
 		texts := map[string]*string{
 			"path": &d.path, "query": &d.query, "cookie": &d.cookie, "token": &d.token, "claims": &d.token, "host": &d.host,
 			"json": &d.body, "form": &d.body, "multipart": &d.body,

@@ -133,7 +133,7 @@ func (t *Trace) explainTier(w *work) {
 	}
 	t.Tier, t.TierFrom = strings.Clone(w.subjects.tier.name), w.subjects.tier.from
 	if e := w.subjects.listedTier(&w.input); e != nil {
-		t.TierSubject = &w.policy.subjects.list[e.item]
+		t.TierSubject = &w.policy.subjects.list[e.Item]
 	}
 }
 
@@ -237,7 +237,7 @@ func why(m *matched, missing *part, out outcome, garbled bool) string {
 	case out == refused:
 		return fmt.Sprintf("refuses: the request %s %s", state, missing)
 	case m.pattern != nil:
-		return fmt.Sprintf("match %q", m.pattern.text)
+		return fmt.Sprintf("match %q", m.pattern.Text)
 	case len(m.rule.hosts)+len(m.rule.headers) > 0:
 		return "hosts and headers match"
 	case len(m.rule.attributes) > 0:

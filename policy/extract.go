@@ -8,6 +8,7 @@ import (
 	"github.com/sluicehq/sluice/internal/clientip"
 	"github.com/sluicehq/sluice/policy/internal/fields"
 	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // maxBody is the size in bytes of the largest body that is looked into.
@@ -73,7 +74,7 @@ func (x *extractor) reset(r *Request, p *Policy) {
 // host returns the host of the request as hosts are compared.
 func (x *extractor) host() string {
 	if !x.hostKnown {
-		x.hostKnown, x.hostName = true, normalHost(x.r.Host)
+		x.hostKnown, x.hostName = true, pattern.Host(x.r.Host)
 	}
 	return x.hostName
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 func TestPlainHost(t *testing.T) {
@@ -36,7 +38,7 @@ func TestOrigins(t *testing.T) {
 func TestAim(t *testing.T) {
 	t.Parallel()
 	for _, row := range names(t, "targets of requests") {
-		in := words(row.In)
+		in := testkit.Words(row.In)
 		r := requestOf(append([]string{"host="}, in[1:]...))
 		got := r.Aim(in[0])
 		if got == "" {

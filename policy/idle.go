@@ -40,7 +40,7 @@ func (p *Policy) countsElsewhere(r *rule, set *resolved, plan *sluice.Plan) bool
 		}
 	}
 	overrides := p.overrides.of(r)
-	return overrides != nil && slices.ContainsFunc(overrides.says, func(o *resolved) bool {
+	return overrides != nil && slices.ContainsFunc(overrides.Values(), func(o *resolved) bool {
 		return slices.ContainsFunc(o.limits, same)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice/policy/internal/paths"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // index finds the rules that may apply to a request without looking at the others. It
@@ -13,7 +14,7 @@ import (
 // for a rule without patterns.
 type index struct {
 	byID       []matched // of each id, what is matched
-	tree       tree
+	tree       pattern.Tree
 	hosts      map[string][]int32 // rules without patterns, by host
 	below      map[string][]int32 // the same for "*.example.com"
 	headers    valueIndex         // the same without hosts, by header
@@ -31,12 +32,12 @@ type namedIndex struct {
 }
 
 func newIndex(rules []rule, ignoreCase bool) index {
-	x := index{tree: tree{ignoreCase: ignoreCase}, hosts: make(map[string][]int32), below: make(map[string][]int32)}
+	x := index{tree: pattern.Tree{IgnoreCase: ignoreCase}, hosts: make(map[string][]int32), below: make(map[string][]int32)}
 	for i := range rules {
 		r := &rules[i]
 		r.asks = len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0
 		for _, p := range r.match {
-			x.tree.add(p, int(x.id(r, p)), r.exempt)
+			x.tree.Add(p, int(x.id(r, p)), r.exempt)
 			x.anyPath = true
 		}
 		if len(r.match) == 0 {
@@ -46,7 +47,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 	return x
 }
 
-func (x *index) id(r *rule, p *pattern) int32 {
+func (x *index) id(r *rule, p *pattern.Pattern) int32 {
 	x.byID = append(x.byID, matched{r, p})
 	return int32(len(x.byID) - 1)
 }
@@ -113,7 +114,7 @@ func (x *index) pathless(dst []int32, in *input) []int32 {
 // matched is a rule that applies, and the first of its patterns that matches, or nil.
 type matched struct {
 	rule    *rule
-	pattern *pattern
+	pattern *pattern.Pattern
 }
 
 // ambiguousPath is what a request lacks whose path has too many readings to follow. No
@@ -182,7 +183,7 @@ func (m *matches) lookUp(in *input) {
 	m.ends = append(m.ends, len(m.ids))
 	for i := range readings {
 		m.ambiguous = m.ambiguous || readings[i].Never
-		m.ids = in.policy.index.tree.lookup(m.ids, in.request.Method, in.request.Host, &readings[i])
+		m.ids = in.policy.index.tree.Lookup(m.ids, in.request.Method, in.request.Host, &readings[i])
 		m.ends = append(m.ends, len(m.ids))
 	}
 }

@@ -5,29 +5,22 @@ import (
 	"net/netip"
 
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/table"
 )
-
-// network says which part of a key a subject names by a network, and how long that is. The
-// zero value says that it names none.
-type network struct {
-	part int // counted from 1
-	six  bool
-	bits int
-}
 
 // network returns the text of the first address of the network that a value names, and its
 // length; ok is false if v is no network, or one whose addresses have one key.
-func (p *part) network(i int, v string, ipv6Prefix int) (first string, n network, ok bool) {
+func (p *part) network(i int, v string, ipv6Prefix int) (first string, n table.Network, ok bool) {
 	if p.kind != clientIP {
-		return "", network{}, false
+		return "", table.Network{}, false
 	}
 	net, err := parsePrefix(v)
 	if err != nil {
-		return "", network{}, false
+		return "", table.Network{}, false
 	}
-	n = network{i + 1, net.Addr().Is6(), net.Bits()}
-	if n.six && n.bits >= ipv6Prefix || net.IsSingleIP() {
-		return "", network{}, false
+	n = table.Network{Part: i + 1, Six: net.Addr().Is6(), Bits: net.Bits()}
+	if n.Six && n.Bits >= ipv6Prefix || net.IsSingleIP() {
+		return "", table.Network{}, false
 	}
 	return net.Addr().String(), n, true
 }
@@ -44,24 +37,24 @@ func checkHostBits(v string) (wrong, hint string) {
 
 // subjectOf returns what the subjects of a shape are found by. It is only valid until the key
 // goes on.
-func (k *keyText) subjectOf(of *shape) []byte {
-	if of.network.part == 0 {
-		return k.general(of.exact)
+func (k *keyText) subjectOf(of *table.Shape) []byte {
+	if of.Network.Part == 0 {
+		return k.general(of.Exact)
 	}
-	return k.within(of.exact, of.network)
+	return k.within(of.Exact, of.Network)
 }
 
 // within is general with the first address of a network of that length in place of the address.
 // It returns nil, which is no subject, if the address cannot be in one.
-func (k *keyText) within(exact uint32, n network) []byte {
-	a, err := netip.ParseAddr(k.values[n.part-1])
-	if err != nil || a.Is6() != n.six {
+func (k *keyText) within(exact uint32, n table.Network) []byte {
+	a, err := netip.ParseAddr(k.values[n.Part-1])
+	if err != nil || a.Is6() != n.Six {
 		return nil // the part is missing, or of the other family
 	}
-	p, err := a.Prefix(n.bits)
+	p, err := a.Prefix(n.Bits)
 	if err != nil {
 		return nil
 	}
 	var text [48]byte
-	return k.rewritten(exact, n.part-1, p.Addr().AppendTo(text[:0]))
+	return k.rewritten(exact, n.Part-1, p.Addr().AppendTo(text[:0]))
 }

@@ -5,17 +5,18 @@ import (
 	"fmt"
 
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
 // overrides are those of a policy, by the rule. They are never changed.
 type overrides struct {
-	byRule   []table[*resolved] // by rule.index; empty if there are none
-	list     []Override         // what they were made of
+	byRule   []table.Table[*resolved] // by rule.index; empty if there are none
+	list     []Override               // what they were made of
 	warnings []Problem
 }
 
 // of returns the overrides of a rule, or nil if there are none of any.
-func (o *overrides) of(r *rule) *table[*resolved] {
+func (o *overrides) of(r *rule) *table.Table[*resolved] {
 	if o.byRule == nil || r.index == adhoc {
 		return nil
 	}
@@ -25,7 +26,7 @@ func (o *overrides) of(r *rule) *table[*resolved] {
 func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	all := overrides{list: list}
 	if len(list) > 0 {
-		all.byRule = make([]table[*resolved], len(p.rules))
+		all.byRule = make([]table.Table[*resolved], len(p.rules))
 	}
 	c.list = "overrides"
 	for i := range list {
@@ -35,7 +36,7 @@ func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	c.rule = ""
 	c.endedMore(&all.warnings)
 	for i := range all.byRule {
-		all.byRule[i].sort()
+		all.byRule[i].Sort()
 	}
 	return all
 }
@@ -75,12 +76,12 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	}
 	subject, of, ok := c.subject(p, r.key, o.Key)
 	if says := c.says(o, r); ok && says != nil {
-		if first, twice := all.byRule[i].add(of, subject, says, until, c.item); twice {
+		if first, twice := all.byRule[i].Add(of, subject, says, until, c.item); twice {
 			c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first))
 		}
 	}
 	c.ended(&all.warnings, "override", until)
-	if of.exact == 0 && (o.Block || o.Exempt) {
+	if of.Exact == 0 && (o.Block || o.Exempt) {
 		c.warn(&all.warnings, "change the rule instead", "the override %s everybody", map[bool]string{true: "blocks", false: "exempts"}[o.Block])
 	}
 }
@@ -161,7 +162,7 @@ func ruleNames(p *Policy) []string {
 // subject returns the text of a subject that a document names: what the key of such a request has
 // behind the rule's name, with "*" for every part that is left open, and the first address of a
 // network. It is valid until the next.
-func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text []byte, of shape, ok bool) {
+func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text []byte, of table.Shape, ok bool) {
 	ok = true
 	if !knows(parts, key) {
 		for _, name := range sortedKeys(key) {
@@ -179,7 +180,7 @@ func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text
 			c.key.addAny()
 			continue
 		}
-		of.exact |= 1 << i
+		of.Exact |= 1 << i
 		if wrong := c.addValue(&parts[i], i, v, p.ipv6Prefix, &of); wrong != nil {
 			c.fail(fmt.Sprintf("key[%q]", parts[i].text), "", "%s: %v", parts[i].text, wrong)
 			ok = false
@@ -189,9 +190,9 @@ func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text
 }
 
 // addValue adds the value of part i that a subject names, or what stands for its network.
-func (c *compiler) addValue(p *part, i int, v string, ipv6Prefix int, of *shape) error {
+func (c *compiler) addValue(p *part, i int, v string, ipv6Prefix int, of *table.Shape) error {
 	if first, n, many := p.network(i, v, ipv6Prefix); many {
-		of.network = n
+		of.Network = n
 		c.key.add(first)
 		if wrong, hint := checkHostBits(v); wrong != "" {
 			return fmt.Errorf("%s: %s", wrong, hint)

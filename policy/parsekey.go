@@ -62,8 +62,8 @@ func (r *rule) value(i int, written string) (value string, state valueState) {
 		return r.key[i].name, plainValue
 	case routePart:
 		for _, p := range r.match {
-			if p.written == written {
-				return p.text, plainValue
+			if p.Key == written {
+				return p.Text, plainValue
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice/policy/internal/fields"
 	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // part is a part of a key: what a rule tells requests apart by.
@@ -228,7 +229,7 @@ func (p *part) find(x *extractor) (string, fields.Presence) {
 	case hostPart:
 		return fields.Value(x.host())
 	case methodPart:
-		if m := normalMethod(x.r.Method); isMethod(m) {
+		if m := pattern.Method(x.r.Method); pattern.IsMethod(m) {
 			return m, fields.Present
 		}
 		return "", fields.Garbled // a name that anybody can make up
@@ -242,9 +243,9 @@ func (p *part) canonical(v string) string {
 	case headerPart, apiKey:
 		return strings.Trim(v, " \t")
 	case hostPart:
-		return normalHost(v)
+		return pattern.Host(v)
 	case methodPart:
-		return normalMethod(v)
+		return pattern.Method(v)
 	case queryPart, bodyPart:
 		if name, ok := fold.AppendName(nil, v); ok {
 			return string(name)

@@ -72,7 +72,7 @@ func TestParts(t *testing.T) {
 				continue
 			}
 			name, _, _ := strings.Cut(section.Name, ", ")
-			in := words(row.In)
+			in := testkit.Words(row.In)
 			if row.Block != nil {
 				in = append(in, "body="+strings.Join(row.Block, "\r\n")+"\r\n")
 			}
@@ -174,7 +174,7 @@ func FuzzParts(f *testing.F) {
 func TestCanonical(t *testing.T) {
 	t.Parallel()
 	for _, row := range names(t, "values of parts") {
-		in := words(row.In)
+		in := testkit.Words(row.In)
 		p := partOf(t, in[0])
 		if got := p.canonical(in[1]); got != row.Want {
 			t.Errorf("%s is %q, want %q", row.In, got, row.Want)

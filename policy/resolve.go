@@ -1,6 +1,10 @@
 package policy
 
-import "context"
+import (
+	"context"
+
+	"github.com/sluicehq/sluice/policy/internal/table"
+)
 
 // subjects says of the rules that apply whose count each is, and what holds for these.
 type subjects struct {
@@ -54,14 +58,14 @@ func (s *subjects) resolve(in *input, m *matched) (*part, outcome) {
 	}
 	in.x.route = ""
 	if m.pattern != nil {
-		in.x.route = m.pattern.text
+		in.x.route = m.pattern.Text
 	}
 	s.keys.begin(r.keyStart)
 	for i := range r.key {
 		p := &r.key[i]
 		switch value, found := p.value(&in.x); {
 		case found && p.kind == routePart:
-			s.keys.addWritten(m.pattern.written)
+			s.keys.addWritten(m.pattern.Key)
 		case found && p.kind == clientIP:
 			s.keys.addWritten(value) // no character of an address is escaped
 		case found:
@@ -125,7 +129,7 @@ const overridden = "override"
 func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	if in.policy.overrides.byRule != nil {
 		if e, says := s.overrideOf(in, r); e != nil {
-			return says, e.until
+			return says, e.Until
 		}
 	}
 	if r.tiers != nil {
@@ -138,12 +142,12 @@ func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 
 // overrideOf returns the override that is in force for the subject of the key that has been built, or nil,
 // and what it says.
-func (s *subjects) overrideOf(in *input, r *rule) (*slot, *resolved) {
+func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
 	all := &in.policy.overrides
 	if t := all.of(r); t != nil {
-		if e := t.find(&s.keys, in); e != nil {
-			s.override = &all.list[e.item]
-			return e, t.of(e)
+		if e := t.Find(s.keys.subjectOf, in.clock); e != nil {
+			s.override = &all.list[e.Item]
+			return e, t.Value(e)
 		}
 	}
 	return nil, nil

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/sluicehq/sluice"
@@ -50,34 +49,10 @@ func (p *Policy) restarts(r *rule, before *Policy, old *rule) (all []Restart) {
 			compare(was.from, was.limits, r.tiers[name].limits)
 		}
 	}
-	p.overrides.both(r, &before.overrides, old, func(was, is *resolved) { compare(overridden, was.limits, is.limits) })
+	if has, had := p.overrides.of(r), before.overrides.of(old); has != nil && had != nil {
+		has.Both(had, func(was, is *resolved) { compare(overridden, was.limits, is.limits) })
+	}
 	return all
-}
-
-// both calls do with what overrides of both policies say of a subject, in the order of o.
-func (o *overrides) both(r *rule, before *overrides, old *rule, do func(was, is *resolved)) {
-	t, b := o.of(r), before.of(old)
-	if t == nil || b == nil {
-		return
-	}
-	type pair struct {
-		item    uint32
-		was, is *resolved
-	}
-	var all []pair
-	for i := range t.sets {
-		were := b.set(t.sets[i].shape)
-		for j := range t.sets[i].slots {
-			e := &t.sets[i].slots[j]
-			if was := were.find(e.subject); e.says != 0 && was != nil {
-				all = append(all, pair{e.item, b.of(was), t.of(e)})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b pair) int { return cmp.Compare(a.item, b.item) })
-	for _, p := range all {
-		do(p.was, p.is)
-	}
 }
 
 // sameKey reports whether a request has the same key under both rules.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // Words of hosts and paths behind which guessing or paying is done: those that stay closed
@@ -56,10 +57,10 @@ func camel(text string) string {
 }
 
 // named returns what of the hosts and patterns of a rule has one of words, and which, or "".
-func named(hosts []string, match []*pattern, words []string) (text, word string) {
+func named(hosts []string, match []*pattern.Pattern, words []string) (text, word string) {
 	for _, p := range match {
-		if word := wordOf(p.text, words); word != "" {
-			return p.text, word
+		if word := wordOf(p.Text, words); word != "" {
+			return p.Text, word
 		}
 	}
 	for _, h := range hosts {
@@ -71,7 +72,7 @@ func named(hosts []string, match []*pattern, words []string) (text, word string)
 }
 
 // defaultOnError is on_error where a rule does not say it.
-func defaultOnError(hosts []string, match []*pattern, shadow bool) sluice.OnError {
+func defaultOnError(hosts []string, match []*pattern.Pattern, shadow bool) sluice.OnError {
 	if _, word := named(hosts, match, closedWords); word != "" && !shadow {
 		return sluice.Deny
 	}

@@ -126,7 +126,7 @@ func (w *warner) weights(r *rule) {
 	if p.tierFrom != nil || len(p.subjects.list) == 0 {
 		return
 	}
-	known := slices.Clone(p.subjects.says)
+	known := slices.Clone(p.subjects.Values())
 	if p.tier != "" && !slices.Contains(known, p.tier) {
 		known = append(known, p.tier)
 	}

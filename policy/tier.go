@@ -1,10 +1,13 @@
 package policy
 
-import "github.com/sluicehq/sluice/internal/spelling"
+import (
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/table"
+)
 
 // tierSubjects are who is in which tier. They are never changed.
 type tierSubjects struct {
-	table[string]
+	table.Table[string]
 	list     []TierSubject // what they were made of
 	warnings []Problem
 }
@@ -78,7 +81,7 @@ func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
 		c.warn(&all.warnings, spelling.Suggest(tier, sortedKeys(known)), "no rule has the tier %s: who is in it has the rules' own limits", spelling.Quote(tier))
 	}
 	c.endedMore(&all.warnings)
-	all.sort()
+	all.Sort()
 	return all
 }
 
@@ -115,7 +118,7 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 		return "", false
 	}
 	tier = p.canonicalTier(in.Tier)
-	if first, twice := all.add(of, subject, tier, until, c.item); twice {
+	if first, twice := all.Add(of, subject, tier, until, c.item); twice {
 		c.fail("", "remove one of them", "there are two entries for this subject, %s", c.first(first))
 	}
 	c.ended(&all.warnings, "entry", until)
@@ -123,10 +126,10 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 }
 
 // tierKey returns the text of a subject as requests have it. It is valid until the next.
-func (c *compiler) tierKey(p *Policy, value string) (text []byte, of shape) {
+func (c *compiler) tierKey(p *Policy, value string) (text []byte, of table.Shape) {
 	c.key.reset()
 	c.key.begin("")
-	of.exact = 1
+	of.Exact = 1
 	if wrong := c.addValue(p.tierSubject, 0, value, p.ipv6Prefix, &of); wrong != nil {
 		c.fail("subject", "", "%s: %v", p.tierSubject.text, wrong)
 	}
@@ -146,7 +149,7 @@ func (s *subjects) tierName(in *input) string {
 		in.x.route = ""
 		t.known, t.name, t.from = true, in.policy.tier, tierDefault
 		if e := s.listedTier(in); e != nil {
-			t.name, t.from = in.policy.subjects.of(e), tierListed
+			t.name, t.from = in.policy.subjects.Value(e), tierListed
 		} else if part := in.policy.tierFrom; part != nil {
 			if tier, found := part.value(&in.x); found {
 				t.name, t.from = tier, part.text
@@ -163,15 +166,15 @@ const (
 )
 
 // listedTier returns the entry of the request's subject in the table of subjects, or nil.
-func (s *subjects) listedTier(in *input) *slot {
-	if len(in.policy.subjects.sets) == 0 {
+func (s *subjects) listedTier(in *input) *table.Entry {
+	if in.policy.subjects.Empty() {
 		return nil
 	}
 	value, found := s.customer(in)
 	if !found {
 		return nil
 	}
-	return in.policy.subjects.find(value, in)
+	return in.policy.subjects.Find(value.subjectOf, in.clock)
 }
 
 // customer returns the key of the value of the part that says whose the tier is.
@@ -202,8 +205,8 @@ func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 	k.reset()
 	k.begin("")
 	k.addWritten(s.keys.values[i])
-	if e := p.subjects.find(k, in); e != nil {
-		return p.subjects.of(e), true
+	if e := p.subjects.Find(k.subjectOf, in.clock); e != nil {
+		return p.subjects.Value(e), true
 	}
 	return p.tier, p.tierFrom == nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // suspicions returns what is legal and probably not meant.
@@ -107,7 +108,7 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 			continue
 		}
 		for _, p := range r.match {
-			all[p.text] = r
+			all[p.Text] = r
 		}
 	}
 	return all
@@ -134,12 +135,12 @@ func (r *rule) anyHost() string {
 		return r.hosts[0]
 	}
 	for _, p := range r.match {
-		if p.host == "" {
+		if p.Host == "" {
 			return ""
 		}
 	}
 	if len(r.match) > 0 {
-		return r.match[0].host
+		return r.match[0].Host
 	}
 	return ""
 }
@@ -158,13 +159,13 @@ func (r *rule) everyPath() bool {
 	if len(r.match) == 0 {
 		return len(r.hosts) == 0
 	}
-	return slices.ContainsFunc(r.match, func(p *pattern) bool { return p.host == "" && p.multi && len(p.segs) == 0 })
+	return slices.ContainsFunc(r.match, (*pattern.Pattern).EveryPath)
 }
 
 func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 	var by *rule
 	for _, p := range r.match {
-		if by = exempt[p.text]; by == nil {
+		if by = exempt[p.Text]; by == nil {
 			return
 		}
 	}
@@ -176,8 +177,8 @@ func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 // hostless warns of patterns that begin with a host and probably should with a path.
 func (w *warner) hostless(r *rule) {
 	for _, p := range r.match {
-		if p.host != "" && p.host != "localhost" && !strings.ContainsAny(p.host, ".:") {
-			w.add(r, "", "begin it with \"/\" if it is a path", "the pattern %s is for the host %s", spelling.Quote(p.text), p.host)
+		if p.Host != "" && p.Host != "localhost" && !strings.ContainsAny(p.Host, ".:") {
+			w.add(r, "", "begin it with \"/\" if it is a path", "the pattern %s is for the host %s", spelling.Quote(p.Text), p.Host)
 		}
 	}
 }
@@ -215,8 +216,8 @@ func (r *rule) covers(o *rule) bool {
 	if len(r.match) == 0 {
 		return true
 	}
-	return len(o.match) > 0 && !slices.ContainsFunc(o.match, func(p *pattern) bool {
-		return !slices.ContainsFunc(r.match, func(q *pattern) bool { return q.text == p.text })
+	return len(o.match) > 0 && !slices.ContainsFunc(o.match, func(p *pattern.Pattern) bool {
+		return !slices.ContainsFunc(r.match, func(q *pattern.Pattern) bool { return q.Text == p.Text })
 	})
 }
 

@@ -1,4 +1,6 @@
-package policy
+// Package pattern has the patterns of rules, such as "GET /users/{id}", and an index that finds those that
+// match a request. Package policy is above it, package paths, which reads paths, below.
+package pattern
 
 import (
 	"errors"
@@ -8,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/sluicehq/sluice"
 )
 
-// pattern is an entry of a rule's match list, in the syntax of net/http:
+// Pattern is an entry of a rule's match list, in the syntax of net/http:
 //
 //	[METHOD ][HOST]/[PATH]
 //
@@ -23,38 +27,41 @@ import (
 // and "/a/{x...}" match /a. Nor does a suffix that names a format: "/login" matches
 // /login.json, unless the rule is exempt. And a path is matched in all the ways that a
 // server may read it: see [paths.Readings].
-type pattern struct {
-	text    string   // as written
-	written string   // in keys, if the rule's have a route
-	method  string   // "" is any
-	host    string   // as from normalHost; "" is any
-	segs    []string // unescaped; "" is a {name}
-	multi   bool     // matches what is below as well
+type Pattern struct {
+	Text   string   // as written
+	Key    string   // Text as a part of a key
+	Method string   // empty: any
+	Host   string   // as [Host] returns it; empty: any
+	segs   []string // unescaped; "" is a {name}
+	multi  bool     // matches all paths below as well
 }
 
 // knownMethods are those of the IANA registry that are met in practice.
 var knownMethods = strings.Fields("GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT TRACE QUERY " +
 	"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK REPORT SEARCH PURGE")
 
-func isMethod(m string) bool { return slices.Contains(knownMethods, m) }
+// IsMethod reports whether a method, in capitals, is one that patterns can name.
+func IsMethod(m string) bool { return slices.Contains(knownMethods, m) }
 
-func parsePattern(s string) (*pattern, error) {
-	p, err := readPattern(s)
+// Parse reads a pattern. The error says what to write instead.
+func Parse(s string) (*Pattern, error) {
+	p, err := read(s)
 	if err != nil {
 		return nil, fmt.Errorf("pattern %.60q: %w", s, err)
 	}
+	p.Key = string(sluice.AppendKeyPart(nil, s))
 	return p, nil
 }
 
-func readPattern(s string) (*pattern, error) {
-	p := &pattern{text: s}
+func read(s string) (*Pattern, error) {
+	p := &Pattern{Text: s}
 	if strings.HasPrefix(s, "^") || strings.HasPrefix(s, "~") || strings.Contains(s, ".*") {
 		return nil, errors.New(`it is not a regular expression: write "/path/{name}" for one segment, or "/path/{rest...}" for all that follow`)
 	}
 	rest := s
 	if i := strings.IndexAny(s, " \t/"); i >= 0 && s[i] != '/' {
-		p.method, rest = s[:i], strings.TrimLeft(s[i:], " \t")
-		if err := checkMethod(p.method); err != nil {
+		p.Method, rest = s[:i], strings.TrimLeft(s[i:], " \t")
+		if err := checkMethod(p.Method); err != nil {
 			return nil, err
 		}
 	}
@@ -63,7 +70,7 @@ func readPattern(s string) (*pattern, error) {
 		return nil, errors.New(`there is no "/": write it as in "GET /path" or "example.com/path"`)
 	}
 	var err error
-	if p.host, err = patternHost(rest[:slash]); err != nil {
+	if p.Host, err = patternHost(rest[:slash]); err != nil {
 		return nil, err
 	}
 	return p, p.readPath(rest[slash+1:])
@@ -71,9 +78,9 @@ func readPattern(s string) (*pattern, error) {
 
 func checkMethod(m string) error {
 	switch {
-	case isMethod(m):
+	case IsMethod(m):
 		return nil
-	case isMethod(strings.ToUpper(m)):
+	case IsMethod(strings.ToUpper(m)):
 		return fmt.Errorf("the method is written in capitals: %q", strings.ToUpper(m))
 	}
 	return fmt.Errorf("unknown method %.20q: use one of %s, each in a pattern of its own, or leave the method out to match all",
@@ -82,7 +89,7 @@ func checkMethod(m string) error {
 
 func patternHost(h string) (string, error) {
 	switch {
-	case isMethod(h):
+	case IsMethod(h):
 		return "", fmt.Errorf("put a space between the method %s and the path", h)
 	case strings.HasPrefix(h, "*."):
 		return "", fmt.Errorf(`the host %.60q has a wildcard: write it under "hosts:" instead`, h)
@@ -92,7 +99,7 @@ func patternHost(h string) (string, error) {
 		if _, err := netip.ParseAddr(h[1 : len(h)-1]); err != nil {
 			return "", fmt.Errorf("the host %.60q is not an IPv6 address", h)
 		}
-		return normalHost(h), nil
+		return Host(h), nil
 	case strings.Contains(h, ":"):
 		return "", fmt.Errorf("leave out the port of the host %.60q: every port matches", h)
 	}
@@ -101,7 +108,7 @@ func patternHost(h string) (string, error) {
 			return "", fmt.Errorf("the host %.60q contains %q: use letters, digits, hyphens and dots, other alphabets as xn--…", h, rune(c))
 		}
 	}
-	return normalHost(h), nil
+	return Host(h), nil
 }
 
 func plainHostByte(c byte) bool {
@@ -109,7 +116,7 @@ func plainHostByte(c byte) bool {
 }
 
 // readPath reads the path of a pattern, behind its first slash.
-func (p *pattern) readPath(path string) error {
+func (p *Pattern) readPath(path string) error {
 	if i := strings.IndexFunc(path, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }); i >= 0 {
 		return errors.New("the path contains white space: write a space as %20, and several patterns as a list")
 	}
@@ -135,7 +142,7 @@ func (p *pattern) readPath(path string) error {
 }
 
 // addSegment reads a segment behind which there may be more.
-func (p *pattern) addSegment(seg string, more bool, names map[string]bool) error {
+func (p *Pattern) addSegment(seg string, more bool, names map[string]bool) error {
 	if strings.ContainsAny(seg, "{}") {
 		return p.addWildcard(seg, more, names)
 	}
@@ -158,7 +165,7 @@ func (p *pattern) addSegment(seg string, more bool, names map[string]bool) error
 	return nil
 }
 
-func (p *pattern) addWildcard(seg string, more bool, names map[string]bool) error {
+func (p *Pattern) addWildcard(seg string, more bool, names map[string]bool) error {
 	name, open := strings.CutPrefix(seg, "{")
 	name, closed := strings.CutSuffix(name, "}")
 	if !open || !closed || strings.ContainsAny(name, "{}") {
@@ -192,32 +199,23 @@ func wildcardName(s string) bool {
 	return s != ""
 }
 
-// maxHost is the length of the longest name of a host, and a little more.
-const maxHost = 256
+// EveryPath reports whether the pattern matches every path of every host.
+func (p *Pattern) EveryPath() bool { return p.Host == "" && p.multi && len(p.segs) == 0 }
 
-// normalHost returns a host as hosts are compared: in lower case, without port, brackets
-// and the dot at the end. Of one that is longer than names can be it is the end, where
-// "*.example.com" is found.
-func normalHost(h string) string {
-	if len(h) > maxHost {
-		h = h[len(h)-maxHost:]
+// Meets reports whether both patterns can match one request, whose path all servers read alike.
+func (p *Pattern) Meets(q *Pattern, ignoreCase bool) bool {
+	if !methodsMeet(p.Method, q.Method) || p.Host != "" && q.Host != "" && p.Host != q.Host {
+		return false
 	}
-	first, last := strings.IndexByte(h, ':'), strings.LastIndexByte(h, ':')
-	switch {
-	case strings.HasPrefix(h, "["):
-		h, _, _ = strings.Cut(h[1:], "]")
-		return normalIPv6(h)
-	case first != last:
-		return normalIPv6(h)
-	case first >= 0:
-		h = h[:first]
+	for i := range min(len(p.segs), len(q.segs)) {
+		a, b := p.segs[i], q.segs[i]
+		if a != "" && b != "" && a != b && !(ignoreCase && strings.EqualFold(a, b)) {
+			return false
+		}
 	}
-	return strings.ToLower(strings.TrimSuffix(h, "."))
+	return len(p.segs) == len(q.segs) || p.multi && len(p.segs) < len(q.segs) || q.multi && len(q.segs) < len(p.segs)
 }
 
-func normalIPv6(h string) string {
-	if a, err := netip.ParseAddr(h); err == nil {
-		return a.String()
-	}
-	return strings.ToLower(h)
+func methodsMeet(a, b string) bool {
+	return a == b || a == "" || b == "" || a == "GET" && b == "HEAD" || a == "HEAD" && b == "GET"
 }

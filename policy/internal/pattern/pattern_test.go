@@ -1,4 +1,4 @@
-package policy
+package pattern
 
 import (
 	"fmt"
@@ -9,20 +9,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
-// matching reports whether any reading of the path matches, and whether all do.
-func matching(t testing.TB, patternText, method, host, path string, ignoreCase bool) (some, all bool) {
+// matches reports whether any reading of the path matches, and whether all do.
+func matches(t testing.TB, patternText, method, host, path string, ignoreCase bool) (some, all bool) {
 	t.Helper()
 	p := patternOf(t, patternText)
-	tr := tree{ignoreCase: ignoreCase}
-	tr.add(p, 7, false)
-	tr.add(p, 8, true)
+	tr := Tree{IgnoreCase: ignoreCase}
+	tr.Add(p, 7, false)
+	tr.Add(p, 8, true)
 	all = true
 	for _, v := range paths.Readings(path, ignoreCase, new(paths.Buffer)) {
-		ids := tr.lookup(nil, method, host, &v)
+		ids := tr.Lookup(nil, method, host, &v)
 		some, all = some || slices.Contains(ids, 7), all && slices.Contains(ids, 8)
 	}
 	return some, all
@@ -60,13 +60,13 @@ func TestTreeAgainstNaive(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	hits := 0
 	for range 100 {
-		var tr tree
+		var tr Tree
 		var texts []string
 		var exprs []*regexp.Regexp
 		for len(texts) < 40 {
 			p := patternOf(t, randomPattern(r))
-			tr.add(p, len(texts), true)
-			texts, exprs = append(texts, p.text), append(exprs, naive(p.text))
+			tr.Add(p, len(texts), true)
+			texts, exprs = append(texts, p.Text), append(exprs, naive(p.Text))
 		}
 		for range 20 {
 			path := ""
@@ -87,7 +87,7 @@ func TestTreeAgainstNaive(t *testing.T) {
 				}
 			}
 			all := paths.Readings(path, false, new(paths.Buffer))
-			got := tr.lookup(nil, method, host, &all[0])
+			got := tr.Lookup(nil, method, host, &all[0])
 			slices.Sort(got)
 			if !slices.Equal(got, want) {
 				t.Fatalf("%s %s%s: got %d, want %d of %q", method, host, path, got, want, texts)
@@ -125,11 +125,11 @@ func FuzzPattern(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text, path string) {
-		p, err := parsePattern(text)
+		p, err := Parse(text)
 		if err != nil || !strings.HasPrefix(path, "/") || len(path) > 200 {
 			return
 		}
-		method := p.method
+		method := p.Method
 		if method == "" {
 			method = "GET"
 		}
@@ -137,15 +137,21 @@ func FuzzPattern(f *testing.F) {
 		if !valid || !matched {
 			return
 		}
-		if some, _ := matching(t, text, method, "example.com", path, false); !some {
+		if some, _ := matches(t, text, method, "example.com", path, false); !some {
 			t.Errorf("%q matches %s for ServeMux only", text, path)
 		}
 	})
 }
 
-func patternOf(t testing.TB, text string) *pattern {
+// rows returns the rows of a section of the test data.
+func rows(t testing.TB, section string) []testkit.Row {
 	t.Helper()
-	p, err := parsePattern(text)
+	return testkit.SectionOf(t, "testdata/patterns.txt", section).Rows(t)
+}
+
+func patternOf(t testing.TB, text string) *Pattern {
+	t.Helper()
+	p, err := Parse(text)
 	if err != nil {
 		t.Fatalf("%q: %v", text, err)
 	}
@@ -154,35 +160,47 @@ func patternOf(t testing.TB, text string) *pattern {
 
 func TestParsePattern(t *testing.T) {
 	t.Parallel()
-	for _, row := range names(t, "patterns") {
+	for _, row := range rows(t, "patterns") {
 		p := patternOf(t, row.In)
-		want := append(words(row.Want), "")[:4]
-		if p.text != row.In || p.method != want[0] || p.host != want[1] || strings.Join(p.segs, "|") != want[2] || p.multi != (want[3] == "multi") {
+		want := append(testkit.Words(row.Want), "")[:4]
+		if p.Text != row.In || p.Method != want[0] || p.Host != want[1] || strings.Join(p.segs, "|") != want[2] || p.multi != (want[3] == "multi") {
 			t.Errorf("%q is %+v, want %q", row.In, p, want)
 		}
 	}
-	for _, row := range names(t, "patterns that are none") {
-		if p, err := parsePattern(row.In); err == nil || !strings.Contains(err.Error(), row.Want) {
+	for _, row := range rows(t, "patterns that are none") {
+		if p, err := Parse(row.In); err == nil || !strings.Contains(err.Error(), row.Want) {
 			t.Errorf("%q: %+v, %v; want %s", row.In, p, err, row.Want)
 		}
 	}
-	if _, err := parsePattern("/" + strings.Repeat("x/{", 1000)); len(err.Error()) > 400 {
+	if _, err := Parse("/" + strings.Repeat("x/{", 1000)); len(err.Error()) > 400 {
 		t.Errorf("an error of %d bytes", len(err.Error()))
 	}
 }
 
 func TestMatch(t *testing.T) {
 	t.Parallel()
-	for _, row := range names(t, "patterns that match") {
-		in := words(row.In)
-		r := requestOf(append([]string{"host=", "GET"}, in[1:]...))
-		if got, _ := matching(t, in[0], r.Method, r.Host, r.Path, false); fmt.Sprint(got) != row.Want {
+	for _, row := range rows(t, "patterns that match") {
+		in := testkit.Words(row.In)
+		method, host, path := "GET", "", ""
+		for _, word := range in[1:] {
+			switch name, value, found := strings.Cut(word, "="); {
+			case word[0] == '/' || name == "path":
+				path = strings.TrimPrefix(word, "path=")
+			case name == "host":
+				host = value
+			case found:
+				method = value
+			default:
+				method = word
+			}
+		}
+		if got, _ := matches(t, in[0], method, host, path, false); fmt.Sprint(got) != row.Want {
 			t.Errorf("%s: %v", row.In, got)
 		}
 	}
-	for _, row := range names(t, "paths that match /Auth/login or /größe/ſtraße without case") {
-		login, _ := matching(t, "/Auth/login", "GET", "", row.In, true)
-		street, _ := matching(t, "/größe/ſtraße", "GET", "", row.In, true)
+	for _, row := range rows(t, "paths that match /Auth/login or /größe/ſtraße without case") {
+		login, _ := matches(t, "/Auth/login", "GET", "", row.In, true)
+		street, _ := matches(t, "/größe/ſtraße", "GET", "", row.In, true)
 		if fmt.Sprint(login || street) != row.Want {
 			t.Errorf("%s matches: %v, %v", row.In, login, street)
 		}
@@ -192,8 +210,8 @@ func TestMatch(t *testing.T) {
 // Whatever a path is disguised as, a limit holds for it, and an exemption does not.
 func TestDisguises(t *testing.T) {
 	t.Parallel()
-	for _, row := range names(t, "paths that are POST /auth/login") {
-		if some, _ := matching(t, "POST /auth/login", "POST", "", row.In, false); fmt.Sprint(some) != row.Want {
+	for _, row := range rows(t, "paths that are POST /auth/login") {
+		if some, _ := matches(t, "POST /auth/login", "POST", "", row.In, false); fmt.Sprint(some) != row.Want {
 			t.Errorf("%s is taken for /auth/login: %v", row.In, some)
 		}
 	}
@@ -201,19 +219,19 @@ func TestDisguises(t *testing.T) {
 		"/auth/login" + strings.Repeat("/", 10_000), "/auth%2flogin;" + strings.Repeat("x", 1<<20), "/" + strings.Repeat("x/../", 10_000) + "auth/login",
 		"/auth%2flogin%2f" + strings.Repeat("%2e%2f", 20_000),
 	} {
-		if some, _ := matching(t, "POST /auth/login", "POST", "", path, false); !some {
+		if some, _ := matches(t, "POST /auth/login", "POST", "", path, false); !some {
 			t.Errorf("%.60q slips past", path)
 		}
 	}
-	if some, _ := matching(t, "/api/search/{rest...}", "GET", "", "/api/search/../x", false); !some {
+	if some, _ := matches(t, "/api/search/{rest...}", "GET", "", "/api/search/../x", false); !some {
 		t.Error("/api/search/../x slips past, for a server that leaves dots alone")
 	}
 	exempt := func(path string) bool {
-		_, health := matching(t, "GET /health", "GET", "", path, false)
-		_, static := matching(t, "/static/", "GET", "", path, false)
+		_, health := matches(t, "GET /health", "GET", "", path, false)
+		_, static := matches(t, "/static/", "GET", "", path, false)
 		return health || static
 	}
-	for _, row := range names(t, "paths that are exempt") {
+	for _, row := range rows(t, "paths that are exempt") {
 		if got := exempt(row.In); fmt.Sprint(got) != row.Want {
 			t.Errorf("%s is exempt: %v", row.In, got)
 		}
@@ -223,79 +241,19 @@ func TestDisguises(t *testing.T) {
 	}
 }
 
-func TestDefaultOnError(t *testing.T) {
-	t.Parallel()
-	for _, row := range names(t, "words of paths that close a rule while the store is away") {
-		p := patternOf(t, row.In)
-		if got := defaultOnError(nil, []*pattern{p}, false); fmt.Sprint(got) != row.Want {
-			t.Errorf("%q: %v, want %v", row.In, got, row.Want)
-		}
-		if got := defaultOnError(nil, []*pattern{p}, true); got != sluice.Allow {
-			t.Errorf("%q in shadow: %v", row.In, got)
-		}
-	}
-	if got := defaultOnError([]string{"login.example.com"}, nil, false); got != sluice.Deny {
-		t.Errorf("a host: %v", got)
-	}
-}
-
-// What applies out of many rules is what applies of each alone.
-func TestIndexAgainstSingleRules(t *testing.T) {
-	t.Parallel()
-	var docs []string
-	for _, host := range []string{"", ", hosts: [a.test]", `, hosts: ["*.test", b.org]`, ", hosts: [c.a.test]"} {
-		for _, match := range []string{"", ", match: /x", `, match: ["GET /x/{id}", /y/]`, `, match: [POST /x, "a.test/x/"]`} {
-			for _, header := range []string{"", ", headers: {A: one}", `, headers: {B: "*"}`, ", headers: {A: two, B: one}"} {
-				docs = append(docs, fmt.Sprintf("{name: r%d%s%s%s, limit: 1000000/day}", len(docs), host, match, header))
-			}
-		}
-	}
-	all := engine(t, "rules: ["+strings.Join(docs, ",\n")+"]")
-	var single []*Engine
-	for _, d := range docs {
-		single = append(single, engine(t, "rules: ["+d+"]"))
-	}
-	applied := 0
-	for _, host := range []string{"", "a.test", "A.test:81", "c.a.test", "b.org", "test"} {
-		for _, path := range []string{"/", "/x", "/x/1", "/y/z", "/y%2fz", "/x/../y", "/x/1/2"} {
-			for _, method := range []string{"GET", "POST"} {
-				for _, headers := range []string{"", "A: one", "B: one", "A: two|B: one", "A: one|A: two|B: 2"} {
-					r := request(method, path, "192.0.2.1", strings.Split(headers, "|")...)
-					r.Host = host
-					var got, want []string
-					for _, res := range all.Decide(t.Context(), r).Results {
-						got = append(got, res.Rule)
-					}
-					for _, e := range single {
-						for _, res := range e.Decide(t.Context(), r).Results {
-							want = append(want, res.Rule)
-						}
-					}
-					if applied += len(got); !slices.Equal(got, want) {
-						t.Fatalf("%s %s%s %s:\n got %v\nwant %v", method, host, path, headers, got, want)
-					}
-				}
-			}
-		}
-	}
-	if applied < 1000 {
-		t.Errorf("only %d rules applied in all", applied)
-	}
-}
-
 func TestLookupOfEveryPattern(t *testing.T) {
 	t.Parallel()
-	var tr tree
+	var tr Tree
 	for i, s := range []string{"GET /a/{x}/b", "/", "example.com/c/", "POST /d"} {
 		p := patternOf(t, s)
-		tr.add(p, i, true)
+		tr.Add(p, i, true)
 	}
-	got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Every: true})
+	got := tr.Lookup(nil, "GET", "example.com", &paths.Reading{Every: true})
 	slices.Sort(got)
 	if !slices.Equal(got, []int32{0, 1, 2}) {
 		t.Errorf("every pattern for GET: %d", got)
 	}
-	if got := tr.lookup(nil, "GET", "example.com", &paths.Reading{Never: true}); got != nil {
+	if got := tr.Lookup(nil, "GET", "example.com", &paths.Reading{Never: true}); got != nil {
 		t.Errorf("no pattern: %d", got)
 	}
 }

@@ -1,4 +1,4 @@
-package policy
+package pattern
 
 import (
 	"strings"
@@ -7,11 +7,11 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
-// tree is an index over the patterns of all rules: a trie of segments for each host.
-// What a lookup costs depends on the patterns that match, or begin to, and not on how
-// many others there are.
-type tree struct {
-	ignoreCase bool             // compare paths without case; set before the first add
+// Tree is an index over the patterns of all rules: a trie of segments for each host. The cost of a lookup
+// depends on the patterns that match, or begin to, and not on the number of the others. The zero Tree is
+// empty.
+type Tree struct {
+	IgnoreCase bool             // compare paths without case; set before the first Add
 	any        node             // the patterns without a host
 	hosts      map[string]*node // those with one
 }
@@ -41,23 +41,22 @@ type entry struct {
 	exact  bool // does not match with a suffix
 }
 
-// add makes lookup find id where p matches. Unless it is exact, it also matches where the
-// last segment has a suffix such as ".json": Rails and others take that for the format of the
-// answer.
-func (t *tree) add(p *pattern, id int, exact bool) {
-	n := t.host(p.host)
+// Add makes Lookup find id where p matches. Unless it is exact, it also matches where the last segment
+// has a suffix such as ".json": Rails and others take that for the format of the response.
+func (t *Tree) Add(p *Pattern, id int, exact bool) {
+	n := t.host(p.Host)
 	for _, seg := range p.segs {
-		n = n.child(seg, t.ignoreCase)
+		n = n.child(seg, t.IgnoreCase)
 	}
 	list := &n.here
 	if p.multi {
 		list = &n.below
 	}
-	*list = append(*list, entry{p.method, int32(id), exact})
+	*list = append(*list, entry{p.Method, int32(id), exact})
 }
 
 // host returns the trie of a host.
-func (t *tree) host(name string) *node {
+func (t *Tree) host(name string) *node {
 	if name == "" {
 		return &t.any
 	}
@@ -116,25 +115,17 @@ func (n *node) addLiteral(seg string) *node {
 	return added
 }
 
-// lookup appends to dst the id of every pattern that matches, in no order; an id that
-// was added with several patterns may be there more than once. The host may have a port.
-func (t *tree) lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
-	method = normalMethod(method)
+// Lookup appends to dst the id of every pattern that matches, in no order. An id that was added with
+// several patterns may be there more than once. The host may have a port.
+func (t *Tree) Lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
+	method = Method(method)
 	dst = t.any.lookup(dst, method, v)
 	if len(t.hosts) > 0 {
-		if n := t.hosts[normalHost(host)]; n != nil {
+		if n := t.hosts[Host(host)]; n != nil {
 			dst = n.lookup(dst, method, v)
 		}
 	}
 	return dst
-}
-
-// normalMethod returns the method in capitals, as some servers do before they compare.
-func normalMethod(m string) string {
-	if m == "" || m == "GET" {
-		return "GET"
-	}
-	return strings.ToUpper(m)
 }
 
 func (n *node) lookup(dst []int32, method string, v *paths.Reading) []int32 {

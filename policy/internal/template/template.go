@@ -1,4 +1,7 @@
-package policy
+// Package template compiles the bodies of responses that an operator writes: templates of text/template or
+// html/template whose values cannot become anything but text of their media type, and whose costs are bounded.
+// Package policy is above it.
+package template
 
 import (
 	"encoding/json"
@@ -7,7 +10,6 @@ import (
 	htmltemplate "html/template"
 	"io"
 	"maps"
-	"net/http"
 	"reflect"
 	"regexp"
 	"slices"
@@ -15,53 +17,56 @@ import (
 	"strings"
 	"text/template"
 	nodes "text/template/parse"
-	"time"
-	"unicode/utf8"
 
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// bodyKind says what a value has to be made of for a body to stay what it is.
-type bodyKind uint8
+// MaxSize is how many bytes the text of a template may have, and the text that it makes.
+const MaxSize = 64 << 10
+
+// kind says what a value has to be made of for a body to stay what it is.
+type kind uint8
 
 const (
-	plainBody bodyKind = iota // values are printable ASCII
-	jsonBody
-	xmlBody
-	htmlBody
+	plainText kind = iota // values are printable ASCII
+	jsonText
+	xmlText
+	htmlText
 )
 
-const htmlType = "text/html"
-
-// kindOf returns the kind of a media type. Of an unknown one values are as in strings of JSON,
-// which most languages read as their own.
-func kindOf(media string) bodyKind {
+// kindOf returns the kind of a media type. For an unknown one values are as in strings of JSON, which most
+// languages read as their own.
+func kindOf(media string) kind {
 	switch {
-	case media == htmlType:
-		return htmlBody
+	case media == "text/html":
+		return htmlText
 	case strings.HasSuffix(media, "+xml"), strings.HasSuffix(media, "/xml"):
-		return xmlBody
+		return xmlText
 	case media == "text/plain":
-		return plainBody
+		return plainText
 	}
-	return jsonBody
+	return jsonText
 }
 
-// madeBody is a compiled [Body].
-type madeBody struct {
-	media       string
-	contentType string
-	kind        bodyKind
-	template    interface{ Execute(io.Writer, any) error }
-	fixed       string // what it makes, if it has no values
+// Template is a compiled body.
+type Template struct {
+	Media       string
+	ContentType string // Media, with UTF-8 for what is text
+	kind        kind
+	exec        interface{ Execute(io.Writer, any) error }
+	fixed       string // the body, if it has no values
 }
 
-func (b *madeBody) append(dst []byte, v *AnswerValues) ([]byte, error) {
-	if b.fixed != "" {
-		return append(dst, b.fixed...), nil
+// Page reports whether the template is of HTML.
+func (t *Template) Page() bool { return t.kind == htmlText }
+
+// Append appends the body with its values filled in. On an error it returns dst as it was.
+func (t *Template) Append(dst []byte, values any) ([]byte, error) {
+	if t.fixed != "" {
+		return append(dst, t.fixed...), nil
 	}
-	out := &boundedText{dst, len(dst) + maxAnswer, maxSteps}
-	if err := b.template.Execute(out, v); err != nil {
+	out := &boundedText{dst, len(dst) + MaxSize, maxSteps}
+	if err := t.exec.Execute(out, values); err != nil {
 		return dst, err
 	}
 	return out.text, nil
@@ -75,10 +80,10 @@ type boundedText struct {
 }
 
 // maxSteps is how often a template may write: see [addStep].
-const maxSteps = 4 * maxAnswer
+const maxSteps = 4 * MaxSize
 
 var (
-	errTooLong = fmt.Errorf("what it makes has more than %d bytes", maxAnswer)
+	errTooLong = fmt.Errorf("what it makes has more than %d bytes", MaxSize)
 	errTooSlow = fmt.Errorf("to make it takes more than %d steps", maxSteps)
 
 	errCircular = errors.New("a template includes itself")
@@ -97,167 +102,96 @@ func (b *boundedText) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// bodyCompiler compiles a body of the answer with a status.
-type bodyCompiler struct {
-	*compiler
-	field   string
-	refusal int // the status
-	status  int // that is sent
-	*Body
-}
-
-var mediaType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}$`)
-
-// compile returns nil for a body that it has complained about.
-func (b bodyCompiler) compile() *madeBody {
-	switch {
-	case b.Type == "":
-		b.fail(b.field, `write for example "type: text/html"`, "the body has no type")
-		return nil
-	case !mediaType.MatchString(b.Type):
-		b.fail(b.field+".type", typeHint(b.Type), "%s is not a media type", spelling.Quote(b.Type))
-		return nil
-	case b.Text == "" && b.File != "":
-		b.fail(b.field+".file", "load the policy with package policyfile, or set Text", "the body is in the file %s, which nobody has read", spelling.Quote(b.File))
-		return nil
-	case b.Text == "":
-		b.fail(b.field, `write "body: …", or "file: …" with the name of a file beside the policy`, "there is no body of type %s", b.Type)
-		return nil
-	case len(b.Text) > maxAnswer:
-		b.fail(b.at(), "refusals have to be cheap: have it load the rest from elsewhere", "the body has %d bytes, and %d are the most", len(b.Text), maxAnswer)
-		return nil
-	case !utf8.ValidString(b.Text):
-		b.fail(b.at(), "write it in UTF-8", "the body is not UTF-8")
-		return nil
-	}
-	out := &madeBody{media: b.Type, contentType: b.Type, kind: kindOf(b.Type)}
-	if strings.HasPrefix(b.Type, "text/") || out.kind == xmlBody {
-		out.contentType += "; charset=utf-8"
-	}
-	if !b.parse(out) || !b.try(out) {
-		return nil
-	}
-	return out
-}
-
-// typeHint says what to write in place of a type.
-func typeHint(s string) string {
-	short := map[string]string{"html": "text/html", "json": "application/json", "xml": "application/xml", "text": "text/plain", "plain": "text/plain"}
-	before, _, parameters := strings.Cut(s, ";")
-	full := strings.ToLower(strings.TrimSpace(before))
-	if short[full] != "" {
-		full = short[full]
-	}
-	switch {
-	case !mediaType.MatchString(full):
-		return "write it as in text/html or application/json"
-	case parameters:
-		return fmt.Sprintf("write %q, without parameters: text is sent as UTF-8", full)
-	}
-	return fmt.Sprintf("write %q", full)
-}
-
-// at is where the text is written.
-func (b bodyCompiler) at() string {
-	if b.File != "" {
-		return b.field + ".file"
-	}
-	return b.field + ".body"
+// Error is what is wrong with a template.
+type Error struct {
+	Line    int // of the text, counted from 1; 0: all of it
+	Message string
+	Hint    string // what to do about it
 }
 
 // templateName is what the packages call a template in their errors.
 const templateName = "line"
 
-func (b bodyCompiler) parse(out *madeBody) bool {
+// New compiles a text of a media type. The samples are pointers to values of one type, whose fields the
+// template can use: it must make a body of each.
+func New(media, text string, samples ...any) (*Template, *Error) {
+	t := &Template{Media: media, ContentType: media, kind: kindOf(media)}
+	if strings.HasPrefix(media, "text/") || t.kind == xmlText {
+		t.ContentType += "; charset=utf-8"
+	}
 	var err error
-	if out.kind == htmlBody {
-		out.template, err = parseHTML(b.Text)
+	if t.kind == htmlText {
+		t.exec, err = parseHTML(text)
 	} else {
-		out.template, err = parseText(b.Text, out.kind)
+		t.exec, err = parseText(text, t.kind)
 	}
 	if err != nil {
-		b.refuse(err)
+		return nil, explain(err, samples[0])
 	}
-	return err == nil
-}
-
-// try makes the body of samples, and keeps it if it is always the same.
-func (b bodyCompiler) try(out *madeBody) bool {
-	for _, v := range samples(b.refusal, b.status) {
-		text, err := out.append(nil, &v)
+	for _, v := range samples {
+		made, err := t.Append(nil, v)
 		if err != nil {
-			b.refuse(err)
-			return false
+			return nil, explain(err, samples[0])
 		}
 		var value any
-		if err := json.Unmarshal(text, &value); err != nil && isJSON(out.media) {
-			b.fail(b.at(), `write values of text as in "rule": "{{.Rule}}", and others as in "rules": {{json .ViolatedPolicies}}`, "what the body makes is not JSON: %v", err)
-			return false
+		if err := json.Unmarshal(made, &value); err != nil && isJSON(media) {
+			hint := `write values of text as in "rule": "{{.Rule}}", and others as in "rules": {{json .ViolatedPolicies}}`
+			return nil, &Error{Message: fmt.Sprintf("what the body makes is not JSON: %v", err), Hint: hint}
 		}
-		if !strings.Contains(b.Text, "{{") {
-			out.fixed = string(text)
-			return true
+		if !strings.Contains(text, "{{") {
+			t.fixed = string(made)
+			break
 		}
 	}
-	return true
+	return t, nil
 }
 
 func isJSON(media string) bool {
 	return strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
 }
 
-// samples are what a refusal may have, and what it has at least.
-func samples(refusal, status int) []AnswerValues {
-	least := AnswerValues{Type: "about:blank", Title: "Title", Status: status, Detail: "A sentence.", Error: "error"}
-	if refusal == http.StatusTooManyRequests {
-		least.ViolatedPolicies = []string{"rule"}
-	}
-	most := least
-	most.RetryAfter, most.Rule, most.Limit, most.Remaining, most.Wait = 90, "rule", 100, 1, 90*time.Second
-	most.Reset, most.ViolatedPolicies = time.Unix(1_795_219_270, 0).UTC(), []string{"rule", "rule-1h"}
-	return []AnswerValues{most, least}
-}
-
 var (
-	templateError = regexp.MustCompile(`(?s)^(?:template: |html/template: ?)` + templateName + `:(?:(\d+):(?:\d+:)?)? ?(.*)$`)
-	executing     = regexp.MustCompile(`executing "[^"]*" at `)
-	noValue       = regexp.MustCompile(`can't evaluate field (\w+) in type \*?policy\.AnswerValues`)
-	noFunction    = regexp.MustCompile(`function "(\w+)" not defined`)
+	inTemplate = regexp.MustCompile(`(?s)^(?:template: |html/template: ?)` + templateName + `:(?:(\d+):(?:\d+:)?)? ?(.*)$`)
+	executing  = regexp.MustCompile(`executing "[^"]*" at `)
+	noValue    = regexp.MustCompile(`can't evaluate field (\w+) in type \*?([\w.]+)`)
+	noFunction = regexp.MustCompile(`function "(\w+)" not defined`)
 )
 
-// refuse reports what is wrong with the text, in its line.
-func (b bodyCompiler) refuse(err error) {
-	field, message, hint := b.at(), err.Error(), "the syntax is that of Go's text/template"
-	if m := templateError.FindStringSubmatch(message); m != nil {
+// explain says what is wrong with a text, in the words of an operator.
+func explain(err error, sample any) *Error {
+	values := reflect.TypeOf(sample).Elem()
+	out := &Error{Hint: "the syntax is that of Go's text/template"}
+	message := err.Error()
+	if m := inTemplate.FindStringSubmatch(message); m != nil {
 		message = executing.ReplaceAllString(m[2], "")
-		if line, err := strconv.Atoi(m[1]); err == nil {
-			field = fmt.Sprintf("%s[%d]", field, line-1)
-		}
+		out.Line, _ = strconv.Atoi(m[1])
 	}
-	if m := noValue.FindStringSubmatch(message); m != nil {
-		message, hint = "there is no value ."+m[1], spelling.Suggest("."+m[1], valueNames)
+	if m := noValue.FindStringSubmatch(message); m != nil && m[2] == values.String() {
+		message, out.Hint = "there is no value ."+m[1], spelling.Suggest("."+m[1], namesOf(values))
 	} else if m := noFunction.FindStringSubmatch(message); m != nil {
-		message, hint = fmt.Sprintf("there is no function %q", m[1]), "values have a point before their names, as in {{.RetryAfter}}"
+		message, out.Hint = fmt.Sprintf("there is no function %q", m[1]), "values have a point before their names, as in {{.RetryAfter}}"
 	} else if message == "unexpected EOF" {
-		message, hint = "it ends within an if, a range, a with or a block", "close each of them with {{end}}"
+		message, out.Hint = "it ends within an if, a range, a with or a block", "close each of them with {{end}}"
 	} else if before, _, found := strings.Cut(message, " end in different contexts"); found {
-		message, hint = before+" end in different places of the HTML", "have each of them end outside of tags and quotes, or where the others do"
+		message, out.Hint = before+" end in different places of the HTML", "have each of them end outside of tags and quotes, or where the others do"
 	} else if errors.Is(err, errTooLong) {
-		message, hint = errTooLong.Error(), "make it shorter: refusals have to be cheap"
+		message, out.Hint = errTooLong.Error(), "make it shorter: refusals have to be cheap"
 	} else if errors.Is(err, errTooSlow) {
-		message, hint = errTooSlow.Error(), "have it repeat less: refusals have to be cheap"
+		message, out.Hint = errTooSlow.Error(), "have it repeat less: refusals have to be cheap"
 	} else if errors.Is(err, errCircular) {
-		hint = "use {{range}}: refusals have to be cheap"
+		out.Hint = "use {{range}}: refusals have to be cheap"
 	}
-	b.fail(field, hint, "the body cannot be made: %.300s", message)
+	out.Message = fmt.Sprintf("the body cannot be made: %.300s", message)
+	return out
 }
 
-var valueNames = func() (names []string) {
-	for f := range reflect.TypeFor[AnswerValues]().Fields() {
+// namesOf returns the names of the fields of a type, as templates have them.
+func namesOf(values reflect.Type) (names []string) {
+	for f := range values.Fields() {
 		names = append(names, "."+f.Name)
 	}
 	return names
-}()
+}
 
 // parseHTML makes a template that escapes its values as the place in the page asks for.
 func parseHTML(text string) (*htmltemplate.Template, error) {
@@ -276,12 +210,12 @@ func parseHTML(text string) (*htmltemplate.Template, error) {
 }
 
 // parseText makes a template whose values cannot be more than the text of its kind.
-func parseText(text string, kind bodyKind) (*template.Template, error) {
-	t, err := template.New(templateName).Funcs(shortTexts).Funcs(template.FuncMap{"json": jsonValue, "_json": jsonText}).Parse(text)
+func parseText(text string, of kind) (*template.Template, error) {
+	t, err := template.New(templateName).Funcs(shortTexts).Funcs(template.FuncMap{"json": jsonValue, "_json": escapedJSON}).Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	escaper := map[bodyKind]string{jsonBody: "_json", xmlBody: "html"}[kind]
+	escaper := map[kind]string{jsonText: "_json", xmlText: "html"}[of]
 	trees := map[string]*nodes.Tree{}
 	for _, one := range t.Templates() {
 		if one.Tree == nil {
@@ -440,8 +374,8 @@ func jsonValue(v any) (written, error) {
 	return written(text), err
 }
 
-// jsonText returns v as the inside of a string of JSON.
-func jsonText(v any) (string, error) {
+// escapedJSON returns v as the inside of a string of JSON.
+func escapedJSON(v any) (string, error) {
 	if done, ok := v.(written); ok {
 		return string(done), nil
 	}

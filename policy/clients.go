@@ -46,8 +46,8 @@ func (r *rule) asksForClient() bool { return len(r.clients)+len(r.notClients) > 
 
 // unmetClient says which condition on its address the client does not meet, or "". A client
 // without an address is in no list; what exempts all but some does not exempt it.
-func (r *rule) unmetClient(s *scratch) string {
-	a := s.x.Address()
+func (r *rule) unmetClient(in *input) string {
+	a := in.x.Address()
 	switch {
 	case len(r.clients) > 0 && setWith(r.clients, a) == nil:
 		return "clients"
@@ -58,11 +58,11 @@ func (r *rule) unmetClient(s *scratch) string {
 }
 
 // whyClient says where the client is that meets the rule's conditions on its address, or "".
-func (r *rule) whyClient(s *scratch) string {
-	a := s.x.Address()
+func (r *rule) whyClient(in *input) string {
+	a := in.x.Address()
 	var all []string
-	if in := setWith(r.clients, a); in != nil {
-		all = append(all, fmt.Sprintf("client %v is in %s", a, in.name(a)))
+	if set := setWith(r.clients, a); set != nil {
+		all = append(all, fmt.Sprintf("client %v is in %s", a, set.name(a)))
 	}
 	if len(r.notClients) > 0 {
 		all = append(all, fmt.Sprintf("client %v is not in %s", a, namesOf(r.notClients)))
@@ -71,16 +71,16 @@ func (r *rule) whyClient(s *scratch) string {
 }
 
 // whyNotClient says where the client is or is not, of a condition that it does not meet.
-func (r *rule) whyNotClient(s *scratch, condition string) string {
-	a := s.x.Address()
-	in := setWith(r.notClients, a)
+func (r *rule) whyNotClient(in *input, condition string) string {
+	a := in.x.Address()
+	set := setWith(r.notClients, a)
 	switch {
 	case !a.IsValid():
 		return "the client has no address"
 	case condition == "clients":
 		return fmt.Sprintf("client %v is not in %s", a, namesOf(r.clients))
 	}
-	return fmt.Sprintf("client %v is in %s", a, in.name(a))
+	return fmt.Sprintf("client %v is in %s", a, set.name(a))
 }
 
 // maxNamed is how many networks of a rule are named one by one.

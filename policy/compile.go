@@ -73,6 +73,7 @@ type rule struct {
 	consistency sluice.Consistency
 	byDefault   bool     // is onError
 	inFlight    bool     // it counts requests under way
+	counters    uint8    // which it has beside its limits: see counting
 	sharing     *sharing // nil: its limit is not shared
 	shadow      bool
 	share       uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
@@ -322,6 +323,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if out.key.Has("route") && len(out.match) == 0 {
 		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
+	out.counters = out.counting()
 	out.folds = out.key.Any((*parts.Part).Folds)
 	out.readsBody = out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	p.readsBody = p.readsBody || out.readsBody

@@ -88,16 +88,16 @@ var unasked = []string{
 // exemptPreflight reports whether the request is a preflight that nothing counts. Anybody can
 // write one, and some frameworks answer OPTIONS as they answer POST: so it has no body, and
 // where something is counted by what people type in, it is a request like any other.
-func (s *scratch) exemptPreflight() bool {
-	c := s.policy.cors
-	return c.exempts(s.request) && !c.typed.covers(s) && s.bodiless()
+func (w *work) exemptPreflight() bool {
+	c := w.policy.cors
+	return c.exempts(w.request) && !c.typed.covers(w) && w.bodiless()
 }
 
-func (s *scratch) bodiless() bool {
-	if s.request.Body == nil {
+func (in *input) bodiless() bool {
+	if in.request.Body == nil {
 		return true
 	}
-	body, err := s.request.Body(0)
+	body, err := in.request.Body(0)
 	return err == nil && body != nil
 }
 
@@ -135,17 +135,17 @@ func (r *rule) countsTyped() bool {
 }
 
 // covers reports whether such a rule has the path of the request, in one way to read it.
-func (x *typed) covers(s *scratch) bool {
+func (x *typed) covers(w *work) bool {
 	for _, r := range x.rest {
-		if len(r.hosts) == 0 || hostMatches(r.hosts, s.host()) {
+		if len(r.hosts) == 0 || hostMatches(r.hosts, w.x.Host()) {
 			return true
 		}
 	}
 	if !x.paths {
 		return false
 	}
-	for _, v := range paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views) {
-		if len(x.tree.Lookup(s.ids[:0], "", s.request.Host, &v)) > 0 {
+	for _, v := range paths.Readings(w.request.Path, w.policy.ignoreCase, &w.matches.views) {
+		if len(x.tree.Lookup(w.matches.ids[:0], "", w.request.Host, &v)) > 0 {
 			return true
 		}
 	}

@@ -188,12 +188,12 @@ type Observation struct {
 	// Began is when the decision began; of a list, when the whole list did.
 	Began time.Time
 	// Took is how long it took to decide; of a list, how long the whole list did.
-	Took    time.Duration
-	scratch *scratch
+	Took time.Duration
+	work *work
 }
 
 // Policy returns the policy that has decided.
-func (o *Observation) Policy() *Policy { return o.scratch.policy }
+func (o *Observation) Policy() *Policy { return o.work.policy }
 
 // RuleIndex returns which rule of the policy a result is of, by the index of the result: the place
 // of the rule in the document, or -1 for a limit that a caller has brought (see [Engine.Adhoc]).
@@ -206,20 +206,20 @@ func (o *Observation) Pardoned() string {
 	if o.Decision.Missing != "" || o.Decision.Exempt {
 		return ""
 	}
-	return lacking(o.scratch.pardoned, o.scratch.pardonedGarbled)
+	return o.work.pardoned()
 }
 
 // Exempting returns the name of the rule that exempts the request; empty if none does, or if cors
 // exempts preflights.
 func (o *Observation) Exempting() string {
-	if r := o.scratch.exempting; r != nil {
+	if r := o.work.matches.exempting; r != nil {
 		return r.name
 	}
 	return ""
 }
 
 // Client returns the address of the client, as the policy that has decided resolves it.
-func (o *Observation) Client() netip.Addr { return o.scratch.policy.client(o.Request) }
+func (o *Observation) Client() netip.Addr { return o.work.policy.client(o.Request) }
 
 // Shown returns what people are to see of Sent: all of it, shortened or hashed, as the rule says.
 func (o *Observation) Shown(i int) string { return o.Policy().ShownSent(o.Key(i), o.Sent(i)) }
@@ -228,12 +228,12 @@ func (o *Observation) Shown(i int) string { return o.Policy().ShownSent(o.Key(i)
 // subject were not blocked; of a limit that is shared, that of the tenant. It is empty for a rule with
 // "block", which counts nothing.
 func (o *Observation) Key(i int) string {
-	subjects := o.scratch.blocked
+	subjects := o.work.subjects.blocked
 	if at := i - (len(o.Decision.Results) - len(subjects)); at >= 0 {
 		return subjects[at].key
 	}
 	if o.Decision.Results[i].Plan == nil {
 		return ""
 	}
-	return o.scratch.keyOf(i)
+	return o.work.keyOf(i)
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// partial is a policy of one rule that refuses everybody in its share.
-func partial(t testing.TB, enforce string, more ...string) *Engine {
+// partly is a policy of one rule that refuses everybody in its share.
+func partly(t testing.TB, enforce string, more ...string) *Engine {
 	t.Helper()
 	rule := `name: user, key: ["header:X-User"], limit: 1/day, ` + strings.Join(more, "")
 	if enforce != "" {
@@ -42,7 +42,7 @@ func TestEnforceShare(t *testing.T) {
 	}{
 		{"0.01%", 0, 4}, {"0.5%", 3, 37}, {"10%", 325, 475}, {"12.25%", 408, 572}, {"50%", 1874, 2126}, {"99.99%", 3996, 4000}, {"100%", 4000, 4000}, {"", 4000, 4000},
 	} {
-		e, n := partial(t, tt.enforce), 0
+		e, n := partly(t, tt.enforce), 0
 		for i := range users {
 			user := fmt.Sprint("user", i)
 			if refuses(t, e, user) {
@@ -84,7 +84,7 @@ func TestEnforceIsStable(t *testing.T) {
 	t.Parallel()
 	in := map[string]bool{}
 	for _, more := range []string{"", "together: [\"header:X-User\"], ", "algorithm: fixed_window, ", "on_error: deny, "} {
-		e := partial(t, "50%", more)
+		e := partly(t, "50%", more)
 		for i := range 1000 {
 			user := string(rune('a' + i%20))
 			d := e.Decide(t.Context(), get("/", "X-User: "+user))

@@ -204,6 +204,14 @@ func (f *sharing) weight(tier string) int64 {
 	return 1
 }
 
+// allocations are the parts of tenants of the limits that they share.
+type allocations struct {
+	shares *shares // of the engine
+	list   []tenant
+	first  int   // where the charges of their time begin
+	asked  int64 // when these were added, in microseconds
+}
+
 // tenant is who shares the limit of a charge.
 type tenant struct {
 	rule   *rule
@@ -214,47 +222,46 @@ type tenant struct {
 	cap    *fair.Cap // nil: there are too many
 }
 
-// addTenant notes who shares the limit that is charged next, whose key has been built.
-func (s *scratch) addTenant(r *rule) (owner string) {
-	weight := int64(1)
-	if r.sharing.weights != nil {
-		weight = r.sharing.weight(s.tierName())
-	}
-	owner, key := s.keys.Tenant(r.sharing.owner, r.together)
-	t := extend(&s.tenants)
-	t.rule, t.charge, t.key, t.weight = r, len(s.charges), key, weight
-	return owner
+func (a *allocations) reset() { a.list = a.list[:0] }
+
+func (a *allocations) charge(_ *input, _ *charges, s *subject, first int) {
+	t := extend(&a.list)
+	t.rule, t.charge, t.key, t.weight = s.rule, first, s.key, s.weight
 }
 
-// addTurns adds the charges of the time of tenants, behind those of limits, and has those who ask for
-// more than their part leave the reserve to the others.
-func (s *scratch) addTurns() {
-	now := s.shares.time(s.request.Time)
-	s.turned = now
-	for i := range s.tenants {
-		t := &s.tenants[i]
-		c := &s.charges[t.charge]
-		t.cap = s.shares.of(c.Key, t.rule.own.limits[0].plan, now)
-		if t.cap == nil {
-			t.terms = fair.Terms{Each: 1, Line: c.Plan.Capacity}
-		} else {
-			units := max(c.Cost, -c.Cost)
-			if s.mode == Charge {
-				t.cap.Ask(t.key, t.weight, units, now, &t.terms)
-			} else {
-				t.cap.Look(t.key, t.weight, units, now, &t.terms)
-			}
-		}
-		turn := extend(&s.charges)
-		c = &s.charges[t.charge]
-		*turn = *c
+// beside adds the charges of the time of tenants, and has those who ask for more than their part leave the
+// reserve to the others.
+func (a *allocations) beside(in *input, c *charges) {
+	a.asked, a.first = a.shares.time(in.request.Time), len(c.list)
+	for i := range a.list {
+		t := &a.list[i]
+		limit := &c.list[t.charge]
+		t.ask(a.shares, limit, in.mode == Charge, a.asked)
+		turn := extend(&c.list)
+		limit = &c.list[t.charge]
+		*turn = *limit
 		turn.Key, turn.Plan = t.key, t.plan()
-		if turn.Cost = t.takes(c.Cost, turn.Plan); t.terms.Above && c.Cost > 0 {
+		if turn.Cost = t.takes(limit.Cost, turn.Plan); t.terms.Above && limit.Cost > 0 {
 			turn.Cost = neverFits
 		}
-		if c.Shadow && t.cap != nil && t.terms.Ahead(now)+turn.Cost > turn.Plan.Capacity {
-			c.Cost = 0 // shadows are taken one by one, and the limit would count what its tenant is refused
+		if limit.Shadow && t.cap != nil && t.terms.Ahead(a.asked)+turn.Cost > turn.Plan.Capacity {
+			limit.Cost = 0 // shadows are taken one by one, and the limit would count what its tenant is refused
 		}
+	}
+}
+
+// ask asks the cap of the limit for the terms of the tenant. Unless it takes, it only looks at them.
+func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
+	t.cap = s.of(limit.Key, t.rule.own.limits[0].plan, now)
+	if t.cap == nil {
+		t.terms = fair.Terms{Each: 1, Line: limit.Plan.Capacity}
+		return
+	}
+	units := max(limit.Cost, -limit.Cost)
+	if takes {
+		t.cap.Ask(t.key, t.weight, units, now, &t.terms)
+	} else {
+		t.cap.Look(t.key, t.weight, units, now, &t.terms)
 	}
 }
 
@@ -293,36 +300,39 @@ func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	}
 }
 
-// keyOf returns the key of the subject of a result, which shares the limit if it is shared.
-func (s *scratch) keyOf(i int) string {
-	for n := range s.tenants {
-		if s.tenants[n].charge == i {
-			return s.tenants[n].key
+// of returns the tenant who shares limit i, and which charge is that of its time; or nil.
+func (a *allocations) of(i int) (t *tenant, turn int) {
+	for n := range a.list {
+		if a.list[n].charge == i {
+			return &a.list[n], a.first + n
 		}
 	}
-	return s.charges[i].Key
+	return nil, 0
 }
 
-// joinTurn makes the result of a limit that is shared what it says to the tenant, whose time has a say.
-func (s *scratch) joinTurn(i int, r *Result) {
-	for n := range s.tenants {
-		if t := &s.tenants[n]; t.charge == i {
-			at := len(s.results) + n
-			t.join(r, &s.receipts[i], &s.charges[at], &s.receipts[at])
-		}
+// join makes the result of a limit that is shared what it says to the tenant, whose time has a say.
+func (a *allocations) join(c *charges, i int, r *Result) (closed bool) {
+	if t, turn := a.of(i); t != nil {
+		t.join(r, &c.receipts[i], &c.list[turn], &c.receipts[turn])
+	}
+	return false // or the limit is, too
+}
+
+func (a *allocations) spent(c *charges, i int, r *Result, limit *sluice.Receipt) {
+	if t, turn := a.of(i); t != nil {
+		charge, receipt := &c.list[turn], c.receipts[turn]
+		spend(charge.Plan, &receipt, charge.Cost)
+		t.join(r, limit, charge, &receipt)
 	}
 }
 
-// foreseeTurn is joinTurn for a request whose cost will have been taken.
-func (s *scratch) foreseeTurn(i int, r *Result, limit *sluice.Receipt) {
-	for n := range s.tenants {
-		if t := &s.tenants[n]; t.charge == i {
-			c, receipt := &s.charges[len(s.results)+n], s.receipts[len(s.results)+n]
-			spend(c.Plan, &receipt, c.Cost)
-			t.join(r, limit, c, &receipt)
-		}
+func (a *allocations) preview(_ *input, c *charges) {
+	for n := range a.list {
+		c.wouldFit(a.first + n)
 	}
 }
+
+func (a *allocations) keep(*work, *Decision) {}
 
 // join makes the result of the limit that of both, by the charge and receipt of the tenant's time.
 func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receipt *sluice.Receipt) {
@@ -401,18 +411,18 @@ func (s *Subject) takeShared(ctx context.Context, cost int64) ([]Result, error) 
 	return []Result{result}, nil
 }
 
-// noteShares tells the caps what their limits hold.
-func (s *scratch) noteShares() {
-	for i := range s.tenants {
-		t := &s.tenants[i]
-		if r := &s.receipts[t.charge]; t.cap != nil && r.Origin != sluice.ByOnError {
+// taken tells the caps what their limits hold.
+func (a *allocations) taken(_ *input, c *charges) {
+	for i := range a.list {
+		t := &a.list[i]
+		if r := &c.receipts[t.charge]; t.cap != nil && r.Origin != sluice.ByOnError {
 			parts := int64(1)
-			if r.Origin == sluice.ByLocalShare && s.shares.divided != nil {
-				parts = max(1, s.shares.divided.Instances())
+			if r.Origin == sluice.ByLocalShare && a.shares.divided != nil {
+				parts = max(1, a.shares.divided.Instances())
 			}
-			t.cap.Note(r.Used, s.turned, parts)
-			if turn := len(s.results) + i; s.charges[turn].Shadow {
-				t.terms.NoteAhead(s.receipts[turn].Used, s.turned)
+			t.cap.Note(r.Used, a.asked, parts)
+			if turn := a.first + i; c.list[turn].Shadow {
+				t.terms.NoteAhead(c.receipts[turn].Used, a.asked)
 			}
 		}
 	}

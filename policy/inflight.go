@@ -95,44 +95,83 @@ func (e *Engine) ReleaseAll(ctx context.Context) {
 	_ = e.holder.ReleaseAll(ctx) // what cannot be given back is free after a while
 }
 
-// takePlace makes the charge that was added last one of a place in flight: of a place of its own, if
-// the request is to have one.
-func (s *scratch) takePlace() {
-	s.flying = true
-	switch c := &s.charges[len(s.charges)-1]; {
-	case s.mode == GiveBack: // which one it had is not known
-		s.results[len(s.results)-1].Cost = 0
-	case s.mode == Charge && s.request.Ends:
-		c.Permit = sluice.NewPermit()
+// permits are the places in flight that a request takes, or looks for.
+type permits struct {
+	holder    *sluice.Holder
+	malformed bool // the request takes no place, whatever it asks for
+}
+
+func (p *permits) reset() {}
+
+// charge gives the charge of a limit a place of its own, if the request is to have one.
+func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
+	switch last := len(c.list) - 1; {
+	case in.mode == GiveBack: // which one it had is not known
+		c.results[last].Cost = 0
+	case in.mode == Charge && in.request.Ends && !p.malformed:
+		c.list[last].Permit = sluice.NewPermit()
 	}
 }
 
-// leavePlaces makes all charges of places in flight ones that only look.
-func (s *scratch) leavePlaces() {
-	for i := range s.charges {
-		s.charges[i].Permit = 0
+// beside makes charges without a place of their own ones that only look.
+func (p *permits) beside(in *input, c *charges) {
+	if in.mode == Peek {
+		return // they all do
 	}
-}
-
-// lookOnly makes charges without a place of their own ones that only look.
-func (s *scratch) lookOnly() {
-	for i := range s.charges[:len(s.results)] {
-		if c := &s.charges[i]; c.Plan.Kernel == kernel.InFlight && c.Permit == 0 {
-			c.Cost = 0
+	for i := range c.results {
+		if o := &c.list[i]; o.Plan.Kernel == kernel.InFlight && o.Permit == 0 {
+			o.Cost = 0
 		}
 	}
 }
 
+func (p *permits) preview(*input, *charges) {}
+
+func (p *permits) taken(*input, *charges) {}
+
+func (p *permits) join(*charges, int, *Result) bool { return false }
+
+func (p *permits) spent(*charges, int, *Result, *sluice.Receipt) {}
+
+// keep holds the places that were taken, of which the decision of on_error has none.
+func (p *permits) keep(w *work, d *Decision) {
+	if !d.Allowed || d.held != nil {
+		return // by now
+	}
+	for i := range w.charges.results {
+		c, r := &w.charges.list[i], &w.charges.receipts[i]
+		if c.Plan.Kernel == kernel.InFlight && c.Permit != 0 && r.Fits && r.Origin != sluice.ByOnError {
+			d.held = append(d.held, p.holder.Hold(*c))
+		}
+	}
+}
+
+func (p *permits) explain(*charges, int) string { return "" }
+
+// giveBackUnsure gives back the places of a request that nobody has answered for, which the store may
+// have counted all the same. Else whoever leaves while it is asked could block the places of others.
+func (p *permits) giveBackUnsure(c *charges, d *Decision) {
+	for i := range c.results {
+		o := &c.list[i]
+		if o.Plan.Kernel == kernel.InFlight && o.Permit != 0 && (d.Err != nil || c.receipts[i].Origin == sluice.ByOnError) {
+			p.holder.GiveBack(*o)
+		}
+	}
+}
+
+// inFlight reports whether a place in flight is taken or looked for.
+func (c *charges) inFlight() bool { return c.using&countsInFlight != 0 }
+
 // looksForPlaces reports whether the request passes only if a place is free, which it does not take.
-func (s *scratch) looksForPlaces() bool {
-	return s.flying && s.mode == Charge && !s.request.Ends
+func (w *work) looksForPlaces() bool {
+	return w.charges.inFlight() && w.mode == Charge && !w.request.Ends
 }
 
 // refusedInFlight reports whether a request that takes no place is refused because none is free. It
 // looks before anything is taken, so that what it refuses has used up nothing of other limits.
-func (e *Engine) refusedInFlight(ctx context.Context, s *scratch, d *Decision) bool {
-	e.rehearse(ctx, s, d)
-	if !d.Allowed && !s.offence { // which has to be noted
+func (e *Engine) refusedInFlight(ctx context.Context, w *work, d *Decision) bool {
+	e.preview(ctx, w, d)
+	if !d.Allowed && !w.charges.penalties.offence { // which has to be noted
 		for i := range d.Results {
 			if r := &d.Results[i]; r.Plan.Kernel == kernel.InFlight && !r.Allowed && !r.Shadow && r.Origin != sluice.ByOnError {
 				return true
@@ -140,30 +179,6 @@ func (e *Engine) refusedInFlight(ctx context.Context, s *scratch, d *Decision) b
 		}
 	}
 	d.reset()
-	s.offence, s.charges = false, s.charges[:len(s.results)] // the others are made again
+	w.charges.penalties.offence, w.charges.list = false, w.charges.list[:len(w.charges.results)] // the others are made again
 	return false
-}
-
-// hold holds the places that were taken, of which the decision of on_error has none.
-func (s *scratch) hold(d *Decision) {
-	if d.held != nil {
-		return // by now
-	}
-	for i := range s.results {
-		c, r := &s.charges[i], &s.receipts[i]
-		if c.Plan.Kernel == kernel.InFlight && c.Permit != 0 && r.Fits && r.Origin != sluice.ByOnError {
-			d.held = append(d.held, s.holder.Hold(*c))
-		}
-	}
-}
-
-// giveBackUnsure gives back the places of a request that nobody has answered for, which the store may
-// have counted all the same. Else whoever leaves while it is asked could block the places of others.
-func (s *scratch) giveBackUnsure(d *Decision) {
-	for i := range s.results {
-		c := &s.charges[i]
-		if c.Plan.Kernel == kernel.InFlight && c.Permit != 0 && (d.Err != nil || s.receipts[i].Origin == sluice.ByOnError) {
-			s.holder.GiveBack(*c)
-		}
-	}
 }

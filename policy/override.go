@@ -23,18 +23,6 @@ func (o *overrides) of(r *rule) *table.Table[*resolved] {
 	return &o.byRule[r.index]
 }
 
-// find returns the override that is in force for the subject of the rule that s.keys has built, or
-// nil, and what it says.
-func (o *overrides) find(r *rule, s *scratch) (*table.Entry, *resolved) {
-	if t := o.of(r); t != nil {
-		if e := t.Find(s.keys.Subject, s.clock); e != nil {
-			s.override = &o.list[e.Item]
-			return e, t.Value(e)
-		}
-	}
-	return nil, nil
-}
-
 func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	all := overrides{list: list}
 	if len(list) > 0 {

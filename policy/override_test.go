@@ -55,7 +55,7 @@ func TestSources(t *testing.T) {
 		},
 	}))
 	for user, want := range map[string]string{"other": "rule:file", "limited": "override:database", "same": "override:file"} {
-		x, s := e.Explain(t.Context(), get("/", "X-User: "+user)), subject(t, e, "a", of(user))
+		x, s := e.Explain(t.Context(), get("/", "X-User: "+user)), subjectOf(t, e, "a", of(user))
 		o, found := s.Override()
 		if found != (user != "other") || found && !reflect.DeepEqual(o, *x.Rules[0].Override) {
 			t.Errorf("%s: the override of the subject is %+v, %v, and explained as %+v", user, o, found, x.Rules[0].Override)

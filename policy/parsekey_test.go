@@ -118,7 +118,7 @@ func sameLimits(a, b *Subject) bool {
 	return reflect.DeepEqual(limits, others) && by == byOther
 }
 
-const subjects = `
+const ofSubjects = `
 tiers: {from: "header:X-Plan"}
 rules:
   - {name: open, match: /open, exempt: true}
@@ -128,7 +128,7 @@ rules:
 
 func TestSubjectOfNothing(t *testing.T) {
 	t.Parallel()
-	e := engine(t, subjects)
+	e := engine(t, ofSubjects)
 	for _, row := range names(t, "keys of no subject") {
 		s, err := e.SubjectOf(row.In)
 		if is := row.Want == "is one"; (err == nil) != is || !is && !strings.Contains(err.Error(), row.Want) {

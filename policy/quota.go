@@ -14,27 +14,28 @@ import (
 // name others than who asks. A request that is blocked is told so, and one that is exempt has no
 // limits. No observer hears of it.
 func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
-	s := e.begin(req, &d)
-	defer e.end(s)
-	s.pathless = req.NoPath || req.Path == ""
-	if s.match() != nil {
+	w := e.begin(req, &d)
+	defer e.end(w)
+	w.matches.pathless = req.Path == ""
+	if w.match(); w.matches.exempting != nil {
 		return Decision{Allowed: true, Exempt: true}
 	}
-	if by := s.barred(); by != nil {
-		s.refuseBarred(&d, by)
-		s.addBarring(&d)
+	if by := w.matches.barred(); by != nil {
+		refuseBarred(&d, by)
+		w.addBlocks(&d)
 		return d
 	}
-	if s.ambiguous {
+	if w.matches.ambiguous {
 		return Decision{Missing: ambiguousPath}
 	}
-	for i := range s.matches {
-		if m := &s.matches[i]; !m.rule.countsTyped() && (m.rule.tiers == nil || !s.policy.tierTyped()) {
-			s.charge(m) // what lacks a part that the rule needs has no limit by it
+	for i := range w.matches.rules {
+		if m := &w.matches.rules[i]; !m.rule.countsTyped() && (m.rule.tiers == nil || !w.policy.tierTyped()) {
+			w.subjects.resolve(&w.input, m) // what lacks a part that the rule needs has no limit by it
 		}
 	}
-	e.rehearse(ctx, s, &d)
-	s.addBarring(&d)
+	w.charge(false)
+	e.preview(ctx, w, &d)
+	w.addBlocks(&d)
 	return d
 }
 

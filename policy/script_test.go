@@ -524,7 +524,7 @@ func (s *script) outcome(words []string) (o Outcome) {
 // subject reads "RULE [PART=VALUE…]".
 func (s *script) subject(words []string) *Subject {
 	s.Helper()
-	return subject(s, s.engine, words[0], keyOf(words[1:]))
+	return subjectOf(s, s.engine, words[0], keyOf(words[1:]))
 }
 
 func keyOf(words []string) map[string]string {

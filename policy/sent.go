@@ -18,14 +18,14 @@ func (o *Observation) Sent(i int) string {
 	if key == "" || at < 0 || o.Request.Subject != nil || !o.Policy().rules[at].folds {
 		return key
 	}
-	return o.scratch.asSent(&o.Policy().rules[at], key)
+	return o.work.asSent(&o.Policy().rules[at], key)
 }
 
 // asSent returns a key of a rule with the values that the request has in place of folded ones. It is
 // valid until the next call.
-func (s *scratch) asSent(r *rule, key string) string {
+func (w *work) asSent(r *rule, key string) string {
 	name, subject := parts.CutKey(key)
-	b := append(append(s.sent[:0], name...), '/')
+	b := append(append(w.sent[:0], name...), '/')
 	same := true
 	for i := range r.key {
 		written, rest, more := strings.Cut(subject, "/")
@@ -33,7 +33,7 @@ func (s *scratch) asSent(r *rule, key string) string {
 			b = append(b, '/')
 		}
 		from := len(b)
-		if text := s.x.Spelling(&r.key[i]); text != "" && written != parts.Shared {
+		if text := w.x.Spelling(&r.key[i]); text != "" && written != parts.Shared {
 			b = sluice.AppendKeyPart(b, text)
 		} else {
 			b = append(b, written...)
@@ -43,7 +43,7 @@ func (s *scratch) asSent(r *rule, key string) string {
 			return key // of a rule that has another key
 		}
 	}
-	if s.sent = b; same {
+	if w.sent = b; same {
 		return key
 	}
 	return unsafe.String(unsafe.SliceData(b), len(b))
@@ -55,21 +55,18 @@ func (s *scratch) asSent(r *rule, key string) string {
 // [Subject] was asked about, and where the body says the tier and was not read. The name of a tier may be a
 // client's choice: [Policy.HasTier] tells those that the policy knows.
 func (o *Observation) Tier() (tier, customer string, known bool) {
-	s := o.scratch
-	p := s.policy
-	if p.tierFrom == nil && p.tierSubject == nil || o.Request.Subject != nil || p.tierReadsBody() && !s.x.BodyRead() {
+	w := o.work
+	p := w.policy
+	if p.tierFrom == nil && p.tierSubject == nil || o.Request.Subject != nil || p.tierReadsBody() && !w.x.BodyRead() {
 		return "", "", false
 	}
-	tier = s.tierName()
+	tier = w.subjects.tierName(&w.input)
 	if p.tierSubject != nil {
-		if value, found := p.tierSubject.Value(&s.x); found {
-			s.tierKey.Reset()
-			s.tierKey.Begin("")
-			s.tierKey.Add(value)
-			return tier, s.tierKey.Values()[0], true
+		if key, found := w.subjects.customer(&w.input); found {
+			return tier, key.Values()[0], true
 		}
 	}
-	if s.tierFrom == tierDefault {
+	if w.subjects.tier.from == tierDefault {
 		tier = ""
 	}
 	return tier, "", true

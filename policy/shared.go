@@ -138,28 +138,24 @@ func (w *warner) weights(r *rule) {
 	}
 }
 
-// part says what the tenant whose charge that is has of the limit at present, or "" if it does not
-// share one.
-func (s *scratch) part(charge int) string {
-	for i := range s.tenants {
-		t := &s.tenants[i]
-		if t.charge != charge {
-			continue
-		}
-		if t.cap == nil {
-			return fmt.Sprintf("weight %d: too many limits are shared at a time to divide this one", t.weight)
-		}
-		limit := t.rule.sharedLimit()
-		whole := limit.Whole()
-		p := t.cap.Part(t.key, t.weight, s.turned)
-		now := rateText(1e9 / float64(p.Each))
-		switch {
-		case p.Short:
-			return fmt.Sprintf("weight %d of %d that are active, which ask for more than %s: %s at present", t.weight, p.Weights, whole, now)
-		case p.Weights == t.weight:
-			return fmt.Sprintf("weight %d, and nobody else is active: all of %s", t.weight, whole)
-		}
-		return fmt.Sprintf("weight %d of %d that are active: what it asks for, since %s is enough for all, and at least %s", t.weight, p.Weights, whole, now)
+// explain says what the tenant has at present of the limit that it shares.
+func (a *allocations) explain(_ *charges, i int) string {
+	t, _ := a.of(i)
+	switch {
+	case t == nil:
+		return ""
+	case t.cap == nil:
+		return fmt.Sprintf("weight %d: too many limits are shared at a time to divide this one", t.weight)
 	}
-	return ""
+	limit := t.rule.sharedLimit()
+	whole := limit.Whole()
+	p := t.cap.Part(t.key, t.weight, a.asked)
+	now := rateText(1e9 / float64(p.Each))
+	switch {
+	case p.Short:
+		return fmt.Sprintf("weight %d of %d that are active, which ask for more than %s: %s at present", t.weight, p.Weights, whole, now)
+	case p.Weights == t.weight:
+		return fmt.Sprintf("weight %d, and nobody else is active: all of %s", t.weight, whole)
+	}
+	return fmt.Sprintf("weight %d of %d that are active: what it asks for, since %s is enough for all, and at least %s", t.weight, p.Weights, whole, now)
 }

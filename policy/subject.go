@@ -149,20 +149,22 @@ func (e *Engine) subject(p *Policy, r *rule, k *parts.Keys) *Subject {
 		return s
 	}
 	s.owner, s.charged = k.Tenant(r.sharing.owner, r.together)
-	if tier, known := s.looked().tierOf(r); known {
+	w := s.looked()
+	if tier, known := w.subjects.tierOfKey(&w.input, r); known {
 		s.weight = r.sharing.weight(tier)
 	}
 	return s
 }
 
 // looked returns what the limits of the subject are found with.
-func (s *Subject) looked() *scratch {
-	look := &scratch{policy: s.policy, request: new(Request)}
-	look.keys.Begin(s.rule.keyStart)
+func (s *Subject) looked() *work {
+	w := &work{input: input{policy: s.policy, request: new(Request)}}
+	k := &w.subjects.keys
+	k.Begin(s.rule.keyStart)
 	for _, v := range s.values {
-		look.keys.AddWritten(v)
+		k.AddWritten(v)
 	}
-	return look
+	return w
 }
 
 // held returns the limits that the subject may be held to, with different fingerprints, and the
@@ -171,9 +173,9 @@ func (s *Subject) held() ([]counted, *Override) {
 	if s.policy == nil {
 		return s.rule.own.counted(), nil
 	}
-	look := s.looked()
-	limits := look.limitsInForce(s.rule)
-	return limits, look.override
+	w := s.looked()
+	limits := w.limitsInForce(s.rule)
+	return limits, w.subjects.override
 }
 
 // Rule returns the name of the subject's rule, or the name that was given to [Engine.Adhoc].
@@ -215,11 +217,11 @@ func (s *Subject) Hashed() (names []string) {
 }
 
 // limitsInForce returns the limits that the subject may be held to whose key has been built.
-func (s *scratch) limitsInForce(r *rule) []counted {
-	if _, says := s.policy.overrides.find(r, s); says != nil && len(says.limits) > 0 {
+func (w *work) limitsInForce(r *rule) []counted {
+	if _, says := w.subjects.overrideOf(&w.input, r); says != nil && len(says.limits) > 0 {
 		return says.counted()
 	}
-	if tier, known := s.tierOf(r); !known {
+	if tier, known := w.subjects.tierOfKey(&w.input, r); !known {
 		return r.limits()
 	} else if limits := r.tiers[tier]; limits != nil {
 		return limits.counted()

@@ -67,14 +67,14 @@ func TestSwapOverrides(t *testing.T) {
 // Blocks outlive a swap, are listed while they last, and are bounded.
 func TestBlocks(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		e := engine(t, subjects)
-		s, other := subject(t, e, "user", map[string]string{"header:X-User": "bob", "client_ip": "192.0.2.1"}), subject(t, e, "all", nil)
+		e := engine(t, ofSubjects)
+		s, other := subjectOf(t, e, "user", map[string]string{"header:X-User": "bob", "client_ip": "192.0.2.1"}), subjectOf(t, e, "all", nil)
 		if _, yes := s.Blocked(); yes {
 			t.Error("it is blocked before")
 		}
 		end := time.Now().Add(time.Minute)
 		ok(t, errors.Join(s.Block(end), other.Block(end.Add(time.Hour))))
-		e.Swap(parse(t, subjects))
+		e.Swap(parse(t, ofSubjects))
 		if until, yes := s.Blocked(); !yes || !until.Equal(end) {
 			t.Errorf("after a swap: blocked %v until %v", yes, until)
 		}

@@ -137,27 +137,27 @@ func (c *compiler) tierKey(p *Policy, value string) (text []byte, of table.Shape
 	return c.key.Bytes(), of
 }
 
-// tierName returns the tier of the request.
-func (s *scratch) tierName() string {
-	if !s.tierKnown {
-		s.tierKnown = true
-		s.x.Route = ""
-		s.tier, s.tierFrom = s.findTier()
-	}
-	return s.tier
+// tierOf is the tier of a request.
+type tierOf struct {
+	known      bool
+	name, from string
+	key        parts.Keys // of the subject that is looked up
 }
 
-// findTier returns the tier of the request, and what says it.
-func (s *scratch) findTier() (tier, from string) {
-	if e := s.listedTier(); e != nil {
-		return s.policy.subjects.Value(e), tierListed
-	}
-	if part := s.policy.tierFrom; part != nil {
-		if tier, found := part.Value(&s.x); found {
-			return tier, part.String()
+// tierName returns the tier of the request.
+func (s *subjects) tierName(in *input) string {
+	if t := &s.tier; !t.known {
+		in.x.Route = ""
+		t.known, t.name, t.from = true, in.policy.tier, tierDefault
+		if e := s.listedTier(in); e != nil {
+			t.name, t.from = in.policy.subjects.Value(e), tierListed
+		} else if part := in.policy.tierFrom; part != nil {
+			if tier, found := part.Value(&in.x); found {
+				t.name, t.from = tier, part.String()
+			}
 		}
 	}
-	return s.policy.tier, tierDefault
+	return s.tier.name
 }
 
 // What else than a part of the request says its tier: see [Trace].
@@ -167,24 +167,34 @@ const (
 )
 
 // listedTier returns the entry of the request's subject in the table of subjects, or nil.
-func (s *scratch) listedTier() *table.Entry {
-	if s.policy.subjects.Empty() {
+func (s *subjects) listedTier(in *input) *table.Entry {
+	if in.policy.subjects.Empty() {
 		return nil
 	}
-	value, found := s.policy.tierSubject.Value(&s.x)
+	value, found := s.customer(in)
 	if !found {
 		return nil
 	}
-	s.tierKey.Reset()
-	s.tierKey.Begin("")
-	s.tierKey.Add(value)
-	return s.policy.subjects.Find(s.tierKey.Subject, s.clock)
+	return in.policy.subjects.Find(value.Subject, in.clock)
 }
 
-// tierOf returns the tier of the subject of a rule whose values k has, where that does not depend
+// customer returns the key of the value of the part that says whose the tier is.
+func (s *subjects) customer(in *input) (key *parts.Keys, found bool) {
+	value, found := in.policy.tierSubject.Value(&in.x)
+	if !found {
+		return nil, false
+	}
+	k := &s.tier.key
+	k.Reset()
+	k.Begin("")
+	k.Add(value)
+	return k, true
+}
+
+// tierOfKey returns the tier of the subject of a rule whose key has been built, where that does not depend
 // on the rest of its requests.
-func (s *scratch) tierOf(r *rule) (tier string, known bool) {
-	p := s.policy
+func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
+	p := in.policy
 	if p.tierSubject == nil {
 		return "", false
 	}
@@ -192,10 +202,11 @@ func (s *scratch) tierOf(r *rule) (tier string, known bool) {
 	if i < 0 {
 		return "", false
 	}
-	s.tierKey.Reset()
-	s.tierKey.Begin("")
-	s.tierKey.AddWritten(s.keys.Values()[i])
-	if e := p.subjects.Find(s.tierKey.Subject, s.clock); e != nil {
+	k := &s.tier.key
+	k.Reset()
+	k.Begin("")
+	k.AddWritten(s.keys.Values()[i])
+	if e := p.subjects.Find(k.Subject, in.clock); e != nil {
 		return p.subjects.Value(e), true
 	}
 	return p.tier, p.tierFrom == nil

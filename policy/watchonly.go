@@ -124,12 +124,3 @@ func (e *Engine) current() *Policy {
 // isShadow reports whether a rule that refuses nobody by itself, or by the whole policy, refuses.
 // What callers bring is no rule of the policy, and may outlive it.
 func (p *Policy) isShadow(r *rule) bool { return r.shadow || r.index == adhoc && p.watchOnly }
-
-// malformed refuses a request for what it lacks, unless the policy only watches.
-func (s *scratch) malformed(d *Decision, lacks string) {
-	if !s.policy.watchOnly {
-		d.Missing = lacks
-		return
-	}
-	d.Allowed, s.pardoned, s.pardonedGarbled = true, lacks, false
-}

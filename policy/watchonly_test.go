@@ -69,7 +69,7 @@ func TestShadowWhole(t *testing.T) {
 			watches("after other overrides")
 			e.Swap(p)
 			watches("after a swap")
-			s := subject(t, e, "key", map[string]string{"header:X-Key": "a"})
+			s := subjectOf(t, e, "key", map[string]string{"header:X-Key": "a"})
 			if err := s.Block(time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "the whole policy only watches") {
 				t.Errorf("to block: %v", err)
 			}

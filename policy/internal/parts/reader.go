@@ -44,6 +44,9 @@ type Reader struct {
 	addr     netip.Addr // see Address
 	resolved bool       // addr is known
 
+	hostName  string // see Host
+	hostKnown bool
+
 	client                       string
 	key                          string // see apiKey
 	keyState                     fields.Presence
@@ -74,7 +77,7 @@ func (x *Reader) Reset(r *Request) {
 		*x = Reader{}
 	}
 	x.request = *r
-	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved = "", "", false, false, false, false
+	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", false, false, false, false, false
 	x.buf = x.buf[:0]
 	x.query.reset()
 	x.cookies.reset()
@@ -103,6 +106,14 @@ func (x *Reader) Address() netip.Addr {
 		}
 	}
 	return x.addr
+}
+
+// Host returns the host of the request as hosts are compared.
+func (x *Reader) Host() string {
+	if !x.hostKnown {
+		x.hostKnown, x.hostName = true, pattern.Host(x.request.Host)
+	}
+	return x.hostName
 }
 
 // BodyRead reports whether the body has been read.
@@ -255,7 +266,7 @@ func findBody(p *Part, x *Reader) (string, fields.Presence) {
 func findRoute(_ *Part, x *Reader) (string, fields.Presence) { return fields.Value(x.Route) }
 
 func findHost(_ *Part, x *Reader) (string, fields.Presence) {
-	return fields.Value(pattern.Host(x.request.Host))
+	return fields.Value(x.Host())
 }
 
 func findMethod(_ *Part, x *Reader) (string, fields.Presence) {

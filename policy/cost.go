@@ -94,6 +94,16 @@ func (s *Status) UnmarshalJSON(data []byte) error {
 
 func (c *Count) isZero() bool { return len(c.Status) == 0 && c.UnlessHeader == "" }
 
+// cost is what a request takes from a rule: fixed, or from a header if that is set, or what its
+// response tells.
+type cost struct {
+	header string // canonical
+	fixed  int64  // the default where there is a header, the estimate where the response tells
+	max    int64
+	told   string // the canonical header of the response that tells it
+	bytes  int64  // or how many of its body are a unit
+}
+
 func (c *compiler) cost(in *Cost) cost {
 	if in.ResponseHeader != "" || in.ResponseBytes != 0 {
 		return c.costTold(in)
@@ -226,7 +236,7 @@ func number(s string) (n int64, ok bool) {
 	return n, true
 }
 
-func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+func isDigits(s string) bool { return s != "" && digits(s) }
 
 // times returns so many times a cost, or one that never fits.
 func times(one, n int64) int64 {

@@ -20,7 +20,7 @@ func (c *compiler) keep(p *Policy) {
 	c.list = "rules"
 	for i := range p.rules {
 		r := &p.rules[i]
-		if r.exempt || r.block || r.inFlight {
+		if !r.charges() || r.inFlight {
 			continue
 		}
 		c.item, c.rule = i, r.name

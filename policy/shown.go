@@ -2,7 +2,9 @@ package policy
 
 import (
 	"strings"
+	"unsafe"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
@@ -93,3 +95,44 @@ func SecretPart(part string) bool {
 // first four characters and the last two, of one of less than 12 the first two, of one of less than 6
 // none, and of an address its network. It is a line that shows, as [Policy.ShownKey] is.
 func Shorten(value string) string { return string(parts.AppendShort(nil, value)) }
+
+// Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and
+// bodies are folded before they are counted, so that "lucy" and "Lucy" are one subject, "lucu"; people
+// look for the name that was typed. [Policy.ShownSent] makes text of both. A name of more than
+// [sluice.MaxKeyPart] bytes stays folded.
+func (o *Observation) Sent(i int) string {
+	key := o.Key(i)
+	at := o.RuleIndex(i)
+	if key == "" || at < 0 || o.Request.Subject != nil || !o.Policy().rules[at].folds {
+		return key
+	}
+	return o.work.asSent(&o.Policy().rules[at], key)
+}
+
+// asSent returns a key of a rule with the values that the request has in place of folded ones. It is
+// valid until the next call.
+func (w *work) asSent(r *rule, key string) string {
+	name, subject := parts.CutKey(key)
+	b := append(append(w.sent[:0], name...), '/')
+	same := true
+	for i := range r.key {
+		written, rest, more := strings.Cut(subject, "/")
+		if i > 0 {
+			b = append(b, '/')
+		}
+		from := len(b)
+		if text := w.x.Spelling(&r.key[i]); text != "" && written != parts.Shared {
+			b = sluice.AppendKeyPart(b, text)
+		} else {
+			b = append(b, written...)
+		}
+		same = same && string(b[from:]) == written
+		if subject = rest; more != (i < len(r.key)-1) {
+			return key // of a rule that has another key
+		}
+	}
+	if w.sent = b; same {
+		return key
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}

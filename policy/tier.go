@@ -211,3 +211,47 @@ func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 	}
 	return p.tier, p.tierFrom == nil
 }
+
+// Tier returns the tier of the request, and its customer: the value of the part that [Tiers] call the subject,
+// as it is written in a key, empty if the request has none. A request that has neither a customer nor says its
+// tier has none, whatever the default tier is. The tier is unknown where the policy has no tiers, where a
+// [Subject] was asked about, and where the body says the tier and was not read. The name of a tier may be a
+// client's choice: [Policy.HasTier] tells those that the policy knows.
+func (o *Observation) Tier() (tier, customer string, known bool) {
+	w := o.work
+	p := w.policy
+	if p.tierFrom == nil && p.tierSubject == nil || o.Request.Subject != nil || p.tierReadsBody() && !w.x.BodyRead() {
+		return "", "", false
+	}
+	tier = w.subjects.tierName(&w.input)
+	if p.tierSubject != nil {
+		if key, found := w.subjects.customer(&w.input); found {
+			return tier, key.Values()[0], true
+		}
+	}
+	if w.subjects.tier.from == tierDefault {
+		tier = ""
+	}
+	return tier, "", true
+}
+
+// TierCustomer returns the key of a customer that [Observation.Tier] returns, and what people are to see of
+// it: those of the first rule that counts by this part alone, if one does; else the key is empty.
+func (p *Policy) TierCustomer(customer string) (key, shown string) {
+	if p.tierSubject == nil {
+		return "", string(parts.AppendShown(nil, customer, true))
+	}
+	for i := range p.rules {
+		if r := &p.rules[i]; len(r.key) == 1 && r.key[0].String() == p.tierSubject.String() && r.charges() {
+			key = r.name + "/" + customer
+			return key, p.ShownKey(key)
+		}
+	}
+	return "", string(parts.AppendShown(nil, customer, p.tierSubject.IsSecret()))
+}
+
+// TierNames returns the tiers that the rules of the policy have, and the default one, sorted.
+func (p *Policy) TierNames() []string { return sortedKeys(p.knownTiers) }
+
+// HasTier reports whether a tier is one of TierNames.
+func (p *Policy) HasTier(name string) bool { return p.knownTiers[name] }

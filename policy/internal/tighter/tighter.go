@@ -1,66 +1,21 @@
-package policy
+// Package tighter finds limits that never refuse, because another one always does before. Package policy is
+// above it; below it is package sluice, with the plans of limits.
+package tighter
 
 import (
 	"math/big"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// idle warns of limits that never refuse, because another one of their list does before. Where
-// limits count apart, since they are only watched or settled one by one, or where one has a count in
-// common with limits that apply at other times, nothing is known.
-func (w *warner) idle(r *rule) {
-	if r.isLenient() || r.settles() {
-		return
-	}
-	for _, set := range r.sets() {
-		of := ""
-		if tier, found := strings.CutPrefix(set.from, "tier:"); found {
-			of = " of the tier " + tier
-		}
-		for _, b := range set.limits {
-			if a := tighter(set.limits, b.plan); a != nil && !w.policy.countsElsewhere(r, set, b.plan) {
-				w.add(r, "", "leave it out, or lower it", "the limit %v%s never refuses, since %v is always tighter", b.plan.Limit, of, a.Limit)
-			}
-		}
-	}
-}
-
-// countsElsewhere reports whether a limit of another tier or of an override of the rule has its
-// count in common with a plan of the set.
-func (p *Policy) countsElsewhere(r *rule, set *resolved, plan *sluice.Plan) bool {
-	same := func(l limit) bool { return l.plan.Fingerprint == plan.Fingerprint }
-	for _, other := range r.sets() {
-		if other != set && slices.ContainsFunc(other.limits, same) {
-			return true
-		}
-	}
-	overrides := p.overrides.of(r)
-	return overrides != nil && slices.ContainsFunc(overrides.Values(), func(o *resolved) bool {
-		return slices.ContainsFunc(o.limits, same)
-	})
-}
-
-// tighter returns the first of the limits that certainly refuses before b does, or nil.
-func tighter(limits []limit, b *sluice.Plan) *sluice.Plan {
-	for _, a := range limits {
-		if a.plan != b && isTighter(a.plan, b) {
-			return a.plan
-		}
-	}
-	return nil
-}
-
-// isTighter reports whether whatever a has let pass, always and together with b, has room in b. It
-// says so only where that follows from the definitions.
-func isTighter(a, b *sluice.Plan) bool {
+// Than reports whether a is always tighter than b: whatever a has let pass, always and together with b, has
+// room in b. It reports so only where that follows from the definitions.
+func Than(a, b *sluice.Plan) bool {
 	switch {
 	case a.Kernel == kernel.Meter && b.Kernel == kernel.Meter:
-		return isTighterMeter(a, b)
+		return meterThan(a, b)
 	case a.Kernel == kernel.Meter:
 		// What a lets pass in a month: its burst, and what drains.
 		most := new(big.Rat).Mul(rate(a), big.NewRat(longestPeriod(b), 1))
@@ -75,9 +30,9 @@ func isTighter(a, b *sluice.Plan) bool {
 	return false
 }
 
-// isTighterMeter: a bucket that is smaller, and drains no faster, is always the fuller one. So long
+// meterThan is Than for buckets: one that is smaller, and drains no faster, is always the fuller one. So long
 // as both see time go by in the same ticks.
-func isTighterMeter(a, b *sluice.Plan) bool {
+func meterThan(a, b *sluice.Plan) bool {
 	queues := a.Limit.Algorithm == sluice.LeakyBucket || b.Limit.Algorithm == sluice.LeakyBucket
 	return !queues && a.Tick == b.Tick && a.Capacity <= b.Capacity && rate(a).Cmp(rate(b)) <= 0
 }

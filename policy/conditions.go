@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
 	"path"
 	"regexp"
@@ -12,7 +13,114 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/policy/internal/networks"
 	"github.com/sluicehq/sluice/policy/internal/parts"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
+
+func (c *compiler) patterns(texts []string) (all []*pattern.Pattern) {
+	for i, s := range texts {
+		p, err := pattern.Parse(s)
+		if err != nil {
+			c.fail(fmt.Sprintf("match[%d]", i), "", "%v", err)
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// hostSyntax takes names and IPv4 addresses, in lower case.
+var hostSyntax = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
+
+func (c *compiler) hosts(texts []string) (all []string) {
+	for i, s := range texts {
+		host := strings.TrimSuffix(strings.ToLower(s), ".")
+		if host == "*" {
+			c.fail(fmt.Sprintf("hosts[%d]", i), "leave hosts out: a rule without them is for every host", "%s is not a host", spelling.Quote(s))
+			continue
+		}
+		if !hostSyntax.MatchString(strings.TrimPrefix(host, "*.")) {
+			c.fail(fmt.Sprintf("hosts[%d]", i), "write it as in example.com or \"*.example.com\", without scheme and port", "%s is not a host", spelling.Quote(s))
+			continue
+		}
+		all = append(all, host)
+	}
+	return all
+}
+
+// headerCondition is a header that a request must have, with a value, or with any if the
+// value is empty.
+type headerCondition struct{ name, value string }
+
+func (c *compiler) headers(values map[string]string) (all []headerCondition) {
+	for _, name := range sortedKeys(values) {
+		field := fmt.Sprintf("headers[%q]", name)
+		if !c.headerName(field, name) {
+			continue
+		}
+		h := headerCondition{name: http.CanonicalHeaderKey(name), value: strings.TrimSpace(values[name])}
+		switch {
+		case values[name] == "*":
+			h.value = ""
+		case h.value == "":
+			c.fail(field, "write a value, or \"*\" for any", "header %s is empty", spelling.Quote(name))
+		}
+		if slices.ContainsFunc(all, func(o headerCondition) bool { return o.name == h.name }) {
+			c.fail(field, "remove one of them", "the header %s is written twice", h.name)
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+func (c *compiler) headerName(field, s string) bool {
+	switch {
+	case !token(s):
+		c.fail(field, "write it as in X-Plan", "%s is not the name of a header", spelling.Quote(s))
+	case strings.EqualFold(s, "Host"):
+		c.fail(field, "write \"hosts: [example.com]\"", "Host cannot be read as a header")
+	default:
+		return true
+	}
+	return false
+}
+
+// canonicalHeader returns the name of a header as requests have it, or "" where there is none.
+func (c *compiler) canonicalHeader(field, s string) string {
+	if s == "" || !c.headerName(field, s) {
+		return ""
+	}
+	return http.CanonicalHeaderKey(s)
+}
+
+// attributeCondition is an attribute that a request must have, with a value, or with any if
+// the value is empty. The text is for explanations.
+type attributeCondition struct{ name, value, text string }
+
+// attributePrefix begins the name of an attribute in an explanation. No header's name has a space.
+const attributePrefix = "the attribute "
+
+func (a *attributeCondition) matches(attributes map[string]string) bool {
+	v := attributes[a.name]
+	return v != "" && (a.value == "" || a.value == v)
+}
+
+func (c *compiler) attributes(values map[string]string) (all []attributeCondition) {
+	for _, name := range sortedKeys(values) {
+		field, value := fmt.Sprintf("attributes[%q]", name), values[name]
+		switch {
+		case name == "" || strings.ContainsFunc(name, parts.Hidden) || strings.TrimSpace(name) != name:
+			c.fail(field, "write it as the program does, as in plan", "%s is not the name of an attribute", spelling.Quote(name))
+		case strings.HasPrefix(name, "attr:"):
+			c.fail(field, "write "+spelling.Quote(strings.TrimPrefix(name, "attr:")), "the attribute %s is written without attr:", spelling.Quote(name))
+		case value == "":
+			c.fail(field, "write a value, or \"*\" for any", "attribute %s is empty", spelling.Quote(name))
+		case value == "*":
+			value = ""
+		}
+		all = append(all, attributeCondition{name, value, attributePrefix + spelling.Quote(name)})
+	}
+	return all
+}
 
 // clientSet is a set of addresses that a rule asks for: a list of the document, or all the
 // networks that the rule names itself.
@@ -204,33 +312,4 @@ func listName(s string) string {
 		return s
 	}
 	return "office"
-}
-
-// block warns of a rule that blocks whatever comes.
-func (w *warner) block(r *rule) {
-	if !r.shadow && len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) == 0 {
-		w.add(r, "", "say under clients or match what is blocked", "the rule blocks every request")
-	}
-}
-
-// lists warns of lists that nobody asks for.
-func (w *warner) lists() {
-	for _, name := range w.policy.listsUnused {
-		w.add(nil, fmt.Sprintf("lists[%q]", name), "name it under a rule's clients or not_clients, or remove it", "no rule asks for the list %s", name)
-	}
-}
-
-// charges reports whether the rule is a limit: it neither exempts nor blocks.
-func (r *rule) charges() bool { return !r.exempt && !r.block }
-
-// Partition returns the address by which client_ip identifies the client of a request; for IPv6 it is
-// the first address of the client's network. Requests with different partitions never share a count of
-// a rule that has client_ip in its key. It is the zero address if the client is unknown.
-func (p *Policy) Partition(r *Request) netip.Addr {
-	return parts.MaskClient(p.client(r), p.ipv6Prefix)
-}
-
-// client returns the address of the client.
-func (p *Policy) client(r *Request) netip.Addr {
-	return parts.Client(r.Peer, r.Header, p.trusted, r.ForwardedHeader)
 }

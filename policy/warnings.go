@@ -10,6 +10,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
+	"github.com/sluicehq/sluice/policy/internal/tighter"
 )
 
 // suspicions returns what is legal and probably not meant.
@@ -96,7 +97,7 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 	all := make(map[string]*rule)
 	for i := range w.policy.rules {
 		r := &w.policy.rules[i]
-		if !r.exempt || len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0 {
+		if !r.exempt || r.asks {
 			continue
 		}
 		for _, p := range r.match {
@@ -213,6 +214,51 @@ func (r *rule) covers(o *rule) bool {
 	})
 }
 
+// idle warns of limits that never refuse, because another one of their list does before. Where
+// limits count apart, since they are only watched or settled one by one, or where one has a count in
+// common with limits that apply at other times, nothing is known.
+func (w *warner) idle(r *rule) {
+	if r.isLenient() || r.settles() {
+		return
+	}
+	for _, set := range r.sets() {
+		of := ""
+		if tier, found := strings.CutPrefix(set.from, "tier:"); found {
+			of = " of the tier " + tier
+		}
+		for _, b := range set.limits {
+			if a := tighterThan(set.limits, b.plan); a != nil && !w.policy.countsElsewhere(r, set, b.plan) {
+				w.add(r, "", "leave it out, or lower it", "the limit %v%s never refuses, since %v is always tighter", b.plan.Limit, of, a.Limit)
+			}
+		}
+	}
+}
+
+// countsElsewhere reports whether a limit of another tier or of an override of the rule has its
+// count in common with a plan of the set.
+func (p *Policy) countsElsewhere(r *rule, set *resolved, plan *sluice.Plan) bool {
+	same := func(l limit) bool { return l.plan.Fingerprint == plan.Fingerprint }
+	for _, other := range r.sets() {
+		if other != set && slices.ContainsFunc(other.limits, same) {
+			return true
+		}
+	}
+	overrides := p.overrides.of(r)
+	return overrides != nil && slices.ContainsFunc(overrides.Values(), func(o *resolved) bool {
+		return slices.ContainsFunc(o.limits, same)
+	})
+}
+
+// tighterThan returns the first of the limits that certainly refuses before b does, or nil.
+func tighterThan(limits []limit, b *sluice.Plan) *sluice.Plan {
+	for _, a := range limits {
+		if a.plan != b && tighter.Than(a.plan, b) {
+			return a.plan
+		}
+	}
+	return nil
+}
+
 const longQueue = time.Minute
 
 // queue warns of a leaky bucket that lets requests wait longer than clients do.
@@ -246,19 +292,10 @@ func (w *warner) hasty(r *rule) {
 	}
 }
 
-// plans returns the limits of the rule: its own and those of its tiers.
-func (r *rule) plans() []*sluice.Plan {
-	var all []*sluice.Plan
-	for _, l := range r.limits() {
-		all = append(all, l.plan)
-	}
-	return all
-}
-
 // isFloor reports whether a rule holds for every request and counts by what a client
 // cannot choose.
 func isFloor(r rule) bool {
-	return r.charges() && !r.isLenient() && len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) == 0 &&
+	return r.charges() && !r.isLenient() && len(r.match) == 0 && !r.asks &&
 		!r.key.Any((*parts.Part).IsChosen)
 }
 
@@ -288,5 +325,19 @@ func (w *warner) forgeableShare(r *rule) {
 	if by := r.key[r.sharing.owner:]; madeUp(by) {
 		w.add(r, "", "have what stands before Sluice set or verify it",
 			"a client that makes up a new %s for each request has the parts of many tenants", &by[0])
+	}
+}
+
+// block warns of a rule that blocks whatever comes.
+func (w *warner) block(r *rule) {
+	if !r.shadow && len(r.match) == 0 && !r.asks {
+		w.add(r, "", "say under clients or match what is blocked", "the rule blocks every request")
+	}
+}
+
+// lists warns of lists that nobody asks for.
+func (w *warner) lists() {
+	for _, name := range w.policy.listsUnused {
+		w.add(nil, fmt.Sprintf("lists[%q]", name), "name it under a rule's clients or not_clients, or remove it", "no rule asks for the list %s", name)
 	}
 }

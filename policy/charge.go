@@ -11,7 +11,7 @@ import (
 type charges struct {
 	list     []sluice.Charge // of limits, which have results, and behind them of counters
 	results  []Result        // on the memory of the decision
-	of       []int32         // whose each is, in the subjects of the request
+	whose    []*subject      // whose each is
 	receipts []sluice.Receipt
 	costs    []int64   // of a preview, whose charges take nothing
 	began    time.Time // the Take, if a rule goes by the outcome
@@ -58,7 +58,7 @@ func (r *rule) counting() (kinds uint8) {
 }
 
 func (c *charges) reset() {
-	c.list, c.results, c.of = c.list[:0], c.results[:0], c.of[:0]
+	c.list, c.results, c.whose = c.list[:0], c.results[:0], c.whose[:0]
 	for _, k := range c.active {
 		k.reset()
 	}
@@ -94,13 +94,13 @@ func (w *work) charge(malformed bool) {
 		c.results = make([]Result, 0, limits) // as the caller of Decide keeps it
 	}
 	for i := range w.subjects.list {
-		c.add(&w.input, &w.subjects.list[i], int32(i))
+		c.add(&w.input, &w.subjects.list[i])
 	}
 }
 
 // add adds a charge for each limit of a subject. What is added is written in place: a struct that is made
 // elsewhere and copied holds up the processor.
-func (c *charges) add(in *input, s *subject, at int32) {
+func (c *charges) add(in *input, s *subject) {
 	r, by, cost, first := s.rule, s.by, in.cost(s.rule), len(c.list)
 	for i := range by.limits {
 		l := &by.limits[i]
@@ -109,7 +109,7 @@ func (c *charges) add(in *input, s *subject, at int32) {
 		to.Owe, to.Consistency, to.Permit, to.Until = false, r.consistency, 0, 0
 		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, s.shadow
 		told.at = int32(r.index) + 1
-		c.of = append(c.of, at)
+		c.whose = append(c.whose, s)
 	}
 	if r.counters == 0 {
 		return

@@ -85,11 +85,11 @@ var unasked = []string{
 	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "Authorization", "Cookie", "X-Api-Key",
 }
 
-// exemptPreflight reports whether the request is a preflight that nothing counts. Anybody can
+// exemptsPreflight reports whether the request is a preflight that nothing counts. Anybody can
 // write one, and some frameworks answer OPTIONS as they answer POST: so it has no body, and
 // where something is counted by what people type in, it is a request like any other.
-func (w *work) exemptPreflight() bool {
-	c := w.policy.cors
+func (p *Policy) exemptsPreflight(w *work) bool {
+	c := p.cors
 	return c.exempts(w.request) && !c.typed.covers(w) && w.bodiless()
 }
 

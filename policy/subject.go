@@ -174,7 +174,7 @@ func (s *Subject) held() ([]counted, *Override) {
 		return s.rule.own.counted(), nil
 	}
 	w := s.looked()
-	limits := w.limitsInForce(s.rule)
+	limits := s.inForce(w)
 	return limits, w.subjects.override
 }
 
@@ -216,8 +216,9 @@ func (s *Subject) Hashed() (names []string) {
 	return names
 }
 
-// limitsInForce returns the limits that the subject may be held to whose key has been built.
-func (w *work) limitsInForce(r *rule) []counted {
+// inForce returns the limits that the subject may be held to, by what finds them.
+func (s *Subject) inForce(w *work) []counted {
+	r := s.rule
 	if _, says := w.subjects.overrideOf(&w.input, r); says != nil && len(says.limits) > 0 {
 		return says.counted()
 	}

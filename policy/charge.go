@@ -26,35 +26,15 @@ type charges struct {
 	permits     permits
 }
 
-// What kinds of counters there are, in the order of their charges.
-const (
-	countsTenants = 1 << iota
-	countsIDs
-	countsOffences
-	countsInFlight
-)
-
 // newWork returns the memory of one decision at a time.
 func (e *Engine) newWork() *work {
 	w := new(work)
 	c := &w.charges
 	c.turns, c.allocations.shares, c.once.engine, c.permits.holder = &e.turns, &e.shares, e, e.holder
-	c.counters = []counter{&c.allocations, &c.once, &c.penalties, &c.permits}
+	for _, k := range counterKinds {
+		c.counters = append(c.counters, k.of(c))
+	}
 	return w
-}
-
-// counting returns which counters a rule has beside its limits.
-func (r *rule) counting() (kinds uint8) {
-	if r.sharing != nil {
-		kinds |= countsTenants
-	}
-	if r.lock != nil {
-		kinds |= countsOffences
-	}
-	if r.inFlight {
-		kinds |= countsInFlight
-	}
-	return kinds
 }
 
 func (c *charges) reset() {
@@ -84,7 +64,7 @@ func (w *work) charge(malformed bool) {
 	c := &w.charges
 	c.permits.malformed = malformed
 	if w.request.ID != "" {
-		c.use(countsIDs)
+		c.use(1 << countsIDs)
 	}
 	limits := 0
 	for i := range w.subjects.list {

@@ -162,11 +162,12 @@ func (t *together) merge() {
 			c := &p.w.charges
 			c.once.at = 0 // all parts have one
 			c.expect(&p.w.input)
-			if c.using&countsTenants != 0 {
-				c.allocations.beside(&p.w.input, c)
+			for _, k := range c.active {
+				if k != counter(&c.once) && k != counter(&c.permits) { // parts share those
+					k.beside(&p.w.input, c)
+				}
 			}
-			p.limits = len(c.list)
-			c.penalties.beside(&p.w.input, c)
+			p.limits = len(c.list) - len(c.penalties.list)
 			t.add(p, c.list[:p.limits])
 		}
 	}

@@ -240,7 +240,7 @@ func (c *compiler) ownHeaders(field string, in map[string]string) map[string]str
 		canonical, value := http.CanonicalHeaderKey(name), in[name]
 		switch _, twice := out[canonical]; {
 		case !c.headerName(at, name):
-		case aboutConnection[canonical]:
+		case slices.Contains(aboutConnection, canonical):
 			c.fail(at, "leave it out", "the header %s is about the connection, and the server's", canonical)
 		case setByDoors(canonical):
 			c.fail(at, "leave it out", "the header %s is set by Sluice", canonical)
@@ -257,21 +257,13 @@ func (c *compiler) ownHeaders(field string, in map[string]string) map[string]str
 
 var headerValue = regexp.MustCompile(`^[!-~]([ -~]{0,998}[!-~])?$`)
 
-var aboutConnection = set("Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings")
+var aboutConnection = strings.Fields("Connection Keep-Alive Proxy-Authenticate Proxy-Authorization Proxy-Connection Te Trailer Transfer-Encoding Upgrade Http2-Settings")
 
-var ofDoors = set("Cache-Control", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Date", "Ratelimit", "Retry-After", "Vary",
-	"X-Ratelimit-Degraded", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset")
-
-func set(names ...string) map[string]bool {
-	all := make(map[string]bool, len(names))
-	for _, name := range names {
-		all[name] = true
-	}
-	return all
-}
+var ofDoors = strings.Fields("Cache-Control Content-Encoding Content-Length Content-Range Content-Type Date Ratelimit Retry-After Vary " +
+	"X-Ratelimit-Degraded X-Ratelimit-Limit X-Ratelimit-Remaining X-Ratelimit-Reset")
 
 func setByDoors(name string) bool {
-	return ofDoors[name] || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "Ratelimit-")
+	return slices.Contains(ofDoors, name) || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "Ratelimit-")
 }
 
 // answers warns of an answer that is never given.

@@ -132,7 +132,7 @@ func (s *subjects) blockedUntil(in *input) int64 {
 
 // refuseBlocked refuses the request if one of its subjects is blocked. Nothing is taken then,
 // and nothing is known of the limits.
-func (w *work) refuseBlocked(d *Decision) bool {
+func (d *Decision) refuseBlocked(w *work) bool {
 	for i := range w.subjects.blocked {
 		if b := &w.subjects.blocked[i]; !b.shadow {
 			d.Blocked = cmp.Or(d.Blocked, b.rule.name)
@@ -167,7 +167,7 @@ func refuseBarred(d *Decision, by *rule) {
 
 // addBlocks adds the rules with "block" that apply to d, and the subjects that are blocked, behind what
 // limits say. An exemption comes before them.
-func (w *work) addBlocks(d *Decision) {
+func (d *Decision) addBlocks(w *work) {
 	if d.Exempt {
 		return
 	}

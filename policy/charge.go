@@ -11,7 +11,7 @@ import (
 type charges struct {
 	list     []sluice.Charge // of limits, which have results, and behind them of counters
 	results  []Result        // on the memory of the decision
-	of       []int32         // whose each is, in the subjects of the request
+	whose    []*subject      // whose each is
 	receipts []sluice.Receipt
 	costs    []int64   // of a preview, whose charges take nothing
 	began    time.Time // the Take, if a rule goes by the outcome
@@ -26,39 +26,19 @@ type charges struct {
 	permits     permits
 }
 
-// What kinds of counters there are, in the order of their charges.
-const (
-	countsTenants = 1 << iota
-	countsIDs
-	countsOffences
-	countsInFlight
-)
-
 // newWork returns the memory of one decision at a time.
 func (e *Engine) newWork() *work {
 	w := new(work)
 	c := &w.charges
 	c.turns, c.allocations.shares, c.once.engine, c.permits.holder = &e.turns, &e.shares, e, e.holder
-	c.counters = []counter{&c.allocations, &c.once, &c.penalties, &c.permits}
+	for _, k := range counterKinds {
+		c.counters = append(c.counters, k.of(c))
+	}
 	return w
 }
 
-// counting returns which counters a rule has beside its limits.
-func (r *rule) counting() (kinds uint8) {
-	if r.sharing != nil {
-		kinds |= countsTenants
-	}
-	if r.lock != nil {
-		kinds |= countsOffences
-	}
-	if r.inFlight {
-		kinds |= countsInFlight
-	}
-	return kinds
-}
-
 func (c *charges) reset() {
-	c.list, c.results, c.of = c.list[:0], c.results[:0], c.of[:0]
+	c.list, c.results, c.whose = c.list[:0], c.results[:0], c.whose[:0]
 	for _, k := range c.active {
 		k.reset()
 	}
@@ -84,7 +64,7 @@ func (w *work) charge(malformed bool) {
 	c := &w.charges
 	c.permits.malformed = malformed
 	if w.request.ID != "" {
-		c.use(countsIDs)
+		c.use(1 << countsIDs)
 	}
 	limits := 0
 	for i := range w.subjects.list {
@@ -94,13 +74,13 @@ func (w *work) charge(malformed bool) {
 		c.results = make([]Result, 0, limits) // as the caller of Decide keeps it
 	}
 	for i := range w.subjects.list {
-		c.add(&w.input, &w.subjects.list[i], int32(i))
+		c.add(&w.input, &w.subjects.list[i])
 	}
 }
 
 // add adds a charge for each limit of a subject. What is added is written in place: a struct that is made
 // elsewhere and copied holds up the processor.
-func (c *charges) add(in *input, s *subject, at int32) {
+func (c *charges) add(in *input, s *subject) {
 	r, by, cost, first := s.rule, s.by, in.cost(s.rule), len(c.list)
 	for i := range by.limits {
 		l := &by.limits[i]
@@ -109,7 +89,7 @@ func (c *charges) add(in *input, s *subject, at int32) {
 		to.Owe, to.Consistency, to.Permit, to.Until = false, r.consistency, 0, 0
 		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, s.shadow
 		told.at = int32(r.index) + 1
-		c.of = append(c.of, at)
+		c.whose = append(c.whose, s)
 	}
 	if r.counters == 0 {
 		return

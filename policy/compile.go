@@ -97,9 +97,6 @@ func (c *compiler) compile(doc *Document) *Policy {
 	}
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
-		if p.cors != nil {
-			p.cors.typed = newTyped(p.rules, p.ignoreCase)
-		}
 		p.reads = p.fieldsRead()
 		p.identify(*doc)
 	}

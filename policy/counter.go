@@ -25,3 +25,48 @@ type counter interface {
 	// explain says how the counter stands for a result, or "".
 	explain(c *charges, i int) string
 }
+
+// counterKind is a kind of counters.
+type counterKind struct {
+	applies func(*rule) bool       // reports whether a rule has such a counter
+	of      func(*charges) counter // returns that of a decision
+}
+
+// counterKinds are all kinds, in the order in which their charges stand behind those of limits. Penalties come
+// last: an offence depends on what all others refuse. To add a kind of counter, add its entry.
+var counterKinds = []counterKind{
+	countsTenants:  {func(r *rule) bool { return r.sharing != nil }, func(c *charges) counter { return &c.allocations }},
+	countsIDs:      {func(*rule) bool { return false }, func(c *charges) counter { return &c.once }}, // whatever the rules are
+	countsInFlight: {func(r *rule) bool { return r.inFlight }, func(c *charges) counter { return &c.permits }},
+	countsOffences: {func(r *rule) bool { return r.lock != nil }, func(c *charges) counter { return &c.penalties }},
+}
+
+const (
+	countsTenants = iota
+	countsIDs
+	countsInFlight
+	countsOffences
+)
+
+// counting returns which counters a rule has beside its limits, a bit for each kind.
+func (r *rule) counting() (kinds uint8) {
+	for i, k := range counterKinds {
+		if k.applies(r) {
+			kinds |= 1 << i
+		}
+	}
+	return kinds
+}
+
+// silent is a counter that does nothing. A counter embeds it for the methods that it has no need of.
+type silent struct{}
+
+func (silent) reset()                                        {}
+func (silent) charge(*input, *charges, *subject, int)        {}
+func (silent) beside(*input, *charges)                       {}
+func (silent) preview(*input, *charges)                      {}
+func (silent) taken(*input, *charges)                        {}
+func (silent) join(*charges, int, *Result) (closed bool)     { return false }
+func (silent) spent(*charges, int, *Result, *sluice.Receipt) {}
+func (silent) keep(*work, *Decision)                         {}
+func (silent) explain(*charges, int) string                  { return "" }

@@ -172,5 +172,5 @@ func (o *Observation) Key(i int) string {
 	if o.Decision.Results[i].Plan == nil {
 		return ""
 	}
-	return o.work.keyOf(i)
+	return o.work.charges.whose[i].key
 }

@@ -4,7 +4,7 @@ import "github.com/sluicehq/sluice"
 
 // derive makes the decision from what the store has said about the charges. A decision that misses something
 // is refused for that, unless the receipts refuse it already.
-func (w *work) derive(d *Decision, err error) {
+func (d *Decision) derive(w *work, err error) {
 	missing := d.Missing
 	d.Missing = ""
 	if w.mode == Peek {
@@ -13,11 +13,11 @@ func (w *work) derive(d *Decision, err error) {
 	switch {
 	case err == nil && w.mode == Peek:
 		w.charges.foretell(&w.input)
-		w.decision(d)
+		d.decide(w)
 	case err == nil:
-		w.decision(d)
+		d.decide(w)
 	case missing == "":
-		w.withoutStore(d, err)
+		d.withoutStore(w, err)
 	}
 	if missing != "" && (err != nil || d.Allowed) {
 		d.reset()
@@ -25,8 +25,8 @@ func (w *work) derive(d *Decision, err error) {
 	}
 }
 
-// decision derives the answer from the receipts.
-func (w *work) decision(d *Decision) {
+// decide derives the answer from the receipts.
+func (d *Decision) decide(w *work) {
 	c := &w.charges
 	for _, k := range c.active {
 		k.taken(&w.input, c)
@@ -36,15 +36,15 @@ func (w *work) decision(d *Decision) {
 	d.Now = c.receipts[0].Now
 	d.Results = c.results
 	for i := range d.Results {
-		w.result(d, i)
+		d.result(w, i)
 	}
 	if w.mode == Charge && !d.Repeated {
-		w.keep(d)
+		d.keep(w)
 	}
 }
 
 // result derives the result of limit i.
-func (w *work) result(d *Decision, i int) {
+func (d *Decision) result(w *work, i int) {
 	c := &w.charges
 	r, receipt, cost := &d.Results[i], &c.receipts[i], c.list[i].Cost
 	if receipt.Fits && w.mode == Peek && !(receipt.Prev > 0 && isQueue(r.Plan)) { // see Turns.Offer
@@ -67,9 +67,9 @@ func (w *work) result(d *Decision, i int) {
 }
 
 // keep notes what can still be given back of what was taken.
-func (w *work) keep(d *Decision) {
+func (d *Decision) keep(w *work) {
 	if d.Delay > 0 {
-		w.wait(d)
+		d.wait(w)
 	}
 	if !d.Allowed {
 		return
@@ -78,12 +78,12 @@ func (w *work) keep(d *Decision) {
 		k.keep(w, d)
 	}
 	if w.policy.settles {
-		d.unsettled = w.unsettled(d)
+		d.unsettled = d.settling(w)
 	}
 }
 
 // withoutStore is the answer when the store has none.
-func (w *work) withoutStore(d *Decision, err error) {
+func (d *Decision) withoutStore(w *work, err error) {
 	c := &w.charges
 	d.Allowed, d.Degraded, d.Err, d.Results = true, true, err, c.results
 	for i := range d.Results {

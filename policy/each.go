@@ -103,7 +103,7 @@ func (b *each) charge(r *Request, d *Decision) {
 	n, c := len(b.charges), &b.shared.charges
 	b.about(r)
 	c.list, c.results = b.charges[n:n:n+1], d.Results
-	c.add(&b.shared.input, &b.shared.subjects.list[0], 0)
+	c.add(&b.shared.input, &b.shared.subjects.list[0])
 	d.Results = c.results
 	b.charges, b.receipts = b.charges[:n+1], b.receipts[:n+1]
 	b.ask(asking{nil, d}, b.charges[n:], b.receipts[n:])
@@ -115,7 +115,7 @@ func (b *each) charge(r *Request, d *Decision) {
 // about makes the shared work that of a plain request.
 func (b *each) about(r *Request) {
 	rule, w := r.Subject.rule, b.shared
-	w.request, w.charges.of = r, w.charges.of[:0]
+	w.request, w.charges.whose = r, w.charges.whose[:0]
 	w.subjects.list = append(w.subjects.list[:0], subject{rule: rule, by: &rule.own, key: r.Subject.charged, owner: r.Subject.charged, shadow: w.policy.isShadow(rule)})
 }
 
@@ -123,7 +123,7 @@ func (b *each) about(r *Request) {
 func (b *each) remembered(a *made) *work {
 	w := b.shared
 	b.about(a.request)
-	w.charges.list, w.charges.results, w.charges.of = b.charges[a.charge:a.charge+1], a.d.Results, append(w.charges.of, 0)
+	w.charges.list, w.charges.results, w.charges.whose = b.charges[a.charge:a.charge+1], a.d.Results, append(w.charges.whose, &w.subjects.list[0])
 	return w
 }
 
@@ -144,7 +144,7 @@ func (b *each) take(ctx context.Context, e *Engine) {
 			a.w = b.shared
 			a.w.charges.list, a.w.charges.receipts, a.w.charges.results = c.Charges, c.Receipts, a.d.Results
 		}
-		a.w.derive(a.d, e.taken(ctx, a.w, c.Err))
+		a.d.derive(a.w, e.taken(ctx, a.w, c.Err))
 	}
 	clear(b.calls)
 	clear(b.asking)

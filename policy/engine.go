@@ -151,7 +151,7 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 
 func (e *Engine) decide(ctx context.Context, w *work, d *Decision) {
 	if e.prepare(ctx, w, d) {
-		w.derive(d, e.take(ctx, w))
+		d.derive(w, e.take(ctx, w))
 	}
 }
 
@@ -165,7 +165,7 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 	} else if !e.resolve(ctx, w, d) {
 		return false
 	}
-	if w.refuseBlocked(d) {
+	if d.refuseBlocked(w) {
 		d.Missing = ""
 		return false
 	}
@@ -194,7 +194,7 @@ func (e *Engine) taken(ctx context.Context, w *work, err error) error {
 // finish tells of a decision that is made.
 func (e *Engine) finish(ctx context.Context, w *work, d *Decision, at timing) {
 	if len(w.matches.barring)+len(w.subjects.blocked) > 0 {
-		w.addBlocks(d)
+		d.addBlocks(w)
 	}
 	if d.Degraded && w.charges.inFlight() {
 		w.charges.permits.giveBackUnsure(&w.charges, d)

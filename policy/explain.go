@@ -66,7 +66,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	w := e.begin(req, &t.Decision)
 	defer e.end(w)
 	t.Client = w.policy.client(req)
-	if w.exemptPreflight() {
+	if w.policy.exemptsPreflight(w) {
 		t.exempt(w, nil, "cors exempts preflights")
 		return t
 	}
@@ -76,11 +76,11 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	}
 	if by := w.matches.barred(); by != nil {
 		refuseBarred(&t.Decision, by)
-		w.addBlocks(&t.Decision)
-		t.Rules = w.explainBarred(by)
+		t.Decision.addBlocks(w)
+		t.explainBarred(w, by)
 		return t
 	}
-	missing := w.explainRules(&t)
+	missing := t.explainRules(w)
 	t.explainTier(w)
 	if w.matches.ambiguous {
 		missing = ambiguousPath
@@ -91,7 +91,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	w.charge(missing != "")
 	if e.preview(ctx, w, &t.Decision); missing != "" && !t.refuses(w) {
 		t.Decision = Decision{Missing: missing}
-		w.addBlocks(&t.Decision)
+		t.Decision.addBlocks(w)
 		return t
 	}
 	if t.Decision.Allowed && t.Decision.Err == nil && t.Decision.Blocked == "" {
@@ -99,10 +99,10 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		waits.addNext(&w.charges)
 		waits.ask(ctx, e.store)
 	}
-	if t.after = w.after(&t.Decision); t.after != nil {
-		w.addBlocks(t.after)
+	if t.after = t.Decision.after(w); t.after != nil {
+		t.after.addBlocks(w)
 	}
-	w.addBlocks(&t.Decision)
+	t.Decision.addBlocks(w)
 	if t.Decision.Blocked == "" { // else nothing is known of the limits
 		t.explainLimits(w)
 	}
@@ -146,7 +146,7 @@ func (t *Trace) explainLimits(w *work) {
 		if i == len(c.results) || c.results[i].Rule != r.Rule {
 			continue
 		}
-		r.Key = strings.Clone(w.keyOf(i))
+		r.Key = strings.Clone(c.whose[i].key)
 		for _, k := range c.active {
 			r.Share += k.explain(c, i)
 		}
@@ -165,22 +165,22 @@ func (t *Trace) explainLimits(w *work) {
 
 // explainRules fills in the rules of t and finds their subjects. It returns what the request
 // lacks and is refused for, or "".
-func (w *work) explainRules(t *Trace) (missing string) {
+func (t *Trace) explainRules(w *work) (missing string) {
 	matches := w.matches.rules
 	for i := range w.policy.rules {
 		r := &w.policy.rules[i]
 		trace := RuleTrace{Rule: r.name, Source: r.source}
 		switch {
 		case r.block:
-			trace = w.explainBlock(r)
+			trace.explainBlock(w, r)
 		case len(matches) > 0 && matches[0].rule == r:
-			part, out := w.explainMatch(&matches[0], &trace)
+			part, out := trace.explainMatch(w, &matches[0])
 			if out == refused && missing == "" {
 				missing = lack{part.String(), w.x.Garbled}.String()
 			}
 			matches = matches[1:]
 		default:
-			trace.Why = w.whyNot(r)
+			trace.Why = r.whyNot(w)
 		}
 		t.Rules = append(t.Rules, trace)
 	}
@@ -188,22 +188,22 @@ func (w *work) explainRules(t *Trace) (missing string) {
 }
 
 // explainMatch finds the subject of a rule that matches, and says what it makes of the request.
-func (w *work) explainMatch(m *matched, trace *RuleTrace) (*parts.Part, outcome) {
+func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, outcome) {
 	r, s := m.rule, &w.subjects
 	s.override = nil
 	part, out := s.resolve(&w.input, m)
-	trace.Applies, trace.Override = out == charged || out == barred, s.override
-	trace.Why = withClient(why(m, part, out, w.x.Garbled), r.whyClient(&w.input))
+	t.Applies, t.Override = out == charged || out == barred, s.override
+	t.Why = withClient(why(m, part, out, w.x.Garbled), r.whyClient(&w.input))
 	if out == exempted || out == barred {
-		trace.Why = s.whyUncounted(r, out)
+		t.Why = s.whyUncounted(r, out)
 	}
-	if trace.Applies && r.isPartial() {
-		if trace.Enforced = shareText(r.share); out == barred {
-			trace.Watched = s.blocked[len(s.blocked)-1].shadow
+	if t.Applies && r.isPartial() {
+		if t.Enforced = shareText(r.share); out == barred {
+			t.Watched = s.blocked[len(s.blocked)-1].shadow
 		} else {
-			trace.Watched = s.list[len(s.list)-1].shadow
+			t.Watched = s.list[len(s.list)-1].shadow
 		}
-		trace.Why += ", " + r.whyPartial(trace.Watched)
+		t.Why += ", " + r.whyPartial(t.Watched)
 	}
 	return part, out
 }
@@ -262,7 +262,7 @@ func withClient(why, client string) string {
 }
 
 // whyNot says which condition the request does not meet.
-func (w *work) whyNot(r *rule) string {
+func (r *rule) whyNot(w *work) string {
 	condition := r.unmet(&w.input)
 	switch {
 	case strings.HasPrefix(condition, attributePrefix):
@@ -280,32 +280,33 @@ func (w *work) whyNot(r *rule) string {
 }
 
 // explainBarred explains a request that rule by blocks.
-func (w *work) explainBarred(by *rule) []RuleTrace {
-	all := make([]RuleTrace, len(w.policy.rules))
+func (t *Trace) explainBarred(w *work, by *rule) {
+	t.Rules = make([]RuleTrace, len(w.policy.rules))
 	for i := range w.policy.rules {
-		r := &w.policy.rules[i]
+		r, trace := &w.policy.rules[i], &t.Rules[i]
+		trace.Rule, trace.Source = r.name, r.source
 		switch {
 		case r.block:
-			all[i] = w.explainBlock(r)
+			trace.explainBlock(w, r)
 		case r.exempt:
-			all[i] = RuleTrace{Rule: r.name, Source: r.source, Why: w.whyNot(r)}
+			trace.Why = r.whyNot(w)
 		default:
-			all[i] = RuleTrace{Rule: r.name, Source: r.source, Why: fmt.Sprintf("rule %q blocks the request", by.name)}
+			trace.Why = fmt.Sprintf("rule %q blocks the request", by.name)
 		}
 	}
-	return all
 }
 
 // explainBlock explains what a rule with "block" makes of a request that nothing exempts.
-func (w *work) explainBlock(r *rule) RuleTrace {
+func (t *RuleTrace) explainBlock(w *work, r *rule) {
 	if !slices.Contains(w.matches.barring, r) {
-		return RuleTrace{Rule: r.name, Source: r.source, Why: w.whyNot(r)}
+		t.Why = r.whyNot(w)
+		return
 	}
-	why := "blocks the request"
+	t.Applies, t.Why = true, "blocks the request"
 	if r.shadow {
-		why = "would block the request" + r.onlyWatched()
+		t.Why = "would block the request" + r.onlyWatched()
 	}
-	return RuleTrace{Rule: r.name, Source: r.source, Applies: true, Why: withClient(why, r.whyClient(&w.input))}
+	t.Why = withClient(t.Why, r.whyClient(&w.input))
 }
 
 // then says what the response changes of what the rule charges, or "".

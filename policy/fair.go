@@ -206,6 +206,7 @@ func (f *sharing) weight(tier string) int64 {
 
 // allocations are the parts of tenants of the limits that they share.
 type allocations struct {
+	silent
 	shares *shares // of the engine
 	list   []tenant
 	first  int   // where the charges of their time begin
@@ -331,8 +332,6 @@ func (a *allocations) preview(_ *input, c *charges) {
 		c.wouldFit(a.first + n)
 	}
 }
-
-func (a *allocations) keep(*work, *Decision) {}
 
 // join makes the result of the limit that of both, by the charge and receipt of the tenant's time.
 func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receipt *sluice.Receipt) {

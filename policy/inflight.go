@@ -97,11 +97,10 @@ func (e *Engine) ReleaseAll(ctx context.Context) {
 
 // permits are the places in flight that a request takes, or looks for.
 type permits struct {
+	silent
 	holder    *sluice.Holder
 	malformed bool // the request takes no place, whatever it asks for
 }
-
-func (p *permits) reset() {}
 
 // charge gives the charge of a limit a place of its own, if the request is to have one.
 func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
@@ -113,10 +112,10 @@ func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	}
 }
 
-// beside makes charges without a place of their own ones that only look.
+// beside makes charges without a place of their own ones that only look. A preview does so with all.
 func (p *permits) beside(in *input, c *charges) {
 	if in.mode == Peek {
-		return // they all do
+		return
 	}
 	for i := range c.results {
 		if o := &c.list[i]; o.Plan.Kernel == kernel.InFlight && o.Permit == 0 {
@@ -124,14 +123,6 @@ func (p *permits) beside(in *input, c *charges) {
 		}
 	}
 }
-
-func (p *permits) preview(*input, *charges) {}
-
-func (p *permits) taken(*input, *charges) {}
-
-func (p *permits) join(*charges, int, *Result) bool { return false }
-
-func (p *permits) spent(*charges, int, *Result, *sluice.Receipt) {}
 
 // keep holds the places that were taken, of which the decision of on_error has none.
 func (p *permits) keep(w *work, d *Decision) {
@@ -146,8 +137,6 @@ func (p *permits) keep(w *work, d *Decision) {
 	}
 }
 
-func (p *permits) explain(*charges, int) string { return "" }
-
 // giveBackUnsure gives back the places of a request that nobody has answered for, which the store may
 // have counted all the same. Else whoever leaves while it is asked could block the places of others.
 func (p *permits) giveBackUnsure(c *charges, d *Decision) {
@@ -160,7 +149,7 @@ func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 }
 
 // inFlight reports whether a place in flight is taken or looked for.
-func (c *charges) inFlight() bool { return c.using&countsInFlight != 0 }
+func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }
 
 // looksForPlaces reports whether the request passes only if a place is free, which it does not take.
 func (w *work) looksForPlaces() bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/kernel"
 )
@@ -184,14 +185,7 @@ func shortPeriod(d time.Duration) string {
 	if d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"
 	}
-	s := strings.Replace(d.String(), "µ", "u", 1)
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
+	return strings.Replace(printable.Duration(d), "µ", "u", 1)
 }
 
 // checkTold complains about limits that clients could not tell from a rule.

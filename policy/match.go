@@ -20,6 +20,7 @@ type index struct {
 	headers    valueIndex         // the same without hosts, by header
 	attributes valueIndex         // the same without headers, by attribute
 	always     []int32            // and those that are left
+	typed      []*rule            // rules without patterns that count by a query or a body
 	anyPath    bool               // there are patterns, so that paths have to be read
 }
 
@@ -42,6 +43,9 @@ func newIndex(rules []rule, ignoreCase bool) index {
 		}
 		if len(r.match) == 0 {
 			x.addPathless(r, x.id(r, nil))
+			if r.countsTyped() {
+				x.typed = append(x.typed, r)
+			}
 		}
 	}
 	return x

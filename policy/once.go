@@ -30,6 +30,7 @@ const (
 
 // once is the ID of a request, by which it is charged once.
 type once struct {
+	silent
 	engine   *Engine
 	at       int    // which charge is that of the ID, behind those of limits and tenants; 0: none is
 	text     []byte // of what is asked, of which the key is a hash
@@ -38,8 +39,6 @@ type once struct {
 }
 
 func (o *once) reset() { o.at, o.repeated = 0, false }
-
-func (o *once) charge(*input, *charges, *subject, int) {}
 
 func (o *once) beside(in *input, c *charges) {
 	o.at = len(c.list)
@@ -93,14 +92,6 @@ func (o *once) taken(in *input, c *charges) {
 func (o *once) repeats(c *charges) bool {
 	return o.at > 0 && !c.receipts[o.at].Fits && c.receipts[o.at].Origin != sluice.ByOnError
 }
-
-func (o *once) join(*charges, int, *Result) bool { return false }
-
-func (o *once) spent(*charges, int, *Result, *sluice.Receipt) {}
-
-func (o *once) keep(*work, *Decision) {}
-
-func (o *once) explain(*charges, int) string { return "" }
 
 // onceCharge returns the charge of what is asked once. Its key begins with "!" or has it behind the
 // hash tag, and a "/": that of no rule, of no subject of a caller's and of no limiter is like it.

@@ -144,11 +144,11 @@ func (e *Engine) settle(ctx context.Context, b *bill) error {
 	return nil
 }
 
-// unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
-func (w *work) unsettled(d *Decision) *unsettled {
+// settling returns what the outcome of the request is to settle, on memory of its own, or nil.
+func (d *Decision) settling(w *work) *unsettled {
 	var open []openCharge
 	for i := range d.Results {
-		r, c, receipt := w.ruleOf(i), w.charges.list[i], &w.charges.receipts[i]
+		r, c, receipt := w.charges.whose[i].rule, w.charges.list[i], &w.charges.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue
 		}

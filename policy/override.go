@@ -164,13 +164,9 @@ func ruleNames(p *Policy) []string {
 // network. It is valid until the next.
 func (c *compiler) subject(p *Policy, key parts.List, values map[string]string) (text []byte, of table.Shape, ok bool) {
 	ok = true
-	if !key.Knows(values) {
-		for _, name := range sortedKeys(values) {
-			if !key.Has(name) {
-				c.fail(fmt.Sprintf("key[%q]", name), spelling.Suggest(name, key.Names()), "%s is not a part of the rule's key", spelling.Quote(name))
-				ok = false
-			}
-		}
+	for _, name := range key.Unknown(values) {
+		c.fail(fmt.Sprintf("key[%q]", name), spelling.Suggest(name, key.Names()), "%s is not a part of the rule's key", spelling.Quote(name))
+		ok = false
 	}
 	c.key.Reset()
 	c.key.Begin("")

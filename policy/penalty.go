@@ -84,6 +84,7 @@ func (c *compiler) length(field, text string) time.Duration {
 
 // penalties are those that a request may bring upon its subjects.
 type penalties struct {
+	silent
 	list    []penalized
 	first   int  // where their charges begin
 	offence bool // a Take would note one: see preview
@@ -137,8 +138,6 @@ func (p *penalties) preview(_ *input, c *charges) {
 	}
 }
 
-func (p *penalties) taken(*input, *charges) {}
-
 func (p *penalties) join(c *charges, i int, r *Result) (closed bool) {
 	lock := p.of(i)
 	if lock < 0 {
@@ -149,10 +148,6 @@ func (p *penalties) join(c *charges, i int, r *Result) (closed bool) {
 }
 
 func (p *penalties) spent(c *charges, i int, r *Result, _ *sluice.Receipt) { p.join(c, i, r) }
-
-func (p *penalties) keep(*work, *Decision) {}
-
-func (p *penalties) explain(*charges, int) string { return "" }
 
 // takeLocked takes the charges of a subject and, if its rule has a penalty, of its lock.
 func (s *Subject) takeLocked(ctx context.Context, charges []sluice.Charge, cost int64) ([]sluice.Receipt, sluice.Decision, error) {

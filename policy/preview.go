@@ -9,7 +9,7 @@ import (
 
 // preview is what Decide does with the charges, without taking anything.
 func (e *Engine) preview(ctx context.Context, w *work, d *Decision) {
-	if w.refuseBlocked(d) {
+	if d.refuseBlocked(w) {
 		return
 	}
 	if len(w.charges.list) == 0 {
@@ -18,7 +18,7 @@ func (e *Engine) preview(ctx context.Context, w *work, d *Decision) {
 	}
 	mode := w.mode
 	w.mode = Peek
-	w.derive(d, e.take(ctx, w))
+	d.derive(w, e.take(ctx, w))
 	w.mode = mode
 }
 
@@ -83,12 +83,12 @@ func (t *Trace) After() Decision {
 
 // after returns what becomes of a decision that was previewed once what fits is taken. If nothing
 // is taken, it is nil.
-func (w *work) after(d *Decision) *Decision {
+func (d *Decision) after(w *work) *Decision {
 	switch {
 	case len(d.Results) == 0 || d.Err != nil || d.Blocked != "":
 		return nil
 	case !d.Allowed:
-		return w.refusedFirst(d)
+		return d.refusedFirst(w)
 	}
 	c := &w.charges
 	after := d.Clone()
@@ -110,7 +110,7 @@ func (w *work) after(d *Decision) *Decision {
 
 // refusedFirst returns the decision of those rules that refuse before a body is read for others:
 // see [Engine.refusedUnread]. If none does, it is nil.
-func (w *work) refusedFirst(d *Decision) *Decision {
+func (d *Decision) refusedFirst(w *work) *Decision {
 	if w.charges.penalties.offence || !w.looksFirst() {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (w *work) refusedFirst(d *Decision) *Decision {
 	first.Results, first.RetryAfter = first.Results[:0], 0
 	refuses := false
 	for i := range d.Results {
-		if r := w.ruleOf(i); r.readsBody || r.shadow || w.charges.list[i].Cost != 1 {
+		if r := w.charges.whose[i].rule; r.readsBody || r.shadow || w.charges.list[i].Cost != 1 {
 			continue
 		}
 		refuses = refuses || !d.Results[i].Allowed

@@ -24,7 +24,7 @@ type queued struct {
 
 // wait notes what a decision with a Delay waits for, on memory of its own. While the shared store is
 // away it has no turns.
-func (w *work) wait(d *Decision) {
+func (d *Decision) wait(w *work) {
 	q, c := new(queued), &w.charges
 	q.turns = q.first[:0]
 	for i := range c.results {

@@ -22,7 +22,7 @@ func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	}
 	if by := w.matches.barred(); by != nil {
 		refuseBarred(&d, by)
-		w.addBlocks(&d)
+		d.addBlocks(w)
 		return d
 	}
 	if w.matches.ambiguous {
@@ -35,7 +35,7 @@ func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	}
 	w.charge(false)
 	e.preview(ctx, w, &d)
-	w.addBlocks(&d)
+	d.addBlocks(w)
 	return d
 }
 

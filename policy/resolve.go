@@ -154,7 +154,7 @@ func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
 
 // resolve finds the subjects of the rules that apply, unless the request is decided by then.
 func (e *Engine) resolve(ctx context.Context, w *work, d *Decision) (undecided bool) {
-	if w.exemptPreflight() {
+	if w.policy.exemptsPreflight(w) {
 		d.Allowed, d.Exempt = true, true
 		return false
 	}

@@ -38,7 +38,7 @@ func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) err
 	case d.Blocked != "":
 		return fmt.Errorf("%w, or by a policy that has changed: rule %q blocks it", ErrNotCharged, d.Blocked)
 	}
-	u := w.chargedBefore()
+	u := chargedBefore(w)
 	waiting := len(u.open)
 	b := u.settle(&o)
 	if len(u.open) == waiting {
@@ -52,13 +52,13 @@ func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) err
 }
 
 // chargedBefore returns what the outcome is to settle of a request that has been charged what is in w.
-func (w *work) chargedBefore() *unsettled {
+func chargedBefore(w *work) *unsettled {
 	u := &unsettled{taken: w.request.Time}
 	if u.taken.IsZero() {
 		u.taken = time.Now()
 	}
 	for i, c := range w.charges.list {
-		if r := w.ruleOf(i); r.settles() {
+		if r := w.charges.whose[i].rule; r.settles() {
 			c.Shadow = true
 			u.open = append(u.open, openCharge{c, r.name, r.counts, &r.cost, longestRefund(c.Plan, u.taken)})
 		}

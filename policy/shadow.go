@@ -38,11 +38,6 @@ func (p *Policy) Shadowed() *Policy {
 		r.shadow, r.share = !r.exempt, 0
 	}
 	next.index = newIndex(next.rules, p.ignoreCase)
-	if p.cors != nil {
-		cors := *p.cors
-		cors.typed = newTyped(next.rules, p.ignoreCase)
-		next.cors = &cors
-	}
 	return &next
 }
 

@@ -106,12 +106,13 @@ func (o *Observation) Sent(i int) string {
 	if key == "" || at < 0 || o.Request.Subject != nil || !o.Policy().rules[at].folds {
 		return key
 	}
-	return o.work.asSent(&o.Policy().rules[at], key)
+	return o.spelled(&o.Policy().rules[at], key)
 }
 
-// asSent returns a key of a rule with the values that the request has in place of folded ones. It is
+// spelled returns a key of a rule with the values that the request has in place of folded ones. It is
 // valid until the next call.
-func (w *work) asSent(r *rule, key string) string {
+func (o *Observation) spelled(r *rule, key string) string {
+	w := o.work
 	name, subject := parts.CutKey(key)
 	b := append(append(w.sent[:0], name...), '/')
 	same := true

@@ -174,7 +174,7 @@ func (s *Subject) held() ([]counted, *Override) {
 		return s.rule.own.counted(), nil
 	}
 	w := s.looked()
-	limits := w.limitsInForce(s.rule)
+	limits := s.inForce(w)
 	return limits, w.subjects.override
 }
 
@@ -216,8 +216,9 @@ func (s *Subject) Hashed() (names []string) {
 	return names
 }
 
-// limitsInForce returns the limits that the subject may be held to whose key has been built.
-func (w *work) limitsInForce(r *rule) []counted {
+// inForce returns the limits that the subject may be held to, by what finds them.
+func (s *Subject) inForce(w *work) []counted {
+	r := s.rule
 	if _, says := w.subjects.overrideOf(&w.input, r); says != nil && len(says.limits) > 0 {
 		return says.counted()
 	}
@@ -241,12 +242,8 @@ func (s *Subject) Override() (o Override, found bool) {
 
 // addSubject adds the values of a subject.
 func addSubject(k *parts.Keys, p *Policy, r *rule, key map[string]string) error {
-	if !r.key.Knows(key) {
-		for _, name := range sortedKeys(key) {
-			if !r.key.Has(name) {
-				return fmt.Errorf("%s is not a part of its key: %s", spelling.Quote(name), spelling.Suggest(name, r.key.Names()))
-			}
-		}
+	if unknown := r.key.Unknown(key); len(unknown) > 0 {
+		return fmt.Errorf("%s is not a part of its key: %s", spelling.Quote(unknown[0]), spelling.Suggest(unknown[0], r.key.Names()))
 	}
 	for i := range r.key {
 		part := &r.key[i]

@@ -53,7 +53,7 @@ func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decis
 // takeMalformed charges a part that is refused for what it lacks.
 func (e *Engine) takeMalformed(ctx context.Context, p *onePart) {
 	if p.asks && p.d.Missing != "" {
-		p.w.derive(p.d, e.take(ctx, p.w))
+		p.d.derive(p.w, e.take(ctx, p.w))
 		p.asks = false
 	}
 }
@@ -117,7 +117,7 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 	}
 	switch {
 	case err != nil:
-		t.each(func(p *onePart) { p.w.withoutStore(p.d, err) })
+		t.each(func(p *onePart) { p.d.withoutStore(p.w, err) })
 	case repeats:
 		t.each(t.repeat)
 	case !t.refused && sluice.Admitted(t.charges, t.receipts):
@@ -162,11 +162,12 @@ func (t *together) merge() {
 			c := &p.w.charges
 			c.once.at = 0 // all parts have one
 			c.expect(&p.w.input)
-			if c.using&countsTenants != 0 {
-				c.allocations.beside(&p.w.input, c)
+			for _, k := range c.active {
+				if k != counter(&c.once) && k != counter(&c.permits) { // parts share those
+					k.beside(&p.w.input, c)
+				}
 			}
-			p.limits = len(c.list)
-			c.penalties.beside(&p.w.input, c)
+			p.limits = len(c.list) - len(c.penalties.list)
 			t.add(p, c.list[:p.limits])
 		}
 	}
@@ -255,7 +256,7 @@ func (t *together) peeks() bool {
 // repeat decides about a part of a request that was let through before.
 func (t *together) repeat(p *onePart) {
 	p.w.charges.once.repeated = true
-	p.w.decision(p.d)
+	p.d.decide(p.w)
 	t.delay(p)
 }
 
@@ -269,7 +270,7 @@ func (t *together) foretell(p *onePart) {
 
 // admit decides about a part of a request that was taken.
 func (t *together) admit(p *onePart) {
-	p.w.decision(p.d)
+	p.d.decide(p.w)
 	t.queue(p)
 }
 
@@ -347,7 +348,7 @@ func (t *together) refusePart(p *onePart) {
 	if mode == Charge {
 		w.mode = Peek
 	}
-	w.decision(p.d)
+	p.d.decide(w)
 	t.waits.addUnknown(limits, p.d, func(charge int) int64 { return t.charges[p.at[charge]].Cost })
 	if w.mode = mode; !p.d.Allowed || mode == Peek {
 		return

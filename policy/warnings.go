@@ -138,7 +138,7 @@ func (r *rule) anyHost() string {
 	return ""
 }
 
-// preflights warns of a rule that makes all preflights count: see [typed].
+// preflights warns of a rule that makes all preflights count: see [work.meetsTyped].
 func (w *warner) preflights(r *rule) {
 	if c := w.policy.cors; c == nil || !c.preflights || !r.countsTyped() || !r.everyPath() {
 		return

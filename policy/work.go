@@ -20,7 +20,7 @@ type work struct {
 	subjects subjects
 	charges  charges
 	seen     Observation
-	sent     []byte // see asSent
+	sent     []byte // see Observation.Sent
 }
 
 // input is what a decision is about.
@@ -136,12 +136,6 @@ func (w *work) looksFirst() bool {
 	return w.policy.readsBody && w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
 		slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody })
 }
-
-// keyOf returns the key of the subject of a result; of a limit that is shared, that of the tenant.
-func (w *work) keyOf(i int) string { return w.subjects.list[w.charges.of[i]].key }
-
-// ruleOf returns the rule of a result.
-func (w *work) ruleOf(i int) *rule { return w.subjects.list[w.charges.of[i]].rule }
 
 // extend makes a list one longer, and returns the new element, which is to be overwritten.
 func extend[T any](list *[]T) *T {

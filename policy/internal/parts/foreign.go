@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -30,12 +31,8 @@ func meantPart(s string) string {
 		if spelling.Nearest(name, []string{k.name}) == "" {
 			continue
 		}
-		meant = k.name
-		if k.arg != "" && arg == "" {
-			arg = k.arg
-		}
-		if k.arg != "" {
-			meant += ":" + arg
+		if meant = k.name; k.arg != "" {
+			meant += ":" + cmp.Or(arg, k.arg)
 		}
 		break
 	}

@@ -136,15 +136,15 @@ func (l List) Names() []string {
 	return names
 }
 
-// Knows reports whether all names of a subject's values are those of parts.
-func (l List) Knows(values map[string]string) bool {
-	n := 0
-	for i := range l {
-		if _, given := values[l[i].text]; given {
-			n++
+// Unknown returns the names of a subject's values that are not those of parts.
+func (l List) Unknown(values map[string]string) (names []string) {
+	for name := range values {
+		if !l.Has(name) {
+			names = append(names, name)
 		}
 	}
-	return n == len(values)
+	slices.Sort(names)
+	return names
 }
 
 // known returns all parts that there are, as documentation writes them.

@@ -35,6 +35,7 @@ type Policy struct {
 	warnings    []Problem
 	settles     bool     // a rule goes by the outcome
 	readsBody   bool     // likewise by the body
+	queueless   bool     // none is a queue
 	names       []string // see RuleNames
 	fingerprint string   // see Fingerprint
 	written     Document // without its overrides and subjects: see Changes
@@ -263,6 +264,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 	if doc.Tiers.Subject == "" || p.tierSubject != nil { // else it has been complained about
 		p.subjects = c.tierSubjects(p, doc.Subjects)
 	}
+	p.queueless = !slices.ContainsFunc(p.rules, func(r rule) bool { return r.algorithm == sluice.LeakyBucket })
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
 		if p.cors != nil {

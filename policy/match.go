@@ -21,6 +21,7 @@ type index struct {
 	attributes valueIndex         // the same without headers, by attribute
 	always     []int32            // and those that are left
 	anyPath    bool               // there are patterns, so that paths have to be read
+	all        []matched          // all rules, if each applies to every request; else nil
 }
 
 // valueIndex has rules by the value that they ask for of something with a name.
@@ -43,6 +44,9 @@ func newIndex(rules []rule, ignoreCase bool) index {
 		if len(r.match) == 0 {
 			x.addPathless(r, x.id(r, nil))
 		}
+	}
+	if !slices.ContainsFunc(rules, func(r rule) bool { return r.asks || r.exempt || r.block || len(r.match) > 0 }) {
+		x.all = x.byID
 	}
 	return x
 }
@@ -144,6 +148,10 @@ func (m *matches) reset() {
 // match finds the rules that apply, in the order of the document, up to the first that exempts the request.
 func (w *work) match() {
 	m, x := &w.matches, &w.policy.index
+	if x.all != nil {
+		m.rules = append(m.rules, x.all...)
+		return
+	}
 	m.pathless = m.pathless || w.request.NoPath
 	m.ids = x.pathless(m.ids, &w.input)
 	if x.anyPath && !m.pathless {

@@ -95,6 +95,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 	if doc.Tiers.Subject == "" || p.tierSubject != nil { // else it has been complained about
 		p.subjects = c.tierSubjects(p, doc.Subjects)
 	}
+	p.queueless = !slices.ContainsFunc(p.rules, func(r rule) bool { return r.algorithm == sluice.LeakyBucket })
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
 		p.reads = p.fieldsRead()

@@ -180,6 +180,9 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 func (e *Engine) take(ctx context.Context, w *work) error {
 	c := &w.charges
 	c.complete(&w.input)
+	if w.policy.queueless && w.request.Subject == nil { // there are no turns to give
+		return e.taken(ctx, w, e.store.Take(ctx, c.list, c.receipts))
+	}
 	return e.taken(ctx, w, e.turns.Take(ctx, e.store, c.list, c.receipts))
 }
 

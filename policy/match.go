@@ -22,6 +22,7 @@ type index struct {
 	always     []int32            // and those that are left
 	typed      []*rule            // rules without patterns that count by a query or a body
 	anyPath    bool               // there are patterns, so that paths have to be read
+	all        []matched          // all rules, if each applies to every request; else nil
 }
 
 // valueIndex has rules by the value that they ask for of something with a name.
@@ -47,6 +48,9 @@ func newIndex(rules []rule, ignoreCase bool) index {
 				x.typed = append(x.typed, r)
 			}
 		}
+	}
+	if !slices.ContainsFunc(rules, func(r rule) bool { return r.asks || r.exempt || r.block || len(r.match) > 0 }) {
+		x.all = x.byID
 	}
 	return x
 }
@@ -148,6 +152,10 @@ func (m *matches) reset() {
 // match finds the rules that apply, in the order of the document, up to the first that exempts the request.
 func (w *work) match() {
 	m, x := &w.matches, &w.policy.index
+	if x.all != nil {
+		m.rules = append(m.rules, x.all...)
+		return
+	}
 	m.pathless = m.pathless || w.request.NoPath
 	m.ids = x.pathless(m.ids, &w.input)
 	if x.anyPath && !m.pathless {

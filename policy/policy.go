@@ -31,6 +31,7 @@ type Policy struct {
 	warnings    []Problem
 	settles     bool     // a rule goes by the outcome
 	readsBody   bool     // likewise by the body
+	queueless   bool     // none is a queue
 	names       []string // see RuleNames
 	fingerprint string   // see Fingerprint
 	written     Document // without its overrides and subjects: see Changes

@@ -149,3 +149,15 @@ rules:
 		}
 	})
 }
+
+// A part of a request that is under way is explained as well as the request.
+func TestExplainPart(t *testing.T) {
+	t.Parallel()
+	e := engine(t, "rules: [{name: uploads, in_flight: 1}, {name: all, limit: 5/day}]")
+	r := get("/")
+	r.Part = true
+	x := e.Explain(t.Context(), r)
+	if x.Rules[0].Applies || x.Rules[0].Why != "counts the request that this is a part of" || len(x.Decision.Results) != 1 {
+		t.Errorf("%+v", x)
+	}
+}

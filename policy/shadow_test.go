@@ -99,3 +99,99 @@ func TestShadowWhole(t *testing.T) {
 		})
 	}
 }
+
+// partly is a policy of one rule that refuses everybody in its share.
+func partly(t testing.TB, enforce string, more ...string) *Engine {
+	t.Helper()
+	rule := `name: user, key: ["header:X-User"], limit: 1/day, ` + strings.Join(more, "")
+	if enforce != "" {
+		rule += "enforce: " + enforce
+	}
+	return engine(t, "rules: [{"+rule+"}]\n")
+}
+
+// refuses reports whether the rule refuses a user who has used up the limit.
+func refuses(t *testing.T, e *Engine, user string) bool {
+	t.Helper()
+	r := get("/", "X-User: "+user)
+	if first := e.Decide(t.Context(), r); !first.Allowed {
+		t.Fatalf("the first request of %s is refused: %+v", user, first)
+	}
+	d := e.Decide(t.Context(), r)
+	if d.Results[0].Allowed || d.Results[0].Shadow != d.Allowed {
+		t.Fatalf("the second request of %s: %+v", user, d)
+	}
+	return !d.Allowed
+}
+
+// The share of those who are refused is that of the rule, within four standard deviations, and who
+// is refused at one share is so at every larger one.
+func TestEnforceShare(t *testing.T) {
+	t.Parallel()
+	const users = 4000
+	in := make(map[string]bool)
+	for _, tt := range []struct {
+		enforce     string
+		least, most int
+	}{
+		{"0.01%", 0, 4}, {"0.5%", 3, 37}, {"10%", 325, 475}, {"12.25%", 408, 572}, {"50%", 1874, 2126}, {"99.99%", 3996, 4000}, {"100%", 4000, 4000}, {"", 4000, 4000},
+	} {
+		e, n := partly(t, tt.enforce), 0
+		for i := range users {
+			user := fmt.Sprint("user", i)
+			if refuses(t, e, user) {
+				n++
+				in[user] = true
+			} else if in[user] {
+				t.Errorf("%s is not refused at %s, and was at less", user, tt.enforce)
+			}
+		}
+		if n < tt.least || n > tt.most {
+			t.Errorf("at %s, %d of %d are refused, want %d to %d", tt.enforce, n, users, tt.least, tt.most)
+		}
+	}
+}
+
+// Another rule chooses others, so that nobody is always the first to be refused.
+func TestEnforceByRule(t *testing.T) {
+	t.Parallel()
+	e := engine(t, `
+rules:
+  - {name: a, key: ["header:X-User"], limit: 1/day, enforce: 50%}
+  - {name: b, key: ["header:X-User"], limit: 1/day, enforce: 50%}
+`)
+	same := 0
+	for i := range 1000 {
+		d := e.Decide(t.Context(), get("/", fmt.Sprint("X-User: user", i)))
+		if d.Results[0].Shadow == d.Results[1].Shadow {
+			same++
+		}
+	}
+	if same < 430 || same > 570 {
+		t.Errorf("both rules choose alike for %d of 1000", same)
+	}
+}
+
+// Who is in is always in: over requests, engines, reloads, hash tags and tiers. These are who they are
+// for good: in that share of the hashes of "user/a" and so on, by sha256sum.
+func TestEnforceIsStable(t *testing.T) {
+	t.Parallel()
+	in := map[string]bool{}
+	for _, more := range []string{"", "together: [\"header:X-User\"], ", "algorithm: fixed_window, ", "on_error: deny, "} {
+		e := partly(t, "50%", more)
+		for i := range 1000 {
+			user := string(rune('a' + i%20))
+			d := e.Decide(t.Context(), get("/", "X-User: "+user))
+			was, known := in[user]
+			if shadow := d.Results[0].Shadow; known && shadow == was {
+				t.Fatalf("%s was in: %v, and with %q is: %v", user, was, more, !shadow)
+			}
+			in[user] = !d.Results[0].Shadow
+		}
+	}
+	for user, want := range map[string]bool{"a": false, "b": true, "c": true, "d": false, "e": false, "f": true, "g": true, "h": true} {
+		if in[user] != want {
+			t.Errorf("%s is in: %v", user, in[user])
+		}
+	}
+}

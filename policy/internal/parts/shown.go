@@ -25,9 +25,8 @@ func (l List) Shown(values []string, short bool) string {
 // Pseudonym returns what stands for a subject, which is the text of a key behind the name of its rule. It is the
 // same for all rules with these parts, wherever they run, so whoever guesses a value can tell that it is this one.
 func (l List) Pseudonym(subject string) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "sluice show_key %q %s", l.Names(), subject)
-	return hex.EncodeToString(h.Sum(nil)[:6])
+	sum := sha256.Sum256(fmt.Appendf(nil, "sluice show_key %q %s", l.Names(), subject))
+	return hex.EncodeToString(sum[:6])
 }
 
 // Join returns what people are to see of the values of any key. Short says which of them are shortened.

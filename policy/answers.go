@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/template"
 )
 
 // Answer replaces the body of a refusal, or adds header fields to it. Without a body of its own it
@@ -88,27 +90,24 @@ type OwnAnswer struct {
 	Headers map[string]string // by their canonical names
 	Exposed string            // these names, for the browsers of other origins
 	Types   []string          // of the bodies, HTML last
-	bodies  []madeBody
+	bodies  []*template.Template
 }
 
 // Page reports whether body i is HTML, which is only for clients that name it.
-func (o *OwnAnswer) Page(i int) bool { return o.Types[i] == htmlType }
+func (o *OwnAnswer) Page(i int) bool { return o.bodies[i].Page() }
 
 // ContentType returns the Content-Type of body i.
-func (o *OwnAnswer) ContentType(i int) string { return o.bodies[i].contentType }
+func (o *OwnAnswer) ContentType(i int) string { return o.bodies[i].ContentType }
 
 // Append appends body i, filled in. On an error it returns dst as it was.
 func (o *OwnAnswer) Append(dst []byte, i int, v *AnswerValues) ([]byte, error) {
-	return o.bodies[i].append(dst, v)
+	return o.bodies[i].Append(dst, v)
 }
 
 // answered are the statuses of refusals.
 var answered = []string{"400", "403", "429", "503"}
 
-const (
-	maxBodies = 8
-	maxAnswer = 64 << 10
-)
+const maxBodies = 8
 
 func (c *compiler) answers(in map[string]Answer) *OwnAnswers {
 	if len(in) == 0 {
@@ -148,21 +147,88 @@ func (c *compiler) answer(field string, status int, a *Answer) *OwnAnswer {
 		c.fail(field, `write for example "{type: text/html, file: slow-down.html}"`, "the answer says nothing")
 	}
 	for i := range bodies {
-		if b := (bodyCompiler{c, at(i), status, sent, &bodies[i]}).compile(); b != nil {
-			if slices.ContainsFunc(out.bodies, func(o madeBody) bool { return o.media == b.media }) {
-				c.fail(at(i)+".type", "remove one of them", "there are two bodies of type %s", b.media)
+		if b := c.body(at(i), &bodies[i], samples(status, sent)); b != nil {
+			if slices.ContainsFunc(out.bodies, func(o *template.Template) bool { return o.Media == b.Media }) {
+				c.fail(at(i)+".type", "remove one of them", "there are two bodies of type %s", b.Media)
 			}
-			out.bodies = append(out.bodies, *b)
+			out.bodies = append(out.bodies, b)
 		}
 	}
-	if i := slices.IndexFunc(out.bodies, func(b madeBody) bool { return b.kind == htmlBody }); i >= 0 {
+	if i := slices.IndexFunc(out.bodies, (*template.Template).Page); i >= 0 {
 		page := out.bodies[i]
 		out.bodies = append(slices.Delete(out.bodies, i, i+1), page)
 	}
 	for i := range out.bodies {
-		out.Types = append(out.Types, out.bodies[i].media)
+		out.Types = append(out.Types, out.bodies[i].Media)
 	}
 	return out
+}
+
+var mediaType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}$`)
+
+// body compiles a body. It returns nil for one that it has complained about.
+func (c *compiler) body(field string, b *Body, samples []any) *template.Template {
+	at := field + ".body"
+	if b.File != "" {
+		at = field + ".file"
+	}
+	switch {
+	case b.Type == "":
+		c.fail(field, `write for example "type: text/html"`, "the body has no type")
+		return nil
+	case !mediaType.MatchString(b.Type):
+		c.fail(field+".type", typeHint(b.Type), "%s is not a media type", spelling.Quote(b.Type))
+		return nil
+	case b.Text == "" && b.File != "":
+		c.fail(field+".file", "load the policy with package policyfile, or set Text", "the body is in the file %s, which nobody has read", spelling.Quote(b.File))
+		return nil
+	case b.Text == "":
+		c.fail(field, `write "body: …", or "file: …" with the name of a file beside the policy`, "there is no body of type %s", b.Type)
+		return nil
+	case len(b.Text) > template.MaxSize:
+		c.fail(at, "refusals have to be cheap: have it load the rest from elsewhere", "the body has %d bytes, and %d are the most", len(b.Text), template.MaxSize)
+		return nil
+	case !utf8.ValidString(b.Text):
+		c.fail(at, "write it in UTF-8", "the body is not UTF-8")
+		return nil
+	}
+	out, wrong := template.New(b.Type, b.Text, samples...)
+	if wrong != nil {
+		if wrong.Line > 0 {
+			at = fmt.Sprintf("%s[%d]", at, wrong.Line-1)
+		}
+		c.fail(at, wrong.Hint, "%s", wrong.Message)
+	}
+	return out
+}
+
+// typeHint says what to write in place of a type.
+func typeHint(s string) string {
+	short := map[string]string{"html": "text/html", "json": "application/json", "xml": "application/xml", "text": "text/plain", "plain": "text/plain"}
+	before, _, parameters := strings.Cut(s, ";")
+	full := strings.ToLower(strings.TrimSpace(before))
+	if short[full] != "" {
+		full = short[full]
+	}
+	switch {
+	case !mediaType.MatchString(full):
+		return "write it as in text/html or application/json"
+	case parameters:
+		return fmt.Sprintf("write %q, without parameters: text is sent as UTF-8", full)
+	}
+	return fmt.Sprintf("write %q", full)
+}
+
+// samples are what a refusal may have, and what it has at least.
+func samples(refusal, status int) []any {
+	least := AnswerValues{Type: "about:blank", Title: "Title", Status: status, Detail: "A sentence.", Error: "error"}
+	if refusal == http.StatusTooManyRequests {
+		least.ViolatedPolicies = []string{"rule"}
+	}
+	most := least
+	most.RetryAfter, most.Rule, most.Limit, most.Remaining, most.Wait = 90, "rule", 100, 1, 90*time.Second
+	most.Reset, most.ViolatedPolicies = time.Unix(1_795_219_270, 0).UTC(), []string{"rule", "rule-1h"}
+	return []any{&most, &least}
 }
 
 // ownHeaders checks the header fields of an answer: none may split it in two, replace what a door
@@ -174,7 +240,7 @@ func (c *compiler) ownHeaders(field string, in map[string]string) map[string]str
 		canonical, value := http.CanonicalHeaderKey(name), in[name]
 		switch _, twice := out[canonical]; {
 		case !c.headerName(at, name):
-		case aboutConnection[canonical]:
+		case slices.Contains(aboutConnection, canonical):
 			c.fail(at, "leave it out", "the header %s is about the connection, and the server's", canonical)
 		case setByDoors(canonical):
 			c.fail(at, "leave it out", "the header %s is set by Sluice", canonical)
@@ -191,21 +257,13 @@ func (c *compiler) ownHeaders(field string, in map[string]string) map[string]str
 
 var headerValue = regexp.MustCompile(`^[!-~]([ -~]{0,998}[!-~])?$`)
 
-var aboutConnection = set("Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings")
+var aboutConnection = strings.Fields("Connection Keep-Alive Proxy-Authenticate Proxy-Authorization Proxy-Connection Te Trailer Transfer-Encoding Upgrade Http2-Settings")
 
-var ofDoors = set("Cache-Control", "Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Date", "Ratelimit", "Retry-After", "Vary",
-	"X-Ratelimit-Degraded", "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset")
-
-func set(names ...string) map[string]bool {
-	all := make(map[string]bool, len(names))
-	for _, name := range names {
-		all[name] = true
-	}
-	return all
-}
+var ofDoors = strings.Fields("Cache-Control Content-Encoding Content-Length Content-Range Content-Type Date Ratelimit Retry-After Vary " +
+	"X-Ratelimit-Degraded X-Ratelimit-Limit X-Ratelimit-Remaining X-Ratelimit-Reset")
 
 func setByDoors(name string) bool {
-	return ofDoors[name] || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "Ratelimit-")
+	return slices.Contains(ofDoors, name) || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "Ratelimit-")
 }
 
 // answers warns of an answer that is never given.

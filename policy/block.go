@@ -101,17 +101,17 @@ type blockedSubject struct {
 	shadow       bool // it only reports
 }
 
-// isBlocked reports whether the subject of the key that is being built is blocked, in the engine
+// isBlocked reports whether the subject of the key that has been built is blocked, in the engine
 // or by what holds for it until a time.
-func (s *scratch) isBlocked(r *rule, by *resolved, until int64, shadow bool) bool {
+func (s *subjects) isBlocked(in *input, r *rule, by *resolved, until int64, shadow bool) bool {
 	inEngine := int64(0)
 	if !shadow {
-		inEngine = s.blockedUntil()
+		inEngine = s.blockedUntil(in)
 	}
-	if inEngine == 0 && !by.block || s.mode == GiveBack && !by.block {
+	if inEngine == 0 && !by.block || in.mode == GiveBack && !by.block {
 		return false
 	}
-	b := blockedSubject{r, by.from, by.source, until, s.keys.since(s.keys.start), shadow}
+	b := blockedSubject{r, by.from, by.source, until, s.keys.Key(nil), shadow}
 	if inEngine != 0 {
 		b.from, b.source, b.until = blocked, "", inEngine
 	}
@@ -119,12 +119,12 @@ func (s *scratch) isBlocked(r *rule, by *resolved, until int64, shadow bool) boo
 	return true
 }
 
-// blockedUntil returns until when the engine blocks the subject of the key that is being built, or 0.
-func (s *scratch) blockedUntil() int64 {
+// blockedUntil returns until when the engine blocks the subject of the key that has been built, or 0.
+func (s *subjects) blockedUntil(in *input) int64 {
 	if len(s.blocks) == 0 {
 		return 0
 	}
-	if until := s.blocks[string(s.keys.text[s.keys.start:])]; until > s.clock() {
+	if until := s.blocks[string(s.keys.Bytes())]; until > in.clock() {
 		return until
 	}
 	return 0
@@ -132,30 +132,54 @@ func (s *scratch) blockedUntil() int64 {
 
 // refuseBlocked refuses the request if one of its subjects is blocked. Nothing is taken then,
 // and nothing is known of the limits.
-func (s *scratch) refuseBlocked(d *Decision) bool {
-	for i := range s.blocked {
-		if b := &s.blocked[i]; !b.shadow {
+func (d *Decision) refuseBlocked(w *work) bool {
+	for i := range w.subjects.blocked {
+		if b := &w.subjects.blocked[i]; !b.shadow {
 			d.Blocked = cmp.Or(d.Blocked, b.rule.name)
-			d.RetryAfter = max(d.RetryAfter, s.wait(b))
+			d.RetryAfter = max(d.RetryAfter, b.lasts(&w.input))
 		}
 	}
 	return d.Blocked != ""
 }
 
-// wait returns how long a block lasts.
-func (s *scratch) wait(b *blockedSubject) time.Duration {
+// lasts returns how long a block lasts.
+func (b *blockedSubject) lasts(in *input) time.Duration {
 	if b.until == 0 {
 		return sluice.Never
 	}
-	return min(time.UnixMicro(b.until).Sub(time.UnixMicro(s.clock())), sluice.Never-1)
+	return min(time.UnixMicro(b.until).Sub(time.UnixMicro(in.clock())), sluice.Never-1)
 }
 
-// addBlocked adds the subjects that are blocked to d, behind all others.
-func (s *scratch) addBlocked(d *Decision) {
-	for i := range s.blocked {
-		b := &s.blocked[i]
+// barred returns the first rule with "block" that applies and is no shadow, or nil.
+func (m *matches) barred() *rule {
+	for _, r := range m.barring {
+		if !r.shadow {
+			return r
+		}
+	}
+	return nil
+}
+
+// refuseBarred refuses the request, for which nothing is counted.
+func refuseBarred(d *Decision, by *rule) {
+	d.Blocked, d.RetryAfter = by.name, sluice.Never
+}
+
+// addBlocks adds the rules with "block" that apply to d, and the subjects that are blocked, behind what
+// limits say. An exemption comes before them.
+func (d *Decision) addBlocks(w *work) {
+	if d.Exempt {
+		return
+	}
+	for _, r := range w.matches.barring {
 		d.Results = append(d.Results, Result{
-			Rule: b.rule.name, From: b.from, Source: b.source, Shadow: b.shadow, at: int32(b.rule.index) + 1, Decision: sluice.Decision{RetryAfter: s.wait(b)},
+			Rule: r.name, From: blocked, Source: r.source, Shadow: r.shadow, at: int32(r.index) + 1, Decision: sluice.Decision{RetryAfter: sluice.Never},
+		})
+	}
+	for i := range w.subjects.blocked {
+		b := &w.subjects.blocked[i]
+		d.Results = append(d.Results, Result{
+			Rule: b.rule.name, From: b.from, Source: b.source, Shadow: b.shadow, at: int32(b.rule.index) + 1, Decision: sluice.Decision{RetryAfter: b.lasts(&w.input)},
 		})
 	}
 }

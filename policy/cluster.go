@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/sluicehq/sluice/policy/internal/parts"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // Cluster says which rules a Redis Cluster can charge in one step: only those with the same hash tag.
@@ -52,10 +55,10 @@ func (r *rule) tag() string {
 	var b strings.Builder
 	for _, i := range r.together {
 		k := &r.key[i]
-		fmt.Fprintf(&b, "%d %q ", k.kind, k.name)
+		fmt.Fprintf(&b, "%q ", k.ID())
 		for _, m := range r.match {
-			if k.kind == routePart {
-				fmt.Fprintf(&b, "%q ", m.text)
+			if k.IsRoute() {
+				fmt.Fprintf(&b, "%q ", m.Text)
 			}
 		}
 	}
@@ -71,7 +74,7 @@ func (r *rule) mayMeet(o *rule, ignoreCase bool) bool {
 		return true
 	}
 	for _, p := range r.match {
-		if slices.ContainsFunc(o.match, func(q *pattern) bool { return p.mayMeet(q, ignoreCase) }) {
+		if slices.ContainsFunc(o.match, func(q *pattern.Pattern) bool { return p.Meets(q, ignoreCase) }) {
 			return true
 		}
 	}
@@ -91,33 +94,12 @@ func hostsMeet(host string, hosts []string) bool {
 	})
 }
 
-// mayMeet reports whether both patterns can match one request with a path that all
-// servers read alike.
-func (p *pattern) mayMeet(q *pattern, ignoreCase bool) bool {
-	if !methodsMeet(p.method, q.method) || p.host != "" && q.host != "" && p.host != q.host {
-		return false
-	}
-	for i := range min(len(p.segs), len(q.segs)) {
-		a, b := p.segs[i], q.segs[i]
-		if a != "" && b != "" && a != b && !(ignoreCase && strings.EqualFold(a, b)) {
-			return false
-		}
-	}
-	return len(p.segs) == len(q.segs) || p.multi && len(p.segs) < len(q.segs) || q.multi && len(q.segs) < len(p.segs)
-}
-
-func methodsMeet(a, b string) bool {
-	return a == b || a == "" || b == "" || a == "GET" && b == "HEAD" || a == "HEAD" && b == "GET"
-}
-
 func (p *Policy) apartFrom(r *rule, others []*rule) Problem {
 	names := make([]string, 0, len(others))
 	shared := slices.Clone(r.key)
 	for _, o := range others {
 		names = append(names, o.name)
-		shared = slices.DeleteFunc(shared, func(k part) bool {
-			return k.kind == routePart || !slices.ContainsFunc(o.key, func(x part) bool { return x.kind == k.kind && x.name == k.name })
-		})
+		shared = slices.DeleteFunc(shared, func(k parts.Part) bool { return k.IsRoute() || !o.key.Contains(&k) })
 	}
 	const most = 5
 	if more := len(names) - most; more > 1 {
@@ -125,7 +107,7 @@ func (p *Policy) apartFrom(r *rule, others []*rule) Problem {
 	}
 	hint := "their keys have no part in common that \"together\" could name"
 	if len(shared) > 0 {
-		hint = fmt.Sprintf("write \"together: [%s]\" in all of them", strings.Join(partNames(shared), ", "))
+		hint = fmt.Sprintf("write \"together: [%s]\" in all of them", strings.Join(shared.Names(), ", "))
 	}
 	return Problem{
 		File: r.file, Line: r.line, Path: fmt.Sprintf("rules[%d]", r.index), Rule: r.name, Hint: hint,

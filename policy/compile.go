@@ -4,128 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
-
-// Policy is a compiled [Document]. It is never changed and may be shared.
-type Policy struct {
-	trusted     []netip.Prefix
-	ipv6Prefix  int
-	ignoreCase  bool
-	tierFrom    *part  // nil: no part says the tier
-	tierSubject *part  // nil: no subjects are looked up
-	tier        string // of all others
-	subjects    tierSubjects
-	knownTiers  map[string]bool // see TierNames
-	rules       []rule
-	byName      map[string]int // the index of each rule
-	index       index
-	overrides   overrides
-	reads       map[string]bool // see Reads
-	cors        *CrossOrigin
-	answers     *OwnAnswers
-	listsUnused []string
-	warnings    []Problem
-	settles     bool     // a rule goes by the outcome
-	readsBody   bool     // likewise by the body
-	names       []string // see RuleNames
-	fingerprint string   // see Fingerprint
-	written     Document // without its overrides and subjects: see Changes
-	watchOnly   bool     // see Shadowed
-	beneath     *Policy  // that it is the shadow of
-	shadowEnds  int64    // see shadowEnds of compiler
-}
-
-// rule is a rule as the engine needs it.
-type rule struct {
-	index      int // of Document.Rules
-	name       string
-	keyStart   string // of all its keys: the name, and "/" if nothing follows
-	match      []*pattern
-	hosts      []string // lower case, "*.example.com" for all below it
-	headers    []headerCondition
-	attributes []attributeCondition
-	key        []part
-	together   []int // which parts of key are the hash tag
-	missing    missing
-	strict     bool // refuse what is ambiguous
-	readsBody  bool
-	folds      bool // a part of its key: see Observation.Sent
-	algorithm  sluice.Algorithm
-	// calendar says that the rule names no algorithm, so that months have their own.
-	calendar bool
-	own      resolved
-	tiers    map[string]*resolved
-	cost     cost
-	debt     int64            // units that a key may owe
-	most     map[uint64]int64 // units of the largest limit of each fingerprint; nil until all are compiled
-	counts   *counting        // nil: all requests
-	lock     *sluice.Plan     // of its penalty; nil: none
-	onError  sluice.OnError
-	// consistency is that of the charges of its limits.
-	consistency sluice.Consistency
-	byDefault   bool     // is onError
-	inFlight    bool     // it counts requests under way
-	sharing     *sharing // nil: its limit is not shared
-	shadow      bool
-	share       uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
-	exempt      bool
-	block       bool
-	show        showKey
-	asks        bool         // for hosts, headers, attributes or clients
-	clients     []*clientSet // empty: any
-	notClients  []*clientSet
-	source      string // see Rule
-	file        string // where it is written
-	line        int
-}
-
-// resolved are limits that hold together, at least one unless an override has something else to
-// say, and where they come from: "rule", "tier:pro" or "override".
-type resolved struct {
-	limits        []limit
-	from          string
-	source        string // see Rule
-	block, exempt bool
-}
-
-// headerCondition is a header that a request must have, with a value, or with any if the
-// value is empty.
-type headerCondition struct{ name, value string }
-
-// missing says what happens to a request that lacks a part of a rule's key.
-type missing uint8
-
-const (
-	share  missing = iota // it shares a bucket with all who lack it
-	skip                  // the rule does not apply
-	refuse                // it is refused as malformed
-)
-
-// ambiguous says what happens to a request that servers may read in several ways, in what a
-// rule goes by: its path, or a part of the key.
-type ambiguous uint8
-
-const (
-	byKey           ambiguous = iota // refuseAmbiguous for a key of names that are typed, else chargeAmbiguous
-	refuseAmbiguous                  // it is refused as malformed
-	chargeAmbiguous                  // every reading of the path is charged, and one count is shared by all doubtful keys
-)
-
-// cost is what a request takes from a rule: fixed, or from a header if that is set, or what its
-// response tells.
-type cost struct {
-	header string // canonical
-	fixed  int64  // the default where there is a header, the estimate where the response tells
-	max    int64
-	told   string // the canonical header of the response that tells it
-	bytes  int64  // or how many of its body are a unit
-}
 
 // maxKeyParts keeps keys short enough to be looked up and to be read.
 const maxKeyParts = 8
@@ -147,17 +34,6 @@ func CompileAt(doc Document, where func(path string) (file string, line int)) (*
 	return p, nil
 }
 
-// Warnings returns what the document may say but probably does not mean.
-func (p *Policy) Warnings() []Problem {
-	all := slices.Concat(p.warnings, p.overrides.warnings, p.subjects.warnings)
-	sortProblems(all)
-	return all
-}
-
-// TrustedProxies returns the document's trusted_proxies: the peers whose forwarded headers are
-// believed. There are none by default.
-func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted) }
-
 // compiler checks a document, and gathers every problem on the way. Its methods return a
 // zero value, or false, for what they have complained about.
 type compiler struct {
@@ -172,7 +48,7 @@ type compiler struct {
 	limitSets map[limitsKey][]limit
 	saysSets  map[saysKey]*resolved
 	names     map[string]int // the index of each rule
-	key       keyText        // of the override that is being read
+	key       parts.Keys     // of the override that is being read
 	now       int64          // in microseconds since the Unix epoch
 	endings   int            // see ended
 	lists     map[string]*clientSet
@@ -191,47 +67,6 @@ func newCompiler(where func(path string) (file string, line int)) *compiler {
 		now:       time.Now().UnixMicro(),
 		listsUsed: make(map[string]bool),
 	}
-}
-
-// fail reports a problem with a field of the rule or override that is being looked at, or
-// with all of it if field is empty.
-func (c *compiler) fail(field, hint, format string, args ...any) {
-	p := Problem{Path: c.path(field), Rule: c.rule, Message: fmt.Sprintf(format, args...), Hint: hint}
-	c.problems = append(c.problems, p.at(c.where))
-}
-
-func (c *compiler) path(field string) string {
-	switch {
-	case c.list == "":
-		return field
-	case field == "":
-		return fmt.Sprintf("%s[%d]", c.list, c.item)
-	}
-	return fmt.Sprintf("%s[%d].%s", c.list, c.item, field)
-}
-
-// warn adds a warning about the item that is being looked at.
-func (c *compiler) warn(found *[]Problem, hint, format string, args ...any) {
-	*found = append(*found, Problem{Path: c.path(""), Rule: c.rule, Message: fmt.Sprintf(format, args...), Hint: hint}.at(c.where))
-}
-
-// at returns the problem with the place where it is written.
-func (p Problem) at(where func(string) (string, int)) Problem {
-	if where != nil {
-		p.File, p.Line = where(p.Path)
-	}
-	return p
-}
-
-// first says where the first of two things is that may be there once.
-func (c *compiler) first(item int) string {
-	path := fmt.Sprintf("%s[%d]", c.list, item)
-	if c.where != nil {
-		if _, line := c.where(path); line > 0 {
-			return fmt.Sprintf("the first in line %d", line)
-		}
-	}
-	return "the first is " + path
 }
 
 func (c *compiler) compile(doc *Document) *Policy {
@@ -260,11 +95,9 @@ func (c *compiler) compile(doc *Document) *Policy {
 	if doc.Tiers.Subject == "" || p.tierSubject != nil { // else it has been complained about
 		p.subjects = c.tierSubjects(p, doc.Subjects)
 	}
+	p.queueless = !slices.ContainsFunc(p.rules, func(r rule) bool { return r.algorithm == sluice.LeakyBucket })
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
-		if p.cors != nil {
-			p.cors.typed = newTyped(p.rules, p.ignoreCase)
-		}
 		p.reads = p.fieldsRead()
 		p.identify(*doc)
 	}
@@ -317,23 +150,14 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	} else {
 		c.sharing(p, r, &out, owner)
 	}
-	if hasPart(out.key, "route") {
-		c.routes(out.match)
-	}
-	out.folds = slices.ContainsFunc(out.key, func(p part) bool { return p.folds() })
-	out.readsBody = slices.ContainsFunc(out.key, isBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
-	p.readsBody = p.readsBody || out.readsBody
-	return out
-}
-
-// routes makes the patterns of a rule parts of its keys.
-func (c *compiler) routes(match []*pattern) {
-	if len(match) == 0 {
+	if out.key.Has("route") && len(out.match) == 0 {
 		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
-	for _, p := range match {
-		p.written = string(sluice.AppendKeyPart(nil, p.text))
-	}
+	out.counters = out.counting()
+	out.folds = out.key.Any((*parts.Part).Folds)
+	out.readsBody = out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
+	p.readsBody = p.readsBody || out.readsBody
+	return out
 }
 
 // name checks the name of a rule.
@@ -389,12 +213,10 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	}
 }
 
-func isBody(p part) bool { return p.kind == bodyPart }
-
 // defaultAmbiguous is ambiguous where nothing says it. Who counts by what is in a body mostly
 // guards accounts, and honest clients send that in one plain way.
-func defaultAmbiguous(key []part) ambiguous {
-	if slices.ContainsFunc(key, isBody) {
+func defaultAmbiguous(key parts.List) ambiguous {
+	if key.Any((*parts.Part).ReadsBody) {
 		return refuseAmbiguous
 	}
 	return chargeAmbiguous
@@ -424,26 +246,12 @@ func (c *compiler) checkUncounted(r *Rule) {
 	}
 }
 
-func hasPart(key []part, name string) bool { return partIndex(key, name) >= 0 }
-
-func partIndex(key []part, name string) int {
-	return slices.IndexFunc(key, func(p part) bool { return p.text == name })
-}
-
-func partNames(key []part) []string {
-	names := make([]string, len(key))
-	for i := range key {
-		names[i] = key[i].text
-	}
-	return names
-}
-
 // together returns which parts of the key are the hash tag.
-func (c *compiler) together(r *Rule, key []part) (parts []int) {
+func (c *compiler) together(r *Rule, key parts.List) (tag []int) {
 	for n, name := range r.Together {
-		i := partIndex(key, name)
-		if i >= 0 && !slices.Contains(parts, i) {
-			parts = append(parts, i)
+		i := key.Index(name)
+		if i >= 0 && !slices.Contains(tag, i) {
+			tag = append(tag, i)
 			continue
 		}
 		field := fmt.Sprintf("together[%d]", n)
@@ -453,34 +261,119 @@ func (c *compiler) together(r *Rule, key []part) (parts []int) {
 		case len(r.Key) == 0:
 			c.fail(field, "remove it: all of the rule's requests share one key", "together needs a key")
 		case !slices.Contains(r.Key, name): // else the key has been complained about
-			c.fail(field, spelling.Suggest(name, partNames(key)), "%s in together is not a part of the key", spelling.Quote(name))
+			c.fail(field, spelling.Suggest(name, key.Names()), "%s in together is not a part of the key", spelling.Quote(name))
 		}
 	}
-	return parts
+	return tag
 }
 
-// plan compiles a limit of rule r. It returns nil for one that is not worth it.
-func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
-	if l.Count == 0 {
-		return nil // this has been reported
-	}
-	if l.MonthDay == 0 || !r.calendar {
-		l.Algorithm = r.algorithm
-	}
-	plan, known := c.plans[l]
-	if !known {
-		var err error
-		if plan, err = sluice.NewPlan(l); err != nil {
-			c.fail(field, "", "%v", err)
-			return nil
+// What a document may choose from, in the order of the values; the empty text is the first.
+var (
+	missingNames   = []string{share: "share", skip: "skip", refuse: "refuse"}
+	onErrorNames   = []string{sluice.Allow.String(), sluice.Deny.String(), sluice.Local.String()}
+	algorithmNames = func() (names []string) {
+		for _, a := range sluice.Algorithms() {
+			names = append(names, a.String())
 		}
-		c.plans[l] = plan
+		return names
+	}()
+)
+
+// choice returns the index in names of the value of a field, or 0 if it is left out.
+func (c *compiler) choice(field, value string, names []string) int {
+	i := slices.Index(names, value)
+	if i < 0 && value != "" {
+		c.fail(field, spelling.Suggest(value, names), "unknown %s %s", field, spelling.Quote(value))
 	}
-	c.checkLeasable(field, plan, r)
-	if r.cost.fixed > plan.Capacity {
-		c.fail(field, "lower the cost or raise the limit or its burst", "a request costs %d, and the limit %v never lets more than %d pass at once", r.cost.fixed, l, plan.Capacity)
+	return max(i, 0)
+}
+
+func (c *compiler) ambiguous(value string) ambiguous {
+	if value == "" {
+		return byKey
 	}
-	return plan
+	return refuseAmbiguous + ambiguous(c.choice("ambiguous", value, []string{"refuse", "charge"}))
+}
+
+var nameSyntax = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+// checkName complains about a name that would not read well in a key or a header.
+func (c *compiler) checkName(field, what, s string) bool {
+	if nameSyntax.MatchString(s) {
+		return true
+	}
+	hint := "use up to 64 of a-z, 0-9, \".\", \"_\" and \"-\", beginning with a letter or digit"
+	if lower := strings.ToLower(s); lower != s && nameSyntax.MatchString(lower) {
+		hint = fmt.Sprintf("write %q", lower)
+	}
+	c.fail(field, hint, "%s %s is not a name", what, spelling.Quote(s))
+	return false
+}
+
+const defaultIPv6Prefix = 64
+
+func (c *compiler) ipv6Prefix(bits int) int {
+	if bits == 0 {
+		return defaultIPv6Prefix
+	}
+	c.between("ipv6_prefix", int64(bits), 128)
+	return bits
+}
+
+// between complains about a number that is not from 1 to most.
+func (c *compiler) between(field string, n, most int64) {
+	if n < 1 || n > most {
+		c.fail(field, fmt.Sprintf("use a number from 1 to %d", most), "%s is %d", field, n)
+	}
+}
+
+func (c *compiler) prefixes(texts []string) (all []netip.Prefix) {
+	for i, s := range texts {
+		if p, ok := c.network(fmt.Sprintf("trusted_proxies[%d]", i), s); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func (c *compiler) part(field, text string) *parts.Part {
+	p, err := parts.Parse(text)
+	if err != nil {
+		c.fail(field, "", "%v", err)
+		return nil
+	}
+	return &p
+}
+
+func (c *compiler) parts(of string, texts []string, all parts.List) parts.List {
+	for i, text := range texts {
+		field := fmt.Sprintf("%s[%d]", of, i)
+		p := c.part(field, text)
+		if p == nil {
+			continue
+		}
+		if all.Contains(p) {
+			c.fail(field, "remove one of them", "key has the part %s twice", spelling.Quote(text))
+		}
+		all = append(all, *p)
+	}
+	if len(all) > maxKeyParts {
+		c.fail(of, "leave out what tells nobody apart", "key has %d parts, and %d are the most", len(all), maxKeyParts)
+	}
+	return all
+}
+
+// until reads when something ends, in microseconds since the Unix epoch; 0 is never.
+func (c *compiler) until(text string) int64 {
+	if text == "" {
+		return 0
+	}
+	t, err := ParseUntil(text)
+	if err != nil {
+		c.fail("until", untilHint, "until is %s, which is not a time", spelling.Quote(text))
+		return 0
+	}
+	return cmp.Or(t.UnixMicro(), -1)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

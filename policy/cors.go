@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
@@ -18,7 +18,6 @@ type CrossOrigin struct {
 	any         bool // every origin
 	credentials bool
 	preflights  bool // are exempt
-	typed       typed
 }
 
 // origin is https://app.example.com, or with a star all below: https://*.example.com.
@@ -84,68 +83,44 @@ var unasked = []string{
 	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "Authorization", "Cookie", "X-Api-Key",
 }
 
-// exemptPreflight reports whether the request is a preflight that nothing counts. Anybody can
+// exemptsPreflight reports whether the request is a preflight that nothing counts. Anybody can
 // write one, and some frameworks answer OPTIONS as they answer POST: so it has no body, and
 // where something is counted by what people type in, it is a request like any other.
-func (s *scratch) exemptPreflight() bool {
-	c := s.policy.cors
-	return c.exempts(s.request) && !c.typed.covers(s) && s.bodiless()
+func (p *Policy) exemptsPreflight(w *work) bool {
+	c := p.cors
+	return c.exempts(w.request) && !w.meetsTyped() && w.bodiless()
 }
 
-func (s *scratch) bodiless() bool {
-	if s.request.Body == nil {
+func (in *input) bodiless() bool {
+	if in.request.Body == nil {
 		return true
 	}
-	body, err := s.request.Body(0)
+	body, err := in.request.Body(0)
 	return err == nil && body != nil
-}
-
-// typed finds where rules count by a query or a body, whatever their method: a preflight is
-// for another one than its own.
-type typed struct {
-	tree  tree
-	paths bool    // there is something in tree
-	rest  []*rule // those without patterns
-}
-
-func newTyped(rules []rule, ignoreCase bool) typed {
-	x := typed{tree: tree{ignoreCase: ignoreCase}}
-	for i := range rules {
-		r := &rules[i]
-		if !r.countsTyped() {
-			continue
-		}
-		for _, p := range r.match {
-			any := *p
-			any.method = ""
-			x.tree.add(&any, i, false)
-			x.paths = true
-		}
-		if len(r.match) == 0 {
-			x.rest = append(x.rest, r)
-		}
-	}
-	return x
 }
 
 // countsTyped reports whether the rule counts by a query or a body.
 func (r *rule) countsTyped() bool {
-	return r.readsBody || slices.ContainsFunc(r.key, func(p part) bool { return p.kind == queryPart })
+	return r.readsBody || r.key.Any((*parts.Part).Folds)
 }
 
-// covers reports whether such a rule has the path of the request, in one way to read it.
-func (x *typed) covers(s *scratch) bool {
-	for _, r := range x.rest {
-		if len(r.hosts) == 0 || hostMatches(r.hosts, s.host()) {
+// meetsTyped reports whether such a rule has the path of the request, in one way to read it, whatever their
+// methods: a preflight is for another one than its own.
+func (w *work) meetsTyped() bool {
+	x := &w.policy.index
+	for _, r := range x.typed {
+		if len(r.hosts) == 0 || hostMatches(r.hosts, w.x.Host()) {
 			return true
 		}
 	}
-	if !x.paths {
+	if !x.anyPath {
 		return false
 	}
-	for _, v := range paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views) {
-		if len(x.tree.lookup(s.ids[:0], "", s.request.Host, &v)) > 0 {
-			return true
+	for _, v := range paths.Readings(w.request.Path, w.policy.ignoreCase, &w.matches.views) {
+		for _, id := range x.tree.LookupAny(w.matches.ids[:0], w.request.Host, &v) {
+			if x.byID[id].rule.countsTyped() {
+				return true
+			}
 		}
 	}
 	return false

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
@@ -92,6 +93,16 @@ func (s *Status) UnmarshalJSON(data []byte) error {
 }
 
 func (c *Count) isZero() bool { return len(c.Status) == 0 && c.UnlessHeader == "" }
+
+// cost is what a request takes from a rule: fixed, or from a header if that is set, or what its
+// response tells.
+type cost struct {
+	header string // canonical
+	fixed  int64  // the default where there is a header, the estimate where the response tells
+	max    int64
+	told   string // the canonical header of the response that tells it
+	bytes  int64  // or how many of its body are a unit
+}
 
 func (c *compiler) cost(in *Cost) cost {
 	if in.ResponseHeader != "" || in.ResponseBytes != 0 {
@@ -194,4 +205,43 @@ func (c *compiler) checkOutcome(r *rule) {
 		field = "cost"
 	}
 	c.fail(field, "use another algorithm", "a leaky_bucket gives each request its turn, which cannot be taken back by what the response says")
+}
+
+// of returns the cost that a header gives. If there are several values the largest counts; it is
+// capped at max, 0 becomes 1, and anything but a whole number becomes the default.
+func (c *cost) of(h http.Header) int64 {
+	most := int64(0)
+	for _, v := range h[c.header] {
+		one := c.fixed
+		if n, ok := number(v); ok {
+			one = max(n, 1)
+		}
+		most = max(most, min(one, c.max))
+	}
+	if most == 0 {
+		return c.fixed
+	}
+	return most
+}
+
+// number reads a whole number of a header. One too large for an int64 is the largest.
+func number(s string) (n int64, ok bool) {
+	if s = strings.TrimSpace(s); !isDigits(s) {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return math.MaxInt64, true
+	}
+	return n, true
+}
+
+func isDigits(s string) bool { return s != "" && digits(s) }
+
+// times returns so many times a cost, or one that never fits.
+func times(one, n int64) int64 {
+	if one > math.MaxInt64/n {
+		return math.MaxInt64
+	}
+	return one * n
 }

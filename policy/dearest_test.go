@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // dearestEngine has a rule for each thing that a request can be dear by.
@@ -47,7 +48,7 @@ func repeat(start, unit, end string, size int) string {
 func dearest(t testing.TB, size int) map[string]dear {
 	all := make(map[string]dear)
 	for _, row := range testkit.SectionOf(t, "testdata/dearest.txt", "dearest").Rows(t) {
-		d, fill := plainLogin(), words(row.Want)
+		d, fill := plainLogin(), testkit.Words(row.Want)
 		texts := map[string]*string{
 			"path": &d.path, "query": &d.query, "cookie": &d.cookie, "token": &d.token, "claims": &d.token, "host": &d.host,
 			"json": &d.body, "form": &d.body, "multipart": &d.body,
@@ -83,7 +84,7 @@ func BenchmarkDearest(b *testing.B) {
 		})
 	}
 	run("plain", plainLogin())
-	for _, size := range []int{1 << 10, maxBody - 1} {
+	for _, size := range []int{1 << 10, parts.MaxBody - 1} {
 		for name, d := range dearest(b, size) {
 			run(fmt.Sprintf("%dK/%s", (size+1)>>10, name), d)
 		}

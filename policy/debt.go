@@ -20,21 +20,35 @@ func (c *compiler) keep(p *Policy) {
 	c.list = "rules"
 	for i := range p.rules {
 		r := &p.rules[i]
-		if r.exempt || r.block || r.inFlight {
+		if !r.charges() || r.inFlight {
 			continue
 		}
 		c.item, c.rule = i, r.name
 		r.debt = p.debtOf(r)
 		r.most = make(map[uint64]int64)
-		for _, set := range r.sets() {
-			for _, l := range set.limits {
-				r.most[l.plan.Fingerprint] = max(r.most[l.plan.Fingerprint], l.plan.Capacity)
-			}
+		for _, l := range r.allLimits() {
+			r.most[l.plan.Fingerprint] = max(r.most[l.plan.Fingerprint], l.plan.Capacity)
 		}
 		for _, set := range r.sets() {
 			c.keepIn(set.limits, r)
 		}
 	}
+}
+
+// allLimits returns the rule's own limits and those of its tiers.
+func (r *rule) allLimits() (all []limit) {
+	for _, set := range r.sets() {
+		all = append(all, set.limits...)
+	}
+	return all
+}
+
+// largest returns the capacity of the largest of them.
+func (r *rule) largest() (n int64) {
+	for _, l := range r.allLimits() {
+		n = max(n, l.plan.Capacity)
+	}
+	return n
 }
 
 // keepIn is keep for limits that a rule, a tier or an override has.
@@ -95,11 +109,7 @@ func (p *Policy) debtOf(r *rule) int64 {
 	}
 	largest := r.cost.max
 	if largest == 0 { // a response of so many bytes is measured here, and may take a whole limit
-		for _, set := range r.sets() {
-			for _, l := range set.limits {
-				largest = max(largest, l.plan.Capacity)
-			}
-		}
+		largest = r.largest()
 	}
 	at := int64(overruns)
 	if held := p.atOnce(r); held > 0 {
@@ -119,13 +129,7 @@ func (p *Policy) atOnce(r *rule) (most int64) {
 		if !o.inFlight || o.shadow || o.isPartial() || o.missing != r.missing || !sameKey(o, r) || !o.covers(r) {
 			continue
 		}
-		n := int64(0)
-		for _, set := range o.sets() {
-			for _, l := range set.limits {
-				n = max(n, l.plan.Capacity)
-			}
-		}
-		if most == 0 || n < most {
+		if n := o.largest(); most == 0 || n < most {
 			most = n
 		}
 	}
@@ -156,17 +160,15 @@ func (p *Policy) Debts() (all []Debt) {
 			continue
 		}
 		seen := make(map[*sluice.Plan]bool)
-		for _, set := range r.sets() {
-			for _, l := range set.limits {
-				if seen[l.plan] {
-					continue
-				}
-				seen[l.plan] = true
-				all = append(all, Debt{
-					Rule: r.name, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
-					Largest: r.cost.max, AtOnce: p.atOnce(r), Lockout: lockout(l.plan, r.cost.fixed),
-				})
+		for _, l := range r.allLimits() {
+			if seen[l.plan] {
+				continue
 			}
+			seen[l.plan] = true
+			all = append(all, Debt{
+				Rule: r.name, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
+				Largest: r.cost.max, AtOnce: p.atOnce(r), Lockout: lockout(l.plan, r.cost.fixed),
+			})
 		}
 	}
 	return all
@@ -177,12 +179,10 @@ func (w *warner) debt(r *rule) {
 	if r.debt == 0 {
 		return
 	}
-	for _, set := range r.sets() {
-		for _, l := range set.limits {
-			if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < r.cost.max-r.cost.fixed {
-				w.add(r, "", "lower the cost's max, or use another algorithm, a smaller burst or a shorter or rounder period",
-					"a response may cost %d, and a key can owe only %d of it under %v: the rest is not charged", r.cost.max, owed, l.plan.Limit)
-			}
+	for _, l := range r.allLimits() {
+		if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < r.cost.max-r.cost.fixed {
+			w.add(r, "", "lower the cost's max, or use another algorithm, a smaller burst or a shorter or rounder period",
+				"a response may cost %d, and a key can owe only %d of it under %v: the rest is not charged", r.cost.max, owed, l.plan.Limit)
 		}
 	}
 }

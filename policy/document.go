@@ -1,5 +1,13 @@
 package policy
 
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+)
+
 // Document is a policy as people write it: limits, patterns and parts of keys are text. The
 // zero value of a field leaves it out. [Compile] says what is wrong with one; package policyfile
 // reads and writes it as YAML and JSON, with the names of the tags here.
@@ -206,4 +214,84 @@ type Override struct {
 	By     string `json:"by,omitempty"`     // who made it, for people
 	// Source says where the override came from, as in a [Rule].
 	Source string `json:"-"`
+}
+
+// List is addresses and networks, such as "2001:db8::/32": as JSON and YAML an array of them, or
+// an object with the name of a file.
+type List struct {
+	Networks []string
+	// File is where they are kept, one on a line, if they are. A document has the name, and is
+	// no less data for it: package policyfile reads the file, relative to that of the policy,
+	// where it compiles what it has read. A program sets Networks, though there may be none.
+	File string
+}
+
+// listFile is a List in a file, as JSON.
+type listFile struct {
+	File string `json:"file"`
+}
+
+func (l List) MarshalJSON() ([]byte, error) {
+	switch {
+	case l.File != "":
+		return json.Marshal(listFile{l.File})
+	case l.Networks == nil:
+		return []byte("[]"), nil
+	}
+	return json.Marshal(l.Networks)
+}
+
+func (l *List) UnmarshalJSON(data []byte) error {
+	var f listFile
+	var networks []string
+	if json.Unmarshal(data, &networks) != nil && json.Unmarshal(data, &f) != nil {
+		return errors.New(`policy: a list is an array of networks, or {"file": "networks.txt"}`)
+	}
+	if len(data) > 0 && data[0] == '{' && f.File == "" {
+		return errors.New("policy: the file of a list has no name")
+	}
+	if len(networks) == 0 {
+		networks = nil
+	}
+	*l = List{networks, f.File}
+	return nil
+}
+
+// untilHint says how to write when something ends.
+const untilHint = "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC"
+
+// ParseUntil reads when an override or a place in a tier ends: a time of RFC 3339, or a date,
+// which is the end of that day in UTC. From the moment that it returns on, it does not hold.
+func ParseUntil(text string) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	t, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		return time.Time{}, errors.New("policy: until is " + spelling.Quote(text) + ", which is not a time: " + untilHint)
+	}
+	return t.AddDate(0, 0, 1), nil
+}
+
+// Terms says in words until when the override holds, why, and who made it. The text begins with a
+// space or a comma, to be put behind another; it is empty if none of that is known.
+func (o *Override) Terms() string { return terms(o.Until, o.Reason, o.By) }
+
+// Terms says the same of an entry of the subjects as [Override.Terms] of an override.
+func (t *TierSubject) Terms() string { return terms(t.Until, t.Reason, t.By) }
+
+func terms(until, reason, by string) (text string) {
+	if until != "" {
+		text = " until " + until
+		if _, err := time.Parse(time.DateOnly, until); err == nil {
+			text = " until the end of " + until + " in UTC"
+		}
+	}
+	if reason != "" {
+		text += ", reason " + spelling.Quote(reason)
+	}
+	if by != "" {
+		text += ", by " + spelling.Quote(by)
+	}
+	return text
 }

@@ -29,18 +29,19 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 			b.charge(r, d)
 			continue
 		}
-		s := e.begin(r, d)
-		b.all = append(b.all, made{asking{s, d}, r, 0})
+		w := e.begin(r, d)
+		b.all = append(b.all, made{asking{w, d}, r, 0})
 		// Rules may ask the store before they read a body (see looksFirst), and for places that those
 		// before this request have taken.
 		if r.Body != nil && r.ID == "" || b.flying && !r.Ends {
 			b.take(ctx, e)
 		}
-		if e.prepare(ctx, s, d) {
-			b.flying = b.flying || s.flying && r.Ends
-			s.complete()
-			b.ask(asking{s, d}, s.charges, s.receipts)
-			if r.ID != "" && slices.ContainsFunc(s.charges, func(c sluice.Charge) bool { return isQueue(c.Plan) }) {
+		if e.prepare(ctx, w, d) {
+			c := &w.charges
+			b.flying = b.flying || c.inFlight() && r.Ends
+			c.complete(&w.input)
+			b.ask(asking{w, d}, c.list, c.receipts)
+			if r.ID != "" && slices.ContainsFunc(c.list, func(c sluice.Charge) bool { return isQueue(c.Plan) }) {
 				b.take(ctx, e) // if it is repeated, it may take a turn before those behind it
 			}
 		}
@@ -48,8 +49,8 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 	b.take(ctx, e)
 	took := e.took(began)
 	for i := range b.all {
-		if a := &b.all[i]; a.s != nil {
-			e.finish(ctx, a.s, a.d, took)
+		if a := &b.all[i]; a.w != nil {
+			e.finish(ctx, a.w, a.d, took)
 		} else {
 			e.observe(ctx, b.remembered(a), a.d, took)
 		}
@@ -60,14 +61,14 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 
 // each is the memory of a DecideEach.
 type each struct {
-	all    []made   // all that observers are told of, and those with a scratch of their own
+	all    []made   // all that observers are told of, and those with work of their own
 	asking []asking // those that wait for the store
 	flying bool     // some of them for a place in flight
 	calls  []sluice.TakeCall
 
-	// Requests that are plain share a scratch, so that a list of them stays in the processor's
+	// Requests that are plain share it, so that a list of them stays in the processor's
 	// caches.
-	shared   scratch
+	shared   *work
 	anyPlain bool
 	watched  bool
 	charges  []sluice.Charge
@@ -75,7 +76,7 @@ type each struct {
 }
 
 type asking struct {
-	s *scratch // nil: the shared one
+	w *work // nil: the shared one
 	d *Decision
 }
 
@@ -99,10 +100,11 @@ func (b *each) plain(r *Request) bool {
 
 // charge makes the charge of a plain request.
 func (b *each) charge(r *Request, d *Decision) {
-	s, n := &b.shared, len(b.charges)
-	s.request, s.charges, s.results = r, b.charges[n:n:n+1], d.Results
-	s.addLimits(r.Subject.rule, &r.Subject.rule.own, r.Subject.charged, s.policy.isShadow(r.Subject.rule))
-	d.Results = s.results
+	n, c := len(b.charges), &b.shared.charges
+	b.about(r)
+	c.list, c.results = b.charges[n:n:n+1], d.Results
+	c.add(&b.shared.input, &b.shared.subjects.list[0])
+	d.Results = c.results
 	b.charges, b.receipts = b.charges[:n+1], b.receipts[:n+1]
 	b.ask(asking{nil, d}, b.charges[n:], b.receipts[n:])
 	if b.watched {
@@ -110,11 +112,19 @@ func (b *each) charge(r *Request, d *Decision) {
 	}
 }
 
-// remembered returns the shared scratch as it was for a plain request.
-func (b *each) remembered(a *made) *scratch {
-	s := &b.shared
-	s.request, s.charges, s.results = a.request, b.charges[a.charge:a.charge+1], a.d.Results
-	return s
+// about makes the shared work that of a plain request.
+func (b *each) about(r *Request) {
+	rule, w := r.Subject.rule, b.shared
+	w.request, w.charges.whose = r, w.charges.whose[:0]
+	w.subjects.list = append(w.subjects.list[:0], subject{rule: rule, by: &rule.own, key: r.Subject.charged, owner: r.Subject.charged, shadow: w.policy.isShadow(rule)})
+}
+
+// remembered returns the shared work as it was for a plain request.
+func (b *each) remembered(a *made) *work {
+	w := b.shared
+	b.about(a.request)
+	w.charges.list, w.charges.results, w.charges.whose = b.charges[a.charge:a.charge+1], a.d.Results, append(w.charges.whose, &w.subjects.list[0])
+	return w
 }
 
 func (b *each) ask(a asking, charges []sluice.Charge, receipts []sluice.Receipt) {
@@ -130,11 +140,11 @@ func (b *each) take(ctx context.Context, e *Engine) {
 	e.turns.TakeEach(ctx, e.store, b.calls)
 	for i, a := range b.asking {
 		c := &b.calls[i]
-		if a.s == nil {
-			a.s = &b.shared
-			a.s.charges, a.s.receipts, a.s.results, a.s.firstLock = c.Charges, c.Receipts, a.d.Results, 1
+		if a.w == nil {
+			a.w = b.shared
+			a.w.charges.list, a.w.charges.receipts, a.w.charges.results = c.Charges, c.Receipts, a.d.Results
 		}
-		a.s.conclude(a.d, a.s.taken(ctx, e, c.Err))
+		a.d.derive(a.w, e.taken(ctx, a.w, c.Err))
 	}
 	clear(b.calls)
 	clear(b.asking)
@@ -147,5 +157,8 @@ func (b *each) end() {
 	clear(b.all)
 	b.all = b.all[:0]
 	clear(b.charges) // of keys that are not its own
-	b.shared = scratch{}
+	w := b.shared
+	w.input, w.seen = input{}, Observation{}
+	w.charges.list, w.charges.receipts, w.charges.results = nil, nil, nil
+	clear(w.subjects.list)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sluicehq/sluice/internal/plantest"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // Lists of subjects with limits of the caller's, among others, are decided as each alone is, and observers are told
@@ -165,7 +166,7 @@ func FuzzAdhocKeys(f *testing.F) {
 		if one[0] != '/' || strings.Count(one, "/") != 2 || strings.ContainsAny(one, "{}!") {
 			t.Errorf("%q could be the key of something else", one)
 		}
-		var k keyText
+		var k parts.Keys
 		if once := onceCharge(&k, []byte(key), one).Key; !strings.HasPrefix(once, "{"+one+"}!/") {
 			t.Errorf("the question is in another slot: %q", once)
 		}

@@ -3,7 +3,6 @@ package policy
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,7 @@ type Engine struct {
 	awaited awaited
 	shadow  bool // see ShadowAll
 	policy  atomic.Pointer[Policy]
-	pool    sync.Pool // of *scratch
+	pool    sync.Pool // of *work
 	lists   sync.Pool // of *each
 
 	blocking sync.Mutex // whoever changes blocks
@@ -44,8 +43,8 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 	}
 	e := &Engine{store: store, holder: sluice.NewHolder(store)}
 	e.shares.begin(time.Now())
-	e.pool.New = func() any { return new(scratch) }
-	e.lists.New = func() any { return new(each) }
+	e.pool.New = func() any { return e.newWork() }
+	e.lists.New = func() any { return &each{shared: e.newWork()} }
 	e.shares.divided, _ = store.(divided)
 	e.Swap(p)
 	return e
@@ -145,180 +144,79 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	began := e.began()
-	s := e.begin(req, d)
-	e.decide(ctx, s, d)
-	e.finish(ctx, s, d, e.took(began))
+	w := e.begin(req, d)
+	e.decide(ctx, w, d)
+	e.finish(ctx, w, d, e.took(began))
 }
 
-// finish tells of a decision that is made.
-func (e *Engine) finish(ctx context.Context, s *scratch, d *Decision, at timing) {
-	if len(s.barring)+len(s.blocked) > 0 {
-		s.addBarring(d)
-	}
-	if s.flying && d.Degraded {
-		s.giveBackUnsure(d)
-	}
-	e.observe(ctx, s, d, at)
-	e.end(s) // a panic of the store or the observer may take s with it
-}
-
-func (e *Engine) observe(ctx context.Context, s *scratch, d *Decision, at timing) {
-	if !e.watched() {
-		return
-	}
-	if e.named && !d.Allowed {
-		d.name(s.request)
-	}
-	s.seen = Observation{Request: s.request, Decision: *d, Began: at.began, Took: at.took, scratch: s}
-	for _, f := range e.observers {
-		f(ctx, &s.seen)
-	}
-}
-
-func (e *Engine) decide(ctx context.Context, s *scratch, d *Decision) {
-	if e.prepare(ctx, s, d) {
-		s.conclude(d, s.take(ctx, e))
+func (e *Engine) decide(ctx context.Context, w *work, d *Decision) {
+	if e.prepare(ctx, w, d) {
+		d.derive(w, e.take(ctx, w))
 	}
 }
 
 // prepare makes the charges of the request, and reports whether the store is to be asked for them.
 // If not, d is the decision; if so, d.Missing may say what the request is refused for all the same.
-func (e *Engine) prepare(ctx context.Context, s *scratch, d *Decision) bool {
-	if s.request.Subject != nil {
-		if !s.chargeSubject(d) {
+func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
+	if w.request.Subject != nil {
+		if !w.resolveSubject(d) {
 			return false
 		}
-	} else if !e.chargeRules(ctx, s, d) {
+	} else if !e.resolve(ctx, w, d) {
 		return false
 	}
-	if s.refuseBlocked(d) {
+	if d.refuseBlocked(w) {
 		d.Missing = ""
 		return false
 	}
-	if len(s.charges) == 0 {
+	if w.charge(d.Missing != ""); len(w.charges.list) == 0 {
 		d.Allowed = d.Missing == ""
 		return false
 	}
-	return !s.looksForPlaces() || d.Missing != "" || !e.refusedInFlight(ctx, s, d)
+	return !w.looksForPlaces() || d.Missing != "" || !e.refusedInFlight(ctx, w, d)
 }
 
-// chargeRules makes the charges of the rules that apply, unless the request is decided by then.
-func (e *Engine) chargeRules(ctx context.Context, s *scratch, d *Decision) bool {
-	if s.exemptPreflight() {
-		d.Allowed, d.Exempt = true, true
-		return false
+// take asks the store for the charges.
+func (e *Engine) take(ctx context.Context, w *work) error {
+	c := &w.charges
+	c.complete(&w.input)
+	if w.policy.queueless && w.request.Subject == nil { // there are no turns to give
+		return e.taken(ctx, w, e.store.Take(ctx, c.list, c.receipts))
 	}
-	if s.exempting = s.match(); s.exempting != nil {
-		d.Allowed, d.Exempt = true, true
-		return false
-	}
-	if by := s.barred(); by != nil {
-		s.refuseBarred(d, by)
-		return false
-	}
-	if s.ambiguous {
-		d.Missing = ambiguousPath
-	} else if e.refusedUnread(ctx, s, d) {
-		return false
-	} else {
-		s.chargeAll(d)
-	}
-	if d.Missing != "" {
-		s.chargeMalformed()
-	}
-	return true
+	return e.taken(ctx, w, e.turns.Take(ctx, e.store, c.list, c.receipts))
 }
 
-// conclude makes the decision from what the store has said about the charges.
-func (s *scratch) conclude(d *Decision, err error) {
-	missing := d.Missing
-	d.Missing = ""
-	if s.mode == Peek {
-		s.recost()
+// taken completes what the store was asked for, with what it has answered.
+func (e *Engine) taken(ctx context.Context, w *work, err error) error {
+	if err != nil || w.mode == Peek {
+		return err
 	}
-	switch {
-	case err == nil && s.mode == Peek:
-		s.foretell()
-		s.foretellRepeat()
-		s.decision(d)
-	case err == nil:
-		s.decision(d)
-	case missing == "":
-		s.withoutStore(d, err)
-	}
-	if missing != "" && (err != nil || d.Allowed) {
-		d.reset()
-		d.Missing = missing
-	}
+	return w.charges.once.repeat(ctx, &w.input, &w.charges)
 }
 
-// chargeAll makes the charges of the rules that apply, unless the request is refused for what
-// it lacks.
-func (s *scratch) chargeAll(d *Decision) {
-	for i := range s.matches {
-		if part, out := s.charge(&s.matches[i]); out == refused {
-			d.Missing = lacking(part.text, s.x.garbled)
-			return
-		}
+// finish tells of a decision that is made.
+func (e *Engine) finish(ctx context.Context, w *work, d *Decision, at timing) {
+	if len(w.matches.barring)+len(w.subjects.blocked) > 0 {
+		d.addBlocks(w)
 	}
+	if d.Degraded && w.charges.inFlight() {
+		w.charges.permits.giveBackUnsure(&w.charges, d)
+	}
+	e.observe(ctx, w, d, at)
+	e.end(w) // a panic of the store or the observer may take w with it
 }
 
-// chargeMalformed makes the charges of a request that is refused for what it lacks: of the rules
-// that can count it all the same, so that such requests are not free. Those need no body, and where
-// the path is in doubt no pattern. If these refuse it, that is the answer.
-func (s *scratch) chargeMalformed() {
-	s.forget()
-	if s.mode == GiveBack {
+func (e *Engine) observe(ctx context.Context, w *work, d *Decision, at timing) {
+	if !e.watched() {
 		return
 	}
-	for i := range s.matches {
-		if m := &s.matches[i]; !m.rule.readsBody && (!s.ambiguous || m.pattern == nil) {
-			s.charge(m)
-		}
+	if e.named && !d.Allowed {
+		d.name(w.request)
 	}
-	s.leavePlaces()
-}
-
-// forget drops the charges made so far.
-func (s *scratch) forget() {
-	s.keys.reset()
-	s.charges, s.results, s.blocked = s.charges[:0], s.results[:0], s.blocked[:0]
-	s.locks, s.tenants, s.offence, s.flying = s.locks[:0], s.tenants[:0], false, false
-}
-
-// looksFirst reports whether rules are asked before the body is read for others. An ID that has
-// passed before passes whatever these say, and what is given back is not refused.
-func (s *scratch) looksFirst() bool {
-	return s.policy.readsBody && s.request.Body != nil && s.request.ID == "" && s.mode <= Peek &&
-		slices.ContainsFunc(s.matches, func(m matched) bool { return m.rule.readsBody })
-}
-
-// refusedUnread reports whether the request is refused by rules that need not read its body,
-// so that nobody who is over a limit makes us wait for a body, or work on it. It looks and
-// takes nothing: what passes is decided again, whole. Rules that take more than one unit are left
-// to that.
-func (e *Engine) refusedUnread(ctx context.Context, s *scratch, d *Decision) bool {
-	if !s.looksFirst() {
-		return false
+	w.seen = Observation{Request: w.request, Decision: *d, Began: at.began, Took: at.took, work: w}
+	for _, f := range e.observers {
+		f(ctx, &w.seen)
 	}
-	for i := range s.matches {
-		if r := s.matches[i].rule; r.readsBody || r.shadow || s.cost(r) != 1 {
-			continue
-		}
-		if _, out := s.charge(&s.matches[i]); out == refused {
-			s.forget() // it is found again, with the others
-			return false
-		}
-	}
-	if len(s.charges)+len(s.blocked) == 0 {
-		return false
-	}
-	if e.rehearse(ctx, s, d); !d.Allowed && !s.offence { // which has to be noted
-		return true
-	}
-	d.reset()
-	s.forget()
-	return false
 }
 
 // Refund has a request leave the queue whose decision has a Delay, for a client that leaves before its
@@ -330,92 +228,5 @@ func (e *Engine) Refund(ctx context.Context, d Decision) {
 	e.Release(ctx, d)
 	if e.refund(ctx, d.queued) {
 		e.Settle(ctx, d, notPassed)
-	}
-}
-
-// decision derives the answer from the receipts.
-func (s *scratch) decision(d *Decision) {
-	d.Repeated = s.repeated
-	d.Allowed = sluice.Admitted(s.charges, s.receipts)
-	d.Now = s.receipts[0].Now
-	d.Results = s.results
-	if len(s.tenants) > 0 {
-		s.noteShares()
-	}
-	for i := range d.Results {
-		r, receipt, cost := &d.Results[i], &s.receipts[i], s.charges[i].Cost
-		if receipt.Fits && s.mode == Peek && !(receipt.Prev > 0 && isQueue(r.Plan)) { // see Turns.Offer
-			cost = 0
-		}
-		d.Degraded = d.Degraded || receipt.Origin.Degraded()
-		lock := s.lockOf(i)
-		if s.closed(i) || lock >= 0 && s.closed(lock) {
-			d.close(r)
-			continue
-		}
-		s.charges[i].Plan.DecideInto(cost, receipt, &r.Decision)
-		if len(s.tenants) > 0 {
-			s.joinTurn(i, r)
-		}
-		if lock >= 0 {
-			r.LockOut(s.charges[lock].Plan.Decide(s.charges[lock].Cost, s.receipts[lock]))
-		}
-		if !d.Allowed || s.mode == GiveBack {
-			r.Delay, r.Early = 0, 0 // there is no turn to wait for
-		}
-		d.weigh(r)
-	}
-	if s.mode == Charge && !d.Repeated {
-		s.keepOpen(d)
-	}
-}
-
-// keepOpen notes what can still be given back of what was taken.
-func (s *scratch) keepOpen(d *Decision) {
-	if d.Delay > 0 {
-		d.queued = s.queued()
-	}
-	if d.Allowed && s.flying {
-		s.hold(d)
-	}
-	if d.Allowed && s.policy.settles {
-		d.unsettled = s.unsettled(d)
-	}
-}
-
-// closed reports whether charge i does not fit because the shared store is away.
-func (s *scratch) closed(i int) bool {
-	return s.receipts[i].Origin == sluice.ByOnError && !s.receipts[i].Fits
-}
-
-// withoutStore is the answer when the store has none.
-func (s *scratch) withoutStore(d *Decision, err error) {
-	d.Allowed, d.Degraded, d.Err, d.Results = true, true, err, s.results
-	for i := range d.Results {
-		if s.charges[i].OnError == sluice.Deny {
-			d.close(&d.Results[i])
-		} else {
-			d.Results[i].Decision = sluice.Decision{Allowed: true, Origin: sluice.ByOnError}
-		}
-	}
-}
-
-// close refuses because the store is away.
-func (d *Decision) close(r *Result) {
-	r.Decision = sluice.Decision{RetryAfter: retryUnavailable, Origin: sluice.ByOnError}
-	if !r.Shadow {
-		d.Allowed, d.Unavailable, d.Now = false, true, 0
-	}
-	d.weigh(r)
-}
-
-// weigh adds what r says to the decision. Shadows only report.
-func (d *Decision) weigh(r *Result) {
-	if r.Shadow {
-		return
-	}
-	d.Delay = max(d.Delay, r.Delay)
-	if !r.Allowed {
-		d.RetryAfter = max(d.RetryAfter, r.RetryAfter)
 	}
 }

@@ -81,10 +81,11 @@ ignore_case: true`
 		"parts":       {parse(t, parts), allParts, 2},
 		"attributes":  {parse(t, "rules: [{name: a, attributes: {plan: trial}, limit: 1/day}, {name: b, limit: 1/day}]"), withPlan, 1},
 	} {
-		e, s, ctx, d := NewEngine(memory.New(), tt.p), new(scratch), t.Context(), Decision{}
+		e, ctx, d := NewEngine(memory.New(), tt.p), t.Context(), Decision{}
+		w := e.newWork()
 		decide := func() {
-			s.reset(tt.p, tt.r)
-			if e.decide(ctx, s, &d); len(d.Results) != tt.results {
+			w.begin(e, tt.r, &d)
+			if e.decide(ctx, w, &d); len(d.Results) != tt.results {
 				t.Fatalf("not what is to be measured: %+v", d)
 			}
 		}
@@ -97,7 +98,7 @@ ignore_case: true`
 			if observe != nil {
 				e.Observe(observe)
 			}
-			if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, s, &d, e.took(e.began())) }); n > 0 {
+			if n := testing.AllocsPerRun(1000, func() { d.reset(); decide(); e.observe(ctx, w, &d, e.took(e.began())) }); n > 0 {
 				t.Errorf("%s: a decision that is used again allocates %v times, observed %v", name, n, observe != nil)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // Trace explains a decision.
@@ -62,138 +63,154 @@ type RuleTrace struct {
 // rules, even those for which Decide would not read the body because others refuse already.
 func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 	var t Trace
-	s := e.begin(req, &t.Decision)
-	defer e.end(s)
-	t.Client = req.client(s.policy.trusted)
-	if s.exemptPreflight() {
-		t.Decision = Decision{Allowed: true, Exempt: true}
-		t.Rules = s.explainExempt(nil, "cors exempts preflights")
+	w := e.begin(req, &t.Decision)
+	defer e.end(w)
+	t.Client = w.policy.client(req)
+	if w.policy.exemptsPreflight(w) {
+		t.exempt(w, nil, "cors exempts preflights")
 		return t
 	}
-	if exempt := s.match(); exempt != nil {
-		t.Decision = Decision{Allowed: true, Exempt: true}
-		t.Rules = s.explainExempt(exempt, fmt.Sprintf("rule %q exempts the request", exempt.name))
+	if w.match(); w.matches.exempting != nil {
+		t.exempt(w, w.matches.exempting, fmt.Sprintf("rule %q exempts the request", w.matches.exempting.name))
 		return t
 	}
-	if by := s.barred(); by != nil {
-		s.refuseBarred(&t.Decision, by)
-		s.addBarring(&t.Decision)
-		t.Rules = s.explainBarred(by)
+	if by := w.matches.barred(); by != nil {
+		refuseBarred(&t.Decision, by)
+		t.Decision.addBlocks(w)
+		t.explainBarred(w, by)
 		return t
 	}
-	missing := s.explainRules(&t)
-	if s.tierKnown {
-		t.Tier, t.TierFrom = strings.Clone(s.tier), s.tierFrom
-		if e := s.listedTier(); e != nil {
-			t.TierSubject = &s.policy.subjects.list[e.item]
-		}
-	}
-	if s.ambiguous {
+	missing := t.explainRules(w)
+	t.explainTier(w)
+	if w.matches.ambiguous {
 		missing = ambiguousPath
 	}
-	if missing == "" {
-		e.rehearse(ctx, s, &t.Decision)
-	} else if !e.rehearseMalformed(ctx, s, &t.Decision) {
+	if missing != "" {
+		w.resolveMalformed()
+	}
+	w.charge(missing != "")
+	if e.preview(ctx, w, &t.Decision); missing != "" && !t.refuses(w) {
 		t.Decision = Decision{Missing: missing}
-		s.addBarring(&t.Decision)
+		t.Decision.addBlocks(w)
 		return t
 	}
 	if t.Decision.Allowed && t.Decision.Err == nil && t.Decision.Blocked == "" {
-		s.askNext(ctx, e.store)
+		var waits logWaits
+		waits.addNext(&w.charges)
+		waits.ask(ctx, e.store)
 	}
-	if t.after = s.foresee(&t.Decision); t.after != nil {
-		s.addBarring(t.after)
+	if t.after = t.Decision.after(w); t.after != nil {
+		t.after.addBlocks(w)
 	}
-	s.addBarring(&t.Decision)
-	if t.Decision.Blocked != "" {
-		return t // nothing is known of the limits
-	}
-	i := 0
-	for n := range t.Rules {
-		if r := &t.Rules[n]; i < len(s.results) && s.results[i].Rule == r.Rule {
-			r.Key = strings.Clone(s.keyOf(i))
-			r.Share = s.part(i)
-			first := i
-			for i < len(s.results) && s.results[i].Rule == r.Rule {
-				i++
-			}
-			r.Results = t.Decision.Results[first:i:i]
-			r.After = r.Results
-			if t.Decision.Allowed {
-				r.After = t.After().Results[first:i:i]
-			}
-			r.Then, r.Consistency = s.policy.rules[n].then(), s.policy.rules[n].consistency
-		}
+	t.Decision.addBlocks(w)
+	if t.Decision.Blocked == "" { // else nothing is known of the limits
+		t.explainLimits(w)
 	}
 	return t
 }
 
-// rehearseMalformed is countMalformed without taking anything. It reports whether rules refuse
-// the request, for what they have counted.
-func (e *Engine) rehearseMalformed(ctx context.Context, s *scratch, d *Decision) bool {
-	if s.chargeMalformed(); len(s.charges)+len(s.blocked) == 0 {
-		return false
-	}
-	e.rehearse(ctx, s, d)
-	return !d.Allowed && d.Err == nil
+// refuses reports whether rules refuse a request that is malformed, for what they have counted.
+func (t *Trace) refuses(w *work) bool {
+	return len(w.charges.list)+len(w.subjects.blocked) > 0 && !t.Decision.Allowed && t.Decision.Err == nil
 }
 
-func (s *scratch) explainExempt(exempt *rule, why string) []RuleTrace {
-	all := make([]RuleTrace, len(s.policy.rules))
-	for i := range s.policy.rules {
-		r := &s.policy.rules[i]
-		all[i] = RuleTrace{Rule: r.name, Source: r.source, Why: why}
-		if r == exempt {
-			all[i].Applies, all[i].Why = true, withClient("exempts the request", r.whyClient(s))
+// exempt explains a request that is exempt, by a rule or by cors.
+func (t *Trace) exempt(w *work, by *rule, why string) {
+	t.Decision = Decision{Allowed: true, Exempt: true}
+	t.Rules = make([]RuleTrace, len(w.policy.rules))
+	for i := range w.policy.rules {
+		r := &w.policy.rules[i]
+		t.Rules[i] = RuleTrace{Rule: r.name, Source: r.source, Why: why}
+		if r == by {
+			t.Rules[i].Applies, t.Rules[i].Why = true, withClient("exempts the request", r.whyClient(&w.input))
 		}
 	}
-	return all
 }
 
-// explainRules fills in the rules of t and makes their charges. It returns what the request
+// explainTier says in which tier the request is, if a rule has asked.
+func (t *Trace) explainTier(w *work) {
+	if !w.subjects.tier.known {
+		return
+	}
+	t.Tier, t.TierFrom = strings.Clone(w.subjects.tier.name), w.subjects.tier.from
+	if e := w.subjects.listedTier(&w.input); e != nil {
+		t.TierSubject = &w.policy.subjects.list[e.Item]
+	}
+}
+
+// explainLimits gives the rules what their limits say.
+func (t *Trace) explainLimits(w *work) {
+	i, c := 0, &w.charges
+	for n := range t.Rules {
+		r := &t.Rules[n]
+		if i == len(c.results) || c.results[i].Rule != r.Rule {
+			continue
+		}
+		r.Key = strings.Clone(c.whose[i].key)
+		for _, k := range c.active {
+			r.Share += k.explain(c, i)
+		}
+		first := i
+		for i < len(c.results) && c.results[i].Rule == r.Rule {
+			i++
+		}
+		r.Results = t.Decision.Results[first:i:i]
+		r.After = r.Results
+		if t.Decision.Allowed {
+			r.After = t.After().Results[first:i:i]
+		}
+		r.Then, r.Consistency = w.policy.rules[n].then(), w.policy.rules[n].consistency
+	}
+}
+
+// explainRules fills in the rules of t and finds their subjects. It returns what the request
 // lacks and is refused for, or "".
-func (s *scratch) explainRules(t *Trace) (missing string) {
-	matches := s.matches
-	for i := range s.policy.rules {
-		r := &s.policy.rules[i]
+func (t *Trace) explainRules(w *work) (missing string) {
+	matches := w.matches.rules
+	for i := range w.policy.rules {
+		r := &w.policy.rules[i]
 		trace := RuleTrace{Rule: r.name, Source: r.source}
-		if r.block {
-			trace = s.explainBlock(r)
-		} else if len(matches) > 0 && matches[0].rule == r {
-			s.override = nil
-			part, out := s.charge(&matches[0])
-			trace.Applies, trace.Override = out == charged || out == barred, s.override
-			trace.Why = withClient(why(matches[0], part, out, s.x.garbled), r.whyClient(s))
-			if out == exempted || out == barred {
-				trace.Why = s.whyUncounted(r, out)
-			}
-			if trace.Applies && r.isPartial() {
-				trace.Enforced, trace.Watched = shareText(r.share), s.watchesLast(out)
-				trace.Why += ", " + r.whyPartial(trace.Watched)
-			}
+		switch {
+		case r.block:
+			trace.explainBlock(w, r)
+		case len(matches) > 0 && matches[0].rule == r:
+			part, out := trace.explainMatch(w, &matches[0])
 			if out == refused && missing == "" {
-				missing = lacking(part.text, s.x.garbled)
+				missing = lack{part.String(), w.x.Garbled}.String()
 			}
 			matches = matches[1:]
-		} else {
-			trace.Why = s.whyNot(r)
+		default:
+			trace.Why = r.whyNot(w)
 		}
 		t.Rules = append(t.Rules, trace)
 	}
 	return missing
 }
 
-// watchesLast reports whether what a rule has made of the request last is only watched.
-func (s *scratch) watchesLast(out outcome) bool {
-	if out == barred {
-		return s.blocked[len(s.blocked)-1].shadow
+// explainMatch finds the subject of a rule that matches, and says what it makes of the request.
+func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, outcome) {
+	r, s := m.rule, &w.subjects
+	s.override = nil
+	part, out := s.resolve(&w.input, m)
+	t.Applies, t.Override = out == charged || out == barred, s.override
+	t.Why = withClient(why(m, part, out, w.x.Garbled), r.whyClient(&w.input))
+	if out == exempted || out == barred {
+		t.Why = s.whyUncounted(r, out)
 	}
-	return s.charges[len(s.charges)-1].Shadow
+	if t.Applies && r.isPartial() {
+		if t.Enforced = shareText(r.share); out == barred {
+			t.Watched = s.blocked[len(s.blocked)-1].shadow
+		} else {
+			t.Watched = s.list[len(s.list)-1].shadow
+		}
+		t.Why += ", " + r.whyPartial(t.Watched)
+	}
+	return part, out
 }
 
-// whyUncounted says why a rule that holds for the request does not count it: its subject, of which
-// the charge was tried last, is exempt or blocked.
-func (s *scratch) whyUncounted(r *rule, out outcome) string {
+// whyUncounted says why a rule that holds for the request does not count it: its subject, which was
+// resolved last, is exempt or blocked.
+func (s *subjects) whyUncounted(r *rule, out outcome) string {
 	if out == exempted {
 		return "an override exempts the subject" + s.override.Terms()
 	}
@@ -206,12 +223,14 @@ func (s *scratch) whyUncounted(r *rule, out outcome) string {
 	return "an override blocks the subject" + s.override.Terms()
 }
 
-func why(m matched, missing *part, out outcome, garbled bool) string {
+func why(m *matched, missing *parts.Part, out outcome, garbled bool) string {
 	state := "lacks"
 	if garbled {
 		state = "has no usable"
 	}
 	switch {
+	case out == partial:
+		return "counts the request that this is a part of"
 	case out == skipped && m.rule.missing == refuse:
 		return fmt.Sprintf("skipped: the request %s %s, and would be refused for it%s", state, missing, m.rule.onlyWatched())
 	case out == skipped:
@@ -219,7 +238,7 @@ func why(m matched, missing *part, out outcome, garbled bool) string {
 	case out == refused:
 		return fmt.Sprintf("refuses: the request %s %s", state, missing)
 	case m.pattern != nil:
-		return fmt.Sprintf("match %q", m.pattern.text)
+		return fmt.Sprintf("match %q", m.pattern.Text)
 	case len(m.rule.hosts)+len(m.rule.headers) > 0:
 		return "hosts and headers match"
 	case len(m.rule.attributes) > 0:
@@ -228,86 +247,66 @@ func why(m matched, missing *part, out outcome, garbled bool) string {
 	return everyRequest
 }
 
+// everyRequest is why a rule without conditions applies.
+const everyRequest = "every request"
+
+// withClient adds to why a rule applies what its conditions on the client say, if there are any.
+func withClient(why, client string) string {
+	switch {
+	case client == "":
+		return why
+	case why == everyRequest:
+		return client
+	}
+	return why + ", " + client
+}
+
 // whyNot says which condition the request does not meet.
-func (s *scratch) whyNot(r *rule) string {
-	condition := r.unmet(s)
+func (r *rule) whyNot(w *work) string {
+	condition := r.unmet(&w.input)
 	switch {
 	case strings.HasPrefix(condition, attributePrefix):
 		return fmt.Sprintf("%s is missing or has another value", condition)
 	case condition == "hosts":
-		return fmt.Sprintf("host %s is not one of its hosts", spelling.Quote(s.host()))
+		return fmt.Sprintf("host %s is not one of its hosts", spelling.Quote(w.x.Host()))
 	case condition == "clients", condition == "not_clients":
-		return r.whyNotClient(s, condition)
+		return r.whyNotClient(&w.input, condition)
 	case condition != "":
 		return fmt.Sprintf("the header %s is missing or has another value", condition)
-	case r.exempt && s.hasID(r):
+	case r.exempt && w.matches.someView(r, &w.policy.index):
 		return "does not exempt: the path can be read in more than one way, and not every way matches"
 	}
 	return "no pattern matches the method, host and path"
 }
 
-// hasID reports whether a pattern of r matches the path in one way to read it.
-func (s *scratch) hasID(r *rule) bool {
-	return slices.ContainsFunc(s.ids, func(id int32) bool { return s.policy.index.byID[id].rule == r })
+// explainBarred explains a request that rule by blocks.
+func (t *Trace) explainBarred(w *work, by *rule) {
+	t.Rules = make([]RuleTrace, len(w.policy.rules))
+	for i := range w.policy.rules {
+		r, trace := &w.policy.rules[i], &t.Rules[i]
+		trace.Rule, trace.Source = r.name, r.source
+		switch {
+		case r.block:
+			trace.explainBlock(w, r)
+		case r.exempt:
+			trace.Why = r.whyNot(w)
+		default:
+			trace.Why = fmt.Sprintf("rule %q blocks the request", by.name)
+		}
+	}
 }
 
-// rehearse is what Decide does with the charges in s, without taking anything.
-func (e *Engine) rehearse(ctx context.Context, s *scratch, d *Decision) {
-	if s.refuseBlocked(d) {
+// explainBlock explains what a rule with "block" makes of a request that nothing exempts.
+func (t *RuleTrace) explainBlock(w *work, r *rule) {
+	if !slices.Contains(w.matches.barring, r) {
+		t.Why = r.whyNot(w)
 		return
 	}
-	if len(s.charges) == 0 {
-		d.Allowed = true
-		return
+	t.Applies, t.Why = true, "blocks the request"
+	if r.shadow {
+		t.Why = "would block the request" + r.onlyWatched()
 	}
-	mode := s.mode
-	s.mode = Peek
-	s.conclude(d, s.take(ctx, e))
-	s.mode = mode
-}
-
-// uncost makes the charges ones that take nothing, and keeps what they cost.
-func (s *scratch) uncost() {
-	s.costs = s.costs[:0]
-	for i := range s.charges {
-		s.costs = append(s.costs, s.charges[i].Cost)
-	}
-	asks := -1
-	for i := range s.charges {
-		if c := &s.charges[i]; c.Plan.Kernel.Log() && c.Cost > 1 {
-			asks = i
-		} else {
-			c.Cost = 0
-		}
-	}
-	if asks >= 0 {
-		s.charges = append(s.charges, unfitting(&s.charges[asks]))
-	}
-}
-
-// recost makes them what they were.
-func (s *scratch) recost() {
-	s.charges, s.receipts = s.charges[:len(s.costs)], s.receipts[:len(s.costs)]
-	for i, cost := range s.costs {
-		s.charges[i].Cost = cost
-	}
-}
-
-// foretell makes receipts of peeks those of their costs: what remains says whether a cost would
-// fit. Where on_error allows, any does. Where it denies, the others are only looked at.
-func (s *scratch) foretell() {
-	for i := range s.charges {
-		if s.closed(i) && !s.charges[i].Shadow {
-			return
-		}
-	}
-	for i := range s.charges[:s.firstLock] {
-		if r := &s.receipts[i]; r.Origin != sluice.ByOnError {
-			c := &s.charges[i]
-			r.Fits = s.turns.Offer(c, c.Cost, r) || c.Cost <= c.Plan.Decide(0, *r).Remaining
-		}
-	}
-	s.foretellLocks()
+	t.Why = withClient(t.Why, r.whyClient(&w.input))
 }
 
 // then says what the response changes of what the rule charges, or "".

@@ -87,7 +87,7 @@ func header(n int, name, value string) Outcome {
 	return Outcome{Status: n, Header: http.Header{name: {value}}}
 }
 
-func subject(t testing.TB, e *Engine, rule string, key map[string]string) *Subject {
+func subjectOf(t testing.TB, e *Engine, rule string, key map[string]string) *Subject {
 	t.Helper()
 	s, err := e.Subject(rule, key)
 	if err != nil {
@@ -99,7 +99,7 @@ func subject(t testing.TB, e *Engine, rule string, key map[string]string) *Subje
 // remains returns what remains of a rule without a key.
 func remains(t testing.TB, e *Engine, rule string) int64 {
 	t.Helper()
-	results, err := subject(t, e, rule, nil).Peek(t.Context())
+	results, err := subjectOf(t, e, rule, nil).Peek(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func remains(t testing.TB, e *Engine, rule string) int64 {
 // reset forgets what was counted for such a rule.
 func reset(t testing.TB, e *Engine, rule string) {
 	t.Helper()
-	if err := subject(t, e, rule, nil).Reset(t.Context()); err != nil {
+	if err := subjectOf(t, e, rule, nil).Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -209,4 +209,14 @@ func (s *testStore) set(err error, closedLocks bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err, s.closedLocks, s.charges = err, closedLocks, nil
+}
+
+// body gives a request a body as listeners do.
+func body(s string) func(int64) ([]byte, error) {
+	return func(limit int64) ([]byte, error) {
+		if int64(len(s)) > limit {
+			return nil, nil
+		}
+		return append([]byte{}, s...), nil
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/kernel"
 )
@@ -184,14 +185,7 @@ func shortPeriod(d time.Duration) string {
 	if d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"
 	}
-	s := strings.Replace(d.String(), "µ", "u", 1)
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
+	return strings.Replace(printable.Duration(d), "µ", "u", 1)
 }
 
 // checkTold complains about limits that clients could not tell from a rule.
@@ -244,4 +238,159 @@ func severalLimits(text string) string {
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// unlimited are words that people write to mean no limit.
+var unlimited = strings.Fields("unlimited none off no never inf infinite infinity .inf false disabled -1")
+
+// limit reads the text of a limit, which is the same in many overrides.
+func (c *compiler) limit(field, text string) sluice.Limit {
+	l, known := c.texts[text]
+	if known {
+		return l
+	}
+	l, err := sluice.ParseLimit(text)
+	if err != nil {
+		c.noLimit(field, text, err)
+		return sluice.Limit{}
+	}
+	c.texts[text] = l
+	return l
+}
+
+// noLimit complains about a text that is not a limit.
+func (c *compiler) noLimit(field, text string, err error) {
+	several := severalLimits(text)
+	switch {
+	case slices.Contains(unlimited, strings.ToLower(text)):
+		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is not a limit", spelling.Quote(text))
+	case several != "":
+		c.fail(field, fmt.Sprintf("write \"limits: [%s]\"", several), "%s is more than one limit", spelling.Quote(text))
+	default:
+		c.fail(field, "", "%v", err)
+	}
+}
+
+// plan compiles a limit of rule r. It returns nil for one that is not worth it.
+func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
+	if l.Count == 0 {
+		return nil // this has been reported
+	}
+	if l.MonthDay == 0 || !r.calendar {
+		l.Algorithm = r.algorithm
+	}
+	plan, known := c.plans[l]
+	if !known {
+		var err error
+		if plan, err = sluice.NewPlan(l); err != nil {
+			c.fail(field, "", "%v", err)
+			return nil
+		}
+		c.plans[l] = plan
+	}
+	c.checkLeasable(field, plan, r)
+	if r.cost.fixed > plan.Capacity {
+		c.fail(field, "lower the cost or raise the limit or its burst", "a request costs %d, and the limit %v never lets more than %d pass at once", r.cost.fixed, l, plan.Capacity)
+	}
+	return plan
+}
+
+// plans returns the limits of the rule: its own and those of its tiers.
+func (r *rule) plans() []*sluice.Plan {
+	var all []*sluice.Plan
+	for _, l := range r.limits() {
+		all = append(all, l.plan)
+	}
+	return all
+}
+
+// RulePlan is a limit of a rule.
+type RulePlan struct {
+	Rule string
+	Plan *sluice.Plan
+}
+
+// Plans returns the limits of all rules, their own and those of tiers, in the order of the document.
+// Limits of one rule that count alike are there once. Those of overrides are left out.
+func (p *Policy) Plans() (all []RulePlan) {
+	for i := range p.rules {
+		if r := &p.rules[i]; r.charges() {
+			for _, plan := range r.plans() {
+				all = append(all, RulePlan{r.name, plan})
+			}
+		}
+	}
+	return all
+}
+
+// beStrict says how to mend a rule that has to ask the store each time.
+const beStrict = "write \"consistency: strict\""
+
+var consistencyNames = []string{sluice.Strict.String(), sluice.Leased.String(), sluice.Synced.String()}
+
+// consistency compiles that of a rule, of which all but the limits is there. It is Strict if it is
+// wrong.
+func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
+	how := sluice.Consistency(c.choice("consistency", in.Consistency, consistencyNames))
+	if how == sluice.Strict {
+		return how
+	}
+	switch {
+	case in.InFlight != 0:
+		c.fail("consistency", beStrict, "a rule with in_flight is counted strictly: a place is taken by one request only")
+	case !in.Share.isZero():
+		c.fail("consistency", beStrict, "a share is counted strictly: what tenants are given follows from what all of them have used")
+	case r.lock != nil:
+		c.fail("consistency", beStrict, "a rule with a penalty is counted strictly: whoever exceeds it is to be refused everywhere at once")
+	case r.counts != nil:
+		c.fail("consistency", beStrict, "a rule with a count is counted strictly: what does not count is given back where it was taken")
+	case r.cost.isTold():
+		c.fail("consistency", beStrict, "a rule whose cost the response tells is counted strictly: the difference is charged where the estimate was")
+	case !leasable[r.algorithm]:
+		var use []string
+		for _, a := range sluice.Algorithms() {
+			if leasable[a] {
+				use = append(use, a.String())
+			}
+		}
+		c.fail("consistency", "use "+spelling.OneOf(use), "a %s cannot be %s: the store has to be asked each time", r.algorithm, how)
+	default:
+		return how
+	}
+	return sluice.Strict
+}
+
+// leasable are the algorithms that can be counted without asking the store each time.
+var leasable = func() map[sluice.Algorithm]bool {
+	all := map[sluice.Algorithm]bool{}
+	for _, a := range sluice.Algorithms() {
+		p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: time.Second, Algorithm: a})
+		all[a] = err == nil && p.Leasable() == nil
+	}
+	return all
+}()
+
+// checkLeasable complains about a limit that a rule counts strictly only.
+func (c *compiler) checkLeasable(field string, plan *sluice.Plan, r *rule) {
+	if r.consistency == sluice.Strict || plan.Leasable() == nil {
+		return
+	}
+	c.fail(field, "use a period such as 30d, or "+beStrict, "the limit %v is by the calendar, and cannot be %s: the store has to be asked each time", plan.Limit, r.consistency)
+}
+
+// CountedApart is a rule whose instances do not ask the store each time.
+type CountedApart struct {
+	Rule        string
+	Consistency sluice.Consistency
+	Plans       []*sluice.Plan // its limits and those of its tiers, one of each kind
+}
+
+// CountedApart tells of every rule that is not strict, in the order of the document.
+func (p *Policy) CountedApart() (all []CountedApart) {
+	for i := range p.rules {
+		if r := &p.rules[i]; r.consistency != sluice.Strict {
+			all = append(all, CountedApart{r.name, r.consistency, r.plans()})
+		}
+	}
+	return all
 }

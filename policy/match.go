@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice/policy/internal/paths"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // index finds the rules that may apply to a request without looking at the others. It
@@ -13,13 +14,15 @@ import (
 // for a rule without patterns.
 type index struct {
 	byID       []matched // of each id, what is matched
-	tree       tree
+	tree       pattern.Tree
 	hosts      map[string][]int32 // rules without patterns, by host
 	below      map[string][]int32 // the same for "*.example.com"
 	headers    valueIndex         // the same without hosts, by header
 	attributes valueIndex         // the same without headers, by attribute
 	always     []int32            // and those that are left
+	typed      []*rule            // rules without patterns that count by a query or a body
 	anyPath    bool               // there are patterns, so that paths have to be read
+	all        []matched          // all rules, if each applies to every request; else nil
 }
 
 // valueIndex has rules by the value that they ask for of something with a name.
@@ -31,22 +34,28 @@ type namedIndex struct {
 }
 
 func newIndex(rules []rule, ignoreCase bool) index {
-	x := index{tree: tree{ignoreCase: ignoreCase}, hosts: make(map[string][]int32), below: make(map[string][]int32)}
+	x := index{tree: pattern.Tree{IgnoreCase: ignoreCase}, hosts: make(map[string][]int32), below: make(map[string][]int32)}
 	for i := range rules {
 		r := &rules[i]
 		r.asks = len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0
 		for _, p := range r.match {
-			x.tree.add(p, int(x.id(r, p)), r.exempt)
+			x.tree.Add(p, int(x.id(r, p)), r.exempt)
 			x.anyPath = true
 		}
 		if len(r.match) == 0 {
 			x.addPathless(r, x.id(r, nil))
+			if r.countsTyped() {
+				x.typed = append(x.typed, r)
+			}
 		}
+	}
+	if !slices.ContainsFunc(rules, func(r rule) bool { return r.asks || r.exempt || r.block || len(r.match) > 0 }) {
+		x.all = x.byID
 	}
 	return x
 }
 
-func (x *index) id(r *rule, p *pattern) int32 {
+func (x *index) id(r *rule, p *pattern.Pattern) int32 {
 	x.byID = append(x.byID, matched{r, p})
 	return int32(len(x.byID) - 1)
 }
@@ -89,21 +98,21 @@ func (x *valueIndex) add(name, value string, id int32) {
 }
 
 // pathless appends the ids of the rules without patterns that may apply.
-func (x *index) pathless(dst []int32, s *scratch) []int32 {
+func (x *index) pathless(dst []int32, in *input) []int32 {
 	dst = append(dst, x.always...)
 	if len(x.hosts)+len(x.below) > 0 {
-		dst = append(dst, x.hosts[s.host()]...)
-		for _, parent, found := strings.Cut(s.host(), "."); found; _, parent, found = strings.Cut(parent, ".") {
+		dst = append(dst, x.hosts[in.x.Host()]...)
+		for _, parent, found := strings.Cut(in.x.Host(), "."); found; _, parent, found = strings.Cut(parent, ".") {
 			dst = append(dst, x.below[parent]...)
 		}
 	}
 	for i := range x.headers {
-		for _, v := range s.request.Header[x.headers[i].name] {
+		for _, v := range in.request.Header[x.headers[i].name] {
 			dst = append(dst, x.headers[i].byValue[strings.TrimSpace(v)]...)
 		}
 	}
 	for i := range x.attributes {
-		if v := s.request.Attributes[x.attributes[i].name]; v != "" {
+		if v := in.request.Attributes[x.attributes[i].name]; v != "" {
 			dst = append(dst, x.attributes[i].byValue[v]...)
 		}
 	}
@@ -113,86 +122,120 @@ func (x *index) pathless(dst []int32, s *scratch) []int32 {
 // matched is a rule that applies, and the first of its patterns that matches, or nil.
 type matched struct {
 	rule    *rule
-	pattern *pattern
+	pattern *pattern.Pattern
 }
 
 // ambiguousPath is what a request lacks whose path has too many readings to follow. No
 // honest client sends one, and all rules that have patterns would apply to it.
 const ambiguousPath = unambiguous + "path"
 
-// match sets s.matches to the rules that apply, in the order of the document. If one of
-// them exempts the request it returns that rule.
-func (s *scratch) match() (exempt *rule) {
-	x := &s.policy.index
-	s.ids = x.pathless(s.ids, s)
-	if x.anyPath && !s.pathless {
-		readings := paths.Readings(s.request.Path, s.policy.ignoreCase, &s.views)
-		s.ends = append(s.ends, len(s.ids))
-		for i := range readings {
-			s.ambiguous = s.ambiguous || readings[i].Never
-			s.ids = x.tree.lookup(s.ids, s.request.Method, s.request.Host, &readings[i])
-			s.ends = append(s.ends, len(s.ids))
-		}
+// matches are the rules that apply to a request.
+type matches struct {
+	rules     []matched
+	exempting *rule   // that exempts the request: the others do not matter then
+	barring   []*rule // with "block", that apply
+	ambiguous bool    // the path, and the request is refused for that
+	pardoned  bool    // it would be, by a rule that only watches
+	pathless  bool    // rules that ask for a path are left out
+
+	ids   []int32 // of pathless rules, then of the patterns that match, view by view
+	ends  []int   // where the former end in ids, and each view
+	order []int32 // see ordered
+	views paths.Buffer
+}
+
+func (m *matches) reset() {
+	m.ids, m.ends, m.order, m.rules, m.barring = m.ids[:0], m.ends[:0], m.order[:0], m.rules[:0], m.barring[:0]
+	m.exempting, m.ambiguous, m.pardoned, m.pathless = nil, false, false, false
+}
+
+// match finds the rules that apply, in the order of the document, up to the first that exempts the request.
+func (w *work) match() {
+	m, x := &w.matches, &w.policy.index
+	if x.all != nil {
+		m.rules = append(m.rules, x.all...)
+		return
+	}
+	m.pathless = m.pathless || w.request.NoPath
+	m.ids = x.pathless(m.ids, &w.input)
+	if x.anyPath && !m.pathless {
+		m.lookUp(&w.input)
 	}
 	var last *rule
-	for _, id := range s.ordered() {
-		m := &x.byID[id]
-		r := m.rule
+	for _, id := range m.ordered() {
+		one := &x.byID[id]
+		r := one.rule
 		if r == last {
 			continue
 		}
-		if last = r; r.asks && r.unmet(s) != "" {
+		if last = r; r.asks && r.unmet(&w.input) != "" {
 			continue
 		}
 		switch {
 		case r.block:
-			s.barring = append(s.barring, r)
+			m.barring = append(m.barring, r)
 		case !r.exempt:
-			if doubt := r.strict && len(r.match) > 0 && !s.everyView(r); doubt && r.isLenient() {
-				s.pardoned = ambiguousPath
-			} else if doubt {
-				s.ambiguous = true
+			if r.strict && len(r.match) > 0 && !m.everyView(r, x) {
+				m.doubt(r)
 			}
-			s.matches = append(s.matches, *m)
-		case len(r.match) == 0 || s.everyView(r):
-			return r
+			m.rules = append(m.rules, *one)
+		case len(r.match) == 0 || m.everyView(r, x):
+			m.exempting = r
+			return
 		}
 	}
-	if s.ambiguous {
-		s.forgetShadows()
+	if m.ambiguous {
+		m.forgetShadows()
 	}
-	return nil
 }
 
-// ordered returns s.ids in the order of the document, in which they mostly are.
-func (s *scratch) ordered() []int32 {
-	if slices.IsSorted(s.ids) {
-		return s.ids
+// lookUp finds the patterns that match the path, in each way to read it.
+func (m *matches) lookUp(in *input) {
+	readings := paths.Readings(in.request.Path, in.policy.ignoreCase, &m.views)
+	m.ends = append(m.ends, len(m.ids))
+	for i := range readings {
+		m.ambiguous = m.ambiguous || readings[i].Never
+		m.ids = in.policy.index.tree.Lookup(m.ids, in.request.Method, in.request.Host, &readings[i])
+		m.ends = append(m.ends, len(m.ids))
 	}
-	s.order = append(s.order, s.ids...)
-	slices.Sort(s.order)
-	return s.order
+}
+
+// doubt notes that a rule matches in some ways to read the path, and not in others.
+func (m *matches) doubt(r *rule) {
+	if r.isLenient() {
+		m.pardoned = true
+	} else {
+		m.ambiguous = true
+	}
+}
+
+// ordered returns the ids in the order of the document, in which they mostly are.
+func (m *matches) ordered() []int32 {
+	if slices.IsSorted(m.ids) {
+		return m.ids
+	}
+	m.order = append(m.order, m.ids...)
+	slices.Sort(m.order)
+	return m.order
 }
 
 // forgetShadows clears the doubt about a path where no rule with patterns can refuse for it: a
 // shadow never does. Which of them apply is not known, so none is charged.
-func (s *scratch) forgetShadows() {
-	if slices.ContainsFunc(s.matches, func(m matched) bool { return m.pattern != nil && !m.rule.isLenient() }) {
+func (m *matches) forgetShadows() {
+	if slices.ContainsFunc(m.rules, func(o matched) bool { return o.pattern != nil && !o.rule.isLenient() }) {
 		return
 	}
-	s.ambiguous = false
-	all := len(s.matches)
-	s.matches = slices.DeleteFunc(s.matches, func(m matched) bool { return m.pattern != nil })
-	if len(s.matches) < all {
-		s.pardoned = ambiguousPath
-	}
+	m.ambiguous = false
+	all := len(m.rules)
+	m.rules = slices.DeleteFunc(m.rules, func(o matched) bool { return o.pattern != nil })
+	m.pardoned = m.pardoned || len(m.rules) < all
 }
 
 // everyView reports whether the rule matches the path in every way to read it.
-func (s *scratch) everyView(r *rule) bool {
-	start := s.ends[0]
-	for _, end := range s.ends[1:] {
-		if !slices.ContainsFunc(s.ids[start:end], func(id int32) bool { return s.policy.index.byID[id].rule == r }) {
+func (m *matches) everyView(r *rule, x *index) bool {
+	start := m.ends[0]
+	for _, end := range m.ends[1:] {
+		if !slices.ContainsFunc(m.ids[start:end], func(id int32) bool { return x.byID[id].rule == r }) {
 			return false
 		}
 		start = end
@@ -200,31 +243,28 @@ func (s *scratch) everyView(r *rule) bool {
 	return true
 }
 
-// host returns the request's host as hosts are compared, if any rule asks for it.
-func (s *scratch) host() string {
-	if !s.hostKnown {
-		s.hostKnown, s.hostName = true, normalHost(s.request.Host)
-	}
-	return s.hostName
+// someView reports whether a pattern of r matches the path in one way to read it.
+func (m *matches) someView(r *rule, x *index) bool {
+	return slices.ContainsFunc(m.ids, func(id int32) bool { return x.byID[id].rule == r })
 }
 
 // unmet says which condition other than its patterns the request does not meet, or "".
-func (r *rule) unmet(s *scratch) string {
-	if len(r.hosts) > 0 && !hostMatches(r.hosts, s.host()) {
+func (r *rule) unmet(in *input) string {
+	if len(r.hosts) > 0 && !hostMatches(r.hosts, in.x.Host()) {
 		return "hosts"
 	}
 	for i := range r.headers {
-		if !r.headers[i].matches(s.request.Header, r.exempt) {
+		if !r.headers[i].matches(in.request.Header, r.exempt) {
 			return r.headers[i].name
 		}
 	}
 	for i := range r.attributes {
-		if a := &r.attributes[i]; !a.matches(s.request.Attributes) {
+		if a := &r.attributes[i]; !a.matches(in.request.Attributes) {
 			return a.text
 		}
 	}
 	if r.asksForClient() {
-		return r.unmetClient(s)
+		return r.unmetClient(in)
 	}
 	return ""
 }

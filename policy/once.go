@@ -1,13 +1,14 @@
 package policy
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // RepeatedWithin is how long the ID of a request that was let through is remembered.
@@ -27,48 +28,79 @@ const (
 	settledOnce = 's'
 )
 
-// addOnce adds the charge of the request's ID behind those of limits.
-func (s *scratch) addOnce() {
-	once := s.onceCharge(1)
-	if s.charges = append(s.charges, once); s.mode != GiveBack {
+// once is the ID of a request, by which it is charged once.
+type once struct {
+	silent
+	engine   *Engine
+	at       int    // which charge is that of the ID, behind those of limits and tenants; 0: none is
+	text     []byte // of what is asked, of which the key is a hash
+	keys     parts.Keys
+	repeated bool // the store has refused the charge of the ID
+}
+
+func (o *once) reset() { o.at, o.repeated = 0, false }
+
+func (o *once) beside(in *input, c *charges) {
+	o.at = len(c.list)
+	o.keys.Reset()
+	charge := o.chargeOf(in, c, 1)
+	if c.list = append(c.list, charge); in.mode != GiveBack {
 		return
 	}
 	// What is given back was not taken: whoever asks for it again is charged again.
-	forgotten := s.onceCharge(-1)
+	forgotten := o.chargeOf(in, c, -1)
 	forgotten.Cost = -1
-	s.charges = append(s.charges, forgotten)
+	c.list = append(c.list, forgotten)
 }
 
-// onceAt returns which charge is that of the request's ID, if there is one.
-func (s *scratch) onceAt() int { return len(s.results) + len(s.tenants) }
+// chargeOf returns the charge of the request's ID for so many times what it charges.
+func (o *once) chargeOf(in *input, c *charges, times int64) sluice.Charge {
+	o.text = appendAsked(append(o.text[:0], askedOnce), in.request.ID, c.list[:o.at], times)
+	return onceCharge(&o.keys, o.text, c.list[0].Key)
+}
 
-// onceCharge returns the charge of the request's ID for so many times what it charges.
-func (s *scratch) onceCharge(times int64) sluice.Charge {
-	s.onceText = appendAsked(append(s.onceText[:0], askedOnce), s.request.ID, s.charges[:s.onceAt()], times)
-	return onceCharge(&s.keys, s.onceText, s.charges[0].Key)
+func (o *once) preview(_ *input, c *charges) { c.wouldFit(o.at) }
+
+// repeat lets a request pass that was let through before. It takes other turns where its own have passed.
+func (o *once) repeat(ctx context.Context, in *input, c *charges) error {
+	if !o.repeats(c) {
+		return nil
+	}
+	o.repeated = true
+	if allowAgain(c.receipts); in.mode != Charge {
+		return nil
+	}
+	return o.engine.again(ctx, c.list[o.at].Key, c.list[:len(c.results)], c.receipts)
+}
+
+// taken is repeat for a preview.
+func (o *once) taken(in *input, c *charges) {
+	if in.mode != Peek || !o.repeats(c) {
+		return
+	}
+	o.repeated = true
+	q := o.engine.awaited.find(c.list[o.at].Key)
+	for i := range c.list {
+		charge, r := &c.list[i], &c.receipts[i]
+		if r.Origin != sluice.ByOnError && (charge.Cost < 1 || !isQueue(charge.Plan) || q.has(charge, r)) {
+			r.Fits = true
+		}
+	}
+}
+
+// repeats reports whether the store has refused the charge of the ID.
+func (o *once) repeats(c *charges) bool {
+	return o.at > 0 && !c.receipts[o.at].Fits && c.receipts[o.at].Origin != sluice.ByOnError
 }
 
 // onceCharge returns the charge of what is asked once. Its key begins with "!" or has it behind the
 // hash tag, and a "/": that of no rule, of no subject of a caller's and of no limiter is like it.
 // The tag is that of another charge, so that a cluster commits both in one step.
-func onceCharge(k *keyText, asked []byte, beside string) sluice.Charge {
+func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	sum := sha256.Sum256(asked)
-	start := len(k.text)
-	if tag := slotTag(beside); tag != "" {
-		k.text = append(append(append(k.text, '{'), tag...), '}')
-	}
-	k.text = append(k.text, "!/"...)
-	k.text = base64.RawURLEncoding.AppendEncode(k.text, sum[:16])
-	return sluice.Charge{Key: k.since(start), Plan: oncePlan, Cost: 1, OnError: sluice.Local}
-}
-
-// slotTag returns the hash tag that puts another key beside this one, or "" if there is none.
-func slotTag(key string) string {
-	if rest, tagged := strings.CutPrefix(key, "{"); tagged {
-		tag, _, _ := strings.Cut(rest, "}")
-		return tag
-	}
-	return key
+	var text [24]byte
+	key := base64.RawURLEncoding.AppendEncode(append(text[:0], "!/"...), sum[:16])
+	return sluice.Charge{Key: k.Beside(beside, key), Plan: oncePlan, Cost: 1, OnError: sluice.Local}
 }
 
 // appendAsked appends what tells one question from all others: its ID, and what it asks for, which
@@ -90,12 +122,6 @@ func appendAsked(dst []byte, id string, charges []sluice.Charge, times int64) []
 
 func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
-}
-
-// repeats reports whether the store has refused the charge of the request's ID.
-func (s *scratch) repeats() bool {
-	once := s.onceAt()
-	return once < s.firstLock && !s.receipts[once].Fits && s.receipts[once].Origin != sluice.ByOnError
 }
 
 // allowAgain makes the receipts those of charges that fit: they are in them already.

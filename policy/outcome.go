@@ -144,11 +144,11 @@ func (e *Engine) settle(ctx context.Context, b *bill) error {
 	return nil
 }
 
-// unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
-func (s *scratch) unsettled(d *Decision) *unsettled {
+// settling returns what the outcome of the request is to settle, on memory of its own, or nil.
+func (d *Decision) settling(w *work) *unsettled {
 	var open []openCharge
 	for i := range d.Results {
-		r, c, receipt := s.ruleOf(i), s.charges[i], &s.receipts[i]
+		r, c, receipt := w.charges.whose[i].rule, w.charges.list[i], &w.charges.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue
 		}
@@ -158,15 +158,7 @@ func (s *scratch) unsettled(d *Decision) *unsettled {
 	if len(open) == 0 {
 		return nil
 	}
-	return &unsettled{open: open, taken: s.began}
-}
-
-// ruleOf returns the rule of a result.
-func (s *scratch) ruleOf(i int) *rule {
-	if at := s.results[i].at; at > 0 {
-		return &s.policy.rules[at-1]
-	}
-	return s.request.Subject.rule
+	return &unsettled{open: open, taken: w.charges.began}
 }
 
 // Lasts returns for how long what was taken is what a refund gives back: in a window until it

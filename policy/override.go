@@ -1,43 +1,32 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
+	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
 // overrides are those of a policy, by the rule. They are never changed.
 type overrides struct {
-	byRule   []table[*resolved] // by rule.index; empty if there are none
-	list     []Override         // what they were made of
+	byRule   []table.Table[*resolved] // by rule.index; empty if there are none
+	list     []Override               // what they were made of
 	warnings []Problem
 }
 
 // of returns the overrides of a rule, or nil if there are none of any.
-func (o *overrides) of(r *rule) *table[*resolved] {
+func (o *overrides) of(r *rule) *table.Table[*resolved] {
 	if o.byRule == nil || r.index == adhoc {
 		return nil
 	}
 	return &o.byRule[r.index]
 }
 
-// find returns the override that is in force for the subject of the rule that s.keys has built, or
-// nil, and what it says.
-func (o *overrides) find(r *rule, s *scratch) (*slot, *resolved) {
-	if t := o.of(r); t != nil {
-		if e := t.find(&s.keys, s); e != nil {
-			s.override = &o.list[e.item]
-			return e, t.of(e)
-		}
-	}
-	return nil, nil
-}
-
 func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	all := overrides{list: list}
 	if len(list) > 0 {
-		all.byRule = make([]table[*resolved], len(p.rules))
+		all.byRule = make([]table.Table[*resolved], len(p.rules))
 	}
 	c.list = "overrides"
 	for i := range list {
@@ -47,7 +36,7 @@ func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	c.rule = ""
 	c.endedMore(&all.warnings)
 	for i := range all.byRule {
-		all.byRule[i].sort()
+		all.byRule[i].Sort()
 	}
 	return all
 }
@@ -87,12 +76,12 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	}
 	subject, of, ok := c.subject(p, r.key, o.Key)
 	if says := c.says(o, r); ok && says != nil {
-		if first, twice := all.byRule[i].add(of, subject, says, until, c.item); twice {
+		if first, twice := all.byRule[i].Add(of, subject, says, until, c.item); twice {
 			c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first))
 		}
 	}
 	c.ended(&all.warnings, "override", until)
-	if of.exact == 0 && (o.Block || o.Exempt) {
+	if of.Exact == 0 && (o.Block || o.Exempt) {
 		c.warn(&all.warnings, "change the rule instead", "the override %s everybody", map[bool]string{true: "blocks", false: "exempts"}[o.Block])
 	}
 }
@@ -173,85 +162,26 @@ func ruleNames(p *Policy) []string {
 // subject returns the text of a subject that a document names: what the key of such a request has
 // behind the rule's name, with "*" for every part that is left open, and the first address of a
 // network. It is valid until the next.
-func (c *compiler) subject(p *Policy, parts []part, key map[string]string) (text []byte, of shape, ok bool) {
+func (c *compiler) subject(p *Policy, key parts.List, values map[string]string) (text []byte, of table.Shape, ok bool) {
 	ok = true
-	if !knows(parts, key) {
-		for _, name := range sortedKeys(key) {
-			if !hasPart(parts, name) {
-				c.fail(fmt.Sprintf("key[%q]", name), spelling.Suggest(name, partNames(parts)), "%s is not a part of the rule's key", spelling.Quote(name))
-				ok = false
-			}
-		}
+	for _, name := range key.Unknown(values) {
+		c.fail(fmt.Sprintf("key[%q]", name), spelling.Suggest(name, key.Names()), "%s is not a part of the rule's key", spelling.Quote(name))
+		ok = false
 	}
-	c.key.reset()
-	c.key.begin("")
-	for i := range parts {
-		v, given := key[parts[i].text]
+	c.key.Reset()
+	c.key.Begin("")
+	for i := range key {
+		name := key[i].String()
+		v, given := values[name]
 		if !given || v == "*" {
-			c.key.addAny()
+			c.key.AddAny()
 			continue
 		}
-		of.exact |= 1 << i
-		if wrong := c.addValue(&parts[i], i, v, p.ipv6Prefix, &of); wrong != nil {
-			c.fail(fmt.Sprintf("key[%q]", parts[i].text), "", "%s: %v", parts[i].text, wrong)
+		of.Exact |= 1 << i
+		if wrong := c.key.AddNamed(&key[i], i, v, p.ipv6Prefix, &of); wrong != nil {
+			c.fail(fmt.Sprintf("key[%q]", name), "", "%s: %v", name, wrong)
 			ok = false
 		}
 	}
-	return c.key.text, of, ok
-}
-
-// addValue adds the value of part i that a subject names, or what stands for its network.
-func (c *compiler) addValue(p *part, i int, v string, ipv6Prefix int, of *shape) error {
-	if first, n, many := p.network(i, v, ipv6Prefix); many {
-		of.network = n
-		c.key.add(first)
-		if wrong, hint := checkHostBits(v); wrong != "" {
-			return fmt.Errorf("%s: %s", wrong, hint)
-		}
-		return nil
-	}
-	v, err := p.normal(v, ipv6Prefix)
-	c.key.add(v)
-	return err
-}
-
-// knows reports whether all of the key are among the parts.
-func knows(parts []part, key map[string]string) bool {
-	n := 0
-	for i := range parts {
-		if _, given := key[parts[i].text]; given {
-			n++
-		}
-	}
-	return n == len(key)
-}
-
-// normal returns the value that a document names as [part.value] returns it, or an
-// error if no request can have it.
-func (p *part) normal(v string, ipv6Prefix int) (string, error) {
-	if p.kind != clientIP {
-		if v = p.canonical(v); v == "" {
-			return "", errors.New("no request has such a value")
-		}
-		return v, nil
-	}
-	network, err := parsePrefix(v)
-	if err != nil {
-		return "", fmt.Errorf("%s is not an address: write it as in 192.0.2.7", spelling.Quote(v))
-	}
-	if wrong, hint := checkHostBits(v); wrong != "" {
-		return "", fmt.Errorf("%s: %s", wrong, hint)
-	}
-	a := network.Addr()
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = ipv6Prefix
-	}
-	switch {
-	case network.Bits() < bits:
-		return "", fmt.Errorf("%s is a network: name one address; an override takes a network, as in \"sluice override set\"", spelling.Quote(v))
-	case network.Bits() > bits && !network.IsSingleIP():
-		return "", fmt.Errorf("%s is a network within one subject, since addresses are told apart by their first %d bits: name one address, or the whole %d bits", spelling.Quote(v), bits, bits)
-	}
-	return maskClient(a, ipv6Prefix).String(), nil
+	return c.key.Bytes(), of, ok
 }

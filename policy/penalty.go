@@ -82,52 +82,72 @@ func (c *compiler) length(field, text string) time.Duration {
 	return d
 }
 
-// ruleLock is a rule with a penalty and which of the charges are its limits.
-type ruleLock struct {
-	rule       *rule
+// penalties are those that a request may bring upon its subjects.
+type penalties struct {
+	silent
+	list    []penalized
+	first   int  // where their charges begin
+	offence bool // a Take would note one: see preview
+}
+
+// penalized is a subject of a rule with a penalty, and which charges are those of its limits.
+type penalized struct {
+	lock       *sluice.Plan
 	first, end int
 }
 
-// charge returns the charge of the lock, which stands behind all limits.
-func (l *ruleLock) charge(limits []sluice.Charge) sluice.Charge {
-	c := limits[l.first]
-	c.Plan, c.Cost = l.rule.lock, min(max(c.Cost, 0), 1)
-	return c
+func (p *penalties) reset() { p.list, p.offence = p.list[:0], false }
+
+func (p *penalties) charge(_ *input, c *charges, s *subject, first int) {
+	p.list = append(p.list, penalized{s.rule.lock, first, len(c.list)})
 }
 
-// addLocks adds the charges of penalties behind all others.
-func (s *scratch) addLocks() {
-	for i := range s.locks {
-		s.charges = append(s.charges, s.locks[i].charge(s.charges))
+func (p *penalties) beside(_ *input, c *charges) {
+	p.first, p.offence = len(c.list), false
+	for _, o := range p.list {
+		lock := c.list[o.first]
+		lock.Plan, lock.Cost = o.lock, min(max(lock.Cost, 0), 1)
+		c.list = append(c.list, lock)
 	}
 }
 
-// lockOf returns which charge is of the lock of the rule of charge i, or -1.
-func (s *scratch) lockOf(i int) int {
-	for n := range s.locks {
-		if l := &s.locks[n]; l.first <= i && i < l.end {
-			return s.firstLock + n
+// of returns which charge is of the penalty of the subject of limit i, or -1.
+func (p *penalties) of(i int) int {
+	for n := range p.list {
+		if o := &p.list[n]; o.first <= i && i < o.end {
+			return p.first + n
 		}
 	}
 	return -1
 }
 
-// foretellLocks is foretell for locks: with the offences that a Take would note.
-func (s *scratch) foretellLocks() {
-	for n := s.firstLock; n < len(s.charges); n++ {
-		c, r := &s.charges[n], &s.receipts[n]
-		if c.Cost < 1 || r.Origin == sluice.ByOnError {
+// preview notes the offences that a Take would note.
+func (p *penalties) preview(_ *input, c *charges) {
+	for n := p.first; n < p.first+len(p.list); n++ {
+		lock, r := &c.list[n], &c.receipts[n]
+		if lock.Cost < 1 || r.Origin == sluice.ByOnError {
 			continue
 		}
 		state, now, origin := kernel.State{Tick: r.Tick, Used: r.Used, Prev: r.Prev}, r.Now, r.Origin
-		c.Plan.Step(state, now, c.Cost, &r.Receipt)
-		if sluice.Offends(s.charges, s.receipts, n) {
-			c.Plan.Offend(state, now, &r.Receipt)
-			s.offence = true
+		lock.Plan.Step(state, now, lock.Cost, &r.Receipt)
+		if sluice.Offends(c.list, c.receipts, n) {
+			lock.Plan.Offend(state, now, &r.Receipt)
+			p.offence = true
 		}
 		r.Origin = origin
 	}
 }
+
+func (p *penalties) join(c *charges, i int, r *Result) (closed bool) {
+	lock := p.of(i)
+	if lock < 0 {
+		return false
+	}
+	r.LockOut(c.list[lock].Plan.Decide(c.list[lock].Cost, c.receipts[lock]))
+	return c.closed(lock)
+}
+
+func (p *penalties) spent(c *charges, i int, r *Result, _ *sluice.Receipt) { p.join(c, i, r) }
 
 // takeLocked takes the charges of a subject and, if its rule has a penalty, of its lock.
 func (s *Subject) takeLocked(ctx context.Context, charges []sluice.Charge, cost int64) ([]sluice.Receipt, sluice.Decision, error) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // ErrNoPlace is returned for a text that is none of [Engine.Place].
@@ -135,7 +136,7 @@ func (p *Policy) places(place string, cost int64) (charges []sluice.Charge, err 
 			return nil, ErrNoPlace
 		}
 		text = text[used:]
-		name, _ := cutKey(key)
+		name, _ := parts.CutKey(key)
 		i, known := p.byName[name]
 		switch {
 		case number == 0 || seen[key]:

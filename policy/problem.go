@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Problem is one thing that is wrong, or looks wrong, with a policy document.
@@ -44,6 +45,14 @@ func (p Problem) String() string {
 	return b.String()
 }
 
+// at returns the problem with the place where it is written.
+func (p Problem) at(where func(string) (string, int)) Problem {
+	if where != nil {
+		p.File, p.Line = where(p.Path)
+	}
+	return p
+}
+
 // Errors is what is wrong with a policy document, in its order. [Compile] returns it as its
 // error; errors.As finds it.
 type Errors []Problem
@@ -66,4 +75,59 @@ func (e Errors) Error() string {
 
 func sortProblems(ps []Problem) {
 	slices.SortStableFunc(ps, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+}
+
+// fail reports a problem with a field of the rule or override that is being looked at, or
+// with all of it if field is empty.
+func (c *compiler) fail(field, hint, format string, args ...any) {
+	p := Problem{Path: c.path(field), Rule: c.rule, Message: fmt.Sprintf(format, args...), Hint: hint}
+	c.problems = append(c.problems, p.at(c.where))
+}
+
+func (c *compiler) path(field string) string {
+	switch {
+	case c.list == "":
+		return field
+	case field == "":
+		return fmt.Sprintf("%s[%d]", c.list, c.item)
+	}
+	return fmt.Sprintf("%s[%d].%s", c.list, c.item, field)
+}
+
+// warn adds a warning about the item that is being looked at.
+func (c *compiler) warn(found *[]Problem, hint, format string, args ...any) {
+	*found = append(*found, Problem{Path: c.path(""), Rule: c.rule, Message: fmt.Sprintf(format, args...), Hint: hint}.at(c.where))
+}
+
+// first says where the first of two things is that may be there once.
+func (c *compiler) first(item int) string {
+	path := fmt.Sprintf("%s[%d]", c.list, item)
+	if c.where != nil {
+		if _, line := c.where(path); line > 0 {
+			return fmt.Sprintf("the first in line %d", line)
+		}
+	}
+	return "the first is " + path
+}
+
+// maxEnded bounds the warnings about what has ended in one list: tables grow.
+const maxEnded = 10
+
+// ended warns of the item that is being looked at if it has ended.
+func (c *compiler) ended(found *[]Problem, what string, until int64) {
+	if until == 0 || until >= c.now {
+		return
+	}
+	if c.endings++; c.endings <= maxEnded {
+		at := time.UnixMicro(until).UTC().Format(time.RFC3339)
+		*found = append(*found, Problem{Path: c.path(""), Rule: c.rule, Hint: "remove it", Message: "the " + what + " ended at " + at}.at(c.where))
+	}
+}
+
+// endedMore says how many warnings ended has left out.
+func (c *compiler) endedMore(found *[]Problem) {
+	if more := c.endings - maxEnded; more > 0 {
+		*found = append(*found, Problem{Path: c.list, Message: fmt.Sprintf("%d more have ended", more), Hint: "remove them"}.at(c.where))
+	}
+	c.endings = 0
 }

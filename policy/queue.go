@@ -22,21 +22,21 @@ type queued struct {
 	parts *atomic.Int32 // how many parts of the request wait for the turns; nil: it has one
 }
 
-// queued returns what a decision with a Delay waits for, on memory of its own. While the shared store is
+// wait notes what a decision with a Delay waits for, on memory of its own. While the shared store is
 // away it has no turns.
-func (s *scratch) queued() *queued {
-	q := new(queued)
+func (d *Decision) wait(w *work) {
+	q, c := new(queued), &w.charges
 	q.turns = q.first[:0]
-	for i := range s.results {
-		if t, waits := s.charges[i].Turn(&s.receipts[i]); waits {
+	for i := range c.results {
+		if t, waits := c.list[i].Turn(&c.receipts[i]); waits {
 			q.turns = append(q.turns, t)
 		}
 	}
-	if once := s.onceAt(); once < s.firstLock {
-		q.once = strings.Clone(s.charges[once].Key)
-		s.awaited.add(q.once, q)
+	if at := c.once.at; at > 0 {
+		q.once = strings.Clone(c.list[at].Key)
+		c.once.engine.awaited.add(q.once, q)
 	}
-	return q
+	d.queued = q
 }
 
 // Queued reports whether the request waits for a turn that it may give up: see [Engine.LeaveQueue].
@@ -80,10 +80,10 @@ func (e *Engine) refund(ctx context.Context, q *queued) bool {
 
 // keepTurns makes what is given back leave queues as they are: turns behind those units have been given to
 // other requests.
-func (s *scratch) keepTurns() {
-	for i := range s.results {
-		if c := &s.charges[i]; isQueue(c.Plan) {
-			c.Cost, s.results[i].Cost = 0, 0
+func (c *charges) keepTurns() {
+	for i := range c.results {
+		if o := &c.list[i]; isQueue(o.Plan) {
+			o.Cost, c.results[i].Cost = 0, 0
 		}
 	}
 }
@@ -128,21 +128,6 @@ func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
 		}
 	}
 	return false
-}
-
-// foretellRepeat is foretell for a request that was let through before.
-func (s *scratch) foretellRepeat() {
-	if !s.repeats() {
-		return
-	}
-	s.repeated = true
-	q := s.awaited.find(s.charges[s.onceAt()].Key)
-	for i := range s.charges {
-		c, r := &s.charges[i], &s.receipts[i]
-		if r.Origin != sluice.ByOnError && (c.Cost < 1 || !isQueue(c.Plan) || q.has(c, r)) {
-			r.Fits = true
-		}
-	}
 }
 
 const (

@@ -119,7 +119,7 @@ func (s *script) errorf(format string, args ...any) {
 func (s *script) run() {
 	for i := 0; i < len(s.lines); {
 		s.at = i
-		line := words(s.lines[i])
+		line := testkit.Words(s.lines[i])
 		var block []string
 		for i++; i < len(s.lines) && (strings.HasPrefix(s.lines[i], "  ") || s.lines[i] == "" && len(block) > 0); i++ {
 			block = append(block, strings.TrimPrefix(s.lines[i], "  "))
@@ -139,27 +139,10 @@ func (s *script) run() {
 			continue
 		}
 		for _, more := range block {
-			a.want = append(a.want, words(more)...)
+			a.want = append(a.want, testkit.Words(more)...)
 		}
 		s.ask(a)
 	}
-}
-
-// words splits a line. A word may have parts in double quotes or backquotes, as in Go. "#" begins a comment.
-func words(line string) (all []string) {
-	for rest := strings.TrimSpace(line); rest != "" && !strings.HasPrefix(rest, "# "); rest = strings.TrimSpace(rest) {
-		word := ""
-		for rest != "" && rest[0] != ' ' {
-			if quoted, err := strconv.QuotedPrefix(rest); err == nil && rest[0] != '\'' {
-				text, _ := strconv.Unquote(quoted)
-				word, rest = word+text, rest[len(quoted):]
-			} else {
-				word, rest = word+rest[:1], rest[1:]
-			}
-		}
-		all = append(all, word)
-	}
-	return all
 }
 
 // scriptLine is "[NAME =] [N x] REQUEST [-> WANT]".
@@ -541,7 +524,7 @@ func (s *script) outcome(words []string) (o Outcome) {
 // subject reads "RULE [PART=VALUE…]".
 func (s *script) subject(words []string) *Subject {
 	s.Helper()
-	return subject(s, s.engine, words[0], keyOf(words[1:]))
+	return subjectOf(s, s.engine, words[0], keyOf(words[1:]))
 }
 
 func keyOf(words []string) map[string]string {
@@ -696,7 +679,7 @@ func (s *script) list(block []string, decide func(reqs []*Request, ds []Decision
 	var all []scriptLine
 	var reqs []*Request
 	for _, line := range block {
-		if in := words(line); len(in) > 0 {
+		if in := testkit.Words(line); len(in) > 0 {
 			all = append(all, s.line(in))
 			reqs = append(reqs, &s.request(all[len(all)-1].request).Request)
 		}
@@ -749,7 +732,7 @@ func (s *script) left(words, want, _ []string) {
 func (s *script) outcomes(estimate, _, block []string) {
 	rule := s.engine.Policy().rules[0].name
 	for _, line := range block {
-		row := words(line)
+		row := testkit.Words(line)
 		if len(row) == 0 {
 			continue
 		}

@@ -28,37 +28,37 @@ var ErrNotCharged = errors.New("policy: the request was not charged")
 // to drain, and not only until this one would have.
 func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) error {
 	var d Decision
-	s := e.begin(req, &d)
-	defer e.end(s)
-	s.mode = settling
-	e.prepare(ctx, s, &d)
+	w := e.begin(req, &d)
+	defer e.end(w)
+	w.mode = settling
+	e.prepare(ctx, w, &d)
 	switch {
 	case d.Missing != "":
 		return fmt.Errorf("%w: it lacks %s", ErrNotCharged, d.Missing)
 	case d.Blocked != "":
 		return fmt.Errorf("%w, or by a policy that has changed: rule %q blocks it", ErrNotCharged, d.Blocked)
 	}
-	u := s.chargedBefore()
+	u := chargedBefore(w)
 	waiting := len(u.open)
 	b := u.settle(&o)
 	if len(u.open) == waiting {
 		return ErrNothingToSettle
 	}
-	if req.ID != "" {
-		asked := appendAsked([]byte{settledOnce}, req.ID, s.charges, 1)
-		b.charges, b.first = append([]sluice.Charge{onceCharge(&s.keys, asked, s.charges[0].Key)}, b.charges...), 1
+	if list := w.charges.list; req.ID != "" {
+		asked := appendAsked([]byte{settledOnce}, req.ID, list, 1)
+		b.charges, b.first = append([]sluice.Charge{onceCharge(&w.charges.once.keys, asked, list[0].Key)}, b.charges...), 1
 	}
 	return e.settle(ctx, &b)
 }
 
-// chargedBefore returns what the outcome is to settle of a request that has been charged what is in s.
-func (s *scratch) chargedBefore() *unsettled {
-	u := &unsettled{taken: s.request.Time}
+// chargedBefore returns what the outcome is to settle of a request that has been charged what is in w.
+func chargedBefore(w *work) *unsettled {
+	u := &unsettled{taken: w.request.Time}
 	if u.taken.IsZero() {
 		u.taken = time.Now()
 	}
-	for i, c := range s.charges {
-		if r := s.ruleOf(i); r.settles() {
+	for i, c := range w.charges.list {
+		if r := w.charges.whose[i].rule; r.settles() {
 			c.Shadow = true
 			u.open = append(u.open, openCharge{c, r.name, r.counts, &r.cost, longestRefund(c.Plan, u.taken)})
 		}

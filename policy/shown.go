@@ -1,13 +1,11 @@
 package policy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"net/netip"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // showKey says how much of a rule's keys people are to see.
@@ -21,10 +19,6 @@ const (
 
 var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "hash"}
 
-// missingShown is what people see of a part that the request lacks. No value looks like it: see
-// appendPrintable.
-const missingShown = "(missing)"
-
 // ShownKey returns what people are to see of a key: all of it, shortened or hashed, as its rule
 // says (see [Rule]), without the rule's name. It is one line of text that shows: what is not
 // printable, or would change how its surroundings look, is escaped. Parts have " · " between them.
@@ -34,12 +28,12 @@ func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
 // ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. Pseudonyms are
 // those of the key. What is sent is left out if the rule cannot have such a key.
 func (p *Policy) ShownSent(key, sent string) string {
-	name, subject := cutKey(key)
+	name, subject := parts.CutKey(key)
 	if i, known := p.byName[name]; known {
 		r := &p.rules[i]
-		if values, ok := r.valuesOf(subject); ok {
-			if _, spelled := cutKey(sent); r.folds && r.show != showHash && spelled != subject {
-				if as, ok := r.valuesOf(spelled); ok {
+		if values, ok := r.key.Split(subject); ok {
+			if _, spelled := parts.CutKey(sent); r.folds && r.show != showHash && spelled != subject {
+				if as, ok := r.key.Split(spelled); ok {
 					values = as
 				}
 			}
@@ -48,9 +42,9 @@ func (p *Policy) ShownSent(key, sent string) string {
 	}
 	if name == "" { // a caller's: see Adhoc
 		_, own, _ := strings.Cut(subject, "/")
-		return string(appendValue(nil, own, false))
+		return string(parts.AppendShown(nil, own, false))
 	}
-	return joinShown(strings.SplitN(subject, "/", maxKeyParts+1), func(int) bool { return true })
+	return parts.Join(strings.SplitN(subject, "/", maxKeyParts+1), func(int) bool { return true })
 }
 
 // ShownWhole reports whether people are to see all of the subject's key.
@@ -66,8 +60,8 @@ func (p *Policy) ShowsWhole(rule string) bool {
 // apart whose shortened keys look the same. It is the same for all rules that count by the same parts, on all
 // instances. A caller who can guess the key can verify the guess.
 func (s *Subject) Pseudonym() string {
-	_, subject := cutKey(s.Key())
-	return s.rule.pseudonym(subject)
+	_, subject := parts.CutKey(s.Key())
+	return s.rule.key.Pseudonym(subject)
 }
 
 // shown is ShownKey for a key of the rule, without its name.
@@ -76,27 +70,15 @@ func (r *rule) shown(subject string, values []string) string {
 	case len(r.key) == 0:
 		return "everybody"
 	case r.show == showHash:
-		return r.pseudonym(subject)
-	case r.show == showShort:
-		return joinShown(values, r.shortens)
+		return r.key.Pseudonym(subject)
 	}
-	return joinShown(values, func(int) bool { return false })
-}
-
-// pseudonym returns what stands for a subject. It is the same for all rules that count by the same
-// parts, wherever they run, so whoever guesses a value can tell that it is this one.
-func (r *rule) pseudonym(subject string) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "sluice show_key %q %s", partNames(r.key), subject)
-	return hex.EncodeToString(h.Sum(nil)[:6])
+	return r.key.Shown(values, r.show == showShort)
 }
 
 // defaultShow is showKey where the rule does not say it.
-func defaultShow(key []part) showKey {
-	for i := range key {
-		if key[i].isSecret() {
-			return showShort
-		}
+func defaultShow(key parts.List) showKey {
+	if key.Any((*parts.Part).IsSecret) {
+		return showShort
 	}
 	return showWhole
 }
@@ -105,147 +87,53 @@ func defaultShow(key []part) showKey {
 // to act as somebody else. Where a rule does not say how much of its keys people see, these are
 // shortened.
 func SecretPart(part string) bool {
-	p, err := parsePart(part)
-	return err == nil && p.isSecret()
-}
-
-func (p *part) isSecret() bool {
-	return p.kind == apiKey || p.kind == cookiePart || p.kind == jwtPart || p.kind == headerPart && p.name == "Authorization"
-}
-
-// isNamed reports whether the value is a name, of a client's or the program's choice.
-func (p *part) isNamed() bool {
-	switch p.kind {
-	case clientIP, routePart, hostPart, methodPart, constPart, tlsFingerprint:
-		return false
-	}
-	return true
-}
-
-// shortens reports whether part i is shortened: what is a name, or if nothing is the address.
-func (r *rule) shortens(i int) bool {
-	if r.key[i].kind != clientIP {
-		return r.key[i].isNamed()
-	}
-	for n := range r.key {
-		if r.key[n].isNamed() {
-			return false
-		}
-	}
-	return true
-}
-
-// partsBetween is what stands between the parts of a key that is shown.
-const partsBetween = " · "
-
-func joinShown(values []string, short func(i int) bool) string {
-	var b []byte
-	for i, v := range values {
-		if i > 0 {
-			b = append(b, partsBetween...)
-		}
-		b = appendValue(b, v, short(i))
-	}
-	return string(b)
-}
-
-// appendValue appends what people are to see of a value as it is written in a key.
-func appendValue(dst []byte, written string, short bool) []byte {
-	value, state := unwrite(written)
-	switch {
-	case state == missingValue:
-		return append(dst, missingShown...)
-	case state == notAValue:
-		return append(dst, "…"...)
-	case state == hashedValue && short:
-		return append(append(dst, value[:7]...), "…"...)
-	case state == hashedValue:
-		return append(dst, value...)
-	case !short:
-		return appendPrintable(dst, value)
-	}
-	return appendShort(dst, value)
+	p, err := parts.Parse(part)
+	return err == nil && p.IsSecret()
 }
 
 // Shorten returns so much of a value of a key that people recognize it and nobody can use it: the
 // first four characters and the last two, of one of less than 12 the first two, of one of less than 6
 // none, and of an address its network. It is a line that shows, as [Policy.ShownKey] is.
-func Shorten(value string) string { return string(appendShort(nil, value)) }
+func Shorten(value string) string { return string(parts.AppendShort(nil, value)) }
 
-// appendShort appends what Shorten returns.
-func appendShort(dst []byte, value string) []byte {
-	if a, err := netip.ParseAddr(value); err == nil {
-		return appendNetwork(dst, a)
+// Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and
+// bodies are folded before they are counted, so that "lucy" and "Lucy" are one subject, "lucu"; people
+// look for the name that was typed. [Policy.ShownSent] makes text of both. A name of more than
+// [sluice.MaxKeyPart] bytes stays folded.
+func (o *Observation) Sent(i int) string {
+	key := o.Key(i)
+	at := o.RuleIndex(i)
+	if key == "" || at < 0 || o.Request.Subject != nil || !o.Policy().rules[at].folds {
+		return key
 	}
-	text := []rune(value)
-	first, last := 4, 2
-	switch n := len(text); {
-	case n < 6:
-		first, last = 0, 0
-	case n < 12:
-		first, last = 2, 0
-	}
-	dst = appendPrintable(dst, string(text[:first]))
-	dst = append(dst, "…"...)
-	return appendPrintable(dst, string(text[len(text)-last:]))
+	return o.spelled(&o.Policy().rules[at], key)
 }
 
-// appendNetwork appends where about an address is.
-func appendNetwork(dst []byte, a netip.Addr) []byte {
-	bits := 24
-	if a.Is6() {
-		bits = 32
-	}
-	p, err := a.Prefix(bits)
-	if err != nil {
-		return append(dst, "…"...)
-	}
-	return p.AppendTo(dst)
-}
-
-// appendPrintable appends a text of which nothing is invisible, nor moves, covers or joins what
-// stands around it, and which is not taken for what stands for something else: "(missing)", or the
-// text between parts.
-func appendPrintable(dst []byte, s string) []byte {
-	marks, space := maxMarks, true // as if a mark or a space had come before
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		mark := unicode.Is(unicode.M, r)
-		if mark {
-			marks++
+// spelled returns a key of a rule with the values that the request has in place of folded ones. It is
+// valid until the next call.
+func (o *Observation) spelled(r *rule, key string) string {
+	w := o.work
+	name, subject := parts.CutKey(key)
+	b := append(append(w.sent[:0], name...), '/')
+	same := true
+	for i := range r.key {
+		written, rest, more := strings.Cut(subject, "/")
+		if i > 0 {
+			b = append(b, '/')
 		}
-		switch {
-		case r == utf8.RuneError && n == 1:
-			dst = fmt.Appendf(dst, `\x%02x`, s[i])
-		case r == '\\', r == '(' && i == 0:
-			dst = append(dst, '\\', byte(r))
-		case r == ' ' && (space || i == len(s)-1):
-			dst = append(dst, `\x20`...)
-		case r == ' ', unicode.IsPrint(r) && !blank(r) && r != '·' && (!mark || marks <= maxMarks):
-			dst = append(dst, s[i:i+n]...)
-		case r < 0x80:
-			dst = fmt.Appendf(dst, `\x%02x`, r)
-		case r <= 0xffff:
-			dst = fmt.Appendf(dst, `\u%04x`, r)
-		default:
-			dst = fmt.Appendf(dst, `\U%08x`, r)
+		from := len(b)
+		if text := w.x.Spelling(&r.key[i]); text != "" && written != parts.Shared {
+			b = sluice.AppendKeyPart(b, text)
+		} else {
+			b = append(b, written...)
 		}
-		if space = r == ' '; !mark {
-			marks = 0
-			if !unicode.IsLetter(r) || blank(r) {
-				marks = maxMarks
-			}
+		same = same && string(b[from:]) == written
+		if subject = rest; more != (i < len(r.key)-1) {
+			return key // of a rule that has another key
 		}
-		i += n
 	}
-	return dst
-}
-
-// maxMarks is how many marks, such as accents, a letter can have.
-const maxMarks = 3
-
-// blank reports whether a character of a class that shows does not: the fillers of Hangul, selectors
-// of variants, those that join or are empty, and what stands for bytes that are no text.
-func blank(r rune) bool {
-	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == 0x2800 || r == 0x1d159 || r == utf8.RuneError
+	if w.sent = b; same {
+		return key
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b))
 }

@@ -52,7 +52,7 @@ func FuzzShownValue(f *testing.F) {
 		for _, rule := range []string{"user/", "open/", "login/", "gone/", "/caller/"} {
 			mustShow(t, p.ShownKey(rule+written))
 		}
-		if whole := p.ShownKey("user/" + written); whole == missingShown || strings.Contains(whole, partsBetween) {
+		if whole := p.ShownKey("user/" + written); whole == "(missing)" || strings.Contains(whole, " · ") {
 			t.Errorf("%q looks like something else", whole)
 		}
 		runes := len([]rune(value))
@@ -135,7 +135,7 @@ func TestSpelling(t *testing.T) {
 		r.Body = body(fmt.Sprintf(`{"username":%q}`, name))
 		pass(t, e, r)
 	}
-	lucy := subject(t, e, "login", map[string]string{"client_ip": "192.0.2.1", "body:username": "Lucy"})
+	lucy := subjectOf(t, e, "login", map[string]string{"client_ip": "192.0.2.1", "body:username": "Lucy"})
 	same := must(e.SubjectOf("login/192.0.2.1/Lucy"))
 	folded := must(e.SubjectOf(lucy.Key()))
 	for s, want := range map[*Subject]string{lucy: "Lucy", same: "Lucy", folded: "lucu"} {

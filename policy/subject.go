@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // Subject is one of those whom a rule tells apart, for administration: what the store has
@@ -53,15 +54,15 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	var k keyText
-	k.room(r, key)
-	k.begin(r.keyStart)
-	if err := k.addSubject(p, r, key); err != nil {
+	var k parts.Keys
+	k.Grow(subjectSize(r, key), len(r.key))
+	k.Begin(r.keyStart)
+	if err := addSubject(&k, p, r, key); err != nil {
 		return nil, fmt.Errorf("policy: rule %q: %w", rule, err)
 	}
 	s := e.subject(p, r, &k)
 	s.spell(func(i int) string {
-		if v := key[r.key[i].text]; v != "" && len(v) <= sluice.MaxKeyPart {
+		if v := key[r.key[i].String()]; v != "" && len(v) <= sluice.MaxKeyPart {
 			return string(sluice.AppendKeyPart(nil, v))
 		}
 		return s.values[i]
@@ -72,7 +73,7 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 // spell sets how the names of the subject were given: of returns how part i was, as it is written in a key.
 func (s *Subject) spell(of func(i int) string) {
 	for i := range s.rule.key {
-		if !s.rule.key[i].folds() {
+		if !s.rule.key[i].Folds() {
 			continue
 		}
 		if given := of(i); given != s.values[i] {
@@ -102,7 +103,7 @@ func (s *Subject) Shown() string {
 // [Subject.Hashed]).
 func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	p := e.current()
-	name, subject := cutKey(key)
+	name, subject := parts.CutKey(key)
 	if name == "" {
 		return nil, fmt.Errorf("policy: %s is counted under a limit that its caller brings, and no rule knows it", spelling.Quote(key))
 	}
@@ -110,11 +111,11 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	if values, ok := r.valuesOf(subject); ok {
-		var k keyText
-		k.begin(r.keyStart)
+	if values, ok := r.key.Split(subject); ok {
+		var k parts.Keys
+		k.Begin(r.keyStart)
 		for i, v := range values {
-			k.addWritten(r.key[i].foldWritten(v))
+			k.AddWritten(r.key[i].Fold(v))
 		}
 		out := e.subject(p, r, &k)
 		if out.spell(func(i int) string { return values[i] }); out.spelled != nil || out.key == key || out.charged == key {
@@ -141,27 +142,29 @@ func (p *Policy) counting(name string) (*rule, error) {
 }
 
 // subject returns the subject of a rule whose key k has built, on the memory of that.
-func (e *Engine) subject(p *Policy, r *rule, k *keyText) *Subject {
-	s := &Subject{engine: e, policy: p, rule: r, key: k.since(k.start), values: k.values, shadow: r.isShadowFor(k.text)}
+func (e *Engine) subject(p *Policy, r *rule, k *parts.Keys) *Subject {
+	s := &Subject{engine: e, policy: p, rule: r, key: k.Key(nil), values: k.Values(), shadow: r.isShadowFor(k.Bytes())}
 	if r.sharing == nil {
-		s.charged = k.key(r.together)
+		s.charged = k.Key(r.together)
 		return s
 	}
-	s.owner, s.charged = k.shared(r)
-	if tier, known := s.looked().tierOf(r); known {
+	s.owner, s.charged = k.Tenant(r.sharing.owner, r.together)
+	w := s.looked()
+	if tier, known := w.subjects.tierOfKey(&w.input, r); known {
 		s.weight = r.sharing.weight(tier)
 	}
 	return s
 }
 
 // looked returns what the limits of the subject are found with.
-func (s *Subject) looked() *scratch {
-	look := &scratch{policy: s.policy, request: new(Request)}
-	look.keys.begin(s.rule.keyStart)
+func (s *Subject) looked() *work {
+	w := &work{input: input{policy: s.policy, request: new(Request)}}
+	k := &w.subjects.keys
+	k.Begin(s.rule.keyStart)
 	for _, v := range s.values {
-		look.keys.addWritten(v)
+		k.AddWritten(v)
 	}
-	return look
+	return w
 }
 
 // held returns the limits that the subject may be held to, with different fingerprints, and the
@@ -170,9 +173,9 @@ func (s *Subject) held() ([]counted, *Override) {
 	if s.policy == nil {
 		return s.rule.own.counted(), nil
 	}
-	look := s.looked()
-	limits := look.limitsInForce(s.rule)
-	return limits, look.override
+	w := s.looked()
+	limits := s.inForce(w)
+	return limits, w.subjects.override
 }
 
 // Rule returns the name of the subject's rule, or the name that was given to [Engine.Adhoc].
@@ -196,7 +199,7 @@ func (s *Subject) Values() map[string]string {
 		values = s.spelled
 	}
 	for i := range s.rule.key {
-		all[s.rule.key[i].text], _ = s.rule.value(i, values[i])
+		all[s.rule.key[i].String()], _ = s.rule.key[i].Unwrite(values[i], s.rule.match)
 	}
 	return all
 }
@@ -204,21 +207,22 @@ func (s *Subject) Values() map[string]string {
 // Hashed returns the parts of the subject's key whose values are not known, because they were too
 // long to be kept. Such a subject can be looked at, given back to, reset and blocked, but neither
 // [Engine.Subject] nor an override can name it by its Values.
-func (s *Subject) Hashed() (parts []string) {
+func (s *Subject) Hashed() (names []string) {
 	for i := range s.rule.key {
-		if _, state := s.rule.value(i, s.values[i]); state == hashedValue {
-			parts = append(parts, s.rule.key[i].text)
+		if _, state := s.rule.key[i].Unwrite(s.values[i], s.rule.match); state == parts.Hashed {
+			names = append(names, s.rule.key[i].String())
 		}
 	}
-	return parts
+	return names
 }
 
-// limitsInForce returns the limits that the subject may be held to whose key has been built.
-func (s *scratch) limitsInForce(r *rule) []counted {
-	if _, says := s.policy.overrides.find(r, s); says != nil && len(says.limits) > 0 {
+// inForce returns the limits that the subject may be held to, by what finds them.
+func (s *Subject) inForce(w *work) []counted {
+	r := s.rule
+	if _, says := w.subjects.overrideOf(&w.input, r); says != nil && len(says.limits) > 0 {
 		return says.counted()
 	}
-	if tier, known := s.tierOf(r); !known {
+	if tier, known := w.subjects.tierOfKey(&w.input, r); !known {
 		return r.limits()
 	} else if limits := r.tiers[tier]; limits != nil {
 		return limits.counted()
@@ -237,42 +241,39 @@ func (s *Subject) Override() (o Override, found bool) {
 }
 
 // addSubject adds the values of a subject.
-func (k *keyText) addSubject(p *Policy, r *rule, key map[string]string) error {
-	if !knows(r.key, key) {
-		for _, name := range sortedKeys(key) {
-			if !hasPart(r.key, name) {
-				return fmt.Errorf("%s is not a part of its key: %s", spelling.Quote(name), spelling.Suggest(name, partNames(r.key)))
-			}
-		}
+func addSubject(k *parts.Keys, p *Policy, r *rule, key map[string]string) error {
+	if unknown := r.key.Unknown(key); len(unknown) > 0 {
+		return fmt.Errorf("%s is not a part of its key: %s", spelling.Quote(unknown[0]), spelling.Suggest(unknown[0], r.key.Names()))
 	}
 	for i := range r.key {
 		part := &r.key[i]
-		v, given := key[part.text]
+		v, given := key[part.String()]
+		if !given {
+			v, given = part.Constant()
+		}
 		switch {
-		case !given && part.kind == constPart:
-			k.add(part.name)
 		case !given:
-			return fmt.Errorf("which %s? Its key is %s", part.text, spelling.OneOf(partNames(r.key)))
+			return fmt.Errorf("which %s? Its key is %s", part, spelling.OneOf(r.key.Names()))
 		case v == "":
-			k.addShared()
+			k.AddWritten(parts.Shared)
 		default:
-			normal, err := part.normal(v, p.ipv6Prefix)
+			normal, err := part.Normal(v, p.ipv6Prefix)
 			if err != nil {
-				return fmt.Errorf("%s: %w", part.text, err)
+				return fmt.Errorf("%s: %w", part, err)
 			}
-			k.add(normal)
+			k.Add(normal)
 		}
 	}
 	return nil
 }
 
-// room makes room for the key of a subject.
-func (k *keyText) room(r *rule, key map[string]string) {
+// subjectSize returns about how many bytes the key of a subject has.
+func subjectSize(r *rule, key map[string]string) int {
 	n := len(r.keyStart) + len(r.key)
 	for _, v := range key {
 		n += len(v)
 	}
-	k.text, k.values = slices.Grow(k.text, n), slices.Grow(k.values, len(r.key))
+	return n
 }
 
 // sets returns the limits that a rule has together: its own, and those of each tier.

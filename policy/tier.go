@@ -1,10 +1,14 @@
 package policy
 
-import "github.com/sluicehq/sluice/internal/spelling"
+import (
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
+	"github.com/sluicehq/sluice/policy/internal/table"
+)
 
 // tierSubjects are who is in which tier. They are never changed.
 type tierSubjects struct {
-	table[string]
+	table.Table[string]
 	list     []TierSubject // what they were made of
 	warnings []Problem
 }
@@ -30,7 +34,7 @@ func (c *compiler) tierSource(p *Policy, t *Tiers) {
 	}
 }
 
-func (c *compiler) tierPart(field, text string) *part {
+func (c *compiler) tierPart(field, text string) *parts.Part {
 	switch text {
 	case "":
 		return nil
@@ -46,12 +50,12 @@ func (p *Policy) canonicalTier(name string) string {
 	if p.tierFrom == nil {
 		return name
 	}
-	return p.tierFrom.canonical(name)
+	return p.tierFrom.Canonical(name)
 }
 
 // tierReadsBody reports whether the body may have to be read to know the tier of a request.
 func (p *Policy) tierReadsBody() bool {
-	return p.tierFrom != nil && isBody(*p.tierFrom) || p.tierSubject != nil && isBody(*p.tierSubject)
+	return p.tierFrom != nil && p.tierFrom.ReadsBody() || p.tierSubject != nil && p.tierSubject.ReadsBody()
 }
 
 func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
@@ -78,7 +82,7 @@ func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
 		c.warn(&all.warnings, spelling.Suggest(tier, sortedKeys(known)), "no rule has the tier %s: who is in it has the rules' own limits", spelling.Quote(tier))
 	}
 	c.endedMore(&all.warnings)
-	all.sort()
+	all.Sort()
 	return all
 }
 
@@ -115,7 +119,7 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 		return "", false
 	}
 	tier = p.canonicalTier(in.Tier)
-	if first, twice := all.add(of, subject, tier, until, c.item); twice {
+	if first, twice := all.Add(of, subject, tier, until, c.item); twice {
 		c.fail("", "remove one of them", "there are two entries for this subject, %s", c.first(first))
 	}
 	c.ended(&all.warnings, "entry", until)
@@ -123,37 +127,37 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 }
 
 // tierKey returns the text of a subject as requests have it. It is valid until the next.
-func (c *compiler) tierKey(p *Policy, value string) (text []byte, of shape) {
-	c.key.reset()
-	c.key.begin("")
-	of.exact = 1
-	if wrong := c.addValue(p.tierSubject, 0, value, p.ipv6Prefix, &of); wrong != nil {
-		c.fail("subject", "", "%s: %v", p.tierSubject.text, wrong)
+func (c *compiler) tierKey(p *Policy, value string) (text []byte, of table.Shape) {
+	c.key.Reset()
+	c.key.Begin("")
+	of.Exact = 1
+	if wrong := c.key.AddNamed(p.tierSubject, 0, value, p.ipv6Prefix, &of); wrong != nil {
+		c.fail("subject", "", "%s: %v", p.tierSubject, wrong)
 	}
-	return c.key.text, of
+	return c.key.Bytes(), of
+}
+
+// tierOf is the tier of a request.
+type tierOf struct {
+	known      bool
+	name, from string
+	key        parts.Keys // of the subject that is looked up
 }
 
 // tierName returns the tier of the request.
-func (s *scratch) tierName() string {
-	if !s.tierKnown {
-		s.tierKnown = true
-		s.x.route = ""
-		s.tier, s.tierFrom = s.findTier()
-	}
-	return s.tier
-}
-
-// findTier returns the tier of the request, and what says it.
-func (s *scratch) findTier() (tier, from string) {
-	if e := s.listedTier(); e != nil {
-		return s.policy.subjects.of(e), tierListed
-	}
-	if part := s.policy.tierFrom; part != nil {
-		if tier, found := part.value(&s.x); found {
-			return tier, part.text
+func (s *subjects) tierName(in *input) string {
+	if t := &s.tier; !t.known {
+		in.x.Route = ""
+		t.known, t.name, t.from = true, in.policy.tier, tierDefault
+		if e := s.listedTier(in); e != nil {
+			t.name, t.from = in.policy.subjects.Value(e), tierListed
+		} else if part := in.policy.tierFrom; part != nil {
+			if tier, found := part.Value(&in.x); found {
+				t.name, t.from = tier, part.String()
+			}
 		}
 	}
-	return s.policy.tier, tierDefault
+	return s.tier.name
 }
 
 // What else than a part of the request says its tier: see [Trace].
@@ -163,36 +167,91 @@ const (
 )
 
 // listedTier returns the entry of the request's subject in the table of subjects, or nil.
-func (s *scratch) listedTier() *slot {
-	if len(s.policy.subjects.sets) == 0 {
+func (s *subjects) listedTier(in *input) *table.Entry {
+	if in.policy.subjects.Empty() {
 		return nil
 	}
-	value, found := s.policy.tierSubject.value(&s.x)
+	value, found := s.customer(in)
 	if !found {
 		return nil
 	}
-	s.tierKey.reset()
-	s.tierKey.begin("")
-	s.tierKey.add(value)
-	return s.policy.subjects.find(&s.tierKey, s)
+	return in.policy.subjects.Find(value.Subject, in.clock)
 }
 
-// tierOf returns the tier of the subject of a rule whose values k has, where that does not depend
+// customer returns the key of the value of the part that says whose the tier is.
+func (s *subjects) customer(in *input) (key *parts.Keys, found bool) {
+	value, found := in.policy.tierSubject.Value(&in.x)
+	if !found {
+		return nil, false
+	}
+	k := &s.tier.key
+	k.Reset()
+	k.Begin("")
+	k.Add(value)
+	return k, true
+}
+
+// tierOfKey returns the tier of the subject of a rule whose key has been built, where that does not depend
 // on the rest of its requests.
-func (s *scratch) tierOf(r *rule) (tier string, known bool) {
-	p := s.policy
+func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
+	p := in.policy
 	if p.tierSubject == nil {
 		return "", false
 	}
-	i := partIndex(r.key, p.tierSubject.text)
+	i := r.key.Index(p.tierSubject.String())
 	if i < 0 {
 		return "", false
 	}
-	s.tierKey.reset()
-	s.tierKey.begin("")
-	s.tierKey.addWritten(s.keys.values[i])
-	if e := p.subjects.find(&s.tierKey, s); e != nil {
-		return p.subjects.of(e), true
+	k := &s.tier.key
+	k.Reset()
+	k.Begin("")
+	k.AddWritten(s.keys.Values()[i])
+	if e := p.subjects.Find(k.Subject, in.clock); e != nil {
+		return p.subjects.Value(e), true
 	}
 	return p.tier, p.tierFrom == nil
 }
+
+// Tier returns the tier of the request, and its customer: the value of the part that [Tiers] call the subject,
+// as it is written in a key, empty if the request has none. A request that has neither a customer nor says its
+// tier has none, whatever the default tier is. The tier is unknown where the policy has no tiers, where a
+// [Subject] was asked about, and where the body says the tier and was not read. The name of a tier may be a
+// client's choice: [Policy.HasTier] tells those that the policy knows.
+func (o *Observation) Tier() (tier, customer string, known bool) {
+	w := o.work
+	p := w.policy
+	if p.tierFrom == nil && p.tierSubject == nil || o.Request.Subject != nil || p.tierReadsBody() && !w.x.BodyRead() {
+		return "", "", false
+	}
+	tier = w.subjects.tierName(&w.input)
+	if p.tierSubject != nil {
+		if key, found := w.subjects.customer(&w.input); found {
+			return tier, key.Values()[0], true
+		}
+	}
+	if w.subjects.tier.from == tierDefault {
+		tier = ""
+	}
+	return tier, "", true
+}
+
+// TierCustomer returns the key of a customer that [Observation.Tier] returns, and what people are to see of
+// it: those of the first rule that counts by this part alone, if one does; else the key is empty.
+func (p *Policy) TierCustomer(customer string) (key, shown string) {
+	if p.tierSubject == nil {
+		return "", string(parts.AppendShown(nil, customer, true))
+	}
+	for i := range p.rules {
+		if r := &p.rules[i]; len(r.key) == 1 && r.key[0].String() == p.tierSubject.String() && r.charges() {
+			key = r.name + "/" + customer
+			return key, p.ShownKey(key)
+		}
+	}
+	return "", string(parts.AppendShown(nil, customer, p.tierSubject.IsSecret()))
+}
+
+// TierNames returns the tiers that the rules of the policy have, and the default one, sorted.
+func (p *Policy) TierNames() []string { return sortedKeys(p.knownTiers) }
+
+// HasTier reports whether a tier is one of TierNames.
+func (p *Policy) HasTier(name string) bool { return p.knownTiers[name] }

@@ -37,15 +37,15 @@ func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decis
 		p := &t.parts[i]
 		p.d = &ds[i]
 		p.d.reset()
-		p.s = e.begin(r, p.d)
-		p.asks = e.prepare(ctx, p.s, p.d)
+		p.w = e.begin(r, p.d)
+		p.asks = e.prepare(ctx, p.w, p.d)
 		e.takeMalformed(ctx, p)
-		t.refused = t.refused || p.s.mode != Peek && !p.asks && !p.d.Allowed
+		t.refused = t.refused || p.w.mode != Peek && !p.asks && !p.d.Allowed
 	}
 	t.decide(ctx, e)
 	took := e.took(began)
 	for i := range t.parts {
-		e.finish(ctx, t.parts[i].s, t.parts[i].d, took)
+		e.finish(ctx, t.parts[i].w, t.parts[i].d, took)
 	}
 	return t.allowed()
 }
@@ -53,7 +53,7 @@ func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decis
 // takeMalformed charges a part that is refused for what it lacks.
 func (e *Engine) takeMalformed(ctx context.Context, p *onePart) {
 	if p.asks && p.d.Missing != "" {
-		p.s.conclude(p.d, p.s.take(ctx, e))
+		p.d.derive(p.w, e.take(ctx, p.w))
 		p.asks = false
 	}
 }
@@ -77,10 +77,11 @@ type together struct {
 
 // onePart is a part of it.
 type onePart struct {
-	s    *scratch
-	d    *Decision
-	asks bool  // it has charges
-	at   []int // the place of each
+	w      *work
+	d      *Decision
+	asks   bool  // it has charges
+	at     []int // the place of each
+	limits int   // how many of them are no penalties
 }
 
 // stateID tells states apart.
@@ -97,7 +98,7 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 	case len(t.charges) > maxTogether:
 		for i := range t.parts {
 			if t.parts[i].asks {
-				t.parts[i].s.malformed(t.parts[i].d, "a number of limits that can be taken together")
+				t.parts[i].w.malformed(t.parts[i].d, "a number of limits that can be taken together")
 			}
 		}
 		return
@@ -116,7 +117,7 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 	}
 	switch {
 	case err != nil:
-		t.each(func(p *onePart) { p.s.withoutStore(p.d, err) })
+		t.each(func(p *onePart) { p.d.withoutStore(p.w, err) })
 	case repeats:
 		t.each(t.repeat)
 	case !t.refused && sluice.Admitted(t.charges, t.receipts):
@@ -137,9 +138,9 @@ func (t *together) each(do func(p *onePart)) {
 		if !p.asks {
 			continue
 		}
-		p.s.receipts = p.s.receipts[:0]
+		p.w.charges.receipts = p.w.charges.receipts[:0]
 		for _, at := range p.at {
-			p.s.receipts = append(p.s.receipts, t.receipts[at])
+			p.w.charges.receipts = append(p.w.charges.receipts, t.receipts[at])
 		}
 		do(p)
 	}
@@ -158,25 +159,30 @@ func (t *together) eachTold(do func(p *onePart)) {
 func (t *together) merge() {
 	for i := range t.parts {
 		if p := &t.parts[i]; p.asks {
-			p.s.noteTime()
-			p.s.addTurns()
-			p.s.firstLock = len(p.s.charges)
-			p.s.addLocks()
-			t.add(p, p.s.charges[:p.s.firstLock])
+			c := &p.w.charges
+			c.once.at = 0 // all parts have one
+			c.expect(&p.w.input)
+			for _, k := range c.active {
+				if k != counter(&c.once) && k != counter(&c.permits) { // parts share those
+					k.beside(&p.w.input, c)
+				}
+			}
+			p.limits = len(c.list) - len(c.penalties.list)
+			t.add(p, c.list[:p.limits])
 		}
 	}
 	t.limits = len(t.charges)
 	t.addOnce()
 	for i := range t.parts {
 		if p := &t.parts[i]; p.asks {
-			t.add(p, p.s.charges[p.s.firstLock:])
+			t.add(p, p.w.charges.list[p.limits:])
 		}
 	}
 }
 
 func (t *together) add(p *onePart, charges []sluice.Charge) {
 	for i, c := range charges {
-		if p.s.mode == Peek || p.s.mode == GiveBack && isQueue(c.Plan) || c.Plan.Kernel == kernel.InFlight && c.Permit == 0 {
+		if p.w.mode == Peek || p.w.mode == GiveBack && isQueue(c.Plan) || c.Plan.Kernel == kernel.InFlight && c.Permit == 0 {
 			c.Cost = 0
 		}
 		id := stateID{c.Key, c.Plan.Fingerprint}
@@ -220,7 +226,7 @@ func addUp(a, b int64) int64 {
 func (t *together) addOnce() {
 	asked := []byte{askedOnce}
 	for i := range t.parts {
-		if id := t.parts[i].s.request.ID; id != "" {
+		if id := t.parts[i].w.request.ID; id != "" {
 			asked = appendText(asked, id)
 		}
 	}
@@ -228,7 +234,7 @@ func (t *together) addOnce() {
 		return
 	}
 	asked = appendAsked(asked, "", t.charges[:t.limits], 1) // no ID is empty
-	t.charges = append(t.charges, onceCharge(&t.parts[0].s.keys, asked, t.charges[0].Key))
+	t.charges = append(t.charges, onceCharge(&t.parts[0].w.charges.once.keys, asked, t.charges[0].Key))
 }
 
 // repeats reports whether the store has refused the charge of the ID.
@@ -240,7 +246,7 @@ func (t *together) repeats() bool {
 // peeks reports whether all parts do.
 func (t *together) peeks() bool {
 	for i := range t.parts {
-		if t.parts[i].s.mode != Peek {
+		if t.parts[i].w.mode != Peek {
 			return false
 		}
 	}
@@ -249,22 +255,22 @@ func (t *together) peeks() bool {
 
 // repeat decides about a part of a request that was let through before.
 func (t *together) repeat(p *onePart) {
-	p.s.repeated = true
-	p.s.decision(p.d)
+	p.w.charges.once.repeated = true
+	p.d.decide(p.w)
 	t.delay(p)
 }
 
 // foretell makes the receipts of a part that peeks those of its costs.
 func (t *together) foretell(p *onePart) {
-	if p.s.mode == Peek {
-		p.s.foretell()
-		t.waits.addUnknown(p.s, p.d, func(int) int64 { return 0 })
+	if p.w.mode == Peek {
+		p.w.charges.foretell(&p.w.input)
+		t.waits.addUnknown(&p.w.charges, p.d, func(int) int64 { return 0 })
 	}
 }
 
 // admit decides about a part of a request that was taken.
 func (t *together) admit(p *onePart) {
-	p.s.decision(p.d)
+	p.d.decide(p.w)
 	t.queue(p)
 }
 
@@ -275,7 +281,7 @@ func (t *together) queue(p *onePart) {
 	}
 	t.delay(p)
 	if t.queued == nil {
-		t.queued = t.turns(p.s.awaited)
+		t.queued = t.turns(&p.w.charges.once.engine.awaited)
 	}
 	one := &queued{turns: t.queued.turns, once: t.queued.once, parts: t.queued.parts}
 	one.parts.Add(1)
@@ -300,14 +306,14 @@ func (t *together) turns(known *awaited) *queued {
 // delay makes the delay of a part that of all that was taken from a queue, and not that of its own units
 // behind the others.
 func (t *together) delay(p *onePart) {
-	if p.d.Delay == 0 || p.s.mode != Charge {
+	if p.d.Delay == 0 || p.w.mode != Charge {
 		return
 	}
 	p.d.Delay = 0
 	for i := range p.d.Results {
 		r, sum := &p.d.Results[i], t.charges[p.at[i]].Cost
-		if r.Delay > 0 && sum > p.s.charges[i].Cost {
-			r.Delay = r.Plan.Decide(sum, p.s.receipts[i]).Delay
+		if r.Delay > 0 && sum > p.w.charges.list[i].Cost {
+			r.Delay = r.Plan.Decide(sum, p.w.charges.receipts[i]).Delay
 		}
 		p.d.weigh(r)
 	}
@@ -321,42 +327,45 @@ func (t *together) refuse() {
 		t.left[i] = t.charges[i].Plan.Decide(0, t.receipts[i]).Remaining
 	}
 	t.first = append(t.first, t.left...)
-	t.each(func(p *onePart) {
-		s := p.s
-		for i := range s.onceAt() {
-			c, r, at := &s.charges[i], &s.receipts[i], p.at[i]
-			if r.Origin != sluice.ByOnError {
-				if r.Fits = c.Cost <= t.left[at]; !r.Fits {
-					c.Cost = addUp(c.Cost, t.first[at]-t.left[at])
-				}
+	t.each(t.refusePart)
+}
+
+// refusePart decides about a part by what those before it would have left.
+func (t *together) refusePart(p *onePart) {
+	w, limits := p.w, &p.w.charges
+	for i := range p.limits {
+		c, r, at := &limits.list[i], &limits.receipts[i], p.at[i]
+		if r.Origin != sluice.ByOnError {
+			if r.Fits = c.Cost <= t.left[at]; !r.Fits {
+				c.Cost = addUp(c.Cost, t.first[at]-t.left[at])
 			}
 		}
-		if t.refused {
-			s.foretellLocks()
+	}
+	if t.refused {
+		limits.penalties.preview(&w.input, limits)
+	}
+	mode := w.mode
+	if mode == Charge {
+		w.mode = Peek
+	}
+	p.d.decide(w)
+	t.waits.addUnknown(limits, p.d, func(charge int) int64 { return t.charges[p.at[charge]].Cost })
+	if w.mode = mode; !p.d.Allowed || mode == Peek {
+		return
+	}
+	for i := range p.limits {
+		if c := &limits.list[i]; c.Plan.Kernel != kernel.InFlight { // parts share a place
+			at := p.at[i]
+			t.left[at] = min(max(t.left[at]-c.Cost, 0), c.Plan.Capacity)
 		}
-		mode := s.mode
-		if mode == Charge {
-			s.mode = Peek
-		}
-		s.decision(p.d)
-		t.waits.addUnknown(s, p.d, func(charge int) int64 { return t.charges[p.at[charge]].Cost })
-		if s.mode = mode; p.d.Allowed && mode != Peek {
-			for i := range s.onceAt() {
-				at := p.at[i]
-				if s.charges[i].Plan.Kernel == kernel.InFlight {
-					continue // what shares the place of this one
-				}
-				t.left[at] = min(max(t.left[at]-s.charges[i].Cost, 0), s.charges[i].Plan.Capacity)
-			}
-		}
-	})
+	}
 }
 
 // allowed reports whether the whole is.
 func (t *together) allowed() bool {
 	all := t.peeks()
 	for i := range t.parts {
-		if p := &t.parts[i]; !p.d.Allowed && (all || p.s.mode != Peek) {
+		if p := &t.parts[i]; !p.d.Allowed && (all || p.w.mode != Peek) {
 			return false
 		}
 	}

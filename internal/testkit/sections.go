@@ -111,3 +111,20 @@ func Unquoted(text string) string {
 	}
 	return text
 }
+
+// Words splits a line. A word may have parts in double quotes or backquotes, as in Go. "#" begins a comment.
+func Words(line string) (all []string) {
+	for rest := strings.TrimSpace(line); rest != "" && !strings.HasPrefix(rest, "# "); rest = strings.TrimSpace(rest) {
+		word := ""
+		for rest != "" && rest[0] != ' ' {
+			if quoted, err := strconv.QuotedPrefix(rest); err == nil && rest[0] != '\'' {
+				text, _ := strconv.Unquote(quoted)
+				word, rest = word+text, rest[len(quoted):]
+			} else {
+				word, rest = word+rest[:1], rest[1:]
+			}
+		}
+		all = append(all, word)
+	}
+	return all
+}

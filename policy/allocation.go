@@ -1,0 +1,297 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/fair"
+)
+
+// allocations are the parts of tenants of the limits that they share.
+type allocations struct {
+	silent
+	shares *shares // of the engine
+	list   []tenant
+	first  int   // where the charges of their time begin
+	asked  int64 // when these were added, in microseconds
+}
+
+// tenant is who shares the limit of a charge.
+type tenant struct {
+	rule   *rule
+	charge int    // of the limit
+	key    string // under which its time is counted
+	weight int64
+	terms  fair.Terms
+	cap    *fair.Cap // nil: there are too many
+}
+
+func (a *allocations) reset() { a.list = a.list[:0] }
+
+func (a *allocations) charge(_ *input, _ *charges, s *subject, first int) {
+	t := extend(&a.list)
+	t.rule, t.charge, t.key, t.weight = s.rule, first, s.key, s.weight
+}
+
+// beside adds the charges of the time of tenants, and has those who ask for more than their part leave the
+// reserve to the others.
+func (a *allocations) beside(in *input, c *charges) {
+	a.asked, a.first = a.shares.time(in.request.Time), len(c.list)
+	for i := range a.list {
+		t := &a.list[i]
+		limit := &c.list[t.charge]
+		t.ask(a.shares, limit, in.mode == Charge, a.asked)
+		turn := extend(&c.list)
+		limit = &c.list[t.charge]
+		*turn = *limit
+		turn.Key, turn.Plan = t.key, t.plan()
+		if turn.Cost = t.takes(limit.Cost, turn.Plan); t.terms.Above && limit.Cost > 0 {
+			turn.Cost = neverFits
+		}
+		if limit.Shadow && t.cap != nil && t.terms.Ahead(a.asked)+turn.Cost > turn.Plan.Capacity {
+			limit.Cost = 0 // shadows are taken one by one, and the limit would count what its tenant is refused
+		}
+	}
+}
+
+// ask asks the cap of the limit for the terms of the tenant. Unless it takes, it only looks at them.
+func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
+	t.cap = s.of(limit.Key, t.rule.own.limits[0].plan, now)
+	if t.cap == nil {
+		t.terms = fair.Terms{Each: 1, Line: limit.Plan.Capacity}
+		return
+	}
+	units := max(limit.Cost, -limit.Cost)
+	if takes {
+		t.cap.Ask(t.key, t.weight, units, now, &t.terms)
+	} else {
+		t.cap.Look(t.key, t.weight, units, now, &t.terms)
+	}
+}
+
+// neverFits is what a tenant's turn costs that is to leave the reserve to others: nothing is taken then.
+const neverFits = maxTurn + 1
+
+// plan returns the one of turnPlans for a tenant: it holds the largest request, and what is left of
+// a unit.
+func (t *tenant) plan() *sluice.Plan {
+	ahead := t.rule.sharing.ahead
+	if !t.terms.Short {
+		ahead = t.rule.sharing.alone
+	}
+	each := uint64(t.terms.Each)
+	if t.cap != nil {
+		each *= uint64(t.cap.Parts()) // what a unit takes of one
+	}
+	hi, lo := bits.Mul64(uint64(t.rule.sharing.most+1), each)
+	if hi > 0 || lo > maxTurn {
+		return turnPlan(maxTurn)
+	}
+	return turnPlan(max(ahead, int64(lo)))
+}
+
+// takes returns how much of a tenant's time units take, at most all that a plan holds.
+func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
+	switch each := t.terms.Each; {
+	case units == 1 && each <= p.Capacity:
+		return each
+	case units > p.Capacity/each:
+		return p.Capacity
+	case units < -p.Capacity/each:
+		return -p.Capacity
+	default:
+		return units * each
+	}
+}
+
+// of returns the tenant who shares limit i, and which charge is that of its time; or nil.
+func (a *allocations) of(i int) (t *tenant, turn int) {
+	for n := range a.list {
+		if a.list[n].charge == i {
+			return &a.list[n], a.first + n
+		}
+	}
+	return nil, 0
+}
+
+// join makes the result of a limit that is shared what it says to the tenant, whose time has a say.
+func (a *allocations) join(c *charges, i int, r *Result) (closed bool) {
+	if t, turn := a.of(i); t != nil {
+		t.join(r, &c.receipts[i], &c.list[turn], &c.receipts[turn])
+	}
+	return false // or the limit is, too
+}
+
+func (a *allocations) spent(c *charges, i int, r *Result, limit *sluice.Receipt) {
+	if t, turn := a.of(i); t != nil {
+		charge, receipt := &c.list[turn], c.receipts[turn]
+		spend(charge.Plan, &receipt, charge.Cost)
+		t.join(r, limit, charge, &receipt)
+	}
+}
+
+func (a *allocations) preview(_ *input, c *charges) {
+	for n := range a.list {
+		c.wouldFit(a.first + n)
+	}
+}
+
+// join makes the result of the limit that of both, by the charge and receipt of the tenant's time.
+func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receipt *sluice.Receipt) {
+	if receipt.Origin == sluice.ByOnError {
+		return // it is that of the limit, too
+	}
+	left := max(0, c.Plan.Capacity-receipt.Used)
+	units, wait := left/t.terms.Each, time.Duration(0)
+	// What remains of the limit is all but what is used, rounded up.
+	if below := max(0, t.terms.Line-r.Plan.Capacity+r.Remaining); units > below {
+		if !t.terms.Over {
+			below = max(below, t.terms.Within())
+		}
+		units = min(units, below)
+	}
+	need := r.Cost // what the wait is for
+	if receipt.Fits {
+		need = 1
+	}
+	if !receipt.Fits || units == 0 {
+		wait = inMicroseconds(t.takes(need, c.Plan) - left)
+		if t.terms.Over && t.cap != nil {
+			wait = max(wait, t.until(r.Plan, limit, need)*time.Duration(t.cap.Parts()))
+		}
+		if c.Cost == neverFits { // though there may be room by now
+			wait = max(wait, time.Millisecond)
+		}
+	}
+	switch {
+	case r.Allowed && !receipt.Fits:
+		r.RetryAfter = wait
+	case r.Allowed == receipt.Fits: // else it waits for the limit alone
+		r.RetryAfter = max(r.RetryAfter, wait)
+	}
+	r.Allowed = r.Allowed && receipt.Fits
+	r.Remaining = min(r.Remaining, units)
+	r.ResetAfter = max(r.ResetAfter, inMicroseconds(receipt.Used))
+}
+
+// inMicroseconds returns nanoseconds, rounded up to microseconds, of which waits are.
+func inMicroseconds(n int64) time.Duration { return time.Duration(max(0, n+999) / 1000 * 1000) }
+
+// until returns how long until there is room in the bucket of the limit for so many.
+func (t *tenant) until(p *sluice.Plan, r *sluice.Receipt, units int64) time.Duration {
+	above := r.Used + p.Level(units) - p.Level(t.terms.Line)
+	return time.Duration(max(0, (above+p.Drain-1)/p.Drain)*p.Tick) * time.Microsecond
+}
+
+// takeShared takes from a tenant's time, and from the limit that it shares unless it takes all.
+func (s *Subject) takeShared(ctx context.Context, cost int64) ([]Result, error) {
+	r := s.rule
+	l := r.own.limits[0]
+	t := tenant{rule: r, key: s.charged, terms: fair.Terms{Each: 1, Line: l.plan.Capacity}}
+	now := s.engine.shares.time(time.Time{})
+	if t.cap = s.engine.shares.of(s.owner, l.plan, now); t.cap != nil {
+		t.cap.Look(s.charged, max(s.weight, 1), 0, now, &t.terms)
+	}
+	charges := []sluice.Charge{
+		{Key: s.charged, Plan: t.plan()},
+		{Key: s.owner, Plan: l.plan, Cost: cost},
+	}
+	charges[0].Cost = t.takes(cost, charges[0].Plan)
+	if cost == sluice.All {
+		charges[0].Cost = cost
+		charges[1].Cost = 0
+	}
+	receipts := make([]sluice.Receipt, len(charges))
+	if err := s.engine.store.Take(ctx, charges, receipts); err != nil {
+		return nil, err
+	}
+	if receipts[0].Origin.Degraded() || receipts[1].Origin.Degraded() {
+		return nil, ErrStoreAway
+	}
+	result := Result{Rule: r.name, Name: l.name, Plan: l.plan, From: r.own.from, Source: r.own.source, Shadow: s.shadow, at: int32(r.index) + 1, Decision: l.plan.Decide(cost, receipts[1])}
+	t.join(&result, &receipts[1], &charges[0], &receipts[0])
+	return []Result{result}, nil
+}
+
+// taken tells the caps what their limits hold.
+func (a *allocations) taken(_ *input, c *charges) {
+	for i := range a.list {
+		t := &a.list[i]
+		if r := &c.receipts[t.charge]; t.cap != nil && r.Origin != sluice.ByOnError {
+			parts := int64(1)
+			if r.Origin == sluice.ByLocalShare && a.shares.divided != nil {
+				parts = max(1, a.shares.divided.Instances())
+			}
+			t.cap.Note(r.Used, a.asked, parts)
+			if turn := a.first + i; c.list[turn].Shadow {
+				t.terms.NoteAhead(c.receipts[turn].Used, a.asked)
+			}
+		}
+	}
+}
+
+// explain says what the tenant has at present of the limit that it shares.
+func (a *allocations) explain(_ *charges, i int) string {
+	t, _ := a.of(i)
+	switch {
+	case t == nil:
+		return ""
+	case t.cap == nil:
+		return fmt.Sprintf("weight %d: too many limits are shared at a time to divide this one", t.weight)
+	}
+	limit := t.rule.sharedLimit()
+	whole := limit.Whole()
+	p := t.cap.Part(t.key, t.weight, a.asked)
+	now := rateText(1e9 / float64(p.Each))
+	switch {
+	case p.Short:
+		return fmt.Sprintf("weight %d of %d that are active, which ask for more than %s: %s at present", t.weight, p.Weights, whole, now)
+	case p.Weights == t.weight:
+		return fmt.Sprintf("weight %d, and nobody else is active: all of %s", t.weight, whole)
+	}
+	return fmt.Sprintf("weight %d of %d that are active: what it asks for, since %s is enough for all, and at least %s", t.weight, p.Weights, whole, now)
+}
+
+// turnPlans count the time of tenants, in nanoseconds: a unit takes one as long as lies between those of
+// its part, and it can be ahead of its time by the plan's size, which doubles from one to the next. They
+// count alike, so that which one is asked may change with the part; but what a tenant is ahead by more
+// than a smaller one holds is forgotten there, so that it must not go by the single request.
+var turnPlans = func() (all []*sluice.Plan) {
+	for size := int64(minTurn); size <= maxTurn; size *= 2 {
+		p, err := sluice.NewPlan(sluice.Limit{Count: int64(time.Second), Period: time.Second, Burst: size, Algorithm: sluice.GCRA})
+		if err == nil { // a smaller one forgets what a larger one holds
+			p, err = p.WithMost(size)
+		}
+		if err != nil {
+			panic(err) // the limits are constants
+		}
+		all = append(all, p)
+	}
+	return all
+}()
+
+// What the least and the largest of turnPlans hold, in nanoseconds.
+const (
+	minTurn = 250_000_000
+	maxTurn = 1 << 50 // 13 days
+)
+
+// turnPlan returns the first of turnPlans that can hold so long.
+func turnPlan(holds int64) *sluice.Plan {
+	i := 0
+	if holds > minTurn {
+		i = bits.Len64(uint64((holds - 1) / minTurn))
+	}
+	return turnPlans[min(i, len(turnPlans)-1)]
+}
+
+// largerTurn returns the larger of two of them, or a larger one that can hold so long.
+func largerTurn(a, b *sluice.Plan, holds int64) *sluice.Plan {
+	return turnPlan(max(a.Capacity, b.Capacity, holds))
+}
+
+// isTurn reports whether a plan is one of turnPlans.
+func isTurn(p *sluice.Plan) bool { return p.Fingerprint == turnPlans[0].Fingerprint }

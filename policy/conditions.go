@@ -1,0 +1,315 @@
+package policy
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/networks"
+	"github.com/sluicehq/sluice/policy/internal/parts"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
+)
+
+func (c *compiler) patterns(texts []string) (all []*pattern.Pattern) {
+	for i, s := range texts {
+		p, err := pattern.Parse(s)
+		if err != nil {
+			c.fail(fmt.Sprintf("match[%d]", i), "", "%v", err)
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// hostSyntax takes names and IPv4 addresses, in lower case.
+var hostSyntax = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
+
+func (c *compiler) hosts(texts []string) (all []string) {
+	for i, s := range texts {
+		host := strings.TrimSuffix(strings.ToLower(s), ".")
+		if host == "*" {
+			c.fail(fmt.Sprintf("hosts[%d]", i), "leave hosts out: a rule without them is for every host", "%s is not a host", spelling.Quote(s))
+			continue
+		}
+		if !hostSyntax.MatchString(strings.TrimPrefix(host, "*.")) {
+			c.fail(fmt.Sprintf("hosts[%d]", i), "write it as in example.com or \"*.example.com\", without scheme and port", "%s is not a host", spelling.Quote(s))
+			continue
+		}
+		all = append(all, host)
+	}
+	return all
+}
+
+// headerCondition is a header that a request must have, with a value, or with any if the
+// value is empty.
+type headerCondition struct{ name, value string }
+
+func (c *compiler) headers(values map[string]string) (all []headerCondition) {
+	for _, name := range sortedKeys(values) {
+		field := fmt.Sprintf("headers[%q]", name)
+		if !c.headerName(field, name) {
+			continue
+		}
+		h := headerCondition{name: http.CanonicalHeaderKey(name), value: strings.TrimSpace(values[name])}
+		switch {
+		case values[name] == "*":
+			h.value = ""
+		case h.value == "":
+			c.fail(field, "write a value, or \"*\" for any", "header %s is empty", spelling.Quote(name))
+		}
+		if slices.ContainsFunc(all, func(o headerCondition) bool { return o.name == h.name }) {
+			c.fail(field, "remove one of them", "the header %s is written twice", h.name)
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+func (c *compiler) headerName(field, s string) bool {
+	switch {
+	case !token(s):
+		c.fail(field, "write it as in X-Plan", "%s is not the name of a header", spelling.Quote(s))
+	case strings.EqualFold(s, "Host"):
+		c.fail(field, "write \"hosts: [example.com]\"", "Host cannot be read as a header")
+	default:
+		return true
+	}
+	return false
+}
+
+// canonicalHeader returns the name of a header as requests have it, or "" where there is none.
+func (c *compiler) canonicalHeader(field, s string) string {
+	if s == "" || !c.headerName(field, s) {
+		return ""
+	}
+	return http.CanonicalHeaderKey(s)
+}
+
+// attributeCondition is an attribute that a request must have, with a value, or with any if
+// the value is empty. The text is for explanations.
+type attributeCondition struct{ name, value, text string }
+
+// attributePrefix begins the name of an attribute in an explanation. No header's name has a space.
+const attributePrefix = "the attribute "
+
+func (a *attributeCondition) matches(attributes map[string]string) bool {
+	v := attributes[a.name]
+	return v != "" && (a.value == "" || a.value == v)
+}
+
+func (c *compiler) attributes(values map[string]string) (all []attributeCondition) {
+	for _, name := range sortedKeys(values) {
+		field, value := fmt.Sprintf("attributes[%q]", name), values[name]
+		switch {
+		case name == "" || strings.ContainsFunc(name, parts.Hidden) || strings.TrimSpace(name) != name:
+			c.fail(field, "write it as the program does, as in plan", "%s is not the name of an attribute", spelling.Quote(name))
+		case strings.HasPrefix(name, "attr:"):
+			c.fail(field, "write "+spelling.Quote(strings.TrimPrefix(name, "attr:")), "the attribute %s is written without attr:", spelling.Quote(name))
+		case value == "":
+			c.fail(field, "write a value, or \"*\" for any", "attribute %s is empty", spelling.Quote(name))
+		case value == "*":
+			value = ""
+		}
+		all = append(all, attributeCondition{name, value, attributePrefix + spelling.Quote(name)})
+	}
+	return all
+}
+
+// clientSet is a set of addresses that a rule asks for: a list of the document, or all the
+// networks that the rule names itself.
+type clientSet struct {
+	list string         // its name, or ""
+	own  []netip.Prefix // of the rule
+	*networks.Set
+}
+
+// name says which part of the set an address of the set is in.
+func (c *clientSet) name(a netip.Addr) string {
+	i := slices.IndexFunc(c.own, func(p netip.Prefix) bool { return p.Contains(a) })
+	if i < 0 {
+		return c.list
+	}
+	return c.own[i].String()
+}
+
+// setWith returns the first of the sets that has the address, or nil.
+func setWith(sets []*clientSet, a netip.Addr) *clientSet {
+	for _, s := range sets {
+		if s.Contains(a) {
+			return s
+		}
+	}
+	return nil
+}
+
+// asksForClient reports whether the rule has conditions on the address of the client.
+func (r *rule) asksForClient() bool { return len(r.clients)+len(r.notClients) > 0 }
+
+// unmetClient says which condition on its address the client does not meet, or "". A client
+// without an address is in no list; what exempts all but some does not exempt it.
+func (r *rule) unmetClient(in *input) string {
+	a := in.x.Address()
+	switch {
+	case len(r.clients) > 0 && setWith(r.clients, a) == nil:
+		return "clients"
+	case len(r.notClients) > 0 && (setWith(r.notClients, a) != nil || r.exempt && !a.IsValid()):
+		return "not_clients"
+	}
+	return ""
+}
+
+// whyClient says where the client is that meets the rule's conditions on its address, or "".
+func (r *rule) whyClient(in *input) string {
+	a := in.x.Address()
+	var all []string
+	if set := setWith(r.clients, a); set != nil {
+		all = append(all, fmt.Sprintf("client %v is in %s", a, set.name(a)))
+	}
+	if len(r.notClients) > 0 {
+		all = append(all, fmt.Sprintf("client %v is not in %s", a, namesOf(r.notClients)))
+	}
+	return strings.Join(all, ", ")
+}
+
+// whyNotClient says where the client is or is not, of a condition that it does not meet.
+func (r *rule) whyNotClient(in *input, condition string) string {
+	a := in.x.Address()
+	set := setWith(r.notClients, a)
+	switch {
+	case !a.IsValid():
+		return "the client has no address"
+	case condition == "clients":
+		return fmt.Sprintf("client %v is not in %s", a, namesOf(r.clients))
+	}
+	return fmt.Sprintf("client %v is in %s", a, set.name(a))
+}
+
+// maxNamed is how many networks of a rule are named one by one.
+const maxNamed = 5
+
+func namesOf(sets []*clientSet) string {
+	var all []string
+	for _, s := range sets {
+		if s.list != "" {
+			all = append(all, s.list)
+		}
+		for _, p := range s.own[:min(len(s.own), maxNamed)] {
+			all = append(all, p.String())
+		}
+		if more := len(s.own) - maxNamed; more > 0 {
+			all = append(all, fmt.Sprintf("%d more", more))
+		}
+	}
+	return spelling.OneOf(all)
+}
+
+// isNetwork reports whether an entry of clients can only be meant as an address or a network,
+// and not as the name of a list, which begins with a letter.
+func isNetwork(s string) bool {
+	return strings.ContainsAny(s, ":/") || strings.IndexFunc(s, unicode.IsDigit) == 0
+}
+
+// readLists compiles the lists of a document, by their names.
+func (c *compiler) readLists(lists map[string]List) {
+	c.lists = make(map[string]*clientSet, len(lists))
+	for _, name := range sortedKeys(lists) {
+		field := fmt.Sprintf("lists[%q]", name)
+		if c.checkName(field, "list", name) && isNetwork(name) {
+			c.fail(field, "begin it with a letter, so that nobody takes it for an address", "list %s is not a name", spelling.Quote(name))
+		}
+		l := lists[name]
+		if l.File != "" && l.Networks == nil {
+			c.fail(field, "load the policy with package policyfile, or set Networks", "list %s is in the file %s, which nobody has read", spelling.Quote(name), spelling.Quote(l.File))
+		}
+		c.lists[name] = &clientSet{list: name, Set: networks.New(c.networks(field, l.Networks))}
+	}
+}
+
+// maxBadEntries is how many entries of one list are complained about: a file that is no list
+// has nothing else.
+const maxBadEntries = 20
+
+func (c *compiler) networks(field string, texts []string) []netip.Prefix {
+	all := make([]netip.Prefix, 0, len(texts))
+	for i, s := range texts {
+		p, ok := c.network(fmt.Sprintf("%s[%d]", field, i), s)
+		if ok {
+			all = append(all, p)
+		} else if i-len(all) == maxBadEntries-1 {
+			break
+		}
+	}
+	return all
+}
+
+// fileName matches what somebody may have meant for the file of a list.
+var fileName = regexp.MustCompile(`^[a-zA-Z0-9_./-]*[a-zA-Z_-][a-zA-Z0-9_-]*\.(txt|list|lst|conf|csv|netset|ipset)$`)
+
+// network reads an address or a network, and complains about one that is both.
+func (c *compiler) network(field, s string) (netip.Prefix, bool) {
+	p, err := networks.Parse(s)
+	if err != nil {
+		hint := "write it as in 10.0.0.0/8, 192.0.2.7 or \"2001:db8::/32\""
+		if fileName.MatchString(s) {
+			hint = fmt.Sprintf("if it is a file, write {file: %s} in place of the list", s)
+		}
+		c.fail(field, hint, "%s is neither an address nor a CIDR", spelling.Quote(s))
+		return p, false
+	}
+	if wrong, hint := networks.HostBits(s); wrong != "" {
+		c.fail(field, hint, "%s", wrong)
+		return p, false
+	}
+	return p, true
+}
+
+// clients compiles whom a rule asks for: names of lists, and networks.
+func (c *compiler) clients(field string, entries []string) (sets []*clientSet) {
+	own := &clientSet{}
+	for i, s := range entries {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if list := c.lists[s]; list != nil {
+			sets = append(sets, list)
+			c.listsUsed[s] = true
+		} else if !isNetwork(s) {
+			c.fail(at, c.meantList(s), "there is no list %s", spelling.Quote(s))
+		} else if p, ok := c.network(at, s); ok {
+			own.own = append(own.own, p)
+		}
+	}
+	if own.Set = networks.New(own.own); len(own.own) > 0 {
+		sets = append(sets, own)
+	}
+	return sets
+}
+
+// unused returns the lists that no rule asks for.
+func (c *compiler) unused() []string {
+	return slices.DeleteFunc(sortedKeys(c.lists), func(name string) bool { return c.listsUsed[name] })
+}
+
+func (c *compiler) meantList(s string) string {
+	if fileName.MatchString(s) {
+		name := strings.ToLower(strings.TrimSuffix(path.Base(s), path.Ext(s)))
+		return fmt.Sprintf("if it is a file, write \"lists: {%s: {file: %s}}\" at the top of the document, and the name of the list here", listName(name), s)
+	}
+	if len(c.lists) == 0 {
+		return fmt.Sprintf("write \"lists: {%s: [192.0.2.0/24]}\" at the top of the document, or a network here", listName(s))
+	}
+	return spelling.Suggest(s, sortedKeys(c.lists))
+}
+
+// listName returns s if a list can have that name, and else another one.
+func listName(s string) string {
+	if nameSyntax.MatchString(s) {
+		return s
+	}
+	return "office"
+}

@@ -1,0 +1,116 @@
+package policy
+
+import "github.com/sluicehq/sluice"
+
+// derive makes the decision from what the store has said about the charges. A decision that misses something
+// is refused for that, unless the receipts refuse it already.
+func (d *Decision) derive(w *work, err error) {
+	missing := d.Missing
+	d.Missing = ""
+	if w.mode == Peek {
+		w.charges.recost()
+	}
+	switch {
+	case err == nil && w.mode == Peek:
+		w.charges.foretell(&w.input)
+		d.decide(w)
+	case err == nil:
+		d.decide(w)
+	case missing == "":
+		d.withoutStore(w, err)
+	}
+	if missing != "" && (err != nil || d.Allowed) {
+		d.reset()
+		d.Missing = missing
+	}
+}
+
+// decide derives the answer from the receipts.
+func (d *Decision) decide(w *work) {
+	c := &w.charges
+	for _, k := range c.active {
+		k.taken(&w.input, c)
+	}
+	d.Repeated = c.once.repeated
+	d.Allowed = sluice.Admitted(c.list, c.receipts)
+	d.Now = c.receipts[0].Now
+	d.Results = c.results
+	for i := range d.Results {
+		d.result(w, i)
+	}
+	if w.mode == Charge && !d.Repeated {
+		d.keep(w)
+	}
+}
+
+// result derives the result of limit i.
+func (d *Decision) result(w *work, i int) {
+	c := &w.charges
+	r, receipt, cost := &d.Results[i], &c.receipts[i], c.list[i].Cost
+	if receipt.Fits && w.mode == Peek && !(receipt.Prev > 0 && isQueue(r.Plan)) { // see Turns.Offer
+		cost = 0
+	}
+	d.Degraded = d.Degraded || receipt.Origin.Degraded()
+	c.list[i].Plan.DecideInto(cost, receipt, &r.Decision)
+	closed := c.closed(i)
+	for _, k := range c.active {
+		closed = k.join(c, i, r) || closed
+	}
+	if closed {
+		d.close(r)
+		return
+	}
+	if !d.Allowed || w.mode == GiveBack {
+		r.Delay, r.Early = 0, 0 // there is no turn to wait for
+	}
+	d.weigh(r)
+}
+
+// keep notes what can still be given back of what was taken.
+func (d *Decision) keep(w *work) {
+	if d.Delay > 0 {
+		d.wait(w)
+	}
+	if !d.Allowed {
+		return
+	}
+	for _, k := range w.charges.active {
+		k.keep(w, d)
+	}
+	if w.policy.settles {
+		d.unsettled = d.settling(w)
+	}
+}
+
+// withoutStore is the answer when the store has none.
+func (d *Decision) withoutStore(w *work, err error) {
+	c := &w.charges
+	d.Allowed, d.Degraded, d.Err, d.Results = true, true, err, c.results
+	for i := range d.Results {
+		if c.list[i].OnError == sluice.Deny {
+			d.close(&d.Results[i])
+		} else {
+			d.Results[i].Decision = sluice.Decision{Allowed: true, Origin: sluice.ByOnError}
+		}
+	}
+}
+
+// close refuses because the store is away.
+func (d *Decision) close(r *Result) {
+	r.Decision = sluice.Decision{RetryAfter: retryUnavailable, Origin: sluice.ByOnError}
+	if !r.Shadow {
+		d.Allowed, d.Unavailable, d.Now = false, true, 0
+	}
+	d.weigh(r)
+}
+
+// weigh adds what r says to the decision. Shadows only report.
+func (d *Decision) weigh(r *Result) {
+	if r.Shadow {
+		return
+	}
+	d.Delay = max(d.Delay, r.Delay)
+	if !r.Allowed {
+		d.RetryAfter = max(d.RetryAfter, r.RetryAfter)
+	}
+}

@@ -1,0 +1,35 @@
+package networks
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+)
+
+// Parse reads an address or a CIDR. IPv4 that is written as IPv6 becomes IPv4.
+func Parse(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.Zone() != "" {
+			return netip.Prefix{}, errors.New("neither an address nor a CIDR")
+		}
+		p = netip.PrefixFrom(a, a.BitLen())
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), nil
+}
+
+// HostBits returns what is wrong with an address that has the length of a network, and what to write; else
+// nothing.
+func HostBits(v string) (wrong, hint string) {
+	if whole, err := netip.ParsePrefix(v); err == nil && whole != whole.Masked() {
+		return spelling.Quote(v) + " is an address and the length of a network",
+			fmt.Sprintf("write %q for the network, or %q for the address", whole.Masked(), whole.Addr())
+	}
+	return "", ""
+}

@@ -1,0 +1,148 @@
+// Package parts has the parts of a rule's key: what they are called, how they are read from a request, how
+// their values are compared, written in a key and shown. All that there is to say of a kind of part is in one
+// table, partKinds: to add a kind, add its entry.
+//
+// Package policy is above. Below are packages fields, fold and pattern, which read what clients send, and
+// table, which says how subjects are looked up.
+package parts
+
+import (
+	"strings"
+
+	"github.com/sluicehq/sluice/policy/internal/fields"
+	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
+)
+
+// kind has the properties of a kind of part. A test requires all of them of each.
+type kind struct {
+	name string // as rules write it
+	arg  string // what follows the colon, as documentation names it; empty: nothing does
+	// check makes what follows the colon canonical, and returns what is wrong with it. It is nil where
+	// nothing follows.
+	check func(p *Part) (wrong string)
+	// find returns the value of the part in a request.
+	find func(p *Part, x *Reader) (string, fields.Presence)
+	// canonical returns a value that a document names as find returns it; not for addresses.
+	canonical func(v string) string
+	source    source
+	chosen    chosen
+	shown     shown
+	verbatim  bool // values are written in keys as they are, since there is nothing to escape
+}
+
+// source is what has to be known of a request to find a value.
+type source uint8
+
+const (
+	fromRule    source = iota + 1 // the rule alone
+	fromPattern                   // its pattern that matched
+	fromPeer                      // the address of the client
+	fromHead                      // method, host and header fields
+	fromQuery                     // names that people type, and so are those in bodies: see Part.Folds
+	fromBody
+	fromTLS
+	fromProgram // what calls the engine
+)
+
+// chosen says how far clients choose a value.
+type chosen uint8
+
+const (
+	notChosen chosen = iota + 1
+	served           // among what is served
+	free             // as they like
+	claimed          // as they like, unless something verifies tokens
+)
+
+// shown says how much of a value people see.
+type shown uint8
+
+const (
+	inFull    shown = iota + 1
+	asAddress       // in full, and where a rule shortens keys, shortened if it counts by no name
+	asName          // in full, and where a rule shortens keys, shortened
+	asSecret        // shortened unless the rule says otherwise
+)
+
+// partKinds has all kinds of parts.
+//
+// Values of a query and a body are names that people type, so they are compared as databases compare names:
+// see [fold.AppendName].
+var partKinds = []kind{
+	{
+		// The address of the client, for IPv6 that of its network.
+		name: "client_ip", find: findClientIP, canonical: asIs,
+		source: fromPeer, chosen: notChosen, shown: asAddress, verbatim: true,
+	},
+	{
+		name: headerKind, arg: "NAME", check: checkHeader, find: findHeader, canonical: trimmed,
+		source: fromHead, chosen: free, shown: asName,
+	},
+	{
+		// X-API-Key, or the token of "Authorization: Bearer". Somebody before or behind us has to verify it.
+		// With both and different ones it is garbled: then name the header that counts.
+		name: "api_key", find: findAPIKey, canonical: trimmed,
+		source: fromHead, chosen: free, shown: asSecret,
+	},
+	{
+		name: "cookie", arg: "NAME", check: checkCookie, find: findCookie, canonical: asIs,
+		source: fromHead, chosen: free, shown: asSecret,
+	},
+	{
+		name: "query", arg: "NAME", check: checkField, find: findQuery, canonical: folded,
+		source: fromQuery, chosen: free, shown: asName,
+	},
+	{
+		// A string, number or boolean in the payload of the bearer token. Its signature is NOT verified: use it
+		// only behind something that has done so.
+		name: "jwt", arg: "CLAIM", check: anyText, find: findClaim, canonical: asIs,
+		source: fromHead, chosen: claimed, shown: asSecret,
+	},
+	{
+		// A field of a JSON object or a form of at most 64 KiB.
+		name: "body", arg: "FIELD", check: checkField, find: findBody, canonical: folded,
+		source: fromBody, chosen: free, shown: asName,
+	},
+	{
+		// The pattern of the rule that matched.
+		name: "route", find: findRoute, canonical: asIs,
+		source: fromPattern, chosen: notChosen, shown: inFull, verbatim: true,
+	},
+	{
+		name: "host", find: findHost, canonical: pattern.Host,
+		source: fromHead, chosen: served, shown: inFull,
+	},
+	{
+		name: "method", find: findMethod, canonical: pattern.Method,
+		source: fromHead, chosen: notChosen, shown: inFull,
+	},
+	{
+		name: "const", arg: "TEXT", check: anyText, find: findConst, canonical: asIs,
+		source: fromRule, chosen: notChosen, shown: inFull,
+	},
+	{
+		// An attribute that the program has brought.
+		name: "attr", arg: "NAME", check: anyText, find: findAttribute, canonical: asIs,
+		source: fromProgram, chosen: notChosen, shown: asName,
+	},
+	{
+		// The JA4 of the client's TLS, where the listener ends it. It tells programs apart and no people, and
+		// whoever wants to can look like another one: good beside the address, for clients without a name.
+		name: "tls_fingerprint", find: findTLS, canonical: asIs,
+		source: fromTLS, chosen: free, shown: inFull,
+	},
+}
+
+const headerKind = "header"
+
+func asIs(v string) string { return v }
+
+func trimmed(v string) string { return strings.Trim(v, " \t") }
+
+func folded(v string) string {
+	if name, ok := fold.AppendName(nil, v); ok {
+		return string(name)
+	}
+	return v
+}

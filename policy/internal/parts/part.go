@@ -1,0 +1,255 @@
+package parts
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/policy/internal/fields"
+	"github.com/sluicehq/sluice/policy/internal/fold"
+)
+
+// Part is a part of a key: what a rule tells requests apart by.
+type Part struct {
+	kind    *kind
+	name    string   // of the header, cookie, …; or the text of a constant
+	text    string   // as written
+	aliases []string // of a header: see headerAliases
+}
+
+// Parse reads a part of a key. The error says what to write instead.
+func Parse(s string) (Part, error) {
+	name, arg, colon := strings.Cut(s, ":")
+	i := slices.IndexFunc(partKinds, func(k kind) bool { return k.name == name })
+	if i < 0 {
+		return Part{}, fmt.Errorf("unknown key part %.60q: %s", s, meantPart(s))
+	}
+	k := &partKinds[i]
+	switch {
+	case k.arg == "" && colon:
+		return Part{}, fmt.Errorf("key part %.60q: %s stands alone, without a colon", s, name)
+	case k.arg != "" && arg == "":
+		return Part{}, fmt.Errorf("key part %.60q: write it as %s:%s", s, name, k.arg)
+	}
+	p := Part{kind: k, name: arg, text: s}
+	if wrong := p.checkName(); wrong != "" {
+		return p, fmt.Errorf("key part %.60q: %.60q %s", s, p.name, wrong)
+	}
+	return p, nil
+}
+
+// String returns the part as the rule writes it.
+func (p *Part) String() string { return p.text }
+
+// ID returns the same text for parts that are the same, such as header:x-a and header:X-A.
+func (p *Part) ID() string { return p.kind.name + ":" + p.name }
+
+// Header returns the name of the header field whose value the part is, or "".
+func (p *Part) Header() string {
+	if p.kind.name != headerKind {
+		return ""
+	}
+	return p.name
+}
+
+// Constant returns the value if it is the same for all requests.
+func (p *Part) Constant() (value string, ok bool) { return p.name, p.kind.source == fromRule }
+
+// IsRoute reports whether the value is the pattern that matched.
+func (p *Part) IsRoute() bool { return p.kind.source == fromPattern }
+
+// IsAddress reports whether the value is the address of the client.
+func (p *Part) IsAddress() bool { return p.kind.source == fromPeer }
+
+// ReadsBody reports whether the body has to be read to know the value.
+func (p *Part) ReadsBody() bool { return p.kind.source == fromBody }
+
+// NeedsTLS reports whether requests have the part only where the listener ends TLS.
+func (p *Part) NeedsTLS() bool { return p.kind.source == fromTLS }
+
+// Folds reports whether values are names that people type, which are folded before they are compared.
+func (p *Part) Folds() bool { return p.kind.source == fromQuery || p.kind.source == fromBody }
+
+// IsFree reports whether clients write any value that they like.
+func (p *Part) IsFree() bool { return p.kind.chosen >= free }
+
+// IsChosen reports whether clients choose the value, freely or among the hosts that are served.
+func (p *Part) IsChosen() bool { return p.kind.chosen >= served }
+
+// IsClaim reports whether the value is that of a token, which something has to verify.
+func (p *Part) IsClaim() bool { return p.kind.chosen == claimed }
+
+// IsSecret reports whether whoever knows a value may be able to act as somebody else.
+func (p *Part) IsSecret() bool { return p.kind.shown == asSecret || p.Header() == "Authorization" }
+
+// IsVerbatim reports whether values are written in keys as they are.
+func (p *Part) IsVerbatim() bool { return p.kind.verbatim }
+
+// isNamed reports whether the value is a name, of a client's or the program's choice.
+func (p *Part) isNamed() bool { return p.kind.shown >= asName }
+
+// Canonical returns a value that a document names as Value returns it; not for addresses.
+func (p *Part) Canonical(v string) string { return p.kind.canonical(v) }
+
+// Value returns the value of the part in the request of x, which lives until x is reset. It reports false if
+// the part is missing, and x.Garbled then says which way. A part that is absent or empty is simply not there.
+// A part that is garbled is there, but servers may differ in what they read: it is repeated with different
+// values, malformed, in bytes that are not UTF-8, in a body that is compressed, too large or of an unknown
+// type. Nobody may get past a rule that way: where an absent part makes a rule be skipped, a garbled one must
+// not.
+func (p *Part) Value(x *Reader) (string, bool) {
+	v, state := p.kind.find(p, x)
+	x.Garbled = state == fields.Garbled
+	return v, state == fields.Present
+}
+
+// List is the parts of a key, in their order.
+type List []Part
+
+// Has reports whether a part of the list is written that way.
+func (l List) Has(text string) bool { return l.Index(text) >= 0 }
+
+// Index returns the index of the part that is written that way, or -1.
+func (l List) Index(text string) int {
+	return slices.IndexFunc(l, func(p Part) bool { return p.text == text })
+}
+
+// Any reports whether a part has a property, such as [Part.Folds].
+func (l List) Any(is func(*Part) bool) bool {
+	return slices.ContainsFunc(l, func(p Part) bool { return is(&p) })
+}
+
+// Contains reports whether a part of the list is the same as p, however it is written.
+func (l List) Contains(p *Part) bool {
+	return slices.ContainsFunc(l, func(o Part) bool { return o.ID() == p.ID() })
+}
+
+// Names returns the parts as the rule writes them.
+func (l List) Names() []string {
+	names := make([]string, len(l))
+	for i := range l {
+		names[i] = l[i].text
+	}
+	return names
+}
+
+// Unknown returns the names of a subject's values that are not those of parts.
+func (l List) Unknown(values map[string]string) (names []string) {
+	for name := range values {
+		if !l.Has(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// known returns all parts that there are, as documentation writes them.
+func known() string {
+	var all []string
+	for _, k := range partKinds {
+		if k.arg != "" {
+			k.name += ":" + k.arg
+		}
+		all = append(all, k.name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// checkName makes the name canonical, and returns what is wrong with it.
+func (p *Part) checkName() (wrong string) {
+	switch {
+	case strings.ContainsFunc(p.name, Hidden):
+		return "contains characters that do not show"
+	case strings.TrimSpace(p.name) != p.name:
+		return "has spaces around it"
+	case p.kind.check == nil:
+		return ""
+	}
+	return p.kind.check(p)
+}
+
+func anyText(*Part) string { return "" }
+
+func checkToken(p *Part) (wrong string) {
+	switch {
+	case strings.Trim(p.name, tokenChars) == "":
+		return ""
+	case strings.Contains(p.name, " - "):
+		return `is several parts: begin every "- " in the same column`
+	}
+	return "contains characters that such a name cannot have"
+}
+
+func checkCookie(p *Part) (wrong string) {
+	if wrong := checkToken(p); wrong != "" {
+		return wrong
+	}
+	return checkLetters(p)
+}
+
+// checkField prepares the folding of values, too.
+func checkField(p *Part) (wrong string) {
+	fold.Prepare()
+	return checkLetters(p)
+}
+
+func checkLetters(p *Part) (wrong string) {
+	if strings.ContainsFunc(p.name, isAlphanumeric) {
+		return ""
+	}
+	return "has neither a letter nor a digit: servers differ in what they make of such a name"
+}
+
+func checkHeader(p *Part) (wrong string) {
+	if wrong := checkToken(p); wrong != "" {
+		return wrong
+	}
+	p.name = http.CanonicalHeaderKey(p.name)
+	p.aliases = headerAliases(p.name)
+	switch {
+	case p.name == "Host":
+		return `cannot be read as a header: write "host"`
+	case p.aliases == nil && strings.ContainsAny(p.name, "-_"):
+		return "has more hyphens than names of headers have"
+	}
+	return ""
+}
+
+func isAlphanumeric(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// headerAliases returns the other names that a server takes for a header's name if it
+// does not tell "_" from "-", as CGI and what descends from it. There are none for a
+// name with very many of them.
+func headerAliases(name string) []string {
+	var at []int
+	for i := range len(name) {
+		if name[i] == '-' || name[i] == '_' {
+			at = append(at, i)
+		}
+	}
+	if len(at) > 6 {
+		return nil
+	}
+	var all []string
+	for bits := range 1 << len(at) {
+		alias := []byte(name)
+		for n, i := range at {
+			alias[i] = "-_"[bits>>n&1]
+		}
+		if s := http.CanonicalHeaderKey(string(alias)); s != http.CanonicalHeaderKey(name) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Hidden reports whether a character cannot be told by looking at it, or has replaced
+// bytes that are not UTF-8.
+func Hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+
+// tokenChars are the characters of the name of a header or cookie: a token of RFC 9110.
+const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -1,0 +1,349 @@
+package parts
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"unsafe"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/clientip"
+	"github.com/sluicehq/sluice/policy/internal/fields"
+	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
+)
+
+// MaxBody is the size in bytes of the largest body that is looked into.
+const MaxBody = 64 << 10
+
+// Request is what parts are read from: fields of the request as package policy has it, and of the policy.
+type Request struct {
+	Method, Host, RawQuery string
+	Peer                   netip.Addr
+	Header                 http.Header
+	ForwardedHeader        string
+	Client                 netip.Addr // if it is known
+	Body                   func(limit int64) ([]byte, error)
+	Attributes             map[string]string
+	TLSFingerprint         string
+
+	Trusted    []netip.Prefix // proxies
+	IPv6Prefix int            // the bits of an IPv6 address that tell clients apart
+}
+
+// Reader finds the values of parts in one request, and keeps its memory for the next: see Reset.
+type Reader struct {
+	request Request
+	// Route is the key of the pattern that matched, of the rule that is being looked at; empty if it has no
+	// patterns.
+	Route string
+	// Garbled is set by [Part.Value].
+	Garbled bool
+	// BrokeOff reports that the body did, so that no server can read it in any way.
+	BrokeOff bool
+
+	addr     netip.Addr // see Address
+	resolved bool       // addr is known
+
+	hostName  string // see Host
+	hostKnown bool
+
+	client                       string
+	key                          string // see apiKey
+	keyState                     fields.Presence
+	keyKnown                     bool
+	query, cookies, body, claims lazyMembers
+	buf                          []byte
+}
+
+// maxKept is the most memory of a reader that is kept from one request to the next.
+const maxKept = 1 << 17
+
+// lazyMembers are read when the first part asks for them.
+type lazyMembers struct {
+	fields.Members
+	read bool
+}
+
+func (m *lazyMembers) reset() {
+	if m.read {
+		m.Members.Reset()
+		m.read = false
+	}
+}
+
+// Reset prepares for another request.
+func (x *Reader) Reset(r *Request) {
+	if cap(x.buf)+x.body.Size()+x.query.Size() > maxKept {
+		*x = Reader{}
+	}
+	x.request = *r
+	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", false, false, false, false, false
+	x.buf = x.buf[:0]
+	x.query.reset()
+	x.cookies.reset()
+	x.body.reset()
+	x.claims.reset()
+}
+
+// Forget lets go of the request.
+func (x *Reader) Forget() { x.request = Request{} }
+
+// Client returns the address of the client of a request from peer, as trusted proxies report it in a header.
+func Client(peer netip.Addr, h http.Header, trusted []netip.Prefix, forwardedHeader string) netip.Addr {
+	if len(trusted) == 0 {
+		return peer
+	}
+	return clientip.Resolve(peer.Unmap().WithZone(""), h, trusted, forwardedHeader)
+}
+
+// Address returns the address of the client, IPv4 as IPv4, without a zone.
+func (x *Reader) Address() netip.Addr {
+	if !x.resolved {
+		x.resolved = true
+		r := &x.request
+		if x.addr = r.Client; !x.addr.IsValid() {
+			x.addr = Client(r.Peer, r.Header, r.Trusted, r.ForwardedHeader)
+		}
+		if x.addr = x.addr.Unmap(); x.addr.Is6() {
+			x.addr = x.addr.WithZone("")
+		}
+	}
+	return x.addr
+}
+
+// Host returns the host of the request as hosts are compared.
+func (x *Reader) Host() string {
+	if !x.hostKnown {
+		x.hostKnown, x.hostName = true, pattern.Host(x.request.Host)
+	}
+	return x.hostName
+}
+
+// BodyRead reports whether the body has been read.
+func (x *Reader) BodyRead() bool { return x.body.read }
+
+// Spelling returns the value of a part that folds as the request spells it. It is empty for other parts, for a
+// value of more than [sluice.MaxKeyPart] bytes, and where none has been read.
+func (x *Reader) Spelling(p *Part) string {
+	var m fields.Member
+	var state fields.Presence
+	switch {
+	case p.kind.source == fromQuery && x.query.read:
+		m, state = x.query.Field(p.name)
+	case p.kind.source == fromBody && x.body.read:
+		m, state = x.body.Field(p.name)
+	}
+	if state != fields.Present || len(m.Text) > sluice.MaxKeyPart {
+		return ""
+	}
+	return m.Text
+}
+
+// findClientIP returns the address, or the first address of its network.
+func findClientIP(_ *Part, x *Reader) (string, fields.Presence) {
+	if x.client == "" && x.request.Peer.IsValid() {
+		start := len(x.buf)
+		x.buf = MaskClient(x.Address(), x.request.IPv6Prefix).AppendTo(x.buf)
+		x.client = unsafe.String(&x.buf[start], len(x.buf)-start)
+	}
+	return fields.Value(x.client)
+}
+
+// MaskClient returns what counts of an address: IPv4 as it is, also where it is written as IPv6, and of IPv6
+// the prefix. A zone does not count.
+func MaskClient(a netip.Addr, ipv6Prefix int) netip.Addr {
+	if a = a.Unmap(); a.Is4() {
+		return a
+	}
+	p, err := a.Prefix(ipv6Prefix)
+	if err != nil {
+		return a
+	}
+	return p.Addr()
+}
+
+func findHeader(p *Part, x *Reader) (string, fields.Presence) {
+	return header(x.request.Header, p.name, p.aliases)
+}
+
+// header returns the value of a header field. If it is there under an alias as well, or only, servers differ in
+// what they read.
+func header(h http.Header, name string, aliases []string) (string, fields.Presence) {
+	for _, alias := range aliases {
+		if len(h[alias]) > 0 {
+			return "", fields.Garbled
+		}
+	}
+	return fields.Header(h[name])
+}
+
+// findAPIKey looks the key up once: several rules ask for it.
+func findAPIKey(_ *Part, x *Reader) (string, fields.Presence) {
+	if !x.keyKnown {
+		x.keyKnown = true
+		x.key, x.keyState = x.apiKey()
+	}
+	return x.key, x.keyState
+}
+
+const apiKeyHeader = "X-Api-Key"
+
+var apiKeyAliases = headerAliases(apiKeyHeader)
+
+func (x *Reader) apiKey() (string, fields.Presence) {
+	key, state := header(x.request.Header, apiKeyHeader, apiKeyAliases)
+	token, tokenState := x.bearer()
+	switch {
+	case state == fields.Garbled || tokenState == fields.Garbled:
+		return "", fields.Garbled
+	case state == fields.Absent:
+		return token, tokenState
+	case tokenState == fields.Present && token != key:
+		return "", fields.Garbled
+	}
+	return key, fields.Present
+}
+
+func (x *Reader) bearer() (string, fields.Presence) {
+	value, state := fields.Header(x.request.Header["Authorization"])
+	if state != fields.Present {
+		return "", state
+	}
+	scheme, token, _ := strings.Cut(value, " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		// Some servers split at any space, or take the second of two credentials.
+		if strings.Trim(scheme, tokenChars) != "" || strings.Contains(strings.ToLower(value), "bearer") {
+			return "", fields.Garbled
+		}
+		return "", fields.Absent
+	}
+	token = strings.Trim(token, " \t")
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == ',' || r > '~' }) {
+		return "", fields.Garbled // some servers end it there, or drop such a space
+	}
+	return fields.Value(token)
+}
+
+// name makes a value that somebody has typed comparable.
+func (x *Reader) name(m fields.Member, state fields.Presence) (string, fields.Presence) {
+	if state != fields.Present {
+		return "", state
+	}
+	if m.IsNumber() && !plainInteger(m.Text) {
+		return "", fields.Garbled // 12.0 may be 12 to a server
+	}
+	start := len(x.buf)
+	buf, ok := fold.AppendName(x.buf, m.Text)
+	if !ok {
+		return "", fields.Garbled
+	}
+	x.buf = buf
+	return fields.Value(string(buf[start:]))
+}
+
+// plainInteger reports whether a number of JSON is the same to all servers: some have no more
+// than the 53 bits of a double.
+func plainInteger(s string) bool {
+	digits := strings.TrimPrefix(s, "-")
+	return s != "-0" && len(digits) <= 15 && strings.Trim(digits, "0123456789") == ""
+}
+
+func findCookie(p *Part, x *Reader) (string, fields.Presence) {
+	m, state := x.cookieMembers().Cookie(p.name)
+	return m.Text, state
+}
+
+func findQuery(p *Part, x *Reader) (string, fields.Presence) {
+	return x.name(x.queryMembers().Field(p.name))
+}
+
+func findClaim(p *Part, x *Reader) (string, fields.Presence) {
+	m, state := x.claimMembers().Claim(p.name)
+	return m.Text, state
+}
+
+func findBody(p *Part, x *Reader) (string, fields.Presence) {
+	return x.name(x.bodyMembers().Field(p.name))
+}
+
+func findRoute(_ *Part, x *Reader) (string, fields.Presence) { return fields.Value(x.Route) }
+
+func findHost(_ *Part, x *Reader) (string, fields.Presence) {
+	return fields.Value(x.Host())
+}
+
+func findMethod(_ *Part, x *Reader) (string, fields.Presence) {
+	if m := pattern.Method(x.request.Method); pattern.IsMethod(m) {
+		return m, fields.Present
+	}
+	return "", fields.Garbled // a name that anybody can make up
+}
+
+func findConst(p *Part, _ *Reader) (string, fields.Presence) { return p.name, fields.Present }
+
+func findAttribute(p *Part, x *Reader) (string, fields.Presence) {
+	return fields.Value(x.request.Attributes[p.name])
+}
+
+func findTLS(_ *Part, x *Reader) (string, fields.Presence) {
+	return fields.Value(x.request.TLSFingerprint)
+}
+
+func (x *Reader) queryMembers() *fields.Members {
+	m := &x.query
+	if !m.read {
+		m.read = true
+		m.AddQuery(x.request.RawQuery)
+	}
+	return &m.Members
+}
+
+func (x *Reader) cookieMembers() *fields.Members {
+	m := &x.cookies
+	if !m.read {
+		m.read = true
+		for _, line := range x.request.Header["Cookie"] {
+			m.AddCookies(line)
+		}
+	}
+	return &m.Members
+}
+
+// bodyMembers returns the fields of the body, with those of the query.
+func (x *Reader) bodyMembers() *fields.Members {
+	m := &x.body
+	if m.read {
+		return &m.Members
+	}
+	m.read = true
+	if x.request.Body != nil {
+		switch data, err := x.request.Body(MaxBody); {
+		case err != nil:
+			m.Garble()
+			x.BrokeOff = true
+		case data == nil:
+			m.Garble() // too large
+		case len(data) > 0:
+			m.AddBody(data, x.request.Header)
+		}
+	}
+	m.AddQuery(x.request.RawQuery) // many servers look there as well, whatever the body is
+	return &m.Members
+}
+
+// claimMembers returns the claims of the bearer token, of which nobody has verified the signature.
+func (x *Reader) claimMembers() *fields.Members {
+	m := &x.claims
+	if m.read {
+		return &m.Members
+	}
+	m.read = true
+	switch token, state := x.bearer(); state {
+	case fields.Present:
+		m.AddClaims(token)
+	case fields.Garbled:
+		m.Garble()
+	}
+	return &m.Members
+}

@@ -1,0 +1,139 @@
+package parts
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"unicode"
+	"unicode/utf8"
+)
+
+// missing is what people see of a part that the request lacks. No value looks like it: see appendPrintable.
+const missing = "(missing)"
+
+// between is what stands between the parts of a key that is shown.
+const between = " · "
+
+// Shown returns what people are to see of the values of a key, as they are written in it. Short shortens those
+// that are names, or if none is, the address.
+func (l List) Shown(values []string, short bool) string {
+	named := l.Any((*Part).isNamed)
+	return Join(values, func(i int) bool { return short && (l[i].isNamed() || l[i].kind.shown == asAddress && !named) })
+}
+
+// Pseudonym returns what stands for a subject, which is the text of a key behind the name of its rule. It is the
+// same for all rules with these parts, wherever they run, so whoever guesses a value can tell that it is this one.
+func (l List) Pseudonym(subject string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "sluice show_key %q %s", l.Names(), subject))
+	return hex.EncodeToString(sum[:6])
+}
+
+// Join returns what people are to see of the values of any key. Short says which of them are shortened.
+func Join(values []string, short func(i int) bool) string {
+	var b []byte
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, between...)
+		}
+		b = AppendShown(b, v, short(i))
+	}
+	return string(b)
+}
+
+// AppendShown appends what people are to see of a value as it is written in a key.
+func AppendShown(dst []byte, written string, short bool) []byte {
+	value, state := unwrite(written)
+	switch {
+	case state == Missing:
+		return append(dst, missing...)
+	case state == Invalid:
+		return append(dst, "…"...)
+	case state == Hashed && short:
+		return append(append(dst, value[:7]...), "…"...)
+	case state == Hashed:
+		return append(dst, value...)
+	case !short:
+		return appendPrintable(dst, value)
+	}
+	return AppendShort(dst, value)
+}
+
+// AppendShort appends so much of a value that people recognize it and nobody can use it: the first four characters
+// and the last two, of one of less than 12 the first two, of one of less than 6 none, and of an address its network.
+func AppendShort(dst []byte, value string) []byte {
+	if a, err := netip.ParseAddr(value); err == nil {
+		return appendNetwork(dst, a)
+	}
+	text := []rune(value)
+	first, last := 4, 2
+	switch n := len(text); {
+	case n < 6:
+		first, last = 0, 0
+	case n < 12:
+		first, last = 2, 0
+	}
+	dst = appendPrintable(dst, string(text[:first]))
+	dst = append(dst, "…"...)
+	return appendPrintable(dst, string(text[len(text)-last:]))
+}
+
+// appendNetwork appends where about an address is.
+func appendNetwork(dst []byte, a netip.Addr) []byte {
+	bits := 24
+	if a.Is6() {
+		bits = 32
+	}
+	p, err := a.Prefix(bits)
+	if err != nil {
+		return append(dst, "…"...)
+	}
+	return p.AppendTo(dst)
+}
+
+// appendPrintable appends a text of which nothing is invisible, nor moves, covers or joins what
+// stands around it, and which is not taken for what stands for something else: "(missing)", or the
+// text between parts.
+func appendPrintable(dst []byte, s string) []byte {
+	marks, space := maxMarks, true // as if a mark or a space had come before
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		mark := unicode.Is(unicode.M, r)
+		if mark {
+			marks++
+		}
+		switch {
+		case r == utf8.RuneError && n == 1:
+			dst = fmt.Appendf(dst, `\x%02x`, s[i])
+		case r == '\\', r == '(' && i == 0:
+			dst = append(dst, '\\', byte(r))
+		case r == ' ' && (space || i == len(s)-1):
+			dst = append(dst, `\x20`...)
+		case r == ' ', unicode.IsPrint(r) && !blank(r) && r != '·' && (!mark || marks <= maxMarks):
+			dst = append(dst, s[i:i+n]...)
+		case r < 0x80:
+			dst = fmt.Appendf(dst, `\x%02x`, r)
+		case r <= 0xffff:
+			dst = fmt.Appendf(dst, `\u%04x`, r)
+		default:
+			dst = fmt.Appendf(dst, `\U%08x`, r)
+		}
+		if space = r == ' '; !mark {
+			marks = 0
+			if !unicode.IsLetter(r) || blank(r) {
+				marks = maxMarks
+			}
+		}
+		i += n
+	}
+	return dst
+}
+
+// maxMarks is how many marks, such as accents, a letter can have.
+const maxMarks = 3
+
+// blank reports whether a character of a class that shows does not: the fillers of Hangul, selectors
+// of variants, those that join or are empty, and what stands for bytes that are no text.
+func blank(r rune) bool {
+	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == 0x2800 || r == 0x1d159 || r == utf8.RuneError
+}

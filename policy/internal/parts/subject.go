@@ -1,0 +1,129 @@
+package parts
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/networks"
+	"github.com/sluicehq/sluice/policy/internal/table"
+)
+
+// AddAny adds "*" for a part that the subject of an override leaves open.
+func (k *Keys) AddAny() { k.AddWritten(anyValue) }
+
+// AddNamed adds the value of part i that the subject of an override or a tier names, or the first address of the
+// network that it names, which goes into the shape.
+func (k *Keys) AddNamed(p *Part, i int, v string, ipv6Prefix int, of *table.Shape) error {
+	if first, n, many := p.network(i, v, ipv6Prefix); many {
+		of.Network = n
+		k.Add(first)
+		if wrong, hint := networks.HostBits(v); wrong != "" {
+			return fmt.Errorf("%s: %s", wrong, hint)
+		}
+		return nil
+	}
+	v, err := p.Normal(v, ipv6Prefix)
+	k.Add(v)
+	return err
+}
+
+// network returns the text of the first address of the network that a value names, and its
+// length; ok is false if v is no network, or one whose addresses have one key.
+func (p *Part) network(i int, v string, ipv6Prefix int) (first string, n table.Network, ok bool) {
+	if !p.IsAddress() {
+		return "", table.Network{}, false
+	}
+	net, err := networks.Parse(v)
+	if err != nil {
+		return "", table.Network{}, false
+	}
+	n = table.Network{Part: i + 1, Six: net.Addr().Is6(), Bits: net.Bits()}
+	if n.Six && n.Bits >= ipv6Prefix || net.IsSingleIP() {
+		return "", table.Network{}, false
+	}
+	return net.Addr().String(), n, true
+}
+
+// Normal returns the value that a document names as [Part.Value] returns it, or an error if no request can have
+// it.
+func (p *Part) Normal(v string, ipv6Prefix int) (string, error) {
+	if !p.IsAddress() {
+		if v = p.Canonical(v); v == "" {
+			return "", errors.New("no request has such a value")
+		}
+		return v, nil
+	}
+	network, err := networks.Parse(v)
+	if err != nil {
+		return "", fmt.Errorf("%s is not an address: write it as in 192.0.2.7", spelling.Quote(v))
+	}
+	if wrong, hint := networks.HostBits(v); wrong != "" {
+		return "", fmt.Errorf("%s: %s", wrong, hint)
+	}
+	a := network.Addr()
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = ipv6Prefix
+	}
+	switch {
+	case network.Bits() < bits:
+		return "", fmt.Errorf("%s is a network: name one address; an override takes a network, as in \"sluice override set\"", spelling.Quote(v))
+	case network.Bits() > bits && !network.IsSingleIP():
+		return "", fmt.Errorf("%s is a network within one subject, since addresses are told apart by their first %d bits: name one address, or the whole %d bits", spelling.Quote(v), bits, bits)
+	}
+	return MaskClient(a, ipv6Prefix).String(), nil
+}
+
+// Subject returns the text by which a [table.Table] knows the subject of the key, if that has a shape. It is only
+// valid until the key goes on.
+func (k *Keys) Subject(of *table.Shape) []byte {
+	if of.Network.Part == 0 {
+		return k.general(of.Exact)
+	}
+	return k.within(of.Exact, of.Network)
+}
+
+// general returns the subject with "*" for the values that exact has no bit for. It is only valid
+// until the key goes on.
+func (k *Keys) general(exact uint32) []byte {
+	if exact == 1<<len(k.values)-1 {
+		return k.text[k.rest:]
+	}
+	return k.rewritten(exact, -1, nil)
+}
+
+// rewritten is general with a text in place of the value of one part.
+func (k *Keys) rewritten(exact uint32, part int, text []byte) []byte {
+	end := len(k.text)
+	for i, v := range k.values {
+		k.text = append(k.text, '/')
+		switch {
+		case i == part:
+			k.text = append(k.text, text...)
+		case exact&(1<<i) == 0:
+			k.text = append(k.text, anyValue...)
+		default:
+			k.text = append(k.text, v...)
+		}
+	}
+	general := k.text[end:]
+	k.text = k.text[:end]
+	return general
+}
+
+// within is general with the first address of a network of that length in place of the address.
+// It returns nil, which is no subject, if the address cannot be in one.
+func (k *Keys) within(exact uint32, n table.Network) []byte {
+	a, err := netip.ParseAddr(k.values[n.Part-1])
+	if err != nil || a.Is6() != n.Six {
+		return nil // the part is missing, or of the other family
+	}
+	p, err := a.Prefix(n.Bits)
+	if err != nil {
+		return nil
+	}
+	var text [48]byte
+	return k.rewritten(exact, n.Part-1, p.Addr().AppendTo(text[:0]))
+}

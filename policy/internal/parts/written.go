@@ -1,0 +1,116 @@
+package parts
+
+import (
+	"strings"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
+	"github.com/sluicehq/sluice/policy/internal/percent"
+)
+
+// CutKey returns of a key, behind its hash tag if it has one, the name of its rule and the text behind that: see
+// [Keys].
+func CutKey(key string) (name, subject string) {
+	if strings.HasPrefix(key, "{") {
+		_, key, _ = strings.Cut(key, "}")
+	}
+	name, subject, _ = strings.Cut(key, "/")
+	return name, subject
+}
+
+// Split returns the values of a key with these parts, without the name of its rule, as they are written in it. It
+// reports false if no key is like that.
+func (l List) Split(subject string) (values []string, ok bool) {
+	if len(l) == 0 {
+		return nil, subject == ""
+	}
+	if strings.Count(subject, "/") != len(l)-1 { // before it makes a list of what may be very long
+		return nil, false
+	}
+	values = strings.Split(subject, "/")
+	for i := range values {
+		if !l[i].canHave(values[i]) {
+			return nil, false
+		}
+	}
+	return values, true
+}
+
+// canHave reports whether a text can stand in a key for a value of the part.
+func (p *Part) canHave(written string) bool {
+	value, state := unwrite(written)
+	constant, is := p.Constant()
+	switch {
+	case state == Invalid:
+		return false
+	case is:
+		return written == string(sluice.AppendKeyPart(nil, constant))
+	case p.IsAddress() && state != Missing:
+		address, err := p.Normal(value, 128)
+		return err == nil && address == value
+	}
+	return true
+}
+
+// Unwrite returns the value of the part that is written in a key of a rule with these patterns. The values of a
+// constant and a pattern are known also if they were hashed.
+func (p *Part) Unwrite(written string, match []*pattern.Pattern) (value string, state State) {
+	value, state = unwrite(written)
+	if state != Hashed {
+		return value, state
+	}
+	if constant, is := p.Constant(); is {
+		return constant, Plain
+	}
+	if p.IsRoute() {
+		for _, m := range match {
+			if m.Key == written {
+				return m.Text, Plain
+			}
+		}
+	}
+	return value, state
+}
+
+// Fold folds a value as it is written in a key, if the part folds its values.
+func (p *Part) Fold(written string) string {
+	if !p.Folds() {
+		return written
+	}
+	value, state := unwrite(written)
+	if state != Plain {
+		return written
+	}
+	return string(sluice.AppendKeyPart(nil, p.Canonical(value)))
+}
+
+// State says what a text in a key stands for.
+type State uint8
+
+const (
+	Invalid State = iota // nothing: no key has it
+	Plain                // a value
+	Missing              // a part that the request lacks
+	Hashed               // a value too long to be kept, of which this is the hash
+)
+
+// unwrite returns the value that stands in a key as written; of one that was hashed, what is
+// written.
+func unwrite(written string) (value string, state State) {
+	switch {
+	case written == Shared:
+		return "", Missing
+	case written == "":
+		return "", Invalid
+	case written[0] == '#':
+		if len(written) == 33 && strings.Trim(written[1:], "0123456789abcdef") == "" {
+			return written, Hashed
+		}
+		return "", Invalid
+	}
+	value = string(percent.AppendDecoded(nil, written))
+	if string(sluice.AppendKeyPart(nil, value)) != written {
+		return "", Invalid
+	}
+	return value, Plain
+}

@@ -1,0 +1,43 @@
+package pattern
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// maxHost is the length of the longest name of a host, and a little more.
+const maxHost = 256
+
+// Host returns a host as hosts are compared: in lower case, without port, brackets and the dot at the
+// end. Of a host that is longer than names can be, it returns the end, where "*.example.com" is found.
+func Host(h string) string {
+	if len(h) > maxHost {
+		h = h[len(h)-maxHost:]
+	}
+	first, last := strings.IndexByte(h, ':'), strings.LastIndexByte(h, ':')
+	switch {
+	case strings.HasPrefix(h, "["):
+		h, _, _ = strings.Cut(h[1:], "]")
+		return ipv6(h)
+	case first != last:
+		return ipv6(h)
+	case first >= 0:
+		h = h[:first]
+	}
+	return strings.ToLower(strings.TrimSuffix(h, "."))
+}
+
+func ipv6(h string) string {
+	if a, err := netip.ParseAddr(h); err == nil {
+		return a.String()
+	}
+	return strings.ToLower(h)
+}
+
+// Method returns a method in capitals, as some servers do before they compare.
+func Method(m string) string {
+	if m == "" || m == "GET" {
+		return "GET"
+	}
+	return strings.ToUpper(m)
+}

@@ -1,0 +1,219 @@
+package pattern
+
+import (
+	"strings"
+
+	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/paths"
+)
+
+// Tree is an index over the patterns of all rules: a trie of segments for each host. The cost of a lookup
+// depends on the patterns that match, or begin to, and not on the number of the others. The zero Tree is
+// empty.
+type Tree struct {
+	IgnoreCase bool             // compare paths without case; set before the first Add
+	any        node             // the patterns without a host
+	hosts      map[string]*node // those with one
+}
+
+// node stands for the patterns that begin with the same segments.
+type node struct {
+	few   []child          // by a literal segment,
+	many  map[string]*node // where there are more than maxFew
+	wild  *node            // by {name}
+	here  []entry          // patterns that end here
+	below []entry          // patterns that match this and everything below
+}
+
+// child is a node with the segment that leads to it.
+type child struct {
+	seg  string
+	node *node
+}
+
+// maxFew is how many children are compared one by one: a map of so few takes longer, and ten
+// times the memory, which the garbage collector goes through.
+const maxFew = 6
+
+type entry struct {
+	method string // "" is any
+	id     int32
+	exact  bool // does not match with a suffix
+}
+
+// Add makes Lookup find id where p matches. Unless it is exact, it also matches where the last segment
+// has a suffix such as ".json": Rails and others take that for the format of the response.
+func (t *Tree) Add(p *Pattern, id int, exact bool) {
+	n := t.host(p.Host)
+	for _, seg := range p.segs {
+		n = n.child(seg, t.IgnoreCase)
+	}
+	list := &n.here
+	if p.multi {
+		list = &n.below
+	}
+	*list = append(*list, entry{p.Method, int32(id), exact})
+}
+
+// host returns the trie of a host.
+func (t *Tree) host(name string) *node {
+	if name == "" {
+		return &t.any
+	}
+	if t.hosts == nil {
+		t.hosts = make(map[string]*node)
+	}
+	if t.hosts[name] == nil {
+		t.hosts[name] = new(node)
+	}
+	return t.hosts[name]
+}
+
+func (n *node) child(seg string, ignoreCase bool) *node {
+	if seg == "" {
+		if n.wild == nil {
+			n.wild = new(node)
+		}
+		return n.wild
+	}
+	if ignoreCase {
+		seg = string(fold.AppendCase(nil, seg))
+	}
+	if known := n.literal(seg); known != nil {
+		return known
+	}
+	return n.addLiteral(seg)
+}
+
+// literal returns the child for a segment, or nil.
+func (n *node) literal(seg string) *node {
+	if n.many != nil {
+		return n.many[seg]
+	}
+	for i := range n.few {
+		if n.few[i].seg == seg {
+			return n.few[i].node
+		}
+	}
+	return nil
+}
+
+func (n *node) addLiteral(seg string) *node {
+	added := new(node)
+	switch {
+	case n.many != nil:
+		n.many[seg] = added
+	case len(n.few) < maxFew:
+		n.few = append(n.few, child{seg, added})
+	default:
+		n.many = map[string]*node{seg: added}
+		for _, c := range n.few {
+			n.many[c.seg] = c.node
+		}
+		n.few = nil
+	}
+	return added
+}
+
+// Lookup appends to dst the id of every pattern that matches, in no order. An id that was added with
+// several patterns may be there more than once. The host may have a port.
+func (t *Tree) Lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
+	return t.lookup(dst, Method(method), host, v)
+}
+
+// LookupAny is Lookup whatever the methods of patterns.
+func (t *Tree) LookupAny(dst []int32, host string, v *paths.Reading) []int32 {
+	return t.lookup(dst, anyMethod, host, v)
+}
+
+// anyMethod is no method that [Method] returns.
+const anyMethod = ""
+
+func (t *Tree) lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
+	dst = t.any.lookup(dst, method, v)
+	if len(t.hosts) > 0 {
+		if n := t.hosts[Host(host)]; n != nil {
+			dst = n.lookup(dst, method, v)
+		}
+	}
+	return dst
+}
+
+func (n *node) lookup(dst []int32, method string, v *paths.Reading) []int32 {
+	switch {
+	case v.Never:
+		return dst
+	case v.Every:
+		return n.all(dst, method)
+	}
+	return n.match(dst, method, v.Segs)
+}
+
+func (n *node) match(dst []int32, method string, segs []string) []int32 {
+	for {
+		dst = appendIDs(dst, n.below, method)
+		if len(segs) == 0 {
+			return appendIDs(dst, n.here, method)
+		}
+		if n.wild != nil {
+			dst = n.wild.match(dst, method, segs[1:])
+		}
+		if dot := suffix(segs); dot > 0 {
+			dst = n.literal(segs[0][:dot]).suffixed(dst, method)
+		}
+		if n = n.literal(segs[0]); n == nil {
+			return dst
+		}
+		segs = segs[1:]
+	}
+}
+
+// suffix returns where the suffix of the last segment begins, if that is the first of segs.
+func suffix(segs []string) int {
+	if len(segs) > 1 {
+		return -1
+	}
+	return strings.LastIndexByte(segs[0], '.')
+}
+
+// suffixed appends the ids of patterns that match a path with a suffix behind the node.
+func (n *node) suffixed(dst []int32, method string) []int32 {
+	if n == nil {
+		return dst
+	}
+	for _, list := range [...][]entry{n.below, n.here} {
+		for _, e := range list {
+			if !e.exact && e.takes(method) {
+				dst = append(dst, e.id)
+			}
+		}
+	}
+	return dst
+}
+
+func (n *node) all(dst []int32, method string) []int32 {
+	dst = appendIDs(appendIDs(dst, n.below, method), n.here, method)
+	if n.wild != nil {
+		dst = n.wild.all(dst, method)
+	}
+	for i := range n.few {
+		dst = n.few[i].node.all(dst, method)
+	}
+	for _, c := range n.many {
+		dst = c.all(dst, method)
+	}
+	return dst
+}
+
+func appendIDs(dst []int32, list []entry, method string) []int32 {
+	for _, e := range list {
+		if e.takes(method) {
+			dst = append(dst, e.id)
+		}
+	}
+	return dst
+}
+
+func (e *entry) takes(method string) bool {
+	return e.method == "" || e.method == method || e.method == "GET" && method == "HEAD" || method == anyMethod
+}

@@ -1,0 +1,184 @@
+// Package table has what a policy knows of single subjects: their overrides and tiers. A table is a hash
+// table of hundreds of thousands of subjects that costs little memory. Package policy is above it.
+package table
+
+import (
+	"cmp"
+	"hash/maphash"
+	"math/bits"
+	"slices"
+)
+
+// Table maps subjects to values, such as the tier of each. Do not change it once it is sorted.
+type Table[V comparable] struct {
+	values []V       // each once
+	sets   []set     // in the order in which they are asked
+	at     map[V]int // of each value, its place in values, counted from 1; nil once the table is sorted
+}
+
+// set has the subjects of one shape. It is a hash table with open addressing, at most half
+// full, of slots without pointers: to find one of very many takes a single access to memory that
+// is not at hand, where a map takes several.
+type set struct {
+	shape Shape
+	slots []Entry // a power of two of them
+	used  int
+}
+
+// Entry is an entry of a table.
+type Entry struct {
+	subject hash
+	Until   int64  // in microseconds since the Unix epoch; 0: for ever
+	value   uint32 // counted from 1; 0: the slot is free
+	Item    uint32 // index in the list that the table was made of
+}
+
+// hash stands for the text of a subject. It has 128 bits, and nobody knows the key, so that no two texts
+// are taken for one.
+type hash [2]uint64
+
+// seeds are the same for all tables, so that they can be compared.
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func hashOf(subject []byte) hash {
+	return hash{maphash.Bytes(seeds[0], subject), maphash.Bytes(seeds[1], subject)}
+}
+
+// Shape says which parts of a key a subject names, and which of them by a network.
+type Shape struct {
+	Exact   uint32 // bit i: part i of the key is named, and not "*"
+	Network Network
+}
+
+// Network says which part of a key is named by a network, and the size of that. The zero value says that
+// none is.
+type Network struct {
+	Part int // counted from 1
+	Six  bool
+	Bits int
+}
+
+// Empty reports whether the table has no entries.
+func (t *Table[V]) Empty() bool { return len(t.sets) == 0 }
+
+// set returns the subjects of a shape, or nil.
+func (t *Table[V]) set(of Shape) *set {
+	for i := range t.sets {
+		if t.sets[i].shape == of {
+			return &t.sets[i]
+		}
+	}
+	return nil
+}
+
+// Add adds the value of a subject, with the index of its item in the list that the table is made of. If the
+// subject has an entry already, Add returns the item of that, and changes nothing.
+func (t *Table[V]) Add(of Shape, subject []byte, value V, until int64, item int) (first int, twice bool) {
+	in := t.set(of)
+	if in == nil {
+		t.sets = append(t.sets, set{shape: of, slots: make([]Entry, 2)})
+		in = &t.sets[len(t.sets)-1]
+	}
+	hash := hashOf(subject)
+	if known := in.find(hash); known != nil {
+		return int(known.Item), true
+	}
+	if t.at == nil {
+		t.at = make(map[V]int)
+	}
+	if t.at[value] == 0 {
+		t.values = append(t.values, value)
+		t.at[value] = len(t.values)
+	}
+	in.add(Entry{hash, until, uint32(t.at[value]), uint32(item)})
+	return 0, false
+}
+
+// Sort is to be called after the last Add. Of the shapes, Find asks those first that name more parts, then
+// those that name earlier ones, and of these addresses before networks, and longer prefixes before shorter
+// ones.
+func (t *Table[V]) Sort() {
+	t.at = nil
+	slices.SortFunc(t.sets, func(a, b set) int {
+		return cmp.Or(bits.OnesCount32(b.shape.Exact)-bits.OnesCount32(a.shape.Exact), cmp.Compare(a.shape.Exact, b.shape.Exact),
+			cmp.Compare(a.shape.Network.Part, b.shape.Network.Part), b.shape.Network.Bits-a.shape.Network.Bits)
+	})
+}
+
+// Find returns the entry of a subject that is in force, or nil. As in Add, subject returns the text of the
+// subject for a shape; now, in microseconds since the Unix epoch, is called for entries that end.
+func (t *Table[V]) Find(subject func(*Shape) []byte, now func() int64) *Entry {
+	for i := range t.sets {
+		in := &t.sets[i]
+		if e := in.find(hashOf(subject(&in.shape))); e != nil && (e.Until == 0 || now() < e.Until) {
+			return e
+		}
+	}
+	return nil
+}
+
+// Both calls do with the values in other and in t of each subject that both have, in the order of the items of t.
+func (t *Table[V]) Both(other *Table[V], do func(theirs, value V)) {
+	type pair struct {
+		item          uint32
+		theirs, value V
+	}
+	var all []pair
+	for i := range t.sets {
+		theirs := other.set(t.sets[i].shape)
+		for j := range t.sets[i].slots {
+			e := &t.sets[i].slots[j]
+			if o := theirs.find(e.subject); e.value != 0 && o != nil {
+				all = append(all, pair{e.Item, other.Value(o), t.Value(e)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b pair) int { return cmp.Compare(a.item, b.item) })
+	for _, p := range all {
+		do(p.theirs, p.value)
+	}
+}
+
+// Values returns the values of the table, each once. Do not change them.
+func (t *Table[V]) Values() []V { return t.values }
+
+// Value returns the value of an entry.
+func (t *Table[V]) Value(e *Entry) V { return t.values[e.value-1] }
+
+// find returns the entry of a subject, or nil.
+func (s *set) find(subject hash) *Entry {
+	if s == nil {
+		return nil
+	}
+	last := len(s.slots) - 1
+	for i := int(subject[0]); ; i++ {
+		if e := &s.slots[i&last]; e.subject == subject && e.value != 0 {
+			return e
+		} else if e.value == 0 {
+			return nil
+		}
+	}
+}
+
+// add adds an entry whose subject has none.
+func (s *set) add(e Entry) {
+	if s.used++; 2*s.used > len(s.slots) {
+		old := s.slots
+		s.slots = make([]Entry, 2*len(old))
+		for i := range old {
+			if old[i].value != 0 {
+				s.place(old[i])
+			}
+		}
+	}
+	s.place(e)
+}
+
+func (s *set) place(e Entry) {
+	last := len(s.slots) - 1
+	i := int(e.subject[0])
+	for s.slots[i&last].value != 0 {
+		i++
+	}
+	s.slots[i&last] = e
+}

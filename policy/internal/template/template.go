@@ -1,0 +1,387 @@
+// Package template compiles the bodies of responses that an operator writes: templates of text/template or
+// html/template whose values cannot become anything but text of their media type, and whose costs are bounded.
+// Package policy is above it.
+package template
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	htmltemplate "html/template"
+	"io"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	nodes "text/template/parse"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+)
+
+// MaxSize is how many bytes the text of a template may have, and the text that it makes.
+const MaxSize = 64 << 10
+
+// kind says what a value has to be made of for a body to stay what it is.
+type kind uint8
+
+const (
+	plainText kind = iota // values are printable ASCII
+	jsonText
+	xmlText
+	htmlText
+)
+
+// kindOf returns the kind of a media type. For an unknown one values are as in strings of JSON, which most
+// languages read as their own.
+func kindOf(media string) kind {
+	switch {
+	case media == "text/html":
+		return htmlText
+	case strings.HasSuffix(media, "+xml"), strings.HasSuffix(media, "/xml"):
+		return xmlText
+	case media == "text/plain":
+		return plainText
+	}
+	return jsonText
+}
+
+// Template is a compiled body.
+type Template struct {
+	Media       string
+	ContentType string // Media, with UTF-8 for what is text
+	kind        kind
+	exec        interface{ Execute(io.Writer, any) error }
+	fixed       string // the body, if it has no values
+}
+
+// Page reports whether the template is of HTML.
+func (t *Template) Page() bool { return t.kind == htmlText }
+
+// Append appends the body with its values filled in. On an error it returns dst as it was.
+func (t *Template) Append(dst []byte, values any) ([]byte, error) {
+	if t.fixed != "" {
+		return append(dst, t.fixed...), nil
+	}
+	out := &boundedText{dst, len(dst) + MaxSize, maxSteps}
+	if err := t.exec.Execute(out, values); err != nil {
+		return dst, err
+	}
+	return out.text, nil
+}
+
+// boundedText is what a template writes.
+type boundedText struct {
+	text  []byte
+	most  int
+	steps int // that are left
+}
+
+// maxSteps is how often a template may write: see [addStep].
+const maxSteps = 4 * MaxSize
+
+var (
+	errTooLong = fmt.Errorf("what it makes has more than %d bytes", MaxSize)
+	errTooSlow = fmt.Errorf("to make it takes more than %d steps", maxSteps)
+
+	errCircular = errors.New("a template includes itself")
+	errLongText = fmt.Errorf("a function makes a text of more than %d bytes", maxShort)
+)
+
+func (b *boundedText) Write(p []byte) (int, error) {
+	if b.steps == 0 {
+		return 0, errTooSlow
+	}
+	if len(p) > b.most-len(b.text) {
+		return 0, errTooLong
+	}
+	b.steps--
+	b.text = append(b.text, p...)
+	return len(p), nil
+}
+
+// Error is what is wrong with a template.
+type Error struct {
+	Line    int // of the text, counted from 1; 0: all of it
+	Message string
+	Hint    string // what to do about it
+}
+
+// templateName is what the packages call a template in their errors.
+const templateName = "line"
+
+// New compiles a text of a media type. The samples are pointers to values of one type, whose fields the
+// template can use: it must make a body of each.
+func New(media, text string, samples ...any) (*Template, *Error) {
+	t := &Template{Media: media, ContentType: media, kind: kindOf(media)}
+	if strings.HasPrefix(media, "text/") || t.kind == xmlText {
+		t.ContentType += "; charset=utf-8"
+	}
+	var err error
+	if t.kind == htmlText {
+		t.exec, err = parseHTML(text)
+	} else {
+		t.exec, err = parseText(text, t.kind)
+	}
+	if err != nil {
+		return nil, explain(err, samples[0])
+	}
+	for _, v := range samples {
+		made, err := t.Append(nil, v)
+		if err != nil {
+			return nil, explain(err, samples[0])
+		}
+		var value any
+		if err := json.Unmarshal(made, &value); err != nil && isJSON(media) {
+			hint := `write values of text as in "rule": "{{.Rule}}", and others as in "rules": {{json .ViolatedPolicies}}`
+			return nil, &Error{Message: fmt.Sprintf("what the body makes is not JSON: %v", err), Hint: hint}
+		}
+		if !strings.Contains(text, "{{") {
+			t.fixed = string(made)
+			break
+		}
+	}
+	return t, nil
+}
+
+func isJSON(media string) bool {
+	return strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
+}
+
+var (
+	inTemplate = regexp.MustCompile(`(?s)^(?:template: |html/template: ?)` + templateName + `:(?:(\d+):(?:\d+:)?)? ?(.*)$`)
+	executing  = regexp.MustCompile(`executing "[^"]*" at `)
+	noValue    = regexp.MustCompile(`can't evaluate field (\w+) in type \*?([\w.]+)`)
+	noFunction = regexp.MustCompile(`function "(\w+)" not defined`)
+)
+
+// explain says what is wrong with a text, in the words of an operator.
+func explain(err error, sample any) *Error {
+	values := reflect.TypeOf(sample).Elem()
+	out := &Error{Hint: "the syntax is that of Go's text/template"}
+	message := err.Error()
+	if m := inTemplate.FindStringSubmatch(message); m != nil {
+		message = executing.ReplaceAllString(m[2], "")
+		out.Line, _ = strconv.Atoi(m[1])
+	}
+	if m := noValue.FindStringSubmatch(message); m != nil && m[2] == values.String() {
+		message, out.Hint = "there is no value ."+m[1], spelling.Suggest("."+m[1], namesOf(values))
+	} else if m := noFunction.FindStringSubmatch(message); m != nil {
+		message, out.Hint = fmt.Sprintf("there is no function %q", m[1]), "values have a point before their names, as in {{.RetryAfter}}"
+	} else if message == "unexpected EOF" {
+		message, out.Hint = "it ends within an if, a range, a with or a block", "close each of them with {{end}}"
+	} else if before, _, found := strings.Cut(message, " end in different contexts"); found {
+		message, out.Hint = before+" end in different places of the HTML", "have each of them end outside of tags and quotes, or where the others do"
+	} else if errors.Is(err, errTooLong) {
+		message, out.Hint = errTooLong.Error(), "make it shorter: refusals have to be cheap"
+	} else if errors.Is(err, errTooSlow) {
+		message, out.Hint = errTooSlow.Error(), "have it repeat less: refusals have to be cheap"
+	} else if errors.Is(err, errCircular) {
+		out.Hint = "use {{range}}: refusals have to be cheap"
+	}
+	out.Message = fmt.Sprintf("the body cannot be made: %.300s", message)
+	return out
+}
+
+// namesOf returns the names of the fields of a type, as templates have them.
+func namesOf(values reflect.Type) (names []string) {
+	for f := range values.Fields() {
+		names = append(names, "."+f.Name)
+	}
+	return names
+}
+
+// parseHTML makes a template that escapes its values as the place in the page asks for.
+func parseHTML(text string) (*htmltemplate.Template, error) {
+	t, err := htmltemplate.New(templateName).Funcs(shortTexts).Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	trees := map[string]*nodes.Tree{}
+	for _, one := range t.Templates() {
+		if one.Tree != nil {
+			trees[one.Name()] = one.Tree
+			eachList(one.Tree.Root, addStep)
+		}
+	}
+	return t, circular(trees)
+}
+
+// parseText makes a template whose values cannot be more than the text of its kind.
+func parseText(text string, of kind) (*template.Template, error) {
+	t, err := template.New(templateName).Funcs(shortTexts).Funcs(template.FuncMap{"json": jsonValue, "_json": escapedJSON}).Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	escaper := map[kind]string{jsonText: "_json", xmlText: "html"}[of]
+	trees := map[string]*nodes.Tree{}
+	for _, one := range t.Templates() {
+		if one.Tree == nil {
+			continue
+		}
+		trees[one.Name()] = one.Tree
+		eachList(one.Root, addStep)
+		if escaper != "" {
+			eachList(one.Root, func(list *nodes.ListNode) { escapeAll(list, escaper) })
+		}
+	}
+	return t, circular(trees)
+}
+
+// circular returns an error if a template includes itself: the packages let it do so 100,000 times,
+// with a kilobyte of stack each time, which costs more than the steps that are counted.
+func circular(trees map[string]*nodes.Tree) error {
+	const under, done = 1, 2
+	state := map[string]int{}
+	var visit func(name string) error
+	visit = func(name string) (err error) {
+		tree := trees[name]
+		switch {
+		case state[name] == under:
+			return fmt.Errorf("%w: %.60q", errCircular, name)
+		case state[name] == done || tree == nil:
+			return nil
+		}
+		state[name] = under
+		eachList(tree.Root, func(list *nodes.ListNode) {
+			for _, n := range list.Nodes {
+				if n, ok := n.(*nodes.TemplateNode); ok && err == nil {
+					err = visit(n.Name)
+				}
+			}
+		})
+		state[name] = done
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(trees)) {
+		if err := visit(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxShort is how long the text may be that a function makes: longer ones could be made of each other
+// without being written.
+const maxShort = 4 << 10
+
+// shortTexts are the functions of the packages that make text of text.
+var shortTexts = template.FuncMap{
+	"html":     short(template.HTMLEscaper),
+	"js":       short(template.JSEscaper),
+	"print":    short(fmt.Sprint),
+	"println":  short(fmt.Sprintln),
+	"urlquery": short(template.URLQueryEscaper),
+	"printf": func(format string, values ...any) (string, error) {
+		if widePrintf.MatchString(format) {
+			return "", fmt.Errorf("the format %.60q has a width of more than three digits, or one by index or \"*\"", format)
+		}
+		return short(func(values ...any) string { return fmt.Sprintf(format, values...) })(values...)
+	},
+}
+
+var widePrintf = regexp.MustCompile(`%[^a-zA-Z%]*([0-9]{4}|[*\[])`)
+
+func short(f func(...any) string) func(...any) (string, error) {
+	return func(values ...any) (string, error) {
+		size := 0
+		for _, v := range values {
+			if text := reflect.ValueOf(v); text.Kind() == reflect.String {
+				size += text.Len()
+			}
+		}
+		if size <= maxShort {
+			if text := f(values...); len(text) <= maxShort {
+				return text, nil
+			}
+		}
+		return "", errLongText
+	}
+}
+
+// eachList calls do with a list of a template and with those in it.
+func eachList(list *nodes.ListNode, do func(*nodes.ListNode)) {
+	if list == nil {
+		return
+	}
+	for _, n := range list.Nodes {
+		switch n := n.(type) {
+		case *nodes.IfNode:
+			eachList(n.List, do)
+			eachList(n.ElseList, do)
+		case *nodes.RangeNode:
+			eachList(n.List, do)
+			eachList(n.ElseList, do)
+		case *nodes.WithNode:
+			eachList(n.List, do)
+			eachList(n.ElseList, do)
+		}
+	}
+	do(list)
+}
+
+// stepBytes is how much of the source of its pipelines a list evaluates in a step.
+const stepBytes = 64
+
+// addStep has a list write something first, though it be nothing, and more often if its pipelines are
+// long: all that a template repeats is a list, and so boundedText can end it.
+func addStep(list *nodes.ListNode) {
+	size := 0
+	for _, n := range list.Nodes {
+		if pipe := pipeOf(n); pipe != nil {
+			size += len(pipe.String())
+		}
+	}
+	step := nodes.Node(&nodes.TextNode{NodeType: nodes.NodeText, Pos: list.Pos})
+	list.Nodes = slices.Insert(list.Nodes, 0, slices.Repeat([]nodes.Node{step}, 1+size/stepBytes)...)
+}
+
+// pipeOf returns the pipeline of a node, or nil.
+func pipeOf(n nodes.Node) *nodes.PipeNode {
+	switch n := n.(type) {
+	case *nodes.ActionNode:
+		return n.Pipe
+	case *nodes.IfNode:
+		return n.Pipe
+	case *nodes.RangeNode:
+		return n.Pipe
+	case *nodes.WithNode:
+		return n.Pipe
+	case *nodes.TemplateNode:
+		return n.Pipe
+	}
+	return nil
+}
+
+// escapeAll sends all that a list itself writes through a function, as html/template does.
+func escapeAll(list *nodes.ListNode, escaper string) {
+	for _, n := range list.Nodes {
+		if n, ok := n.(*nodes.ActionNode); ok && len(n.Pipe.Decl) == 0 { // else it writes nothing
+			name := nodes.NewIdentifier(escaper).SetPos(n.Pos)
+			n.Pipe.Cmds = append(n.Pipe.Cmds, &nodes.CommandNode{NodeType: nodes.NodeCommand, Pos: n.Pos, Args: []nodes.Node{name}})
+		}
+	}
+}
+
+// written is JSON, and no more to be escaped.
+type written string
+
+// jsonValue returns v as a value of JSON.
+func jsonValue(v any) (written, error) {
+	text, err := json.Marshal(v)
+	return written(text), err
+}
+
+// escapedJSON returns v as the inside of a string of JSON.
+func escapedJSON(v any) (string, error) {
+	if done, ok := v.(written); ok {
+		return string(done), nil
+	}
+	text, err := json.Marshal(fmt.Sprint(v))
+	if err != nil {
+		return "", err
+	}
+	return string(text[1 : len(text)-1]), nil
+}

@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/kernel"
+)
+
+// inFlight compiles how many requests may be under way of a rule that counts these.
+func (c *compiler) inFlight(r *Rule, out *rule) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""},
+		{"cost", r.Cost != Cost{}}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
+	} {
+		if f.set {
+			c.fail(f.name, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s", f.name)
+		}
+	}
+	out.inFlight = true
+	out.own = resolved{limits: c.places("in_flight", r.InFlight, out), from: "rule", source: r.Source}
+}
+
+// places compiles a number of places of a rule. It returns nil if that is wrong.
+func (c *compiler) places(field string, n int64, r *rule) []limit {
+	key := limitsKey{r.index, strconv.FormatInt(n, 10)}
+	if known := c.limitSets[key]; known != nil {
+		return known
+	}
+	plan, err := sluice.NewInFlight(n)
+	if err != nil {
+		c.fail(field, "use a number from 1 to 65536", "in_flight is %d", n)
+		return nil
+	}
+	all := []limit{{plan: plan}}
+	c.limitSets[key] = all
+	return all
+}
+
+// tierPlaces is places of a tier, as it is written.
+func (c *compiler) tierPlaces(field string, texts []string, r *rule) []limit {
+	text := strings.Join(texts, ", ")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		c.fail(field, "write how many may be under way, as in \"pro: 50\"", "%s is not a number of requests, which tiers of a rule with in_flight have", spelling.Quote(text))
+		return nil
+	}
+	return c.places(field, n, r)
+}
+
+// InFlight returns the names of the rules that count requests under way, in the order of the document.
+func (p *Policy) InFlight() (names []string) {
+	for i := range p.rules {
+		if p.rules[i].inFlight {
+			names = append(names, p.rules[i].name)
+		}
+	}
+	return names
+}
+
+// InFlight reports whether the rule counts requests under way. Nothing can be given back to such a
+// subject but all of it.
+func (s *Subject) InFlight() bool { return s.rule.inFlight }
+
+// Held reports whether the request has a place in flight: see [Engine.Release].
+func (d *Decision) Held() bool { return len(d.held) > 0 }
+
+// releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
+const releaseTimeout = time.Second
+
+// Release says that a request has ended, by the decision that has let it pass, so that its places in
+// flight are free for others. As long as it is not called they are held. All copies of the decision
+// share them, and they are released once. The context may have ended. If the store does not answer in
+// time, it is tried again in the background, and a place is free after [kernel.PermitLasts] at the latest.
+func (e *Engine) Release(ctx context.Context, d Decision) {
+	if len(d.held) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_ = e.holder.Release(ctx, d.held...) // what cannot be given back now is so later
+}
+
+// ReleaseAll is Release for all requests under way, for a process that ends and has cut them off.
+func (e *Engine) ReleaseAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_ = e.holder.ReleaseAll(ctx) // what cannot be given back is free after a while
+}
+
+// permits are the places in flight that a request takes, or looks for.
+type permits struct {
+	silent
+	holder    *sluice.Holder
+	malformed bool // the request takes no place, whatever it asks for
+}
+
+// charge gives the charge of a limit a place of its own, if the request is to have one.
+func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
+	switch last := len(c.list) - 1; {
+	case in.mode == GiveBack: // which one it had is not known
+		c.results[last].Cost = 0
+	case in.mode == Charge && in.request.Ends && !p.malformed:
+		c.list[last].Permit = sluice.NewPermit()
+	}
+}
+
+// beside makes charges without a place of their own ones that only look. A preview does so with all.
+func (p *permits) beside(in *input, c *charges) {
+	if in.mode == Peek {
+		return
+	}
+	for i := range c.results {
+		if o := &c.list[i]; o.Plan.Kernel == kernel.InFlight && o.Permit == 0 {
+			o.Cost = 0
+		}
+	}
+}
+
+// keep holds the places that were taken, of which the decision of on_error has none.
+func (p *permits) keep(w *work, d *Decision) {
+	if !d.Allowed || d.held != nil {
+		return // by now
+	}
+	for i := range w.charges.results {
+		c, r := &w.charges.list[i], &w.charges.receipts[i]
+		if c.Plan.Kernel == kernel.InFlight && c.Permit != 0 && r.Fits && r.Origin != sluice.ByOnError {
+			d.held = append(d.held, p.holder.Hold(*c))
+		}
+	}
+}
+
+// giveBackUnsure gives back the places of a request that nobody has answered for, which the store may
+// have counted all the same. Else whoever leaves while it is asked could block the places of others.
+func (p *permits) giveBackUnsure(c *charges, d *Decision) {
+	for i := range c.results {
+		o := &c.list[i]
+		if o.Plan.Kernel == kernel.InFlight && o.Permit != 0 && (d.Err != nil || c.receipts[i].Origin == sluice.ByOnError) {
+			p.holder.GiveBack(*o)
+		}
+	}
+}
+
+// inFlight reports whether a place in flight is taken or looked for.
+func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }
+
+// looksForPlaces reports whether the request passes only if a place is free, which it does not take.
+func (w *work) looksForPlaces() bool {
+	return w.charges.inFlight() && w.mode == Charge && !w.request.Ends
+}
+
+// refusedInFlight reports whether a request that takes no place is refused because none is free. It
+// looks before anything is taken, so that what it refuses has used up nothing of other limits.
+func (e *Engine) refusedInFlight(ctx context.Context, w *work, d *Decision) bool {
+	e.preview(ctx, w, d)
+	if !d.Allowed && !w.charges.penalties.offence { // which has to be noted
+		for i := range d.Results {
+			if r := &d.Results[i]; r.Plan.Kernel == kernel.InFlight && !r.Allowed && !r.Shadow && r.Origin != sluice.ByOnError {
+				return true
+			}
+		}
+	}
+	d.reset()
+	w.charges.penalties.offence, w.charges.list = false, w.charges.list[:len(w.charges.results)] // the others are made again
+	return false
+}

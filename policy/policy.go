@@ -1,0 +1,203 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/parts"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
+)
+
+// Policy is a compiled [Document]. It is never changed and may be shared.
+type Policy struct {
+	trusted     []netip.Prefix
+	ipv6Prefix  int
+	ignoreCase  bool
+	tierFrom    *parts.Part // nil: no part says the tier
+	tierSubject *parts.Part // nil: no subjects are looked up
+	tier        string      // of all others
+	subjects    tierSubjects
+	knownTiers  map[string]bool // see TierNames
+	rules       []rule
+	byName      map[string]int // the index of each rule
+	index       index
+	overrides   overrides
+	reads       map[string]bool // see Reads
+	cors        *CrossOrigin
+	answers     *OwnAnswers
+	listsUnused []string
+	warnings    []Problem
+	settles     bool     // a rule goes by the outcome
+	readsBody   bool     // likewise by the body
+	queueless   bool     // none is a queue
+	names       []string // see RuleNames
+	fingerprint string   // see Fingerprint
+	written     Document // without its overrides and subjects: see Changes
+	watchOnly   bool     // see Shadowed
+	beneath     *Policy  // that it is the shadow of
+	shadowEnds  int64    // see shadowEnds of compiler
+}
+
+// rule is a rule as the engine needs it.
+type rule struct {
+	index      int // of Document.Rules
+	name       string
+	keyStart   string // of all its keys: the name, and "/" if nothing follows
+	match      []*pattern.Pattern
+	hosts      []string // lower case, "*.example.com" for all below it
+	headers    []headerCondition
+	attributes []attributeCondition
+	key        parts.List
+	together   []int // which parts of key are the hash tag
+	missing    missing
+	strict     bool // refuse what is ambiguous
+	readsBody  bool
+	folds      bool // a part of its key: see Observation.Sent
+	algorithm  sluice.Algorithm
+	// calendar says that the rule names no algorithm, so that months have their own.
+	calendar bool
+	own      resolved
+	tiers    map[string]*resolved
+	cost     cost
+	debt     int64            // units that a key may owe
+	most     map[uint64]int64 // units of the largest limit of each fingerprint; nil until all are compiled
+	counts   *counting        // nil: all requests
+	lock     *sluice.Plan     // of its penalty; nil: none
+	onError  sluice.OnError
+	// consistency is that of the charges of its limits.
+	consistency sluice.Consistency
+	byDefault   bool     // is onError
+	inFlight    bool     // it counts requests under way
+	counters    uint8    // which it has beside its limits: see counting
+	sharing     *sharing // nil: its limit is not shared
+	shadow      bool
+	share       uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
+	exempt      bool
+	block       bool
+	show        showKey
+	asks        bool         // for hosts, headers, attributes or clients
+	clients     []*clientSet // empty: any
+	notClients  []*clientSet
+	source      string // see Rule
+	file        string // where it is written
+	line        int
+}
+
+// resolved are limits that hold together, at least one unless an override has something else to
+// say, and where they come from: "rule", "tier:pro" or "override".
+type resolved struct {
+	limits        []limit
+	from          string
+	source        string // see Rule
+	block, exempt bool
+}
+
+// missing says what happens to a request that lacks a part of a rule's key.
+type missing uint8
+
+const (
+	share  missing = iota // it shares a bucket with all who lack it
+	skip                  // the rule does not apply
+	refuse                // it is refused as malformed
+)
+
+// ambiguous says what happens to a request that servers may read in several ways, in what a
+// rule goes by: its path, or a part of the key.
+type ambiguous uint8
+
+const (
+	byKey           ambiguous = iota // refuseAmbiguous for a key of names that are typed, else chargeAmbiguous
+	refuseAmbiguous                  // it is refused as malformed
+	chargeAmbiguous                  // every reading of the path is charged, and one count is shared by all doubtful keys
+)
+
+// TrustedProxies returns the document's trusted_proxies: the peers whose forwarded headers are
+// believed. There are none by default.
+func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted) }
+
+// Warnings returns what the document may say but probably does not mean.
+func (p *Policy) Warnings() []Problem {
+	all := slices.Concat(p.warnings, p.overrides.warnings, p.subjects.warnings)
+	sortProblems(all)
+	return all
+}
+
+// RuleNames returns the names of the rules in the order of the document. It is the same list for
+// policies that differ in their overrides and subjects only. Do not change it.
+func (p *Policy) RuleNames() []string { return p.names }
+
+// charges reports whether the rule is a limit: it neither exempts nor blocks.
+func (r *rule) charges() bool { return !r.exempt && !r.block }
+
+// Reads reports whether rules look at the header field of that canonical name by itself:
+// as a condition, a part of a key, a cost or a tier.
+func (p *Policy) Reads(name string) bool { return p.reads[name] }
+
+// fieldsRead returns the names for [Policy.Reads].
+func (p *Policy) fieldsRead() map[string]bool {
+	names := make(map[string]bool)
+	for _, part := range []*parts.Part{p.tierFrom, p.tierSubject} {
+		if part != nil {
+			names[part.Header()] = true
+		}
+	}
+	for i := range p.rules {
+		r := &p.rules[i]
+		for k := range r.key {
+			names[r.key[k].Header()] = true
+		}
+		for _, h := range r.headers {
+			names[h.name] = true
+		}
+		names[r.cost.header] = true
+	}
+	return names
+}
+
+// WithoutBody returns a problem for each rule that reads the body of requests, for a door to which
+// nobody brings bodies. The problems say who asks there, asker, and what to do about it, hint.
+// Shadows are among them, since they would report what is not so.
+func (p *Policy) WithoutBody(asker, hint string) Errors {
+	return p.without(func(r *rule) bool { return r.readsBody },
+		fmt.Sprintf("the rule reads the bodies of requests, and %s does not bring them", asker), hint)
+}
+
+// WithoutBodyOrPath is WithoutBody for a door whose askers have no paths either: rules with "match"
+// apply to nothing there.
+func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
+	return p.without(func(r *rule) bool { return r.readsBody && len(r.match) == 0 },
+		fmt.Sprintf("the rule reads the bodies of requests, and %s does not bring them", asker), hint)
+}
+
+// WithoutTLS returns a problem for each rule that counts by tls_fingerprint, with a hint what to do
+// about it, for a door that ends no TLS: such a rule would take all clients for one, or never
+// apply.
+func (p *Policy) WithoutTLS(hint string) Errors {
+	return p.without(func(r *rule) bool { return r.key.Any((*parts.Part).NeedsTLS) },
+		"the rule counts by tls_fingerprint, and the gateway ends no TLS", hint)
+}
+
+// without returns a problem for each rule that wants what a door does not have.
+func (p *Policy) without(wants func(*rule) bool, message, hint string) (problems Errors) {
+	for i := range p.rules {
+		if r := &p.rules[i]; wants(r) {
+			problems = append(problems, Problem{
+				Path: fmt.Sprintf("rules[%d].key", r.index), Rule: r.name, Hint: hint, File: r.file, Line: r.line, Message: message,
+			})
+		}
+	}
+	return problems
+}
+
+// ByOutcome returns the names of the rules that go by the outcome of requests: see [Engine.Settle].
+// Behind a door that never learns it everything counts, and costs what is estimated.
+func (p *Policy) ByOutcome() (names []string) {
+	for i := range p.rules {
+		if r := &p.rules[i]; r.settles() {
+			names = append(names, r.name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,290 @@
+package policy
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/parts"
+)
+
+// preview is what Decide does with the charges, without taking anything.
+func (e *Engine) preview(ctx context.Context, w *work, d *Decision) {
+	if d.refuseBlocked(w) {
+		return
+	}
+	if len(w.charges.list) == 0 {
+		d.Allowed = true
+		return
+	}
+	mode := w.mode
+	w.mode = Peek
+	d.derive(w, e.take(ctx, w))
+	w.mode = mode
+}
+
+// uncost makes the charges ones that take nothing, and keeps what they cost.
+func (c *charges) uncost() {
+	c.costs = c.costs[:0]
+	asks := -1
+	for i := range c.list {
+		o := &c.list[i]
+		c.costs = append(c.costs, o.Cost)
+		if o.Plan.Kernel.Log() && o.Cost > 1 {
+			asks = i
+		} else {
+			o.Cost = 0
+		}
+	}
+	if asks >= 0 {
+		c.list = append(c.list, unfitting(&c.list[asks]))
+	}
+}
+
+// recost makes them what they were.
+func (c *charges) recost() {
+	c.list, c.receipts = c.list[:len(c.costs)], c.receipts[:len(c.costs)]
+	for i, cost := range c.costs {
+		c.list[i].Cost = cost
+	}
+}
+
+// foretell makes receipts of a look those of the costs: what remains says whether a cost would
+// fit. Where on_error allows, any does. Where it denies, the others are only looked at.
+func (c *charges) foretell(in *input) {
+	for i := range c.list {
+		if c.closed(i) && !c.list[i].Shadow {
+			return
+		}
+	}
+	for i := range c.results {
+		c.wouldFit(i)
+	}
+	for _, k := range c.active {
+		k.preview(in, c)
+	}
+}
+
+// wouldFit makes the receipt of charge i that of its cost.
+func (c *charges) wouldFit(i int) {
+	if o, r := &c.list[i], &c.receipts[i]; r.Origin != sluice.ByOnError {
+		r.Fits = c.turns.Offer(o, o.Cost, r) || o.Cost <= o.Plan.Decide(0, *r).Remaining
+	}
+}
+
+// After returns what [Engine.Decide] would say now of the request: the Decision, with Remaining,
+// ResetAfter and Delay of its results as they are once the request has been charged. Of a request that is
+// refused before its body is read, there are only the results of the rules that were asked by then.
+func (t *Trace) After() Decision {
+	if t.after != nil {
+		return *t.after
+	}
+	return t.Decision
+}
+
+// after returns what becomes of a decision that was previewed once what fits is taken. If nothing
+// is taken, it is nil.
+func (d *Decision) after(w *work) *Decision {
+	switch {
+	case len(d.Results) == 0 || d.Err != nil || d.Blocked != "":
+		return nil
+	case !d.Allowed:
+		return d.refusedFirst(w)
+	}
+	c := &w.charges
+	after := d.Clone()
+	after.Delay = 0
+	for i := range after.Results {
+		r, receipt, cost := &after.Results[i], c.receipts[i], c.list[i].Cost
+		if !receipt.Fits || receipt.Origin == sluice.ByOnError {
+			continue // nothing is taken, or nobody knows what remains
+		}
+		spend(r.Plan, &receipt, cost)
+		c.list[i].Plan.DecideInto(cost, &receipt, &r.Decision)
+		for _, k := range c.active {
+			k.spent(c, i, r, &receipt)
+		}
+		after.weigh(r)
+	}
+	return &after
+}
+
+// refusedFirst returns the decision of those rules that refuse before a body is read for others:
+// see [Engine.refusedUnread]. If none does, it is nil.
+func (d *Decision) refusedFirst(w *work) *Decision {
+	if w.charges.penalties.offence || !w.looksFirst() {
+		return nil
+	}
+	first := d.Clone()
+	first.Results, first.RetryAfter = first.Results[:0], 0
+	refuses := false
+	for i := range d.Results {
+		if r := w.charges.whose[i].rule; r.readsBody || r.shadow || w.charges.list[i].Cost != 1 {
+			continue
+		}
+		refuses = refuses || !d.Results[i].Allowed
+		first.Results = append(first.Results, d.Results[i])
+		first.weigh(&d.Results[i])
+	}
+	if !refuses {
+		return nil
+	}
+	return &first
+}
+
+// spend makes the receipt of a peek that of a charge that fits.
+func spend(p *sluice.Plan, r *sluice.Receipt, cost int64) {
+	if p.Kernel.Log() {
+		newest := r.Now / p.Tick
+		switch {
+		case r.Used+cost < p.Capacity:
+			r.Wait = 0
+		case r.Used == 0:
+			r.Wait = newest + p.Span // when the units of this charge expire
+		case r.Wait == 0: // the store was not asked, or did not answer: the latest that it can be
+			r.Wait = r.Tick + p.Span
+		}
+		r.Tick = max(r.Tick, newest)
+	}
+	if isQueue(p) && r.Prev > 0 {
+		return // it takes a turn before the last
+	}
+	r.Used += p.Level(cost)
+}
+
+// A receipt says what remains, from which follows whether any cost fits. When a cost will fit follows
+// from it too, except for a log: its Wait is that of the cost that the store was asked for. So to
+// look at a log the store is asked for that cost, together with a charge that never fits.
+
+// unfittable is the plan of that charge, which no policy has.
+var unfittable = func() *sluice.Plan {
+	p, err := sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 7919, Period: 24 * time.Hour, Burst: 1})
+	if err != nil {
+		panic(err)
+	}
+	return p
+}()
+
+// unfitting returns a charge that never fits, beside another one.
+func unfitting(beside *sluice.Charge) sluice.Charge {
+	return sluice.Charge{Key: beside.Key, Plan: unfittable, Cost: unfittable.Capacity + 1, OnError: beside.OnError}
+}
+
+// logWait is the wait of a charge of a log that is not known yet.
+type logWait struct {
+	c      *charges
+	d      *Decision // that is made of c, or nil
+	charge int
+}
+
+// logWaits are some, and the calls that ask for them.
+type logWaits struct {
+	all   []logWait
+	calls []sluice.TakeCall
+}
+
+// add asks when a cost fits the log of a charge.
+func (w *logWaits) add(l logWait, cost int64) {
+	o := l.c.list[l.charge]
+	if cost > o.Plan.Capacity {
+		return // it never fits
+	}
+	o.Cost, o.Shadow = cost, false
+	w.all = append(w.all, l)
+	w.calls = append(w.calls, sluice.TakeCall{Charges: []sluice.Charge{o, unfitting(&o)}, Receipts: make([]sluice.Receipt, 2)})
+}
+
+// addNext asks when logs that the request fills will fit one more unit.
+func (w *logWaits) addNext(c *charges) {
+	for i := range c.results {
+		o, r := &c.list[i], &c.receipts[i]
+		if o.Plan.Kernel.Log() && r.Fits && r.Origin != sluice.ByOnError && r.Used > 0 && r.Used+o.Cost >= o.Plan.Capacity {
+			w.add(logWait{c: c, charge: i}, o.Cost+1)
+		}
+	}
+}
+
+// addUnknown adds the charges of a decision that do not fit and whose receipts have the wait of another
+// cost. Asked returns the cost that the store was asked for.
+func (w *logWaits) addUnknown(c *charges, d *Decision, asked func(charge int) int64) {
+	for i := range c.results {
+		o, r := &c.list[i], &c.receipts[i]
+		if o.Plan.Kernel.Log() && !r.Fits && r.Origin != sluice.ByOnError && max(1, asked(i)) != o.Cost {
+			w.add(logWait{c, d, i}, o.Cost)
+		}
+	}
+}
+
+// ask asks the store for the waits. Where it does not answer now, or the cost fits by now, the receipt
+// stays as it is.
+func (w *logWaits) ask(ctx context.Context, store sluice.Store) {
+	if len(w.calls) == 0 {
+		return
+	}
+	sluice.TakeEach(ctx, store, w.calls)
+	for i, l := range w.all {
+		if r := &w.calls[i].Receipts[0]; w.calls[i].Err == nil && !r.Fits && r.Origin != sluice.ByOnError {
+			l.c.receipts[l.charge].Wait = r.Wait
+		}
+	}
+}
+
+// decideAgain makes the decisions what they are with these waits.
+func (w *logWaits) decideAgain() {
+	for _, l := range w.all {
+		r, o := &l.d.Results[l.charge], &l.c.list[l.charge]
+		o.Plan.DecideInto(o.Cost, &l.c.receipts[l.charge], &r.Decision)
+		for _, k := range l.c.active {
+			k.join(l.c, l.charge, r)
+		}
+	}
+	for _, l := range w.all {
+		l.d.RetryAfter = 0
+		for i := range l.d.Results {
+			l.d.weigh(&l.d.Results[i])
+		}
+	}
+}
+
+// Quota tells of every limit that holds for whoever sends a request what is left of it, and takes
+// nothing: the results of the decision are what [Engine.Decide] would say now, as in a [Trace].
+// Without a Path, the limits are those of rules that have no patterns, and hold whatever the path.
+//
+// Left out are rules that do not count the request, and those that go by its query or body, which
+// name others than who asks. A request that is blocked is told so, and one that is exempt has no
+// limits. No observer hears of it.
+func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
+	w := e.begin(req, &d)
+	defer e.end(w)
+	w.matches.pathless = req.Path == ""
+	if w.match(); w.matches.exempting != nil {
+		return Decision{Allowed: true, Exempt: true}
+	}
+	if by := w.matches.barred(); by != nil {
+		refuseBarred(&d, by)
+		d.addBlocks(w)
+		return d
+	}
+	if w.matches.ambiguous {
+		return Decision{Missing: ambiguousPath}
+	}
+	for i := range w.matches.rules {
+		if m := &w.matches.rules[i]; !m.rule.countsTyped() && (m.rule.tiers == nil || !w.policy.tierTyped()) {
+			w.subjects.resolve(&w.input, m) // what lacks a part that the rule needs has no limit by it
+		}
+	}
+	w.charge(false)
+	e.preview(ctx, w, &d)
+	d.addBlocks(w)
+	return d
+}
+
+// tierTyped reports whether the tier of a request may follow from its query or body.
+func (p *Policy) tierTyped() bool {
+	for _, part := range []*parts.Part{p.tierFrom, p.tierSubject} {
+		if part != nil && part.Folds() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,269 @@
+package policy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/policy/internal/parts"
+)
+
+// Request is what a policy looks at. Doors fill it in; the zero value of a field says
+// that the door has no such thing.
+type Request struct {
+	Method string // "GET"; empty is GET
+	Host   string // as in http.Request, with or without a port
+	// Path is the path as it was sent, escaped ("/a%2fb"), without the query.
+	Path     string
+	RawQuery string
+	// NoPath says that nobody knows the path, as of a request that a server could not read: rules
+	// with patterns do not apply to it.
+	NoPath bool
+	// Peer is the other end of the connection. Who the client is follows from it, and from
+	// what the policy's trusted proxies say in a header.
+	Peer   netip.Addr
+	Header http.Header
+	// ForwardedHeader is the name of that header: X-Forwarded-For if empty.
+	ForwardedHeader string
+	// Client is the address of the client, if the door has found it already by Peer and that header. The zero
+	// value is not known yet.
+	Client netip.Addr
+	// Body returns the whole body if it has at most limit bytes, else nil; and an error
+	// if it broke off, so that nobody gets to see the whole of it. The door restores it
+	// for whoever comes next. It is called at most once: if a rule that matches needs it,
+	// or with a limit of 0 to learn whether a preflight has one. May be nil.
+	Body func(limit int64) ([]byte, error)
+	// Attributes are what only the program knows, or another protocol brings, such as the user
+	// from a context: rules count by them with "attr:NAME". What is empty is not there.
+	Attributes map[string]string
+	// TLSFingerprint is the JA4 of the client's TLS: rules count by it with "tls_fingerprint".
+	// Empty is none, as without TLS.
+	TLSFingerprint string
+	// Cost is how many such requests this one counts for: each rule takes as many times its
+	// cost, but for those with in_flight. Below 1 it is 1.
+	Cost int64
+	// Mode is what is asked for: to be charged, unless it says otherwise. A peek is told what
+	// remains without it. What is given back is no more than is used, asks nobody who is blocked by
+	// [Subject.Block], lifts no penalty, and frees no place in flight.
+	Mode Mode
+	// Subject, if set, is asked alone, in place of the rules that match, by the policy in force: its
+	// override, the tier that its key says or else the default one, and the rule's fixed cost. Of
+	// the request only Cost, Mode, ID and Time mean something then. A rule that there is no more
+	// limits nothing; one whose key has changed refuses, as Missing says, since it knows the subject
+	// under another key: [Engine.Subject] returns it.
+	Subject *Subject
+	// ID names the request, if it is not empty, so that a proxy that asks again is not charged
+	// again: the same request with the same ID, by the keys, limits and costs that it is charged,
+	// counts once within [RepeatedWithin]. It is charged in the same step of the store as the
+	// limits, so that of many who ask at once one is charged, and it takes the place of a key there.
+	// If it was refused it is asked anew, and so it is once it was given back: by [Engine.Refund], or
+	// by [GiveBack] with the same ID, which gives back once. What is repeated has nothing to refund or
+	// to settle. In a queue it waits for the turn that it had; once that has passed, or if another
+	// instance gave it, it takes another turn. An instance that decides while the shared store is away knows only what it has let through
+	// itself, and on a cluster it is one step where all charges have one hash tag.
+	//
+	// Whoever can choose it has as many requests as they like for one: take it from those that are
+	// trusted. With an ID bodies are read before any rule is asked, and new refusals are not
+	// answered from memory.
+	ID string
+	// Door names where the request was asked about, such as "gateway", for observers. There are a
+	// few, whatever requests say.
+	Door string
+	// Ends says that the door knows when the request ends, and calls [Engine.Release] then. Else rules
+	// with in_flight only look at how many are under way: they refuse while all places are taken, and
+	// the request takes none.
+	Ends bool
+	// Part says that this is a part of a request that is under way, such as a message of a stream: rules
+	// with in_flight, which have counted that, leave it alone.
+	Part bool
+	// Time is when the request is made, for what depends on it in the policy: overrides and
+	// blocks that end. Now, if it is zero. The store counts by its own clock.
+	Time time.Time
+}
+
+// now returns the time of the request in microseconds since the Unix epoch.
+func (r *Request) now() int64 {
+	if r.Time.IsZero() {
+		return time.Now().UnixMicro()
+	}
+	return r.Time.UnixMicro()
+}
+
+// client returns the address of the client.
+func (p *Policy) client(r *Request) netip.Addr {
+	if r.Client.IsValid() {
+		return r.Client
+	}
+	return parts.Client(r.Peer, r.Header, p.trusted, r.ForwardedHeader)
+}
+
+// Partition returns the address by which client_ip identifies the client of a request; for IPv6 it is
+// the first address of the client's network. Requests with different partitions never share a count of
+// a rule that has client_ip in its key. It is the zero address if the client is unknown.
+func (p *Policy) Partition(r *Request) netip.Addr {
+	return parts.MaskClient(p.client(r), p.ipv6Prefix)
+}
+
+// Aim sets Path and RawQuery from target, a path with its query or the "*" of OPTIONS, for a door that
+// is told about a request instead of receiving it. A Host among the fields becomes the
+// request's. If a server would have refused such a request, or read it otherwise than rules do, it
+// returns a sentence that says what is wrong with its head; else "".
+func (r *Request) Aim(target string) (fault string) {
+	if named := r.Header["Host"]; named != nil {
+		if r.Host == "" && len(named) == 1 {
+			r.Host = named[0]
+		} else if len(named) != 1 || !strings.EqualFold(named[0], r.Host) {
+			return "The request has two hosts."
+		}
+		delete(r.Header, "Host")
+	}
+	switch {
+	case r.Method != "" && !token(r.Method), r.Method == http.MethodConnect:
+		return "The method is none that a request can have."
+	case !PlainHost(r.Host):
+		return "The Host must be a name or an address, and perhaps a port."
+	case !fieldsHold(r.Header):
+		return "The head has a field that none can have."
+	case target == "*" && r.Method == http.MethodOptions:
+		r.Path = target
+		return ""
+	}
+	return r.split(target)
+}
+
+// split reads path and query as a server does.
+func (r *Request) split(target string) (fault string) {
+	path, query, _ := strings.Cut(target, "?")
+	r.Path, r.RawQuery = path, query
+	if path != "" && path[0] == '/' && only(path, &inPlainPath) && plainQuery(query) {
+		return ""
+	}
+	u, err := url.ParseRequestURI(target)
+	if err != nil || path == "" || path[0] != '/' || strings.ContainsAny(target, " #") {
+		return `The path must begin with "/" and be escaped as in a request.`
+	}
+	r.Path, r.RawQuery = u.EscapedPath(), u.RawQuery
+	return ""
+}
+
+// What most paths are made of, and stands for itself in them; and methods and names of fields.
+var (
+	inPlainPath = characters("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_.~")
+	inToken     = characters("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~")
+)
+
+// only reports whether a text has no other characters.
+func only(s string, in *[256]bool) bool {
+	for i := range len(s) {
+		if !in[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+// plainQuery reports whether a query is printable ASCII, which no server reads otherwise.
+func plainQuery(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c > '~' || c == '#' {
+			return false
+		}
+	}
+	return true
+}
+
+func token(s string) bool { return s != "" && only(s, &inToken) }
+
+// fieldsHold reports whether the fields can be in a head.
+func fieldsHold(h http.Header) bool {
+	for name, values := range h {
+		if !token(name) {
+			return false
+		}
+		for _, v := range values {
+			for i := range len(v) {
+				if c := v[i]; c < ' ' && c != '\t' || c == 0x7f {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// PlainHost reports whether all servers read the same host: a name or an address, with a
+// port or without, or none at all. Of "a:80:80" some take the host "a", and some none, and
+// of the dots behind "a.." some take off one and some all. Doors refuse a request with another.
+func PlainHost(s string) bool {
+	if literal, found := strings.CutPrefix(s, "["); found {
+		inner, rest, closed := strings.Cut(literal, "]")
+		if a, err := netip.ParseAddr(inner); err != nil || !a.Is6() || a.Zone() != "" || !closed {
+			return false
+		}
+		return rest == "" || rest[0] == ':' && digits(rest[1:])
+	}
+	before := byte('.')
+	for i := range len(s) {
+		c := s[i]
+		if !inHost[c] {
+			return c == ':' && digits(s[i+1:])
+		}
+		if c == '.' && before == '.' {
+			return false
+		}
+		before = c
+	}
+	return true
+}
+
+// inHost are the characters of names and of IPv4 addresses.
+var inHost = characters("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+
+func characters(all string) (t [256]bool) {
+	for i := range len(all) {
+		t[all[i]] = true
+	}
+	return t
+}
+
+func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
+
+// NameRefusals gives every refused request an ID: see [Decision.RequestID]. Call it before the first
+// decision. It needs an observer that keeps or logs refusals, since nothing else can be found by an ID.
+func (e *Engine) NameRefusals() { e.named = true }
+
+// RequestID returns the ID of a refused request if [Engine.NameRefusals] was called, else "". It is the
+// request's X-Request-Id, or else its ID, if that is at most 128 bytes of printable ASCII,
+// and otherwise a random number in 16 hexadecimal digits.
+func (d *Decision) RequestID() string {
+	if d.id == "" && d.made != 0 {
+		return fmt.Sprintf("%016x", d.made)
+	}
+	return d.id
+}
+
+// name sets the ID of a refused request.
+func (d *Decision) name(r *Request) {
+	if d.id = r.ID; len(r.Header["X-Request-Id"]) > 0 && r.Header["X-Request-Id"][0] != "" {
+		d.id = r.Header["X-Request-Id"][0]
+	}
+	if !isRequestID(d.id) {
+		d.id, d.made = "", 1+rand.Uint64N(1<<64-1)
+	}
+}
+
+// maxRequestID is the length of the longest ID that is sent back, in bytes.
+const maxRequestID = 128
+
+func isRequestID(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxRequestID
+}

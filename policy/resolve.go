@@ -1,0 +1,285 @@
+package policy
+
+import (
+	"context"
+
+	"github.com/sluicehq/sluice/policy/internal/parts"
+	"github.com/sluicehq/sluice/policy/internal/table"
+)
+
+// subjects says of the rules that apply whose count each is, and what holds for these.
+type subjects struct {
+	list     []subject
+	blocked  []blockedSubject
+	keys     parts.Keys
+	tier     tierOf
+	override *Override        // that was found last
+	pardoned lack             // what the request lacks, and would be refused for by a rule that only watches
+	blocks   map[string]int64 // see Engine.blocksNow
+}
+
+// subject is whose count a rule is.
+type subject struct {
+	rule   *rule
+	by     *resolved // the limits that hold for it, and where they come from
+	key    string    // under which its limits count; if it shares one, its time
+	owner  string    // the key of the limit that it shares, or its own
+	weight int64     // of its part of that
+	shadow bool      // it is refused nothing
+}
+
+func (s *subjects) reset() {
+	s.forget()
+	s.tier.known, s.override, s.pardoned = false, nil, lack{}
+}
+
+func (s *subjects) forget() {
+	s.keys.Reset()
+	s.list, s.blocked = s.list[:0], s.blocked[:0]
+}
+
+// outcome is what a rule that matches does to a request.
+type outcome uint8
+
+const (
+	charged  outcome = iota
+	skipped          // it lacks a part of the key, and the rule does not apply
+	refused          // it lacks one, and is refused for it
+	exempted         // its subject is exempt from the rule
+	partial          // it is a part of a request that the rule has counted
+	barred           // its subject is blocked
+)
+
+// resolve finds the subject of a rule. If the rule does not count the request for lack of a part of its key,
+// it returns which.
+func (s *subjects) resolve(in *input, m *matched) (*parts.Part, outcome) {
+	r := m.rule
+	if r.inFlight && in.request.Part {
+		return nil, partial
+	}
+	in.x.Route = ""
+	if m.pattern != nil {
+		in.x.Route = m.pattern.Key
+	}
+	s.keys.Begin(r.keyStart)
+	for i := range r.key {
+		p := &r.key[i]
+		switch value, found := p.Value(&in.x); {
+		case found && p.IsVerbatim():
+			s.keys.AddWritten(value)
+		case found:
+			s.keys.Add(value)
+		default:
+			if out := s.missing(in, r, p); out != charged {
+				return p, out
+			}
+			s.keys.AddWritten(parts.Shared)
+		}
+	}
+	return nil, s.add(in, r)
+}
+
+// add adds the subject of the key that has been built, unless it is blocked or exempt.
+func (s *subjects) add(in *input, r *rule) outcome {
+	by, until := s.inForce(in, r)
+	shadow := in.policy.isShadow(r) || r.isPartial() && r.isShadowFor(s.keys.Bytes())
+	switch {
+	case (by.block || len(s.blocks) > 0) && s.isBlocked(in, r, by, until, shadow):
+		return barred
+	case by.exempt:
+		return exempted
+	}
+	to := extend(&s.list)
+	to.rule, to.by, to.weight, to.shadow = r, by, 1, shadow
+	if r.sharing != nil {
+		if r.sharing.weights != nil {
+			to.weight = r.sharing.weight(s.tierName(in))
+		}
+		to.owner, to.key = s.keys.Tenant(r.sharing.owner, r.together)
+		return charged
+	}
+	to.key = s.keys.Key(r.together)
+	to.owner = to.key
+	return charged
+}
+
+// missing says what a rule does about the part that has just been found missing. To
+// garble a part is no way around a rule that is skipped without it.
+func (s *subjects) missing(in *input, r *rule, p *parts.Part) outcome {
+	refuses := r.missing == refuse || r.strict && in.x.Garbled && !in.x.BrokeOff
+	switch {
+	case refuses && !r.isLenient():
+		return refused
+	case refuses && s.pardoned.part == "":
+		s.pardoned = lack{p.String(), in.x.Garbled}
+	}
+	switch {
+	case r.missing == refuse, r.missing == skip && !in.x.Garbled:
+		return skipped
+	}
+	return charged
+}
+
+// overridden is the source of a limit that comes from an override.
+const overridden = "override"
+
+// inForce returns what holds for the subject of the key that has been built: its override until that ends,
+// else the limits of its tier, else the rule's own.
+func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
+	if in.policy.overrides.byRule != nil {
+		if e, says := s.overrideOf(in, r); e != nil {
+			return says, e.Until
+		}
+	}
+	if r.tiers != nil {
+		if t := r.tiers[s.tierName(in)]; t != nil {
+			return t, 0
+		}
+	}
+	return &r.own, 0
+}
+
+// overrideOf returns the override that is in force for the subject of the key that has been built, or nil,
+// and what it says.
+func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
+	all := &in.policy.overrides
+	if t := all.of(r); t != nil {
+		if e := t.Find(s.keys.Subject, in.clock); e != nil {
+			s.override = &all.list[e.Item]
+			return e, t.Value(e)
+		}
+	}
+	return nil, nil
+}
+
+// resolve finds the subjects of the rules that apply, unless the request is decided by then.
+func (e *Engine) resolve(ctx context.Context, w *work, d *Decision) (undecided bool) {
+	if w.policy.exemptsPreflight(w) {
+		d.Allowed, d.Exempt = true, true
+		return false
+	}
+	if w.match(); w.matches.exempting != nil {
+		d.Allowed, d.Exempt = true, true
+		return false
+	}
+	if by := w.matches.barred(); by != nil {
+		refuseBarred(d, by)
+		return false
+	}
+	if w.matches.ambiguous {
+		d.Missing = ambiguousPath
+	} else if e.refusedUnread(ctx, w, d) {
+		return false
+	} else {
+		w.resolveAll(d)
+	}
+	if d.Missing != "" {
+		w.resolveMalformed()
+	}
+	return true
+}
+
+// resolveAll finds the subjects of all rules that apply, unless the request is refused for what it lacks.
+func (w *work) resolveAll(d *Decision) {
+	for i := range w.matches.rules {
+		if part, out := w.subjects.resolve(&w.input, &w.matches.rules[i]); out == refused {
+			d.Missing = lack{part.String(), w.x.Garbled}.String()
+			return
+		}
+	}
+}
+
+// resolveMalformed finds the subjects for a request that is refused for what it lacks: of the rules that can
+// count it all the same, so that such requests are not free. Those need no body, and where the path is in
+// doubt no pattern. If these refuse it, that is the answer.
+func (w *work) resolveMalformed() {
+	w.forget()
+	if w.mode == GiveBack {
+		return
+	}
+	for i := range w.matches.rules {
+		if m := &w.matches.rules[i]; !m.rule.readsBody && (!w.matches.ambiguous || m.pattern == nil) {
+			w.subjects.resolve(&w.input, m)
+		}
+	}
+}
+
+// refusedUnread reports whether the request is refused by rules that need not read its body,
+// so that nobody who is over a limit makes us wait for a body, or work on it. It looks and
+// takes nothing: what passes is decided again, whole. Rules that take more than one unit are left
+// to that.
+func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
+	if !w.looksFirst() {
+		return false
+	}
+	for i := range w.matches.rules {
+		m := &w.matches.rules[i]
+		if m.rule.readsBody || m.rule.shadow || w.cost(m.rule) != 1 {
+			continue
+		}
+		if _, out := w.subjects.resolve(&w.input, m); out == refused {
+			w.forget() // it is found again, with the others
+			return false
+		}
+	}
+	if len(w.subjects.list)+len(w.subjects.blocked) == 0 {
+		return false
+	}
+	w.charge(false)
+	if e.preview(ctx, w, d); !d.Allowed && !w.charges.penalties.offence { // which has to be noted
+		return true
+	}
+	d.reset()
+	w.forget()
+	return false
+}
+
+// resolveSubject finds the one subject that is asked for, unless the request is decided by then.
+func (w *work) resolveSubject(d *Decision) (undecided bool) {
+	s, asked := &w.subjects, w.request.Subject
+	r := asked.rule
+	if r.index != adhoc {
+		if r = w.presentRule(r, d); r == nil {
+			return false
+		}
+	}
+	s.keys.Begin(r.keyStart)
+	for _, v := range asked.values {
+		s.keys.AddWritten(v)
+	}
+	if r.tiers != nil || r.sharing != nil {
+		tier, known := s.tierOfKey(&w.input, r)
+		if !known {
+			tier = w.policy.tier
+		}
+		s.tier.name, s.tier.from, s.tier.known = tier, tierDefault, true
+	}
+	s.add(&w.input, r)
+	return true
+}
+
+// presentRule returns the rule that the policy in force has in place of another one, or nil if that
+// counts nothing, or something else.
+func (w *work) presentRule(was *rule, d *Decision) *rule {
+	i, known := w.policy.byName[was.name]
+	if !known {
+		d.Allowed = true
+		return nil
+	}
+	r := &w.policy.rules[i]
+	switch {
+	case r.exempt:
+		d.Allowed, d.Exempt = true, true
+	case r.block:
+		if w.matches.barring = append(w.matches.barring, r); r.shadow {
+			d.Allowed = true
+		} else {
+			refuseBarred(d, r)
+		}
+	case !sameKey(r, was):
+		w.malformed(d, "the key that rule "+r.name+" has now")
+	default:
+		return r
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+)
+
+// ShadowAlways is the Shadow of a [Document] that is a shadow until that is taken away.
+const ShadowAlways = "always"
+
+// ShadowAll makes a shadow of every policy that is in force from now on, whatever it says: see
+// [Policy.Shadowed]. Nothing is refused any more. Call it before the first decision.
+func (e *Engine) ShadowAll() {
+	e.shadow = true
+	e.Swap(e.Policy())
+}
+
+// Shadowed returns a policy that counts and reports as p does, and refuses nothing: every rule is
+// a shadow, also one that blocks, and with it what overrides say, and limits that callers bring. Nor
+// is anything refused as malformed: see [Observation.Pardoned]. What p exempts stays exempt.
+func (p *Policy) Shadowed() *Policy {
+	if p.watchOnly {
+		return p
+	}
+	next := *p
+	next.watchOnly, next.beneath = true, p
+	next.rules = slices.Clone(p.rules)
+	for i := range next.rules {
+		r := &next.rules[i]
+		r.shadow, r.share = !r.exempt, 0
+	}
+	next.index = newIndex(next.rules, p.ignoreCase)
+	return &next
+}
+
+// WatchOnly reports whether the policy refuses nothing: see [Policy.Shadowed].
+func (p *Policy) WatchOnly() bool { return p.watchOnly }
+
+// ShadowUntil returns until when the document says that all of it is a shadow, as an [Engine] makes
+// it one. The time is zero where that does not end, and may have passed.
+func (p *Policy) ShadowUntil() (until time.Time, says bool) {
+	switch p.shadowEnds {
+	case 0:
+		return until, false
+	case never:
+		return until, true
+	}
+	return time.UnixMicro(p.shadowEnds).UTC(), true
+}
+
+// never is when what does not end by itself ends.
+const never = math.MaxInt64
+
+// shadowEnds reads until when the whole policy is a shadow, in microseconds since the Unix epoch; 0: it
+// is none.
+func (c *compiler) shadowEnds(text string) int64 {
+	switch text {
+	case "":
+		return 0
+	case ShadowAlways:
+		return never
+	}
+	t, err := ParseUntil(text)
+	if err != nil {
+		c.fail("shadow", untilHint+", or \"always\"", "shadow is %s, and has to be until when the whole policy refuses nothing", spelling.Quote(text))
+		return 0
+	}
+	return max(1, t.UnixMicro())
+}
+
+// LongerShadow returns the one of two texts of [Document] Shadow that makes a shadow of a policy for
+// longer. One that cannot be read comes first, so that it is complained of.
+func LongerShadow(a, b string) string {
+	switch {
+	case b == "" || a == ShadowAlways:
+		return a
+	case a == "" || b == ShadowAlways:
+		return b
+	}
+	endsA, errA := ParseUntil(a)
+	endsB, errB := ParseUntil(b)
+	if errA == nil && (errB != nil || endsB.After(endsA)) {
+		return b
+	}
+	return a
+}
+
+// dressed returns a policy as the engine has it in force: a shadow, if all are, or as long as the
+// policy says so.
+func (e *Engine) dressed(p *Policy) *Policy {
+	if e.shadow || p.shadowEnds > time.Now().UnixMicro() {
+		return p.Shadowed()
+	}
+	return p
+}
+
+// undress puts the policy into force that a shadow was made of, now that this has ended, and returns
+// what is in force.
+func (e *Engine) undress(p *Policy) *Policy {
+	if !e.shadow && p.beneath != nil && p.shadowEnds <= time.Now().UnixMicro() {
+		e.policy.CompareAndSwap(p, p.beneath)
+		return e.policy.Load()
+	}
+	return p
+}
+
+// current returns the policy in force.
+func (e *Engine) current() *Policy {
+	p := e.policy.Load()
+	if p.watchOnly && p.shadowEnds != never && p.shadowEnds != 0 {
+		return e.undress(p)
+	}
+	return p
+}
+
+// isShadow reports whether a rule that refuses nobody by itself, or by the whole policy, refuses.
+// What callers bring is no rule of the policy, and may outlive it.
+func (p *Policy) isShadow(r *rule) bool { return r.shadow || r.index == adhoc && p.watchOnly }
+
+// everybody is the share of a rule that is enforced for all subjects, in hundredths of a percent.
+const everybody = 100_00
+
+// enforce reads for which share of its subjects a rule is enforced; 0 is all.
+func (c *compiler) enforce(r *Rule) uint16 {
+	if r.Enforce == "" {
+		return 0
+	}
+	const hint = `write for example "10%"`
+	number, isPercent := strings.CutSuffix(r.Enforce, "%")
+	share, ok := hundredths(number)
+	switch {
+	case !isPercent || !ok:
+		c.fail("enforce", hint, "the share %.20q is not a percentage with at most two decimals", r.Enforce)
+		return 0
+	case share == 0:
+		c.fail("enforce", "write \"shadow: true\", if it is to refuse nobody", "the share must be above 0 %%")
+	case share > everybody:
+		c.fail("enforce", hint, "the share must be at most 100 %%")
+		return 0
+	}
+	switch {
+	case r.Shadow:
+		c.fail("enforce", "remove one of them", "a shadow is enforced for nobody")
+	case len(r.Key)+len(r.Share.By) == 0:
+		c.fail("enforce", "give it a key, or remove \"enforce\"", "a rule without a key has no subjects to choose from")
+	}
+	return uint16(share % everybody)
+}
+
+// hundredths reads a number such as 10, 0.5 or 12.25, in hundredths. More than 999 is no share.
+func hundredths(s string) (n int, ok bool) {
+	whole, part, dot := strings.Cut(s, ".")
+	if !isDigits(whole) || len(whole) > 3 || dot && !isDigits(part) || len(part) > 2 {
+		return 0, false
+	}
+	n, err := strconv.Atoi(whole + (part + "00")[:2])
+	return n, err == nil
+}
+
+// shareText writes hundredths as people do.
+func shareText(share uint16) string {
+	s := strconv.Itoa(int(share / 100))
+	if part := share % 100; part > 0 {
+		s += strings.TrimSuffix("."+strconv.Itoa(int(part) + 100)[1:], "0")
+	}
+	return s + " %"
+}
+
+// isPartial reports whether the rule is enforced for a share of its subjects, and is a shadow for
+// the others.
+func (r *rule) isPartial() bool { return r.share > 0 }
+
+// isLenient reports whether the rule lets pass what it would refuse as malformed: what lacks a part
+// of its key has no subject of which one could tell whether it is enforced for that.
+func (r *rule) isLenient() bool { return r.shadow || r.isPartial() }
+
+// isShadowFor reports whether the rule only watches the subject of a key, without its hash tag. It
+// is the same on every instance, and who is enforced at a share is so at every larger one.
+func (r *rule) isShadowFor(key []byte) bool {
+	if !r.isPartial() {
+		return r.shadow
+	}
+	sum := sha256.Sum256(key)
+	at, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:]), everybody)
+	return uint16(at) >= r.share
+}
+
+// whyPartial says for whom the rule is enforced.
+func (r *rule) whyPartial(watched bool) string {
+	s := "enforced for " + shareText(r.share)
+	if watched {
+		return s + ": this subject is not"
+	}
+	return s + ": this subject is"
+}
+
+// onlyWatched says why a rule that would refuse does not.
+func (r *rule) onlyWatched() string {
+	if r.isPartial() {
+		return " (only watched)"
+	}
+	return " (only watched: a shadow never refuses)"
+}

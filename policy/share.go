@@ -1,0 +1,288 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/fair"
+)
+
+// Share divides a limit among the tenants who share it. While there is room everybody gets what they ask
+// for. While there is not, each tenant that is active gets what it asks for, or at least its part of
+// the limit by weight, and what one leaves unused is divided among the others in the same way (max-min
+// fairness). The limit itself is counted as that of any rule, and is never exceeded, whatever is known
+// of tenants.
+//
+// A tenant is active who has asked for something, allowed or not, within the window: a second, or of a
+// limit of less than 32 a second the time of 32 units. Four times in it the limit is divided by what was
+// asked for. A newcomer has its part at once; shares have settled two windows after more is asked for
+// than there is, or later where the burst is less than a quarter of what the limit gives in the window;
+// and what somebody no longer uses is lent to the others within half a window. Who asks for more than
+// its part leaves the end of the burst to those who do not: what the limit gives in a quarter of the
+// window, at most half of the burst. A tenant can save up a quarter of the window of its part, and
+// at least a request. A wait that is told is that by the shares as they are.
+//
+// A rule of several units a request divides units. Processes that share a store go by what tenants ask
+// all of them for, if they are told: see [Engine.Demand]. While it is away each divides its share of the
+// limit, if it has one, among those who ask it. Of a limit, 10,000 tenants are told apart at a
+// time, and those beyond leave the reserve to these; of an engine 1000 limits, those with other values
+// of the rule's Key, and those beyond are counted and not divided. A shadow counts for the limit what
+// would have been let through.
+type Share struct {
+	// Of is the limit that is shared, such as "1000/second", of a token_bucket or gcra. Whose it is
+	// the Key of the rule says.
+	Of string `json:"of,omitempty"`
+	// By are the parts that name the tenant: see Key of a [Rule]. Behind those of Key they are the key
+	// of a subject, in overrides and elsewhere.
+	By []string `json:"by,omitempty"`
+	// Weights are those of tenants by their tier, from 1 to 1000. Others have 1.
+	Weights map[string]int64 `json:"weights,omitempty"`
+}
+
+// isZero reports whether nothing is shared.
+func (s *Share) isZero() bool { return s.Of == "" && len(s.By) == 0 && len(s.Weights) == 0 }
+
+// sharing is how a rule shares its limit.
+type sharing struct {
+	owner   int // how many parts of the key say whose the limit is
+	weights map[string]int64
+	// How far a tenant may be ahead of its time, in nanoseconds: a quarter of the window, or as long
+	// as the limit takes for its burst while there is enough for all.
+	ahead, alone int64
+	most         int64 // units of a request
+}
+
+// sharing compiles the share of a rule, whose key is complete.
+func (c *compiler) sharing(p *Policy, r *Rule, out *rule, owner int) {
+	before := len(c.problems)
+	c.checkShare(r, out)
+	switch {
+	case r.Share.Of == "":
+		c.fail("share", "write for example \"of: 1000/second\"", "the share has no of")
+	case len(r.Share.By) == 0:
+		c.fail("share", "write for example \"by: [header:X-Tenant]\"", "the share has no by, so nobody knows who shares the limit")
+	}
+	weights := c.weights(p, r)
+	if len(c.problems) > before {
+		return
+	}
+	limits := c.limits("share.of", []string{r.Share.Of}, out)
+	if limits == nil {
+		return
+	}
+	plan := limits[0].plan
+	l := plan.Limit
+	if l.MonthDay > 0 {
+		c.fail("share.of", "share a limit such as 1000/day", "a month is not shared: what is not used early may all be used up late")
+		return
+	}
+	if fair.Window(l.Count, l.Period) > fair.MaxWindow.Microseconds() {
+		c.fail("share.of", "write key and limit in place of by and of, so that each tenant has one of its own", "%v is too little to be shared: it must be at least 32 a day", l)
+		return
+	}
+	if fair.Units(l.Count, l.Period) > fair.MaxUnits {
+		c.fail("share.of", "lower it", "%v is too much to be shared: it must be at most %d/second", l, fair.MaxUnits)
+		return
+	}
+	fills := float64(l.Burst) / float64(l.Count) * float64(l.Period) // nanoseconds
+	if fills > maxTurn/2 {
+		c.fail("share.of", "lower the burst", "the burst of %v is that of more than 6 days, which is too long to be shared", l)
+		return
+	}
+	out.own = resolved{limits: limits, from: "rule", source: r.Source}
+	ahead := fair.Window(l.Count, l.Period) * 1000 / 4
+	out.sharing = &sharing{
+		owner: owner, weights: weights, most: max(out.cost.fixed, out.cost.max, 1),
+		ahead: ahead, alone: max(ahead, int64(fills)),
+	}
+}
+
+// checkShare complains about what has no meaning in a rule that shares its limit.
+func (c *compiler) checkShare(r *Rule, out *rule) {
+	for _, f := range []struct {
+		name string
+		set  bool
+		hint string
+	}{
+		{"limit", r.Limit != "", "write it in the share, as \"of\""},
+		{"limits", len(r.Limits) > 0, "give each a rule of its own"},
+		{"in_flight", r.InFlight != 0, "give it a rule of its own"},
+		{"tiers", len(r.Tiers) > 0, "give tiers their weights in the share, or a limit in another rule"},
+		{"penalty", r.Penalty != Penalty{}, "give it to a rule that has a limit for each tenant"},
+		{"count", !r.Count.isZero(), "give it to a rule with a limit: a share counts what is asked for"},
+		{"cost", out.cost.isTold(), "write what a request costs, or the header of it that says so"},
+	} {
+		if f.set {
+			c.fail(f.name, f.hint, "there are both share and %s", f.name)
+		}
+	}
+	if a := out.algorithm; a != sluice.TokenBucket && a != sluice.GCRA {
+		c.fail("algorithm", "use token_bucket or gcra", "a share has no %v: only of what flows steadily does everybody get a part all the time", a)
+	}
+}
+
+// weights returns the weights of a share by the names of tiers as requests have them.
+func (c *compiler) weights(p *Policy, r *Rule) map[string]int64 {
+	if len(r.Share.Weights) == 0 {
+		return nil
+	}
+	if p.tierFrom == nil && p.tierSubject == nil {
+		c.fail("share.weights", "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "nothing says where a request's tier is to be found")
+	}
+	all := make(map[string]int64, len(r.Share.Weights))
+	for _, name := range sortedKeys(r.Share.Weights) {
+		field := fmt.Sprintf("share.weights[%q]", name)
+		if !c.checkName(field, "tier", name) {
+			continue
+		}
+		weight := r.Share.Weights[name]
+		if weight < 1 || weight > fair.MaxWeight {
+			c.fail(field, "write for example 1 for some and 5 for others", "the weight %d of %s must be from 1 to %d", weight, spelling.Quote(name), fair.MaxWeight)
+		}
+		tier := p.canonicalTier(name)
+		if _, twice := all[tier]; twice {
+			c.fail(field, "keep one of them", "no request can tell the tier %s from another of the rule", spelling.Quote(name))
+		}
+		all[tier] = weight
+	}
+	return all
+}
+
+// weight returns the weight of a tier.
+func (f *sharing) weight(tier string) int64 {
+	if w := f.weights[tier]; w > 0 {
+		return w
+	}
+	return 1
+}
+
+// SharedLimit is a rule whose limit is divided among tenants.
+type SharedLimit struct {
+	Rule  string
+	Limit sluice.Limit
+	By    []string // the parts that name a tenant
+	// Weights are those that tenants can have, the least first: at least that of whoever has no tier
+	// in the share.
+	Weights []SharedWeight
+	// Window is for how long who has asked is active, and Settles after how long at the latest shares
+	// have settled: see [Share]. Settles is 0 if the burst is so small that this is not known.
+	Window, Settles time.Duration
+}
+
+// SharedWeight is a weight in a [SharedLimit].
+type SharedWeight struct {
+	Weight int64
+	Tiers  []string // who have it, in order
+	Others bool     // and so do all other tenants
+}
+
+// SharedLimits tells of every rule that shares its limit, in the order of the document.
+func (p *Policy) SharedLimits() (all []SharedLimit) {
+	for i := range p.rules {
+		if r := &p.rules[i]; r.sharing != nil {
+			all = append(all, r.sharedLimit())
+		}
+	}
+	return all
+}
+
+func (r *rule) sharedLimit() SharedLimit {
+	l := r.own.limits[0].plan.Limit
+	s := SharedLimit{Rule: r.name, Limit: l, By: r.key[r.sharing.owner:].Names(), Weights: r.sharing.byWeight()}
+	s.Window = time.Duration(fair.Window(l.Count, l.Period)) * time.Microsecond
+	if l.Burst >= fair.Units(l.Count, l.Period)/4 {
+		s.Settles = 2 * s.Window
+	}
+	return s
+}
+
+// byWeight returns the weights that tenants can have.
+func (f *sharing) byWeight() []SharedWeight {
+	tiers := make(map[int64][]string)
+	for _, name := range sortedKeys(f.weights) {
+		w := f.weights[name]
+		tiers[w] = append(tiers[w], name)
+	}
+	var all []SharedWeight
+	for w := int64(1); w <= fair.MaxWeight; w++ {
+		if w == 1 || tiers[w] != nil {
+			all = append(all, SharedWeight{w, tiers[w], w == 1})
+		}
+	}
+	return all
+}
+
+// Whole is the limit without its burst, as in "1000/second".
+func (s *SharedLimit) Whole() string {
+	l := s.Limit
+	l.Burst = 0
+	return l.String()
+}
+
+// Part says how much of the limit a weight has of so many, as in "83.3/second".
+func (s *SharedLimit) Part(weight, of int64) string {
+	return rateText(float64(s.Limit.Count) * float64(weight) / float64(of) / s.Limit.Period.Seconds())
+}
+
+// rateText writes so many units a second, in the shortest period that has at least one of them, with three
+// digits.
+func rateText(rate float64) string {
+	in, name := rate, "second"
+	for _, longer := range []struct {
+		name    string
+		seconds float64
+	}{{"minute", 60}, {"hour", 3600}, {"day", 86400}} {
+		if in >= 0.9995 { // which is written as 1
+			break
+		}
+		in, name = rate*longer.seconds, longer.name
+	}
+	scale := math.Pow10(max(0, 2-int(math.Floor(math.Log10(in)))))
+	return strconv.FormatFloat(math.Round(in*scale)/scale, 'f', -1, 64) + "/" + name
+}
+
+// sharing warns of shares that give next to nothing to some, or that are slow.
+func (w *warner) sharing(r *rule) {
+	if r.sharing == nil {
+		return
+	}
+	s := r.sharedLimit()
+	units := fair.Units(s.Limit.Count, s.Limit.Period)
+	sum := int64(0)
+	for _, weight := range s.Weights {
+		sum += weight.Weight
+	}
+	if least := s.Weights[0]; len(s.Weights) > 1 && units*least.Weight < sum {
+		w.add(r, "", "bring the weights closer together, or raise the limit",
+			"beside one tenant of each other weight, one of weight %d has %s of %v: less than a request in the %v for which shares are divided",
+			least.Weight, s.Part(least.Weight, sum), s.Whole(), s.Window)
+	}
+	if s.Settles == 0 {
+		w.add(r, "", "leave the burst out, which makes it as much as a period gives",
+			"the burst of %d is less than the limit gives in %v, so shares settle later than in %v", s.Limit.Burst, s.Window/4, 2*s.Window)
+	}
+	w.weights(r)
+}
+
+// weights warns of a weight for a tier that is nobody's, where the document alone says whose a tier is.
+func (w *warner) weights(r *rule) {
+	p := w.policy
+	if p.tierFrom != nil || len(p.subjects.list) == 0 {
+		return
+	}
+	known := slices.Clone(p.subjects.Values())
+	if p.tier != "" && !slices.Contains(known, p.tier) {
+		known = append(known, p.tier)
+	}
+	slices.Sort(known)
+	for _, name := range sortedKeys(r.sharing.weights) {
+		if !slices.Contains(known, name) {
+			w.add(r, "", spelling.Suggest(name, known), "the weight of %s is of a tier that nobody has", spelling.Quote(name))
+		}
+	}
+}

@@ -1,0 +1,343 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
+	"github.com/sluicehq/sluice/policy/internal/tighter"
+)
+
+// suspicions returns what is legal and probably not meant.
+func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
+	w := &warner{where: where, policy: p}
+	if len(p.rules) == 0 {
+		w.add(nil, "", "add one", "there are no rules, so nothing is limited")
+	}
+	w.tiers()
+	w.trust()
+	w.lists()
+	w.answers()
+	everything := w.exemptEverywhere()
+	floor := slices.ContainsFunc(p.rules, isFloor)
+	closed := p.closed()
+	for i := range p.rules {
+		r := &p.rules[i]
+		switch {
+		case r.exempt:
+			w.exempt(r)
+		case r.block:
+			w.block(r)
+		default:
+			w.sensitive(r, closed)
+			w.queue(r)
+			w.idle(r)
+			w.hasty(r)
+			w.sharing(r)
+			w.debt(r)
+			w.forgeable(r, floor)
+			w.preflights(r)
+			w.unreachable(r, everything)
+			w.hostless(r)
+		}
+	}
+	sortProblems(w.found)
+	return w.found
+}
+
+type warner struct {
+	where  func(string) (string, int)
+	policy *Policy
+	found  []Problem
+}
+
+// add adds a warning about a rule, or about a field of the document if there is no rule.
+func (w *warner) add(r *rule, path, hint, format string, args ...any) {
+	p := Problem{Path: path, Message: fmt.Sprintf(format, args...), Hint: hint}
+	if r != nil {
+		p.Path, p.Rule = fmt.Sprintf("rules[%d]", r.index), r.name
+	}
+	w.found = append(w.found, p.at(w.where))
+}
+
+func (w *warner) tiers() {
+	if from := w.policy.tierFrom; from != nil && from.IsFree() {
+		hint := "have what stands before Sluice set it or remove it"
+		if from.IsClaim() {
+			hint = "have something before Sluice verify the token"
+		}
+		w.add(nil, "tiers.from", hint, "whoever can send %s chooses their own tier", from)
+	}
+	if subject := w.policy.tierSubject; subject != nil {
+		switch {
+		case subject.IsClaim():
+			w.add(nil, "tiers.subject", "have something before Sluice verify the token", "whoever can send the %s of somebody else has their tier", subject)
+		case subject.Folds():
+			w.add(nil, "tiers.subject", "take what is a secret, as api_key is", "whoever can write the %s of somebody else has their tier", subject)
+		}
+	}
+}
+
+func (w *warner) trust() {
+	for _, p := range w.policy.trusted {
+		if p.Bits() == 0 {
+			w.add(nil, "trusted_proxies", "list the proxies that stand before Sluice",
+				"trusted_proxies has %v: whoever writes X-Forwarded-For chooses their own address", p)
+		}
+	}
+}
+
+// exemptEverywhere returns the patterns that are exempt whatever the host and headers.
+func (w *warner) exemptEverywhere() map[string]*rule {
+	all := make(map[string]*rule)
+	for i := range w.policy.rules {
+		r := &w.policy.rules[i]
+		if !r.exempt || r.asks {
+			continue
+		}
+		for _, p := range r.match {
+			all[p.Text] = r
+		}
+	}
+	return all
+}
+
+func (w *warner) exempt(r *rule) {
+	switch {
+	case len(r.clients) > 0: // and nobody else
+	case len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes) == 0:
+		w.add(r, "", "say under match what is exempt", "the rule exempts every request, so nothing is limited")
+	case len(r.headers) > 0:
+		w.add(r, "", "have what stands before Sluice set it or remove it",
+			"whoever can send the header %s is exempt", r.headers[0].name)
+	case len(r.attributes) > 0: // a program vouches for it
+	case r.anyHost() != "":
+		w.add(r, "", "have what stands before Sluice check the host",
+			"whoever writes Host: %s into a request is exempt", r.anyHost())
+	}
+}
+
+// anyHost returns a host that the rule asks for, or "".
+func (r *rule) anyHost() string {
+	if len(r.hosts) > 0 {
+		return r.hosts[0]
+	}
+	for _, p := range r.match {
+		if p.Host == "" {
+			return ""
+		}
+	}
+	if len(r.match) > 0 {
+		return r.match[0].Host
+	}
+	return ""
+}
+
+// preflights warns of a rule that makes all preflights count: see [work.meetsTyped].
+func (w *warner) preflights(r *rule) {
+	if c := w.policy.cors; c == nil || !c.preflights || !r.countsTyped() || !r.everyPath() {
+		return
+	}
+	w.add(r, "", "name the paths under match, or leave out \"preflights: exempt\"",
+		"no preflight is exempt, since the rule counts requests to every path by what is in their query or body")
+}
+
+// everyPath reports whether the rule holds on every path of every host.
+func (r *rule) everyPath() bool {
+	if len(r.match) == 0 {
+		return len(r.hosts) == 0
+	}
+	return slices.ContainsFunc(r.match, (*pattern.Pattern).EveryPath)
+}
+
+func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
+	var by *rule
+	for _, p := range r.match {
+		if by = exempt[p.Text]; by == nil {
+			return
+		}
+	}
+	if by != nil {
+		w.add(r, "", "narrow what that one matches", "the rule never counts: rule %q exempts all that it matches", by.name)
+	}
+}
+
+// hostless warns of patterns that begin with a host and probably should with a path.
+func (w *warner) hostless(r *rule) {
+	for _, p := range r.match {
+		if p.Host != "" && p.Host != "localhost" && !strings.ContainsAny(p.Host, ".:") {
+			w.add(r, "", "begin it with \"/\" if it is a path", "the pattern %s is for the host %s", spelling.Quote(p.Text), p.Host)
+		}
+	}
+}
+
+// sensitive warns of what should stay closed while nobody counts and does not.
+func (w *warner) sensitive(r *rule, closed []*rule) {
+	if r.onError != sluice.Allow || r.shadow {
+		return
+	}
+	what, word := named(r.hosts, r.match, closedWords)
+	if word == "" {
+		what, word = named(r.hosts, r.match, carefulWords)
+	}
+	if word == "" || slices.ContainsFunc(closed, func(c *rule) bool { return c.covers(r) }) {
+		return
+	}
+	w.add(r, "", "write \"on_error: deny\" (or local)", "%s is unlimited while the store does not answer", spelling.Quote(what))
+}
+
+// closed returns the rules that refuse while the store does not answer.
+func (p *Policy) closed() (all []*rule) {
+	for i := range p.rules {
+		if r := &p.rules[i]; r.onError == sluice.Deny && !r.isLenient() && !r.exempt {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// covers reports whether r certainly matches whatever o does, by its text.
+func (r *rule) covers(o *rule) bool {
+	if len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
+		return false
+	}
+	if len(r.match) == 0 {
+		return true
+	}
+	return len(o.match) > 0 && !slices.ContainsFunc(o.match, func(p *pattern.Pattern) bool {
+		return !slices.ContainsFunc(r.match, func(q *pattern.Pattern) bool { return q.Text == p.Text })
+	})
+}
+
+// idle warns of limits that never refuse, because another one of their list does before. Where
+// limits count apart, since they are only watched or settled one by one, or where one has a count in
+// common with limits that apply at other times, nothing is known.
+func (w *warner) idle(r *rule) {
+	if r.isLenient() || r.settles() {
+		return
+	}
+	for _, set := range r.sets() {
+		of := ""
+		if tier, found := strings.CutPrefix(set.from, "tier:"); found {
+			of = " of the tier " + tier
+		}
+		for _, b := range set.limits {
+			if a := tighterThan(set.limits, b.plan); a != nil && !w.policy.countsElsewhere(r, set, b.plan) {
+				w.add(r, "", "leave it out, or lower it", "the limit %v%s never refuses, since %v is always tighter", b.plan.Limit, of, a.Limit)
+			}
+		}
+	}
+}
+
+// countsElsewhere reports whether a limit of another tier or of an override of the rule has its
+// count in common with a plan of the set.
+func (p *Policy) countsElsewhere(r *rule, set *resolved, plan *sluice.Plan) bool {
+	same := func(l limit) bool { return l.plan.Fingerprint == plan.Fingerprint }
+	for _, other := range r.sets() {
+		if other != set && slices.ContainsFunc(other.limits, same) {
+			return true
+		}
+	}
+	overrides := p.overrides.of(r)
+	return overrides != nil && slices.ContainsFunc(overrides.Values(), func(o *resolved) bool {
+		return slices.ContainsFunc(o.limits, same)
+	})
+}
+
+// tighterThan returns the first of the limits that certainly refuses before b does, or nil.
+func tighterThan(limits []limit, b *sluice.Plan) *sluice.Plan {
+	for _, a := range limits {
+		if a.plan != b && tighter.Than(a.plan, b) {
+			return a.plan
+		}
+	}
+	return nil
+}
+
+const longQueue = time.Minute
+
+// queue warns of a leaky bucket that lets requests wait longer than clients do.
+func (w *warner) queue(r *rule) {
+	for _, plan := range r.plans() {
+		l := plan.Limit
+		if l.Algorithm != sluice.LeakyBucket {
+			continue
+		}
+		wait := time.Duration(float64(l.Burst) / float64(l.Count) * float64(l.Period))
+		if wait > longQueue {
+			w.add(r, "", "lower the burst", "a request may wait %v for its turn in the queue of %v", wait.Round(time.Second), l)
+			return
+		}
+	}
+}
+
+// fewUnderWay is how many requests of one client are often under way at the same time.
+const fewUnderWay = 3
+
+// hasty warns of a penalty for requests that are under way and may not count in the end.
+func (w *warner) hasty(r *rule) {
+	if r.lock == nil || r.counts == nil {
+		return
+	}
+	for _, plan := range r.plans() {
+		if plan.Capacity < fewUnderWay {
+			w.add(r, "", "raise the limit or its burst", "with the limit %v, %d requests at the same time are locked out, whether they count in the end or not", plan.Limit, plan.Capacity+1)
+			return
+		}
+	}
+}
+
+// isFloor reports whether a rule holds for every request and counts by what a client
+// cannot choose.
+func isFloor(r rule) bool {
+	return r.charges() && !r.isLenient() && len(r.match) == 0 && !r.asks &&
+		!r.key.Any((*parts.Part).IsChosen)
+}
+
+func (w *warner) forgeable(r *rule, floor bool) {
+	if r.cost.header != "" {
+		w.add(r, "", "have what stands before Sluice set it or remove it",
+			"whoever can send the header %s chooses what their requests cost", r.cost.header)
+	}
+	key := r.key
+	if r.sharing != nil { // whose limit holds for all tenants together
+		w.forgeableShare(r)
+		key = key[:r.sharing.owner]
+	}
+	if !floor && madeUp(key) {
+		w.add(r, "", "add a rule without match whose key is [client_ip]",
+			"a client that makes up a new %s for each request has no limit", &key[0])
+	}
+}
+
+// madeUp reports whether a client writes the whole of a key as it likes.
+func madeUp(key parts.List) bool {
+	return len(key) > 0 && !key.Any(func(p *parts.Part) bool { return !p.IsFree() })
+}
+
+// forgeableShare warns of tenants that nobody verifies.
+func (w *warner) forgeableShare(r *rule) {
+	if by := r.key[r.sharing.owner:]; madeUp(by) {
+		w.add(r, "", "have what stands before Sluice set or verify it",
+			"a client that makes up a new %s for each request has the parts of many tenants", &by[0])
+	}
+}
+
+// block warns of a rule that blocks whatever comes.
+func (w *warner) block(r *rule) {
+	if !r.shadow && len(r.match) == 0 && !r.asks {
+		w.add(r, "", "say under clients or match what is blocked", "the rule blocks every request")
+	}
+}
+
+// lists warns of lists that nobody asks for.
+func (w *warner) lists() {
+	for _, name := range w.policy.listsUnused {
+		w.add(nil, fmt.Sprintf("lists[%q]", name), "name it under a rule's clients or not_clients, or remove it", "no rule asks for the list %s", name)
+	}
+}

@@ -20,9 +20,9 @@ type Fleet struct {
 	view   *View
 	looked time.Time // when somebody last wanted a view
 	others map[string]*instance
-	ended  bool           // one of them has, and its last history is to be read
-	who    *fleetSubjects // of view
-	joined time.Time      // when who was made
+	ended  bool          // one of them has, and its last history is to be read
+	who    fleetSubjects // of view
+	joined time.Time     // when who was made
 
 	faults     int       // in a row; of Run's
 	refusals   uint64    // how many had been kept when they were last posted
@@ -289,7 +289,7 @@ func (f *Fleet) hear(part string, posted map[string][]byte, now time.Time) {
 			continue
 		}
 		if part == subjectsPart {
-			if o := f.others[id]; o != nil && !bytes.Equal(o.subjects, said) && new(fleetSubjects).add(said) == nil {
+			if o := f.others[id]; o != nil && !bytes.Equal(o.subjects, said) && make(fleetSubjects).add(said) == nil {
 				o.subjects = said
 			}
 			continue

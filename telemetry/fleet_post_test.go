@@ -115,12 +115,12 @@ func TestClockSteps(t *testing.T) {
 func TestOtherVersions(t *testing.T) {
 	t.Parallel()
 	s := newSubjects()
-	s.count(0, "pages", "pages/a", true, noon.UnixMilli())
+	s.count("pages", "pages/a", true, noon.UnixMilli())
 	counts, who := appendHead(nil, &head{id: "a@1", name: "a"}), s.export(noon)
 	for _, change := range []byte{0, 1, 255} {
 		counts[1], who[0] = postVersion+change, postedVersion+change
 		_, err := readPost(counts, 0, 0, func(string) *series { return nil })
-		if whoErr := new(fleetSubjects).add(who); (err == nil) != (change == 0) || (whoErr == nil) != (change == 0) {
+		if whoErr := make(fleetSubjects).add(who); (err == nil) != (change == 0) || (whoErr == nil) != (change == 0) {
 			t.Errorf("versions %d and %d: %v, %v", counts[1], who[0], err, whoErr)
 		}
 	}

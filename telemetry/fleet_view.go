@@ -137,7 +137,7 @@ func (f *Fleet) join(now time.Time) {
 	if age := now.Sub(f.joined); f.who != nil && age >= 0 && age < postEvery {
 		return
 	}
-	f.who, f.joined = new(fleetSubjects), now
+	f.who, f.joined = make(fleetSubjects), now
 	if own := f.Recorder.subjects; own != nil {
 		_ = f.who.add(own.export(now)) // it was written here
 	}

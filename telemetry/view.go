@@ -139,8 +139,8 @@ type Rule struct {
 	// Near is how many decisions of each window left less than a fifth of the limit.
 	Near [Windows]uint64
 	// Refused and Asked are how many subjects were refused, or would have been, and how many
-	// there were: exactly below some hundreds, and estimated above, to 2.3 %, one standard
-	// deviation.
+	// there were: exactly up to some hundreds, and beyond that with a standard error of 2.3 %. If more than
+	// 64 rules have traffic, they may be too small.
 	Refused, Asked [Windows]uint64
 	// Refusals are the subjects that were refused most, or would have been; Traffic are those
 	// that asked most.

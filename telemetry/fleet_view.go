@@ -17,7 +17,7 @@ func (f *Fleet) View() *View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	f.looked = now
+	f.viewedAt = now
 	if f.view != nil {
 		if age := now.Sub(f.view.At); age >= 0 && age < viewFor && f.view.watchOnly == f.Recorder.engine.Policy().WatchOnly() {
 			return f.view
@@ -73,9 +73,9 @@ func (f *Fleet) merge(now time.Time) *View {
 		v.Since = earlier(v.Since, o.head.started)
 		if o.now != nil {
 			fromRecent, fromLong = o.head.fromRecent, o.head.fromLong
-			i := o.head.instance(false, o.seen)
-			i.Differs = i.Policy != self.policy && now.Sub(later(o.changed, t.since)) >= differsAfter
-			if i.Stale = now.Sub(o.seen) > staleAfter; !o.left && !f.succeeded(&i) {
+			i := o.head.instance(false, o.seenAt)
+			i.Differs = i.Policy != self.policy && now.Sub(later(o.changedAt, t.since)) >= differsAfter
+			if i.Stale = now.Sub(o.seenAt) > staleAfter; !o.left && !f.succeeded(&i) {
 				v.Instances = append(v.Instances, i)
 			}
 			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, sumsOf) // it was read before
@@ -103,10 +103,10 @@ func (f *Fleet) merge(now time.Time) *View {
 		}
 		known := known.usual(s)
 		rule.Usual, rule.usualShare = known.rate, known.share
-		f.who.fill(&rule, p, now)
+		f.subjects.fill(&rule, p, now)
 		v.Rules = append(v.Rules, rule)
 	}
-	v.Tiers = f.who.tiers(t, p, now)
+	v.Tiers = f.subjects.tiers(t, p, now)
 	slices.SortFunc(v.Instances, func(a, b Instance) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started))
 	})
@@ -134,15 +134,15 @@ func (f *Fleet) succeeded(i *Instance) bool {
 // join puts together who is refused and who asks most. That takes milliseconds, and what others say
 // of it does not change more often.
 func (f *Fleet) join(now time.Time) {
-	if age := now.Sub(f.joined); f.who != nil && age >= 0 && age < postEvery {
+	if age := now.Sub(f.joinedAt); f.subjects != nil && age >= 0 && age < postEvery {
 		return
 	}
-	f.who, f.joined = make(fleetSubjects), now
+	f.subjects, f.joinedAt = make(fleetSubjects), now
 	if own := f.Recorder.subjects; own != nil {
-		_ = f.who.add(own.export(now)) // it was written here
+		_ = f.subjects.add(own.export(now)) // it was written here
 	}
 	for _, o := range f.others {
-		_ = f.who.add(o.subjects) // what could not be read was left out
+		_ = f.subjects.add(o.subjects) // what could not be read was left out
 	}
 }
 

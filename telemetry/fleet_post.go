@@ -9,24 +9,24 @@ import (
 // An instance posts its counts in two parts of one form: those of the last minutes every few seconds, and all of
 // them once a minute. Readers need both.
 //
-// The form is two bytes that name it, then numbers as varints and texts behind their length: the head, the
-// events, and for all requests and each rule the counts of two lists of steps. These are written column by
-// column, since most columns have zeros only; a zero is followed by how many more follow.
+// A post starts with two bytes for its form and version. Then come numbers as varints and texts after their
+// length: the head, the events, and for all requests and each rule the counts of two lists of steps. Counts are
+// written column by column, since most columns have only zeros. A zero is followed by the number of zeros after it.
 
 const (
 	postForm    = 'S'
 	postVersion = 2
 
 	maxName  = 200       // bytes of a name
-	maxPost  = 512 << 10 // bytes: rules that come later in the document are left out
+	maxPost  = 512 << 10 // bytes: rules at the end of the document are left out
 	maxValue = 1 << 40   // of a count
 )
 
-// head is what a post says besides counts.
+// head is what a post has besides counts.
 type head struct {
 	id, name, version, policy string
 	started, at               time.Time
-	fromRecent, fromLong      int64 // the first steps that are told of
+	fromRecent, fromLong      int64 // the first steps in the post
 	store                     Store
 	took                      Latency
 	events                    []Event
@@ -42,7 +42,7 @@ func appendLatency(dst []byte, l Latency) []byte {
 	return binary.AppendUvarint(dst, uint64(l.P99))
 }
 
-// appendHead begins a post.
+// appendHead starts a post.
 func appendHead(dst []byte, h *head) []byte {
 	dst = append(dst, postForm, postVersion)
 	for _, s := range []string{h.id, h.name, h.version, h.policy, h.store.Kind} {
@@ -67,7 +67,7 @@ func appendHead(dst []byte, h *head) []byte {
 	return dst
 }
 
-// appendSeries adds what a rule has counted, if anything.
+// appendSeries appends the counts of a rule, if it has any.
 func appendSeries(dst []byte, name string, s *series, h *head) []byte {
 	start := len(dst)
 	dst = appendText(dst, name)
@@ -79,7 +79,7 @@ func appendSeries(dst []byte, name string, s *series, h *head) []byte {
 	return dst
 }
 
-// appendSteps adds the steps from one on, without those before the first count.
+// appendSteps appends the steps from one on, without those before the first count.
 func appendSteps(dst []byte, s *steps, from int64) (out []byte, some bool) {
 	from = max(from, s.last-int64(len(s.cells))+1)
 	for from <= s.last && *s.cell(from) == [columns]uint32{} {
@@ -114,7 +114,7 @@ func (d *decoder) latency() (l Latency) {
 	return l
 }
 
-// postHead returns how a post begins: see appendHead.
+// postHead reads what appendHead has written.
 func (d *decoder) postHead() (h head) {
 	if len(d.rest) < 2 || d.rest[0] != postForm || d.rest[1] != postVersion {
 		d.fail()
@@ -140,10 +140,10 @@ func (d *decoder) postHead() (h head) {
 	return h
 }
 
-// readPost reads a post. It adds what rules have counted before certain steps to what rule returns
-// for their names; the empty one stands for all requests, and nil is of no interest.
-func readPost(said []byte, recentBelow, longBelow int64, rule func(name string) *series) (head, error) {
-	d := decoder{rest: said}
+// readPost reads a post. It adds the counts before certain steps to the series that rule returns for the name
+// of a rule, or for "" for all requests. If that is nil, it skips the counts.
+func readPost(post []byte, recentBelow, longBelow int64, rule func(name string) *series) (head, error) {
+	d := decoder{rest: post}
 	h := d.postHead()
 	for range MaxRules + 3 {
 		if len(d.rest) == 0 {
@@ -187,7 +187,7 @@ func (d *decoder) steps(most int, below int64, to *steps) {
 	}
 }
 
-// clip returns the beginning of a text, without half a character.
+// clip cuts a text to a number of bytes, without dividing a character.
 func clip(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// viewFor is how long a view is good for.
+// viewFor is how long a view is returned again.
 const viewFor = time.Second
 
-// View returns what was seen until now, at most a second ago.
+// View returns the counts of all instances. It may be a second old.
 func (f *Fleet) View() *View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -27,7 +27,7 @@ func (f *Fleet) View() *View {
 	return f.view
 }
 
-// merge makes a view of what this instance has counted and what others have said.
+// merge makes a view of the counts of this instance and the posts of others.
 func (f *Fleet) merge(now time.Time) *View {
 	r := f.Recorder
 	store := f.store()
@@ -78,7 +78,7 @@ func (f *Fleet) merge(now time.Time) *View {
 			if i.Stale = now.Sub(o.seenAt) > staleAfter; !o.left && !f.succeeded(&i) {
 				v.Instances = append(v.Instances, i)
 			}
-			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, sumsOf) // it was read before
+			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, sumsOf) // it was read before, without an error
 			v.Events = append(v.Events, o.head.events...)
 		}
 		if o.history != nil {
@@ -114,7 +114,7 @@ func (f *Fleet) merge(now time.Time) *View {
 	return v
 }
 
-// succeeded reports whether an instance is silent and another run has had its name since, as after a crash.
+// succeeded reports whether an instance is stale and a later run has its name, as after a crash.
 func (f *Fleet) succeeded(i *Instance) bool {
 	if !i.Stale {
 		return false
@@ -131,18 +131,18 @@ func (f *Fleet) succeeded(i *Instance) bool {
 	return false
 }
 
-// join puts together who is refused and who asks most. That takes milliseconds, and what others say
-// of it does not change more often.
+// join merges the subjects of all instances. That takes milliseconds, so it does so no more often than they are
+// read.
 func (f *Fleet) join(now time.Time) {
 	if age := now.Sub(f.joinedAt); f.subjects != nil && age >= 0 && age < postEvery {
 		return
 	}
 	f.subjects, f.joinedAt = make(fleetSubjects), now
 	if own := f.Recorder.subjects; own != nil {
-		_ = f.subjects.add(own.export(now)) // it was written here
+		_ = f.subjects.add(own.export(now)) // it is not damaged
 	}
 	for _, o := range f.others {
-		_ = f.subjects.add(o.subjects) // what could not be read was left out
+		_ = f.subjects.add(o.subjects) // those that cannot be read were ignored
 	}
 }
 
@@ -160,7 +160,7 @@ func (h *head) instance(self bool, seen time.Time) Instance {
 	}
 }
 
-// latest returns the latest events, each once, the latest first.
+// latest returns each event once, the latest first, and at most maxEvents.
 func latest(all []Event) []Event {
 	type same struct {
 		at                   int64
@@ -181,8 +181,8 @@ func latest(all []Event) []Event {
 	return fewer(kept)
 }
 
-// fewer returns the latest events of a list that begins with them, at most maxEvents. Those of a kind that comes
-// again and again, such as a circuit that flaps, leave room for all others.
+// fewer returns at most maxEvents of a list that begins with the latest. A kind with many events, such as those of a
+// circuit that flaps, leaves room for the others.
 func fewer(all []Event) []Event {
 	if len(all) <= maxEvents {
 		return all
@@ -229,10 +229,10 @@ func (s *steps) counts(from int64) (all []Counts) {
 	return all
 }
 
-// blocked is how many refusals of each step of a series a block made.
+// blocked has the refusals by a block in each step of a series.
 type blocked struct{ recent, days perStep }
 
-// perStep is a number for each step; nil: zero for each.
+// perStep has a number for each step; nil has only zeros.
 type perStep []uint64
 
 func (p perStep) at(i int) uint64 {
@@ -259,13 +259,13 @@ func (s *steps) blocked(from int64) (all perStep) {
 	return all
 }
 
-// Steps of each window, with the one that is under way.
+// Steps of each window, including the current one.
 const (
 	minuteSteps = 7
 	daySteps    = 289
 )
 
-// near returns how many decisions of each window left little.
+// near returns how many decisions of each window left less than a fifth of the limit.
 func (s *series) near() (n [Windows]uint64) {
 	n[Minute] = s.recent.latest(minuteSteps)[nearColumn]
 	n[Hour] = s.recent.latest(RecentSteps)[nearColumn]

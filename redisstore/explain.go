@@ -11,14 +11,14 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// explain turns what went wrong on connecting into an error that says which setting to
-// change, where it can be told.
-func (c Config) explain(err error) error {
+// explain returns an error that names the setting to change, if that is known. With probe it may connect to find
+// out.
+func (c Config) explain(err error, probe bool) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	e := failure(err)
-	if hint := c.hint(e); hint != "" {
+	if hint := c.hint(e, probe); hint != "" {
 		return &Error{Misconfigured, fmt.Errorf("%s: %s (%w)", strings.Join(c.Addrs, ", "), hint, err)}
 	}
 	if e.Kind == Unknown { // nothing has been asked for yet
@@ -27,10 +27,13 @@ func (c Config) explain(err error) error {
 	return &Error{e.Kind, fmt.Errorf("%s: %w", strings.Join(c.Addrs, ", "), e.Err)}
 }
 
-// hint says what to change, or nothing where the settings may be right.
-func (c Config) hint(e *Error) string {
+// hint returns what to change, or "" if the settings may be right.
+func (c Config) hint(e *Error, probe bool) string {
 	if reply, ok := errors.AsType[*rueidis.RedisError](e.Err); ok {
 		return c.replyHint(reply.Error())
+	}
+	if !probe {
+		return ""
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](e.Err)
 	switch {

@@ -2,8 +2,9 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
+
+	"github.com/redis/rueidis"
 )
 
 // heartbeat notes an instance, forgets those not heard of for five seconds, and returns
@@ -21,17 +22,15 @@ return redis.call('ZCARD', KEYS[1])
 // Heartbeat notes that the instance of that id is alive, and returns how many instances with the
 // same prefix were alive in the last five seconds.
 func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
-	var n int64
-	for range maxStale {
+	m, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
 		b := s.client.B().Arbitrary("EVAL", heartbeat, "1").Keys(s.names.prefix + "instances").Args(id)
-		if n, err = s.client.Do(ctx, b.Build()).AsInt64(); !errors.Is(err, errStale) {
-			break
-		}
-	}
+		return s.client.Do(ctx, b.Build())
+	})
 	if err != nil {
-		return 0, failure(err)
+		return 0, err
 	}
-	if n < 1 {
+	n, err := m.AsInt64()
+	if err != nil || n < 1 {
 		return 0, &Error{BadReply, fmt.Errorf("%d instances", n)}
 	}
 	return int(n), nil

@@ -47,8 +47,8 @@ func (s *TimedStore) TakeLooseAt(ctx context.Context, now int64, charges []sluic
 func (s *TimedStore) spare(now int64, charges []sluice.Charge, receipts []sluice.Receipt, exact bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now < s.now { // a process has no clock that is set
-		s.denyCache.table.Store(nil)
+	if now < s.now && s.denyCache.table.Load() != nil { // a process has no clock that is set
+		s.denyCache.table.Store(new([cacheSets]cacheSet)) // not nil: messages are heard at the same time
 	}
 	s.now = now
 	if sluice.CheckCharges(charges, receipts) != nil || s.denyCache.table.Load() == nil || !s.denyCache.answerAt(now, charges, receipts) {

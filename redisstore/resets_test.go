@@ -217,7 +217,7 @@ func TestResetKeepsSecret(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	c := client(t, clientOf(server))
-	p := plan(t, sluice.FixedWindow, "3/10d")
+	p := plan(t, sluice.FixedWindow, "30/10d")
 	for secret, shows := range map[string]bool{"": true, "0123456789abcdef": false} {
 		prefix, heard := t.Name()+secret+":", make(chan string, 100)
 		ctx, stop := context.WithCancel(t.Context())
@@ -227,7 +227,7 @@ func TestResetKeepsSecret(t *testing.T) {
 		})
 		testkit.Await(t, "the test listens", func() bool { return listeners(prefix+"resets", server) == 1 })
 		s := over(t, clientOf(server), redisstore.Keys{Prefix: prefix, HashKey: []byte(secret)})
-		for _, cost := range []int64{1, 4, -1, sluice.All} { // the last alone is told
+		for _, cost := range []int64{1, 40, -1, sluice.All} { // the last alone is told: the state is not nearly full
 			plantest.One(t, s, "alice", p, cost)
 		}
 		s.Close() // when all is told

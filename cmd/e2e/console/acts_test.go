@@ -73,7 +73,8 @@ func (p *program) keepAsking(path string, fields ...string) (stop func()) {
 // opens clicks what opens the dialog of an act, and waits for its effect.
 func (g *page) opens(button string) {
 	g.Helper()
-	g.Run(chromedp.WaitVisible(button), chromedp.Click(button), chromedp.WaitVisible("dialog[open] #effect"))
+	g.Click(button)
+	g.Run(chromedp.WaitVisible("dialog[open] #effect"))
 }
 
 // does clicks the button of the act once its effect is shown, and waits for the page that says so.
@@ -82,7 +83,8 @@ func (g *page) does() {
 	testkit.Await(g, "it can be done", func() bool {
 		return js[bool](g, "document.querySelector('dialog[open] #act-do')?.disabled === false && !document.querySelector('dialog[open] #effect').ariaBusy")
 	})
-	g.Run(chromedp.Click("dialog[open] #act-do"), chromedp.WaitVisible("#undo"))
+	g.Click("dialog[open] #act-do")
+	g.Run(chromedp.WaitVisible("#undo"))
 }
 
 // awaitText waits until an element shows a text, or no longer does.
@@ -142,7 +144,8 @@ func TestActs(t *testing.T) {
 	g.does()
 	p.awaitStatus("acme", 200)
 	g.awaitText("#overridden", "override", true)
-	g.Run(chromedp.Click("#undo"), chromedp.WaitNotPresent("#overridden"))
+	g.Click("#undo")
+	g.Run(chromedp.WaitNotPresent("#overridden"))
 	p.awaitStatus("acme", 429)
 
 	p.ask("/api/users", "X-User: umbrella")
@@ -151,7 +154,8 @@ func TestActs(t *testing.T) {
 	g.Run(chromedp.SendKeys("dialog[open] #f-reason", "abuse"))
 	g.does()
 	p.awaitStatus("umbrella", 403)
-	g.Run(chromedp.Click("#undo"), chromedp.WaitNotPresent("#blocked"))
+	g.Click("#undo")
+	g.Run(chromedp.WaitNotPresent("#blocked"))
 	p.awaitStatus("umbrella", 200)
 
 	// All becomes a shadow, which wants a word.
@@ -164,7 +168,8 @@ func TestActs(t *testing.T) {
 	g.Run(chromedp.SendKeys("dialog[open] #f-word", "shadow"))
 	g.does()
 	p.awaitStatus("acme", 200)
-	g.Run(chromedp.Click("#undo"), chromedp.WaitNotPresent("#watching"))
+	g.Click("#undo")
+	g.Run(chromedp.WaitNotPresent("#watching"))
 	p.awaitStatus("acme", 429)
 
 	// An alert is silenced, and the first line is about something else.
@@ -182,7 +187,8 @@ func TestActs(t *testing.T) {
 	g.awaitText("#alerts li[data-silenced]", "per-user", true)
 	g.Accessible("silenced")
 	g.Shot("silenced")
-	g.Run(chromedp.Click("#undo"), chromedp.WaitNotPresent("#undo"))
+	g.Click("#undo")
+	g.Run(chromedp.WaitNotPresent("#undo"))
 	g.awaitText("#headline h1", "per-user", true)
 
 	p.api("PUT", "/v1/policy/shadow", `{"until": "always"}`)

@@ -162,13 +162,26 @@ func (g *Page) Visit(path string) {
 // JS returns what an expression is.
 func JS[T any](g *Page, expression string) (out T) {
 	g.Helper()
+	g.try(chromedp.Evaluate(expression, &out))
+	return out
+}
+
+// Click clicks an element once it shows.
+func (g *Page) Click(selector string) {
+	g.Helper()
+	g.try(chromedp.Click(selector))
+}
+
+// try runs an action again while the page is being left, or the element replaced.
+func (g *Page) try(action chromedp.Action) {
+	g.Helper()
 	for end := time.Now().Add(patience); ; {
-		err := chromedp.Run(g.Ctx, chromedp.Evaluate(expression, &out))
+		err := chromedp.Run(g.Ctx, action)
 		var refused *cdproto.Error
 		switch {
 		case err == nil:
-			return out
-		case !errors.As(err, &refused) || refused.Code != -32000 || time.Now().After(end): // the page is being left
+			return
+		case !errors.As(err, &refused) || refused.Code != -32000 || time.Now().After(end):
 			g.Fatal(err)
 		}
 	}

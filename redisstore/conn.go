@@ -68,16 +68,20 @@ type dialError struct{ error }
 
 func (e *dialError) Unwrap() error { return e.error }
 
+// networkOf returns the network of an address: a path is that of a Unix socket.
+func networkOf(addr string) string {
+	if strings.HasPrefix(addr, "/") {
+		return "unix"
+	}
+	return "tcp"
+}
+
 // dial connects. It is the DialCtxFn of the library.
 func (cs *conns) dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-	network := "tcp"
-	if strings.HasPrefix(addr, "/") {
-		network = "unix"
-	}
 	ctx, cancel := context.WithTimeout(ctx, connectFor)
 	defer cancel()
 	generation := cs.generation.Load()
-	plain, err := d.DialContext(ctx, network, addr)
+	plain, err := d.DialContext(ctx, networkOf(addr), addr)
 	if err != nil {
 		return nil, &dialError{err}
 	}

@@ -97,11 +97,7 @@ func (c Config) replyHint(text string) string {
 const probeFor = 400 * time.Millisecond
 
 func (c Config) probe() (net.Conn, error) {
-	network := "tcp"
-	if strings.HasPrefix(c.Addrs[0], "/") {
-		network = "unix"
-	}
-	conn, err := net.DialTimeout(network, c.Addrs[0], probeFor)
+	conn, err := net.DialTimeout(networkOf(c.Addrs[0]), c.Addrs[0], probeFor)
 	if err == nil {
 		conn.SetDeadline(time.Now().Add(probeFor))
 	}

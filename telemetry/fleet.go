@@ -241,8 +241,11 @@ func (r *Recorder) head(now time.Time, store Store) head {
 	took, local := r.lastMinute()
 	store.Local = local
 	return head{
-		id: r.id, name: r.config.Instance, version: r.config.Version, policy: r.engine.Policy().Fingerprint(),
-		started: r.started, at: now, store: store, took: took.latency(), events: r.events,
+		Instance: Instance{
+			Name: r.config.Instance, Version: r.config.Version, Policy: r.engine.Policy().Fingerprint(),
+			Started: r.started, Store: store, Took: took.latency(),
+		},
+		id: r.id, at: now, events: r.events,
 	}
 }
 
@@ -316,7 +319,7 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 		}
 		return
 	}
-	if o.now == nil || h.policy != o.head.policy {
+	if o.now == nil || h.Policy != o.head.Policy {
 		o.changedAt = now
 	}
 	if o.now != nil && !h.at.Equal(o.head.at) {

@@ -24,12 +24,11 @@ const (
 
 // head is what a post has besides counts.
 type head struct {
-	id, name, version, policy string
-	started, at               time.Time
-	fromRecent, fromLong      int64 // the first steps in the post
-	store                     Store
-	took                      Latency
-	events                    []Event
+	Instance                    // without Self, Seen, Stale and Differs
+	id                   string // of this run of the instance
+	at                   time.Time
+	fromRecent, fromLong int64 // the first steps in the post
+	events               []Event
 }
 
 func appendText(dst []byte, s string) []byte {
@@ -45,19 +44,19 @@ func appendLatency(dst []byte, l Latency) []byte {
 // appendHead starts a post.
 func appendHead(dst []byte, h *head) []byte {
 	dst = append(dst, postForm, postVersion)
-	for _, s := range []string{h.id, h.name, h.version, h.policy, h.store.Kind} {
+	for _, s := range []string{h.id, h.Name, h.Version, h.Policy, h.Store.Kind} {
 		dst = appendText(dst, s)
 	}
-	dst = binary.AppendVarint(dst, h.started.UnixNano())
+	dst = binary.AppendVarint(dst, h.Started.UnixNano())
 	dst = binary.AppendVarint(dst, h.at.UnixNano())
 	for _, n := range []uint64{
-		uint64(h.fromRecent), uint64(h.fromLong), uint64(h.store.Shards), uint64(h.store.Away),
-		h.store.Local, h.store.Keys, h.store.Evicted,
+		uint64(h.fromRecent), uint64(h.fromLong), uint64(h.Store.Shards), uint64(h.Store.Away),
+		h.Store.Local, h.Store.Keys, h.Store.Evicted,
 	} {
 		dst = binary.AppendUvarint(dst, n)
 	}
-	dst = appendLatency(dst, h.store.Took)
-	dst = appendLatency(dst, h.took)
+	dst = appendLatency(dst, h.Store.Took)
+	dst = appendLatency(dst, h.Took)
 	dst = binary.AppendUvarint(dst, uint64(len(h.events)))
 	for _, e := range h.events {
 		dst = binary.AppendVarint(dst, e.At.UnixNano())
@@ -122,16 +121,16 @@ func (d *decoder) postHead() (h head) {
 	}
 	d.rest = d.rest[2:]
 	h.id = d.text(2 * maxName)
-	for _, s := range []*string{&h.name, &h.version, &h.policy, &h.store.Kind} {
+	for _, s := range []*string{&h.Name, &h.Version, &h.Policy, &h.Store.Kind} {
 		*s = d.text(maxName)
 	}
-	h.started, h.at = d.time(), d.time()
+	h.Started, h.at = d.time(), d.time()
 	h.fromRecent, h.fromLong = int64(d.uvarint(maxValue)), int64(d.uvarint(maxValue))
-	h.store.Shards, h.store.Away = int(d.uvarint(1<<16)), int(d.uvarint(1<<16))
-	h.store.Local, h.store.Keys, h.store.Evicted = d.uvarint(1<<62), d.uvarint(1<<62), d.uvarint(1<<62)
-	h.store.Took, h.took = d.latency(), d.latency()
+	h.Store.Shards, h.Store.Away = int(d.uvarint(1<<16)), int(d.uvarint(1<<16))
+	h.Store.Local, h.Store.Keys, h.Store.Evicted = d.uvarint(1<<62), d.uvarint(1<<62), d.uvarint(1<<62)
+	h.Store.Took, h.Took = d.latency(), d.latency()
 	for range d.uvarint(maxEvents) {
-		e := Event{At: d.time(), Kind: d.text(maxEventKind), Text: d.text(maxEventText), Instance: h.name}
+		e := Event{At: d.time(), Kind: d.text(maxEventKind), Text: d.text(maxEventText), Instance: h.Name}
 		if d.failed {
 			break
 		}

@@ -54,7 +54,8 @@ func (f *Fleet) merge(now time.Time) *View {
 	self.events = slices.Clone(self.events)
 	r.mu.Unlock()
 
-	v.Instances = []Instance{self.instance(true, now)}
+	self.Self, self.Seen = true, now
+	v.Instances = []Instance{self.Instance}
 	v.Events = self.events
 	sumsOf := func(name string) *series {
 		if name == "" {
@@ -70,11 +71,12 @@ func (f *Fleet) merge(now time.Time) *View {
 	f.join(now)
 	for _, o := range f.others {
 		fromRecent, fromLong := int64(math.MaxInt64), int64(math.MaxInt64)
-		v.Since = earlier(v.Since, o.head.started)
+		v.Since = earlier(v.Since, o.head.Started)
 		if o.now != nil {
 			fromRecent, fromLong = o.head.fromRecent, o.head.fromLong
-			i := o.head.instance(false, o.seenAt)
-			i.Differs = i.Policy != self.policy && now.Sub(later(o.changedAt, t.since)) >= differsAfter
+			i := o.head.Instance
+			i.Seen = o.seenAt
+			i.Differs = i.Policy != self.Policy && now.Sub(later(o.changedAt, t.since)) >= differsAfter
 			if i.Stale = now.Sub(o.seenAt) > staleAfter; !o.left && !f.succeeded(&i) {
 				v.Instances = append(v.Instances, i)
 			}
@@ -87,7 +89,7 @@ func (f *Fleet) merge(now time.Time) *View {
 		}
 	}
 	v.Since = later(v.Since, now.Add(-LongSteps*LongStep))
-	v.All, v.blocked = all.counts(v.Since), all.blocked(v.Since)
+	v.All = all.counts(v.Since)
 	v.Malformed = all.recent.latest(RecentSteps)[nearColumn]
 	v.Rules = make([]Rule, 0, len(t.rules))
 	known := spansOf(all, v.Since, at)
@@ -99,7 +101,6 @@ func (f *Fleet) merge(now time.Time) *View {
 		rule := Rule{Name: c.name}
 		if s != nil {
 			rule.Series, rule.Near = s.counts(v.Since), s.near()
-			rule.blocked = s.blocked(v.Since)
 		}
 		known := known.usual(s)
 		rule.Usual, rule.usualShare = known.rate, known.share
@@ -124,7 +125,7 @@ func (f *Fleet) succeeded(i *Instance) bool {
 		return true
 	}
 	for _, o := range f.others {
-		if o.head.name == i.Name && o.head.started.After(i.Started) {
+		if o.head.Name == i.Name && o.head.Started.After(i.Started) {
 			return true
 		}
 	}
@@ -151,13 +152,6 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-func (h *head) instance(self bool, seen time.Time) Instance {
-	return Instance{
-		Name: h.name, Self: self, Started: h.started, Seen: seen, Version: h.version, Policy: h.policy,
-		Store: h.store, Took: h.took,
-	}
 }
 
 // latest returns each event once, the latest first, and at most maxEvents.
@@ -211,26 +205,31 @@ func fewer(all []Event) []Event {
 }
 
 // counts returns the counts of the steps since a time.
-func (s *series) counts(since time.Time) Series {
-	return Series{
-		Recent: s.recent.counts(recentStep(since.Unix())),
-		Days:   s.days.counts(longStep(since.Unix())),
-	}
+func (s *series) counts(since time.Time) (c Series) {
+	c.Recent, c.blockedRecent = s.recent.counts(recentStep(since.Unix()))
+	c.Days, c.blockedDays = s.days.counts(longStep(since.Unix()))
+	return c
 }
 
-func (s *steps) counts(from int64) (all []Counts) {
-	for n := s.since(from); n <= s.last; n++ {
+// counts returns the counts of the steps from one on, and how many of the refusals a block made.
+func (s *steps) counts(from int64) (all []Counts, blocked perStep) {
+	from = s.since(from)
+	for n := from; n <= s.last; n++ {
 		var c Counts
+		cell := s.cell(n)
 		for i := range c {
-			c[i] = uint64(s.cell(n)[i])
+			c[i] = uint64(cell[i])
 		}
 		all = append(all, c)
+		if cell[blockedColumn] > 0 {
+			if blocked == nil {
+				blocked = make(perStep, s.last-from+1)
+			}
+			blocked[n-from] = uint64(cell[blockedColumn])
+		}
 	}
-	return all
+	return all, blocked
 }
-
-// blocked has the refusals by a block in each step of a series.
-type blocked struct{ recent, days perStep }
 
 // perStep has a number for each step; nil has only zeros.
 type perStep []uint64
@@ -240,23 +239,6 @@ func (p perStep) at(i int) uint64 {
 		return 0
 	}
 	return p[i]
-}
-
-func (s *series) blocked(since time.Time) blocked {
-	return blocked{s.recent.blocked(recentStep(since.Unix())), s.days.blocked(longStep(since.Unix()))}
-}
-
-func (s *steps) blocked(from int64) (all perStep) {
-	from = s.since(from)
-	for step := from; step <= s.last; step++ {
-		if n := s.cell(step)[blockedColumn]; n > 0 {
-			if all == nil {
-				all = make(perStep, s.last-from+1)
-			}
-			all[step-from] = uint64(n)
-		}
-	}
-	return all
 }
 
 // Steps of each window, including the current one.

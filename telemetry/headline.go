@@ -382,7 +382,7 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 	case hour.all == 0:
 		h.Text = "Nothing unusual. No request came in the last hour."
 		return h
-	case now.share() >= muchRefused && v.perSecond(&v.All, v.blocked.recent, denied) >= unusualLeast, hour.share() >= muchRefused && lately.share() >= muchRefused:
+	case now.share() >= muchRefused && v.perSecond(&v.All, v.All.blockedRecent, denied) >= unusualLeast, hour.share() >= muchRefused && lately.share() >= muchRefused:
 		return v.muchRefused(now, lately, hour, silenced)
 	case hour.share() >= muchRefused:
 		h.Text = fmt.Sprintf("Nothing unusual now. %s refused in the last 10 minutes, %s in the last hour", percent(lately.share()), percent(hour.share()))
@@ -447,7 +447,7 @@ func (r refusedOf) share() float64 { return float64(r.refused) / float64(max(r.a
 func (v *View) within(steps int) (r refusedOf) {
 	for i := max(len(v.All.Recent)-steps, 0); i < len(v.All.Recent); i++ {
 		c := &v.All.Recent[i]
-		byBlock := v.blocked.recent.at(i)
+		byBlock := v.All.blockedRecent.at(i)
 		r.all += c.Total()
 		r.blocked += byBlock
 		r.refused += c[Deny] - min(byBlock, c[Deny])
@@ -485,13 +485,13 @@ func (v *View) yesterday() (sum Counts, known bool) {
 
 // rate returns the refusals a second of a rule in the last minute, without those of blocks.
 func (v *View) rate(r *Rule) float64 {
-	return v.perSecond(&r.Series, r.blocked.recent, denied)
+	return v.perSecond(&r.Series, r.blockedRecent, denied)
 }
 
 // BlockedRate returns how many refusals a second blocks of a rule made, in the last minute; nil: of all rules.
 func (v *View) BlockedRate(r *Rule) float64 {
 	if r == nil {
-		return v.perSecond(&v.All, nil, denied) - v.perSecond(&v.All, v.blocked.recent, denied)
+		return v.perSecond(&v.All, nil, denied) - v.perSecond(&v.All, v.All.blockedRecent, denied)
 	}
 	return v.perSecond(&r.Series, nil, denied) - v.rate(r)
 }
@@ -524,10 +524,10 @@ const (
 // began walks back to where a rule began to refuse as it does.
 func (v *View) began(r *Rule, rate float64) time.Time {
 	least := max(rate*beganShare, max(r.Usual, 0))
-	steps, all := walkBack(r.Recent, r.blocked.recent, least*Step.Seconds(), pauseSteps)
+	steps, all := walkBack(r.Recent, r.blockedRecent, least*Step.Seconds(), pauseSteps)
 	at := stepTime(v.At, Step, steps)
 	if all && len(r.Recent) == RecentSteps {
-		if long, _ := walkBack(r.Days, r.blocked.days, least*LongStep.Seconds(), pauseLong); stepTime(v.At, LongStep, long).Before(at) {
+		if long, _ := walkBack(r.Days, r.blockedDays, least*LongStep.Seconds(), pauseLong); stepTime(v.At, LongStep, long).Before(at) {
 			at = stepTime(v.At, LongStep, long)
 		}
 	}

@@ -59,6 +59,8 @@ func (w Window) String() string { return [Windows]string{"minute", "hour", "day"
 type Series struct {
 	Recent []Counts // of each Step, the latest last, at most RecentSteps of them
 	Days   []Counts // of each LongStep, likewise, at most LongSteps
+
+	blockedRecent, blockedDays perStep // of these, the refusals by a block
 }
 
 // Steps begin at multiples of their length since the Unix epoch, so that instances' add up.
@@ -80,8 +82,7 @@ type View struct {
 	All Series
 	// Malformed is how many of the refusals of the last hour were for what a request lacked.
 	Malformed uint64
-	blocked   blocked // of All
-	watchOnly bool    // the whole policy is a shadow
+	watchOnly bool // the whole policy is a shadow
 	engine    *policy.Engine
 	Rules     []Rule  // of the policy in force, in the order of its document
 	Tiers     []Tier  // sorted by name; empty without subjects
@@ -151,7 +152,6 @@ type Rule struct {
 	Usual float64
 
 	usualShare float64 // of all requests
-	blocked    blocked
 }
 
 // Top are the subjects with the largest counts, the largest first.

@@ -3,9 +3,7 @@ package telemetry
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 	"strings"
-	"time"
 )
 
 // decoder reads a post, which may have any bytes. After the first error it returns zeros.
@@ -65,5 +63,3 @@ func (d *decoder) varint(most int64) int64 {
 func (d *decoder) text(most int) string {
 	return strings.ToValidUTF8(string(d.bytes(d.uvarint(uint64(most)))), "\uFFFD")
 }
-
-func (d *decoder) time() time.Time { return time.Unix(0, d.varint(math.MaxInt64)) }

@@ -218,10 +218,10 @@ func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	h := r.head(now, store)
 	if last > 0 {
 		from := r.at - int64(last.Seconds())
-		h.fromRecent, h.fromLong = recentStep(from), longStep(from)
+		h.FromRecent, h.FromLong = recentStep(from), longStep(from)
 	}
-	for len(h.events) > 0 && last > 0 && now.Sub(h.events[0].At) > last {
-		h.events = h.events[1:]
+	for len(h.Events) > 0 && last > 0 && now.Sub(h.Events[0].At) > last {
+		h.Events = h.Events[1:]
 	}
 	post := appendSeries(appendHead(nil, &h), "", r.all, &h)
 	for _, c := range r.table.Load().rules {
@@ -245,7 +245,7 @@ func (r *Recorder) head(now time.Time, store Store) head {
 			Name: r.config.Instance, Version: r.config.Version, Policy: r.engine.Policy().Fingerprint(),
 			Started: r.started, Store: store, Took: took.latency(),
 		},
-		id: r.id, at: now, events: r.events,
+		ID: r.id, At: now, Events: r.events,
 	}
 }
 
@@ -302,16 +302,16 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 // that another instance has made.
 func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	h, err := readPost(post, 0, 0, func(string) *series { return nil })
-	if err != nil || h.id != id {
+	if err != nil || h.ID != id {
 		return
 	}
 	o := f.others[id]
 	if o == nil {
-		o = &instance{seenAt: earlier(h.at, now)}
+		o = &instance{seenAt: earlier(h.At, now)}
 		f.others[id] = o
 	}
 	if part == historyPart {
-		if o.left && !h.at.Before(o.head.at) {
+		if o.left && !h.At.Before(o.head.At) {
 			o.now = nil // it is older
 		}
 		if o.history = post; o.now == nil {
@@ -322,7 +322,7 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	if o.now == nil || h.Policy != o.head.Policy {
 		o.changedAt = now
 	}
-	if o.now != nil && !h.at.Equal(o.head.at) {
+	if o.now != nil && !h.At.Equal(o.head.At) {
 		o.seenAt = now
 	}
 	o.now, o.head, o.left = post, h, false

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"time"
 	"unicode/utf8"
 )
@@ -10,68 +11,44 @@ import (
 // them once a minute. Readers need both.
 //
 // A post starts with two bytes for its form and version. Then come numbers as varints and texts after their
-// length: the head, the events, and for all requests and each rule the counts of two lists of steps. Counts are
+// length: the head as JSON, and for all requests and each rule the counts of two lists of steps. Counts are
 // written column by column, since most columns have only zeros. A zero is followed by the number of zeros after it.
 
 const (
 	postForm    = 'S'
-	postVersion = 2
+	postVersion = 3
 
 	maxName  = 200       // bytes of a name
+	maxHead  = 256 << 10 // bytes of a head
 	maxPost  = 512 << 10 // bytes: rules at the end of the document are left out
 	maxValue = 1 << 40   // of a count
 )
 
 // head is what a post has besides counts.
 type head struct {
-	Instance                    // without Self, Seen, Stale and Differs
-	id                   string // of this run of the instance
-	at                   time.Time
-	fromRecent, fromLong int64 // the first steps in the post
-	events               []Event
+	Instance
+	ID                   string // of this run of the instance
+	At                   time.Time
+	FromRecent, FromLong int64 // the first steps in the post
+	Events               []Event
 }
 
 func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-func appendLatency(dst []byte, l Latency) []byte {
-	dst = binary.AppendUvarint(dst, l.Count)
-	dst = binary.AppendUvarint(dst, uint64(l.P50))
-	return binary.AppendUvarint(dst, uint64(l.P99))
-}
-
 // appendHead starts a post.
 func appendHead(dst []byte, h *head) []byte {
-	dst = append(dst, postForm, postVersion)
-	for _, s := range []string{h.id, h.Name, h.Version, h.Policy, h.Store.Kind} {
-		dst = appendText(dst, s)
-	}
-	dst = binary.AppendVarint(dst, h.Started.UnixNano())
-	dst = binary.AppendVarint(dst, h.at.UnixNano())
-	for _, n := range []uint64{
-		uint64(h.fromRecent), uint64(h.fromLong), uint64(h.Store.Shards), uint64(h.Store.Away),
-		h.Store.Local, h.Store.Keys, h.Store.Evicted,
-	} {
-		dst = binary.AppendUvarint(dst, n)
-	}
-	dst = appendLatency(dst, h.Store.Took)
-	dst = appendLatency(dst, h.Took)
-	dst = binary.AppendUvarint(dst, uint64(len(h.events)))
-	for _, e := range h.events {
-		dst = binary.AppendVarint(dst, e.At.UnixNano())
-		dst = appendText(dst, e.Kind)
-		dst = appendText(dst, e.Text)
-	}
-	return dst
+	text, _ := json.Marshal(h) // cannot fail for these types
+	return appendText(append(dst, postForm, postVersion), string(text))
 }
 
 // appendSeries appends the counts of a rule, if it has any.
 func appendSeries(dst []byte, name string, s *series, h *head) []byte {
 	start := len(dst)
 	dst = appendText(dst, name)
-	dst, some := appendSteps(dst, &s.recent, h.fromRecent)
-	dst, more := appendSteps(dst, &s.days, h.fromLong)
+	dst, some := appendSteps(dst, &s.recent, h.FromRecent)
+	dst, more := appendSteps(dst, &s.days, h.FromLong)
 	if !some && !more {
 		return dst[:start]
 	}
@@ -107,12 +84,6 @@ func appendSteps(dst []byte, s *steps, from int64) (out []byte, some bool) {
 	return dst, true
 }
 
-func (d *decoder) latency() (l Latency) {
-	l.Count = d.uvarint(maxValue)
-	l.P50, l.P99 = time.Duration(d.uvarint(maxValue)), time.Duration(d.uvarint(maxValue))
-	return l
-}
-
 // postHead reads what appendHead has written.
 func (d *decoder) postHead() (h head) {
 	if len(d.rest) < 2 || d.rest[0] != postForm || d.rest[1] != postVersion {
@@ -120,21 +91,17 @@ func (d *decoder) postHead() (h head) {
 		return h
 	}
 	d.rest = d.rest[2:]
-	h.id = d.text(2 * maxName)
-	for _, s := range []*string{&h.Name, &h.Version, &h.Policy, &h.Store.Kind} {
-		*s = d.text(maxName)
+	if json.Unmarshal(d.bytes(d.uvarint(maxHead)), &h) != nil || len(h.Events) > maxEvents {
+		d.fail()
+		return head{}
 	}
-	h.Started, h.at = d.time(), d.time()
-	h.fromRecent, h.fromLong = int64(d.uvarint(maxValue)), int64(d.uvarint(maxValue))
-	h.Store.Shards, h.Store.Away = int(d.uvarint(1<<16)), int(d.uvarint(1<<16))
-	h.Store.Local, h.Store.Keys, h.Store.Evicted = d.uvarint(1<<62), d.uvarint(1<<62), d.uvarint(1<<62)
-	h.Store.Took, h.Took = d.latency(), d.latency()
-	for range d.uvarint(maxEvents) {
-		e := Event{At: d.time(), Kind: d.text(maxEventKind), Text: d.text(maxEventText), Instance: h.Name}
-		if d.failed {
-			break
-		}
-		h.events = append(h.events, e)
+	h.Self = false
+	for _, s := range []*string{&h.Name, &h.Version, &h.Policy, &h.Store.Kind} {
+		*s = clip(*s, maxName)
+	}
+	for i := range h.Events {
+		e := &h.Events[i]
+		e.Kind, e.Text, e.Instance = clip(e.Kind, maxEventKind), clip(e.Text, maxEventText), h.Name
 	}
 	return h
 }

@@ -26,11 +26,11 @@ func TestPost(t *testing.T) {
 		all, one := randomSeries(r, at), randomSeries(r, at)
 		h := head{
 			Instance: Instance{
-				Name: "a", Version: "v1", Policy: "abc", Started: time.Unix(at-9999, 5), Took: Latency{11, 12, 13},
+				Name: "a", Version: "v1", Policy: "abc", Started: time.Unix(at-9999, 5).UTC(), Took: Latency{11, 12, 13},
 				Store: Store{Kind: "redis", Shards: 3, Away: 1, Local: 5, Keys: 6, Evicted: 7, Took: Latency{8, 9, 10}},
 			},
-			id: "a@1", at: time.Unix(at, 7),
-			events: []Event{{time.Unix(at-5, 0), "reload", "text", "a"}},
+			ID: "a@1", At: time.Unix(at, 7).UTC(),
+			Events: []Event{{time.Unix(at-5, 0).UTC(), "reload", "text", "a"}},
 		}
 		said := appendSeries(appendSeries(appendHead(nil, &h), "", all, &h), "one", one, &h)
 		end := max(all.recent.last, one.recent.last) * 10
@@ -51,7 +51,7 @@ func TestPost(t *testing.T) {
 // Nobody who can write to the board crashes those who read it, or takes their memory.
 func FuzzPost(f *testing.F) {
 	r := rand.New(rand.NewPCG(8, 9))
-	h := head{id: "a", Instance: Instance{Name: "a"}, events: []Event{{Kind: "k", Text: "t"}}}
+	h := head{ID: "a", Instance: Instance{Name: "a"}, Events: []Event{{Kind: "k", Text: "t"}}}
 	f.Add(appendHead(nil, &h))
 	f.Add(appendSeries(appendSeries(appendHead(nil, &h), "", randomSeries(r, 1_800_000_000), &h), "b", randomSeries(r, 1_800_000_000), &h))
 	f.Fuzz(func(t *testing.T, said []byte) {
@@ -60,8 +60,8 @@ func FuzzPost(f *testing.F) {
 			rules++
 			return newSeries(1_800_000_000)
 		})
-		if rules > MaxRules+3 || len(h.events) > maxEvents || err != nil && h.id != "" {
-			t.Errorf("%d rules, %d events, %v", rules, len(h.events), err)
+		if rules > MaxRules+3 || len(h.Events) > maxEvents || err != nil && h.ID != "" {
+			t.Errorf("%d rules, %d events, %v", rules, len(h.Events), err)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestOtherVersions(t *testing.T) {
 	t.Parallel()
 	s := newSubjects()
 	s.count("pages", "pages/a", true, noon.UnixMilli())
-	counts, who := appendHead(nil, &head{id: "a@1", Instance: Instance{Name: "a"}}), s.export(noon)
+	counts, who := appendHead(nil, &head{ID: "a@1", Instance: Instance{Name: "a"}}), s.export(noon)
 	for _, change := range []byte{0, 1, 255} {
 		counts[1], who[0] = postVersion+change, postedVersion+change
 		_, err := readPost(counts, 0, 0, func(string) *series { return nil })

@@ -51,12 +51,12 @@ func (f *Fleet) merge(now time.Time) *View {
 		}
 	}
 	self := r.head(now, store)
-	self.events = slices.Clone(self.events)
+	self.Events = slices.Clone(self.Events)
 	r.mu.Unlock()
 
 	self.Self, self.Seen = true, now
 	v.Instances = []Instance{self.Instance}
-	v.Events = self.events
+	v.Events = self.Events
 	sumsOf := func(name string) *series {
 		if name == "" {
 			return all
@@ -73,7 +73,7 @@ func (f *Fleet) merge(now time.Time) *View {
 		fromRecent, fromLong := int64(math.MaxInt64), int64(math.MaxInt64)
 		v.Since = earlier(v.Since, o.head.Started)
 		if o.now != nil {
-			fromRecent, fromLong = o.head.fromRecent, o.head.fromLong
+			fromRecent, fromLong = o.head.FromRecent, o.head.FromLong
 			i := o.head.Instance
 			i.Seen = o.seenAt
 			i.Differs = i.Policy != self.Policy && now.Sub(later(o.changedAt, t.since)) >= differsAfter
@@ -81,11 +81,11 @@ func (f *Fleet) merge(now time.Time) *View {
 				v.Instances = append(v.Instances, i)
 			}
 			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, sumsOf) // it was read before, without an error
-			v.Events = append(v.Events, o.head.events...)
+			v.Events = append(v.Events, o.head.Events...)
 		}
 		if o.history != nil {
 			h, _ := readPost(o.history, fromRecent, fromLong, sumsOf)
-			v.Events = append(v.Events, h.events...)
+			v.Events = append(v.Events, h.Events...)
 		}
 	}
 	v.Since = later(v.Since, now.Add(-LongSteps*LongStep))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -85,10 +86,7 @@ func (s *Store) Post(ctx context.Context, part, instance string, said []byte, ex
 	}
 	key := s.postKey(part)
 	text := s.posts.seal(said, postContext(part, instance))
-	_, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
-		b := s.client.B().Arbitrary("EVAL", post, "2").Keys(key, key+":until").Args(instance, text, fmt.Sprint(expires.Milliseconds()))
-		return s.client.Do(ctx, b.Build())
-	})
+	_, err := s.eval(ctx, post, []string{key, key + ":until"}, instance, text, fmt.Sprint(expires.Milliseconds()))
 	if rueidis.IsRedisNil(err) { // the script returns nothing
 		return nil
 	}
@@ -101,10 +99,7 @@ func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, err
 	key := s.postKey(part)
 	all := map[string][]byte{}
 	for names, size := []string(nil), 0; size < maxPostedAll; {
-		m, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
-			b := s.client.B().Arbitrary("EVAL", postedScript, "2").Keys(key, key+":until").Args(names...)
-			return s.client.Do(ctx, b.Build())
-		})
+		m, err := s.eval(ctx, postedScript, []string{key, key + ":until"}, names...)
 		if err != nil {
 			return nil, err
 		}
@@ -147,8 +142,8 @@ func readPosted(m rueidis.RedisMessage, asked []string) (names []string, texts [
 
 func (s *Store) postKey(part string) string { return s.names.prefix + "{posts:" + part + "}" }
 
-// talk asks the server something that is no Take, and returns as soon as its context ends.
-func (s *Store) talk(ctx context.Context, ask func(context.Context) rueidis.RedisResult) (rueidis.RedisMessage, error) {
+// eval runs a script other than that of Take. It returns as soon as its context ends.
+func (s *Store) eval(ctx context.Context, script string, keys []string, args ...string) (rueidis.RedisMessage, error) {
 	type answer struct {
 		message rueidis.RedisMessage
 		err     error
@@ -161,7 +156,8 @@ func (s *Store) talk(ctx context.Context, ask func(context.Context) rueidis.Redi
 		defer s.running.Done()
 		var a answer
 		for range maxStale {
-			if a.message, a.err = ask(ctx).ToMessage(); !errors.Is(a.err, errStale) {
+			b := s.client.B().Arbitrary("EVAL", script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...)
+			if a.message, a.err = s.client.Do(ctx, b.Build()).ToMessage(); !errors.Is(a.err, errStale) {
 				break
 			}
 		}

@@ -37,30 +37,24 @@ func (cs *conns) retire() {
 	}
 }
 
-// cut closes all connections, whoever waits for an answer.
-func (cs *conns) cut() {
-	cs.mu.Lock()
-	open := cs.open
-	cs.open = nil
-	cs.mu.Unlock()
-	for c := range open {
-		_ = c.Conn.Close()
-	}
-}
-
-// cutSilent closes the connections on which an answer has been missing for longer than d.
-func (cs *conns) cutSilent(d time.Duration) {
-	var silent []*conn
+// close closes the chosen connections, even if an answer is missing on them.
+func (cs *conns) close(chosen func(*conn) bool) {
+	var closing []*conn
 	cs.mu.Lock()
 	for c := range cs.open {
-		if !c.idle.Load() && time.Since(time.Unix(0, c.wrote.Load())) > d {
-			silent = append(silent, c)
+		if chosen(c) {
+			closing = append(closing, c)
 		}
 	}
 	cs.mu.Unlock()
-	for _, c := range silent {
+	for _, c := range closing {
 		_ = c.Close()
 	}
+}
+
+// silent reports whether an answer has been missing on a connection for longer than d.
+func (c *conn) silent(d time.Duration) bool {
+	return !c.idle.Load() && time.Since(time.Unix(0, c.wrote.Load())) > d
 }
 
 // dialError is an error of a connection that has not come about.

@@ -3,8 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-
-	"github.com/redis/rueidis"
 )
 
 // heartbeat notes an instance, forgets those not heard of for five seconds, and returns
@@ -22,10 +20,7 @@ return redis.call('ZCARD', KEYS[1])
 // Heartbeat notes that the instance of that id is alive, and returns how many instances with the
 // same prefix were alive in the last five seconds.
 func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
-	m, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
-		b := s.client.B().Arbitrary("EVAL", heartbeat, "1").Keys(s.names.prefix + "instances").Args(id)
-		return s.client.Do(ctx, b.Build())
-	})
+	m, err := s.eval(ctx, heartbeat, []string{s.names.prefix + "instances"}, id)
 	if err != nil {
 		return 0, err
 	}

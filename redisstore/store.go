@@ -92,7 +92,7 @@ func (s *Store) Close() error {
 		s.running.Wait()
 		return nil
 	}
-	impatient := time.AfterFunc(closeFor, s.conns.cut)
+	impatient := time.AfterFunc(closeFor, func() { s.conns.close(func(*conn) bool { return true }) })
 	s.running.Wait()
 	impatient.Stop()
 	s.client.Close()

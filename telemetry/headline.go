@@ -98,10 +98,15 @@ func (v *View) storeAway() (h Headline, applies bool) {
 	if away < shards {
 		what = fmt.Sprintf("%d of %d shards of the shared store do not answer", away, shards)
 	}
+	if h.Since.IsZero() {
+		what = strings.ToUpper(what[:1]) + what[1:]
+	} else {
+		what = "Since " + v.clock(h.Since) + " " + what
+	}
 	if len(v.Instances) > 1 {
 		what += fmt.Sprintf(" %d of %d instances", without, len(v.Instances))
 	}
-	h.Text = capital(v.since(h.Since)+what) + fmt.Sprintf(": they limit by their own share, or as on_error says (%s in the last minute).", number(local, "decision"))
+	h.Text = what + fmt.Sprintf(": they limit by their own share, or as on_error says (%s in the last minute).", number(local, "decision"))
 	if len(v.Instances) == 1 {
 		h.Text = strings.Replace(h.Text, ": they limit by their own share", ": this instance limits by its own share", 1)
 	}
@@ -197,7 +202,7 @@ func (v *View) refusing(r *Rule) Headline {
 	if r.Usual >= 0 {
 		usually = fmt.Sprintf(" (usually %s)", decimal(r.Usual))
 	}
-	h.Text = capital(fmt.Sprintf("%s%s %s %s/s%s.", v.since(h.Since), plain(title(r.Name)), verb(r.Name), decimal(rate), usually))
+	h.Text = fmt.Sprintf("Since %s %s %s %s/s%s.", v.clock(h.Since), plain(title(r.Name)), verb(r.Name), decimal(rate), usually)
 	who, subject := v.who(r)
 	h.Text, h.Subject = h.Text+who, subject
 	return h
@@ -321,8 +326,7 @@ func (v *View) policyRefused() (h Headline, applies bool) {
 		running := slices.ContainsFunc(v.Instances, func(i Instance) bool { return i.Name == e.Instance && !i.Stale })
 		if e.Kind == "refused" && running {
 			h = Headline{Level: Bad, Since: e.At}
-			h.Text = fmt.Sprintf("%sa policy was refused, and the older one stays in force: %s", capital(v.since(e.At)), strings.TrimSuffix(plain(e.Text), ".")+".")
-			h.Text = strings.Replace(h.Text, "Since ", "At ", 1)
+			h.Text = fmt.Sprintf("At %s a policy was refused, and the older one stays in force: %s.", v.clock(e.At), strings.TrimSuffix(plain(e.Text), "."))
 			return h, true
 		}
 	}

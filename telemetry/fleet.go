@@ -3,6 +3,7 @@ package telemetry
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -220,8 +221,8 @@ func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 		from := r.at - int64(last.Seconds())
 		h.FromRecent, h.FromLong = recentStep(from), longStep(from)
 	}
-	for len(h.Events) > 0 && last > 0 && now.Sub(h.Events[0].At) > last {
-		h.Events = h.Events[1:]
+	if old := slices.IndexFunc(h.Events, func(e Event) bool { return now.Sub(e.At) > last }); old >= 0 && last > 0 {
+		h.Events = h.Events[:old]
 	}
 	post := appendSeries(appendHead(nil, &h), "", r.all, &h)
 	for _, c := range r.table.Load().rules {

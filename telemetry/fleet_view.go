@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -178,30 +177,26 @@ func latest(all []Event) []Event {
 // fewer returns at most maxEvents of a list that begins with the latest. A kind with many events, such as those of a
 // circuit that flaps, leaves room for the others.
 func fewer(all []Event) []Event {
-	if len(all) <= maxEvents {
-		return all
-	}
 	kinds := make(map[string]int)
 	for _, e := range all {
 		kinds[e.Kind]++
 	}
-	counts := slices.Sorted(maps.Values(kinds))
-	left, each := maxEvents, 0 // of each kind
-	for i, n := range counts {
-		if each = left / (len(counts) - i); n > each {
-			break
+	for len(all) > maxEvents {
+		most := all[0].Kind
+		for _, e := range all {
+			if kinds[e.Kind] > kinds[most] {
+				most = e.Kind
+			}
 		}
-		left -= n
-	}
-	each = max(each, 1)
-	clear(kinds)
-	kept := all[:0]
-	for _, e := range all {
-		if kinds[e.Kind]++; kinds[e.Kind] <= each && len(kept) < maxEvents {
-			kept = append(kept, e)
+		kinds[most]--
+		for i, e := range slices.Backward(all) {
+			if e.Kind == most {
+				all = slices.Delete(all, i, i+1)
+				break
+			}
 		}
 	}
-	return kept
+	return all
 }
 
 // counts returns the counts of the steps since a time.

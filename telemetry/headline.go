@@ -28,22 +28,21 @@ const (
 
 // alerts returns what is wrong, in the order in which one thing explains another.
 func (v *View) alerts() (all []Headline) {
-	add := func(name string) func(h Headline, applies bool) {
-		return func(h Headline, applies bool) {
-			if h.Alert = name; applies {
-				all = append(all, h)
-			}
+	add := func(name string, h *Headline) {
+		if h != nil {
+			h.Alert = name
+			all = append(all, *h)
 		}
 	}
-	add("store")(v.storeAway())
+	add("store", v.storeAway())
 	for i := range v.Rules {
-		add("one-address:" + v.Rules[i].Name)(v.oneForAll(&v.Rules[i]))
+		add("one-address:"+v.Rules[i].Name, v.oneForAll(&v.Rules[i]))
 	}
 	for _, r := range v.unusual() {
-		add("refusing:"+r.Name)(v.refusing(r), true)
+		add("refusing:"+r.Name, v.refusing(r))
 	}
-	add("policy-refused")(v.policyRefused())
-	add("silent")(v.silent())
+	add("policy-refused", v.policyRefused())
+	add("silent", v.silent())
 	return all
 }
 
@@ -69,8 +68,8 @@ func (v *View) HeadlineBut(silenced func(alert string) bool) Headline {
 		}
 		return h
 	}
-	if h, applies := v.empty(); applies {
-		return h
+	if h := v.empty(); h != nil {
+		return *h
 	}
 	h := v.nothingUnusual(left > 0)
 	if left > 0 {
@@ -80,7 +79,7 @@ func (v *View) HeadlineBut(silenced func(alert string) bool) Headline {
 }
 
 // storeAway tells of a shared store that does not answer.
-func (v *View) storeAway() (h Headline, applies bool) {
+func (v *View) storeAway() *Headline {
 	without, shards, local := 0, 0, uint64(0)
 	away := 0
 	for _, i := range v.Instances {
@@ -91,9 +90,9 @@ func (v *View) storeAway() (h Headline, applies bool) {
 		}
 	}
 	if without == 0 {
-		return h, false
+		return nil
 	}
-	h = Headline{Level: Bad, Since: v.circuitOpened()}
+	h := &Headline{Level: Bad, Since: v.circuitOpened()}
 	what := "the shared store does not answer"
 	if away < shards {
 		what = fmt.Sprintf("%d of %d shards of the shared store do not answer", away, shards)
@@ -110,7 +109,7 @@ func (v *View) storeAway() (h Headline, applies bool) {
 	if len(v.Instances) == 1 {
 		h.Text = strings.Replace(h.Text, ": they limit by their own share", ": this instance limits by its own share", 1)
 	}
-	return h, true
+	return h
 }
 
 // circuitOpened returns when an instance that is without the store noticed that, if that is known.
@@ -138,29 +137,29 @@ const (
 )
 
 // oneForAll tells that all clients of a rule look like one, which is a proxy that nobody trusts.
-func (v *View) oneForAll(r *Rule) (h Headline, applies bool) {
+func (v *View) oneForAll(r *Rule) *Headline {
 	top := &r.Traffic[Hour]
 	if len(top.Items) == 0 || top.Total < everybodyLeast {
-		return h, false
+		return nil
 	}
 	s := &top.Items[0]
 	addr, private := privateAddress(s.Key)
 	if !private || float64(s.Count-min(s.Error, s.Count)) <= everybody*float64(top.Total) {
-		return h, false
+		return nil
 	}
-	if seen := lastHour(&v.All); top.Total*2 < seen.Total() {
-		return h, false
+	if top.Total*2 < v.within(RecentSteps).all {
+		return nil
 	}
 	what := "one private address (" + v.name(s) + ")" // as its rule lets people see it
 	if strings.Contains(s.Shown, addr) {
 		what = addr
 	}
-	h = Headline{Level: Unknown, Rule: r.Name, Subject: s}
+	h := &Headline{Level: Unknown, Rule: r.Name, Subject: s}
 	h.Text = fmt.Sprintf("Everybody seems to be %s: is it your load balancer? Then name it in trusted_proxies, so that clients are told apart.", what)
 	if r.Refusals[Hour].Total > 0 {
 		h.Level = Bad
 	}
-	return h, true
+	return h
 }
 
 // privateAddress returns the private address in a key.
@@ -195,9 +194,9 @@ func (v *View) unusual() (all []*Rule) {
 }
 
 // refusing tells of a rule that refuses more than usual.
-func (v *View) refusing(r *Rule) Headline {
+func (v *View) refusing(r *Rule) *Headline {
 	rate := v.rate(r)
-	h := Headline{Level: Bad, Rule: r.Name, Since: v.began(r, rate)}
+	h := &Headline{Level: Bad, Rule: r.Name, Since: v.began(r, rate)}
 	usually := ""
 	if r.Usual >= 0 {
 		usually = fmt.Sprintf(" (usually %s)", decimal(r.Usual))
@@ -315,7 +314,7 @@ func others(n uint64) string {
 }
 
 // policyRefused tells that an older policy stays.
-func (v *View) policyRefused() (h Headline, applies bool) {
+func (v *View) policyRefused() *Headline {
 	known := make(map[string]bool)
 	for i := range v.Events {
 		e := &v.Events[i]
@@ -325,27 +324,27 @@ func (v *View) policyRefused() (h Headline, applies bool) {
 		known[e.Instance] = true
 		running := slices.ContainsFunc(v.Instances, func(i Instance) bool { return i.Name == e.Instance && !i.Stale })
 		if e.Kind == "refused" && running {
-			h = Headline{Level: Bad, Since: e.At}
+			h := &Headline{Level: Bad, Since: e.At}
 			h.Text = fmt.Sprintf("At %s a policy was refused, and the older one stays in force: %s.", v.clock(e.At), strings.TrimSuffix(plain(e.Text), "."))
-			return h, true
+			return h
 		}
 	}
-	return h, false
+	return nil
 }
 
 // silent tells of instances of which nothing is heard.
-func (v *View) silent() (h Headline, applies bool) {
+func (v *View) silent() *Headline {
 	text := v.missing()
 	if text == "" {
-		return h, false
+		return nil
 	}
-	h = Headline{Level: Unknown, Text: strings.TrimSpace(text), Since: v.At}
+	h := &Headline{Level: Unknown, Text: strings.TrimSpace(text), Since: v.At}
 	for _, i := range v.Instances {
 		if i.Stale {
 			h.Since = earlier(h.Since, i.Seen)
 		}
 	}
-	return h, true
+	return h
 }
 
 // missing says whose numbers are.
@@ -369,13 +368,13 @@ func (v *View) missing() string {
 }
 
 // empty tells that nothing has happened yet.
-func (v *View) empty() (h Headline, applies bool) {
+func (v *View) empty() *Headline {
 	for _, c := range v.All.Days {
 		if c.Total() > 0 {
-			return h, false
+			return nil
 		}
 	}
-	return Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}, true
+	return &Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}
 }
 
 // nothingUnusual is the good news, unless much is refused all the same: silenced says that some alerts are.
@@ -465,13 +464,6 @@ func share(c Counts) float64 { return float64(c[Deny]) / float64(max(c.Total(), 
 // percent apart.
 func alike(a, b float64) bool {
 	return max(a, b) <= 2*min(a, b) || max(a, b)-min(a, b) <= 0.005
-}
-
-func lastHour(s *Series) (sum Counts) {
-	for i := range s.Recent {
-		sum.Add(&s.Recent[i])
-	}
-	return sum
 }
 
 // yesterday returns what was counted a day ago, half an hour before and after this time.

@@ -22,8 +22,8 @@ type timeline struct {
 	totals totals              // the latest sample
 	before [minuteSteps]totals // at the beginning of the latest steps, by their number modulo minuteSteps
 
-	events []Event
-	away   int // unavailable shards of the store, at the latest sample
+	events []Event // the latest first
+	away   int     // unavailable shards of the store, at the latest sample
 }
 
 // totals are the durations of decisions, and how many of them were made without the store, since the start.
@@ -134,12 +134,8 @@ func (r *Recorder) Note(kind, text string) {
 }
 
 func (r *Recorder) noteLocked(at time.Time, kind, text string) {
-	r.events = append(r.events, Event{At: at, Kind: clip(kind, maxEventKind), Text: clip(text, maxEventText), Instance: r.config.Instance})
-	if len(r.events) > maxEvents {
-		slices.Reverse(r.events)
-		r.events = fewer(r.events)
-		slices.Reverse(r.events)
-	}
+	e := Event{At: at, Kind: clip(kind, maxEventKind), Text: clip(text, maxEventText), Instance: r.config.Instance}
+	r.events = fewer(slices.Insert(r.events, 0, e))
 }
 
 // watchStore notes when shards of the store become unavailable or available.

@@ -93,55 +93,49 @@ func (c Config) replyHint(text string) string {
 	return ""
 }
 
-// probeFor bounds a look at what a server speaks.
+// probeFor bounds a probe.
 const probeFor = 400 * time.Millisecond
 
-func (c Config) probe() (net.Conn, error) {
+// probe asks the server something over a connection of its own.
+func (c Config) probe(ask func(net.Conn) bool) bool {
 	conn, err := net.DialTimeout(networkOf(c.Addrs[0]), c.Addrs[0], probeFor)
-	if err == nil {
-		conn.SetDeadline(time.Now().Add(probeFor))
-	}
-	return conn, err
-}
-
-// speaksTLS reports whether the server answers a TLS handshake, whatever it says.
-func (c Config) speaksTLS() bool {
-	conn, err := c.probe()
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	// Nothing is sent over this connection, so it does not matter who it is.
-	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
-	_, alert := errors.AsType[tls.AlertError](err)
-	return err == nil || alert || strings.Contains(err.Error(), "remote error: tls")
+	conn.SetDeadline(time.Now().Add(probeFor))
+	return ask(conn)
+}
+
+// speaksTLS reports whether the server answers a TLS handshake in any way.
+func (c Config) speaksTLS() bool {
+	return c.probe(func(conn net.Conn) bool {
+		// Nothing is sent over this connection, so it does not matter who it is.
+		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
+		_, alert := errors.AsType[tls.AlertError](err)
+		return err == nil || alert || strings.Contains(err.Error(), "remote error: tls")
+	})
 }
 
 // asksForCertificate reports whether the server turns away the client for its
 // certificate, which it does after the handshake.
 func (c Config) asksForCertificate() bool {
-	conn, err := c.probe()
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	config := c.TLS.Clone()
-	config.InsecureSkipVerify = true
-	_, err = tls.Client(conn, config).Read(make([]byte, 1))
-	return err != nil && strings.Contains(err.Error(), "remote error: tls") && strings.Contains(err.Error(), "certificate")
+	return c.probe(func(conn net.Conn) bool {
+		config := c.TLS.Clone()
+		config.InsecureSkipVerify = true
+		_, err := tls.Client(conn, config).Read(make([]byte, 1))
+		return err != nil && strings.Contains(err.Error(), "remote error: tls") && strings.Contains(err.Error(), "certificate")
+	})
 }
 
 // speaksPlain reports whether the server answers a PING that is not encrypted.
 func (c Config) speaksPlain() bool {
-	conn, err := c.probe()
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	answer := make([]byte, 1)
-	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
-		return false
-	}
-	_, err = conn.Read(answer)
-	return err == nil && (answer[0] == '+' || answer[0] == '-')
+	return c.probe(func(conn net.Conn) bool {
+		answer := make([]byte, 1)
+		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+			return false
+		}
+		_, err := conn.Read(answer)
+		return err == nil && (answer[0] == '+' || answer[0] == '-')
+	})
 }

@@ -22,9 +22,9 @@
 //
 // Instances post their counts of the last six minutes every two seconds, less often if that would be
 // more than 16 KiB a second; all series once a minute; and the subjects every five seconds, in some 256
-// KiB at most. Each reads the posts of the others, every ten seconds while no View is asked for. A post is at most 512 KiB; the
-// rules at the end of the document are missing from a larger one. An instance ignores posts that it cannot
-// read, such as those of other versions. Only this exchange waits for the shared store: while the store is
+// KiB at most. Each reads the posts of the others, every ten seconds while no View is requested. A post is at
+// most 512 KiB; the rules at the end of the document are missing from a larger one. An instance ignores posts that
+// it cannot read, such as those of other versions. Only this exchange waits for the shared store: while the store is
 // unavailable, a View has its own instance, and the last posts of the others.
 //
 // # What it reports

@@ -137,7 +137,8 @@ func worstOf(results []policy.Result, i int) (worst, next int) {
 // line if one is due.
 func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now time.Time) {
 	hash, rule := l.hashOf(o, i)
-	leftOut, due := l.count(hash, rule, now)
+	leftOut, due, gone := l.sample(hash, rule, now)
+	l.missed(gone)
 	if !due || !l.allow(rule, leftOut, now) {
 		return
 	}
@@ -213,15 +214,7 @@ func (p *perRule) of(rule string) *ruleAllowance {
 	return r
 }
 
-// count counts a refusal, and reports whether a line is due, and how many were left out before it. A
-// subject that is pushed out is summed up.
-func (l *refusalLog) count(hash uint64, rule string, now time.Time) (leftOut uint64, due bool) {
-	leftOut, due, gone := l.sample(hash, rule, now)
-	l.missed(gone)
-	return leftOut, due
-}
-
-// missed sums up what was left out of a subject that is forgotten.
+// missed adds what was left out of a subject that was pushed out, or is forgotten, to the summary.
 func (l *refusalLog) missed(s refusedSubject) {
 	if s.leftOut == 0 {
 		return

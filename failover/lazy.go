@@ -16,7 +16,7 @@ import (
 type Lazy struct {
 	open    func(context.Context) (Shared, error)
 	store   atomic.Pointer[Shared] // nil until open has succeeded
-	reason  atomic.Pointer[notOpen]
+	reason  atomic.Pointer[uncharged]
 	heard   atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -30,7 +30,7 @@ const retryOpenEvery = time.Second
 func OpenLater(open func(context.Context) (Shared, error)) *Lazy {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Lazy{open: open, cancel: cancel}
-	p.reason.Store(&notOpen{errors.New("it is being opened")})
+	p.reason.Store(notOpen(errors.New("it is being opened")))
 	p.running.Go(func() { p.try(ctx) })
 	return p
 }
@@ -43,7 +43,7 @@ func (p *Lazy) try(ctx context.Context) {
 			p.passOn()
 			return
 		}
-		p.reason.Store(&notOpen{err})
+		p.reason.Store(notOpen(err))
 		pause(ctx, jittered(retryOpenEvery))
 	}
 }
@@ -112,11 +112,7 @@ func (p *Lazy) Heartbeat(ctx context.Context, id string) (instances int, err err
 	return 0, p.reason.Load()
 }
 
-// notOpen is why a store is not open yet.
-type notOpen struct{ err error }
-
-func (e *notOpen) Error() string {
-	return fmt.Sprintf("failover: the shared store is not open: %v", e.err)
+// notOpen returns the error of calls while the store cannot be opened.
+func notOpen(err error) *uncharged {
+	return &uncharged{fmt.Errorf("failover: the shared store is not open: %w", err)}
 }
-func (e *notOpen) Unwrap() error    { return e.err }
-func (e *notOpen) NotCharged() bool { return true }

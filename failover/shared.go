@@ -61,12 +61,13 @@ func notCharged(err error) bool {
 	return ok && e.NotCharged()
 }
 
-type busy struct{}
+// uncharged is an error of this package before the shared store was called.
+type uncharged struct{ error }
 
-func (busy) Error() string    { return "failover: too many decisions wait for the shared store" }
-func (busy) NotCharged() bool { return true }
+func (e uncharged) Unwrap() error  { return e.error }
+func (uncharged) NotCharged() bool { return true }
 
-var errBusy error = busy{}
+var errBusy error = uncharged{errors.New("failover: too many decisions wait for the shared store")}
 
 // bulkhead is any store, called on goroutines of its own.
 type bulkhead struct {

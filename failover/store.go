@@ -141,7 +141,9 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	}
 	err := s.ask(ctx, charges, receipts)
 	if err == nil {
-		s.answered(shards, charges, receipts)
+		for _, h := range s.heard(shards, charges, receipts) {
+			h.succeeded()
+		}
 		return nil
 	}
 	if gone := ctx.Err(); gone != nil {
@@ -200,13 +202,6 @@ func remembered(receipts []sluice.Receipt) bool {
 // says nothing of whether its server is alive.
 func fromMemory(o sluice.Origin) bool {
 	return o == sluice.ByDenyCache || o == sluice.ByLease || o == sluice.BySync
-}
-
-// answered takes note of an answer of the shared store.
-func (s *Store) answered(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) {
-	for _, h := range s.heard(shards, charges, receipts) {
-		h.succeeded()
-	}
 }
 
 // heard takes note of what the shared store has answered, and returns which of the shards have shown

@@ -177,7 +177,7 @@ func (b *batcher) cutSilent(now time.Time) {
 	b.cutAt = now
 	go func() {
 		defer b.store.running.Done()
-		b.store.conns.cutSilent(lostAfter)
+		b.store.conns.close(func(c *conn) bool { return c.silent(lostAfter) })
 	}()
 }
 

@@ -2,10 +2,10 @@ package redisstore
 
 import (
 	"context"
-	"crypto/cipher"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -17,8 +17,8 @@ const (
 	// maxPosted bounds what an instance leaves there, and maxPostedAll what is read of a part.
 	maxPosted    = 1 << 20
 	maxPostedAll = 32 << 20
-	maxInstance  = 256                 // bytes of its name
-	maxSealed    = maxPosted + 12 + 16 // with the nonce and the tag of AES-GCM
+	maxInstance  = 256 // bytes of its name
+	maxSealed    = maxPosted + codecOverhead
 )
 
 // post leaves what an instance says in a hash, whose fields have no expiry of their own everywhere:
@@ -85,11 +85,8 @@ func (s *Store) Post(ctx context.Context, part, instance string, said []byte, ex
 		return fmt.Errorf("redisstore: the name of the instance has %d bytes: at most %d are taken", len(instance), maxInstance)
 	}
 	key := s.postKey(part)
-	text := s.posts.seal(part, instance, said)
-	_, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
-		b := s.client.B().Arbitrary("EVAL", post, "2").Keys(key, key+":until").Args(instance, text, fmt.Sprint(expires.Milliseconds()))
-		return s.client.Do(ctx, b.Build())
-	})
+	text := s.posts.seal(said, postContext(part, instance))
+	_, err := s.eval(ctx, post, []string{key, key + ":until"}, instance, text, fmt.Sprint(expires.Milliseconds()))
 	if rueidis.IsRedisNil(err) { // the script returns nothing
 		return nil
 	}
@@ -102,10 +99,7 @@ func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, err
 	key := s.postKey(part)
 	all := map[string][]byte{}
 	for names, size := []string(nil), 0; size < maxPostedAll; {
-		m, err := s.talk(ctx, func(ctx context.Context) rueidis.RedisResult {
-			b := s.client.B().Arbitrary("EVAL", postedScript, "2").Keys(key, key+":until").Args(names...)
-			return s.client.Do(ctx, b.Build())
-		})
+		m, err := s.eval(ctx, postedScript, []string{key, key + ":until"}, names...)
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +113,7 @@ func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, err
 				continue // it has expired meanwhile, or is longer than a post
 			}
 			size += len(text)
-			if said, ok := s.posts.open(part, names[i], text); ok {
+			if said, ok := s.posts.open(text, postContext(part, names[i])); ok {
 				all[names[i]] = said
 			}
 		}
@@ -148,21 +142,22 @@ func readPosted(m rueidis.RedisMessage, asked []string) (names []string, texts [
 
 func (s *Store) postKey(part string) string { return s.names.prefix + "{posts:" + part + "}" }
 
-// talk asks the server something that is no Take, and returns as soon as its context ends.
-func (s *Store) talk(ctx context.Context, ask func(context.Context) rueidis.RedisResult) (rueidis.RedisMessage, error) {
+// eval runs a script other than that of Take. It returns as soon as its context ends.
+func (s *Store) eval(ctx context.Context, script string, keys []string, args ...string) (rueidis.RedisMessage, error) {
 	type answer struct {
 		message rueidis.RedisMessage
 		err     error
 	}
 	if !s.track() {
-		return rueidis.RedisMessage{}, &Error{NotSent, errors.New("the store is closed")}
+		return rueidis.RedisMessage{}, errClosed
 	}
 	done := make(chan answer, 1)
 	go func() {
 		defer s.running.Done()
 		var a answer
 		for range maxStale {
-			if a.message, a.err = ask(ctx).ToMessage(); !errors.Is(a.err, errStale) {
+			b := s.client.B().Arbitrary("EVAL", script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...)
+			if a.message, a.err = s.client.Do(ctx, b.Build()).ToMessage(); !errors.Is(a.err, errStale) {
 				break
 			}
 		}
@@ -179,23 +174,5 @@ func (s *Store) talk(ctx context.Context, ask func(context.Context) rueidis.Redi
 	}
 }
 
-// postCodec encrypts posts if keys are secret. What one instance says of a part cannot be passed off
-// as what another says, or of another.
-type postCodec struct{ aead cipher.AEAD }
-
-func postedBy(part, instance string) []byte { return []byte(part + "\x00" + instance) }
-
-func (c postCodec) seal(part, instance string, said []byte) string {
-	if c.aead == nil {
-		return rueidis.BinaryString(said)
-	}
-	return rueidis.BinaryString(c.aead.Seal(nil, nil, said, postedBy(part, instance)))
-}
-
-func (c postCodec) open(part, instance, text string) ([]byte, bool) {
-	if c.aead == nil {
-		return []byte(text), true
-	}
-	said, err := c.aead.Open(nil, nil, []byte(text), postedBy(part, instance))
-	return said, err == nil
-}
+// postContext keeps a post of one instance and part from being passed off as that of another.
+func postContext(part, instance string) string { return part + "\x00" + instance }

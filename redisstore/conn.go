@@ -37,30 +37,24 @@ func (cs *conns) retire() {
 	}
 }
 
-// cut closes all connections, whoever waits for an answer.
-func (cs *conns) cut() {
-	cs.mu.Lock()
-	open := cs.open
-	cs.open = nil
-	cs.mu.Unlock()
-	for c := range open {
-		_ = c.Conn.Close()
-	}
-}
-
-// cutSilent closes the connections on which an answer has been missing for longer than d.
-func (cs *conns) cutSilent(d time.Duration) {
-	var silent []*conn
+// close closes the chosen connections, even if an answer is missing on them.
+func (cs *conns) close(chosen func(*conn) bool) {
+	var closing []*conn
 	cs.mu.Lock()
 	for c := range cs.open {
-		if !c.idle.Load() && time.Since(time.Unix(0, c.wrote.Load())) > d {
-			silent = append(silent, c)
+		if chosen(c) {
+			closing = append(closing, c)
 		}
 	}
 	cs.mu.Unlock()
-	for _, c := range silent {
+	for _, c := range closing {
 		_ = c.Close()
 	}
+}
+
+// silent reports whether an answer has been missing on a connection for longer than d.
+func (c *conn) silent(d time.Duration) bool {
+	return !c.idle.Load() && time.Since(time.Unix(0, c.wrote.Load())) > d
 }
 
 // dialError is an error of a connection that has not come about.
@@ -68,16 +62,20 @@ type dialError struct{ error }
 
 func (e *dialError) Unwrap() error { return e.error }
 
+// networkOf returns the network of an address: a path is that of a Unix socket.
+func networkOf(addr string) string {
+	if strings.HasPrefix(addr, "/") {
+		return "unix"
+	}
+	return "tcp"
+}
+
 // dial connects. It is the DialCtxFn of the library.
 func (cs *conns) dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-	network := "tcp"
-	if strings.HasPrefix(addr, "/") {
-		network = "unix"
-	}
 	ctx, cancel := context.WithTimeout(ctx, connectFor)
 	defer cancel()
 	generation := cs.generation.Load()
-	plain, err := d.DialContext(ctx, network, addr)
+	plain, err := d.DialContext(ctx, networkOf(addr), addr)
 	if err != nil {
 		return nil, &dialError{err}
 	}

@@ -180,7 +180,7 @@ func message(secret string, p *sluice.Plan, keys ...string) rueidis.PubSubMessag
 	for _, k := range keys {
 		states = appendState(states, p.Fingerprint, k)
 	}
-	return rueidis.PubSubMessage{Message: resetCodec{newAEAD([]byte(secret), "resets")}.seal(states)}
+	return rueidis.PubSubMessage{Message: newCodec([]byte(secret), "resets").seal(states, "")}
 }
 
 // A refusal that was under way when the message came is not remembered after it. One that was
@@ -275,8 +275,10 @@ func TestResetRoom(t *testing.T) {
 		charges := []sluice.Charge{{Key: strings.Repeat("k", length), Plan: p, Cost: sluice.All}, {Key: "taken", Plan: p, Cost: 1}}
 		r.tell(charges, make([]sluice.Receipt, len(charges)))
 	}
-	fingerprint, key, rest, ok := cutState(r.codec.open(r.codec.seal(r.pending)))
-	if !ok || fingerprint != p.Fingerprint || key != strings.Repeat("k", maxStates-maxStateHead) {
+	message := r.codec.seal(r.pending, "")
+	states, _ := r.codec.open(message, "")
+	fingerprint, key, rest, ok := cutState(states)
+	if !ok || fingerprint != p.Fingerprint || key != strings.Repeat("k", maxStates-maxStateHead) || len(message) > maxStates+codecOverhead {
 		t.Fatalf("%v, a key of %d bytes, then %d", ok, len(key), len(rest))
 	}
 	if len(rest) > 0 {

@@ -11,14 +11,14 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// explain turns what went wrong on connecting into an error that says which setting to
-// change, where it can be told.
-func (c Config) explain(err error) error {
+// explain returns an error that names the setting to change, if that is known. With probe it may connect to find
+// out.
+func (c Config) explain(err error, probe bool) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	e := failure(err)
-	if hint := c.hint(e); hint != "" {
+	if hint := c.hint(e, probe); hint != "" {
 		return &Error{Misconfigured, fmt.Errorf("%s: %s (%w)", strings.Join(c.Addrs, ", "), hint, err)}
 	}
 	if e.Kind == Unknown { // nothing has been asked for yet
@@ -27,10 +27,13 @@ func (c Config) explain(err error) error {
 	return &Error{e.Kind, fmt.Errorf("%s: %w", strings.Join(c.Addrs, ", "), e.Err)}
 }
 
-// hint says what to change, or nothing where the settings may be right.
-func (c Config) hint(e *Error) string {
+// hint returns what to change, or "" if the settings may be right.
+func (c Config) hint(e *Error, probe bool) string {
 	if reply, ok := errors.AsType[*rueidis.RedisError](e.Err); ok {
 		return c.replyHint(reply.Error())
+	}
+	if !probe {
+		return ""
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](e.Err)
 	switch {
@@ -90,59 +93,49 @@ func (c Config) replyHint(text string) string {
 	return ""
 }
 
-// probeFor bounds a look at what a server speaks.
+// probeFor bounds a probe.
 const probeFor = 400 * time.Millisecond
 
-func (c Config) probe() (net.Conn, error) {
-	network := "tcp"
-	if strings.HasPrefix(c.Addrs[0], "/") {
-		network = "unix"
-	}
-	conn, err := net.DialTimeout(network, c.Addrs[0], probeFor)
-	if err == nil {
-		conn.SetDeadline(time.Now().Add(probeFor))
-	}
-	return conn, err
-}
-
-// speaksTLS reports whether the server answers a TLS handshake, whatever it says.
-func (c Config) speaksTLS() bool {
-	conn, err := c.probe()
+// probe asks the server something over a connection of its own.
+func (c Config) probe(ask func(net.Conn) bool) bool {
+	conn, err := net.DialTimeout(networkOf(c.Addrs[0]), c.Addrs[0], probeFor)
 	if err != nil {
 		return false
 	}
 	defer conn.Close()
-	// Nothing is sent over this connection, so it does not matter who it is.
-	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
-	_, alert := errors.AsType[tls.AlertError](err)
-	return err == nil || alert || strings.Contains(err.Error(), "remote error: tls")
+	conn.SetDeadline(time.Now().Add(probeFor))
+	return ask(conn)
+}
+
+// speaksTLS reports whether the server answers a TLS handshake in any way.
+func (c Config) speaksTLS() bool {
+	return c.probe(func(conn net.Conn) bool {
+		// Nothing is sent over this connection, so it does not matter who it is.
+		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
+		_, alert := errors.AsType[tls.AlertError](err)
+		return err == nil || alert || strings.Contains(err.Error(), "remote error: tls")
+	})
 }
 
 // asksForCertificate reports whether the server turns away the client for its
 // certificate, which it does after the handshake.
 func (c Config) asksForCertificate() bool {
-	conn, err := c.probe()
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	config := c.TLS.Clone()
-	config.InsecureSkipVerify = true
-	_, err = tls.Client(conn, config).Read(make([]byte, 1))
-	return err != nil && strings.Contains(err.Error(), "remote error: tls") && strings.Contains(err.Error(), "certificate")
+	return c.probe(func(conn net.Conn) bool {
+		config := c.TLS.Clone()
+		config.InsecureSkipVerify = true
+		_, err := tls.Client(conn, config).Read(make([]byte, 1))
+		return err != nil && strings.Contains(err.Error(), "remote error: tls") && strings.Contains(err.Error(), "certificate")
+	})
 }
 
 // speaksPlain reports whether the server answers a PING that is not encrypted.
 func (c Config) speaksPlain() bool {
-	conn, err := c.probe()
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	answer := make([]byte, 1)
-	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
-		return false
-	}
-	_, err = conn.Read(answer)
-	return err == nil && (answer[0] == '+' || answer[0] == '-')
+	return c.probe(func(conn net.Conn) bool {
+		answer := make([]byte, 1)
+		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+			return false
+		}
+		_, err := conn.Read(answer)
+		return err == nil && (answer[0] == '+' || answer[0] == '-')
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/redis/rueidis"
+
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
 )
@@ -95,8 +97,14 @@ func (s *TimedStore) takeEach(ctx context.Context, now int64, charges [][]sluice
 		c.requests = append(c.requests, s.request(charges[i], false))
 	}
 	c.pack()
-	reply, err := s.client.Do(ctx, s.client.B().Arbitrary("EVAL", script, fmt.Sprint(len(c.keys))).
-		Keys(c.keys...).Args(string(c.arg)).Args(timeArg...).Build()).ToString()
+	do := func(words ...string) (string, error) {
+		b := s.client.B().Arbitrary(words...).Args(fmt.Sprint(len(c.keys)))
+		return s.client.Do(ctx, b.Keys(c.keys...).Args(string(c.arg)).Args(timeArg...).Build()).ToString()
+	}
+	reply, err := do("EVALSHA", s.hash) // the text of the script is long
+	if e, ok := rueidis.IsRedisErr(err); ok && e.IsNoScript() {
+		reply, err = do("EVAL", script)
+	}
 	if err != nil {
 		return []error{err}
 	}

@@ -44,32 +44,39 @@ func company(t *testing.T, c sluice.Charge) [][]sluice.Charge {
 // starts again. Nothing else is charged.
 func TestForeignText(t *testing.T) {
 	t.Parallel()
+	for _, c := range foreignCharges(t) {
+		t.Run(c.Plan.Limit.String(), func(t *testing.T) {
+			t.Parallel()
+			testForeignText(t, c)
+		})
+	}
+}
+
+func testForeignText(t *testing.T, c sluice.Charge) {
 	server := redistest.Shared(t)
 	store := open(t, server.URL())
-	for _, c := range foreignCharges(t) {
-		name, texts := redisstore.Name(store, c.Key, c.Plan), notStates
-		if c.Plan.Kernel == kernel.Lock {
-			texts = append(notLocks, texts...)
+	name, texts := redisstore.Name(store, c.Key, c.Plan), notStates
+	if c.Plan.Kernel == kernel.Lock {
+		texts = slices.Concat(notLocks, texts)
+	}
+	for _, text := range texts {
+		if text == "" && c.Plan.Kernel == kernel.ExactLog {
+			continue // as good as nothing
 		}
-		for _, text := range texts {
-			if text == "" && c.Plan.Kernel == kernel.ExactLog {
-				continue // as good as nothing
+		for _, charges := range company(t, c) {
+			server.Do("SET", name, text)
+			f := foreign(t, store.Take(t.Context(), charges, make([]sluice.Receipt, len(charges))), c.Plan.Limit, text)
+			if !slices.Equal(f.Unreadable(), []int{len(charges) / 2}) || !slices.Equal(f.Keys, []string{name}) || !f.Deleted[0] {
+				t.Errorf("%v with the state %q: %+v", c.Plan.Limit, text, f)
 			}
-			for _, charges := range company(t, c) {
-				server.Do("SET", name, text)
-				f := foreign(t, store.Take(t.Context(), charges, make([]sluice.Receipt, len(charges))), c.Plan.Limit, text)
-				if !slices.Equal(f.Unreadable(), []int{len(charges) / 2}) || !slices.Equal(f.Keys, []string{name}) || !f.Deleted[0] {
-					t.Errorf("%v with the state %q: %+v", c.Plan.Limit, text, f)
-				}
-				if n := server.Do("DBSIZE"); n != "0" {
-					t.Errorf("%v with the state %q: there are %s keys", c.Plan.Limit, text, n)
-				}
-				takeAll(t, store, c)
-				if d := c.Plan.Decide(0, plantest.One(t, store, c.Key, c.Plan, 0)); d.Remaining != c.Plan.Capacity-1 && c.Plan.Kernel != kernel.Lock {
-					t.Errorf("%v after the state %q: %d remain of %d, want all but one", c.Plan.Limit, text, d.Remaining, c.Plan.Capacity)
-				}
-				server.Do("FLUSHDB")
+			if n := server.Do("DBSIZE"); n != "0" {
+				t.Errorf("%v with the state %q: there are %s keys", c.Plan.Limit, text, n)
 			}
+			takeAll(t, store, c)
+			if d := c.Plan.Decide(0, plantest.One(t, store, c.Key, c.Plan, 0)); d.Remaining != c.Plan.Capacity-1 && c.Plan.Kernel != kernel.Lock {
+				t.Errorf("%v after the state %q: %d remain of %d, want all but one", c.Plan.Limit, text, d.Remaining, c.Plan.Capacity)
+			}
+			server.Do("FLUSHDB")
 		}
 	}
 }

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -21,17 +20,12 @@ return redis.call('ZCARD', KEYS[1])
 // Heartbeat notes that the instance of that id is alive, and returns how many instances with the
 // same prefix were alive in the last five seconds.
 func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
-	var n int64
-	for range maxStale {
-		b := s.client.B().Arbitrary("EVAL", heartbeat, "1").Keys(s.names.prefix + "instances").Args(id)
-		if n, err = s.client.Do(ctx, b.Build()).AsInt64(); !errors.Is(err, errStale) {
-			break
-		}
-	}
+	m, err := s.eval(ctx, heartbeat, []string{s.names.prefix + "instances"}, id)
 	if err != nil {
-		return 0, failure(err)
+		return 0, err
 	}
-	if n < 1 {
+	n, err := m.AsInt64()
+	if err != nil || n < 1 {
 		return 0, &Error{BadReply, fmt.Errorf("%d instances", n)}
 	}
 	return int(n), nil

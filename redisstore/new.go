@@ -3,9 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/redis/rueidis"
 )
@@ -59,25 +57,7 @@ func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
 		c.Master = "the client's" // which the client finds
 	}
 	if err := c.inspect(ctx, client); err != nil {
-		return nil, c.unusable(err)
+		return nil, c.explain(err, false)
 	}
 	return newStore(client, true, new(conns), c), nil
-}
-
-// unusable says why a client cannot be used. Unlike explain it makes no connections.
-func (c Config) unusable(err error) error {
-	e, ok := errors.AsType[*Error](err)
-	if ok {
-		return e
-	}
-	if e = failure(err); e.Kind == Unknown { // nothing has been asked for yet
-		e.Kind = Unavailable
-	}
-	where := strings.Join(c.Addrs, ", ")
-	if reply, ok := errors.AsType[*rueidis.RedisError](err); ok {
-		if hint := c.replyHint(reply.Error()); hint != "" {
-			return &Error{Misconfigured, fmt.Errorf("%s: %s (%w)", where, hint, err)}
-		}
-	}
-	return &Error{e.Kind, fmt.Errorf("%s: %w", where, e.Err)}
 }

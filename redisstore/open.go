@@ -40,11 +40,11 @@ func (c Config) Open(ctx context.Context) (*Store, error) {
 	conns := new(conns)
 	client, err := c.connect(ctx, conns)
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.explain(err, true)
 	}
 	if err := c.inspect(ctx, client); err != nil {
 		client.Close()
-		return nil, c.explain(err)
+		return nil, c.explain(err, true)
 	}
 	warm(ctx, client)
 	return newStore(client, false, conns, c), nil

@@ -43,7 +43,7 @@ const (
 type resets struct {
 	store   *Store
 	channel string
-	codec   resetCodec
+	codec   codec
 
 	mu         sync.Mutex
 	pending    []byte // states that have still to be told
@@ -63,7 +63,7 @@ type resets struct {
 }
 
 func newResets(s *Store, c Config) *resets {
-	return &resets{store: s, channel: c.resetChannel(), codec: resetCodec{newAEAD(c.HashKey, "resets")}, tried: make(chan struct{})}
+	return &resets{store: s, channel: c.resetChannel(), codec: newCodec(c.HashKey, "resets"), tried: make(chan struct{})}
 }
 
 // resetChannel is where resets are published.
@@ -146,7 +146,7 @@ func (r *resets) publish() {
 		if len(states) == 0 {
 			return
 		}
-		r.send(r.codec.seal(states))
+		r.send(r.codec.seal(states, ""))
 	}
 }
 
@@ -267,10 +267,10 @@ func (r *resets) hear(m rueidis.PubSubMessage) {
 	if at-r.since > cacheFor {
 		r.since, r.heard = at, 0
 	}
-	if r.heard >= maxHeard {
+	if r.heard >= maxHeard || len(m.Message) > maxStates+codecOverhead {
 		return
 	}
-	for states := r.codec.open(m.Message); len(states) > 0 && r.heard < maxHeard; r.heard++ {
+	for states, _ := r.codec.open(m.Message, ""); len(states) > 0 && r.heard < maxHeard; r.heard++ {
 		fingerprint, key, rest, ok := cutState(states)
 		if !ok {
 			return

@@ -34,7 +34,7 @@ type Store struct {
 
 	denyCache   *denyCache
 	resets      *resets
-	posts       postCodec
+	posts       codec
 	batcher     *batcher // but on a cluster
 	nodes       *nodes   // of a cluster
 	requests    sync.Pool
@@ -55,7 +55,7 @@ func newStore(client rueidis.Client, borrowed bool, conns *conns, c Config) *Sto
 		hash:      hex.EncodeToString(sum[:]),
 		cluster:   c.Cluster,
 		denyCache: newDenyCache(),
-		posts:     postCodec{newAEAD(c.HashKey, "posts")},
+		posts:     newCodec(c.HashKey, "posts"),
 	}
 	s.requests.New = func() any { return &request{done: make(chan struct{}, 1)} }
 	s.freeWorkers.New = func() any { return &worker{store: s, bySlot: make(map[uint16]*scriptCall)} }
@@ -92,7 +92,7 @@ func (s *Store) Close() error {
 		s.running.Wait()
 		return nil
 	}
-	impatient := time.AfterFunc(closeFor, s.conns.cut)
+	impatient := time.AfterFunc(closeFor, func() { s.conns.close(func(*conn) bool { return true }) })
 	s.running.Wait()
 	impatient.Stop()
 	s.client.Close()

@@ -8,15 +8,15 @@ import (
 // Board is where instances post their counts for each other, such as a Redis that they share. It must be safe
 // for concurrent use.
 type Board interface {
-	// Post replaces the post of an instance with that part, of which there are a few, until it expires.
+	// Post replaces the post of an instance in a part, of which there are a few. The post expires after a time.
 	Post(ctx context.Context, part, instance string, post []byte, expires time.Duration) error
-	// Posted returns the posts of all instances with that part, by instance.
+	// Posted returns the posts of all instances in a part, by instance.
 	Posted(ctx context.Context, part string) (map[string][]byte, error)
 }
 
-// Parts of what an instance posts.
+// Parts of the board.
 const (
 	nowPart      = "now"      // the last minutes
 	historyPart  = "history"  // all series
-	subjectsPart = "subjects" // the subjects that are refused and ask most
+	subjectsPart = "subjects" // the subjects with the most refusals and requests
 )

@@ -3,12 +3,10 @@ package telemetry
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 	"strings"
-	"time"
 )
 
-// decoder reads what anything may have written. After the first mistake it returns zeros.
+// decoder reads a post, which may have any bytes. After the first error it returns zeros.
 type decoder struct {
 	rest   []byte
 	failed bool
@@ -28,7 +26,7 @@ func (d *decoder) byte() byte {
 	return b
 }
 
-// bytes returns the next n.
+// bytes returns the next n bytes.
 func (d *decoder) bytes(n uint64) []byte {
 	if n > uint64(len(d.rest)) {
 		d.fail()
@@ -39,7 +37,7 @@ func (d *decoder) bytes(n uint64) []byte {
 	return b
 }
 
-// uvarint returns the next number, which is at most most.
+// uvarint returns the next number. One above most is an error.
 func (d *decoder) uvarint(most uint64) uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || v > most {
@@ -50,7 +48,7 @@ func (d *decoder) uvarint(most uint64) uint64 {
 	return v
 }
 
-// varint returns the next number, whose size is at most most.
+// varint returns the next number. One outside ±most is an error.
 func (d *decoder) varint(most int64) int64 {
 	v, n := binary.Varint(d.rest)
 	if n <= 0 || v > most || v < -most {
@@ -61,9 +59,7 @@ func (d *decoder) varint(most int64) int64 {
 	return v
 }
 
-// text returns a text of at most most bytes, behind its length.
+// text returns a text after its length. One of more than most bytes is an error.
 func (d *decoder) text(most int) string {
 	return strings.ToValidUTF8(string(d.bytes(d.uvarint(uint64(most)))), "\uFFFD")
 }
-
-func (d *decoder) time() time.Time { return time.Unix(0, d.varint(math.MaxInt64)) }

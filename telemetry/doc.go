@@ -10,21 +10,21 @@
 //
 // A decision adds one for each rule that it met, and a few for its door, to counters that cores do
 // not share; it takes no lock and allocates nothing. The series take up these counters once a second, and
-// for each View. With subjects, a decision also waits for the lock of a stripe, and a subject that was not seen in the
-// last ten seconds allocates its key.
+// for each View. With subjects, a decision also waits for the lock of each rule that it met, and a subject that was
+// not seen in the last ten seconds allocates its key.
 //
 // Memory is bounded, whatever requests contain and however many rules there are. Counters take 64 bytes
 // for each of at most 1,002 rules ([MaxRules], [OtherRules], [CallerRule]) and 16 stripes: 1 MiB. A
 // series takes 28 bytes for each of 360 + 577 steps: 26 KiB, for each of these rules that has traffic
 // and for all requests: 26 MiB at most, and 1.3 MiB for 50 rules. There are at most 17 doors, of
 // 5 KiB each. A View of 1,000 such rules takes 36 MiB while it is in use, and 26 MiB more while it
-// is made. Subjects, if they are kept, take 33 MiB more at most.
+// is made. Subjects, if they are kept, take 42 MiB more at most.
 //
 // Instances post their counts of the last six minutes every two seconds, less often if that would be
-// more than 16 KiB a second; all series once a minute; and the subjects every five seconds, in at most 256
-// KiB. Each reads the posts of the others, every ten seconds while no View is asked for. A post is at most 512 KiB; the
-// rules at the end of the document are missing from a larger one. An instance ignores posts that it cannot
-// read, such as those of other versions. Only this exchange waits for the shared store: while the store is
+// more than 16 KiB a second; all series once a minute; and the subjects every five seconds, in some 256
+// KiB at most. Each reads the posts of the others, every ten seconds while no View is requested. A post is at
+// most 512 KiB; the rules at the end of the document are missing from a larger one. An instance ignores posts that
+// it cannot read, such as those of other versions. Only this exchange waits for the shared store: while the store is
 // unavailable, a View has its own instance, and the last posts of the others.
 //
 // # What it reports

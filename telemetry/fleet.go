@@ -3,39 +3,40 @@ package telemetry
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
 
-// Fleet joins what instances have seen.
+// Fleet joins the counts of several instances.
 type Fleet struct {
 	Recorder *Recorder
-	Board    Board // nil: there is only this one
-	// Store returns how the store of this instance is doing. May be nil. Store.Local is counted here.
+	Board    Board // nil: this is the only instance
+	// Store returns the state of the store of this instance; nil: it is unknown. Store.Local is counted here.
 	Store func() Store
 	// Refusals are those that this instance keeps, for the others to find. May be nil.
 	Refusals *Refusals
 
-	mu     sync.Mutex
-	view   *View
-	looked time.Time // when somebody last wanted a view
-	others map[string]*instance
-	ended  bool           // one of them has, and its last history is to be read
-	who    *fleetSubjects // of view
-	joined time.Time      // when who was made
+	mu       sync.Mutex
+	view     *View
+	viewedAt time.Time // when a view was last requested
+	others   map[string]*instance
+	subjects fleetSubjects
+	joinedAt time.Time // when subjects was made
 
-	faults     int       // in a row; of Run's
-	refusals   uint64    // how many had been kept when they were last posted
-	refusalsAt time.Time // when that was
+	// These belong to the goroutine of exchange.
+	faults     int // failures in a row
+	refusals   uint64
+	refusalsAt time.Time // when the refusals were last posted, when so many had been kept
 }
 
-// instance is what another one has said.
+// instance is another instance.
 type instance struct {
-	now, history, subjects []byte // parts; nil: nothing
+	now, history, subjects []byte // its posts; nil: there is no such post
 	head                   head   // of now, or else of history
-	seen                   time.Time
-	left                   bool      // it has said that it ends
-	changed                time.Time // when its policy was first heard of
+	seenAt                 time.Time
+	left                   bool      // it has reported that it ends
+	changedAt              time.Time // when its policy was first read
 }
 
 const (
@@ -43,34 +44,34 @@ const (
 	postEvery     = 2 * time.Second
 	subjectsEvery = 5 * time.Second
 	historyEvery  = time.Minute
-	// While nobody looks, others are read less often.
+	// While no view is requested, the posts of others are read less often.
 	idleEvery = 10 * time.Second
 	idleAfter = time.Minute
 
-	// told is what the posts between those of all that there is tell of: longer than it takes
-	// everybody to read that.
-	told = 6 * time.Minute
+	// nowFor is the time that a post of the last minutes covers. It is longer than the time between two
+	// readings of the whole history.
+	nowFor = 6 * time.Minute
 
 	boardFor   = 1500 * time.Millisecond // the longest wait for the board
-	leaveFor   = 500 * time.Millisecond  // and of whoever ends
+	leaveFor   = 500 * time.Millisecond  // the same for an instance that ends
 	staleAfter = 15 * time.Second
 	// Instances do not change their policies at the same moment.
 	differsAfter = 30 * time.Second
 	goneAfter    = 10 * time.Minute
-	// What an instance has counted outlives it, so that yesterday is known after a deployment.
+	// The counts of an instance outlive it, so that those of yesterday are known after a deployment.
 	historyFor = 48 * time.Hour
-	// A large post of the last minutes is left less often, so that few take more than this a second.
+	// A large post is posted less often, so that posts seldom take more than this.
 	bytesPerSecond = 16 << 10
-	maxPostEvery   = 8 * time.Second
+	maxPostEvery   = 10 * time.Second
 )
 
-// Run posts what this instance has seen, and reads what others have, until the context ends. Then it says
-// that it has ended, for which it takes half a second at most.
+// Run posts the counts of this instance and reads those of others until the context ends. Then it reports
+// that this instance has ended, which takes at most half a second.
 func (f *Fleet) Run(ctx context.Context) {
-	var talking sync.WaitGroup
-	defer talking.Wait()
+	var exchanging sync.WaitGroup
+	defer exchanging.Wait()
 	if f.Board != nil {
-		talking.Go(func() { f.talk(ctx) })
+		exchanging.Go(func() { f.exchange(ctx) })
 	}
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
@@ -87,46 +88,13 @@ func (f *Fleet) Run(ctx context.Context) {
 	}
 }
 
-// talk posts and reads until the context ends. A board that is away is tried again, and nobody
-// waits for it but this.
-func (f *Fleet) talk(ctx context.Context) {
+// exchange posts and reads until the context ends. Nothing else waits for the board.
+func (f *Fleet) exchange(ctx context.Context) {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
-	var post, history, who, refusals, read, readHistory schedule
+	tasks := f.tasks()
 	for {
-		now := time.Now()
-		var err error
-		try := func(due *schedule, every time.Duration, do func(context.Context) error) {
-			if err != nil || !due.is(now, every) {
-				return
-			}
-			limited, cancel := context.WithTimeout(ctx, boardFor)
-			defer cancel()
-			err = do(limited)
-		}
-		try(&history, historyEvery, f.postHistory)
-		try(&post, postEvery, func(ctx context.Context) error {
-			said := f.Recorder.said(now, f.store(), told)
-			post.putOff(time.Duration(len(said)) * time.Second / bytesPerSecond)
-			return f.Board.Post(ctx, nowPart, f.Recorder.id, said, goneAfter)
-		})
-		try(&who, subjectsEvery, f.postSubjects)
-		try(&refusals, postEvery, func(ctx context.Context) error { return f.postRefusals(ctx, &refusals) })
-		every, everyHistory := postEvery, historyEvery
-		if !f.watched(now) {
-			every, everyHistory = idleEvery, 2*historyEvery
-		}
-		try(&read, every, func(ctx context.Context) error {
-			if err := f.read(ctx, nowPart); err != nil {
-				return err
-			}
-			return f.read(ctx, subjectsPart)
-		})
-		if f.haveEnded() {
-			readHistory = schedule{}
-		}
-		try(&readHistory, everyHistory, func(ctx context.Context) error { return f.read(ctx, historyPart) })
-		f.noteFault(ctx, err)
+		f.noteFault(ctx, f.runDue(ctx, tasks))
 		select {
 		case <-ctx.Done():
 			f.leave(context.WithoutCancel(ctx))
@@ -136,38 +104,58 @@ func (f *Fleet) talk(ctx context.Context) {
 	}
 }
 
-// leave tells the others that this instance has ended: all that it has counted, and then nothing.
+// task is done now and then.
+type task struct {
+	every, idle time.Duration // idle: while no view is requested
+	do          func(context.Context) (posted int, err error)
+	doneAt      time.Time
+	pause       time.Duration // the least time until the next, after a large post
+}
+
+func (f *Fleet) tasks() []*task {
+	return []*task{
+		{every: historyEvery, do: f.postHistory},
+		{every: postEvery, do: f.postNow},
+		{every: subjectsEvery, do: f.postSubjects},
+		{every: postEvery, do: f.postRefusals},
+		{every: postEvery, idle: idleEvery, do: f.readNow},
+		{every: historyEvery, idle: 2 * historyEvery, do: f.readHistory},
+	}
+}
+
+// runDue does the tasks whose time has come, until one fails.
+func (f *Fleet) runDue(ctx context.Context, tasks []*task) error {
+	for _, t := range tasks {
+		now := time.Now()
+		every := max(t.every, t.pause)
+		if !f.watched(now) {
+			every = max(every, t.idle)
+		}
+		if now.Sub(t.doneAt) < every-sampleEvery/2 { // the ticker is not exact
+			continue
+		}
+		t.doneAt = now
+		limited, cancel := context.WithTimeout(ctx, boardFor)
+		posted, err := t.do(limited)
+		cancel()
+		if err != nil {
+			return err
+		}
+		t.pause = min(time.Duration(posted)*time.Second/bytesPerSecond, maxPostEvery)
+	}
+	return nil
+}
+
+// leave posts all counts of this instance, and then that it has ended.
 func (f *Fleet) leave(ctx context.Context) {
 	if f.faults > 0 {
-		return // the board is away
+		return // the board is unavailable
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveFor)
 	defer cancel()
-	if f.postHistory(ctx) == nil {
-		_ = f.Board.Post(ctx, nowPart, f.Recorder.id, nil, goneAfter) // or else it falls silent
+	if _, err := f.postHistory(ctx); err == nil {
+		_ = f.Board.Post(ctx, nowPart, f.Recorder.id, nil, goneAfter) // if it fails, the others see a stale instance
 	}
-}
-
-// schedule is when something was last done, by a clock that may step.
-type schedule struct {
-	next time.Time
-	off  time.Duration // how long it was put off
-}
-
-// is reports whether it is time to do it again, and notes that it is done.
-func (s *schedule) is(now time.Time, every time.Duration) bool {
-	if wait := s.next.Sub(now); wait > 0 && wait <= every+s.off {
-		return false
-	}
-	s.off = 0
-	s.next = now.Add(every - sampleEvery/2) // the ticker is not exact
-	return true
-}
-
-// putOff puts off the next time of what takes so long if it is not to be too much.
-func (s *schedule) putOff(takes time.Duration) {
-	off := min(max(takes-postEvery, 0), maxPostEvery)
-	s.next, s.off = s.next.Add(off), s.off+off
 }
 
 // faultsNoted is how many failures in a row make an event.
@@ -176,10 +164,10 @@ const faultsNoted = 3
 func (f *Fleet) noteFault(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil:
-	case err == nil && f.faults >= faultsNoted:
-		f.Recorder.Note("fleet", "the numbers of other instances are there again")
-		f.faults = 0
 	case err == nil:
+		if f.faults >= faultsNoted {
+			f.Recorder.Note("fleet", "the numbers of other instances are there again")
+		}
 		f.faults = 0
 	default:
 		if f.faults++; f.faults == faultsNoted {
@@ -188,20 +176,11 @@ func (f *Fleet) noteFault(ctx context.Context, err error) {
 	}
 }
 
-// haveEnded reports whether others have since it was asked.
-func (f *Fleet) haveEnded() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ended := f.ended
-	f.ended = false
-	return ended
-}
-
-// watched reports whether somebody looks at views.
+// watched reports whether views are requested.
 func (f *Fleet) watched(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.looked.IsZero() && now.Sub(f.looked) < idleAfter
+	return !f.viewedAt.IsZero() && now.Sub(f.viewedAt) < idleAfter
 }
 
 func (f *Fleet) store() (s Store) {
@@ -211,117 +190,149 @@ func (f *Fleet) store() (s Store) {
 	return s
 }
 
-func (f *Fleet) postHistory(ctx context.Context) error {
-	return f.Board.Post(ctx, historyPart, f.Recorder.id, f.Recorder.said(time.Now(), f.store(), 0), historyFor)
+func (f *Fleet) postNow(ctx context.Context) (posted int, err error) {
+	post := f.Recorder.post(time.Now(), f.store(), nowFor)
+	return len(post), f.Board.Post(ctx, nowPart, f.Recorder.id, post, goneAfter)
 }
 
-func (f *Fleet) postSubjects(ctx context.Context) error {
+// postHistory posts all series. It reports no size, since it is seldom called.
+func (f *Fleet) postHistory(ctx context.Context) (posted int, err error) {
+	return 0, f.Board.Post(ctx, historyPart, f.Recorder.id, f.Recorder.post(time.Now(), f.store(), 0), historyFor)
+}
+
+func (f *Fleet) postSubjects(ctx context.Context) (posted int, err error) {
 	if f.Recorder.subjects == nil {
-		return nil
+		return 0, nil
 	}
-	said := f.Recorder.subjects.export(time.Now())
-	if said == nil {
-		return nil
+	post := f.Recorder.subjects.export(time.Now())
+	if post == nil {
+		return 0, nil
 	}
-	return f.Board.Post(ctx, subjectsPart, f.Recorder.id, said, goneAfter)
+	return 0, f.Board.Post(ctx, subjectsPart, f.Recorder.id, post, goneAfter)
 }
 
-// said returns a post of what was seen in the last while, or of all if that is 0.
-func (r *Recorder) said(now time.Time, store Store, last time.Duration) []byte {
+// post returns a post of the counts of a time that ends now, or of all if that is 0.
+func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sampleLocked(now)
 	h := r.head(now, store)
 	if last > 0 {
 		from := r.at - int64(last.Seconds())
-		h.fromRecent, h.fromLong = recentStep(from), longStep(from)
+		h.FromRecent, h.FromLong = recentStep(from), longStep(from)
 	}
-	for len(h.events) > 0 && last > 0 && now.Sub(h.events[0].At) > last {
-		h.events = h.events[1:]
+	if old := slices.IndexFunc(h.Events, func(e Event) bool { return now.Sub(e.At) > last }); old >= 0 && last > 0 {
+		h.Events = h.Events[:old]
 	}
-	said := appendSeries(appendHead(nil, &h), "", r.all, &h)
+	post := appendSeries(appendHead(nil, &h), "", r.all, &h)
 	for _, c := range r.table.Load().rules {
 		if c.history == nil {
 			continue
 		}
-		before := len(said)
-		if said = appendSeries(said, c.name, c.history, &h); len(said) > maxPost {
-			return said[:before]
+		before := len(post)
+		if post = appendSeries(post, c.name, c.history, &h); len(post) > maxPost {
+			return post[:before]
 		}
 	}
-	return said
+	return post
 }
 
-// head returns what is to be said of this instance.
+// head returns the state of this instance.
 func (r *Recorder) head(now time.Time, store Store) head {
 	took, local := r.lastMinute()
 	store.Local = local
 	return head{
-		id: r.id, name: r.config.Instance, version: r.config.Version, policy: r.engine.Policy().Fingerprint(),
-		started: r.started, at: now, store: store, took: took.latency(), events: r.events,
+		Instance: Instance{
+			Name: r.config.Instance, Version: r.config.Version, Policy: r.engine.Policy().Fingerprint(),
+			Started: r.started, Store: store, Took: took.latency(),
+		},
+		ID: r.id, At: now, Events: r.events,
 	}
 }
 
-// read reads a part of what others have said.
-func (f *Fleet) read(ctx context.Context, part string) error {
-	posted, err := f.Board.Posted(ctx, part)
+func (f *Fleet) readNow(ctx context.Context) (posted int, err error) {
+	ended, err := f.read(ctx, nowPart)
+	if err == nil {
+		_, err = f.read(ctx, subjectsPart)
+	}
+	if err == nil && ended {
+		_, err = f.read(ctx, historyPart)
+	}
+	return 0, err
+}
+
+func (f *Fleet) readHistory(ctx context.Context) (posted int, err error) {
+	_, err = f.read(ctx, historyPart)
+	return 0, err
+}
+
+// read reads a part of the posts of the others. It reports whether one of them has ended since, so that its
+// history has counts that were in no other post.
+func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
+	posts, err := f.Board.Posted(ctx, part)
 	if err != nil {
-		return err
+		return false, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.hear(part, posted, time.Now())
-	return nil
-}
-
-func (f *Fleet) hear(part string, posted map[string][]byte, now time.Time) {
 	if f.others == nil {
 		f.others = make(map[string]*instance)
 	}
-	for id, said := range posted {
-		if id == f.Recorder.id {
-			continue
-		}
-		if part == nowPart && len(said) == 0 {
-			if o := f.others[id]; o != nil && !o.left { // its history says what it has counted since
-				o.left, f.ended = true, true
-			}
-			continue
-		}
-		if part == subjectsPart {
-			if o := f.others[id]; o != nil && !bytes.Equal(o.subjects, said) && new(fleetSubjects).add(said) == nil {
-				o.subjects = said
-			}
-			continue
-		}
-		h, err := readPost(said, 0, 0, func(string) *series { return nil })
-		if err != nil || h.id != id {
-			continue // of another version, or of somebody else
-		}
+	now := time.Now()
+	for id, post := range posts {
 		o := f.others[id]
-		if o == nil {
-			o = &instance{seen: earlier(h.at, now)}
-			f.others[id] = o
-		}
-		if part == historyPart {
-			if o.left && !h.at.Before(o.head.at) {
-				o.now = nil // that is older
+		switch {
+		case id == f.Recorder.id:
+		case part == subjectsPart:
+			if o != nil && !bytes.Equal(o.subjects, post) && make(fleetSubjects).add(post) == nil {
+				o.subjects = post
 			}
-			if o.history = said; o.now == nil {
-				o.head = h
+		case part == nowPart && len(post) == 0:
+			if o != nil && !o.left {
+				o.left, ended = true, true
 			}
-			continue
+		default:
+			f.readCounts(part, id, post, now)
 		}
-		if o.now == nil || h.policy != o.head.policy {
-			o.changed = now
-		}
-		if o.now != nil && !h.at.Equal(o.head.at) {
-			o.seen = now
-		}
-		o.now, o.head, o.left = said, h, false
 	}
+	f.forget(part, posts)
+	return ended, nil
+}
+
+// readCounts reads the counts that an instance has posted. It ignores posts that it cannot read, and those
+// that another instance has made.
+func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
+	h, err := readPost(post, 0, 0, func(string) *series { return nil })
+	if err != nil || h.ID != id {
+		return
+	}
+	o := f.others[id]
+	if o == nil {
+		o = &instance{seenAt: earlier(h.At, now)}
+		f.others[id] = o
+	}
+	if part == historyPart {
+		if o.left && !h.At.Before(o.head.At) {
+			o.now = nil // it is older
+		}
+		if o.history = post; o.now == nil {
+			o.head = h
+		}
+		return
+	}
+	if o.now == nil || h.Policy != o.head.Policy {
+		o.changedAt = now
+	}
+	if o.now != nil && !h.At.Equal(o.head.At) {
+		o.seenAt = now
+	}
+	o.now, o.head, o.left = post, h, false
+}
+
+// forget removes what is no longer posted.
+func (f *Fleet) forget(part string, posts map[string][]byte) {
 	for id, o := range f.others {
-		if _, still := posted[id]; still {
+		if _, still := posts[id]; still {
 			continue
 		}
 		switch part {
@@ -350,8 +361,5 @@ func earlier(a, b time.Time) time.Time {
 func (f *Fleet) Find(id string) (key string, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.who == nil {
-		return "", false // nobody has looked yet
-	}
-	return f.who.find(id, f.Recorder.engine.Policy())
+	return f.subjects.find(id, f.Recorder.engine.Policy())
 }

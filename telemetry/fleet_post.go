@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"time"
 	"unicode/utf8"
 )
@@ -9,77 +10,52 @@ import (
 // An instance posts its counts in two parts of one form: those of the last minutes every few seconds, and all of
 // them once a minute. Readers need both.
 //
-// The form is two bytes that name it, then numbers as varints and texts behind their length: the head, the
-// events, and for all requests and each rule the counts of two lists of steps. These are written column by
-// column, since most columns have zeros only; a zero is followed by how many more follow.
+// A post starts with two bytes for its form and version. Then come numbers as varints and texts after their
+// length: the head as JSON, and for all requests and each rule the counts of two lists of steps. Counts are
+// written column by column, since most columns have only zeros. A zero is followed by the number of zeros after it.
 
 const (
 	postForm    = 'S'
-	postVersion = 2
+	postVersion = 3
 
 	maxName  = 200       // bytes of a name
-	maxPost  = 512 << 10 // bytes: rules that come later in the document are left out
+	maxHead  = 256 << 10 // bytes of a head
+	maxPost  = 512 << 10 // bytes: rules at the end of the document are left out
 	maxValue = 1 << 40   // of a count
 )
 
-// head is what a post says besides counts.
+// head is what a post has besides counts.
 type head struct {
-	id, name, version, policy string
-	started, at               time.Time
-	fromRecent, fromLong      int64 // the first steps that are told of
-	store                     Store
-	took                      Latency
-	events                    []Event
+	Instance
+	ID                   string // of this run of the instance
+	At                   time.Time
+	FromRecent, FromLong int64 // the first steps in the post
+	Events               []Event
 }
 
 func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-func appendLatency(dst []byte, l Latency) []byte {
-	dst = binary.AppendUvarint(dst, l.Count)
-	dst = binary.AppendUvarint(dst, uint64(l.P50))
-	return binary.AppendUvarint(dst, uint64(l.P99))
-}
-
-// appendHead begins a post.
+// appendHead starts a post.
 func appendHead(dst []byte, h *head) []byte {
-	dst = append(dst, postForm, postVersion)
-	for _, s := range []string{h.id, h.name, h.version, h.policy, h.store.Kind} {
-		dst = appendText(dst, s)
-	}
-	dst = binary.AppendVarint(dst, h.started.UnixNano())
-	dst = binary.AppendVarint(dst, h.at.UnixNano())
-	for _, n := range []uint64{
-		uint64(h.fromRecent), uint64(h.fromLong), uint64(h.store.Shards), uint64(h.store.Away),
-		h.store.Local, h.store.Keys, h.store.Evicted,
-	} {
-		dst = binary.AppendUvarint(dst, n)
-	}
-	dst = appendLatency(dst, h.store.Took)
-	dst = appendLatency(dst, h.took)
-	dst = binary.AppendUvarint(dst, uint64(len(h.events)))
-	for _, e := range h.events {
-		dst = binary.AppendVarint(dst, e.At.UnixNano())
-		dst = appendText(dst, e.Kind)
-		dst = appendText(dst, e.Text)
-	}
-	return dst
+	text, _ := json.Marshal(h) // cannot fail for these types
+	return appendText(append(dst, postForm, postVersion), string(text))
 }
 
-// appendSeries adds what a rule has counted, if anything.
+// appendSeries appends the counts of a rule, if it has any.
 func appendSeries(dst []byte, name string, s *series, h *head) []byte {
 	start := len(dst)
 	dst = appendText(dst, name)
-	dst, some := appendSteps(dst, &s.recent, h.fromRecent)
-	dst, more := appendSteps(dst, &s.days, h.fromLong)
+	dst, some := appendSteps(dst, &s.recent, h.FromRecent)
+	dst, more := appendSteps(dst, &s.days, h.FromLong)
 	if !some && !more {
 		return dst[:start]
 	}
 	return dst
 }
 
-// appendSteps adds the steps from one on, without those before the first count.
+// appendSteps appends the steps from one on, without those before the first count.
 func appendSteps(dst []byte, s *steps, from int64) (out []byte, some bool) {
 	from = max(from, s.last-int64(len(s.cells))+1)
 	for from <= s.last && *s.cell(from) == [columns]uint32{} {
@@ -108,42 +84,32 @@ func appendSteps(dst []byte, s *steps, from int64) (out []byte, some bool) {
 	return dst, true
 }
 
-func (d *decoder) latency() (l Latency) {
-	l.Count = d.uvarint(maxValue)
-	l.P50, l.P99 = time.Duration(d.uvarint(maxValue)), time.Duration(d.uvarint(maxValue))
-	return l
-}
-
-// postHead returns how a post begins: see appendHead.
+// postHead reads what appendHead has written.
 func (d *decoder) postHead() (h head) {
 	if len(d.rest) < 2 || d.rest[0] != postForm || d.rest[1] != postVersion {
 		d.fail()
 		return h
 	}
 	d.rest = d.rest[2:]
-	h.id = d.text(2 * maxName)
-	for _, s := range []*string{&h.name, &h.version, &h.policy, &h.store.Kind} {
-		*s = d.text(maxName)
+	if json.Unmarshal(d.bytes(d.uvarint(maxHead)), &h) != nil || len(h.Events) > maxEvents {
+		d.fail()
+		return head{}
 	}
-	h.started, h.at = d.time(), d.time()
-	h.fromRecent, h.fromLong = int64(d.uvarint(maxValue)), int64(d.uvarint(maxValue))
-	h.store.Shards, h.store.Away = int(d.uvarint(1<<16)), int(d.uvarint(1<<16))
-	h.store.Local, h.store.Keys, h.store.Evicted = d.uvarint(1<<62), d.uvarint(1<<62), d.uvarint(1<<62)
-	h.store.Took, h.took = d.latency(), d.latency()
-	for range d.uvarint(maxEvents) {
-		e := Event{At: d.time(), Kind: d.text(maxEventKind), Text: d.text(maxEventText), Instance: h.name}
-		if d.failed {
-			break
-		}
-		h.events = append(h.events, e)
+	h.Self = false
+	for _, s := range []*string{&h.Name, &h.Version, &h.Policy, &h.Store.Kind} {
+		*s = clip(*s, maxName)
+	}
+	for i := range h.Events {
+		e := &h.Events[i]
+		e.Kind, e.Text, e.Instance = clip(e.Kind, maxEventKind), clip(e.Text, maxEventText), h.Name
 	}
 	return h
 }
 
-// readPost reads a post. It adds what rules have counted before certain steps to what rule returns
-// for their names; the empty one stands for all requests, and nil is of no interest.
-func readPost(said []byte, recentBelow, longBelow int64, rule func(name string) *series) (head, error) {
-	d := decoder{rest: said}
+// readPost reads a post. It adds the counts before certain steps to the series that rule returns for the name
+// of a rule, or for "" for all requests. If that is nil, it skips the counts.
+func readPost(post []byte, recentBelow, longBelow int64, rule func(name string) *series) (head, error) {
+	d := decoder{rest: post}
 	h := d.postHead()
 	for range MaxRules + 3 {
 		if len(d.rest) == 0 {
@@ -187,7 +153,7 @@ func (d *decoder) steps(most int, below int64, to *steps) {
 	}
 }
 
-// clip returns the beginning of a text, without half a character.
+// clip cuts a text to a number of bytes, without dividing a character.
 func clip(s string, most int) string {
 	if len(s) <= most {
 		return s

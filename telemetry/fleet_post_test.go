@@ -25,10 +25,12 @@ func TestPost(t *testing.T) {
 	for range 150 {
 		all, one := randomSeries(r, at), randomSeries(r, at)
 		h := head{
-			id: "a@1", name: "a", version: "v1", policy: "abc", started: time.Unix(at-9999, 5), at: time.Unix(at, 7),
-			store:  Store{Kind: "redis", Shards: 3, Away: 1, Local: 5, Keys: 6, Evicted: 7, Took: Latency{8, 9, 10}},
-			took:   Latency{11, 12, 13},
-			events: []Event{{time.Unix(at-5, 0), "reload", "text", "a"}},
+			Instance: Instance{
+				Name: "a", Version: "v1", Policy: "abc", Started: time.Unix(at-9999, 5).UTC(), Took: Latency{11, 12, 13},
+				Store: Store{Kind: "redis", Shards: 3, Away: 1, Local: 5, Keys: 6, Evicted: 7, Took: Latency{8, 9, 10}},
+			},
+			ID: "a@1", At: time.Unix(at, 7).UTC(),
+			Events: []Event{{time.Unix(at-5, 0).UTC(), "reload", "text", "a"}},
 		}
 		said := appendSeries(appendSeries(appendHead(nil, &h), "", all, &h), "one", one, &h)
 		end := max(all.recent.last, one.recent.last) * 10
@@ -49,7 +51,7 @@ func TestPost(t *testing.T) {
 // Nobody who can write to the board crashes those who read it, or takes their memory.
 func FuzzPost(f *testing.F) {
 	r := rand.New(rand.NewPCG(8, 9))
-	h := head{id: "a", name: "a", events: []Event{{Kind: "k", Text: "t"}}}
+	h := head{ID: "a", Instance: Instance{Name: "a"}, Events: []Event{{Kind: "k", Text: "t"}}}
 	f.Add(appendHead(nil, &h))
 	f.Add(appendSeries(appendSeries(appendHead(nil, &h), "", randomSeries(r, 1_800_000_000), &h), "b", randomSeries(r, 1_800_000_000), &h))
 	f.Fuzz(func(t *testing.T, said []byte) {
@@ -58,8 +60,8 @@ func FuzzPost(f *testing.F) {
 			rules++
 			return newSeries(1_800_000_000)
 		})
-		if rules > MaxRules+3 || len(h.events) > maxEvents || err != nil && h.id != "" {
-			t.Errorf("%d rules, %d events, %v", rules, len(h.events), err)
+		if rules > MaxRules+3 || len(h.Events) > maxEvents || err != nil && h.ID != "" {
+			t.Errorf("%d rules, %d events, %v", rules, len(h.Events), err)
 		}
 	})
 }
@@ -115,12 +117,12 @@ func TestClockSteps(t *testing.T) {
 func TestOtherVersions(t *testing.T) {
 	t.Parallel()
 	s := newSubjects()
-	s.count(0, "pages", "pages/a", true, noon.UnixMilli())
-	counts, who := appendHead(nil, &head{id: "a@1", name: "a"}), s.export(noon)
+	s.count("pages", "pages/a", true, noon.UnixMilli())
+	counts, who := appendHead(nil, &head{ID: "a@1", Instance: Instance{Name: "a"}}), s.export(noon)
 	for _, change := range []byte{0, 1, 255} {
 		counts[1], who[0] = postVersion+change, postedVersion+change
 		_, err := readPost(counts, 0, 0, func(string) *series { return nil })
-		if whoErr := new(fleetSubjects).add(who); (err == nil) != (change == 0) || (whoErr == nil) != (change == 0) {
+		if whoErr := make(fleetSubjects).add(who); (err == nil) != (change == 0) || (whoErr == nil) != (change == 0) {
 			t.Errorf("versions %d and %d: %v, %v", counts[1], who[0], err, whoErr)
 		}
 	}

@@ -2,22 +2,21 @@ package telemetry
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"strings"
 	"time"
 )
 
-// viewFor is how long a view is good for.
+// viewFor is how long a view is returned again.
 const viewFor = time.Second
 
-// View returns what was seen until now, at most a second ago.
+// View returns the counts of all instances. It may be a second old.
 func (f *Fleet) View() *View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	f.looked = now
+	f.viewedAt = now
 	if f.view != nil {
 		if age := now.Sub(f.view.At); age >= 0 && age < viewFor && f.view.watchOnly == f.Recorder.engine.Policy().WatchOnly() {
 			return f.view
@@ -27,7 +26,7 @@ func (f *Fleet) View() *View {
 	return f.view
 }
 
-// merge makes a view of what this instance has counted and what others have said.
+// merge makes a view of the counts of this instance and the posts of others.
 func (f *Fleet) merge(now time.Time) *View {
 	r := f.Recorder
 	store := f.store()
@@ -51,11 +50,12 @@ func (f *Fleet) merge(now time.Time) *View {
 		}
 	}
 	self := r.head(now, store)
-	self.events = slices.Clone(self.events)
+	self.Events = slices.Clone(self.Events)
 	r.mu.Unlock()
 
-	v.Instances = []Instance{self.instance(true, now)}
-	v.Events = self.events
+	self.Self, self.Seen = true, now
+	v.Instances = []Instance{self.Instance}
+	v.Events = self.Events
 	sumsOf := func(name string) *series {
 		if name == "" {
 			return all
@@ -70,24 +70,25 @@ func (f *Fleet) merge(now time.Time) *View {
 	f.join(now)
 	for _, o := range f.others {
 		fromRecent, fromLong := int64(math.MaxInt64), int64(math.MaxInt64)
-		v.Since = earlier(v.Since, o.head.started)
+		v.Since = earlier(v.Since, o.head.Started)
 		if o.now != nil {
-			fromRecent, fromLong = o.head.fromRecent, o.head.fromLong
-			i := o.head.instance(false, o.seen)
-			i.Differs = i.Policy != self.policy && now.Sub(later(o.changed, t.since)) >= differsAfter
-			if i.Stale = now.Sub(o.seen) > staleAfter; !o.left && !f.succeeded(&i) {
+			fromRecent, fromLong = o.head.FromRecent, o.head.FromLong
+			i := o.head.Instance
+			i.Seen = o.seenAt
+			i.Differs = i.Policy != self.Policy && now.Sub(later(o.changedAt, t.since)) >= differsAfter
+			if i.Stale = now.Sub(o.seenAt) > staleAfter; !o.left && !f.succeeded(&i) {
 				v.Instances = append(v.Instances, i)
 			}
-			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, sumsOf) // it was read before
-			v.Events = append(v.Events, o.head.events...)
+			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, sumsOf) // it was read before, without an error
+			v.Events = append(v.Events, o.head.Events...)
 		}
 		if o.history != nil {
 			h, _ := readPost(o.history, fromRecent, fromLong, sumsOf)
-			v.Events = append(v.Events, h.events...)
+			v.Events = append(v.Events, h.Events...)
 		}
 	}
 	v.Since = later(v.Since, now.Add(-LongSteps*LongStep))
-	v.All, v.blocked = all.counts(v.Since), all.blocked(v.Since)
+	v.All = all.counts(v.Since)
 	v.Malformed = all.recent.latest(RecentSteps)[nearColumn]
 	v.Rules = make([]Rule, 0, len(t.rules))
 	known := spansOf(all, v.Since, at)
@@ -99,14 +100,13 @@ func (f *Fleet) merge(now time.Time) *View {
 		rule := Rule{Name: c.name}
 		if s != nil {
 			rule.Series, rule.Near = s.counts(v.Since), s.near()
-			rule.blocked = s.blocked(v.Since)
 		}
 		known := known.usual(s)
 		rule.Usual, rule.usualShare = known.rate, known.share
-		f.who.fill(&rule, p, now)
+		f.subjects.fill(&rule, p, now)
 		v.Rules = append(v.Rules, rule)
 	}
-	v.Tiers = f.who.tiers(t, p, now)
+	v.Tiers = f.subjects.tiers(t, p, now)
 	slices.SortFunc(v.Instances, func(a, b Instance) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started))
 	})
@@ -114,7 +114,7 @@ func (f *Fleet) merge(now time.Time) *View {
 	return v
 }
 
-// succeeded reports whether an instance is silent and another run has had its name since, as after a crash.
+// succeeded reports whether an instance is stale and a later run has its name, as after a crash.
 func (f *Fleet) succeeded(i *Instance) bool {
 	if !i.Stale {
 		return false
@@ -124,25 +124,25 @@ func (f *Fleet) succeeded(i *Instance) bool {
 		return true
 	}
 	for _, o := range f.others {
-		if o.head.name == i.Name && o.head.started.After(i.Started) {
+		if o.head.Name == i.Name && o.head.Started.After(i.Started) {
 			return true
 		}
 	}
 	return false
 }
 
-// join puts together who is refused and who asks most. That takes milliseconds, and what others say
-// of it does not change more often.
+// join merges the subjects of all instances. That takes milliseconds, so it does so no more often than they are
+// read.
 func (f *Fleet) join(now time.Time) {
-	if age := now.Sub(f.joined); f.who != nil && age >= 0 && age < postEvery {
+	if age := now.Sub(f.joinedAt); f.subjects != nil && age >= 0 && age < postEvery {
 		return
 	}
-	f.who, f.joined = new(fleetSubjects), now
+	f.subjects, f.joinedAt = make(fleetSubjects), now
 	if own := f.Recorder.subjects; own != nil {
-		_ = f.who.add(own.export(now)) // it was written here
+		_ = f.subjects.add(own.export(now)) // it is not damaged
 	}
 	for _, o := range f.others {
-		_ = f.who.add(o.subjects) // what could not be read was left out
+		_ = f.subjects.add(o.subjects) // those that cannot be read were ignored
 	}
 }
 
@@ -153,14 +153,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func (h *head) instance(self bool, seen time.Time) Instance {
-	return Instance{
-		Name: h.name, Self: self, Started: h.started, Seen: seen, Version: h.version, Policy: h.policy,
-		Store: h.store, Took: h.took,
-	}
-}
-
-// latest returns the latest events, each once, the latest first.
+// latest returns each event once, the latest first, and at most maxEvents.
 func latest(all []Event) []Event {
 	type same struct {
 		at                   int64
@@ -181,58 +174,59 @@ func latest(all []Event) []Event {
 	return fewer(kept)
 }
 
-// fewer returns the latest events of a list that begins with them, at most maxEvents. Those of a kind that comes
-// again and again, such as a circuit that flaps, leave room for all others.
+// fewer returns at most maxEvents of a list that begins with the latest. A kind with many events, such as those of a
+// circuit that flaps, leaves room for the others.
 func fewer(all []Event) []Event {
-	if len(all) <= maxEvents {
-		return all
-	}
 	kinds := make(map[string]int)
 	for _, e := range all {
 		kinds[e.Kind]++
 	}
-	counts := slices.Sorted(maps.Values(kinds))
-	left, each := maxEvents, 0 // of each kind
-	for i, n := range counts {
-		if each = left / (len(counts) - i); n > each {
-			break
+	for len(all) > maxEvents {
+		most := all[0].Kind
+		for _, e := range all {
+			if kinds[e.Kind] > kinds[most] {
+				most = e.Kind
+			}
 		}
-		left -= n
-	}
-	each = max(each, 1)
-	clear(kinds)
-	kept := all[:0]
-	for _, e := range all {
-		if kinds[e.Kind]++; kinds[e.Kind] <= each && len(kept) < maxEvents {
-			kept = append(kept, e)
+		kinds[most]--
+		for i, e := range slices.Backward(all) {
+			if e.Kind == most {
+				all = slices.Delete(all, i, i+1)
+				break
+			}
 		}
-	}
-	return kept
-}
-
-// counts returns the counts of the steps since a time.
-func (s *series) counts(since time.Time) Series {
-	return Series{
-		Recent: s.recent.counts(recentStep(since.Unix())),
-		Days:   s.days.counts(longStep(since.Unix())),
-	}
-}
-
-func (s *steps) counts(from int64) (all []Counts) {
-	for n := s.since(from); n <= s.last; n++ {
-		var c Counts
-		for i := range c {
-			c[i] = uint64(s.cell(n)[i])
-		}
-		all = append(all, c)
 	}
 	return all
 }
 
-// blocked is how many refusals of each step of a series a block made.
-type blocked struct{ recent, days perStep }
+// counts returns the counts of the steps since a time.
+func (s *series) counts(since time.Time) (c Series) {
+	c.Recent, c.blockedRecent = s.recent.counts(recentStep(since.Unix()))
+	c.Days, c.blockedDays = s.days.counts(longStep(since.Unix()))
+	return c
+}
 
-// perStep is a number for each step; nil: zero for each.
+// counts returns the counts of the steps from one on, and how many of the refusals a block made.
+func (s *steps) counts(from int64) (all []Counts, blocked perStep) {
+	from = s.since(from)
+	for n := from; n <= s.last; n++ {
+		var c Counts
+		cell := s.cell(n)
+		for i := range c {
+			c[i] = uint64(cell[i])
+		}
+		all = append(all, c)
+		if cell[blockedColumn] > 0 {
+			if blocked == nil {
+				blocked = make(perStep, s.last-from+1)
+			}
+			blocked[n-from] = uint64(cell[blockedColumn])
+		}
+	}
+	return all, blocked
+}
+
+// perStep has a number for each step; nil has only zeros.
 type perStep []uint64
 
 func (p perStep) at(i int) uint64 {
@@ -242,30 +236,13 @@ func (p perStep) at(i int) uint64 {
 	return p[i]
 }
 
-func (s *series) blocked(since time.Time) blocked {
-	return blocked{s.recent.blocked(recentStep(since.Unix())), s.days.blocked(longStep(since.Unix()))}
-}
-
-func (s *steps) blocked(from int64) (all perStep) {
-	from = s.since(from)
-	for step := from; step <= s.last; step++ {
-		if n := s.cell(step)[blockedColumn]; n > 0 {
-			if all == nil {
-				all = make(perStep, s.last-from+1)
-			}
-			all[step-from] = uint64(n)
-		}
-	}
-	return all
-}
-
-// Steps of each window, with the one that is under way.
+// Steps of each window, including the current one.
 const (
 	minuteSteps = 7
 	daySteps    = 289
 )
 
-// near returns how many decisions of each window left little.
+// near returns how many decisions of each window left less than a fifth of the limit.
 func (s *series) near() (n [Windows]uint64) {
 	n[Minute] = s.recent.latest(minuteSteps)[nearColumn]
 	n[Hour] = s.recent.latest(RecentSteps)[nearColumn]

@@ -10,23 +10,13 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// since is how a sentence begins about something that began at a time, if that is known.
-func (v *View) since(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
+// clock returns a time for a sentence of the view.
+func (v *View) clock(at time.Time) string {
 	layout := "15:04"
 	if v.At.Sub(at) > 20*time.Hour {
 		layout = "2 Jan 15:04"
 	}
-	return "since " + at.UTC().Format(layout) + " UTC "
-}
-
-func capital(s string) string {
-	if s == "" || s[0] < 'a' || s[0] > 'z' || !strings.HasPrefix(s, "since ") && !strings.HasPrefix(s, "the ") {
-		return s // names of rules stay as they are
-	}
-	return string(s[0]-'a'+'A') + s[1:]
+	return at.UTC().Format(layout) + " UTC"
 }
 
 // plain makes a text of somebody else's fit for a sentence.

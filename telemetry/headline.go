@@ -28,22 +28,21 @@ const (
 
 // alerts returns what is wrong, in the order in which one thing explains another.
 func (v *View) alerts() (all []Headline) {
-	add := func(name string) func(h Headline, applies bool) {
-		return func(h Headline, applies bool) {
-			if h.Alert = name; applies {
-				all = append(all, h)
-			}
+	add := func(name string, h *Headline) {
+		if h != nil {
+			h.Alert = name
+			all = append(all, *h)
 		}
 	}
-	add("store")(v.storeAway())
+	add("store", v.storeAway())
 	for i := range v.Rules {
-		add("one-address:" + v.Rules[i].Name)(v.oneForAll(&v.Rules[i]))
+		add("one-address:"+v.Rules[i].Name, v.oneForAll(&v.Rules[i]))
 	}
 	for _, r := range v.unusual() {
-		add("refusing:"+r.Name)(v.refusing(r), true)
+		add("refusing:"+r.Name, v.refusing(r))
 	}
-	add("policy-refused")(v.policyRefused())
-	add("silent")(v.silent())
+	add("policy-refused", v.policyRefused())
+	add("silent", v.silent())
 	return all
 }
 
@@ -69,8 +68,8 @@ func (v *View) HeadlineBut(silenced func(alert string) bool) Headline {
 		}
 		return h
 	}
-	if h, applies := v.empty(); applies {
-		return h
+	if h := v.empty(); h != nil {
+		return *h
 	}
 	h := v.nothingUnusual(left > 0)
 	if left > 0 {
@@ -80,7 +79,7 @@ func (v *View) HeadlineBut(silenced func(alert string) bool) Headline {
 }
 
 // storeAway tells of a shared store that does not answer.
-func (v *View) storeAway() (h Headline, applies bool) {
+func (v *View) storeAway() *Headline {
 	without, shards, local := 0, 0, uint64(0)
 	away := 0
 	for _, i := range v.Instances {
@@ -91,21 +90,26 @@ func (v *View) storeAway() (h Headline, applies bool) {
 		}
 	}
 	if without == 0 {
-		return h, false
+		return nil
 	}
-	h = Headline{Level: Bad, Since: v.circuitOpened()}
+	h := &Headline{Level: Bad, Since: v.circuitOpened()}
 	what := "the shared store does not answer"
 	if away < shards {
 		what = fmt.Sprintf("%d of %d shards of the shared store do not answer", away, shards)
 	}
+	if h.Since.IsZero() {
+		what = strings.ToUpper(what[:1]) + what[1:]
+	} else {
+		what = "Since " + v.clock(h.Since) + " " + what
+	}
 	if len(v.Instances) > 1 {
 		what += fmt.Sprintf(" %d of %d instances", without, len(v.Instances))
 	}
-	h.Text = capital(v.since(h.Since)+what) + fmt.Sprintf(": they limit by their own share, or as on_error says (%s in the last minute).", number(local, "decision"))
+	h.Text = what + fmt.Sprintf(": they limit by their own share, or as on_error says (%s in the last minute).", number(local, "decision"))
 	if len(v.Instances) == 1 {
 		h.Text = strings.Replace(h.Text, ": they limit by their own share", ": this instance limits by its own share", 1)
 	}
-	return h, true
+	return h
 }
 
 // circuitOpened returns when an instance that is without the store noticed that, if that is known.
@@ -133,29 +137,29 @@ const (
 )
 
 // oneForAll tells that all clients of a rule look like one, which is a proxy that nobody trusts.
-func (v *View) oneForAll(r *Rule) (h Headline, applies bool) {
+func (v *View) oneForAll(r *Rule) *Headline {
 	top := &r.Traffic[Hour]
 	if len(top.Items) == 0 || top.Total < everybodyLeast {
-		return h, false
+		return nil
 	}
 	s := &top.Items[0]
 	addr, private := privateAddress(s.Key)
 	if !private || float64(s.Count-min(s.Error, s.Count)) <= everybody*float64(top.Total) {
-		return h, false
+		return nil
 	}
-	if seen := lastHour(&v.All); top.Total*2 < seen.Total() {
-		return h, false
+	if top.Total*2 < v.within(RecentSteps).all {
+		return nil
 	}
 	what := "one private address (" + v.name(s) + ")" // as its rule lets people see it
 	if strings.Contains(s.Shown, addr) {
 		what = addr
 	}
-	h = Headline{Level: Unknown, Rule: r.Name, Subject: s}
+	h := &Headline{Level: Unknown, Rule: r.Name, Subject: s}
 	h.Text = fmt.Sprintf("Everybody seems to be %s: is it your load balancer? Then name it in trusted_proxies, so that clients are told apart.", what)
 	if r.Refusals[Hour].Total > 0 {
 		h.Level = Bad
 	}
-	return h, true
+	return h
 }
 
 // privateAddress returns the private address in a key.
@@ -190,14 +194,14 @@ func (v *View) unusual() (all []*Rule) {
 }
 
 // refusing tells of a rule that refuses more than usual.
-func (v *View) refusing(r *Rule) Headline {
+func (v *View) refusing(r *Rule) *Headline {
 	rate := v.rate(r)
-	h := Headline{Level: Bad, Rule: r.Name, Since: v.began(r, rate)}
+	h := &Headline{Level: Bad, Rule: r.Name, Since: v.began(r, rate)}
 	usually := ""
 	if r.Usual >= 0 {
 		usually = fmt.Sprintf(" (usually %s)", decimal(r.Usual))
 	}
-	h.Text = capital(fmt.Sprintf("%s%s %s %s/s%s.", v.since(h.Since), plain(title(r.Name)), verb(r.Name), decimal(rate), usually))
+	h.Text = fmt.Sprintf("Since %s %s %s %s/s%s.", v.clock(h.Since), plain(title(r.Name)), verb(r.Name), decimal(rate), usually)
 	who, subject := v.who(r)
 	h.Text, h.Subject = h.Text+who, subject
 	return h
@@ -310,7 +314,7 @@ func others(n uint64) string {
 }
 
 // policyRefused tells that an older policy stays.
-func (v *View) policyRefused() (h Headline, applies bool) {
+func (v *View) policyRefused() *Headline {
 	known := make(map[string]bool)
 	for i := range v.Events {
 		e := &v.Events[i]
@@ -320,28 +324,27 @@ func (v *View) policyRefused() (h Headline, applies bool) {
 		known[e.Instance] = true
 		running := slices.ContainsFunc(v.Instances, func(i Instance) bool { return i.Name == e.Instance && !i.Stale })
 		if e.Kind == "refused" && running {
-			h = Headline{Level: Bad, Since: e.At}
-			h.Text = fmt.Sprintf("%sa policy was refused, and the older one stays in force: %s", capital(v.since(e.At)), strings.TrimSuffix(plain(e.Text), ".")+".")
-			h.Text = strings.Replace(h.Text, "Since ", "At ", 1)
-			return h, true
+			h := &Headline{Level: Bad, Since: e.At}
+			h.Text = fmt.Sprintf("At %s a policy was refused, and the older one stays in force: %s.", v.clock(e.At), strings.TrimSuffix(plain(e.Text), "."))
+			return h
 		}
 	}
-	return h, false
+	return nil
 }
 
 // silent tells of instances of which nothing is heard.
-func (v *View) silent() (h Headline, applies bool) {
+func (v *View) silent() *Headline {
 	text := v.missing()
 	if text == "" {
-		return h, false
+		return nil
 	}
-	h = Headline{Level: Unknown, Text: strings.TrimSpace(text), Since: v.At}
+	h := &Headline{Level: Unknown, Text: strings.TrimSpace(text), Since: v.At}
 	for _, i := range v.Instances {
 		if i.Stale {
 			h.Since = earlier(h.Since, i.Seen)
 		}
 	}
-	return h, true
+	return h
 }
 
 // missing says whose numbers are.
@@ -365,13 +368,13 @@ func (v *View) missing() string {
 }
 
 // empty tells that nothing has happened yet.
-func (v *View) empty() (h Headline, applies bool) {
+func (v *View) empty() *Headline {
 	for _, c := range v.All.Days {
 		if c.Total() > 0 {
-			return h, false
+			return nil
 		}
 	}
-	return Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}, true
+	return &Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}
 }
 
 // nothingUnusual is the good news, unless much is refused all the same: silenced says that some alerts are.
@@ -382,7 +385,7 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 	case hour.all == 0:
 		h.Text = "Nothing unusual. No request came in the last hour."
 		return h
-	case now.share() >= muchRefused && v.perSecond(&v.All, v.blocked.recent, denied) >= unusualLeast, hour.share() >= muchRefused && lately.share() >= muchRefused:
+	case now.share() >= muchRefused && v.perSecond(&v.All, v.All.blockedRecent, denied) >= unusualLeast, hour.share() >= muchRefused && lately.share() >= muchRefused:
 		return v.muchRefused(now, lately, hour, silenced)
 	case hour.share() >= muchRefused:
 		h.Text = fmt.Sprintf("Nothing unusual now. %s refused in the last 10 minutes, %s in the last hour", percent(lately.share()), percent(hour.share()))
@@ -447,7 +450,7 @@ func (r refusedOf) share() float64 { return float64(r.refused) / float64(max(r.a
 func (v *View) within(steps int) (r refusedOf) {
 	for i := max(len(v.All.Recent)-steps, 0); i < len(v.All.Recent); i++ {
 		c := &v.All.Recent[i]
-		byBlock := v.blocked.recent.at(i)
+		byBlock := v.All.blockedRecent.at(i)
 		r.all += c.Total()
 		r.blocked += byBlock
 		r.refused += c[Deny] - min(byBlock, c[Deny])
@@ -461,13 +464,6 @@ func share(c Counts) float64 { return float64(c[Deny]) / float64(max(c.Total(), 
 // percent apart.
 func alike(a, b float64) bool {
 	return max(a, b) <= 2*min(a, b) || max(a, b)-min(a, b) <= 0.005
-}
-
-func lastHour(s *Series) (sum Counts) {
-	for i := range s.Recent {
-		sum.Add(&s.Recent[i])
-	}
-	return sum
 }
 
 // yesterday returns what was counted a day ago, half an hour before and after this time.
@@ -485,13 +481,13 @@ func (v *View) yesterday() (sum Counts, known bool) {
 
 // rate returns the refusals a second of a rule in the last minute, without those of blocks.
 func (v *View) rate(r *Rule) float64 {
-	return v.perSecond(&r.Series, r.blocked.recent, denied)
+	return v.perSecond(&r.Series, r.blockedRecent, denied)
 }
 
 // BlockedRate returns how many refusals a second blocks of a rule made, in the last minute; nil: of all rules.
 func (v *View) BlockedRate(r *Rule) float64 {
 	if r == nil {
-		return v.perSecond(&v.All, nil, denied) - v.perSecond(&v.All, v.blocked.recent, denied)
+		return v.perSecond(&v.All, nil, denied) - v.perSecond(&v.All, v.All.blockedRecent, denied)
 	}
 	return v.perSecond(&r.Series, nil, denied) - v.rate(r)
 }
@@ -524,10 +520,10 @@ const (
 // began walks back to where a rule began to refuse as it does.
 func (v *View) began(r *Rule, rate float64) time.Time {
 	least := max(rate*beganShare, max(r.Usual, 0))
-	steps, all := walkBack(r.Recent, r.blocked.recent, least*Step.Seconds(), pauseSteps)
+	steps, all := walkBack(r.Recent, r.blockedRecent, least*Step.Seconds(), pauseSteps)
 	at := stepTime(v.At, Step, steps)
 	if all && len(r.Recent) == RecentSteps {
-		if long, _ := walkBack(r.Days, r.blocked.days, least*LongStep.Seconds(), pauseLong); stepTime(v.At, LongStep, long).Before(at) {
+		if long, _ := walkBack(r.Days, r.blockedDays, least*LongStep.Seconds(), pauseLong); stepTime(v.At, LongStep, long).Before(at) {
 			at = stepTime(v.At, LongStep, long)
 		}
 	}

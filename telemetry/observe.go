@@ -102,7 +102,7 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 		would = would || said.outcome == WouldDeny
 		local = local || said.local
 		result := &d.Results[first]
-		name, c := CallerRule, t.caller()
+		c := t.caller()
 		if result.From != callers {
 			rule, known := o.RuleIndex(first), own
 			if !own {
@@ -111,7 +111,7 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 			if !known || rule < 0 {
 				continue // it has left the policy
 			}
-			c, name = t.at(rule), result.Rule
+			c = t.at(rule)
 		}
 		cell := &c.cells[stripe]
 		cell.n[said.outcome].Add(1)
@@ -125,7 +125,7 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 			cell.n[blockedColumn].Add(1)
 		}
 		if r.subjects != nil {
-			r.subjects.note(o, first, name, &said, at)
+			r.subjects.note(o, first, c.name, &said, at)
 		}
 	}
 	if r.subjects != nil && len(t.tiers) > 0 {

@@ -73,11 +73,11 @@ func KeepRefusals(e *policy.Engine) *Refusals {
 }
 
 func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
-	if !refuses(o) || requestID(o) == "" && traceID(o.Request.Header["Traceparent"]) == "" {
-		return
-	}
-	now := time.Now()
 	eachRefusal(o, func(i int) {
+		if requestID(o) == "" && traceID(o.Request.Header["Traceparent"]) == "" {
+			return
+		}
+		now := time.Now()
 		hash, rule := k.subjects.hashOf(o, i)
 		if _, due, _ := k.subjects.sample(hash, rule, now); due && k.dueOfNetwork(o.Client(), now) && k.may(rule, now) {
 			r := describeRefusal(o, i, now)

@@ -87,22 +87,21 @@ func (r *Refusal) clean() {
 }
 
 // postRefusals posts the latest refusals if there are new ones, or the last post is about to expire.
-func (f *Fleet) postRefusals(ctx context.Context, due *schedule) error {
+func (f *Fleet) postRefusals(ctx context.Context) (posted int, err error) {
 	if f.Refusals == nil {
-		return nil
+		return 0, nil
 	}
 	now := time.Now()
 	all, kept := f.Refusals.latest()
-	if len(all) == 0 || kept == f.refusals && now.Sub(f.refusalsAt).Abs() < refusalsFor/2 {
-		return nil
+	if len(all) == 0 || kept == f.refusals && now.Sub(f.refusalsAt) < refusalsFor/2 {
+		return 0, nil
 	}
-	said := writeRefusals(all, f.Recorder.config.Instance)
-	due.putOff(time.Duration(len(said)) * time.Second / bytesPerSecond)
-	err := f.Board.Post(ctx, refusalsPart, f.Recorder.id, said, refusalsFor)
-	if err == nil {
-		f.refusals, f.refusalsAt = kept, now
+	post := writeRefusals(all, f.Recorder.config.Instance)
+	if err := f.Board.Post(ctx, refusalsPart, f.Recorder.id, post, refusalsFor); err != nil {
+		return 0, err
 	}
-	return err
+	f.refusals, f.refusalsAt = kept, now
+	return len(post), nil
 }
 
 // latest returns the kept refusals, the latest first, and how many have ever been kept.

@@ -93,23 +93,20 @@ type refusalLine struct {
 }
 
 func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
-	if !refuses(o) || l.stopped.Load() || !l.handler.Enabled(ctx, slog.LevelInfo) {
-		return
-	}
-	now := time.Now()
-	eachRefusal(o, func(i int) { l.note(ctx, o, i, now) })
-}
-
-// refuses reports whether there is anything to tell of a decision.
-func refuses(o *policy.Observation) bool {
-	d := &o.Decision
-	return o.Request.Mode == policy.Charge && !d.Repeated && (d.Missing != "" || o.Pardoned() != "" || !allPass(d.Results))
+	eachRefusal(o, func(i int) {
+		if !l.stopped.Load() && l.handler.Enabled(ctx, slog.LevelInfo) {
+			l.note(ctx, o, i, time.Now())
+		}
+	})
 }
 
 // eachRefusal calls f with the result by which each rule refuses, and with -1 if the request is refused
-// for what it lacks.
+// because something is missing in it.
 func eachRefusal(o *policy.Observation, f func(i int)) {
 	d := &o.Decision
+	if o.Request.Mode != policy.Charge || d.Repeated {
+		return
+	}
 	refused := false
 	for i := 0; i < len(d.Results); {
 		worst, next := worstOf(d.Results, i)
@@ -122,15 +119,6 @@ func eachRefusal(o *policy.Observation, f func(i int)) {
 	if !refused && (d.Missing != "" || o.Pardoned() != "") {
 		f(-1)
 	}
-}
-
-func allPass(results []policy.Result) bool {
-	for i := range results {
-		if !results[i].Allowed {
-			return false
-		}
-	}
-	return true
 }
 
 // worstOf returns, of the results of one rule that begin at i, the one that refuses for the longest
@@ -149,7 +137,8 @@ func worstOf(results []policy.Result, i int) (worst, next int) {
 // line if one is due.
 func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now time.Time) {
 	hash, rule := l.hashOf(o, i)
-	leftOut, due := l.count(hash, rule, now)
+	leftOut, due, gone := l.sample(hash, rule, now)
+	l.missed(gone)
 	if !due || !l.allow(rule, leftOut, now) {
 		return
 	}
@@ -225,15 +214,7 @@ func (p *perRule) of(rule string) *ruleAllowance {
 	return r
 }
 
-// count counts a refusal, and reports whether a line is due, and how many were left out before it. A
-// subject that is pushed out is summed up.
-func (l *refusalLog) count(hash uint64, rule string, now time.Time) (leftOut uint64, due bool) {
-	leftOut, due, gone := l.sample(hash, rule, now)
-	l.missed(gone)
-	return leftOut, due
-}
-
-// missed sums up what was left out of a subject that is forgotten.
+// missed adds what was left out of a subject that was pushed out, or is forgotten, to the summary.
 func (l *refusalLog) missed(s refusedSubject) {
 	if s.leftOut == 0 {
 		return

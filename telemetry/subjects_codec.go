@@ -4,15 +4,16 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"time"
 
 	"github.com/axiomhq/hyperloglog"
 )
 
-// A summary is written as: its time (unix milliseconds), total, floor, the number of its entries, the
-// entries, the largest first, and how many keys there were: a 0 if these are all, 1 and a sketch, or 2 and a
-// number where there is no room for a sketch. An entry is: its key, low, over, blocked, how long ago last was,
+// A summary is encoded as: its time (Unix milliseconds), total, floor, the number of its entries, the
+// entries, the largest first, and the number of keys: a 0 if these are all, 1 and a sketch, or 2 and a
+// number if there is no room for a sketch. An entry is: its key, low, over, blocked, how long ago last was,
 // how long before that first was, the minutes (bit i: i minutes ago), the steps (which of them have a count, and
-// the counts), the limit (its count, and its microseconds if that is not 0), and the spelling. A key is
+// the counts), the count and microseconds of the limit, and the spelling. A key is
 // encoded as the length of the prefix that it shares with the previous key, followed by the rest. A spelling is
 // encoded the same way, relative to its key.
 const (
@@ -24,7 +25,7 @@ const (
 // maxCount is the most that any number of a summary may be, so that sums of many do not overflow.
 const maxCount = 1<<53 - 1
 
-// encode appends the k largest entries at most, and fewer where these would take more than room bytes. It
+// encode appends at most the k largest entries, or fewer if these would take more than room bytes. It
 // removes the others.
 func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	for s.trim(s.k); ; {
@@ -37,7 +38,7 @@ func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	}
 }
 
-// append appends all entries, and a sketch of at most so many bytes.
+// append appends all entries, and a sketch if it has at most this many bytes.
 func (s *summary) append(dst []byte, at int64, sketch int) []byte {
 	for _, n := range []uint64{uint64(at), s.total, s.floor, uint64(len(s.entries))} {
 		dst = binary.AppendUvarint(dst, n)
@@ -53,7 +54,7 @@ func (s *summary) append(dst []byte, at int64, sketch int) []byte {
 	case s.distinct == nil || sketchBytes > sketch:
 		return binary.AppendUvarint(append(dst, atLeast), s.subjects())
 	}
-	registers, _ := s.distinct.MarshalBinary() // a sketch that was made by NewSketch
+	registers, _ := s.distinct.MarshalBinary() // cannot fail for a sketch of NewSketch
 	return append(binary.AppendUvarint(append(dst, bySketch), uint64(len(registers))), registers...)
 }
 
@@ -66,9 +67,8 @@ func (e *entry) append(dst []byte, before string, at int64) []byte {
 	dst = binary.AppendUvarint(dst, uint64(e.last-e.first))
 	dst = binary.AppendUvarint(dst, ago(e.minutes, at))
 	dst = e.steps.append(dst)
-	if dst = binary.AppendUvarint(dst, uint64(e.limit.count)); e.limit.count > 0 {
-		dst = binary.AppendUvarint(dst, uint64(float64(e.limit.seconds)*1e6))
-	}
+	dst = binary.AppendUvarint(dst, uint64(e.limit.count))
+	dst = binary.AppendUvarint(dst, uint64(e.limit.period.Microseconds()))
 	if e.sent == "" {
 		return appendKey(dst, e.key, e.key)
 	}
@@ -94,7 +94,7 @@ func (s *subjectSteps) append(dst []byte) []byte {
 	return dst
 }
 
-// ago turns minutes by their number modulo 64 into minutes by how long ago they were, and back.
+// ago converts bits of minutes by their number modulo 64 into bits by how many minutes ago they were, and back.
 func ago(minutes uint64, at int64) uint64 {
 	return bits.RotateLeft64(bits.Reverse64(minutes), int(at/60_000%64)+1)
 }
@@ -108,30 +108,32 @@ func appendKey(dst []byte, before, key string) []byte {
 	return appendText(dst, key[common:])
 }
 
-// key reads into buffer a key against the one before it, which may be in buffer itself.
-func (d *decoder) key(before, buffer []byte) []byte {
+// key reads a key that was encoded after the one before it.
+func (d *decoder) key(before string) string {
 	common := d.uvarint(uint64(len(before)))
 	rest := d.bytes(d.uvarint(maxKey - common))
-	return append(append(buffer[:0], before[:common]...), rest...)
+	if len(rest) == 0 {
+		return before[:common]
+	}
+	return before[:common] + string(rest)
 }
 
 // merge adds what encode has written.
 func (s *summary) merge(d *decoder) {
 	at, total, floor := int64(d.uvarint(maxCount)), d.uvarint(maxCount), d.uvarint(maxCount)
-	var keys, spellings [maxKey]byte
-	key := keys[:0]
+	key := ""
 	for n := d.uvarint(maxCount); n > 0 && !d.failed; n-- {
-		key = d.key(key, keys[:])
+		key = d.key(key)
 		e := d.entry(at)
-		sent := d.key(key, spellings[:])
-		if string(sent) == string(key) {
-			sent = nil
+		sent := d.key(key)
+		if sent == key {
+			sent = ""
 		}
 		if e.low > e.over+floor || e.blocked > e.low {
 			d.fail()
 		}
-		if !d.failed && !s.add(key, sent, &e) {
-			floor += e.over // as if it had come alone and had been removed
+		if !d.failed {
+			s.add(key, sent, &e)
 		}
 	}
 	s.mergeDistinct(d)
@@ -153,9 +155,8 @@ func (d *decoder) entry(at int64) (e entry) {
 			e.steps[bits.TrailingZeros64(which)] = d.uvarint(maxCount)
 		}
 	}
-	if e.limit.count = uint32(d.uvarint(math.MaxUint32)); e.limit.count > 0 {
-		e.limit.seconds = float32(float64(d.uvarint(maxCount)) / 1e6)
-	}
+	e.limit.count = int64(d.uvarint(math.MaxInt64))
+	e.limit.period = time.Duration(d.uvarint(maxCount)) * time.Microsecond
 	return e
 }
 

@@ -2,24 +2,22 @@ package telemetry
 
 import (
 	"cmp"
-	"encoding/binary"
+	"maps"
 	"slices"
 	"time"
 )
 
-// A post is: a version; for each kind and window an upper bound for a subject of a rule that is not in
-// the post; the number of rules; and for each rule its name and, for each kind and window, a summary. Rules with
-// more refusals and traffic come first and have more room: half of the post is for the least that the
-// first rules may take, and each has an eighth of what is left beyond that.
+// A post has a version, and for each rule its name and, for each kind and window, a summary. Rules with more
+// refusals and requests come first and have more room: half of the post is for an equal least room of each
+// rule, and each rule gets an eighth of what is left beyond that.
 const (
-	postedVersion = 4
+	postedVersion = 5
 	mostPosted    = 256 << 10
-	leastPosted   = 768  // bytes that a rule may take
-	mostRules     = 1024 // in a post
+	leastPosted   = 768 // bytes, or less where rules are many
 )
 
-// export returns what is to be posted, at most 256 KiB, or nil if nothing was counted in the last day. It
-// closes the slots that are over: call it every few seconds.
+// export returns what is to be posted, some 256 KiB at most, or nil if nothing was counted in the last day. It
+// closes slots that are over, and should be called every few seconds.
 func (s *subjects) export(at time.Time) []byte {
 	s.exporting.Lock()
 	defer s.exporting.Unlock()
@@ -28,71 +26,46 @@ func (s *subjects) export(at time.Time) []byte {
 	if len(rules) == 0 {
 		return nil
 	}
-	s.share(rules, now)
-	unnamed := s.lostOthers(now)
-	const head = 1 + int(kinds)*Windows*binary.MaxVarintLen64 + binary.MaxVarintLen64
-	posted, body := 0, make([]byte, 0, mostPosted)
+	post := append(make([]byte, 0, mostPosted), postedVersion)
+	least := min(leastPosted, mostPosted/2/len(rules))
 	var all summary
 	for i, r := range rules {
-		left := mostPosted - head - len(body)
-		if left < leastPosted+len(r.name) || posted == mostRules {
-			break
-		}
-		posted++
-		reserved := max(min(len(rules), mostPosted/2/leastPosted)-i, 1)
-		body = r.append(body, &all, leastPosted+(left-reserved*leastPosted)/8, unnamed, now)
-	}
-	rest := [kinds][Windows]uint64{unnamed, unnamed}
-	for _, r := range rules[posted:] {
-		r.mu.Lock()
-		for k := range kinds {
-			for w := range rest[k] {
-				rest[k][w] = max(rest[k][w], unnamed[w]+r.histories[k].most(Window(w), now))
-			}
-		}
-		r.mu.Unlock()
-	}
-	post := append(make([]byte, 0, head+len(body)), postedVersion)
-	for k := range rest {
-		for w := range rest[k] {
-			post = binary.AppendUvarint(post, rest[k][w])
+		before := len(post)
+		left := mostPosted - before - least*(len(rules)-i)
+		if post = r.append(post, &all, least+max(left, 0)/8, now); len(post) > maxPost { // names are very long
+			return post[:before]
 		}
 	}
-	return append(binary.AppendUvarint(post, uint64(posted)), body...)
+	return post
 }
 
 // append appends a rule in room bytes. It uses all for its windows.
-func (r *ruled) append(dst []byte, all *summary, room int, unnamed [Windows]uint64, at int64) []byte {
-	before := len(dst)
+func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []byte {
+	end := len(dst) + room
 	dst = appendText(dst, r.name)
 	for k := range kinds {
 		r.mu.Lock()
-		seen := r.histories[k].snapshot(at)
+		encoded := r.histories[k].encodedWindows(at)
 		r.mu.Unlock()
 		for w := range Window(Windows) {
-			seen.window(w, all)
-			all.floor += unnamed[w]
-			left := room - (len(dst) - before)
-			dst = all.encode(dst, at, left/(int(kinds-k)*Windows-int(w)))
+			all.reset(w)
+			for _, e := range encoded[w] {
+				all.merge(&decoder{rest: e})
+			}
+			dst = all.encode(dst, at, (end-len(dst))/(int(kinds-k)*Windows-int(w)))
 		}
 	}
 	return dst
 }
 
-// ranked counts all that waits, and returns the rules of which anything is known, those with the most
-// refusals and traffic first.
-func (s *subjects) ranked(at int64) []*ruled {
-	s.sweep()
+// ranked returns the rules of which anything is known, those with the most refusals and requests first. It
+// gives each its part of the memory.
+func (s *subjects) ranked(at int64) []*ruleSubjects {
 	s.mu.RLock()
-	rules := make([]*ruled, 0, len(s.rules))
-	for _, r := range s.rules {
-		rules = append(rules, r)
-	}
+	rules := slices.Collect(maps.Values(s.rules))
 	s.mu.RUnlock()
-
-	heat := make(map[*ruled]uint64, len(rules))
-	var empty []*ruled
-	rules = slices.DeleteFunc(rules, func(r *ruled) bool {
+	heat := make(map[*ruleSubjects]uint64, len(rules))
+	rules = slices.DeleteFunc(rules, func(r *ruleSubjects) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.cool(at)
@@ -100,44 +73,38 @@ func (s *subjects) ranked(at int64) []*ruled {
 		for k := range r.histories {
 			r.histories[k].turn(at)
 		}
-		if r.empty(at) {
-			empty = append(empty, r)
-			return true
-		}
-		return false
+		return r.empty()
 	})
-	s.forget(empty, at)
-	slices.SortFunc(rules, func(a, b *ruled) int {
+	if len(rules) < len(heat) {
+		s.forgetEmpty()
+	}
+	for _, r := range rules {
+		r.fit(entriesOf(len(rules)))
+	}
+	slices.SortFunc(rules, func(a, b *ruleSubjects) int {
 		return cmp.Or(cmp.Compare(heat[b], heat[a]), cmp.Compare(a.name, b.name))
 	})
 	return rules
 }
 
-// forget removes rules of which nothing is known.
-func (s *subjects) forget(rules []*ruled, at int64) {
-	if len(rules) == 0 {
-		return
-	}
+// forgetEmpty removes rules of which nothing is known.
+func (s *subjects) forgetEmpty() {
 	s.mu.Lock() // no request is counted meanwhile
 	defer s.mu.Unlock()
-	for _, r := range rules {
-		if r.empty(at) {
-			s.budget.give(ruledBytes)
-			delete(s.rules, r.name)
+	maps.DeleteFunc(s.rules, func(_ string, r *ruleSubjects) bool { return r.empty() })
+}
+
+func (r *ruleSubjects) empty() bool {
+	return r.histories[refusals].empty() && r.histories[traffic].empty()
+}
+
+// fit has the histories keep k subjects.
+func (r *ruleSubjects) fit(k int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.histories {
+		if h := &r.histories[i]; h.k != k {
+			h.fit(k)
 		}
 	}
-}
-
-func (r *ruled) empty(at int64) bool {
-	return r.histories[refusals].empty(at) && r.histories[traffic].empty(at)
-}
-
-// lostOthers returns how many requests of unknown rules are lost.
-func (s *subjects) lostOthers(at int64) (n [Windows]uint64) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for w := range n {
-		n[w] = s.others.within(Window(w), at)
-	}
-	return n
 }

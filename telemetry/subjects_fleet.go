@@ -8,26 +8,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// fleetSubjects is what several instances have posted of subjects. The zero value is that of no instance.
-// It is not safe for concurrent use while anything is added.
-type fleetSubjects struct {
-	rules map[string]*fleetRule
-	rest  [kinds][Windows]uint64 // the sum of what a subject of a rule that is in no post can have
-}
+// fleetSubjects has what several instances have posted about the subjects of each rule. It is not safe for
+// concurrent use while anything is added.
+type fleetSubjects map[string]*fleetRule
 
-type fleetRule struct {
-	windows [kinds][Windows]summary
-	rest    [kinds][Windows]uint64 // of the instances that have posted the rule
-}
+// fleetRule has what several instances have posted about the subjects of one rule.
+type fleetRule [kinds][Windows]summary
 
 func newFleetRule() *fleetRule {
 	r := new(fleetRule)
-	for k := range r.windows {
-		for w := range r.windows[k] {
-			r.windows[k][w] = newSummary(Window(w), nil)
+	for k := range r {
+		for w := range r[k] {
+			r[k][w] = newSummary(Window(w))
 		}
 	}
 	return r
@@ -36,37 +32,25 @@ func newFleetRule() *fleetRule {
 // mostItems is how many subjects are in a [Top].
 const mostItems = 100
 
-// add adds what export of an instance has returned. After an error everything that was added is to be thrown
-// away.
-func (f *fleetSubjects) add(post []byte) error {
+// add adds what export of an instance has returned. After an error, discard f: it may have a part of the post.
+func (f fleetSubjects) add(post []byte) error {
 	if len(post) == 0 {
 		return nil
 	}
 	d := &decoder{rest: post}
-	if len(post) > mostPosted || d.byte() != postedVersion {
+	if len(post) > maxPost || d.byte() != postedVersion {
 		return errUnreadable
 	}
-	if f.rules == nil {
-		f.rules = make(map[string]*fleetRule)
-	}
-	var rest [kinds][Windows]uint64
-	for k := range rest {
-		for w := range rest[k] {
-			rest[k][w] = d.uvarint(maxCount)
-			f.rest[k][w] += rest[k][w]
-		}
-	}
-	for n := d.uvarint(mostRules); n > 0 && !d.failed; n-- {
-		name := d.bytes(d.uvarint(mostPosted))
-		r := f.rules[string(name)]
+	for n := 0; len(d.rest) > 0 && n < mostRules; n++ {
+		name := string(d.bytes(d.uvarint(maxPost)))
+		r := f[name]
 		if r == nil {
 			r = newFleetRule()
-			f.rules[string(name)] = r
+			f[name] = r
 		}
-		for k := range r.windows {
-			for w := range r.windows[k] {
-				r.windows[k][w].merge(d)
-				r.rest[k][w] += rest[k][w]
+		for k := range r {
+			for w := range r[k] {
+				r[k][w].merge(d)
 			}
 		}
 	}
@@ -76,33 +60,31 @@ func (f *fleetSubjects) add(post []byte) error {
 	return nil
 }
 
-// fill sets what a rule of a view tells of subjects.
-func (f *fleetSubjects) fill(r *Rule, p *policy.Policy, at time.Time) {
-	known := f.rules[r.Name]
+// fill sets the subjects of a rule of a view.
+func (f fleetSubjects) fill(r *Rule, p *policy.Policy, at time.Time) {
+	known := f[r.Name]
 	if known == nil {
 		known = newFleetRule()
 	}
 	shown := func(key, sent string) (string, string) { return key, p.ShownSent(key, sent) }
 	for w := range Window(Windows) {
-		r.Refused[w], r.Refusals[w] = known.top(f, refusals, w, shown, at)
-		r.Asked[w], r.Traffic[w] = known.top(f, traffic, w, shown, at)
+		r.Refused[w], r.Refusals[w] = known.top(refusals, w, shown, at)
+		r.Asked[w], r.Traffic[w] = known.top(traffic, w, shown, at)
 	}
 }
 
-// top returns how many subjects there were in a window, and the first of them. shown returns the key that the
-// admin API knows a subject by, and what people are to see of it.
-func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, shown func(key, sent string) (string, string), at time.Time) (subjects uint64, top Top) {
-	s := &r.windows[k][w]
-	untold := f.rest[k][w] - r.rest[k][w]
-	top.Total = s.total
-	top.Error = s.floor + untold
+// top returns how many subjects there were in a window, and the first of them. shown returns the key of a
+// subject in the admin API, and the text that people see for it.
+func (r *fleetRule) top(k kind, w Window, shown func(key, sent string) (string, string), at time.Time) (subjects uint64, top Top) {
+	s := &r[k][w]
+	top.Total, top.Error = s.total, s.floor
 	order := s.largest()
 	if len(order) > mostItems {
 		top.Error += order[mostItems].over
 		order = order[:mostItems]
 	}
 	for _, e := range order {
-		one := Subject{Sent: cmp.Or(e.sent, e.key), Count: e.over + s.floor + untold, Blocked: e.blocked, Limit: e.limit.limit()}
+		one := Subject{Sent: cmp.Or(e.sent, e.key), Count: e.over + s.floor, Blocked: e.blocked, Limit: sluice.Limit{Count: e.limit.count, Period: e.limit.period}}
 		if one.Key, one.Shown = shown(e.key, one.Sent); one.Key != "" {
 			one.ID = SubjectID(one.Key)
 		}
@@ -117,7 +99,7 @@ func (r *fleetRule) top(f *fleetSubjects, k kind, w Window, shown func(key, sent
 // lately returns in how many minutes of the last hour a subject is known to have been counted, and how often in
 // each step.
 func (r *fleetRule) lately(k kind, key string, at time.Time) (minutes int, counts [SubjectSteps]uint64) {
-	e := r.windows[k][Hour].get(key)
+	e := r[k][Hour].get(key)
 	if e == nil {
 		return 0, counts
 	}
@@ -136,11 +118,11 @@ func SubjectID(key string) string {
 }
 
 // find returns the key of a subject, as it was sent, by its ID, if it is in a summary.
-func (f *fleetSubjects) find(id string, p *policy.Policy) (key string, found bool) {
-	for name, r := range f.rules {
-		for k := range r.windows {
-			for w := range r.windows[k] {
-				for _, e := range r.windows[k][w].entries {
+func (f fleetSubjects) find(id string, p *policy.Policy) (key string, found bool) {
+	for name, r := range f {
+		for k := range r {
+			for w := range r[k] {
+				for _, e := range r[k][w].entries {
 					key := e.key
 					if strings.HasPrefix(name, tierPrefix) && !strings.Contains(key, "/") {
 						key, _ = p.TierCustomer(key)

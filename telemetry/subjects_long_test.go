@@ -4,4 +4,4 @@ package telemetry
 
 import "testing"
 
-func TestLongSubjectsMemory(t *testing.T) { testSubjectsMemory(t, 8) }
+func TestLongSubjectsMemory(t *testing.T) { testSubjectsMemory(t, fullRules, 30, 700) }

@@ -2,11 +2,9 @@ package telemetry
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/axiomhq/hyperloglog"
 
@@ -24,8 +22,7 @@ import (
 //
 //	floor·(k+1) ≤ total − Σ over,   so   floor ≤ total/(k+1)
 //
-// Merging adds entries, floors and totals, which keeps the bounds and that sum. A request that is lost for
-// want of memory adds one to floor and total.
+// Merging adds entries, floors and totals, which keeps the bounds and that sum.
 //
 // Keys are counted exactly while all of them have entries, and afterwards by a HyperLogLog of 2^11
 // registers: a standard error of 1.04/√2048 = 2.3 %. Its hash is no secret, so a client that can choose keys
@@ -33,16 +30,14 @@ import (
 type summary struct {
 	entries  []entry
 	index    map[string]int // into entries, by key
-	room     int            // entries that are paid for
 	text     int            // bytes of keys and spellings
 	floor    uint64
 	total    uint64
-	distinct *hyperloglog.Sketch // of all keys that ever were here; nil: all have entries
-	known    uint64              // keys there are at least, by posts that had no room for a sketch
+	distinct *hyperloglog.Sketch // of all keys that were ever added; nil: all have entries
+	known    uint64              // the least number of keys, from posts that had no room for a sketch
 
 	k       int
-	stepped bool     // entries have steps
-	account *account // pays for the memory; may be nil
+	stepped bool // entries have steps
 }
 
 // entry is what a summary knows of a key.
@@ -70,15 +65,10 @@ const (
 // in the step of the last.
 type subjectSteps [stepPlaces]uint64
 
-// limit is a number of units in a time, as precisely as people need it. The zero value is unknown.
+// limit is a number of units in a time. The zero value is unknown.
 type limit struct {
-	count   uint32
-	seconds float32
-}
-
-// limit returns l for people.
-func (l limit) limit() sluice.Limit {
-	return sluice.Limit{Count: int64(l.count), Period: time.Duration(float64(l.seconds) * float64(time.Second))}
+	count  int64
+	period time.Duration
 }
 
 // limitOf returns the limit of a plan, unless it counts requests in flight.
@@ -86,38 +76,26 @@ func limitOf(p *sluice.Plan) limit {
 	if p == nil || p.Limit.Period <= 0 || p.Limit.Count < 1 {
 		return limit{}
 	}
-	return limit{uint32(min(p.Limit.Count, math.MaxUint32)), float32(p.Limit.Period.Seconds())}
+	return limit{p.Limit.Count, p.Limit.Period}
 }
 
 const (
-	entryBytes  = int(unsafe.Sizeof(entry{})) + 48 // with its place in the index
-	mostEntries = 256                              // k
-	mostText    = 64 << 10                         // bytes of keys in a summary
-	maxKey      = 4 << 10                          // bytes: eight key parts, and the rule's name. Longer keys are lost
-	precision   = 11                               // log2 of a sketch's registers
+	mostEntries = 256     // k, at most
+	entryText   = 128     // bytes of keys and spellings for each of the k entries
+	maxKey      = 4 << 10 // bytes: eight key parts, and the rule's name
+	precision   = 11      // log2 of a sketch's registers
 	sketchBytes = 1<<precision + 64
 )
 
 // newSummary returns an empty summary of what was counted in a window.
-func newSummary(w Window, a *account) summary {
-	return summary{k: mostEntries, stepped: w == Hour, account: a}
-}
+func newSummary(w Window) summary { return summary{k: mostEntries, stepped: w == Hour} }
 
-// reset empties a summary without an account, for another window, and keeps its memory.
+// reset empties a summary, for another window, and keeps its memory.
 func (s *summary) reset(w Window) {
 	clear(s.index)
 	entries, index := s.entries[:0], s.index
-	*s = newSummary(w, nil)
+	*s = newSummary(w)
 	s.entries, s.index = entries, index
-}
-
-// bytes returns how much memory the summary takes.
-func (s *summary) bytes() int {
-	n := s.room*entryBytes + s.text
-	if s.distinct != nil {
-		n += sketchBytes
-	}
-	return n
 }
 
 // get returns the entry of a key, or nil.
@@ -128,27 +106,25 @@ func (s *summary) get(key string) *entry {
 	return nil
 }
 
-// add adds what o counts to a key that one request spelled as sent, but not to total. It reports false if
-// there is no memory at all, and then has added nothing.
-func (s *summary) add(key, sent []byte, o *entry) bool {
-	if i, found := s.index[string(key)]; found {
+// add adds what o counts to a key that one request spelled as sent, but not to total. Sent is empty if it is the
+// key.
+func (s *summary) add(key, sent string, o *entry) {
+	if i, found := s.index[key]; found {
 		s.entries[i].add(o, s.stepped)
-		return true
+		return
 	}
-	if !s.reserve(len(key) + len(sent)) {
-		return false
-	}
+	s.makeRoom(len(key) + len(sent))
 	if s.index == nil {
 		s.index = make(map[string]int)
 	}
 	if s.distinct != nil {
-		s.distinct.Insert(key)
+		s.distinct.Insert([]byte(key))
 	}
 	e := *o
-	e.key, e.sent = string(key), string(sent)
+	e.key, e.sent = strings.Clone(key), strings.Clone(sent)
+	s.text += len(key) + len(sent)
 	s.index[e.key] = len(s.entries)
 	s.entries = append(s.entries, e)
-	return true
 }
 
 // add adds the counts of o, and their steps if stepped.
@@ -179,26 +155,14 @@ func (e *entry) bySteps() *subjectSteps {
 	return s
 }
 
-// reserve makes room for an entry with a text of so many bytes.
-func (s *summary) reserve(size int) bool {
+// makeRoom removes entries if an entry with a text of this many bytes has no room.
+func (s *summary) makeRoom(size int) {
 	if len(s.entries) >= 2*s.k {
 		s.trim(s.k)
 	}
-	for s.text+size > mostText && len(s.entries) > 0 {
+	for s.text+size > entryText*s.k && len(s.entries) > 0 {
 		s.trim(len(s.entries) / 2)
 	}
-	more := size
-	if len(s.entries) == s.room {
-		more += entryBytes
-	}
-	if !s.account.take(more) {
-		if s.trim(len(s.entries) / 2); len(s.entries) == s.room || !s.account.take(size) {
-			return false
-		}
-	}
-	s.room = max(s.room, len(s.entries)+1)
-	s.text += size
-	return true
 }
 
 // trim leaves the n largest entries.
@@ -233,13 +197,12 @@ func (s *summary) trim(n int) {
 	clear(s.entries[len(kept):])
 	s.entries = kept
 	s.floor += cut
-	s.account.give(s.text - text)
 	s.text = text
 }
 
-// sketch begins to count keys by a sketch, before some entries go.
+// sketch starts to count keys by a sketch, before entries are removed.
 func (s *summary) sketch() {
-	if s.distinct != nil || !s.account.take(sketchBytes) {
+	if s.distinct != nil {
 		return
 	}
 	s.distinct, _ = hyperloglog.NewSketch(precision, false) // a valid precision
@@ -248,22 +211,13 @@ func (s *summary) sketch() {
 	}
 }
 
-// subjects returns how many keys there were, or where there was no memory for a sketch, how many at least.
+// subjects returns how many keys there were, or at least how many, where a post had no room for a sketch.
 func (s *summary) subjects() uint64 {
 	n := max(uint64(len(s.entries)), s.known)
 	if s.distinct != nil {
 		n = max(n, s.distinct.Estimate())
 	}
 	return n
-}
-
-// most returns the most that any key can have.
-func (s *summary) most() uint64 {
-	over := uint64(0)
-	for i := range s.entries {
-		over = max(over, s.entries[i].over)
-	}
-	return over + s.floor
 }
 
 // largest returns the entries, the largest first.

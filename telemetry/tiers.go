@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/sluicehq/sluice/policy"
 )
@@ -49,14 +48,15 @@ func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
 		return
 	}
 	n := note{at: at / 1e6, refused: !d.Allowed && d.Missing == ""}
-	if n.rule = t.tiers[tier]; n.rule == "" {
-		n.rule = t.tiers[otherTiers]
+	rule := t.tiers[tier]
+	if rule == "" {
+		rule = t.tiers[otherTiers]
 	}
 	sent := ""
 	if n.refused {
 		for i := range d.Results {
 			if r := &d.Results[i]; !r.Allowed && !r.Shadow {
-				n.plan = r.Plan
+				n.limit = limitOf(r.Plan)
 				if customer == "" {
 					customer, sent, n.refusedOnly = o.Key(i), o.Sent(i), true
 				}
@@ -65,12 +65,12 @@ func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
 		}
 	}
 	if customer != "" {
-		s.add(uintptr(unsafe.Pointer(o.Request)), &n, customer, sent)
+		s.add(rule, customer, sent, &n)
 	}
 }
 
 // tiers returns what is known of the tiers of a policy, by name.
-func (f *fleetSubjects) tiers(t *table, p *policy.Policy, at time.Time) (all []Tier) {
+func (f fleetSubjects) tiers(t *table, p *policy.Policy, at time.Time) (all []Tier) {
 	shown := func(key, sent string) (string, string) {
 		if !strings.Contains(key, "/") {
 			return p.TierCustomer(key)
@@ -78,14 +78,14 @@ func (f *fleetSubjects) tiers(t *table, p *policy.Policy, at time.Time) (all []T
 		return key, p.ShownSent(key, sent)
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.tiers)) {
-		known := f.rules[t.tiers[name]]
+		known := f[t.tiers[name]]
 		if known == nil {
 			continue
 		}
 		tier := Tier{Name: name}
 		for w := range Window(Windows) {
-			tier.Refused[w], tier.Refusals[w] = known.top(f, refusals, w, shown, at)
-			tier.Asked[w], tier.Traffic[w] = known.top(f, traffic, w, shown, at)
+			tier.Refused[w], tier.Refusals[w] = known.top(refusals, w, shown, at)
+			tier.Asked[w], tier.Traffic[w] = known.top(traffic, w, shown, at)
 		}
 		all = append(all, tier)
 	}

@@ -6,48 +6,42 @@ import (
 	"time"
 )
 
-// Decisions only add to counters. What was added since is put into the series once a second, and by
-// whoever looks at them.
+// Decisions only add to counters. Once a second, and for each View, what was added is moved to the series.
 
-// A clock that steps back by less than this stands still until it has caught up. One that steps back
-// further was wrong before, and what it has counted after that time is forgotten.
+// A clock that steps back by less than this many seconds stands still until it has caught up. A clock that steps
+// back further was wrong before: what was counted after that time is removed.
 const maxBehind = 60
 
-// timeline is what was counted over time. The recorder's lock guards it.
+// timeline has the counts of one instance over time. The recorder's lock guards it.
 type timeline struct {
 	at      int64 // the time of the latest sample
 	all     *series
 	sampled column // of all requests
 	swept   int64
 
-	// The last minute, by steps, is that of durations and of decisions without the store.
-	paces [paceSteps]pace
-	// What was counted before the first of them.
-	took  durations
-	local uint64
+	totals totals              // the latest sample
+	before [minuteSteps]totals // at the beginning of the latest steps, by their number modulo minuteSteps
 
-	events []Event
-	away   int // shards of the store, when that was last looked at
+	events []Event // the latest first
+	away   int     // unavailable shards of the store, at the latest sample
 }
 
-// pace is what was counted in a step.
-type pace struct {
+// totals are the durations of decisions, and how many of them were made without the store, since the start.
+type totals struct {
 	step  int64
 	took  durations
 	local uint64
 }
 
-const paceSteps = 7 // a minute, and the step that has begun
-
-// sample puts what was counted since the last time into the series of now.
+// sample moves what was counted since the last sample to the series.
 func (r *Recorder) sample(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sampleLocked(now)
 }
 
-func (r *Recorder) sampleLocked(now time.Time) {
-	r.tick(now.Unix())
+func (r *Recorder) sampleLocked(at time.Time) {
+	r.tick(at.Unix())
 	t := r.followLocked()
 	for _, c := range t.rules {
 		sum := c.read()
@@ -60,8 +54,7 @@ func (r *Recorder) sampleLocked(now time.Time) {
 		}
 	}
 	var sum column
-	var took durations
-	var local uint64
+	now := totals{step: recentStep(r.at)}
 	for _, c := range *r.doors.Load() {
 		for i := range c.cells {
 			cell := &c.cells[i]
@@ -70,9 +63,9 @@ func (r *Recorder) sampleLocked(now time.Time) {
 			}
 			sum[nearColumn] += cell.malformed.Load()
 			sum[blockedColumn] += cell.blocked.Load()
-			local += cell.local.Load()
+			now.local += cell.local.Load()
 			for j := range cell.took {
-				took[j] += cell.took[j].Load()
+				now.took[j] += cell.took[j].Load()
 			}
 		}
 	}
@@ -80,20 +73,15 @@ func (r *Recorder) sampleLocked(now time.Time) {
 		r.sampled = sum
 		r.all.add(r.at, &d)
 	}
-	step := recentStep(r.at)
-	p := &r.paces[step%paceSteps]
-	if p.step != step {
-		*p = pace{step: step}
+	if before := &r.before[now.step%minuteSteps]; before.step != now.step {
+		*before = r.totals
+		before.step = now.step
 	}
-	for i := range took {
-		p.took[i] += took[i] - r.took[i]
-	}
-	p.local += local - r.local
-	r.took, r.local = took, local
+	r.totals = now
 	r.sweep(t)
 }
 
-// tick makes it a time, by a clock that may step.
+// tick sets the time, by a clock that may step.
 func (r *Recorder) tick(now int64) {
 	if now < r.at && r.at-now <= maxBehind {
 		now = r.at
@@ -102,7 +90,7 @@ func (r *Recorder) tick(now int64) {
 	r.all.move(now)
 }
 
-// sweep forgets, once a step of the long ones, the series that have nothing in them.
+// sweep removes the series that have no counts, once in each LongStep.
 func (r *Recorder) sweep(t *table) {
 	if longStep(r.at) == r.swept {
 		return
@@ -118,19 +106,18 @@ func (r *Recorder) sweep(t *table) {
 	}
 }
 
-// lastMinute returns the durations of decisions, and how many were made without the store.
+// lastMinute returns the durations of the decisions of the last minute, and how many were made without the store.
 func (h *timeline) lastMinute() (took durations, local uint64) {
-	for i := range h.paces {
-		p := &h.paces[i]
-		if p.step <= recentStep(h.at)-paceSteps || p.step > recentStep(h.at) {
-			continue
+	first := h.totals
+	for _, t := range h.before {
+		if t.step > h.totals.step-minuteSteps && t.step <= first.step {
+			first = t
 		}
-		for j := range took {
-			took[j] += p.took[j]
-		}
-		local += p.local
 	}
-	return took, local
+	for i, n := range h.totals.took {
+		took[i] = n - first.took[i]
+	}
+	return took, h.totals.local - first.local
 }
 
 const (
@@ -139,7 +126,7 @@ const (
 	maxEventKind = 32
 )
 
-// Note adds an event to those that a [View] tells of. Of long texts it keeps the beginning.
+// Note adds an event to those of a [View]. It cuts long texts.
 func (r *Recorder) Note(kind, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,15 +134,11 @@ func (r *Recorder) Note(kind, text string) {
 }
 
 func (r *Recorder) noteLocked(at time.Time, kind, text string) {
-	r.events = append(r.events, Event{At: at, Kind: clip(kind, maxEventKind), Text: clip(text, maxEventText), Instance: r.config.Instance})
-	if len(r.events) > maxEvents {
-		slices.Reverse(r.events)
-		r.events = fewer(r.events)
-		slices.Reverse(r.events)
-	}
+	e := Event{At: at, Kind: clip(kind, maxEventKind), Text: clip(text, maxEventText), Instance: r.config.Instance}
+	r.events = fewer(slices.Insert(r.events, 0, e))
 }
 
-// watchStore notes when shards of the store go away or come back.
+// watchStore notes when shards of the store become unavailable or available.
 func (r *Recorder) watchStore(s Store) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

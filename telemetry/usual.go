@@ -2,12 +2,12 @@ package telemetry
 
 import "time"
 
-// The usual of a rule is learned from the time in which it refused no more than usual: an attack that lasts
-// must not become the usual. So the time since the first request of the rule is gone through, in minutes in the
-// last hour and in steps of five minutes before it, and what is unusual by what was learned until then is left
-// out. What is unusual and small, as of a rule that is new, is usual at the same hour of the next day.
+// What is usual for a rule is learned from the time in which it refused no more than usual: an attack that lasts
+// must not become the usual. The known time since the first request of the rule is divided into spans: minutes
+// in the last hour, and five minutes before it. Spans that were unusual by what had been learned until then are
+// left out. If they are small, as for a new rule, they are usual at the same hour of the next day.
 
-// usual is how much of something a rule refuses as a rule. What a block refuses does not count.
+// usual is how much a rule usually refuses, without what a block refuses.
 type usual struct {
 	rate  float64 // refusals a second; negative: unknown
 	share float64 // of all requests
@@ -16,20 +16,20 @@ type usual struct {
 // refusing is how much a rule refuses at a time.
 type refusing struct {
 	rate float64 // refusals a second
-	// share is that of all requests, and ofRule of those that the rule counted.
+	// share is the fraction of all requests, and ofRule the fraction of the requests that the rule counted.
 	share, ofRule float64
 }
 
-// What is unusual: at least so many refusals a second, and so many times what is usual. Their share of all
-// requests must have grown as much, or be large: where traffic grows, refusals do, too. While the usual is
-// unknown, a large share is unusual, also of the requests of the rule.
+// Refusals are unusual from unusualLeast a second, if they are unusualTimes as many as usual. Their fraction of all
+// requests must have grown as much, or be large, because refusals grow with traffic. While the usual is
+// unknown, a large fraction is unusual, also a large fraction of the requests of the rule.
 const (
 	unusualTimes = 3
 	unusualLeast = 0.2
 	muchRefused  = 0.1
 )
 
-// exceeded reports whether that is unusual.
+// exceeded reports whether a rule refuses more than usual.
 func (u usual) exceeded(now refusing) bool {
 	switch {
 	case now.rate < unusualLeast:
@@ -41,29 +41,29 @@ func (u usual) exceeded(now refusing) bool {
 }
 
 const (
-	// What goes on now is not usual yet.
+	// What started less than this ago is not usual yet.
 	unusualFor = 10 * time.Minute
-	// Yesterday at this hour says what is usual, if enough of that hour is known and was not unusual itself.
+	// The usual is that of yesterday at this hour, if enough of that hour is known and was not unusual itself.
 	aroundHour    = 30 * time.Minute
 	aDay          = 24 * time.Hour
 	enoughOfHour  = 30 * time.Minute
 	enoughOfUsual = 15 * time.Minute
 )
 
-// spans is the known time, in parts. Times are in seconds.
+// spans is the known time. Times are in seconds.
 type spans struct {
 	list []span
-	long int // how many are of LongStep; those behind them are minutes
+	long int // the first so many have the length LongStep, and the others a minute
 	now  int64
 
-	// Scratch: what there was in the parts before each one, without those that were unusual, and without those of
-	// them in which much was refused.
+	// Sums of the spans before each one, used for one rule after the other: calm without the unusual spans, and
+	// small without those of them in which the rule refused a large fraction.
 	calm, small []spanned
 }
 
 type span struct {
-	from, to int64 // what is known of it begins at from
-	step     int64 // the first of its steps
+	from, to int64 // from is where its known part begins
+	step     int64 // its first step
 	total    uint64
 }
 
@@ -82,13 +82,13 @@ func (s spanned) minus(o spanned) spanned {
 
 const minuteSpan = int64(time.Minute / Step) // steps
 
-// spansOf cuts the time since there are counts into spans, up to the one that ends when what goes on
-// now may have begun.
+// spansOf divides the time with counts into spans, without the last ten minutes, in which something unusual may
+// have started.
 func spansOf(all *series, since time.Time, at int64) *spans {
 	out := &spans{now: at}
 	const minute, long = 60, int64(LongStep / time.Second)
 	end := at - int64(unusualFor/time.Second)
-	hour := (all.recent.first()*int64(Step/time.Second) + long - 1) / long * long // from here on there are minutes
+	hour := (all.recent.first()*int64(Step/time.Second) + long - 1) / long * long // the minutes begin here
 	hour = max(hour, all.days.first()*long)
 	add := func(from, to, step int64, counts column) {
 		if to <= since.Unix() || to > end {
@@ -109,7 +109,7 @@ func spansOf(all *series, since time.Time, at int64) *spans {
 	return out
 }
 
-// usual returns what is usual of a rule now. Of a rule without counts s is nil.
+// usual returns what is usual for a rule now; s is nil for a rule without counts.
 func (p *spans) usual(s *series) usual {
 	learned, begun := 0, false
 	for i := range p.list {
@@ -135,7 +135,7 @@ func (p *spans) usual(s *series) usual {
 	return p.at(p.now, len(p.list))
 }
 
-// at returns what was usual at a time, by the first spans, so many of which had been learned by then.
+// at returns what was usual at a time, when so many spans had been learned.
 func (p *spans) at(now int64, learned int) usual {
 	sum := p.calm[learned]
 	if learned > 0 && p.long > 0 {
@@ -152,15 +152,14 @@ func (p *spans) at(now int64, learned int) usual {
 	return usual{sum.refused / sum.seconds, sum.refused / max(sum.total, 1)}
 }
 
-// longAt returns which of the long spans is the first that does not begin before a time.
+// longAt returns the index of the first long span that does not begin before a time.
 func (p *spans) longAt(at int64) int {
 	long := int64(LongStep / time.Second)
 	first := p.list[0].to - long
 	return int(min(max((at-first+long-1)/long, 0), int64(p.long)))
 }
 
-// in returns how many requests a rule counted in a span, and how many of them it refused, without those that a
-// block did.
+// in returns how many requests a rule counted in a span, and how many of them it refused other than by a block.
 func (s *series) in(one *span, long bool) (asked, refused float64) {
 	if s == nil {
 		return 0, 0

@@ -59,6 +59,8 @@ func (w Window) String() string { return [Windows]string{"minute", "hour", "day"
 type Series struct {
 	Recent []Counts // of each Step, the latest last, at most RecentSteps of them
 	Days   []Counts // of each LongStep, likewise, at most LongSteps
+
+	blockedRecent, blockedDays perStep // of these, the refusals by a block
 }
 
 // Steps begin at multiples of their length since the Unix epoch, so that instances' add up.
@@ -80,8 +82,7 @@ type View struct {
 	All Series
 	// Malformed is how many of the refusals of the last hour were for what a request lacked.
 	Malformed uint64
-	blocked   blocked // of All
-	watchOnly bool    // the whole policy is a shadow
+	watchOnly bool // the whole policy is a shadow
 	engine    *policy.Engine
 	Rules     []Rule  // of the policy in force, in the order of its document
 	Tiers     []Tier  // sorted by name; empty without subjects
@@ -139,8 +140,8 @@ type Rule struct {
 	// Near is how many decisions of each window left less than a fifth of the limit.
 	Near [Windows]uint64
 	// Refused and Asked are how many subjects were refused, or would have been, and how many
-	// there were: exactly below some hundreds, and estimated above, to 2.3 %, one standard
-	// deviation.
+	// there were: exactly up to some hundreds, and beyond that with a standard error of 2.3 %. If more than
+	// 64 rules have traffic, they may be too small.
 	Refused, Asked [Windows]uint64
 	// Refusals are the subjects that were refused most, or would have been; Traffic are those
 	// that asked most.
@@ -151,7 +152,6 @@ type Rule struct {
 	Usual float64
 
 	usualShare float64 // of all requests
-	blocked    blocked
 }
 
 // Top are the subjects with the largest counts, the largest first.

@@ -169,7 +169,7 @@ func TestHostileTexts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for path, bodies := range hostileBodies {
-			for _, body := range []string{bodies[0], bodies[n%len(bodies)]} {
+			for _, body := range slices.Compact([]string{bodies[0], bodies[n%len(bodies)]}) {
 				body = strings.NewReplacer("T", string(quoted), "N", fmt.Sprint(n)).Replace(body)
 				a := i.Do("POST", path, body)
 				switch a.Status {

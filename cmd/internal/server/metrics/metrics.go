@@ -74,7 +74,7 @@ func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 		collector(m.settled.collect),
 	)
 	if c.Recorder != nil {
-		registry.MustRegister(promlimit.New(c.Recorder), m.delays, collector(m.tiers.collect))
+		registry.MustRegister(promlimit.New(c.Recorder), m.delays, m.tiers.decisions, m.tiers.refused, m.tiers.near)
 	}
 	if shared := c.Store.Failover(); shared != nil {
 		registry.MustRegister(storeMetrics(shared), c.Calls.took, c.Calls.failed)

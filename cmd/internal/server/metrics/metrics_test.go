@@ -21,7 +21,7 @@ import (
 func TestTiers(t *testing.T) {
 	tiers := newTiers()
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(collector(tiers.collect))
+	registry.MustRegister(tiers.decisions, tiers.refused, tiers.near)
 	doc := policy.Document{
 		Tiers: policy.Tiers{From: "header:X-Plan", Default: "free"},
 		Rules: []policy.Rule{

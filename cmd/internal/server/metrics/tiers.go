@@ -2,11 +2,9 @@ package metrics
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,18 +13,11 @@ import (
 
 // tiers counts the requests of tiers, whichever rules decide about them.
 type tiers struct {
-	mu  sync.Mutex // for adding one
-	all atomic.Pointer[map[string]*tier]
-}
+	decisions, refused, near *prometheus.CounterVec
 
-func newTiers() *tiers {
-	t := new(tiers)
-	t.all.Store(&map[string]*tier{})
-	return t
+	mu    sync.Mutex
+	known map[string]bool // tiers with series
 }
-
-// tier counts the requests of one tier.
-type tier struct{ decisions, refused, near atomic.Uint64 }
 
 const (
 	// maxTiers bounds the series: over time, policies may have any number of tiers.
@@ -34,18 +25,15 @@ const (
 	otherTiers = "*other" // no tier has this name; also for tiers that the policy does not have
 )
 
-var (
-	tierDecisions = prometheus.NewDesc("sluice_tier_decisions_total", "Requests of a tier, without those that a block refuses.", []string{"tier"}, nil)
-	tierRefused   = prometheus.NewDesc("sluice_tier_refused_total", "Requests of a tier that were refused, by whichever rule.", []string{"tier"}, nil)
-	tierNear      = prometheus.NewDesc("sluice_tier_near_limit_total", "Requests of a tier that passed with less than a fifth of a limit left.", []string{"tier"}, nil)
-)
-
-func (t *tiers) collect(send sender) {
-	for name, c := range *t.all.Load() {
-		name = strings.ToValidUTF8(name, "\uFFFD")
-		send.counter(tierDecisions, c.decisions.Load(), name)
-		send.counter(tierRefused, c.refused.Load(), name)
-		send.counter(tierNear, c.near.Load(), name)
+func newTiers() *tiers {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_tier_" + name, Help: help}, []string{"tier"})
+	}
+	return &tiers{
+		decisions: counter("decisions_total", "Requests of a tier, without those that a block refuses."),
+		refused:   counter("refused_total", "Requests of a tier that were refused, by whichever rule."),
+		near:      counter("near_limit_total", "Requests of a tier that passed with less than a fifth of a limit left."),
+		known:     make(map[string]bool),
 	}
 }
 
@@ -62,13 +50,13 @@ func (t *tiers) observe(_ context.Context, o *policy.Observation) {
 	if !o.Policy().HasTier(name) { // a client may have invented it
 		name = otherTiers
 	}
-	c := t.of(name)
-	c.decisions.Add(1)
+	name = t.label(strings.ToValidUTF8(name, "\uFFFD"))
+	t.decisions.WithLabelValues(name).Inc()
 	switch {
 	case !d.Allowed && d.Missing == "":
-		c.refused.Add(1)
+		t.refused.WithLabelValues(name).Inc()
 	case d.Allowed && slices.ContainsFunc(d.Results, nearLimit):
-		c.near.Add(1)
+		t.near.WithLabelValues(name).Inc()
 	}
 }
 
@@ -77,26 +65,18 @@ func nearLimit(r policy.Result) bool {
 	return r.Plan != nil && !r.Shadow && !r.Origin.Degraded() && r.Remaining*5 < r.Plan.Capacity
 }
 
-// of returns the counters of a tier.
-func (t *tiers) of(name string) *tier {
-	all := *t.all.Load()
-	if c := all[name]; c != nil {
-		return c
-	}
-	if c := all[otherTiers]; c != nil { // all series are used: needs no lock
-		return c
-	}
+// label returns the label of a tier, and adds its series if it is new.
+func (t *tiers) label(name string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all = *t.all.Load()
-	if len(all) >= maxTiers {
+	if !t.known[name] && len(t.known) >= maxTiers {
 		name = otherTiers
 	}
-	if c := all[name]; c != nil {
-		return c
+	if !t.known[name] {
+		t.known[name] = true
+		for _, c := range []*prometheus.CounterVec{t.decisions, t.refused, t.near} {
+			c.WithLabelValues(name)
+		}
 	}
-	all = maps.Clone(all)
-	all[name] = new(tier)
-	t.all.Store(&all)
-	return all[name]
+	return name
 }

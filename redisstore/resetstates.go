@@ -1,9 +1,6 @@
 package redisstore
 
-import (
-	"crypto/cipher"
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // A message has states, one behind the other: the fingerprint of the plan in eight bytes, the
 // length of the key as a varint, and the key. With a secret it is encrypted, since the server is
@@ -32,29 +29,4 @@ func cutState(states []byte) (fingerprint uint64, key string, rest []byte, ok bo
 	}
 	end := n + int(length)
 	return fingerprint, string(states[n:end]), states[end:], true
-}
-
-// resetCodec encrypts messages if keys are secret.
-type resetCodec struct{ aead cipher.AEAD }
-
-func (c resetCodec) seal(states []byte) string {
-	if c.aead == nil {
-		return string(states)
-	}
-	return string(c.aead.Seal(nil, nil, states, nil))
-}
-
-// open returns the states of a message, or none if it is too long or of another secret.
-func (c resetCodec) open(message string) []byte {
-	switch {
-	case c.aead == nil && len(message) <= maxStates:
-		return []byte(message)
-	case c.aead == nil || len(message) > maxStates+c.aead.Overhead():
-		return nil
-	}
-	states, err := c.aead.Open(nil, nil, []byte(message), nil)
-	if err != nil {
-		return nil
-	}
-	return states
 }

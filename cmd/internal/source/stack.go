@@ -181,14 +181,6 @@ func (s *Stack) Readable(c *Contents) error {
 	return nil
 }
 
-// Merge returns the document of the file with c on top. Do not change it.
-func (s *Stack) Merge(c *Contents) *policy.Document {
-	if f := s.file(); f != nil {
-		return Merge(&f.Document, c)
-	}
-	return Merge(nil, c)
-}
-
 func (s *Stack) use(next *state) {
 	if next.file != s.file() {
 		s.refused = nil

@@ -10,8 +10,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
@@ -21,7 +21,7 @@ const maxRules = 20
 // printSnapshot writes a snapshot as text.
 func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
 	stats := &now.Stats
-	fmt.Fprintf(w, "sluice top  %s  %s  %s\n", s.url, stats.At.UTC().Format("15:04:05 UTC"), command.Count(len(stats.Instances), "instance"))
+	fmt.Fprintf(w, "sluice top  %s  %s  %s\n", s.url, stats.At.UTC().Format("15:04:05 UTC"), words.Counted(len(stats.Instances), "instance"))
 	fmt.Fprintf(w, "%s\n\n", stats.Headline.Text)
 	printRequests(w, &stats.Requests)
 	printRules(w, byChange(stats.Rules))
@@ -61,7 +61,7 @@ func printRules(w io.Writer, rules []control.RuleStats) {
 			usual, humanize.Comma(int64(r.Refused.Hour)), share(r.Near.Hour, total(r.Requests.Hour)), limit)
 	}
 	if more := len(rules) - maxRules; more > 0 {
-		fmt.Fprintf(w, "  and %s more\n", command.Count(more, "rule"))
+		fmt.Fprintf(w, "  and %s more\n", words.Counted(more, "rule"))
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +24,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	rpccode "google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
 	grpccodes "google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -278,7 +278,7 @@ func (t *Tracer) startCall(ctx context.Context, method string) (context.Context,
 
 func endCall(span trace.Span, err error) {
 	code := status.Code(err)
-	name := grpcCodeName(code)
+	name := rpccode.Code(code).String()
 	span.SetAttributes(semconv.RPCResponseStatusCode(name))
 	switch code {
 	case grpccodes.Unknown, grpccodes.DeadlineExceeded, grpccodes.Unimplemented, grpccodes.Internal, grpccodes.Unavailable, grpccodes.DataLoss:
@@ -287,16 +287,6 @@ func endCall(span trace.Span, err error) {
 	}
 	span.End()
 }
-
-// grpcCodeName returns a code as gRPC writes it, such as RESOURCE_EXHAUSTED.
-func grpcCodeName(code grpccodes.Code) string {
-	if code == grpccodes.Canceled {
-		return "CANCELLED"
-	}
-	return strings.ToUpper(wordEnd.ReplaceAllString(code.String(), "${1}_${2}"))
-}
-
-var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
 
 // tracedStream is a stream with the span in its context.
 type tracedStream struct {

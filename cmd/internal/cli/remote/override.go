@@ -35,8 +35,8 @@ func overrideCommand() *cobra.Command {
 // overrideSettings are the flags of "override set".
 type overrideSettings struct {
 	Client
+	expiry
 	block, exempt bool
-	until, reason string
 }
 
 func overrideSetCommand() *cobra.Command {
@@ -54,23 +54,20 @@ func overrideSetCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&s.block, "block", false, "refuse the requests that the rule would count for the subject")
 	f.BoolVar(&s.exempt, "exempt", false, "count nothing for the subject")
-	f.StringVar(&s.until, "until", "", "when it ends: a `date`, which holds to its end in UTC, or a time such as 2026-12-31T18:00:00Z")
-	f.StringVar(&s.reason, "reason", "", "why, for people")
+	s.expiry.addFlags(f)
 	return c
 }
 
 func (s *overrideSettings) set(c *cobra.Command, args []string) error {
-	subject, err := parseSubject("override set", args, true)
+	subject, err := syntax{rule: true, rest: true}.parse("override set", args)
 	switch {
 	case err != nil:
 		return err
-	case len(subject.key) == 0:
-		return errors.New("override set: missing subject, for example api_key=k-42")
 	case len(subject.rest) == 0 && !s.block && !s.exempt:
 		return errors.New("override set: which limit? Write one as in 5000/minute, or --block or --exempt")
 	}
-	if ended(s.until) {
-		return fmt.Errorf("--until: %s has passed: \"sluice override delete\" ends an override now", ending(s.until))
+	if err := s.expiry.check("override delete"); err != nil {
+		return err
 	}
 	o := policy.Override{Rule: subject.rule, Key: subject.key, Block: s.block, Exempt: s.exempt, Until: s.until, Reason: s.reason}
 	if len(subject.rest) != 1 {
@@ -142,12 +139,9 @@ func overrideListCommand() *cobra.Command {
 		"List overrides, those of the policy file too: all of them, those of a rule, or those with these\nvalues in their keys. With --output json, a line for each.",
 		"  sluice override list --rule per-key",
 		func(c *cobra.Command, args []string) error {
-			s, err := parseSubject("override list", args, false)
+			s, err := syntax{any: true}.parse("override list", args)
 			if err != nil {
 				return err
-			}
-			if len(s.rest) > 0 {
-				return fmt.Errorf("override list: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7, or --rule RULE", s.rest[0])
 			}
 			s.rule = rule
 			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
@@ -167,14 +161,9 @@ func overrideDeleteCommand() *cobra.Command {
 		"Delete the override of a rule with exactly these values in its key. An override of the policy file\ncannot be deleted, and applies again if there is one for the same subject.",
 		"  sluice override delete per-key api_key=k-42",
 		func(c *cobra.Command, args []string) error {
-			s, err := parseSubject("override delete", args, true)
-			switch {
-			case err != nil:
+			s, err := syntax{rule: true}.parse("override delete", args)
+			if err != nil {
 				return err
-			case len(s.rest) > 0:
-				return fmt.Errorf("override delete: %.60q: write a part of the key and its value, as in api_key=k-42", s.rest[0])
-			case len(s.key) == 0:
-				return errors.New("override delete: missing subject, for example api_key=k-42")
 			}
 			old, err := a.findOverride(c.Context(), &s)
 			if err != nil {

@@ -73,8 +73,8 @@ func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.
 	if _, _, err := c.examine(o); err != nil {
 		return nil, err
 	}
-	id := OverrideID(o.Rule, o.Key)
-	old, exists := c.lists.find(Overrides, id)
+	id := source.OverrideName(o.Rule, o.Key)
+	old, exists := c.policy.now().find(Overrides, id)
 	if exists && !old.Document.(*policy.Override).Block {
 		return nil, Problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
 	}
@@ -120,8 +120,8 @@ func (c *Control) Unblock(ctx context.Context, who Caller, t Target, dry bool) (
 // deleteBlock removes the override by which a subject is blocked, if that is of this subject
 // alone.
 func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) error {
-	id := OverrideID(o.Rule, o.Key)
-	own, found := c.lists.find(Overrides, id)
+	id := source.OverrideName(o.Rule, o.Key)
+	own, found := c.policy.now().find(Overrides, id)
 	if !found || own.Version == 0 || !c.alone(s, o) {
 		return Problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
 	}

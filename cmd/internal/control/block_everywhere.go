@@ -130,9 +130,9 @@ func (c *Control) putBlocks(ctx context.Context, who Caller, s *found, all []pol
 			out.Open = append(out.Open, OpenRule{o.Rule, plain(err)})
 			continue
 		}
-		id := OverrideID(o.Rule, o.Key)
+		id := source.OverrideName(o.Rule, o.Key)
 		one := BlockedRule{Rule: o.Rule, Override: id}
-		old, exists := c.lists.find(Overrides, id)
+		old, exists := c.policy.now().find(Overrides, id)
 		if exists && old.Version > 0 {
 			one.Before = old.Document.(*policy.Override)
 		}

@@ -110,7 +110,7 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 // pointer at.
 func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (source.RuleChange, Effect) {
 	change := source.RuleChange{Delete: edit.Rule == nil && edit.Unreadable == nil}
-	before, exists := c.lists.find(Rules, edit.Name)
+	before, exists := c.policy.now().find(Rules, edit.Name)
 	version, stored := versionIn(edit.ETag)
 	switch {
 	case stored:

@@ -49,7 +49,7 @@ func (c *Control) InForce(who Caller) (*InForce, error) {
 	}
 	now := c.policy.now()
 	out := &InForce{
-		Version: c.lists.versionOf(now), Document: Document{1, *now.document}, Database: c.policy.database != nil,
+		Version: now.version(), Document: Document{1, *now.document}, Database: c.policy.database != nil,
 		Overrides: len(now.document.Overrides), Subjects: len(now.document.Subjects),
 		Rules: []RuleOrigin{}, Blocks: []LocalBlock{}, Warnings: []string{},
 	}

@@ -37,7 +37,7 @@ type OverrideState struct {
 }
 
 func stateOfOverride(o *policy.Override) *OverrideState {
-	return &OverrideState{OverrideID(o.Rule, o.Key), o.Source, o}
+	return &OverrideState{source.OverrideName(o.Rule, o.Key), o.Source, o}
 }
 
 // LimitState is the use of one limit.

@@ -228,7 +228,7 @@ func TestUnheardOverrides(t *testing.T) {
 	})
 	tester := control.Caller{Name: "tester", Role: source.Operator}
 	override := source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: map[string]string{"api_key": "k-1"}, Limit: "9/day"}}
-	id := control.OverrideID(override.Rule, override.Key)
+	id := source.OverrideName(override.Rule, override.Key)
 	create := func() (version int64) {
 		t.Helper()
 		writer.change(func(tx *source.Tx) error {

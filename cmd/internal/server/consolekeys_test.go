@@ -17,7 +17,7 @@ import (
 	xhtml "golang.org/x/net/html"
 
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
-	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
@@ -125,7 +125,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 		return p, ids
 	}
 	p, ids := page("/overrides", 100)
-	if want := control.OverrideID("per-key", doc.Overrides[3000].Key); len(ids) != 100 || ids[0] != want || !strings.Contains(p.Words(), "5,000 overrides") {
+	if want := source.OverrideName("per-key", doc.Overrides[3000].Key); len(ids) != 100 || ids[0] != want || !strings.Contains(p.Words(), "5,000 overrides") {
 		t.Errorf("the first of %d is %q, and %q ends first: %s", len(ids), ids[0], want, p.Words())
 	}
 	all := map[string]bool{}
@@ -144,7 +144,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 	only := func(query string, i int) {
 		t.Helper()
 		_, ids := page("/overrides?"+query, 100)
-		if want := control.OverrideID("per-key", doc.Overrides[i].Key); len(ids) != 1 || ids[0] != want {
+		if want := source.OverrideName("per-key", doc.Overrides[i].Key); len(ids) != 1 || ids[0] != want {
 			t.Errorf("%s finds %q, want %s", query, ids, want)
 		}
 	}

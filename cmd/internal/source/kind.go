@@ -108,11 +108,7 @@ func (k *kind[R]) where() string {
 
 // find returns the row of a key.
 func (k *kind[R]) find(ctx context.Context, d *Database, q query, key []any) (r R, found bool, err error) {
-	return k.first(ctx, q, d.dialect.text(k.selectAll()+k.where()), key...)
-}
-
-func (k *kind[R]) first(ctx context.Context, q query, text string, args ...any) (r R, found bool, err error) {
-	all, err := k.read(ctx, q, text, args...)
+	all, err := k.read(ctx, q, d.dialect.text(k.selectAll()+k.where()), key...)
 	if err != nil || len(all) == 0 {
 		return r, false, err
 	}
@@ -169,9 +165,4 @@ func number(n int64) sql.NullInt64 { return sql.NullInt64{Int64: n, Valid: n != 
 // by compares by texts.
 func by[R any](text func(*R) string) func(a, b *R) int {
 	return func(a, b *R) int { return cmp.Compare(text(a), text(b)) }
-}
-
-// byID returns the row of an ID.
-func (k *kind[R]) byID(ctx context.Context, d *Database, q query, id int64) (R, bool, error) {
-	return k.first(ctx, q, d.dialect.text(k.selectAll()+" WHERE id = $1"), id)
 }

@@ -110,6 +110,7 @@ var overrideKind = &kind[OverrideRow]{
 			var all []string
 			err := errors.Join(decode(key, &r.Key), decode(limits, &all))
 			r.setLimits(all)
+			r.Name = OverrideName(r.Rule, r.Key)
 			return err
 		}
 	},

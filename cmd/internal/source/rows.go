@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"log/slog"
 	"slices"
@@ -57,11 +58,19 @@ type SubjectRow struct {
 	Meta
 }
 
-// OverrideRow is an override. Its Rule and Key find it, and so does its ID, which it keeps.
+// OverrideRow is an override. Its Rule and Key find it.
 type OverrideRow struct {
-	ID int64 `json:"id"`
+	ID   int64  `json:"id"` // of the row, which keeps it
+	Name string `json:"-"`  // see [OverrideName]
 	policy.Override
 	Meta
+}
+
+// OverrideName returns the name of the override of a rule for a key: the same in every database.
+func OverrideName(rule string, key map[string]string) string {
+	text, _ := json.Marshal(key) // a map of strings always can
+	sum := sha256.Sum256([]byte(rule + "\x00" + string(text)))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Role is what a caller of the admin API and the console may do. Each includes those before it.

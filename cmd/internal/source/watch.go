@@ -41,8 +41,8 @@ func (d *Database) Status() Status {
 // Watch calls apply with the new contents whenever something has changed, until ctx ends, and
 // returns then. It looks once at once, and hands out what is not what Read has returned.
 //
-// A change by whatever way is noticed as soon as the database tells of it, and within 500 ms if
-// it does not: PostgreSQL by NOTIFY, SQLite within 100 ms by its data version. While the database
+// A change by whatever way is noticed as soon as PostgreSQL tells of it by NOTIFY, and within 500 ms if
+// it does not, or within 100 ms in a file of SQLite. While the database
 // is away nothing happens; when it is there again, everything is read again, since a server may
 // have come back without its last changes.
 func (d *Database) Watch(ctx context.Context, apply func(*Contents)) {

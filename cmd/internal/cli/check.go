@@ -133,7 +133,9 @@ func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Exp
 	for range q.times - 1 {
 		engine.Decide(context.Background(), decoded)
 	}
-	return control.Explain(context.Background(), engine, decoded, new(answer.Encoder)), nil
+	found := control.Explain(context.Background(), engine, decoded, new(answer.Encoder))
+	found.Disabled = q.policy.disabled
+	return found, nil
 }
 
 // explainRemotely has a running gateway decide.

@@ -169,15 +169,9 @@ func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, conn
 	}
 	api := adminapi.New(adminapi.Config{Control: control.New(over), Access: callers, Done: done, Logger: s.log})
 	mux.Handle("/v1/", api)
-	mux.Handle("/", consoleHandler(over, api, s.version, firstRequest(s.listeners.Addr, s.settings)))
+	mux.Handle("/", console.Handler(console.Config{
+		Control: api.Control, Access: callers, Engine: s.engine, Telemetry: over.Telemetry,
+		Done: done, Version: s.version, Try: firstRequest(s.listeners.Addr, s.settings), Logger: s.log,
+	}))
 	return mux
-}
-
-// consoleHandler returns the console over an API, with the API's callers. Try is a command that sends a first
-// request.
-func consoleHandler(over control.Config, api *adminapi.API, version, try string) http.Handler {
-	return console.Handler(console.Config{
-		Control: api.Control, Access: api.Access, Engine: over.Engine, Telemetry: over.Telemetry,
-		Done: api.Done, Version: version, Try: try, Logger: over.Logger,
-	})
 }

@@ -85,6 +85,19 @@ func (c *Contents) faults() (all policy.Errors) {
 	return all
 }
 
+// Disabled returns the names of the rules that are kept and not in force. There are none but by SQL.
+func (c *Contents) Disabled() (names []string) {
+	if c == nil {
+		return nil
+	}
+	for i := range c.Rules {
+		if c.Rules[i].Disabled {
+			names = append(names, c.Rules[i].Name)
+		}
+	}
+	return names
+}
+
 // Read returns all that the database says. The error matches [ErrAway] or [ErrNotMigrated].
 func (d *Database) Read(ctx context.Context) (*Contents, error) {
 	c, err := d.latest(ctx, nil)

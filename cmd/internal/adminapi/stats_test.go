@@ -159,12 +159,12 @@ func TestEvents(t *testing.T) {
 	var view atomic.Pointer[telemetry.View]
 	view.Store(aView())
 	done := make(chan struct{})
-	tokens := make(chan []control.Token, 1)
+	tokens := make(chan []source.TokenRow, 1)
 	all, _ := roles()
 	tokens <- all
 	s := start(t, func(c *setup) {
 		c.Done = done
-		c.Tokens = func() ([]control.Token, error) { all := <-tokens; tokens <- all; return all, nil }
+		c.Tokens = func() ([]source.TokenRow, error) { all := <-tokens; tokens <- all; return all, nil }
 		c.Telemetry = &counted{view: view.Load}
 	})
 	s.Token = "viewer"
@@ -228,7 +228,7 @@ func TestEvents(t *testing.T) {
 	}
 	// A token that is gone takes its streams along.
 	<-tokens
-	tokens <- []control.Token{{Name: "other", Hash: control.HashToken("other"), Role: source.Viewer}}
+	tokens <- []source.TokenRow{{Name: "other", Hash: source.HashToken("other"), Role: source.Viewer}}
 	for first.Scan() { // to its end
 	}
 	tokens <- append(<-tokens, all...)

@@ -302,7 +302,7 @@ func TestHeaders(t *testing.T) {
 func TestSignIn(t *testing.T) {
 	c := fixture(t, func() *telemetry.View { return attack(time.Now()) })
 	var revoked atomic.Bool
-	c.Access.Tokens = func() ([]control.Token, error) {
+	c.Access.Tokens = func() ([]source.TokenRow, error) {
 		if revoked.Load() {
 			return nil, nil
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/certificates"
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 	"github.com/sluicehq/sluice/cmd/internal/server/tokens"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
 // adminSettings are those of the admin address, and who may use its API.
@@ -66,7 +67,7 @@ func isLoopback(a net.Addr) bool {
 
 // guard returns an error if other machines reach the address and callers would not have to authenticate. It
 // trusts that a database that cannot be read has tokens.
-func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]control.Token, error)) error {
+func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]source.TokenRow, error)) error {
 	if isLoopback(addr) {
 		return nil
 	}
@@ -120,32 +121,16 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 		},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	// Streams show the drain until it ends.
-	l.ServeLast(&adminServer{listeners.HTTP(web, l.Socket), endStreams})
+	web.RegisterOnShutdown(endStreams)
+	l.ServeLast(listeners.HTTP(web, l.Socket)) // streams show the drain until it ends
 	return nil
-}
-
-// adminServer ends the streams of the console when it is to end.
-type adminServer struct {
-	listeners.Server
-	endStreams func()
-}
-
-func (a *adminServer) Shutdown(ctx context.Context) error {
-	a.endStreams()
-	return a.Server.Shutdown(ctx)
-}
-
-func (a *adminServer) Close() error {
-	a.endStreams()
-	return a.Server.Close()
 }
 
 // adminCallers returns who may use the admin API at an address.
 func (s *server) adminCallers(addr net.Addr) *access.Access {
 	file := &tokens.File{Path: s.settings.admin.tokens}
 	return &access.Access{
-		Tokens: func() ([]control.Token, error) { return s.rules.Tokens(file) },
+		Tokens: func() ([]source.TokenRow, error) { return s.rules.Tokens(file) },
 		Local:  isLoopback(addr) && !s.settings.admin.authenticates(),
 		Guess:  tokens.NewGuesses(s.log).At("--admin"),
 	}

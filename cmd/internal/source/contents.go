@@ -108,6 +108,17 @@ func (d *Database) Read(ctx context.Context) (*Contents, error) {
 	return c, nil
 }
 
+// Tokens returns the tokens that are known; none if d is nil.
+func (d *Database) Tokens() ([]TokenRow, error) {
+	if d == nil {
+		return nil, nil
+	}
+	if c := d.Known(); c != nil {
+		return c.Tokens, nil
+	}
+	return nil, ErrAway
+}
+
 // Known returns what was last read or changed here, without asking the database; nil if nothing
 // was.
 func (d *Database) Known() *Contents { return d.known.Load() }

@@ -140,14 +140,14 @@ var tokenKind = &kind[TokenRow]{
 		var hash, role, created string
 		return []any{&r.Name, &hash, &role, &r.Until, &created}, func() error {
 			r.Role, r.CreatedAt = Role(role), parseTime(created)
-			if sum, err := hex.DecodeString(hash); err != nil || copy(r.hash[:], sum) != len(r.hash) {
+			if sum, err := hex.DecodeString(hash); err != nil || copy(r.Hash[:], sum) != len(r.Hash) {
 				return errors.New("its hash is not a SHA-256")
 			}
 			return checkUntil(r.Until)
 		}
 	},
 	values: func(r *TokenRow) ([]any, error) {
-		return []any{r.Name, hex.EncodeToString(r.hash[:]), string(r.Role), r.Until, formatTime(r.CreatedAt)}, nil
+		return []any{r.Name, r.Hash.String(), string(r.Role), r.Until, formatTime(r.CreatedAt)}, nil
 	},
 	check:  (*TokenRow).check,
 	cmp:    by(func(r *TokenRow) string { return r.Name }),

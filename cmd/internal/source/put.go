@@ -176,7 +176,7 @@ func (tx *Tx) DeleteOverride(name string, match Match) error {
 // [policy.ParseUntil]; if it is empty, the token never ends.
 func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, row TokenRow, err error) {
 	secret, hash := newSecret()
-	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, hash: hash}, Absent, nil)
+	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, Hash: hash}, Absent, nil)
 	return secret, row, err
 }
 

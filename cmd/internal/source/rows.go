@@ -105,13 +105,25 @@ type TokenRow struct {
 	Role      Role      `json:"role"`
 	Until     string    `json:"until,omitempty"` // see [policy.ParseUntil]; empty: for ever
 	CreatedAt time.Time `json:"created_at,omitzero"`
+	Hash      TokenHash `json:"-"`
 	Meta
-
-	hash [sha256.Size]byte
 }
 
-// Hash returns the SHA-256 of the secret of its bearer.
-func (t *TokenRow) Hash() [sha256.Size]byte { return t.hash }
+// TokenHash is the SHA-256 of what the bearer of a token has. That is long and random, so that nothing slower is
+// needed.
+type TokenHash [sha256.Size]byte
+
+// String returns the hash in hexadecimal.
+func (h TokenHash) String() string { return hex.EncodeToString(h[:]) }
+
+// HashToken returns the hash of a token.
+func HashToken(token string) TokenHash { return sha256.Sum256([]byte(token)) }
+
+// Expired reports whether the token has ended. One with an end that cannot be read, written by SQL, has.
+func (t *TokenRow) Expired() bool {
+	ends, err := policy.ParseUntil(t.Until)
+	return t.Until != "" && (err != nil || !ends.After(time.Now()))
+}
 
 // LogValue keeps the hash out of logs.
 func (t TokenRow) LogValue() slog.Value { return slog.StringValue(t.Name) }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/server/tokens"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
@@ -271,12 +270,12 @@ func (r *Rules) warn(p *policy.Policy) {
 
 // Tokens returns the tokens of a file and of the database. Until the database has been read, those of the
 // file are valid.
-func (r *Rules) Tokens(file *tokens.File) ([]control.Token, error) {
+func (r *Rules) Tokens(file *tokens.File) ([]source.TokenRow, error) {
 	all, err := file.Read()
 	if err != nil {
 		return nil, err
 	}
-	more, err := control.Tokens(r.db)
+	more, err := r.db.Tokens()
 	if err != nil && len(all) > 0 {
 		return all, nil
 	}

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -25,11 +24,11 @@ type File struct {
 	mu       sync.Mutex
 	modified time.Time
 	size     int64
-	tokens   []control.Token
+	tokens   []source.TokenRow
 }
 
 // Read returns the tokens, or an error if the file is invalid now. Without a path there are none.
-func (f *File) Read() ([]control.Token, error) {
+func (f *File) Read() ([]source.TokenRow, error) {
 	if f.Path == "" {
 		return nil, nil
 	}
@@ -55,7 +54,7 @@ func (f *File) Check() error {
 	return err
 }
 
-func (f *File) readAll() (all []control.Token, err error) {
+func (f *File) readAll() (all []source.TokenRow, err error) {
 	data, err := os.ReadFile(f.Path)
 	if err != nil {
 		return nil, err
@@ -76,7 +75,7 @@ func (f *File) readAll() (all []control.Token, err error) {
 }
 
 // parse reads a line. Its errors do not repeat the line, which may have a token in place of its hash.
-func (f *File) parse(fields []string) (t control.Token, err error) {
+func (f *File) parse(fields []string) (t source.TokenRow, err error) {
 	what := "write a name, a role, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
 	if f.NoRoles {
 		what = "write a name, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
@@ -90,12 +89,12 @@ func (f *File) parse(fields []string) (t control.Token, err error) {
 		return t, errors.New("unknown role: write viewer, operator or admin")
 	}
 	hash, err := hex.DecodeString(fields[2])
-	if err != nil || len(hash) != 32 {
+	if t.Name, t.Role = fields[0], role; err != nil || copy(t.Hash[:], hash) != len(hash) || len(hash) != len(t.Hash) {
 		return t, errors.New("write the SHA-256 of the token in hexadecimal, 64 digits, as printf %s \"$TOKEN\" | sha256sum makes it")
 	}
-	t = control.Token{Name: fields[0], Role: role, Hash: hex.EncodeToString(hash)}
 	if len(fields) == 4 {
-		if t.Expires, err = policy.ParseUntil(fields[3]); err != nil {
+		t.Until = fields[3]
+		if _, err = policy.ParseUntil(t.Until); err != nil {
 			return t, errors.New("write until when it holds as in 2027-01-31, which is its end in UTC, or 2027-01-31T12:00:00Z")
 		}
 	}

@@ -27,11 +27,11 @@ type kind[R any] struct {
 	scan     func(*R) (into []any, finish func() error)
 	// values are those of columns.
 	values func(*R) ([]any, error)
-	order  string // of lists, as columns, and cmp likewise
+	order  string // of lists, as columns, and cmp likewise; nil: by target
 	cmp    func(a, b *R) int
 	meta   func(*R) *Meta
-	ident  func(*R) string  // tells rows apart
-	target func(*R) string  // tells people so
+	target func(*R) string  // tells rows apart
+	ident  func(*R) string  // likewise, and faster; nil: target
 	check  func(*R) error   // complains about what cannot be kept
 	by     func(*R) *string // who has made a row; nil: that is not kept
 }
@@ -161,8 +161,3 @@ func encode(v any) (string, error) {
 
 // number is a value that may be left out.
 func number(n int64) sql.NullInt64 { return sql.NullInt64{Int64: n, Valid: n != 0} }
-
-// by compares by texts.
-func by[R any](text func(*R) string) func(a, b *R) int {
-	return func(a, b *R) int { return cmp.Compare(text(a), text(b)) }
-}

@@ -142,10 +142,7 @@ func (edit *RuleEdit) named() (r policy.Rule, err error) {
 	}
 	r = *edit.Rule
 	r.Name = cmp.Or(r.Name, edit.Name)
-	switch {
-	case hasNUL(JSON(&r)):
-		return r, BadField("", "it has a character U+0000, which no database keeps")
-	case r.Name != edit.Name:
+	if r.Name != edit.Name {
 		return r, BadField("/name", "the rule is called %s here, and %s beside it", r.Name, edit.Name)
 	}
 	return r, nil

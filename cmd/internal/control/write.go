@@ -165,9 +165,6 @@ func unconditional(or string) *Problem {
 
 // take sets the document to a copy of that: it may be one in force.
 func (w *writing) take(document any) error {
-	if hasNUL(JSON(document)) {
-		return Problemf(http.StatusUnprocessableEntity, "the body has a character U+0000, which no database keeps")
-	}
 	own, field := "", ""
 	w.document, own, field = signed(document, w.id, w.who.Name)
 	if own == "/" {

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
@@ -121,10 +119,12 @@ func (q *replaySettings) run(c *cobra.Command, args []string) error {
 	if config.Feed, err = q.logs.options(c.InOrStdin()); err != nil {
 		return err
 	}
-	if config.Document, err = readForReplay("policy", q.policy); err != nil {
+	doc, _, err := (&policySource{file: q.policy}).read(c, "--policy")
+	if err != nil {
 		return err
 	}
-	if err := q.compare(c.Flags(), &config); err != nil {
+	config.Document = *doc
+	if err := q.compare(c, &config); err != nil {
 		return err
 	}
 	bar, end := showProgress(c.ErrOrStderr())
@@ -142,32 +142,21 @@ const maxNodes = 1000
 
 // compare adds what the policy is compared with. A flag on the command line wins over a setting from the
 // environment for the other comparison.
-func (q *replaySettings) compare(f *pflag.FlagSet, c *replay.Config) error {
+func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error {
+	f := c.Flags()
 	nodes, against := command.FromCommandLine(f, "nodes") != "", command.FromCommandLine(f, "against") != ""
 	switch {
 	case nodes && against:
 		return errors.New("--nodes: instances that count each for itself and --against are two questions: ask one at a time")
 	case q.against != "" && !nodes:
-		doc, err := readForReplay("against", q.against)
-		c.Against = &doc
+		doc, _, err := (&policySource{file: q.against}).read(c, "--against")
+		config.Against = doc
 		return err
 	case f.Changed("nodes") && (q.nodes < 2 || q.nodes > maxNodes):
 		return fmt.Errorf("--nodes: how many instances are there? Give 2 to %d", maxNodes)
 	}
-	c.Nodes = q.nodes
+	config.Nodes = q.nodes
 	return nil
-}
-
-// readForReplay reads a valid policy.
-func readForReplay(flag, file string) (doc policy.Document, err error) {
-	_, err = readFile(file, nil, func(d policy.Document, where func(string) (string, int)) (*policy.Policy, error) {
-		doc = d
-		return policy.CompileAt(d, where)
-	})
-	if _, unread := errors.AsType[*fs.PathError](err); unread {
-		return doc, command.Unreadable("--"+flag, err)
-	}
-	return doc, command.Failed(err)
 }
 
 // replayStore is a store of the memory of this process.

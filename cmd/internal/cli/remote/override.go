@@ -5,16 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
-	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -84,32 +81,14 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 	return s.put(c, "/v1/overrides", old, o, overrideText(&o))
 }
 
-// overrideItem is an override as the API lists it.
-type overrideItem struct {
-	control.Item
-	Document policy.Override `json:"document"`
-}
-
 // findOverride returns the override with exactly the key of a subject, or nil.
 func (a *Client) findOverride(ctx context.Context, s *subjectArgs) (*held, error) {
-	for q := s.query(); ; {
-		var page struct {
-			Items []overrideItem
-			Next  string
-		}
-		if _, err := a.call(ctx, http.MethodGet, "/v1/overrides", q, "", nil, &page); err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			if o := &page.Items[i]; maps.Equal(o.Document.Key, s.key) {
-				return &held{"/v1/overrides/" + url.PathEscape(o.ID), o.ETag, overrideText(&o.Document)}, nil
-			}
-		}
-		if page.Next == "" {
-			return nil, nil
-		}
-		q.Set("cursor", page.Next)
+	var o policy.Override
+	old, err := a.find(ctx, "/v1/overrides/"+source.OverrideName(s.rule, s.key), &o)
+	if old != nil {
+		old.text = overrideText(&o)
 	}
+	return old, err
 }
 
 // overrideText returns an override in words.
@@ -145,7 +124,10 @@ func overrideListCommand() *cobra.Command {
 			}
 			s.rule = rule
 			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
-				var i overrideItem
+				var i struct {
+					Source   string
+					Document policy.Override
+				}
 				err := json.Unmarshal(text, &i)
 				o := &i.Document
 				return []string{o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason}, err

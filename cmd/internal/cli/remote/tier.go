@@ -86,16 +86,12 @@ func (a *Client) findTier(ctx context.Context, given *subjectArgs) (part string,
 	if !found || value == "" || len(given.key) > 1 {
 		return part, nil, command.Failed(fmt.Errorf("%s: the policy looks subjects up by %s: write %s=VALUE", keyText(given.key), part, part))
 	}
-	path, document := "/v1/subjects/"+url.PathEscape(value), policy.TierSubject{}
-	answer, err := a.call(ctx, http.MethodGet, path, nil, "", nil, &document)
-	switch {
-	case answer.status == http.StatusNotFound:
-		return part, nil, nil
-	case err != nil:
-		return part, nil, err
+	document := policy.TierSubject{}
+	if old, err = a.find(ctx, "/v1/subjects/"+url.PathEscape(value), &document); old != nil {
+		document.Subject = value
+		old.text = subjectTierText(part, &document)
 	}
-	document.Subject = value
-	return part, &held{path, answer.etag, subjectTierText(part, &document)}, nil
+	return part, old, err
 }
 
 // tierPart returns the key part by which the policy in force looks subjects up.

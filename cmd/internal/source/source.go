@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -74,7 +75,9 @@ type Database struct {
 	doubt  atomic.Bool              // known may have what the database has lost
 	wakes  chan struct{}            // something may have changed
 	poll   time.Duration
-	status status
+
+	following sync.Mutex // of status
+	status    Status
 }
 
 // dialect is what differs between databases.

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -123,14 +122,8 @@ func overrideListCommand() *cobra.Command {
 				return err
 			}
 			s.rule = rule
-			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
-				var i struct {
-					Source   string
-					Document policy.Override
-				}
-				err := json.Unmarshal(text, &i)
-				o := &i.Document
-				return []string{o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason}, err
+			return list(a, c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(source string, o *policy.Override) []string {
+				return []string{o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), source, o.By, o.Reason}
 			})
 		})
 	c.Flags().StringVar(&rule, "rule", "", "only those of this `rule`")

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -123,14 +122,8 @@ func subjectListCommand() *cobra.Command {
 			if len(args) > 0 {
 				return fmt.Errorf("subject list: %.60q: it takes no arguments; \"sluice subject\" shows one subject", args[0])
 			}
-			return a.list(c, "/v1/subjects", url.Values{}, "SUBJECT\tTIER\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
-				var i struct {
-					Source   string
-					Document policy.TierSubject
-				}
-				err := json.Unmarshal(text, &i)
-				d := &i.Document
-				return []string{d.Subject, d.Tier, listedEnd(d.Until), i.Source, d.By, d.Reason}, err
+			return list(a, c, "/v1/subjects", url.Values{}, "SUBJECT\tTIER\tUNTIL\tFROM\tBY\tREASON", func(source string, d *policy.TierSubject) []string {
+				return []string{d.Subject, d.Tier, listedEnd(d.Until), source, d.By, d.Reason}
 			})
 		})
 }

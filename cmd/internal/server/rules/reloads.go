@@ -32,11 +32,6 @@ type reloads struct {
 	last           atomic.Int64 // in milliseconds since the epoch
 }
 
-func (l *reloads) take(now time.Time) {
-	l.taken.Add(1)
-	l.last.Store(now.UnixMilli())
-}
-
 // refuseFile records that the file is refused, and why.
 func (r *Rules) refuseFile(err error) {
 	defer r.noteLooked()

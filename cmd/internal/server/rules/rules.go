@@ -245,7 +245,8 @@ func (r *Rules) refuse(err error) {
 // swap puts a policy into force. The stack never calls it twice at the same time.
 func (r *Rules) swap(p *policy.Policy) {
 	r.warn(p)
-	r.reloads.take(time.Now())
+	r.reloads.taken.Add(1)
+	r.reloads.last.Store(time.Now().UnixMilli())
 	if r.engine == nil { // at the start
 		return
 	}

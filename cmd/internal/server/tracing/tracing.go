@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -79,7 +78,11 @@ type Tracer struct {
 
 // Open starts to send spans of requests and of the engine to a receiver. The version is that of the program.
 func Open(ctx context.Context, to URL, engine *policy.Engine, version string, log *slog.Logger) (*Tracer, error) {
-	errs := &exporterErrors{log: log}
+	some, err := sluice.NewLimiter(memory.New(), "errors", sluice.Limit{Count: 1, Period: time.Minute})
+	if err != nil {
+		return nil, err
+	}
+	errs := &exporterErrors{log, some}
 	otel.SetErrorHandler(errs)
 	otel.SetLogger(funcr.New(func(_, args string) { errs.note(args) }, funcr.Options{}))
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(string(to)))
@@ -298,24 +301,15 @@ func (s *tracedStream) Context() context.Context { return s.ctx }
 
 // exporterErrors logs errors of the exporter, at most one a minute.
 type exporterErrors struct {
-	log    *slog.Logger
-	mu     sync.Mutex
-	next   time.Time
-	others int
+	log  *slog.Logger
+	most *sluice.Limiter
 }
 
 // Handle implements [otel.ErrorHandler].
 func (e *exporterErrors) Handle(err error) { e.note(err.Error()) }
 
 func (e *exporterErrors) note(text string) {
-	e.mu.Lock()
-	now, others := time.Now(), e.others
-	due := !now.Before(e.next)
-	if e.others++; due {
-		e.next, e.others = now.Add(time.Minute), 0
-	}
-	e.mu.Unlock()
-	if due {
-		e.log.Warn("traces cannot be sent", "error", printable.Text(text, 500), "others_before", others)
+	if d, err := e.most.Take(context.Background(), "", 1); err == nil && d.Allowed {
+		e.log.Warn("traces cannot be sent", "error", printable.Text(text, 500))
 	}
 }

@@ -33,9 +33,8 @@ type adminSettings struct {
 	strictReady bool
 }
 
-func newAdminSettings() adminSettings { return adminSettings{address: "127.0.0.1:9090"} }
-
 func (s *adminSettings) addFlags(f *pflag.FlagSet) {
+	s.address = "127.0.0.1:9090"
 	f.Var(&s.address, "admin", "address that serves /healthz, /readyz, /metrics and the admin API below /v1/")
 	f.StringSliceVar(&s.hosts, "admin-hosts", nil, "host `names` the admin address answers to, besides localhost and IP addresses")
 	f.StringVar(&s.tokens, "admin-tokens", "", "`file` with tokens for the admin API, a line \"NAME ROLE HASH [UNTIL]\" for each,\nwhere HASH is its SHA-256 in hexadecimal; an empty file lets nobody in")

@@ -14,11 +14,8 @@ import (
 // drainSettings are how a gateway ends.
 type drainSettings struct{ listeners.Drain }
 
-func newDrainSettings() drainSettings {
-	return drainSettings{listeners.Drain{Timeout: 30 * time.Second}}
-}
-
 func (s *drainSettings) addFlags(f *pflag.FlagSet) {
+	s.Timeout = 30 * time.Second
 	f.Var((*command.Duration)(&s.Delay), "drain-delay", "how long to go on taking requests after SIGTERM, while /readyz fails, for load balancers to notice")
 	f.Var((*command.Duration)(&s.Timeout), "drain-timeout", "longest wait for requests to finish after SIGTERM")
 }

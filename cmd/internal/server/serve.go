@@ -30,7 +30,7 @@ import (
 
 // Command returns the command serve of a program with a version.
 func Command(version string) *cobra.Command {
-	s := newSettings()
+	s := new(settings)
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gateway or the decision service",

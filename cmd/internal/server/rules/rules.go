@@ -143,12 +143,6 @@ func (r *Rules) migrate(ctx context.Context) error {
 	return nil
 }
 
-// Policy returns the policy in force.
-func (r *Rules) Policy() *policy.Policy { return r.stack.Policy() }
-
-// Name returns the name of the database, or "".
-func (r *Rules) Name() string { return r.stack.Name }
-
 // Stack returns the policy in force as it is written.
 func (r *Rules) Stack() *source.Stack { return r.stack }
 

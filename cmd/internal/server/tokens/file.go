@@ -9,52 +9,22 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// File is a file of tokens, which is read again when it changes. It is safe for concurrent use.
+// File is a file of tokens.
 type File struct {
 	Path    string
 	NoRoles bool // its lines have no roles
-
-	mu       sync.Mutex
-	modified time.Time
-	size     int64
-	tokens   []source.TokenRow
 }
 
 // Read returns the tokens, or an error if the file is invalid now. Without a path there are none.
-func (f *File) Read() ([]source.TokenRow, error) {
+func (f *File) Read() (all []source.TokenRow, err error) {
 	if f.Path == "" {
 		return nil, nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	info, err := os.Stat(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	if info.ModTime().Equal(f.modified) && info.Size() == f.size {
-		return f.tokens, nil
-	}
-	tokens, err := f.readAll()
-	if err == nil {
-		f.tokens, f.modified, f.size = tokens, info.ModTime(), info.Size()
-	}
-	return tokens, err
-}
-
-// Check reads the file, whether or not it has changed.
-func (f *File) Check() error {
-	_, err := f.readAll()
-	return err
-}
-
-func (f *File) readAll() (all []source.TokenRow, err error) {
 	data, err := os.ReadFile(f.Path)
 	if err != nil {
 		return nil, err

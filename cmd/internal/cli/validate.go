@@ -62,12 +62,12 @@ func printValid(c *cobra.Command, file string, p *policy.Policy, cluster bool) e
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%s: ok, %s\n", file, words.Counted(len(p.Warnings()), "warning"))
 	printPolicy(&out, p)
-	if !cluster {
-		_, err := c.OutOrStdout().Write(out.Bytes())
-		return err
+	var apart []policy.Problem
+	if cluster {
+		var together [][]string
+		together, apart = p.Cluster()
+		printCluster(&out, file, together, len(apart) > 0)
 	}
-	together, apart := p.Cluster()
-	printCluster(&out, file, together, len(apart) > 0)
 	_, err := c.OutOrStdout().Write(out.Bytes())
 	for _, a := range apart {
 		c.PrintErrln("note:", a)

@@ -204,7 +204,7 @@ func (r *Rules) useFile() {
 		r.refuse(err)
 		return
 	}
-	if file != nil {
+	if _, still := r.stack.Refused(); file != nil || database != nil && still == nil {
 		r.noteAccepted()
 	}
 	if r.db != nil && database != nil {

@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"/cmd/internal/server"},
 	{"/cmd/internal/command", "/examples"},
 	{"/cmd/internal/console"},
-	{"/cmd/internal/adminapi", "/cmd/internal/access"},
+	{"/cmd/internal/adminapi", "/cmd/internal/access", "/cmd/internal/apitest"},
 	{"/cmd/internal/control"},
 	{"/cmd/internal/source", "/cmd/internal/door", "/cmd/internal/limitpage", "/cmd/internal/nginxlimits", "/cmd/internal/replay", "/cmd/internal/incident", "/cmd/internal/schemagen"},
 	{"/httplimit", "/grpclimit", "/client", "/promlimit", "/otellimit", "/telemetry", "/answer", "/policyfile", "/internal/policytest"},

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
@@ -22,7 +21,7 @@ const unitPrefix = "sluice-"
 type Access struct {
 	// Tokens returns the tokens that are valid. An error means that they are not known now: then no token is
 	// accepted.
-	Tokens func() ([]control.Token, error)
+	Tokens func() ([]source.TokenRow, error)
 	// Local lets callers on this machine do everything as long as there are no tokens. It is
 	// for an address that only this machine reaches.
 	Local bool
@@ -85,17 +84,17 @@ func (a *Access) Holder(token string) (control.Caller, error) {
 	if err != nil {
 		return control.Caller{}, control.Unavailable("the tokens are not known yet")
 	}
-	hash := []byte(control.HashToken(token))
-	var found *control.Token
+	hash := source.HashToken(token)
+	var found *source.TokenRow
 	for i := range tokens {
-		if subtle.ConstantTimeCompare(hash, []byte(tokens[i].Hash)) == 1 {
+		if subtle.ConstantTimeCompare(hash[:], tokens[i].Hash[:]) == 1 {
 			found = &tokens[i]
 		}
 	}
 	switch {
 	case found == nil:
 		return control.Caller{}, unknown("this token is not known")
-	case !found.Expires.IsZero() && !found.Expires.After(time.Now()):
+	case found.Expired():
 		return control.Caller{}, unknown("this token has expired")
 	}
 	return control.Caller{Name: found.Name, Role: found.Role}, nil

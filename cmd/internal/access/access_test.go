@@ -11,10 +11,10 @@ import (
 )
 
 // roles are tokens each of which is the name of its role, and one that has expired.
-func roles() ([]control.Token, error) {
-	all := []control.Token{{Name: "late", Hash: control.HashToken("expired"), Role: source.Admin, Expires: time.Now().Add(-time.Second)}}
+func roles() ([]source.TokenRow, error) {
+	all := []source.TokenRow{{Name: "late", Hash: source.HashToken("expired"), Role: source.Admin, Until: time.Now().Add(-time.Second).Format(time.RFC3339)}}
 	for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
-		all = append(all, control.Token{Name: "the " + r.String(), Hash: control.HashToken(r.String()), Role: r, Expires: time.Now().Add(time.Hour)})
+		all = append(all, source.TokenRow{Name: "the " + r.String(), Hash: source.HashToken(r.String()), Role: r, Until: time.Now().Add(time.Hour).Format(time.RFC3339)})
 	}
 	return all, nil
 }
@@ -24,7 +24,7 @@ func TestSignIn(t *testing.T) {
 	if who, err := a.SignIn("192.0.2.1:1", " operator "); who != (control.Caller{Name: "the operator", Role: source.Operator}) || err != nil {
 		t.Error(who, err)
 	}
-	for _, token := range []string{"", "wrong", "expired", control.HashToken("admin")} {
+	for _, token := range []string{"", "wrong", "expired", source.HashToken("admin").String()} {
 		if who, err := a.SignIn("192.0.2.1:1", token); err == nil || who.Role != source.Nobody {
 			t.Errorf("%q: %v %v", token, who, err)
 		}

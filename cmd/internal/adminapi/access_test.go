@@ -15,15 +15,14 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/adminapi"
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
 // roles are the tokens of the tests, each of which is the name of its role.
-func roles() ([]control.Token, error) {
-	all := []control.Token{{Name: "late", Hash: control.HashToken("expired"), Role: source.Admin, Expires: time.Now().Add(-time.Second)}}
+func roles() ([]source.TokenRow, error) {
+	all := []source.TokenRow{{Name: "late", Hash: source.HashToken("expired"), Role: source.Admin, Until: time.Now().Add(-time.Second).Format(time.RFC3339)}}
 	for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
-		all = append(all, control.Token{Name: "the " + r.String(), Hash: control.HashToken(r.String()), Role: r, Expires: time.Now().Add(time.Hour)})
+		all = append(all, source.TokenRow{Name: "the " + r.String(), Hash: source.HashToken(r.String()), Role: r, Until: time.Now().Add(time.Hour).Format(time.RFC3339)})
 	}
 	return all, nil
 }
@@ -56,7 +55,7 @@ func TestAccess(t *testing.T) {
 		try("no token", "", 401)
 		try("an empty token", "Bearer ", 401)
 		try("a wrong token", "Bearer admin2", 401)
-		try("a hash", "Bearer "+control.HashToken("admin"), 401)
+		try("a hash", "Bearer "+source.HashToken("admin").String(), 401)
 		try("an expired token", "Bearer expired", 401)
 		try("another scheme", "Basic admin", 401)
 		for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
@@ -88,7 +87,7 @@ func TestTwoTokens(t *testing.T) {
 // not known.
 func TestLocal(t *testing.T) {
 	for name, test := range map[string]struct {
-		tokens func() ([]control.Token, error)
+		tokens func() ([]source.TokenRow, error)
 		local  bool
 		from   string
 		status int
@@ -119,8 +118,8 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-func none() ([]control.Token, error)    { return nil, nil }
-func unknown() ([]control.Token, error) { return nil, errors.New("away") }
+func none() ([]source.TokenRow, error)    { return nil, nil }
+func unknown() ([]source.TokenRow, error) { return nil, errors.New("away") }
 
 // A certificate that the listener has verified has the role that its unit names.
 func TestCertificates(t *testing.T) {

@@ -10,8 +10,6 @@ import (
 // resource is a kind of items, with a list and an item of its own.
 type resource struct{ kind control.Kind }
 
-var resources = []*resource{{control.Rules}, {control.Tiers}, {control.Subjects}, {control.Overrides}}
-
 // routes are the operations of a resource.
 func (r *resource) routes() []route {
 	list, item := r.kind.Path(""), r.kind.Path("")+"/{id}"

@@ -28,8 +28,8 @@ const stream = "/v1/events"
 // routes returns all operations. The OpenAPI document has the same.
 func routes() []route {
 	all := slices.Clone(others)
-	for _, r := range resources {
-		all = append(all, r.routes()...)
+	for _, kind := range control.Kinds {
+		all = append(all, (&resource{kind}).routes()...)
 	}
 	return all
 }

@@ -159,12 +159,12 @@ func TestEvents(t *testing.T) {
 	var view atomic.Pointer[telemetry.View]
 	view.Store(aView())
 	done := make(chan struct{})
-	tokens := make(chan []control.Token, 1)
+	tokens := make(chan []source.TokenRow, 1)
 	all, _ := roles()
 	tokens <- all
 	s := start(t, func(c *setup) {
 		c.Done = done
-		c.Tokens = func() ([]control.Token, error) { all := <-tokens; tokens <- all; return all, nil }
+		c.Tokens = func() ([]source.TokenRow, error) { all := <-tokens; tokens <- all; return all, nil }
 		c.Telemetry = &counted{view: view.Load}
 	})
 	s.Token = "viewer"
@@ -227,13 +227,13 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	// A token that is gone, or has lost its role, takes its streams along.
-	for _, left := range []control.Token{
-		{Name: "other", Hash: control.HashToken("other"), Role: source.Viewer}, {Name: "viewer", Hash: control.HashToken("viewer"), Role: source.Nobody},
+	for _, left := range []source.TokenRow{
+		{Name: "other", Hash: source.HashToken("other"), Role: source.Viewer}, {Name: "viewer", Hash: source.HashToken("viewer"), Role: source.Nobody},
 	} {
 		lost := open(t.Context())
 		next(lost)
 		<-tokens
-		tokens <- []control.Token{left}
+		tokens <- []source.TokenRow{left}
 		for lost.Scan() { // to its end
 		}
 		<-tokens

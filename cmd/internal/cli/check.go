@@ -128,12 +128,14 @@ func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Exp
 	if q.shadow {
 		engine.ShadowAll()
 	}
-	decoded := q.decode(r)
+	decoded := control.Request(r.Method, r.URL, netip.MustParseAddr(q.from), r.Header, q.data)
 	decoded.Ends = true // but the requests before it are still under way
 	for range q.times - 1 {
 		engine.Decide(context.Background(), decoded)
 	}
-	return control.Explain(context.Background(), engine, decoded, new(answer.Encoder)), nil
+	found := control.Explain(context.Background(), engine, decoded, new(answer.Encoder))
+	found.Disabled = q.policy.disabled
+	return found, nil
 }
 
 // explainRemotely has a running gateway decide.
@@ -187,21 +189,4 @@ func (q *checkSettings) request(target string) (*http.Request, error) {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	return r, nil
-}
-
-func (q *checkSettings) decode(r *http.Request) *policy.Request {
-	return &policy.Request{
-		Method:   r.Method,
-		Host:     r.Host,
-		Path:     r.URL.EscapedPath(),
-		RawQuery: r.URL.RawQuery,
-		Peer:     netip.MustParseAddr(q.from),
-		Header:   r.Header,
-		Body: func(limit int64) ([]byte, error) {
-			if int64(len(q.data)) > limit {
-				return nil, nil
-			}
-			return []byte(q.data), nil
-		},
-	}
 }

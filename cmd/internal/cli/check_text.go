@@ -18,6 +18,9 @@ func (q *checkSettings) print(out io.Writer, r *http.Request, e *control.Explana
 	for i := range e.Rules {
 		q.printRule(out, &e.Rules[i])
 	}
+	for _, rule := range e.Disabled {
+		fmt.Fprintf(out, "- %-16s disabled in the database\n", printable.Line(rule))
+	}
 	printDecision(out, e)
 	printResponse(out, e, q.all)
 }

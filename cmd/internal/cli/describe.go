@@ -2,8 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +34,7 @@ func describeCommand() *cobra.Command {
 		Args:    command.Args(0, 1, "describe: which policy? Give one file, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, args []string) error {
-			to, write, err := describeTo(output)
+			to, err := destinationOf(output, pageFormats, "markdown or html, or a file that ends in .md or .html")
 			if err != nil {
 				return err
 			}
@@ -51,7 +49,11 @@ func describeCommand() *cobra.Command {
 			if err != nil {
 				return command.Failed(err)
 			}
-			return to.write(c.OutOrStdout(), func(w io.Writer) error { return write(page, w) })
+			write := page.Markdown
+			if to.format == "html" {
+				write = page.HTML
+			}
+			return to.write(c.OutOrStdout(), write)
 		},
 	}
 	command.AddRulesFlag(c.Flags(), &from.rules, ", with or without a policy file")
@@ -59,17 +61,5 @@ func describeCommand() *cobra.Command {
 	return c
 }
 
-// describeTo parses --output.
-func describeTo(output string) (to destination, write func(*limitpage.Page, io.Writer) error, err error) {
-	switch {
-	case output == "html":
-		return to, (*limitpage.Page).HTML, nil
-	case output == "markdown":
-		return to, (*limitpage.Page).Markdown, nil
-	case strings.HasSuffix(output, ".html"):
-		return destination(output), (*limitpage.Page).HTML, nil
-	case strings.HasSuffix(output, ".md"):
-		return destination(output), (*limitpage.Page).Markdown, nil
-	}
-	return to, nil, fmt.Errorf("--output %.60q: write markdown or html, or a file that ends in .md or .html", output)
-}
+// pageFormats are the formats of a page, and the extensions of files with them.
+var pageFormats = map[string]string{"markdown": "markdown", "html": "html", ".md": "markdown", ".html": "html"}

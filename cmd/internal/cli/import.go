@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -75,7 +76,7 @@ func (s *importSettings) run(c *cobra.Command, db *source.Database, args []strin
 		_, err := fmt.Fprintln(c.OutOrStdout(), "nothing differs")
 		return err
 	case !s.yes:
-		_, err := fmt.Fprintf(c.OutOrStdout(), "%s to make%s: give --yes to make them\n", command.Count(len(differences), "change"), deletions(differences))
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s to make%s: give --yes to make them\n", words.Counted(len(differences), "change"), deletions(differences))
 		return err
 	}
 	version, err := s.apply(ctx, db, before.Version, replace)
@@ -107,7 +108,7 @@ func deletions(all []source.Difference) string {
 	if n == 0 {
 		return ""
 	}
-	return ", among them " + command.Count(n, "deletion") + " of what the file lacks"
+	return ", among them " + words.Counted(n, "deletion") + " of what the file lacks"
 }
 
 // printDifferences writes new items with "+", deleted ones with "-", and changed ones with both.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
 func migrateCommand() *cobra.Command {
@@ -22,7 +23,7 @@ func migrateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %s made\n", db, command.Count(steps, "migration"))
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %s made\n", db, words.Counted(steps, "migration"))
 		return err
 	})
 }

@@ -14,7 +14,10 @@ import (
 )
 
 // policySource is the policy of a command: a file, a database of rules, or both.
-type policySource struct{ file, rules string }
+type policySource struct {
+	file, rules string
+	disabled    []string // rules of the database that are not in force, set by read
+}
 
 func (s *policySource) any() bool { return s.file+s.rules != "" }
 
@@ -56,6 +59,7 @@ func (s *policySource) readDatabase(c *cobra.Command, origin string) (*policy.Do
 	if err != nil {
 		return nil, nil, command.Failed(err)
 	}
+	s.disabled = contents.Disabled()
 	doc, _ := stack.Document()
 	return doc, stack.Policy(), nil
 }

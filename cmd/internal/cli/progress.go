@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
@@ -65,12 +67,4 @@ func newBar(f *os.File, total int64) *progressbar.ProgressBar {
 }
 
 // rounded returns a number in few characters: 950, 12.3 k, 4.5 M.
-func rounded(n float64) string {
-	switch {
-	case n < 1e3:
-		return fmt.Sprintf("%.0f", n)
-	case n < 1e6:
-		return fmt.Sprintf("%.1f k", n/1e3)
-	}
-	return fmt.Sprintf("%.1f M", n/1e6)
-}
+func rounded(n float64) string { return strings.TrimSpace(humanize.SIWithDigits(n, 1, "")) }

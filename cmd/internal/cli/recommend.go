@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -58,7 +56,7 @@ func (q *recommendSettings) run(c *cobra.Command, logs []string) error {
 	if err != nil {
 		return err
 	}
-	write, err := q.writer(c.OutOrStdout())
+	to, err := destinationOf(q.output, recommendFormats, "text, json or yaml, or a file that ends in .yaml or .json")
 	if err != nil {
 		return err
 	}
@@ -84,7 +82,7 @@ func (q *recommendSettings) run(c *cobra.Command, logs []string) error {
 	if err != nil {
 		return command.Failed(command.Unreadable("recommend", err))
 	}
-	return command.Failed(write(r))
+	return command.Failed(writeRecommendation(c.OutOrStdout(), to, r))
 }
 
 func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err error) {
@@ -112,34 +110,24 @@ func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err e
 	return config, nil
 }
 
-// writer returns a function that writes the result to --output; out is standard output.
-func (q *recommendSettings) writer(out io.Writer) (func(*recommend.Result) error, error) {
-	format, file := q.output, destination("")
-	switch filepath.Ext(q.output) {
-	case ".yaml", ".yml":
-		format, file = "yaml", destination(q.output)
-	case ".json":
-		format, file = "json", destination(q.output)
-	}
-	write := map[string]func(*recommend.Result, io.Writer) error{
-		"text": (*recommend.Result).WriteText,
-		"yaml": (*recommend.Result).WriteYAML,
-		"json": func(r *recommend.Result, w io.Writer) error {
-			enc := json.NewEncoder(w)
-			enc.SetIndent("", "  ")
-			return enc.Encode(r)
-		},
-	}[format]
-	if write == nil {
-		return nil, fmt.Errorf("--output: %q is neither text, json or yaml nor a file that ends in .yaml or .json", q.output)
-	}
-	return func(r *recommend.Result) error {
-		err := file.write(out, func(w io.Writer) error { return write(r, w) })
-		if err == nil && file != "" {
-			err = r.WriteText(out)
+// recommendFormats are the formats of a result, and the extensions of files with them.
+var recommendFormats = map[string]string{"text": "text", "json": "json", "yaml": "yaml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+
+// writeRecommendation writes a result to a destination, and its text beside a file.
+func writeRecommendation(out io.Writer, to destination, r *recommend.Result) error {
+	err := to.write(out, func(w io.Writer) error {
+		switch to.format {
+		case "json":
+			return writeJSON(w, r)
+		case "yaml":
+			return r.WriteYAML(w)
 		}
-		return err
-	}, nil
+		return r.WriteText(w)
+	})
+	if err == nil && to.file != "" {
+		err = r.WriteText(out)
+	}
+	return err
 }
 
 // keepInput writes standard input to a file, whose name it returns.

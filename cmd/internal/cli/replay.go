@@ -1,18 +1,14 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
@@ -109,7 +105,7 @@ func (l *logFormat) options(in io.Reader) (o feed.Options, err error) {
 }
 
 func (q *replaySettings) run(c *cobra.Command, args []string) error {
-	out, logs, err := reportTo(q.output, args)
+	to, logs, err := reportTo(q.output, args)
 	if err != nil {
 		return err
 	}
@@ -123,10 +119,12 @@ func (q *replaySettings) run(c *cobra.Command, args []string) error {
 	if config.Feed, err = q.logs.options(c.InOrStdin()); err != nil {
 		return err
 	}
-	if config.Document, err = readForReplay("policy", q.policy); err != nil {
+	doc, _, err := (&policySource{file: q.policy}).read(c, "--policy")
+	if err != nil {
 		return err
 	}
-	if err := q.compare(c.Flags(), &config); err != nil {
+	config.Document = *doc
+	if err := q.compare(c, &config); err != nil {
 		return err
 	}
 	bar, end := showProgress(c.ErrOrStderr())
@@ -136,7 +134,7 @@ func (q *replaySettings) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return command.Failed(command.Unreadable("replay", err))
 	}
-	return out.write(c.OutOrStdout(), r)
+	return to.write(c.OutOrStdout(), func(w io.Writer) error { return writeReport(w, to.format, r) })
 }
 
 // maxNodes bounds --nodes.
@@ -144,32 +142,21 @@ const maxNodes = 1000
 
 // compare adds what the policy is compared with. A flag on the command line wins over a setting from the
 // environment for the other comparison.
-func (q *replaySettings) compare(f *pflag.FlagSet, c *replay.Config) error {
+func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error {
+	f := c.Flags()
 	nodes, against := command.FromCommandLine(f, "nodes") != "", command.FromCommandLine(f, "against") != ""
 	switch {
 	case nodes && against:
 		return errors.New("--nodes: instances that count each for itself and --against are two questions: ask one at a time")
 	case q.against != "" && !nodes:
-		doc, err := readForReplay("against", q.against)
-		c.Against = &doc
+		doc, _, err := (&policySource{file: q.against}).read(c, "--against")
+		config.Against = doc
 		return err
 	case f.Changed("nodes") && (q.nodes < 2 || q.nodes > maxNodes):
 		return fmt.Errorf("--nodes: how many instances are there? Give 2 to %d", maxNodes)
 	}
-	c.Nodes = q.nodes
+	config.Nodes = q.nodes
 	return nil
-}
-
-// readForReplay reads a valid policy.
-func readForReplay(flag, file string) (doc policy.Document, err error) {
-	_, err = readFile(file, nil, func(d policy.Document, where func(string) (string, int)) (*policy.Policy, error) {
-		doc = d
-		return policy.CompileAt(d, where)
-	})
-	if _, unread := errors.AsType[*fs.PathError](err); unread {
-		return doc, command.Unreadable("--"+flag, err)
-	}
-	return doc, command.Failed(err)
 }
 
 // replayStore is a store of the memory of this process.
@@ -179,86 +166,32 @@ func newReplayStore(maxBytes int64) replay.Store { return replayStore{memory.New
 
 func (s replayStore) Evicted() int64 { return s.Losses().Evicted }
 
-// destination is where a command writes to: a file, or standard output if that is "".
-type destination string
+// replayFormats are the formats of a report, and the extensions of files with them.
+var replayFormats = map[string]string{"text": "text", "json": "json", "html": "html", ".json": "json", ".html": "html"}
 
-// report is how a replay is reported.
-type report struct {
-	format string // "text", "json" or "html"
-	to     destination
+// reportTo parses --output. A page needs a file: after "html" it is the first argument that ends in .html.
+func reportTo(output string, args []string) (to destination, logs []string, err error) {
+	to, err = destinationOf(output, replayFormats, "text, json or html, or a file that ends in .html or .json")
+	if err != nil || to.format != "html" || to.file != "" {
+		return to, args, err
+	}
+	i := slices.IndexFunc(args, func(arg string) bool { return strings.HasSuffix(arg, ".html") })
+	if i < 0 {
+		return to, nil, errors.New("--output html: which file? Write it behind, as in --output html report.html access.log")
+	}
+	to.file = args[i]
+	return to, slices.Delete(slices.Clone(args), i, i+1), nil
 }
 
-// reportTo parses --output: a format, or a file whose name has it. A page needs a file. After "html" it is the
-// first argument that ends in .html, or else that does not exist, or else that is a page already.
-func reportTo(output string, args []string) (r report, logs []string, err error) {
-	switch {
-	case output == "html":
-		for _, is := range []func(string) bool{isHTML, isNew, isPage} {
-			if i := slices.IndexFunc(args, is); i >= 0 {
-				return report{"html", destination(args[i])}, slices.Delete(slices.Clone(args), i, i+1), nil
-			}
-		}
-		return r, nil, errors.New("--output html: which file? Write it behind, as in --output html report.html access.log; one that is there already has to be a page, or to end in .html")
-	case output == "text", output == "json":
-		return report{format: output}, args, nil
-	case isHTML(output):
-		return report{"html", destination(output)}, args, nil
-	case strings.HasSuffix(output, ".json"):
-		return report{"json", destination(output)}, args, nil
+// writeReport writes a report in a format.
+func writeReport(w io.Writer, format string, r *replay.Report) error {
+	switch format {
+	case "json":
+		return writeJSON(w, r)
+	case "html":
+		return show.HTML(w, r)
 	}
-	return r, nil, fmt.Errorf("--output %.60q: write text, json or html, or a file that ends in .html or .json", output)
-}
-
-func isHTML(name string) bool { return strings.HasSuffix(name, ".html") }
-
-// isNew reports whether a file does not exist.
-func isNew(name string) bool {
-	_, err := os.Stat(name)
-	return name != command.Stdin && errors.Is(err, fs.ErrNotExist)
-}
-
-// isPage reports whether a file is a page, as an earlier report left it, and not a log.
-func isPage(name string) bool {
-	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() { // opening a pipe would wait for its writer
-		return false
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	const start = "<!doctype html>"
-	head := make([]byte, len(start))
-	_, err = io.ReadFull(f, head)
-	return err == nil && string(head) == start
-}
-
-// write writes a report; out is standard output.
-func (r report) write(out io.Writer, result *replay.Report) error {
-	return r.to.write(out, func(w io.Writer) error {
-		switch r.format {
-		case "json":
-			e := json.NewEncoder(w)
-			e.SetIndent("", "  ")
-			return e.Encode(result)
-		case "html":
-			return show.HTML(w, result)
-		}
-		return show.Text(w, result, terminalWidth(w))
-	})
-}
-
-// write has print write to the destination; out is standard output.
-func (d destination) write(out io.Writer, print func(io.Writer) error) error {
-	if d == "" {
-		return command.Failed(print(out))
-	}
-	f, err := os.Create(string(d))
-	if err != nil {
-		return command.Failed(err)
-	}
-	return command.Failed(errors.Join(print(f), f.Close()))
+	return show.Text(w, r, terminalWidth(w))
 }
 
 // terminalWidth returns how many columns a terminal has; 0 if out is not a terminal.

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -59,14 +60,14 @@ func printValid(c *cobra.Command, file string, p *policy.Policy, cluster bool) e
 		c.PrintErrln("warning:", w)
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "%s: ok, %s\n", file, command.Count(len(p.Warnings()), "warning"))
+	fmt.Fprintf(&out, "%s: ok, %s\n", file, words.Counted(len(p.Warnings()), "warning"))
 	printPolicy(&out, p)
-	if !cluster {
-		_, err := c.OutOrStdout().Write(out.Bytes())
-		return err
+	var apart []policy.Problem
+	if cluster {
+		var together [][]string
+		together, apart = p.Cluster()
+		printCluster(&out, file, together, len(apart) > 0)
 	}
-	together, apart := p.Cluster()
-	printCluster(&out, file, together, len(apart) > 0)
 	_, err := c.OutOrStdout().Write(out.Bytes())
 	for _, a := range apart {
 		c.PrintErrln("note:", a)

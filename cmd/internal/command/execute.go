@@ -39,7 +39,7 @@ func Execute(root *cobra.Command) int {
 	out, problems := &output{file: os.Stdout}, &output{file: os.Stderr}
 	root.SetOut(out)
 	root.SetErr(problems)
-	c, err := execute(root)
+	c, err := root.ExecuteC()
 	if out.err != nil { // even if the command succeeded, its output is lost
 		err = Failed(fmt.Errorf("standard output: %w", out.err))
 	}
@@ -55,15 +55,4 @@ func Execute(root *cobra.Command) int {
 	}
 	fmt.Fprintf(problems, "Run \"%s --help\" for how to use it.\n", c.CommandPath())
 	return exitUsage
-}
-
-func execute(root *cobra.Command) (*cobra.Command, error) {
-	if c, args, err := root.Find(os.Args[1:]); err == nil {
-		c.InitDefaultHelpFlag()
-		c.InitDefaultVersionFlag()
-		if err := checkHyphens(c.Flags(), args); err != nil {
-			return c, err
-		}
-	}
-	return root.ExecuteC()
 }

@@ -119,7 +119,7 @@ func TestPagesLeaveThePolicyAlone(t *testing.T) {
 		for _, path := range []string{
 			"/", "/rules?q=login&state=enforced", "/rules/api", "/shadow", "/policy", "/overrides", "/subjects", "/subjects?q=198.51.100.24", "/subjects?" + subject,
 			"/act/shadow?rule=search", "/act/enforce?rule=crawlers", "/act/shadow-all", "/act/raise?limit=9/hour&" + subject, "/act/block?where=everywhere&" + subject,
-			"/act/end-override?override=" + control.OverrideID("search", map[string]string{"client_ip": "198.51.100.24"}),
+			"/act/end-override?override=" + source.OverrideName("search", map[string]string{"client_ip": "198.51.100.24"}),
 		} {
 			if w := b.get(path); w.Code != 200 {
 				t.Errorf("%s: %d", path, w.Code)

@@ -93,9 +93,9 @@ func configOf(t testing.TB, engine *policy.Engine, stack *source.Stack, doc poli
 }
 
 // roleTokens are tokens each of which is the name of its role.
-func roleTokens() (all []control.Token, err error) {
+func roleTokens() (all []source.TokenRow, err error) {
 	for _, r := range []source.Role{source.Viewer, source.Operator, source.Admin} {
-		all = append(all, control.Token{Name: r.String(), Hash: control.HashToken(r.String()), Role: r})
+		all = append(all, source.TokenRow{Name: r.String(), Hash: source.HashToken(r.String()), Role: r})
 	}
 	return all, nil
 }

@@ -303,7 +303,7 @@ func TestHeaders(t *testing.T) {
 func TestSignIn(t *testing.T) {
 	c := fixture(t, func() *telemetry.View { return attack(time.Now()) })
 	var revoked atomic.Bool
-	c.Access.Tokens = func() ([]control.Token, error) {
+	c.Access.Tokens = func() ([]source.TokenRow, error) {
 		if revoked.Load() {
 			return nil, nil
 		}
@@ -524,8 +524,8 @@ func TestStreamFollowsTheCaller(t *testing.T) {
 		c := fixture(t, func() *telemetry.View { return v })
 		role := atomic.Value{}
 		role.Store(source.Operator)
-		c.Access.Tokens = func() ([]control.Token, error) {
-			return []control.Token{{Name: "ann", Hash: control.HashToken("ann"), Role: role.Load().(source.Role)}}, nil
+		c.Access.Tokens = func() ([]source.TokenRow, error) {
+			return []source.TokenRow{{Name: "ann", Hash: source.HashToken("ann"), Role: role.Load().(source.Role)}}, nil
 		}
 		b := newBrowser(t, c, source.Nobody)
 		b.signIn("ann")

@@ -99,10 +99,7 @@ func (s *silences) change(alert string, seen, is *Silence) error {
 
 // Alerts returns the present alerts and silences.
 func (c *Control) Alerts(who Caller) (*AlertList, error) {
-	if err := who.Needs(source.Viewer); err != nil {
-		return nil, err
-	}
-	v, err := c.view()
+	v, err := c.view(who, source.Viewer)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +130,8 @@ type SilenceChange struct {
 
 // Silence silences an alert until a time, on this instance.
 func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry bool) (*SilenceChange, error) {
-	if err := who.Needs(source.Operator); err != nil {
+	v, err := c.view(who, source.Operator)
+	if err != nil {
 		return nil, err
 	}
 	until, err := endOf(r.Until)
@@ -142,10 +140,6 @@ func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry
 		return nil, err
 	case len(r.Reason) > maxReason:
 		return nil, BadField("/reason", "it is longer than %d bytes", maxReason)
-	}
-	v, err := c.view()
-	if err != nil {
-		return nil, err
 	}
 	before := c.silences.of(r.Alert)
 	known := slices.ContainsFunc(v.Alerts(len(v.Rules)*2+3), func(h telemetry.Headline) bool { return h.Alert == r.Alert })

@@ -73,21 +73,46 @@ func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.
 	if _, _, err := c.examine(o); err != nil {
 		return nil, err
 	}
-	id := OverrideID(o.Rule, o.Key)
-	old, exists := c.lists.find(Overrides, id)
+	id := source.OverrideName(o.Rule, o.Key)
+	old, exists := c.policy.now().find(Overrides, id)
 	if exists && !old.Document.(*policy.Override).Block {
 		return nil, Problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
 	}
-	after, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id, document: o}, source.Match(old.Version))
+	blocked, err := c.writeBlocks(ctx, who, []policy.Override{*o}, dry)
 	if err != nil || dry {
-		return nil, raced(err)
+		return nil, err
 	}
-	c.logChange(who, Overrides, false, after.Version)
-	put := &BlockedRule{Rule: o.Rule, Override: id, ETag: after.ETag()}
-	if old.Version > 0 {
-		put.Before = old.Document.(*policy.Override)
+	return &blocked[0], nil
+}
+
+// writeBlocks writes overrides that block, in one transaction, in place of those that are there.
+func (c *Control) writeBlocks(ctx context.Context, who Caller, all []policy.Override, dry bool) ([]BlockedRule, error) {
+	items, blocked := make([]item, len(all)), make([]BlockedRule, len(all))
+	for i := range all {
+		id := source.OverrideName(all[i].Rule, all[i].Key)
+		old, _ := c.policy.now().find(Overrides, id)
+		items[i] = item{ID: id, Document: &all[i], Version: old.Version}
+		blocked[i] = BlockedRule{Rule: all[i].Rule, Override: id}
+		if old.Version > 0 {
+			blocked[i].Before = old.Document.(*policy.Override)
+		}
 	}
-	return put, nil
+	_, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) (err error) {
+		for i := range items {
+			if items[i], err = put(tx, items[i].Document, false, source.Match(items[i].Version)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || dry {
+		return blocked, raced(err)
+	}
+	for i := range items {
+		blocked[i].ETag = items[i].ETag()
+		c.logChange(who, Overrides, false, items[i].Version)
+	}
+	return blocked, nil
 }
 
 // raced makes a problem of a conflict with another change.
@@ -120,8 +145,8 @@ func (c *Control) Unblock(ctx context.Context, who Caller, t Target, dry bool) (
 // deleteBlock removes the override by which a subject is blocked, if that is of this subject
 // alone.
 func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) error {
-	id := OverrideID(o.Rule, o.Key)
-	own, found := c.lists.find(Overrides, id)
+	id := source.OverrideName(o.Rule, o.Key)
+	own, found := c.policy.now().find(Overrides, id)
 	if !found || own.Version == 0 || !c.alone(s, o) {
 		return Problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
 	}

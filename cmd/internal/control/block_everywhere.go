@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -120,39 +119,20 @@ func keyWith(r *policy.Rule, own map[string]string) (key map[string]string, coun
 
 // putBlocks writes overrides that block. They replace those that are there.
 func (c *Control) putBlocks(ctx context.Context, who Caller, s *found, all []policy.Override, r *BlockRequest, dry bool, out *SubjectChange) error {
-	var items []item
-	for i := range all {
-		o := &all[i]
+	var valid []policy.Override
+	for _, o := range all {
 		o.Block, o.Until, o.Reason, o.By = true, r.Until, r.Reason, who.Name
-		if _, _, err := c.examine(o); err != nil && o.Rule == s.rule.Name {
+		if _, _, err := c.examine(&o); err != nil && o.Rule == s.rule.Name {
 			return err
 		} else if err != nil {
 			out.Open = append(out.Open, OpenRule{o.Rule, plain(err)})
 			continue
 		}
-		id := OverrideID(o.Rule, o.Key)
-		one := BlockedRule{Rule: o.Rule, Override: id}
-		old, exists := c.lists.find(Overrides, id)
-		if exists && old.Version > 0 {
-			one.Before = old.Document.(*policy.Override)
-		}
-		out.Blocked = append(out.Blocked, one)
-		items = append(items, item{ID: id, Document: o, Version: old.Version})
+		valid = append(valid, o)
 	}
-	_, err := c.policy.change(ctx, who.Name, dry, func(tx *source.Tx) (err error) {
-		for i := range items {
-			if items[i], err = put(tx, items[i].Document, false, source.Match(items[i].Version)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil || dry {
-		return raced(err)
+	blocked, err := c.writeBlocks(ctx, who, valid, dry)
+	if err == nil {
+		out.Blocked = append(out.Blocked, blocked...)
 	}
-	for i := range items {
-		out.Blocked[i].ETag = items[i].ETag()
-		c.logChange(who, Overrides, false, items[i].Version)
-	}
-	return nil
+	return err
 }

@@ -110,7 +110,7 @@ func (c *Control) ruleChanges(edits []RuleEdit) (all []source.RuleChange, change
 // pointer at.
 func (c *Control) ruleChange(edit *RuleEdit, at string, bad, stale *Problem) (source.RuleChange, Effect) {
 	change := source.RuleChange{Delete: edit.Rule == nil && edit.Unreadable == nil}
-	before, exists := c.lists.find(Rules, edit.Name)
+	before, exists := c.policy.now().find(Rules, edit.Name)
 	version, stored := versionIn(edit.ETag)
 	switch {
 	case stored:
@@ -142,10 +142,7 @@ func (edit *RuleEdit) named() (r policy.Rule, err error) {
 	}
 	r = *edit.Rule
 	r.Name = cmp.Or(r.Name, edit.Name)
-	switch {
-	case hasNUL(JSON(&r)):
-		return r, BadField("", "it has a character U+0000, which no database keeps")
-	case r.Name != edit.Name:
+	if r.Name != edit.Name {
 		return r, BadField("/name", "the rule is called %s here, and %s beside it", r.Name, edit.Name)
 	}
 	return r, nil

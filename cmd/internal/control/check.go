@@ -142,16 +142,8 @@ func (q *CheckRequest) request() (*policy.Request, error) {
 	if q.Cost < 0 || q.Cost > maxUnits {
 		return nil, BadField("/cost", "use a number from 1 to %d", int64(maxUnits))
 	}
-	r := &policy.Request{
-		Method: q.Method, Host: u.Host, Path: u.EscapedPath(), RawQuery: u.RawQuery, Peer: peer.Unmap(),
-		Header: http.Header{}, Attributes: q.Attributes, Cost: q.Cost,
-		Body: func(limit int64) ([]byte, error) {
-			if int64(len(q.Body)) > limit {
-				return nil, nil
-			}
-			return []byte(q.Body), nil
-		},
-	}
+	r := Request(q.Method, u, peer, http.Header{}, q.Body)
+	r.Attributes, r.Cost = q.Attributes, q.Cost
 	if r.Method == "" {
 		r.Method = http.MethodGet
 	}
@@ -163,4 +155,17 @@ func (q *CheckRequest) request() (*policy.Request, error) {
 		r.Header.Add(name, value)
 	}
 	return r, nil
+}
+
+// Request returns a request as the gateway decodes it.
+func Request(method string, u *url.URL, peer netip.Addr, header http.Header, body string) *policy.Request {
+	return &policy.Request{
+		Method: method, Host: u.Host, Path: u.EscapedPath(), RawQuery: u.RawQuery, Peer: peer.Unmap(), Header: header,
+		Body: func(limit int64) ([]byte, error) {
+			if int64(len(body)) > limit {
+				return nil, nil
+			}
+			return []byte(body), nil
+		},
+	}
 }

@@ -46,7 +46,6 @@ type Control struct {
 	telemetry Telemetry
 	logger    *slog.Logger
 	encoder   answer.Encoder
-	lists     lists
 	stats     statsCache
 	silences  silences
 }
@@ -54,7 +53,7 @@ type Control struct {
 // New returns a Control over a configuration.
 func New(config Config) *Control {
 	p := &written{stack: config.Stack, database: config.Database}
-	c := &Control{engine: config.Engine, policy: p, telemetry: config.Telemetry, logger: config.Logger, lists: lists{written: p}}
+	c := &Control{engine: config.Engine, policy: p, telemetry: config.Telemetry, logger: config.Logger}
 	c.encoder.DegradedField = config.DegradedField
 	return c
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/source"
@@ -17,6 +19,33 @@ type current struct {
 	file       *policy.Document // nil: there is no file
 	fileBefore *policy.Document // the file before; nil: unchanged since the start
 	contents   *source.Contents // of the database; nil: there is none
+
+	version func() string          // made of the document: instances with the same policy return the same
+	lists   map[Kind]func() []item // in the order of their IDs
+}
+
+func currentOf(stack *source.Stack) *current {
+	now := &current{lists: map[Kind]func() []item{}}
+	now.document, now.contents = stack.Document() // first: whatever changes below, it changes too
+	now.file, now.fileBefore = stack.FileDocument(), stack.FileBefore()
+	now.version = sync.OnceValue(func() string {
+		sum := sha256.Sum256(JSON(now.document))
+		return hex.EncodeToString(sum[:8])
+	})
+	for _, kind := range Kinds {
+		now.lists[kind] = sync.OnceValue(func() []item { return now.items(kind) })
+	}
+	return now
+}
+
+// find returns an item by its ID.
+func (now *current) find(kind Kind, id string) (item, bool) {
+	all := now.lists[kind]()
+	i, found := slices.BinarySearchFunc(all, item{ID: id}, byID)
+	if !found {
+		return item{}, false
+	}
+	return all[i], true
 }
 
 // settingsVersion returns the version of the settings of the database, 0 if it has none.
@@ -45,7 +74,7 @@ func (now *current) databaseShadow() string {
 
 // item is a rule, tier, subject or override of the policy in force, from which an [Item] is made.
 type item struct {
-	// ID is the name of a rule or a tier, the value of a subject, or an [OverrideID].
+	// ID is the name of a rule or a tier, the value of a subject, or a [source.OverrideName].
 	ID string
 	// Version is that of the database at the last change of the item, 0 for one of a file.
 	Version   int64
@@ -84,28 +113,80 @@ func (i *item) Source() string {
 	return source.FromFile
 }
 
+// items returns the rows of a kind, and the items of the file that the database does not have.
+func (now *current) items(kind Kind) []item {
+	all := now.rows(kind)
+	slices.SortFunc(all, byID)
+	rows := all[:len(all):len(all)]
+	for _, i := range now.fileItems(kind) {
+		if _, found := slices.BinarySearchFunc(rows, i, byID); !found {
+			all = append(all, i)
+		}
+	}
+	slices.SortFunc(all, byID)
+	return all
+}
+
+// rows returns the rows of a kind in the database.
+func (now *current) rows(kind Kind) []item {
+	c := now.contents
+	switch {
+	case c == nil:
+		return nil
+	case kind == Rules:
+		return itemsOf(c.Rules, ruleItem)
+	case kind == Tiers:
+		return itemsOf(c.Tiers, tierItem)
+	case kind == Subjects:
+		return itemsOf(c.Subjects, subjectItem)
+	}
+	return itemsOf(c.Overrides, overrideItem)
+}
+
 // fileItems returns the items of a kind in the file; tiers are those of all rules.
-func (now *current) fileItems(kind Kind) (all []item) {
+func (now *current) fileItems(kind Kind) []item {
 	doc := now.file
 	switch {
 	case kind == Tiers:
 		return tiersOf(now.document)
 	case doc == nil:
+		return nil
 	case kind == Rules:
-		for i := range doc.Rules {
-			all = append(all, item{ID: doc.Rules[i].Name, Document: &doc.Rules[i]})
-		}
-	case kind == Overrides:
-		for i := range doc.Overrides {
-			o := &doc.Overrides[i]
-			all = append(all, item{ID: OverrideID(o.Rule, o.Key), Document: o})
-		}
+		return itemsOf(doc.Rules, func(r *policy.Rule) item { return item{ID: r.Name, Document: r} })
 	case kind == Subjects:
-		for i := range doc.Subjects {
-			all = append(all, item{ID: doc.Subjects[i].Subject, Document: &doc.Subjects[i]})
-		}
+		return itemsOf(doc.Subjects, func(s *policy.TierSubject) item { return item{ID: s.Subject, Document: s} })
+	}
+	return itemsOf(doc.Overrides, func(o *policy.Override) item { return item{ID: source.OverrideName(o.Rule, o.Key), Document: o} })
+}
+
+func itemsOf[T any](list []T, of func(*T) item) []item {
+	all := make([]item, len(list))
+	for i := range list {
+		all[i] = of(&list[i])
 	}
 	return all
+}
+
+func rowItem(id string, m *source.Meta, document any) item {
+	return item{ID: id, Version: m.Version, UpdatedAt: m.UpdatedAt, UpdatedBy: m.UpdatedBy, Document: document}
+}
+
+func ruleItem(r *source.RuleRow) item {
+	i := rowItem(r.Name, &r.Meta, &r.Rule)
+	i.Disabled = r.Disabled
+	return i
+}
+
+func tierItem(r *source.TierRow) item {
+	return rowItem(r.Name, &r.Meta, &Tier{Name: r.Name, Description: r.Description, Limits: r.Limits})
+}
+
+func subjectItem(r *source.SubjectRow) item {
+	return rowItem(r.Subject, &r.Meta, &r.TierSubject)
+}
+
+func overrideItem(r *source.OverrideRow) item {
+	return rowItem(r.Name, &r.Meta, &r.Override)
 }
 
 // tiersOf returns the tiers that the rules of a document mention.

@@ -28,7 +28,9 @@ type Explanation struct {
 	RetryAfter  Wait              `json:"retry_after"`
 	Delay       Wait              `json:"delay"`
 	Rules       []RuleExplanation `json:"rules"`
-	Response    Response          `json:"response"`
+	// Disabled are rules of the database that are not in force, and that therefore decide nothing.
+	Disabled []string `json:"disabled,omitempty"`
+	Response Response `json:"response"`
 }
 
 // Wait is a time in seconds; negative: for ever.
@@ -212,6 +214,7 @@ func (c *Control) Explain(ctx context.Context, who Caller, in CheckRequest) (*Ex
 		return nil, err
 	}
 	out := Explain(ctx, c.engine, r, &c.encoder)
+	out.Disabled = c.policy.now().contents.Disabled()
 	v := c.veilFor(who)
 	for i := range out.Rules {
 		r := &out.Rules[i]

@@ -1,6 +1,10 @@
 package control
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/source"
@@ -19,10 +23,29 @@ type InForce struct {
 	Database  bool         `json:"database"`
 	Blocks    []LocalBlock `json:"blocks"`
 	Warnings  []string     `json:"warnings"`
+	// Disabled are rules of the database that are not in force: see [source.RuleRow].
+	Disabled []string `json:"disabled,omitempty"`
+	// Refused is why the file or the database that is there now is not in force.
+	Refused []RefusedPolicy `json:"refused,omitempty"`
 }
 
-// Tag returns the ETag of the policy.
-func (p *InForce) Tag() string { return Quoted(p.Version) }
+// RefusedPolicy is one reason why a file or a database is not in force.
+type RefusedPolicy struct {
+	Source string `json:"source"`
+	Detail string `json:"detail"`
+}
+
+// maxRefused bounds the reasons for each source.
+const maxRefused = 20
+
+// Tag returns the ETag of the policy, and of what is refused.
+func (p *InForce) Tag() string {
+	if len(p.Refused) == 0 {
+		return Quoted(p.Version)
+	}
+	sum := sha256.Sum256(JSON(p.Refused))
+	return Quoted(p.Version + "-" + hex.EncodeToString(sum[:4]))
+}
 
 // Document is a policy as in a file.
 type Document struct {
@@ -49,10 +72,12 @@ func (c *Control) InForce(who Caller) (*InForce, error) {
 	}
 	now := c.policy.now()
 	out := &InForce{
-		Version: c.lists.versionOf(now), Document: Document{1, *now.document}, Database: c.policy.database != nil,
+		Version: now.version(), Document: Document{1, *now.document}, Database: c.policy.database != nil,
 		Overrides: len(now.document.Overrides), Subjects: len(now.document.Subjects),
-		Rules: []RuleOrigin{}, Blocks: []LocalBlock{}, Warnings: []string{},
+		Rules: []RuleOrigin{}, Blocks: []LocalBlock{}, Warnings: []string{}, Disabled: now.contents.Disabled(),
 	}
+	file, database := c.policy.stack.Refused()
+	out.Refused = append(refusedBy(who, source.FromFile, file), refusedBy(who, source.FromDatabase, database)...)
 	out.Document.Overrides, out.Document.Subjects = nil, nil
 	if out.Document.Rules == nil {
 		out.Document.Rules = []policy.Rule{}
@@ -71,4 +96,21 @@ func (c *Control) InForce(who Caller) (*InForce, error) {
 		out.Warnings = append(out.Warnings, described(w))
 	}
 	return out, nil
+}
+
+// refusedBy returns the reasons of an error, for which a caller may see them: those about overrides and subjects may
+// have keys.
+func refusedBy(who Caller, from string, err error) (all []RefusedPolicy) {
+	problems, ok := errors.AsType[policy.Errors](err)
+	if err != nil && !ok {
+		return []RefusedPolicy{{from, err.Error()}}
+	}
+	for _, p := range problems[:min(len(problems), maxRefused)] {
+		list, _, _ := strings.Cut(p.Path, "[")
+		if (list == "overrides" || list == "subjects") && !who.Role.May(source.Operator) {
+			p.Path, p.Message, p.Hint = list, "operators see what is wrong", ""
+		}
+		all = append(all, RefusedPolicy{from, p.String()})
+	}
+	return all
 }

@@ -72,7 +72,7 @@ func (c *Control) List(who Caller, kind Kind, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := c.lists.get(kind)
+	all := c.policy.now().lists[kind]()
 	f, err := c.overrideFilter(who, q)
 	switch {
 	case err != nil:
@@ -143,7 +143,7 @@ func (c *Control) Read(who Caller, kind Kind, id string) (*Item, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
-	i, found := c.lists.find(kind, id)
+	i, found := c.policy.now().find(kind, id)
 	if !found {
 		return nil, missing(kind)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 )
 
 // JSON returns v as JSON in which "<" is "<".
@@ -16,21 +15,4 @@ func JSON(v any) []byte {
 		panic(fmt.Sprintf("control: %T is no JSON: %v", v, err)) // only plain data gets here
 	}
 	return b.Bytes()
-}
-
-// hasNUL reports whether a text in JSON has a U+0000.
-func hasNUL(data []byte) bool {
-	if !bytes.Contains(data, []byte(`\u0000`)) {
-		return false
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	for {
-		token, err := d.Token()
-		if err != nil {
-			return false
-		}
-		if text, ok := token.(string); ok && strings.ContainsRune(text, 0) {
-			return true
-		}
-	}
 }

@@ -1,9 +1,6 @@
 package control
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/url"
 
@@ -20,6 +17,9 @@ const (
 	Subjects  Kind = "subject"
 	Overrides Kind = "override"
 )
+
+// Kinds are all kinds.
+var Kinds = []Kind{Rules, Tiers, Subjects, Overrides}
 
 // Role returns the role that changing items of the kind needs.
 func (k Kind) Role() source.Role {
@@ -59,11 +59,4 @@ func kindOf(document any) Kind {
 		return Overrides
 	}
 	panic(fmt.Sprintf("control: %T is no item", document))
-}
-
-// OverrideID returns the ID of the override of a rule for a key.
-func OverrideID(rule string, key map[string]string) string {
-	text, _ := json.Marshal(key) // a map of strings always can
-	sum := sha256.Sum256([]byte(rule + "\x00" + string(text)))
-	return hex.EncodeToString(sum[:8])
 }

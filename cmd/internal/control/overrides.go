@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -120,42 +121,34 @@ func parsePlace(text string) (p endPlace, err error) {
 	return p, err
 }
 
-// overridesByEnd returns a page of overrides in the order of their ends, and how many there are. There may
-// be a hundred thousand: it keeps only those of the page.
+// overridesByEnd returns a page of overrides in the order of their ends, and how many there are.
 func (c *Control) overridesByEnd(all []item, f *overrideFilter, after string, n int) (*Page, error) {
-	begin := endPlace{}
-	if after != "" {
-		var err error
-		if begin, err = parsePlace(after); err != nil {
-			return nil, badCursor()
-		}
-	}
 	type placed struct {
 		endPlace
 		item *item
 	}
-	total := 0
-	var first []placed // the next n and one more, in order
+	var found []placed
 	for i := range all {
-		if !f.wants(all[i].Document.(*policy.Override)) {
-			continue
+		if f.wants(all[i].Document.(*policy.Override)) {
+			found = append(found, placed{placeOf(&all[i], f.now), &all[i]})
 		}
-		total++
-		p := placed{placeOf(&all[i], f.now), &all[i]}
-		if after != "" && p.compare(begin) <= 0 || len(first) > n && p.compare(first[n].endPlace) > 0 {
-			continue
+	}
+	slices.SortFunc(found, func(x, y placed) int { return x.compare(y.endPlace) })
+	total, first := len(found), 0
+	if after != "" {
+		begin, err := parsePlace(after)
+		if err != nil {
+			return nil, badCursor()
 		}
-		at, _ := slices.BinarySearchFunc(first, p, func(x, y placed) int { return x.compare(y.endPlace) })
-		if first = slices.Insert(first, at, p); len(first) > n+1 {
-			first = first[:n+1]
-		}
+		first = sort.Search(total, func(i int) bool { return found[i].compare(begin) > 0 })
 	}
 	out := &Page{Items: []Item{}, Total: &total}
-	for _, p := range first[:min(n, len(first))] {
+	page := found[first:min(first+n, total)]
+	for _, p := range page {
 		out.Items = append(out.Items, c.listed(p.item, f.veil))
 	}
-	if len(first) > n {
-		out.Next = cursorBehind(first[n-1].endPlace.String())
+	if first+n < total {
+		out.Next = cursorBehind(page[n-1].endPlace.String())
 	}
 	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -110,14 +111,19 @@ func pointer(path, prefix string) (string, bool) {
 	if !ok || rest != "" && rest[0] != '.' && rest[0] != '[' {
 		return "", false
 	}
-	var b strings.Builder
-	for rest != "" {
-		var step string
-		step, rest = cutStep(rest)
-		b.WriteString(PointerTo(step))
+	var steps []string
+	for _, step := range stepSyntax.FindAllString(rest, -1) {
+		name := strings.Trim(step, "[]")
+		if quoted, err := strconv.Unquote(name); err == nil {
+			name = quoted
+		}
+		steps = append(steps, name)
 	}
-	return b.String(), true
+	return PointerTo(steps...), true
 }
+
+// stepSyntax matches a step of a path: .name, [3] or ["name"].
+var stepSyntax = regexp.MustCompile(`\["(?:[^"\\]|\\.)*"\]|\[[^\]]*\]|[^.\[]+`)
 
 // PointerTo returns the JSON pointer of a path of names.
 func PointerTo(path ...string) string {
@@ -126,27 +132,6 @@ func PointerTo(path ...string) string {
 		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
 	}
 	return b.String()
-}
-
-// cutStep takes the first step off a path: .name, [3] or ["name"].
-func cutStep(path string) (step, rest string) {
-	if path[0] == '.' {
-		path = path[1:]
-		end := strings.IndexAny(path, ".[")
-		if end < 0 {
-			end = len(path)
-		}
-		return path[:end], path[end:]
-	}
-	if quoted, err := strconv.QuotedPrefix(path[1:]); err == nil {
-		name, _ := strconv.Unquote(quoted)
-		return name, path[min(len(quoted)+2, len(path)):]
-	}
-	end := strings.IndexByte(path, ']')
-	if end < 0 {
-		return path[1:], ""
-	}
-	return path[1:end], path[end+1:]
 }
 
 // AsProblem makes a problem of an error. It returns nil for nil, and for errors that nothing foresees.

@@ -45,26 +45,32 @@ func (c *Control) Shadow(who Caller) (*ShadowState, error) {
 	if err := who.Needs(source.Viewer); err != nil {
 		return nil, err
 	}
-	s := c.shadowOf(c.policy.now())
+	s := c.shadow()
 	return &s, nil
 }
 
-func (c *Control) shadowOf(now *current) ShadowState {
-	p := c.engine.Policy()
-	s := ShadowState{On: p.WatchOnly(), Until: now.document.Shadow}
+func (c *Control) shadow() ShadowState {
+	now := c.policy.now()
+	s := shadowOf(c.engine.Policy(), now.document.Shadow, now.databaseShadow(), now.fileShadow())
+	s.ETag = s.tag(now.settingsVersion())
+	return s
+}
+
+// shadowOf returns the state of a policy whose shadow is that of a database and a file.
+func shadowOf(p *policy.Policy, until, database, file string) ShadowState {
+	s := ShadowState{On: p.WatchOnly(), Until: until}
 	ends, says := p.ShadowUntil()
 	if says && !ends.IsZero() {
 		s.Ends = &ends
 	}
 	switch {
-	case says && now.databaseShadow() == s.Until && now.fileShadow() != s.Until:
+	case says && database == until && file != until:
 		s.From = source.FromDatabase
 	case says:
 		s.From = source.FromFile
 	case s.On:
 		s.From = "flag"
 	}
-	s.ETag = s.tag(now.settingsVersion())
 	return s
 }
 
@@ -88,7 +94,7 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 		return nil, noDatabase()
 	}
 	now := c.policy.now()
-	before := c.shadowOf(now)
+	before := c.shadow()
 	file := now.fileShadow()
 	if !shadowHolds(file) {
 		file = ""
@@ -107,7 +113,7 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 		}
 		match = source.Match(now.settingsVersion())
 	}
-	_, err := c.policy.change(ctx, who.Name, change.Dry, func(tx *source.Tx) error { return tx.PutShadow(r.Until, match) })
+	p, err := c.policy.change(ctx, who.Name, change.Dry, func(tx *source.Tx) error { return tx.PutShadow(r.Until, match) })
 	if conflicted(err) {
 		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
 	} else if err != nil {
@@ -115,15 +121,12 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	}
 	out := &ShadowChange{DryRun: change.Dry, Before: before}
 	if change.Dry {
-		out.After = stateOfShadow(longer)
-		if out.After.On && longer == file {
-			out.After.From = source.FromFile
-		}
-		out.After.ETag = before.ETag
+		out.After = shadowOf(p, longer, r.Until, file)
+		out.After.On, out.After.ETag = longer != "", before.ETag // an engine turns it on
 		return out, nil
 	}
 	c.logAct(who, "policy changed", "kind", "settings", "shadow", r.Until)
-	out.After = c.shadowOf(c.policy.now())
+	out.After = c.shadow()
 	return out, nil
 }
 
@@ -141,19 +144,6 @@ func (r *ShadowRequest) check() error {
 	}
 	_, err := endOf(r.Until)
 	return err
-}
-
-// stateOfShadow returns the state that a setting of the database makes.
-func stateOfShadow(until string) ShadowState {
-	s := ShadowState{On: until != "", Until: until}
-	if s.On {
-		s.From = source.FromDatabase
-	}
-	if ends, err := policy.ParseUntil(until); err == nil {
-		ends = ends.UTC()
-		s.Ends = &ends
-	}
-	return s
 }
 
 // shadowHolds reports whether a setting turns the shadow mode on now.

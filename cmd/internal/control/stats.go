@@ -124,8 +124,11 @@ type Event struct {
 	Instance string    `json:"instance"`
 }
 
-// view returns what was counted until now.
-func (c *Control) view() (*telemetry.View, error) {
+// view returns what was counted until now, if the caller has a role.
+func (c *Control) view(who Caller, needs source.Role) (*telemetry.View, error) {
+	if err := who.Needs(needs); err != nil {
+		return nil, err
+	}
 	if c.telemetry == nil {
 		return nil, Problemf(http.StatusConflict, "nobody counts: start sluice with --telemetry")
 	}
@@ -141,10 +144,7 @@ type statsCache struct {
 
 // Stats returns the counts of all instances: the same value for the same view.
 func (c *Control) Stats(who Caller) (*Stats, error) {
-	if err := who.Needs(source.Viewer); err != nil {
-		return nil, err
-	}
-	v, err := c.view()
+	v, err := c.view(who, source.Viewer)
 	if err != nil {
 		return nil, err
 	}
@@ -183,10 +183,7 @@ func (c *Control) statsOf(v *telemetry.View) *Stats {
 
 // RuleStats returns the counts of one rule, with its series.
 func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
-	if err := who.Needs(source.Viewer); err != nil {
-		return nil, err
-	}
-	v, err := c.view()
+	v, err := c.view(who, source.Viewer)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ type OverrideState struct {
 }
 
 func stateOfOverride(o *policy.Override) *OverrideState {
-	return &OverrideState{ID: OverrideID(o.Rule, o.Key), Source: o.Source, Document: o}
+	return &OverrideState{ID: source.OverrideName(o.Rule, o.Key), Source: o.Source, Document: o}
 }
 
 // LimitState is the use of one limit.

@@ -57,7 +57,8 @@ type TopQuery struct {
 
 // Top returns the top subjects of one rule, or of all of them, by their counts.
 func (c *Control) Top(who Caller, q TopQuery) (*Top, error) {
-	if err := who.Needs(source.Viewer); err != nil {
+	v, err := c.view(who, source.Viewer)
+	if err != nil {
 		return nil, err
 	}
 	window, known := topWindows[q.Window]
@@ -66,10 +67,6 @@ func (c *Control) Top(who Caller, q TopQuery) (*Top, error) {
 	}
 	if q.By != "refusals" && q.By != "traffic" {
 		return nil, BadParameter("by", "write refusals or traffic")
-	}
-	v, err := c.view()
-	if err != nil {
-		return nil, err
 	}
 	if q.Rule != "" && v.Rule(q.Rule) == nil {
 		return nil, noRule(q.Rule)

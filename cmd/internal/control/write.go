@@ -165,9 +165,6 @@ func unconditional(or string) *Problem {
 
 // take sets the document to a copy of that: it may be one in force.
 func (w *writing) take(document any) error {
-	if hasNUL(JSON(document)) {
-		return Problemf(http.StatusUnprocessableEntity, "the body has a character U+0000, which no database keeps")
-	}
 	own, field := "", ""
 	w.document, own, field = signed(document, w.id, w.who.Name)
 	if own == "/" {
@@ -199,7 +196,7 @@ func signed(document any, id, actor string) (signed any, own, field string) {
 	case *policy.Override:
 		o := *d
 		o.By = actor
-		return &o, OverrideID(o.Rule, o.Key), "/key"
+		return &o, source.OverrideName(o.Rule, o.Key), "/key"
 	}
 	panic(fmt.Sprintf("control: %T is no item", document))
 }
@@ -211,7 +208,7 @@ func (c *Control) look(w *writing, list bool) error {
 		return noDatabase()
 	}
 	if list || w.kind == Rules || w.kind == Tiers {
-		w.before, w.exists = c.lists.find(w.kind, w.id)
+		w.before, w.exists = c.policy.now().find(w.kind, w.id)
 	} else {
 		w.before, w.exists = c.inFile(w.kind, w.id)
 	}
@@ -301,7 +298,7 @@ func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*W
 func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (after item, err error) {
 	_, err = c.policy.change(ctx, w.who.Name, w.Dry, func(tx *source.Tx) (err error) {
 		if w.document == nil {
-			return c.policy.remove(tx, w.kind, w.id, match)
+			return remove(tx, w.kind, w.id, match)
 		}
 		after, err = put(tx, w.document, w.before.Disabled, match)
 		return err

@@ -32,38 +32,18 @@ type entry struct {
 type Books struct {
 	began time.Time
 	all   []entry
-	lists map[string][]string // one list for each set of rules, since there are few
 }
-
-func newBooks() *Books { return &Books{lists: map[string][]string{}} }
 
 func (b *Books) enter(at time.Duration, what sent, d *policy.Decision) {
 	e := entry{sent: what, at: at, allowed: d.Allowed, blockedBy: d.Blocked}
-	var refused, seen [8]string
-	r, s := refused[:0], seen[:0]
 	for i := range d.Results {
 		result := &d.Results[i]
-		s = append(s, result.Rule)
+		e.seenBy = append(e.seenBy, result.Rule)
 		if !result.Allowed {
-			r = append(r, result.Rule)
+			e.refusedBy = append(e.refusedBy, result.Rule)
 		}
 	}
-	e.refusedBy, e.seenBy = b.list(r), b.list(s)
 	b.all = append(b.all, e)
-}
-
-func (b *Books) list(names []string) []string {
-	var buffer [256]byte
-	key := buffer[:0]
-	for _, n := range names {
-		key = append(append(key, n...), ' ')
-	}
-	kept, known := b.lists[string(key)]
-	if !known {
-		kept = append([]string(nil), names...)
-		b.lists[string(key)] = kept
-	}
-	return kept
 }
 
 // Tally is what was counted of some requests.

@@ -158,7 +158,6 @@ type Hour struct {
 	Store    *failover.Store
 	Recorder *telemetry.Recorder
 	Fleet    *telemetry.Fleet
-	Refusals *telemetry.Refusals
 	Books    *Books
 
 	t       testing.TB
@@ -196,7 +195,7 @@ type ending struct {
 func Start(t testing.TB) *Hour {
 	t.Helper()
 	time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(3*time.Hour - Lead)))
-	h := &Hour{t: t, Books: newBooks(), random: rand.New(rand.NewPCG(2, 47)), began: time.Now().Add(Lead)}
+	h := &Hour{t: t, Books: &Books{}, random: rand.New(rand.NewPCG(2, 47)), began: time.Now().Add(Lead)}
 	h.Books.began = h.began
 	h.shared = &flapping{store: memory.New()}
 	h.Store = failover.New(h.shared, failover.Config{Instances: 1, Logger: slog.New(slog.DiscardHandler)})
@@ -207,7 +206,6 @@ func Start(t testing.TB) *Hour {
 	h.Engine = policy.NewEngine(h.Store, p)
 	h.Recorder = telemetry.Watch(h.Engine, telemetry.Config{Subjects: true, Instance: "a", Version: "test"})
 	h.Fleet = &telemetry.Fleet{Recorder: h.Recorder, Store: h.seen}
-	h.Refusals = telemetry.KeepRefusals(h.Engine)
 	ctx, stop := context.WithCancel(t.Context())
 	go h.Fleet.Run(ctx)
 	t.Cleanup(func() {

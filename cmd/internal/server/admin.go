@@ -21,6 +21,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/certificates"
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 	"github.com/sluicehq/sluice/cmd/internal/server/tokens"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
 // adminSettings are those of the admin address, and who may use its API.
@@ -32,9 +33,8 @@ type adminSettings struct {
 	strictReady bool
 }
 
-func newAdminSettings() adminSettings { return adminSettings{address: "127.0.0.1:9090"} }
-
 func (s *adminSettings) addFlags(f *pflag.FlagSet) {
+	s.address = "127.0.0.1:9090"
 	f.Var(&s.address, "admin", "address that serves /healthz, /readyz, /metrics and the admin API below /v1/")
 	f.StringSliceVar(&s.hosts, "admin-hosts", nil, "host `names` the admin address answers to, besides localhost and IP addresses")
 	f.StringVar(&s.tokens, "admin-tokens", "", "`file` with tokens for the admin API, a line \"NAME ROLE HASH [UNTIL]\" for each,\nwhere HASH is its SHA-256 in hexadecimal; an empty file lets nobody in")
@@ -47,12 +47,8 @@ func (s *adminSettings) check() error {
 	if err := s.tls.Check(); err != nil {
 		return err
 	}
-	if s.tokens != "" {
-		if err := (&tokens.File{Path: s.tokens}).Check(); err != nil {
-			return command.Unreadable("--admin-tokens", err)
-		}
-	}
-	return nil
+	_, err := (&tokens.File{Path: s.tokens}).Read()
+	return command.Unreadable("--admin-tokens", err)
 }
 
 // authenticates reports whether callers have to authenticate even if the database has no tokens.
@@ -66,7 +62,7 @@ func isLoopback(a net.Addr) bool {
 
 // guard returns an error if other machines reach the address and callers would not have to authenticate. It
 // trusts that a database that cannot be read has tokens.
-func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]control.Token, error)) error {
+func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]source.TokenRow, error)) error {
 	if isLoopback(addr) {
 		return nil
 	}
@@ -120,32 +116,16 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 		},
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	// Streams show the drain until it ends.
-	l.ServeLast(&adminServer{listeners.HTTP(web, l.Socket), endStreams})
+	web.RegisterOnShutdown(endStreams)
+	l.ServeLast(listeners.HTTP(web, l.Socket)) // streams show the drain until it ends
 	return nil
-}
-
-// adminServer ends the streams of the console when it is to end.
-type adminServer struct {
-	listeners.Server
-	endStreams func()
-}
-
-func (a *adminServer) Shutdown(ctx context.Context) error {
-	a.endStreams()
-	return a.Server.Shutdown(ctx)
-}
-
-func (a *adminServer) Close() error {
-	a.endStreams()
-	return a.Server.Close()
 }
 
 // adminCallers returns who may use the admin API at an address.
 func (s *server) adminCallers(addr net.Addr) *access.Access {
 	file := &tokens.File{Path: s.settings.admin.tokens}
 	return &access.Access{
-		Tokens: func() ([]control.Token, error) { return s.rules.Tokens(file) },
+		Tokens: func() ([]source.TokenRow, error) { return s.rules.Tokens(file) },
 		Local:  isLoopback(addr) && !s.settings.admin.authenticates(),
 		Guess:  tokens.NewGuesses(s.log).At("--admin"),
 	}
@@ -169,14 +149,8 @@ func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, conn
 	}
 	api := adminapi.New(adminapi.Config{Control: control.New(over), Access: callers, Done: done, Logger: s.log})
 	mux.Handle("/v1/", api)
-	mux.Handle("/", consoleHandler(over, api, s.version, firstRequest(s.listeners.Addr, s.settings)))
+	mux.Handle("/", console.Handler(console.Config{
+		Control: api.Control, Access: callers, Done: done, Version: s.version, Try: firstRequest(s.listeners.Addr, s.settings), Logger: s.log,
+	}))
 	return mux
-}
-
-// consoleHandler returns the console over an API, with the API's callers. Try is a command that sends a first
-// request.
-func consoleHandler(over control.Config, api *adminapi.API, version, try string) http.Handler {
-	return console.Handler(console.Config{
-		Control: api.Control, Access: api.Access, Done: api.Done, Version: version, Try: try, Logger: over.Logger,
-	})
 }

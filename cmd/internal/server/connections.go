@@ -20,15 +20,9 @@ type connectionSettings struct {
 	headerTimeout, stallTimeout    command.Duration
 }
 
-func newConnectionSettings() connectionSettings {
-	return connectionSettings{
-		maxHeader:     64 << 10,
-		headerTimeout: command.Duration(10 * time.Second),
-		stallTimeout:  command.Duration(time.Minute),
-	}
-}
-
 func (s *connectionSettings) addFlags(f *pflag.FlagSet) {
+	s.maxHeader = 64 << 10
+	s.headerTimeout, s.stallTimeout = command.Duration(10*time.Second), command.Duration(time.Minute)
 	f.Var(&s.max, "max-connections", "most client connections (default as many as the limit on open files allows, up to 16384)")
 	f.Var(&s.maxPerAddress, "max-connections-per-address", "most connections from one address that is not a trusted proxy (default an eighth of all, at least 16)")
 	f.Var(&s.maxStreams, "max-streams", "most open WebSockets and event streams (default half of the connections)")

@@ -2,7 +2,7 @@ package server
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -14,11 +14,8 @@ import (
 // drainSettings are how a gateway ends.
 type drainSettings struct{ listeners.Drain }
 
-func newDrainSettings() drainSettings {
-	return drainSettings{listeners.Drain{Timeout: 30 * time.Second}}
-}
-
 func (s *drainSettings) addFlags(f *pflag.FlagSet) {
+	s.Timeout = 30 * time.Second
 	f.Var((*command.Duration)(&s.Delay), "drain-delay", "how long to go on taking requests after SIGTERM, while /readyz fails, for load balancers to notice")
 	f.Var((*command.Duration)(&s.Timeout), "drain-timeout", "longest wait for requests to finish after SIGTERM")
 }
@@ -26,19 +23,13 @@ func (s *drainSettings) addFlags(f *pflag.FlagSet) {
 // deadline returns a function that returns when the process has to have ended: when a drain that starts at
 // the end of ctx is over, and not before a second from now.
 func (s *drainSettings) deadline(ctx context.Context) func() time.Time {
-	var mu sync.Mutex
-	var end time.Time
-	context.AfterFunc(ctx, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		end = time.Now().Add(s.Delay + s.Timeout)
-	})
+	var end atomic.Int64 // in nanoseconds since the epoch
+	context.AfterFunc(ctx, func() { end.Store(time.Now().Add(s.Delay + s.Timeout).UnixNano()) })
 	return func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		if soonest := time.Now().Add(time.Second); end.Before(soonest) {
-			return soonest
+		soonest := time.Now().Add(time.Second)
+		if by := time.Unix(0, end.Load()); by.After(soonest) {
+			return by
 		}
-		return end
+		return soonest
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // The command that the empty console shows reaches the gateway, or the integration that is served.
 func TestFirstRequest(t *testing.T) {
-	secure := newSettings()
+	secure := new(settings)
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	secure.gateway.addFlags(flags)
 	secure.integrations.addFlags(flags)
@@ -24,12 +24,12 @@ func TestFirstRequest(t *testing.T) {
 		listeners map[string]string
 		want      string
 	}{
-		{newSettings(), map[string]string{"--check": "192.0.2.1:8081", "--proxy": "127.0.0.1:8099"}, "curl -i http://127.0.0.1:8099/"},
-		{newSettings(), map[string]string{"--proxy": "[::]:8099"}, "curl -i http://localhost:8099/"},
+		{new(settings), map[string]string{"--check": "192.0.2.1:8081", "--proxy": "127.0.0.1:8099"}, "curl -i http://127.0.0.1:8099/"},
+		{new(settings), map[string]string{"--proxy": "[::]:8099"}, "curl -i http://localhost:8099/"},
 		{secure, map[string]string{"--proxy": "[::]:8099"}, "curl -i https://localhost:8099/"},
-		{newSettings(), map[string]string{"--grpc": "[::1]:8082", "--check": "192.0.2.1:8081"}, `curl --json '{"request": {"path": "/"}}' http://192.0.2.1:8081/v1/check`},
+		{new(settings), map[string]string{"--grpc": "[::1]:8082", "--check": "192.0.2.1:8081"}, `curl --json '{"request": {"path": "/"}}' http://192.0.2.1:8081/v1/check`},
 		{secure, map[string]string{"--check": "192.0.2.1:8081"}, `curl --json '{"request": {"path": "/"}}' https://192.0.2.1:8081/v1/check`},
-		{newSettings(), map[string]string{"--grpc": "[::1]:8082"}, ""},
+		{new(settings), map[string]string{"--grpc": "[::1]:8082"}, ""},
 	} {
 		address := func(flag string) net.Addr {
 			if addr, ok := test.listeners[flag]; ok {

@@ -32,15 +32,9 @@ type gatewaySettings struct {
 	quotaPath   command.PlainPath
 }
 
-func newGatewaySettings() gatewaySettings {
-	return gatewaySettings{
-		address:     ":8080",
-		timeout:     command.Duration(time.Minute),
-		idleTimeout: command.Duration(5 * time.Minute),
-	}
-}
-
 func (s *gatewaySettings) addFlags(f *pflag.FlagSet) {
+	s.address = ":8080"
+	s.timeout, s.idleTimeout = command.Duration(time.Minute), command.Duration(5*time.Minute)
 	f.Var(&s.address, "proxy", "address the gateway listens on")
 	s.tls.AddFlags(f, "", "the gateway; enables TLS, with HTTP/1.1 and HTTP/2",
 		"`file` with CA certificates for verifying clients; makes client certificates mandatory")

@@ -30,7 +30,7 @@ import (
 
 // Command returns the command serve of a program with a version.
 func Command(version string) *cobra.Command {
-	s := newSettings()
+	s := new(settings)
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gateway or the decision service",
@@ -111,7 +111,7 @@ func (s *server) start(ctx context.Context, hangups <-chan os.Signal) (err error
 		return fmt.Errorf("%s: %w", s.origin("store"), err)
 	}
 	defer func() { _ = s.store.Close() }()
-	s.engine = policy.NewEngine(s.store, s.rules.Policy())
+	s.engine = policy.NewEngine(s.store, s.rules.Stack().Policy())
 	defer s.engine.ReleaseAll(context.Background())
 	if s.settings.log.Refusals {
 		defer telemetry.LogRefusals(s.engine, s.log)()
@@ -175,7 +175,7 @@ func (s *server) serve(ctx context.Context, hangups <-chan os.Signal) (err error
 // listen opens the sockets, so that a bad address is found before anything runs.
 func (s *server) listen() error {
 	connections := s.settings.connections.bounds(s.log, s.engine.TrustedProxies, s.settings.gateway.upstreams.isSample())
-	about := []any{"policy", cmp.Or(s.settings.rules.File, s.settings.rules.EnvoyConfig, s.rules.Name()), "store", s.store.String()}
+	about := []any{"policy", cmp.Or(s.settings.rules.File, s.settings.rules.EnvoyConfig, s.rules.Stack().Name), "store", s.store.String()}
 	if upstreams := &s.settings.gateway.upstreams; upstreams.any() {
 		if err := s.openGateway(connections); err != nil {
 			return err

@@ -24,16 +24,7 @@ type settings struct {
 	drain        drainSettings
 }
 
-func newSettings() *settings {
-	return &settings{
-		gateway:     newGatewaySettings(),
-		connections: newConnectionSettings(),
-		admin:       newAdminSettings(),
-		store:       newStoreSettings(),
-		drain:       newDrainSettings(),
-	}
-}
-
+// addFlags adds the flags, and sets the defaults.
 func (s *settings) addFlags(c *cobra.Command) {
 	f := c.Flags()
 	command.AddConfigFlag(f)

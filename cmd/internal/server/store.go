@@ -27,12 +27,9 @@ type storeSettings struct {
 	degradedField bool
 }
 
-func newStoreSettings() storeSettings {
-	return storeSettings{url: stores.Memory, timeout: command.Duration(failover.DefaultDeadline), memory: 64 << 20}
-}
-
 func (s *storeSettings) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&s.url, "store", s.url, "where counters live: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
+	s.timeout, s.memory = command.Duration(failover.DefaultDeadline), 64<<20
+	f.StringVar(&s.url, "store", stores.Memory, "where counters live: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
 	f.Var(&s.timeout, "store-timeout", "longest wait for the store; then each rule's on_error decides")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share a limit while the store is unavailable; 0 means as many as were last seen")
 	f.BoolVar(&s.required, "require-store", false, "exit if the store is unreachable at startup")

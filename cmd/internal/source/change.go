@@ -103,7 +103,10 @@ func (d *Database) change(ctx context.Context, actor string, fn func(*Tx) error,
 	if after, err = d.contents(ctx, tx, before, ""); err != nil {
 		return nil, nil, d.away(err)
 	}
-	if err := d.check(before, after); err != nil || !commit {
+	if !after.SamePolicy(before) {
+		err = d.Check(after)
+	}
+	if err != nil || !commit {
 		return before, after, err
 	}
 	if err := tx.Commit(); err != nil {
@@ -120,16 +123,6 @@ func (d *Database) base() *Contents {
 		return nil
 	}
 	return d.known.Load()
-}
-
-func (d *Database) check(before, after *Contents) error {
-	switch {
-	case after.SamePolicy(before):
-		return nil
-	case d.Check != nil:
-		return d.Check(after)
-	}
-	return d.compileAlone(after)
 }
 
 // failed keeps the error of the database.

@@ -85,6 +85,19 @@ func (c *Contents) faults() (all policy.Errors) {
 	return all
 }
 
+// Disabled returns the names of the rules that are kept and not in force. There are none but by SQL.
+func (c *Contents) Disabled() (names []string) {
+	if c == nil {
+		return nil
+	}
+	for i := range c.Rules {
+		if c.Rules[i].Disabled {
+			names = append(names, c.Rules[i].Name)
+		}
+	}
+	return names
+}
+
 // Read returns all that the database says. The error matches [ErrAway] or [ErrNotMigrated].
 func (d *Database) Read(ctx context.Context) (*Contents, error) {
 	c, err := d.latest(ctx, nil)
@@ -93,6 +106,17 @@ func (d *Database) Read(ctx context.Context) (*Contents, error) {
 	}
 	d.handed.Store(c)
 	return c, nil
+}
+
+// Tokens returns the tokens that are known; none if d is nil.
+func (d *Database) Tokens() ([]TokenRow, error) {
+	if d == nil {
+		return nil, nil
+	}
+	if c := d.Known(); c != nil {
+		return c.Tokens, nil
+	}
+	return nil, ErrAway
 }
 
 // Known returns what was last read or changed here, without asking the database; nil if nothing
@@ -132,28 +156,21 @@ func (d *Database) contents(ctx context.Context, q query, old *Contents, lock st
 		return old, nil
 	}
 	c := &Contents{Version: v.all, versions: v, lineage: old.lineage}
-	seen := old.versions
-	settings, err := refresh(ctx, d, q, settingsKind, []SettingsRow{old.Settings}, seen.all, seen.settings, v.settings)
+	seen, settings := old.versions, []SettingsRow(nil)
+	err = cmp.Or(
+		refresh(ctx, d, q, settingsKind, &settings, []SettingsRow{old.Settings}, seen.all, seen.settings, v.settings),
+		refresh(ctx, d, q, ruleKind, &c.Rules, old.Rules, seen.all, seen.rules, v.rules),
+		refresh(ctx, d, q, tierKind, &c.Tiers, old.Tiers, seen.all, seen.tiers, v.tiers),
+		refresh(ctx, d, q, subjectKind, &c.Subjects, old.Subjects, seen.all, seen.subjects, v.subjects),
+		refresh(ctx, d, q, overrideKind, &c.Overrides, old.Overrides, seen.all, seen.overrides, v.overrides),
+		refresh(ctx, d, q, tokenKind, &c.Tokens, old.Tokens, seen.all, seen.tokens, v.tokens))
 	if err != nil {
 		return nil, err
 	}
 	if len(settings) > 0 {
 		c.Settings = settings[0]
 	}
-	if c.Rules, err = refresh(ctx, d, q, ruleKind, old.Rules, seen.all, seen.rules, v.rules); err != nil {
-		return nil, err
-	}
-	if c.Tiers, err = refresh(ctx, d, q, tierKind, old.Tiers, seen.all, seen.tiers, v.tiers); err != nil {
-		return nil, err
-	}
-	if c.Subjects, err = refresh(ctx, d, q, subjectKind, old.Subjects, seen.all, seen.subjects, v.subjects); err != nil {
-		return nil, err
-	}
-	if c.Overrides, err = refresh(ctx, d, q, overrideKind, old.Overrides, seen.all, seen.overrides, v.overrides); err != nil {
-		return nil, err
-	}
-	c.Tokens, err = refresh(ctx, d, q, tokenKind, old.Tokens, seen.all, seen.tokens, v.tokens)
-	return c, err
+	return c, nil
 }
 
 // versions reads the versions, and locks them if lock says so.
@@ -171,41 +188,49 @@ func (d *Database) versions(ctx context.Context, q query, lock string) (v versio
 	return v, err
 }
 
-// refresh returns the rows of a kind, of which those of an older version are known: seen is
+// refresh sets rows to those of a kind, of which those of an older version are known: seen is
 // theirs of all, was and is are those of the kind. It reads those that have changed, and all only
 // if some are gone.
-func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], old []R, seen, was, is int64) ([]R, error) {
-	if was == is {
-		return old, nil
+func refresh[R any](ctx context.Context, d *Database, q query, k *kind[R], rows *[]R, old []R, seen, was, is int64) (err error) {
+	if *rows = old; was == is {
+		return nil
 	}
 	if seen >= 0 && len(old) > 0 {
 		changed, err := k.read(ctx, q, d.dialect.text(k.selectAll()+" WHERE version > $1"), seen)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all := k.patch(old, changed)
+		*rows = k.patch(old, changed)
 		count, err := scalar(ctx, q, "SELECT count(*) FROM "+k.table)
-		if err != nil || int64(len(all)) == count {
-			return all, err
+		if err != nil || int64(len(*rows)) == count {
+			return err
 		}
 	}
-	return k.read(ctx, q, k.selectAll()+" ORDER BY "+k.order)
+	*rows, err = k.read(ctx, q, k.selectAll()+" ORDER BY "+k.order)
+	return err
 }
 
 // patch returns rows of which some have changed or are new.
 func (k *kind[R]) patch(old, changed []R) []R {
+	ident, order := k.ident, k.cmp
+	if ident == nil {
+		ident = k.target
+	}
+	if order == nil {
+		order = func(a, b *R) int { return cmp.Compare(k.target(a), k.target(b)) }
+	}
 	by := make(map[string]bool, len(changed))
 	for i := range changed {
-		by[k.ident(&changed[i])] = true
+		by[ident(&changed[i])] = true
 	}
 	all := make([]R, 0, len(old)+len(changed))
 	for i := range old {
-		if !by[k.ident(&old[i])] {
+		if !by[ident(&old[i])] {
 			all = append(all, old[i])
 		}
 	}
 	all = append(all, changed...)
-	slices.SortFunc(all, func(a, b R) int { return k.cmp(&a, &b) })
+	slices.SortFunc(all, func(a, b R) int { return order(&a, &b) })
 	return all
 }
 

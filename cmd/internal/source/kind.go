@@ -27,11 +27,11 @@ type kind[R any] struct {
 	scan     func(*R) (into []any, finish func() error)
 	// values are those of columns.
 	values func(*R) ([]any, error)
-	order  string // of lists, as columns, and cmp likewise
+	order  string // of lists, as columns, and cmp likewise; nil: by target
 	cmp    func(a, b *R) int
 	meta   func(*R) *Meta
-	ident  func(*R) string  // tells rows apart
-	target func(*R) string  // tells people so
+	target func(*R) string  // tells rows apart
+	ident  func(*R) string  // likewise, and faster; nil: target
 	check  func(*R) error   // complains about what cannot be kept
 	by     func(*R) *string // who has made a row; nil: that is not kept
 }
@@ -108,11 +108,7 @@ func (k *kind[R]) where() string {
 
 // find returns the row of a key.
 func (k *kind[R]) find(ctx context.Context, d *Database, q query, key []any) (r R, found bool, err error) {
-	return k.first(ctx, q, d.dialect.text(k.selectAll()+k.where()), key...)
-}
-
-func (k *kind[R]) first(ctx context.Context, q query, text string, args ...any) (r R, found bool, err error) {
-	all, err := k.read(ctx, q, text, args...)
+	all, err := k.read(ctx, q, d.dialect.text(k.selectAll()+k.where()), key...)
 	if err != nil || len(all) == 0 {
 		return r, false, err
 	}
@@ -165,13 +161,3 @@ func encode(v any) (string, error) {
 
 // number is a value that may be left out.
 func number(n int64) sql.NullInt64 { return sql.NullInt64{Int64: n, Valid: n != 0} }
-
-// by compares by texts.
-func by[R any](text func(*R) string) func(a, b *R) int {
-	return func(a, b *R) int { return cmp.Compare(text(a), text(b)) }
-}
-
-// byID returns the row of an ID.
-func (k *kind[R]) byID(ctx context.Context, d *Database, q query, id int64) (R, bool, error) {
-	return k.first(ctx, q, d.dialect.text(k.selectAll()+" WHERE id = $1"), id)
-}

@@ -26,8 +26,6 @@ var settingsKind = &kind[SettingsRow]{
 		return []any{1, doc}, err
 	},
 	check:  (*SettingsRow).check,
-	cmp:    func(a, b *SettingsRow) int { return 0 },
-	ident:  func(*SettingsRow) string { return "" },
 	meta:   func(r *SettingsRow) *Meta { return &r.Meta },
 	target: func(*SettingsRow) string { return "settings" },
 }
@@ -56,7 +54,6 @@ var ruleKind = &kind[RuleRow]{
 	cmp: func(a, b *RuleRow) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Name, b.Name))
 	},
-	ident:  func(r *RuleRow) string { return r.Name },
 	meta:   func(r *RuleRow) *Meta { return &r.Meta },
 	target: func(r *RuleRow) string { return r.Name },
 }
@@ -77,8 +74,6 @@ var tierKind = &kind[TierRow]{
 		return []any{r.Name, r.Description, text}, err
 	},
 	check:  (*TierRow).check,
-	cmp:    by(func(r *TierRow) string { return r.Name }),
-	ident:  func(r *TierRow) string { return r.Name },
 	meta:   func(r *TierRow) *Meta { return &r.Meta },
 	target: func(r *TierRow) string { return r.Name },
 }
@@ -94,8 +89,6 @@ var subjectKind = &kind[SubjectRow]{
 	},
 	check:  (*SubjectRow).check,
 	by:     func(r *SubjectRow) *string { return &r.By },
-	cmp:    by(func(r *SubjectRow) string { return r.Subject }),
-	ident:  func(r *SubjectRow) string { return r.Subject },
 	meta:   func(r *SubjectRow) *Meta { return &r.Meta },
 	target: func(r *SubjectRow) string { return r.Subject },
 }
@@ -110,6 +103,7 @@ var overrideKind = &kind[OverrideRow]{
 			var all []string
 			err := errors.Join(decode(key, &r.Key), decode(limits, &all))
 			r.setLimits(all)
+			r.Name = OverrideName(r.Rule, r.Key)
 			return err
 		}
 	},
@@ -139,18 +133,16 @@ var tokenKind = &kind[TokenRow]{
 		var hash, role, created string
 		return []any{&r.Name, &hash, &role, &r.Until, &created}, func() error {
 			r.Role, r.CreatedAt = Role(role), parseTime(created)
-			if sum, err := hex.DecodeString(hash); err != nil || copy(r.hash[:], sum) != len(r.hash) {
+			if sum, err := hex.DecodeString(hash); err != nil || copy(r.Hash[:], sum) != len(r.Hash) {
 				return errors.New("its hash is not a SHA-256")
 			}
 			return checkUntil(r.Until)
 		}
 	},
 	values: func(r *TokenRow) ([]any, error) {
-		return []any{r.Name, hex.EncodeToString(r.hash[:]), string(r.Role), r.Until, formatTime(r.CreatedAt)}, nil
+		return []any{r.Name, r.Hash.String(), string(r.Role), r.Until, formatTime(r.CreatedAt)}, nil
 	},
 	check:  (*TokenRow).check,
-	cmp:    by(func(r *TokenRow) string { return r.Name }),
-	ident:  func(r *TokenRow) string { return r.Name },
 	meta:   func(r *TokenRow) *Meta { return &r.Meta },
 	target: func(r *TokenRow) string { return r.Name },
 }

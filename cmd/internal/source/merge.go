@@ -27,13 +27,11 @@ func Merge(file *policy.Document, c *Contents) *policy.Document {
 	return &merge(file, c).Document
 }
 
-// merged is a document that knows where its parts are from.
+// merged is a document that knows where its parts are from. Those of the file have the index that they have there,
+// also if the database replaces them.
 type merged struct {
 	policy.Document
 	contents *Contents
-	// The index of each rule, override and subject in the file, or the complement of that in the
-	// contents.
-	rules, overrides, subjects []int
 }
 
 func merge(file *policy.Document, c *Contents) *merged {
@@ -87,10 +85,9 @@ func over[V any](under, top map[string]V) map[string]V {
 
 func (m *merged) mergeRules(file []policy.Rule, rows []RuleRow) {
 	m.Rules = slices.Clone(file)
-	m.rules = make([]int, len(file), len(file)+len(rows))
 	at := make(map[string]int, len(file))
 	for i := range m.Rules {
-		m.rules[i], at[m.Rules[i].Name] = i, i
+		at[m.Rules[i].Name] = i
 		m.Rules[i].Source = FromFile
 	}
 	for i := range rows {
@@ -100,10 +97,10 @@ func (m *merged) mergeRules(file []policy.Rule, rows []RuleRow) {
 		rule := rows[i].Rule
 		rule.Source = FromDatabase
 		if j, known := at[rule.Name]; known {
-			m.Rules[j], m.rules[j] = rule, ^i
+			m.Rules[j] = rule
 			continue
 		}
-		m.Rules, m.rules = append(m.Rules, rule), append(m.rules, ^i)
+		m.Rules = append(m.Rules, rule)
 	}
 }
 
@@ -155,49 +152,43 @@ func (m *merged) strays() (all policy.Errors) {
 }
 
 func (m *merged) mergeOverrides(file []policy.Override, rows []OverrideRow) {
-	m.Overrides = make([]policy.Override, 0, len(file)+len(rows))
-	m.overrides = make([]int, 0, len(file)+len(rows))
+	m.Overrides = make([]policy.Override, len(file), len(file)+len(rows))
 	at := make(map[string]int, len(file))
 	for i := range file {
 		at[overrideKey(&file[i])] = i
-		m.addOverride(file[i], FromFile, i)
+		m.Overrides[i] = file[i]
+		m.Overrides[i].Source = FromFile
 	}
 	for i := range rows {
+		o := rows[i].Override
+		o.Source = FromDatabase
 		if len(file) > 0 { // else the key is made for nothing
-			if j, known := at[overrideKey(&rows[i].Override)]; known {
-				m.Overrides[j], m.overrides[j] = rows[i].Override, ^i
-				m.Overrides[j].Source = FromDatabase
+			if j, known := at[overrideKey(&o)]; known {
+				m.Overrides[j] = o
 				continue
 			}
 		}
-		m.addOverride(rows[i].Override, FromDatabase, ^i)
+		m.Overrides = append(m.Overrides, o)
 	}
 }
 
 func (m *merged) mergeSubjects(file []policy.TierSubject, rows []SubjectRow) {
-	m.Subjects = make([]policy.TierSubject, 0, len(file)+len(rows))
-	m.subjects = make([]int, 0, len(file)+len(rows))
+	m.Subjects = make([]policy.TierSubject, len(file), len(file)+len(rows))
 	at := make(map[string]int, len(file))
-	add := func(s policy.TierSubject, source string, i int) {
-		s.Source = source
-		if j, known := at[s.Subject]; known && i < 0 {
-			m.Subjects[j], m.subjects[j] = s, i
-			return
-		}
-		m.Subjects, m.subjects = append(m.Subjects, s), append(m.subjects, i)
-	}
 	for i := range file {
-		add(file[i], FromFile, i)
 		at[file[i].Subject] = i
+		m.Subjects[i] = file[i]
+		m.Subjects[i].Source = FromFile
 	}
 	for i := range rows {
-		add(rows[i].TierSubject, FromDatabase, ^i)
+		s := rows[i].TierSubject
+		s.Source = FromDatabase
+		if j, known := at[s.Subject]; known {
+			m.Subjects[j] = s
+			continue
+		}
+		m.Subjects = append(m.Subjects, s)
 	}
-}
-
-func (m *merged) addOverride(o policy.Override, source string, i int) {
-	o.Source = source
-	m.Overrides, m.overrides = append(m.Overrides, o), append(m.overrides, i)
 }
 
 // overrideKey tells overrides apart: "*" is what is left out.
@@ -219,26 +210,27 @@ func (m *merged) origin(path string) (own string, inFile bool) {
 		return path, m.contents.Settings.Version == 0
 	}
 	switch {
-	case list == "rules" && i < len(m.rules):
+	case list == "rules" && i < len(m.Rules):
+		r := &m.Rules[i]
 		if tier, limits := m.ofTier(i, rest); tier != "" {
-			return fmt.Sprintf("tiers[%q].limits[%q]%s", tier, m.Rules[i].Name, limits), false
+			return fmt.Sprintf("tiers[%q].limits[%q]%s", tier, r.Name, limits), false
 		}
-		if m.rules[i] >= 0 {
-			return fmt.Sprintf("rules[%d]%s", m.rules[i], rest), true
+		if r.Source == FromDatabase {
+			return fmt.Sprintf("rules[%q]%s", r.Name, rest), false
 		}
-		return fmt.Sprintf("rules[%q]%s", m.Rules[i].Name, rest), false
-	case list == "overrides" && i < len(m.overrides):
-		if m.overrides[i] >= 0 {
-			return fmt.Sprintf("overrides[%d]%s", m.overrides[i], rest), true
-		}
-		return fmt.Sprintf("overrides[%d]%s", m.contents.Overrides[^m.overrides[i]].ID, rest), false
-	case list == "subjects" && i < len(m.subjects):
-		if m.subjects[i] >= 0 {
-			return fmt.Sprintf("subjects[%d]%s", m.subjects[i], rest), true
-		}
+	case list == "overrides" && i < len(m.Overrides) && m.Overrides[i].Source == FromDatabase:
+		return fmt.Sprintf("overrides[%d]%s", m.rowID(&m.Overrides[i]), rest), false
+	case list == "subjects" && i < len(m.Subjects) && m.Subjects[i].Source == FromDatabase:
 		return fmt.Sprintf("subjects[%q]%s", m.Subjects[i].Subject, rest), false
 	}
 	return path, true
+}
+
+// rowID returns the ID of the row of an override of the database.
+func (m *merged) rowID(o *policy.Override) int64 {
+	rows := m.contents.Overrides
+	i := slices.IndexFunc(rows, func(r OverrideRow) bool { return r.Rule == o.Rule && maps.Equal(r.Key, o.Key) })
+	return rows[i].ID
 }
 
 // ofTier returns the tier of the database that a path in a rule is about, if any.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -158,24 +157,18 @@ func (r *OverrideRow) check() error {
 	return nil
 }
 
-// DeleteOverride deletes the override of that ID.
-func (tx *Tx) DeleteOverride(id int64, match Match) error {
-	target := strconv.FormatInt(id, 10)
-	if tx.err != nil {
-		return tx.err
+// DeleteOverride deletes the override of that name, which was there before the change.
+func (tx *Tx) DeleteOverride(name string, match Match) error {
+	rows := tx.before.Overrides
+	i := slices.IndexFunc(rows, func(r OverrideRow) bool { return r.Name == name })
+	if i < 0 {
+		return notFound("override", name)
 	}
-	r, found, err := overrideKind.byID(tx.ctx, tx.d, tx.tx, id)
-	if err != nil {
-		return tx.failed(err)
-	}
-	if !found {
-		return notFound("override", target)
-	}
-	values, err := overrideKind.values(&r)
+	values, err := overrideKind.values(&rows[i])
 	if err != nil {
 		return err
 	}
-	return remove(tx, overrideKind, match, target, values[:overrideKind.key]...)
+	return remove(tx, overrideKind, match, name, values[:overrideKind.key]...)
 }
 
 // CreateToken makes a token, and returns the secret that its bearer has to have, which is kept
@@ -183,7 +176,7 @@ func (tx *Tx) DeleteOverride(id int64, match Match) error {
 // [policy.ParseUntil]; if it is empty, the token never ends.
 func (tx *Tx) CreateToken(name string, role Role, until string) (secret string, row TokenRow, err error) {
 	secret, hash := newSecret()
-	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, hash: hash}, Absent, nil)
+	row, err = put(tx, tokenKind, TokenRow{Name: name, Role: role, Until: until, CreatedAt: tx.at, Hash: hash}, Absent, nil)
 	return secret, row, err
 }
 

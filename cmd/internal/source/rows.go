@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"log/slog"
 	"slices"
@@ -57,11 +58,19 @@ type SubjectRow struct {
 	Meta
 }
 
-// OverrideRow is an override. Its Rule and Key find it, and so does its ID, which it keeps.
+// OverrideRow is an override. Its Rule and Key find it.
 type OverrideRow struct {
-	ID int64 `json:"id"`
+	ID   int64  `json:"id"` // of the row, which keeps it
+	Name string `json:"-"`  // see [OverrideName]
 	policy.Override
 	Meta
+}
+
+// OverrideName returns the name of the override of a rule for a key: the same in every database.
+func OverrideName(rule string, key map[string]string) string {
+	text, _ := json.Marshal(key) // a map of strings always can
+	sum := sha256.Sum256([]byte(rule + "\x00" + string(text)))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Role is what a caller of the admin API and the console may do. Each includes those before it.
@@ -96,13 +105,25 @@ type TokenRow struct {
 	Role      Role      `json:"role"`
 	Until     string    `json:"until,omitempty"` // see [policy.ParseUntil]; empty: for ever
 	CreatedAt time.Time `json:"created_at,omitzero"`
+	Hash      TokenHash `json:"-"`
 	Meta
-
-	hash [sha256.Size]byte
 }
 
-// Hash returns the SHA-256 of the secret of its bearer.
-func (t *TokenRow) Hash() [sha256.Size]byte { return t.hash }
+// TokenHash is the SHA-256 of what the bearer of a token has. That is long and random, so that nothing slower is
+// needed.
+type TokenHash [sha256.Size]byte
+
+// String returns the hash in hexadecimal.
+func (h TokenHash) String() string { return hex.EncodeToString(h[:]) }
+
+// HashToken returns the hash of a token.
+func HashToken(token string) TokenHash { return sha256.Sum256([]byte(token)) }
+
+// Expired reports whether the token has ended. One with an end that cannot be read, written by SQL, has.
+func (t *TokenRow) Expired() bool {
+	ends, err := policy.ParseUntil(t.Until)
+	return t.Until != "" && (err != nil || !ends.After(time.Now()))
+}
 
 // LogValue keeps the hash out of logs.
 func (t TokenRow) LogValue() slog.Value { return slog.StringValue(t.Name) }

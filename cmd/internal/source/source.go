@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -45,23 +46,23 @@ var (
 	// make it again with a [Match].
 	ErrAway = errors.New("the database of the rules does not answer as it should")
 	// ErrFull is matched where the disk of the database is full: nothing was changed. So is ErrAway.
-	ErrFull error = fullError{}
+	ErrFull error = awayError("the disk of the database of the rules is full")
 	// ErrNotMigrated is matched where the tables are not there.
 	ErrNotMigrated = errors.New(`the database has no tables of Sluice: "sluice migrate" makes them`)
 	// ErrNotFound is matched where there is no such row.
 	ErrNotFound = errors.New("not found")
 )
 
-type fullError struct{}
+// awayError is an [ErrAway] with a text of its own.
+type awayError string
 
-func (fullError) Error() string        { return "the disk of the database of the rules is full" }
-func (fullError) Is(target error) bool { return target == ErrAway }
+func (e awayError) Error() string      { return string(e) }
+func (awayError) Is(target error) bool { return target == ErrAway }
 
 // Database is an open database. It is safe for concurrent use.
 type Database struct {
-	// Check is asked before a change is committed whether its contents make a policy; its error
-	// refuses the change. Nil compiles them as they are: who has a file beneath sets it to
-	// [Stack.Check]. Set it before the first change.
+	// Check is called before a change is committed, and its error refuses the change. [Open] sets it to
+	// compile the contents alone; with a file beneath, set it to [Stack.Check] before the first change.
 	Check func(*Contents) error
 
 	name        string
@@ -74,7 +75,9 @@ type Database struct {
 	doubt  atomic.Bool              // known may have what the database has lost
 	wakes  chan struct{}            // something may have changed
 	poll   time.Duration
-	status status
+
+	following sync.Mutex // of status
+	status    Status
 }
 
 // dialect is what differs between databases.
@@ -107,6 +110,7 @@ func Open(url string, log *slog.Logger) (*Database, error) {
 	switch scheme {
 	case "sqlite":
 		d.dialect, d.name, err = newSQLite(rest)
+		d.poll = filePoll
 	case "postgres", "postgresql":
 		d.dialect, d.name, err = newPostgres(url, d.log)
 	default:
@@ -118,6 +122,7 @@ func Open(url string, log *slog.Logger) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.Check = (&Stack{Name: d.name}).Check
 	return d, nil
 }
 
@@ -144,7 +149,7 @@ func (d *Database) away(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, new(*noDirectory)):
+	case errors.As(err, new(awayError)):
 		return fmt.Errorf("%s: %w", d.name, err)
 	case d.dialect.unmigrated(err):
 		return fmt.Errorf("%s: %w", d.name, ErrNotMigrated)
@@ -180,10 +185,4 @@ func (d *Database) snapshot(ctx context.Context, old *Contents) (*Contents, erro
 	defer func() { _ = tx.Rollback() }()
 	c, err := d.contents(ctx, tx, old, "")
 	return c, d.away(err)
-}
-
-// compileAlone is what checks a change if nobody else does.
-func (d *Database) compileAlone(c *Contents) error {
-	_, err := (&Stack{Name: d.name}).make(nil, c)
-	return err
 }

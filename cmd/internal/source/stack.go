@@ -32,6 +32,8 @@ type Stack struct {
 	tried    *state                // what File has made last
 	refused  *file                 // what File has refused, if it was the last
 	unused   *Contents             // likewise of Contents
+
+	fileFault, contentsFault atomic.Pointer[error] // why the file, and the contents, that are there now are not in force
 }
 
 // state is what is in force, and what it was made of.
@@ -83,6 +85,20 @@ func (s *Stack) FileBefore() *policy.Document {
 	return nil
 }
 
+// RefuseFile records why the file that is there now is not in force. File is not called with what cannot be decoded.
+func (s *Stack) RefuseFile(err error) { s.fileFault.Store(&err) }
+
+// Refused returns why the file and the database that are there now are not in force; nil if they are.
+func (s *Stack) Refused() (file, database error) {
+	if err := s.fileFault.Load(); err != nil {
+		file = *err
+	}
+	if err := s.contentsFault.Load(); err != nil {
+		database = *err
+	}
+	return file, database
+}
+
 // File compiles a file's document with the database on top, for [Stack.UseFile]. For where see
 // [policy.CompileAt]. A file that makes no policy with the database is tried again whenever that
 // changes.
@@ -115,6 +131,7 @@ func (s *Stack) UseFile() error {
 	if next.contents != s.contents() && next.contents != s.unused { // the database has changed since
 		var err error
 		if next, err = s.make(next.file, s.contents()); err != nil {
+			s.contentsFault.Store(&err)
 			return err
 		}
 	}
@@ -144,6 +161,7 @@ func (s *Stack) Contents(c *Contents) error {
 	next, err := s.make(s.file(), c)
 	if err != nil {
 		s.unused = c
+		s.contentsFault.Store(&err)
 		return err
 	}
 	s.use(next)
@@ -181,17 +199,13 @@ func (s *Stack) Readable(c *Contents) error {
 	return nil
 }
 
-// Merge returns the document of the file with c on top. Do not change it.
-func (s *Stack) Merge(c *Contents) *policy.Document {
-	if f := s.file(); f != nil {
-		return Merge(&f.Document, c)
-	}
-	return Merge(nil, c)
-}
-
 func (s *Stack) use(next *state) {
 	if next.file != s.file() {
 		s.refused = nil
+		s.fileFault.Store(nil)
+	}
+	if next.contents != s.contents() {
+		s.contentsFault.Store(nil)
 	}
 	if now := s.state.Load(); now != nil {
 		next.before = now.before

@@ -2,7 +2,6 @@ package source
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 )
 
@@ -11,9 +10,9 @@ const tokenPrefix = "sluice_"
 
 // newSecret returns 256 random bits as a bearer sends them, and their hash. Nobody can guess so
 // many, so the hash needs no salt and no rounds.
-func newSecret() (secret string, hash [sha256.Size]byte) {
+func newSecret() (secret string, hash TokenHash) {
 	var bits [32]byte
 	_, _ = rand.Read(bits[:]) // it never fails
 	secret = tokenPrefix + base64.RawURLEncoding.EncodeToString(bits[:])
-	return secret, sha256.Sum256([]byte(secret))
+	return secret, HashToken(secret)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -20,18 +19,11 @@ type Status struct {
 	Version int64
 }
 
-type status struct {
-	away     atomic.Bool
-	failures atomic.Uint64
-	asked    atomic.Int64 // in nanoseconds since the Unix epoch
-}
-
 // Status returns how following is going.
 func (d *Database) Status() Status {
-	s := Status{Away: d.status.away.Load(), Failures: d.status.failures.Load()}
-	if at := d.status.asked.Load(); at != 0 {
-		s.Asked = time.Unix(0, at)
-	}
+	d.following.Lock()
+	s := d.status
+	d.following.Unlock()
 	if c := d.handed.Load(); c != nil {
 		s.Version = c.Version
 	}
@@ -41,8 +33,8 @@ func (d *Database) Status() Status {
 // Watch calls apply with the new contents whenever something has changed, until ctx ends, and
 // returns then. It looks once at once, and hands out what is not what Read has returned.
 //
-// A change by whatever way is noticed as soon as the database tells of it, and within 500 ms if
-// it does not: PostgreSQL by NOTIFY, SQLite within 100 ms by its data version. While the database
+// A change by whatever way is noticed as soon as PostgreSQL tells of it by NOTIFY, and within 500 ms if
+// it does not, or within 100 ms in a file of SQLite. While the database
 // is away nothing happens; when it is there again, everything is read again, since a server may
 // have come back without its last changes.
 func (d *Database) Watch(ctx context.Context, apply func(*Contents)) {
@@ -131,15 +123,21 @@ func (d *Database) again(ctx context.Context) (c *Contents, err error) {
 }
 
 func (d *Database) notAnswered(err error) {
-	d.status.failures.Add(1)
-	if !d.status.away.Swap(true) {
+	d.following.Lock()
+	defer d.following.Unlock()
+	d.status.Failures++
+	if !d.status.Away {
+		d.status.Away = true
 		d.log.Error("the database of the rules does not answer, the last policy stays", "database", d.name, "error", err)
 	}
 }
 
 func (d *Database) answered() {
-	d.status.asked.Store(time.Now().UnixNano())
-	if d.status.away.Swap(false) {
+	d.following.Lock()
+	defer d.following.Unlock()
+	d.status.Asked = time.Now()
+	if d.status.Away {
+		d.status.Away = false
 		d.log.Info("the database of the rules answers again", "database", d.name)
 	}
 }

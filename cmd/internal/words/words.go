@@ -1,5 +1,5 @@
-// Package words writes numbers of things, lengths of time and paragraphs for people. The commands that report on
-// logs are above it; it imports nothing of this module.
+// Package words writes numbers of things, lengths of time and paragraphs for people. Commands are
+// above it; it imports nothing of this module.
 package words
 
 import (
@@ -8,19 +8,11 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 )
 
 // Counted is a number of things: "1 request", "2,000 requests".
-func Counted[N int | int64](n N, thing string) string {
-	if n != 1 {
-		if strings.HasSuffix(thing, "ss") || strings.HasSuffix(thing, "sh") {
-			thing += "e"
-		}
-		thing += "s"
-	}
-	return humanize.Comma(int64(n)) + " " + thing
-}
+func Counted[N int | int64](n N, thing string) string { return english.Plural(int(n), thing, "") }
 
 // units are those of lengths of time.
 var units = [...]struct {

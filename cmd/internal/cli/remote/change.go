@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,18 @@ import (
 
 // held is an item that the gateway has.
 type held struct{ path, etag, text string }
+
+// find returns the item at a path, without its text, and decodes it; nil if there is none.
+func (a *Client) find(ctx context.Context, path string, document any) (*held, error) {
+	answer, err := a.call(ctx, http.MethodGet, path, nil, "", nil, document)
+	switch {
+	case answer.status == http.StatusNotFound:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &held{path: path, etag: answer.etag}, nil
+}
 
 // put creates an item of a collection, or replaces the old one. The text describes the new one.
 func (a *Client) put(c *cobra.Command, collection string, old *held, document any, text string) error {

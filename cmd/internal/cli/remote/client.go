@@ -247,13 +247,7 @@ func (a *Client) refusal(answer *adminAnswer) error {
 
 // Print writes a value as JSON if --output is json, or else what text writes.
 func (a *Client) Print(c *cobra.Command, v any, text func(io.Writer)) error {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return command.Failed(err)
-	}
-	return a.print(c, adminAnswer{body: b.Bytes()}, text)
+	return a.print(c, adminAnswer{body: control.JSON(v)}, text)
 }
 
 // print writes the answer if --output is json, or else what text writes.

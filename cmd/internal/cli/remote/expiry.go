@@ -1,10 +1,33 @@
 package remote
 
 import (
+	"fmt"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/sluicehq/sluice/policy"
 )
+
+// expiry are the flags of what may end by itself.
+type expiry struct{ until, reason string }
+
+func (e *expiry) addFlags(f *pflag.FlagSet) {
+	addUntil(f, &e.until)
+	f.StringVar(&e.reason, "reason", "", "why, for people")
+}
+
+func addUntil(f *pflag.FlagSet, until *string) {
+	f.StringVar(until, "until", "", "when it ends: a `date`, which holds to its end in UTC, or a time such as 2026-12-31T18:00:00Z")
+}
+
+// check returns an error if the end has passed. Instead is the command that ends it now.
+func (e *expiry) check(instead string) error {
+	if !ended(e.until) {
+		return nil
+	}
+	return fmt.Errorf("--until: %s has passed: \"sluice %s\" ends it now", ending(e.until), instead)
+}
 
 // terms returns until when something holds, and why, for the end of a sentence.
 func terms(until, reason string) (text string) {

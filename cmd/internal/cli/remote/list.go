@@ -15,7 +15,7 @@ import (
 )
 
 // list writes a list of the API: the JSON of each item on a line, or a table with the cells of each.
-func (a *Client) list(c *cobra.Command, path string, q url.Values, head string, cells func(json.RawMessage) ([]string, error)) error {
+func list[T any](a *Client, c *cobra.Command, path string, q url.Values, head string, cells func(source string, document *T) []string) error {
 	out := c.OutOrStdout()
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if a.output == "text" {
@@ -31,20 +31,22 @@ func (a *Client) list(c *cobra.Command, path string, q url.Values, head string, 
 			return err
 		}
 		for _, text := range page.Items {
-			err := error(nil)
 			if a.output == "json" {
-				_, err = fmt.Fprintf(out, "%s\n", text)
-			} else if row, problem := cells(text); problem == nil {
-				for i := range row {
-					row[i] = printable.Line(row[i])
-				}
-				_, err = fmt.Fprintln(table, strings.Join(row, "\t"))
-			} else {
-				err = problem
+				fmt.Fprintf(table, "%s\n", text)
+				continue
 			}
-			if err != nil {
+			var i struct {
+				Source   string
+				Document T
+			}
+			if err := json.Unmarshal(text, &i); err != nil {
 				return command.Failed(err)
 			}
+			row := cells(i.Source, &i.Document)
+			for n := range row {
+				row[n] = printable.Line(row[n])
+			}
+			fmt.Fprintln(table, strings.Join(row, "\t"))
 		}
 		if err := table.Flush(); err != nil {
 			return command.Failed(err)

@@ -2,19 +2,15 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
-	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -35,8 +31,8 @@ func overrideCommand() *cobra.Command {
 // overrideSettings are the flags of "override set".
 type overrideSettings struct {
 	Client
+	expiry
 	block, exempt bool
-	until, reason string
 }
 
 func overrideSetCommand() *cobra.Command {
@@ -54,23 +50,20 @@ func overrideSetCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&s.block, "block", false, "refuse the requests that the rule would count for the subject")
 	f.BoolVar(&s.exempt, "exempt", false, "count nothing for the subject")
-	f.StringVar(&s.until, "until", "", "when it ends: a `date`, which holds to its end in UTC, or a time such as 2026-12-31T18:00:00Z")
-	f.StringVar(&s.reason, "reason", "", "why, for people")
+	s.expiry.addFlags(f)
 	return c
 }
 
 func (s *overrideSettings) set(c *cobra.Command, args []string) error {
-	subject, err := parseSubject("override set", args, true)
+	subject, err := syntax{rule: true, rest: true}.parse("override set", args)
 	switch {
 	case err != nil:
 		return err
-	case len(subject.key) == 0:
-		return errors.New("override set: missing subject, for example api_key=k-42")
 	case len(subject.rest) == 0 && !s.block && !s.exempt:
 		return errors.New("override set: which limit? Write one as in 5000/minute, or --block or --exempt")
 	}
-	if ended(s.until) {
-		return fmt.Errorf("--until: %s has passed: \"sluice override delete\" ends an override now", ending(s.until))
+	if err := s.expiry.check("override delete"); err != nil {
+		return err
 	}
 	o := policy.Override{Rule: subject.rule, Key: subject.key, Block: s.block, Exempt: s.exempt, Until: s.until, Reason: s.reason}
 	if len(subject.rest) != 1 {
@@ -87,32 +80,14 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 	return s.put(c, "/v1/overrides", old, o, overrideText(&o))
 }
 
-// overrideItem is an override as the API lists it.
-type overrideItem struct {
-	control.Item
-	Document policy.Override `json:"document"`
-}
-
 // findOverride returns the override with exactly the key of a subject, or nil.
 func (a *Client) findOverride(ctx context.Context, s *subjectArgs) (*held, error) {
-	for q := s.query(); ; {
-		var page struct {
-			Items []overrideItem
-			Next  string
-		}
-		if _, err := a.call(ctx, http.MethodGet, "/v1/overrides", q, "", nil, &page); err != nil {
-			return nil, err
-		}
-		for i := range page.Items {
-			if o := &page.Items[i]; maps.Equal(o.Document.Key, s.key) {
-				return &held{"/v1/overrides/" + url.PathEscape(o.ID), o.ETag, overrideText(&o.Document)}, nil
-			}
-		}
-		if page.Next == "" {
-			return nil, nil
-		}
-		q.Set("cursor", page.Next)
+	var o policy.Override
+	old, err := a.find(ctx, "/v1/overrides/"+source.OverrideName(s.rule, s.key), &o)
+	if old != nil {
+		old.text = overrideText(&o)
 	}
+	return old, err
 }
 
 // overrideText returns an override in words.
@@ -142,19 +117,13 @@ func overrideListCommand() *cobra.Command {
 		"List overrides, those of the policy file too: all of them, those of a rule, or those with these\nvalues in their keys. With --output json, a line for each.",
 		"  sluice override list --rule per-key",
 		func(c *cobra.Command, args []string) error {
-			s, err := parseSubject("override list", args, false)
+			s, err := syntax{any: true}.parse("override list", args)
 			if err != nil {
 				return err
 			}
-			if len(s.rest) > 0 {
-				return fmt.Errorf("override list: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7, or --rule RULE", s.rest[0])
-			}
 			s.rule = rule
-			return a.list(c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
-				var i overrideItem
-				err := json.Unmarshal(text, &i)
-				o := &i.Document
-				return []string{o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), i.Source, o.By, o.Reason}, err
+			return list(a, c, "/v1/overrides", s.query(), "RULE\tKEY\tLIMIT\tUNTIL\tFROM\tBY\tREASON", func(source string, o *policy.Override) []string {
+				return []string{o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), source, o.By, o.Reason}
 			})
 		})
 	c.Flags().StringVar(&rule, "rule", "", "only those of this `rule`")
@@ -167,14 +136,9 @@ func overrideDeleteCommand() *cobra.Command {
 		"Delete the override of a rule with exactly these values in its key. An override of the policy file\ncannot be deleted, and applies again if there is one for the same subject.",
 		"  sluice override delete per-key api_key=k-42",
 		func(c *cobra.Command, args []string) error {
-			s, err := parseSubject("override delete", args, true)
-			switch {
-			case err != nil:
+			s, err := syntax{rule: true}.parse("override delete", args)
+			if err != nil {
 				return err
-			case len(s.rest) > 0:
-				return fmt.Errorf("override delete: %.60q: write a part of the key and its value, as in api_key=k-42", s.rest[0])
-			case len(s.key) == 0:
-				return errors.New("override delete: missing subject, for example api_key=k-42")
 			}
 			old, err := a.findOverride(c.Context(), &s)
 			if err != nil {

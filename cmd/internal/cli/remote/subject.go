@@ -26,14 +26,9 @@ func subjectCommand() *cobra.Command {
 			"Its commands say which subjects are in which tier.",
 		"  sluice subject client_ip=192.0.2.7\n  sluice subject api_key=k-42 --rule per-key",
 		func(c *cobra.Command, args []string) error {
-			s, err := parseSubject("subject", args, false)
-			switch {
-			case err != nil:
+			s, err := syntax{any: rule != ""}.parse("subject", args)
+			if err != nil {
 				return err
-			case len(s.rest) > 0:
-				return fmt.Errorf("subject: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7, or --rule RULE", s.rest[0])
-			case len(s.key) == 0 && rule == "":
-				return errors.New("subject: missing subject, for example client_ip=192.0.2.7")
 			}
 			s.rule = rule
 			var limits control.SubjectLimits
@@ -106,12 +101,14 @@ func (s *subjectChange) command(short, long, example string) *cobra.Command {
 }
 
 func (s *subjectChange) run(c *cobra.Command, args []string) error {
-	subject, err := parseSubject(s.name, args, true)
+	subject, err := syntax{rule: true, rest: s.units, any: true}.parse(s.name, args)
 	if err != nil {
 		return err
 	}
-	if err := s.count(&subject); err != nil {
-		return err
+	if s.units {
+		if s.request.Units, err = unitsOf(subject.rest); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
 	}
 	s.request.Rule, s.request.Key = subject.rule, subject.key
 	var change control.SubjectChange
@@ -127,21 +124,16 @@ func (s *subjectChange) run(c *cobra.Command, args []string) error {
 	})
 }
 
-// count parses the number of units, if the command takes one.
-func (s *subjectChange) count(subject *subjectArgs) (err error) {
-	rest := subject.rest
-	switch {
-	case !s.units && len(rest) > 0:
-		return fmt.Errorf("%s: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7", s.name, rest[0])
-	case !s.units:
-		return nil
-	case len(rest) != 1:
-		return fmt.Errorf("%s: how many units? Write one number behind the key", s.name)
+// unitsOf parses the argument that is a number of units.
+func unitsOf(args []string) (int64, error) {
+	if len(args) != 1 {
+		return 0, errors.New("how many units? Write one number behind the key")
 	}
-	if s.request.Units, err = strconv.ParseInt(rest[0], 10, 64); err != nil || s.request.Units < 1 {
-		return fmt.Errorf("%s: %.60q: write how many units as a whole number, at least 1", s.name, rest[0])
+	n, err := strconv.ParseInt(args[0], 10, 64)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%.60q: write how many units as a whole number, at least 1", args[0])
 	}
-	return nil
+	return n, nil
 }
 
 func resetCommand() *cobra.Command {
@@ -164,7 +156,7 @@ func blockCommand() *cobra.Command {
 			"holds in the one gateway that is asked, until that ends.\n\n"+
 			"A date without a time is the end of that day in UTC.",
 		"  sluice block per-key api_key=k-42 --until 2026-12-31 --reason abuse")
-	c.Flags().StringVar(&s.request.Until, "until", "", "when it ends: a `date`, which holds to its end in UTC, or a time such as 2026-12-31T18:00:00Z")
+	addUntil(c.Flags(), &s.request.Until)
 	return c
 }
 

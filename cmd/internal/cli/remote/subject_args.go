@@ -17,19 +17,26 @@ type subjectArgs struct {
 	rest []string
 }
 
-// parseSubject parses RULE PART=VALUE …, or without withRule PART=VALUE ….
-func parseSubject(command string, args []string, withRule bool) (s subjectArgs, err error) {
+// syntax is which arguments a command takes besides PART=VALUE.
+type syntax struct {
+	rule bool // the first argument is RULE
+	rest bool // others may be anywhere behind it
+	any  bool // PART=VALUE may be left out
+}
+
+// parse parses the arguments of a command.
+func (x syntax) parse(command string, args []string) (s subjectArgs, err error) {
 	s.key = map[string]string{}
 	for i, arg := range args {
 		part, value, pair := strings.Cut(arg, "=")
 		switch {
-		case withRule && i == 0 && pair:
+		case x.rule && i == 0 && pair:
 			return s, fmt.Errorf("%s: which rule? Write its name before %.60q", command, arg)
-		case withRule && i == 0:
+		case x.rule && i == 0:
 			s.rule = arg
-		case !pair:
+		case !pair && x.rest:
 			s.rest = append(s.rest, arg)
-		case part == "":
+		case part == "" || !pair:
 			return s, fmt.Errorf("%s: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7", command, arg)
 		default:
 			if _, twice := s.key[part]; twice {
@@ -38,8 +45,11 @@ func parseSubject(command string, args []string, withRule bool) (s subjectArgs, 
 			s.key[part] = value
 		}
 	}
-	if withRule && s.rule == "" {
+	switch {
+	case x.rule && s.rule == "":
 		return s, fmt.Errorf("%s: which rule? Write its name, and then values of its key, as in client_ip=192.0.2.7", command)
+	case !x.any && len(s.key) == 0:
+		return s, fmt.Errorf("%s: missing subject, for example api_key=k-42", command)
 	}
 	return s, nil
 }

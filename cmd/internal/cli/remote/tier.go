@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,7 +17,7 @@ import (
 // tierSettings are the flags of "subject set".
 type tierSettings struct {
 	Client
-	until, reason string
+	expiry
 }
 
 func subjectSetCommand() *cobra.Command {
@@ -31,23 +30,20 @@ func subjectSetCommand() *cobra.Command {
 			"A date without a time is the end of that day in UTC.",
 		"  sluice subject set api_key=k-42 pro --until 2126-12-31 --reason 'a trial'",
 		func(c *cobra.Command, args []string) error { return s.set(c, args) })
-	f := c.Flags()
-	f.StringVar(&s.until, "until", "", "when it ends: a `date`, which holds to its end in UTC, or a time such as 2026-12-31T18:00:00Z")
-	f.StringVar(&s.reason, "reason", "", "why, for people")
+	s.expiry.addFlags(c.Flags())
 	return c
 }
 
 func (s *tierSettings) set(c *cobra.Command, args []string) error {
-	given, err := parseSubject("subject set", args, false)
+	given, err := syntax{rest: true}.parse("subject set", args)
 	switch {
 	case err != nil:
 		return err
-	case len(given.key) != 1:
-		return errors.New("subject set: missing subject, for example api_key=k-42")
 	case len(given.rest) != 1:
 		return errors.New("subject set: which tier? Write its name behind the value, as in api_key=k-42 pro")
-	case ended(s.until):
-		return fmt.Errorf("--until: %s has passed: \"sluice subject delete\" takes a subject out of its tier now", ending(s.until))
+	}
+	if err := s.expiry.check("subject delete"); err != nil {
+		return err
 	}
 	is := policy.TierSubject{Tier: given.rest[0], Until: s.until, Reason: s.reason}
 	part, old, err := s.findTier(c.Context(), &given)
@@ -64,14 +60,9 @@ func subjectDeleteCommand() *cobra.Command {
 		"Take a subject out of the tier that the database puts it into. One of the policy file cannot be\ndeleted, and holds again if there was one for the same subject.",
 		"  sluice subject delete api_key=k-42",
 		func(c *cobra.Command, args []string) error {
-			given, err := parseSubject("subject delete", args, false)
-			switch {
-			case err != nil:
+			given, err := syntax{}.parse("subject delete", args)
+			if err != nil {
 				return err
-			case len(given.rest) > 0:
-				return fmt.Errorf("subject delete: %.60q: write a part of a key and its value, as in api_key=k-42", given.rest[0])
-			case len(given.key) != 1:
-				return errors.New("subject delete: missing subject, for example api_key=k-42")
 			}
 			_, old, err := a.findTier(c.Context(), &given)
 			if err != nil {
@@ -91,19 +82,15 @@ func (a *Client) findTier(ctx context.Context, given *subjectArgs) (part string,
 		return part, nil, err
 	}
 	value, found := given.key[part]
-	if !found || value == "" {
+	if !found || value == "" || len(given.key) > 1 {
 		return part, nil, command.Failed(fmt.Errorf("%s: the policy looks subjects up by %s: write %s=VALUE", keyText(given.key), part, part))
 	}
-	path, document := "/v1/subjects/"+url.PathEscape(value), policy.TierSubject{}
-	answer, err := a.call(ctx, http.MethodGet, path, nil, "", nil, &document)
-	switch {
-	case answer.status == http.StatusNotFound:
-		return part, nil, nil
-	case err != nil:
-		return part, nil, err
+	document := policy.TierSubject{}
+	if old, err = a.find(ctx, "/v1/subjects/"+url.PathEscape(value), &document); old != nil {
+		document.Subject = value
+		old.text = subjectTierText(part, &document)
 	}
-	document.Subject = value
-	return part, &held{path, answer.etag, subjectTierText(part, &document)}, nil
+	return part, old, err
 }
 
 // tierPart returns the key part by which the policy in force looks subjects up.
@@ -135,14 +122,8 @@ func subjectListCommand() *cobra.Command {
 			if len(args) > 0 {
 				return fmt.Errorf("subject list: %.60q: it takes no arguments; \"sluice subject\" shows one subject", args[0])
 			}
-			return a.list(c, "/v1/subjects", url.Values{}, "SUBJECT\tTIER\tUNTIL\tFROM\tBY\tREASON", func(text json.RawMessage) ([]string, error) {
-				var i struct {
-					Source   string
-					Document policy.TierSubject
-				}
-				err := json.Unmarshal(text, &i)
-				d := &i.Document
-				return []string{d.Subject, d.Tier, listedEnd(d.Until), i.Source, d.By, d.Reason}, err
+			return list(a, c, "/v1/subjects", url.Values{}, "SUBJECT\tTIER\tUNTIL\tFROM\tBY\tREASON", func(source string, d *policy.TierSubject) []string {
+				return []string{d.Subject, d.Tier, listedEnd(d.Until), source, d.By, d.Reason}
 			})
 		})
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
@@ -21,7 +21,7 @@ const maxRules = 20
 // printSnapshot writes a snapshot as text.
 func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
 	stats := &now.Stats
-	fmt.Fprintf(w, "sluice top  %s  %s  %s\n", s.url, stats.At.UTC().Format("15:04:05 UTC"), command.Count(len(stats.Instances), "instance"))
+	fmt.Fprintf(w, "sluice top  %s  %s  %s\n", s.url, stats.At.UTC().Format("15:04:05 UTC"), words.Counted(len(stats.Instances), "instance"))
 	fmt.Fprintf(w, "%s\n\n", stats.Headline.Text)
 	printRequests(w, &stats.Requests)
 	printRules(w, byChange(stats.Rules))
@@ -57,11 +57,11 @@ func printRules(w io.Writer, rules []control.RuleStats) {
 			limit += " (shadow)"
 		}
 		rate := r.Requests.Rate
-		printRow(w, format, cut(r.Rule, 23), perSecond(rate["allow"]+rate["delayed"]+rate["degraded"]), perSecond(rate["deny"]), perSecond(rate["would_deny"]),
+		printRow(w, format, printable.Text(r.Rule, 23), perSecond(rate["allow"]+rate["delayed"]+rate["degraded"]), perSecond(rate["deny"]), perSecond(rate["would_deny"]),
 			usual, humanize.Comma(int64(r.Refused.Hour)), share(r.Near.Hour, total(r.Requests.Hour)), limit)
 	}
 	if more := len(rules) - maxRules; more > 0 {
-		fmt.Fprintf(w, "  and %s more\n", command.Count(more, "rule"))
+		fmt.Fprintf(w, "  and %s more\n", words.Counted(more, "rule"))
 	}
 }
 
@@ -84,7 +84,7 @@ func (s *topSettings) printSubjects(w io.Writer, now *snapshot) {
 		if i.Last != nil {
 			last = ago(now.Stats.At.Sub(*i.Last))
 		}
-		printRow(w, "%16s  %8s  %-20s  %s\n", count, last, cut(i.Rule, 20), i.Shown)
+		printRow(w, "%16s  %8s  %-20s  %s\n", count, last, printable.Text(i.Rule, 20), i.Shown)
 	}
 }
 
@@ -102,7 +102,7 @@ func printInstances(w io.Writer, stats *control.Stats) {
 		if i.Stale {
 			stale = "  no numbers for " + ago(stats.At.Sub(i.Seen))
 		}
-		printRow(w, format, cut(i.Name, 23), humanize.Comma(int64(i.Took.Count)), took(i.Took.P99),
+		printRow(w, format, printable.Text(i.Name, 23), humanize.Comma(int64(i.Took.Count)), took(i.Took.P99),
 			i.Store.Kind, took(i.Store.Took.P99), away, humanize.Comma(int64(i.Store.Local)), humanize.Comma(int64(i.Store.Keys)), stale)
 	}
 	if len(policies) > 1 {
@@ -175,12 +175,4 @@ func ago(d time.Duration) string {
 		return fmt.Sprintf("%dm", d/time.Minute)
 	}
 	return fmt.Sprintf("%dh", d/time.Hour)
-}
-
-// cut shortens a text to n characters.
-func cut(text string, n int) string {
-	if r := []rune(text); len(r) > n {
-		return string(r[:n-1]) + "…"
-	}
-	return text
 }

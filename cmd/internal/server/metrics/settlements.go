@@ -19,11 +19,6 @@ type settlements struct {
 	units map[string]uint64 // by rule
 }
 
-const (
-	maxCutRules = 1000 // that have a series each
-	otherRules  = "*other"
-)
-
 var cutUnits = prometheus.NewDesc("sluice_settle_cut_units_total",
 	"Units that responses told and that no key owes: above the max of the rule's cost, or above what a key can owe. See sluice validate.", []string{"rule"}, nil)
 
@@ -38,13 +33,8 @@ func (c *settlements) observe(_ context.Context, s *policy.Settlement) {
 		return
 	}
 	c.mu.Lock()
-	rule := s.Rule
-	n, known := c.units[rule]
-	if !known && len(c.units) >= maxCutRules {
-		rule = otherRules
-		n, known = c.units[rule]
-	}
-	c.units[rule] = n + uint64(s.Cut)
+	n, known := c.units[s.Rule]
+	c.units[s.Rule] = n + uint64(s.Cut)
 	c.mu.Unlock()
 	if !known {
 		c.log.Warn("a response told a cost that is not charged in full: it is above the rule's max, or above what a key can owe. Correct the response, or raise max. Later ones of this rule are only counted, in sluice_settle_cut_units_total",
@@ -61,7 +51,7 @@ func (c *settlements) collect(send sender) {
 	}
 	last := ""
 	for _, d := range c.engine.Policy().Debts() {
-		if _, counted := c.units[d.Rule]; d.Rule == last || counted || len(c.units) >= maxCutRules {
+		if _, counted := c.units[d.Rule]; d.Rule == last || counted {
 			continue
 		}
 		last = d.Rule

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -22,33 +23,21 @@ type Reloads struct {
 // Reloads returns what happened so far.
 func (r *Rules) Reloads() Reloads {
 	l := &r.reloads
-	return Reloads{l.taken.Load(), l.refused.Load(), time.UnixMilli(l.last.Load()), r.databaseStays.Load() || l.fileStays.Load()}
+	file, database := r.stack.Refused()
+	return Reloads{l.taken.Load(), l.refused.Load(), time.UnixMilli(l.last.Load()), cmp.Or(file, database) != nil}
 }
 
 type reloads struct {
 	taken, refused atomic.Uint64
 	last           atomic.Int64 // in milliseconds since the epoch
-	fileStays      atomic.Bool  // the file is refused
-}
-
-func (l *reloads) take(now time.Time) {
-	l.taken.Add(1)
-	l.last.Store(now.UnixMilli())
 }
 
 // refuseFile records that the file is refused, and why.
 func (r *Rules) refuseFile(err error) {
 	defer r.noteLooked()
 	r.reloads.refused.Add(1)
-	r.reloads.fileStays.Store(true)
+	r.stack.RefuseFile(err)
 	r.noteRefused(err)
-}
-
-// fileAccepted records that the file is in force.
-func (r *Rules) fileAccepted() {
-	if r.reloads.fileStays.Swap(false) {
-		r.noteAccepted()
-	}
 }
 
 // noteLooked reports to relay that the file has been read.

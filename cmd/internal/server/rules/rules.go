@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/server/tokens"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
@@ -54,11 +53,10 @@ type Rules struct {
 	store    *stores.Store
 	recorder *telemetry.Recorder // nil: nothing is recorded
 
-	warned        []string // the last warnings in the log
-	reloads       reloads
-	looked        chan struct{} // receives when the file has been taken or refused, or there is none
-	databaseStays atomic.Bool   // the database is refused, and an older policy stays
-	shadowLogged  atomic.Bool   // the whole policy is in shadow mode, and the log has it
+	warned       []string // the last warnings in the log
+	reloads      reloads
+	looked       chan struct{} // receives when the file has been taken or refused, or there is none
+	shadowLogged atomic.Bool   // the whole policy is in shadow mode, and the log has it
 }
 
 // Open reads the policy, and compiles it.
@@ -67,7 +65,7 @@ func Open(ctx context.Context, c Config) (*Rules, error) {
 	s := c.Settings
 	r.stack.Swap, r.stack.Accept = r.swap, c.Accept
 	r.stack.FileTaken = func() {
-		r.fileAccepted()
+		r.noteAccepted()
 		r.Log.Info("policy loaded: with what the database says now, the file that was refused makes a policy", "file", s.File)
 	}
 	if s.Database != "" {
@@ -145,12 +143,6 @@ func (r *Rules) migrate(ctx context.Context) error {
 	return nil
 }
 
-// Policy returns the policy in force.
-func (r *Rules) Policy() *policy.Policy { return r.stack.Policy() }
-
-// Name returns the name of the database, or "".
-func (r *Rules) Name() string { return r.stack.Name }
-
 // Stack returns the policy in force as it is written.
 func (r *Rules) Stack() *source.Stack { return r.stack }
 
@@ -207,12 +199,15 @@ func (r *Rules) migrateLater(ctx context.Context) {
 // useFile puts a changed file into force, and then the database if it was refused with the old file.
 func (r *Rules) useFile() {
 	defer r.noteLooked()
+	file, database := r.stack.Refused()
 	if err := r.stack.UseFile(); err != nil {
 		r.refuse(err)
 		return
 	}
-	r.fileAccepted()
-	if r.db != nil && r.databaseStays.Load() {
+	if _, still := r.stack.Refused(); file != nil || database != nil && still == nil {
+		r.noteAccepted()
+	}
+	if r.db != nil && database != nil {
 		if c := r.db.Known(); c != nil {
 			r.apply(c)
 		}
@@ -221,11 +216,12 @@ func (r *Rules) useFile() {
 
 // apply puts the contents of the database into force.
 func (r *Rules) apply(c *source.Contents) {
+	_, was := r.stack.Refused()
 	if err := r.stack.Contents(c); err != nil {
 		r.refuse(err)
 		return
 	}
-	if r.databaseStays.Swap(false) {
+	if was != nil {
 		r.noteAccepted()
 	}
 	r.Log.Info("rules of the database are in force", "version", c.Version)
@@ -236,7 +232,6 @@ func (r *Rules) refuse(err error) {
 	if len(problems(err)) > 0 { // before the log, so that its readers find the metric changed
 		r.noteRefused(err)
 		r.reloads.refused.Add(1)
-		r.databaseStays.Store(true)
 	}
 	logRefused(r.Log, "rules of the database cannot be read, the file's hold", "rules of the database refused, the policy stays", err)
 }
@@ -244,7 +239,8 @@ func (r *Rules) refuse(err error) {
 // swap puts a policy into force. The stack never calls it twice at the same time.
 func (r *Rules) swap(p *policy.Policy) {
 	r.warn(p)
-	r.reloads.take(time.Now())
+	r.reloads.taken.Add(1)
+	r.reloads.last.Store(time.Now().UnixMilli())
 	if r.engine == nil { // at the start
 		return
 	}
@@ -269,12 +265,12 @@ func (r *Rules) warn(p *policy.Policy) {
 
 // Tokens returns the tokens of a file and of the database. Until the database has been read, those of the
 // file are valid.
-func (r *Rules) Tokens(file *tokens.File) ([]control.Token, error) {
+func (r *Rules) Tokens(file *tokens.File) ([]source.TokenRow, error) {
 	all, err := file.Read()
 	if err != nil {
 		return nil, err
 	}
-	more, err := control.Tokens(r.db)
+	more, err := r.db.Tokens()
 	if err != nil && len(all) > 0 {
 		return all, nil
 	}

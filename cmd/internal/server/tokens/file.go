@@ -9,53 +9,22 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// File is a file of tokens, which is read again when it changes. It is safe for concurrent use.
+// File is a file of tokens.
 type File struct {
 	Path    string
 	NoRoles bool // its lines have no roles
-
-	mu       sync.Mutex
-	modified time.Time
-	size     int64
-	tokens   []control.Token
 }
 
 // Read returns the tokens, or an error if the file is invalid now. Without a path there are none.
-func (f *File) Read() ([]control.Token, error) {
+func (f *File) Read() (all []source.TokenRow, err error) {
 	if f.Path == "" {
 		return nil, nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	info, err := os.Stat(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	if info.ModTime().Equal(f.modified) && info.Size() == f.size {
-		return f.tokens, nil
-	}
-	tokens, err := f.readAll()
-	if err == nil {
-		f.tokens, f.modified, f.size = tokens, info.ModTime(), info.Size()
-	}
-	return tokens, err
-}
-
-// Check reads the file, whether or not it has changed.
-func (f *File) Check() error {
-	_, err := f.readAll()
-	return err
-}
-
-func (f *File) readAll() (all []control.Token, err error) {
 	data, err := os.ReadFile(f.Path)
 	if err != nil {
 		return nil, err
@@ -76,7 +45,7 @@ func (f *File) readAll() (all []control.Token, err error) {
 }
 
 // parse reads a line. Its errors do not repeat the line, which may have a token in place of its hash.
-func (f *File) parse(fields []string) (t control.Token, err error) {
+func (f *File) parse(fields []string) (t source.TokenRow, err error) {
 	what := "write a name, a role, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
 	if f.NoRoles {
 		what = "write a name, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
@@ -90,12 +59,12 @@ func (f *File) parse(fields []string) (t control.Token, err error) {
 		return t, errors.New("unknown role: write viewer, operator or admin")
 	}
 	hash, err := hex.DecodeString(fields[2])
-	if err != nil || len(hash) != 32 {
+	if t.Name, t.Role = fields[0], role; err != nil || copy(t.Hash[:], hash) != len(hash) || len(hash) != len(t.Hash) {
 		return t, errors.New("write the SHA-256 of the token in hexadecimal, 64 digits, as printf %s \"$TOKEN\" | sha256sum makes it")
 	}
-	t = control.Token{Name: fields[0], Role: role, Hash: hex.EncodeToString(hash)}
 	if len(fields) == 4 {
-		if t.Expires, err = policy.ParseUntil(fields[3]); err != nil {
+		t.Until = fields[3]
+		if _, err = policy.ParseUntil(t.Until); err != nil {
 			return t, errors.New("write until when it holds as in 2027-01-31, which is its end in UTC, or 2027-01-31T12:00:00Z")
 		}
 	}

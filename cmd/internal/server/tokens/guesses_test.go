@@ -141,7 +141,7 @@ func TestGuessesOfNetworks(t *testing.T) {
 func TestGuessesAtDoors(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("ann "+control.HashToken("anns")+"\nbob "+control.HashToken("bobs")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(fmt.Sprintf("ann %v\nbob %v\n", source.HashToken("anns"), source.HashToken("bobs"))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	compiled, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "a", Limit: "5/minute"}}})
@@ -151,10 +151,10 @@ func TestGuessesAtDoors(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	who := &access.Access{
 		Guess: NewGuesses(log).At("--admin"),
-		Tokens: func() ([]control.Token, error) {
-			return []control.Token{
-				{Name: "ann", Role: source.Viewer, Hash: control.HashToken("anns")},
-				{Name: "bob", Role: source.Viewer, Hash: control.HashToken("bobs")},
+		Tokens: func() ([]source.TokenRow, error) {
+			return []source.TokenRow{
+				{Name: "ann", Role: source.Viewer, Hash: source.HashToken("anns")},
+				{Name: "bob", Role: source.Viewer, Hash: source.HashToken("bobs")},
 			}, nil
 		},
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
 // Integrations are the tokens of the integrations. While their file is invalid, the tokens that were read
@@ -16,7 +16,7 @@ type Integrations struct {
 	file    File
 	guesses *Guesses
 	log     *slog.Logger
-	known   atomic.Pointer[[]control.Token]
+	known   atomic.Pointer[[]source.TokenRow]
 	read    atomic.Int64 // when, in nanoseconds since 1970
 	failing atomic.Bool  // is in the log
 }
@@ -71,10 +71,8 @@ func (t *Integrations) has(token string) bool {
 	if token == "" || known == nil {
 		return false
 	}
-	hash := control.HashToken(token)
-	return slices.ContainsFunc(*known, func(k control.Token) bool {
-		return k.Hash == hash && (k.Expires.IsZero() || now.Before(k.Expires))
-	})
+	hash := source.HashToken(token)
+	return slices.ContainsFunc(*known, func(k source.TokenRow) bool { return k.Hash == hash && !k.Expired() })
 }
 
 func (t *Integrations) reread() {

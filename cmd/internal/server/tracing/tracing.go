@@ -9,10 +9,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -25,6 +23,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	rpccode "google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
 	grpccodes "google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -80,7 +79,11 @@ type Tracer struct {
 
 // Open starts to send spans of requests and of the engine to a receiver. The version is that of the program.
 func Open(ctx context.Context, to URL, engine *policy.Engine, version string, log *slog.Logger) (*Tracer, error) {
-	errs := &exporterErrors{log: log}
+	some, err := sluice.NewLimiter(memory.New(), "errors", sluice.Limit{Count: 1, Period: time.Minute})
+	if err != nil {
+		return nil, err
+	}
+	errs := &exporterErrors{log, some}
 	otel.SetErrorHandler(errs)
 	otel.SetLogger(funcr.New(func(_, args string) { errs.note(args) }, funcr.Options{}))
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(string(to)))
@@ -278,7 +281,7 @@ func (t *Tracer) startCall(ctx context.Context, method string) (context.Context,
 
 func endCall(span trace.Span, err error) {
 	code := status.Code(err)
-	name := grpcCodeName(code)
+	name := rpccode.Code(code).String()
 	span.SetAttributes(semconv.RPCResponseStatusCode(name))
 	switch code {
 	case grpccodes.Unknown, grpccodes.DeadlineExceeded, grpccodes.Unimplemented, grpccodes.Internal, grpccodes.Unavailable, grpccodes.DataLoss:
@@ -287,16 +290,6 @@ func endCall(span trace.Span, err error) {
 	}
 	span.End()
 }
-
-// grpcCodeName returns a code as gRPC writes it, such as RESOURCE_EXHAUSTED.
-func grpcCodeName(code grpccodes.Code) string {
-	if code == grpccodes.Canceled {
-		return "CANCELLED"
-	}
-	return strings.ToUpper(wordEnd.ReplaceAllString(code.String(), "${1}_${2}"))
-}
-
-var wordEnd = regexp.MustCompile("([a-z])([A-Z])")
 
 // tracedStream is a stream with the span in its context.
 type tracedStream struct {
@@ -308,24 +301,15 @@ func (s *tracedStream) Context() context.Context { return s.ctx }
 
 // exporterErrors logs errors of the exporter, at most one a minute.
 type exporterErrors struct {
-	log    *slog.Logger
-	mu     sync.Mutex
-	next   time.Time
-	others int
+	log  *slog.Logger
+	most *sluice.Limiter
 }
 
 // Handle implements [otel.ErrorHandler].
 func (e *exporterErrors) Handle(err error) { e.note(err.Error()) }
 
 func (e *exporterErrors) note(text string) {
-	e.mu.Lock()
-	now, others := time.Now(), e.others
-	due := !now.Before(e.next)
-	if e.others++; due {
-		e.next, e.others = now.Add(time.Minute), 0
-	}
-	e.mu.Unlock()
-	if due {
-		e.log.Warn("traces cannot be sent", "error", printable.Text(text, 500), "others_before", others)
+	if d, err := e.most.Take(context.Background(), "", 1); err == nil && d.Allowed {
+		e.log.Warn("traces cannot be sent", "error", printable.Text(text, 500))
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package console_test
 
 import (
 	"encoding/json"
@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
+	"github.com/sluicehq/sluice/cmd/internal/console"
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/testkit"
@@ -25,7 +26,7 @@ import (
 
 // consolePages is a browser without JavaScript at the dashboard of an instance.
 type consolePages struct {
-	*instance
+	*apitest.Instance
 	*apitest.Browser
 	ends []policy.Decision // of requests in flight
 }
@@ -33,11 +34,11 @@ type consolePages struct {
 // newConsole starts the dashboard over a database with a rule and a token of each role, as an admin.
 func newConsole(t *testing.T) *consolePages {
 	t.Helper()
-	i := newInstance(t, sqliteURL(t))
-	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.engine, telemetry.Config{Subjects: true}), Refusals: telemetry.KeepRefusals(i.engine)}
-	i.over.Telemetry = fleet
-	i.serve()
-	i.play(`
+	i := apitest.NewInstance(t, apitest.SQLite(t))
+	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.Engine, telemetry.Config{Subjects: true}), Refusals: telemetry.KeepRefusals(i.Engine)}
+	i.Over.Telemetry = fleet
+	i.Serve()
+	i.Script(`
 POST /v1/rules {"name": "own", "match": ["GET /own"], "key": ["client_ip"], "limit": "2/day", "shadow": true} => 201
 token the viewer = viewer
 token the operator = operator
@@ -51,18 +52,20 @@ await GET /v1/policy => 200
 // fileConsole starts the dashboard of an instance without a database.
 func fileConsole(t *testing.T) *consolePages {
 	t.Helper()
-	i := &instance{t: t, log: new(testkit.Log), engine: policy.NewEngine(memory.New(), nil)}
-	i.stack = &source.Stack{Swap: i.engine.Swap}
-	i.useFile(filePolicy)
-	i.over = control.Config{Engine: i.engine, Stack: i.stack, Logger: slog.New(slog.DiscardHandler)}
-	i.serve()
+	i := &apitest.Instance{Player: apitest.Player{T: t}, Log: new(testkit.Log), Engine: policy.NewEngine(memory.New(), nil)}
+	i.Stack = &source.Stack{Swap: i.Engine.Swap}
+	i.UseFile(apitest.FilePolicy)
+	i.Over = control.Config{Engine: i.Engine, Stack: i.Stack, Logger: slog.New(slog.DiscardHandler)}
+	i.Serve()
 	return consoleOf(t, i)
 }
 
-func consoleOf(t *testing.T, i *instance) *consolePages {
-	server := httptest.NewServer(consoleHandler(i.over, i.api, "", ""))
+func consoleOf(t *testing.T, i *apitest.Instance) *consolePages {
+	server := httptest.NewServer(console.Handler(console.Config{
+		Control: i.API.Control, Access: i.API.Access, Logger: i.Over.Logger,
+	}))
 	t.Cleanup(server.Close)
-	c := &consolePages{instance: i, Browser: i.Browse(server.URL)}
+	c := &consolePages{Instance: i, Browser: i.Browse(server.URL)}
 	for name, value := range map[string]string{
 		"k1": "rule=per-key&key.api_key=k-1", "flight": "rule=flight&key.client_ip=192.0.2.9", "key300": strings.Repeat("k", 300),
 		"secret": "sk_live_of_a_customer_4711",
@@ -73,10 +76,10 @@ func consoleOf(t *testing.T, i *instance) *consolePages {
 	return c
 }
 
-// Each section of testdata/console is a test of the dashboard, over a database or over a file alone.
+// Each section of testdata/scripts is a test of the dashboard, over a database or over a file alone.
 func TestConsole(t *testing.T) {
 	t.Parallel()
-	for file, sections := range apitest.Sections(t, "testdata/console/*.txt") {
+	for file, sections := range apitest.Sections(t, "testdata/scripts/*.txt") {
 		for _, s := range sections {
 			t.Run(file+"/"+s.Title, func(t *testing.T) {
 				t.Parallel()
@@ -90,40 +93,40 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// addCommands adds the steps that testdata/console has besides those of testdata/api.
+// addCommands adds the steps that testdata/scripts has besides those of cmd/internal/apitest.
 func (c *consolePages) addCommands() {
 	passes := map[bool]string{true: "pass", false: "refuse"}
 	hold := func(s apitest.Step, what string, allowed bool, want string) {
 		if passes[allowed] != want {
-			c.t.Errorf("%s: %s: %s, want %s", s.Where, what, passes[allowed], want)
+			c.T.Errorf("%s: %s: %s, want %s", s.Where, what, passes[allowed], want)
 		}
 	}
 	charged := func(s apitest.Step) {
-		hold(s, s.Rest, c.engine.Decide(c.t.Context(), request(s.Rest)).Allowed, s.Verb)
+		hold(s, s.Rest, c.Engine.Decide(c.T.Context(), apitest.Request(s.Rest)).Allowed, s.Verb)
 	}
 	for name, do := range map[string]func(apitest.Step){
 		"pass": charged, "refuse": charged,
 		"decides": func(s apitest.Step) {
 			what, want, _ := strings.Cut(s.Rest, " = ")
-			hold(s, what, c.engine.Explain(c.t.Context(), requestOf(what)).Decision.Allowed, want)
+			hold(s, what, c.Engine.Explain(c.T.Context(), requestOf(what)).Decision.Allowed, want)
 		},
-		"charge": func(s apitest.Step) { c.engine.Decide(c.t.Context(), requestOf(s.Rest)) },
+		"charge": func(s apitest.Step) { c.Engine.Decide(c.T.Context(), requestOf(s.Rest)) },
 		"begin": func(s apitest.Step) {
 			r := requestOf("GET " + s.Rest + " - 192.0.2.9")
 			r.Ends = true
-			c.ends = append(c.ends, c.engine.Decide(c.t.Context(), r))
+			c.ends = append(c.ends, c.Engine.Decide(c.T.Context(), r))
 		},
 		"end": func(apitest.Step) {
-			c.engine.Release(c.t.Context(), c.ends[0])
+			c.Engine.Release(c.T.Context(), c.ends[0])
 			c.ends = c.ends[1:]
 		},
 		"ask": func(s apitest.Step) {
 			what, want, _ := strings.Cut(s.Rest, " = ")
 			id, key, _ := strings.Cut(what, " ")
-			r := request(key)
+			r := apitest.Request(key)
 			r.Path, r.Host, r.Door = "/v1/<b>things</b>", "api.example", "gateway"
 			r.Header.Set("X-Request-Id", id)
-			hold(s, what, c.engine.Decide(c.t.Context(), r).Allowed, want)
+			hold(s, what, c.Engine.Decide(c.T.Context(), r).Allowed, want)
 		},
 		"left":      c.leaves,
 		"refused":   c.refuse,
@@ -131,10 +134,10 @@ func (c *consolePages) addCommands() {
 		"together":  c.together,
 		"elsewhere": c.elsewhere,
 		"log": func(s apitest.Step) {
-			log := c.log.Take()
+			log := c.Log.Take()
 			for _, text := range append(s.More, s.Rest) {
 				if !strings.Contains(log, text) {
-					c.t.Errorf("%s: the log has no %s: %s", s.Where, text, log)
+					c.T.Errorf("%s: the log has no %s: %s", s.Where, text, log)
 				}
 			}
 		},
@@ -156,9 +159,9 @@ func requestOf(text string) *policy.Request {
 // leaves holds how much a key has left.
 func (c *consolePages) leaves(s apitest.Step) {
 	key, want, _ := strings.Cut(s.Rest, " ")
-	results := c.engine.Explain(c.t.Context(), request(key)).Decision.Results
-	if n := slices.IndexFunc(results, isPerKey); n < 0 || strconv.FormatInt(results[n].Remaining, 10) != want {
-		c.t.Errorf("%s: %s has left %+v, want %s", s.Where, key, results, want)
+	results := c.Engine.Explain(c.T.Context(), apitest.Request(key)).Decision.Results
+	if n := slices.IndexFunc(results, apitest.IsPerKey); n < 0 || strconv.FormatInt(results[n].Remaining, 10) != want {
+		c.T.Errorf("%s: %s has left %+v, want %s", s.Where, key, results, want)
 	}
 }
 
@@ -166,11 +169,11 @@ func (c *consolePages) leaves(s apitest.Step) {
 func (c *consolePages) refuse(s apitest.Step) {
 	for n, key := range strings.Fields(s.Rest) {
 		for range 4 {
-			c.engine.Decide(c.t.Context(), request(key))
+			c.Engine.Decide(c.T.Context(), apitest.Request(key))
 		}
-		subject, err := c.engine.Subject("per-key", map[string]string{"api_key": key})
+		subject, err := c.Engine.Subject("per-key", map[string]string{"api_key": key})
 		if err != nil {
-			c.t.Fatal(err)
+			c.T.Fatal(err)
 		}
 		pseudonym := "#" + subject.Pseudonym()[:6]
 		c.Vars[fmt.Sprint("p", n+1)], c.Vars[fmt.Sprint("q", n+1)] = pseudonym, url.QueryEscape(pseudonym)
@@ -179,42 +182,42 @@ func (c *consolePages) refuse(s apitest.Step) {
 
 // paste does what the last page says of the policy file.
 func (c *consolePages) paste(s apitest.Step) {
-	c.t.Helper()
+	c.T.Helper()
 	_, text, found := strings.Cut(c.Last.HTML, `policy file">`)
 	if !found {
-		c.t.Fatalf("%s: the page has nothing to paste: %s", s.Where, c.Last.Words())
+		c.T.Fatalf("%s: the page has nothing to paste: %s", s.Where, c.Last.Words())
 	}
 	text, _, _ = strings.Cut(text, "</pre>")
 	text = html.UnescapeString(text)
 	if s.Rest != "all" { // below the overrides that the file has
-		text = filePolicy + strings.TrimPrefix(text, "overrides:\n")
+		text = apitest.FilePolicy + strings.TrimPrefix(text, "overrides:\n")
 	}
-	c.useFile(text)
+	c.UseFile(text)
 }
 
 // together holds that the last transaction of the operator has so many entries in the audit log.
 func (c *consolePages) together(s apitest.Step) {
-	c.t.Helper()
+	c.T.Helper()
 	was := c.Token
 	defer func() { c.Token = was }()
-	c.Token = c.secrets["the admin"]
+	c.Token = c.Secrets["the admin"]
 	var page struct{ Items []source.Entry }
-	if err := json.Unmarshal([]byte(c.get("/v1/audit?limit=10")), &page); err != nil {
-		c.t.Fatal(err)
+	if err := json.Unmarshal([]byte(c.Get("/v1/audit?limit=10")), &page); err != nil {
+		c.T.Fatal(err)
 	}
 	n := 0
 	for n < len(page.Items) && page.Items[n].At.Equal(page.Items[0].At) && page.Items[n].Actor == "the operator" {
 		n++
 	}
 	if strconv.Itoa(n) != s.Rest {
-		c.t.Errorf("%s: %d entries were made together, want %s", s.Where, n, s.Rest)
+		c.T.Errorf("%s: %d entries were made together, want %s", s.Where, n, s.Rest)
 	}
 }
 
-// elsewhere waits until the other instance has a shadow of all, or none.
+// elsewhere waits until the other apitest.Instance has a shadow of all, or none.
 func (c *consolePages) elsewhere(s apitest.Step) {
-	c.t.Helper()
-	c.eventually(s.Where, func() bool {
-		return c.other.engine.Policy().WatchOnly() == (s.Rest == "shadow on")
+	c.T.Helper()
+	c.Eventually(s.Where, func() bool {
+		return c.Other.Engine.Policy().WatchOnly() == (s.Rest == "shadow on")
 	})
 }

@@ -1,4 +1,4 @@
-package server
+package adminapi_test
 
 import (
 	"encoding/json"
@@ -24,14 +24,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Each section of testdata/api is a test of the admin API over a database.
-func playAPI(t *testing.T, empty func(*testing.T) string) {
-	for file, sections := range apitest.Sections(t, "testdata/api/*.txt") {
+// Each section of testdata/database is a test of the admin API over a database.
+func playAPI(t *testing.T, empty func(testing.TB) string) {
+	for file, sections := range apitest.Sections(t, "testdata/database/*.txt") {
 		for _, s := range sections {
 			if file != "away" {
 				t.Run(file+"/"+s.Title, func(t *testing.T) {
 					t.Parallel()
-					newInstance(t, empty(t)).Play(s)
+					apitest.NewInstance(t, empty(t)).Play(s)
 				})
 			}
 		}
@@ -40,12 +40,12 @@ func playAPI(t *testing.T, empty func(*testing.T) string) {
 
 func TestAdminAPI(t *testing.T) {
 	t.Parallel()
-	playAPI(t, sqliteURL)
+	playAPI(t, apitest.SQLite)
 }
 
 func TestAdminAPIOverPostgres(t *testing.T) {
 	t.Parallel()
-	playAPI(t, func(t *testing.T) string { return postgrestest.Database(t) })
+	playAPI(t, func(t testing.TB) string { return postgrestest.Database(t) })
 	t.Run("writers", func(t *testing.T) {
 		t.Parallel()
 		testParallelWriters(t, postgrestest.Database(t), 100, 20, 20)
@@ -53,22 +53,22 @@ func TestAdminAPIOverPostgres(t *testing.T) {
 	t.Run("away", func(t *testing.T) {
 		t.Parallel()
 		server := postgrestest.Start(t)
-		i := newInstance(t, server.Database())
+		i := apitest.NewInstance(t, server.Database())
 		i.Vars["address"] = server.Addr
 		i.Commands["kill"] = func(apitest.Step) { server.Kill() }
 		i.Commands["restart"] = func(apitest.Step) { server.Restart() }
-		i.Play(apitest.Sections(t, "testdata/api/away.txt")["away"][0])
+		i.Play(apitest.Sections(t, "testdata/database/away.txt")["away"][0])
 	})
 }
 
 func TestParallelWritersOverSQLite(t *testing.T) {
 	t.Parallel()
-	testParallelWriters(t, sqliteURL(t), 40)
+	testParallelWriters(t, apitest.SQLite(t), 40)
 }
 
 // Of writers that have all seen one version, one wins, and the others get 412.
 func testParallelWriters(t *testing.T, database string, rounds ...int) {
-	one, two := newInstance(t, database), newInstance(t, database)
+	one, two := apitest.NewInstance(t, database), apitest.NewInstance(t, database)
 	seen := one.Do("POST", "/v1/overrides", `{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "4/day"}`)
 	path := seen.Header.Get("Location")
 	for round, writers := range rounds {
@@ -77,7 +77,7 @@ func testParallelWriters(t *testing.T, database string, rounds ...int) {
 		var all sync.WaitGroup
 		for n := range writers {
 			all.Go(func() {
-				i := []*instance{one, two}[n%2]
+				i := []*apitest.Instance{one, two}[n%2]
 				body := fmt.Sprintf(`{"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "%d/day"}`, limit(n))
 				replies[n] = i.Do("PUT", path, body, "If-Match: "+seen.Header.Get("ETag"))
 			})
@@ -96,12 +96,12 @@ func testParallelWriters(t *testing.T, database string, rounds ...int) {
 			t.Fatal("no writer has won")
 		}
 		seen = replies[won]
-		for _, i := range []*instance{one, two} {
-			i.eventually("the winner's limit is in force", func() bool { return i.limitOf("k-1") == int64(limit(won)) })
+		for _, i := range []*apitest.Instance{one, two} {
+			i.Eventually("the winner's limit is in force", func() bool { return i.LimitOf("k-1") == int64(limit(won)) })
 		}
 	}
 	want := append(slices.Repeat([]string{"replace override"}, len(rounds)), "create override")
-	if got := one.audited(); !slices.Equal(got, want) {
+	if got := one.Audited(); !slices.Equal(got, want) {
 		t.Errorf("the audit log has %q, want %q", got, want)
 	}
 }
@@ -109,12 +109,12 @@ func testParallelWriters(t *testing.T, database string, rounds ...int) {
 // Of callers that go back to the policy before at once, one does.
 func TestGoBackTogether(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, sqliteURL(t))
-	i.play("POST /v1/rules {\"name\": \"own\", \"key\": [\"client_ip\"], \"limit\": \"2/day\"} => 201")
+	i := apitest.NewInstance(t, apitest.SQLite(t))
+	i.Script("POST /v1/rules {\"name\": \"own\", \"key\": [\"client_ip\"], \"limit\": \"2/day\"} => 201")
 	var all sync.WaitGroup
 	var statuses [4]int
 	var last struct{ Entry int64 }
-	if err := json.Unmarshal([]byte(i.get("/v1/policy/previous")), &last); err != nil {
+	if err := json.Unmarshal([]byte(i.Get("/v1/policy/previous")), &last); err != nil {
 		t.Fatal(err)
 	}
 	for n := range statuses {
@@ -161,7 +161,7 @@ var hostileBodies = map[string][]string{
 // has one place of each path that creates something; TestSQLite of cmd/internal/source has all places of all texts.
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
-	i := newInstance(t, sqliteURL(t))
+	i := apitest.NewInstance(t, apitest.SQLite(t))
 	kept := map[string]string{} // what is read at a path
 	for n, text := range hostile {
 		quoted, err := json.Marshal(text)
@@ -207,16 +207,16 @@ func TestHostileTexts(t *testing.T) {
 			t.Errorf("GET %s: %d %s, and %s was created", path, a.Status, a.Body, want)
 		}
 	}
-	if got := i.limitOf("k-1"); got != 3 {
+	if got := i.LimitOf("k-1"); got != 3 {
 		t.Errorf("the limit of another key is %d", got)
 	}
 }
 
-// An override that another instance has changed is deleted by what it is there, not by what is known here.
+// An override that another apitest.Instance has changed is deleted by what it is there, not by what is known here.
 func TestUnheardOverrides(t *testing.T) {
 	t.Parallel()
-	database := sqliteURL(t)
-	writer := newInstance(t, database)
+	database := apitest.SQLite(t)
+	writer := apitest.NewInstance(t, database)
 	db, err := source.Open(database, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -228,10 +228,10 @@ func TestUnheardOverrides(t *testing.T) {
 	})
 	tester := control.Caller{Name: "tester", Role: source.Operator}
 	override := source.OverrideRow{Override: policy.Override{Rule: "per-key", Key: map[string]string{"api_key": "k-1"}, Limit: "9/day"}}
-	id := control.OverrideID(override.Rule, override.Key)
+	id := source.OverrideName(override.Rule, override.Key)
 	create := func() (version int64) {
 		t.Helper()
-		writer.change(func(tx *source.Tx) error {
+		writer.Change(func(tx *source.Tx) error {
 			r, err := tx.PutOverride(override, source.Absent)
 			version = r.Version
 			return err
@@ -260,7 +260,7 @@ func TestShadowEnds(t *testing.T) {
 		stack := &source.Stack{Name: "db"}
 		engine := policy.NewEngine(memory.New(), nil)
 		stack.Swap = engine.Swap
-		api := localAPI(control.Config{Engine: engine, Stack: stack, Logger: slog.New(slog.DiscardHandler)})
+		api := apitest.LocalAPI(control.Config{Engine: engine, Stack: stack, Logger: slog.New(slog.DiscardHandler)})
 		etag := func() string {
 			r := httptest.NewRequest("GET", "/v1/policy/shadow", nil)
 			r.RemoteAddr = "127.0.0.1:1"

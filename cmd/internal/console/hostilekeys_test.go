@@ -1,4 +1,4 @@
-package server
+package console_test
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 	xhtml "golang.org/x/net/html"
 
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
-	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
 )
@@ -32,9 +32,9 @@ func TestConsoleHostileKeys(t *testing.T) {
 	}
 	for _, key := range keys {
 		for range 9 {
-			c.engine.Decide(t.Context(), request(key))
+			c.Engine.Decide(t.Context(), apitest.Request(key))
 		}
-		c.engine.Decide(t.Context(), &policy.Request{
+		c.Engine.Decide(t.Context(), &policy.Request{
 			Method: "G" + key, Path: "/" + key, Host: key, Peer: netip.MustParseAddr("192.0.2.7"), Door: "gateway",
 			Header: http.Header{"X-Api-Key": {key}, "X-Request-Id": {key + "\x1b]0;x\a"}},
 		})
@@ -44,7 +44,7 @@ func TestConsoleHostileKeys(t *testing.T) {
 		if text, found := strings.CutPrefix(p.HTML[max(0, strings.Index(p.HTML, "data-refusal")):], "data-refusal"); !found || strings.Contains(text, "\x1b") {
 			t.Errorf("the refusal of %q is missing or has an ESC: %s", key, p.Words())
 		}
-		c.play("act /act/block?" + subject + " for=1h; reason=" + strings.ReplaceAll(key, "$", ""))
+		c.Script("act /act/block?" + subject + " for=1h; reason=" + strings.ReplaceAll(key, "$", ""))
 		for _, path := range []string{
 			"/", "/rules/per-key", "/rules?q=" + escaped, "/subjects?q=" + escaped, "/subjects", "/subjects?" + subject,
 			"/overrides?q=" + escaped, "/overrides", "/audit", "/act/unblock?" + subject, "/act/raise?" + subject + "&reason=" + escaped,
@@ -91,7 +91,7 @@ func harmless(t *testing.T, path, text string) {
 func TestConsoleManyOverrides(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
-	doc, err := policyfile.Decode("policy.yaml", []byte(filePolicy))
+	doc, err := policyfile.Decode("policy.yaml", []byte(apitest.FilePolicy))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +105,8 @@ func TestConsoleManyOverrides(t *testing.T) {
 	}
 	doc.Overrides[3000].Until = time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	doc.Overrides[500].Block, doc.Overrides[500].Limit = true, ""
-	if _, err = c.stack.File(doc, nil); err == nil {
-		err = c.stack.UseFile()
+	if _, err = c.Stack.File(doc, nil); err == nil {
+		err = c.Stack.UseFile()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 		return p, ids
 	}
 	p, ids := page("/overrides", 100)
-	if want := control.OverrideID("per-key", doc.Overrides[3000].Key); len(ids) != 100 || ids[0] != want || !strings.Contains(p.Words(), "5,000 overrides") {
+	if want := source.OverrideName("per-key", doc.Overrides[3000].Key); len(ids) != 100 || ids[0] != want || !strings.Contains(p.Words(), "5,000 overrides") {
 		t.Errorf("the first of %d is %q, and %q ends first: %s", len(ids), ids[0], want, p.Words())
 	}
 	all := map[string]bool{}
@@ -144,7 +144,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 	only := func(query string, i int) {
 		t.Helper()
 		_, ids := page("/overrides?"+query, 100)
-		if want := control.OverrideID("per-key", doc.Overrides[i].Key); len(ids) != 1 || ids[0] != want {
+		if want := source.OverrideName("per-key", doc.Overrides[i].Key); len(ids) != 1 || ids[0] != want {
 			t.Errorf("%s finds %q, want %s", query, ids, want)
 		}
 	}
@@ -154,12 +154,12 @@ func TestConsoleManyOverrides(t *testing.T) {
 	only("state=today", 3000)
 	page("/overrides?q=plan+77", 100)
 	// 77 and 770 to 779, five times each.
-	body := c.get("/v1/overrides?sort=until&limit=7&q=plan+77")
+	body := c.Get("/v1/overrides?sort=until&limit=7&q=plan+77")
 	if !strings.Contains(body, `"total":55`) || strings.Count(body, `"plan 77`) != 7 || len(body) > 4_000 {
 		t.Errorf("%d bytes: %s", len(body), body)
 	}
 	// A caller that may not see keys cannot guess one letter by letter.
-	c.Token = c.secrets["the viewer"]
+	c.Token = c.Secrets["the viewer"]
 	only("q="+key(4321), 4321)
 	if p, ids := page("/overrides?q=004321_0302", 100); len(ids) != 0 || strings.Contains(p.HTML, key(4321)) {
 		t.Errorf("a viewer finds %q by a part of a key", ids)
@@ -172,7 +172,7 @@ func TestViewersSeeNoKeys(t *testing.T) {
 	c := newConsole(t)
 	const key = "sk_live_4f8a2c6e9b"
 	c.Vars["key"], c.Vars["until"] = key, time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339)
-	c.play(`
+	c.Script(`
 POST /v1/rules {"name": "paid", "key": ["api_key"], "missing": "skip", "limit": "5/hour"} => 201
 POST /v1/rules => 201
 	{"name": "hashed", "key": ["header:X-User", "client_ip"], "missing": "skip", "show_key": "hash", "limit": "5/hour"}
@@ -183,19 +183,19 @@ POST /v1/overrides => 201
 POST /v1/subjects/reset {"rule": "paid", "key": {"api_key": "$key"}, "reason": "a test"} => 200
 `)
 	for range 4 { // nor do other rules of one request show what one hides
-		r := request("k-refused")
+		r := apitest.Request("k-refused")
 		r.Peer, r.Door = netip.MustParseAddr("192.0.2.231"), "gateway"
 		r.Header.Set("X-Request-Id", "a-refusal")
-		c.engine.Decide(t.Context(), r)
+		c.Engine.Decide(t.Context(), r)
 	}
 	for _, role := range []string{"the operator", "the viewer"} { // what was cached for one is not for the other
-		c.Token = c.secrets[role]
+		c.Token = c.Secrets[role]
 		for _, path := range []string{"/", "/overrides", "/overrides?q=launch", "/rules/paid", "/rules/hashed", "/audit", "/subjects", "/shadow", "/policy"} {
 			if page := c.Open(path); page.Status != 200 || role == "the viewer" && strings.Contains(page.HTML, key) {
 				t.Errorf("%s shows a viewer %s: %d", path, key, page.Status)
 			}
 		}
-		for what, text := range map[string]string{"the page": c.Open("/explain?id=a-refusal").Words(), "the API": c.get("/v1/refusals?id=a-refusal")} {
+		for what, text := range map[string]string{"the page": c.Open("/explain?id=a-refusal").Words(), "the API": c.Get("/v1/refusals?id=a-refusal")} {
 			if shows := strings.Contains(text, "192.0.2.231"); shows != (role == "the operator") || !strings.Contains(text, "per-key") {
 				t.Errorf("%s shows %s the address: %v", what, role, shows)
 			}
@@ -203,7 +203,7 @@ POST /v1/subjects/reset {"rule": "paid", "key": {"api_key": "$key"}, "reason": "
 	}
 	of := "rule=paid&key.api_key=" + key
 	for _, path := range []string{"/v1/overrides", "/v1/audit", "/v1/policy", "/v1/subjects?" + of, "/v1/subjects?key.api_key=" + key, "/v1/explain?url=/&header.X-API-Key=" + key} {
-		if body := c.get(path); strings.Contains(body, key) {
+		if body := c.Get(path); strings.Contains(body, key) {
 			t.Errorf("%s shows a viewer %s", path, body)
 		}
 	}
@@ -216,7 +216,7 @@ POST /v1/subjects/reset {"rule": "paid", "key": {"api_key": "$key"}, "reason": "
 	if page := c.Open("/subjects?" + of); page.Status != 200 || strings.Contains(page.HTML, key) || strings.Contains(page.Words(), "for others, too") || !strings.Contains(page.Words(), "a launch") {
 		t.Errorf("the page of the subject shows a viewer %s", page.Words())
 	}
-	c.Token = c.secrets["the operator"]
+	c.Token = c.Secrets["the operator"]
 	for _, path := range []string{"/v1/check", "/v1/explain"} {
 		c.Do("POST", path, asked).Want(200).Says(`"key":"paid/`+key, `{"api_key":"`+key)
 	}
@@ -226,7 +226,7 @@ POST /v1/subjects/reset {"rule": "paid", "key": {"api_key": "$key"}, "reason": "
 func TestConsoleRoles(t *testing.T) {
 	t.Parallel()
 	c := newConsole(t)
-	c.play(`POST /v1/overrides {"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "50/day"} => 201`)
+	c.Script(`POST /v1/overrides {"rule": "per-key", "key": {"api_key": "k-1"}, "limit": "50/day"} => 201`)
 	const k1 = "?rule=per-key&key.api_key=k-1"
 	acts := map[string]string{
 		"block": "operator", "unblock": "operator", "raise": "operator", "reset": "operator", "refund": "operator", "end-override": "operator",
@@ -239,7 +239,7 @@ func TestConsoleRoles(t *testing.T) {
 			t.Errorf("%s %s: %d, want 403", method, path, p.Status)
 		}
 	}
-	c.Token = c.secrets["the viewer"]
+	c.Token = c.Secrets["the viewer"]
 	for _, path := range []string{
 		"/rules", "/rules/own", "/rules/per-key", "/subjects", "/subjects" + k1, "/subjects?q=k-1", "/shadow", "/overrides", "/audit", "/policy",
 	} {
@@ -257,7 +257,7 @@ func TestConsoleRoles(t *testing.T) {
 	for _, path := range []string{"/policy/check", "/policy/apply", "/policy/download", "/undo"} {
 		refused("POST", path)
 	}
-	c.Token = c.secrets["the operator"]
+	c.Token = c.Secrets["the operator"]
 	for name, role := range acts {
 		if role == "admin" {
 			refused("POST", "/act/"+name)
@@ -282,18 +282,18 @@ func TestConsoleRoles(t *testing.T) {
 func TestConsoleListsAreNotKept(t *testing.T) {
 	t.Parallel()
 	c := fileConsole(t)
-	doc, err := policyfile.Decode("policy.yaml", []byte(filePolicy))
+	doc, err := policyfile.Decode("policy.yaml", []byte(apitest.FilePolicy))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, network := range []string{"192.0.2.0/24", "198.51.100.0/24"} {
 		doc.Lists = map[string]policy.List{"office": {File: "office.txt", Networks: []string{network}}}
-		if _, err = c.stack.File(doc, nil); err == nil {
-			err = c.stack.UseFile()
+		if _, err = c.Stack.File(doc, nil); err == nil {
+			err = c.Stack.UseFile()
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.play("page /act/previous => 200 The policy file says the same as before")
+	c.Script("page /act/previous => 200 The policy file says the same as before")
 }

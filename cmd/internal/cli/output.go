@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+)
+
+// destination is what a command writes, and where: to a file, or to standard output if file is "".
+type destination struct{ format, file string }
+
+// destinationOf parses --output: a format, or a file whose extension stands for one. Formats has both; what says
+// what to write.
+func destinationOf(output string, formats map[string]string, what string) (destination, error) {
+	if format, ok := formats[output]; ok {
+		return destination{format: format}, nil
+	}
+	if format, ok := formats[filepath.Ext(output)]; ok {
+		return destination{format, output}, nil
+	}
+	return destination{}, fmt.Errorf("--output %.60q: write %s", output, what)
+}
+
+// write has print write to the destination; out is standard output.
+func (d destination) write(out io.Writer, print func(io.Writer) error) error {
+	if d.file == "" {
+		return command.Failed(print(out))
+	}
+	f, err := os.Create(d.file)
+	if err != nil {
+		return command.Failed(err)
+	}
+	return command.Failed(errors.Join(print(f), f.Close()))
+}
+
+// writeJSON writes a result of a command.
+func writeJSON(w io.Writer, result any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(result)
+}

@@ -257,7 +257,7 @@ func TestSubjectsMemory(t *testing.T) { testSubjectsMemory(t, mostRules+10, 10, 
 // testSubjectsMemory has requests of so many rules in so many ten seconds, for each rule with so many subjects that
 // come once.
 func testSubjectsMemory(t *testing.T, rules, steps, once int) {
-	const most = 42 << 20
+	const most = 60 << 20
 	names := make([]string, rules)
 	for i := range names {
 		names[i] = fmt.Sprintf("rule-%d", i)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice/cmd/internal/limitpage"
 	"github.com/sluicehq/sluice/policy"
 )

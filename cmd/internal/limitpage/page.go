@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )

@@ -12,7 +12,7 @@ import (
 
 // allocations are the parts of tenants of the limits that they share.
 type allocations struct {
-	silent
+	noCounter
 	shares *shares // of the engine
 	list   []tenant
 	first  int   // where the charges of their time begin
@@ -123,14 +123,6 @@ func (a *allocations) join(c *charges, i int, r *Result) (closed bool) {
 		t.join(r, &c.receipts[i], &c.list[turn], &c.receipts[turn])
 	}
 	return false // or the limit is, too
-}
-
-func (a *allocations) spent(c *charges, i int, r *Result, limit *sluice.Receipt) {
-	if t, turn := a.of(i); t != nil {
-		charge, receipt := &c.list[turn], c.receipts[turn]
-		spend(charge.Plan, &receipt, charge.Cost)
-		t.join(r, limit, charge, &receipt)
-	}
 }
 
 func (a *allocations) preview(_ *input, c *charges) {

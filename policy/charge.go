@@ -112,7 +112,7 @@ func (c *charges) complete(in *input) {
 	case GiveBack:
 		c.keepTurns()
 	case Peek:
-		c.uncost()
+		c.makeFree()
 	}
 	c.expect(in)
 }

@@ -1,14 +1,12 @@
 package policy
 
-import "github.com/sluicehq/sluice"
-
 // counter is one kind of thing that a rule can count beside its limits, or do with what they count. Each
 // decision has one of each kind, which keeps what it needs of that decision. Its methods are called in this
 // order, and only if it applies to a rule or to the request.
 type counter interface {
 	// reset forgets the last decision.
 	reset()
-	// charge completes the charges of a subject: those of its limits, which are the last from first on.
+	// charge adds to the charges of one subject's limits, c.list[first:], or changes them.
 	charge(in *input, c *charges, s *subject, first int)
 	// beside adds charges behind those of limits. They have no results.
 	beside(in *input, c *charges)
@@ -18,8 +16,6 @@ type counter interface {
 	taken(in *input, c *charges)
 	// join gives the counter a say in the result of a limit. It reports whether on_error has refused it.
 	join(c *charges, i int, r *Result) (closed bool)
-	// spent is join for a request whose costs will have been taken, of which limit is the receipt of the limit.
-	spent(c *charges, i int, r *Result, limit *sluice.Receipt)
 	// keep notes in a decision that allows what the request has still to give back.
 	keep(w *work, d *Decision)
 	// explain says how the counter stands for a result, or "".
@@ -33,7 +29,8 @@ type counterKind struct {
 }
 
 // counterKinds are all kinds, in the order in which their charges stand behind those of limits. Penalties come
-// last: an offence depends on what all others refuse. To add a kind of counter, add its entry.
+// last: an offence depends on what all others refuse. To add a kind of counter, add its entry;
+// there is room for 8.
 var counterKinds = []counterKind{
 	countsTenants:  {func(r *rule) bool { return r.sharing != nil }, func(c *charges) counter { return &c.allocations }},
 	countsIDs:      {func(*rule) bool { return false }, func(c *charges) counter { return &c.once }}, // whatever the rules are
@@ -58,15 +55,14 @@ func (r *rule) counting() (kinds uint8) {
 	return kinds
 }
 
-// silent is a counter that does nothing. A counter embeds it for the methods that it has no need of.
-type silent struct{}
+// noCounter does nothing. A counter embeds it for the methods that it does not need.
+type noCounter struct{}
 
-func (silent) reset()                                        {}
-func (silent) charge(*input, *charges, *subject, int)        {}
-func (silent) beside(*input, *charges)                       {}
-func (silent) preview(*input, *charges)                      {}
-func (silent) taken(*input, *charges)                        {}
-func (silent) join(*charges, int, *Result) (closed bool)     { return false }
-func (silent) spent(*charges, int, *Result, *sluice.Receipt) {}
-func (silent) keep(*work, *Decision)                         {}
-func (silent) explain(*charges, int) string                  { return "" }
+func (noCounter) reset()                                    {}
+func (noCounter) charge(*input, *charges, *subject, int)    {}
+func (noCounter) beside(*input, *charges)                   {}
+func (noCounter) preview(*input, *charges)                  {}
+func (noCounter) taken(*input, *charges)                    {}
+func (noCounter) join(*charges, int, *Result) (closed bool) { return false }
+func (noCounter) keep(*work, *Decision)                     {}
+func (noCounter) explain(*charges, int) string              { return "" }

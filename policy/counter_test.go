@@ -10,7 +10,7 @@ import (
 // twice is a counter that a test adds: a rule whose name ends with "-twice" counts each request once more,
 // under a key of its own, and says how often.
 type twice struct {
-	silent
+	noCounter
 	limits, at int
 	key        []byte
 }

@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/sluicehq/sluice"
+import (
+	"time"
+
+	"github.com/sluicehq/sluice"
+)
 
 // derive makes the decision from what the store has said about the charges. A decision that misses something
 // is refused for that, unless the receipts refuse it already.
@@ -8,11 +12,11 @@ func (d *Decision) derive(w *work, err error) {
 	missing := d.Missing
 	d.Missing = ""
 	if w.mode == Peek {
-		w.charges.recost()
+		w.charges.restoreCosts()
 	}
 	switch {
 	case err == nil && w.mode == Peek:
-		w.charges.foretell(&w.input)
+		w.charges.foresee(&w.input)
 		d.decide(w)
 	case err == nil:
 		d.decide(w)
@@ -78,7 +82,7 @@ func (d *Decision) keep(w *work) {
 		k.keep(w, d)
 	}
 	if w.policy.settles {
-		d.unsettled = d.settling(w)
+		d.unsettled = w.charges.unsettled(d)
 	}
 }
 
@@ -94,6 +98,9 @@ func (d *Decision) withoutStore(w *work, err error) {
 		}
 	}
 }
+
+// retryUnavailable is when to ask again while the store is away.
+const retryUnavailable = time.Second
 
 // close refuses because the store is away.
 func (d *Decision) close(r *Result) {

@@ -32,9 +32,6 @@ type Engine struct {
 	blocks   atomic.Pointer[map[string]int64]
 }
 
-// retryUnavailable is when to ask again while the store is away.
-const retryUnavailable = time.Second
-
 // NewEngine returns an engine for p over store. A nil policy limits nothing. A nil store is a
 // programming error, and panics.
 func NewEngine(store sluice.Store, p *Policy) *Engine {

@@ -188,7 +188,7 @@ func (t *Trace) explainRules(w *work) (missing string) {
 }
 
 // explainMatch finds the subject of a rule that matches, and says what it makes of the request.
-func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, outcome) {
+func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	r, s := m.rule, &w.subjects
 	s.override = nil
 	part, out := s.resolve(&w.input, m)
@@ -210,7 +210,7 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, outcome) {
 
 // whyUncounted says why a rule that holds for the request does not count it: its subject, which was
 // resolved last, is exempt or blocked.
-func (s *subjects) whyUncounted(r *rule, out outcome) string {
+func (s *subjects) whyUncounted(r *rule, out effect) string {
 	if out == exempted {
 		return "an override exempts the subject" + s.override.Terms()
 	}
@@ -223,7 +223,7 @@ func (s *subjects) whyUncounted(r *rule, out outcome) string {
 	return "an override blocks the subject" + s.override.Terms()
 }
 
-func why(m *matched, missing *parts.Part, out outcome, garbled bool) string {
+func why(m *matched, missing *parts.Part, out effect, garbled bool) string {
 	state := "lacks"
 	if garbled {
 		state = "has no usable"

@@ -135,7 +135,7 @@ type matches struct {
 	exempting *rule   // that exempts the request: the others do not matter then
 	barring   []*rule // with "block", that apply
 	ambiguous bool    // the path, and the request is refused for that
-	pardoned  bool    // it would be, by a rule that only watches
+	doubtful  bool    // it would be, by a rule that only watches
 	pathless  bool    // rules that ask for a path are left out
 
 	ids   []int32 // of pathless rules, then of the patterns that match, view by view
@@ -146,7 +146,7 @@ type matches struct {
 
 func (m *matches) reset() {
 	m.ids, m.ends, m.order, m.rules, m.barring = m.ids[:0], m.ends[:0], m.order[:0], m.rules[:0], m.barring[:0]
-	m.exempting, m.ambiguous, m.pardoned, m.pathless = nil, false, false, false
+	m.exempting, m.ambiguous, m.doubtful, m.pathless = nil, false, false, false
 }
 
 // match finds the rules that apply, in the order of the document, up to the first that exempts the request.
@@ -203,7 +203,7 @@ func (m *matches) lookUp(in *input) {
 // doubt notes that a rule matches in some ways to read the path, and not in others.
 func (m *matches) doubt(r *rule) {
 	if r.isLenient() {
-		m.pardoned = true
+		m.doubtful = true
 	} else {
 		m.ambiguous = true
 	}
@@ -228,7 +228,7 @@ func (m *matches) forgetShadows() {
 	m.ambiguous = false
 	all := len(m.rules)
 	m.rules = slices.DeleteFunc(m.rules, func(o matched) bool { return o.pattern != nil })
-	m.pardoned = m.pardoned || len(m.rules) < all
+	m.doubtful = m.doubtful || len(m.rules) < all
 }
 
 // everyView reports whether the rule matches the path in every way to read it.

@@ -30,7 +30,7 @@ const (
 
 // once is the ID of a request, by which it is charged once.
 type once struct {
-	silent
+	noCounter
 	engine   *Engine
 	at       int    // which charge is that of the ID, behind those of limits and tenants; 0: none is
 	text     []byte // of what is asked, of which the key is a hash
@@ -38,11 +38,13 @@ type once struct {
 	repeated bool // the store has refused the charge of the ID
 }
 
-func (o *once) reset() { o.at, o.repeated = 0, false }
+func (o *once) reset() {
+	o.at, o.repeated = 0, false
+	o.keys.Reset()
+}
 
 func (o *once) beside(in *input, c *charges) {
 	o.at = len(c.list)
-	o.keys.Reset()
 	charge := o.chargeOf(in, c, 1)
 	if c.list = append(c.list, charge); in.mode != GiveBack {
 		return
@@ -59,7 +61,11 @@ func (o *once) chargeOf(in *input, c *charges, times int64) sluice.Charge {
 	return onceCharge(&o.keys, o.text, c.list[0].Key)
 }
 
-func (o *once) preview(_ *input, c *charges) { c.wouldFit(o.at) }
+func (o *once) preview(_ *input, c *charges) {
+	if o.at > 0 {
+		c.wouldFit(o.at)
+	}
+}
 
 // repeat lets a request pass that was let through before. It takes other turns where its own have passed.
 func (o *once) repeat(ctx context.Context, in *input, c *charges) error {

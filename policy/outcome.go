@@ -144,21 +144,21 @@ func (e *Engine) settle(ctx context.Context, b *bill) error {
 	return nil
 }
 
-// settling returns what the outcome of the request is to settle, on memory of its own, or nil.
-func (d *Decision) settling(w *work) *unsettled {
+// unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
+func (c *charges) unsettled(d *Decision) *unsettled {
 	var open []openCharge
 	for i := range d.Results {
-		r, c, receipt := w.charges.whose[i].rule, w.charges.list[i], &w.charges.receipts[i]
+		r, taken, receipt := c.whose[i].rule, c.list[i], &c.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue
 		}
-		c.Key, c.Shadow = strings.Clone(c.Key), true
-		open = append(open, openCharge{c, r.name, r.counts, &r.cost, d.Results[i].Lasts()})
+		taken.Key, taken.Shadow = strings.Clone(taken.Key), true
+		open = append(open, openCharge{taken, r.name, r.counts, &r.cost, d.Results[i].Lasts()})
 	}
 	if len(open) == 0 {
 		return nil
 	}
-	return &unsettled{open: open, taken: w.charges.began}
+	return &unsettled{open: open, taken: c.began}
 }
 
 // Lasts returns for how long what was taken is what a refund gives back: in a window until it

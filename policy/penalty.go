@@ -84,7 +84,7 @@ func (c *compiler) length(field, text string) time.Duration {
 
 // penalties are those that a request may bring upon its subjects.
 type penalties struct {
-	silent
+	noCounter
 	list    []penalized
 	first   int  // where their charges begin
 	offence bool // a Take would note one: see preview
@@ -146,8 +146,6 @@ func (p *penalties) join(c *charges, i int, r *Result) (closed bool) {
 	r.LockOut(c.list[lock].Plan.Decide(c.list[lock].Cost, c.receipts[lock]))
 	return c.closed(lock)
 }
-
-func (p *penalties) spent(c *charges, i int, r *Result, _ *sluice.Receipt) { p.join(c, i, r) }
 
 // takeLocked takes the charges of a subject and, if its rule has a penalty, of its lock.
 func (s *Subject) takeLocked(ctx context.Context, charges []sluice.Charge, cost int64) ([]sluice.Receipt, sluice.Decision, error) {

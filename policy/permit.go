@@ -97,7 +97,7 @@ func (e *Engine) ReleaseAll(ctx context.Context) {
 
 // permits are the places in flight that a request takes, or looks for.
 type permits struct {
-	silent
+	noCounter
 	holder    *sluice.Holder
 	malformed bool // the request takes no place, whatever it asks for
 }
@@ -150,24 +150,3 @@ func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 
 // inFlight reports whether a place in flight is taken or looked for.
 func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }
-
-// looksForPlaces reports whether the request passes only if a place is free, which it does not take.
-func (w *work) looksForPlaces() bool {
-	return w.charges.inFlight() && w.mode == Charge && !w.request.Ends
-}
-
-// refusedInFlight reports whether a request that takes no place is refused because none is free. It
-// looks before anything is taken, so that what it refuses has used up nothing of other limits.
-func (e *Engine) refusedInFlight(ctx context.Context, w *work, d *Decision) bool {
-	e.preview(ctx, w, d)
-	if !d.Allowed && !w.charges.penalties.offence { // which has to be noted
-		for i := range d.Results {
-			if r := &d.Results[i]; r.Plan.Kernel == kernel.InFlight && !r.Allowed && !r.Shadow && r.Origin != sluice.ByOnError {
-				return true
-			}
-		}
-	}
-	d.reset()
-	w.charges.penalties.offence, w.charges.list = false, w.charges.list[:len(w.charges.results)] // the others are made again
-	return false
-}

@@ -2,9 +2,11 @@ package policy
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
@@ -23,8 +25,8 @@ func (e *Engine) preview(ctx context.Context, w *work, d *Decision) {
 	w.mode = mode
 }
 
-// uncost makes the charges ones that take nothing, and keeps what they cost.
-func (c *charges) uncost() {
+// makeFree makes the charges ones that take nothing, and keeps what they cost.
+func (c *charges) makeFree() {
 	c.costs = c.costs[:0]
 	asks := -1
 	for i := range c.list {
@@ -41,17 +43,17 @@ func (c *charges) uncost() {
 	}
 }
 
-// recost makes them what they were.
-func (c *charges) recost() {
+// restoreCosts makes them what they were.
+func (c *charges) restoreCosts() {
 	c.list, c.receipts = c.list[:len(c.costs)], c.receipts[:len(c.costs)]
 	for i, cost := range c.costs {
 		c.list[i].Cost = cost
 	}
 }
 
-// foretell makes receipts of a look those of the costs: what remains says whether a cost would
+// foresee makes receipts of a look those of the costs: what remains says whether a cost would
 // fit. Where on_error allows, any does. Where it denies, the others are only looked at.
-func (c *charges) foretell(in *input) {
+func (c *charges) foresee(in *input) {
 	for i := range c.list {
 		if c.closed(i) && !c.list[i].Shadow {
 			return
@@ -94,18 +96,24 @@ func (d *Decision) after(w *work) *Decision {
 	c := &w.charges
 	after := d.Clone()
 	after.Delay = 0
+	before := slices.Clone(c.receipts)
+	for i := range c.list {
+		if r := &c.receipts[i]; r.Origin != sluice.ByOnError && (i >= len(c.results) || r.Fits) && c.list[i].Plan.Kernel != kernel.Lock {
+			spend(c.list[i].Plan, r, c.list[i].Cost)
+		}
+	}
 	for i := range after.Results {
-		r, receipt, cost := &after.Results[i], c.receipts[i], c.list[i].Cost
+		r, receipt := &after.Results[i], &c.receipts[i]
 		if !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue // nothing is taken, or nobody knows what remains
 		}
-		spend(r.Plan, &receipt, cost)
-		c.list[i].Plan.DecideInto(cost, &receipt, &r.Decision)
+		c.list[i].Plan.DecideInto(c.list[i].Cost, receipt, &r.Decision)
 		for _, k := range c.active {
-			k.spent(c, i, r, &receipt)
+			k.join(c, i, r)
 		}
 		after.weigh(r)
 	}
+	c.receipts = before
 	return &after
 }
 
@@ -286,5 +294,64 @@ func (p *Policy) tierTyped() bool {
 			return true
 		}
 	}
+	return false
+}
+
+// looksFirst reports whether rules are asked before the body is read for others. An ID that has
+// passed before passes whatever these say, and what is given back is not refused.
+func (w *work) looksFirst() bool {
+	return w.policy.readsBody && w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
+		slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody })
+}
+
+// refusedUnread reports whether the request is refused by rules that need not read its body,
+// so that nobody who is over a limit makes us wait for a body, or work on it. It looks and
+// takes nothing: what passes is decided again, whole. Rules that take more than one unit are left
+// to that.
+func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
+	if !w.looksFirst() {
+		return false
+	}
+	for i := range w.matches.rules {
+		m := &w.matches.rules[i]
+		if m.rule.readsBody || m.rule.shadow || w.cost(m.rule) != 1 {
+			continue
+		}
+		if _, out := w.subjects.resolve(&w.input, m); out == refused {
+			w.forget() // it is found again, with the others
+			return false
+		}
+	}
+	if len(w.subjects.list)+len(w.subjects.blocked) == 0 {
+		return false
+	}
+	w.charge(false)
+	if e.preview(ctx, w, d); !d.Allowed && !w.charges.penalties.offence { // which has to be noted
+		return true
+	}
+	d.reset()
+	w.forget()
+	return false
+}
+
+// looksForPlaces reports whether the request passes only if a place is free, which it does not take.
+func (w *work) looksForPlaces() bool {
+	return w.charges.inFlight() && w.mode == Charge && !w.request.Ends
+}
+
+// refusedInFlight reports whether a request that takes no place is refused because none is free. It
+// looks before anything is taken, so that what it refuses has used up nothing of other limits.
+func (e *Engine) refusedInFlight(ctx context.Context, w *work, d *Decision) bool {
+	e.preview(ctx, w, d)
+	if !d.Allowed && !w.charges.penalties.offence { // which has to be noted
+		for i := range d.Results {
+			if r := &d.Results[i]; r.Plan.Kernel == kernel.InFlight && !r.Allowed && !r.Shadow && r.Origin != sluice.ByOnError {
+				return true
+			}
+		}
+	}
+	d.reset()
+	w.charges.reset()
+	w.charge(false) // anew: what shadows of shares charge depends on the look, too
 	return false
 }

@@ -267,3 +267,14 @@ func isRequestID(s string) bool {
 	}
 	return s != "" && len(s) <= maxRequestID
 }
+
+// Mode is what a request asks for.
+type Mode uint8
+
+const (
+	Charge   Mode = iota // decide, and take what it costs
+	Peek                 // decide as if it were made, and take nothing
+	GiveBack             // give back what it costs, as if it had been taken before
+
+	settling // settle what it was charged
+)

@@ -38,21 +38,21 @@ func (s *subjects) forget() {
 	s.list, s.blocked = s.list[:0], s.blocked[:0]
 }
 
-// outcome is what a rule that matches does to a request.
-type outcome uint8
+// effect is what a rule that matches does to a request.
+type effect uint8
 
 const (
-	charged  outcome = iota
-	skipped          // it lacks a part of the key, and the rule does not apply
-	refused          // it lacks one, and is refused for it
-	exempted         // its subject is exempt from the rule
-	partial          // it is a part of a request that the rule has counted
-	barred           // its subject is blocked
+	charged  effect = iota
+	skipped         // it lacks a part of the key, and the rule does not apply
+	refused         // it lacks one, and is refused for it
+	exempted        // its subject is exempt from the rule
+	partial         // it is a part of a request that the rule has counted
+	barred          // its subject is blocked
 )
 
 // resolve finds the subject of a rule. If the rule does not count the request for lack of a part of its key,
 // it returns which.
-func (s *subjects) resolve(in *input, m *matched) (*parts.Part, outcome) {
+func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	r := m.rule
 	if r.inFlight && in.request.Part {
 		return nil, partial
@@ -80,7 +80,7 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, outcome) {
 }
 
 // add adds the subject of the key that has been built, unless it is blocked or exempt.
-func (s *subjects) add(in *input, r *rule) outcome {
+func (s *subjects) add(in *input, r *rule) effect {
 	by, until := s.inForce(in, r)
 	shadow := in.policy.isShadow(r) || r.isPartial() && r.isShadowFor(s.keys.Bytes())
 	switch {
@@ -105,7 +105,7 @@ func (s *subjects) add(in *input, r *rule) outcome {
 
 // missing says what a rule does about the part that has just been found missing. To
 // garble a part is no way around a rule that is skipped without it.
-func (s *subjects) missing(in *input, r *rule, p *parts.Part) outcome {
+func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 	refuses := r.missing == refuse || r.strict && in.x.Garbled && !in.x.BrokeOff
 	switch {
 	case refuses && !r.isLenient():
@@ -202,36 +202,6 @@ func (w *work) resolveMalformed() {
 			w.subjects.resolve(&w.input, m)
 		}
 	}
-}
-
-// refusedUnread reports whether the request is refused by rules that need not read its body,
-// so that nobody who is over a limit makes us wait for a body, or work on it. It looks and
-// takes nothing: what passes is decided again, whole. Rules that take more than one unit are left
-// to that.
-func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
-	if !w.looksFirst() {
-		return false
-	}
-	for i := range w.matches.rules {
-		m := &w.matches.rules[i]
-		if m.rule.readsBody || m.rule.shadow || w.cost(m.rule) != 1 {
-			continue
-		}
-		if _, out := w.subjects.resolve(&w.input, m); out == refused {
-			w.forget() // it is found again, with the others
-			return false
-		}
-	}
-	if len(w.subjects.list)+len(w.subjects.blocked) == 0 {
-		return false
-	}
-	w.charge(false)
-	if e.preview(ctx, w, d); !d.Allowed && !w.charges.penalties.offence { // which has to be noted
-		return true
-	}
-	d.reset()
-	w.forget()
-	return false
 }
 
 // resolveSubject finds the one subject that is asked for, unless the request is decided by then.

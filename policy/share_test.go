@@ -512,3 +512,23 @@ func TestShareToldIsTrue(t *testing.T) {
 		})
 	}
 }
+
+// A shadow of a share counts the same whether or not a rule with in_flight looks for a place first.
+func TestShadowShareBesidePlaces(t *testing.T) {
+	t.Parallel()
+	const share = "rules: [{name: all, shadow: true, share: {of: 32/second, by: [header:X-User]}}"
+	synctest.Test(t, func(t *testing.T) {
+		allowed := map[string]int{}
+		for _, more := range []string{"]", ", {name: flight, in_flight: 100}]"} {
+			e := engine(t, share+more)
+			for range 200 {
+				if d := e.Decide(t.Context(), get("/", "X-User: a")); d.Results[0].Allowed {
+					allowed[more]++
+				}
+			}
+		}
+		if alone, beside := allowed["]"], allowed[", {name: flight, in_flight: 100}]"]; alone != beside || alone > 40 {
+			t.Errorf("the shadow allows %d, and %d beside in_flight", alone, beside)
+		}
+	})
+}

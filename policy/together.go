@@ -10,17 +10,6 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Mode is what a request asks for.
-type Mode uint8
-
-const (
-	Charge   Mode = iota // decide, and take what it costs
-	Peek                 // decide as if it were made, and take nothing
-	GiveBack             // give back what it costs, as if it had been taken before
-
-	settling // settle what it was charged
-)
-
 // DecideTogether decides about the parts of one request: all of them are charged, or none. What
 // several parts charge alike is added up. Each decision says what its own part is told. If one part
 // is refused none is charged, and the decisions that are Allowed say only what would have been. A
@@ -64,7 +53,7 @@ const maxTogether = 1024
 // together is a DecideTogether.
 type together struct {
 	parts    []onePart
-	charges  []sluice.Charge // of all parts: limits, then locks, then the ID
+	charges  []sluice.Charge // of all parts: limits, then the ID, then penalties
 	limits   int             // how many of them are of limits
 	receipts []sluice.Receipt
 	places   map[stateID]int // of charges
@@ -121,7 +110,7 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 	case repeats:
 		t.each(t.repeat)
 	case !t.refused && sluice.Admitted(t.charges, t.receipts):
-		t.each(t.foretell)
+		t.each(t.foresee)
 		t.waits.ask(ctx, e.store)
 		t.eachTold(t.admit)
 	default:
@@ -260,10 +249,10 @@ func (t *together) repeat(p *onePart) {
 	t.delay(p)
 }
 
-// foretell makes the receipts of a part that peeks those of its costs.
-func (t *together) foretell(p *onePart) {
+// foresee makes the receipts of a part that peeks those of its costs.
+func (t *together) foresee(p *onePart) {
 	if p.w.mode == Peek {
-		p.w.charges.foretell(&p.w.input)
+		p.w.charges.foresee(&p.w.input)
 		t.waits.addUnknown(&p.w.charges, p.d, func(int) int64 { return 0 })
 	}
 }

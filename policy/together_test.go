@@ -178,3 +178,23 @@ func TestTogetherTooMany(t *testing.T) {
 		t.Errorf("%+v", ds[0])
 	}
 }
+
+// The memory of a decision does not grow with the decisions: see Engine.end.
+func TestIDsOfPartsAreForgotten(t *testing.T) {
+	e := engine(t, "rules: [{name: r, key: [client_ip], limit: 100000/day, count: {status: [401]}}]")
+	w := e.newWork()
+	e.pool.New = func() any { return w }
+	e.pool.Put(w)
+	ds := make([]Decision, 1)
+	for i := range 1000 {
+		r := get("/")
+		r.ID = fmt.Sprint(i)
+		e.DecideTogether(t.Context(), []*Request{r}, ds)
+		if err := e.SettleRequest(t.Context(), r, Outcome{Status: 200}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.charges.once.keys.Cap(); n > 1000 {
+		t.Errorf("the keys of IDs take %d bytes", n)
+	}
+}

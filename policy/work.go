@@ -1,13 +1,12 @@
 package policy
 
 import (
-	"slices"
-
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // work is the memory of one decision: the request, and what each stage gives to those behind it. A stage
-// writes its own field only. All of it is used again, so nothing in a [Decision] refers to it.
+// writes its own field; previews and lists prepare them. All of it is used again, so nothing in a [Decision]
+// refers to it.
 //
 //	match    which rules apply to the request
 //	resolve  whose count each of them is, and what holds for these
@@ -40,8 +39,8 @@ func (in *input) clock() int64 {
 	return in.now
 }
 
-// maxScratch is the most text kept from one decision to the next.
-const maxScratch = 1 << 16
+// maxKept is the most text kept from one decision to the next.
+const maxKept = 1 << 16
 
 // begin returns the memory for a decision, whose results it uses again.
 func (e *Engine) begin(req *Request, d *Decision) *work {
@@ -64,7 +63,7 @@ func (w *work) begin(e *Engine, req *Request, d *Decision) {
 }
 
 func (e *Engine) end(w *work) {
-	if w.subjects.keys.Cap() > maxScratch || cap(w.matches.ids) > maxScratch || cap(w.charges.list) > maxScratch/16 {
+	if w.subjects.keys.Cap() > maxKept || cap(w.matches.ids) > maxKept || cap(w.charges.list) > maxKept/16 {
 		return // of an extraordinary request or policy
 	}
 	w.x.Forget()
@@ -96,7 +95,7 @@ func (in *input) cost(r *rule) int64 {
 	return one
 }
 
-// lacks says which part of a key a request lacks.
+// lack names the part of a key that a request lacks.
 type lack struct {
 	part    string
 	garbled bool // it is there, and servers may differ in what they read
@@ -119,22 +118,15 @@ func (w *work) malformed(d *Decision, lacks string) {
 		d.Missing = lacks
 		return
 	}
-	d.Allowed, w.subjects.pardoned, w.matches.pardoned = true, lack{part: lacks}, false
+	d.Allowed, w.subjects.pardoned, w.matches.doubtful = true, lack{part: lacks}, false
 }
 
 // pardoned returns what the request lacks, and would be refused for by a rule that only watches; else "".
 func (w *work) pardoned() string {
-	if w.matches.pardoned {
+	if w.matches.doubtful {
 		return ambiguousPath
 	}
 	return w.subjects.pardoned.String()
-}
-
-// looksFirst reports whether rules are asked before the body is read for others. An ID that has
-// passed before passes whatever these say, and what is given back is not refused.
-func (w *work) looksFirst() bool {
-	return w.policy.readsBody && w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
-		slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody })
 }
 
 // extend makes a list one longer, and returns the new element, which is to be overwritten.

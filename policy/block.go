@@ -34,7 +34,7 @@ func (s *Subject) Block(until time.Time) error {
 	case s.rule.shadow:
 		return fmt.Errorf("policy: rule %q is a shadow, and refuses nobody", s.rule.name)
 	case s.shadow:
-		return fmt.Errorf("policy: rule %q is enforced for %s of its subjects, and refuses nothing to this one", s.rule.name, shareText(s.rule.share))
+		return fmt.Errorf("policy: rule %q is enforced for %s of its subjects, and refuses nothing to this one", s.rule.name, shareText(s.rule.rollout))
 	case !until.After(time.Now()):
 		return fmt.Errorf("policy: the time until which %s is to be blocked has passed: %v", s.key, until)
 	}

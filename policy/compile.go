@@ -135,7 +135,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 		out.onError = defaultOnError(out.hosts, out.match, r.Shadow)
 	}
 	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous
-	out.share = c.enforce(r)
+	out.rollout = c.enforce(r)
 	if out.show = showKey(c.choice("show_key", r.ShowKey, showKeyNames)); r.ShowKey == "" {
 		out.show = defaultShow(out.key)
 	}
@@ -153,7 +153,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if out.key.Has("route") && len(out.match) == 0 {
 		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
-	out.counters = out.counting()
+	out.counters = out.kinds()
 	out.folds = out.key.Any((*parts.Part).Folds)
 	out.readsBody = out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	p.readsBody = p.readsBody || out.readsBody

@@ -45,8 +45,8 @@ const (
 	countsOffences
 )
 
-// counting returns which counters a rule has beside its limits, a bit for each kind.
-func (r *rule) counting() (kinds uint8) {
+// kinds returns which counters a rule has beside its limits, a bit for each kind.
+func (r *rule) kinds() (kinds uint8) {
 	for i, k := range counterKinds {
 		if k.applies(r) {
 			kinds |= 1 << i

@@ -19,16 +19,16 @@ type Engine struct {
 	named     bool // refused requests get an ID
 
 	store   sluice.Store
-	holder  *sluice.Holder // of places in flight
-	shares  shares
-	turns   sluice.Turns // in queues, that requests have given up
-	awaited awaited
-	shadow  bool // see ShadowAll
+	holder  *sluice.Holder // renews permits in flight
+	shares  shares         // caps of limits that tenants share
+	turns   sluice.Turns   // turns in queues that callers gave up
+	awaited awaited        // requests that wait in queues
+	shadow  bool           // every policy is a shadow: see ShadowAll
 	policy  atomic.Pointer[Policy]
 	pool    sync.Pool // of *work
 	lists   sync.Pool // of *each
 
-	blocking sync.Mutex // whoever changes blocks
+	blocking sync.Mutex // held while blocks change
 	blocks   atomic.Pointer[map[string]int64]
 }
 

@@ -198,7 +198,7 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 		t.Why = s.whyUncounted(r, out)
 	}
 	if t.Applies && r.isPartial() {
-		if t.Enforced = shareText(r.share); out == barred {
+		if t.Enforced = shareText(r.rollout); out == barred {
 			t.Watched = s.blocked[len(s.blocked)-1].shadow
 		} else {
 			t.Watched = s.list[len(s.list)-1].shadow

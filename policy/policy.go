@@ -70,10 +70,10 @@ type rule struct {
 	consistency sluice.Consistency
 	byDefault   bool     // is onError
 	inFlight    bool     // it counts requests under way
-	counters    uint8    // which it has beside its limits: see counting
+	counters    uint8    // which it has beside its limits: see kinds
 	sharing     *sharing // nil: its limit is not shared
 	shadow      bool
-	share       uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
+	rollout     uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
 	exempt      bool
 	block       bool
 	show        showKey

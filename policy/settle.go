@@ -4,11 +4,305 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
 )
+
+// Outcome is what has become of a request that was let through: see [Engine.Settle].
+type Outcome struct {
+	// Status is that of the response, 101 for a connection that was taken over. It is zero where
+	// nobody knows, because a handler has panicked or a client has left before there was a
+	// response. Such a request counts, as it may be a guess that was made.
+	Status int
+	Header http.Header // of the response
+	// Bytes is the length of its body. As long as that is not known it is negative, and rules that
+	// go by it are left to another Settle.
+	Bytes int64
+	// Verdict is what the program itself says, of rules with a count. They go by it, and by the
+	// response only if it is zero.
+	Verdict Verdict
+	// Cost is, likewise, what the program says that the request has cost, of rules whose cost the
+	// response tells. It is all that they take, and not multiplied by the Cost of the [Request].
+	// Above the max of a rule it is that. Negative is nothing at all.
+	Cost int64
+}
+
+// Verdict says whether a request counts for rules with a count.
+type Verdict uint8
+
+const (
+	ByResponse Verdict = iota // status and header say it
+	Counts
+	CountsNot
+)
+
+// settleTimeout bounds the time that settling may take, over a store without a deadline of its own.
+const settleTimeout = 5 * time.Second
+
+// unsettled is what the outcome of a request is to settle. All copies of a decision share it.
+type unsettled struct {
+	mu    sync.Mutex
+	open  []openCharge
+	taken time.Time // not after the store has counted
+}
+
+// openCharge is a charge that the outcome may change.
+type openCharge struct {
+	sluice.Charge // as it was taken, with a key of its own
+	rule          string
+	counts        *counting
+	cost          *cost
+	lasts         time.Duration // how long it can be given back
+}
+
+// Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
+func (d *Decision) Unsettled() bool { return d.unsettled != nil }
+
+// Settle tells the rules that go by the outcome of a request what it is, by the decision that has
+// let it pass. What does not count is given back, and where the cost is known by now the difference
+// is charged or given back. A difference that does not fit is owed: requests of the key are refused
+// until the limit has made up for it. How much a key can owe is bounded (see [Policy.Debts]), and
+// [Subject.Reset] forgives it. What is never settled counts, and costs what was estimated. To owe is
+// no offence under a [Penalty]; a request that is refused for it is.
+//
+// Each rule is settled once, by the first call that knows what it goes by, in whatever
+// copy of the decision. Of any other decision nothing is settled.
+//
+// What is given back are the newest units under the key, and only while those that were taken
+// still count: in a window, until it ends; in a bucket, until it would have drained; in a log,
+// for a period. So an answer that comes late lifts no limit of a later window. In a log and in
+// a bucket, units taken since are forgotten earlier by at most the time that the answer took.
+//
+// The context may have ended. If the store does not answer in time, what was taken before stays
+// until it is forgotten as everything else that was counted is. What on_error alone has let pass
+// is not settled.
+func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
+	if d.unsettled == nil {
+		return
+	}
+	b := d.unsettled.settle(&o)
+	_ = e.settle(ctx, &b) // what cannot be settled stays until it is forgotten
+}
+
+// notPassed is the outcome of a request that has not reached a handler after all.
+var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
+
+// Settlement is what an outcome has changed under one limit of a rule: see [Engine.ObserveSettled].
+type Settlement struct {
+	Rule  string
+	Limit sluice.Limit
+	// Estimate is what the request was charged before, and Cost what it is charged in the end.
+	Estimate, Cost int64
+	// Cut is what the outcome told beyond that: it is above the rule's max, or above what a key can owe.
+	Cut int64
+}
+
+// ObserveSettled registers f to be called with what each outcome has changed, on the goroutine that
+// settles, which waits for f to return. Call it before the first decision.
+func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
+	e.settled = append(e.settled, f)
+}
+
+// bill is what an outcome changes.
+type bill struct {
+	charges []sluice.Charge
+	first   int          // of the charges of items; one before it says, by not fitting, that this was done before
+	items   []Settlement // those with a charge come first
+}
+
+// settle takes the charges of a bill.
+func (e *Engine) settle(ctx context.Context, b *bill) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	receipts := make([]sluice.Receipt, len(b.charges))
+	if len(b.charges) > 0 {
+		if err := e.store.Take(ctx, b.charges, receipts); err != nil {
+			return err
+		}
+		if !sluice.Admitted(b.charges, receipts) {
+			return nil
+		}
+	}
+	if len(e.settled) == 0 {
+		return nil
+	}
+	for i := range b.items {
+		s := &b.items[i]
+		if b.first+i < len(receipts) {
+			r := &receipts[b.first+i]
+			s.Cost, s.Cut = s.Cost-r.Cut, s.Cut+r.Cut
+		}
+		for _, f := range e.settled {
+			f(ctx, s)
+		}
+	}
+	return nil
+}
+
+// unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
+func (c *charges) unsettled(d *Decision) *unsettled {
+	var open []openCharge
+	for i := range d.Results {
+		r, taken, receipt := c.whose[i].rule, c.list[i], &c.receipts[i]
+		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
+			continue
+		}
+		taken.Key, taken.Shadow = strings.Clone(taken.Key), true
+		open = append(open, openCharge{taken, r.name, r.counts, &r.cost, d.Results[i].Lasts()})
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return &unsettled{open: open, taken: c.began}
+}
+
+// Lasts returns for how long what was taken is what a refund gives back: in a window until it
+// ends, else until nothing is used any more.
+func (r *Result) Lasts() time.Duration {
+	if r.Plan.Limit.Algorithm == sluice.SlidingWindowCounter {
+		return r.ResetAfter - r.Plan.Limit.Period // later it belongs to the previous window
+	}
+	return r.ResetAfter
+}
+
+// settle returns the charges by which the outcome corrects those that were made, of the rules
+// that are settled by it.
+func (u *unsettled) settle(o *Outcome) (b bill) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.open) == 0 {
+		return b
+	}
+	var same []Settlement
+	age := time.Since(u.taken)
+	rest := u.open[:0]
+	for _, c := range u.open {
+		told, known := c.costOf(o)
+		if !known {
+			rest = append(rest, c)
+			continue
+		}
+		cost := c.cost.atMost(told, c.Cost)
+		more := cost - c.Cost
+		item := Settlement{Rule: c.rule, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: told - cost}
+		switch {
+		case more > 0:
+			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
+			item.Cost, item.Cut = item.Cost-(more-c.Charge.Cost), item.Cut+(more-c.Charge.Cost)
+		case more < 0 && age < c.lasts:
+			c.Charge.Cost = more
+		default:
+			same = append(same, item)
+			continue
+		}
+		b.charges, b.items = append(b.charges, c.Charge), append(b.items, item)
+	}
+	b.items = append(b.items, same...)
+	clear(u.open[len(rest):])
+	u.open = rest
+	return b
+}
+
+// costOf returns what the request has cost, and whether that is known.
+func (c *openCharge) costOf(o *Outcome) (cost int64, known bool) {
+	if c.counts != nil && !c.counts.has(o) {
+		return 0, true
+	}
+	return c.cost.after(o, c.Charge.Cost)
+}
+
+// atMost returns what of a cost is charged where so much was estimated.
+func (c *cost) atMost(told, estimate int64) int64 {
+	if c.max == 0 || !c.isTold() || told <= estimate {
+		return told
+	}
+	return min(told, max(c.max, estimate))
+}
+
+// settles reports whether the rule goes by the outcome.
+func (r *rule) settles() bool { return r.counts != nil || r.cost.isTold() }
+
+// counting says which requests count.
+type counting struct {
+	status []statusRange // none: all
+	unless string        // canonical
+}
+
+// statusRange is a status, or all of a class.
+type statusRange struct{ first, last int }
+
+func (s statusRange) String() string {
+	if s.last > s.first {
+		return fmt.Sprintf("%dxx", s.first/100)
+	}
+	return strconv.Itoa(s.first)
+}
+
+func (c *counting) has(o *Outcome) bool {
+	switch {
+	case o.Verdict != ByResponse:
+		return o.Verdict == Counts
+	case o.Status == 0:
+		return true
+	case c.unless != "" && slices.ContainsFunc(o.Header[c.unless], isYes):
+		return false
+	}
+	return len(c.status) == 0 || slices.ContainsFunc(c.status, func(r statusRange) bool {
+		return r.first <= o.Status && o.Status <= r.last
+	})
+}
+
+// isYes reads the value of a header that is a yes or a no.
+func isYes(s string) bool {
+	s = strings.TrimSpace(s)
+	return s == "1" || strings.EqualFold(s, "true") || strings.EqualFold(s, "yes")
+}
+
+// isTold reports whether the response tells the cost.
+func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 }
+
+// after returns the cost that the outcome tells, and whether it does yet. Where it tells none,
+// that is what was estimated.
+func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
+	switch {
+	case !c.isTold():
+		return estimate, true
+	case o.Cost != 0:
+		return max(o.Cost, 0), true
+	case c.told != "":
+		return c.ofResponse(o, estimate)
+	case o.Status == 0 && o.Bytes == 0, o.Status == http.StatusSwitchingProtocols:
+		return estimate, true
+	case o.Bytes < 0:
+		return 0, false
+	}
+	units := o.Bytes / c.bytes
+	if o.Bytes%c.bytes > 0 {
+		units++
+	}
+	return units, true
+}
+
+// ofResponse returns the largest cost that a response tells. What is not a whole number tells none,
+// but as long as the body goes on a trailer may do so.
+func (c *cost) ofResponse(o *Outcome, estimate int64) (cost int64, known bool) {
+	for _, v := range o.Header[c.told] {
+		if n, ok := number(v); ok {
+			cost, known = max(cost, n), true
+		}
+	}
+	if !known {
+		return estimate, o.Bytes >= 0
+	}
+	return cost, true
+}
 
 // ErrNothingToSettle is returned by [Engine.SettleRequest] where no rule that counts the request
 // goes by its outcome, or by what is known of it yet.

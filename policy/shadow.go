@@ -35,7 +35,7 @@ func (p *Policy) Shadowed() *Policy {
 	next.rules = slices.Clone(p.rules)
 	for i := range next.rules {
 		r := &next.rules[i]
-		r.shadow, r.share = !r.exempt, 0
+		r.shadow, r.rollout = !r.exempt, 0
 	}
 	next.index = newIndex(next.rules, p.ignoreCase)
 	return &next
@@ -176,7 +176,7 @@ func shareText(share uint16) string {
 
 // isPartial reports whether the rule is enforced for a share of its subjects, and is a shadow for
 // the others.
-func (r *rule) isPartial() bool { return r.share > 0 }
+func (r *rule) isPartial() bool { return r.rollout > 0 }
 
 // isLenient reports whether the rule lets pass what it would refuse as malformed: what lacks a part
 // of its key has no subject of which one could tell whether it is enforced for that.
@@ -190,12 +190,12 @@ func (r *rule) isShadowFor(key []byte) bool {
 	}
 	sum := sha256.Sum256(key)
 	at, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:]), everybody)
-	return uint16(at) >= r.share
+	return uint16(at) >= r.rollout
 }
 
 // whyPartial says for whom the rule is enforced.
 func (r *rule) whyPartial(watched bool) string {
-	s := "enforced for " + shareText(r.share)
+	s := "enforced for " + shareText(r.rollout)
 	if watched {
 		return s + ": this subject is not"
 	}

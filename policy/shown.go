@@ -52,7 +52,7 @@ func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
 
 // ShowsWhole reports whether people may see whole keys of a rule.
 func (p *Policy) ShowsWhole(rule string) bool {
-	r, err := p.counting(rule)
+	r, err := p.countingRule(rule)
 	return err == nil && r.show == showWhole
 }
 

@@ -50,7 +50,7 @@ var ErrStoreAway = errors.New("policy: the shared store does not answer, and not
 // network. An empty value is for the requests that lack the part.
 func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	p := e.current()
-	r, err := p.counting(rule)
+	r, err := p.countingRule(rule)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	if name == "" {
 		return nil, fmt.Errorf("policy: %s is counted under a limit that its caller brings, and no rule knows it", spelling.Quote(key))
 	}
-	r, err := p.counting(name)
+	r, err := p.countingRule(name)
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +125,8 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	return nil, fmt.Errorf("policy: rule %q counts nothing under the key %s", name, spelling.Quote(key))
 }
 
-// counting returns the rule of that name, if it counts.
-func (p *Policy) counting(name string) (*rule, error) {
+// countingRule returns the rule of that name, if it counts.
+func (p *Policy) countingRule(name string) (*rule, error) {
 	i, known := p.byName[name]
 	if !known {
 		return nil, fmt.Errorf("policy: there is no rule %s: %s", spelling.Quote(name), spelling.Suggest(name, ruleNames(p)))
@@ -174,7 +174,7 @@ func (s *Subject) held() ([]counted, *Override) {
 		return s.rule.own.counted(), nil
 	}
 	w := s.looked()
-	limits := s.inForce(w)
+	limits := s.mayHold(w)
 	return limits, w.subjects.override
 }
 
@@ -216,8 +216,8 @@ func (s *Subject) Hashed() (names []string) {
 	return names
 }
 
-// inForce returns the limits that the subject may be held to, by what finds them.
-func (s *Subject) inForce(w *work) []counted {
+// mayHold returns the limits that the subject may be held to, by what finds them.
+func (s *Subject) mayHold(w *work) []counted {
 	r := s.rule
 	if _, says := w.subjects.overrideOf(&w.input, r); says != nil && len(says.limits) > 0 {
 		return says.counted()

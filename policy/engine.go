@@ -159,8 +159,11 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 		if !w.resolveSubject(d) {
 			return false
 		}
-	} else if !e.resolve(ctx, w, d) {
-		return false
+	} else {
+		if !w.apply(d) || e.refusedUnread(ctx, w, d) {
+			return false
+		}
+		w.resolve(d)
 	}
 	if d.refuseBlocked(w) {
 		d.Missing = ""

@@ -149,6 +149,23 @@ func (m *matches) reset() {
 	m.exempting, m.ambiguous, m.doubtful, m.pathless = nil, false, false, false
 }
 
+// apply finds the rules that apply, unless the request is decided by then: it is exempt, or blocked.
+func (w *work) apply(d *Decision) (undecided bool) {
+	if w.policy.exemptsPreflight(w) {
+		d.Allowed, d.Exempt = true, true
+		return false
+	}
+	if w.match(); w.matches.exempting != nil {
+		d.Allowed, d.Exempt = true, true
+		return false
+	}
+	if by := w.matches.barred(); by != nil {
+		refuseBarred(d, by)
+		return false
+	}
+	return true
+}
+
 // match finds the rules that apply, in the order of the document, up to the first that exempts the request.
 func (w *work) match() {
 	m, x := &w.matches, &w.policy.index

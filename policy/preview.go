@@ -309,7 +309,7 @@ func (w *work) looksFirst() bool {
 // takes nothing: what passes is decided again, whole. Rules that take more than one unit are left
 // to that.
 func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
-	if !w.looksFirst() {
+	if w.matches.ambiguous || !w.looksFirst() {
 		return false
 	}
 	for i := range w.matches.rules {

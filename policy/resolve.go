@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"context"
-
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
@@ -152,31 +150,16 @@ func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
 	return nil, nil
 }
 
-// resolve finds the subjects of the rules that apply, unless the request is decided by then.
-func (e *Engine) resolve(ctx context.Context, w *work, d *Decision) (undecided bool) {
-	if w.policy.exemptsPreflight(w) {
-		d.Allowed, d.Exempt = true, true
-		return false
-	}
-	if w.match(); w.matches.exempting != nil {
-		d.Allowed, d.Exempt = true, true
-		return false
-	}
-	if by := w.matches.barred(); by != nil {
-		refuseBarred(d, by)
-		return false
-	}
+// resolve finds the subjects of the rules that apply.
+func (w *work) resolve(d *Decision) {
 	if w.matches.ambiguous {
 		d.Missing = ambiguousPath
-	} else if e.refusedUnread(ctx, w, d) {
-		return false
 	} else {
 		w.resolveAll(d)
 	}
 	if d.Missing != "" {
 		w.resolveMalformed()
 	}
-	return true
 }
 
 // resolveAll finds the subjects of all rules that apply, unless the request is refused for what it lacks.

@@ -241,7 +241,7 @@ func (i *Instance) sql(text string) {
 	if err != nil {
 		i.T.Fatal(err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	if _, err := db.Exec(text); err != nil {
 		i.T.Fatal(err)
 	}

@@ -46,7 +46,7 @@ type Config struct {
 // Server has the interceptors of a server. It is safe for concurrent use.
 type Server struct {
 	config  Config
-	engine  *policy.Engine // nil: a limiter decides
+	engine  *policy.Engine // nil if a limiter decides; its decisions have nothing to settle or release
 	limiter *sluice.Limiter
 	key     func(ctx context.Context, fullMethod string) string // of the limiter
 	name    string                                              // of its limit

@@ -10,23 +10,23 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fair"
 )
 
-// allocations are the parts of tenants of the limits that they share.
+// allocations is the counter of limits that tenants share.
 type allocations struct {
 	noCounter
-	shares *shares // of the engine
+	shares *shares // the caps of the engine
 	list   []tenant
-	first  int   // where the charges of their time begin
-	asked  int64 // when these were added, in microseconds
+	first  int   // index of the first tenant's charge
+	asked  int64 // time of these charges, in microseconds since the Unix epoch
 }
 
-// tenant is who shares the limit of a charge.
+// tenant is a tenant that shares a limit.
 type tenant struct {
 	rule   *rule
-	charge int    // of the limit
-	key    string // under which its time is counted
+	charge int    // index of the limit's charge
+	key    string // the key of the tenant's time
 	weight int64
 	terms  fair.Terms
-	cap    *fair.Cap // nil: there are too many
+	cap    *fair.Cap // nil if too many limits are shared
 }
 
 func (a *allocations) reset() { a.list = a.list[:0] }
@@ -36,8 +36,7 @@ func (a *allocations) charge(_ *input, _ *charges, s *subject, first int) {
 	t.rule, t.charge, t.key, t.weight = s.rule, first, s.key, s.weight
 }
 
-// beside adds the charges of the time of tenants, and has those who ask for more than their part leave the
-// reserve to the others.
+// beside adds a charge of time for each tenant. Tenants above their allocation leave the reserve to the others.
 func (a *allocations) beside(in *input, c *charges) {
 	a.asked, a.first = a.shares.time(in.request.Time), len(c.list)
 	for i := range a.list {
@@ -57,7 +56,7 @@ func (a *allocations) beside(in *input, c *charges) {
 	}
 }
 
-// ask asks the cap of the limit for the terms of the tenant. Unless it takes, it only looks at them.
+// ask gets the terms of the tenant from the cap of the limit. With takes, the cap counts the request as demand.
 func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
 	t.cap = s.of(limit.Key, t.rule.own.limits[0].plan, now)
 	if t.cap == nil {
@@ -107,7 +106,7 @@ func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	}
 }
 
-// of returns the tenant who shares limit i, and which charge is that of its time; or nil.
+// of returns the tenant that shares limit i, and the index of its charge of time, or nil.
 func (a *allocations) of(i int) (t *tenant, turn int) {
 	for n := range a.list {
 		if a.list[n].charge == i {
@@ -117,12 +116,12 @@ func (a *allocations) of(i int) (t *tenant, turn int) {
 	return nil, 0
 }
 
-// join makes the result of a limit that is shared what it says to the tenant, whose time has a say.
+// join limits the result of a shared limit by the tenant's time.
 func (a *allocations) join(c *charges, i int, r *Result) (closed bool) {
 	if t, turn := a.of(i); t != nil {
 		t.join(r, &c.receipts[i], &c.list[turn], &c.receipts[turn])
 	}
-	return false // or the limit is, too
+	return false // the limit's own charge is closed, too
 }
 
 func (a *allocations) preview(_ *input, c *charges) {
@@ -208,7 +207,7 @@ func (s *Subject) takeShared(ctx context.Context, cost int64) ([]Result, error) 
 	return []Result{result}, nil
 }
 
-// taken tells the caps what their limits hold.
+// taken reports the levels of the limits to their caps.
 func (a *allocations) taken(_ *input, c *charges) {
 	for i := range a.list {
 		t := &a.list[i]
@@ -225,7 +224,7 @@ func (a *allocations) taken(_ *input, c *charges) {
 	}
 }
 
-// explain says what the tenant has at present of the limit that it shares.
+// explain returns the tenant's allocation in words.
 func (a *allocations) explain(_ *charges, i int) string {
 	t, _ := a.of(i)
 	switch {

@@ -9,24 +9,24 @@ import (
 
 // charges are what a request takes of the store, and the receipts for it.
 type charges struct {
-	list     []sluice.Charge // of limits, which have results, and behind them of counters
-	results  []Result        // on the memory of the decision
-	whose    []*subject      // whose each is
-	receipts []sluice.Receipt
-	costs    []int64   // of a preview, whose charges take nothing
-	began    time.Time // the Take, if a rule goes by the outcome
+	list     []sluice.Charge  // first those of limits, one for each result, then those of counters
+	results  []Result         // in the memory of the decision
+	whose    []*subject       // the subject of each result
+	receipts []sluice.Receipt // one for each charge
+	costs    []int64          // the costs of the charges during a preview, in which they are 0
+	began    time.Time        // start of the Take, if a rule goes by the outcome
 
 	turns       *sluice.Turns
 	counters    []counter // one of each kind
-	using       uint8     // which of them apply
-	active      []counter // those, in their order
+	using       uint8     // a bit for each kind that the request uses
+	active      []counter // the counters of these kinds, in the order of counterKinds
 	allocations allocations
 	once        once
 	penalties   penalties
 	permits     permits
 }
 
-// newWork returns the memory of one decision at a time.
+// newWork returns memory for decisions, one at a time.
 func (e *Engine) newWork() *work {
 	w := new(work)
 	c := &w.charges
@@ -46,12 +46,12 @@ func (c *charges) reset() {
 	c.using, c.active = 0, c.active[:0]
 }
 
-// use has counters apply to the request.
+// use adds kinds of counters to those that the request uses.
 func (c *charges) use(kinds uint8) {
-	if c.using |= kinds; kinds == 0 {
+	if kinds&^c.using == 0 {
 		return
 	}
-	c.active = c.active[:0]
+	c.using, c.active = c.using|kinds, c.active[:0]
 	for i, k := range c.counters {
 		if c.using&(1<<i) != 0 {
 			c.active = append(c.active, k)
@@ -59,7 +59,7 @@ func (c *charges) use(kinds uint8) {
 	}
 }
 
-// charge makes the charges of the subjects. A request that is malformed takes no place in flight.
+// charge makes the charges of all subjects. A malformed request takes no permit in flight.
 func (w *work) charge(malformed bool) {
 	c := &w.charges
 	c.permits.malformed = malformed
@@ -78,8 +78,8 @@ func (w *work) charge(malformed bool) {
 	}
 }
 
-// add adds a charge for each limit of a subject. What is added is written in place: a struct that is made
-// elsewhere and copied holds up the processor.
+// add adds a charge and a result for each limit of a subject. It writes them in place, because copying such
+// large structs is slow.
 func (c *charges) add(in *input, s *subject) {
 	r, by, cost, first := s.rule, s.by, in.cost(s.rule), len(c.list)
 	for i := range by.limits {
@@ -102,7 +102,7 @@ func (c *charges) add(in *input, s *subject) {
 	}
 }
 
-// complete makes the charges those that the store is asked for.
+// complete adds the charges of counters, and makes room for the receipts.
 func (c *charges) complete(in *input) {
 	c.list = c.list[:len(c.results)]
 	for _, k := range c.active {

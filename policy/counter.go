@@ -1,24 +1,25 @@
 package policy
 
-// counter is one kind of thing that a rule can count beside its limits, or do with what they count. Each
-// decision has one of each kind, which keeps what it needs of that decision. Its methods are called in this
-// order, and only if it applies to a rule or to the request.
+// counter counts something beside the limits of a rule, or changes how these count. Each decision has a counter
+// of each kind, with the state of this decision. The methods are called in this order, and only if the request
+// uses the kind.
 type counter interface {
 	// reset forgets the last decision.
 	reset()
-	// charge adds to the charges of one subject's limits, c.list[first:], or changes them.
+	// charge is called for each subject whose rule has the counter. It may change the charges of the subject's
+	// limits, c.list[first:].
 	charge(in *input, c *charges, s *subject, first int)
-	// beside adds charges behind those of limits. They have no results.
+	// beside appends charges. They have no results.
 	beside(in *input, c *charges)
-	// preview makes the receipts of its charges, which took nothing, those of a Take with their costs.
+	// preview changes the receipts of its charges, which took nothing, to those of a Take with their costs.
 	preview(in *input, c *charges)
 	// taken reads the receipts of a Take or a preview.
 	taken(in *input, c *charges)
-	// join gives the counter a say in the result of a limit. It reports whether on_error has refused it.
+	// join changes the result of limit i. It reports whether on_error denies a charge of the counter.
 	join(c *charges, i int, r *Result) (closed bool)
-	// keep notes in a decision that allows what the request has still to give back.
+	// keep records in an allowed decision what is given back when the request ends.
 	keep(w *work, d *Decision)
-	// explain says how the counter stands for a result, or "".
+	// explain returns the state of the counter for limit i in words, or "".
 	explain(c *charges, i int) string
 }
 
@@ -28,12 +29,11 @@ type counterKind struct {
 	of      func(*charges) counter // returns that of a decision
 }
 
-// counterKinds are all kinds, in the order in which their charges stand behind those of limits. Penalties come
-// last: an offence depends on what all others refuse. To add a kind of counter, add its entry;
-// there is room for 8.
+// counterKinds has all kinds, in the order of their charges. Penalties come last, because an offence depends on
+// all other charges. To add a kind, add its entry; at most 8 fit in a rule's bits.
 var counterKinds = []counterKind{
 	countsTenants:  {func(r *rule) bool { return r.sharing != nil }, func(c *charges) counter { return &c.allocations }},
-	countsIDs:      {func(*rule) bool { return false }, func(c *charges) counter { return &c.once }}, // whatever the rules are
+	countsIDs:      {func(*rule) bool { return false }, func(c *charges) counter { return &c.once }}, // used by requests with an ID
 	countsInFlight: {func(r *rule) bool { return r.inFlight }, func(c *charges) counter { return &c.permits }},
 	countsOffences: {func(r *rule) bool { return r.lock != nil }, func(c *charges) counter { return &c.penalties }},
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// derive makes the decision from what the store has said about the charges. A decision that misses something
-// is refused for that, unless the receipts refuse it already.
+// derive makes the decision from the answer of the store. A request that lacks something is denied for that,
+// unless the receipts deny it already.
 func (d *Decision) derive(w *work, err error) {
 	missing := d.Missing
 	d.Missing = ""
@@ -29,7 +29,7 @@ func (d *Decision) derive(w *work, err error) {
 	}
 }
 
-// decide derives the answer from the receipts.
+// decide makes the decision from the receipts.
 func (d *Decision) decide(w *work) {
 	c := &w.charges
 	for _, k := range c.active {
@@ -47,7 +47,7 @@ func (d *Decision) decide(w *work) {
 	}
 }
 
-// result derives the result of limit i.
+// result makes the result of limit i.
 func (d *Decision) result(w *work, i int) {
 	c := &w.charges
 	r, receipt, cost := &d.Results[i], &c.receipts[i], c.list[i].Cost
@@ -70,7 +70,7 @@ func (d *Decision) result(w *work, i int) {
 	d.weigh(r)
 }
 
-// keep notes what can still be given back of what was taken.
+// keep records what can be given back later.
 func (d *Decision) keep(w *work) {
 	if d.Delay > 0 {
 		d.wait(w)
@@ -86,7 +86,7 @@ func (d *Decision) keep(w *work) {
 	}
 }
 
-// withoutStore is the answer when the store has none.
+// withoutStore makes the decision by on_error, because the store returned an error.
 func (d *Decision) withoutStore(w *work, err error) {
 	c := &w.charges
 	d.Allowed, d.Degraded, d.Err, d.Results = true, true, err, c.results
@@ -99,10 +99,10 @@ func (d *Decision) withoutStore(w *work, err error) {
 	}
 }
 
-// retryUnavailable is when to ask again while the store is away.
+// retryUnavailable is the wait before a retry while the store is unavailable.
 const retryUnavailable = time.Second
 
-// close refuses because the store is away.
+// close denies a result because the store is unavailable.
 func (d *Decision) close(r *Result) {
 	r.Decision = sluice.Decision{RetryAfter: retryUnavailable, Origin: sluice.ByOnError}
 	if !r.Shadow {
@@ -111,7 +111,7 @@ func (d *Decision) close(r *Result) {
 	d.weigh(r)
 }
 
-// weigh adds what r says to the decision. Shadows only report.
+// weigh adds the waits of r to the decision. A shadow adds none.
 func (d *Decision) weigh(r *Result) {
 	if r.Shadow {
 		return

@@ -132,7 +132,7 @@ func (b *each) ask(a asking, charges []sluice.Charge, receipts []sluice.Receipt)
 	b.asking = append(b.asking, a)
 }
 
-// take concludes the decisions that wait for the store.
+// take asks the store, and makes the decisions that wait for it.
 func (b *each) take(ctx context.Context, e *Engine) {
 	if len(b.calls) == 0 {
 		return

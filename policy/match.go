@@ -119,7 +119,7 @@ func (x *index) pathless(dst []int32, in *input) []int32 {
 	return dst
 }
 
-// matched is a rule that applies, and the first of its patterns that matches, or nil.
+// matched is a rule that applies, and the first of its patterns that matches; nil for a rule without patterns.
 type matched struct {
 	rule    *rule
 	pattern *pattern.Pattern
@@ -132,11 +132,11 @@ const ambiguousPath = unambiguous + "path"
 // matches are the rules that apply to a request.
 type matches struct {
 	rules     []matched
-	exempting *rule   // that exempts the request: the others do not matter then
-	barring   []*rule // with "block", that apply
-	ambiguous bool    // the path, and the request is refused for that
-	doubtful  bool    // it would be, by a rule that only watches
-	pathless  bool    // rules that ask for a path are left out
+	exempting *rule   // the rule that exempts the request, or nil
+	barring   []*rule // rules with "block" that apply
+	ambiguous bool    // the path is ambiguous, and the request is denied for that
+	doubtful  bool    // the path is ambiguous, but only shadows would deny it
+	pathless  bool    // rules with patterns are ignored
 
 	ids   []int32 // of pathless rules, then of the patterns that match, view by view
 	ends  []int   // where the former end in ids, and each view
@@ -149,7 +149,7 @@ func (m *matches) reset() {
 	m.exempting, m.ambiguous, m.doubtful, m.pathless = nil, false, false, false
 }
 
-// apply finds the rules that apply, unless the request is decided by then: it is exempt, or blocked.
+// apply finds the rules that apply. It reports false if the request is exempt or blocked, which decides it.
 func (w *work) apply(d *Decision) (undecided bool) {
 	if w.policy.exemptsPreflight(w) {
 		d.Allowed, d.Exempt = true, true

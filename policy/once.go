@@ -22,18 +22,18 @@ var oncePlan = func() *sluice.Plan {
 	return p
 }()
 
-// What is done once.
+// The first byte of a text that is charged once.
 const (
 	askedOnce   = 'q'
 	settledOnce = 's'
 )
 
-// once is the ID of a request, by which it is charged once.
+// once is the counter of request IDs: a request that is repeated with its ID is charged once.
 type once struct {
 	noCounter
 	engine   *Engine
-	at       int    // which charge is that of the ID, behind those of limits and tenants; 0: none is
-	text     []byte // of what is asked, of which the key is a hash
+	at       int    // index of the ID's charge; 0: there is none
+	text     []byte // text whose hash is the key of the charge
 	keys     parts.Keys
 	repeated bool // the store has refused the charge of the ID
 }
@@ -49,13 +49,13 @@ func (o *once) beside(in *input, c *charges) {
 	if c.list = append(c.list, charge); in.mode != GiveBack {
 		return
 	}
-	// What is given back was not taken: whoever asks for it again is charged again.
+	// After a refund the same request is charged again.
 	forgotten := o.chargeOf(in, c, -1)
 	forgotten.Cost = -1
 	c.list = append(c.list, forgotten)
 }
 
-// chargeOf returns the charge of the request's ID for so many times what it charges.
+// chargeOf returns the charge of the request's ID, with the costs of the request multiplied by times.
 func (o *once) chargeOf(in *input, c *charges, times int64) sluice.Charge {
 	o.text = appendAsked(append(o.text[:0], askedOnce), in.request.ID, c.list[:o.at], times)
 	return onceCharge(&o.keys, o.text, c.list[0].Key)
@@ -67,7 +67,7 @@ func (o *once) preview(_ *input, c *charges) {
 	}
 }
 
-// repeat lets a request pass that was let through before. It takes other turns where its own have passed.
+// repeat allows a request that was allowed before. If its turn in a queue has passed, it takes another one.
 func (o *once) repeat(ctx context.Context, in *input, c *charges) error {
 	if !o.repeats(c) {
 		return nil
@@ -94,7 +94,7 @@ func (o *once) taken(in *input, c *charges) {
 	}
 }
 
-// repeats reports whether the store has refused the charge of the ID.
+// repeats reports whether the charge of the ID did not fit, because the ID is known.
 func (o *once) repeats(c *charges) bool {
 	return o.at > 0 && !c.receipts[o.at].Fits && c.receipts[o.at].Origin != sluice.ByOnError
 }

@@ -82,15 +82,15 @@ func (c *compiler) length(field, text string) time.Duration {
 	return d
 }
 
-// penalties are those that a request may bring upon its subjects.
+// penalties is the counter of offences.
 type penalties struct {
 	noCounter
 	list    []penalized
-	first   int  // where their charges begin
-	offence bool // a Take would note one: see preview
+	first   int  // index of the first penalty's charge
+	offence bool // a Take would record an offence: see preview
 }
 
-// penalized is a subject of a rule with a penalty, and which charges are those of its limits.
+// penalized is the penalty of a rule, and the range of charges of the rule's limits.
 type penalized struct {
 	lock       *sluice.Plan
 	first, end int
@@ -111,7 +111,7 @@ func (p *penalties) beside(_ *input, c *charges) {
 	}
 }
 
-// of returns which charge is of the penalty of the subject of limit i, or -1.
+// of returns the index of the penalty's charge for limit i, or -1.
 func (p *penalties) of(i int) int {
 	for n := range p.list {
 		if o := &p.list[n]; o.first <= i && i < o.end {
@@ -121,7 +121,7 @@ func (p *penalties) of(i int) int {
 	return -1
 }
 
-// preview notes the offences that a Take would note.
+// preview records the offences that a Take would record.
 func (p *penalties) preview(_ *input, c *charges) {
 	for n := p.first; n < p.first+len(p.list); n++ {
 		lock, r := &c.list[n], &c.receipts[n]

@@ -95,14 +95,14 @@ func (e *Engine) ReleaseAll(ctx context.Context) {
 	_ = e.holder.ReleaseAll(ctx) // what cannot be given back is free after a while
 }
 
-// permits are the places in flight that a request takes, or looks for.
+// permits is the counter of requests in flight.
 type permits struct {
 	noCounter
 	holder    *sluice.Holder
-	malformed bool // the request takes no place, whatever it asks for
+	malformed bool // the request takes no permit
 }
 
-// charge gives the charge of a limit a place of its own, if the request is to have one.
+// charge sets the permit of the charge, unless the request only looks.
 func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	switch last := len(c.list) - 1; {
 	case in.mode == GiveBack: // which one it had is not known
@@ -112,7 +112,7 @@ func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	}
 }
 
-// beside makes charges without a place of their own ones that only look. A preview does so with all.
+// beside sets the cost of charges without a permit to 0, so that they only look. A preview does that with all charges.
 func (p *permits) beside(in *input, c *charges) {
 	if in.mode == Peek {
 		return
@@ -124,10 +124,10 @@ func (p *permits) beside(in *input, c *charges) {
 	}
 }
 
-// keep holds the places that were taken, of which the decision of on_error has none.
+// keep holds the permits that were taken. A decision by on_error has taken none.
 func (p *permits) keep(w *work, d *Decision) {
-	if !d.Allowed || d.held != nil {
-		return // by now
+	if d.held != nil {
+		return // they are held already
 	}
 	for i := range w.charges.results {
 		c, r := &w.charges.list[i], &w.charges.receipts[i]
@@ -137,8 +137,8 @@ func (p *permits) keep(w *work, d *Decision) {
 	}
 }
 
-// giveBackUnsure gives back the places of a request that nobody has answered for, which the store may
-// have counted all the same. Else whoever leaves while it is asked could block the places of others.
+// giveBackUnsure gives back permits that the store may have counted although no answer came. Otherwise
+// clients that leave before the answer could use up the permits of others.
 func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 	for i := range c.results {
 		o := &c.list[i]
@@ -148,5 +148,5 @@ func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 	}
 }
 
-// inFlight reports whether a place in flight is taken or looked for.
+// inFlight reports whether a rule with in_flight counts the request.
 func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }

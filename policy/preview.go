@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// preview is what Decide does with the charges, without taking anything.
+// preview decides by the charges, and takes nothing.
 func (e *Engine) preview(ctx context.Context, w *work, d *Decision) {
 	if d.refuseBlocked(w) {
 		return
@@ -25,7 +25,7 @@ func (e *Engine) preview(ctx context.Context, w *work, d *Decision) {
 	w.mode = mode
 }
 
-// makeFree makes the charges ones that take nothing, and keeps what they cost.
+// makeFree sets the costs of the charges to 0, and keeps the real costs.
 func (c *charges) makeFree() {
 	c.costs = c.costs[:0]
 	asks := -1
@@ -43,7 +43,7 @@ func (c *charges) makeFree() {
 	}
 }
 
-// restoreCosts makes them what they were.
+// restoreCosts undoes makeFree.
 func (c *charges) restoreCosts() {
 	c.list, c.receipts = c.list[:len(c.costs)], c.receipts[:len(c.costs)]
 	for i, cost := range c.costs {
@@ -51,8 +51,8 @@ func (c *charges) restoreCosts() {
 	}
 }
 
-// foresee makes receipts of a look those of the costs: what remains says whether a cost would
-// fit. Where on_error allows, any does. Where it denies, the others are only looked at.
+// foresee changes the receipts of charges that took nothing to those of their real costs, by what remains.
+// If on_error denies a charge, the others stay as they are.
 func (c *charges) foresee(in *input) {
 	for i := range c.list {
 		if c.closed(i) && !c.list[i].Shadow {
@@ -67,7 +67,7 @@ func (c *charges) foresee(in *input) {
 	}
 }
 
-// wouldFit makes the receipt of charge i that of its cost.
+// wouldFit sets whether the real cost of charge i fits.
 func (c *charges) wouldFit(i int) {
 	if o, r := &c.list[i], &c.receipts[i]; r.Origin != sluice.ByOnError {
 		r.Fits = c.turns.Offer(o, o.Cost, r) || o.Cost <= o.Plan.Decide(0, *r).Remaining
@@ -84,8 +84,8 @@ func (t *Trace) After() Decision {
 	return t.Decision
 }
 
-// after returns what becomes of a decision that was previewed once what fits is taken. If nothing
-// is taken, it is nil.
+// after returns the decision that follows from a previewed one once its costs are taken. It returns nil if
+// nothing would be taken.
 func (d *Decision) after(w *work) *Decision {
 	switch {
 	case len(d.Results) == 0 || d.Err != nil || d.Blocked != "":
@@ -352,6 +352,6 @@ func (e *Engine) refusedInFlight(ctx context.Context, w *work, d *Decision) bool
 	}
 	d.reset()
 	w.charges.reset()
-	w.charge(false) // anew: what shadows of shares charge depends on the look, too
+	w.charge(false) // again, because the preview changes what shadows of shares charge
 	return false
 }

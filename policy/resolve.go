@@ -5,25 +5,25 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
-// subjects says of the rules that apply whose count each is, and what holds for these.
+// subjects are the subjects of the rules that apply to a request.
 type subjects struct {
 	list     []subject
 	blocked  []blockedSubject
 	keys     parts.Keys
 	tier     tierOf
-	override *Override        // that was found last
-	pardoned lack             // what the request lacks, and would be refused for by a rule that only watches
+	override *Override        // the last one found
+	pardoned lack             // the part for which only shadows would deny the request
 	blocks   map[string]int64 // see Engine.blocksNow
 }
 
-// subject is whose count a rule is.
+// subject is the subject of a rule for one request.
 type subject struct {
 	rule   *rule
-	by     *resolved // the limits that hold for it, and where they come from
-	key    string    // under which its limits count; if it shares one, its time
-	owner  string    // the key of the limit that it shares, or its own
-	weight int64     // of its part of that
-	shadow bool      // it is refused nothing
+	by     *resolved // its limits, and their source
+	key    string    // its key, with a hash tag if the rule has one
+	owner  string    // the key of the limit: key, unless tenants share the limit
+	weight int64     // its weight among these tenants
+	shadow bool      // the rule does not deny it anything
 }
 
 func (s *subjects) reset() {
@@ -36,20 +36,20 @@ func (s *subjects) forget() {
 	s.list, s.blocked = s.list[:0], s.blocked[:0]
 }
 
-// effect is what a rule that matches does to a request.
+// effect is the effect of a rule on a request that it matches.
 type effect uint8
 
 const (
 	charged  effect = iota
-	skipped         // it lacks a part of the key, and the rule does not apply
-	refused         // it lacks one, and is refused for it
-	exempted        // its subject is exempt from the rule
-	partial         // it is a part of a request that the rule has counted
-	barred          // its subject is blocked
+	skipped         // the request lacks a part of the key, so the rule does not apply
+	refused         // the request lacks a part of the key, so the rule denies it
+	exempted        // the subject is exempt
+	partial         // the request is part of one that the rule has counted
+	barred          // the subject is blocked
 )
 
-// resolve finds the subject of a rule. If the rule does not count the request for lack of a part of its key,
-// it returns which.
+// resolve adds the subject of a rule. If the request lacks a part of the key, and is skipped or refused for
+// that, resolve returns the part.
 func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	r := m.rule
 	if r.inFlight && in.request.Part {
@@ -101,8 +101,8 @@ func (s *subjects) add(in *input, r *rule) effect {
 	return charged
 }
 
-// missing says what a rule does about the part that has just been found missing. To
-// garble a part is no way around a rule that is skipped without it.
+// missing returns the effect of a part that the request lacks. A garbled part never skips a rule, or clients
+// could evade the rule by garbling it.
 func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 	refuses := r.missing == refuse || r.strict && in.x.Garbled && !in.x.BrokeOff
 	switch {
@@ -121,8 +121,8 @@ func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 // overridden is the source of a limit that comes from an override.
 const overridden = "override"
 
-// inForce returns what holds for the subject of the key that has been built: its override until that ends,
-// else the limits of its tier, else the rule's own.
+// inForce returns the limits of the subject whose key has been built: those of its override until that expires,
+// or of its tier, or the rule's own.
 func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	if in.policy.overrides.byRule != nil {
 		if e, says := s.overrideOf(in, r); e != nil {
@@ -137,8 +137,7 @@ func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	return &r.own, 0
 }
 
-// overrideOf returns the override that is in force for the subject of the key that has been built, or nil,
-// and what it says.
+// overrideOf returns the override in force for the subject whose key has been built, and its limits, or nil.
 func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
 	all := &in.policy.overrides
 	if t := all.of(r); t != nil {
@@ -162,7 +161,8 @@ func (w *work) resolve(d *Decision) {
 	}
 }
 
-// resolveAll finds the subjects of all rules that apply, unless the request is refused for what it lacks.
+// resolveAll finds the subjects of all rules that apply, up to the first rule that denies the request for a
+// missing part.
 func (w *work) resolveAll(d *Decision) {
 	for i := range w.matches.rules {
 		if part, out := w.subjects.resolve(&w.input, &w.matches.rules[i]); out == refused {
@@ -172,9 +172,8 @@ func (w *work) resolveAll(d *Decision) {
 	}
 }
 
-// resolveMalformed finds the subjects for a request that is refused for what it lacks: of the rules that can
-// count it all the same, so that such requests are not free. Those need no body, and where the path is in
-// doubt no pattern. If these refuse it, that is the answer.
+// resolveMalformed finds the subjects of a malformed request, so that such requests are not free. Rules that
+// read the body do not count it, nor, if the path is ambiguous, do rules with patterns.
 func (w *work) resolveMalformed() {
 	w.forget()
 	if w.mode == GiveBack {
@@ -187,7 +186,7 @@ func (w *work) resolveMalformed() {
 	}
 }
 
-// resolveSubject finds the one subject that is asked for, unless the request is decided by then.
+// resolveSubject adds the subject of a request with a Subject. It reports false if the request is decided.
 func (w *work) resolveSubject(d *Decision) (undecided bool) {
 	s, asked := &w.subjects, w.request.Subject
 	r := asked.rule
@@ -211,8 +210,8 @@ func (w *work) resolveSubject(d *Decision) (undecided bool) {
 	return true
 }
 
-// presentRule returns the rule that the policy in force has in place of another one, or nil if that
-// counts nothing, or something else.
+// presentRule returns the rule of this name in the policy in force, or nil if that does not count, or has
+// another key.
 func (w *work) presentRule(was *rule, d *Decision) *rule {
 	i, known := w.policy.byName[was.name]
 	if !known {

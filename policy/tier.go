@@ -212,11 +212,11 @@ func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 	return p.tier, p.tierFrom == nil
 }
 
-// Tier returns the tier of the request, and its customer: the value of the part that [Tiers] call the subject,
-// as it is written in a key, empty if the request has none. A request that has neither a customer nor says its
-// tier has none, whatever the default tier is. The tier is unknown where the policy has no tiers, where a
-// [Subject] was asked about, and where the body says the tier and was not read. The name of a tier may be a
-// client's choice: [Policy.HasTier] tells those that the policy knows.
+// Tier returns the tier of the request, and its customer: the value of the part that is the subject of [Tiers],
+// as it is written in a key, or "" if the request has none. A request with neither a customer nor a tier of its
+// own has no tier, even if there is a default tier. The tier is not known if the policy has no tiers, if the
+// request has a [Subject], or if the tier is in a body that was not read. Clients may choose the name of a tier:
+// [Policy.HasTier] reports whether the policy has it.
 func (o *Observation) Tier() (tier, customer string, known bool) {
 	w := o.work
 	p := w.policy

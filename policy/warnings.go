@@ -214,9 +214,9 @@ func (r *rule) covers(o *rule) bool {
 	})
 }
 
-// idle warns of limits that never refuse, because another one of their list does before. Where
-// limits count apart, since they are only watched or settled one by one, or where one has a count in
-// common with limits that apply at other times, nothing is known.
+// idle warns of limits that never deny, because another limit of the same list denies first. It does not know
+// of limits that count separately, as in shadows and rules that are settled, nor of limits that share a count
+// with those of other tiers or overrides.
 func (w *warner) idle(r *rule) {
 	if r.isLenient() || r.settles() {
 		return
@@ -335,7 +335,7 @@ func (w *warner) block(r *rule) {
 	}
 }
 
-// lists warns of lists that nobody asks for.
+// lists warns of lists that no rule uses.
 func (w *warner) lists() {
 	for _, name := range w.policy.listsUnused {
 		w.add(nil, fmt.Sprintf("lists[%q]", name), "name it under a rule's clients or not_clients, or remove it", "no rule asks for the list %s", name)

@@ -1,18 +1,15 @@
 package policy
 
-import (
-	"github.com/sluicehq/sluice/policy/internal/parts"
-)
+import "github.com/sluicehq/sluice/policy/internal/parts"
 
-// work is the memory of one decision: the request, and what each stage gives to those behind it. A stage
-// writes its own field; previews and lists prepare them. All of it is used again, so nothing in a [Decision]
-// refers to it.
+// work is the memory of one decision: the request, and the output of each stage. A stage writes its own field;
+// previews and lists prepare the fields for it. The memory is reused, so nothing in a [Decision] refers to it.
 //
-//	match    which rules apply to the request
-//	resolve  whose count each of them is, and what holds for these
-//	charge   what each counter of these takes
-//	Take     the receipts of the store
-//	derive   the decision
+//	match    finds the rules that apply to the request
+//	resolve  finds the subject of each rule, and the limits in force for it
+//	charge   makes the charges of these limits, and of counters
+//	Take     returns the receipts of the store
+//	derive   makes the decision
 type work struct {
 	input
 	matches  matches
@@ -22,16 +19,16 @@ type work struct {
 	sent     []byte // see Observation.Sent
 }
 
-// input is what a decision is about.
+// input is the request of a decision, and the policy that decides.
 type input struct {
 	policy  *Policy
 	request *Request
-	mode    Mode // of the request, or that of a preview of it
+	mode    Mode // that of the request, or Peek during a preview
 	x       parts.Reader
 	now     int64 // see clock
 }
 
-// clock returns the time of the request in microseconds since the Unix epoch, which is read once.
+// clock returns the time of the request in microseconds since the Unix epoch. It reads the clock once.
 func (in *input) clock() int64 {
 	if in.now == 0 {
 		in.now = in.request.now()
@@ -39,10 +36,10 @@ func (in *input) clock() int64 {
 	return in.now
 }
 
-// maxKept is the most text kept from one decision to the next.
+// maxKept is the largest memory, in bytes of keys or in numbers, that is kept for the next decision.
 const maxKept = 1 << 16
 
-// begin returns the memory for a decision, whose results it uses again.
+// begin returns memory for the decision d, and reuses that of its results.
 func (e *Engine) begin(req *Request, d *Decision) *work {
 	w := e.pool.Get().(*work)
 	w.begin(e, req, d)
@@ -74,13 +71,13 @@ func (e *Engine) end(w *work) {
 	e.pool.Put(w)
 }
 
-// forget drops what rules have made of the request so far, but not which of them apply.
+// forget drops subjects and charges, and keeps the rules that apply.
 func (w *work) forget() {
 	w.subjects.forget()
 	w.charges.reset()
 }
 
-// cost returns what the request takes from a rule: less than nothing if it gives that back.
+// cost returns the cost of the request under a rule. It is negative in a request that gives back.
 func (in *input) cost(r *rule) int64 {
 	one := r.cost.fixed
 	if r.cost.header != "" && in.request.Subject == nil {
@@ -95,16 +92,16 @@ func (in *input) cost(r *rule) int64 {
 	return one
 }
 
-// lack names the part of a key that a request lacks.
+// lack is a part of a key that a request lacks.
 type lack struct {
 	part    string
-	garbled bool // it is there, and servers may differ in what they read
+	garbled bool // it is present, but servers may read it differently
 }
 
-// unambiguous is before the name of what can be read in more than one way.
+// unambiguous precedes the name of a part that can be read in more than one way.
 const unambiguous = "an unambiguous "
 
-// String is what Missing of a [Decision] says.
+// String returns the text of the field Missing of a [Decision].
 func (l lack) String() string {
 	if l.garbled {
 		return unambiguous + l.part
@@ -112,7 +109,7 @@ func (l lack) String() string {
 	return l.part
 }
 
-// malformed refuses a request for what it lacks, unless the policy only watches.
+// malformed denies a request that lacks something, unless the whole policy is a shadow.
 func (w *work) malformed(d *Decision, lacks string) {
 	if !w.policy.watchOnly {
 		d.Missing = lacks
@@ -121,7 +118,7 @@ func (w *work) malformed(d *Decision, lacks string) {
 	d.Allowed, w.subjects.pardoned, w.matches.doubtful = true, lack{part: lacks}, false
 }
 
-// pardoned returns what the request lacks, and would be refused for by a rule that only watches; else "".
+// pardoned returns what the request lacks if only shadows would deny it for that, and otherwise "".
 func (w *work) pardoned() string {
 	if w.matches.doubtful {
 		return ambiguousPath
@@ -129,7 +126,7 @@ func (w *work) pardoned() string {
 	return w.subjects.pardoned.String()
 }
 
-// extend makes a list one longer, and returns the new element, which is to be overwritten.
+// extend appends an element, and returns it. The caller overwrites all of it.
 func extend[T any](list *[]T) *T {
 	n := len(*list)
 	if n == cap(*list) {

@@ -27,7 +27,7 @@ type decoder struct {
 	parts    map[string]part // that were read, by the paths of what they hold
 }
 
-// part is a file that the document names, whose content is what the document could have itself.
+// part is a file that the document names in place of the content.
 type part struct {
 	file  string
 	lines []int // of its entries; nil if each line is one
@@ -150,7 +150,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, what string) {
 		d.fail(n.Line, listHint(n, what), "%s is %s, and must be a list", what, kindOf(n))
 		return
 	case n.Kind != yaml.SequenceNode || len(n.Content) > 0:
-	case what == "trusted_proxies" || structs && what != "bodies": // none, said aloud
+	case what == "trusted_proxies" || structs && what != "bodies": // may be an empty list
 		return
 	case what == "limits":
 		d.fail(n.Line, "write for example "+lists[what], "%s is an empty list", what)
@@ -185,7 +185,7 @@ func (d *decoder) item(n *yaml.Node, v reflect.Value, what string) {
 	}
 }
 
-// mapping reads a mapping whose keys are free.
+// mapping reads a mapping with arbitrary keys.
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, what string) {
 	d.notEmpty(n, what)
 	for _, p := range d.pairs(n, what) {

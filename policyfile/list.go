@@ -52,8 +52,8 @@ func (d *decoder) readLists(doc *policy.Document, read func(path string) ([]byte
 	}
 }
 
-// readBeside reads a file that the document names, whose content is what it could have itself. It returns the
-// path of the file, too.
+// readBeside reads a file that the document names in place of the content, relative to the document. It also
+// returns the path of the file.
 func (d *decoder) readBeside(name, content string, read func(path string) ([]byte, error)) (file, text string, err error) {
 	if read == nil {
 		return "", "", fmt.Errorf("the file %s is not read here; write %s into the policy, or load that from a file", spelling.Quote(name), content)

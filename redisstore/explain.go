@@ -110,7 +110,7 @@ func (c Config) probe(ask func(net.Conn) bool) bool {
 // speaksTLS reports whether the server answers a TLS handshake in any way.
 func (c Config) speaksTLS() bool {
 	return c.probe(func(conn net.Conn) bool {
-		// Nothing is sent over this connection, so it does not matter who it is.
+		// The certificate need not be verified, because nothing is sent over this connection.
 		err := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
 		_, alert := errors.AsType[tls.AlertError](err)
 		return err == nil || alert || strings.Contains(err.Error(), "remote error: tls")

@@ -227,7 +227,7 @@ func TestResetKeepsSecret(t *testing.T) {
 		})
 		testkit.Await(t, "the test listens", func() bool { return listeners(prefix+"resets", server) == 1 })
 		s := over(t, clientOf(server), redisstore.Keys{Prefix: prefix, HashKey: []byte(secret)})
-		for _, cost := range []int64{1, 40, -1, sluice.All} { // the last alone is told: the state is not nearly full
+		for _, cost := range []int64{1, 40, -1, sluice.All} { // only All is published, because the state is not nearly full
 			plantest.One(t, s, "alice", p, cost)
 		}
 		s.Close() // when all is told

@@ -59,8 +59,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// Every unit taken is reported to the shared store exactly once, even if calls fail. Only units whose call got no
-// answer may be missing, because the store may have counted them.
+// Each unit is reported to the shared store once, even if calls fail. Units of a call without an answer may be
+// missing, because the store may have counted them.
 func TestToldOnce(t *testing.T) {
 	t.Parallel()
 	base := seed.Of(t)

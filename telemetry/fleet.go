@@ -123,7 +123,7 @@ func (f *Fleet) tasks() []*task {
 	}
 }
 
-// runDue does the tasks whose time has come, until one fails.
+// runDue runs the tasks that are due, up to the first that fails.
 func (f *Fleet) runDue(ctx context.Context, tasks []*task) error {
 	for _, t := range tasks {
 		now := time.Now()

@@ -32,7 +32,7 @@ func (h *history) begin(k int) {
 	h.now.k = k
 }
 
-// count counts one request of a key. A request whose key is too long adds to the error.
+// count adds a request. If its key is too long to keep, it adds to the error instead.
 func (h *history) count(key, sent string, e *entry) {
 	h.turn(e.last)
 	if len(key) > maxKey {

@@ -162,29 +162,30 @@ func (g *Page) Visit(path string) {
 // JS returns what an expression is.
 func JS[T any](g *Page, expression string) (out T) {
 	g.Helper()
-	g.try(chromedp.Evaluate(expression, &out))
-	return out
-}
-
-// Click clicks an element once it shows.
-func (g *Page) Click(selector string) {
-	g.Helper()
-	g.try(chromedp.Click(selector))
-}
-
-// try runs an action again while the page is being left, or the element replaced.
-func (g *Page) try(action chromedp.Action) {
-	g.Helper()
 	for end := time.Now().Add(patience); ; {
-		err := chromedp.Run(g.Ctx, action)
+		err := chromedp.Run(g.Ctx, chromedp.Evaluate(expression, &out))
 		var refused *cdproto.Error
 		switch {
 		case err == nil:
-			return
-		case !errors.As(err, &refused) || refused.Code != -32000 || time.Now().After(end):
+			return out
+		case !errors.As(err, &refused) || refused.Code != -32000 || time.Now().After(end): // the page is being left
 			g.Fatal(err)
 		}
 	}
+}
+
+// Click clicks an element once it shows and nothing covers it. The page does so in one step: a press and a
+// release of the mouse would be lost if the element was replaced between them.
+func (g *Page) Click(selector string) {
+	g.Helper()
+	const click = `(e => {
+		e?.scrollIntoView({block: 'center', behavior: 'instant'})
+		const r = e?.getBoundingClientRect()
+		if (!r || !e.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2))) return false
+		e.click()
+		return true
+	})(document.querySelector(%q))`
+	testkit.Await(g, selector+" can be clicked", func() bool { return JS[bool](g, fmt.Sprintf(click, selector)) })
 }
 
 // Text returns the text that an element shows.

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/seed"
@@ -13,11 +15,12 @@ import (
 )
 
 // fleet is up to four processes that share a store, in virtual time. Some of the callers that wait in
-// a queue leave it.
+// a queue leave it. The processes are in a bubble of synctest, and the store, which may be a real server,
+// is outside.
 type fleet struct {
 	*testing.T
 	*rand.Rand
-	store  TimedStore
+	store  func(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 	now    int64
 	turns  []*sluice.Turns // of each process
 	queue  *sluice.Plan
@@ -54,9 +57,9 @@ func (d *departure) Pop() any {
 }
 
 // Take implements [sluice.Store]. It takes some time.
-func (f *fleet) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+func (f *fleet) Take(_ context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	f.pass(f.Int64N(3_000))
-	return f.store.TakeAt(ctx, f.now, charges, receipts)
+	return f.store(f.now, charges, receipts)
 }
 
 // pass lets time pass in which callers go.
@@ -64,7 +67,7 @@ func (f *fleet) pass(micros int64) {
 	until := f.now + micros
 	for len(f.events) > 0 && f.events[0].at <= until {
 		c := heap.Pop(&f.events).(caller)
-		if f.now = max(f.now, c.at); !c.leaves {
+		if f.advance(max(f.now, c.at)); !c.leaves {
 			f.passed += c.told.cost
 			continue
 		}
@@ -73,7 +76,13 @@ func (f *fleet) pass(micros int64) {
 		f.inUse = slices.Delete(f.inUse, at, at+1)
 		f.turns[c.process].Leave(c.turn)
 	}
-	f.now = until
+	f.advance(until)
+}
+
+// advance sets the clock of the store and that of the processes.
+func (f *fleet) advance(now int64) {
+	time.Sleep(time.Duration(now-f.now) * time.Microsecond)
+	f.now = now
 }
 
 // ask has a caller ask one of the processes.
@@ -121,6 +130,24 @@ func (f *fleet) use(t turn) {
 
 // testTurns holds turns in a queue to the limit, whichever callers leave, and the queue to being full.
 func testTurns(t *testing.T, store TimedStore) {
+	ctx, calls, done := t.Context(), make(chan func()), make(chan struct{})
+	defer close(calls)
+	go func() {
+		for call := range calls {
+			call()
+			done <- struct{}{}
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		holdTurns(t, func(now int64, charges []sluice.Charge, receipts []sluice.Receipt) (err error) {
+			calls <- func() { err = store.TakeAt(ctx, now, charges, receipts) }
+			<-done
+			return err
+		})
+	})
+}
+
+func holdTurns(t *testing.T, store func(int64, []sluice.Charge, []sluice.Receipt) error) {
 	r := rand.New(rand.NewPCG(seed.Of(t), 7))
 	start := int64(1_700_000_000_000_000)
 	for n, text := range []string{"20/second burst 40", "7/second burst 30", "6000/minute burst 300"} {

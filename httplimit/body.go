@@ -1,9 +1,12 @@
 package httplimit
 
 import (
+	"bytes"
 	"cmp"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"time"
 )
 
@@ -93,3 +96,18 @@ func (b *replay) Read(p []byte) (int, error) {
 }
 
 func (b *replay) Close() error { return b.rest.Close() }
+
+// askUsage adds a member to the JSON object that is the body of r, which has been read.
+func askUsage(r *http.Request) {
+	b, ok := r.Body.(*replay)
+	if !ok {
+		return
+	}
+	const member = `"stream_options":{"include_usage":true},`
+	at := bytes.IndexByte(b.read, '{') + 1
+	b.read = slices.Concat(b.read[:at], []byte(member), b.read[at:])
+	if r.ContentLength > 0 {
+		r.ContentLength += int64(len(member))
+		r.Header.Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
+	}
+}

@@ -138,6 +138,12 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 			c.r = withDecision(r, &c.decision)
 		}
 		c.passed = true
+		if c.decision.ReadsResponse() {
+			r.Header.Set("Accept-Encoding", "identity") // a compressed response cannot be read
+		}
+		if c.decision.AsksUsage() {
+			askUsage(r)
+		}
 		if c.awaits() || c.decision.Held() {
 			return c.r, c.settling()
 		}

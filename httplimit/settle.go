@@ -40,12 +40,13 @@ type settling struct {
 	request  *http.Request
 	door     *door
 	decision policy.Decision
-	taken    taken          // by a limiter
-	awaits   bool           // else nothing is settled, and only places in flight are released
-	outer    *settling      // of a door in front of this one
-	said     policy.Outcome // by the handler
-	status   int            // 0: the response has not begun
-	silent   bool           // the handler has returned without an answer
+	taken    taken                  // by a limiter
+	awaits   bool                   // else nothing is settled, and only places in flight are released
+	outer    *settling              // of a door in front of this one
+	said     policy.Outcome         // by the handler
+	reader   *policy.ResponseReader // of the body; nil: no rule reads it
+	status   int                    // 0: the response has not begun
+	silent   bool                   // the handler has returned without an answer
 }
 
 // awaits reports whether something waits for the outcome of the request.
@@ -79,6 +80,9 @@ func (s *settling) end(returned bool) {
 	if s.status == 0 && returned {
 		s.status, s.silent = http.StatusOK, true
 	}
+	if s.reader != nil {
+		s.reader.Interrupted = !returned || s.request.Context().Err() != nil
+	}
 	bytes := s.exchange.Bytes
 	if s.request.Method == http.MethodHead { // what is written then is not sent
 		bytes = 0
@@ -92,9 +96,10 @@ func (s *settling) Head(status int) int {
 	case !exchange.Final(status):
 	case !s.silent:
 		s.status = status
-		if s.decision.Held() && s.request.Method != http.MethodHead {
+		s.read(status)
+		if (s.decision.Held() || s.reader != nil) && s.request.Method != http.MethodHead {
 			// A client that asks again when it has read all is not refused for this request: the last byte
-			// leaves when the place is free.
+			// leaves when the place is free, or what was reserved is settled.
 			s.exchange.Length, _ = strconv.ParseInt(s.exchange.Header().Get("Content-Length"), 10, 64)
 		}
 		s.settle(-1)
@@ -104,8 +109,18 @@ func (s *settling) Head(status int) int {
 	return status
 }
 
+// read has the body of the response read, if rules count by it.
+func (s *settling) read(status int) {
+	if status == http.StatusSwitchingProtocols || s.request.Method == http.MethodHead {
+		return
+	}
+	if s.reader = s.decision.ReadResponse(s.exchange.Header()); s.reader != nil {
+		s.exchange.Watch(s.reader)
+	}
+}
+
 func (s *settling) settle(bytes int64) {
-	o := policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.exchange.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost}
+	o := policy.Outcome{Status: cmp.Or(s.said.Status, s.status), Header: s.exchange.Header(), Bytes: bytes, Verdict: s.said.Verdict, Cost: s.said.Cost, Read: s.reader}
 	if engine := s.door.engine; engine != nil {
 		engine.Settle(s.request.Context(), s.decision, o)
 	} else {

@@ -81,9 +81,12 @@ func (w *work) charge(malformed bool) {
 // add adds a charge and a result for each limit of a subject. It writes them in place, because copying such
 // large structs is slow.
 func (c *charges) add(in *input, s *subject) {
-	r, by, cost, first := s.rule, s.by, in.cost(s.rule), len(c.list)
+	r, by, whole, first := s.rule, s.by, in.costFor(s), len(c.list)
 	for i := range by.limits {
-		l := &by.limits[i]
+		l, cost := &by.limits[i], whole
+		if r.cost.usage != nil {
+			cost = s.reserved.within(cost, l.plan)
+		}
 		to, told := extend(&c.list), extend(&c.results)
 		to.Key, to.Plan, to.Cost, to.Shadow, to.OnError = s.owner, l.plan, cost, s.shadow, r.onError
 		to.Owe, to.Consistency, to.Permit, to.Until = false, r.consistency, 0, 0

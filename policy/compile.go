@@ -53,6 +53,7 @@ type compiler struct {
 	endings   int            // see ended
 	lists     map[string]*clientSet
 	listsUsed map[string]bool
+	numbers   []string // paths of responses beside usagePaths
 }
 
 func newCompiler(where func(path string) (file string, line int)) *compiler {
@@ -88,6 +89,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		c.item, c.rule = i, ""
 		p.rules[i] = c.compileRule(p, &doc.Rules[i], byDefault)
 	}
+	p.numbers = c.compileReading(p)
 	c.checkAllTold(p)
 	c.keep(p)
 	p.listsUnused = c.unused()
@@ -155,7 +157,8 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	}
 	out.counters = out.kinds()
 	out.folds = out.key.Any((*parts.Part).Folds)
-	out.readsBody = out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
+	out.needsBody = out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
+	out.readsBody = out.needsBody || out.cost.usage != nil && out.cost.usage.estimate.units == 0
 	p.readsBody = p.readsBody || out.readsBody
 	return out
 }
@@ -236,7 +239,7 @@ func (c *compiler) checkUncounted(r *Rule) {
 		set  bool
 	}{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
-		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()}, {"cost", r.Cost != Cost{}},
+		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()}, {"cost", !r.Cost.IsZero()},
 		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 		{"on_error", r.OnError != ""}, {"consistency", r.Consistency != ""}, {"shadow", r.Shadow && !r.Block}, {"show_key", r.ShowKey != ""}, {"enforce", r.Enforce != ""},
 	} {

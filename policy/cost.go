@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,15 +16,16 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// Cost is what a request takes from a rule: a number, or what a header of the request says, or
-// what its response tells. As JSON and YAML it is a number in the first case, and else an object.
+// Cost is what a request costs under a rule: a number, or what a header of the request says, or what
+// its response tells. As JSON and YAML it is a number in the first case, and else an object.
 type Cost struct {
 	// Default is the cost where no header says it: 1 if zero.
 	Default int64 `json:"default,omitempty"`
 	// Header is the one that says it. Of several values the largest counts. Above Max it is
 	// Max, 0 is 1, and what is not a whole number is the default.
 	Header string `json:"header,omitempty"`
-	Max    int64  `json:"max,omitempty"` // needed with a header of the request or the response
+	// Max is the largest cost. It is needed with a header of the request or the response.
+	Max int64 `json:"max,omitempty"`
 	// ResponseHeader is a header of the response that says it. Of several values the largest
 	// counts. Above Max it is Max, 0 is nothing, and what is no whole number, or not there, is
 	// the estimate. Clients get to see it.
@@ -32,30 +34,56 @@ type Cost struct {
 	// them costs one, too. Of a connection that is upgraded it is the estimate. Above Max, if there
 	// is one, it is Max.
 	ResponseBytes int64 `json:"response_bytes,omitempty"`
+	// Tokens counts the tokens of language models that the response reports: "total", "uncached"
+	// (without the input that came from the provider's cache), "input" or "output". The formats
+	// are those of OpenAI, Anthropic, Gemini and Ollama, and of servers compatible with one of them.
+	Tokens string `json:"tokens,omitempty"`
+	// USD is "prices": the tokens at the prices of the document. The limits of the rule are in USD.
+	USD string `json:"usd,omitempty"`
+	// ResponseJSON is a sum of numbers in the JSON of the response, each by its path, such as
+	// "usage.total_tokens", times a weight, which may be negative. The last number of each path counts, of
+	// a plain response, of server-sent events or of JSON lines. The sum is rounded up.
+	ResponseJSON map[string]Weight `json:"response_json,omitempty"`
 	// Estimate is charged before there is a response, and the difference afterwards. A key owes
-	// what no longer fits: its requests are refused until the limit has made up for it. It is 1
-	// if zero.
-	Estimate int64 `json:"estimate,omitempty"`
+	// what no longer fits: its requests are refused until the limit has made up for it.
+	Estimate Estimate `json:"estimate,omitzero"`
+	// Unknown is "estimate" if a response that does not report its cost costs the estimate. By default it
+	// costs what can be seen of it, at most the estimate.
+	Unknown string `json:"unknown,omitempty"`
+	// Usage is "ask" to add stream_options.include_usage to streamed requests in OpenAI's format that
+	// do not set it: without it the response reports no tokens. Clients then receive one more event.
+	Usage string `json:"usage,omitempty"`
 }
 
 // costObject is Cost as a JSON object.
 type costObject Cost
 
 func (c Cost) MarshalJSON() ([]byte, error) {
-	if c == (Cost{Default: c.Default}) {
+	if rest := c; c.isPlain(&rest) {
 		return json.Marshal(c.Default)
 	}
 	return json.Marshal(costObject(c))
 }
 
+// isPlain reports whether the cost is a number.
+func (c *Cost) isPlain(rest *Cost) bool {
+	rest.Default = 0
+	return rest.IsZero()
+}
+
 func (c *Cost) UnmarshalJSON(data []byte) error {
 	var o costObject
-	if json.Unmarshal(data, &o.Default) != nil && json.Unmarshal(data, &o) != nil {
-		return errors.New(`policy: a cost is a whole number, or {"header": "X-Cost", "max": 100}`)
+	if json.Unmarshal(data, &o.Default) != nil {
+		if err := json.Unmarshal(data, &o); err != nil {
+			return errors.New(`policy: a cost is a whole number, or {"header": "X-Cost", "max": 100}`)
+		}
 	}
 	*c = Cost(o)
 	return nil
 }
+
+// IsZero reports whether nothing is set.
+func (c Cost) IsZero() bool { return reflect.ValueOf(c).IsZero() }
 
 // Count says which requests a rule counts in the end. Before there is a response all are
 // counted, so that nobody gets more of them through at a time. What does not count is given
@@ -94,24 +122,26 @@ func (s *Status) UnmarshalJSON(data []byte) error {
 
 func (c *Count) isZero() bool { return len(c.Status) == 0 && c.UnlessHeader == "" }
 
-// cost is what a request takes from a rule: fixed, or from a header if that is set, or what its
-// response tells.
+// cost is a compiled [Cost].
 type cost struct {
-	header string // canonical
-	fixed  int64  // the default where there is a header, the estimate where the response tells
+	header string // canonical name of the header of the request that has it
+	fixed  int64  // the default beside a header, or the estimate of a response
 	max    int64
-	told   string // the canonical header of the response that tells it
-	bytes  int64  // or how many of its body are a unit
+	told   string // canonical name of the header of the response that has it
+	bytes  int64  // bytes of the response's body that cost a unit
+	usage  *usageCost
 }
 
 func (c *compiler) cost(in *Cost) cost {
-	if in.ResponseHeader != "" || in.ResponseBytes != 0 {
+	if in.ResponseHeader != "" || in.ResponseBytes != 0 || in.readsResponse() {
 		return c.costTold(in)
 	}
 	out := cost{fixed: cmp.Or(in.Default, 1), max: in.Max}
 	switch {
-	case in.Estimate != 0:
-		c.fail("cost.estimate", "write \"response_header: X-Cost\" or \"response_bytes: 1024\" beside it", "an estimate is for a cost that the response tells")
+	case in.Estimate != Estimate{}:
+		c.fail("cost.estimate", "write \"response_header: X-Cost\" or \"tokens: total\" beside it", "an estimate is for a cost that the response tells")
+	case in.Unknown != "" || in.Usage != "":
+		c.fail("cost", "write \"tokens: total\" beside it", "unknown and usage are for a cost in the body of the response")
 	case in.Header == "" && in.Max != 0:
 		c.fail("cost", "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
 	case in.Header == "":
@@ -125,14 +155,28 @@ func (c *compiler) cost(in *Cost) cost {
 
 // costTold compiles a cost that the response tells.
 func (c *compiler) costTold(in *Cost) cost {
-	out := cost{fixed: cmp.Or(in.Estimate, 1), max: in.Max, bytes: in.ResponseBytes}
+	out := cost{fixed: cmp.Or(in.Estimate.Units, 1), max: in.Max, bytes: in.ResponseBytes}
+	var sources []string
+	for _, s := range []struct {
+		name string
+		set  bool
+	}{
+		{"header", in.Header != ""}, {"response_header", in.ResponseHeader != ""}, {"response_bytes", in.ResponseBytes != 0},
+		{"tokens", in.Tokens != ""}, {"usd", in.USD != ""}, {"response_json", in.ResponseJSON != nil},
+	} {
+		if s.set {
+			sources = append(sources, s.name)
+		}
+	}
 	switch {
-	case in.Header != "":
-		c.fail("cost.header", "keep one of them", "a cost is what the request says, or what its response tells")
-	case in.ResponseHeader != "" && in.ResponseBytes != 0:
-		c.fail("cost", "write a rule for each of them", "cost has both response_header and response_bytes")
+	case len(sources) > 1:
+		c.fail("cost."+sources[0], "keep one of them, or write a rule for each", "cost has both %s and %s", sources[0], sources[1])
 	case in.Default != 0:
 		c.fail("cost.default", fmt.Sprintf("write \"estimate: %d\"", in.Default), "what is charged before the response tells is the estimate")
+	case in.readsResponse():
+		out.usage = c.usageCost(in)
+	case in.Estimate.Bytes != 0 || in.Estimate.Output != 0:
+		c.fail("cost.estimate", "write a number", "an estimate from the request is for a cost in tokens, in USD or by response_json")
 	case in.ResponseHeader == "" && in.Max == 0:
 		c.between("cost.response_bytes", in.ResponseBytes, math.MaxInt64)
 		c.between("cost.estimate", out.fixed, math.MaxInt64)

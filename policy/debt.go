@@ -147,6 +147,9 @@ type Debt struct {
 	Largest int64
 	// AtOnce is how many of a key's requests can be under way, or 0 where no rule bounds them.
 	AtOnce int64
+	// Reserved is what a small request is charged that does not limit its output, before its response reports the
+	// cost, for rules that read it from the body of the response; otherwise 0. So many of them fit at once.
+	Reserved, Fit int64
 	// Lockout is the longest time for which a key that owes as much as it may is refused.
 	Lockout time.Duration
 }
@@ -165,13 +168,42 @@ func (p *Policy) Debts() (all []Debt) {
 				continue
 			}
 			seen[l.plan] = true
+			reserved, fit := r.reserved(l.plan)
 			all = append(all, Debt{
-				Rule: r.name, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
+				Rule: r.name, Reserved: reserved, Fit: fit, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
 				Largest: r.cost.max, AtOnce: p.atOnce(r), Lockout: lockout(l.plan, r.cost.fixed),
 			})
 		}
 	}
 	return all
+}
+
+// reserved returns what a small request is charged at first that does not limit its output, and how many of these
+// fit into a limit at once.
+func (r *rule) reserved(p *sluice.Plan) (units, fit int64) {
+	u := r.cost.usage
+	if u == nil {
+		return 0, 0
+	}
+	a := reservation{price: u.prices.of("")}
+	if a.cost = u.estimate.units; a.cost == 0 {
+		a.cost = u.of(tokens{output: u.output(0, a.price)}, a.price)
+	}
+	units = max(a.within(a.cost, p), 1)
+	return units, p.Capacity / units
+}
+
+// reservations warns of a limit in which one request under way leaves no room for another.
+func (w *warner) reservations(r *rule) {
+	if r.cost.usage == nil {
+		return
+	}
+	for _, l := range r.allLimits() {
+		if units, fit := r.reserved(l.plan); fit < 2 {
+			w.add(r, "", "lower the estimate (estimate: {output: 500}), or raise the limit or its burst",
+				"a request that does not limit its output is charged %d of %v until its response has ended, so that no second one fits meanwhile", units, l.plan.Limit)
+		}
+	}
 }
 
 // debt warns of a limit whose states do not hold what one response may cost.

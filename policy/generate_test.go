@@ -109,9 +109,9 @@ func randomRule(r dice, i int) Rule {
 	case 1:
 		out.Cost = Cost{Header: "X-Price", Default: 1 + r.Int64N(2), Max: 6}
 	case 2:
-		out.Cost = Cost{ResponseHeader: "X-Cost", Estimate: r.Int64N(4), Max: 7}
+		out.Cost = Cost{ResponseHeader: "X-Cost", Estimate: Estimate{Units: r.Int64N(4)}, Max: 7}
 	case 3:
-		out.Cost = Cost{ResponseBytes: 10, Estimate: r.Int64N(4)}
+		out.Cost = Cost{ResponseBytes: 10, Estimate: Estimate{Units: r.Int64N(4)}}
 	}
 	return out
 }

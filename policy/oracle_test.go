@@ -132,7 +132,7 @@ func readsBody(r *Rule) bool { return slices.Contains(r.Key, "body:name") }
 
 // costOf is what a request takes before there is an outcome.
 func costOf(r *Rule, q *query) int64 {
-	one := cmp.Or(r.Cost.Estimate, r.Cost.Default, 1)
+	one := cmp.Or(r.Cost.Estimate.Units, r.Cost.Default, 1)
 	if n, err := strconv.ParseInt(q.headers[r.Cost.Header], 10, 64); r.Cost.Header != "" && err == nil {
 		one = min(max(n, 1), r.Cost.Max)
 	}

@@ -18,7 +18,7 @@ func (c *compiler) inFlight(r *Rule, out *rule) {
 		set  bool
 	}{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""},
-		{"cost", r.Cost != Cost{}}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
+		{"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 	} {
 		if f.set {
 			c.fail(f.name, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s", f.name)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/usage"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
@@ -29,15 +30,16 @@ type Policy struct {
 	answers     *OwnAnswers
 	listsUnused []string
 	warnings    []Problem
-	settles     bool     // a rule goes by the outcome
-	readsBody   bool     // likewise by the body
-	queueless   bool     // none is a queue
-	names       []string // see RuleNames
-	fingerprint string   // see Fingerprint
-	written     Document // without its overrides and subjects: see Changes
-	watchOnly   bool     // see Shadowed
-	beneath     *Policy  // that it is the shadow of
-	shadowEnds  int64    // see shadowEnds of compiler
+	settles     bool         // a rule goes by the outcome
+	numbers     *usage.Paths // that rules read of responses; nil: none
+	readsBody   bool         // likewise by the body
+	queueless   bool         // none is a queue
+	names       []string     // see RuleNames
+	fingerprint string       // see Fingerprint
+	written     Document     // without its overrides and subjects: see Changes
+	watchOnly   bool         // see Shadowed
+	beneath     *Policy      // that it is the shadow of
+	shadowEnds  int64        // see shadowEnds of compiler
 }
 
 // rule is a rule as the engine needs it.
@@ -54,6 +56,7 @@ type rule struct {
 	missing    missing
 	strict     bool // refuse what is ambiguous
 	readsBody  bool
+	needsBody  bool // of these, the rule cannot count requests whose body is unknown
 	folds      bool // a part of its key: see Observation.Sent
 	algorithm  sluice.Algorithm
 	// calendar says that the rule names no algorithm, so that months have their own.
@@ -160,14 +163,14 @@ func (p *Policy) fieldsRead() map[string]bool {
 // nobody brings bodies. The problems say who asks there, asker, and what to do about it, hint.
 // Shadows are among them, since they would report what is not so.
 func (p *Policy) WithoutBody(asker, hint string) Errors {
-	return p.without(func(r *rule) bool { return r.readsBody },
+	return p.without(func(r *rule) bool { return r.needsBody },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not bring them", asker), hint)
 }
 
 // WithoutBodyOrPath is WithoutBody for a door whose askers have no paths either: rules with "match"
 // apply to nothing there.
 func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
-	return p.without(func(r *rule) bool { return r.readsBody && len(r.match) == 0 },
+	return p.without(func(r *rule) bool { return r.needsBody && len(r.match) == 0 },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not bring them", asker), hint)
 }
 

@@ -18,12 +18,13 @@ type subjects struct {
 
 // subject is the subject of a rule for one request.
 type subject struct {
-	rule   *rule
-	by     *resolved // its limits, and their source
-	key    string    // its key, with a hash tag if the rule has one
-	owner  string    // the key of the limit: key, unless tenants share the limit
-	weight int64     // its weight among these tenants
-	shadow bool      // the rule does not deny it anything
+	rule     *rule
+	by       *resolved   // its limits, and their source
+	key      string      // its key, with a hash tag if the rule has one
+	owner    string      // the key of the limit: key, unless tenants share the limit
+	weight   int64       // its weight among these tenants
+	reserved reservation // what the request is expected to use, if the response reports its cost
+	shadow   bool        // the rule does not deny it anything
 }
 
 func (s *subjects) reset() {

@@ -500,6 +500,8 @@ func must[T any](v T, err error) T {
 // outcome reads what has become of a request.
 func (s *script) outcome(words []string) (o Outcome) {
 	o.Header = http.Header{}
+	var body *string
+	interrupted := false
 	for _, word := range words {
 		name, value, _ := strings.Cut(word, "=")
 		switch name {
@@ -513,10 +515,19 @@ func (s *script) outcome(words []string) (o Outcome) {
 			o.Verdict = Counts
 		case "counts-not":
 			o.Verdict = CountsNot
+		case "json":
+			body = &value
+		case "interrupted":
+			interrupted = true
 		case "none": // not known
 		default:
 			o.Header.Add(name, value)
 		}
+	}
+	if body != nil {
+		o.Read = s.engine.Policy().ReadResponse(o.Header)
+		io.WriteString(o.Read, *body)
+		o.Read.Interrupted = interrupted
 	}
 	return o
 }
@@ -743,7 +754,11 @@ func (s *script) outcomes(estimate, _, block []string) {
 				s.errorf("%s\n%d units are taken %s", line, used, when)
 			}
 		}
-		d := pass(s, s.engine, get("/"))
+		req := get("/")
+		if len(estimate) > 1 {
+			req = &s.request(estimate[1:]).Request
+		}
+		d := pass(s, s.engine, req)
 		if used(estimate[0], "before the outcome"); !d.Unsettled() {
 			s.errorf("%s\nthe request waits for no outcome", line)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/usage"
 	"github.com/sluicehq/sluice/kernel"
 )
 
@@ -32,6 +33,9 @@ type Outcome struct {
 	// response tells. It is all that they take, and not multiplied by the Cost of the [Request].
 	// Above the max of a rule it is that. Negative is nothing at all.
 	Cost int64
+	// Read is the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse]. Where
+	// it is nil, such a request costs the estimate.
+	Read *ResponseReader
 }
 
 // Verdict says whether a request counts for rules with a count.
@@ -50,7 +54,9 @@ const settleTimeout = 5 * time.Second
 type unsettled struct {
 	mu    sync.Mutex
 	open  []openCharge
-	taken time.Time // not after the store has counted
+	reads *usage.Paths // numbers of the response that rules read; nil: none
+	asks  bool         // see Decision.AsksUsage
+	taken time.Time    // not after the store has counted
 }
 
 // openCharge is a charge that the outcome may change.
@@ -59,6 +65,7 @@ type openCharge struct {
 	rule          string
 	counts        *counting
 	cost          *cost
+	reserved      reservation
 	lasts         time.Duration // how long it can be given back
 }
 
@@ -102,6 +109,9 @@ type Settlement struct {
 	Estimate, Cost int64
 	// Cut is what the outcome told beyond that: it is above the rule's max, or above what a key can owe.
 	Cut int64
+	// Unread is why the response does not report its cost, for rules that read it: "encoded" (compressed), "type"
+	// (neither JSON nor events), "malformed", "missing", "interrupted" or "no_body". Otherwise it is empty.
+	Unread string
 }
 
 // ObserveSettled registers f to be called with what each outcome has changed, on the goroutine that
@@ -149,18 +159,23 @@ func (e *Engine) settle(ctx context.Context, b *bill) error {
 // unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
 func (c *charges) unsettled(d *Decision) *unsettled {
 	var open []openCharge
+	var reads *usage.Paths
+	asks := false
 	for i := range d.Results {
 		r, taken, receipt := c.whose[i].rule, c.list[i], &c.receipts[i]
 		if !r.settles() || !receipt.Fits || receipt.Origin == sluice.ByOnError {
 			continue
 		}
 		taken.Key, taken.Shadow = strings.Clone(taken.Key), true
-		open = append(open, openCharge{taken, r.name, r.counts, &r.cost, d.Results[i].Lasts()})
+		if r.cost.usage != nil {
+			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.hushed
+		}
+		open = append(open, openCharge{taken, r.name, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts()})
 	}
 	if len(open) == 0 {
 		return nil
 	}
-	return &unsettled{open: open, taken: c.began}
+	return &unsettled{open: open, reads: reads, asks: asks, taken: c.began}
 }
 
 // Lasts returns for how long what was taken is what a refund gives back: in a window until it
@@ -184,14 +199,14 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	age := time.Since(u.taken)
 	rest := u.open[:0]
 	for _, c := range u.open {
-		told, known := c.costOf(o)
+		told, unread, known := c.costOf(o)
 		if !known {
 			rest = append(rest, c)
 			continue
 		}
 		cost := c.cost.atMost(told, c.Cost)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: told - cost}
+		item := Settlement{Rule: c.rule, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: told - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
@@ -210,12 +225,20 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	return b
 }
 
-// costOf returns what the request has cost, and whether that is known.
-func (c *openCharge) costOf(o *Outcome) (cost int64, known bool) {
-	if c.counts != nil && !c.counts.has(o) {
-		return 0, true
+// costOf returns what the request has cost, why its response does not report it, and whether the cost is known.
+func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) {
+	switch u := c.cost.usage; {
+	case c.counts != nil && !c.counts.has(o):
+		return 0, "", true
+	case u == nil || o.Cost != 0:
+	case o.Bytes < 0:
+		return 0, "", false
+	default:
+		cost, unread = u.after(o.Read, &c.reserved, c.Charge.Cost)
+		return cost, unread, true
 	}
-	return c.cost.after(o, c.Charge.Cost)
+	cost, known = c.cost.after(o, c.Charge.Cost)
+	return cost, "", known
 }
 
 // atMost returns what of a cost is charged where so much was estimated.
@@ -266,7 +289,7 @@ func isYes(s string) bool {
 }
 
 // isTold reports whether the response tells the cost.
-func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 }
+func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 || c.usage != nil }
 
 // after returns the cost that the outcome tells, and whether it does yet. Where it tells none,
 // that is what was estimated.
@@ -354,7 +377,7 @@ func chargedBefore(w *work) *unsettled {
 	for i, c := range w.charges.list {
 		if r := w.charges.whose[i].rule; r.settles() {
 			c.Shadow = true
-			u.open = append(u.open, openCharge{c, r.name, r.counts, &r.cost, longestRefund(c.Plan, u.taken)})
+			u.open = append(u.open, openCharge{c, r.name, r.counts, &r.cost, w.charges.whose[i].reserved, longestRefund(c.Plan, u.taken)})
 		}
 	}
 	return u

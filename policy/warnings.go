@@ -40,6 +40,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 			w.hasty(r)
 			w.sharing(r)
 			w.debt(r)
+			w.reservations(r)
 			w.forgeable(r, floor)
 			w.preflights(r)
 			w.unreachable(r, everything)

@@ -77,12 +77,25 @@ func (w *work) forget() {
 	w.charges.reset()
 }
 
-// cost returns the cost of the request under a rule. It is negative in a request that gives back.
-func (in *input) cost(r *rule) int64 {
-	one := r.cost.fixed
-	if r.cost.header != "" && in.request.Subject == nil {
-		one = r.cost.of(in.request.Header)
+// costFor returns the cost of the request for a subject. It is negative in a request that gives back.
+func (in *input) costFor(s *subject) int64 {
+	if s.rule.cost.usage == nil {
+		return in.cost(s.rule)
 	}
+	s.reserved = in.reserve(s.rule)
+	return in.times(s.rule, s.reserved.cost)
+}
+
+// cost is costFor under a rule whose cost is not in the response's body.
+func (in *input) cost(r *rule) int64 {
+	if r.cost.header != "" && in.request.Subject == nil {
+		return in.times(r, r.cost.of(in.request.Header))
+	}
+	return in.times(r, r.cost.fixed)
+}
+
+// times returns the cost of all that the request counts for, where one costs so much.
+func (in *input) times(r *rule, one int64) int64 {
 	if !r.inFlight && in.request.Cost > 1 {
 		one = times(one, in.request.Cost)
 	}

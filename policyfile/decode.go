@@ -106,6 +106,16 @@ func (d *decoder) into(n *yaml.Node, v reflect.Value, what string) {
 		d.answer(n, v, what)
 	case *policy.Cost:
 		d.cost(n, to)
+	case *policy.Estimate:
+		if n.Kind == yaml.ScalarNode {
+			to.Units = d.integer(n, what)
+			return
+		}
+		d.someFields(n, what, d.fieldsOf(v, what+"."))
+	case *policy.Weight:
+		if text := d.text(n, what); text != "" && to.UnmarshalJSON([]byte(text)) != nil {
+			d.fail(n.Line, "write a number such as 1, -1 or 0.25, with at most six decimals", "%s is %s", what, spelling.Quote(text))
+		}
 	case *policy.Penalty:
 		if n.Kind == yaml.ScalarNode {
 			to.First = d.text(n, what)
@@ -138,7 +148,7 @@ func (d *decoder) intoKind(n *yaml.Node, v reflect.Value, what string) {
 var called = map[string]string{
 	"rules": inRule, "overrides": inOverride, "subjects": inSubject, "bodies": "a body",
 	"headers": "header %s", "attributes": "attribute %s", "key": "the value of %s", "tiers": "tier %s", "share.weights": "the weight of %s",
-	"answers": "answer %s", "lists": "list %s",
+	"cost.response_json": "the weight of %s", "answers": "answer %s", "lists": "list %s",
 }
 
 // list reads a list of structs or of texts, which may be a single one. It has an entry for each item, so that
@@ -216,7 +226,7 @@ func (d *decoder) cost(n *yaml.Node, c *policy.Cost) {
 		return
 	}
 	d.fields(n, "cost", d.fieldsOf(reflect.ValueOf(c).Elem(), "cost."))
-	if !slices.ContainsFunc([]string{"header", "max", "response_header", "response_bytes", "estimate"}, func(key string) bool { return hasKey(n, key) }) {
+	if !slices.ContainsFunc([]string{"header", "max", "response_header", "response_bytes", "tokens", "usd", "response_json", "estimate"}, func(key string) bool { return hasKey(n, key) }) {
 		d.fail(n.Line, "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
 	}
 }

@@ -209,6 +209,9 @@ func (s *source) fillStruct(v reflect.Value) {
 	if l, isList := v.Addr().Interface().(*policy.List); isList && l.File != "" {
 		l.Networks = nil
 	}
+	if e, isEstimate := v.Addr().Interface().(*policy.Estimate); isEstimate && e.Bytes|e.Output != 0 {
+		e.Units = 0
+	}
 }
 
 // FuzzEncode holds that every document that can be written is read as the same.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -75,7 +76,9 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 	case string:
 		n.Value, n.Tag = v, "!!str"
 	case json.Number:
-		n.Value, n.Tag = v.String(), "!!int"
+		if n.Value, n.Tag = v.String(), "!!int"; strings.ContainsAny(n.Value, ".eE") {
+			n.Tag = "!!float"
+		}
 	case bool:
 		n.Value, n.Tag = strconv.FormatBool(v), "!!bool"
 	case nil:

@@ -57,10 +57,11 @@ type Exchange struct {
 	Fault   string
 	Passed  bool // to the upstream
 
-	layers []Layer // the outermost first
-	room   [4]Layer
-	begun  bool
-	taker  Taker // of the response, once a layer has kept it back
+	watchers []io.Writer // see Watch
+	layers   []Layer     // the outermost first
+	room     [4]Layer
+	begun    bool
+	taker    Taker // of the response, once a layer has kept it back
 }
 
 // Join returns the exchange that w is, or else own, or a new one, around w, and adds a layer to it, if that is not nil.
@@ -86,6 +87,9 @@ func (x *Exchange) Leave(own *Exchange) {
 		x.layers = x.layers[:len(x.layers)-1]
 	}
 }
+
+// Watch has w read the body as it is written, each piece after it has been sent.
+func (x *Exchange) Watch(w io.Writer) { x.watchers = append(x.watchers, w) }
 
 // Final reports whether a status is that of the response, and not of an informational one before it.
 func Final(status int) bool { return status >= 200 || status == http.StatusSwitchingProtocols }
@@ -143,6 +147,9 @@ func (x *Exchange) write(p []byte) (n int, err error) {
 		return err
 	})
 	x.Bytes += int64(n)
+	for _, w := range x.watchers {
+		_, _ = w.Write(p[:n]) // a watcher has no say in the response
+	}
 	return n, err
 }
 
@@ -165,7 +172,10 @@ func (x *Exchange) Write(p []byte) (int, error) {
 }
 
 // whole reports whether the server may get what is written as it comes.
-func (x *Exchange) whole() bool { return x.Length <= 0 && x.Bound == nil && x.taker == nil }
+func (x *Exchange) whole() bool { return x.Length <= 0 && x.plain() }
+
+// plain reports whether the bytes of the body need not be seen.
+func (x *Exchange) plain() bool { return x.Bound == nil && x.taker == nil && x.watchers == nil }
 
 // WriteString is for io.WriteString.
 func (x *Exchange) WriteString(text string) (int, error) {
@@ -186,7 +196,7 @@ func (x *Exchange) ReadFrom(r io.Reader) (n int64, err error) {
 		x.Bytes += n
 		return n, err
 	}
-	if most := x.Length - x.Bytes - 1; most > 0 && x.Bound == nil && x.taker == nil {
+	if most := x.Length - x.Bytes - 1; most > 0 && x.plain() {
 		n, err = io.CopyN(x.ResponseWriter, r, most)
 		if x.Bytes += n; err == io.EOF {
 			return n, nil

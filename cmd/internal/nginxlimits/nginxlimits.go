@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -159,7 +160,7 @@ func alone(r *policy.Rule, overrides []policy.Override) error {
 		return errors.New("its limit depends on the tier")
 	case len(r.Count.Status) > 0 || r.Count.UnlessHeader != "":
 		return errors.New("what counts depends on the response")
-	case r.Cost != policy.Cost{} && r.Cost != policy.Cost{Default: 1}:
+	case !r.Cost.IsZero() && !reflect.DeepEqual(r.Cost, policy.Cost{Default: 1}):
 		return errors.New("requests have a cost")
 	case r.Penalty != policy.Penalty{}:
 		return errors.New("it has a penalty, for which Sluice has to see what exceeds it")

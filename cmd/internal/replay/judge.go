@@ -90,6 +90,9 @@ func needs(doc *policy.Document, r *policy.Rule) (all []string) {
 	if r.Cost.ResponseHeader != "" {
 		all = append(all, "response_header:"+r.Cost.ResponseHeader)
 	}
+	if r.Cost.Tokens != "" || r.Cost.USD != "" || r.Cost.ResponseJSON != nil {
+		all = append(all, "response_json")
+	}
 	if r.Cost.ResponseBytes != 0 {
 		all = append(all, "response_bytes")
 	}

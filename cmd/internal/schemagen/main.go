@@ -85,6 +85,10 @@ var words = map[string][]string{
 	"Rule.OnError":       {"allow", "deny", "local"},
 	"Rule.Consistency":   {"strict", "leased", "synced"},
 	"Rule.ShowKey":       {"whole", "short", "hash"},
+	"Cost.Tokens":        {"total", "uncached", "input", "output"},
+	"Cost.USD":           {"prices"},
+	"Cost.Unknown":       {"estimate"},
+	"Cost.Usage":         {"ask"},
 }
 
 func algorithms() (all []string) {
@@ -98,6 +102,7 @@ func algorithms() (all []string) {
 var short = map[reflect.Type]object{
 	reflect.TypeFor[policy.Cost]():    {"type": "integer", "minimum": 1},
 	reflect.TypeFor[policy.Penalty](): ref("text"),
+	reflect.TypeFor[policy.Estimate](): {"type": "integer", "minimum": 1},
 }
 
 // generator makes schemas of types. What has a name is one of the defs.
@@ -113,6 +118,8 @@ func (g *generator) of(t reflect.Type, field string) object {
 	switch t {
 	case reflect.TypeFor[policy.Limits](), reflect.TypeFor[[]policy.Status]():
 		return ref("texts")
+	case reflect.TypeFor[policy.Weight]():
+		return object{"type": "number"}
 	case reflect.TypeFor[policy.List]():
 		file := object{"type": "object", "properties": object{"file": ref("text")}, "required": []string{"file"}, "additionalProperties": false}
 		return object{"anyOf": append(texts(0)["anyOf"].([]any), file)}
@@ -162,7 +169,7 @@ func (g *generator) structure(t reflect.Type) object {
 		o["required"] = []string{"name"}
 	case "Cost": // with a default alone it is a number
 		var with []any
-		for _, name := range []string{"header", "max", "response_header", "response_bytes", "estimate"} {
+		for _, name := range []string{"header", "max", "response_header", "response_bytes", "tokens", "usd", "response_json", "estimate"} {
 			with = append(with, object{"required": []string{name}})
 		}
 		o["anyOf"] = with

@@ -53,6 +53,7 @@ type Reader struct {
 	keyState                     fields.Presence
 	keyKnown                     bool
 	query, cookies, body, claims lazyMembers
+	bodySize                     int64 // -1: unknown
 	buf                          []byte
 }
 
@@ -317,6 +318,7 @@ func (x *Reader) bodyMembers() *fields.Members {
 		return &m.Members
 	}
 	m.read = true
+	x.bodySize = -1
 	if x.request.Body != nil {
 		switch data, err := x.request.Body(MaxBody); {
 		case err != nil:
@@ -324,7 +326,10 @@ func (x *Reader) bodyMembers() *fields.Members {
 			x.BrokeOff = true
 		case data == nil:
 			m.Garble() // too large
-		case len(data) > 0:
+		case len(data) == 0:
+			x.bodySize = 0
+		default:
+			x.bodySize = int64(len(data))
 			m.AddBody(data, x.request.Header)
 		}
 	}

@@ -1,0 +1,167 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/usage"
+)
+
+// Estimate is what a request is expected to cost, as it is charged before there is a response: a number, or for a
+// cost in tokens, in USD or by response_json what the request asks for. As JSON and YAML it is a number in the
+// first case, and else an object.
+//
+// An estimate from the request is a token for each Bytes bytes of the body, and the largest output that the request
+// asks for, at most Output tokens. Where it asks for none it is Output, or the most that the prices have for the
+// model, or 2000 tokens. An estimate above a limit is cut to the limit, unless that was asked for: such a
+// request never fits.
+type Estimate struct {
+	Units  int64 `json:"-"`
+	Bytes  int64 `json:"bytes,omitempty"`  // 3 if zero, which suits text; 1 is the most that text can be
+	Output int64 `json:"output,omitempty"` // 0: as much as the request asks for
+}
+
+// estimateObject is Estimate as a JSON object.
+type estimateObject Estimate
+
+func (e Estimate) MarshalJSON() ([]byte, error) {
+	if e == (Estimate{Units: e.Units}) {
+		return json.Marshal(e.Units)
+	}
+	return json.Marshal(estimateObject(e))
+}
+
+func (e *Estimate) UnmarshalJSON(data []byte) error {
+	var o estimateObject
+	if json.Unmarshal(data, &o.Units) != nil && json.Unmarshal(data, &o) != nil {
+		return errors.New(`policy: an estimate is a whole number, or {"bytes": 3, "output": 2000}`)
+	}
+	*e = Estimate(o)
+	return nil
+}
+
+const (
+	bytesOfToken  = 3    // English, code and JSON have 3.4 to 3.6
+	defaultOutput = 2000 // tokens, where nothing says how many
+)
+
+// estimate is a compiled [Estimate].
+type estimate struct {
+	units  int64 // 0: from the request
+	bytes  int64
+	output int64 // 0: as much as the request asks for
+}
+
+func (c *compiler) estimate(in *Estimate) (out estimate) {
+	out = estimate{in.Units, in.Bytes, in.Output}
+	if in.Units != 0 {
+		c.between("cost.estimate", in.Units, math.MaxInt64)
+		return out
+	}
+	if in.Bytes != 0 {
+		c.between("cost.estimate.bytes", in.Bytes, 1<<20)
+	} else {
+		out.bytes = bytesOfToken
+	}
+	if in.Output != 0 {
+		c.between("cost.estimate.output", in.Output, math.MaxInt32)
+	}
+	return out
+}
+
+// reservation is what a request is expected to use of a rule whose cost is in the response.
+type reservation struct {
+	reads  *usage.Paths // numbers of the response, by the policy that has decided
+	price  *price       // of its model; nil: tokens count by number
+	input  int64        // tokens
+	cost   int64        // the estimate
+	fixed  int64        // of it what the request itself asks for, which is not cut to a limit
+	hushed bool         // the response would not report its usage, and the rule asks for it
+}
+
+// reserve returns what the request is expected to use of a rule.
+func (in *input) reserve(r *rule) (a reservation) {
+	u := r.cost.usage
+	a.reads, a.hushed = in.policy.numbers, u.asks && in.hushed()
+	if u.prices != nil { // the model is in the body
+		a.price = u.prices.of(in.model())
+	}
+	if u.estimate.units > 0 || in.request.Subject != nil {
+		a.cost = max(u.estimate.units, 1)
+		return a
+	}
+	if n, known := in.x.BodySize(); known {
+		a.input = (n + u.estimate.bytes - 1) / u.estimate.bytes
+	}
+	wanted := in.outputAsked()
+	output := u.output(wanted, a.price)
+	if output == wanted {
+		a.fixed = u.of(tokens{output: wanted}, a.price)
+	}
+	a.cost = u.of(tokens{input: a.input, output: output}, a.price)
+	if u.estimate.bytes == 1 && u.estimate.output == 0 {
+		a.fixed = a.cost
+	}
+	return a
+}
+
+// output returns how many tokens of output are expected of a request that asks for so many, or 0 if it does not say.
+func (u *usageCost) output(wanted int64, p *price) int64 {
+	switch most := u.estimate.output; {
+	case wanted > 0 && (most == 0 || wanted <= most):
+		return wanted
+	case most > 0:
+		return most
+	case p != nil && p.most > 0:
+		return p.most
+	}
+	return defaultOutput
+}
+
+// within returns how much of the estimate is charged to a limit.
+func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
+	if a.fixed > p.Capacity {
+		return cost
+	}
+	return min(cost, p.Capacity)
+}
+
+// maxChoices is the most answers to one request that are estimated.
+const maxChoices = 128
+
+// outputAsked returns how many tokens the request allows its answer to have, or 0.
+func (in *input) outputAsked() (n int64) {
+	for _, name := range []string{"max_completion_tokens", "max_tokens", "max_output_tokens", "generationConfig[maxOutputTokens]", "options[num_predict]"} {
+		if _, number, ok := in.x.BodyField(name); ok && number > 0 {
+			n = max(n, min(number, math.MaxInt32))
+		}
+	}
+	if _, choices, ok := in.x.BodyField("n"); ok && choices > 1 {
+		n *= min(choices, maxChoices)
+	}
+	return n
+}
+
+// hushed reports whether the request is for a stream in OpenAI's format that reports no usage.
+func (in *input) hushed() bool {
+	path, _, _ := strings.Cut(in.request.Path, "?")
+	if !strings.HasSuffix(path, "/completions") {
+		return false
+	}
+	stream, _, _ := in.x.BodyField("stream")
+	return stream == "true" && !in.x.HasBodyField("stream_options")
+}
+
+// model returns the name of the model that the request asks for: in its body, or as in the path
+// /v1beta/models/NAME:generateContent.
+func (in *input) model() string {
+	if name, _, ok := in.x.BodyField("model"); ok {
+		return name
+	}
+	_, name, _ := strings.Cut(in.request.Path, "/models/")
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}

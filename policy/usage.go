@@ -1,0 +1,336 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/internal/usage"
+)
+
+// readsResponse reports whether the cost is in the body of the response.
+func (c *Cost) readsResponse() bool { return c.Tokens != "" || c.USD != "" || c.ResponseJSON != nil }
+
+// Weight is a decimal number with at most six decimals, held in millionths. As JSON it is a number.
+type Weight int64
+
+const weightOne = 1_000_000
+
+func (w Weight) MarshalJSON() ([]byte, error) { return []byte(w.String()), nil }
+
+func (w *Weight) UnmarshalJSON(data []byte) error {
+	n, ok := parseWeight(string(data))
+	if !ok {
+		return errors.New("policy: a weight is a number such as 1, -1 or 0.25, with at most six decimals")
+	}
+	*w = n
+	return nil
+}
+
+// String returns the number in digits.
+func (w Weight) String() string {
+	sign, n := "", uint64(w)
+	if w < 0 {
+		sign, n = "-", -n
+	}
+	text := fmt.Sprintf("%s%d.%06d", sign, n/weightOne, n%weightOne)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+// parseWeight reads a weight below 10^9.
+func parseWeight(s string) (Weight, bool) {
+	digits, negative := strings.CutPrefix(s, "-")
+	whole, decimals, _ := strings.Cut(digits, ".")
+	if len(whole) > 9 || len(decimals) > 6 || !isDigits(whole) || decimals != "" && !isDigits(decimals) {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(whole+decimals+strings.Repeat("0", 6-len(decimals)), 10, 64)
+	if negative {
+		n = -n
+	}
+	return Weight(n), err == nil
+}
+
+// tokenCount is which tokens of a model count.
+type tokenCount uint8
+
+const (
+	noTokens tokenCount = iota
+	totalTokens
+	uncachedTokens
+	inputTokens
+	outputTokens
+)
+
+var tokenCounts = []string{noTokens: "", totalTokens: "total", uncachedTokens: "uncached", inputTokens: "input", outputTokens: "output"}
+
+// usageCost is a cost that the body of the response reports.
+type usageCost struct {
+	count    tokenCount // of tokens
+	prices   *prices    // of tokens; nil: they count by number
+	terms    []term     // or of other numbers
+	estimate estimate
+	keeps    bool // a response that does not report its cost costs the estimate
+	asks     bool // see Cost.Usage
+}
+
+// term is a number of the response and its weight.
+type term struct {
+	path   int // index in Policy.paths
+	weight Weight
+}
+
+func (c *compiler) usageCost(in *Cost) *usageCost {
+	u := &usageCost{estimate: c.estimate(&in.Estimate), keeps: c.choice("cost.unknown", in.Unknown, []string{"", "estimate"}) > 0,
+		asks: c.choice("cost.usage", in.Usage, []string{"", "ask"}) > 0}
+	switch {
+	case in.Tokens != "":
+		u.count = tokenCount(c.choice("cost.tokens", in.Tokens, tokenCounts))
+	case in.USD != "":
+		u.prices = c.usd(in)
+	case len(in.ResponseJSON) == 0:
+		c.fail("cost.response_json", "write for example \"response_json: {usage.total_tokens: 1}\"", "response_json names no number")
+	}
+	if in.Max != 0 {
+		c.between("cost.max", in.Max, math.MaxInt64)
+	}
+	for _, path := range sortedKeys(in.ResponseJSON) {
+		u.terms = append(u.terms, term{c.numberAt(path), in.ResponseJSON[path]})
+	}
+	return u
+}
+
+// numberAt returns the index of a path of the response among those that the policy reads.
+func (c *compiler) numberAt(path string) int {
+	if _, err := usage.Compile([]string{path}); err != nil {
+		c.fail(fmt.Sprintf("cost.response_json[%q]", path), "write names joined by dots, as in usage.total_tokens", "%s is not the path of a number", spelling.Quote(path))
+	}
+	c.numbers = append(c.numbers, path)
+	return len(usagePaths) + len(c.numbers) - 1
+}
+
+// of returns the cost of tokens.
+func (u *usageCost) of(t tokens, p *price) int64 {
+	switch {
+	case p != nil:
+		return p.cost(t)
+	case u.count == uncachedTokens:
+		return max(t.input-t.cached, 0) + t.output
+	case u.count == inputTokens:
+		return t.input
+	case u.count == outputTokens:
+		return t.output
+	}
+	return t.input + t.output
+}
+
+// text returns what counts, in words.
+func (u *usageCost) text() string {
+	switch {
+	case u.prices != nil:
+		return "the price of the tokens that the response reports"
+	case u.terms != nil:
+		return "the numbers that the response reports"
+	}
+	return "the " + tokenCounts[u.count] + " tokens that the response reports"
+}
+
+// reported returns the cost that a response reports, if it does.
+func (u *usageCost) reported(r *ResponseReader, p *price) (cost int64, found bool) {
+	if u.terms == nil {
+		t, found := r.tokens()
+		return u.of(t, p), found
+	}
+	sum := int64(0)
+	for _, one := range u.terms {
+		n, ok := r.scanner.Number(one.path)
+		found = found || ok
+		sum = addWeighted(sum, n, one.weight)
+	}
+	return max((sum+weightOne-1)/weightOne, 0), found
+}
+
+// addWeighted returns sum + n*w, or the nearest number to it that fits. Half of the range is left for rounding.
+func addWeighted(sum, n int64, w Weight) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(max(w, -w)))
+	product := int64(math.MaxInt64 / 2)
+	if hi == 0 && lo < math.MaxInt64/2 {
+		product = int64(lo)
+	}
+	if w < 0 {
+		product = -product
+	}
+	return min(max(sum+product, -math.MaxInt64/2), math.MaxInt64/2)
+}
+
+// The numbers by which APIs report tokens: the names of a slot mean the same, in the formats of several APIs or in
+// several events of one.
+const (
+	promptSlot  = iota // all input
+	inputSlot          // all input, or in Anthropic's format without readSlot and writtenSlot
+	readSlot           // input from a cache, beside inputSlot
+	writtenSlot        // input that went into a cache, beside inputSlot
+	cachedSlot         // input from a cache, a part of all input
+	outputSlot         // with what a model thinks
+	thoughtSlot        // what it thinks, beside outputSlot
+	toolSlot           // input from tools, beside promptSlot
+	slots
+)
+
+// usagePath is a number of a slot.
+type usagePath struct {
+	path string
+	slot int
+}
+
+var usagePaths = func() (all []usagePath) {
+	add := func(slot int, prefixes []string, names ...string) {
+		for _, prefix := range prefixes {
+			for _, name := range names {
+				all = append(all, usagePath{prefix + name, slot})
+			}
+		}
+	}
+	everywhere := []string{"usage.", "response.usage.", "message.usage."}
+	add(promptSlot, everywhere, "prompt_tokens")
+	add(inputSlot, everywhere, "input_tokens")
+	add(readSlot, everywhere, "cache_read_input_tokens")
+	add(writtenSlot, everywhere, "cache_creation_input_tokens")
+	add(cachedSlot, everywhere, "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
+	add(outputSlot, everywhere, "completion_tokens", "output_tokens")
+	gemini := []string{"usageMetadata."}
+	add(promptSlot, gemini, "promptTokenCount")
+	add(cachedSlot, gemini, "cachedContentTokenCount")
+	add(outputSlot, gemini, "candidatesTokenCount")
+	add(thoughtSlot, gemini, "thoughtsTokenCount")
+	add(toolSlot, gemini, "toolUsePromptTokenCount")
+	ollama := []string{""}
+	add(promptSlot, ollama, "prompt_eval_count")
+	add(outputSlot, ollama, "eval_count")
+	return all
+}()
+
+// compileReading returns the numbers that the rules read of responses, or nil.
+func (c *compiler) compileReading(p *Policy) *usage.Paths {
+	reads := false
+	for i := range p.rules {
+		reads = reads || p.rules[i].cost.usage != nil
+	}
+	if !reads {
+		return nil
+	}
+	paths := make([]string, 0, len(usagePaths)+len(c.numbers))
+	for _, one := range usagePaths {
+		paths = append(paths, one.path)
+	}
+	all, err := usage.Compile(append(paths, c.numbers...))
+	if err != nil {
+		return nil // numberAt has reported it
+	}
+	return all
+}
+
+// ResponseReader reads the numbers from the body of a response by which rules count. It holds nothing of the body
+// back, and is not safe for concurrent use.
+type ResponseReader struct {
+	scanner usage.Scanner
+	paths   *usage.Paths
+	// Interrupted is set if the response has broken off, or the client has left before its end.
+	Interrupted bool
+}
+
+// ReadsResponse reports whether a rule counts the request by the body of its response.
+func (d *Decision) ReadsResponse() bool { return d.unsettled != nil && d.unsettled.reads != nil }
+
+// AsksUsage reports whether the request should ask for its usage, for a rule with "usage: ask": by the member
+// "stream_options": {"include_usage": true}, which its body does not have.
+func (d *Decision) AsksUsage() bool { return d.unsettled != nil && d.unsettled.asks }
+
+// ReadResponse returns a reader of the response with a head to the request of the decision, or nil where no rule
+// reads it. Write the body to it, and pass it to [Engine.Settle] with the [Outcome].
+func (d *Decision) ReadResponse(h http.Header) *ResponseReader {
+	if !d.ReadsResponse() {
+		return nil
+	}
+	return newResponseReader(d.unsettled.reads, h)
+}
+
+// ReadResponse is [Decision.ReadResponse] for [Engine.SettleRequest].
+func (p *Policy) ReadResponse(h http.Header) *ResponseReader {
+	if p.numbers == nil {
+		return nil
+	}
+	return newResponseReader(p.numbers, h)
+}
+
+func newResponseReader(paths *usage.Paths, h http.Header) *ResponseReader {
+	r := &ResponseReader{paths: paths}
+	r.scanner.Reset(paths, h.Get("Content-Type"), h.Get("Content-Encoding"))
+	return r
+}
+
+// Write reads a piece of the body. It never fails.
+func (r *ResponseReader) Write(p []byte) (int, error) {
+	r.scanner.Write(p)
+	return len(p), nil
+}
+
+// Why a response does not report its cost: see [Settlement].
+const (
+	unreadMissing     = "missing"     // no number in it
+	unreadInterrupted = "interrupted" // it broke off
+	unreadNone        = "no_body"     // an integration that does not read responses, or a connection taken over
+)
+
+// tokens returns the tokens that the response reports, if it does.
+func (r *ResponseReader) tokens() (t tokens, found bool) {
+	var n [slots]int64
+	var has [slots]bool
+	for i, one := range usagePaths {
+		if v, ok := r.scanner.Number(i); ok {
+			n[one.slot], has[one.slot], found = max(n[one.slot], v), true, true
+		}
+	}
+	t.written, t.output = n[writtenSlot], n[outputSlot]+n[thoughtSlot]
+	if t.cached = n[cachedSlot]; !has[cachedSlot] {
+		t.cached = n[readSlot]
+	}
+	if t.input = n[promptSlot] + n[toolSlot]; !has[promptSlot] {
+		t.input = n[inputSlot] + n[readSlot] + n[writtenSlot]
+	}
+	return t, found
+}
+
+// seen returns a cost from what can be seen of a response: its numbers, its events and its text.
+func (u *usageCost) seen(r *ResponseReader, a *reservation) int64 {
+	t, _ := r.tokens()
+	t.input = max(t.input, a.input)
+	t.output = max(t.output, r.scanner.Events(), (r.scanner.Text()+bytesOfToken-1)/bytesOfToken)
+	return u.of(t, a.price)
+}
+
+// after returns the cost of a response for which so much was reserved, and why the response does not report it.
+func (u *usageCost) after(r *ResponseReader, a *reservation, reserved int64) (cost int64, unread string) {
+	if r == nil || r.paths != a.reads {
+		return reserved, unreadNone
+	}
+	r.scanner.End()
+	reported, found := u.reported(r, a.price)
+	switch unread = r.scanner.Unread(); {
+	case found && !r.Interrupted:
+		return reported, ""
+	case r.Interrupted:
+		unread = unreadInterrupted
+	case unread == "":
+		unread = unreadMissing
+	}
+	if u.keeps || u.estimate.units > 0 || unread == "encoded" || unread == "type" {
+		return max(reported, reserved), unread
+	}
+	return max(reported, min(u.seen(r, a), reserved)), unread
+}

@@ -113,7 +113,7 @@ func (o *outcome) of(ctx context.Context) policy.Outcome {
 		answered = 0
 	}
 	return policy.Outcome{
-		Status: cmp.Or(o.said.Status, answered), Header: o.header, Bytes: o.bytes,
+		Status: cmp.Or(o.said.Status, answered), Header: o.header, Bytes: o.bytes, Numbers: o.said.Numbers,
 		Verdict: o.said.Verdict, Cost: o.said.Cost,
 	}
 }

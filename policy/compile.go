@@ -89,7 +89,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		c.item, c.rule = i, ""
 		p.rules[i] = c.compileRule(p, &doc.Rules[i], byDefault)
 	}
-	p.numbers = c.compileReading(p)
+	p.numbers = c.compileNumbers(p)
 	c.checkAllTold(p)
 	c.keep(p)
 	p.listsUnused = c.unused()

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/usage"
 )
 
 // Estimate is what a request is expected to cost, as it is charged before there is a response: a number, or for a
@@ -74,12 +73,12 @@ func (c *compiler) estimate(in *Estimate) (out estimate) {
 
 // reservation is what a request is expected to use of a rule whose cost is in the response.
 type reservation struct {
-	reads  *usage.Paths // numbers of the response, by the policy that has decided
-	price  *price       // of its model; nil: tokens count by number
-	input  int64        // tokens
-	cost   int64        // the estimate
-	fixed  int64        // of it what the request itself asks for, which is not cut to a limit
-	hushed bool         // the response would not report its usage, and the rule asks for it
+	reads  *numbers // of the response, by the policy that has decided
+	price  *price   // of its model; nil: tokens count by number
+	input  int64    // tokens
+	cost   int64    // the estimate
+	fixed  int64    // of it what the request itself asks for, which is not cut to a limit
+	hushed bool     // the response would not report its usage, and the rule asks for it
 }
 
 // reserve returns what the request is expected to use of a rule.

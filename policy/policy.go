@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/usage"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
@@ -30,16 +29,16 @@ type Policy struct {
 	answers     *OwnAnswers
 	listsUnused []string
 	warnings    []Problem
-	settles     bool         // a rule goes by the outcome
-	numbers     *usage.Paths // that rules read of responses; nil: none
-	readsBody   bool         // likewise by the body
-	queueless   bool         // none is a queue
-	names       []string     // see RuleNames
-	fingerprint string       // see Fingerprint
-	written     Document     // without its overrides and subjects: see Changes
-	watchOnly   bool         // see Shadowed
-	beneath     *Policy      // that it is the shadow of
-	shadowEnds  int64        // see shadowEnds of compiler
+	settles     bool     // a rule goes by the outcome
+	numbers     *numbers // that rules read of responses; nil: none
+	readsBody   bool     // likewise by the body
+	queueless   bool     // none is a queue
+	names       []string // see RuleNames
+	fingerprint string   // see Fingerprint
+	written     Document // without its overrides and subjects: see Changes
+	watchOnly   bool     // see Shadowed
+	beneath     *Policy  // that it is the shadow of
+	shadowEnds  int64    // see shadowEnds of compiler
 }
 
 // rule is a rule as the engine needs it.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/internal/usage"
 	"github.com/sluicehq/sluice/kernel"
 )
 
@@ -36,6 +35,9 @@ type Outcome struct {
 	// Read is the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse]. Where
 	// it is nil, such a request costs the estimate.
 	Read *ResponseReader
+	// Numbers are the numbers of the response by their paths, such as "usage.total_tokens", for callers that have
+	// read it themselves. They count if Read is nil.
+	Numbers map[string]int64
 }
 
 // Verdict says whether a request counts for rules with a count.
@@ -54,9 +56,9 @@ const settleTimeout = 5 * time.Second
 type unsettled struct {
 	mu    sync.Mutex
 	open  []openCharge
-	reads *usage.Paths // numbers of the response that rules read; nil: none
-	asks  bool         // see Decision.AsksUsage
-	taken time.Time    // not after the store has counted
+	reads *numbers  // of the response that rules read; nil: none
+	asks  bool      // see Decision.AsksUsage
+	taken time.Time // not after the store has counted
 }
 
 // openCharge is a charge that the outcome may change.
@@ -104,6 +106,7 @@ var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 // Settlement is what an outcome has changed under one limit of a rule: see [Engine.ObserveSettled].
 type Settlement struct {
 	Rule  string
+	Key   string // under which the store counts
 	Limit sluice.Limit
 	// Estimate is what the request was charged before, and Cost what it is charged in the end.
 	Estimate, Cost int64
@@ -159,7 +162,7 @@ func (e *Engine) settle(ctx context.Context, b *bill) error {
 // unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
 func (c *charges) unsettled(d *Decision) *unsettled {
 	var open []openCharge
-	var reads *usage.Paths
+	var reads *numbers
 	asks := false
 	for i := range d.Results {
 		r, taken, receipt := c.whose[i].rule, c.list[i], &c.receipts[i]
@@ -206,7 +209,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		}
 		cost := c.cost.atMost(told, c.Cost)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: told - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.Key, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: told - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
@@ -231,6 +234,9 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) 
 	case c.counts != nil && !c.counts.has(o):
 		return 0, "", true
 	case u == nil || o.Cost != 0:
+	case o.Read == nil && o.Numbers != nil:
+		cost, unread = u.after(&ResponseReader{numbers: c.reserved.reads, given: o.Numbers}, &c.reserved, c.Charge.Cost)
+		return cost, unread, true
 	case o.Bytes < 0:
 		return 0, "", false
 	default:

@@ -148,7 +148,7 @@ func (u *usageCost) reported(r *ResponseReader, p *price) (cost int64, found boo
 	}
 	sum := int64(0)
 	for _, one := range u.terms {
-		n, ok := r.scanner.Number(one.path)
+		n, ok := r.number(one.path)
 		found = found || ok
 		sum = addWeighted(sum, n, one.weight)
 	}
@@ -215,8 +215,14 @@ var usagePaths = func() (all []usagePath) {
 	return all
 }()
 
-// compileReading returns the numbers that the rules read of responses, or nil.
-func (c *compiler) compileReading(p *Policy) *usage.Paths {
+// numbers are what the rules of a policy read of responses.
+type numbers struct {
+	paths *usage.Paths
+	names []string // the same as text
+}
+
+// compileNumbers returns the numbers that the rules read of responses, or nil.
+func (c *compiler) compileNumbers(p *Policy) *numbers {
 	reads := false
 	for i := range p.rules {
 		reads = reads || p.rules[i].cost.usage != nil
@@ -228,18 +234,20 @@ func (c *compiler) compileReading(p *Policy) *usage.Paths {
 	for _, one := range usagePaths {
 		paths = append(paths, one.path)
 	}
-	all, err := usage.Compile(append(paths, c.numbers...))
+	paths = append(paths, c.numbers...)
+	all, err := usage.Compile(paths)
 	if err != nil {
 		return nil // numberAt has reported it
 	}
-	return all
+	return &numbers{all, paths}
 }
 
 // ResponseReader reads the numbers from the body of a response by which rules count. It holds nothing of the body
 // back, and is not safe for concurrent use.
 type ResponseReader struct {
 	scanner usage.Scanner
-	paths   *usage.Paths
+	numbers *numbers
+	given   map[string]int64 // in place of what the scanner has read; nil: none
 	// Interrupted is set if the response has broken off, or the client has left before its end.
 	Interrupted bool
 }
@@ -257,7 +265,7 @@ func (d *Decision) ReadResponse(h http.Header) *ResponseReader {
 	if !d.ReadsResponse() {
 		return nil
 	}
-	return newResponseReader(d.unsettled.reads, h)
+	return d.unsettled.reads.reader(h)
 }
 
 // ReadResponse is [Decision.ReadResponse] for [Engine.SettleRequest].
@@ -265,13 +273,22 @@ func (p *Policy) ReadResponse(h http.Header) *ResponseReader {
 	if p.numbers == nil {
 		return nil
 	}
-	return newResponseReader(p.numbers, h)
+	return p.numbers.reader(h)
 }
 
-func newResponseReader(paths *usage.Paths, h http.Header) *ResponseReader {
-	r := &ResponseReader{paths: paths}
-	r.scanner.Reset(paths, h.Get("Content-Type"), h.Get("Content-Encoding"))
+func (n *numbers) reader(h http.Header) *ResponseReader {
+	r := &ResponseReader{numbers: n}
+	r.scanner.Reset(n.paths, h.Get("Content-Type"), h.Get("Content-Encoding"))
 	return r
+}
+
+// number returns one of the numbers, by its index.
+func (r *ResponseReader) number(i int) (n int64, found bool) {
+	if r.given != nil {
+		n, found = r.given[r.numbers.names[i]]
+		return max(n, 0), found
+	}
+	return r.scanner.Number(i)
 }
 
 // Write reads a piece of the body. It never fails.
@@ -292,7 +309,7 @@ func (r *ResponseReader) tokens() (t tokens, found bool) {
 	var n [slots]int64
 	var has [slots]bool
 	for i, one := range usagePaths {
-		if v, ok := r.scanner.Number(i); ok {
+		if v, ok := r.number(i); ok {
 			n[one.slot], has[one.slot], found = max(n[one.slot], v), true, true
 		}
 	}
@@ -316,10 +333,12 @@ func (u *usageCost) seen(r *ResponseReader, a *reservation) int64 {
 
 // after returns the cost of a response for which so much was reserved, and why the response does not report it.
 func (u *usageCost) after(r *ResponseReader, a *reservation, reserved int64) (cost int64, unread string) {
-	if r == nil || r.paths != a.reads {
+	if r == nil || r.numbers != a.reads {
 		return reserved, unreadNone
 	}
-	r.scanner.End()
+	if r.given == nil {
+		r.scanner.End()
+	}
 	reported, found := u.reported(r, a.price)
 	switch unread = r.scanner.Unread(); {
 	case found && !r.Interrupted:

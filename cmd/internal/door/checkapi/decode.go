@@ -95,6 +95,17 @@ var outcomeMembers = []member[*policy.Outcome]{
 		}
 		return ok
 	}},
+	{"numbers", func(d *decoder, o *policy.Outcome) bool {
+		o.Numbers = map[string]int64{}
+		return d.members(func(path string) bool {
+			if _, twice := o.Numbers[path]; twice {
+				return d.fail("the member is there twice")
+			}
+			n, ok := d.integer(0, door.MaxUnits)
+			o.Numbers[path] = n
+			return ok && d.few(len(o.Numbers))
+		})
+	}},
 	{"counts", func(d *decoder, o *policy.Outcome) bool {
 		counts, ok := d.boolean()
 		o.Verdict = policy.CountsNot

@@ -85,6 +85,10 @@ func (c *charges) add(in *input, s *subject) {
 	for i := range by.limits {
 		l := &by.limits[i]
 		to, told := extend(&c.list), extend(&c.results)
+		cost := cost
+		if r.cost.usd {
+			cost = unitsOf(cost, l.plan)
+		}
 		to.Key, to.Plan, to.Cost, to.Shadow, to.OnError = s.owner, l.plan, cost, s.shadow, r.onError
 		to.Owe, to.Consistency, to.Permit, to.Until = false, r.consistency, 0, 0
 		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, s.shadow

@@ -53,6 +53,7 @@ type compiler struct {
 	endings   int            // see ended
 	lists     map[string]*clientSet
 	listsUsed map[string]bool
+	priced    bool // the document has prices
 }
 
 func newCompiler(where func(path string) (file string, line int)) *compiler {
@@ -83,6 +84,8 @@ func (c *compiler) compile(doc *Document) *Policy {
 	byDefault := c.ambiguous(doc.Ambiguous)
 	c.tierSource(p, &doc.Tiers)
 	c.readLists(doc.Lists)
+	p.prices = c.prices(&doc.Prices)
+	c.priced = len(doc.Prices.Models) > 0 || doc.Prices.File != ""
 	c.list = "rules"
 	for i := range doc.Rules {
 		c.item, c.rule = i, ""

@@ -36,6 +36,9 @@ type Cost struct {
 	// what no longer fits: its requests are refused until the limit has made up for it. It is 1
 	// if zero.
 	Estimate int64 `json:"estimate,omitempty"`
+	// USD is "prices" where a request costs what its tokens do, in micro-USD, by the prices of the document: see
+	// [Prices]. All limits of the rule are then in USD.
+	USD string `json:"usd,omitempty"`
 }
 
 // costObject is Cost as a JSON object.
@@ -102,9 +105,13 @@ type cost struct {
 	max    int64
 	told   string // the canonical header of the response that tells it
 	bytes  int64  // or how many of its body are a unit
+	usd    bool   // it is in micro-USD, by the prices of the policy
 }
 
 func (c *compiler) cost(in *Cost) cost {
+	if in.USD != "" {
+		return c.costUSD(in)
+	}
 	if in.ResponseHeader != "" || in.ResponseBytes != 0 {
 		return c.costTold(in)
 	}
@@ -144,6 +151,19 @@ func (c *compiler) costTold(in *Cost) cost {
 	}
 	out.told = c.canonicalHeader("cost.response_header", in.ResponseHeader)
 	return out
+}
+
+// costUSD compiles a cost by prices.
+func (c *compiler) costUSD(in *Cost) cost {
+	switch {
+	case in.USD != "prices":
+		c.fail("cost.usd", `write "usd: prices"`, "cost.usd is %s", spelling.Quote(in.USD))
+	case in.Header != "" || in.ResponseHeader != "" || in.ResponseBytes != 0 || in.Default != 0:
+		c.fail("cost.usd", "keep one of them", "a cost in USD follows from tokens and prices, and from nothing else")
+	case !c.priced:
+		c.fail("cost.usd", `write for example "prices: {\"*\": {input: 15, output: 75}}" at the top of the document`, "the document has no prices")
+	}
+	return cost{usd: true, fixed: cmp.Or(in.Estimate, 1), max: in.Max}
 }
 
 // costFromHeader checks the largest cost that a header or a body may say, and the cost of that name

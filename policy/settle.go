@@ -29,7 +29,8 @@ type Outcome struct {
 	// response only if it is zero.
 	Verdict Verdict
 	// Cost is, likewise, what the program says that the request has cost, of rules whose cost the
-	// response tells. It is all that they take, and not multiplied by the Cost of the [Request].
+	// response tells. It is all that they take, and not multiplied by the Cost of the [Request]. Of a cost in
+	// USD it is in micro-USD.
 	// Above the max of a rule it is that. Negative is nothing at all.
 	Cost int64
 }
@@ -98,7 +99,8 @@ var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 type Settlement struct {
 	Rule  string
 	Limit sluice.Limit
-	// Estimate is what the request was charged before, and Cost what it is charged in the end.
+	// Estimate is what the request was charged before, and Cost what it is charged in the end, in units of
+	// Limit: see [sluice.Limit.Money].
 	Estimate, Cost int64
 	// Cut is what the outcome told beyond that: it is above the rule's max, or above what a key can owe.
 	Cut int64
@@ -189,9 +191,9 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 			rest = append(rest, c)
 			continue
 		}
-		cost := c.cost.atMost(told, c.Cost)
+		cost := unitsOf(c.cost.atMost(told, costIn(c.Cost, c.Plan)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: told - cost}
+		item := Settlement{Rule: c.rule, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: unitsOf(told, c.Plan) - cost}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
@@ -210,12 +212,12 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	return b
 }
 
-// costOf returns what the request has cost, and whether that is known.
+// costOf returns what the request has cost, and whether that is known. A cost in USD is in micro-USD.
 func (c *openCharge) costOf(o *Outcome) (cost int64, known bool) {
 	if c.counts != nil && !c.counts.has(o) {
 		return 0, true
 	}
-	return c.cost.after(o, c.Charge.Cost)
+	return c.cost.after(o, costIn(c.Charge.Cost, c.Plan))
 }
 
 // atMost returns what of a cost is charged where so much was estimated.
@@ -266,7 +268,7 @@ func isYes(s string) bool {
 }
 
 // isTold reports whether the response tells the cost.
-func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 }
+func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 || c.usd }
 
 // after returns the cost that the outcome tells, and whether it does yet. Where it tells none,
 // that is what was estimated.
@@ -276,6 +278,8 @@ func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
 		return estimate, true
 	case o.Cost != 0:
 		return max(o.Cost, 0), true
+	case c.usd:
+		return estimate, o.Bytes >= 0
 	case c.told != "":
 		return c.ofResponse(o, estimate)
 	case o.Status == 0 && o.Bytes == 0, o.Status == http.StatusSwitchingProtocols:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -76,6 +77,9 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 		n.Value, n.Tag = v, "!!str"
 	case json.Number:
 		n.Value, n.Tag = v.String(), "!!int"
+		if strings.ContainsAny(n.Value, ".eE") {
+			n.Tag = "!!float"
+		}
 	case bool:
 		n.Value, n.Tag = strconv.FormatBool(v), "!!bool"
 	case nil:

@@ -73,6 +73,11 @@ func texts(least int) object {
 	return object{"anyOf": []any{ref("text"), list}}
 }
 
+// inFile is the name of a file in place of the content.
+func inFile() object {
+	return object{"type": "object", "properties": object{"file": ref("text")}, "required": []string{"file"}, "additionalProperties": false}
+}
+
 func ref(name string) object { return object{"$ref": "#/$defs/" + name} }
 
 // words are the fields that have one of a few, by "Type.Field".
@@ -80,6 +85,7 @@ var words = map[string][]string{
 	"CORS.Preflights":    {"exempt", "count"},
 	"Document.Ambiguous": {"refuse", "charge"},
 	"Rule.Ambiguous":     {"refuse", "charge"},
+	"Cost.USD":           {"prices"},
 	"Rule.Missing":       {"share", "skip", "refuse"},
 	"Rule.Algorithm":     algorithms(),
 	"Rule.OnError":       {"allow", "deny", "local"},
@@ -114,8 +120,12 @@ func (g *generator) of(t reflect.Type, field string) object {
 	case reflect.TypeFor[policy.Limits](), reflect.TypeFor[[]policy.Status]():
 		return ref("texts")
 	case reflect.TypeFor[policy.List]():
-		file := object{"type": "object", "properties": object{"file": ref("text")}, "required": []string{"file"}, "additionalProperties": false}
-		return object{"anyOf": append(texts(0)["anyOf"].([]any), file)}
+		return object{"anyOf": append(texts(0)["anyOf"].([]any), inFile())}
+	case reflect.TypeFor[policy.Prices]():
+		models := object{"type": "object", "minProperties": 1, "additionalProperties": g.of(reflect.TypeFor[policy.Price](), "")}
+		return object{"anyOf": []any{models, inFile()}}
+	case reflect.TypeFor[policy.Decimal]():
+		return object{"anyOf": []any{object{"type": "number", "minimum": 0}, object{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)?$`}}}
 	}
 	switch t.Kind() {
 	case reflect.Bool:
@@ -162,10 +172,12 @@ func (g *generator) structure(t reflect.Type) object {
 		o["required"] = []string{"name"}
 	case "Cost": // with a default alone it is a number
 		var with []any
-		for _, name := range []string{"header", "max", "response_header", "response_bytes", "estimate"} {
+		for _, name := range []string{"header", "max", "response_header", "response_bytes", "estimate", "usd"} {
 			with = append(with, object{"required": []string{name}})
 		}
 		o["anyOf"] = with
+	case "Price":
+		o["required"] = []string{"input", "output"}
 	case "CORS", "Tiers", "Share", "Count", "Penalty":
 		o["minProperties"] = 1
 	}

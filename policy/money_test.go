@@ -201,6 +201,10 @@ func holdMoney(t *testing.T, rng *rand.Rand, text, algorithm string, plan *sluic
 		micro := 1 + rng.Int64N(max(1, limit.Count>>rng.IntN(12)))
 		now := time.Now()
 		used, most := exact.used(now), new(big.Rat).Add(strict.used(now), slack)
+		if rng.IntN(3) == 0 { // about what is left
+			left := limit.Count - new(big.Int).Quo(used.Num(), used.Denom()).Int64()
+			micro = max(1, left+rng.Int64N(4*unit+1)-2*unit)
+		}
 		if d := e.Decide(t.Context(), costing(micro)); d.Allowed {
 			passed++
 			exact.add(now, micro)

@@ -27,6 +27,7 @@ type Policy struct {
 	reads       map[string]bool // see Reads
 	cors        *CrossOrigin
 	answers     *OwnAnswers
+	prices      *prices // nil: none
 	listsUnused []string
 	warnings    []Problem
 	settles     bool     // a rule goes by the outcome

@@ -189,7 +189,7 @@ func holdMoney(t *testing.T, rng *rand.Rand, text, algorithm string, plan *sluic
 	// The strict oracle charges a unit more each time, of the limit in whole units.
 	strict := &usdOracle{limit: limit, bucket: exact.bucket, window: exact.window, level: new(big.Rat)}
 	unit := plan.Limit.Money
-	strict.limit.Count = plan.Limit.MicroUSD(plan.Limit.Count)
+	strict.limit.Count = plan.Limit.Value(plan.Limit.Count)
 	clock := func() time.Time {
 		if !exact.bucket { // which sees time go by in ticks
 			return time.Now()

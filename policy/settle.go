@@ -191,7 +191,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 			rest = append(rest, c)
 			continue
 		}
-		cost := unitsOf(c.cost.atMost(told, costIn(c.Cost, c.Plan)), c.Plan)
+		cost := unitsOf(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
 		item := Settlement{Rule: c.rule, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: unitsOf(told, c.Plan) - cost}
 		switch {
@@ -217,7 +217,7 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, known bool) {
 	if c.counts != nil && !c.counts.has(o) {
 		return 0, true
 	}
-	return c.cost.after(o, costIn(c.Charge.Cost, c.Plan))
+	return c.cost.after(o, c.Plan.Limit.Value(c.Charge.Cost))
 }
 
 // atMost returns what of a cost is charged where so much was estimated.

@@ -46,7 +46,7 @@ func (r *rule) allLimits() (all []limit) {
 // largest returns the largest cost that one of them lets pass.
 func (r *rule) largest() (n int64) {
 	for _, l := range r.allLimits() {
-		n = max(n, costIn(l.plan.Capacity, l.plan))
+		n = max(n, l.plan.Limit.Value(l.plan.Capacity))
 	}
 	return n
 }

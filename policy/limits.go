@@ -119,7 +119,7 @@ func (c *compiler) checkApart(field string, texts []string, before []limit, plan
 	if plan.Kernel == kernel.Meter {
 		what = "rate"
 	}
-	if other := before[i].plan; costIn(plan.Capacity, plan) < costIn(other.Capacity, other) {
+	if other := before[i].plan; plan.Limit.Value(plan.Capacity) < other.Limit.Value(other.Capacity) {
 		idle = first
 	}
 	c.fail(field, "leave out "+spelling.Quote(idle), "%s and %s have the same %s, so that one of them never refuses",

@@ -69,14 +69,6 @@ func refundOf(cost int64, p *sluice.Plan) int64 {
 	return cost / p.Limit.Money
 }
 
-// costIn returns the cost that takes so many units of a limit: see unitsOf.
-func costIn(units int64, p *sluice.Plan) int64 {
-	if p.Limit.Money <= 1 {
-		return units
-	}
-	return p.Limit.MicroUSD(units)
-}
-
 // checkMoney complains about a limit in USD of a rule that does not count money, and the reverse.
 func (c *compiler) checkMoney(field string, l sluice.Limit, r *rule) bool {
 	switch inUSD := l.Money > 0; {

@@ -189,18 +189,21 @@ func holdMoney(t *testing.T, rng *rand.Rand, text, algorithm string, plan *sluic
 	// The strict oracle charges a unit more each time, of the limit in whole units.
 	strict := &usdOracle{limit: limit, bucket: exact.bucket, window: exact.window, level: new(big.Rat)}
 	unit := plan.Limit.Money
-	strict.limit.Count = plan.Limit.MicroUSD(plan.Limit.Count)
-	slack := new(big.Rat)
-	if exact.bucket { // which drains at the end of a tick
-		slack.Mul(big.NewRat(strict.limit.Count, limit.Period.Microseconds()), big.NewRat(plan.Tick, 1))
+	strict.limit.Count = plan.Limit.Value(plan.Limit.Count)
+	clock := func() time.Time {
+		if !exact.bucket { // which sees time go by in ticks
+			return time.Now()
+		}
+		tick := doc.rules[0].own.limits[0].plan.Tick
+		return time.UnixMicro(time.Now().UnixMicro() / tick * tick)
 	}
-	exact.last, strict.last = time.Now(), time.Now()
+	exact.last, strict.last = clock(), clock()
 	passed, refused := 0, 0
 	for range 150 {
 		time.Sleep(time.Duration(rng.ExpFloat64()*float64(limit.Period)/40) / time.Microsecond * time.Microsecond)
 		micro := 1 + rng.Int64N(max(1, limit.Count>>rng.IntN(12)))
-		now := time.Now()
-		used, most := exact.used(now), new(big.Rat).Add(strict.used(now), slack)
+		now := clock()
+		used, most := exact.used(now), strict.used(now)
 		if rng.IntN(3) == 0 { // about what is left
 			left := limit.Count - new(big.Int).Quo(used.Num(), used.Denom()).Int64()
 			micro = max(1, left+rng.Int64N(4*unit+1)-2*unit)

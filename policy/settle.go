@@ -209,7 +209,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 			rest = append(rest, c)
 			continue
 		}
-		cost := unitsOf(c.cost.atMost(told, costIn(c.Cost, c.Plan)), c.Plan)
+		cost := unitsOf(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
 		item := Settlement{Rule: c.rule, Key: c.Key, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: unitsOf(told, c.Plan) - cost, Unread: unread}
 		switch {
@@ -230,9 +230,10 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	return b
 }
 
-// costOf returns what the request has cost, in micro-USD if the limit is in USD, why its response does not report it, and whether the cost is known.
+// costOf returns what the request has cost, in micro-USD if the limit is in USD, why its response does not report that,
+// and whether it is known.
 func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) {
-	reserved := costIn(c.Charge.Cost, c.Plan)
+	reserved := c.Plan.Limit.Value(c.Charge.Cost)
 	switch u := c.cost.usage; {
 	case c.counts != nil && !c.counts.has(o):
 		return 0, "", true

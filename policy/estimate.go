@@ -151,8 +151,7 @@ func (in *input) hushed() bool {
 	if !strings.HasSuffix(path, "/completions") {
 		return false
 	}
-	stream, _, _ := in.x.BodyField("stream")
-	return stream == "true" && !in.x.HasBodyField("stream_options")
+	return in.x.BodyIsTrue("stream") && !in.x.HasBodyField("stream_options")
 }
 
 // model returns the name of the model that the request asks for: in its body, or as in the path

@@ -14,6 +14,7 @@ import (
 type Policy struct {
 	trusted     []netip.Prefix
 	ipv6Prefix  int
+	bodyLimit   int64 // bytes
 	ignoreCase  bool
 	tierFrom    *parts.Part // nil: no part says the tier
 	tierSubject *parts.Part // nil: no subjects are looked up

@@ -28,7 +28,9 @@ type oracle struct {
 
 // documents divides a body.
 func documents(mediaType, body string) []string {
-	body = strings.TrimLeft(body, "\xef\xbb\xbf")
+	for body != "" && strings.IndexByte("\xef\xbb\xbf", body[0]) >= 0 { // of a byte order mark
+		body = body[1:]
+	}
 	switch mediaType {
 	case "application/x-ndjson":
 		return strings.Split(body, "\n")

@@ -100,7 +100,7 @@ func (s *Scanner) Write(b []byte) {
 	}
 }
 
-// start skips a byte order mark, and guesses an unknown framing from the byte behind it and white space.
+// start skips the bytes of a byte order mark, in any order, and guesses an unknown framing from the byte behind it and white space.
 func (s *Scanner) start(b []byte) []byte {
 	skip := "\xef\xbb\xbf"
 	if s.framing == unknown {

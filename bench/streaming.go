@@ -34,7 +34,7 @@ const (
 	completionUsage = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","model":"gpt-5","choices":[],"usage":{"prompt_tokens":50,"completion_tokens":100,"total_tokens":150,"prompt_tokens_details":{"cached_tokens":0}}}` + "\n\ndata: [DONE]\n\n"
 	chunksEach      = 100
 	tokensEach      = 150
-	tokenLimit      = 1_000_000_000_000
+	tokenLimit      = 1_000_000_000
 )
 
 // tokenPolicy has one rule, with this cost.
@@ -45,7 +45,7 @@ func tokenPolicy(cost string) string {
 const (
 	tokensByBody = "{tokens: total, estimate: {bytes: 3, output: 2000}}"
 	tokensFixed  = "{tokens: total, estimate: 700}"
-	costByHeader = "{response_header: X-Cost, estimate: 700}"
+	costByHeader = "{response_header: X-Cost, estimate: 700, max: 10000}"
 
 	tokenGateway  = "sluice serve, tokens that the response reports"
 	headerGateway = "sluice serve, a cost in a header"

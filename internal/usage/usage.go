@@ -161,18 +161,14 @@ func (s *Scanner) lineBreak(c byte) {
 
 // endLine ends a line of an event stream with CR, LF or both. An empty line ends the event.
 func (s *Scanner) endLine(c byte) {
-	field := s.field
-	s.field = 0
 	switch {
-	case field == 0 && s.cr && c == '\n': // the second half of CR LF
-		s.cr = false
-		return
-	case field == 0:
+	case s.field == 0 && s.cr && c == '\n': // the second half of CR LF
+	case s.field == 0:
 		s.end()
-	case field == len(dataField):
+	default:
 		s.newline()
 	}
-	s.cr = c == '\r'
+	s.field, s.cr = 0, c == '\r'
 }
 
 // End reads what was left open at the end of the body.

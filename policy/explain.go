@@ -316,6 +316,8 @@ func (r *rule) then() string {
 		all = append(all, "given back "+c.unlessText())
 	}
 	switch {
+	case r.cost.usd:
+		all = append(all, "costs what its tokens do by the prices")
 	case r.cost.told != "":
 		all = append(all, fmt.Sprintf("costs what %s says, at most %d", r.cost.told, r.cost.max))
 	case r.cost.bytes > 0:

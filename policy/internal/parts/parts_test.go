@@ -87,12 +87,12 @@ func TestParts(t *testing.T) {
 	}
 	many, few := strings.Repeat(`"":1,`, maxMembers), strings.Repeat(`"":1,`, maxMembers-1)
 	for body, want := range map[string]string{
-		"{" + few + `"username":"alice"}`:                                      "alice",
-		"{" + many + `"username":"alice"}`:                                     "garbled",
-		strings.Repeat(`{"username":`, 5000) + "1" + strings.Repeat("}", 5000): "garbled",
-		`{"username":"alice","x":"` + strings.Repeat("x", DefaultBodyLimit) + `"}`:      "garbled",
-		strings.Repeat("a=b&", maxMembers) + "username=alice":                  "garbled",
-		strings.Repeat("&", maxPairs) + "username=alice":                       "garbled",
+		"{" + few + `"username":"alice"}`:                                          "alice",
+		"{" + many + `"username":"alice"}`:                                         "garbled",
+		strings.Repeat(`{"username":`, 5000) + "1" + strings.Repeat("}", 5000):     "garbled",
+		`{"username":"alice","x":"` + strings.Repeat("x", DefaultBodyLimit) + `"}`: "garbled",
+		strings.Repeat("a=b&", maxMembers) + "username=alice":                      "garbled",
+		strings.Repeat("&", maxPairs) + "username=alice":                           "garbled",
 	} {
 		kind := "type=json"
 		if body[0] != '{' {

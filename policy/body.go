@@ -22,9 +22,15 @@ func (d *Decision) TooLarge() bool { return strings.HasPrefix(d.Missing, parts.S
 // NoBodyMemory reports whether a request is denied because of [ErrBodyMemory].
 func (d *Decision) NoBodyMemory() bool { return d.Missing == parts.BodyMemory }
 
-// Mismatched reports whether a request is denied because a header field that repeats a field of the body, such as
-// Mcp-Method, differs from it.
-func (d *Decision) Mismatched() bool { return strings.HasPrefix(d.Missing, parts.MatchingHeader) }
+// Mismatched returns the name of the header field, such as Mcp-Method, because of which a request is denied: the
+// field repeats a field of the body, and they differ. It is empty for all other decisions.
+func (d *Decision) Mismatched() (header string) {
+	header, ok := strings.CutPrefix(d.Missing, parts.MatchingHeader)
+	if !ok {
+		return ""
+	}
+	return header
+}
 
 // maxBodyLimit is the largest body_limit, in bytes.
 const maxBodyLimit = 256 << 20

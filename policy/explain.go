@@ -285,15 +285,26 @@ func (r *rule) whyNot(w *work) string {
 	case condition != "":
 		return fmt.Sprintf("the header %s is missing or has another value", condition)
 	}
-	switch b, v := r.checkBody(&w.input); {
-	case v == fails:
-		return b.whyNot()
-	case v == doubtful && !r.charges():
-		return fmt.Sprintf("the request has no usable %s", &b.part)
-	case r.exempt && w.matches.someView(r, &w.policy.index):
+	return r.whyNotPath(w)
+}
+
+// whyNotPath says what the request does not meet of the patterns and, if these match, of the conditions on the body.
+func (r *rule) whyNotPath(w *work) string {
+	const noPattern = "no pattern matches the method, host and path"
+	switch x := &w.policy.index; {
+	case len(r.match) == 0:
+	case !w.matches.someView(r, x):
+		return noPattern
+	case r.exempt && !w.matches.everyView(r, x):
 		return "does not exempt: the path can be read in more than one way, and not every way matches"
 	}
-	return "no pattern matches the method, host and path"
+	switch b, v := r.checkBody(&w.input); v {
+	case fails:
+		return b.whyNot()
+	case doubtful:
+		return fmt.Sprintf("the request has no usable %s", &b.part)
+	}
+	return noPattern // the path is not known, or only shadows would deny it
 }
 
 // explainBarred explains a request that rule by blocks.

@@ -339,12 +339,19 @@ func (l Limit) Amount(units int64) string {
 	if l.Money == 0 {
 		return strconv.FormatInt(units, 10)
 	}
-	return printable.FormatMoney(l.MicroUSD(units))
+	return printable.FormatMoney(l.Value(units))
 }
 
-// MicroUSD returns what units of a limit in USD are worth in micro-USD, at most the largest int64. Of other limits
-// it returns 0.
-func (l Limit) MicroUSD(units int64) int64 {
+// Value returns units of the limit as programs read them: of a limit in USD their worth in micro-USD, at most the
+// largest int64, and else the units.
+func (l Limit) Value(units int64) int64 {
+	if l.Money <= 1 {
+		return units
+	}
+	return l.worth(units)
+}
+
+func (l Limit) worth(units int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(units, -units)), uint64(l.Money))
 	if hi != 0 || lo > math.MaxInt64 {
 		lo = math.MaxInt64

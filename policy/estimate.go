@@ -120,12 +120,13 @@ func (u *usageCost) output(wanted int64, p *price) int64 {
 	return defaultOutput
 }
 
-// within returns how much of the estimate is charged to a limit.
+// within returns the units of a limit that are charged for a cost.
 func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
-	if a.fixed > p.Capacity {
-		return cost
+	units := unitsOf(cost, p)
+	if unitsOf(a.fixed, p) > p.Capacity {
+		return units
 	}
-	return min(cost, p.Capacity)
+	return max(min(units, p.Capacity), -p.Capacity)
 }
 
 // maxChoices is the most answers to one request that are estimated.
@@ -150,8 +151,7 @@ func (in *input) hushed() bool {
 	if !strings.HasSuffix(path, "/completions") {
 		return false
 	}
-	stream, _, _ := in.x.BodyField("stream")
-	return stream == "true" && !in.x.HasBodyField("stream_options")
+	return in.x.BodyIsTrue("stream") && !in.x.HasBodyField("stream_options")
 }
 
 // model returns the name of the model that the request asks for: in its body, or as in the path

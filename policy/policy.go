@@ -14,6 +14,7 @@ import (
 type Policy struct {
 	trusted     []netip.Prefix
 	ipv6Prefix  int
+	bodyLimit   int64 // bytes
 	ignoreCase  bool
 	tierFrom    *parts.Part // nil: no part says the tier
 	tierSubject *parts.Part // nil: no subjects are looked up
@@ -27,6 +28,7 @@ type Policy struct {
 	reads       map[string]bool // see Reads
 	cors        *CrossOrigin
 	answers     *OwnAnswers
+	prices      *prices // nil: none
 	listsUnused []string
 	warnings    []Problem
 	settles     bool     // a rule goes by the outcome

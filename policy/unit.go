@@ -29,14 +29,7 @@ func (c *cost) unit() Unit {
 // Amounts returns what the request was charged before, and what it is charged in the end, in units of Unit: in
 // micro-USD for USD.
 func (s *Settlement) Amounts() (reserved, settled int64) {
-	return s.amount(s.Estimate), s.amount(s.Cost)
-}
-
-func (s *Settlement) amount(units int64) int64 {
-	if s.Limit.Money > 0 {
-		return s.Limit.MicroUSD(units)
-	}
-	return units
+	return s.Limit.Value(s.Estimate), s.Limit.Value(s.Cost)
 }
 
 // Budget is a rule whose cost the body of the response reports.

@@ -47,3 +47,24 @@ rules:
 		t.Errorf("the budgets are %v", all)
 	}
 }
+
+// Amounts of a limit in USD are in micro-USD, whatever the units of the limit.
+func TestSettlementOfMoney(t *testing.T) {
+	t.Parallel()
+	e := engine(t, `
+prices: {"*": {input: 1, output: 10}}
+rules: [{name: usd, limits: [50 USD/day, 100000000 USD/30d], cost: {usd: prices, estimate: 20000}}]
+`)
+	limits := map[int64]bool{}
+	e.ObserveSettled(func(_ context.Context, s *Settlement) {
+		reserved, settled := s.Amounts()
+		limits[s.Limit.Money] = true
+		if s.Unit != USD || reserved != 20_000 || settled != 70_000 {
+			t.Errorf("under %v %d %v are reserved and %d settled", s.Limit, reserved, s.Unit, settled)
+		}
+	})
+	e.Settle(t.Context(), pass(t, e, get("/")), Outcome{Status: 200, Numbers: map[string]int64{"usage.prompt_tokens": 20_000, "usage.completion_tokens": 5000}})
+	if len(limits) != 2 {
+		t.Errorf("the limits have the units %v, want two of them", limits)
+	}
+}

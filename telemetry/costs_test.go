@@ -108,7 +108,7 @@ func TestCostTotals(t *testing.T) {
 		t.Errorf("after one request: %+v", all)
 	}
 	changed := tokens("1000/hour")
-	changed.Cost = policy.Cost{ResponseJSON: map[string]policy.Weight{"images": 1_000_000}, Estimate: policy.Estimate{Units: 2}}
+	changed.Cost = policy.Cost{ResponseJSON: map[string]policy.Decimal{"images": "1"}, Estimate: policy.Estimate{Units: 2}}
 	e.Swap(compile(t, changed))
 	if all := r.Costs(); all[0].Settled != 0 || all[0].Unit != policy.Numbers {
 		t.Errorf("in another unit: %+v", all)

@@ -88,6 +88,9 @@ func (in *input) reserve(r *rule) (a reservation) {
 	if u.prices != nil { // the model is in the body
 		a.price = u.prices.of(in.model())
 	}
+	if in.request.Cost > 1 { // so many requests fit, or none
+		a.fixed = math.MaxInt64
+	}
 	if u.estimate.units > 0 || in.request.Subject != nil {
 		a.cost = max(u.estimate.units, 1)
 		return a
@@ -98,11 +101,11 @@ func (in *input) reserve(r *rule) (a reservation) {
 	wanted := in.outputAsked()
 	output := u.output(wanted, a.price)
 	if output == wanted {
-		a.fixed = u.of(tokens{output: wanted}, a.price)
+		a.fixed = max(a.fixed, u.of(tokens{output: wanted}, a.price))
 	}
 	a.cost = u.of(tokens{input: a.input, output: output}, a.price)
 	if u.estimate.bytes == 1 && u.estimate.output == 0 {
-		a.fixed = a.cost
+		a.fixed = max(a.fixed, a.cost)
 	}
 	return a
 }

@@ -14,7 +14,7 @@ import (
 
 // inUSD is a policy with a rule of limits in USD.
 func inUSD(rule string) string {
-	return "prices: {\"*\": {input: 15, output: 75}}\nrules: [{name: usd, cost: {usd: prices}, " + rule + "}]"
+	return "prices: {\"*\": {input: 15, output: 75}}\nrules: [{name: usd, cost: {usd: prices, estimate: 1}, " + rule + "}]"
 }
 
 // costing is a request that costs so many micro-USD.

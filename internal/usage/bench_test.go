@@ -27,6 +27,7 @@ func BenchmarkScanner(b *testing.B) {
 		{"a document of escaped text", "application/json", `{"content":"` + prose[:1<<20] + `"}`, 32 << 10},
 		{"a document of embeddings", "application/json", `{"data":[{"embedding":[` + strings.Repeat("-0.0123456789,", 75_000) + `0]}]}`, 32 << 10},
 		{"a document of small members", "application/json", `{"data":[` + strings.Repeat(`{"a":1,"b":"x"},`, 65_000) + `0]}`, 32 << 10},
+		{"the slowest", "application/json", `{"data":[` + strings.Repeat(`1,`, 500_000) + `0]}`, 32 << 10},
 	} {
 		all := pieces(c.body, c.size)
 		chunks := make([][]byte, len(all))

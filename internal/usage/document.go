@@ -92,29 +92,38 @@ func (d *document) atTop() {
 
 // read reads up to the next line break or the end of b, and returns the length.
 func (d *document) read(b []byte) int {
-	for i := 0; i < len(b); {
-		c := b[i]
-		switch {
-		case c == '\n' || c == '\r':
-			return i
-		case d.within == quoted:
+	i := 0
+	for i < len(b) && b[i] != '\n' && b[i] != '\r' {
+		switch d.within {
+		case nothing:
+			i = d.readNext(b, i)
+		case quoted:
 			i = d.readQuoted(b, i)
-		case d.within == word:
+		case word:
 			i = d.readWord(b, i)
-		case d.within == nothing && isWord(c) && d.deep == 0:
-			if d.expect&value == 0 {
-				d.fail()
-			} else {
-				d.within = word
-			}
-		default:
-			if d.within == nothing {
-				d.punctuate(c)
-			}
+		case rubble:
 			i++
 		}
 	}
-	return len(b)
+	return i
+}
+
+// readNext reads what begins at b[i], and returns the index behind what it has read.
+func (d *document) readNext(b []byte, i int) int {
+	c := b[i]
+	switch {
+	case d.deep > 0:
+		d.skip(c)
+	case c == '"' && d.expect&(value|name) != 0:
+		d.within = quoted
+		return d.readQuoted(b, i+1)
+	case isWord[c] && d.expect&value != 0:
+		d.within = word
+		return d.readWord(b, i)
+	default:
+		d.punctuate(c)
+	}
+	return i + 1
 }
 
 // newline reads a line break, which is white space. JSON has none within strings.
@@ -138,14 +147,10 @@ func (d *document) end() {
 
 func (d *document) fail() { d.broken, d.within = true, rubble }
 
-// punctuate reads a byte between names and values.
+// punctuate reads a byte between strings, numbers and literals.
 func (d *document) punctuate(c byte) {
 	switch {
 	case c == ' ' || c == '\t':
-	case d.deep > 0:
-		d.skip(c)
-	case c == '"' && d.expect&(value|name) != 0:
-		d.within = quoted
 	case (c == '{' || c == '[') && d.expect&value != 0:
 		d.open(c)
 	case c == d.stack[d.depth].closing && d.expect&closing != 0:
@@ -281,15 +286,18 @@ func (d *document) endName(raw []byte) {
 	d.expect, d.node, d.kind = colon, d.paths.child(d.stack[d.depth].node, raw), kindOf(raw)
 }
 
-// isWord reports whether c is part of numbers and literals.
-func isWord(c byte) bool {
-	return c-'0' <= 9 || c|0x20-'a' <= 'z'-'a' || c == '-' || c == '+' || c == '.'
-}
+// isWord has the bytes of numbers and literals.
+var isWord = func() (in [256]bool) {
+	for _, c := range []byte("+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
+		in[c] = true
+	}
+	return in
+}()
 
 // readWord continues a word at b[i], and returns the index behind it.
 func (d *document) readWord(b []byte, i int) int {
 	from := i
-	for i < len(b) && isWord(b[i]) {
+	for i < len(b) && isWord[b[i]] {
 		i++
 	}
 	if i == len(b) {
@@ -302,19 +310,18 @@ func (d *document) readWord(b []byte, i int) int {
 
 func (d *document) endWord(w []byte) {
 	d.within = nothing
-	switch string(w) {
-	case "true", "false", "null":
-	case "DONE": // data: [DONE] ends OpenAI's streams
-		d.within = rubble
-		return
-	default:
-		if len(w) == 0 || jsonscan.Number(w, 0) != len(w) {
-			d.fail()
-			return
-		}
+	switch {
+	case len(w) > 0 && jsonscan.Number(w, 0) == len(w):
 		if d.node != none && d.paths.nodes[d.node].leaf {
 			d.numbers[d.node] = ceil(w)
 		}
+	case string(w) == "true", string(w) == "false", string(w) == "null":
+	case string(w) == "DONE": // data: [DONE] ends OpenAI's streams
+		d.within = rubble
+		return
+	default:
+		d.fail()
+		return
 	}
 	d.endValue()
 }

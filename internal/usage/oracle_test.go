@@ -28,7 +28,9 @@ type oracle struct {
 
 // documents divides a body.
 func documents(mediaType, body string) []string {
-	body = strings.TrimLeft(body, "\xef\xbb\xbf")
+	for body != "" && strings.IndexByte("\xef\xbb\xbf", body[0]) >= 0 { // of a byte order mark
+		body = body[1:]
+	}
 	switch mediaType {
 	case "application/x-ndjson":
 		return strings.Split(body, "\n")
@@ -294,7 +296,7 @@ func (d *drawn) body(mediaType string) string {
 // Drawn documents, whole and damaged, are read as encoding/json reads them.
 func TestDrawnBodies(t *testing.T) {
 	draw := rand.New(rand.NewPCG(seed.Of(t), 1))
-	for i := range 30_000 {
+	for i := range 10_000 {
 		mediaType := mediaTypes[i%len(mediaTypes)]
 		d := drawn{Rand: draw}
 		compare(t, shortPaths, mediaType, d.body(mediaType), draw)

@@ -100,7 +100,7 @@ func (s *Scanner) Write(b []byte) {
 	}
 }
 
-// start skips a byte order mark, and guesses an unknown framing from the byte behind it and white space.
+// start skips the bytes of a byte order mark, in any order, and guesses an unknown framing from the byte behind it and white space.
 func (s *Scanner) start(b []byte) []byte {
 	skip := "\xef\xbb\xbf"
 	if s.framing == unknown {
@@ -161,18 +161,14 @@ func (s *Scanner) lineBreak(c byte) {
 
 // endLine ends a line of an event stream with CR, LF or both. An empty line ends the event.
 func (s *Scanner) endLine(c byte) {
-	field := s.field
-	s.field = 0
 	switch {
-	case field == 0 && s.cr && c == '\n': // the second half of CR LF
-		s.cr = false
-		return
-	case field == 0:
+	case s.field == 0 && s.cr && c == '\n': // the second half of CR LF
+	case s.field == 0:
 		s.end()
-	case field == len(dataField):
+	default:
 		s.newline()
 	}
-	s.cr = c == '\r'
+	s.field, s.cr = 0, c == '\r'
 }
 
 // End reads what was left open at the end of the body.

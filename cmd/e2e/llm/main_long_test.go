@@ -6,6 +6,7 @@ package llm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -126,20 +127,35 @@ func ask(t testing.TB, c call) (a answer) {
 // models is the sample upstream in the process of the test.
 type models struct {
 	*httptest.Server
-	asked, left atomic.Int32 // requests, and those whose client left before the end
+	left  atomic.Int32 // requests whose client left before the end
+	sizes sync.Map     // bytes of the last request's body, by API key
 }
+
+// Beginnings of API keys whose first request fails.
+const (
+	failsOnce   = "fails-once"
+	hangsUpOnce = "hangs-up-once"
+)
 
 func serveModels(t testing.TB) *models {
 	m := &models{}
 	handler := sample.Handler()
 	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.asked.Add(1)
 		defer func() {
 			if r.Context().Err() != nil {
 				m.left.Add(1)
 			}
 		}()
-		handler.ServeHTTP(w, r)
+		key := cmp.Or(r.Header.Get("X-Api-Key"), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		_, again := m.sizes.Swap(key, r.ContentLength)
+		switch {
+		case !again && strings.HasPrefix(key, hangsUpOnce):
+			panic(http.ErrAbortHandler)
+		case !again && strings.HasPrefix(key, failsOnce):
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			handler.ServeHTTP(w, r)
+		}
 	}))
 	t.Cleanup(m.Close)
 	return m

@@ -133,7 +133,11 @@ func newLabel(r *policy.Result) label {
 	if plan.Limit.MonthDay > 0 {
 		period = "month"
 	}
-	l.sentence = newSentence(fmt.Sprintf("Limit %s: %d per %s.", wire, l.quota, period))
+	unit := ""
+	if r.Unit == policy.Tokens {
+		unit = " tokens"
+	}
+	l.sentence = newSentence(fmt.Sprintf("Limit %s: %d%s per %s.", wire, l.quota, unit, period))
 	return l
 }
 

@@ -137,6 +137,24 @@ func (m *Members) get(name string, alike func(s, name string) likeness) (Member,
 	return found, state
 }
 
+// JSON returns the string or number of JSON that a body has under exactly this name, as it is written there. It
+// reports false if there is no such value, or several.
+func (m *Members) JSON(name string) (raw string, ok bool) {
+	if m.garbled {
+		return "", false
+	}
+	for _, e := range m.list {
+		if e.name != name || e.kind == formMember {
+			continue
+		}
+		if ok || e.kind != stringMember && e.kind != numberMember {
+			return "", false
+		}
+		raw, ok = e.Text, true
+	}
+	return raw, ok
+}
+
 // maxEscaped is the length of the longest text that is unescaped. It holds any name of an
 // account, each byte of it escaped.
 const maxEscaped = 12 << 10

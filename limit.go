@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 // Algorithm is the way a [Limit] is counted. The zero value is [TokenBucket].
@@ -100,6 +102,11 @@ type Limit struct {
 	// midnight of this day, or of the last day of a month that is shorter. Only FixedWindow
 	// counts by the calendar. Zero is for all other limits.
 	MonthDay int
+	// Money is the number of micro-USD that a unit of Count and Burst stands for, of a limit in USD: 1 if
+	// [ParseLimit] returns it, or more where the numbers would otherwise be too large to be counted
+	// exactly. Whoever charges such a limit rounds up to its units. Limits of different Money never share
+	// a count. Zero is for limits that do not count money.
+	Money int64
 }
 
 // DefaultQueueTime is the longest that a [LeakyBucket] without a Burst makes a request wait for its
@@ -118,13 +125,18 @@ var units = []struct {
 // second, minute, hour or day, or any length such as 90s, 1h30m, 250ms or 7d. The
 // algorithm is left at its zero value.
 //
+// "50 USD/day" and "0.50 USD/hour burst 2 USD" are in whole micro-USD: see [Limit.Money].
+//
 // "10000/month" and "10000/month from 15" are by the calendar: see [Limit.MonthDay]. Their
 // algorithm is FixedWindow.
 func ParseLimit(s string) (Limit, error) {
 	l, err := parseLimit(s)
 	if err != nil {
 		example := "100/minute burst 20"
-		if strings.Contains(s, "month") {
+		switch {
+		case strings.ContainsAny(s, "$€£") || strings.Contains(strings.ToUpper(s), "USD"):
+			example = "50 USD/day"
+		case strings.Contains(s, "month"):
 			example = "10000/month from 15"
 		}
 		return Limit{}, fmt.Errorf("limit %.60q: %w; write it as in %q", s, err, example)
@@ -137,7 +149,7 @@ func parseLimit(s string) (Limit, error) {
 	if !found {
 		return Limit{}, fmt.Errorf("there is no \"/\" between the count and the period")
 	}
-	n, err := parseCount("count", strings.TrimSpace(count))
+	n, money, err := parseAmount("count", strings.TrimSpace(count))
 	if err != nil {
 		return Limit{}, err
 	}
@@ -146,18 +158,23 @@ func parseLimit(s string) (Limit, error) {
 		return Limit{}, fmt.Errorf("there is no period behind the \"/\"")
 	}
 	if words[0] == "month" {
-		return parseMonth(n, words[1:])
+		l, err := parseMonth(n, words[1:])
+		l.Money = money
+		return l, err
 	}
 	period, err := ParsePeriod(words[0])
 	if err != nil {
 		return Limit{}, err
 	}
-	l := Limit{Count: n, Period: period}
+	l := Limit{Count: n, Period: period, Money: money}
 	switch {
 	case len(words) == 1:
-	case len(words) == 3 && words[1] == "burst":
-		if l.Burst, err = parseCount("burst", words[2]); err != nil {
+	case len(words) == 3 && words[1] == "burst", len(words) == 4 && words[1] == "burst" && words[3] == "USD":
+		if l.Burst, money, err = parseAmount("burst", strings.Join(words[2:], " ")); err != nil {
 			return Limit{}, err
+		}
+		if money != l.Money {
+			return Limit{}, fmt.Errorf("either both the limit and its burst are in USD, or neither")
 		}
 	case words[1] == "from":
 		return Limit{}, fmt.Errorf("only a month begins on a day: write \"month\" for the period, or leave %.60q out", strings.Join(words[1:], " "))
@@ -184,6 +201,30 @@ func parseMonth(count int64, words []string) (Limit, error) {
 	}
 	l.MonthDay = int(day)
 	return l, nil
+}
+
+// mostMoney is the largest amount in micro-USD: a billion USD.
+const mostMoney = 1_000_000_000_000_000
+
+// parseAmount reads a count, or an amount such as "0.50 USD", which is in micro-USD. It also returns the Money of
+// a limit of it.
+func parseAmount(what, s string) (n, money int64, err error) {
+	amount, inUSD := strings.CutSuffix(s, " USD")
+	if !inUSD {
+		n, err = parseCount(what, s)
+		return n, 0, err
+	}
+	if what == "count" {
+		what = "amount"
+	}
+	switch n, err = printable.ParseDecimal(strings.TrimSpace(amount)); {
+	case err != nil:
+		return 0, 0, fmt.Errorf("the %s %w", what, err)
+	case n < 1 || n > mostMoney:
+		return 0, 0, fmt.Errorf("the %s is %s, and must be from %s to %s", what,
+			printable.FormatMoney(n), printable.FormatMoney(1), printable.FormatMoney(mostMoney))
+	}
+	return n, 1, nil
 }
 
 func parseCount(what, s string) (int64, error) {
@@ -286,11 +327,39 @@ func checkPeriod(d time.Duration) error {
 
 // String returns what [ParseLimit] reads, without the algorithm.
 func (l Limit) String() string {
-	s := strconv.FormatInt(l.Count, 10) + "/" + l.period()
+	s := l.Amount(l.Count) + "/" + l.period()
 	if l.Burst != 0 {
-		s += " burst " + strconv.FormatInt(l.Burst, 10)
+		s += " burst " + l.Amount(l.Burst)
 	}
 	return s
+}
+
+// Amount returns units of the limit as people write them: digits, or of a limit in USD an amount such as "0.50 USD".
+func (l Limit) Amount(units int64) string {
+	if l.Money == 0 {
+		return strconv.FormatInt(units, 10)
+	}
+	return printable.FormatMoney(l.Value(units))
+}
+
+// Value returns units of the limit as programs read them: of a limit in USD their worth in micro-USD, at most the
+// largest int64, and else the units.
+func (l Limit) Value(units int64) int64 {
+	if l.Money <= 1 {
+		return units
+	}
+	return l.worth(units)
+}
+
+func (l Limit) worth(units int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(units, -units)), uint64(l.Money))
+	if hi != 0 || lo > math.MaxInt64 {
+		lo = math.MaxInt64
+	}
+	if units < 0 {
+		return -int64(lo)
+	}
+	return int64(lo)
 }
 
 func (l Limit) period() string {
@@ -319,6 +388,9 @@ func formatPeriod(d time.Duration) string {
 func (l Limit) check() error {
 	if l.Count < 1 {
 		return fmt.Errorf("the count is %d, and must be at least 1", l.Count)
+	}
+	if l.Money < 0 {
+		return fmt.Errorf("a unit is %d micro-USD, and must be at least 1, or 0 for what is no money", l.Money)
 	}
 	if l.MonthDay != 0 {
 		return l.checkMonth()

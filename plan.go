@@ -89,7 +89,18 @@ func compile(l Limit, most int64) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limit %v: %w", l, err)
 	}
+	if l.Money > 0 {
+		p.Fingerprint = moneyFingerprint(p.Fingerprint, l.Money)
+	}
 	return &Plan{Plan: p, Limit: l}, nil
+}
+
+// moneyFingerprint returns the Fingerprint of a limit in USD from that of the same numbers as a limit of no money:
+// what was counted in one unit means nothing in another.
+func moneyFingerprint(of uint64, money int64) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, "USD ", of, money)
+	return h.Sum64()
 }
 
 // longestMonth is the Period of a limit by the calendar.

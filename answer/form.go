@@ -58,8 +58,11 @@ func (a *Answer) refuseLLM(f fields, retry int64) {
 		}
 	}
 	if retry > 0 {
-		ms := (a.decision.RetryAfter + time.Millisecond - 1) / time.Millisecond
-		a.text = strconv.AppendInt(a.text[:0], max(1, clamp(int64(ms))), 10)
+		ms := int64((a.decision.RetryAfter + time.Millisecond - 1) / time.Millisecond)
+		if ms == 0 { // the wait is not that for a limit
+			ms = retry * 1000
+		}
+		a.text = strconv.AppendInt(a.text[:0], clamp(ms), 10)
 		f.set(fieldRetryAfterMS, a.arena.text(a.text))
 	}
 	if retry == 0 || retry > longestRetry {
@@ -92,7 +95,7 @@ func (a *Answer) openAIError(p *problem) (kind, code string) {
 	case a.most < 0:
 	case a.results[a.most].Unit == policy.Tokens:
 		return "tokens", p.name
-	case a.results[a.most].Unit == policy.Money:
+	case a.results[a.most].Unit == policy.USD:
 		return noQuota, noQuota
 	}
 	return "requests", p.name
@@ -158,13 +161,13 @@ func anthropicFields(unit string) llmFields {
 	return llmFields{prefix + "-Limit", prefix + "-Remaining", prefix + "-Reset"}
 }
 
-// llmUnits are the units that the APIs report, with their fields.
+// llmUnits are what the APIs report, with the fields: tokens, and whatever else is no money as requests.
 var llmUnits = [...]struct {
-	unit              policy.Unit
+	has               func(policy.Unit) bool
 	openAI, anthropic llmFields
 }{
-	{policy.Requests, openAIFields("Requests"), anthropicFields("Requests")},
-	{policy.Tokens, openAIFields("Tokens"), anthropicFields("Tokens")},
+	{func(u policy.Unit) bool { return u == policy.NoUnit || u == policy.Numbers }, openAIFields("Requests"), anthropicFields("Requests")},
+	{func(u policy.Unit) bool { return u == policy.Tokens }, openAIFields("Tokens"), anthropicFields("Tokens")},
 }
 
 // IsLLMField reports whether a field of that canonical name reports limits of an API of language models.
@@ -178,7 +181,7 @@ func IsLLMField(name string) bool {
 func (a *Answer) encodeLLM(f fields) {
 	for i := range llmUnits {
 		u := &llmUnits[i]
-		if r := a.mostOf(u.unit); r == nil {
+		if r := a.mostOf(u.has); r == nil {
 			continue
 		} else if a.form == policy.Anthropic {
 			at := seconds(a.decision.Now + r.ResetAfter.Microseconds())
@@ -190,11 +193,11 @@ func (a *Answer) encodeLLM(f fields) {
 	}
 }
 
-// mostOf returns the most restrictive result of a unit, or nil. Requests in flight are not a rate.
-func (a *Answer) mostOf(u policy.Unit) (most *policy.Result) {
+// mostOf returns the most restrictive result of some units, or nil. Requests in flight are not a rate.
+func (a *Answer) mostOf(has func(policy.Unit) bool) (most *policy.Result) {
 	for i := range a.results {
 		r := &a.results[i]
-		if !r.Shadow && r.Unit == u && r.Plan.Kernel != kernel.InFlight && r.Origin != sluice.ByOnError &&
+		if !r.Shadow && has(r.Unit) && r.Plan.Kernel != kernel.InFlight && r.Origin != sluice.ByOnError &&
 			(most == nil || moreRestrictive(r, most, a.decision.Now)) {
 			most = r
 		}

@@ -65,7 +65,7 @@ func buildGateways(s setting, works []work) (cleanUp func(), err error) {
 		return slices.ContainsFunc(works, func(w work) bool { return slices.Contains(names, w.name) })
 	}
 	asksRatelimit := !s.quick && has(rlsMemory, rlsRedis)
-	if !has(gateway, seenGateway, jsonDoor, respPiped, respAlone, rlsMemory, rlsRedis, doorsShared) {
+	if !has(gateway, seenGateway, oneStream, manyStreams, jsonDoor, respPiped, respAlone, rlsMemory, rlsRedis, doorsShared) {
 		return func() {}, nil
 	}
 	dir, err := os.MkdirTemp("", "bench")
@@ -109,8 +109,12 @@ rules:
 `
 
 func sluiceGateway(dir, listen, upstream string) *exec.Cmd {
+	return serveGateway(gatewayPolicy, dir, listen, upstream)
+}
+
+func serveGateway(text, dir, listen, upstream string) *exec.Cmd {
 	file := filepath.Join(dir, "policy.yaml")
-	must(os.WriteFile(file, []byte(gatewayPolicy), 0o600))
+	must(os.WriteFile(file, []byte(text), 0o600))
 	return exec.Command(filepath.Join(os.Getenv(binDir), "sluice"), "serve", "--policy", file, "--proxy", listen, "--admin", "127.0.0.1:0", "--upstream", upstream, "--log-level", "error")
 }
 
@@ -258,6 +262,18 @@ func (b *buffers) Get() []byte {
 
 func (b *buffers) Put(buf []byte) { b.pool.Put((*[32 << 10]byte)(buf)) }
 
+// startProxy starts a proxy in a process of its own.
+func startProxy(in inBetween, upstream string) (*server, error) {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return nil, err
+	}
+	listen := freeAddress()
+	s := &server{cmd: in(dir, listen, upstream), addr: listen, dir: dir}
+	s.cmd.Stderr = os.Stderr
+	return s, s.start()
+}
+
 // passing measures requests through a proxy by a number of callers.
 func passing(callers int) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
@@ -265,21 +281,14 @@ func passing(callers int) func(contender) (sample, error) {
 			_, _ = io.WriteString(w, `{"users":[{"name":"alice"},{"name":"bob"}]}`)
 		}))
 		defer upstream.Close()
-		dir, err := os.MkdirTemp("", "bench")
+		s, err := startProxy(c.start.(inBetween), upstream.URL)
 		if err != nil {
 			return nil, err
 		}
-		defer os.RemoveAll(dir)
-		listen := freeAddress()
-		s := &server{cmd: c.start.(inBetween)(dir, listen, upstream.URL), addr: listen, dir: dir}
-		s.cmd.Stderr = os.Stderr
-		if err := s.start(); err != nil {
-			return nil, err
-		}
 		defer s.stop()
-		load(callers, gatewayBudget/4, listen)
+		load(callers, gatewayBudget/4, s.addr)
 		before, start := s.cpu(), time.Now()
-		took, fields := load(callers, gatewayBudget, listen)
+		took, fields := load(callers, gatewayBudget, s.addr)
 		wall, used := time.Since(start), s.cpu()-before
 		if len(took) < 1000 || fields != (c.role == ours || c.role == other) {
 			return nil, fmt.Errorf("%d answers, and rate limit fields: %t", len(took), fields)

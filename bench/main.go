@@ -15,7 +15,7 @@ import (
 )
 
 // quickWorks are those of most of the figures to reach, with what takes long left out.
-const quickWorks = `hot key, allowed$|1 M keys, uniform|what a key takes|a flood|middleware|64 callers|gateway|pipelined 64|rules`
+const quickWorks = `hot key, allowed$|1 M keys, uniform|what a key takes|a flood|middleware|64 callers|gateway|a stream|pipelined 64|rules`
 
 // setting is what the flags say. Children get it too.
 type setting struct {
@@ -96,7 +96,7 @@ func compare(s setting, match *regexp.Regexp, rounds int, within time.Duration, 
 
 // varyingWorks are measured in every round.
 func varyingWorks(s setting) []work {
-	return slices.Concat(memoryWorks(), leaseWorks(), policyWorks(), growthWorks(), changeWorks(), middlewareWorks(), redisWorks(), gatewayWorks(s), doorWorks(s), replayWorks())
+	return slices.Concat(memoryWorks(), leaseWorks(), policyWorks(), growthWorks(), changeWorks(), middlewareWorks(), redisWorks(), gatewayWorks(s), streamWorks(), doorWorks(s), replayWorks())
 }
 
 // steadyWorks are measured once: they count what hardly varies, bytes and instructions.

@@ -125,7 +125,7 @@ const (
 )
 
 func targets() []target {
-	return slices.Concat(memoryTargets(), doorTargets(), redisTargets(), leaseTargets(), askedTargets(), replayTargets())
+	return slices.Concat(memoryTargets(), doorTargets(), redisTargets(), streamTargets(), leaseTargets(), askedTargets(), replayTargets())
 }
 
 func memoryTargets() []target {

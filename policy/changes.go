@@ -193,5 +193,8 @@ func (p *Policy) identify(doc Document) {
 			_ = json.NewEncoder(sum).Encode(doc.Lists[name].Networks)
 		}
 	}
+	if doc.Prices.File != "" {
+		_ = json.NewEncoder(sum).Encode(doc.Prices.Models)
+	}
 	p.fingerprint = hex.EncodeToString(sum.Sum(nil)[:8])
 }

@@ -54,6 +54,7 @@ type compiler struct {
 	lists     map[string]*clientSet
 	listsUsed map[string]bool
 	numbers   []string // paths of responses beside usagePaths
+	priced    bool     // the document has prices
 }
 
 func newCompiler(where func(path string) (file string, line int)) *compiler {
@@ -84,6 +85,8 @@ func (c *compiler) compile(doc *Document) *Policy {
 	byDefault := c.ambiguous(doc.Ambiguous)
 	c.tierSource(p, &doc.Tiers)
 	c.readLists(doc.Lists)
+	p.prices = c.prices(&doc.Prices)
+	c.priced = len(doc.Prices.Models) > 0 || doc.Prices.File != ""
 	c.list = "rules"
 	for i := range doc.Rules {
 		c.item, c.rule = i, ""
@@ -143,8 +146,10 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if out.show = showKey(c.choice("show_key", r.ShowKey, showKeyNames)); r.ShowKey == "" {
 		out.show = defaultShow(out.key)
 	}
-	out.cost = c.cost(&r.Cost)
-	out.unit, out.marks = unitOf(&out), c.over(r, &out)
+	if out.cost = c.cost(&r.Cost); out.cost.usd {
+		out.cost.usage.prices = p.prices
+	}
+	out.marks = c.over(r, &out)
 	p.marks = p.marks || out.marks
 	out.counts = c.counting(&r.Count)
 	out.lock = c.penalty(&r.Penalty)

@@ -43,7 +43,7 @@ type Cost struct {
 	// ResponseJSON is a sum of numbers in the JSON of the response, each by its path, such as
 	// "usage.total_tokens", times a weight, which may be negative. The last number of each path counts, of
 	// a plain response, of server-sent events or of JSON lines. The sum is rounded up.
-	ResponseJSON map[string]Weight `json:"response_json,omitempty"`
+	ResponseJSON map[string]Decimal `json:"response_json,omitempty"`
 	// Estimate is charged before there is a response, and the difference afterwards. A key owes
 	// what no longer fits: its requests are refused until the limit has made up for it.
 	Estimate Estimate `json:"estimate,omitzero"`
@@ -129,6 +129,7 @@ type cost struct {
 	max    int64
 	told   string // canonical name of the header of the response that has it
 	bytes  int64  // bytes of the response's body that cost a unit
+	usd    bool   // it is in micro-USD, by the prices of the policy
 	usage  *usageCost
 }
 
@@ -174,7 +175,7 @@ func (c *compiler) costTold(in *Cost) cost {
 	case in.Default != 0:
 		c.fail("cost.default", fmt.Sprintf("write \"estimate: %d\"", in.Default), "what is charged before the response tells is the estimate")
 	case in.readsResponse():
-		out.usage = c.usageCost(in)
+		out.usage, out.usd = c.usageCost(in), in.USD != ""
 	case in.Estimate.Bytes != 0 || in.Estimate.Output != 0:
 		c.fail("cost.estimate", "write a number", "an estimate from the request is for a cost in tokens, in USD or by response_json")
 	case in.ResponseHeader == "" && in.Max == 0:

@@ -43,10 +43,10 @@ func (r *rule) allLimits() (all []limit) {
 	return all
 }
 
-// largest returns the capacity of the largest of them.
+// largest returns the largest cost that one of them lets pass.
 func (r *rule) largest() (n int64) {
 	for _, l := range r.allLimits() {
-		n = max(n, l.plan.Capacity)
+		n = max(n, l.plan.Limit.Value(l.plan.Capacity))
 	}
 	return n
 }
@@ -64,7 +64,8 @@ func (c *compiler) keepIn(limits []limit, r *rule) {
 // withDebt returns the plan of a limit whose states keep so many units, and the debt of the rule on top,
 // or as much of it as can be counted exactly.
 func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.Plan {
-	key := keptKey{plan, capacity, r.debt}
+	most := unitsOf(r.debt, plan)
+	key := keptKey{plan, capacity, most}
 	if known := c.kept[key]; known != nil {
 		return known
 	}
@@ -83,11 +84,11 @@ func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.
 		}
 		return err == nil
 	}
-	if r.debt > 0 && !fits(r.debt) {
+	if most > 0 && !fits(most) {
 		// The largest power of two that fits, and then bit by bit.
 		debt := int64(0)
-		for step := int64(1) << (bits.Len64(uint64(r.debt)) - 1); step > 0; step /= 2 {
-			if debt+step < r.debt && fits(debt+step) {
+		for step := int64(1) << (bits.Len64(uint64(most)) - 1); step > 0; step /= 2 {
+			if debt+step < most && fits(debt+step) {
 				debt += step
 			}
 		}
@@ -142,8 +143,8 @@ type Debt struct {
 	Rule  string
 	Limit sluice.Limit
 	Units int64 // that a key may owe, beyond the largest limit that shares its count
-	// Largest is the largest cost that is charged, or 0 where the response's body is measured and
-	// has no max.
+	// Largest is the largest cost that is charged, in units of Limit, or 0 where the response's body is measured
+	// and has no max.
 	Largest int64
 	// AtOnce is how many of a key's requests can be under way, or 0 where no rule bounds them.
 	AtOnce int64
@@ -171,7 +172,7 @@ func (p *Policy) Debts() (all []Debt) {
 			reserved, fit := r.reserved(l.plan)
 			all = append(all, Debt{
 				Rule: r.name, Reserved: reserved, Fit: fit, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
-				Largest: r.cost.max, AtOnce: p.atOnce(r), Lockout: lockout(l.plan, r.cost.fixed),
+				Largest: unitsOf(r.cost.max, l.plan), AtOnce: p.atOnce(r), Lockout: lockout(l.plan, unitsOf(r.cost.fixed, l.plan)),
 			})
 		}
 	}
@@ -212,9 +213,11 @@ func (w *warner) debt(r *rule) {
 		return
 	}
 	for _, l := range r.allLimits() {
-		if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < r.cost.max-r.cost.fixed {
+		largest := unitsOf(r.cost.max, l.plan)
+		if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < largest-unitsOf(r.cost.fixed, l.plan) {
 			w.add(r, "", "lower the cost's max, or use another algorithm, a smaller burst or a shorter or rounder period",
-				"a response may cost %d, and a key can owe only %d of it under %v: the rest is not charged", r.cost.max, owed, l.plan.Limit)
+				"a response may cost %s, and a key can owe only %s of it under %v: the rest is not charged",
+				l.plan.Limit.Amount(largest), l.plan.Limit.Amount(owed), l.plan.Limit)
 		}
 	}
 }

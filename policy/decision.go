@@ -101,12 +101,12 @@ type Result struct {
 	Source string // of that rule or override: see [Rule]
 	Cost   int64
 	Owed   int64 // what the key owes beyond the limit: of the results of a [Subject] only
-	Unit   Unit
+	Unit   Unit  // of its cost
 	Shadow bool  // counts and reports, never refuses, or not this subject
 	// Marks says that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool
-	at     int32 // of the rule in the document, counted from 1; 0: in none
+	at    int32 // of the rule in the document, counted from 1; 0: in none
 	sluice.Decision
 }
 

@@ -29,11 +29,13 @@ type Document struct {
 	// "403", "429" or "503".
 	Answers map[string]Answer `json:"answers,omitempty"`
 	// Lists are networks under names that rules ask for: see [Rule].
-	Lists     map[string]List `json:"lists,omitempty"`
-	Tiers     Tiers           `json:"tiers,omitzero"`
-	Rules     []Rule          `json:"rules"`
-	Overrides []Override      `json:"overrides,omitempty"`
-	Subjects  []TierSubject   `json:"subjects,omitempty"` // which of them are in which tier
+	Lists map[string]List `json:"lists,omitempty"`
+	// Prices are what models cost, for rules that count money: see [Cost].
+	Prices    Prices        `json:"prices,omitzero"`
+	Tiers     Tiers         `json:"tiers,omitzero"`
+	Rules     []Rule        `json:"rules"`
+	Overrides []Override    `json:"overrides,omitempty"`
+	Subjects  []TierSubject `json:"subjects,omitempty"` // which of them are in which tier
 }
 
 // CORS lets pages of other origins read refusals, and the limit fields of all answers. Without origins it has no effect.
@@ -124,7 +126,9 @@ type Rule struct {
 	// reading of the path is charged, and all doubtful keys share one count. The default is
 	// "refuse" for a key with body:FIELD, and else "charge". A shadow refuses nothing.
 	Ambiguous string `json:"ambiguous,omitempty"`
-	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20" or "10000/month".
+	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20" or "10000/month", or
+	// "50 USD/day" where the cost is in USD. Limits in USD are counted in micro-USD, or where that
+	// would not be exact in units of 10, 100, 1000 or 10,000 micro-USD, to which each cost is rounded up.
 	Limit string `json:"limit,omitempty"`
 	// Limits are several, in place of Limit, such as 10/second and 1000/hour: they are charged
 	// together, all or none. No two may have one rate or one window.

@@ -88,6 +88,9 @@ func (in *input) reserve(r *rule) (a reservation) {
 	if u.prices != nil { // the model is in the body
 		a.price = u.prices.of(in.model())
 	}
+	if in.request.Cost > 1 { // so many requests fit, or none
+		a.fixed = math.MaxInt64
+	}
 	if u.estimate.units > 0 || in.request.Subject != nil {
 		a.cost = max(u.estimate.units, 1)
 		return a
@@ -98,11 +101,11 @@ func (in *input) reserve(r *rule) (a reservation) {
 	wanted := in.outputAsked()
 	output := u.output(wanted, a.price)
 	if output == wanted {
-		a.fixed = u.of(tokens{output: wanted}, a.price)
+		a.fixed = max(a.fixed, u.of(tokens{output: wanted}, a.price))
 	}
 	a.cost = u.of(tokens{input: a.input, output: output}, a.price)
 	if u.estimate.bytes == 1 && u.estimate.output == 0 {
-		a.fixed = a.cost
+		a.fixed = max(a.fixed, a.cost)
 	}
 	return a
 }
@@ -120,12 +123,13 @@ func (u *usageCost) output(wanted int64, p *price) int64 {
 	return defaultOutput
 }
 
-// within returns how much of the estimate is charged to a limit.
+// within returns the units of a limit that are charged for a cost.
 func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
-	if a.fixed > p.Capacity {
-		return cost
+	units := unitsOf(cost, p)
+	if unitsOf(a.fixed, p) > p.Capacity {
+		return units
 	}
-	return min(cost, p.Capacity)
+	return max(min(units, p.Capacity), -p.Capacity)
 }
 
 // maxChoices is the most answers to one request that are estimated.
@@ -150,8 +154,7 @@ func (in *input) hushed() bool {
 	if !strings.HasSuffix(path, "/completions") {
 		return false
 	}
-	stream, _, _ := in.x.BodyField("stream")
-	return stream == "true" && !in.x.HasBodyField("stream_options")
+	return in.x.BodyIsTrue("stream") && !in.x.HasBodyField("stream_options")
 }
 
 // model returns the name of the model that the request asks for: in its body, or as in the path

@@ -17,28 +17,6 @@ const (
 	MCP                   // an error of JSON-RPC
 )
 
-// Unit is what a limit counts.
-type Unit uint8
-
-const (
-	Requests Unit = iota // also whatever a program counts
-	Tokens               // of a language model
-	Money
-)
-
-// unitOf returns the unit of a rule's limits.
-func unitOf(r *rule) Unit {
-	switch u := r.cost.usage; {
-	case u == nil:
-		return Requests
-	case u.prices != nil:
-		return Money
-	case u.count != noTokens:
-		return Tokens
-	}
-	return Requests
-}
-
 // answerForm is the value of Answer of a [Rule], an index in answerForms.
 type answerForm uint8
 

@@ -85,14 +85,15 @@ func (c *compiler) limits(field string, texts []string, r *rule) []limit {
 		return nil
 	}
 	before := len(c.problems)
-	all := make([]limit, 0, len(texts))
+	all, good := make([]limit, 0, len(texts)), make([]string, 0, len(texts))
 	for i, text := range texts {
 		at := field
 		if len(texts) > 1 {
 			at = fmt.Sprintf("%s[%d]", field, i)
 		}
 		if plan := c.plan(at, c.limit(at, text), r); plan != nil {
-			c.checkApart(at, texts, all, plan)
+			good = append(good, text)
+			c.checkApart(at, good, all, plan)
 			all = append(all, limit{plan: plan})
 		}
 	}
@@ -109,7 +110,7 @@ func (c *compiler) limits(field string, texts []string, r *rule) []limit {
 
 // checkApart complains about a limit that shares its count with one of those before it.
 func (c *compiler) checkApart(field string, texts []string, before []limit, plan *sluice.Plan) {
-	i := slices.IndexFunc(before, func(l limit) bool { return l.plan.Fingerprint == plan.Fingerprint })
+	i := slices.IndexFunc(before, func(l limit) bool { return countAlike(l.plan, plan) })
 	if i < 0 {
 		return
 	}
@@ -118,11 +119,25 @@ func (c *compiler) checkApart(field string, texts []string, before []limit, plan
 	if plan.Kernel == kernel.Meter {
 		what = "rate"
 	}
-	if plan.Capacity < before[i].plan.Capacity {
+	if other := before[i].plan; plan.Limit.Value(plan.Capacity) < other.Limit.Value(other.Capacity) {
 		idle = first
 	}
 	c.fail(field, "leave out "+spelling.Quote(idle), "%s and %s have the same %s, so that one of them never refuses",
 		spelling.Quote(first), spelling.Quote(second), what)
+}
+
+// countAlike reports whether two limits of a rule count the same requests in the same way, if perhaps in other units.
+func countAlike(a, b *sluice.Plan) bool {
+	if a.Limit.Money > b.Limit.Money {
+		a, b = b, a
+	}
+	if l, by := a.Limit, b.Limit.Money; l.Money < by && l.Count*l.Money >= by {
+		l.Count, l.Burst, l.Money = l.Count*l.Money/by, l.Burst*l.Money/by, by
+		if coarser, err := sluice.NewPlan(l); err == nil {
+			a = coarser
+		}
+	}
+	return a.Fingerprint == b.Fingerprint
 }
 
 // nameLimits names limits that hold together.
@@ -149,7 +164,7 @@ func LimitPlan(text, algorithm string) *sluice.Plan {
 			return nil
 		}
 	}
-	p, err := sluice.NewPlan(l)
+	p, err := newPlan(l)
 	if err != nil {
 		return nil
 	}
@@ -279,18 +294,24 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	if l.MonthDay == 0 || !r.calendar {
 		l.Algorithm = r.algorithm
 	}
+	if !c.checkMoney(field, l, r) {
+		return nil
+	}
 	plan, known := c.plans[l]
 	if !known {
 		var err error
-		if plan, err = sluice.NewPlan(l); err != nil {
-			c.fail(field, "", "%v", err)
+		if plan, err = newPlan(l); err != nil {
+			if l.Money == 0 || !c.tooMuch(field, l) {
+				c.fail(field, "", "%v", err)
+			}
 			return nil
 		}
 		c.plans[l] = plan
 	}
 	c.checkLeasable(field, plan, r)
-	if r.cost.fixed > plan.Capacity {
-		c.fail(field, "lower the cost or raise the limit or its burst", "a request costs %d, and the limit %v never lets more than %d pass at once", r.cost.fixed, l, plan.Capacity)
+	if cost := unitsOf(r.cost.fixed, plan); cost > plan.Capacity {
+		c.fail(field, "lower the cost or raise the limit or its burst", "a request costs %s, and the limit %v never lets more than %s pass at once",
+			plan.Limit.Amount(cost), l, plan.Limit.Amount(plan.Capacity))
 	}
 	return plan
 }

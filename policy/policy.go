@@ -14,6 +14,7 @@ import (
 type Policy struct {
 	trusted     []netip.Prefix
 	ipv6Prefix  int
+	bodyLimit   int64 // bytes
 	ignoreCase  bool
 	tierFrom    *parts.Part // nil: no part says the tier
 	tierSubject *parts.Part // nil: no subjects are looked up
@@ -27,6 +28,7 @@ type Policy struct {
 	reads       map[string]bool // see Reads
 	cors        *CrossOrigin
 	answers     *OwnAnswers
+	prices      *prices // nil: none
 	listsUnused []string
 	warnings    []Problem
 	settles     bool     // a rule goes by the outcome
@@ -76,7 +78,6 @@ type rule struct {
 	inFlight    bool     // it counts requests under way
 	counters    uint8    // which it has beside its limits: see kinds
 	sharing     *sharing // nil: its limit is not shared
-	unit        Unit
 	answer      answerForm
 	marks       bool // a request that does not fit passes with a mark
 	shadow      bool

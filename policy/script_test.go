@@ -378,7 +378,7 @@ var resultFields = map[string]func(r *Result) any{
 	"left":      func(r *Result) any { return r.Remaining },
 	"locked":    func(r *Result) any { return r.Locked },
 	"shadow":    func(r *Result) any { return r.Shadow },
-	"unit":      func(r *Result) any { return []string{"requests", "tokens", "money"}[r.Unit] },
+	"unit":      func(r *Result) any { return r.Unit },
 	"limit":     func(r *Result) any { return r.Plan.Limit },
 	"capacity":  func(r *Result) any { return r.Plan.Capacity },
 	"algorithm": func(r *Result) any { return r.Plan.Limit.Algorithm },

@@ -29,7 +29,8 @@ type Outcome struct {
 	// response only if it is zero.
 	Verdict Verdict
 	// Cost is, likewise, what the program says that the request has cost, of rules whose cost the
-	// response tells. It is all that they take, and not multiplied by the Cost of the [Request].
+	// response tells. It is all that they take, and not multiplied by the Cost of the [Request]. Of a cost in
+	// USD it is in micro-USD.
 	// Above the max of a rule it is that. Negative is nothing at all.
 	Cost int64
 	// Read is the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse]. Where
@@ -108,7 +109,8 @@ type Settlement struct {
 	Rule  string
 	Key   string // under which the store counts
 	Limit sluice.Limit
-	// Estimate is what the request was charged before, and Cost what it is charged in the end.
+	// Estimate is what the request was charged before, and Cost what it is charged in the end, in units of
+	// Limit: see [sluice.Limit.Money].
 	Estimate, Cost int64
 	// Cut is what the outcome told beyond that: it is above the rule's max, or above what a key can owe.
 	Cut int64
@@ -207,9 +209,9 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 			rest = append(rest, c)
 			continue
 		}
-		cost := c.cost.atMost(told, c.Cost)
+		cost := unitsOf(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Key: c.Key, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: told - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.Key, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: unitsOf(told, c.Plan) - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
@@ -228,22 +230,24 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	return b
 }
 
-// costOf returns what the request has cost, why its response does not report it, and whether the cost is known.
+// costOf returns what the request has cost, in micro-USD if the limit is in USD, why its response does not report that,
+// and whether it is known.
 func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) {
+	reserved := c.Plan.Limit.Value(c.Charge.Cost)
 	switch u := c.cost.usage; {
 	case c.counts != nil && !c.counts.has(o):
 		return 0, "", true
 	case u == nil || o.Cost != 0:
 	case o.Read == nil && o.Numbers != nil:
-		cost, unread = u.after(&ResponseReader{numbers: c.reserved.reads, given: o.Numbers}, &c.reserved, c.Charge.Cost)
+		cost, unread = u.after(&ResponseReader{numbers: c.reserved.reads, given: o.Numbers}, &c.reserved, reserved)
 		return cost, unread, true
 	case o.Bytes < 0:
 		return 0, "", false
 	default:
-		cost, unread = u.after(o.Read, &c.reserved, c.Charge.Cost)
+		cost, unread = u.after(o.Read, &c.reserved, reserved)
 		return cost, unread, true
 	}
-	cost, known = c.cost.after(o, c.Charge.Cost)
+	cost, known = c.cost.after(o, reserved)
 	return cost, "", known
 }
 

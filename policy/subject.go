@@ -321,8 +321,8 @@ func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
 	return s.take(ctx, limits, 0)
 }
 
-// Refund gives back units to each of them, and returns what they are then. What is given back
-// beyond what is used is lost. With a shared store, other instances may refuse it from memory for
+// Refund gives back units to each of them, and returns what they are then. Of limits in USD the units are micro-USD,
+// rounded down to those in which the limit counts. What is given back beyond what is used is lost. With a shared store, other instances may refuse it from memory for
 // another 60 ms, or for a second if they do not hear of it: see package redisstore.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
@@ -363,7 +363,7 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 	}
 	charges := make([]sluice.Charge, len(limits))
 	for i, l := range limits {
-		charges[i] = sluice.Charge{Key: s.charged, Plan: l.plan, Cost: cost, Consistency: s.rule.consistency}
+		charges[i] = sluice.Charge{Key: s.charged, Plan: l.plan, Cost: refundOf(cost, l.plan), Consistency: s.rule.consistency}
 	}
 	receipts, lock, err := s.takeLocked(ctx, charges, cost)
 	if err != nil {
@@ -377,7 +377,7 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 		if cost == 0 && s.engine.turns.Offer(&charges[i], 1, &receipts[i]) {
 			charges[i].Cost = 1
 		}
-		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Owed: l.plan.Owed(&receipts[i].Receipt), Unit: s.rule.unit, Shadow: s.shadow || s.rule.marks, Marks: s.rule.marks && !s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(charges[i].Cost, receipts[i])}
+		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Owed: l.plan.Owed(&receipts[i].Receipt), Unit: s.rule.cost.unit(), Shadow: s.shadow || s.rule.marks, Marks: s.rule.marks && !s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(charges[i].Cost, receipts[i])}
 		results[i].LockOut(lock)
 	}
 	return results, nil

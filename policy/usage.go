@@ -1,60 +1,19 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
 	"net/http"
-	"strconv"
 	"strings"
 
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/internal/usage"
 )
 
 // readsResponse reports whether the cost is in the body of the response.
 func (c *Cost) readsResponse() bool { return c.Tokens != "" || c.USD != "" || c.ResponseJSON != nil }
-
-// Weight is a decimal number with at most six decimals, held in millionths. As JSON it is a number.
-type Weight int64
-
-const weightOne = 1_000_000
-
-func (w Weight) MarshalJSON() ([]byte, error) { return []byte(w.String()), nil }
-
-func (w *Weight) UnmarshalJSON(data []byte) error {
-	n, ok := parseWeight(string(data))
-	if !ok {
-		return errors.New("policy: a weight is a number such as 1, -1 or 0.25, with at most six decimals")
-	}
-	*w = n
-	return nil
-}
-
-// String returns the number in digits.
-func (w Weight) String() string {
-	sign, n := "", uint64(w)
-	if w < 0 {
-		sign, n = "-", -n
-	}
-	text := fmt.Sprintf("%s%d.%06d", sign, n/weightOne, n%weightOne)
-	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
-}
-
-// parseWeight reads a weight below 10^9.
-func parseWeight(s string) (Weight, bool) {
-	digits, negative := strings.CutPrefix(s, "-")
-	whole, decimals, _ := strings.Cut(digits, ".")
-	if len(whole) > 9 || len(decimals) > 6 || !isDigits(whole) || decimals != "" && !isDigits(decimals) {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(whole+decimals+strings.Repeat("0", 6-len(decimals)), 10, 64)
-	if negative {
-		n = -n
-	}
-	return Weight(n), err == nil
-}
 
 // tokenCount is which tokens of a model count.
 type tokenCount uint8
@@ -81,8 +40,8 @@ type usageCost struct {
 
 // term is a number of the response and its weight.
 type term struct {
-	path   int // index in Policy.paths
-	weight Weight
+	path   int   // index in Policy.paths
+	weight int64 // in millionths
 }
 
 func (c *compiler) usageCost(in *Cost) *usageCost {
@@ -92,7 +51,10 @@ func (c *compiler) usageCost(in *Cost) *usageCost {
 	case in.Tokens != "":
 		u.count = tokenCount(c.choice("cost.tokens", in.Tokens, tokenCounts))
 	case in.USD != "":
-		u.prices = c.usd(in)
+		c.choice("cost.usd", in.USD, []string{"", "prices"})
+		if !c.priced {
+			c.fail("cost.usd", `write for example "prices: {\"*\": {input: 15, output: 75}}" at the top of the document`, "the document has no prices")
+		}
 	case len(in.ResponseJSON) == 0:
 		c.fail("cost.response_json", "write for example \"response_json: {usage.total_tokens: 1}\"", "response_json names no number")
 	}
@@ -100,9 +62,25 @@ func (c *compiler) usageCost(in *Cost) *usageCost {
 		c.between("cost.max", in.Max, math.MaxInt64)
 	}
 	for _, path := range sortedKeys(in.ResponseJSON) {
-		u.terms = append(u.terms, term{c.numberAt(path), in.ResponseJSON[path]})
+		u.terms = append(u.terms, term{c.numberAt(path), c.weight(path, in.ResponseJSON[path])})
 	}
 	return u
+}
+
+// mostWeight is the largest weight of a number.
+const mostWeight = 1_000_000_000
+
+// weight returns a weight in millionths.
+func (c *compiler) weight(path string, in Decimal) int64 {
+	digits, negative := strings.CutPrefix(string(in), "-")
+	n, err := printable.ParseDecimal(digits)
+	if err != nil || n > mostWeight*millionths {
+		c.fail(fmt.Sprintf("cost.response_json[%q]", path), "write a number such as 1, -1 or 0.25, with at most six decimals", "%s is not the weight of a number", spelling.Quote(string(in)))
+	}
+	if negative {
+		return -n
+	}
+	return n
 }
 
 // numberAt returns the index of a path of the response among those that the policy reads.
@@ -152,11 +130,11 @@ func (u *usageCost) reported(r *ResponseReader, p *price) (cost int64, found boo
 		found = found || ok
 		sum = addWeighted(sum, n, one.weight)
 	}
-	return max((sum+weightOne-1)/weightOne, 0), found
+	return max((sum+millionths-1)/millionths, 0), found
 }
 
 // addWeighted returns sum + n*w, or the nearest number to it that fits. Half of the range is left for rounding.
-func addWeighted(sum, n int64, w Weight) int64 {
+func addWeighted(sum, n int64, w int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(max(w, -w)))
 	product := int64(math.MaxInt64 / 2)
 	if hi == 0 && lo < math.MaxInt64/2 {

@@ -22,6 +22,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 	w.tiers()
 	w.trust()
 	w.lists()
+	w.prices()
 	w.answers()
 	everything := w.exemptEverywhere()
 	floor := slices.ContainsFunc(p.rules, isFloor)

@@ -50,7 +50,7 @@ func (w *work) begin(e *Engine, req *Request, d *Decision) {
 	w.policy, w.request, w.mode, w.now = e.current(), req, req.Mode, 0
 	w.x.Reset(&parts.Request{
 		Method: req.Method, Host: req.Host, RawQuery: req.RawQuery, Peer: req.Peer, Header: req.Header, ForwardedHeader: req.ForwardedHeader, Client: req.Client,
-		Body: req.Body, Attributes: req.Attributes, TLSFingerprint: req.TLSFingerprint, Trusted: w.policy.trusted, IPv6Prefix: w.policy.ipv6Prefix,
+		Body: req.Body, BodyLimit: w.policy.bodyLimit, Attributes: req.Attributes, TLSFingerprint: req.TLSFingerprint, Trusted: w.policy.trusted, IPv6Prefix: w.policy.ipv6Prefix,
 	})
 	w.matches.reset()
 	w.subjects.reset()

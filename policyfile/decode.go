@@ -25,6 +25,9 @@ type decoder struct {
 	rule     string     // the name of the rule that is being read
 	problems policy.Errors
 	parts    map[string]part // that were read, by the paths of what they hold
+
+	pricesFile string // the file of the prices, if it was read
+	pricesRoot *yaml.Node
 }
 
 // part is a file that the document names in place of the content.
@@ -41,6 +44,9 @@ func newDecoder(file string, data []byte) *decoder {
 
 // where returns the place of what a path leads to.
 func (d *decoder) where(path string) (file string, line int) {
+	if in, found := strings.CutPrefix(path, "prices"); found && d.pricesRoot != nil {
+		return d.pricesFile, lineOf(d.pricesRoot, in)
+	}
 	at := max(strings.LastIndexByte(path, '['), 0)
 	i, err := strconv.Atoi(strings.Trim(path[at:], "[]"))
 	switch p, known := d.parts[path[:at]]; {
@@ -102,6 +108,10 @@ func (d *decoder) into(n *yaml.Node, v reflect.Value, what string) {
 		d.tier(n, v, what)
 	case *policy.List:
 		d.networks(n, to, what)
+	case *policy.Prices:
+		d.prices(n, to, what)
+	case *policy.Price:
+		d.someFields(n, what, d.fieldsOf(v, ""))
 	case *policy.Answer:
 		d.answer(n, v, what)
 	case *policy.Cost:
@@ -112,10 +122,6 @@ func (d *decoder) into(n *yaml.Node, v reflect.Value, what string) {
 			return
 		}
 		d.someFields(n, what, d.fieldsOf(v, what+"."))
-	case *policy.Weight:
-		if text := d.text(n, what); text != "" && to.UnmarshalJSON([]byte(text)) != nil {
-			d.fail(n.Line, "write a number such as 1, -1 or 0.25, with at most six decimals", "%s is %s", what, spelling.Quote(text))
-		}
 	case *policy.Penalty:
 		if n.Kind == yaml.ScalarNode {
 			to.First = d.text(n, what)
@@ -148,7 +154,7 @@ func (d *decoder) intoKind(n *yaml.Node, v reflect.Value, what string) {
 var called = map[string]string{
 	"rules": inRule, "overrides": inOverride, "subjects": inSubject, "bodies": "a body",
 	"headers": "header %s", "attributes": "attribute %s", "key": "the value of %s", "tiers": "tier %s", "share.weights": "the weight of %s",
-	"cost.response_json": "the weight of %s", "answers": "answer %s", "lists": "list %s",
+	"cost.response_json": "the weight of %s", "answers": "answer %s", "lists": "list %s", "prices": "the price of %s",
 }
 
 // list reads a list of structs or of texts, which may be a single one. It has an entry for each item, so that

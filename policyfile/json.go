@@ -76,7 +76,8 @@ func (r *jsonReader) value(depth int) (*yaml.Node, error) {
 	case string:
 		n.Value, n.Tag = v, "!!str"
 	case json.Number:
-		if n.Value, n.Tag = v.String(), "!!int"; strings.ContainsAny(n.Value, ".eE") {
+		n.Value, n.Tag = v.String(), "!!int"
+		if strings.ContainsAny(n.Value, ".eE") {
 			n.Tag = "!!float"
 		}
 	case bool:

@@ -31,7 +31,7 @@ func (p path) String() string {
 		switch {
 		case s.index >= 0:
 			fmt.Fprintf(&b, "[%d]", s.index)
-		case i > 0 && (p[i-1].name == "lists" || i == 1 && p[0].name == "answers") || i > 1 && free[p[i-1].name] || !plainName.MatchString(s.name):
+		case i > 0 && (p[i-1].name == "lists" || i == 1 && (p[0].name == "answers" || p[0].name == "prices")) || i > 1 && free[p[i-1].name] || !plainName.MatchString(s.name):
 			fmt.Fprintf(&b, "[%q]", s.name)
 		case i > 0:
 			b.WriteString("." + s.name)
@@ -45,7 +45,7 @@ func (p path) String() string {
 var plainName = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 // free are the names of the mappings in rules, overrides and answers of which the keys are free,
-// as are those of the lists, and of the answers.
+// as are those of the lists, the answers and the prices.
 var free = map[string]bool{"headers": true, "attributes": true, "tiers": true, "key": true}
 
 // ancestors returns the paths of what the field of a path is in, and "" for the document.

@@ -59,6 +59,7 @@ func ParseTo(name string, data []byte, read func(path string) ([]byte, error), c
 	doc := d.document()
 	d.readLists(&doc, read)
 	d.readBodies(&doc, read)
+	d.readPrices(&doc, read)
 	if d.root == nil {
 		return nil, d.problems // there is nothing to compile
 	}

@@ -155,41 +155,46 @@ func digits[T Text](s T, i int) int {
 	return i
 }
 
-// String reads a string with its quotes. It looks at eight bytes at a time for a quote, a backslash or a control
-// character.
+// String reads a string with its quotes.
 func String[T Text](s T, i int) int {
-	const ones = 0x0101010101010101
 	if i >= len(s) || s[i] != '"' {
 		return ^i
 	}
 	for i++; ; {
-		for ; i+8 <= len(s); i += 8 {
-			b := s[i : i+8]
-			w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
-				uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
-			quote, slash := w^'"'*ones, w^'\\'*ones
-			// A byte below n borrows into its highest bit. The lowest hit is right; those above it may not be.
-			hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & (0x80 * ones)
-			if hit != 0 {
-				i += bits.TrailingZeros64(hit) / 8
-				break
-			}
-		}
+		i = Plain(s, i)
 		switch {
-		case i >= len(s):
-			return ^len(s)
+		case i == len(s):
+			return ^i
 		case s[i] == '"':
 			return i + 1
-		case s[i] == '\\':
-			if i = escape(s, i+1); i < 0 {
-				return i
-			}
 		case s[i] < ' ':
 			return ^i
-		default:
-			i++ // near the end
+		}
+		if i = escape(s, i+1); i < 0 {
+			return i
 		}
 	}
+}
+
+// Plain returns the index of the first quote, backslash or control character from i on, or len(s). It looks at eight
+// bytes at a time.
+func Plain[T Text](s T, i int) int {
+	const ones = 0x0101010101010101
+	for ; i+8 <= len(s); i += 8 {
+		b := s[i : i+8]
+		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+			uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+		quote, slash := w^'"'*ones, w^'\\'*ones
+		// A byte below n borrows into its highest bit. The lowest hit is right; those above it may not be.
+		hit := ((quote-ones)&^quote | (slash-ones)&^slash | (w-' '*ones)&^w) & (0x80 * ones)
+		if hit != 0 {
+			return i + bits.TrailingZeros64(hit)/8
+		}
+	}
+	for i < len(s) && s[i] != '"' && s[i] != '\\' && s[i] >= ' ' {
+		i++
+	}
+	return i
 }
 
 // The letters of escapes, and what they stand for.

@@ -1,5 +1,5 @@
-// Package printable makes untrusted text safe to show in a log line or on a terminal, and writes durations
-// for people.
+// Package printable makes untrusted text safe to show in a log line or on a terminal, and writes durations and
+// amounts of money for people.
 package printable
 
 import (

@@ -1,17 +1,211 @@
-// Package usage is a stub.
+// Package usage reads numbers from a response while its bytes pass, such as the tokens that a language model reports
+// at the end of a stream.
+//
+// A [Scanner] reads JSON, newline-delimited JSON and server-sent events. It accepts the body in pieces of any size
+// and keeps two kilobytes: names and numbers up to 256 bytes, and where it is within the document.
 package usage
 
-type Paths struct{ n int }
+import (
+	"slices"
+	"strings"
+)
 
-func Compile(paths []string) (*Paths, error) { return &Paths{len(paths)}, nil }
-func (p *Paths) Len() int                    { return p.n }
+// Scanner reads one response. Call Reset before the first Write. It must not be used concurrently.
+type Scanner struct {
+	framing framing
+	unread  string // why the body is not read
+	started bool   // the first byte of the body has been seen
+	field   int    // bytes of dataField that the line begins with, or otherField
+	cr      bool   // the line before ended with CR
 
-type Scanner struct{}
+	document
+}
 
-func (s *Scanner) Reset(p *Paths, contentType, contentEncoding string) {}
-func (s *Scanner) Write(b []byte)                                      {}
-func (s *Scanner) End()                                                {}
-func (s *Scanner) Number(i int) (n int64, found bool)                  { return 0, false }
-func (s *Scanner) Events() int64                                       { return 0 }
-func (s *Scanner) Text() int64                                         { return 0 }
-func (s *Scanner) Unread() string                                      { return "" }
+// framing is how a body is divided into documents.
+type framing uint8
+
+const (
+	unreadable framing = iota
+	unknown            // the first byte decides
+	plain              // one document
+	lines              // one a line
+	events             // one in the data of each event
+)
+
+// Reset prepares s for a response with these header fields. An empty content type is guessed from the first byte.
+func (s *Scanner) Reset(p *Paths, contentType, contentEncoding string) {
+	numbers := slices.Grow(s.numbers[:0], len(p.nodes))[:len(p.nodes)]
+	for i := range numbers {
+		numbers[i] = absent
+	}
+	*s = Scanner{framing: framingOf(contentType), document: document{paths: p, numbers: numbers}}
+	s.atTop()
+	switch {
+	case contentEncoding != "" && !strings.EqualFold(contentEncoding, "identity"):
+		s.framing, s.unread = unreadable, "encoded"
+	case s.framing == unreadable:
+		s.unread = "type"
+	}
+}
+
+// framings are media types.
+var framings = []struct {
+	mediaType string
+	framing   framing
+}{
+	{"text/event-stream", events},
+	{"application/json", plain},
+	{"application/x-ndjson", lines},
+	{"application/ndjson", lines},
+	{"application/jsonl", lines},
+	{"application/x-jsonlines", lines},
+	{"", unknown},
+}
+
+func framingOf(contentType string) framing {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	mediaType = strings.TrimSpace(mediaType)
+	for _, f := range framings {
+		if strings.EqualFold(mediaType, f.mediaType) {
+			return f.framing
+		}
+	}
+	const suffix = "+json"
+	if n := len(mediaType) - len(suffix); n > 0 && strings.EqualFold(mediaType[n:], suffix) {
+		return plain
+	}
+	return unreadable
+}
+
+// Write reads the next piece of the body. It does not keep b.
+func (s *Scanner) Write(b []byte) {
+	if !s.started {
+		b = s.start(b)
+	}
+	for len(b) > 0 {
+		n := 0
+		switch s.framing {
+		case unreadable:
+			return
+		case events:
+			n = s.line(b)
+		default:
+			n = s.read(b)
+		}
+		if n == len(b) {
+			return
+		}
+		s.lineBreak(b[n])
+		b = b[n+1:]
+	}
+}
+
+// start skips the bytes of a byte order mark, in any order, and guesses an unknown framing from the byte behind it and white space.
+func (s *Scanner) start(b []byte) []byte {
+	skip := "\xef\xbb\xbf"
+	if s.framing == unknown {
+		skip += " \t\r\n"
+	}
+	for len(b) > 0 && strings.IndexByte(skip, b[0]) >= 0 {
+		b = b[1:]
+	}
+	if len(b) == 0 {
+		return b
+	}
+	s.started = true
+	if s.framing == unknown {
+		if s.framing = plain; b[0] != '{' && b[0] != '[' {
+			s.framing, s.unread = unreadable, "type"
+		}
+	}
+	return b
+}
+
+const (
+	dataField  = "data:"
+	otherField = -1
+)
+
+// line reads up to the end of a line of an event stream, or of b, and returns the length. The space that may follow
+// the colon is also white space of JSON.
+func (s *Scanner) line(b []byte) int {
+	for i, c := range b {
+		switch {
+		case s.field == len(dataField):
+			return i + s.read(b[i:])
+		case c == '\n' || c == '\r':
+			return i
+		case s.field != otherField && c == dataField[s.field]:
+			s.field++
+		default:
+			s.field = otherField
+		}
+	}
+	return len(b)
+}
+
+// lineBreak ends a line with LF or CR.
+func (s *Scanner) lineBreak(c byte) {
+	switch s.framing {
+	case events:
+		s.endLine(c)
+	case lines:
+		s.newline()
+		if c == '\n' {
+			s.end()
+		}
+	default:
+		s.newline()
+	}
+}
+
+// endLine ends a line of an event stream with CR, LF or both. An empty line ends the event.
+func (s *Scanner) endLine(c byte) {
+	switch {
+	case s.field == 0 && s.cr && c == '\n': // the second half of CR LF
+	case s.field == 0:
+		s.end()
+	default:
+		s.newline()
+	}
+	s.field, s.cr = 0, c == '\r'
+}
+
+// End reads what was left open at the end of the body.
+func (s *Scanner) End() {
+	if s.framing != unreadable {
+		s.end()
+	}
+}
+
+// Number returns the last number at a path, by the index that the path has in [Compile]. Later documents and members
+// of the same name replace earlier ones; null and other values do not. Fractions are rounded up, negative numbers
+// are 0, and numbers above [MaxNumber] are MaxNumber.
+func (s *Scanner) Number(i int) (n int64, found bool) {
+	if n = s.numbers[s.paths.leaves[i]]; n == absent {
+		return 0, false
+	}
+	return n, true
+}
+
+// Events returns how many objects were at the top of a document: the events with a JSON object, the lines, the
+// elements of an array, or 1.
+func (s *Scanner) Events() int64 { return s.objects }
+
+// Text returns the length of the generated text so far, in bytes as it was sent between the quotes. OpenAI's
+// Responses API streams the text in members named delta, and then repeats it in others, which do not count.
+func (s *Scanner) Text() int64 {
+	if s.texts[delta] > 0 {
+		return s.texts[delta]
+	}
+	return s.texts[text]
+}
+
+// Unread returns "", or why the body cannot be read: "encoded" by a content coding, "type" for media types that are
+// neither JSON nor server-sent events, and "malformed". A malformed event or line matters only if no other is whole.
+func (s *Scanner) Unread() string {
+	if s.broken && (s.framing == plain || !s.whole) {
+		return "malformed"
+	}
+	return s.unread
+}

@@ -73,6 +73,11 @@ func texts(least int) object {
 	return object{"anyOf": []any{ref("text"), list}}
 }
 
+// inFile is the name of a file in place of the content.
+func inFile() object {
+	return object{"type": "object", "properties": object{"file": ref("text")}, "required": []string{"file"}, "additionalProperties": false}
+}
+
 func ref(name string) object { return object{"$ref": "#/$defs/" + name} }
 
 // words are the fields that have one of a few, by "Type.Field".
@@ -80,6 +85,7 @@ var words = map[string][]string{
 	"CORS.Preflights":    {"exempt", "count"},
 	"Document.Ambiguous": {"refuse", "charge"},
 	"Rule.Ambiguous":     {"refuse", "charge"},
+	"Cost.USD":           {"prices"},
 	"Rule.Missing":       {"share", "skip", "refuse"},
 	"Rule.Algorithm":     algorithms(),
 	"Rule.OnError":       {"allow", "deny", "local"},
@@ -88,7 +94,6 @@ var words = map[string][]string{
 	"Rule.Over":          {"refuse", "mark"},
 	"Rule.ShowKey":       {"whole", "short", "hash"},
 	"Cost.Tokens":        {"total", "uncached", "input", "output"},
-	"Cost.USD":           {"prices"},
 	"Cost.Unknown":       {"estimate"},
 	"Cost.Usage":         {"ask"},
 }
@@ -120,11 +125,13 @@ func (g *generator) of(t reflect.Type, field string) object {
 	switch t {
 	case reflect.TypeFor[policy.Limits](), reflect.TypeFor[[]policy.Status]():
 		return ref("texts")
-	case reflect.TypeFor[policy.Weight]():
-		return object{"type": "number"}
 	case reflect.TypeFor[policy.List]():
-		file := object{"type": "object", "properties": object{"file": ref("text")}, "required": []string{"file"}, "additionalProperties": false}
-		return object{"anyOf": append(texts(0)["anyOf"].([]any), file)}
+		return object{"anyOf": append(texts(0)["anyOf"].([]any), inFile())}
+	case reflect.TypeFor[policy.Prices]():
+		models := object{"type": "object", "minProperties": 1, "additionalProperties": g.of(reflect.TypeFor[policy.Price](), "")}
+		return object{"anyOf": []any{models, inFile()}}
+	case reflect.TypeFor[policy.Decimal]():
+		return object{"anyOf": []any{object{"type": "number", "minimum": 0}, object{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)?$`}}}
 	}
 	switch t.Kind() {
 	case reflect.Bool:
@@ -175,6 +182,8 @@ func (g *generator) structure(t reflect.Type) object {
 			with = append(with, object{"required": []string{name}})
 		}
 		o["anyOf"] = with
+	case "Price":
+		o["required"] = []string{"input", "output"}
 	case "CORS", "Tiers", "Share", "Count", "Penalty":
 		o["minProperties"] = 1
 	}

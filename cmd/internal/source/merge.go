@@ -64,6 +64,9 @@ func (m *merged) settings(top *policy.Document) {
 		m.CORS = top.CORS
 	}
 	m.Lists = over(m.Lists, top.Lists)
+	if len(top.Prices.Models) > 0 {
+		m.Prices = policy.Prices{Models: over(m.Prices.Models, top.Prices.Models)}
+	}
 	m.Answers = over(m.Answers, top.Answers)
 	m.Tiers = policy.Tiers{
 		From:    cmp.Or(top.Tiers.From, m.Tiers.From),

@@ -49,6 +49,9 @@ func checkFiles(doc *policy.Document) error {
 			return &Invalid{fmt.Sprintf("lists[%q]", name), "write the networks: a file would be another one on each instance"}
 		}
 	}
+	if doc.Prices.File != "" {
+		return &Invalid{"prices", "write the prices: a file would be another one on each instance"}
+	}
 	for status, a := range doc.Answers {
 		if a.File != "" || slices.ContainsFunc(a.Bodies, func(b policy.Body) bool { return b.File != "" }) {
 			return &Invalid{fmt.Sprintf("answers[%q]", status), "write the body: a file would be another one on each instance"}

@@ -15,6 +15,7 @@ func (tx *Tx) Replace(doc *policy.Document) error {
 	settings := *doc
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil
 	settings.Lists, settings.Answers = inlineLists(doc.Lists), inlineAnswers(doc.Answers)
+	settings.Prices.File = ""
 	if err := tx.replaceSettings(settings); err != nil {
 		return err
 	}

@@ -119,6 +119,18 @@ func fieldLikeness(s, name string) likeness {
 	return different
 }
 
+// wholeLikeness compares names as [fieldLikeness] does, but does not look for one within the other: readers of
+// JSON know an object's member from the members of the objects in it.
+func wholeLikeness(s, name string) likeness {
+	switch {
+	case claimLikeness(s, name) == same:
+		return same
+	case s == "" || plainName(s) && !sameLetter(s[0], name[0]), !sameLetters(s, name, false):
+		return different
+	}
+	return similar
+}
+
 // splits reports whether frameworks split names at the character.
 func splits(r rune) bool { return r == '.' || r == '[' || r == ']' || r < ' ' || r == 0x7F }
 

@@ -8,6 +8,7 @@ package fields
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
@@ -102,6 +103,40 @@ func (m *Members) Cookie(name string) (Member, Presence) { return m.get(name, co
 // Claim returns the claim of a token that a server may find by that name.
 func (m *Members) Claim(name string) (Member, Presence) { return m.get(name, claimLikeness) }
 
+// JSON returns the value of a member of a JSON object as its text, if it is a string, or as its number, if it is an
+// integer. It reports false for other values, and if a server may take another member, too, for one of that name.
+func (m *Members) JSON(name string) (text string, number int64, ok bool) {
+	if m.garbled {
+		return "", 0, false
+	}
+	for i := range m.list {
+		e := &m.list[i]
+		if wholeLikeness(e.name, name) == different {
+			continue
+		}
+		if e.name != name || ok {
+			return "", 0, false
+		}
+		if text, number, ok = e.value(); !ok {
+			return "", 0, false
+		}
+	}
+	return text, number, ok
+}
+
+// value returns what a string or an integer of JSON stands for.
+func (e *Member) value() (text string, number int64, ok bool) {
+	switch {
+	case e.kind == stringMember && len(e.Text) <= maxEscaped:
+		text, ok = jsonString(e.Text)
+	case e.kind == numberMember:
+		var err error
+		number, err = strconv.ParseInt(e.Text, 10, 64)
+		ok = err == nil
+	}
+	return text, number, ok
+}
+
 // get returns the member that a server may find by that name. It is garbled if there are
 // several that differ, or one whose name only some servers take for it: alike says which
 // those are. What is empty is no name of anything, and does not count.
@@ -137,17 +172,18 @@ func (m *Members) get(name string, alike func(s, name string) likeness) (Member,
 	return found, state
 }
 
-// JSON returns the string or number of JSON that a body has under exactly this name, as it is written there. It
-// reports false if there is no such value, or several.
-func (m *Members) JSON(name string) (raw string, ok bool) {
+// RawJSON returns the string or number that a JSON object has under a name, as it is written there. It reports false
+// for other values, and if a server may take another member, too, for one of that name.
+func (m *Members) RawJSON(name string) (raw string, ok bool) {
 	if m.garbled {
 		return "", false
 	}
-	for _, e := range m.list {
-		if e.name != name || e.kind == formMember {
+	for i := range m.list {
+		e := &m.list[i]
+		if wholeLikeness(e.name, name) == different {
 			continue
 		}
-		if ok || e.kind != stringMember && e.kind != numberMember {
+		if e.name != name || ok || e.kind != stringMember && e.kind != numberMember {
 			return "", false
 		}
 		raw, ok = e.Text, true

@@ -87,12 +87,12 @@ func TestParts(t *testing.T) {
 	}
 	many, few := strings.Repeat(`"":1,`, maxMembers), strings.Repeat(`"":1,`, maxMembers-1)
 	for body, want := range map[string]string{
-		"{" + few + `"username":"alice"}`:                                      "alice",
-		"{" + many + `"username":"alice"}`:                                     "garbled",
-		strings.Repeat(`{"username":`, 5000) + "1" + strings.Repeat("}", 5000): "garbled",
-		`{"username":"alice","x":"` + strings.Repeat("x", MaxBody) + `"}`:      "garbled",
-		strings.Repeat("a=b&", maxMembers) + "username=alice":                  "garbled",
-		strings.Repeat("&", maxPairs) + "username=alice":                       "garbled",
+		"{" + few + `"username":"alice"}`:                                          "alice",
+		"{" + many + `"username":"alice"}`:                                         "garbled",
+		strings.Repeat(`{"username":`, 5000) + "1" + strings.Repeat("}", 5000):     "garbled",
+		`{"username":"alice","x":"` + strings.Repeat("x", DefaultBodyLimit) + `"}`: "garbled",
+		strings.Repeat("a=b&", maxMembers) + "username=alice":                      "garbled",
+		strings.Repeat("&", maxPairs) + "username=alice":                           "garbled",
 	} {
 		kind := "type=json"
 		if body[0] != '{' {
@@ -101,7 +101,7 @@ func TestParts(t *testing.T) {
 		checkPart(t, "body:username", []string{kind, "body=" + body}, want)
 	}
 	checkPart(t, "body:username", []string{"type=application/json;" + strings.Repeat("a=b;", 100), `body={"username":"alice"}`}, "garbled")
-	checkPart(t, "jwt:sub", []string{`jwt={"sub":"` + strings.Repeat("x", MaxBody) + `"}`}, "garbled")
+	checkPart(t, "jwt:sub", []string{`jwt={"sub":"` + strings.Repeat("x", 64<<10) + `"}`}, "garbled")
 }
 
 // requestOf reads a request as scripts/README of package policy describes them.

@@ -1,6 +1,8 @@
 package parts
 
 import (
+	"cmp"
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -13,8 +15,20 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// MaxBody is the size in bytes of the largest body that is looked into.
-const MaxBody = 64 << 10
+// DefaultBodyLimit is the size in bytes of the largest body that is read where the policy sets none.
+const DefaultBodyLimit = 8 << 20
+
+// ErrNoMemory is the error of a Body that cannot be read because the bodies of other requests take up all the
+// memory for bodies.
+var ErrNoMemory = errors.New("policy: the bodies of other requests take up all memory for bodies")
+
+// Unread is why a body was not read that can be read as such.
+type Unread uint8
+
+const (
+	TooLarge Unread = iota + 1 // larger than the limit, or only a part of it came
+	NoMemory                   // see ErrNoMemory
+)
 
 // Request is what parts are read from: fields of the request as package policy has it, and of the policy.
 type Request struct {
@@ -24,6 +38,7 @@ type Request struct {
 	ForwardedHeader        string
 	Client                 netip.Addr // if it is known
 	Body                   func(limit int64) ([]byte, error)
+	BodyLimit              int64 // DefaultBodyLimit if zero
 	Attributes             map[string]string
 	TLSFingerprint         string
 
@@ -41,6 +56,11 @@ type Reader struct {
 	Garbled bool
 	// BrokeOff reports that the body did, so that no server can read it in any way.
 	BrokeOff bool
+	// Unread is why the body was not read, or zero.
+	Unread Unread
+
+	data    []byte // the body, if it was read whole
+	fetched bool   // the body was asked for
 
 	addr     netip.Addr // see Address
 	resolved bool       // addr is known
@@ -53,7 +73,6 @@ type Reader struct {
 	keyState                     fields.Presence
 	keyKnown                     bool
 	query, cookies, body, claims lazyMembers
-	bodySize                     int64 // -1: unknown
 	buf                          []byte
 }
 
@@ -79,6 +98,7 @@ func (x *Reader) Reset(r *Request) {
 		*x = Reader{}
 	}
 	x.request = *r
+	x.Unread, x.fetched, x.data = 0, false, nil
 	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", false, false, false, false, false
 	x.buf = x.buf[:0]
 	x.query.reset()
@@ -88,7 +108,10 @@ func (x *Reader) Reset(r *Request) {
 }
 
 // Forget lets go of the request.
-func (x *Reader) Forget() { x.request = Request{} }
+func (x *Reader) Forget() {
+	x.request, x.data = Request{}, nil
+	x.body.reset() // its members are parts of the body
+}
 
 // Client returns the address of the client of a request from peer, as trusted proxies report it in a header.
 func Client(peer netip.Addr, h http.Header, trusted []netip.Prefix, forwardedHeader string) netip.Addr {
@@ -121,8 +144,48 @@ func (x *Reader) Host() string {
 	return x.hostName
 }
 
-// BodyRead reports whether the body has been read.
+// BodyRead reports whether the fields of the body have been read.
 func (x *Reader) BodyRead() bool { return x.body.read }
+
+// BodyLimit returns the size in bytes of the largest body that is read.
+func (x *Reader) BodyLimit() int64 { return cmp.Or(x.request.BodyLimit, DefaultBodyLimit) }
+
+// fetch returns the body, or nil if it could not be read whole. It asks for it once.
+func (x *Reader) fetch() []byte {
+	if x.fetched {
+		return x.data
+	}
+	x.fetched = true
+	if x.request.Body == nil {
+		x.data = []byte{}
+		return x.data
+	}
+	data, err := x.request.Body(x.BodyLimit())
+	switch {
+	case errors.Is(err, ErrNoMemory):
+		x.Unread = NoMemory
+	case err != nil:
+		x.BrokeOff = true
+	case data == nil:
+		x.Unread = TooLarge
+	default:
+		x.data = data
+	}
+	return x.data
+}
+
+// BodySize returns the size of the body in bytes. It is unknown if the body could not be read whole.
+func (x *Reader) BodySize() (n int64, known bool) {
+	data := x.fetch()
+	return int64(len(data)), data != nil
+}
+
+// BodyField returns the value of a field of a JSON body: its text, if it is a string, or its number, if it is an
+// integer. The name is written as the field's, or as outer[name] for a member of an object. It reports false for
+// other values, and if readers could take several members for the field.
+func (x *Reader) BodyField(name string) (text string, number int64, ok bool) {
+	return x.bodyMembers().JSON(name)
+}
 
 // Spelling returns the value of a part that folds as the request spells it. It is empty for other parts, for a
 // value of more than [sluice.MaxKeyPart] bytes, and where none has been read.
@@ -318,20 +381,11 @@ func (x *Reader) bodyMembers() *fields.Members {
 		return &m.Members
 	}
 	m.read = true
-	x.bodySize = -1
-	if x.request.Body != nil {
-		switch data, err := x.request.Body(MaxBody); {
-		case err != nil:
-			m.Garble()
-			x.BrokeOff = true
-		case data == nil:
-			m.Garble() // too large
-		case len(data) == 0:
-			x.bodySize = 0
-		default:
-			x.bodySize = int64(len(data))
-			m.AddBody(data, x.request.Header)
-		}
+	switch data := x.fetch(); {
+	case data == nil:
+		m.Garble()
+	case len(data) > 0:
+		m.AddBody(data, x.request.Header)
 	}
 	m.AddQuery(x.request.RawQuery) // many servers look there as well, whatever the body is
 	return &m.Members

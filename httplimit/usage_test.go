@@ -1,0 +1,212 @@
+package httplimit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/internal/policytest"
+	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// model starts a server of h behind a rule that counts tokens, and returns what the rule has counted.
+func model(t *testing.T, cost string, h http.HandlerFunc) (url string, used func() int64) {
+	t.Helper()
+	e := policytest.Engine(t, fmt.Sprintf("version: 1\nrules: [{name: tokens, limit: 100000/day, algorithm: fixed_window, cost: %s}]", cost))
+	server := httptest.NewUnstartedServer(Policy(e)(h))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL, func() int64 {
+		s, err := e.Subject("tokens", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results, err := s.Peek(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 100000 - results[0].Remaining
+	}
+}
+
+func post(t *testing.T, ctx context.Context, url, body string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+const delta = `data: {"choices":[{"delta":{"content":"%s"}}]}` + "\n\n"
+
+// The usage of a response is settled by the time that the client has read it to its end.
+func TestUsageSettled(t *testing.T) {
+	t.Parallel()
+	const reserve = 1000 + 8 // for a body of 23 bytes
+	for _, one := range []struct {
+		name    string
+		respond func(w http.ResponseWriter)
+		want    int64
+	}{
+		{"plain", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			io.WriteString(w, `{"usage":{"prompt_tokens":20,"completion_tokens":7}}`)
+		}, 27},
+		{"plain, of a known length, in pieces", func(w http.ResponseWriter) {
+			const text = `{"usage":{"prompt_tokens":20,"completion_tokens":7}}`
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+			for _, c := range text {
+				io.WriteString(w, string(c))
+			}
+		}, 27},
+		{"copied", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			io.Copy(w, strings.NewReader(`{"usage":{"prompt_tokens":20,"completion_tokens":7}}`))
+		}, 27},
+		{"streamed", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 5 {
+				fmt.Fprintf(w, delta, "usage")
+				_ = http.NewResponseController(w).Flush()
+			}
+			io.WriteString(w, `data: {"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":7}}`+"\n\ndata: [DONE]\n\n")
+		}, 27},
+		{"streamed without usage", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 5 {
+				fmt.Fprintf(w, delta, "text")
+			}
+		}, 8 + 7}, // 20 bytes of text are more tokens than 5 events
+		{"compressed", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding", "gzip")
+			io.WriteString(w, "x")
+		}, reserve},
+		{"broken off", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, `data: {"message":{"usage":{"input_tokens":30,"output_tokens":1}}}`+"\n\n")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, 31},
+		{"no answer", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, reserve},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel()
+			url, used := model(t, "{tokens: total, estimate: {output: 1000}}", func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Header.Get("Accept-Encoding"); got != "identity" {
+					t.Errorf("Accept-Encoding is %q", got)
+				}
+				one.respond(w)
+			})
+			resp, err := http.Post(url, "application/json", strings.NewReader(`{"messages":"0123456"}`+" "))
+			if err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+			testkit.Await(t, fmt.Sprintf("%d tokens are counted, not %d", one.want, used()), func() bool { return used() == one.want })
+		})
+	}
+}
+
+// Each piece reaches the client before the next is written: nothing is held back to be read.
+func TestUsageHoldsNothingBack(t *testing.T) {
+	t.Parallel()
+	next, done := make(chan struct{}), make(chan struct{})
+	url, used := model(t, "{tokens: total, estimate: {output: 1000}}", func(w http.ResponseWriter, r *http.Request) {
+		defer close(done)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for n := 0; ; n++ {
+			fmt.Fprintf(w, delta, "a")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-next:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	resp := post(t, ctx, url, `{}`)
+	defer resp.Body.Close()
+	piece := make([]byte, len(delta)-1)
+	for range 20 {
+		if _, err := io.ReadFull(resp.Body, piece); err != nil {
+			t.Fatal(err)
+		}
+		next <- struct{}{}
+	}
+	leave() // costs the input, and an event is a token
+	<-done
+	testkit.Await(t, "the events that were sent are counted", func() bool { return used() == 1+21 || used() == 1+22 })
+}
+
+// With "usage: ask" a stream reports its usage although the request has not asked for it; other requests are left as
+// they are.
+func TestUsageAsked(t *testing.T) {
+	t.Parallel()
+	const asked = `{"include_usage":true}`
+	for _, one := range []struct{ path, body, want string }{
+		{"/v1/chat/completions", `{"stream":true,"model":"m"}`, asked},
+		{"/v1/chat/completions", ` { "stream" : true }`, asked},
+		{"/v1/completions", `{"model":"m","stream":true}`, asked},
+		{"/v1/chat/completions", `{"stream":false}`, ""},
+		{"/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":false}}`, `{"include_usage":false}`},
+		{"/v1/chat/completions", `{"stream":true,"stream_options":null}`, "null"},
+		{"/v1/messages", `{"stream":true}`, ""},
+	} {
+		url, _ := model(t, "{tokens: total, usage: ask}", func(w http.ResponseWriter, r *http.Request) {
+			text, err := io.ReadAll(r.Body)
+			if err != nil || r.ContentLength != int64(len(text)) || r.Header.Get("Content-Length") != fmt.Sprint(len(text)) {
+				t.Errorf("%s: %d bytes of %d arrive, %v", one.body, len(text), r.ContentLength, err)
+			}
+			var got struct {
+				Options json.RawMessage `json:"stream_options"`
+				Stream  bool
+			}
+			if err := json.Unmarshal(text, &got); err != nil || string(got.Options) != one.want || got.Stream == (one.body == `{"stream":false}`) {
+				t.Errorf("%s %s became %s, %v", one.path, one.body, text, err)
+			}
+		})
+		resp := post(t, t.Context(), url+one.path, one.body)
+		resp.Body.Close()
+	}
+}
+
+// A handler that knows the cost says so, and one behind two doors is read by both.
+func TestUsageDoors(t *testing.T) {
+	t.Parallel()
+	const document = "version: 1\nrules: [{name: a, limit: 1000/day, cost: {tokens: total, estimate: 100}}]"
+	outer, inner := policytest.Engine(t, document), policytest.Engine(t, document)
+	h := Policy(outer)(Policy(inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, `{"usage":{"prompt_tokens":20,"completion_tokens":7}}`)
+		if r.URL.Path == "/knows" {
+			Settle(r.Context(), policy.Outcome{Cost: 5})
+		}
+	})))
+	for _, path := range []string{"/", "/knows"} {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
+	}
+	for name, e := range map[string]*policy.Engine{"outer": outer, "inner": inner} {
+		s, err := e.Subject("a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		results, err := s.Peek(t.Context())
+		if err != nil || results[0].Remaining != 1000-27-5 {
+			t.Errorf("%s: %d remain, %v", name, results[0].Remaining, err)
+		}
+	}
+}

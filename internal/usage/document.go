@@ -1,0 +1,349 @@
+package usage
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/sluicehq/sluice/internal/jsonscan"
+)
+
+// document reads JSON documents, one after the other, in pieces. A document that is not JSON is skipped to its end;
+// the numbers before the error count. Values within more than [jsonscan.MaxDepth] objects and arrays are skipped
+// without being checked.
+type document struct {
+	paths   *Paths
+	numbers []int64  // by node, or absent
+	texts   [3]int64 // bytes of strings, by kind
+	objects int64    // at the top
+	whole   bool     // a document has been read
+	broken  bool     // a document was not JSON
+
+	within token
+	expect expect                       // what may come next, or what within is
+	depth  int                          // objects and arrays around
+	deep   int                          // further ones, which are skipped
+	stack  [jsonscan.MaxDepth + 1]level // stack[0] is around the document
+	node   int                          // of the next value
+	kind   kind                         // of the next value, if it is a string
+	escape int                          // bytes of an escape that have been read
+	held   int                          // bytes in buf
+	buf    [maxToken]byte               // a name or word that continues in the next piece
+}
+
+// maxToken is the maximum length of a name and a number, as they are written. Longer names are in no path; longer
+// numbers are malformed.
+const maxToken = 256
+
+// absent is in place of a number that has not been seen.
+const absent = -1
+
+// level is an object or array that has been opened.
+type level struct {
+	node    int // of an object, or of an array's elements
+	closing byte
+}
+
+// token is what the next byte continues.
+type token uint8
+
+const (
+	nothing token = iota
+	quoted        // a name or a string
+	word          // a number, true, false or null
+	rubble        // the rest of a malformed document
+)
+
+// expect is a set of what may come next.
+type expect uint8
+
+const (
+	value expect = 1 << iota
+	name
+	colon
+	comma
+	closing
+)
+
+// kind is what a string contains.
+type kind uint8
+
+const (
+	data kind = iota
+	text
+	delta
+)
+
+// kindOf returns the kind of strings by the name of their member. It covers OpenAI's Chat Completions and Responses,
+// Anthropic, Gemini, Ollama, llama.cpp and vLLM.
+func kindOf(name []byte) kind {
+	switch string(name) {
+	case "content", "text", "response", "refusal", "arguments", "partial_json", "thinking", "reasoning", "reasoning_content":
+		return text
+	case "delta":
+		return delta
+	}
+	return data
+}
+
+// atTop prepares for a document.
+func (d *document) atTop() {
+	d.within, d.expect, d.depth, d.deep, d.node, d.kind, d.escape, d.held = nothing, value, 0, 0, root, data, 0, 0
+}
+
+// read reads up to the next line break or the end of b, and returns the length.
+func (d *document) read(b []byte) int {
+	i := 0
+	for i < len(b) && b[i] != '\n' && b[i] != '\r' {
+		switch d.within {
+		case nothing:
+			i = d.readNext(b, i)
+		case quoted:
+			i = d.readQuoted(b, i)
+		case word:
+			i = d.readWord(b, i)
+		case rubble:
+			i++
+		}
+	}
+	return i
+}
+
+// readNext reads what begins at b[i], and returns the index behind what it has read.
+func (d *document) readNext(b []byte, i int) int {
+	c := b[i]
+	switch {
+	case d.deep > 0:
+		d.skip(c)
+	case c == '"' && d.expect&(value|name) != 0:
+		d.within = quoted
+		return d.readQuoted(b, i+1)
+	case isWord[c] && d.expect&value != 0:
+		d.within = word
+		return d.readWord(b, i)
+	default:
+		d.punctuate(c)
+	}
+	return i + 1
+}
+
+// newline reads a line break, which is white space. JSON has none within strings.
+func (d *document) newline() {
+	switch d.within {
+	case quoted:
+		d.fail()
+	case word:
+		d.endWord(d.take(nil))
+	}
+}
+
+// end ends the document.
+func (d *document) end() {
+	d.newline()
+	if d.depth > 0 && d.within != rubble {
+		d.fail()
+	}
+	d.atTop()
+}
+
+func (d *document) fail() { d.broken, d.within = true, rubble }
+
+// punctuate reads a byte between strings, numbers and literals.
+func (d *document) punctuate(c byte) {
+	switch {
+	case c == ' ' || c == '\t':
+	case (c == '{' || c == '[') && d.expect&value != 0:
+		d.open(c)
+	case c == d.stack[d.depth].closing && d.expect&closing != 0:
+		d.depth--
+		d.endValue()
+	case c == ',' && d.expect&comma != 0:
+		d.expect = name
+		if d.stack[d.depth].closing == ']' {
+			d.expect = value
+		}
+	case c == ':' && d.expect == colon:
+		d.expect = value
+	default:
+		d.fail()
+	}
+}
+
+// open opens an object or an array.
+func (d *document) open(c byte) {
+	if d.depth == jsonscan.MaxDepth {
+		d.deep, d.kind = 1, data
+		return
+	}
+	l := level{node: d.node, closing: c + 2} // in ASCII
+	if c == '{' {
+		d.expect = name | closing
+		if d.node == root {
+			d.objects++
+		}
+	} else {
+		d.expect = value | closing
+		if d.depth > 0 {
+			l.node = none
+		}
+	}
+	d.depth++
+	d.stack[d.depth] = l
+	d.node, d.kind = l.node, data
+}
+
+// skip reads a byte between strings that is too deep.
+func (d *document) skip(c byte) {
+	switch c {
+	case '{', '[':
+		d.deep++
+	case '}', ']':
+		if d.deep--; d.deep == 0 {
+			d.endValue()
+		}
+	case '"':
+		d.within = quoted
+	}
+}
+
+// endValue ends a value.
+func (d *document) endValue() {
+	d.node, d.kind = d.stack[d.depth].node, data
+	if d.depth > 0 {
+		d.expect = comma | closing
+	} else {
+		d.expect, d.whole = value, true
+	}
+}
+
+// readQuoted continues a string or name at b[i], and returns the index behind what it has read.
+func (d *document) readQuoted(b []byte, i int) int {
+	from := i
+	for i < len(b) && d.within == quoted {
+		if d.escape == 0 {
+			i = jsonscan.Plain(b, i)
+		}
+		switch {
+		case i == len(b):
+		case d.escape > 0:
+			i += d.readEscape(b[i])
+		case b[i] == '"':
+			d.endQuoted(b[from:i])
+			return i + 1
+		case b[i] == '\\':
+			d.escape = 1
+			i++
+		default:
+			d.fail()
+		}
+	}
+	d.keep(b[from:i])
+	return i
+}
+
+// readEscape continues an escape behind its backslash, and returns how many bytes it has read.
+func (d *document) readEscape(c byte) int {
+	switch {
+	case d.escape > 1 && (c-'0' <= 9 || c|0x20-'a' <= 5): // a digit of \uXXXX
+		d.escape = (d.escape + 1) % len(`\uXXXX`)
+	case d.escape == 1 && c == 'u':
+		d.escape = len(`\u`)
+	case d.escape == 1 && strings.IndexByte(`"\/bfnrt`, c) >= 0:
+		d.escape = 0
+	default:
+		d.fail()
+		return 0
+	}
+	return 1
+}
+
+// endQuoted ends a string or name, of which rest is the last piece.
+func (d *document) endQuoted(rest []byte) {
+	d.within = nothing
+	switch {
+	case d.deep > 0:
+	case d.expect&name != 0:
+		d.endName(d.take(rest))
+	default:
+		d.keep(rest)
+		d.endValue()
+	}
+}
+
+// keep keeps a piece of a name, or the length of a piece of a string.
+func (d *document) keep(piece []byte) {
+	if d.expect&name != 0 {
+		d.hold(piece)
+	} else {
+		d.texts[d.kind] += int64(len(piece))
+	}
+}
+
+func (d *document) endName(raw []byte) {
+	var buf [maxToken]byte
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		raw, _ = jsonscan.Unescape(buf[:0], raw)
+	}
+	d.expect, d.node, d.kind = colon, d.paths.child(d.stack[d.depth].node, raw), kindOf(raw)
+}
+
+// isWord has the bytes of numbers and literals.
+var isWord = func() (in [256]bool) {
+	for _, c := range []byte("+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
+		in[c] = true
+	}
+	return in
+}()
+
+// readWord continues a word at b[i], and returns the index behind it.
+func (d *document) readWord(b []byte, i int) int {
+	from := i
+	for i < len(b) && isWord[b[i]] {
+		i++
+	}
+	if i == len(b) {
+		d.hold(b[from:])
+	} else {
+		d.endWord(d.take(b[from:i]))
+	}
+	return i
+}
+
+func (d *document) endWord(w []byte) {
+	d.within = nothing
+	switch {
+	case len(w) > 0 && jsonscan.Number(w, 0) == len(w):
+		if d.node != none && d.paths.nodes[d.node].leaf {
+			d.numbers[d.node] = ceil(w)
+		}
+	case string(w) == "true", string(w) == "false", string(w) == "null":
+	case string(w) == "DONE": // data: [DONE] ends OpenAI's streams
+		d.within = rubble
+		return
+	default:
+		d.fail()
+		return
+	}
+	d.endValue()
+}
+
+// hold keeps a piece of a token whose end is in a later piece.
+func (d *document) hold(piece []byte) {
+	copy(d.buf[min(d.held, maxToken):], piece)
+	d.held += len(piece)
+}
+
+// take returns a token, of which rest is the last piece, or nil if it is longer than maxToken.
+func (d *document) take(rest []byte) []byte {
+	if d.held > 0 {
+		d.hold(rest)
+		rest = d.buf[:min(d.held, maxToken)]
+		if d.held > maxToken {
+			rest = nil
+		}
+		d.held = 0
+	}
+	if len(rest) > maxToken {
+		return nil
+	}
+	return rest
+}

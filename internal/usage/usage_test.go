@@ -1,0 +1,378 @@
+package usage_test
+
+import (
+	"math/big"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sluicehq/sluice/internal/usage"
+)
+
+// response is a body and what it reports.
+type response struct {
+	name, mediaType, body string
+	want                  reading
+}
+
+// reading is what a scanner has read.
+type reading struct {
+	numbers      map[string]int64
+	events, text int64
+	unread       string
+}
+
+// responses are those of testdata/bodies: fields, an empty line and the body. The names of other fields are paths.
+func responses(t testing.TB) (all []response) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/bodies/*.txt")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d bodies, %v", len(files), err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields, body, _ := strings.Cut(string(raw), "\n\n")
+		r := response{name: filepath.Base(file), body: body, want: reading{numbers: map[string]int64{}}}
+		for line := range strings.Lines(fields) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			n, err := strconv.ParseInt(value, 10, 64)
+			switch {
+			case strings.HasPrefix(line, "#"):
+				continue
+			case name == "type":
+				r.mediaType, err = value, nil
+			case name == "ends":
+				r.body, err = strings.ReplaceAll(r.body, "\n", map[string]string{"crlf": "\r\n", "cr": "\r"}[value]), nil
+			case name == "events":
+				r.want.events = n
+			case name == "text":
+				r.want.text = n
+			default:
+				r.want.numbers[name] = n
+			}
+			if err != nil {
+				t.Fatalf("%s: %s: %v", file, line, err)
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// allPaths are those of all bodies.
+var allPaths = func() []string {
+	all := []string{"timings.predicted_ms", "usage.total_tokens.total_tokens", "prompt_eval_count", "eval_count"}
+	for _, top := range []string{"usage", "response.usage", "message.usage"} {
+		for _, name := range []string{
+			"prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens", "cache_read_input_tokens",
+			"prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
+		} {
+			all = append(all, top+"."+name)
+		}
+	}
+	for _, name := range []string{"promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount", "cachedContentTokenCount"} {
+		all = append(all, "usageMetadata."+name)
+	}
+	return append(all, "usage.cache_creation_input_tokens", "usage.total_tokens")
+}()
+
+func compile(t testing.TB, paths ...string) *usage.Paths {
+	t.Helper()
+	p, err := usage.Compile(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// scan reads pieces of a body with a scanner.
+func scan(s *usage.Scanner, p *usage.Paths, paths []string, mediaType string, pieces ...string) reading {
+	s.Reset(p, mediaType, "")
+	for _, piece := range pieces {
+		b := []byte(piece)
+		s.Write(b)
+		clear(b) // which the scanner does not keep
+	}
+	s.End()
+	r := reading{map[string]int64{}, s.Events(), s.Text(), s.Unread()}
+	for i, path := range paths {
+		if n, found := s.Number(i); found {
+			r.numbers[path] = n
+		}
+	}
+	return r
+}
+
+func (r reading) equal(o reading) bool {
+	if len(r.numbers) != len(o.numbers) || r.events != o.events || r.text != o.text || r.unread != o.unread {
+		return false
+	}
+	for path, n := range r.numbers {
+		if m, found := o.numbers[path]; !found || m != n {
+			return false
+		}
+	}
+	return true
+}
+
+// Bodies of all APIs report the same however they are cut.
+func TestBodies(t *testing.T) {
+	p, s := compile(t, allPaths...), new(usage.Scanner)
+	for _, r := range responses(t) {
+		if got := scan(s, p, allPaths, r.mediaType, r.body); !got.equal(r.want) {
+			t.Errorf("%s: %+v, want %+v", r.name, got, r.want)
+			continue
+		}
+		for cut := range r.body {
+			if got := scan(s, p, allPaths, r.mediaType, r.body[:cut], "", r.body[cut:]); !got.equal(r.want) {
+				t.Errorf("%s, cut before %.20q: %+v, want %+v", r.name, r.body[cut:], got, r.want)
+				break
+			}
+		}
+		for _, size := range []int{1, 2, 3, 7, 64} {
+			if got := scan(s, p, allPaths, r.mediaType, pieces(r.body, size)...); !got.equal(r.want) {
+				t.Errorf("%s, in pieces of %d: %+v, want %+v", r.name, size, got, r.want)
+			}
+		}
+	}
+}
+
+func pieces(body string, size int) (all []string) {
+	for len(body) > size {
+		all, body = append(all, body[:size]), body[size:]
+	}
+	return append(all, body)
+}
+
+// A number is final as soon as the byte behind it has been read, and a body that breaks off there keeps it.
+func TestNumberBeforeTheEnd(t *testing.T) {
+	var s usage.Scanner
+	s.Reset(compile(t, "usage.total_tokens"), "text/event-stream", "")
+	for _, step := range []struct {
+		piece string
+		want  int64
+	}{
+		{`data: {"usage":{"total_tokens":1`, 0}, {`2`, 0}, {`}`, 12}, {"}\n\ndata: {\"usage\":null}\n\n", 12},
+		{`data: {"usage":{"total_tokens":34,"x":"`, 34}, {"\n\n", 34}, {`data: {"usage":{"total_tokens":56`, 34},
+	} {
+		s.Write([]byte(step.piece))
+		if n, _ := s.Number(0); n != step.want {
+			t.Errorf("after %q: %d, want %d", step.piece, n, step.want)
+		}
+	}
+	s.End()
+	if n, _ := s.Number(0); n != 56 {
+		t.Errorf("at the end: %d", n)
+	}
+}
+
+func TestUnread(t *testing.T) {
+	p := compile(t, "n")
+	const body, event = `{"n":1}`, "data: {\"n\":1}\n\n"
+	for _, c := range []struct{ mediaType, coding, body, want string }{
+		{"application/json", "", body, ""},
+		{"Application/JSON ; charset=utf-8", "Identity", body, ""},
+		{"application/problem+json", "", body, ""},
+		{"application/vnd.api+JSON;x=y", "", body, ""},
+		{"application/x-ndjson", "", body, ""},
+		{"application/jsonl; charset=utf-8", "", body, ""},
+		{"application/ndjson", "", body, ""},
+		{"application/x-jsonlines", "", body, ""},
+		{"text/event-stream;charset=UTF-8", "", event, ""},
+		{"", "", " \n" + body, ""},
+		{"", "", `[{"n":1}]`, ""},
+		{"", "", "\xef\xbb\xbf" + body, ""},
+		{"application/json", "", "\xef\xbb\xbf" + body, ""},
+		{"text/event-stream", "", "\xef\xbb\xbf" + event, ""},
+		{"", "", "", ""},
+		{"application/json", "", "", ""},
+		{"text/event-stream", "", ": nothing\n\ndata: [DONE]\n\n", ""},
+		{"", "", "data: {}", "type"},
+		{"", "", `"n"`, "type"},
+		{"text/plain", "", body, "type"},
+		{"+json", "", body, "type"},
+		{"application/json-seq", "", body, "type"},
+		{"application/jsonx", "", body, "type"},
+		{"application/json", "gzip", body, "encoded"},
+		{"text/event-stream", "br", event, "encoded"},
+		{"text/plain", "zstd", body, "encoded"},
+		{"application/json", "", body + "x", "malformed"},
+		{"application/json", "", body[:6], "malformed"},
+		{"application/json", "", `{"a":"`, "malformed"},
+		{"application/json", "", `{"a"}`, "malformed"},
+		{"application/json", "", `[1,]`, "malformed"},
+		{"application/json", "", event, "malformed"},
+		{"application/x-ndjson", "", "{\n" + body, ""},
+		{"application/x-ndjson", "", body + "\n{", ""},
+		{"application/x-ndjson", "", "{\n}\n", "malformed"},
+		{"text/event-stream", "", "data: x\n\n" + event, ""},
+		{"text/event-stream", "", "data: x\n\n", "malformed"},
+	} {
+		for _, size := range []int{1, len(c.body) + 1} {
+			var s usage.Scanner
+			s.Reset(p, c.mediaType, c.coding)
+			for _, piece := range pieces(c.body, size) {
+				s.Write([]byte(piece))
+			}
+			s.End()
+			if got := s.Unread(); got != c.want {
+				t.Errorf("%q, %q, %q: %q, want %q", c.mediaType, c.coding, c.body, got, c.want)
+			}
+			if n, found := s.Number(0); c.want == "" && strings.Contains(c.body, body) && (n != 1 || !found) {
+				t.Errorf("%q, %q: %d, %t", c.mediaType, c.body, n, found)
+			}
+		}
+	}
+}
+
+func TestCompile(t *testing.T) {
+	for path, want := range map[string]string{
+		"":                              "empty",
+		".":                             "empty",
+		"a..b":                          "empty",
+		"a.":                            "empty",
+		strings.Repeat("x", 257):        "256",
+		strings.Repeat("x.", 100) + "x": "100",
+	} {
+		if _, err := usage.Compile([]string{"a", path}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	paths := []string{"a.b", "a", "a.b", "ä\"\n", "a.b.c"}
+	p := compile(t, paths...)
+	if p.Len() != len(paths) || compile(t).Len() != 0 {
+		t.Errorf("%d and %d paths", p.Len(), compile(t).Len())
+	}
+	body := `{"a":1,"a":{"b":2,"c":9},"\u00e4\"\n":3,"b":{"c":4},"a":{"b":{"c":5}}}`
+	got := scan(new(usage.Scanner), p, []string{"0", "1", "2", "3", "4"}, "", body)
+	want := reading{numbers: map[string]int64{"0": 2, "1": 1, "2": 2, "3": 3, "4": 5}, events: 1}
+	if !got.equal(want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A scanner that is used again remembers nothing.
+func TestReset(t *testing.T) {
+	var s usage.Scanner
+	p := compile(t, "n", "m")
+	s.Reset(p, "application/json", "")
+	s.Write([]byte(`{"n":1,"text":"abc","m":"\u00`))
+	for _, q := range []*usage.Paths{p, compile(t, "a", "b", "c", "d")} {
+		got := scan(&s, q, make([]string, q.Len()), "text/event-stream", "data: {\"text\":\"a\"}\n\n")
+		if want := (reading{events: 1, text: 1}); !got.equal(want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+// rounded is a number rounded up, and limited to what is returned.
+func rounded(t testing.TB, number string) int64 {
+	t.Helper()
+	r, ok := new(big.Rat).SetString(number)
+	if !ok {
+		t.Fatalf("%q is no number", number)
+	}
+	n := new(big.Int).Sub(r.Num(), big.NewInt(1))
+	n.Add(n.Div(n, r.Denom()), big.NewInt(1)) // Div rounds down
+	switch {
+	case n.Sign() <= 0:
+		return 0
+	case n.Cmp(big.NewInt(usage.MaxNumber)) > 0:
+		return usage.MaxNumber
+	}
+	return n.Int64()
+}
+
+func TestNumbers(t *testing.T) {
+	const most = "9007199254740991"
+	p, s := compile(t, "n"), new(usage.Scanner)
+	for _, number := range []string{
+		"0", "-0", "1", "-1", "1.0", "1.5", "0.1", "0.000", "-0.5", "12e0", "12E+2", "1200e-2", "1201e-2", "1e-9", "0e9", "0.0e-9", "1.25e1",
+		most, "9007199254740992", most + ".0", most + ".1", "9007199254740990.1", "90071992547409910e-1", "90071992547409909e-1", "900719925474099.1e1",
+		"9223372036854775807", "9223372036854775808", "18446744073709551616", "1e15", "9e15", "1e16", "1e99", "1e2000", "1e-2000", "0.1e16", "-1e2000",
+		"1" + strings.Repeat("0", 200) + "e-200", "1" + strings.Repeat("0", 200) + ".000e-200", "1" + strings.Repeat("0", 199) + "1e-200",
+		"0." + strings.Repeat("0", 200) + "1e201", "0." + strings.Repeat("0", 200) + "11e201", "1." + strings.Repeat("0", 250), "1." + strings.Repeat("0", 250) + "1",
+		"0." + strings.Repeat("9", 250), "12345678901234567.5e-3", "0.1000000000000000055511151231257827021181583404541015625",
+	} {
+		want := rounded(t, number)
+		for _, size := range []int{1, 1000} {
+			got := scan(s, p, []string{"n"}, "", pieces(`{"n":`+number+`}`, size)...)
+			if n, found := got.numbers["n"]; n != want || !found || got.unread != "" {
+				t.Errorf("%s: %+v, want %d", number, got, want)
+			}
+		}
+	}
+	// Beyond what big.Rat reads.
+	huge := "1" + strings.Repeat("0", 100)
+	for number, want := range map[string]int64{
+		"1e" + huge: usage.MaxNumber, "1e-" + huge: 1, "0e" + huge: 0, "-1e" + huge: 0, "1e+000" + huge: usage.MaxNumber, "1e-000000000000000000000": 1,
+		"1e9223372036854775807": usage.MaxNumber, "1e-9223372036854775808": 1, "1e18446744073709551617": usage.MaxNumber,
+	} {
+		if got := scan(s, p, []string{"n"}, "", `{"n":`+number+`}`); got.numbers["n"] != want || got.unread != "" {
+			t.Errorf("%s: %+v, want %d", number, got, want)
+		}
+	}
+}
+
+// Depth and sizes are bounded, and what is shallower and smaller is read.
+func TestHostile(t *testing.T) {
+	p, s := compile(t, "usage.n"), new(usage.Scanner)
+	nested := func(n int, open, inner, end string) string {
+		return strings.Repeat(open, n) + inner + strings.Repeat(end, n)
+	}
+	const number = `"usage":{"n":5}`
+	long := strings.Repeat("x", 5<<20)
+	for name, c := range map[string]struct {
+		body   string
+		n      int64
+		text   int
+		unread string
+	}{
+		"arrays":        {`{"a":` + nested(5000, "[", `"]",1,{"usage":{"n":6}}`, "]") + `,` + number + `}`, 5, 0, ""},
+		"objects":       {`{"a":` + nested(100_000, `{"content":`, `"a}\"}"`, "}") + `,` + number + `}`, 5, 0, ""},
+		"content":       {`{"content":` + nested(100, `[`, `"a"`, "]") + `,` + number + `}`, 5, 0, ""},
+		"deepest":       {`{"a":` + nested(98, `[`, `{"content":"a"}`, "]") + `,` + number + `}`, 5, 1, ""},
+		"too deep":      {`{"a":` + nested(99, `[`, `{"content":"a"}`, "]") + `,` + number + `}`, 5, 0, ""},
+		"never closed":  {`{` + number + `,"a":` + strings.Repeat("[", 1<<20), 5, 0, "malformed"},
+		"a long string": {`{"content":"` + long + `",` + number + `}`, 5, len(long), ""},
+		"a long name":   {`{"` + long + `":{"n":6},"usage` + strings.Repeat("x", 252) + `":{"n":7},` + number + `}`, 5, 0, ""},
+		"a long space":  {`{` + strings.Repeat(" \n", 1<<20) + number + `}`, 5, 0, ""},
+		"a long number": {`{` + number + `,"a":` + strings.Repeat("1", 257) + `,"usage":{"n":6}}`, 5, 0, "malformed"},
+		"escapes":       {`{"content":"` + strings.Repeat(`\"`, 1<<20) + `",` + number + `}`, 5, 2 << 20, ""},
+		"members":       {`{` + strings.Repeat(`"usage":{"n":6},`, 100_000) + number + `}`, 5, 0, ""},
+	} {
+		for _, count := range []int{1, 1000, 30_000} {
+			size := len(c.body)/count + 1
+			got := scan(s, p, []string{"n"}, "application/json", pieces(c.body, size)...)
+			if want := (reading{map[string]int64{"n": c.n}, 1, int64(c.text), c.unread}); !got.equal(want) {
+				t.Errorf("%s, in pieces of %d: %+v, want %+v", name, size, got, want)
+			}
+		}
+	}
+}
+
+// The memory of a response is what Reset makes of numbers, once.
+func TestAllocations(t *testing.T) {
+	p := compile(t, allPaths...)
+	for _, r := range responses(t) {
+		all := [][]byte{}
+		for _, piece := range pieces(r.body, 100) {
+			all = append(all, []byte(piece))
+		}
+		if n := testing.AllocsPerRun(10, func() {
+			var s usage.Scanner
+			s.Reset(p, r.mediaType, "")
+			for _, piece := range all {
+				s.Write(piece)
+			}
+			s.End()
+		}); n > 1 {
+			t.Errorf("%s: %v allocations, want 1", r.name, n)
+		}
+	}
+}

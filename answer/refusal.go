@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // problem is a kind of refusal.
@@ -65,16 +66,23 @@ func (a *Answer) retryAfter() int64 {
 
 // refuse sets the status, and the fields that every refusal has.
 func (a *Answer) refuse(f fields, accept []string) {
-	a.Status, a.media = a.problem().status, negotiate(accept)
+	a.Status, a.media = a.problem().status, plainJSON
+	if a.form == policy.Plain {
+		a.media = negotiate(accept)
+	}
 	f.set("Content-Type", offers[a.media])
 	f.set("Cache-Control", "no-store")
 	if id := a.decision.RequestID(); id != "" {
 		f.set(fieldRequestID, id)
 	}
-	if retry := a.retryAfter(); retry > 0 {
+	retry := a.retryAfter()
+	if retry > 0 {
 		a.text = strconv.AppendInt(a.text[:0], retry, 10)
 		a.retry = a.arena.text(a.text)
 		f.set("Retry-After", a.retry)
+	}
+	if a.isLLM() {
+		a.refuseLLM(f, retry)
 	}
 }
 
@@ -88,7 +96,15 @@ func (a *Answer) Body() []byte {
 		a.text = a.appendQuota(a.text[:0])
 		return a.text
 	}
-	if a.media != ownBody {
+	switch {
+	case a.media == ownBody:
+	case a.form == policy.OpenAI:
+		a.text = a.appendOpenAI(a.text[:0], a.problem())
+	case a.form == policy.Anthropic:
+		a.text = a.appendAnthropic(a.text[:0], a.problem())
+	case a.form == policy.MCP:
+		a.text = a.appendMCP(a.text[:0], a.problem())
+	default:
 		a.text = a.appendBody(a.text[:0], a.said())
 	}
 	return a.text
@@ -155,7 +171,8 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 		if d.RetryAfter == sluice.Never {
 			dst = append(dst, " The request asks for "...)
 			dst = strconv.AppendInt(dst, a.results[a.most].Cost, 10)
-			return append(dst, ", more than it ever allows at once."...)
+			dst = append(dst, ", more than it ever allows at once: at most "...)
+			return append(strconv.AppendInt(dst, a.results[a.most].Plan.Capacity, 10), " fit."...)
 		}
 	}
 	if a.most >= 0 && a.results[a.most].Locked {

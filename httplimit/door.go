@@ -119,6 +119,9 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	if fault == "" {
 		fault = d.clean(w, r.Header)
 	}
+	if d.engine != nil && d.engine.Policy().Marks() {
+		dropMarks(r.Header)
+	}
 	quota := fault == "" && d.asksQuota(r)
 	switch {
 	case fault != "":
@@ -137,12 +140,13 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	}
 	switch {
 	case quota && c.answer.Status == http.StatusOK:
-		say(w, r, &c.answer)
+		say(w, r, &c.answer, http.StatusOK)
 	case c.answer.Status == http.StatusOK:
 		if d.config.KeepDecision {
 			c.r = withDecision(r, &c.decision)
 		}
 		c.passed = true
+		mark(r.Header, &c.decision)
 		if c.decision.ReadsResponse() {
 			r.Header.Set("Accept-Encoding", "identity") // a compressed response cannot be read
 		}
@@ -156,9 +160,12 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	case d.config.Refuse != nil && fault == "":
 		c.linger()
 		refuseBy(d.config.Refuse, w, r, c.answer.Status, &c.decision)
+	case d.config.AuthOnly: // the status is the answer
+		c.linger()
+		say(w, r, &c.answer, c.answer.Status)
 	default:
 		c.linger()
-		say(w, r, &c.answer)
+		say(w, r, &c.answer, c.answer.HTTPStatus())
 	}
 	return nil, nil, nil
 }
@@ -173,8 +180,8 @@ func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
 }
 
 // say sends an answer of which the fields are set.
-func say(w http.ResponseWriter, r *http.Request, a *answer.Answer) {
-	w.WriteHeader(a.Status)
+func say(w http.ResponseWriter, r *http.Request, a *answer.Answer, status int) {
+	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(a.Body()) // an error is the client's, who has left
 	}

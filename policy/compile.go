@@ -123,6 +123,8 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 		out.file, out.line = c.where(c.path(""))
 	}
 	out.clients, out.notClients, out.block = c.clients("clients", r.Clients), c.clients("not_clients", r.NotClients), r.Block
+	out.answer = answerForm(c.choice("answer", r.Answer, answerForms))
+	p.forms = p.forms || out.answer != answerPlain
 	if r.Exempt || r.Block {
 		c.checkUncounted(r)
 		return out
@@ -150,6 +152,8 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if out.cost = c.cost(&r.Cost); out.cost.usd {
 		out.cost.usage.prices = p.prices
 	}
+	out.marks = c.over(r, &out)
+	p.marks = p.marks || out.marks
 	out.counts = c.counting(&r.Count)
 	out.lock = c.penalty(&r.Penalty)
 	c.checkOutcome(&out)
@@ -248,6 +252,7 @@ func (c *compiler) checkUncounted(r *Rule) {
 	}{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()}, {"cost", !r.Cost.IsZero()},
+		{"answer", r.Answer != "" && r.Exempt}, {"over", r.Over != ""},
 		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 		{"on_error", r.OnError != ""}, {"consistency", r.Consistency != ""}, {"shadow", r.Shadow && !r.Block}, {"show_key", r.ShowKey != ""}, {"enforce", r.Enforce != ""},
 	} {

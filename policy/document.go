@@ -175,6 +175,15 @@ type Rule struct {
 	// sliding_window_counter without months, penalty, count or a cost that the response tells. Over a
 	// store that is not shared all three are the same.
 	Consistency string `json:"consistency,omitempty"`
+	// Answer is the form of the answers to requests to which the rule applies, whichever rule refuses them: "llm" is
+	// that of the APIs of language models, so that their SDKs obey it, Anthropic's for /v1/messages and what is below
+	// it, and else OpenAI's; "mcp" is an error of JSON-RPC. Without it, refusals are problems of RFC 9457, or what the
+	// Answers of the document say. Of several rules the first that has an Answer counts.
+	Answer string `json:"answer,omitempty"`
+	// Over is what happens to a request that does not fit: "refuse", the default, or "mark". A marked request passes,
+	// and the upstream receives the rule's name in the field [OverField]; see [Decision.Over]. Clients are not
+	// informed of such a limit.
+	Over string `json:"over,omitempty"`
 	// Shadow counts and reports, and never refuses.
 	Shadow bool `json:"shadow,omitempty"`
 	// Enforce is the share of its subjects for which the rule refuses, such as "10%", with up to two

@@ -61,10 +61,10 @@ type RuleTrace struct {
 // Explain returns what [Engine.Decide] would say about a request, and why. It looks at the counts in
 // the store without changing them, and takes time in proportion to the number of rules. It asks all
 // rules, even those for which Decide would not read the body because others refuse already.
-func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
-	var t Trace
+func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	w := e.begin(req, &t.Decision)
 	defer e.end(w)
+	defer t.form(w)
 	t.Client = w.policy.client(req)
 	if w.policy.exemptsPreflight(w) {
 		t.exempt(w, nil, "cors exempts preflights")
@@ -113,6 +113,14 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		t.explainLimits(w)
 	}
 	return t
+}
+
+// form sets the form of the answer.
+func (t *Trace) form(w *work) {
+	t.Decision.form(w)
+	if t.after != nil {
+		t.after.Form, t.after.CallID = t.Decision.Form, t.Decision.CallID
+	}
 }
 
 // refuses reports whether rules refuse a request that is malformed, for what they have counted.

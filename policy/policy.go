@@ -35,6 +35,8 @@ type Policy struct {
 	numbers     *numbers // that rules read of responses; nil: none
 	readsBody   bool     // likewise by the body
 	queueless   bool     // none is a queue
+	forms       bool     // a rule has a form of answers
+	marks       bool     // see Marks
 	names       []string // see RuleNames
 	fingerprint string   // see Fingerprint
 	written     Document // without its overrides and subjects: see Changes
@@ -77,6 +79,8 @@ type rule struct {
 	inFlight    bool     // it counts requests under way
 	counters    uint8    // which it has beside its limits: see kinds
 	sharing     *sharing // nil: its limit is not shared
+	answer      answerForm
+	marks       bool // a request that does not fit passes with a mark
 	shadow      bool
 	rollout     uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
 	exempt      bool
@@ -157,6 +161,7 @@ func (p *Policy) fieldsRead() map[string]bool {
 			names[h.name] = true
 		}
 		names[r.cost.header] = true
+		names[OverField] = names[OverField] || r.marks // the upstream reads it
 	}
 	return names
 }

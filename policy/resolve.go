@@ -25,6 +25,7 @@ type subject struct {
 	weight   int64       // its weight among these tenants
 	reserved reservation // what the request is expected to use, if the response reports its cost
 	shadow   bool        // the rule does not deny it anything
+	marks    bool        // see Result.Marks
 }
 
 func (s *subjects) reset() {
@@ -89,7 +90,7 @@ func (s *subjects) add(in *input, r *rule) effect {
 		return exempted
 	}
 	to := extend(&s.list)
-	to.rule, to.by, to.weight, to.shadow = r, by, 1, shadow
+	to.rule, to.by, to.weight, to.shadow, to.marks = r, by, 1, shadow, r.marks && !shadow
 	if r.sharing != nil {
 		if r.sharing.weights != nil {
 			to.weight = r.sharing.weight(s.tierName(in))

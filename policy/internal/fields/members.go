@@ -213,6 +213,25 @@ func (f *finding) result(odd bool) (Member, Presence) {
 	return f.found, f.state
 }
 
+// RawJSON returns the string or number that a JSON object has under a name, as it is written there. It reports false
+// for other values, and if a server may take another member, too, for one of that name.
+func (m *Members) RawJSON(name string) (raw string, ok bool) {
+	if m.garbled {
+		return "", false
+	}
+	for i := range m.list {
+		e := &m.list[i]
+		if wholeLikeness(e.name, name) == different {
+			continue
+		}
+		if e.name != name || ok || e.kind != stringMember && e.kind != numberMember {
+			return "", false
+		}
+		raw, ok = e.Text, true
+	}
+	return raw, ok
+}
+
 // maxEscaped is the length of the longest text that is unescaped. It holds any name of an
 // account, each byte of it escaped.
 const maxEscaped = 12 << 10

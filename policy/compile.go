@@ -125,6 +125,9 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if !r.Share.isZero() {
 		out.key = c.parts("share.by", r.Share.By, out.key)
 	}
+	if r.Distinct != (Distinct{}) {
+		c.distinct(r, &out)
+	}
 	if out.keyStart = r.Name; len(out.key) == 0 {
 		out.keyStart += "/"
 	}
@@ -134,7 +137,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if out.byDefault = r.OnError == ""; out.byDefault {
 		out.onError = defaultOnError(out.hosts, out.match, r.Shadow)
 	}
-	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous
+	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.needs())) == refuseAmbiguous
 	out.rollout = c.enforce(r)
 	if out.show = showKey(c.choice("show_key", r.ShowKey, showKeyNames)); r.ShowKey == "" {
 		out.show = defaultShow(out.key)
@@ -150,12 +153,12 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	} else {
 		c.sharing(p, r, &out, owner)
 	}
-	if out.key.Has("route") && len(out.match) == 0 {
+	if out.needs().Has("route") && len(out.match) == 0 {
 		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
 	out.counters = out.kinds()
 	out.folds = out.key.Any((*parts.Part).Folds)
-	out.readsBody = out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
+	out.readsBody = out.needs().Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	p.readsBody = p.readsBody || out.readsBody
 	return out
 }
@@ -184,6 +187,8 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	case r.InFlight != 0:
 		ofTier = c.tierPlaces
 		c.inFlight(r, out)
+	case out.distinct:
+		out.own = resolved{limits: c.limits("distinct.limit", []string{r.Distinct.Limit}, out), from: "rule", source: r.Source}
 	case r.Limit == "" && len(r.Limits) == 0:
 		c.fail("", "write for example \"limit: 100/minute\"", "the rule has no limit")
 	default:
@@ -235,7 +240,7 @@ func (c *compiler) checkUncounted(r *Rule) {
 		name string
 		set  bool
 	}{
-		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"distinct", r.Distinct != Distinct{}}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()}, {"cost", r.Cost != Cost{}},
 		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 		{"on_error", r.OnError != ""}, {"consistency", r.Consistency != ""}, {"shadow", r.Shadow && !r.Block}, {"show_key", r.ShowKey != ""}, {"enforce", r.Enforce != ""},

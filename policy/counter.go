@@ -35,6 +35,7 @@ var counterKinds = []counterKind{
 	countsTenants:  {func(r *rule) bool { return r.sharing != nil }, func(c *charges) counter { return &c.allocations }},
 	countsIDs:      {func(*rule) bool { return false }, func(c *charges) counter { return &c.once }}, // used by requests with an ID
 	countsInFlight: {func(r *rule) bool { return r.inFlight }, func(c *charges) counter { return &c.permits }},
+	countsValues:   {func(r *rule) bool { return r.distinct }, func(*charges) counter { return values{} }},
 	countsOffences: {func(r *rule) bool { return r.lock != nil }, func(c *charges) counter { return &c.penalties }},
 }
 
@@ -42,6 +43,7 @@ const (
 	countsTenants = iota
 	countsIDs
 	countsInFlight
+	countsValues
 	countsOffences
 )
 

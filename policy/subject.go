@@ -331,6 +331,9 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if s.rule.inFlight {
 		return nil, fmt.Errorf("policy: rule %q counts requests in flight, which end by themselves: Reset frees all places", s.rule.name)
 	}
+	if s.rule.distinct {
+		return nil, fmt.Errorf("policy: rule %q counts different values, of which none can be given back: Reset forgets all", s.rule.name)
+	}
 	if s.Queues() {
 		return nil, fmt.Errorf("policy: rule %q is a queue, whose turns belong to those who wait: Reset empties it", s.rule.name)
 	}

@@ -132,7 +132,7 @@ func TestRightsMissing(t *testing.T) {
 		}
 	}
 	for _, command := range strings.Fields("eval evalsha script|load time get mget set del incrby getrange setrange strlen append pexpireat " +
-		"zadd zremrangebyscore zcard zcount zscore zrem") {
+		"zadd zremrangebyscore zcard zcount zscore zrangebyscore zrem") {
 		allow(server, "-"+command)
 		needs(server.URL(), "+"+command)
 	}

@@ -94,8 +94,8 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 			p.from, p.until = max(p.from, begin), min(p.until, end)
 		}
 		p.labels = append(p.labels, l)
-		inFlight := l.plan.Kernel == kernel.InFlight
-		if inFlight && dialect != Draft11 { // in which all have a window
+		unit := unitOf(l.plan)
+		if unit != "" && dialect != Draft11 { // in which all are of requests, and have a window
 			continue
 		}
 		if len(text) > 0 {
@@ -105,9 +105,10 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 			text = append(text, l.item+";q="...)
 		}
 		text = strconv.AppendInt(text, l.quota, 10)
-		if inFlight {
-			text = append(text, `;qu="`+unitInFlight+`"`...)
-		} else {
+		if unit != "" {
+			text = append(text, `;qu="`+unit+`"`...)
+		}
+		if l.span > 0 {
 			text = strconv.AppendInt(append(text, ";w="...), l.span, 10)
 		}
 	}
@@ -115,8 +116,16 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 	return p
 }
 
-// unitInFlight is the unit of a quota of requests in flight.
-const unitInFlight = "concurrent-requests"
+// unitOf returns the unit of a quota, or "" for requests.
+func unitOf(p *sluice.Plan) string {
+	switch p.Kernel {
+	case kernel.InFlight:
+		return "concurrent-requests"
+	case kernel.Distinct:
+		return "distinct-values"
+	}
+	return ""
+}
 
 func newLabel(r *policy.Result) label {
 	plan, wire := r.Plan, wireName(cmp.Or(r.Name, r.Rule))
@@ -126,6 +135,11 @@ func newLabel(r *policy.Result) label {
 	if plan.Kernel == kernel.InFlight {
 		l.quota = l.most
 		l.sentence = newSentence(fmt.Sprintf("Too many requests at once: limit %s is %d.", wire, l.quota))
+		return l
+	}
+	if plan.Kernel == kernel.Distinct {
+		l.quota, l.span = l.most, seconds(plan.Span)
+		l.sentence = newSentence(fmt.Sprintf("Too many different values: limit %s is %d in %ds.", wire, l.quota, l.span))
 		return l
 	}
 	l.quota, l.span = wholeSeconds(plan.Limit)

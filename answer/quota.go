@@ -72,8 +72,8 @@ func appendLimit(dst []byte, r *policy.Result, now int64) []byte {
 		dst = append(append(append(dst, `,"`...), member.name...), `":`...)
 		dst = strconv.AppendInt(dst, member.n, 10)
 	}
-	if inFlight {
-		dst = append(dst, `,"unit":"`+unitInFlight+`"`...)
+	if unit := unitOf(r.Plan); unit != "" {
+		dst = append(dst, `,"unit":"`+unit+`"`...)
 	}
 	if !r.Allowed && r.RetryAfter != sluice.Never {
 		dst = strconv.AppendInt(append(dst, `,"retry_after":`...), seconds(r.RetryAfter.Microseconds()), 10)

@@ -187,6 +187,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	case r.InFlight != 0:
 		ofTier = c.tierPlaces
 		c.inFlight(r, out)
+	case out.distinct && r.Distinct.Limit == "": // it has been complained about
 	case out.distinct:
 		out.own = resolved{limits: c.limits("distinct.limit", []string{r.Distinct.Limit}, out), from: "rule", source: r.Source}
 	case r.Limit == "" && len(r.Limits) == 0:

@@ -37,10 +37,17 @@ func (c *compiler) distinct(r *Rule, out *rule) {
 		}
 	}
 	out.distinct = true
+	if r.Distinct.Limit == "" {
+		c.fail("distinct", "write for example \"limit: 5/hour\" in it", "distinct has no limit")
+	}
+	if r.Distinct.Of == "" {
+		c.fail("distinct", "write for example \"of: client_ip\" in it", "distinct does not name the part whose values it counts")
+		return
+	}
 	switch part := c.part("distinct.of", r.Distinct.Of); {
 	case part == nil:
 	case out.key.Contains(part):
-		c.fail("distinct.of", "name a part that is not in the key", "a key has a single value of %s, which is a part of it", part)
+		c.fail("distinct.of", "name another part, such as client_ip or \"body:username\"", "a key has a single value of %s, which is a part of it", part)
 	default:
 		out.reads = append(out.reads, *part)
 	}
@@ -48,9 +55,17 @@ func (c *compiler) distinct(r *Rule, out *rule) {
 
 // distinctPlan compiles a limit of different values. Those of another part have another state.
 func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.Plan {
+	switch {
+	case l.Burst != 0 || l.MonthDay != 0:
+		c.fail(field, "write a count and a period alone, as in \"5/hour\"", "%v has a burst or a month, and different values have none", l)
+		return nil
+	case l.Count > kernel.MaxDistinct:
+		c.fail(field, fmt.Sprintf("use from 1 to %d", kernel.MaxDistinct), "%d different values are more than a store keeps for a key", l.Count)
+		return nil
+	}
 	plan, err := sluice.NewDistinct(l)
 	if err != nil {
-		c.fail(field, "write for example \"5/hour\"", "%v", err)
+		c.fail(field, "", "%v", err)
 		return nil
 	}
 	if len(r.reads) > 0 { // else it has been complained about
@@ -113,3 +128,6 @@ func spendValue(p *sluice.Plan, r *sluice.Receipt) {
 		r.Wait = r.Now + p.Span
 	}
 }
+
+// Distinct reports whether the rule counts different values. Nothing can be given back to such a subject but all of it.
+func (s *Subject) Distinct() bool { return s.rule.distinct }

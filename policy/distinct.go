@@ -91,6 +91,16 @@ func (values) charge(in *input, c *charges, s *subject, first int) {
 	}
 }
 
+// merge has parts of a request use one value. A Take has room for no other value of the key.
+func (values) merge(t *together, sum, c *sluice.Charge) bool {
+	if c.Plan.Kernel != kernel.Distinct {
+		return false
+	}
+	t.differ = t.differ || sum.Permit != c.Permit
+	sum.Cost = max(sum.Cost, c.Cost)
+	return true
+}
+
 // preview lets values pass that count already.
 func (values) preview(_ *input, c *charges) {
 	for i := range c.results {

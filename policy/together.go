@@ -185,26 +185,24 @@ func (t *together) add(p *onePart, charges []sluice.Charge) {
 			at = len(t.charges)
 			t.places[id] = at
 			t.charges = append(t.charges, c)
-		} else if sum := &t.charges[at]; c.Plan.Kernel == kernel.Lock {
-			sum.Cost = max(sum.Cost, c.Cost)
-		} else if c.Plan.Kernel == kernel.InFlight { // the parts of a request have one place
-			if sum.Permit == 0 {
-				sum.Permit, sum.Cost = c.Permit, c.Cost
-			} else {
-				charges[i].Permit = 0
-			}
-		} else if c.Plan.Kernel == kernel.Distinct {
-			t.differ = t.differ || sum.Permit != c.Permit
-			sum.Cost = max(sum.Cost, c.Cost)
 		} else {
-			sum.Cost = addUp(sum.Cost, c.Cost)
-			if isTurn(c.Plan) {
-				sum.Plan = largerTurn(sum.Plan, c.Plan, sum.Cost)
-			} else if c.Plan.Capacity < sum.Plan.Capacity {
-				sum.Plan = c.Plan
-			}
+			t.addTo(&t.charges[at], &c, p.w.charges.active)
+			charges[i].Permit = c.Permit
 		}
 		p.at = append(p.at, at)
+	}
+}
+
+// addTo adds a charge to that of the same state.
+func (t *together) addTo(sum, c *sluice.Charge, counters []counter) {
+	for _, k := range counters {
+		if k.merge(t, sum, c) {
+			return
+		}
+	}
+	sum.Cost = addUp(sum.Cost, c.Cost)
+	if c.Plan.Capacity < sum.Plan.Capacity {
+		sum.Plan = c.Plan
 	}
 }
 

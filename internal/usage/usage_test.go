@@ -356,7 +356,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// The memory of a response is what Reset makes of numbers, once.
+// The memory of a response is a scanner and what Reset makes for its numbers.
 func TestAllocations(t *testing.T) {
 	p := compile(t, allPaths...)
 	for _, r := range responses(t) {
@@ -371,8 +371,8 @@ func TestAllocations(t *testing.T) {
 				s.Write(piece)
 			}
 			s.End()
-		}); n > 1 {
-			t.Errorf("%s: %v allocations, want 1", r.name, n)
+		}); n > 2 {
+			t.Errorf("%s: %v allocations, want at most 2", r.name, n)
 		}
 	}
 }

@@ -207,6 +207,7 @@ func TestUnread(t *testing.T) {
 		{"application/json", "", `{"a"}`, "malformed"},
 		{"application/json", "", `[1,]`, "malformed"},
 		{"application/json", "", event, "malformed"},
+		{"application/json", "", `{"a":DONE}`, "malformed"},
 		{"application/x-ndjson", "", "{\n" + body, ""},
 		{"application/x-ndjson", "", body + "\n{", ""},
 		{"application/x-ndjson", "", "{\n}\n", "malformed"},
@@ -392,6 +393,7 @@ func TestEnded(t *testing.T) {
 		{"text/event-stream", event, false},
 		{"text/event-stream", event + "data: [DONE]\n\n", true},
 		{"text/event-stream", event + "data: [DON", false},
+		{"text/event-stream", event + "data: {\"n\":DONE}", false},
 		{"text/event-stream", "data: {\"text\":\"[DONE]\"}\n\n", false},
 	} {
 		s.Reset(p, c.mediaType, "")

@@ -71,6 +71,7 @@ type Answer struct {
 	Status int
 
 	decision *policy.Decision
+	form     policy.Form
 	results  []policy.Result // those that the client may be told about, and shadows
 	most     int             // the index of the most restrictive of them, or -1
 	header   *policyHeader   // of the results, if they are told about
@@ -105,6 +106,7 @@ func (e *Encoder) Malformed(a *Answer, h http.Header, fault string, c Client) {
 func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault string, c Client) {
 	f := newFields(h, &a.arena)
 	a.Status, a.decision, a.results, a.most, a.fault, a.retry = http.StatusOK, d, d.Results, -1, fault, ""
+	a.form = formOf(d)
 	if d.Blocked != "" {
 		a.results = nil // they have no plans
 	}
@@ -119,6 +121,9 @@ func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault str
 	}
 	if c.CORS != nil && !d.Exempt {
 		a.encodeCORS(f, c, e.Dialect)
+	}
+	if d.Now != 0 && a.isLLM() {
+		a.encodeLLM(f)
 	}
 	stated := d.Now != 0 && (e.Dialect != NoRateLimit || e.XFields != NoXFields)
 	if d.Allowed && !stated {

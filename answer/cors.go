@@ -21,7 +21,11 @@ func (a *Answer) encodeCORS(f fields, c Client, dialect Dialect) {
 	if len(origin) != 1 || !c.CORS.Allows(origin[0]) {
 		return
 	}
-	f.join("Access-Control-Expose-Headers", exposed[min(dialect, NoRateLimit)])
+	names := exposed[min(dialect, NoRateLimit)]
+	if a.isLLM() {
+		names += ", " + exposedLLM[a.form]
+	}
+	f.join("Access-Control-Expose-Headers", names)
 	if allowed {
 		return
 	}

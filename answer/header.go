@@ -149,8 +149,11 @@ func newLabel(r *policy.Result) label {
 		period = "month"
 	}
 	quota := strconv.FormatInt(l.quota, 10)
-	if plan.Limit.Money > 0 {
+	switch {
+	case plan.Limit.Money > 0:
 		quota = printable.FormatMoney(l.quota)
+	case r.Unit == policy.Tokens:
+		quota += " tokens"
 	}
 	l.sentence = newSentence(fmt.Sprintf("Limit %s: %s per %s.", wire, quota, period))
 	return l

@@ -18,7 +18,7 @@ func TestMoney(t *testing.T) {
 		p, err := policy.Compile(policy.Document{
 			Prices: policy.Prices{Models: map[string]policy.Price{"*": {Input: "15", Output: "75"}}},
 			Rules: []policy.Rule{{
-				Name: "team", Limits: []string{"50 USD/day", "30000 USD/12h"}, Algorithm: "sliding_window_log", Cost: policy.Cost{USD: "prices"},
+				Name: "team", Limits: []string{"50 USD/day", "30000 USD/12h"}, Algorithm: "sliding_window_log", Cost: policy.Cost{USD: "prices", Estimate: policy.Estimate{Units: 1}},
 			}},
 		})
 		if err != nil {

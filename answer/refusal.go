@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // problem is a kind of refusal.
@@ -22,6 +23,7 @@ var (
 	missingKey      = newProblem(http.StatusBadRequest, "about:blank", "missing_key")
 	forbidden       = newProblem(http.StatusForbidden, "about:blank", "blocked")
 	malformed       = newProblem(http.StatusBadRequest, "about:blank", "malformed_request")
+	bodyTooLarge    = newProblem(http.StatusRequestEntityTooLarge, "about:blank", "body_too_large")
 )
 
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
@@ -34,8 +36,12 @@ func newProblem(status int, kind, code string) *problem {
 
 func (a *Answer) problem() *problem {
 	switch {
-	case a.fault != "", a.decision.Ambiguous() != "":
+	case a.fault != "", a.decision.Ambiguous() != "", a.decision.Mismatched() != "":
 		return malformed
+	case a.decision.TooLarge():
+		return bodyTooLarge
+	case a.decision.NoBodyMemory():
+		return reducedCapacity
 	case a.decision.Missing != "":
 		return missingKey
 	case a.decision.Blocked != "":
@@ -49,6 +55,9 @@ func (a *Answer) problem() *problem {
 // retryAfter returns the seconds after which to ask again, or 0 if that is no use.
 func (a *Answer) retryAfter() int64 {
 	d := a.decision
+	if a.fault == "" && d.NoBodyMemory() {
+		return 1
+	}
 	if a.fault != "" || d.Missing != "" || d.Blocked != "" || d.RetryAfter == sluice.Never {
 		return 0
 	}
@@ -57,16 +66,23 @@ func (a *Answer) retryAfter() int64 {
 
 // refuse sets the status, and the fields that every refusal has.
 func (a *Answer) refuse(f fields, accept []string) {
-	a.Status, a.media = a.problem().status, negotiate(accept)
+	a.Status, a.media = a.problem().status, plainJSON
+	if a.form == policy.Plain {
+		a.media = negotiate(accept)
+	}
 	f.set("Content-Type", offers[a.media])
 	f.set("Cache-Control", "no-store")
 	if id := a.decision.RequestID(); id != "" {
 		f.set(fieldRequestID, id)
 	}
-	if retry := a.retryAfter(); retry > 0 {
+	retry := a.retryAfter()
+	if retry > 0 {
 		a.text = strconv.AppendInt(a.text[:0], retry, 10)
 		a.retry = a.arena.text(a.text)
 		f.set("Retry-After", a.retry)
+	}
+	if a.isLLM() {
+		a.refuseLLM(f, retry)
 	}
 }
 
@@ -80,7 +96,15 @@ func (a *Answer) Body() []byte {
 		a.text = a.appendQuota(a.text[:0])
 		return a.text
 	}
-	if a.media != ownBody {
+	switch {
+	case a.media == ownBody:
+	case a.form == policy.OpenAI:
+		a.text = a.appendOpenAI(a.text[:0], a.problem())
+	case a.form == policy.Anthropic:
+		a.text = a.appendAnthropic(a.text[:0], a.problem())
+	case a.form == policy.MCP:
+		a.text = a.appendMCP(a.text[:0], a.problem())
+	default:
 		a.text = a.appendBody(a.text[:0], a.said())
 	}
 	return a.text
@@ -134,6 +158,8 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	case a.fault != "":
 		s := newSentence(a.fault)
 		return append(dst, s.in(a.media)...)
+	case d.NoBodyMemory():
+		dst = append(dst, "The bodies of other requests take up the memory for bodies."...)
 	case d.Missing != "":
 		return append(dst, a.missing()...)
 	case d.Blocked != "":
@@ -145,7 +171,8 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 		if d.RetryAfter == sluice.Never {
 			dst = append(dst, " The request asks for "...)
 			dst = strconv.AppendInt(dst, a.results[a.most].Cost, 10)
-			return append(dst, ", more than it ever allows at once."...)
+			dst = append(dst, ", more than it ever allows at once: at most "...)
+			return append(strconv.AppendInt(dst, a.results[a.most].Plan.Capacity, 10), " fit."...)
 		}
 	}
 	if a.most >= 0 && a.results[a.most].Locked {
@@ -159,9 +186,13 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 
 func (a *Answer) missing() string {
 	text := "The request lacks " + wireName(a.decision.Missing) + "."
-	switch what := a.decision.Ambiguous(); what {
-	case "":
-	case "path":
+	switch what := a.decision.Ambiguous(); {
+	case a.decision.TooLarge():
+		text = "The body is too large: the request must have " + a.decision.Missing + "."
+	case a.decision.Mismatched() != "":
+		text = a.decision.Mismatched() + " differs from the field of the body that it repeats."
+	case what == "":
+	case what == "path":
 		text = "The path can be read in more than one way."
 	default:
 		text = wireName(what) + " can be read in more than one way."

@@ -30,7 +30,7 @@ func settle(ctx context.Context, d *policy.Decision, drain func() error, giveBac
 		if d.Held() {
 			giveBack(context.WithoutCancel(ctx))
 		}
-		*d = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second, Results: d.Results[:0]}
+		*d = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second, Results: d.Results[:0], Form: d.Form}
 	case d.Allowed && d.Delay > 0:
 		if !wait(ctx, d.Delay, drain) {
 			giveBack(context.WithoutCancel(ctx))

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 
@@ -15,7 +16,8 @@ import (
 //	handler := httplimit.Policy(engine)(httplimit.Keep(proxy))
 //
 // The RateLimit and X-RateLimit fields of the upstream are replaced where a door has
-// said something, and pass where none has, for example where no rule applied. The
+// said something, and pass where none has, for example where no rule applied. The same holds for the
+// fields of the APIs of language models, such as x-ratelimit-remaining-tokens. The
 // handler gets at Flush, Hijack and the deadlines by [http.ResponseController].
 func Keep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,6 +38,7 @@ type keeper struct {
 	own    exchange.Exchange
 	header http.Header
 	values [len(answer.StateFields)][]string
+	llm    map[string][]string // fields of the APIs of language models; nil: none
 	done   bool
 }
 
@@ -44,6 +47,14 @@ func (k *keeper) keep() (any bool) {
 	for i, name := range answer.StateFields {
 		k.values[i] = k.header[name]
 		any = any || k.values[i] != nil
+	}
+	for name, values := range k.header {
+		if answer.IsLLMField(name) {
+			if k.llm == nil {
+				k.llm = make(map[string][]string)
+			}
+			k.llm[name], any = values, true
+		}
 	}
 	return any
 }
@@ -55,6 +66,9 @@ func (k *keeper) Head(status int) int {
 		return status
 	}
 	for _, name := range answer.StateFields {
+		delete(k.header, name)
+	}
+	for name := range k.llm {
 		delete(k.header, name)
 	}
 	return status
@@ -74,5 +88,9 @@ func (k *keeper) restore() {
 		default:
 			k.header[name] = kept
 		}
+	}
+	if k.llm != nil {
+		maps.DeleteFunc(k.header, func(name string, _ []string) bool { return answer.IsLLMField(name) })
+		maps.Copy(k.header, k.llm)
 	}
 }

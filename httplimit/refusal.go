@@ -63,7 +63,7 @@ func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decis
 	case a.refuse != nil:
 		refuseBy(a.refuse, w, r, said.Status, &d)
 	default:
-		say(w, r, &said)
+		say(w, r, &said, said.HTTPStatus())
 	}
 	return false
 }

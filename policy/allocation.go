@@ -202,7 +202,7 @@ func (s *Subject) takeShared(ctx context.Context, cost int64) ([]Result, error) 
 	if receipts[0].Origin.Degraded() || receipts[1].Origin.Degraded() {
 		return nil, ErrStoreAway
 	}
-	result := Result{Rule: r.name, Name: l.name, Plan: l.plan, From: r.own.from, Source: r.own.source, Shadow: s.shadow, at: int32(r.index) + 1, Decision: l.plan.Decide(cost, receipts[1])}
+	result := Result{Rule: r.name, Name: l.name, Plan: l.plan, From: r.own.from, Source: r.own.source, Unit: r.cost.unit(), Shadow: s.shadow || r.marks, Marks: r.marks && !s.shadow, at: int32(r.index) + 1, Decision: l.plan.Decide(cost, receipts[1])}
 	t.join(&result, &receipts[1], &charges[0], &receipts[0])
 	return []Result{result}, nil
 }

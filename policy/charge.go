@@ -82,16 +82,17 @@ func (w *work) charge(malformed bool) {
 // large structs is slow.
 func (c *charges) add(in *input, s *subject) {
 	r, by, whole, first := s.rule, s.by, in.costFor(s), len(c.list)
+	shadow := s.shadow || s.marks
 	for i := range by.limits {
 		l, cost := &by.limits[i], whole
 		if r.cost.usage != nil {
 			cost = s.reserved.within(cost, l.plan)
 		}
 		to, told := extend(&c.list), extend(&c.results)
-		to.Key, to.Plan, to.Cost, to.Shadow, to.OnError = s.owner, l.plan, cost, s.shadow, r.onError
+		to.Key, to.Plan, to.Cost, to.Shadow, to.OnError = s.owner, l.plan, cost, shadow, r.onError
 		to.Owe, to.Consistency, to.Permit, to.Until = false, r.consistency, 0, 0
-		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, s.shadow
-		told.at = int32(r.index) + 1
+		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, shadow
+		told.at, told.Unit, told.Marks = int32(r.index)+1, r.cost.unit(), s.marks
 		c.whose = append(c.whose, s)
 	}
 	if r.counters == 0 {

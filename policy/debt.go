@@ -127,7 +127,7 @@ func (p *Policy) debtOf(r *rule) int64 {
 func (p *Policy) atOnce(r *rule) (most int64) {
 	for i := range p.rules {
 		o := &p.rules[i]
-		if !o.inFlight || o.shadow || o.isPartial() || o.missing != r.missing || !sameKey(o, r) || !o.covers(r) {
+		if !o.inFlight || o.neverRefuses() || o.isPartial() || o.missing != r.missing || !sameKey(o, r) || !o.covers(r) {
 			continue
 		}
 		if n := o.largest(); most == 0 || n < most {

@@ -45,6 +45,11 @@ type Decision struct {
 	Now int64
 	// Err is what the store has said in place of an answer, for a log.
 	Err error
+	// Form is the form of the answer that a rule asks for.
+	Form Form
+	// CallID is the ID of the JSON-RPC request in the body, as JSON: a string or a number. It is set if Form is [MCP]
+	// and the request is denied or delayed, and empty if the body is no such request.
+	CallID string
 	// Results has an entry for each limit of each rule that counts the request, in the order of
 	// the document; behind these, those of rules with "block" and of subjects that are blocked,
 	// which have no plan.
@@ -96,8 +101,12 @@ type Result struct {
 	Source string // of that rule or override: see [Rule]
 	Cost   int64
 	Owed   int64 // what the key owes beyond the limit: of the results of a [Subject] only
+	Unit   Unit  // of its cost
 	Shadow bool  // counts and reports, never refuses, or not this subject
-	at     int32 // of the rule in the document, counted from 1; 0: in none
+	// Marks says that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
+	// Shadow.
+	Marks bool
+	at    int32 // of the rule in the document, counted from 1; 0: in none
 	sluice.Decision
 }
 

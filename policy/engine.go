@@ -202,6 +202,7 @@ func (e *Engine) finish(ctx context.Context, w *work, d *Decision, at timing) {
 	if d.Degraded && w.charges.inFlight() {
 		w.charges.permits.giveBackUnsure(&w.charges, d)
 	}
+	d.form(w)
 	e.observe(ctx, w, d, at)
 	e.end(w) // a panic of the store or the observer may take w with it
 }

@@ -61,10 +61,10 @@ type RuleTrace struct {
 // Explain returns what [Engine.Decide] would say about a request, and why. It looks at the counts in
 // the store without changing them, and takes time in proportion to the number of rules. It asks all
 // rules, even those for which Decide would not read the body because others refuse already.
-func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
-	var t Trace
+func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	w := e.begin(req, &t.Decision)
 	defer e.end(w)
+	defer t.form(w)
 	t.Client = w.policy.client(req)
 	if w.policy.exemptsPreflight(w) {
 		t.exempt(w, nil, "cors exempts preflights")
@@ -80,10 +80,16 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		t.explainBarred(w, by)
 		return t
 	}
+	w.matchBodies()
 	missing := t.explainRules(w)
 	t.explainTier(w)
-	if w.matches.ambiguous {
+	switch {
+	case w.matches.ambiguous:
 		missing = ambiguousPath
+	case w.matches.lack.part != "":
+		missing = w.matches.lack.String()
+	case missing == "":
+		missing = w.unreadable()
 	}
 	if missing != "" {
 		w.resolveMalformed()
@@ -107,6 +113,14 @@ func (e *Engine) Explain(ctx context.Context, req *Request) Trace {
 		t.explainLimits(w)
 	}
 	return t
+}
+
+// form sets the form of the answer.
+func (t *Trace) form(w *work) {
+	t.Decision.form(w)
+	if t.after != nil {
+		t.after.Form, t.after.CallID = t.Decision.Form, t.Decision.CallID
+	}
 }
 
 // refuses reports whether rules refuse a request that is malformed, for what they have counted.
@@ -176,7 +190,7 @@ func (t *Trace) explainRules(w *work) (missing string) {
 		case len(matches) > 0 && matches[0].rule == r:
 			part, out := trace.explainMatch(w, &matches[0])
 			if out == refused && missing == "" {
-				missing = lack{part.String(), w.x.Garbled}.String()
+				missing = w.lackOf(part).String()
 			}
 			matches = matches[1:]
 		default:
@@ -194,6 +208,9 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	part, out := s.resolve(&w.input, m)
 	t.Applies, t.Override = out == charged || out == barred, s.override
 	t.Why = withClient(why(m, part, out, w.x.Garbled), r.whyClient(&w.input))
+	if b, v := r.checkBody(&w.input); v == doubtful {
+		t.Why += fmt.Sprintf(", the request has no usable %s", &b.part)
+	}
 	if out == exempted || out == barred {
 		t.Why = s.whyUncounted(r, out)
 	}
@@ -243,6 +260,8 @@ func why(m *matched, missing *parts.Part, out effect, garbled bool) string {
 		return "hosts and headers match"
 	case len(m.rule.attributes) > 0:
 		return "attributes match"
+	case len(m.rule.bodies) > 0:
+		return "the body matches"
 	}
 	return everyRequest
 }
@@ -273,10 +292,27 @@ func (r *rule) whyNot(w *work) string {
 		return r.whyNotClient(&w.input, condition)
 	case condition != "":
 		return fmt.Sprintf("the header %s is missing or has another value", condition)
-	case r.exempt && w.matches.someView(r, &w.policy.index):
+	}
+	return r.whyNotPath(w)
+}
+
+// whyNotPath says what the request does not meet of the patterns and, if these match, of the conditions on the body.
+func (r *rule) whyNotPath(w *work) string {
+	const noPattern = "no pattern matches the method, host and path"
+	switch x := &w.policy.index; {
+	case len(r.match) == 0:
+	case !w.matches.someView(r, x):
+		return noPattern
+	case r.exempt && !w.matches.everyView(r, x):
 		return "does not exempt: the path can be read in more than one way, and not every way matches"
 	}
-	return "no pattern matches the method, host and path"
+	switch b, v := r.checkBody(&w.input); v {
+	case fails:
+		return b.whyNot()
+	case doubtful:
+		return fmt.Sprintf("the request has no usable %s", &b.part)
+	}
+	return noPattern // the path is not known, or only shadows would deny it
 }
 
 // explainBarred explains a request that rule by blocks.

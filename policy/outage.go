@@ -104,6 +104,8 @@ func (p *Policy) Outages() []Outage {
 			o.OnError, o.Why = sluice.Deny, "it blocks"
 		case r.shadow:
 			o.OnError, o.Why = sluice.Allow, "a shadow never refuses"
+		case r.marks:
+			o.Why = "it marks, and never refuses"
 		case !r.byDefault:
 			o.Why = "it says so"
 		case r.onError == sluice.Deny:

@@ -35,6 +35,8 @@ type Policy struct {
 	numbers     *numbers // that rules read of responses; nil: none
 	readsBody   bool     // likewise by the body
 	queueless   bool     // none is a queue
+	forms       bool     // a rule has a form of answers
+	marks       bool     // see Marks
 	names       []string // see RuleNames
 	fingerprint string   // see Fingerprint
 	written     Document // without its overrides and subjects: see Changes
@@ -52,6 +54,7 @@ type rule struct {
 	hosts      []string // lower case, "*.example.com" for all below it
 	headers    []headerCondition
 	attributes []attributeCondition
+	bodies     []bodyCondition
 	key        parts.List
 	together   []int // which parts of key are the hash tag
 	missing    missing
@@ -76,6 +79,8 @@ type rule struct {
 	inFlight    bool     // it counts requests under way
 	counters    uint8    // which it has beside its limits: see kinds
 	sharing     *sharing // nil: its limit is not shared
+	answer      answerForm
+	marks       bool // a request that does not fit passes with a mark
 	shadow      bool
 	rollout     uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
 	exempt      bool
@@ -156,6 +161,7 @@ func (p *Policy) fieldsRead() map[string]bool {
 			names[h.name] = true
 		}
 		names[r.cost.header] = true
+		names[OverField] = names[OverField] || r.marks // the upstream reads it
 	}
 	return names
 }
@@ -187,8 +193,12 @@ func (p *Policy) WithoutTLS(hint string) Errors {
 func (p *Policy) without(wants func(*rule) bool, message, hint string) (problems Errors) {
 	for i := range p.rules {
 		if r := &p.rules[i]; wants(r) {
+			field := "key"
+			if len(r.bodies) > 0 && !r.key.Any((*parts.Part).NeedsTLS) {
+				field = "body"
+			}
 			problems = append(problems, Problem{
-				Path: fmt.Sprintf("rules[%d].key", r.index), Rule: r.name, Hint: hint, File: r.file, Line: r.line, Message: message,
+				Path: fmt.Sprintf("rules[%d].%s", r.index, field), Rule: r.name, Hint: hint, File: r.file, Line: r.line, Message: message,
 			})
 		}
 	}

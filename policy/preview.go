@@ -127,7 +127,7 @@ func (d *Decision) refusedFirst(w *work) *Decision {
 	first.Results, first.RetryAfter = first.Results[:0], 0
 	refuses := false
 	for i := range d.Results {
-		if r := w.charges.whose[i].rule; r.readsBody || r.shadow || w.charges.list[i].Cost != 1 {
+		if r := w.charges.whose[i].rule; r.readsBody || r.neverRefuses() || w.charges.list[i].Cost != 1 {
 			continue
 		}
 		refuses = refuses || !d.Results[i].Allowed
@@ -314,7 +314,7 @@ func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 	}
 	for i := range w.matches.rules {
 		m := &w.matches.rules[i]
-		if m.rule.readsBody || m.rule.shadow || w.cost(m.rule) != 1 {
+		if m.rule.readsBody || m.rule.neverRefuses() || w.cost(m.rule) != 1 {
 			continue
 		}
 		if _, out := w.subjects.resolve(&w.input, m); out == refused {

@@ -320,6 +320,10 @@ var decisionFields = map[string]func(v view) any{
 	"reads":         func(v view) any { return v.r.reads },
 	"tier":          func(v view) any { return v.would.Tier },
 	"tier-from":     func(v view) any { return v.would.TierFrom },
+	"over":          func(v view) any { return strings.Join(v.d.Over(), " ") },
+	"form":          func(v view) any { return []string{"plain", "openai", "anthropic", "mcp"}[v.d.Form] },
+	"would-form":    func(v view) any { return []string{"plain", "openai", "anthropic", "mcp"}[v.would.Decision.Form] },
+	"call":          func(v view) any { return v.d.CallID },
 	"tier-subject":  func(v view) any { return cmp.Or(v.would.TierSubject, new(TierSubject)).Subject },
 	"client":        func(v view) any { return v.would.Client },
 	"partition":     func(v view) any { return v.engine.Policy().Partition(&v.r.Request) },
@@ -374,6 +378,7 @@ var resultFields = map[string]func(r *Result) any{
 	"left":      func(r *Result) any { return r.Remaining },
 	"locked":    func(r *Result) any { return r.Locked },
 	"shadow":    func(r *Result) any { return r.Shadow },
+	"unit":      func(r *Result) any { return r.Unit },
 	"limit":     func(r *Result) any { return r.Plan.Limit },
 	"capacity":  func(r *Result) any { return r.Plan.Capacity },
 	"algorithm": func(r *Result) any { return r.Plan.Limit.Algorithm },
@@ -471,6 +476,9 @@ var requestFields = map[string]func(r *testRequest, value string){
 	"body":      func(r *testRequest, value string) { r.Body = r.counted(body(value)) },
 	"broken-body": func(r *testRequest, _ string) {
 		r.Body = r.counted(func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF })
+	},
+	"no-memory": func(r *testRequest, _ string) {
+		r.Body = r.counted(func(int64) ([]byte, error) { return nil, fmt.Errorf("too much: %w", ErrBodyMemory) })
 	},
 	"from": func(r *testRequest, value string) {
 		if r.Peer = (netip.Addr{}); value != "" {

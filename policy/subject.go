@@ -377,7 +377,7 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 		if cost == 0 && s.engine.turns.Offer(&charges[i], 1, &receipts[i]) {
 			charges[i].Cost = 1
 		}
-		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Owed: l.plan.Owed(&receipts[i].Receipt), Shadow: s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(charges[i].Cost, receipts[i])}
+		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Owed: l.plan.Owed(&receipts[i].Receipt), Unit: s.rule.cost.unit(), Shadow: s.shadow || s.rule.marks, Marks: s.rule.marks && !s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(charges[i].Cost, receipts[i])}
 		results[i].LockOut(lock)
 	}
 	return results, nil

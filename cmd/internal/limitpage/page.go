@@ -162,6 +162,9 @@ func appliesTo(r *policy.Rule) (t Text) {
 	if len(r.Headers) > 0 {
 		t = t.words(" with ").list("header ", slices.Sorted(maps.Keys(r.Headers)))
 	}
+	if len(r.Body) > 0 {
+		t = t.words(" with ").list("body field ", slices.Sorted(maps.Keys(r.Body)))
+	}
 	if len(r.Attributes) > 0 || len(r.NotClients) > 0 {
 		t = t.words(" of some callers")
 	}

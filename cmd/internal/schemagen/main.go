@@ -89,6 +89,8 @@ var words = map[string][]string{
 	"Rule.Algorithm":     algorithms(),
 	"Rule.OnError":       {"allow", "deny", "local"},
 	"Rule.Consistency":   {"strict", "leased", "synced"},
+	"Rule.Answer":        {"llm", "mcp"},
+	"Rule.Over":          {"refuse", "mark"},
 	"Rule.ShowKey":       {"whole", "short", "hash"},
 	"Cost.Tokens":        {"total", "uncached", "input", "output"},
 	"Cost.Unknown":       {"estimate"},

@@ -8,6 +8,23 @@ func (x *Reader) BodyIsTrue(name string) bool {
 	return state == fields.Present && m.Text == "true"
 }
 
+// maxCallID is the length of the longest ID of a call that is returned.
+const maxCallID = 256
+
+// CallID returns the ID of the JSON-RPC request that is the body, as it is written there: a JSON string or number. It
+// is empty if the body is anything else, such as a notification, and after [Reader.Reset].
+func (x *Reader) CallID() string {
+	m := x.bodyMembers()
+	if method, ok := m.RawJSON("method"); !ok || method[0] != '"' {
+		return ""
+	}
+	id, ok := m.RawJSON("id")
+	if !ok || len(id) > maxCallID {
+		return ""
+	}
+	return id
+}
+
 // HasBodyField reports whether a server may find a member in the body.
 func (x *Reader) HasBodyField(name string) bool {
 	_, state := x.bodyMembers().Field(name)

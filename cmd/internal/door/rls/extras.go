@@ -47,6 +47,9 @@ func join(all, d *policy.Decision) {
 	all.Results = append(all.Results, d.Results...)
 	all.Now = max(all.Now, d.Now)
 	all.Degraded = all.Degraded || d.Degraded
+	if all.Form == policy.Plain {
+		all.Form, all.CallID = d.Form, d.CallID
+	}
 	if d.Allowed {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -38,8 +39,16 @@ func (c *settlements) observe(_ context.Context, s *policy.Settlement) {
 	c.mu.Unlock()
 	if !known {
 		c.log.Warn("a response told a cost that is not charged in full: it is above the rule's max, or above what a key can owe. Correct the response, or raise max. Later ones of this rule are only counted, in sluice_settle_cut_units_total",
-			"rule", s.Rule, "limit", s.Limit.String(), "charged", s.Limit.Amount(s.Cost), "not_charged", s.Limit.Amount(s.Cut))
+			"rule", s.Rule, "limit", s.Limit.String(), "charged", logged(&s.Limit, s.Cost), "not_charged", logged(&s.Limit, s.Cut))
 	}
+}
+
+// logged returns units of a limit for the log: a number, or an amount in USD.
+func logged(l *sluice.Limit, units int64) any {
+	if l.Money == 0 {
+		return units
+	}
+	return l.Amount(units)
 }
 
 // collect sends a series for each rule with costs from responses, even before the first.

@@ -31,6 +31,10 @@
 //	RateLimit-Policy: "search";q=10;qu="concurrent-requests"
 //	RateLimit: "search";r=3
 //
+// A limit in USD has the unit "micro-usd", and all its numbers in any field are millionths of a USD:
+//
+//	RateLimit-Policy: "team-usd";q=50000000;qu="micro-usd";w=86400
+//
 // A limit over less than a second, or a fraction of one, is announced in whole seconds at
 // the same rate: 3/250ms as q=12;w=1. Anything in a name but printable ASCII is written
 // as %XX. Shadow rules are not mentioned, since they refuse nobody. Without an answer from the store

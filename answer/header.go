@@ -105,9 +105,10 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 			text = append(text, l.item+";q="...)
 		}
 		text = strconv.AppendInt(text, l.quota, 10)
-		if inFlight {
-			text = append(text, `;qu="`+unitInFlight+`"`...)
-		} else {
+		if unit := unitOf(l.plan); unit != "" && dialect == Draft11 {
+			text = append(text, `;qu="`+unit+`"`...)
+		}
+		if !inFlight {
 			text = strconv.AppendInt(append(text, ";w="...), l.span, 10)
 		}
 	}
@@ -115,13 +116,27 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 	return p
 }
 
-// unitInFlight is the unit of a quota of requests in flight.
-const unitInFlight = "concurrent-requests"
+// Quotas are of these units, or else of requests and what they cost.
+const (
+	unitInFlight = "concurrent-requests"
+	unitMoney    = "micro-usd"
+)
+
+// unitOf returns the unit of the quota of a limit, or "".
+func unitOf(p *sluice.Plan) string {
+	switch {
+	case p.Kernel == kernel.InFlight:
+		return unitInFlight
+	case p.Limit.Money > 0:
+		return unitMoney
+	}
+	return ""
+}
 
 func newLabel(r *policy.Result) label {
 	plan, wire := r.Plan, wireName(cmp.Or(r.Name, r.Rule))
 	l := label{rule: r.Rule, name: r.Name, plan: plan, wire: wire, item: string(appendQuoted(nil, wire))}
-	l.most = min(maxInteger, max(plan.Limit.Count, plan.Capacity))
+	l.most = min(maxInteger, plan.Limit.Value(max(plan.Limit.Count, plan.Capacity)))
 	l.limit = strconv.FormatInt(l.most, 10)
 	if plan.Kernel == kernel.InFlight {
 		l.quota = l.most
@@ -133,11 +148,14 @@ func newLabel(r *policy.Result) label {
 	if plan.Limit.MonthDay > 0 {
 		period = "month"
 	}
-	unit := ""
-	if r.Unit == policy.Tokens {
-		unit = " tokens"
+	quota := strconv.FormatInt(l.quota, 10)
+	switch {
+	case plan.Limit.Money > 0:
+		quota = printable.FormatMoney(l.quota)
+	case r.Unit == policy.Tokens:
+		quota += " tokens"
 	}
-	l.sentence = newSentence(fmt.Sprintf("Limit %s: %d%s per %s.", wire, l.quota, unit, period))
+	l.sentence = newSentence(fmt.Sprintf("Limit %s: %s per %s.", wire, quota, period))
 	return l
 }
 
@@ -157,7 +175,7 @@ func wholeSeconds(l sluice.Limit) (quota, seconds int64) {
 	for b != 0 {
 		a, b = b, a%b
 	}
-	hi, lo := bits.Mul64(uint64(l.Count), uint64(second/a))
+	hi, lo := bits.Mul64(uint64(l.Value(l.Count)), uint64(second/a))
 	if hi != 0 || lo > maxInteger {
 		lo = maxInteger
 	}

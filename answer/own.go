@@ -84,7 +84,7 @@ func (a *Answer) values() policy.AnswerValues {
 		seen++
 	}
 	if now := a.decision.Now; now != 0 {
-		v.Limit, v.Remaining = a.mostLabel().most, clamp(r.Remaining)
+		v.Limit, v.Remaining = a.mostLabel().most, clamp(r.Plan.Limit.Value(r.Remaining))
 		v.Reset = time.Unix(seconds(now+effectiveWindow(r, now)), 0).UTC()
 	}
 	return v

@@ -18,7 +18,7 @@ import (
 // with quota units in window seconds, of which remaining are left, the time in seconds since 1970
 // at which all are there again, and, where the request that is asked about does not fit, the
 // seconds until it does. A limit of requests in flight has "unit":"concurrent-requests" in place of
-// window and reset. The names, quotas and windows are those of RateLimit-Policy, and all
+// window and reset, and one in USD "unit":"micro-usd". The names, quotas and windows are those of RateLimit-Policy, and all
 // limits are there. It is a refusal if the client is blocked, the request asked about is malformed,
 // or the store does not answer.
 func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) {
@@ -65,15 +65,15 @@ func appendLimit(dst []byte, r *policy.Result, now int64) []byte {
 	for _, member := range []struct {
 		name string
 		n    int64
-	}{{"quota", l.quota}, {"window", l.span}, {"remaining", clamp(r.Remaining)}, {"reset", seconds(now + r.ResetAfter.Microseconds())}} {
+	}{{"quota", l.quota}, {"window", l.span}, {"remaining", clamp(r.Plan.Limit.Value(r.Remaining))}, {"reset", seconds(now + r.ResetAfter.Microseconds())}} {
 		if inFlight && (member.name == "window" || member.name == "reset") {
 			continue
 		}
 		dst = append(append(append(dst, `,"`...), member.name...), `":`...)
 		dst = strconv.AppendInt(dst, member.n, 10)
 	}
-	if inFlight {
-		dst = append(dst, `,"unit":"`+unitInFlight+`"`...)
+	if unit := unitOf(r.Plan); unit != "" {
+		dst = append(dst, `,"unit":"`+unit+`"`...)
 	}
 	if !r.Allowed && r.RetryAfter != sluice.Never {
 		dst = strconv.AppendInt(append(dst, `,"retry_after":`...), seconds(r.RetryAfter.Microseconds()), 10)

@@ -23,6 +23,7 @@ var (
 	missingKey      = newProblem(http.StatusBadRequest, "about:blank", "missing_key")
 	forbidden       = newProblem(http.StatusForbidden, "about:blank", "blocked")
 	malformed       = newProblem(http.StatusBadRequest, "about:blank", "malformed_request")
+	bodyTooLarge    = newProblem(http.StatusRequestEntityTooLarge, "about:blank", "body_too_large")
 )
 
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
@@ -35,8 +36,12 @@ func newProblem(status int, kind, code string) *problem {
 
 func (a *Answer) problem() *problem {
 	switch {
-	case a.fault != "", a.decision.Ambiguous() != "":
+	case a.fault != "", a.decision.Ambiguous() != "", a.decision.Mismatched() != "":
 		return malformed
+	case a.decision.TooLarge():
+		return bodyTooLarge
+	case a.decision.NoBodyMemory():
+		return reducedCapacity
 	case a.decision.Missing != "":
 		return missingKey
 	case a.decision.Blocked != "":
@@ -50,6 +55,9 @@ func (a *Answer) problem() *problem {
 // retryAfter returns the seconds after which to ask again, or 0 if that is no use.
 func (a *Answer) retryAfter() int64 {
 	d := a.decision
+	if a.fault == "" && d.NoBodyMemory() {
+		return 1
+	}
 	if a.fault != "" || d.Missing != "" || d.Blocked != "" || d.RetryAfter == sluice.Never {
 		return 0
 	}
@@ -150,6 +158,8 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	case a.fault != "":
 		s := newSentence(a.fault)
 		return append(dst, s.in(a.media)...)
+	case d.NoBodyMemory():
+		dst = append(dst, "The bodies of other requests take up the memory for bodies."...)
 	case d.Missing != "":
 		return append(dst, a.missing()...)
 	case d.Blocked != "":
@@ -159,10 +169,10 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	default:
 		dst = append(dst, a.mostLabel().sentence.in(a.media)...)
 		if d.RetryAfter == sluice.Never {
-			dst = append(dst, " The request asks for "...)
-			dst = strconv.AppendInt(dst, a.results[a.most].Cost, 10)
+			r := &a.results[a.most]
+			dst = append(append(dst, " The request asks for "...), r.Plan.Limit.Amount(r.Cost)...)
 			dst = append(dst, ", more than it ever allows at once: at most "...)
-			return append(strconv.AppendInt(dst, a.results[a.most].Plan.Capacity, 10), " fit."...)
+			return append(append(dst, r.Plan.Limit.Amount(r.Plan.Capacity)...), " fit."...)
 		}
 	}
 	if a.most >= 0 && a.results[a.most].Locked {
@@ -176,9 +186,13 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 
 func (a *Answer) missing() string {
 	text := "The request lacks " + wireName(a.decision.Missing) + "."
-	switch what := a.decision.Ambiguous(); what {
-	case "":
-	case "path":
+	switch what := a.decision.Ambiguous(); {
+	case a.decision.TooLarge():
+		text = "The body is too large: the request must have " + a.decision.Missing + "."
+	case a.decision.Mismatched() != "":
+		text = a.decision.Mismatched() + " differs from the field of the body that it repeats."
+	case what == "":
+	case what == "path":
 		text = "The path can be read in more than one way."
 	default:
 		text = wireName(what) + " can be read in more than one way."

@@ -275,9 +275,10 @@ var completionChunks = func() (all [][]byte) {
 	return append(all, []byte(completionUsage))
 }()
 
-// write writes a stream at once.
+// write writes a stream at once, and its cost into a header, too.
 func write(w http.ResponseWriter, _ *http.Request) {
 	w.Header()["Content-Type"] = []string{"text/event-stream"}
+	w.Header()["X-Cost"] = []string{strconv.Itoa(tokensEach)}
 	flush := w.(http.Flusher)
 	for _, chunk := range completionChunks {
 		_, _ = w.Write(chunk)
@@ -306,7 +307,7 @@ func handlingStream(c contender) (sample, error) {
 		return w.header
 	}
 	before := serve(h)
-	if after := serve(h); !hasFields(after) || c.start != costByHeader && spent(after)-spent(before) != tokensEach {
+	if after := serve(h); !hasFields(after) || spent(after)-spent(before) != tokensEach {
 		return nil, fmt.Errorf("a stream has cost %d", spent(after)-spent(before))
 	}
 	heap := make([]byte, 32<<20) // see handling

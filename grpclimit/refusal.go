@@ -92,7 +92,7 @@ func violations(d *policy.Decision) *errdetails.QuotaFailure {
 		name := strings.ToValidUTF8(cmp.Or(r.Name, r.Rule), "\uFFFD")
 		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
 			Subject: name, QuotaId: name,
-			QuotaValue:  cmp.Or(r.Plan.Limit.Count, r.Plan.Capacity), // which is that of requests in flight
+			QuotaValue:  cmp.Or(r.Plan.Limit.Value(r.Plan.Limit.Count), r.Plan.Capacity), // which is that of requests in flight
 			Description: "Limit " + name + ": " + r.Plan.String(),
 		})
 	}

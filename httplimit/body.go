@@ -3,23 +3,35 @@ package httplimit
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/sluicehq/sluice/policy"
 )
 
 // defaultBodyTimeout is for [Config].BodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
 
-// peek is peekBody that does not take longer than Config.BodyTimeout.
+// peek returns the whole body of the request if it has at most limit bytes, else nil. Its first 64 KiB may take
+// Config.BodyTimeout, and so may each further part that is as large as all before it.
 func (c *call) peek(limit int64) ([]byte, error) {
-	if c.r.Body == nil || c.r.Body == http.NoBody || c.r.ContentLength > limit || limit == 0 {
-		return peekBody(c.r, limit)
+	if c.r.Body == nil || c.r.Body == http.NoBody {
+		return []byte{}, nil
 	}
-	defer c.bound()()
-	return peekBody(c.r, limit)
+	if c.r.ContentLength > limit || c.r.ContentLength < 0 && limit == 0 {
+		return nil, nil
+	}
+	restart, release := c.bound()
+	defer release()
+	c.body = &replay{rest: c.r.Body}
+	c.r.Body = c.body
+	return c.body.peek(c.r.ContentLength, limit, restart)
 }
 
 // maxWaiting is how much of a body is read while its request waits.
@@ -27,15 +39,20 @@ const maxWaiting = 64 << 10
 
 // drain reads the body, since a server notices only behind it that a client has left.
 func (c *call) drain() error {
-	_, err := c.peek(maxWaiting)
-	return err
+	if c.body != nil {
+		return c.body.err
+	}
+	if _, err := c.peek(maxWaiting); !errors.Is(err, policy.ErrBodyMemory) {
+		return err
+	}
+	return nil
 }
 
-// bound gives all the reads of the body together Config.BodyTimeout, until the function
-// that it returns is called. A server with a ReadTimeout has done so itself.
-func (c *call) bound() (release func()) {
+// bound gives all reads of the body together Config.BodyTimeout, until restart or release is called. A server with
+// a ReadTimeout has done so itself.
+func (c *call) bound() (restart, release func()) {
 	if s, _ := c.r.Context().Value(http.ServerContextKey).(*http.Server); s != nil && s.ReadTimeout > 0 {
-		return func() {}
+		return func() {}, func() {}
 	}
 	// A body may have deadlines of its own to combine with.
 	var read interface{ SetReadDeadline(time.Time) error } = http.NewResponseController(c.w)
@@ -43,8 +60,11 @@ func (c *call) bound() (release func()) {
 		read = body
 	}
 	// An error says that there are no deadlines here, as in tests without a server.
-	_ = read.SetReadDeadline(time.Now().Add(cmp.Or(c.door.config.BodyTimeout, defaultBodyTimeout)))
-	return func() { _ = read.SetReadDeadline(time.Time{}) }
+	restart = func() {
+		_ = read.SetReadDeadline(time.Now().Add(cmp.Or(c.door.config.BodyTimeout, defaultBodyTimeout)))
+	}
+	restart()
+	return restart, func() { _ = read.SetReadDeadline(time.Time{}) }
 }
 
 // lingering is how long the server goes on reading the body of a request that is refused.
@@ -58,44 +78,128 @@ func (c *call) linger() {
 	}
 }
 
-// peekBody returns the whole body of r if it has at most limit bytes, else nil; where
-// there is none, it is empty and not nil. The error is that of a body that breaks off. The
-// handler behind us reads everything from its beginning, and gets the same error there.
-func peekBody(r *http.Request, limit int64) ([]byte, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return []byte{}, nil
-	}
-	if r.ContentLength > limit || r.ContentLength < 0 && limit == 0 {
-		return nil, nil
-	}
-	read, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
-	r.Body = &replay{read: read, err: err, rest: r.Body}
-	if err != nil || int64(len(read)) > limit {
-		return nil, err
-	}
-	return read, nil
+// replay is a body of which the beginning has been read. The handler reads everything from its beginning, and gets
+// the same error at its end.
+type replay struct {
+	rest io.ReadCloser
+	err  error // that the body broke off with; nil: rest follows what was read
+
+	mu   sync.Mutex // the handler's transport may read while the request ends
+	read []byte     // and is to be read by the handler
+	held int64      // bytes of bodyMemory
 }
 
-// replay is a body of which the beginning has been read already.
-type replay struct {
-	read []byte
-	err  error // what came behind read; nil if that is for rest to say
-	rest io.ReadCloser
+// peek reads the whole body, of so many bytes or -1, and returns it if it has at most limit bytes, else nil. The
+// error is that of a body that breaks off, or [policy.ErrBodyMemory]. It calls restart each time that it has read as
+// much as before and more than firstPart.
+func (b *replay) peek(length, limit int64, restart func()) ([]byte, error) {
+	most := limit + 1 // and a byte in which the end can be seen
+	if length >= 0 {
+		most = length + 1
+	}
+	for {
+		if len(b.read) == cap(b.read) {
+			if len(b.read) >= firstPart {
+				restart()
+			}
+			if !b.grow(most) {
+				return nil, policy.ErrBodyMemory
+			}
+		}
+		n, err := b.rest.Read(b.read[len(b.read):cap(b.read)])
+		b.read = b.read[:len(b.read)+n]
+		switch {
+		case int64(len(b.read)) > limit:
+			return nil, nil
+		case err == io.EOF:
+			return b.read, nil
+		case err != nil:
+			b.err = err
+			return nil, err
+		}
+	}
+}
+
+// firstPart is the size in bytes of the memory for a body until more has come.
+const firstPart = 64 << 10
+
+// grow makes room for as much again, but not for more than most bytes in all. It reports whether there is memory.
+func (b *replay) grow(most int64) bool {
+	size := min(2*int64(cap(b.read)), most)
+	if cap(b.read) == 0 {
+		size = min(firstPart, most)
+	}
+	if !bodyMemory.take(size) {
+		return false
+	}
+	b.read = append(make([]byte, 0, size), b.read...)
+	bodyMemory.release(b.held)
+	b.held = size
+	return true
 }
 
 func (b *replay) Read(p []byte) (int, error) {
-	switch {
-	case len(b.read) > 0:
-		n := copy(p, b.read)
-		b.read = b.read[n:]
+	if n := b.replay(p); n > 0 || len(p) == 0 {
 		return n, nil
-	case b.err != nil:
+	}
+	if b.err != nil {
 		return 0, b.err
 	}
 	return b.rest.Read(p)
 }
 
-func (b *replay) Close() error { return b.rest.Close() }
+func (b *replay) replay(p []byte) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := copy(p, b.read)
+	if b.read = b.read[n:]; len(b.read) == 0 {
+		b.free()
+	}
+	return n
+}
+
+// release gives the memory back. What was not read again is lost.
+func (b *replay) release() {
+	b.mu.Lock()
+	b.free()
+	b.mu.Unlock()
+	if before, ok := b.rest.(*replay); ok {
+		before.release()
+	}
+}
+
+func (b *replay) free() {
+	bodyMemory.release(b.held)
+	b.held, b.read = 0, nil
+}
+
+func (b *replay) Close() error {
+	b.release()
+	return b.rest.Close()
+}
+
+// bodyMemory is the memory for bodies that are read for rules, of all middleware of the process.
+var bodyMemory memoryBudget
+
+// maxBodyMemory is how many bytes bodyMemory has.
+const maxBodyMemory = 256 << 20
+
+// memoryBudget is a number of bytes in use, up to maxBodyMemory.
+type memoryBudget struct{ used atomic.Int64 }
+
+func (m *memoryBudget) take(n int64) bool {
+	if m.used.Add(n) > maxBodyMemory {
+		m.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (m *memoryBudget) release(n int64) {
+	if n != 0 {
+		m.used.Add(-n)
+	}
+}
 
 // askUsage adds a member to the JSON object that is the body of r, which has been read.
 func askUsage(r *http.Request) {
@@ -104,8 +208,10 @@ func askUsage(r *http.Request) {
 		return
 	}
 	const member = `"stream_options":{"include_usage":true},`
+	b.mu.Lock()
 	at := bytes.IndexByte(b.read, '{') + 1
 	b.read = slices.Concat(b.read[:at], []byte(member), b.read[at:])
+	b.mu.Unlock()
 	if r.ContentLength > 0 {
 		r.ContentLength += int64(len(member))
 		r.Header.Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))

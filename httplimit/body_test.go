@@ -20,6 +20,11 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
+// peekBody reads the body of r as a middleware does.
+func peekBody(r *http.Request, limit int64) ([]byte, error) {
+	return (&call{r: r, w: httptest.NewRecorder(), door: &door{}}).peek(limit)
+}
+
 // peekServer answers with what was peeked and what the handler read after it.
 func peekServer(t *testing.T, limit int64) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -171,7 +176,7 @@ func TestTricklingBody(t *testing.T) {
 func TestBodyTimeoutEndsWithDecision(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		engine := policytest.Engine(t, strings.Replace(layers, "rules:", "ambiguous: charge\nrules:", 1))
+		engine := policytest.Engine(t, strings.Replace(layers, "rules:", "body_limit: 64KiB\nshadow: always\nrules:", 1))
 		var read int64
 		var failed error
 		server := &http.Server{Handler: Policy(engine)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -64,7 +64,8 @@ type call struct {
 	request policy.Request // for a policy
 	choice  Choice         // for a limiter
 	taken   taken
-	passed  bool // to the handler
+	passed  bool    // to the handler
+	body    *replay // the body, if it was read
 }
 
 func newCall(d *door) *call {
@@ -80,7 +81,10 @@ func (d *door) release(c *call) {
 		}
 		c.decision = policy.Decision{Results: c.decision.Results[:0]}
 	}
-	c.passed = false
+	if c.body != nil && !c.passed {
+		c.body.release()
+	}
+	c.body, c.passed = nil, false
 	// What is left holds on to nothing of the request.
 	c.w, c.r, c.choice = nil, nil, Choice{}
 	if c.taken.limiter != nil {
@@ -100,8 +104,9 @@ func (d *door) release(c *call) {
 }
 
 // admit returns the request for the handler if it may pass, after its turn has come, and what
-// settles it then, or nil if nothing is to be settled or released. If there is no request it has been answered.
-func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *settling) {
+// settles it then, or nil if nothing is to be settled or released, and its body, to be released when the request ends,
+// if it was read. If there is no request it has been answered.
+func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *settling, *replay) {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
 	c.w, c.r = w, r
@@ -149,9 +154,9 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 			askUsage(r)
 		}
 		if c.awaits() || c.decision.Held() {
-			return c.r, c.settling()
+			return c.r, c.settling(), c.body
 		}
-		return c.r, nil
+		return c.r, nil, c.body
 	case d.config.Refuse != nil && fault == "":
 		c.linger()
 		refuseBy(d.config.Refuse, w, r, c.answer.Status, &c.decision)
@@ -162,7 +167,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 		c.linger()
 		say(w, r, &c.answer, c.answer.HTTPStatus())
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // clean removes the fields that Connection names, unless the gateway has, and returns what is wrong with

@@ -39,9 +39,9 @@ type Config struct {
 	// "key: [tls_fingerprint]", or "" if there is none. [crypto/tls.Config.GetConfigForClient]
 	// is told what it is made of.
 	TLSFingerprint func(r *http.Request) string
-	// BodyTimeout bounds the time for reading a body that rules count by, or whose request
-	// waits in a queue: 10 s if zero. What takes longer counts as garbled, and breaks off
-	// for the handler, too. Where the server has a ReadTimeout, only that holds.
+	// BodyTimeout bounds the time for reading the first 64 KiB of a body that rules count by, or whose request
+	// waits in a queue, and for each further part that is as large as all before it: 10 s if zero. What takes longer
+	// counts as garbled, and breaks off for the handler, too. Where the server has a ReadTimeout, only that holds.
 	BodyTimeout time.Duration
 	// Refuse writes the answer to refusals in place of the door: see [Refusal].
 	Refuse Refusal
@@ -106,7 +106,11 @@ func (c Config) middleware(d *door) func(http.Handler) http.Handler {
 	d.calls.New = func() any { return newCall(d) }
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch admitted, s := d.admit(w, r); {
+			admitted, s, body := d.admit(w, r)
+			if body != nil {
+				defer body.release()
+			}
+			switch {
 			case admitted == nil:
 			case s != nil:
 				s.serve(next)

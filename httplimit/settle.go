@@ -100,7 +100,9 @@ func (s *settling) Head(status int) int {
 		if (s.decision.Held() || s.reader != nil) && s.request.Method != http.MethodHead {
 			// A client that asks again when it has read all is not refused for this request: the last byte
 			// leaves when the place is free, or what was reserved is settled.
-			s.exchange.Length, _ = strconv.ParseInt(s.exchange.Header().Get("Content-Length"), 10, 64)
+			if length := s.exchange.Header().Get("Content-Length"); length != "" {
+				s.exchange.Length, _ = strconv.ParseInt(length, 10, 64)
+			}
 		}
 		s.settle(-1)
 	case s.awaits:

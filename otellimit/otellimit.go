@@ -69,7 +69,7 @@ func attributes(o *policy.Observation) []attribute.KeyValue {
 			name = r.Rule
 		}
 		text("sluice.limit", name)
-		all = append(all, attribute.Int64("sluice.remaining", r.Remaining))
+		all = append(all, attribute.Int64("sluice.remaining", value(r)))
 	}
 	if about < 0 {
 		about = tightest
@@ -140,6 +140,14 @@ func tightest(d *policy.Decision) int {
 		}
 	}
 	return best
+}
+
+// value returns what remains of a limit, in micro-USD if it is in USD.
+func value(r *policy.Result) int64 {
+	if r.Plan == nil {
+		return r.Remaining
+	}
+	return r.Plan.Limit.Value(r.Remaining)
 }
 
 func share(r *policy.Result) float64 { return float64(r.Remaining) / float64(r.Plan.Capacity) }

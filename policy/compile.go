@@ -76,6 +76,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		trusted:    c.prefixes(doc.TrustedProxies),
 		ipv6Prefix: c.ipv6Prefix(doc.IPv6Prefix),
 		ignoreCase: doc.IgnoreCase,
+		bodyLimit:  c.bodyLimit(doc.BodyLimit),
 		shadowEnds: c.shadowEnds(doc.Shadow),
 		cors:       c.cors(&doc.CORS),
 		answers:    c.answers(doc.Answers),
@@ -114,8 +115,10 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out := rule{
 		index: c.item, name: r.Name, shadow: r.Shadow, exempt: r.Exempt, source: r.Source,
 		match: c.patterns(r.Match), hosts: c.hosts(r.Hosts), headers: c.headers(r.Headers),
-		attributes: c.attributes(r.Attributes),
+		attributes: c.attributes(r.Attributes), bodies: c.bodies(r.Body),
 	}
+	out.readsBody = len(out.bodies) > 0
+	p.readsBody = p.readsBody || out.readsBody
 	if c.where != nil {
 		out.file, out.line = c.where(c.path(""))
 	}
@@ -141,7 +144,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if out.byDefault = r.OnError == ""; out.byDefault {
 		out.onError = defaultOnError(out.hosts, out.match, r.Shadow)
 	}
-	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(out.key)) == refuseAmbiguous
+	out.strict = cmp.Or(c.ambiguous(r.Ambiguous), byDefault, defaultAmbiguous(&out)) == refuseAmbiguous
 	out.rollout = c.enforce(r)
 	if out.show = showKey(c.choice("show_key", r.ShowKey, showKeyNames)); r.ShowKey == "" {
 		out.show = defaultShow(out.key)
@@ -166,7 +169,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	}
 	out.counters = out.kinds()
 	out.folds = out.key.Any((*parts.Part).Folds)
-	out.needsBody = out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
+	out.needsBody = out.readsBody || out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	out.readsBody = out.needsBody || out.cost.usage != nil && out.cost.usage.estimate.units == 0
 	p.readsBody = p.readsBody || out.readsBody
 	return out
@@ -227,8 +230,8 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 
 // defaultAmbiguous is ambiguous where nothing says it. Who counts by what is in a body mostly
 // guards accounts, and honest clients send that in one plain way.
-func defaultAmbiguous(key parts.List) ambiguous {
-	if key.Any((*parts.Part).ReadsBody) {
+func defaultAmbiguous(r *rule) ambiguous {
+	if len(r.bodies) > 0 || r.key.Any((*parts.Part).ReadsBody) {
 		return refuseAmbiguous
 	}
 	return chargeAmbiguous

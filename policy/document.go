@@ -28,6 +28,10 @@ type Document struct {
 	// Answers replace the default answers to refused requests, by status: "400",
 	// "403", "429" or "503".
 	Answers map[string]Answer `json:"answers,omitempty"`
+	// BodyLimit is the size of the largest body that is read for rules that go by the body, in bytes or with a
+	// unit as in 512KiB or 16MiB: 8MiB if empty. Larger ones are denied with status 413, and where the bodies of
+	// all requests take up the memory for bodies, with 503.
+	BodyLimit string `json:"body_limit,omitempty"`
 	// Lists are networks under names that rules ask for: see [Rule].
 	Lists map[string]List `json:"lists,omitempty"`
 	// Prices are what models cost, for rules that count money: see [Cost].
@@ -77,7 +81,7 @@ type TierSubject struct {
 }
 
 // Rule is a limit, an exemption or a block, and what it applies to: requests that meet all of Match,
-// Hosts, Headers, Attributes, Clients and NotClients; without any of these, every request.
+// Hosts, Headers, Attributes, Body, Clients and NotClients; without any of these, every request.
 type Rule struct {
 	// Name is up to 64 of a-z, 0-9, ".", "_" and "-". Counts belong to the name.
 	Name        string `json:"name,omitempty"`
@@ -93,6 +97,11 @@ type Rule struct {
 	// Attributes have a value that the program must say of a request, or "*" for any: see
 	// [Request]. A door that says none, such as the gateway, never meets them.
 	Attributes map[string]string `json:"attributes,omitempty"`
+	// Body has values that fields of the body must have. Fields are named, and values compared, as those of the key
+	// part body:FIELD are: {method: tools/call, "params[name]": search}. A "*" at the end of a value stands for any
+	// rest, and alone for any value. Where servers may read a field in several ways, a limit goes by Ambiguous, a
+	// block applies, and an exemption does not.
+	Body map[string]string `json:"body,omitempty"`
 	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists, one of which has to
 	// contain the client; NotClients are those that must not contain it. The client is whom the
 	// trusted proxies name, its whole address counts, and IPv6Prefix plays no part.
@@ -121,10 +130,10 @@ type Rule struct {
 	// can count them. A part that is there but unreadable, or twice with different values,
 	// is not missing but ambiguous.
 	Missing string `json:"missing,omitempty"`
-	// Ambiguous is what happens to a request whose path, or whose part of the key, servers may
-	// read in several ways: with "refuse" it is refused as malformed, with "charge" every
+	// Ambiguous is what happens to a request whose path, whose part of the key, or whose field of Body servers
+	// may read in several ways: with "refuse" it is refused as malformed, with "charge" every
 	// reading of the path is charged, and all doubtful keys share one count. The default is
-	// "refuse" for a key with body:FIELD, and else "charge". A shadow refuses nothing.
+	// "refuse" for a rule with Body or a key with body:FIELD, and else "charge". A shadow refuses nothing.
 	Ambiguous string `json:"ambiguous,omitempty"`
 	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20" or "10000/month", or
 	// "50 USD/day" where the cost is in USD. Limits in USD are counted in micro-USD, or where that

@@ -80,10 +80,16 @@ func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 		t.explainBarred(w, by)
 		return t
 	}
+	w.matchBodies()
 	missing := t.explainRules(w)
 	t.explainTier(w)
-	if w.matches.ambiguous {
+	switch {
+	case w.matches.ambiguous:
 		missing = ambiguousPath
+	case w.matches.lack.part != "":
+		missing = w.matches.lack.String()
+	case missing == "":
+		missing = w.unreadable()
 	}
 	if missing != "" {
 		w.resolveMalformed()
@@ -184,7 +190,7 @@ func (t *Trace) explainRules(w *work) (missing string) {
 		case len(matches) > 0 && matches[0].rule == r:
 			part, out := trace.explainMatch(w, &matches[0])
 			if out == refused && missing == "" {
-				missing = lack{part.String(), w.x.Garbled}.String()
+				missing = w.lackOf(part).String()
 			}
 			matches = matches[1:]
 		default:
@@ -202,6 +208,9 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	part, out := s.resolve(&w.input, m)
 	t.Applies, t.Override = out == charged || out == barred, s.override
 	t.Why = withClient(why(m, part, out, w.x.Garbled), r.whyClient(&w.input))
+	if b, v := r.checkBody(&w.input); v == doubtful {
+		t.Why += fmt.Sprintf(", the request has no usable %s", &b.part)
+	}
 	if out == exempted || out == barred {
 		t.Why = s.whyUncounted(r, out)
 	}
@@ -251,6 +260,8 @@ func why(m *matched, missing *parts.Part, out effect, garbled bool) string {
 		return "hosts and headers match"
 	case len(m.rule.attributes) > 0:
 		return "attributes match"
+	case len(m.rule.bodies) > 0:
+		return "the body matches"
 	}
 	return everyRequest
 }
@@ -281,10 +292,27 @@ func (r *rule) whyNot(w *work) string {
 		return r.whyNotClient(&w.input, condition)
 	case condition != "":
 		return fmt.Sprintf("the header %s is missing or has another value", condition)
-	case r.exempt && w.matches.someView(r, &w.policy.index):
+	}
+	return r.whyNotPath(w)
+}
+
+// whyNotPath says what the request does not meet of the patterns and, if these match, of the conditions on the body.
+func (r *rule) whyNotPath(w *work) string {
+	const noPattern = "no pattern matches the method, host and path"
+	switch x := &w.policy.index; {
+	case len(r.match) == 0:
+	case !w.matches.someView(r, x):
+		return noPattern
+	case r.exempt && !w.matches.everyView(r, x):
 		return "does not exempt: the path can be read in more than one way, and not every way matches"
 	}
-	return "no pattern matches the method, host and path"
+	switch b, v := r.checkBody(&w.input); v {
+	case fails:
+		return b.whyNot()
+	case doubtful:
+		return fmt.Sprintf("the request has no usable %s", &b.part)
+	}
+	return noPattern // the path is not known, or only shadows would deny it
 }
 
 // explainBarred explains a request that rule by blocks.

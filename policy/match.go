@@ -137,6 +137,7 @@ type matches struct {
 	ambiguous bool    // the path is ambiguous, and the request is denied for that
 	doubtful  bool    // the path is ambiguous, but only shadows would deny it
 	pathless  bool    // rules with patterns are ignored
+	lack      lack    // the field of the body that is doubtful, and for which the request is denied
 
 	ids   []int32 // of pathless rules, then of the patterns that match, view by view
 	ends  []int   // where the former end in ids, and each view
@@ -146,7 +147,7 @@ type matches struct {
 
 func (m *matches) reset() {
 	m.ids, m.ends, m.order, m.rules, m.barring = m.ids[:0], m.ends[:0], m.order[:0], m.rules[:0], m.barring[:0]
-	m.exempting, m.ambiguous, m.doubtful, m.pathless = nil, false, false, false
+	m.exempting, m.ambiguous, m.doubtful, m.pathless, m.lack = nil, false, false, false, lack{}
 }
 
 // apply finds the rules that apply. It reports false if the request is exempt or blocked, which decides it.
@@ -166,7 +167,8 @@ func (w *work) apply(d *Decision) (undecided bool) {
 	return true
 }
 
-// match finds the rules that apply, in the order of the document, up to the first that exempts the request.
+// match finds the rules that apply, in the order of the document, up to the first that exempts the request. It does
+// not look at the conditions of limits on the body: see matchBodies.
 func (w *work) match() {
 	m, x := &w.matches, &w.policy.index
 	if x.all != nil {
@@ -190,13 +192,15 @@ func (w *work) match() {
 		}
 		switch {
 		case r.block:
-			m.barring = append(m.barring, r)
+			if w.meetsBody(r) {
+				m.barring = append(m.barring, r)
+			}
 		case !r.exempt:
 			if r.strict && len(r.match) > 0 && !m.everyView(r, x) {
 				m.doubt(r)
 			}
 			m.rules = append(m.rules, *one)
-		case len(r.match) == 0 || m.everyView(r, x):
+		case (len(r.match) == 0 || m.everyView(r, x)) && w.meetsBody(r):
 			m.exempting = r
 			return
 		}

@@ -54,6 +54,7 @@ type rule struct {
 	hosts      []string // lower case, "*.example.com" for all below it
 	headers    []headerCondition
 	attributes []attributeCondition
+	bodies     []bodyCondition
 	key        parts.List
 	together   []int // which parts of key are the hash tag
 	missing    missing
@@ -192,8 +193,12 @@ func (p *Policy) WithoutTLS(hint string) Errors {
 func (p *Policy) without(wants func(*rule) bool, message, hint string) (problems Errors) {
 	for i := range p.rules {
 		if r := &p.rules[i]; wants(r) {
+			field := "key"
+			if len(r.bodies) > 0 && !r.key.Any((*parts.Part).NeedsTLS) {
+				field = "body"
+			}
 			problems = append(problems, Problem{
-				Path: fmt.Sprintf("rules[%d].key", r.index), Rule: r.name, Hint: hint, File: r.file, Line: r.line, Message: message,
+				Path: fmt.Sprintf("rules[%d].%s", r.index, field), Rule: r.name, Hint: hint, File: r.file, Line: r.line, Message: message,
 			})
 		}
 	}

@@ -111,7 +111,7 @@ func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 	case refuses && !r.isLenient():
 		return refused
 	case refuses && s.pardoned.part == "":
-		s.pardoned = lack{p.String(), in.x.Garbled}
+		s.pardoned = in.lackOf(p)
 	}
 	switch {
 	case r.missing == refuse, r.missing == skip && !in.x.Garbled:
@@ -155,6 +155,8 @@ func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
 func (w *work) resolve(d *Decision) {
 	if w.matches.ambiguous {
 		d.Missing = ambiguousPath
+	} else if w.matchBodies(); w.matches.lack.part != "" {
+		d.Missing = w.matches.lack.String()
 	} else {
 		w.resolveAll(d)
 	}
@@ -168,10 +170,11 @@ func (w *work) resolve(d *Decision) {
 func (w *work) resolveAll(d *Decision) {
 	for i := range w.matches.rules {
 		if part, out := w.subjects.resolve(&w.input, &w.matches.rules[i]); out == refused {
-			d.Missing = lack{part.String(), w.x.Garbled}.String()
+			d.Missing = w.lackOf(part).String()
 			return
 		}
 	}
+	d.Missing = w.unreadable()
 }
 
 // resolveMalformed finds the subjects of a malformed request, so that such requests are not free. Rules that

@@ -477,6 +477,9 @@ var requestFields = map[string]func(r *testRequest, value string){
 	"broken-body": func(r *testRequest, _ string) {
 		r.Body = r.counted(func(int64) ([]byte, error) { return nil, io.ErrUnexpectedEOF })
 	},
+	"no-memory": func(r *testRequest, _ string) {
+		r.Body = r.counted(func(int64) ([]byte, error) { return nil, fmt.Errorf("too much: %w", ErrBodyMemory) })
+	},
 	"from": func(r *testRequest, value string) {
 		if r.Peer = (netip.Addr{}); value != "" {
 			r.Peer = netip.MustParseAddr(value)

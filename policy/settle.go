@@ -66,6 +66,8 @@ type unsettled struct {
 type openCharge struct {
 	sluice.Charge // as it was taken, with a key of its own
 	rule          string
+	subject       string // the key of its subject
+	index         int    // among the limits of the subject
 	counts        *counting
 	cost          *cost
 	reserved      reservation
@@ -107,8 +109,13 @@ var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 // Settlement is what an outcome has changed under one limit of a rule: see [Engine.ObserveSettled].
 type Settlement struct {
 	Rule  string
-	Key   string // under which the store counts
+	Key   string // of the subject: see [Observation.Key]
 	Limit sluice.Limit
+	// Index is the position of the limit among those of the subject that are settled. An observer that counts
+	// requests counts the first, which is 0.
+	Index int
+	// Unit is what the cost counts, for a rule that reads it from the body of the response; otherwise it is NoUnit.
+	Unit Unit
 	// Estimate is what the request was charged before, and Cost what it is charged in the end, in units of
 	// Limit: see [sluice.Limit.Money].
 	Estimate, Cost int64
@@ -117,6 +124,8 @@ type Settlement struct {
 	// Unread is why the response does not report its cost, for rules that read it: "encoded" (compressed), "type"
 	// (neither JSON nor events), "malformed", "missing", "interrupted" or "no_body". Otherwise it is empty.
 	Unread string
+	// Owed is what the key owes afterwards, of a request that has cost more than was charged before.
+	Owed int64
 }
 
 // ObserveSettled registers f to be called with what each outcome has changed, on the goroutine that
@@ -153,6 +162,9 @@ func (e *Engine) settle(ctx context.Context, b *bill) error {
 		if b.first+i < len(receipts) {
 			r := &receipts[b.first+i]
 			s.Cost, s.Cut = s.Cost-r.Cut, s.Cut+r.Cut
+			if c := &b.charges[b.first+i]; c.Owe {
+				s.Owed = c.Plan.Owed(&r.Receipt)
+			}
 		}
 		for _, f := range e.settled {
 			f(ctx, s)
@@ -175,12 +187,22 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 		if r.cost.usage != nil {
 			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.hushed
 		}
-		open = append(open, openCharge{taken, r.name, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts()})
+		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts()})
 	}
+	numberLimits(open)
 	if len(open) == 0 {
 		return nil
 	}
 	return &unsettled{open: open, reads: reads, asks: asks, taken: c.began}
+}
+
+// numberLimits sets the index of each charge.
+func numberLimits(open []openCharge) {
+	for i := 1; i < len(open); i++ {
+		if before := &open[i-1]; before.rule == open[i].rule && before.subject == open[i].subject {
+			open[i].index = before.index + 1
+		}
+	}
 }
 
 // Lasts returns for how long what was taken is what a refund gives back: in a window until it
@@ -211,7 +233,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		}
 		cost := unitsOf(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Key: c.Key, Limit: c.Plan.Limit, Estimate: c.Cost, Cost: cost, Cut: unitsOf(told, c.Plan) - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit(), Estimate: c.Cost, Cost: cost, Cut: unitsOf(told, c.Plan) - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
@@ -387,9 +409,10 @@ func chargedBefore(w *work) *unsettled {
 	for i, c := range w.charges.list {
 		if r := w.charges.whose[i].rule; r.settles() {
 			c.Shadow = true
-			u.open = append(u.open, openCharge{c, r.name, r.counts, &r.cost, w.charges.whose[i].reserved, longestRefund(c.Plan, u.taken)})
+			u.open = append(u.open, openCharge{c, r.name, w.charges.whose[i].key, 0, r.counts, &r.cost, w.charges.whose[i].reserved, longestRefund(c.Plan, u.taken)})
 		}
 	}
+	numberLimits(u.open)
 	return u
 }
 

@@ -318,10 +318,11 @@ func (u *usageCost) after(r *ResponseReader, a *reservation, reserved int64) (co
 		r.scanner.End()
 	}
 	reported, found := u.reported(r, a.price)
+	interrupted := r.Interrupted && !r.scanner.Ended()
 	switch unread = r.scanner.Unread(); {
-	case found && !r.Interrupted:
+	case found && !interrupted:
 		return reported, ""
-	case r.Interrupted:
+	case interrupted:
 		unread = unreadInterrupted
 	case unread == "":
 		unread = unreadMissing

@@ -99,7 +99,7 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 	all := make(map[string]*rule)
 	for i := range w.policy.rules {
 		r := &w.policy.rules[i]
-		if !r.exempt || r.asks {
+		if !r.exempt || r.asks || len(r.bodies) > 0 {
 			continue
 		}
 		for _, p := range r.match {
@@ -205,7 +205,7 @@ func (p *Policy) closed() (all []*rule) {
 
 // covers reports whether r certainly matches whatever o does, by its text.
 func (r *rule) covers(o *rule) bool {
-	if len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
+	if len(r.headers)+len(r.attributes)+len(r.bodies)+len(r.clients)+len(r.notClients) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
 		return false
 	}
 	if len(r.match) == 0 {
@@ -297,7 +297,7 @@ func (w *warner) hasty(r *rule) {
 // isFloor reports whether a rule holds for every request and counts by what a client
 // cannot choose.
 func isFloor(r rule) bool {
-	return r.charges() && !r.isLenient() && len(r.match) == 0 && !r.asks &&
+	return r.charges() && !r.isLenient() && len(r.match) == 0 && !r.asks && len(r.bodies) == 0 &&
 		!r.key.Any((*parts.Part).IsChosen)
 }
 
@@ -332,7 +332,7 @@ func (w *warner) forgeableShare(r *rule) {
 
 // block warns of a rule that blocks whatever comes.
 func (w *warner) block(r *rule) {
-	if !r.neverRefuses() && len(r.match) == 0 && !r.asks {
+	if !r.shadow && len(r.match) == 0 && !r.asks && len(r.bodies) == 0 {
 		w.add(r, "", "say under clients or match what is blocked", "the rule blocks every request")
 	}
 }

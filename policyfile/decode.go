@@ -153,7 +153,7 @@ func (d *decoder) intoKind(n *yaml.Node, v reflect.Value, what string) {
 // called is what an item of a list or a mapping is called.
 var called = map[string]string{
 	"rules": inRule, "overrides": inOverride, "subjects": inSubject, "bodies": "a body",
-	"headers": "header %s", "attributes": "attribute %s", "key": "the value of %s", "tiers": "tier %s", "share.weights": "the weight of %s",
+	"headers": "header %s", "attributes": "attribute %s", "body": "the value of the field %s", "key": "the value of %s", "tiers": "tier %s", "share.weights": "the weight of %s",
 	"cost.response_json": "the weight of %s", "answers": "answer %s", "lists": "list %s", "prices": "the price of %s",
 }
 

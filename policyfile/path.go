@@ -46,7 +46,7 @@ var plainName = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 
 // free are the names of the mappings in rules, overrides and answers of which the keys are free,
 // as are those of the lists, the answers and the prices.
-var free = map[string]bool{"headers": true, "attributes": true, "tiers": true, "key": true}
+var free = map[string]bool{"headers": true, "attributes": true, "body": true, "response_json": true, "tiers": true, "key": true}
 
 // ancestors returns the paths of what the field of a path is in, and "" for the document.
 func ancestors(path string) iter.Seq[string] {

@@ -5,8 +5,8 @@
 //
 // Series are labelled by rule, door and outcome, and never by a key, a host or a path, so their
 // number depends on the policy and not on requests: at most two rules more than
-// [telemetry.MaxRules] (the rest of them share a name) with 7 series each, and 8 and a histogram
-// for each door. Counts are read when Prometheus scrapes, at no extra cost to a decision.
+// [telemetry.MaxRules] (the rest of them share a name) with 7 series each, or 20 if responses report
+// its cost, and 8 and a histogram for each door. Counts are read when Prometheus scrapes, at no extra cost to a decision.
 package promlimit
 
 import (
@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
 )
 
@@ -29,6 +30,11 @@ var (
 	malformed = desc("requests_malformed_total", "Requests refused for what they lack, such as an API key that a rule asks for.", "door")
 	repeated  = desc("requests_repeated_total", "Requests that were asked about again, and not charged again.", "door")
 	exempt    = desc("requests_exempt_total", "Requests that a rule exempts.", "door")
+	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. Requests count when their response has ended.", "rule", "unit")
+	settled   = desc("cost_settled_units_total", "Units that the same requests are charged in the end.", "rule", "unit")
+	estimates = desc("cost_estimates_total", "Responses that reported their cost, by the charge before: high (more than twice the cost), low (less than the cost) or close.", "rule", "estimate")
+	unread    = desc("cost_unread_total", "Responses that did not report their cost, by reason: encoded (compressed), type (neither JSON nor events), malformed, missing, interrupted, no_body (the integration does not read responses) or other. Such a request is charged what can be seen of the response, or the estimate.", "rule", "reason")
+	indebted  = desc("cost_debts_total", "Responses that cost more than the limit had left, so that the key is refused until the debt has drained.", "rule")
 	duration  = desc("decision_duration_seconds", "Time to decide about a request, with the calls of the store and without the wait in a queue.", "door")
 )
 
@@ -49,13 +55,21 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_requests_exempt_total{door}        likewise
 //	sluice_decision_duration_seconds{door}    a histogram
 //
+// Rules whose cost the bodies of responses report also have
+//
+//	sluice_cost_reserved_units_total{rule,unit}     tokens, micro_usd or units
+//	sluice_cost_settled_units_total{rule,unit}      likewise
+//	sluice_cost_estimates_total{rule,estimate}      high, close, low
+//	sluice_cost_unread_total{rule,reason}           the response does not report its cost
+//	sluice_cost_debts_total{rule}                   the key owes
+//
 // The outcomes allow and deny are there from the start, others from when there is one. A rule that
 // leaves the policy takes its series along.
 func New(r *telemetry.Recorder) prometheus.Collector { return collector{r} }
 
 // Describe implements [prometheus.Collector].
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{decisions, nearLimit, local, requests, malformed, repeated, exempt, duration} {
+	for _, d := range []*prometheus.Desc{decisions, nearLimit, local, requests, malformed, repeated, exempt, reserved, settled, estimates, unread, indebted, duration} {
 		ch <- d
 	}
 }
@@ -67,6 +81,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		count(ch, decisions, rule, &t.Counts)
 		ch <- counter(nearLimit, t.Near, rule)
 		ch <- counter(local, t.Local, rule)
+	}
+	for _, t := range c.recorder.Costs() {
+		costs(ch, strings.ToValidUTF8(t.Rule, "\uFFFD"), &t)
 	}
 	for _, t := range c.recorder.Doors() {
 		door := strings.ToValidUTF8(t.Door, "\uFFFD")
@@ -85,6 +102,21 @@ func count(ch chan<- prometheus.Metric, d *prometheus.Desc, of string, counts *t
 			ch <- counter(d, n, of, telemetry.Outcome(o).String())
 		}
 	}
+}
+
+var unitLabels = map[policy.Unit]string{policy.Tokens: "tokens", policy.USD: "micro_usd", policy.Numbers: "units"}
+
+// costs sends the series of a rule whose cost responses report, all of them from the start.
+func costs(ch chan<- prometheus.Metric, rule string, t *telemetry.CostTotals) {
+	ch <- counter(reserved, t.Reserved, rule, unitLabels[t.Unit])
+	ch <- counter(settled, t.Settled, rule, unitLabels[t.Unit])
+	ch <- counter(estimates, t.High, rule, "high")
+	ch <- counter(estimates, t.Low, rule, "low")
+	ch <- counter(estimates, t.Close, rule, "close")
+	for i, reason := range telemetry.UnreadReasons {
+		ch <- counter(unread, t.Unread[i], rule, reason)
+	}
+	ch <- counter(indebted, t.Indebted, rule)
 }
 
 func counter(d *prometheus.Desc, n uint64, labels ...string) prometheus.Metric {

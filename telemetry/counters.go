@@ -57,6 +57,7 @@ type ruleCounters struct {
 	cells   []ruleCell
 	sampled column  // what the history has
 	history *series // nil: there was no traffic
+	costs   ruleCosts
 }
 
 func newRuleCounters(name string) *ruleCounters {

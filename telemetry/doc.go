@@ -18,7 +18,8 @@
 // series takes 28 bytes for each of 360 + 577 steps: 26 KiB, for each of these rules that has traffic
 // and for all requests: 26 MiB at most, and 1.3 MiB for 50 rules. There are at most 17 doors, of
 // 5 KiB each. A View of 1,000 such rules takes 36 MiB while it is in use, and 26 MiB more while it
-// is made. Subjects, if they are kept, take 41 MiB more for up to 64 rules, and at most 60 MiB.
+// is made. Subjects, if they are kept, take 41 MiB more for up to 64 rules, and at most 60 MiB; half of
+// that again if the responses of all these rules report their cost. The costs of such a rule take 32 KiB.
 //
 // Instances post their counts of the last six minutes every two seconds, less often if that would be
 // more than 16 KiB a second; all series once a minute; and the subjects every five seconds, in some 256

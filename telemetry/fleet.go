@@ -32,11 +32,12 @@ type Fleet struct {
 
 // instance is another instance.
 type instance struct {
-	now, history, subjects []byte // its posts; nil: there is no such post
-	head                   head   // of now, or else of history
-	seenAt                 time.Time
-	left                   bool      // it has reported that it ends
-	changedAt              time.Time // when its policy was first read
+	now, history, subjects, costs []byte // its posts; nil: there is no such post
+
+	head      head // of now, or else of history
+	seenAt    time.Time
+	left      bool      // it has reported that it ends
+	changedAt time.Time // when its policy was first read
 }
 
 const (
@@ -117,6 +118,7 @@ func (f *Fleet) tasks() []*task {
 		{every: historyEvery, do: f.postHistory},
 		{every: postEvery, do: f.postNow},
 		{every: subjectsEvery, do: f.postSubjects},
+		{every: subjectsEvery, do: f.postCosts},
 		{every: postEvery, do: f.postRefusals},
 		{every: postEvery, idle: idleEvery, do: f.readNow},
 		{every: historyEvery, idle: 2 * historyEvery, do: f.readHistory},
@@ -153,7 +155,11 @@ func (f *Fleet) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveFor)
 	defer cancel()
-	if _, err := f.postHistory(ctx); err == nil {
+	_, err := f.postHistory(ctx)
+	if err == nil {
+		_, err = f.postCosts(ctx)
+	}
+	if err == nil {
 		_ = f.Board.Post(ctx, nowPart, f.Recorder.id, nil, goneAfter) // if it fails, the others see a stale instance
 	}
 }
@@ -211,6 +217,14 @@ func (f *Fleet) postSubjects(ctx context.Context) (posted int, err error) {
 	return 0, f.Board.Post(ctx, subjectsPart, f.Recorder.id, post, goneAfter)
 }
 
+func (f *Fleet) postCosts(ctx context.Context) (posted int, err error) {
+	post := f.Recorder.postedCosts()
+	if post == nil {
+		return 0, nil
+	}
+	return len(post), f.Board.Post(ctx, costsPart, f.Recorder.id, post, historyFor)
+}
+
 // post returns a post of the counts of a time that ends now, or of all if that is 0.
 func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	r.mu.Lock()
@@ -255,6 +269,9 @@ func (f *Fleet) readNow(ctx context.Context) (posted int, err error) {
 	if err == nil {
 		_, err = f.read(ctx, subjectsPart)
 	}
+	if err == nil {
+		_, err = f.read(ctx, costsPart)
+	}
 	if err == nil && ended {
 		_, err = f.read(ctx, historyPart)
 	}
@@ -286,6 +303,10 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 		case part == subjectsPart:
 			if o != nil && !bytes.Equal(o.subjects, post) && make(fleetSubjects).add(post) == nil {
 				o.subjects = post
+			}
+		case part == costsPart:
+			if o != nil && !bytes.Equal(o.costs, post) && make(fleetCosts).add(post, now.Unix(), f.Recorder.engine.Policy()) == nil {
+				o.costs = post
 			}
 		case part == nowPart && len(post) == 0:
 			if o != nil && !o.left {
@@ -340,6 +361,8 @@ func (f *Fleet) forget(part string, posts map[string][]byte) {
 			o.now = nil
 		case historyPart:
 			o.history = nil
+		case costsPart:
+			o.costs = nil
 		default:
 			o.subjects = nil
 		}

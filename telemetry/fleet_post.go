@@ -64,24 +64,29 @@ func appendSteps(dst []byte, s *steps, from int64) (out []byte, some bool) {
 	if from > s.last {
 		return append(dst, 0), false
 	}
-	dst = binary.AppendUvarint(dst, uint64(s.last-from+1))
+	return appendCells(dst, columns, from, s.last, func(n int64, c int) uint64 { return uint64(s.cell(n)[c]) }), true
+}
+
+// appendCells appends the values of steps by column, after their number and the first.
+func appendCells(dst []byte, columns int, from, last int64, value func(n int64, column int) uint64) []byte {
+	dst = binary.AppendUvarint(dst, uint64(last-from+1))
 	dst = binary.AppendUvarint(dst, uint64(from))
 	for c := range columns {
-		for n := from; n <= s.last; n++ {
-			v := s.cell(n)[c]
-			dst = binary.AppendUvarint(dst, uint64(v))
+		for n := from; n <= last; n++ {
+			v := value(n, c)
+			dst = binary.AppendUvarint(dst, v)
 			if v != 0 {
 				continue
 			}
 			zeros := uint64(0)
-			for n < s.last && s.cell(n + 1)[c] == 0 {
+			for n < last && value(n+1, c) == 0 {
 				zeros++
 				n++
 			}
 			dst = binary.AppendUvarint(dst, zeros)
 		}
 	}
-	return dst, true
+	return dst
 }
 
 // postHead reads what appendHead has written.
@@ -132,6 +137,15 @@ func readPost(post []byte, recentBelow, longBelow int64, rule func(name string) 
 const maxRuleName = 1 << 10
 
 func (d *decoder) steps(most int, below int64, to *steps) {
+	d.cells(columns, most, func(n int64, c int, v uint64) {
+		if n < below {
+			to.add(n, c, v)
+		}
+	})
+}
+
+// cells reads what appendCells has written, of at most so many steps, and calls add with what is not zero.
+func (d *decoder) cells(columns, most int, add func(n int64, column int, v uint64)) {
 	n := int64(d.uvarint(uint64(most)))
 	if n == 0 {
 		return
@@ -139,10 +153,8 @@ func (d *decoder) steps(most int, below int64, to *steps) {
 	from := int64(d.uvarint(maxValue))
 	for c := range columns {
 		for i := int64(0); i < n; i++ {
-			if v := d.uvarint(maxValue); v != 0 {
-				if from+i < below {
-					to.add(from+i, c, v)
-				}
+			if v := d.uvarint(maxCount); v != 0 {
+				add(from+i, c, v)
 				continue
 			}
 			i += int64(d.uvarint(uint64(n - 1 - i)))

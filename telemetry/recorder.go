@@ -55,6 +55,7 @@ func Watch(e *policy.Engine, c Config) *Recorder {
 	r.follow()
 	r.Note("start", strings.TrimSpace("started "+c.Version))
 	e.Observe(r.observe)
+	e.ObserveSettled(r.observeSettled)
 	return r
 }
 

@@ -34,8 +34,9 @@ type ruleSubjects struct {
 	name string
 
 	mu        sync.Mutex
-	heat      uint64 // requests and eight times the refusals, halved every ten minutes
-	heated    int64  // number of the ten minutes in which heat was last halved
+	heat      uint64      // requests and eight times the refusals, halved every ten minutes
+	heated    int64       // number of the ten minutes in which heat was last halved
+	unit      policy.Unit // of spending
 	histories [kinds]history
 }
 
@@ -45,6 +46,7 @@ type kind int
 const (
 	refusals kind = iota
 	traffic
+	spending // weighted by the cost that responses report
 	kinds
 )
 
@@ -137,6 +139,24 @@ func (r *ruleSubjects) count(key, sent string, n *note) {
 		}
 		r.histories[refusals].count(key, sent, &e)
 	}
+}
+
+// noteCost counts what a response has cost for its subject by a rule. at is in Unix milliseconds.
+func (s *subjects) noteCost(rule, key string, unit policy.Unit, cost uint64, at int64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.rules[rule]
+	if r == nil {
+		return // its request was counted, unless rules are too many
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &r.histories[spending]
+	if r.unit != unit {
+		r.unit, *h = unit, history{}
+		h.begin(r.histories[traffic].k)
+	}
+	h.count(key, "", &entry{low: cost, over: cost, first: at, last: at, minutes: 1 << (at / 60_000 % 64)})
 }
 
 // cool halves the heat of a rule every ten minutes.

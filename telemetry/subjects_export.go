@@ -11,7 +11,7 @@ import (
 // refusals and requests come first and have more room: half of the post is for an equal least room of each
 // rule, and each rule gets an eighth of what is left beyond that.
 const (
-	postedVersion = 5
+	postedVersion = 6
 	mostPosted    = 256 << 10
 	leastPosted   = 768 // bytes, or less where rules are many
 )
@@ -95,7 +95,7 @@ func (s *subjects) forgetEmpty() {
 }
 
 func (r *ruleSubjects) empty() bool {
-	return r.histories[refusals].empty() && r.histories[traffic].empty()
+	return r.histories[refusals].empty() && r.histories[traffic].empty() && r.histories[spending].empty()
 }
 
 // fit has the histories keep k subjects.

@@ -73,6 +73,18 @@ func (f fleetSubjects) fill(r *Rule, p *policy.Policy, at time.Time) {
 	}
 }
 
+// spenders sets the spenders of a rule's budget.
+func (f fleetSubjects) spenders(rule string, b *Budget, p *policy.Policy, at time.Time) {
+	known := f[rule]
+	if known == nil {
+		return
+	}
+	shown := func(key, sent string) (string, string) { return key, p.ShownSent(key, sent) }
+	for w := range Window(Windows) {
+		_, b.Spenders[w] = known.top(spending, w, shown, at)
+	}
+}
+
 // top returns how many subjects there were in a window, and the first of them. shown returns the key of a
 // subject in the admin API, and the text that people see for it.
 func (r *fleetRule) top(k kind, w Window, shown func(key, sent string) (string, string), at time.Time) (subjects uint64, top Top) {

@@ -2,7 +2,7 @@ package telemetry
 
 import "slices"
 
-// history is what is known of the subjects of one rule: of the refused ones, or of all. The current ten seconds
+// history is what is known of the subjects of one rule: of the refused ones, of all, or of what they spend. The current ten seconds
 // have a summary. Earlier time is kept as encoded summaries: of each ten seconds of a minute, five
 // minutes of an hour and hour of a day. A window is merged from these and the summary. It reaches back to the
 // beginning of its first slot, so a minute is between 50 and 60 seconds.
@@ -32,15 +32,15 @@ func (h *history) begin(k int) {
 	h.now.k = k
 }
 
-// count adds a request. If its key is too long to keep, it adds to the error instead.
+// count adds a request, or its cost. If its key is too long to keep, it adds to the error instead.
 func (h *history) count(key, sent string, e *entry) {
 	h.turn(e.last)
 	if len(key) > maxKey {
-		h.now.floor++
+		h.now.floor += e.low
 	} else {
 		h.now.add(key, sent, e)
 	}
-	h.now.total++
+	h.now.total += e.low
 }
 
 // turn closes the ten seconds if they are over. A clock that steps back by less than a minute leaves them

@@ -71,9 +71,9 @@ type limit struct {
 	period time.Duration
 }
 
-// limitOf returns the limit of a plan, unless it counts requests in flight.
+// limitOf returns the limit of a plan, unless it counts requests in flight or money.
 func limitOf(p *sluice.Plan) limit {
-	if p == nil || p.Limit.Period <= 0 || p.Limit.Count < 1 {
+	if p == nil || p.Limit.Period <= 0 || p.Limit.Count < 1 || p.Limit.Money > 0 {
 		return limit{}
 	}
 	return limit{p.Limit.Count, p.Limit.Period}

@@ -146,6 +146,8 @@ type Rule struct {
 	// Refusals are the subjects that were refused most, or would have been; Traffic are those
 	// that asked most.
 	Refusals, Traffic [Windows]Top
+	// Budget is what responses have cost; nil for a rule whose cost they do not report.
+	Budget *Budget
 	// Usual is how many refusals a second are usual at this hour: yesterday's, or else the mean of
 	// what there is before the last ten minutes, without time that was itself unusual, and without
 	// what a block refused. Negative: nothing is known yet.

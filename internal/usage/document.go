@@ -17,6 +17,7 @@ type document struct {
 	objects int64    // at the top
 	whole   bool     // a document has been read
 	broken  bool     // a document was not JSON
+	done    bool     // an event stream has sent [DONE]
 
 	within token
 	expect expect                       // what may come next, or what within is
@@ -317,7 +318,7 @@ func (d *document) endWord(w []byte) {
 		}
 	case string(w) == "true", string(w) == "false", string(w) == "null":
 	case string(w) == "DONE": // data: [DONE] ends OpenAI's streams
-		d.within = rubble
+		d.done, d.within = true, rubble
 		return
 	default:
 		d.fail()

@@ -201,6 +201,10 @@ func (s *Scanner) Text() int64 {
 	return s.texts[text]
 }
 
+// Ended reports whether the body itself says that it is whole: its only document has ended, or an event stream has
+// sent [DONE]. Clients that read no further are not early.
+func (s *Scanner) Ended() bool { return s.done || s.framing == plain && s.whole }
+
 // Unread returns "", or why the body cannot be read: "encoded" by a content coding, "type" for media types that are
 // neither JSON nor server-sent events, and "malformed". A malformed event or line matters only if no other is whole.
 func (s *Scanner) Unread() string {

@@ -376,3 +376,28 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// A body may say itself that it is whole, wherever its connection ends.
+func TestEnded(t *testing.T) {
+	p, s := compile(t, "n"), new(usage.Scanner)
+	const event = "data: {\"n\":1}\n\n"
+	for _, c := range []struct {
+		mediaType, body string
+		want            bool
+	}{
+		{"application/json", `{"n":1}`, true},
+		{"application/json", `{"n":1`, false},
+		{"application/json", ``, false},
+		{"application/x-ndjson", "{\"n\":1}\n", false},
+		{"text/event-stream", event, false},
+		{"text/event-stream", event + "data: [DONE]\n\n", true},
+		{"text/event-stream", event + "data: [DON", false},
+		{"text/event-stream", "data: {\"text\":\"[DONE]\"}\n\n", false},
+	} {
+		s.Reset(p, c.mediaType, "")
+		s.Write([]byte(c.body))
+		if s.End(); s.Ended() != c.want {
+			t.Errorf("%s %q: ended is %v", c.mediaType, c.body, !c.want)
+		}
+	}
+}

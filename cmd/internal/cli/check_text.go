@@ -67,7 +67,7 @@ func (q *checkSettings) printRule(out io.Writer, rule *control.RuleExplanation) 
 		case inFlight(l):
 			line("after", "%d of %d places free, as long as it is under way", l.After.Remaining, l.Capacity)
 		default:
-			line("after", "%d of %d left, full again in %v", l.After.Remaining, l.Capacity, command.RoundUp(l.After.FullIn.Duration()))
+			line("after", "%s of %s left, full again in %v", l.USD.Text(l.After.Remaining), l.USD.Text(l.Capacity), command.RoundUp(l.After.FullIn.Duration()))
 		}
 	}
 	if rule.Share != "" {
@@ -96,11 +96,12 @@ func inFlight(l *control.LimitExplanation) bool { return l.Algorithm == "in_flig
 
 // verdict returns whether the request fits a limit, and why.
 func verdict(l *control.LimitExplanation, enforced string) string {
-	s := fmt.Sprintf("fits: it costs %d of %d", l.Cost, l.Before.Remaining)
+	cost, left := l.USD.Text(l.Cost), l.USD.Text(l.Before.Remaining)
+	s := fmt.Sprintf("fits: it costs %s of %s", cost, left)
 	wait := l.RetryAfter.Duration()
 	switch {
 	case !l.Allowed && wait == sluice.Never:
-		s = fmt.Sprintf("refuses: a cost of %d can never fit", l.Cost)
+		s = fmt.Sprintf("refuses: a cost of %s can never fit", cost)
 	case l.Locked:
 		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", command.RoundUp(wait))
 	case inFlight(l) && l.Allowed:
@@ -108,7 +109,7 @@ func verdict(l *control.LimitExplanation, enforced string) string {
 	case inFlight(l):
 		s = fmt.Sprintf("refuses: all %d places are taken", l.Capacity)
 	case !l.Allowed:
-		s = fmt.Sprintf("refuses: it costs %d of %d, and fits in %v", l.Cost, l.Before.Remaining, command.RoundUp(wait))
+		s = fmt.Sprintf("refuses: it costs %s of %s, and fits in %v", cost, left, command.RoundUp(wait))
 	case l.Delay > 0:
 		s += fmt.Sprintf(", and waits %v for its turn", command.RoundUp(l.Delay.Duration()))
 	}

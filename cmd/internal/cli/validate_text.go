@@ -121,7 +121,11 @@ func settlingText(s *policy.SharedLimit) string {
 
 // debtText returns how much a key can owe, for how long that locks it out, and what passes all the same.
 func debtText(d *policy.Debt) string {
-	text := fmt.Sprintf("a key can owe %d units, which locks it out for up to %s", d.Units, days(d.Lockout))
+	units := d.Limit.Amount(d.Units)
+	if d.Limit.Money == 0 {
+		units += " units"
+	}
+	text := fmt.Sprintf("a key can owe %s, which locks it out for up to %s", units, days(d.Lockout))
 	switch d.Limit.Algorithm {
 	case sluice.TokenBucket, sluice.GCRA:
 		text += "; in the long run no more passes than the limit"

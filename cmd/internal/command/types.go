@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"regexp"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/bytesize"
 )
 
 // Address is a flag with an address to listen at, host:port.
@@ -53,36 +53,16 @@ func (p *PlainPath) Set(s string) error {
 // Size is a flag with a number of bytes.
 type Size int64
 
-var sizeUnits = []struct {
-	name  string
-	bytes int64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
-
 func (z *Size) Type() string { return "size" }
 
-func (z *Size) String() string {
-	for _, u := range sizeUnits {
-		if *z != 0 && int64(*z)%u.bytes == 0 {
-			return strconv.FormatInt(int64(*z)/u.bytes, 10) + u.name
-		}
-	}
-	return "0"
-}
+func (z *Size) String() string { return bytesize.Text(int64(*z)) }
 
 func (z *Size) Set(s string) error {
-	for _, u := range sizeUnits {
-		digits, found := strings.CutSuffix(s, u.name)
-		if !found {
-			continue
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
-		if err != nil || n < 0 || n > math.MaxInt64/u.bytes {
-			break
-		}
-		*z = Size(n * u.bytes)
-		return nil
+	n, err := bytesize.Parse(s)
+	if err == nil {
+		*z = Size(n)
 	}
-	return errors.New("write it as in 64KiB or 10MiB")
+	return err
 }
 
 // Duration is a flag with a length of time that is not negative.

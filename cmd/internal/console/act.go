@@ -259,7 +259,8 @@ func limitsHeld(s *control.SubjectState) string {
 }
 
 func leftWords(l *control.LimitState) string {
-	return number(l.Remaining) + " of " + number(l.Capacity)
+	one := limit{*l}
+	return one.Amount(l.Remaining) + " of " + one.Amount(l.Capacity)
 }
 
 // ends is a sentence about when something ends by itself.

@@ -143,23 +143,36 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := f.Get("units")
-	if text == "" {
-		text = "1"
-	}
 	e.Title, e.Verb = "Give back for the rule "+ref.Rule.Name, "Give back"
-	e.Fields = []field{{Name: "units", Label: "Units", Kind: "number", Value: text, Required: true, Hint: "A request costs 1 unit unless the rule says otherwise."}, reasonField(f, false)}
 	e.NoUndo = "What is given back cannot be taken again. What was not used is lost."
-	units, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-	if err != nil {
-		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "Units is a whole number, and %s is none.", printable(text))
+	request, given, wrong := refundForm(e, ref.Rule, f)
+	if wrong != nil {
+		e.Problem = wrong
 		return e, nil
 	}
-	e.said = fmt.Sprintf("Gave %s back to %s for %s.", words.Counted(units, "unit"), printable(ref.Shown), ref.Rule.Name)
+	request.Target = ref.target(f)
+	e.said = fmt.Sprintf("Gave %s back to %s for %s.", given, printable(ref.Shown), ref.Rule.Name)
 	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
-		return c.s.Control.Refund(c.Context(), c.caller, control.RefundRequest{Target: ref.target(f), Units: units}, dry)
+		return c.s.Control.Refund(c.Context(), c.caller, request, dry)
 	}, nil)
 	return e, err
+}
+
+// refundForm reads what is to be given back, in USD where the rule is, and returns it in words, too.
+func refundForm(e *effect, rule *policy.Rule, f url.Values) (r control.RefundRequest, given string, wrong *control.Problem) {
+	if rule.Cost.USD != "" {
+		r.USD = cmp.Or(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(f.Get("usd")), "USD")), "0.01")
+		e.Fields = []field{{Name: "usd", Label: "USD", Value: r.USD, Required: true}, reasonField(f, false)}
+		return r, r.USD + " USD", nil
+	}
+	text := cmp.Or(f.Get("units"), "1")
+	e.Fields = []field{{Name: "units", Label: "Units", Kind: "number", Value: text, Required: true, Hint: "A request costs 1 unit unless the rule says otherwise."}, reasonField(f, false)}
+	units, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		return r, "", control.Problemf(http.StatusUnprocessableEntity, "Units is a whole number, and %s is none.", printable(text))
+	}
+	r.Units = units
+	return r, words.Counted(units, "unit"), nil
 }
 
 func lookRaise(c *call, f url.Values) (*effect, error) {
@@ -259,13 +272,15 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 		if plan == nil {
 			continue // the dry run says what is wrong with it
 		}
-		l.Capacity, l.Remaining = plan.Capacity, plan.Capacity
+		l.Capacity = plan.Limit.Value(plan.Capacity)
+		l.Remaining = l.Capacity
 		kept := false
 		for _, was := range state.Limits {
 			if old := policy.LimitPlan(was.Limit, was.Algorithm); old != nil && old.Fingerprint == plan.Fingerprint {
-				l.Remaining, kept = max(0, plan.Capacity-was.Used), true
+				l.Remaining, kept = max(0, l.Capacity-was.Used), true
 			}
 		}
+		l.USD = control.AmountsOf(plan.Limit.Money > 0, l.Capacity, l.Capacity-l.Remaining, l.Remaining)
 		anew = anew || !kept
 		after.Limits = append(after.Limits, l)
 	}

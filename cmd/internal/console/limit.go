@@ -7,10 +7,13 @@ type limit struct{ control.LimitState }
 
 // Percent returns how much of the limit is used.
 func (l limit) Percent() int64 {
-	if l.Capacity < 1 {
+	switch {
+	case l.Capacity < 1:
 		return 0
+	case l.Used >= l.Capacity:
+		return 100
 	}
-	return min(100, (l.Used*100+l.Capacity-1)/l.Capacity)
+	return (l.Used*100 + l.Capacity - 1) / l.Capacity
 }
 
 // Fullness is empty, part, most or all: how the bar is drawn.
@@ -34,6 +37,14 @@ func fullest(all []control.LimitState) (most limit) {
 		}
 	}
 	return most
+}
+
+// Amount is a number of the limit for people.
+func (l limit) Amount(n int64) string {
+	if l.USD != nil {
+		return l.USD.Text(n)
+	}
+	return number(n)
 }
 
 // Words is the limit as people say it.

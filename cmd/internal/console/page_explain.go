@@ -129,7 +129,7 @@ func (r *ruleExplained) refuses(shadow bool) bool {
 
 // explainedLimit is a limit of an explanation as it is drawn.
 func explainedLimit(l control.LimitExplanation) limit {
-	s := control.LimitState{Name: l.Name, Limit: l.Limit, Algorithm: l.Algorithm, From: l.From, Capacity: l.Capacity, Used: l.Before.Used, Remaining: l.Before.Remaining, Shadow: l.Shadow}
+	s := control.LimitState{Name: l.Name, Limit: l.Limit, Algorithm: l.Algorithm, From: l.From, Capacity: l.Capacity, Used: l.Before.Used, Remaining: l.Before.Remaining, USD: l.USD, Shadow: l.Shadow}
 	if l.Before.FullIn > 0 {
 		at := time.Now().Add(l.Before.FullIn.Duration())
 		s.FullAt = &at

@@ -115,7 +115,7 @@ func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []wh
 		if row, some := s.harmedTier(c, &v.Tiers[i], w); some {
 			for _, written := range rules {
 				for _, text := range written.Tiers[row.Name] {
-					if l, err := sluice.ParseLimit(text); err == nil {
+					if l, err := sluice.ParseLimit(text); err == nil && l.Money == 0 {
 						row.size = max(row.size, ratePer(l))
 					}
 				}

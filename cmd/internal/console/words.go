@@ -71,6 +71,9 @@ func matchWords(r *policy.Rule) []string {
 	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
 		all = append(all, name+" = "+r.Attributes[name])
 	}
+	for _, name := range slices.Sorted(maps.Keys(r.Body)) {
+		all = append(all, "body "+name+": "+r.Body[name])
+	}
 	for _, c := range r.Clients {
 		all = append(all, "from "+c)
 	}

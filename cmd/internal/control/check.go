@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -114,10 +115,18 @@ func ruleVerdictOf(t *policy.RuleTrace) RuleVerdict {
 		out.Override = stateOfOverride(o)
 	}
 	for i := range t.Results {
-		r := &t.Results[i]
-		out.Limits = append(out.Limits, LimitVerdict{limitStateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)})
+		out.Limits = append(out.Limits, limitVerdictOf(&t.Results[i]))
 	}
 	return out
+}
+
+func limitVerdictOf(r *policy.Result) LimitVerdict {
+	v := LimitVerdict{limitStateOf(r), r.Cost, r.Allowed, wholeSeconds(r.RetryAfter)}
+	if v.USD != nil {
+		v.Cost = r.Plan.Limit.Value(r.Cost)
+		v.USD.Cost = printable.FormatDecimal(v.Cost)
+	}
+	return v
 }
 
 // wholeSeconds rounds up; never is 0.

@@ -9,6 +9,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -84,14 +85,16 @@ type RuleExplanation struct {
 
 // LimitExplanation is the part of one limit.
 type LimitExplanation struct {
-	Name       string    `json:"name"`
-	Limit      string    `json:"limit"`
-	Algorithm  string    `json:"algorithm"`
-	From       string    `json:"from"`
-	Source     string    `json:"source"`
-	Shadow     bool      `json:"shadow"`
+	Name      string `json:"name"`
+	Limit     string `json:"limit"`
+	Algorithm string `json:"algorithm"`
+	From      string `json:"from"`
+	Source    string `json:"source"`
+	Shadow    bool   `json:"shadow"`
+	// Of a limit in USD these, and those of Before and After, are in micro-USD. USD has those of Before as decimals.
 	Capacity   int64     `json:"capacity"`
 	Cost       int64     `json:"cost"`
+	USD        *Amounts  `json:"usd,omitempty"`
 	Allowed    bool      `json:"allowed"`
 	Locked     bool      `json:"locked"`
 	RetryAfter Wait      `json:"retry_after"`
@@ -108,7 +111,8 @@ type FillState struct {
 }
 
 func fillOf(r *policy.Result) FillState {
-	return FillState{r.Plan.Capacity - r.Remaining, r.Remaining, waitOf(r.ResetAfter)}
+	l := &r.Plan.Limit
+	return FillState{l.Value(r.Plan.Capacity - r.Remaining), l.Value(r.Remaining), waitOf(r.ResetAfter)}
 }
 
 // Response is what the decision adds to the response.
@@ -176,11 +180,14 @@ func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 		r := &t.Results[i]
 		l := LimitExplanation{
 			Name: r.Name, Limit: r.Plan.String(), Algorithm: r.Plan.AlgorithmName(), From: r.From, Source: r.Source, Shadow: r.Shadow,
-			Capacity: r.Plan.Capacity, Cost: r.Cost, Allowed: r.Allowed, Locked: r.Locked,
+			Capacity: r.Plan.Limit.Value(r.Plan.Capacity), Cost: r.Plan.Limit.Value(r.Cost), Allowed: r.Allowed, Locked: r.Locked,
 			RetryAfter: waitOf(r.RetryAfter), Delay: waitOf(r.Delay), Before: fillOf(r), After: fillOf(&t.After[i]),
 		}
 		if l.Name == "" {
 			l.Name = r.Rule
+		}
+		if l.USD = AmountsOf(r.Plan.Limit.Money > 0, l.Capacity, l.Before.Used, l.Before.Remaining); l.USD != nil {
+			l.USD.Cost = printable.FormatDecimal(l.Cost)
 		}
 		out.Limits = append(out.Limits, l)
 	}

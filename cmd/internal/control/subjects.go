@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/source"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -49,9 +50,11 @@ type LimitState struct {
 	Algorithm string `json:"algorithm,omitempty"`
 	From      string `json:"from"` // "rule", "tier:NAME", "override" or "block"
 	Source    string `json:"source"`
-	Capacity  int64  `json:"capacity"`
-	Used      int64  `json:"used"` // above the capacity if the key owes
-	Remaining int64  `json:"remaining"`
+	// Of a limit in USD these are in micro-USD, and USD has them as decimals.
+	Capacity  int64    `json:"capacity"`
+	Used      int64    `json:"used"` // above the capacity if the key owes
+	Remaining int64    `json:"remaining"`
+	USD       *Amounts `json:"usd,omitempty"`
 	// FullAt is when nothing will be used.
 	FullAt *time.Time `json:"full_at,omitempty"`
 	Shadow bool       `json:"shadow"`
@@ -67,7 +70,9 @@ func limitStateOf(r *policy.Result) LimitState {
 		return s
 	}
 	s.Limit, s.Algorithm = r.Plan.String(), r.Plan.AlgorithmName()
-	s.Capacity, s.Used = r.Plan.Capacity, r.Plan.Capacity-r.Remaining+r.Owed
+	l := &r.Plan.Limit
+	s.Capacity, s.Used, s.Remaining = l.Value(r.Plan.Capacity), l.Value(r.Plan.Capacity-r.Remaining+r.Owed), l.Value(r.Remaining)
+	s.USD = AmountsOf(l.Money > 0, s.Capacity, s.Used, s.Remaining)
 	if r.ResetAfter > 0 && r.Now > 0 {
 		full := time.UnixMicro(r.Now).Add(r.ResetAfter).UTC()
 		s.FullAt = &full
@@ -205,7 +210,29 @@ type found struct {
 // RefundRequest gives units back to a subject.
 type RefundRequest struct {
 	Target
-	Units int64 `json:"units"`
+	Units int64 `json:"units"` // of a rule in USD micro-USD
+	// USD is the amount as a decimal, in place of Units, of a rule in USD.
+	USD string `json:"usd"`
+}
+
+// units returns the units of the request.
+func (r *RefundRequest) units() (int64, error) {
+	if r.USD == "" {
+		if r.Units < 1 || r.Units > maxUnits {
+			return 0, BadField("/units", "write a number from 1 to %d", int64(maxUnits))
+		}
+		return r.Units, nil
+	}
+	micro, err := printable.ParseDecimal(r.USD)
+	switch {
+	case r.Units != 0:
+		return 0, BadField("/usd", "write units or usd, and not both")
+	case err != nil:
+		return 0, BadField("/usd", "%v", err)
+	case micro < 1 || micro > maxUnits:
+		return 0, BadField("/usd", "write an amount from %s to %s", printable.FormatDecimal(1), printable.FormatDecimal(maxUnits))
+	}
+	return micro, nil
 }
 
 // SubjectChange is a subject before and after a change, or as a dry run foresees it.
@@ -240,11 +267,16 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 	if err := who.Needs(source.Operator); err != nil {
 		return nil, err
 	}
-	if r.Units < 1 || r.Units > maxUnits {
-		return nil, BadField("/units", "write a number from 1 to %d", int64(maxUnits))
+	units, err := r.units()
+	if err != nil {
+		return nil, err
 	}
-	do := func(s *found) error { _, err := s.Refund(ctx, r.Units); return err }
-	apply := c.recorded(ctx, who, "refund", r.Reason, map[string]any{"units": r.Units}, do)
+	do := func(s *found) error { _, err := s.Refund(ctx, units); return err }
+	audited := map[string]any{"units": units}
+	if r.USD != "" {
+		audited = map[string]any{"usd": r.USD}
+	}
+	apply := c.recorded(ctx, who, "refund", r.Reason, audited, do)
 	return c.change(ctx, who, r.Target, dry, subjectAct{
 		apply: func(s *found, dry bool) error {
 			if s.InFlight() {
@@ -253,11 +285,14 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 			if s.Queues() {
 				return BadField("/rule", "it is a queue, whose turns belong to the requests that wait: reset the subject to empty it")
 			}
+			if r.USD != "" && s.rule.Cost.USD == "" {
+				return BadField("/usd", "the rule has no limit in USD: write units")
+			}
 			return apply(s, dry)
 		},
 		foresee: func(s *SubjectState) {
 			for i := range s.Limits {
-				s.Limits[i].giveBack(r.Units)
+				s.Limits[i].giveBack(units)
 			}
 		},
 	})
@@ -268,6 +303,7 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 func (s *LimitState) giveBack(units int64) {
 	s.Used = max(s.Used-units, 0)
 	s.Remaining = max(s.Capacity-s.Used, 0)
+	s.USD = AmountsOf(s.USD != nil, s.Capacity, s.Used, s.Remaining)
 	if s.Used == 0 {
 		s.FullAt = nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -60,7 +61,11 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 	if r.Share.Of != "" {
 		alone.Limit = r.Share.Of
 	}
-	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{alone}})
+	var prices policy.Prices
+	if r.Cost.USD != "" { // whatever tokens cost: the example has its cost
+		alone.Cost.USD, prices.Models = r.Cost.USD, map[string]policy.Price{"*": {Input: "1", Output: "1"}}
+	}
+	p, err := policy.Compile(policy.Document{Prices: prices, Rules: []policy.Rule{alone}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,10 +89,20 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 		}
 		cost = 1
 		if r.InFlight == 0 {
-			cost = max(1, slices.MinFunc(d.Results, func(a, b policy.Result) int { return int(min(1, max(-1, a.Remaining-b.Remaining))) }).Remaining)
+			cost = max(1, leastLeft(d.Results))
 		}
 	}
 	return nil, nil, errors.New("rule " + r.Name + " refuses nothing")
+}
+
+// leastLeft returns what remains of the limit with the least.
+func leastLeft(results []policy.Result) int64 {
+	least := int64(math.MaxInt64)
+	for i := range results {
+		r := &results[i]
+		least = min(least, r.Plan.Limit.Value(r.Remaining))
+	}
+	return least
 }
 
 // statuses says what the statuses of refusals mean.
@@ -128,6 +143,9 @@ func meanings(headers ...http.Header) (all []Meaning) {
 		if slices.ContainsFunc(headers, func(h http.Header) bool { return h[k.field] != nil }) {
 			all = append(all, Meaning{k.name, k.says})
 		}
+	}
+	if slices.ContainsFunc(headers, func(h http.Header) bool { return strings.Contains(h.Get("Ratelimit-Policy"), `qu="micro-usd"`) }) {
+		all = append(all, Meaning{`qu="micro-usd"`, "All numbers of this limit, also in the other fields, are in millionths of a USD."})
 	}
 	return all
 }

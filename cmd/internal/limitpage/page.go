@@ -16,6 +16,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -161,6 +162,9 @@ func appliesTo(r *policy.Rule) (t Text) {
 	if len(r.Headers) > 0 {
 		t = t.words(" with ").list("header ", slices.Sorted(maps.Keys(r.Headers)))
 	}
+	if len(r.Body) > 0 {
+		t = t.words(" with ").list("body field ", slices.Sorted(maps.Keys(r.Body)))
+	}
 	if len(r.Attributes) > 0 || len(r.NotClients) > 0 {
 		t = t.words(" of some callers")
 	}
@@ -253,6 +257,8 @@ func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 // cost says what a request counts.
 func cost(r *policy.Rule) (t Text) {
 	switch c := &r.Cost; {
+	case c.USD != "":
+		return t.words("what its tokens cost, in USD")
 	case c.ResponseHeader != "":
 		return t.say("what %s of the response says", c.ResponseHeader)
 	case c.ResponseBytes > 0:
@@ -310,20 +316,33 @@ func InWords(text, algorithm string) string {
 	burst := l.Burst
 	l.Burst = 0
 	_, period, _ := strings.Cut(l.String(), "/")
-	s := humanize.Comma(l.Count) + " per " + period
+	s := amount(l, l.Count) + " per " + period
 	switch {
 	case l.MonthDay == 1:
-		s = humanize.Comma(l.Count) + " per calendar month (UTC)"
+		s = amount(l, l.Count) + " per calendar month (UTC)"
 	case l.MonthDay > 1:
-		s = fmt.Sprintf("%s per month (UTC), from day %d on", humanize.Comma(l.Count), l.MonthDay)
+		s = fmt.Sprintf("%s per month (UTC), from day %d on", amount(l, l.Count), l.MonthDay)
 	case l.Algorithm == sluice.LeakyBucket:
-		s += fmt.Sprintf(", evenly: what comes faster waits for its turn, %s at most", humanize.Comma(burst))
+		s += fmt.Sprintf(", evenly: what comes faster waits for its turn, %s at most", amount(l, burst))
 	case l.Algorithm == sluice.FixedWindow:
 		s += ", in fixed windows"
 	case burst != 0 && burst != l.Count:
-		s += ", up to " + humanize.Comma(burst) + " at once"
+		s += ", up to " + amount(l, burst) + " at once"
 	}
 	return s
+}
+
+// amount writes units of a limit.
+func amount(l sluice.Limit, units int64) string {
+	if l.Money == 0 {
+		return humanize.Comma(units)
+	}
+	micro := l.Value(units)
+	text := humanize.Comma(micro / 1_000_000)
+	if _, part, found := strings.Cut(printable.FormatDecimal(micro), "."); found {
+		text += "." + part
+	}
+	return text + " USD"
 }
 
 func units(n int64, what string) string {

@@ -148,7 +148,7 @@ func keyOf(r *policy.Rule) (string, error) {
 // alone says what the rule goes by besides its key.
 func alone(r *policy.Rule, overrides []policy.Override) error {
 	switch {
-	case len(r.Match)+len(r.Hosts)+len(r.Headers)+len(r.Attributes) > 0:
+	case len(r.Match)+len(r.Hosts)+len(r.Headers)+len(r.Attributes)+len(r.Body) > 0:
 		return errors.New("it is for some requests only, and nginx reads paths and hosts in another way")
 	case len(r.Clients)+len(r.NotClients) > 0:
 		return errors.New("it is for some clients only")

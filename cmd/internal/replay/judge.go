@@ -81,6 +81,9 @@ func needs(doc *policy.Document, r *policy.Rule) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
 		all = append(all, "attr:"+name)
 	}
+	for _, name := range slices.Sorted(maps.Keys(r.Body)) {
+		all = append(all, "body:"+name)
+	}
 	if len(r.Tiers)+len(r.Share.Weights) > 0 {
 		all = append(all, doc.Tiers.From, doc.Tiers.Subject)
 	}

@@ -1,5 +1,17 @@
 // Package sample is a small API for a gateway without an upstream of its own (--upstream sample). It stores
 // nothing.
+//
+// It is a model server, too, in the formats of OpenAI, Anthropic and Ollama, without keys. The same request always
+// has the same answer:
+//
+//   - The text has as many words as the last message asks for ("Write 50 words"), or 20. It ends early at the most
+//     output tokens that the request allows.
+//   - A request with tools is answered with a call of the first one, unless its last message is a tool's result.
+//   - Usage is a token of input for each four bytes of the body, and a token of output for each word.
+//   - A word takes 5 ms.
+//   - Any model name is accepted. With -fast in it a word takes no time, and with -slow 200 ms; with -cached half of
+//     the input is read from a cache; with -fails the answer is status 500, or a stream that breaks off halfway.
+//   - Responses are compressed if the client accepts gzip.
 package sample
 
 import (
@@ -25,7 +37,12 @@ var users = []user{{1, "alice"}, {2, "bob"}, {3, "carol"}}
 //	GET  /api/search?q=…, /api/search/…
 //	POST /auth/login, /auth/register, /auth/reset-password
 //
-// The POST routes read username and password from a JSON or form body.
+// These POST routes read username and password from a JSON or form body. The routes of the model server are
+//
+//	GET  /v1/models
+//	POST /v1/chat/completions, /v1/responses
+//	POST /v1/messages
+//	POST /api/chat
 func Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
@@ -39,6 +56,11 @@ func Handler() http.Handler {
 	mux.HandleFunc("POST /auth/login", login)
 	mux.HandleFunc("POST /auth/register", accept(http.StatusCreated, "registered"))
 	mux.HandleFunc("POST /auth/reset-password", accept(http.StatusAccepted, "mail sent"))
+	mux.HandleFunc("GET /v1/models", models)
+	mux.HandleFunc("POST /v1/chat/completions", serveModel(chat))
+	mux.HandleFunc("POST /v1/responses", serveModel(responses))
+	mux.HandleFunc("POST /v1/messages", serveModel(messages))
+	mux.HandleFunc("POST /api/chat", serveModel(ollama))
 	return mux
 }
 

@@ -85,7 +85,6 @@ var words = map[string][]string{
 	"CORS.Preflights":    {"exempt", "count"},
 	"Document.Ambiguous": {"refuse", "charge"},
 	"Rule.Ambiguous":     {"refuse", "charge"},
-	"Cost.USD":           {"prices"},
 	"Rule.Missing":       {"share", "skip", "refuse"},
 	"Rule.Algorithm":     algorithms(),
 	"Rule.OnError":       {"allow", "deny", "local"},

@@ -180,7 +180,10 @@ func searched(limits []string) (count sql.NullInt64, window sql.NullFloat64) {
 	if err != nil {
 		return count, window
 	}
-	return number(l.Count), sql.NullFloat64{Float64: l.Period.Seconds(), Valid: l.Period > 0 && l.MonthDay == 0}
+	if l.Money == 0 { // the counts of others are in micro-USD
+		count = number(l.Count)
+	}
+	return count, sql.NullFloat64{Float64: l.Period.Seconds(), Valid: l.Period > 0 && l.MonthDay == 0}
 }
 
 // entity returns the parts of a key that are named, and their values: "api_key" and "abc".

@@ -109,6 +109,7 @@ func TestMergeSettings(t *testing.T) {
 		Tiers: policy.Tiers{From: "header:X-Plan", Subject: "api_key", Default: "free"},
 
 		Answers: map[string]policy.Answer{"429": {Status: 503}},
+		Prices:  policy.Prices{Models: map[string]policy.Price{"*": {Input: "15", Output: "75"}}},
 	}
 	c := &source.Contents{}
 	c.Settings.Document = full

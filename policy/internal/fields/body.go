@@ -16,8 +16,9 @@ type bodyKind uint8
 
 const (
 	doubtfulBody bodyKind = iota // compressed, in another encoding than UTF-8, or said twice
-	otherBody                    // JSON, or of a type that is not known
-	formBody                     // a form; or nothing or plain text, which some servers read as one
+	otherBody                    // of a type that is not known
+	jsonBody
+	formBody // a form; or nothing or plain text, which some servers read as one
 	multipartBody
 )
 
@@ -35,19 +36,20 @@ func (m *Members) AddBody(data []byte, h http.Header) {
 	switch start := jsonStart(data); {
 	case kind == multipartBody:
 		m.addMultipart(text, boundary)
-		m.addForm(text, false)
+		m.loose = text
 	case kind == doubtfulBody || !utf8.Valid(data):
 		m.garbled = true
 	case len(start) > 0 && start[0] == '{':
+		m.json = kind == jsonBody
 		m.garbled = !m.addJSON(start, true) || m.garbled
-		m.addForm(text, false)
-	case len(start) > 0 && start[0] == '[', kind == otherBody:
+		m.loose = text
+	case len(start) > 0 && start[0] == '[', kind == otherBody, kind == jsonBody:
 		m.garbled = true
 	case strings.ContainsFunc(strings.TrimRight(text, "\r\n"), notInForms):
 		m.garbled = true
 	default:
 		m.odd = !plainForm(text)
-		m.addForm(text, true)
+		m.addForm(text)
 	}
 }
 
@@ -111,6 +113,8 @@ func plainKind(typ string) bodyKind {
 	switch typ {
 	case "", formType, "text/plain":
 		return formBody
+	case jsonType:
+		return jsonBody
 	}
 	return otherBody
 }

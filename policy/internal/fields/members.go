@@ -36,6 +36,10 @@ type Members struct {
 	// odd is set where a server might find more than what is listed. What is listed can be
 	// relied upon, but nothing counts as absent.
 	odd bool
+	// loose is a text in which servers that take any body for a form find pairs, whatever else it is. It may have
+	// very many, so they are looked for when a field is asked for.
+	loose string
+	json  bool // a JSON object whose Content-Type is application/json
 }
 
 // Member is a name with its value.
@@ -66,9 +70,13 @@ const (
 	brokenMember // has no text that all servers agree on
 )
 
-// maxMembers is the most members that are looked at. Servers stop at about as many, and to
-// go through more would cost us more than it costs whoever sends them.
-const maxMembers = 1000
+// maxMembers is the most members of a form that are looked at. Servers stop at about as many, and to
+// go through more would cost us more than it costs whoever sends them. Objects of JSON have more: a member for
+// each token whose probability a request for text changes.
+const (
+	maxMembers     = 1000
+	maxJSONMembers = 4000
+)
 
 // Reset empties m, whose memory is used again. What it has returned is no longer valid.
 func (m *Members) Reset() {
@@ -82,20 +90,37 @@ func (m *Members) Garble() { m.garbled = true }
 // Size returns how many bytes of memory would be used again.
 func (m *Members) Size() int { return cap(m.names) }
 
+func (m *Members) most() int {
+	if m.json {
+		return maxJSONMembers
+	}
+	return maxMembers
+}
+
 func (m *Members) add(e Member) {
-	if len(m.list) == maxMembers || !utf8.ValidString(e.name) || strings.ContainsRune(e.name, utf8.RuneError) {
+	if len(m.list) >= m.most() || !utf8.ValidString(e.name) || strings.ContainsRune(e.name, utf8.RuneError) {
 		m.garbled = true // some servers drop bytes that are not UTF-8
 		return
 	}
-	if strings.EqualFold(e.name, "_charset_") && !strings.EqualFold(e.Text, "utf-8") {
-		m.garbled = true // to some servers it says how all the others are to be read
+	if namesCharset(e.name, e.Text) {
+		m.garbled = true
 		return
 	}
 	m.list = append(m.list, e)
 }
 
+// namesCharset reports whether a field says to some servers how all others are to be read, and not as UTF-8.
+func namesCharset(name, text string) bool {
+	return strings.EqualFold(name, "_charset_") && !strings.EqualFold(text, "utf-8")
+}
+
 // Field returns the field of a query or a body that a server may find by that name.
-func (m *Members) Field(name string) (Member, Presence) { return m.get(name, fieldLikeness) }
+func (m *Members) Field(name string) (Member, Presence) {
+	if m.json && isAPIField(name) {
+		return m.get(name, wholeLikeness)
+	}
+	return m.get(name, fieldLikeness)
+}
 
 // Cookie returns the cookie that a server may find by that name.
 func (m *Members) Cookie(name string) (Member, Presence) { return m.get(name, cookieLikeness) }
@@ -144,32 +169,48 @@ func (m *Members) get(name string, alike func(s, name string) likeness) (Member,
 	if m.garbled {
 		return Member{}, Garbled
 	}
-	var found, near Member
-	state, nearby := Absent, false
-	for _, e := range m.list {
-		like := alike(e.name, name)
-		if like == different {
-			continue
-		}
-		e = e.read()
-		switch {
-		case e.Text == "" && e.kind != brokenMember:
-			continue
-		case e.kind == brokenMember, state == Present && e.Text != found.Text, nearby && e.Text != near.Text:
-			return Member{}, Garbled
-		}
-		e.kind = max(e.kind, found.kind, near.kind) // a number in one place, perhaps text in the other
-		if like == similar {
-			near, nearby = e, true
-		} else {
-			found, state = e, Present
+	var f finding
+	for i := range m.list {
+		if like := alike(m.list[i].name, name); like != different {
+			f.add(m.list[i], like)
 		}
 	}
-	if state == Absent && (m.odd || nearby) {
+	if m.loose != "" && !(m.json && isAPIField(name)) {
+		m.addLoose(&f, name)
+	}
+	return f.result(m.odd)
+}
+
+// finding is what was found by a name.
+type finding struct {
+	found, near Member // that has the name, and that has one like it
+	state       Presence
+	nearby      bool
+}
+
+func (f *finding) add(e Member, like likeness) {
+	e = e.read()
+	switch {
+	case f.state == Garbled, e.Text == "" && e.kind != brokenMember:
+		return
+	case e.kind == brokenMember, f.state == Present && e.Text != f.found.Text, f.nearby && e.Text != f.near.Text:
+		f.state = Garbled
+		return
+	}
+	e.kind = max(e.kind, f.found.kind, f.near.kind) // a number in one place, perhaps text in the other
+	if like == similar {
+		f.near, f.nearby = e, true
+	} else {
+		f.found, f.state = e, Present
+	}
+}
+
+func (f *finding) result(odd bool) (Member, Presence) {
+	if f.state == Garbled || f.state == Absent && (odd || f.nearby) {
 		return Member{}, Garbled
 	}
-	found.kind = max(found.kind, near.kind)
-	return found, state
+	f.found.kind = max(f.found.kind, f.near.kind)
+	return f.found, f.state
 }
 
 // RawJSON returns the string or number that a JSON object has under a name, as it is written there. It reports false
@@ -217,23 +258,22 @@ func (e Member) read() Member {
 // AddQuery adds the pairs of a query. It has no fragment: some servers end it there.
 func (m *Members) AddQuery(s string) {
 	m.garbled = m.garbled || strings.IndexByte(s, '#') >= 0
-	m.addForm(s, true)
+	m.addForm(s)
 }
 
 // addForm adds the pairs of a query or a form. Where there is a ";", which some servers
-// take for a "&", both readings are added. Unless it is certain that s is a form, names
-// that could not be one's are passed over.
-func (m *Members) addForm(s string, certain bool) {
-	m.addPairs(s, "&", certain)
+// take for a "&", both readings are added.
+func (m *Members) addForm(s string) {
+	m.addPairs(s, "&")
 	if !m.garbled && strings.IndexByte(s, ';') >= 0 {
-		m.addPairs(s, "&;", certain)
+		m.addPairs(s, "&;")
 	}
 }
 
 // maxPairs is the most pairs that are looked at, with those that are empty.
 const maxPairs = 4 * maxMembers
 
-func (m *Members) addPairs(s, separators string, certain bool) {
+func (m *Members) addPairs(s, separators string) {
 	for n := 0; s != "" && !m.garbled; n++ {
 		pair := s
 		if i := strings.IndexAny(s, separators); i >= 0 {
@@ -245,7 +285,7 @@ func (m *Members) addPairs(s, separators string, certain bool) {
 		case n == maxPairs:
 			m.garbled = true
 		case pair != "":
-			m.addPair(pair, certain)
+			m.addPair(pair)
 		}
 	}
 }
@@ -253,22 +293,17 @@ func (m *Members) addPairs(s, separators string, certain bool) {
 // maxFieldName is the length of the longest name of a field, as it is written.
 const maxFieldName = 1 << 10
 
-func (m *Members) addPair(pair string, certain bool) {
+func (m *Members) addPair(pair string) {
 	name, value, _ := strings.Cut(pair, "=")
 	ok := len(name) <= maxFieldName
 	if ok {
 		name, ok = m.unescapedName(name)
 	}
-	if !certain {
-		// It may be the inside of a file: what is no text in it is not for forms.
-		name = strings.ReplaceAll(strings.ToValidUTF8(name, ""), "\uFFFD", "")
-	}
-	switch {
-	case ok:
-		m.add(Member{name: name, Text: value, kind: formMember})
-	case certain:
+	if !ok {
 		m.garbled = true
+		return
 	}
+	m.add(Member{name: name, Text: value, kind: formMember})
 }
 
 // unescapedName is formText for names.

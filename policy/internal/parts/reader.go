@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/bytesize"
 	"github.com/sluicehq/sluice/internal/clientip"
 	"github.com/sluicehq/sluice/policy/internal/fields"
 	"github.com/sluicehq/sluice/policy/internal/fold"
@@ -18,16 +19,15 @@ import (
 // DefaultBodyLimit is the size in bytes of the largest body that is read where the policy sets none.
 const DefaultBodyLimit = 8 << 20
 
-// ErrNoMemory is the error of a Body that cannot be read because the bodies of other requests take up all the
-// memory for bodies.
-var ErrNoMemory = errors.New("policy: the bodies of other requests take up all memory for bodies")
+// ErrBodyMemory is the error of a Body that cannot be read because the bodies of other requests take up the memory
+// for bodies.
+var ErrBodyMemory = errors.New("policy: the bodies of other requests take up the memory for bodies")
 
-// Unread is why a body was not read that can be read as such.
-type Unread uint8
-
+// What a request lacks if no rule can go by its body. Of the first and the last more follows.
 const (
-	TooLarge Unread = iota + 1 // larger than the limit, or only a part of it came
-	NoMemory                   // see ErrNoMemory
+	SmallerBody    = "a body of at most " // and its size
+	BodyMemory     = "memory for its body"
+	MatchingHeader = "a field that matches its body: " // and the name of the field
 )
 
 // Request is what parts are read from: fields of the request as package policy has it, and of the policy.
@@ -56,8 +56,7 @@ type Reader struct {
 	Garbled bool
 	// BrokeOff reports that the body did, so that no server can read it in any way.
 	BrokeOff bool
-	// Unread is why the body was not read, or zero.
-	Unread Unread
+	fault    string // see BodyFault
 
 	data    []byte // the body, if it was read whole
 	fetched bool   // the body was asked for
@@ -98,7 +97,7 @@ func (x *Reader) Reset(r *Request) {
 		*x = Reader{}
 	}
 	x.request = *r
-	x.Unread, x.fetched, x.data = 0, false, nil
+	x.fault, x.fetched, x.data = "", false, nil
 	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", false, false, false, false, false
 	x.buf = x.buf[:0]
 	x.query.reset()
@@ -150,6 +149,11 @@ func (x *Reader) BodyRead() bool { return x.body.read }
 // BodyLimit returns the size in bytes of the largest body that is read.
 func (x *Reader) BodyLimit() int64 { return cmp.Or(x.request.BodyLimit, DefaultBodyLimit) }
 
+// BodyFault returns what the request lacks if the parts that were read have shown that no rule can go by its body,
+// however it treats doubtful values: the body is too large, or there is no memory for it, or it contradicts a
+// header field. Otherwise it is empty.
+func (x *Reader) BodyFault() string { return x.fault }
+
 // fetch returns the body, or nil if it could not be read whole. It asks for it once.
 func (x *Reader) fetch() []byte {
 	if x.fetched {
@@ -162,12 +166,12 @@ func (x *Reader) fetch() []byte {
 	}
 	data, err := x.request.Body(x.BodyLimit())
 	switch {
-	case errors.Is(err, ErrNoMemory):
-		x.Unread = NoMemory
+	case errors.Is(err, ErrBodyMemory):
+		x.fault = BodyMemory
 	case err != nil:
 		x.BrokeOff = true
 	case data == nil:
-		x.Unread = TooLarge
+		x.fault = SmallerBody + bytesize.Text(x.BodyLimit())
 	default:
 		x.data = data
 	}
@@ -328,7 +332,12 @@ func findClaim(p *Part, x *Reader) (string, fields.Presence) {
 }
 
 func findBody(p *Part, x *Reader) (string, fields.Presence) {
-	return x.name(x.bodyMembers().Field(p.name))
+	m, state := x.bodyMembers().Field(p.name)
+	if header := repeatedBy[p.name]; state != fields.Garbled && header != "" && x.contradicts(header) {
+		x.fault = MatchingHeader + header
+		return "", fields.Garbled
+	}
+	return x.name(m, state)
 }
 
 func findRoute(_ *Part, x *Reader) (string, fields.Presence) { return fields.Value(x.Route) }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/control"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
 func subjectCommand() *cobra.Command {
@@ -59,7 +61,7 @@ func printSubject(out io.Writer, rules []control.SubjectState) {
 			if l.Source != "" {
 				from += " (" + l.Source + ")"
 			}
-			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%s\n", l.Name, l.Limit, l.Used, l.Remaining, full, from)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, l.Limit, l.USD.Text(l.Used), l.USD.Text(l.Remaining), full, from)
 		}
 	}
 	_ = table.Flush() // to a buffer
@@ -79,6 +81,7 @@ type subjectRequest struct {
 	Reason string            `json:"reason,omitempty"`
 	Until  string            `json:"until,omitempty"`
 	Units  int64             `json:"units,omitempty"`
+	USD    string            `json:"usd,omitempty"`
 }
 
 // subjectChange is a command that changes a subject.
@@ -106,7 +109,7 @@ func (s *subjectChange) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if s.units {
-		if s.request.Units, err = unitsOf(subject.rest); err != nil {
+		if err = s.request.setUnits(subject.rest); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
@@ -124,16 +127,22 @@ func (s *subjectChange) run(c *cobra.Command, args []string) error {
 	})
 }
 
-// unitsOf parses the argument that is a number of units.
-func unitsOf(args []string) (int64, error) {
+// setUnits parses the argument with a number of units, or with an amount such as "0.50 USD".
+func (r *subjectRequest) setUnits(args []string) (err error) {
+	text := strings.Join(args, " ")
+	amount, inUSD := strings.CutSuffix(text, "USD")
+	if amount = strings.TrimSpace(amount); inUSD {
+		r.USD = amount
+		_, err = printable.ParseDecimal(amount)
+		return err
+	}
 	if len(args) != 1 {
-		return 0, errors.New("how many units? Write one number behind the key")
+		return errors.New("how many units? Write one number behind the key, or an amount as in \"0.50 USD\"")
 	}
-	n, err := strconv.ParseInt(args[0], 10, 64)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%.60q: write how many units as a whole number, at least 1", args[0])
+	if r.Units, err = strconv.ParseInt(text, 10, 64); err != nil || r.Units < 1 {
+		return fmt.Errorf("%.60q: write how many units as a whole number, at least 1", text)
 	}
-	return n, nil
+	return nil
 }
 
 func resetCommand() *cobra.Command {
@@ -144,8 +153,8 @@ func resetCommand() *cobra.Command {
 
 func refundCommand() *cobra.Command {
 	return (&subjectChange{name: "refund", units: true}).command("Give units back to a subject",
-		"Give units back to a subject of a rule. Units beyond those used are lost.",
-		"  sluice refund per-key api_key=k-42 100 --reason 'an outage of ours'")
+		"Give units back to a subject of a rule, or an amount of a rule in USD. What is beyond what was used is lost.",
+		"  sluice refund per-key api_key=k-42 100 --reason 'an outage of ours'\n  sluice refund team-usd header:X-Team=red '0.50 USD'")
 }
 
 func blockCommand() *cobra.Command {

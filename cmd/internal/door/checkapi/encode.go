@@ -100,10 +100,14 @@ func appendResult(dst []byte, r *policy.Result, now int64) []byte {
 	if r.Plan == nil {
 		return append(dst, '}')
 	}
-	dst = appendMember(dst, `,"cost":`, r.Cost)
+	limit := &r.Plan.Limit
+	dst = appendMember(dst, `,"cost":`, limit.Value(r.Cost))
+	if limit.Money > 0 {
+		dst = append(dst, `,"unit":"micro-usd"`...)
+	}
 	if now != 0 && r.Origin != sluice.ByOnError {
-		dst = appendMember(dst, `,"limit":`, max(r.Plan.Limit.Count, r.Plan.Capacity))
-		dst = appendMember(dst, `,"remaining":`, r.Remaining)
+		dst = appendMember(dst, `,"limit":`, limit.Value(max(limit.Count, r.Plan.Capacity)))
+		dst = appendMember(dst, `,"remaining":`, limit.Value(r.Remaining))
 		if r.Plan.Kernel != kernel.InFlight { // nobody knows when those end that are under way
 			dst = appendMember(dst, `,"reset":`, (now+r.ResetAfter.Microseconds()+999_999)/1_000_000)
 		}

@@ -90,21 +90,23 @@ func failure(err error) string { return "ERR " + door.Reason(err) }
 // tellChecked answers SLUICE.CHECK and SLUICE.PEEK.
 func (c *conn) tellChecked(d *policy.Decision) {
 	var rule string
-	var limit int64
+	var limit, remaining int64
 	var r sluice.Decision
 	results := d.Results
 	if d.Blocked != "" {
 		rule, results = d.Blocked, nil // they have no plans
 	}
 	if i := answer.MostRestrictive(results, d.Now); i >= 0 {
-		rule, limit, r = nameOf(&results[i]), results[i].Plan.Capacity, results[i].Decision
+		most := &results[i]
+		rule, r = nameOf(most), most.Decision
+		limit, remaining = most.Plan.Limit.Value(most.Plan.Capacity), most.Plan.Limit.Value(r.Remaining)
 	}
 	c.pairs(9)
 	c.pair("allowed", truth(d.Allowed))
 	c.textPair("reason", reason(d))
 	c.textPair("rule", rule)
 	c.pair("limit", limit)
-	c.pair("remaining", r.Remaining)
+	c.pair("remaining", remaining)
 	c.pair("retry_after", retryAfter(d.Allowed, d.RetryAfter))
 	c.pair("reset_after", door.Seconds(r.ResetAfter))
 	c.pair("delay_ms", int64((d.Delay+time.Millisecond-1)/time.Millisecond))
@@ -119,8 +121,8 @@ func (c *conn) tellLimits(results []policy.Result) {
 		c.array(6)
 		c.bulk(nameOf(r))
 		c.integer(truth(r.Allowed))
-		c.integer(r.Plan.Capacity)
-		c.integer(r.Remaining)
+		c.integer(r.Plan.Limit.Value(r.Plan.Capacity))
+		c.integer(r.Plan.Limit.Value(r.Remaining))
 		c.integer(retryAfter(r.Allowed, r.RetryAfter))
 		c.integer(door.Seconds(r.ResetAfter))
 	}

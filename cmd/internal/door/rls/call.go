@@ -267,7 +267,7 @@ func leftBy(d *policy.Decision) int64 {
 	least := int64(math.MaxInt64)
 	for i := range d.Results {
 		if r := &d.Results[i]; !r.Allowed {
-			least = min(least, r.Remaining)
+			least = min(least, r.Plan.Limit.Value(r.Remaining))
 		}
 	}
 	if least == math.MaxInt64 {

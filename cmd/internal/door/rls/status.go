@@ -57,7 +57,7 @@ func (c *call) tell(s *status, p *part, d *policy.Decision) {
 	switch {
 	case r != nil:
 		s.limit, s.hasLimit = limitOf(r), true
-		s.remaining = saturated(r.Remaining)
+		s.remaining = saturated(r.Plan.Limit.Value(r.Remaining))
 		if c.CountRefused && !r.Allowed {
 			s.remaining = 0 // it has been used up
 		}
@@ -98,11 +98,11 @@ func limitOf(r *policy.Result) (l currentLimit) {
 		return l
 	}
 	if limit.MonthDay > 0 {
-		l.requests, l.unit = saturated(limit.Count), int32(month)
+		l.requests, l.unit = saturated(limit.Value(limit.Count)), int32(month)
 		return l
 	}
 	seconds := door.Seconds(limit.Period)
-	count := limit.Count
+	count := limit.Value(limit.Count)
 	if exact := time.Duration(seconds) * time.Second; exact != limit.Period {
 		count = int64(float64(count) * (float64(exact) / float64(limit.Period)))
 	}

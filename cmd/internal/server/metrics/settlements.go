@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -20,7 +21,7 @@ type settlements struct {
 }
 
 var cutUnits = prometheus.NewDesc("sluice_settle_cut_units_total",
-	"Units that responses told and that no key owes: above the max of the rule's cost, or above what a key can owe. See sluice validate.", []string{"rule"}, nil)
+	"Units, of limits in USD micro-USD, that responses told and that no key owes: above the max of the rule's cost, or above what a key can owe. See sluice validate.", []string{"rule"}, nil)
 
 func newSettlements(e *policy.Engine, log *slog.Logger) *settlements {
 	c := &settlements{engine: e, log: log, units: map[string]uint64{}}
@@ -34,12 +35,20 @@ func (c *settlements) observe(_ context.Context, s *policy.Settlement) {
 	}
 	c.mu.Lock()
 	n, known := c.units[s.Rule]
-	c.units[s.Rule] = n + uint64(s.Cut)
+	c.units[s.Rule] = n + uint64(s.Limit.Value(s.Cut))
 	c.mu.Unlock()
 	if !known {
 		c.log.Warn("a response told a cost that is not charged in full: it is above the rule's max, or above what a key can owe. Correct the response, or raise max. Later ones of this rule are only counted, in sluice_settle_cut_units_total",
-			"rule", s.Rule, "limit", s.Limit.String(), "charged", s.Cost, "not_charged", s.Cut)
+			"rule", s.Rule, "limit", s.Limit.String(), "charged", logged(&s.Limit, s.Cost), "not_charged", logged(&s.Limit, s.Cut))
 	}
+}
+
+// logged returns units of a limit for the log: a number, or an amount in USD.
+func logged(l *sluice.Limit, units int64) any {
+	if l.Money == 0 {
+		return units
+	}
+	return l.Amount(units)
 }
 
 // collect sends a series for each rule with costs from responses, even before the first.

@@ -1,0 +1,31 @@
+package control
+
+import (
+	"strconv"
+
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+// Amounts has the numbers of a limit in USD as decimals, such as "0.50".
+type Amounts struct {
+	Capacity  string `json:"capacity"`
+	Cost      string `json:"cost,omitempty"`
+	Used      string `json:"used"`
+	Remaining string `json:"remaining"`
+}
+
+// AmountsOf returns numbers in micro-USD as decimals, or nil for those of a limit that is not in USD.
+func AmountsOf(inUSD bool, capacity, used, remaining int64) *Amounts {
+	if !inUSD {
+		return nil
+	}
+	return &Amounts{Capacity: printable.FormatDecimal(capacity), Used: printable.FormatDecimal(used), Remaining: printable.FormatDecimal(remaining)}
+}
+
+// Text returns a number of a limit for people: "0.50 USD" of a limit in USD, and its digits if a is nil.
+func (a *Amounts) Text(n int64) string {
+	if a == nil {
+		return strconv.FormatInt(n, 10)
+	}
+	return printable.FormatMoney(n)
+}

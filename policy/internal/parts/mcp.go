@@ -1,0 +1,49 @@
+package parts
+
+import (
+	"encoding/base64"
+	"strings"
+
+	"github.com/sluicehq/sluice/policy/internal/fields"
+)
+
+// repeatedBy has the header fields by which clients of the Model Context Protocol repeat fields of the body, so
+// that routers need not read it. A server has to refuse a request in which they differ.
+// See "Streamable HTTP" in the specification of 2026-07-28.
+var repeatedBy = map[string]string{"method": "Mcp-Method", "params[name]": "Mcp-Name", "params[uri]": "Mcp-Name"}
+
+// repeats has the fields of the body that a header may repeat, of which a request has one.
+var repeats = map[string][]string{"Mcp-Method": {"method"}, "Mcp-Name": {"params[name]", "params[uri]"}}
+
+// contradicts reports whether the request has the header, its body is JSON-RPC, and none of the fields that the
+// header repeats has its value.
+func (x *Reader) contradicts(header string) bool {
+	lines := x.request.Header[header]
+	if len(lines) == 0 || !x.isRPC() {
+		return false
+	}
+	value, ok := decodeMCP(lines[0])
+	for _, name := range repeats[header] {
+		if text, _, found := x.BodyField(name); ok && len(lines) == 1 && found && text == value {
+			return false
+		}
+	}
+	return true
+}
+
+// isRPC reports whether the body is a message of JSON-RPC.
+func (x *Reader) isRPC() bool {
+	_, state := x.bodyMembers().Field("jsonrpc")
+	return state != fields.Absent
+}
+
+// decodeMCP returns the value of a header, which is in base64 if it is more than printable ASCII.
+func decodeMCP(s string) (string, bool) {
+	s = strings.Trim(s, " \t")
+	encoded, ok := strings.CutPrefix(s, "=?base64?")
+	if encoded, closed := strings.CutSuffix(encoded, "?="); ok && closed {
+		data, err := base64.StdEncoding.DecodeString(encoded)
+		return string(data), err == nil
+	}
+	return s, true
+}

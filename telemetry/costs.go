@@ -1,0 +1,286 @@
+package telemetry
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// UnreadReasons are the reasons why a response does not report its cost: see [policy.Settlement].
+var UnreadReasons = [...]string{"encoded", "type", "malformed", "missing", "interrupted", "no_body", "other"}
+
+// Costs are what responses have cost under a rule, and how far off the estimates were. Each request counts when its
+// response has ended; those that are never settled are missing.
+type Costs struct {
+	Responses uint64
+	// Reserved is what the requests were charged before, and Settled what they are charged in the end, in the unit
+	// of the rule: in micro-USD for [policy.USD].
+	Reserved, Settled uint64
+	// High is how many were charged more than twice their cost before, Low how many less than their cost, and Close
+	// how many in between. Responses that do not report their cost are in none, nor those that cost nothing.
+	High, Low, Close uint64
+	Indebted         uint64 // left their key with a debt
+	// Unread is how many responses did not report their cost, by UnreadReasons.
+	Unread [len(UnreadReasons)]uint64
+}
+
+const costColumns = 7 + len(UnreadReasons)
+
+// cells returns the numbers of c.
+func (c *Costs) cells() (all [costColumns]*uint64) {
+	copy(all[:], []*uint64{&c.Responses, &c.Reserved, &c.Settled, &c.High, &c.Low, &c.Close, &c.Indebted})
+	for i := range c.Unread {
+		all[costColumns-len(c.Unread)+i] = &c.Unread[i]
+	}
+	return all
+}
+
+// Add adds the costs of o.
+func (c *Costs) Add(o *Costs) {
+	from := o.cells()
+	for i, n := range c.cells() {
+		*n += *from[i]
+	}
+}
+
+// AllUnread returns how many responses did not report their cost.
+func (c *Costs) AllUnread() (n uint64) {
+	for _, v := range c.Unread {
+		n += v
+	}
+	return n
+}
+
+// costsOf returns the costs of one request.
+func costsOf(s *policy.Settlement) (c Costs) {
+	reserved, settled := s.Amounts()
+	c.Responses, c.Reserved, c.Settled = 1, uint64(max(reserved, 0)), uint64(max(settled, 0))
+	if s.Owed > 0 {
+		c.Indebted = 1
+	}
+	switch {
+	case s.Unread != "":
+		reason := slices.Index(UnreadReasons[:], s.Unread)
+		if reason < 0 {
+			reason = len(UnreadReasons) - 1
+		}
+		c.Unread[reason] = 1
+	case c.Settled == 0:
+	case c.Reserved/2 > c.Settled:
+		c.High = 1
+	case c.Reserved < c.Settled:
+		c.Low = 1
+	default:
+		c.Close = 1
+	}
+	return c
+}
+
+// CostSteps is how many LongSteps costs are kept for: a day, and the step under way.
+const CostSteps = 289
+
+// ruleCosts are the costs of one rule on this instance.
+type ruleCosts struct {
+	mu    sync.Mutex
+	unit  policy.Unit
+	total Costs // since the start, or since the rule has this unit
+	steps costSteps
+}
+
+func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unit != unit {
+		r.unit, r.total, r.steps = unit, Costs{}, costSteps{}
+	}
+	r.total.Add(c)
+	r.steps.move(longStep(at))
+	r.steps.cell(r.steps.last).Add(c)
+}
+
+// costSteps has the costs of the latest steps, by the number of the step modulo CostSteps. It takes 32 KiB once there
+// is a cost.
+type costSteps struct {
+	last  int64
+	cells []Costs
+}
+
+func (s *costSteps) cell(n int64) *Costs { return &s.cells[uint64(n)%CostSteps] }
+
+// move makes n the latest step, unless a later one is known: the clock of an instance may step back.
+func (s *costSteps) move(n int64) {
+	if s.cells == nil {
+		s.cells, s.last = make([]Costs, CostSteps), n
+	}
+	if n-s.last >= CostSteps {
+		clear(s.cells)
+		s.last = n
+	}
+	for s.last < n {
+		s.last++
+		*s.cell(s.last) = Costs{}
+	}
+}
+
+// observeSettled counts a cost that a response reports, once for all limits of the rule.
+func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
+	if s.Unit == policy.NoUnit || s.Index > 0 {
+		return
+	}
+	t := r.table.Load()
+	if !t.is(r.engine.Policy().RuleNames()) {
+		t = r.follow()
+	}
+	i, known := t.byName[s.Rule]
+	if !known || i >= MaxRules { // the rule has left the policy, or has no counters of its own
+		return
+	}
+	c, now := costsOf(s), time.Now()
+	t.at(i).costs.add(now.Unix(), s.Unit, &c)
+	if r.subjects != nil && c.Settled > 0 {
+		r.subjects.noteCost(s.Rule, s.Key, s.Unit, c.Settled, now.UnixMilli())
+	}
+}
+
+// CostTotals are the costs of one rule since the start, of this instance.
+type CostTotals struct {
+	policy.Budget
+	Costs
+}
+
+// Costs returns the costs of each rule whose cost the bodies of responses report, in the order of the document.
+func (r *Recorder) Costs() (all []CostTotals) {
+	t := r.follow()
+	for _, b := range r.engine.Policy().Budgets() {
+		one := CostTotals{Budget: b}
+		if i, known := t.byName[b.Rule]; known && i < MaxRules {
+			if c := &t.rules[i].costs; c.is(b.Unit) {
+				one.Costs = c.totals()
+			}
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+func (r *ruleCosts) is(u policy.Unit) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unit == u
+}
+
+func (r *ruleCosts) totals() Costs {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.total
+}
+
+// Budget is what responses have cost under a rule, of a rule whose cost they report.
+type Budget struct {
+	Unit  policy.Unit
+	Steps []Costs // of each LongStep, the latest last, CostSteps of them
+	// Spenders are the subjects whose requests have cost most: their counts are in the unit of the rule. They have no
+	// Limit.
+	Spenders [Windows]Top
+}
+
+// Last returns the costs of the latest n steps, of which the last is under way.
+func (b *Budget) Last(n int) (sum Costs) {
+	for i := range b.Steps[len(b.Steps)-min(n, len(b.Steps)):] {
+		sum.Add(&b.Steps[len(b.Steps)-1-i])
+	}
+	return sum
+}
+
+// A post of costs has a version, and for each rule its name, its unit, and the steps in the form of appendCells.
+const costVersion = 1
+
+// postedCosts returns a post of the costs of this instance, or nil if it has none.
+func (r *Recorder) postedCosts() []byte {
+	post := []byte{costVersion}
+	for _, c := range r.follow().rules {
+		before := len(post)
+		if post = c.costs.append(post, c.name); len(post) > maxPost {
+			return post[:before]
+		}
+	}
+	if len(post) == 1 {
+		return nil
+	}
+	return post
+}
+
+func (r *ruleCosts) append(dst []byte, name string) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := &r.steps
+	if s.cells == nil {
+		return dst
+	}
+	from := s.last - CostSteps + 1
+	for from < s.last && *s.cell(from) == (Costs{}) {
+		from++
+	}
+	dst = append(appendText(dst, name), byte(r.unit))
+	return appendCells(dst, costColumns, from, s.last, func(n int64, column int) uint64 { return *s.cell(n).cells()[column] })
+}
+
+// fleetCosts has the costs of each rule on several instances.
+type fleetCosts map[string]*costSteps
+
+// add adds a post. It ignores costs in another unit than that of the policy. After an error, discard f: it may have a
+// part of the post.
+func (f fleetCosts) add(post []byte, at int64, p *policy.Policy) error {
+	if post == nil {
+		return nil
+	}
+	d := &decoder{rest: post}
+	if len(post) > maxPost || d.byte() != costVersion {
+		return errUnreadable
+	}
+	for n := 0; len(d.rest) > 0 && n < MaxRules; n++ {
+		name, unit := d.text(maxRuleName), policy.Unit(d.byte())
+		ours := unit != policy.NoUnit && unit == p.UnitOf(name)
+		if ours && f[name] == nil {
+			f[name] = new(costSteps)
+			f[name].move(longStep(at))
+		}
+		d.cells(costColumns, CostSteps, func(n int64, column int, v uint64) {
+			if s := f[name]; ours && n > s.last-CostSteps && n <= s.last {
+				*s.cell(n).cells()[column] += v
+			}
+		})
+	}
+	if d.failed || len(d.rest) > 0 {
+		return errUnreadable
+	}
+	return nil
+}
+
+// budgets returns the budget of each rule of the policy that has one.
+func (f *Fleet) budgets(p *policy.Policy, now time.Time) map[string]*Budget {
+	budgets := p.Budgets()
+	if len(budgets) == 0 {
+		return nil
+	}
+	costs, at := make(fleetCosts), now.Unix()
+	_ = costs.add(f.Recorder.postedCosts(), at, p) // it is not damaged
+	for _, o := range f.others {
+		_ = costs.add(o.costs, at, p) // those that cannot be read were ignored
+	}
+	all := make(map[string]*Budget, len(budgets))
+	for _, b := range budgets {
+		out := &Budget{Unit: b.Unit, Steps: make([]Costs, CostSteps)}
+		if known := costs[b.Rule]; known != nil {
+			for i := range out.Steps {
+				out.Steps[i] = *known.cell(known.last - CostSteps + 1 + int64(i))
+			}
+		}
+		f.subjects.spenders(b.Rule, out, p, now)
+		all[b.Rule] = out
+	}
+	return all
+}

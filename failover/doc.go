@@ -133,6 +133,9 @@
 // those that were held before have been taken again, by a [sluice.Holder] within two seconds. No
 // request is ended for that: where those under way are too many, no other begins.
 //
+// Of n distinct values, n more may be used in an outage, and as many again when the store is back, since it does not
+// know those.
+//
 // Where the limit is less than N units, a share of one unit each is more than the limit.
 // With Allow there is no bound: every request passes.
 package failover

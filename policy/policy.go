@@ -134,7 +134,7 @@ func (p *Policy) RuleNames() []string { return p.names }
 func (r *rule) charges() bool { return !r.exempt && !r.block }
 
 // Reads reports whether rules look at the header field of that canonical name by itself:
-// as a condition, a part of a key, a cost or a tier.
+// as a condition, a part of a key, a cost or a tier, or because it repeats a field of the body that rules look at.
 func (p *Policy) Reads(name string) bool { return p.reads[name] }
 
 // fieldsRead returns the names for [Policy.Reads].
@@ -149,9 +149,13 @@ func (p *Policy) fieldsRead() map[string]bool {
 		r := &p.rules[i]
 		for k := range r.key {
 			names[r.key[k].Header()] = true
+			names[r.key[k].RepeatedBy()] = true
 		}
 		for _, h := range r.headers {
 			names[h.name] = true
+		}
+		for b := range r.bodies {
+			names[r.bodies[b].part.RepeatedBy()] = true
 		}
 		names[r.cost.header] = true
 	}

@@ -134,7 +134,7 @@ type cost struct {
 }
 
 func (c *compiler) cost(in *Cost) cost {
-	if in.ResponseHeader != "" || in.ResponseBytes != 0 || in.readsResponse() {
+	if in.ResponseHeader != "" || in.ResponseBytes != 0 || in.ReadsResponse() {
 		return c.costTold(in)
 	}
 	out := cost{fixed: cmp.Or(in.Default, 1), max: in.Max}
@@ -174,7 +174,7 @@ func (c *compiler) costTold(in *Cost) cost {
 		c.fail("cost."+sources[0], "keep one of them, or write a rule for each", "cost has both %s and %s", sources[0], sources[1])
 	case in.Default != 0:
 		c.fail("cost.default", fmt.Sprintf("write \"estimate: %d\"", in.Default), "what is charged before the response tells is the estimate")
-	case in.readsResponse():
+	case in.ReadsResponse():
 		out.usage, out.usd = c.usageCost(in), in.USD != ""
 	case in.Estimate.Bytes != 0 || in.Estimate.Output != 0:
 		c.fail("cost.estimate", "write a number", "an estimate from the request is for a cost in tokens, in USD or by response_json")

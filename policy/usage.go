@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/internal/usage"
 )
 
-// readsResponse reports whether the cost is in the body of the response.
-func (c *Cost) readsResponse() bool { return c.Tokens != "" || c.USD != "" || c.ResponseJSON != nil }
+// ReadsResponse reports whether the cost is in the body of the response.
+func (c *Cost) ReadsResponse() bool { return c.Tokens != "" || c.USD != "" || c.ResponseJSON != nil }
 
 // tokenCount is which tokens of a model count.
 type tokenCount uint8

@@ -332,7 +332,7 @@ func (w *warner) forgeableShare(r *rule) {
 
 // block warns of a rule that blocks whatever comes.
 func (w *warner) block(r *rule) {
-	if !r.shadow && len(r.match) == 0 && !r.asks && len(r.bodies) == 0 {
+	if !r.neverRefuses() && len(r.match) == 0 && !r.asks && len(r.bodies) == 0 {
 		w.add(r, "", "say under clients or match what is blocked", "the rule blocks every request")
 	}
 }

@@ -34,7 +34,7 @@ var (
 	settled   = desc("cost_settled_units_total", "Units that the same requests are charged in the end.", "rule", "unit")
 	estimates = desc("cost_estimates_total", "Responses that reported their cost, by the charge before: high (more than twice the cost), low (less than the cost) or close.", "rule", "estimate")
 	unread    = desc("cost_unread_total", "Responses that did not report their cost, by reason: encoded (compressed), type (neither JSON nor events), malformed, missing, interrupted, no_body (the integration does not read responses) or other. Such a request is charged what can be seen of the response, or the estimate.", "rule", "reason")
-	indebted  = desc("cost_debts_total", "Responses that cost more than the limit had left, so that the key is refused until the debt has drained.", "rule")
+	indebted  = desc("cost_debts_total", "Limits that a response left in debt, so that the key is refused until the debt has drained.", "rule")
 	duration  = desc("decision_duration_seconds", "Time to decide about a request, with the calls of the store and without the wait in a queue.", "door")
 )
 

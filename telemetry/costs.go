@@ -22,7 +22,7 @@ type Costs struct {
 	// High is how many were charged more than twice their cost before, Low how many less than their cost, and Close
 	// how many in between. Responses that do not report their cost are in none, nor those that cost nothing.
 	High, Low, Close uint64
-	Indebted         uint64 // left their key with a debt
+	Indebted         uint64 // limits of the rule that a response left in debt
 	// Unread is how many responses did not report their cost, by UnreadReasons.
 	Unread [len(UnreadReasons)]uint64
 }
@@ -54,13 +54,16 @@ func (c *Costs) AllUnread() (n uint64) {
 	return n
 }
 
-// costsOf returns the costs of one request.
+// costsOf returns the costs of one request, of which settlements of later limits have debts alone.
 func costsOf(s *policy.Settlement) (c Costs) {
-	reserved, settled := s.Amounts()
-	c.Responses, c.Reserved, c.Settled = 1, uint64(max(reserved, 0)), uint64(max(settled, 0))
 	if s.Owed > 0 {
 		c.Indebted = 1
 	}
+	if s.Index > 0 {
+		return c
+	}
+	reserved, settled := s.Amounts()
+	c.Responses, c.Reserved, c.Settled = 1, uint64(max(reserved, 0)), uint64(max(settled, 0))
 	switch {
 	case s.Unread != "":
 		reason := slices.Index(UnreadReasons[:], s.Unread)
@@ -127,7 +130,7 @@ func (s *costSteps) move(n int64) {
 
 // observeSettled counts a cost that a response reports, once for all limits of the rule.
 func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
-	if s.Unit == policy.NoUnit || s.Index > 0 {
+	if s.Unit == policy.NoUnit || s.Index > 0 && s.Owed == 0 {
 		return
 	}
 	t := r.table.Load()

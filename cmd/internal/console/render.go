@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,12 +51,16 @@ var sections = []section{
 	{"now", "/", "Now"},
 	{"rules", "/rules", "Rules"},
 	{"subjects", "/subjects", "Subjects"},
+	{budgetsSection, "/budgets", "Budgets"},
 	{"explain", "/explain", "Explain"},
 	{"overrides", "/overrides", "Overrides"},
 	{"shadow", "/shadow", "Shadow"},
 	{"policy", "/policy", "Policy"},
 	{"audit", "/audit", "Audit log"},
 }
+
+// budgetsSection is there only if the policy has budgets.
+const budgetsSection = "budgets"
 
 //go:embed templates/*.html
 var templateFiles embed.FS
@@ -110,6 +115,9 @@ func (s *server) shownOf(c *call, p page) *shown {
 	d.Operator, d.Admin = c.caller.Role.May(source.Operator), c.caller.Role.May(source.Admin)
 	if c.caller.Role.May(source.Viewer) {
 		d.Sections, d.Watching = sections, c.shadow()
+		if !c.hasBudgets() {
+			d.Sections = slices.DeleteFunc(slices.Clone(sections), func(s section) bool { return s.Name == budgetsSection })
+		}
 		if id := c.URL.Query().Get("done"); id != "" {
 			d.Notice = s.notices.get(id, c.caller.Name)
 		}

@@ -30,6 +30,7 @@ func routes() []route {
 		{"GET /key", source.Operator, (*server).keyPage},
 		{"GET /rules", source.Viewer, (*server).rulesPage},
 		{"GET /rules/{name}", source.Viewer, (*server).rulePage},
+		{"GET /budgets", source.Viewer, (*server).budgetsPage},
 		{"GET /shadow", source.Viewer, (*server).shadowPage},
 		{"GET /overrides", source.Viewer, (*server).overridesPage},
 		{"GET /explain", source.Viewer, (*server).explainPage},

@@ -49,6 +49,26 @@ await GET /v1/policy => 200
 	return consoleOf(t, i)
 }
 
+// budgetFile is a policy with rules whose cost responses report.
+const budgetFile = `version: 1
+prices: {"*": {input: 1, output: 10}}
+rules:
+  - {name: per-key, key: [api_key], missing: skip, limit: 300/day}
+  - {name: tpm, key: [api_key], limit: 100000/day, algorithm: fixed_window, cost: {tokens: total, estimate: 500}}
+  - {name: usd, limits: [50 USD/day, 0.10 USD/hour], algorithm: fixed_window, cost: {usd: prices, estimate: 20000}, shadow: true}
+`
+
+// budgetConsole starts the dashboard of an instance whose responses report costs.
+func budgetConsole(t *testing.T) *consolePages {
+	t.Helper()
+	i := apitest.NewInstance(t, apitest.SQLite(t))
+	i.UseFile(budgetFile)
+	i.Over.Telemetry = &telemetry.Fleet{Recorder: telemetry.Watch(i.Engine, telemetry.Config{Subjects: true})}
+	i.Serve()
+	i.Script("token the admin = admin\ntoken the viewer = viewer\nas the admin\n")
+	return consoleOf(t, i)
+}
+
 // fileConsole starts the dashboard of an instance without a database.
 func fileConsole(t *testing.T) *consolePages {
 	t.Helper()
@@ -84,8 +104,11 @@ func TestConsole(t *testing.T) {
 			t.Run(file+"/"+s.Title, func(t *testing.T) {
 				t.Parallel()
 				start := newConsole
-				if file == "file" {
+				switch file {
+				case "file":
 					start = fileConsole
+				case "budgets":
+					start = budgetConsole
 				}
 				start(t).Play(s)
 			})
@@ -128,6 +151,10 @@ func (c *consolePages) addCommands() {
 			r.Header.Set("X-Request-Id", id)
 			hold(s, what, c.Engine.Decide(c.T.Context(), r).Allowed, want)
 		},
+		"spend": func(s apitest.Step) {
+			key, rest, _ := strings.Cut(s.Rest, " ")
+			c.Engine.Settle(c.T.Context(), c.Engine.Decide(c.T.Context(), apitest.Request(key)), outcomeOf(rest))
+		},
 		"left":      c.leaves,
 		"refused":   c.refuse,
 		"paste":     c.paste,
@@ -154,6 +181,17 @@ func requestOf(text string) *policy.Request {
 		r.Header.Set("X-Api-Key", f[2])
 	}
 	return r
+}
+
+// outcomeOf returns the outcome of a response that reports "INPUT OUTPUT" tokens, or nothing.
+func outcomeOf(text string) policy.Outcome {
+	o := policy.Outcome{Status: http.StatusOK}
+	if in, out, found := strings.Cut(text, " "); found {
+		input, _ := strconv.ParseInt(in, 10, 64)
+		output, _ := strconv.ParseInt(out, 10, 64)
+		o.Numbers = map[string]int64{"usage.prompt_tokens": input, "usage.completion_tokens": output}
+	}
+	return o
 }
 
 // leaves holds how much a key has left.

@@ -125,6 +125,9 @@ func seenSubject(v *telemetry.View, rule, key string) *telemetry.Subject {
 			}
 		}
 	}
+	if r.Budget != nil {
+		return find(r.Budget.Spenders[telemetry.Day].Items, key)
+	}
 	return nil
 }
 

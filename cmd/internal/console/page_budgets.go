@@ -1,0 +1,263 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/control"
+	text "github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// budgetsShown is what the page has.
+type budgetsShown struct {
+	Rows    []budgetRow
+	Known   bool // there is telemetry
+	Pace    time.Duration
+	Limited bool // the store did not answer for all spenders in time
+}
+
+// budgetRow is a rule whose cost responses report.
+type budgetRow struct {
+	ruleLine
+	unit      policy.Unit
+	All       bool // its requests share one count
+	Hours     []budgetWindow
+	Estimates string
+	Unread    []unreadRow
+	Spark     spark
+	Label     string // the same in words
+	Spenders  []spenderRow
+	Others    uint64 // what all others have spent, about
+}
+
+// budgetWindow is what responses have cost in a time that ends now.
+type budgetWindow struct {
+	Name               string
+	Responses          uint64
+	Settled, Reserved  string
+	Indebted, ByGuess  uint64 // responses
+	HasGuess, HasDebts bool
+}
+
+// unreadRow is why responses do not report their cost.
+type unreadRow struct {
+	Reason, What, Mend string
+	Responses, Of      uint64
+}
+
+// spenderRow is a subject that spends.
+type spenderRow struct {
+	telemetry.Subject
+	URL, Spent, Error string
+	Limits            []budgetLimit
+	Unknown           bool // the store did not answer
+}
+
+// budgetLimit is a limit of a spender.
+type budgetLimit struct {
+	limit
+	At    time.Time // when it is exhausted at the present pace; zero: unknown, or not before it is renewed
+	Least bool      // At is the earliest, since what was spent expires meanwhile
+}
+
+// Spent is what counts of the limit, without a debt.
+func (l budgetLimit) Spent() string { return l.Amount(min(l.Used, l.Capacity)) }
+
+// Owed is what the subject owes; empty: nothing.
+func (l budgetLimit) Owed() string {
+	if l.Used <= l.Capacity {
+		return ""
+	}
+	return l.Amount(l.Used - l.Capacity)
+}
+
+const (
+	maxSpenders = 10
+	// paceSteps are the steps from which the pace is taken: the last is under way.
+	paceSteps = 4
+	leastPace = 2 * time.Minute // shorter observations are no pace
+	// lookTime is how long the store may take for all subjects of the page.
+	lookTime = 2 * time.Second
+)
+
+// hasBudgets reports whether responses report the cost of a rule.
+func (c *call) hasBudgets() bool {
+	if c.policy == nil { // of an answer to a caller who may not
+		return false
+	}
+	for i := range c.policy.Document.Rules {
+		if c.policy.Document.Rules[i].Cost.ReadsResponse() {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *server) budgetsPage(c *call) error {
+	view := c.view()
+	d := &budgetsShown{Known: len(view.Rules) > 0, Pace: paceOf(view)}
+	deadline := time.Now().Add(lookTime)
+	for i := range c.policy.Document.Rules {
+		r := &c.policy.Document.Rules[i]
+		if !r.Cost.ReadsResponse() {
+			continue
+		}
+		row := budgetRow{ruleLine: c.ruleLineOf(r, view), All: len(countedParts(r)) == 0}
+		if seen := view.Rule(r.Name); seen != nil && seen.Budget != nil {
+			row.see(seen.Budget)
+			row.spenders(c, seen.Budget, d, deadline)
+		}
+		d.Rows = append(d.Rows, row)
+	}
+	return s.show(c, http.StatusOK, "budgets", pageOf("Budgets", "budgets", d))
+}
+
+// see adds what all responses have cost.
+func (r *budgetRow) see(b *telemetry.Budget) {
+	r.unit = b.Unit
+	for _, w := range []struct {
+		name  string
+		steps int
+	}{{"hour", 13}, {"day", telemetry.CostSteps}} {
+		c := b.Last(w.steps)
+		r.Hours = append(r.Hours, budgetWindow{
+			Name: w.name, Responses: c.Responses, Settled: r.amount(c.Settled), Reserved: r.amount(c.Reserved),
+			Indebted: c.Indebted, ByGuess: c.AllUnread(), HasGuess: c.AllUnread() > 0, HasDebts: c.Indebted > 0,
+		})
+	}
+	day := b.Last(telemetry.CostSteps)
+	r.Estimates = estimateWords(&day)
+	for i, reason := range telemetry.UnreadReasons {
+		if n := day.Unread[i]; n > 0 {
+			r.Unread = append(r.Unread, unreadRow{reason, unreadWords[reason].what, unreadWords[reason].mend, n, day.Responses})
+		}
+	}
+	if day.Settled > 0 {
+		values := make([]float64, len(b.Steps))
+		for i := range values {
+			values[i] = float64(b.Steps[i].Settled)
+		}
+		r.Spark, r.Label = sparkOf(values), "Cost of the last day, in steps of five minutes: "+r.amount(day.Settled)+" in all"
+	}
+}
+
+// amount writes units of the budget for people.
+func (r *budgetRow) amount(n uint64) string {
+	if r.unit == policy.USD {
+		return text.FormatMoney(int64(min(n, 1<<62)))
+	}
+	return number(n) + " " + r.unit.String()
+}
+
+// estimateWords says how far off estimates were.
+func estimateWords(c *telemetry.Costs) string {
+	all := c.High + c.Low + c.Close
+	if all == 0 {
+		return ""
+	}
+	said := []string{"Of " + plural(all, "response that reported its cost", "responses that reported their cost")}
+	if c.High > 0 {
+		said = append(said, plural(c.High, "was", "were")+" charged more than twice the cost before")
+	}
+	if c.Low > 0 {
+		said = append(said, plural(c.Low, "was", "were")+" charged less than the cost before")
+	}
+	if len(said) == 1 {
+		return said[0] + ", all were charged the cost or at most twice of it before."
+	}
+	return strings.Join(said, ", ") + "."
+}
+
+// unreadWords say what the reasons of [telemetry.UnreadReasons] mean, and what to do.
+var unreadWords = map[string]struct{ what, mend string }{
+	"encoded":     {"were compressed, although the request asked for none", "Have the upstream send these responses uncompressed."},
+	"type":        {"were neither JSON nor server-sent events", "Match only requests whose responses report their usage."},
+	"malformed":   {"were no JSON that can be read", "Look at what the upstream sends there."},
+	"missing":     {"did not contain the numbers", "Have the client or Sluice ask for them (“usage: ask” does for OpenAI's streams), or correct the paths of response_json."},
+	"interrupted": {"broke off, or the client left before the end", "Clients that leave are no fault. If it is not they, look at the timeouts of the upstream."},
+	"no_body":     {"came through an integration that does not read responses", "Use the gateway or httplimit, or report the numbers with /v1/settle."},
+	"other":       {"could not be read", "Look at what the upstream sends there."},
+}
+
+// spenders adds those that spent most in the last day, and what they have left.
+func (r *budgetRow) spenders(c *call, b *telemetry.Budget, d *budgetsShown, deadline time.Time) {
+	top := &b.Spenders[telemetry.Day]
+	rest := top.Total
+	for i := range top.Items[:min(len(top.Items), maxSpenders)] {
+		s := top.Items[i]
+		rest -= min(rest, s.Count)
+		row := spenderRow{Subject: s, URL: subjectPage(s.ID), Spent: r.amount(s.Count)}
+		if s.Error > 0 {
+			row.Error = r.amount(s.Error)
+		}
+		row.Shown = c.shownSubject(&s)
+		var state *looked
+		if time.Now().Before(deadline) {
+			state = c.s.look(c, s.ID)
+		}
+		if row.Unknown = state == nil; row.Unknown {
+			d.Limited = true
+		} else {
+			pace := find(b.Spenders[telemetry.Hour].Items, s.Key)
+			for _, l := range state.Limits {
+				row.Limits = append(row.Limits, budgetLimitOf(l, pace, d.Pace))
+			}
+		}
+		r.Spenders = append(r.Spenders, row)
+	}
+	r.Others = rest
+}
+
+// paceOf returns how long the steps last from which the pace is taken, or 0 if that is not long enough.
+func paceOf(v *telemetry.View) time.Duration {
+	from := v.At.Truncate(telemetry.SubjectStep).Add(-(paceSteps - 1) * telemetry.SubjectStep)
+	if v.Since.After(from) {
+		from = v.Since
+	}
+	if lasts := v.At.Sub(from); lasts >= leastPace {
+		return lasts
+	}
+	return 0
+}
+
+// budgetLimitOf returns a limit of a spender, of which telemetry knows the costs of the last hour unless it is nil,
+// with the pace of so long.
+func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Duration) budgetLimit {
+	out := budgetLimit{limit: limit{l}}
+	parsed, err := sluice.ParseLimit(l.Limit)
+	if err != nil || s == nil || lasts == 0 || l.Remaining <= 0 || s.Error*10 > s.Count {
+		return out
+	}
+	spent := uint64(0)
+	for _, n := range s.Steps[telemetry.SubjectSteps-paceSteps:] {
+		spent += n
+	}
+	pace := float64(spent) / lasts.Seconds()
+	renewed := time.Time{} // when all is there again, of a limit that is not renewed bit by bit
+	switch l.Algorithm {
+	case "fixed_window":
+		if l.FullAt != nil {
+			renewed = *l.FullAt
+		}
+	case "token_bucket", "leaky_bucket", "gcra":
+		pace -= ratePer(parsed)
+	default:
+		out.Least, renewed = true, time.Now().Add(period(parsed))
+	}
+	if pace <= 0 {
+		return out
+	}
+	seconds := float64(l.Remaining) / pace
+	if seconds > (31 * 24 * time.Hour).Seconds() {
+		return out
+	}
+	at := time.Now().Add(time.Duration(seconds * float64(time.Second)))
+	if renewed.IsZero() || at.Before(renewed) {
+		out.At = at
+	}
+	return out
+}

@@ -258,11 +258,11 @@ func TestLongSDKsAboveLimit(t *testing.T) {
 version: 1
 rules:
   - {name: calls, match: POST /v1/, key: [api_key], limit: 100/day, algorithm: fixed_window}
-  - {name: total, match: POST /v1/, key: [api_key], limit: 5000/day, algorithm: fixed_window, cost: {tokens: total}}
+  - {name: total, match: POST /v1/, key: [api_key], limit: 5000/day, algorithm: fixed_window, cost: {tokens: total}, answer: llm}
 `)
 	everySDK(t, func(t *testing.T, c call) {
 		c.URL, c.Key, c.MaxTokens = g.URL, unique(t, ""), 6000
-		if a := ask(t, c); a.Error == nil || a.Calls != 1 {
+		if a := ask(t, c); a.Error == nil || a.Error.Status != http.StatusTooManyRequests || a.Calls != 1 || a.Error.Message == "" {
 			t.Fatal(asJSON(t, a))
 		}
 		want := charges{"calls": 0, "total": 0}

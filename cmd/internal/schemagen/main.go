@@ -106,8 +106,8 @@ func algorithms() (all []string) {
 
 // short are types that are also written as a single value.
 var short = map[reflect.Type]object{
-	reflect.TypeFor[policy.Cost]():    {"type": "integer", "minimum": 1},
-	reflect.TypeFor[policy.Penalty](): ref("text"),
+	reflect.TypeFor[policy.Cost]():     {"type": "integer", "minimum": 1},
+	reflect.TypeFor[policy.Penalty]():  ref("text"),
 	reflect.TypeFor[policy.Estimate](): {"type": "integer", "minimum": 1},
 }
 

@@ -47,6 +47,8 @@ func (p *Plan) Leasable() error {
 		return usage("sluice: a penalty is counted by the shared store alone")
 	case p.Kernel == kernel.InFlight:
 		return usage("sluice: permits in flight are counted by the shared store alone")
+	case p.Kernel == kernel.Distinct:
+		return usage("sluice: distinct values are counted by the shared store alone")
 	case p.Once:
 		return usage("sluice: what happens once is known to the shared store alone")
 	case p.MonthDay > 0:

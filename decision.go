@@ -78,7 +78,7 @@ func (p *Plan) DecideInto(cost int64, r *Receipt, d *Decision) {
 	}
 	d.Remaining, d.ResetAfter, d.RetryAfter = p.Answer(&r.Receipt, need)
 	switch {
-	case need > p.Capacity || p.Kernel == kernel.InFlight && need > 1:
+	case need > p.Capacity || p.Kernel.Permits() && need > 1:
 		d.RetryAfter = Never
 	case p.Kernel == kernel.InFlight && !r.Fits:
 		d.RetryAfter = time.Second

@@ -147,7 +147,7 @@ func TestNames(t *testing.T) {
 // turn it is, and what has happened before.
 func TestLeasable(t *testing.T) {
 	leasable := map[string]*sluice.Plan{}
-	never := map[string]*sluice.Plan{"month": plantest.Plan(t, "10/month"), "in flight": inFlight(t, 3), "lock": lockOf(t, sluice.Penalty{First: time.Minute})}
+	never := map[string]*sluice.Plan{"month": plantest.Plan(t, "10/month"), "in flight": inFlight(t, 3), "distinct": plantest.Distinct(t, "3/hour"), "lock": lockOf(t, sluice.Penalty{First: time.Minute})}
 	for _, a := range sluice.Algorithms() {
 		into := never
 		switch a {

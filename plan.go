@@ -9,7 +9,7 @@ import (
 )
 
 // Plan is a [Limit], a [Penalty] or a number of permits, compiled to integers: the [kernel.Plan] that stores count
-// by. Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight] and [NewOnce], are never changed after that and
+// by. Plans are made by [NewPlan], [Penalty.Plan], [NewInFlight], [NewDistinct] and [NewOnce], are never changed after that and
 // may be shared.
 type Plan struct {
 	kernel.Plan
@@ -38,6 +38,27 @@ func NewInFlight(permits int64) (*Plan, error) {
 	return &Plan{Plan: kernel.NewInFlight(permits)}, nil
 }
 
+// NewDistinct returns the plan of at most Count different values within a Period, for each key: from 1 to 1,000.
+// Charge.Permit is a hash of the value, of 64 bits. A value that is used again costs nothing, and counts for another
+// Period. A new one beyond Count is refused until the least recently used has expired. What is refused is not
+// remembered. Values of one hash count as one.
+//
+// A use costs 1, a negative cost forgets the value, 0 looks, and [All] forgets all values. A Take has at most
+// one value of a key. The limit has no Burst, no MonthDay and no Algorithm.
+func NewDistinct(l Limit) (*Plan, error) {
+	if l.Burst != 0 || l.MonthDay != 0 || l.Algorithm != TokenBucket {
+		return nil, usage("sluice: distinct values %v: must be a count and a period alone, as in \"5/hour\"", l)
+	}
+	if l.Count < 1 || l.Count > kernel.MaxDistinct {
+		return nil, usage("sluice: %d distinct values: must be from 1 to %d", l.Count, kernel.MaxDistinct)
+	}
+	p, err := kernel.NewDistinct(l.Count, l.Period.Microseconds())
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("sluice: distinct values %v: %w", l, err)}
+	}
+	return &Plan{Plan: p, Limit: l}, nil
+}
+
 // NewOnce returns the plan of a charge that makes a Take happen only once within a time: it has room
 // for one unit, and then for none until that time is over. The charge costs 1, under a key of its
 // own that identifies the request, and comes before those of penalties. It is taken together with the
@@ -58,10 +79,10 @@ func NewOnce(within time.Duration) (*Plan, error) {
 // WithMost returns a copy of p whose states may hold up to that many units, and at least Capacity: see
 // Most in [kernel.Plan]. Where several plans share states, pass the largest Capacity among them, plus the debt
 // that the plan allows. The copy has the Fingerprint of p. WithMost fails if the copy could not be
-// exact, for penalties, and for plans of [NewInFlight].
+// exact, for penalties, and for plans of [NewInFlight] and [NewDistinct].
 func (p *Plan) WithMost(units int64) (*Plan, error) {
-	if p.Kernel == kernel.Lock || p.Kernel == kernel.InFlight {
-		return nil, usage("sluice: WithMost of a penalty or of permits in flight: only a limit by rate can hold more than it lets pass")
+	if p.Kernel == kernel.Lock || p.Kernel.Permits() {
+		return nil, usage("sluice: WithMost of a penalty, of permits in flight or of distinct values: only a limit by rate can hold more than it lets pass")
 	}
 	q, err := compile(p.Limit, units)
 	if err != nil {
@@ -123,10 +144,13 @@ func (p *Plan) String() string {
 }
 
 // AlgorithmName returns the name of the limit's algorithm, such as "token_bucket", and of an
-// plan of [NewInFlight] "in_flight".
+// plan of [NewInFlight] "in_flight" and of [NewDistinct] "distinct".
 func (p *Plan) AlgorithmName() string {
-	if p.Kernel == kernel.InFlight {
+	switch p.Kernel {
+	case kernel.InFlight:
 		return "in_flight"
+	case kernel.Distinct:
+		return "distinct"
 	}
 	return p.Limit.Algorithm.String()
 }

@@ -248,3 +248,36 @@ func monthly(t testing.TB, count int64, day int) *sluice.Plan {
 	t.Helper()
 	return plan(t, sluice.Limit{Count: count, MonthDay: day, Algorithm: sluice.FixedWindow})
 }
+
+// Distinct values are a count and a period that can be counted exactly, and a value that counted before is not undone.
+func TestDistinct(t *testing.T) {
+	t.Parallel()
+	for _, l := range []sluice.Limit{
+		{}, {Count: 1}, {Period: time.Hour}, {Count: 1001, Period: time.Hour}, {Count: -1, Period: time.Hour},
+		{Count: 1, Period: 36 * 366 * 24 * time.Hour}, {Count: 1, Period: time.Nanosecond}, {Count: 1, Period: time.Hour, Burst: 2},
+		{Count: 1, Period: time.Hour, Algorithm: sluice.GCRA}, {Count: 1, MonthDay: 1},
+	} {
+		if p, err := sluice.NewDistinct(l); !errors.Is(err, sluice.ErrUsage) {
+			t.Errorf("%+v: %v, %v", l, p, err)
+		}
+	}
+	p := plantest.Distinct(t, "1000/hour")
+	if same := plantest.Distinct(t, "5/hour"); p.Fingerprint != same.Fingerprint || p.AlgorithmName() != "distinct" || p.String() != "1000/hour" {
+		t.Errorf("%v: %+v", p, p)
+	}
+	if other := plantest.Distinct(t, "1000/minute"); p.Fingerprint == other.Fingerprint {
+		t.Error("another period has the same state")
+	}
+	if _, err := p.WithMost(2000); !errors.Is(err, sluice.ErrUsage) {
+		t.Errorf("WithMost: %v", err)
+	}
+	c, r := sluice.Charge{Plan: p, Cost: 1, Permit: 7}, sluice.Receipt{}
+	r.Fits, r.Now, r.Tick, r.Used = true, plantest.Start, plantest.Start, 1
+	if u := c.Undo(&r); u.Cost >= 0 || u.Permit != 7 || u.Until != plantest.Start+time.Hour.Microseconds() {
+		t.Errorf("a new value is undone by %+v", u)
+	}
+	r.Prev = plantest.Start + 1
+	if u := c.Undo(&r); u.Cost != 0 {
+		t.Errorf("a value that counted before is undone by %+v", u)
+	}
+}

@@ -29,7 +29,7 @@ type Charge struct {
 	// Consistency says how exactly processes that share a store count it together.
 	Consistency Consistency
 	// Permit is the permit to take or give back, for a plan of [NewInFlight]: a number that
-	// no other caller has chosen, such as a random one.
+	// no other caller has chosen, such as a random one. For a plan of [NewDistinct] it is a hash of the value.
 	Permit uint64
 	// Until, if not 0, is the time, in microseconds since the Unix epoch by the store's clock, from
 	// which a negative Cost counts as 0. So units taken in a window that is over, or that have
@@ -59,6 +59,7 @@ func (c *Charge) Undo(r *Receipt) Charge {
 	u.Shadow, u.Owe, u.Cost = true, false, 0
 	switch {
 	case !r.Fits && !c.Owe || c.Plan.Kernel == kernel.Lock: // nothing was taken
+	case c.Plan.Kernel == kernel.Distinct && r.Prev > 0: // another request has used the value
 	case c.Plan.Queue && c.Cost > 0:
 		r.Prev = r.TurnEnd()
 	default:

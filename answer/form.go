@@ -206,7 +206,7 @@ func (a *Answer) mostOf(has func(policy.Unit) bool) (most *policy.Result) {
 }
 
 func (a *Answer) encodeUnit(f fields, names *llmFields, r *policy.Result, reset string) {
-	a.text = strconv.AppendInt(a.text[:0], min(maxInteger, max(r.Plan.Limit.Count, r.Plan.Capacity)), 10)
+	a.text = strconv.AppendInt(a.text[:0], clamp(max(r.Plan.Limit.Count, r.Plan.Capacity)), 10)
 	f.set(names.limit, a.arena.text(a.text))
 	a.text = strconv.AppendInt(a.text[:0], clamp(r.Remaining), 10)
 	f.set(names.remaining, a.arena.text(a.text))

@@ -94,8 +94,8 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 			p.from, p.until = max(p.from, begin), min(p.until, end)
 		}
 		p.labels = append(p.labels, l)
-		inFlight := l.plan.Kernel == kernel.InFlight
-		if inFlight && dialect != Draft11 { // in which all have a window
+		unit := unitOf(l.plan)
+		if unit != "" && dialect != Draft11 { // in which all are of requests, and have a window
 			continue
 		}
 		if len(text) > 0 {
@@ -105,10 +105,10 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 			text = append(text, l.item+";q="...)
 		}
 		text = strconv.AppendInt(text, l.quota, 10)
-		if unit := unitOf(l.plan); unit != "" && dialect == Draft11 {
+		if unit != "" {
 			text = append(text, `;qu="`+unit+`"`...)
 		}
-		if !inFlight {
+		if l.span > 0 {
 			text = strconv.AppendInt(append(text, ";w="...), l.span, 10)
 		}
 	}
@@ -116,19 +116,15 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 	return p
 }
 
-// Quotas are of these units, or else of requests and what they cost.
-const (
-	unitInFlight = "concurrent-requests"
-	unitMoney    = "micro-usd"
-)
-
-// unitOf returns the unit of the quota of a limit, or "".
+// unitOf returns the unit of a quota, or "" for requests and what they cost.
 func unitOf(p *sluice.Plan) string {
 	switch {
 	case p.Kernel == kernel.InFlight:
-		return unitInFlight
+		return "concurrent-requests"
+	case p.Kernel == kernel.Distinct:
+		return "distinct-values"
 	case p.Limit.Money > 0:
-		return unitMoney
+		return "micro-usd"
 	}
 	return ""
 }
@@ -141,6 +137,11 @@ func newLabel(r *policy.Result) label {
 	if plan.Kernel == kernel.InFlight {
 		l.quota = l.most
 		l.sentence = newSentence(fmt.Sprintf("Too many requests at once: limit %s is %d.", wire, l.quota))
+		return l
+	}
+	if plan.Kernel == kernel.Distinct {
+		l.quota, l.span = l.most, seconds(plan.Span)
+		l.sentence = newSentence(fmt.Sprintf("Too many different values: limit %s is %d in %ds.", wire, l.quota, l.span))
 		return l
 	}
 	l.quota, l.span = wholeSeconds(plan.Limit)

@@ -169,10 +169,10 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	default:
 		dst = append(dst, a.mostLabel().sentence.in(a.media)...)
 		if d.RetryAfter == sluice.Never {
-			dst = append(dst, " The request asks for "...)
-			dst = strconv.AppendInt(dst, a.results[a.most].Cost, 10)
+			r := &a.results[a.most]
+			dst = append(append(dst, " The request asks for "...), r.Plan.Limit.Amount(r.Cost)...)
 			dst = append(dst, ", more than it ever allows at once: at most "...)
-			return append(strconv.AppendInt(dst, a.results[a.most].Plan.Capacity, 10), " fit."...)
+			return append(append(dst, r.Plan.Limit.Amount(r.Plan.Capacity)...), " fit."...)
 		}
 	}
 	if a.most >= 0 && a.results[a.most].Locked {

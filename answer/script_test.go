@@ -61,7 +61,12 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 		line, fields, _ := strings.Cut(head, "\n")
 		r := &policy.Request{Ends: true, Peer: netip.MustParseAddr("192.0.2.1"), Header: make(http.Header)}
 		if body != "" {
-			r.Body = func(int64) ([]byte, error) { return []byte(body), nil }
+			r.Body = func(limit int64) ([]byte, error) {
+				if int64(len(body)) > limit {
+					return nil, nil
+				}
+				return []byte(body), nil
+			}
 		}
 		for field := range strings.SplitSeq(fields, "\n") {
 			if name, value, found := strings.Cut(field, ": "); found {

@@ -91,9 +91,10 @@
 // neither taken over from the shared store nor written back. So a key locked out there has a share of
 // the limit while the store is away, and one locked out here is free when the store is back.
 //
-// Of places in flight ([sluice.NewInFlight]) a share is an Nth of them, and at least one. Nothing is
+// Of places in flight ([sluice.NewInFlight]) and distinct values ([sluice.NewDistinct]) a share is an Nth of them, and at
+// least one. Nothing is
 // taken over or written back: whoever holds a place takes it again within seconds, there as here, and
-// what nobody takes again ends by itself. A place that is given back while the store is away stays
+// what nobody takes again ends by itself. A value that is used in an outage counts there only. A place that is given back while the store is away stays
 // taken there until its end.
 //
 // # How much too much
@@ -131,6 +132,9 @@
 // Of n places in flight, up to n more may be given each time that the store goes or comes back, until
 // those that were held before have been taken again, by a [sluice.Holder] within two seconds. No
 // request is ended for that: where those under way are too many, no other begins.
+//
+// Of n distinct values, n more may be used in an outage, and as many again when the store is back, since it does not
+// know those.
 //
 // Where the limit is less than N units, a share of one unit each is more than the limit.
 // With Allow there is no bound: every request passes.

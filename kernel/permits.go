@@ -1,8 +1,10 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 )
 
@@ -20,7 +22,22 @@ func NewInFlight(permits int64) Plan {
 	return Plan{Kernel: InFlight, Tick: 1, Capacity: permits, Most: permits, Span: PermitLasts.Microseconds(), Fingerprint: h.Sum64()}
 }
 
-// Permits is the state of an [InFlight] plan: which permits are held, and until when. The zero
+// MaxDistinct is the largest number of values of a [Distinct] plan.
+const MaxDistinct = 1000
+
+// NewDistinct returns a plan of at most so many different values, from 1 to [MaxDistinct], within a span in
+// microseconds. A value is a permit, by a number that is a hash of it. It is held for a span after its last use.
+// It fails if the span is too long to be exact.
+func NewDistinct(values, span int64) (Plan, error) {
+	if span < 1 || span > maxExact/2 {
+		return Plan{}, errors.New("the period is from a microsecond to 35 years")
+	}
+	h := fnv.New64a()
+	fmt.Fprint(h, "distinct ", span)
+	return Plan{Kernel: Distinct, Tick: 1, Capacity: values, Most: values, Span: span, Fingerprint: h.Sum64()}, nil
+}
+
+// Permits is the state of an [InFlight] or [Distinct] plan: which permits are held, and until when. The zero
 // Permits has none. Permits must not be copied after first use, and are not safe for concurrent use.
 type Permits struct {
 	until map[uint64]int64 // of each that was taken, in microseconds since the Unix epoch
@@ -35,6 +52,7 @@ type Permits struct {
 //
 // A cost that does not fit, or only looks, leaves s as it is. Any other drops permits that have expired.
 func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
+	before := s.until[number]
 	r := s.Look(p, now, number, cost)
 	if cost == 0 || !r.Fits {
 		return r
@@ -49,6 +67,7 @@ func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 		s.take(number, now+p.Span)
 	}
 	r.Used = int64(len(s.until))
+	s.times(p, before, &r)
 	return r
 }
 
@@ -57,6 +76,39 @@ func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 func (s *Permits) Look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	r := Receipt{Now: now, Used: s.held(p, now)}
 	r.Fits = cost <= 0 || cost == 1 && (r.Used < p.Capacity || p.holds(s.until[number], now))
+	s.times(p, s.until[number], &r)
+	return r
+}
+
+// times completes the receipt of a [Distinct] plan. A value was held until before, or has never been.
+func (s *Permits) times(p *Plan, before int64, r *Receipt) {
+	if p.Kernel != Distinct {
+		return
+	}
+	r.Tick, r.Wait, r.Prev = 0, 0, 0
+	if p.holds(before, r.Now) {
+		r.Prev = before
+	}
+	if r.Used == 0 {
+		return
+	}
+	ends := make([]int64, 0, r.Used)
+	for _, until := range s.until {
+		if p.holds(until, r.Now) {
+			ends = append(ends, until)
+		}
+	}
+	slices.Sort(ends)
+	r.Tick, r.Wait = ends[len(ends)-1]-p.Span, ends[max(0, r.Used-p.Capacity)]
+}
+
+// FullPermits returns the receipt of a charge for a key of which all permits were taken just now, as a store gives it
+// that has no room for another key.
+func (p *Plan) FullPermits(now, cost int64) Receipt {
+	r := Receipt{Now: now, Used: p.Capacity, Fits: cost <= 0}
+	if p.Kernel == Distinct {
+		r.Tick, r.Wait = now, now+p.Span
+	}
 	return r
 }
 

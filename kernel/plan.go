@@ -25,10 +25,15 @@ const (
 	Lock
 	// InFlight keeps which permits are held: see [Permits].
 	InFlight
+	// Distinct keeps which values were used in the last period, as permits that nobody gives back.
+	Distinct
 )
 
 // Log reports whether the state of the kernel is a [Log].
 func (k Kind) Log() bool { return k >= StampLog && k <= ExactLog }
+
+// Permits reports whether the state of the kernel is [Permits].
+func (k Kind) Permits() bool { return k >= InFlight }
 
 // MaxLogCount is the largest Count of an [ExactLog].
 const MaxLogCount = 1 << 20
@@ -54,7 +59,7 @@ const maxExact = 1 << 51
 const maxLevel = 1 << 52
 
 // Plan is a limit in integers: all that an implementation needs to reproduce a decision, in ticks of Tick
-// microseconds. [New], [NewLock] and [NewInFlight] make plans. A plan is never changed after that and may be shared.
+// microseconds. [New], [NewLock], [NewInFlight] and [NewDistinct] make plans. A plan is never changed after that and may be shared.
 type Plan struct {
 	Kernel Kind
 	// Tick is the unit of time in microseconds: 1, or 1,000 or 1,000,000 where the
@@ -64,7 +69,7 @@ type Plan struct {
 	// Unit is what a unit adds to a meter, Drain what a tick takes away, Size what the meter
 	// holds: period/g, count/g and burst·Unit with g = gcd(count, period in ticks).
 	Unit, Drain, Size int64
-	// Span is the length of a window in ticks, and how long a permit lasts. Of a log it
+	// Span is the length of a window in ticks, and how long a permit or a value lasts. Of a log it
 	// is how many ticks after the one in which a unit was taken it no longer counts: a period
 	// after the end of its tick. It is 1 where windows are months of the calendar, which
 	// [Plan.WindowAt] numbers.

@@ -12,17 +12,19 @@ const All = -1 << 63
 type Receipt struct {
 	// Now is the time of the step, in microseconds since the Unix epoch.
 	Now int64
-	// Tick is the number of this window, the tick of the newest unit in a log, or the end of a
-	// penalty.
+	// Tick is the number of this window, the tick of the newest unit in a log, the last use of any distinct
+	// value, or the end of a penalty.
 	Tick int64
 	// Used is the level of a meter at Now, the count of this window or of the log, the number
-	// of penalties, or how many permits are held. It includes the cost if it was committed.
+	// of penalties, or how many permits or values are held. It includes the cost if it was committed.
 	Used int64
 	// Prev is the count of the previous window, if that counts, or when penalties are forgotten. Of
-	// a Queue it is the level at the end of a turn that is not the last of the queue, or 0.
+	// a Queue it is the level at the end of a turn that is not the last of the queue, or 0. Of a distinct
+	// value it is until when this one was held before the step, or 0.
 	Prev int64
 	// Wait is, for a log only, the tick at which the cost would fit, or, where it
-	// does fit, at which one more unit would. Zero means at once, or never.
+	// does fit, at which one more unit would. Zero means at once, or never. Of distinct values it is when one
+	// that is new fits, or, where it fits now, when the least recently used expires.
 	Wait int64
 	// Cut is how many units of an owed cost were not committed, because the state then
 	// holds the plan's Most. A fraction of a unit counts as one.
@@ -105,7 +107,7 @@ func (p *Plan) Owed(r *Receipt) int64 {
 		return ceilDiv(max(0, r.Used-p.Size), p.Unit)
 	case Window:
 		return ceilDiv(max(0, -p.windowRoom(r.window(), p.windowTick(r.Now))), p.Span)
-	case Lock, InFlight:
+	case Lock, InFlight, Distinct:
 		return 0
 	}
 	return max(0, r.Used-p.Capacity)

@@ -9,7 +9,7 @@ type Snapshot struct {
 
 	// state is the kernel's. For a log it holds the tick of the newest unit, the number of units,
 	// and, as Prev, the tick at which the oldest expires: 0 if there is none or it is unknown. For
-	// permits it holds how many are held.
+	// permits it holds how many are held, and of distinct values when the last was used and a new one fits.
 	state State
 	// For a log: at the tick expiry, this many of its oldest units will have expired.
 	expired, expiry int64
@@ -27,6 +27,8 @@ func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 		s.state = r.window()
 	case InFlight:
 		s.state = State{Used: r.Used}
+	case Distinct:
+		s.state = State{Tick: r.Tick, Used: r.Used, Prev: r.Wait}
 	default:
 		if r.Fits {
 			cost = 1
@@ -51,8 +53,8 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	switch {
 	case p.Kernel.Log():
 		return s.logReceipt(p, now, cost)
-	case p.Kernel == InFlight:
-		r = Receipt{Now: now, Used: s.state.Used}
+	case p.Kernel.Permits():
+		r = Receipt{Now: now, Used: s.state.Used, Tick: s.state.Tick, Wait: s.state.Prev}
 		r.Fits = cost <= 0 || cost == 1 && r.Used < p.Capacity
 		return r, true
 	}
@@ -99,8 +101,8 @@ func (s *Snapshot) logReceipt(p *Plan, now, cost int64) (r Receipt, known bool) 
 func (s *Snapshot) Remaining(p *Plan, now int64) int64 {
 	var r Receipt
 	switch {
-	case p.Kernel == InFlight:
-		r.Used = s.state.Used
+	case p.Kernel.Permits():
+		r = Receipt{Now: now, Used: s.state.Used, Tick: s.state.Tick, Wait: s.state.Prev}
 	case !p.Kernel.Log():
 		p.Step(s.state, now, 0, &r)
 	case now/p.Tick < s.state.Tick+p.Span:

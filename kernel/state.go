@@ -89,7 +89,7 @@ func (p *Plan) Lifetime() int64 {
 	switch {
 	case p.Kernel == Meter:
 		return (p.most/p.Drain + 1) * p.Tick
-	case p.Kernel == InFlight: // a clock that steps back may leave two spans
+	case p.Kernel.Permits(): // a clock that steps back may leave two spans
 		return 2 * p.Span
 	case p.Kernel == Lock: // a clock that steps back may leave two penalties
 		return 2*p.Lockout.Most + p.Lockout.Forget

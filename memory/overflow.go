@@ -8,29 +8,29 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// record is a state that does not fit a cell: a log, places in flight, or one whose numbers are too
+// record is a state that does not fit a cell: a log, permits, or one whose numbers are too
 // large.
 type record struct {
-	plan   *sluice.Plan
-	state  kernel.State
-	log    kernel.Log
-	places *kernel.Permits // nil of all others
+	plan  *sluice.Plan
+	state kernel.State
+	log   kernel.Log
+	held  *kernel.Permits // nil of all others
 }
 
 // changes reports whether states of p are changed in place, and never fit a cell.
-func changes(p *sluice.Plan) bool { return p.Kernel.Log() || p.Kernel == kernel.InFlight }
+func changes(p *sluice.Plan) bool { return p.Kernel.Log() || p.Kernel.Permits() }
 
-func (a *record) inFlight() *kernel.Permits {
-	if a.places == nil {
-		a.places = new(kernel.Permits)
+func (a *record) permits() *kernel.Permits {
+	if a.held == nil {
+		a.held = new(kernel.Permits)
 	}
-	return a.places
+	return a.held
 }
 
 // empty reports whether nothing is kept, of a state that changes in place.
 func (a *record) empty() bool {
-	if a.plan.Kernel == kernel.InFlight {
-		return a.inFlight().EmptyAt() == 0
+	if a.plan.Kernel.Permits() {
+		return a.permits().EmptyAt() == 0
 	}
 	return a.log.EmptyAt(&a.plan.Plan) == 0
 }
@@ -49,7 +49,7 @@ type overflow struct {
 // table of a stripe that has any.
 const (
 	recordBytes        = int64(unsafe.Sizeof(record{})+15) &^ 15
-	placesBytes        = int64(unsafe.Sizeof(kernel.Permits{})+15) &^ 15
+	permitsBytes       = int64(unsafe.Sizeof(kernel.Permits{})+15) &^ 15
 	logRounded         = 8
 	entryBytes         = int64(unsafe.Sizeof(entry{}))
 	overflowTableBytes = 48
@@ -59,8 +59,8 @@ func (as *overflow) full() bool { return as.bytes.Load() > as.max }
 
 func (a *record) bytes() int64 {
 	bytes := recordBytes
-	if a.places != nil {
-		bytes += placesBytes + int64(a.places.Bytes())
+	if a.held != nil {
+		bytes += permitsBytes + int64(a.held.Bytes())
 	}
 	if a.plan.Kernel.Log() {
 		bytes += int64(a.log.Bytes()) + logRounded
@@ -73,8 +73,8 @@ func (a *record) priority(now int64) (_ priority, until int64) {
 	switch {
 	case a.plan.Kernel.Log():
 		r.Receipt = a.log.Look(&a.plan.Plan, now, 0)
-	case a.plan.Kernel == kernel.InFlight:
-		r.Receipt = a.inFlight().Look(&a.plan.Plan, now, 0, 0)
+	case a.plan.Kernel.Permits():
+		r.Receipt = a.permits().Look(&a.plan.Plan, now, 0, 0)
 	default:
 		return priorityOfState(a.plan, a.state, now)
 	}

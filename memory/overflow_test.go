@@ -10,7 +10,6 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/plantest"
-	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/storetest"
 )
 
@@ -84,7 +83,7 @@ func TestOverflowDifferential(t *testing.T) {
 		}
 		plans = append(plans, p)
 	}
-	plans = append(plans, inFlight(t, 3))
+	plans = append(plans, inFlight(t, 3), plantest.Distinct(t, "3/20ms"))
 	s, rng := NewSeededSize(t, 0), rand.New(rand.NewPCG(17, 17))
 	twins := plantest.Twins{Store: s, Like: new(storetest.Model)}
 	now, most := int64(1_700_000_000_000_000), 0
@@ -99,7 +98,7 @@ func TestOverflowDifferential(t *testing.T) {
 			if cost < 0 && rng.IntN(3) == 0 {
 				charges[i].Until = now + rng.Int64N(3) - 1
 			}
-			if charges[i].Plan.Kernel == kernel.InFlight {
+			if charges[i].Plan.Kernel.Permits() {
 				charges[i].Cost = min(cost, 1)
 			}
 		}

@@ -58,7 +58,7 @@ func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 	}
 	s.refused.Add(1)
 	switch {
-	case p.Kernel == kernel.InFlight:
+	case p.Kernel.Permits():
 		o.full = true
 		return
 	case p.Kernel.Log():

@@ -123,14 +123,14 @@ func (o *op) step(now int64, c *sluice.Charge, cost int64, owe bool, r *sluice.R
 		r.Receipt = o.changed(c.Plan).log.Owe(p, now, cost)
 	case p.Kernel.Log():
 		r.Receipt = o.changed(c.Plan).log.Step(p, now, cost)
-	case p.Kernel != kernel.InFlight && owe:
+	case !p.Kernel.Permits() && owe:
 		o.new = p.Owe(o.old, now, cost, &r.Receipt)
-	case p.Kernel != kernel.InFlight:
+	case !p.Kernel.Permits():
 		o.new = p.Step(o.old, now, cost, &r.Receipt)
 	case o.full:
-		r.Receipt = kernel.Receipt{Now: now, Used: p.Capacity, Fits: cost <= 0}
+		r.Receipt = p.FullPermits(now, cost)
 	default:
-		r.Receipt = o.changed(c.Plan).inFlight().Step(p, now, c.Permit, cost)
+		r.Receipt = o.changed(c.Plan).permits().Step(p, now, c.Permit, cost)
 	}
 }
 
@@ -148,8 +148,8 @@ func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
 	switch p, cost := c.Plan, c.CostAt(now); {
 	case p.Kernel.Log():
 		r.Receipt = o.changed(p).log.Look(&p.Plan, now, cost)
-	case p.Kernel == kernel.InFlight && !o.full:
-		r.Receipt = o.changed(p).inFlight().Look(&p.Plan, now, c.Permit, cost)
+	case p.Kernel.Permits() && !o.full:
+		r.Receipt = o.changed(p).permits().Look(&p.Plan, now, c.Permit, cost)
 	default:
 		o.step(now, c, cost, c.Owe, r)
 	}

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"fmt"
 	"math/bits"
 	"time"
@@ -177,34 +176,31 @@ func (t *tenant) until(p *sluice.Plan, r *sluice.Receipt, units int64) time.Dura
 	return time.Duration(max(0, (above+p.Drain-1)/p.Drain)*p.Tick) * time.Microsecond
 }
 
-// takeShared takes from a tenant's time, and from the limit that it shares unless it takes all.
-func (s *Subject) takeShared(ctx context.Context, cost int64) ([]Result, error) {
-	r := s.rule
-	l := r.own.limits[0]
-	t := tenant{rule: r, key: s.charged, terms: fair.Terms{Each: 1, Line: l.plan.Capacity}}
-	now := s.engine.shares.time(time.Time{})
-	if t.cap = s.engine.shares.of(s.owner, l.plan, now); t.cap != nil {
-		t.cap.Look(s.charged, max(s.weight, 1), 0, now, &t.terms)
+// administer adds the charge of the tenant's time. A reset leaves the limit as it is, which is not the tenant's alone.
+func (a *allocations) administer(s *Subject, c *charges, cost int64) {
+	limit := &c.list[0]
+	a.asked, a.first = a.shares.time(time.Time{}), len(c.list)
+	t := extend(&a.list)
+	*t = tenant{rule: s.rule, key: s.charged, weight: max(s.weight, 1), terms: fair.Terms{Each: 1, Line: limit.Plan.Capacity}}
+	if t.cap = a.shares.of(s.owner, limit.Plan, a.asked); t.cap != nil {
+		t.cap.Look(t.key, t.weight, 0, a.asked, &t.terms)
 	}
-	charges := []sluice.Charge{
-		{Key: s.charged, Plan: t.plan()},
-		{Key: s.owner, Plan: l.plan, Cost: cost},
+	turn := *limit
+	turn.Plan, limit.Key = t.plan(), s.owner
+	if turn.Cost = t.takes(cost, turn.Plan); cost == sluice.All {
+		turn.Cost, limit.Cost = cost, 0
 	}
-	charges[0].Cost = t.takes(cost, charges[0].Plan)
-	if cost == sluice.All {
-		charges[0].Cost = cost
-		charges[1].Cost = 0
+	c.list = append(c.list, turn)
+}
+
+// merge adds up the time of a tenant.
+func (a *allocations) merge(_ *together, sum, c *sluice.Charge) bool {
+	if !isTurn(c.Plan) {
+		return false
 	}
-	receipts := make([]sluice.Receipt, len(charges))
-	if err := s.engine.store.Take(ctx, charges, receipts); err != nil {
-		return nil, err
-	}
-	if receipts[0].Origin.Degraded() || receipts[1].Origin.Degraded() {
-		return nil, ErrStoreAway
-	}
-	result := Result{Rule: r.name, Name: l.name, Plan: l.plan, From: r.own.from, Source: r.own.source, Unit: r.cost.unit(), Shadow: s.shadow || r.marks, Marks: r.marks && !s.shadow, at: int32(r.index) + 1, Decision: l.plan.Decide(cost, receipts[1])}
-	t.join(&result, &receipts[1], &charges[0], &receipts[0])
-	return []Result{result}, nil
+	sum.Cost = addUp(sum.Cost, c.Cost)
+	sum.Plan = largerTurn(sum.Plan, c.Plan, sum.Cost)
+	return true
 }
 
 // taken reports the levels of the limits to their caps.

@@ -135,6 +135,9 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if !r.Share.isZero() {
 		out.key = c.parts("share.by", r.Share.By, out.key)
 	}
+	if r.Distinct != (Distinct{}) {
+		c.distinct(r, &out)
+	}
 	if out.keyStart = r.Name; len(out.key) == 0 {
 		out.keyStart += "/"
 	}
@@ -164,12 +167,12 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	} else {
 		c.sharing(p, r, &out, owner)
 	}
-	if out.key.Has("route") && len(out.match) == 0 {
+	if out.needs().Has("route") && len(out.match) == 0 {
 		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
 	out.counters = out.kinds()
 	out.folds = out.key.Any((*parts.Part).Folds)
-	out.needsBody = out.readsBody || out.key.Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
+	out.needsBody = out.readsBody || out.needs().Any((*parts.Part).ReadsBody) || len(r.Tiers)+len(r.Share.Weights) > 0 && p.tierReadsBody()
 	out.readsBody = out.needsBody || out.cost.usage != nil && out.cost.usage.estimate.units == 0
 	p.readsBody = p.readsBody || out.readsBody
 	return out
@@ -199,6 +202,9 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	case r.InFlight != 0:
 		ofTier = c.tierPlaces
 		c.inFlight(r, out)
+	case out.distinct && r.Distinct.Limit == "": // it has been complained about
+	case out.distinct:
+		out.own = resolved{limits: c.limits("distinct.limit", []string{r.Distinct.Limit}, out), from: "rule", source: r.Source}
 	case r.Limit == "" && len(r.Limits) == 0:
 		c.fail("", "write for example \"limit: 100/minute\"", "the rule has no limit")
 	default:
@@ -231,7 +237,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 // defaultAmbiguous is ambiguous where nothing says it. Who counts by what is in a body mostly
 // guards accounts, and honest clients send that in one plain way.
 func defaultAmbiguous(r *rule) ambiguous {
-	if len(r.bodies) > 0 || r.key.Any((*parts.Part).ReadsBody) {
+	if len(r.bodies) > 0 || r.needs().Any((*parts.Part).ReadsBody) {
 		return refuseAmbiguous
 	}
 	return chargeAmbiguous
@@ -250,7 +256,7 @@ func (c *compiler) checkUncounted(r *Rule) {
 		name string
 		set  bool
 	}{
-		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"distinct", r.Distinct != Distinct{}}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()}, {"cost", !r.Cost.IsZero()},
 		{"answer", r.Answer != "" && r.Exempt}, {"over", r.Over != ""},
 		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/sluicehq/sluice"
+
 // counter counts something beside the limits of a rule, or changes how these count. Each decision has a counter
 // of each kind, with the state of this decision. The methods are called in this order, and only if the request
 // uses the kind.
@@ -19,6 +21,12 @@ type counter interface {
 	join(c *charges, i int, r *Result) (closed bool)
 	// keep records in an allowed decision what is given back when the request ends.
 	keep(w *work, d *Decision)
+	// merge adds a charge of a part of a request to that of the same state, in DecideTogether. It reports false if
+	// the charge is none of the counter.
+	merge(t *together, sum, c *sluice.Charge) bool
+	// administer adds the charges of a subject to those of its limits. Cost 0 looks, a negative cost gives back, and
+	// All forgets.
+	administer(s *Subject, c *charges, cost int64)
 	// explain returns the state of the counter for limit i in words, or "".
 	explain(c *charges, i int) string
 }
@@ -35,6 +43,7 @@ var counterKinds = []counterKind{
 	countsTenants:  {func(r *rule) bool { return r.sharing != nil }, func(c *charges) counter { return &c.allocations }},
 	countsIDs:      {func(*rule) bool { return false }, func(c *charges) counter { return &c.once }}, // used by requests with an ID
 	countsInFlight: {func(r *rule) bool { return r.inFlight }, func(c *charges) counter { return &c.permits }},
+	countsValues:   {func(r *rule) bool { return r.distinct }, func(*charges) counter { return values{} }},
 	countsOffences: {func(r *rule) bool { return r.lock != nil }, func(c *charges) counter { return &c.penalties }},
 }
 
@@ -42,6 +51,7 @@ const (
 	countsTenants = iota
 	countsIDs
 	countsInFlight
+	countsValues
 	countsOffences
 )
 
@@ -58,11 +68,13 @@ func (r *rule) kinds() (kinds uint8) {
 // noCounter does nothing. A counter embeds it for the methods that it does not need.
 type noCounter struct{}
 
-func (noCounter) reset()                                    {}
-func (noCounter) charge(*input, *charges, *subject, int)    {}
-func (noCounter) beside(*input, *charges)                   {}
-func (noCounter) preview(*input, *charges)                  {}
-func (noCounter) taken(*input, *charges)                    {}
-func (noCounter) join(*charges, int, *Result) (closed bool) { return false }
-func (noCounter) keep(*work, *Decision)                     {}
-func (noCounter) explain(*charges, int) string              { return "" }
+func (noCounter) reset()                                               {}
+func (noCounter) charge(*input, *charges, *subject, int)               {}
+func (noCounter) beside(*input, *charges)                              {}
+func (noCounter) preview(*input, *charges)                             {}
+func (noCounter) taken(*input, *charges)                               {}
+func (noCounter) join(*charges, int, *Result) (closed bool)            { return false }
+func (noCounter) keep(*work, *Decision)                                {}
+func (noCounter) merge(*together, *sluice.Charge, *sluice.Charge) bool { return false }
+func (noCounter) administer(*Subject, *charges, int64)                 {}
+func (noCounter) explain(*charges, int) string                         { return "" }

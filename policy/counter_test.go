@@ -25,6 +25,12 @@ func (o *twice) beside(_ *input, c *charges) {
 	c.list = append(c.list, more)
 }
 
+func (o *twice) administer(_ *Subject, c *charges, cost int64) {
+	o.charge(nil, nil, nil, 0)
+	o.beside(nil, c)
+	c.list[o.at].Cost = cost
+}
+
 func (o *twice) preview(_ *input, c *charges) { c.wouldFit(o.at) }
 
 func (o *twice) join(c *charges, i int, r *Result) (closed bool) {
@@ -68,6 +74,10 @@ rules:
 	if before.Allowed || before.Results[0].Remaining != 95 || before.Results[1].Allowed {
 		t.Errorf("the sixth request: %+v", before)
 	}
+	s := subjectOf(t, e, "a-twice", map[string]string{"client_ip": "192.0.2.1"})
+	if now, err := s.Peek(t.Context()); err != nil || now[0].Remaining != 0 {
+		t.Errorf("the subject: %+v, %v", now, err)
+	}
 	each := make([]Decision, 2)
 	e.DecideEach(t.Context(), []*Request{get("/"), get("/")}, each)
 	together := make([]Decision, 1)
@@ -76,5 +86,8 @@ rules:
 	}
 	if x := e.Explain(t.Context(), get("/")); x.Decision.Allowed || x.Rules[1].Share != "counted twice" || x.Rules[0].Share != "" {
 		t.Errorf("the explanation: %+v", x)
+	}
+	if err := s.Reset(t.Context()); err != nil || !e.Decide(t.Context(), get("/")).Allowed {
+		t.Errorf("after a reset: %v", err)
 	}
 }

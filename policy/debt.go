@@ -55,7 +55,7 @@ func (r *rule) largest() (n int64) {
 func (c *compiler) keepIn(limits []limit, r *rule) {
 	for i := range limits {
 		plan := limits[i].plan
-		if !plan.Fixed && plan.Kernel != kernel.InFlight {
+		if !plan.Fixed && !plan.Kernel.Permits() {
 			limits[i].plan = c.withDebt(plan, max(r.most[plan.Fingerprint], plan.Capacity), r)
 		}
 	}

@@ -148,6 +148,8 @@ type Rule struct {
 	// taken, and requests that pass take none. Each request takes one place, whatever it costs. An
 	// instance that dies blocks its places for no longer than [kernel.PermitLasts].
 	InFlight int64 `json:"in_flight,omitempty"`
+	// Distinct, in place of a limit, is how many different values of a part a key may have.
+	Distinct Distinct `json:"distinct,omitzero"`
 	// Algorithm is token_bucket by default, of a month fixed_window, or another of
 	// [sluice.Algorithms].
 	Algorithm string `json:"algorithm,omitempty"`

@@ -291,6 +291,9 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	if l.Count == 0 {
 		return nil // this has been reported
 	}
+	if r.distinct {
+		return c.distinctPlan(field, l, r)
+	}
 	if l.MonthDay == 0 || !r.calendar {
 		l.Algorithm = r.algorithm
 	}
@@ -359,6 +362,8 @@ func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
 	switch {
 	case in.InFlight != 0:
 		c.fail("consistency", beStrict, "a rule with in_flight is counted strictly: a place is taken by one request only")
+	case r.distinct:
+		c.fail("consistency", beStrict, "a rule with distinct is counted strictly: only the store has all values")
 	case !in.Share.isZero():
 		c.fail("consistency", beStrict, "a share is counted strictly: what tenants are given follows from what all of them have used")
 	case r.lock != nil:

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"time"
@@ -147,22 +146,20 @@ func (p *penalties) join(c *charges, i int, r *Result) (closed bool) {
 	return c.closed(lock)
 }
 
-// takeLocked takes the charges of a subject and, if its rule has a penalty, of its lock.
-func (s *Subject) takeLocked(ctx context.Context, charges []sluice.Charge, cost int64) ([]sluice.Receipt, sluice.Decision, error) {
-	none := sluice.Decision{Allowed: true}
-	if s.rule.lock != nil {
-		if cost < 0 && cost != sluice.All {
-			cost = 0
-		}
-		charges = append(charges, sluice.Charge{Key: s.charged, Plan: s.rule.lock, Cost: cost})
+// administer adds the charge of the penalty, which a reset lifts and a refund does not.
+func (p *penalties) administer(s *Subject, c *charges, cost int64) {
+	if cost != sluice.All {
+		cost = 0
 	}
-	receipts := make([]sluice.Receipt, len(charges))
-	if err := s.engine.store.Take(ctx, charges, receipts); err != nil || s.rule.lock == nil {
-		return receipts, none, err
+	p.list, p.first = append(p.list, penalized{s.rule.lock, 0, len(c.list)}), len(c.list)
+	c.list = append(c.list, sluice.Charge{Key: s.charged, Plan: s.rule.lock, Cost: cost})
+}
+
+// merge has parts of a request commit one offence.
+func (p *penalties) merge(_ *together, sum, c *sluice.Charge) bool {
+	if c.Plan.Kernel != kernel.Lock {
+		return false
 	}
-	lock := s.rule.lock.Decide(cost, receipts[len(receipts)-1])
-	if lock.Origin.Degraded() {
-		return nil, none, ErrStoreAway
-	}
-	return receipts, lock, nil
+	sum.Cost = max(sum.Cost, c.Cost)
+	return true
 }

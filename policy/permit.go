@@ -137,6 +137,19 @@ func (p *permits) keep(w *work, d *Decision) {
 	}
 }
 
+// merge has parts of a request share a permit.
+func (p *permits) merge(_ *together, sum, c *sluice.Charge) bool {
+	if c.Plan.Kernel != kernel.InFlight {
+		return false
+	}
+	if sum.Permit == 0 {
+		sum.Permit, sum.Cost = c.Permit, c.Cost
+	} else {
+		c.Permit = 0
+	}
+	return true
+}
+
 // giveBackUnsure gives back permits that the store may have counted although no answer came. Otherwise
 // clients that leave before the answer could use up the permits of others.
 func (p *permits) giveBackUnsure(c *charges, d *Decision) {

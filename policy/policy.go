@@ -56,7 +56,8 @@ type rule struct {
 	attributes []attributeCondition
 	bodies     []bodyCondition
 	key        parts.List
-	together   []int // which parts of key are the hash tag
+	reads      parts.List // what counters read of a request besides
+	together   []int      // which parts of key are the hash tag
 	missing    missing
 	strict     bool // refuse what is ambiguous
 	readsBody  bool
@@ -77,6 +78,7 @@ type rule struct {
 	consistency sluice.Consistency
 	byDefault   bool     // is onError
 	inFlight    bool     // it counts requests under way
+	distinct    bool     // it counts different values
 	counters    uint8    // which it has beside its limits: see kinds
 	sharing     *sharing // nil: its limit is not shared
 	answer      answerForm
@@ -93,6 +95,9 @@ type rule struct {
 	file        string // where it is written
 	line        int
 }
+
+// needs returns the parts of a request that the rule reads: those of its key, and those that counters read.
+func (r *rule) needs() parts.List { return slices.Concat(r.key, r.reads) }
 
 // resolved are limits that hold together, at least one unless an override has something else to
 // say, and where they come from: "rule", "tier:pro" or "override".
@@ -154,8 +159,8 @@ func (p *Policy) fieldsRead() map[string]bool {
 	}
 	for i := range p.rules {
 		r := &p.rules[i]
-		for k := range r.key {
-			names[r.key[k].Header()] = true
+		for _, part := range r.needs() {
+			names[part.Header()] = true
 		}
 		for _, h := range r.headers {
 			names[h.name] = true
@@ -185,7 +190,7 @@ func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
 // about it, for a door that ends no TLS: such a rule would take all clients for one, or never
 // apply.
 func (p *Policy) WithoutTLS(hint string) Errors {
-	return p.without(func(r *rule) bool { return r.key.Any((*parts.Part).NeedsTLS) },
+	return p.without(func(r *rule) bool { return r.needs().Any((*parts.Part).NeedsTLS) },
 		"the rule counts by tls_fingerprint, and the gateway ends no TLS", hint)
 }
 

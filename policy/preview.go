@@ -157,6 +157,10 @@ func spend(p *sluice.Plan, r *sluice.Receipt, cost int64) {
 	if isQueue(p) && r.Prev > 0 {
 		return // it takes a turn before the last
 	}
+	if p.Kernel == kernel.Distinct {
+		spendValue(p, r)
+		return
+	}
 	r.Used += p.Level(cost)
 }
 

@@ -12,6 +12,7 @@ type subjects struct {
 	keys     parts.Keys
 	tier     tierOf
 	override *Override        // the last one found
+	value    string           // of the last rule's subject
 	pardoned lack             // the part for which only shadows would deny the request
 	blocks   map[string]int64 // see Engine.blocksNow
 }
@@ -25,6 +26,7 @@ type subject struct {
 	weight   int64       // its weight among these tenants
 	reserved reservation // what the request is expected to use, if the response reports its cost
 	shadow   bool        // the rule does not deny it anything
+	value    string      // the value that a counter of the rule reads; empty: the request lacks it
 	marks    bool        // see Result.Marks
 }
 
@@ -76,7 +78,22 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 			s.keys.AddWritten(parts.Shared)
 		}
 	}
+	if part, out := s.readValue(in, r); out != charged {
+		return part, out
+	}
 	return nil, s.add(in, r)
+}
+
+// readValue reads the part that a counter of the rule needs besides the key.
+func (s *subjects) readValue(in *input, r *rule) (*parts.Part, effect) {
+	for i := range r.reads {
+		found := false
+		if s.value, found = r.reads[i].Value(&in.x); !found {
+			s.value = ""
+			return &r.reads[i], s.missing(in, r, &r.reads[i])
+		}
+	}
+	return nil, charged
 }
 
 // add adds the subject of the key that has been built, unless it is blocked or exempt.
@@ -90,7 +107,7 @@ func (s *subjects) add(in *input, r *rule) effect {
 		return exempted
 	}
 	to := extend(&s.list)
-	to.rule, to.by, to.weight, to.shadow, to.marks = r, by, 1, shadow, r.marks && !shadow
+	to.rule, to.by, to.weight, to.value, to.shadow, to.marks = r, by, 1, s.value, shadow, r.marks && !shadow
 	if r.sharing != nil {
 		if r.sharing.weights != nil {
 			to.weight = r.sharing.weight(s.tierName(in))
@@ -211,7 +228,12 @@ func (w *work) resolveSubject(d *Decision) (undecided bool) {
 		}
 		s.tier.name, s.tier.from, s.tier.known = tier, tierDefault, true
 	}
-	s.add(&w.input, r)
+	if part, out := s.readValue(&w.input, r); out == refused {
+		w.malformed(d, lack{part.String(), w.x.Garbled}.String())
+		return false
+	} else if out == charged {
+		s.add(&w.input, r)
+	}
 	return true
 }
 

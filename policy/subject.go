@@ -331,6 +331,9 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if s.rule.inFlight {
 		return nil, fmt.Errorf("policy: rule %q counts requests in flight, which end by themselves: Reset frees all places", s.rule.name)
 	}
+	if s.rule.distinct {
+		return nil, fmt.Errorf("policy: rule %q counts different values, of which none can be given back: Reset forgets all", s.rule.name)
+	}
 	if s.Queues() {
 		return nil, fmt.Errorf("policy: rule %q is a queue, whose turns belong to those who wait: Reset empties it", s.rule.name)
 	}
@@ -358,27 +361,31 @@ func (s *Subject) Reset(ctx context.Context) error {
 }
 
 func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Result, error) {
-	if s.rule.sharing != nil {
-		return s.takeShared(ctx, cost)
+	c := &s.engine.newWork().charges
+	for _, l := range limits {
+		c.list = append(c.list, sluice.Charge{Key: s.charged, Plan: l.plan, Cost: refundOf(cost, l.plan), Consistency: s.rule.consistency})
 	}
-	charges := make([]sluice.Charge, len(limits))
-	for i, l := range limits {
-		charges[i] = sluice.Charge{Key: s.charged, Plan: l.plan, Cost: refundOf(cost, l.plan), Consistency: s.rule.consistency}
+	c.use(s.rule.counters)
+	for _, k := range c.active {
+		k.administer(s, c, cost)
 	}
-	receipts, lock, err := s.takeLocked(ctx, charges, cost)
-	if err != nil {
+	c.receipts = make([]sluice.Receipt, len(c.list))
+	if err := s.engine.store.Take(ctx, c.list, c.receipts); err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(c.receipts, func(r sluice.Receipt) bool { return r.Origin.Degraded() }) {
+		return nil, ErrStoreAway
 	}
 	results := make([]Result, len(limits))
 	for i, l := range limits {
-		if receipts[i].Origin.Degraded() {
-			return nil, ErrStoreAway
+		r := &c.receipts[i]
+		if cost == 0 && s.engine.turns.Offer(&c.list[i], 1, r) {
+			c.list[i].Cost = 1
 		}
-		if cost == 0 && s.engine.turns.Offer(&charges[i], 1, &receipts[i]) {
-			charges[i].Cost = 1
+		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Owed: l.plan.Owed(&r.Receipt), Unit: s.rule.cost.unit(), Shadow: s.shadow || s.rule.marks, Marks: s.rule.marks && !s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(c.list[i].Cost, *r)}
+		for _, k := range c.active {
+			k.join(c, i, &results[i])
 		}
-		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Owed: l.plan.Owed(&receipts[i].Receipt), Unit: s.rule.cost.unit(), Shadow: s.shadow || s.rule.marks, Marks: s.rule.marks && !s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(charges[i].Cost, receipts[i])}
-		results[i].LockOut(lock)
 	}
 	return results, nil
 }

@@ -58,6 +58,7 @@ type together struct {
 	receipts []sluice.Receipt
 	places   map[stateID]int // of charges
 	refused  bool            // before the store was asked
+	differ   bool            // parts have different values for one key
 	waits    logWaits
 	queued   *queued // what the whole request waits for
 	left     []int64 // of each charge, what is left for the next part
@@ -85,11 +86,10 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 	case len(t.charges) == 0:
 		return
 	case len(t.charges) > maxTogether:
-		for i := range t.parts {
-			if t.parts[i].asks {
-				t.parts[i].w.malformed(t.parts[i].d, "a number of limits that can be taken together")
-			}
-		}
+		t.malformed("a number of limits that can be taken together")
+		return
+	case t.differ:
+		t.malformed("a single value for each key of a rule with distinct")
 		return
 	}
 	if t.refused {
@@ -118,6 +118,11 @@ func (t *together) decide(ctx context.Context, e *Engine) {
 		t.waits.ask(ctx, e.store)
 		t.waits.decideAgain()
 	}
+}
+
+// malformed denies the parts that have charges.
+func (t *together) malformed(lacks string) {
+	t.eachTold(func(p *onePart) { p.w.malformed(p.d, lacks) })
 }
 
 // each calls do for the parts that have charges, with their receipts.
@@ -180,23 +185,24 @@ func (t *together) add(p *onePart, charges []sluice.Charge) {
 			at = len(t.charges)
 			t.places[id] = at
 			t.charges = append(t.charges, c)
-		} else if sum := &t.charges[at]; c.Plan.Kernel == kernel.Lock {
-			sum.Cost = max(sum.Cost, c.Cost)
-		} else if c.Plan.Kernel == kernel.InFlight { // the parts of a request have one place
-			if sum.Permit == 0 {
-				sum.Permit, sum.Cost = c.Permit, c.Cost
-			} else {
-				charges[i].Permit = 0
-			}
 		} else {
-			sum.Cost = addUp(sum.Cost, c.Cost)
-			if isTurn(c.Plan) {
-				sum.Plan = largerTurn(sum.Plan, c.Plan, sum.Cost)
-			} else if c.Plan.Capacity < sum.Plan.Capacity {
-				sum.Plan = c.Plan
-			}
+			t.addTo(&t.charges[at], &c, p.w.charges.active)
+			charges[i].Permit = c.Permit
 		}
 		p.at = append(p.at, at)
+	}
+}
+
+// addTo adds a charge to that of the same state.
+func (t *together) addTo(sum, c *sluice.Charge, counters []counter) {
+	for _, k := range counters {
+		if k.merge(t, sum, c) {
+			return
+		}
+	}
+	sum.Cost = addUp(sum.Cost, c.Cost)
+	if c.Plan.Capacity < sum.Plan.Capacity {
+		sum.Plan = c.Plan
 	}
 }
 
@@ -325,7 +331,7 @@ func (t *together) refusePart(p *onePart) {
 	for i := range p.limits {
 		c, r, at := &limits.list[i], &limits.receipts[i], p.at[i]
 		if r.Origin != sluice.ByOnError {
-			if r.Fits = c.Cost <= t.left[at]; !r.Fits {
+			if r.Fits = c.Cost <= t.left[at] || known(c, r); !r.Fits {
 				c.Cost = addUp(c.Cost, t.first[at]-t.left[at])
 			}
 		}
@@ -343,7 +349,7 @@ func (t *together) refusePart(p *onePart) {
 		return
 	}
 	for i := range p.limits {
-		if c := &limits.list[i]; c.Plan.Kernel != kernel.InFlight { // parts share a place
+		if c := &limits.list[i]; !c.Plan.Kernel.Permits() { // parts share a place, and a value
 			at := p.at[i]
 			t.left[at] = min(max(t.left[at]-c.Cost, 0), c.Plan.Capacity)
 		}

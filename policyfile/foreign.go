@@ -100,7 +100,7 @@ func index(all []mends) map[string]string {
 var homes = map[string]string{
 	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "body_limit": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
 	"rules": inDocument, "version": inDocument,
-	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "body": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "in_flight": inRule, "algorithm": inRule,
+	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "body": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "in_flight": inRule, "distinct": inRule, "algorithm": inRule,
 	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "consistency": inRule, "enforce": inRule, "show_key": inRule, "description": inRule,
 	"until": inOverride, "reason": inOverride,
 }
@@ -180,10 +180,11 @@ func listHint(n *yaml.Node, what string) string {
 var mappings = map[string]string{
 	"headers": `"headers: {X-Plan: pro}"`, "attributes": `"attributes: {plan: trial}"`, "body": `"body: {method: tools/call}"`, "tiers": `"tiers: {pro: 1000/minute}" in a rule, and "tiers: {from: header:X-Plan}" at the top`,
 	inRule: `"- name: …", and the other keys in the column of "name"`, "count": `"count: {status: [401, 403]}" for what counts, and how many in "limit: 100/minute"`,
-	"penalty": `"penalty: 10m", or "penalty: {first: 1m, factor: 2}"`,
-	"cors":    `"cors: {origins: [https://app.example.com]}"`,
-	"lists":   `"lists: {office: [192.0.2.0/24]}"`,
-	"answers": `"answers: {429: {type: text/html, file: slow-down.html}}"`,
+	"distinct": `"distinct: {of: client_ip, limit: 5/hour}"`,
+	"penalty":  `"penalty: 10m", or "penalty: {first: 1m, factor: 2}"`,
+	"cors":     `"cors: {origins: [https://app.example.com]}"`,
+	"lists":    `"lists: {office: [192.0.2.0/24]}"`,
+	"answers":  `"answers: {429: {type: text/html, file: slow-down.html}}"`,
 }
 
 func mappingHint(what string) string {

@@ -137,7 +137,7 @@ func (s *Store) order(c *sluice.Charge) float64 {
 		return 0
 	case c.Plan.Kernel == kernel.Lock:
 		return math.MaxFloat64
-	case c.Plan.Kernel == kernel.InFlight:
+	case c.Plan.Kernel.Permits():
 		return float64(c.Plan.Capacity) / float64(c.Plan.Span)
 	default:
 		return float64(l.Count) / float64(l.Period.Microseconds()) / float64(c.Cost)

@@ -125,7 +125,7 @@ func (d *denyCache) wouldRefuse(c *sluice.Charge) bool {
 // cacheable reports whether a refusal of c is answered from memory. One of places in flight is not: they are
 // given back with every response; how many are taken is only told beside the refusal of another.
 func cacheable(c *sluice.Charge) bool {
-	return c.Refuses() && c.Plan.Kernel != kernel.InFlight
+	return c.Refuses() && !c.Plan.Kernel.Permits()
 }
 
 // learn remembers the answer to a request, and reports whether it gave something back, so that
@@ -196,7 +196,7 @@ func (d *denyCache) makeTable() {
 // nobody is refused from memory.
 func givesBack(charges []sluice.Charge) bool {
 	for i := range charges {
-		if charges[i].Cost < 0 && charges[i].Plan.Kernel != kernel.InFlight {
+		if charges[i].Cost < 0 && !charges[i].Plan.Kernel.Permits() {
 			return true
 		}
 	}

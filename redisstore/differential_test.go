@@ -100,7 +100,7 @@ func testBatches(t *testing.T, steps int) {
 		lockOf(t, sluice.Penalty{First: 100 * time.Millisecond}),
 		lockOf(t, sluice.Penalty{First: 90 * time.Millisecond, Factor: 3, Most: 2 * time.Second, Forget: time.Second}),
 	}
-	places := []*sluice.Plan{inFlight(t, 1), inFlight(t, 3)}
+	places := []*sluice.Plan{inFlight(t, 1), inFlight(t, 3), plantest.Distinct(t, "2/100ms"), plantest.Distinct(t, "1/1s")}
 	now := int64(1_700_000_000_000_000)
 	request := func() (charges []sluice.Charge) {
 		for i := range 1 + r.IntN(4)*r.IntN(2) {

@@ -46,8 +46,8 @@
 // A state is a short string under the prefix, a fingerprint of the kind of limit, and
 // the charge's key: see [Config]. It expires when it is equal to the empty state,
 // or up to an eighth of the limit's period or of the time to drain a full bucket later.
-// Places in flight are a sorted set of their numbers (8 bytes each) by when they end, in
-// microseconds. It expires [kernel.PermitLasts] after the last has ended.
+// Places in flight and distinct values are a sorted set of their numbers (8 bytes each) by when they end, in
+// microseconds. It expires [kernel.PermitLasts], or the period of the values, after the last has ended.
 //
 // # Posts
 //

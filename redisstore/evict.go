@@ -36,7 +36,7 @@ func Kept(p *sluice.Plan) (first, last time.Duration) {
 			return time.Duration((level+p.Drain-1)/p.Drain*p.Tick) * time.Microsecond
 		}
 		return ticks(p.Unit), ticks(p.Level(p.Most))
-	case p.Kernel == kernel.InFlight:
+	case p.Kernel.Permits():
 		held := 2 * time.Duration(p.Span) * time.Microsecond
 		return held, held
 	case p.Kernel == kernel.Window:

@@ -50,14 +50,14 @@ func (c Config) hint(e *Error, probe bool) string {
 }
 
 // What a server has to allow: the script and the heartbeat, and to look at the server. INFO
-// and CONFIG GET are for [Store.Dangers] alone, ZCOUNT and ZSCORE for places in flight. Without
+// and CONFIG GET are for [Store.Dangers] alone, ZCOUNT, ZSCORE and ZRANGEBYSCORE for permits. Without
 // PUBLISH and SUBSCRIBE, resets are noticed later; what is in the last line is for [Store.Post] and
-// [Store.Posted], and ZREM for places as well.
+// [Store.Posted], and ZREM for permits as well.
 const (
 	commands = "+eval +evalsha +script|load +ping +hello +info +config|get +time " +
 		"+get +mget +set +del +incrby +getrange +setrange +strlen +append +pexpireat " +
-		"+zadd +zremrangebyscore +zcard +zcount +zscore +pexpire +publish +subscribe " +
-		"+hset +hdel +hget +hstrlen +zrem +zrange +zrangebyscore"
+		"+zadd +zremrangebyscore +zcard +zcount +zscore +zrangebyscore +pexpire +publish +subscribe " +
+		"+hset +hdel +hget +hstrlen +zrem +zrange"
 	clusterCommands = " +cluster|slots +cluster|shards +asking"
 )
 

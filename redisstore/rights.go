@@ -30,6 +30,7 @@ try('ZADD', key, 'XX', '0', 'x')
 try('ZCARD', key)
 try('ZCOUNT', key, '0', '0')
 try('ZSCORE', key, 'x')
+try('ZRANGEBYSCORE', key, '0', '0')
 try('ZREM', key, 'x')
 try('ZREMRANGEBYSCORE', key, '0', '0')
 `
@@ -42,7 +43,6 @@ try('HDEL', key, 'x')
 try('HGET', key, 'x')
 try('HSTRLEN', key, 'x')
 try('ZRANGE', key, '0', '0')
-try('ZRANGEBYSCORE', key, '0', '0')
 try('PUBLISH', ARGV[2], '')
 `
 

@@ -71,7 +71,7 @@ type charge struct {
 	flags      byte
 	watches    int     // of a lock: where in those of the request it begins
 	until      float64 // of what has flagUntil
-	place      uint64  // of places in flight
+	place      uint64  // of permits
 }
 
 const (
@@ -112,7 +112,7 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 	if c.Cost > anyCost {
 		out.beyond = c.Cost - anyCost
 	}
-	if c.Plan.Kernel == kernel.InFlight {
+	if c.Plan.Kernel.Permits() {
 		out.place, out.cost = c.Permit, placeCost(c.Cost)
 	}
 	if c.Cost < 0 && c.Until != 0 {
@@ -125,12 +125,12 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 
 // owes reports whether c is owed, and so has a number more in the reply.
 func owes(c *sluice.Charge) bool {
-	return c.Owe && c.Cost > 0 && c.Plan.Kernel != kernel.Lock && c.Plan.Kernel != kernel.InFlight
+	return c.Owe && c.Cost > 0 && c.Plan.Kernel != kernel.Lock && !c.Plan.Kernel.Permits()
 }
 
 func within(n int64) float64 { return float64(min(max(n, -anyCost), anyCost)) }
 
-// placeCost returns what the script takes for the cost of a place in flight.
+// placeCost returns what the script takes for the cost of a permit.
 func placeCost(cost int64) float64 {
 	if cost == sluice.All {
 		return -2
@@ -269,7 +269,7 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 		arg = binary.LittleEndian.AppendUint16(arg, uint16(g.n))
 	}
 	switch charge.plan.Kernel {
-	case kernel.InFlight:
+	case kernel.InFlight, kernel.Distinct:
 		arg = binary.BigEndian.AppendUint64(arg, charge.place)
 	case kernel.Lock:
 		watches := g.head.watches[charge.watches:]
@@ -281,7 +281,7 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 }
 
 // long reports whether a state of p may be long, so that it is not read as a whole.
-func long(p *sluice.Plan) bool { return p.Kernel == kernel.ExactLog || p.Kernel == kernel.InFlight }
+func long(p *sluice.Plan) bool { return p.Kernel == kernel.ExactLog || p.Kernel.Permits() }
 
 // appendPlan packs what the script needs to know about a plan, whose states keep up to so many units.
 func appendPlan(dst []byte, p *sluice.Plan, units int64) []byte {
@@ -417,7 +417,7 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 				cut += c.beyond
 			}
 		}
-		dst[i] = receipt(c.plan.Kernel, int64(r.now), [3]int64(values[:3]))
+		dst[i] = receipt(c.plan.Kernel, int64(r.now), [4]int64(values[:4]))
 		dst[i].Cut = cut
 		r.oldest = append(r.oldest, values[3])
 	}
@@ -448,7 +448,7 @@ func (r *request) foreign() error {
 	return &Error{Foreign, e}
 }
 
-func receipt(kind kernel.Kind, now int64, v [3]int64) sluice.Receipt {
+func receipt(kind kernel.Kind, now int64, v [4]int64) sluice.Receipt {
 	r := sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: v[0], Fits: v[0] >= 0}}
 	if !r.Fits {
 		r.Used = -1 - v[0]
@@ -457,6 +457,8 @@ func receipt(kind kernel.Kind, now int64, v [3]int64) sluice.Receipt {
 	case kernel.Window, kernel.Lock:
 		r.Tick, r.Prev = v[1], v[2]
 	case kernel.Meter, kernel.InFlight:
+	case kernel.Distinct:
+		r.Tick, r.Wait, r.Prev = v[1], v[2], v[3]
 	default:
 		r.Tick, r.Wait = v[1], v[2]
 	}

@@ -5,7 +5,7 @@
 -- ARGV[1]  packed, little endian:
 --            u16 number of short keys, u16 number of plans
 --            per plan    u8 kernel (0 meter, 1 window, 2 stamp log, 3 count log, 4 exact
---                        log, 5 lock, 6 in flight, as sluice.Kernel has them), then f64 tick,
+--                        log, 5 lock, 6 in flight, 7 distinct, as kernel.Kind has them), then f64 tick,
 --                        capacity, the most units that a state keeps, grid and
 --                        meter   unit, drain
 --                        window  span, 1 if it slides; months: 1, 1 + the day they begin on
@@ -13,15 +13,15 @@
 --                        exact   span, width: the bytes of an entry
 --                        lock    factor, 0; as its capacity the longest penalty, as its grid when
 --                                penalties are forgotten after their end, as its tick the first
---                        in flight  span, 0
+--                        in flight, distinct  span, 0
 --            per charge  u16 key, u16 plan, u8 flags (1 shadow, 2 last of its request,
 --                        4 look: take nothing even if all fit, 8 the first of several equal
 --                        requests that are coalesced, of meters and windows, 16 a later
 --                        request has this key, too, 48 the same, or 32 it has not, of a charge that
 --                        gives back only until a time; 64 more if the cost is owed, which
 --                        is always with 1, and never with 8), f64 cost, and if 32 f64 that time, if 8 u16
---                        how many requests; in flight the 8 bytes of the place's number, and its
---                        cost is -2 for all places, else -1 to 2; of a lock u16 which of the numbers that the request replies is that of
+--                        how many requests; in flight and distinct the 8 bytes of the permit, and its
+--                        cost is -2 for all permits, else -1 to 2; of a lock u16 which of the numbers that the request replies is that of
 --                        the charge that refuses what was taken before, or 0, u16 number of
 --                        charges that it watches, and per such charge u16 which number is its
 --                        first
@@ -34,6 +34,8 @@
 --                                at which the oldest unit expires, else 0
 --                        lock    count of penalties, end of the last, when they are forgotten
 --                        in flight  how many places are taken
+--                        distinct   how many values, the last use of any, when a new one fits or the
+--                                   first expires, and until when this one was held before, or 0
 -- A charge that does not fit has -1-n for its first number n. One more number follows for a
 -- cost that is owed: what of it was not taken. For coalesced requests the
 -- first number is that before the first of them, and one more number follows: how often
@@ -54,7 +56,7 @@
 --           to that one
 --   exact   as stamps, with entries of width bytes
 --   lock    "end:count:forgotten"
---   in flight  a sorted set: the number of each place, until when it is held
+--   in flight, distinct  a sorted set: the number of each permit, until when it is held
 --
 -- A key expires when its state equals the empty one, rounded up to the grid, so that
 -- most writes leave the expiry alone. A window or log of which more than half is used stays longer, so
@@ -693,7 +695,7 @@ while pos <= arg_length do
         end
         reply1, reply2, reply3 = fits and count or -1 - count, ends, forgotten
 
-      else -- places.go: Step, Look, with every change written at once
+      else -- permits.go: Step, Look, times, with every change written at once
         local name, number, soon = KEYS[key_index], sub(arg, pos, pos + 7), now + 2 * unit_or_span
         local past, future = format('%d', now), format('%d', soon)
         pos = pos + 8
@@ -708,9 +710,11 @@ while pos <= arg_length do
         foreign = type(value) == 'string'
         local used = foreign and 0 or value or 0
         fits = cost <= 0 or cost == 1 and used < capacity
-        if cost == 1 and not fits then
-          local ends = tonumber(call('ZSCORE', name, number))
-          fits = ends and ends > now and ends <= soon
+        local held = 0
+        if used > 0 and (kernel > 6 or cost == 1 and not fits) then
+          held = tonumber(call('ZSCORE', name, number)) or 0
+          if held <= now or held > soon then held = 0 end
+          fits = fits or cost == 1 and held > 0
         end
         if take and fits and cost ~= 0 and not foreign then
           if call('ZCARD', name) > used then
@@ -727,6 +731,15 @@ while pos <= arg_length do
             used = used - call('ZREM', name, number)
           end
           value = used
+        end
+        if kernel > 6 then
+          reply2, reply3, reply4 = 0, 0, held
+          if used > 0 then
+            local function ends(i)
+              return tonumber(call('ZRANGEBYSCORE', name, '(' .. past, future, 'WITHSCORES', 'LIMIT', format('%d', i), '1')[2])
+            end
+            reply2, reply3 = ends(used - 1) - unit_or_span, ends(used > capacity and used - capacity or 0)
+          end
         end
         reply1 = fits and used or -1 - used
       end

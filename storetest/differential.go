@@ -14,7 +14,7 @@ import (
 // the first receipt in which they differ, printing what led there. The same seed gives
 // the same history. It holds takes of one to eight charges with all algorithms,
 // refunds, shadows and peeks, clocks that step and jump both ways, periods from a
-// microsecond to thirty days, months of the calendar, penalties, places in flight, refunds that come
+// microsecond to thirty days, months of the calendar, penalties, places in flight, distinct values, refunds that come
 // too late, and limits that change while they are in use. A state that has drained may be forgotten:
 // where the clock then steps back, one store may have it empty and the other as it was. Both stores
 // have to be fresh. From 10,000 steps on it also fails if the history turns out to be too tame to
@@ -92,6 +92,7 @@ type coverage struct {
 	charged, unfit                   [7]int // by algorithm
 	locks, locked, offences          int
 	places, placesUnfit, placesBack  int
+	values, valuesUnfit, valuesAgain int // distinct ones
 	late                             int // refunds that come too late
 	owed, owedUnfit, cut, above      int // costs that are owed, and levels and counts above the capacity
 	latest                           int64
@@ -114,6 +115,9 @@ func (v *coverage) add(s step) {
 			continue
 		case kernel.InFlight:
 			v.addPlace(c, s.receipts[i])
+			continue
+		case kernel.Distinct:
+			v.addValue(c, s.receipts[i])
 			continue
 		}
 		if c.Owe {
@@ -188,6 +192,17 @@ func (v *coverage) addPlace(c sluice.Charge, r sluice.Receipt) {
 	}
 }
 
+// addValue is add for a charge of a distinct value.
+func (v *coverage) addValue(c sluice.Charge, r sluice.Receipt) {
+	v.values++
+	switch {
+	case !r.Fits:
+		v.valuesUnfit++
+	case c.Cost == 1 && r.Prev > 0:
+		v.valuesAgain++
+	}
+}
+
 // check fails where something has hardly been tried.
 func (v *coverage) check(t testing.TB) {
 	t.Helper()
@@ -215,9 +230,12 @@ func (v *coverage) check(t testing.TB) {
 	share("locks", v.locks, v.takes, 0.1, 1)
 	share("locks in force", v.locked, v.locks, 0.05, 0.7)
 	share("offences", v.offences, v.locks, 0.02, 0.4)
-	share("places", v.places, v.takes, 0.2, 0.6)
+	share("places", v.places, v.takes, 0.1, 0.6)
 	share("places refused", v.placesUnfit, v.places, 0.05, 0.6)
 	share("places given back", v.placesBack, v.places, 0.1, 0.4)
+	share("distinct values", v.values, v.takes, 0.05, 0.4)
+	share("distinct values refused", v.valuesUnfit, v.values, 0.05, 0.6)
+	share("distinct values used again", v.valuesAgain, v.values, 0.05, 0.6)
 	share("refunds that come too late", v.late, charges, 0.01, 0.1)
 	share("owed", v.owed, charges, 0.03, 0.2)
 	share("owed and do not fit", v.owedUnfit, v.owed, 0.1, 0.7)

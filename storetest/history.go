@@ -30,8 +30,8 @@ type history struct {
 	subjects []*subject
 	locks    map[string][]*sluice.Plan // by the keys that have one
 	once     *sluice.Plan
-	places   []*subject // with places in flight
-	held     []int64    // when places were taken
+	places   []*subject // with places in flight, or distinct values
+	held     []taken    // when places and values were taken
 	promised int64      // when a charge that was refused will fit
 	tick     int64      // of that charge
 }
@@ -50,6 +50,9 @@ func (s *subject) same(o *subject) bool {
 func newHistory(seed uint64) *history {
 	return &history{rng: rand.New(rand.NewPCG(seed, seed)), now: 1_700_000_000_000_000}
 }
+
+// taken is when a place or a value was taken, and for how long it is held, in microseconds.
+type taken struct{ at, lasts int64 }
 
 // newScene chooses the subjects anew, under keys that were not used before.
 func (h *history) newScene() {
@@ -88,6 +91,27 @@ func (h *history) newScene() {
 		}
 		h.places = append(h.places, h.newPlaces(key))
 	}
+	for i := range subjectsPerAlgorithm {
+		key := h.subjects[i].key
+		h.places = append(h.places, h.newValues(key, scale))
+	}
+}
+
+// newValues chooses how many distinct values a key may have in a period about scale microseconds long, and other
+// numbers for later.
+func (h *history) newValues(key string, scale float64) *subject {
+	s := &subject{key: key}
+	period := min(max(int64(h.spread(scale/10, scale*10)), 1), longestPeriod.Microseconds())
+	for len(s.plans) < 4 {
+		l := sluice.Limit{Count: h.about(2), Period: time.Duration(period) * time.Microsecond}
+		p, err := sluice.NewDistinct(l)
+		if err != nil {
+			panic(fmt.Sprintf("%v: %v", l, err))
+		}
+		s.plans = append(s.plans, p)
+	}
+	s.plan = s.plans[0]
+	return s
 }
 
 // lasts is how long a place in flight is held, in microseconds.
@@ -108,14 +132,18 @@ func (h *history) newPlaces(key string) *subject {
 	return s
 }
 
-// place makes up a charge of a place in flight: mostly of one of a few more than there are, so that
+// place makes up a charge of a place in flight, or a value: mostly of one of a few more than there are, so that
 // numbers are taken again, and refused.
 func (h *history) place() sluice.Charge {
 	s := h.places[h.rng.IntN(len(h.places))]
 	if h.rng.IntN(50) == 0 {
 		s.plan = s.plans[h.rng.IntN(len(s.plans))]
 	}
-	c := sluice.Charge{Key: s.key, Plan: s.plan, Cost: 1, Permit: h.rng.Uint64N(uint64(3 * s.plan.Capacity))}
+	numbers := 3 * s.plan.Capacity
+	if s.plan.Kernel == kernel.Distinct {
+		numbers = s.plan.Capacity + 1
+	}
+	c := sluice.Charge{Key: s.key, Plan: s.plan, Cost: 1, Permit: h.rng.Uint64N(uint64(numbers))}
 	switch n := h.rng.IntN(100); {
 	case n < 15:
 		c.Cost = -1
@@ -133,15 +161,19 @@ func (h *history) place() sluice.Charge {
 	return c
 }
 
-// nearEnd moves the clock to where a place ends, or so far back that it does.
-func (h *history) nearEnd() {
+// nearEnd moves the clock to where a place or a value ends, or so far back that it does, if that is not far for a
+// limit of a period.
+func (h *history) nearEnd(period int64) {
 	if len(h.held) == 0 {
 		return
 	}
-	at := h.held[h.rng.IntN(len(h.held))]
-	h.now = at + lasts - h.upTo(1)
+	held := h.held[h.rng.IntN(len(h.held))]
+	if period <= held.lasts/10 || 10*held.lasts <= period {
+		return
+	}
+	h.now = held.at + held.lasts - h.upTo(1)
 	if h.rng.IntN(5) == 0 {
-		h.now = at - lasts - h.upTo(1)
+		h.now = held.at - held.lasts - h.upTo(1)
 	}
 }
 
@@ -237,7 +269,7 @@ func (h *history) next() step {
 		charges = slices.Insert(charges, h.rng.IntN(len(charges)+1), c)
 	}
 	for i := range charges {
-		if c := &charges[i]; c.Cost > 0 && c.Plan.Kernel != kernel.InFlight && !c.Plan.Once {
+		if c := &charges[i]; c.Cost > 0 && !c.Plan.Kernel.Permits() && !c.Plan.Once {
 			c.Owe = h.rng.IntN(8) == 0
 		}
 		if charges[i].Cost < 0 && h.rng.IntN(4) == 0 {
@@ -350,8 +382,8 @@ func (h *history) cost(capacity int64) int64 {
 func (h *history) move(p *sluice.Plan) {
 	period := p.Limit.Period.Microseconds()
 	switch n := h.rng.IntN(1000); {
-	case n < 8 && lasts/10 < period && period < 10*lasts:
-		h.nearEnd()
+	case n < 8:
+		h.nearEnd(period)
 	case n < 300:
 	case n < 650:
 		h.now += h.upTo(period / 8)
@@ -389,9 +421,9 @@ func nextEdge(p *sluice.Plan, now int64) int64 {
 // learn remembers what was promised to the first charge that does not fit.
 func (h *history) learn(s step) {
 	for i, c := range s.charges {
-		if c.Plan.Kernel == kernel.InFlight {
+		if c.Plan.Kernel.Permits() {
 			if c.Cost == 1 && s.receipts[i].Fits {
-				h.held = append(h.held[max(0, len(h.held)-20):], s.now)
+				h.held = append(h.held[max(0, len(h.held)-20):], taken{s.now, c.Plan.Span})
 			}
 			continue
 		}

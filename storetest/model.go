@@ -14,7 +14,7 @@ import (
 
 // Model is a [sluice.Store] written from the definitions of the algorithms in rational
 // numbers, without any of the arithmetic that it is there to check: of a plan it reads
-// the Limit and Most only, or how many places it has, and the Tick where that says no more than how
+// the Limit and Most only, or how many permits it has, and the Tick where that says no more than how
 // exact its numbers are. It forgets nothing and is slow, and is for tests. The zero value is ready for use.
 type Model struct {
 	mu       sync.Mutex
@@ -36,7 +36,8 @@ type terms struct {
 	most     int64 // units that a state keeps; of a meter those of the plans that share it
 	meter    bool
 	sliding  bool
-	monthDay int // of windows that are months of the calendar
+	distinct bool // places are values, which expire
+	monthDay int  // of windows that are months of the calendar
 	penalty  sluice.Penalty
 	open     func() account
 }
@@ -166,7 +167,7 @@ func newTerms(p *sluice.Plan) *terms {
 	switch {
 	case p.Penalty.First > 0:
 		return newLockTerms(p.Penalty)
-	case p.Kernel == kernel.InFlight:
+	case p.Kernel.Permits():
 		return newPlacesTerms(p)
 	}
 	l := p.Limit

@@ -1,16 +1,19 @@
 package storetest
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// placesAccount knows who has taken a place in flight, and when.
+// placesAccount knows which places in flight, or distinct values, were taken, and when.
 type placesAccount struct {
-	taken []taking
-	asked uint64 // the number that the charge at hand is about
+	taken  []taking
+	asked  uint64 // the number that the charge at hand is about
+	before int64  // until when that was held before the Take, or 0
 }
 
 type taking struct {
@@ -19,45 +22,58 @@ type taking struct {
 }
 
 func newPlacesTerms(p *sluice.Plan) *terms {
-	return &terms{
-		meaning: "places in flight", tick: 1, capacity: p.Capacity,
+	t := &terms{
+		meaning: "places in flight", tick: 1, capacity: p.Capacity, period: kernel.PermitLasts.Microseconds(),
 		open: func() account { return new(placesAccount) },
 	}
+	if p.Kernel == kernel.Distinct {
+		t.period, t.distinct = p.Limit.Period.Microseconds(), true
+		t.meaning = fmt.Sprintf("distinct values in %v", p.Limit.Period)
+	}
+	return t
 }
 
-// at returns what counts at now: whoever has taken a place in the last ten seconds, or, if the clock
-// has stepped back since, at most ten seconds ahead of it.
-func (a *placesAccount) at(now int64) (count []taking) {
-	const lasts = int64(kernel.PermitLasts / 1000)
-	for _, t := range a.taken {
-		if age := now - t.at; -lasts <= age && age < lasts {
-			count = append(count, t)
+// at returns what counts at now, the oldest first: what was taken in the last period, or, if the clock
+// has stepped back since, at most a period ahead of it.
+func (a *placesAccount) at(t *terms, now int64) (count []taking) {
+	for _, o := range a.taken {
+		if age := now - o.at; -t.period <= age && age < t.period {
+			count = append(count, o)
 		}
 	}
+	slices.SortFunc(count, func(a, b taking) int { return int(a.at - b.at) })
 	return count
 }
 
-func (a *placesAccount) follow(*terms, int64) {}
+// follow is called before anything is taken.
+func (a *placesAccount) follow(t *terms, now int64) {
+	a.before = 0
+	for _, o := range a.at(t, now) {
+		if o.number == a.asked {
+			a.before = o.at + t.period
+		}
+	}
+}
 
 func (a *placesAccount) fits(t *terms, now, units int64) bool {
-	count := a.at(now)
-	for _, t := range count {
-		if t.number == a.asked {
+	count := a.at(t, now)
+	for _, o := range count {
+		if o.number == a.asked {
 			return units == 1
 		}
 	}
 	return units == 1 && int64(len(count)) < t.capacity
 }
 
-func (a *placesAccount) add(_ *terms, now, units int64) {
-	count := a.at(now)
+func (a *placesAccount) add(t *terms, now, units int64) {
+	count := a.at(t, now)
 	a.taken = nil
 	if units == sluice.All {
 		return
 	}
-	for _, t := range count {
-		if t.number != a.asked {
-			a.taken = append(a.taken, t)
+	for _, o := range count {
+		if o.number != a.asked {
+			a.taken = append(a.taken, o)
 		}
 	}
 	if units > 0 {
@@ -65,22 +81,43 @@ func (a *placesAccount) add(_ *terms, now, units int64) {
 	}
 }
 
-func (a *placesAccount) idle(_ *terms, now int64) bool { return len(a.at(now)) == 0 }
+func (a *placesAccount) idle(t *terms, now int64) bool { return len(a.at(t, now)) == 0 }
 
-func (a *placesAccount) fill(_ *terms, now, _ int64, r *sluice.Receipt) {
-	r.Used = int64(len(a.at(now)))
+func (a *placesAccount) fill(t *terms, now, _ int64, r *sluice.Receipt) {
+	count := a.at(t, now)
+	r.Used = int64(len(count))
+	if !t.distinct {
+		return
+	}
+	r.Prev = a.before
+	if len(count) > 0 {
+		r.Tick, r.Wait = count[len(count)-1].at, a.room(t, count)
+	}
 }
 
-// decide is [Model.Decide]: nobody knows when a place is given back.
+// room returns when one of the values that count has expired, or as many as are too many.
+func (a *placesAccount) room(t *terms, count []taking) int64 {
+	for len(count) > int(t.capacity) {
+		count = count[1:]
+	}
+	return count[0].at + t.period
+}
+
+// decide is [Model.Decide]: nobody knows when a place is given back. A value expires.
 func (a *placesAccount) decide(t *terms, c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	d := sluice.Decision{Allowed: r.Fits, Now: r.Now, Origin: r.Origin}
-	d.Remaining = max(0, t.capacity-int64(len(a.at(r.Now))))
+	count := a.at(t, r.Now)
+	d.Remaining = max(0, t.capacity-int64(len(count)))
 	switch {
-	case r.Fits:
-	case c.Cost > 1: // there is no place that costs so much
+	case !r.Fits && c.Cost > 1: // there is no place that costs so much
 		d.RetryAfter = sluice.Never
-	default:
+	case t.distinct && d.Remaining == 0:
+		d.RetryAfter = time.Duration(a.room(t, count)-r.Now) * time.Microsecond
+	case !r.Fits:
 		d.RetryAfter = time.Second
+	}
+	if t.distinct && len(count) > 0 {
+		d.ResetAfter = time.Duration(count[len(count)-1].at+t.period-r.Now) * time.Microsecond
 	}
 	return d
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
@@ -18,10 +19,33 @@ func inFlight(t testing.TB, places int64) *sluice.Plan {
 	return p
 }
 
+func distinct(t testing.TB, values int64, period time.Duration) *sluice.Plan {
+	t.Helper()
+	p, err := sluice.NewDistinct(sluice.Limit{Count: values, Period: period})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// ofPermits runs a test for places in flight and for distinct values.
+func ofPermits(t *testing.T, s takes, test func(t *testing.T, s takes, plan func(n int64) *sluice.Plan)) {
+	t.Run("in flight", func(t *testing.T) {
+		test(t, takes{t, s.store}, func(n int64) *sluice.Plan { return inFlight(t, n) })
+	})
+	t.Run("distinct", func(t *testing.T) {
+		test(t, takes{t, s.store}, func(n int64) *sluice.Plan { return distinct(t, min(n, kernel.MaxDistinct), 30*24*time.Hour) })
+	})
+}
+
 // testPlaces holds that a place is known by its number: taken again it takes no second one, and
 // given back twice it frees nobody else's.
 func testPlaces(t *testing.T, s takes) {
-	p := inFlight(t, 2)
+	ofPermits(t, s, testPermits)
+}
+
+func testPermits(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
+	p := plan(2)
 	place := func(number uint64, cost int64) sluice.Charge {
 		return sluice.Charge{Key: t.Name(), Plan: p, Permit: number, Cost: cost}
 	}
@@ -46,8 +70,12 @@ func testPlaces(t *testing.T, s takes) {
 // testPlacesBound holds that places are those of the key, and their number only a bound: who has one
 // keeps it when there are to be fewer.
 func testPlacesBound(t *testing.T, s takes) {
+	ofPermits(t, s, testPermitsBound)
+}
+
+func testPermitsBound(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	place := func(places int64, number uint64, cost int64) sluice.Charge {
-		return sluice.Charge{Key: t.Name(), Plan: inFlight(t, places), Permit: number, Cost: cost}
+		return sluice.Charge{Key: t.Name(), Plan: plan(places), Permit: number, Cost: cost}
 	}
 	for i, step := range []struct {
 		places int64
@@ -61,7 +89,7 @@ func testPlacesBound(t *testing.T, s takes) {
 	} {
 		c := place(step.places, step.number, step.cost)
 		r, _ := s.all(c)
-		if left := c.Plan.Decide(step.cost, r[0]).Remaining; r[0].Fits != step.fits || r[0].Used != step.used || left != max(0, step.places-step.used) {
+		if left := c.Plan.Decide(step.cost, r[0]).Remaining; r[0].Fits != step.fits || r[0].Used != step.used || left != max(0, c.Plan.Capacity-step.used) {
 			t.Fatalf("step %d, %+v: %+v, and %d are left", i+1, step, r[0], left)
 		}
 	}
@@ -69,7 +97,11 @@ func testPlacesBound(t *testing.T, s takes) {
 
 // testPlacesBeside takes places together with limits, all or none.
 func testPlacesBeside(t *testing.T, s takes) {
-	p := inFlight(t, 2)
+	ofPermits(t, s, testPermitsBeside)
+}
+
+func testPermitsBeside(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
+	p := plan(2)
 	each(t, still(4), func(t *testing.T, limit *sluice.Plan) {
 		s := takes{t, s.store}
 		key := t.Name()
@@ -109,7 +141,7 @@ func testPlacesBeside(t *testing.T, s takes) {
 		expect("given back with a unit that does not fit", 1, 4)
 
 		other := key + "/other"
-		one := sluice.Charge{Key: other, Plan: inFlight(t, 1), Permit: 1, Cost: 1}
+		one := sluice.Charge{Key: other, Plan: plan(1), Permit: 1, Cost: 1}
 		s.all(one)
 		shadow := one
 		shadow.Permit, shadow.Shadow = 2, true
@@ -123,8 +155,12 @@ func testPlacesBeside(t *testing.T, s takes) {
 // testPlacesOfMany has many ask for places: never do more hold one than there are, and at the end
 // all are free.
 func testPlacesOfMany(t *testing.T, s takes) {
+	ofPermits(t, s, testPermitsOfMany)
+}
+
+func testPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	const places = 5
-	p := inFlight(t, places)
+	p := plan(places)
 	var holding, took, refused atomic.Int64
 	together(func(caller int) {
 		for i := range 60 {

@@ -99,6 +99,8 @@ func misshapen(c sluice.Charge, r sluice.Receipt) string {
 		return "a cost above the capacity never fits"
 	case (c.Plan.Kernel == kernel.Meter || c.Plan.Kernel == kernel.InFlight) && (r.Tick != 0 || r.Prev != 0 && c.Plan.Limit.Algorithm != sluice.LeakyBucket || r.Wait != 0):
 		return "a receipt of a meter or of places has no Tick, Prev or Wait"
+	case c.Plan.Kernel == kernel.Distinct && ((r.Used == 0) != (r.Tick == 0) || (r.Used == 0) != (r.Wait == 0)):
+		return "distinct values have a Tick and a Wait if there are any"
 	case c.Plan.Kernel == kernel.Lock && (r.Wait != 0 || r.Tick > r.Prev || (r.Used == 0) != (r.Tick == 0)):
 		return "a lock's receipt has no Wait, and is forgotten after its end"
 	case c.Plan.Kernel == kernel.Window && r.Wait != 0, c.Plan.Kernel.Log() && r.Prev != 0:
@@ -136,6 +138,8 @@ func describe(c sluice.Charge) string {
 	switch c.Plan.Kernel {
 	case kernel.Lock:
 		s = fmt.Sprintf("penalty %+v, cost %d", c.Plan.Penalty, c.Cost)
+	case kernel.Distinct:
+		s = fmt.Sprintf("value %d of %v, cost %d", c.Permit, l, c.Cost)
 	case kernel.InFlight:
 		s = fmt.Sprintf("place %d of %d in flight, cost %d", c.Permit, c.Plan.Capacity, c.Cost)
 	}

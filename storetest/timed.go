@@ -46,6 +46,7 @@ func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 		})
 	}
 	t.Run("places end", func(t *testing.T) { testPlacesEnd(t, newStore(t)) })
+	t.Run("values end", func(t *testing.T) { testValuesEnd(t, newStore(t)) })
 	t.Run("alternating bursts", func(t *testing.T) { testAlternatingBursts(t, newStore(t)) })
 	t.Run("many bursts", func(t *testing.T) { testManyBursts(t, newStore(t)) })
 	t.Run("debts of an hour", func(t *testing.T) { testDebts(t, newStore(t)) })

@@ -32,7 +32,7 @@ type VectorPenalty struct {
 }
 
 // VectorLimit is a [sluice.Limit] with its period in microseconds, or a MonthDay. The algorithm
-// "in_flight" stands for Count places of [sluice.NewInFlight].
+// "in_flight" stands for Count places of [sluice.NewInFlight], and "distinct" for [sluice.NewDistinct].
 type VectorLimit struct {
 	Algorithm string `json:"algorithm"`
 	Count     int64  `json:"count"`
@@ -116,6 +116,9 @@ func (v Vector) Compile(t testing.TB) *sluice.Plan {
 	t.Helper()
 	if v.Limit.Algorithm == "in_flight" {
 		return inFlight(t, v.Limit.Count)
+	}
+	if v.Limit.Algorithm == "distinct" {
+		return distinct(t, v.Limit.Count, time.Duration(v.Limit.Period)*time.Microsecond)
 	}
 	a, err := sluice.ParseAlgorithm(v.Limit.Algorithm)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/kernel"
 )
 
 const vectorDir = "../testdata/vectors"
@@ -44,8 +43,8 @@ func solve(t *testing.T, v Vector) Vector {
 	terms := newTerms(p)
 	v.Plan = VectorPlan{Tick: terms.tick, Capacity: terms.capacity}
 	switch {
-	case p.Kernel == kernel.InFlight:
-		v.Plan.Span = kernel.PermitLasts.Microseconds()
+	case p.Kernel.Permits():
+		v.Plan.Span = terms.period
 	case p.Limit.Algorithm <= sluice.GCRA:
 		v.Plan.Unit, v.Plan.Drain = terms.rate.Denom().Int64(), terms.rate.Num().Int64()
 		v.Plan.Size = v.Plan.Unit * terms.capacity

@@ -94,7 +94,7 @@ func (k *Kernels) open(c sluice.Charge) *state {
 func (s *state) look(c sluice.Charge, now int64) (r sluice.Receipt) {
 	p, cost := &c.Plan.Plan, c.CostAt(now)
 	switch {
-	case p.Kernel == kernel.InFlight:
+	case p.Kernel.Permits():
 		r.Receipt = s.permits.Look(p, now, c.Permit, cost)
 	case p.Kernel.Log():
 		s.Log.Step(p, now, 0)
@@ -111,7 +111,7 @@ func (s *state) look(c sluice.Charge, now int64) (r sluice.Receipt) {
 
 func (s *state) step(c sluice.Charge, now, cost int64) (r sluice.Receipt) {
 	switch p := &c.Plan.Plan; {
-	case p.Kernel == kernel.InFlight:
+	case p.Kernel.Permits():
 		r.Receipt = s.permits.Step(p, now, c.Permit, cost)
 	case p.Kernel.Log() && c.Owe:
 		r.Receipt = s.Log.Owe(p, now, cost)

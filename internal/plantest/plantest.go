@@ -58,6 +58,20 @@ func InFlight(t testing.TB, permits int64) *sluice.Plan {
 	return p
 }
 
+// Distinct returns the plan of distinct values in a period, as in "5/hour".
+func Distinct(t testing.TB, text string) *sluice.Plan {
+	t.Helper()
+	l, err := sluice.ParseLimit(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := sluice.NewDistinct(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // Lock returns the plan of a penalty.
 func Lock(t testing.TB, p sluice.Penalty) *sluice.Plan {
 	t.Helper()

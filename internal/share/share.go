@@ -22,9 +22,9 @@ type Share struct {
 }
 
 // Of returns one of n parts of the plan's limit; n must be at least 1. A penalty is not divided.
-// Permits are divided by n and rounded down.
+// Permits and distinct values are divided by n and rounded down.
 func Of(p *sluice.Plan, n int64) Share {
-	if p.Kernel == kernel.InFlight {
+	if p.Kernel.Permits() {
 		part := *p
 		part.Capacity = max(1, p.Capacity/n)
 		return Share{Plan: &part, limit: p, unit: 1}
@@ -61,7 +61,7 @@ func dividable(p *sluice.Plan, n int64) *sluice.Plan {
 // Cost returns what a charge of cost units of the limit costs in the share.
 func (s Share) Cost(cost int64) int64 {
 	switch {
-	case s.limit.Kernel == kernel.InFlight:
+	case s.limit.Kernel.Permits():
 		return cost // -2 gives back the one permit that the charge names, and not all of them
 	case cost > s.Plan.Most/s.unit:
 		return s.Plan.Most + 1 // never fits, and cannot overflow
@@ -98,7 +98,7 @@ func (s Share) Ahead(r, baseline sluice.Receipt) int64 {
 func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	p, plan := s.limit, s.Plan
 	switch {
-	case p.Kernel == kernel.InFlight:
+	case p.Kernel.Permits():
 		r.Used += p.Capacity - plan.Capacity
 		return r
 	case s.unit == 1:

@@ -317,7 +317,7 @@ func (d *document) endWord(w []byte) {
 			d.numbers[d.node] = ceil(w)
 		}
 	case string(w) == "true", string(w) == "false", string(w) == "null":
-	case string(w) == "DONE": // data: [DONE] ends OpenAI's streams
+	case string(w) == "DONE" && d.depth == 1 && d.stack[1].closing == ']': // data: [DONE] ends OpenAI's streams
 		d.done, d.within = true, rubble
 		return
 	default:

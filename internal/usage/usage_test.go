@@ -207,6 +207,7 @@ func TestUnread(t *testing.T) {
 		{"application/json", "", `{"a"}`, "malformed"},
 		{"application/json", "", `[1,]`, "malformed"},
 		{"application/json", "", event, "malformed"},
+		{"application/json", "", `{"a":DONE}`, "malformed"},
 		{"application/x-ndjson", "", "{\n" + body, ""},
 		{"application/x-ndjson", "", body + "\n{", ""},
 		{"application/x-ndjson", "", "{\n}\n", "malformed"},
@@ -356,7 +357,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// The memory of a response is what Reset makes of numbers, once.
+// The memory of a response is a scanner and what Reset makes for its numbers.
 func TestAllocations(t *testing.T) {
 	p := compile(t, allPaths...)
 	for _, r := range responses(t) {
@@ -371,8 +372,8 @@ func TestAllocations(t *testing.T) {
 				s.Write(piece)
 			}
 			s.End()
-		}); n > 1 {
-			t.Errorf("%s: %v allocations, want 1", r.name, n)
+		}); n > 2 {
+			t.Errorf("%s: %v allocations, want at most 2", r.name, n)
 		}
 	}
 }
@@ -392,6 +393,7 @@ func TestEnded(t *testing.T) {
 		{"text/event-stream", event, false},
 		{"text/event-stream", event + "data: [DONE]\n\n", true},
 		{"text/event-stream", event + "data: [DON", false},
+		{"text/event-stream", event + "data: {\"n\":DONE}", false},
 		{"text/event-stream", "data: {\"text\":\"[DONE]\"}\n\n", false},
 	} {
 		s.Reset(p, c.mediaType, "")

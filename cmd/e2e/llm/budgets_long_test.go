@@ -15,7 +15,7 @@ import (
 // budgets counts each call in every way. Its windows keep what was charged.
 const budgets = `
 version: 1
-prices: {"sample*": {input: 1.25, cached: 0.125, output: 10, most: 4000}}
+prices: {"sample*": {input: 1.25, cached: 0.125, output: 10, most: 4000}, "dear": {input: 15, output: 75}}
 rules:
   - {name: total, match: POST /v1/, key: [api_key], limit: 1000000/day, algorithm: fixed_window, cost: {tokens: total, estimate: {output: 700}}, count: {status: [2xx]}}
   - {name: uncached, match: POST /v1/, key: [api_key], limit: 1000000/day, algorithm: fixed_window, cost: {tokens: uncached}, count: {status: [2xx]}}
@@ -213,7 +213,7 @@ func TestLongSDKsInterrupted(t *testing.T) {
 }
 
 // A call whose answer is a failure is charged nothing where the rule counts successes, and the estimate where it
-// counts everything and keeps it. litellm PR #27001 and #39309 keep tokens of calls that were refused.
+// counts everything and keeps it.
 func TestLongSDKsFailedCharged(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
@@ -231,30 +231,52 @@ func TestLongSDKsFailedCharged(t *testing.T) {
 	})
 }
 
-// An SDK that asks for more than the limit can ever have is refused at once, and a smaller call passes: litellm PR
-// #29193 answers such a client with 429 for ever. What it asked for is not counted: litellm PR #38647.
+// A model without a price costs the highest of each price: litellm #35524 reserves nothing for it.
+func TestLongSDKsUnknownModel(t *testing.T) {
+	t.Parallel()
+	up := serveModels(t)
+	g := up.gateway(t, budgets)
+	everySDK(t, func(t *testing.T, c call) {
+		c.URL, c.Key, c.Model = g.URL, unique(t, ""), "new-fast"
+		a := ask(t, c)
+		if a.Error != nil {
+			t.Fatal(asJSON(t, a))
+		}
+		if got, want := charged(t, g, c.Key)["usd"], 15*a.Usage.Input+75*a.Usage.Output; got != want {
+			t.Errorf("%d micro-USD are charged, not %d", got, want)
+		}
+	})
+}
+
+// A call that asks for more than the limit can ever have is refused at once, and is charged nothing under any rule:
+// litellm PR #29193 answers it with 429 for ever, and PR #27001 and #39309 keep what was reserved for a refusal. A
+// large maximum that is not used does not fill the limit, as in litellm PR #38647.
 func TestLongSDKsAboveLimit(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)
 	g := up.gateway(t, `
 version: 1
-rules: [{name: total, match: POST /v1/, key: [api_key], limit: 5000/day, algorithm: fixed_window, cost: {tokens: total}}]
+rules:
+  - {name: calls, match: POST /v1/, key: [api_key], limit: 100/day, algorithm: fixed_window}
+  - {name: total, match: POST /v1/, key: [api_key], limit: 5000/day, algorithm: fixed_window, cost: {tokens: total}}
 `)
 	everySDK(t, func(t *testing.T, c call) {
 		c.URL, c.Key, c.MaxTokens = g.URL, unique(t, ""), 6000
 		if a := ask(t, c); a.Error == nil || a.Calls != 1 {
 			t.Fatal(asJSON(t, a))
 		}
-		if got := charged(t, g, c.Key)["total"]; got != 0 {
-			t.Errorf("a call that was refused has %d charged", got)
-		}
-		c.MaxTokens = 100
-		a := ask(t, c)
-		if a.Error != nil {
-			t.Fatal(asJSON(t, a))
-		}
-		if got, want := charged(t, g, c.Key)["total"], a.Usage.Input+a.Usage.Output; got != want {
-			t.Errorf("%d is charged, not %d", got, want)
+		want := charges{"calls": 0, "total": 0}
+		c.MaxTokens = 4000
+		for range 3 {
+			if got := charged(t, g, c.Key); asJSON(t, got) != asJSON(t, want) {
+				t.Fatalf("%v is charged, not %v", got, want)
+			}
+			a := ask(t, c)
+			if a.Error != nil {
+				t.Fatal(asJSON(t, a))
+			}
+			want["calls"]++
+			want["total"] += a.Usage.Input + a.Usage.Output
 		}
 	})
 }

@@ -46,6 +46,7 @@ func TestOpenAPIHasAllFields(t *testing.T) {
 	checkFields(t, "Penalty", reflect.TypeOf(policy.Penalty{}), document.Components.Schemas["Penalty"].Value.OneOf[1].Value)
 	checkFields(t, "Share", reflect.TypeOf(policy.Share{}), document.Components.Schemas["Share"].Value)
 	checkFields(t, "Body", reflect.TypeOf(policy.Body{}), document.Components.Schemas["Body"].Value)
+	checkFields(t, "Rule.distinct", reflect.TypeOf(policy.Distinct{}), document.Components.Schemas["Rule"].Value.Properties["distinct"].Value)
 	doc := document.Components.Schemas["Document"].Value
 	checkFields(t, "Document", reflect.TypeOf(policy.Document{}), doc, "overrides", "subjects", "-version")
 	checkFields(t, "Document.cors", reflect.TypeOf(policy.CORS{}), doc.Properties["cors"].Value)

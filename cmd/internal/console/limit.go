@@ -52,6 +52,9 @@ func (l limit) Words() string {
 	if l.inFlight() {
 		return inFlightWords(l.Capacity)
 	}
+	if l.Algorithm == "distinct" {
+		return limitWords(l.Limit, "") + ", different values"
+	}
 	return limitWords(l.Limit, l.Algorithm)
 }
 

@@ -34,6 +34,9 @@ func ruleWords(r *policy.Rule) string {
 	if r.InFlight > 0 {
 		return inFlightWords(r.InFlight)
 	}
+	if r.Distinct.Of != "" {
+		return limitpage.DistinctInWords(r.Distinct.Of, r.Distinct.Limit)
+	}
 	return limitsWords(r.Limit, r.Limits, r.Algorithm)
 }
 

@@ -210,8 +210,10 @@ func (s *RuleStats) describe(r *policy.Rule, all bool) {
 	if r.Limit != "" {
 		s.Limits = append(s.Limits, r.Limit)
 	}
-	if r.Share.Of != "" {
-		s.Limits = append(s.Limits, r.Share.Of)
+	for _, text := range []string{r.Share.Of, r.Distinct.Limit} {
+		if text != "" {
+			s.Limits = append(s.Limits, text)
+		}
 	}
 	s.Limits = append(s.Limits, r.Limits...)
 	if plan, err := sluice.NewInFlight(r.InFlight); err == nil {

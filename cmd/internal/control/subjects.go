@@ -282,6 +282,9 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 			if s.InFlight() {
 				return BadField("/rule", "it counts requests in flight, which end by themselves: reset the subject to free all places")
 			}
+			if s.Distinct() {
+				return BadField("/rule", "it counts different values, of which none can be given back: reset the subject to forget all")
+			}
 			if s.Queues() {
 				return BadField("/rule", "it is a queue, whose turns belong to the requests that wait: reset the subject to empty it")
 			}

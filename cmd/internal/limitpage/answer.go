@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,8 +59,11 @@ const mostRequests = 1<<16 + 1
 // happen uses up the limits of a rule, and returns the fields of the first answer and the refusal.
 func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (passed http.Header, refused *Example, err error) {
 	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, Limit: r.Limit, Limits: r.Limits, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty}
-	if r.Share.Of != "" {
+	switch {
+	case r.Share.Of != "":
 		alone.Limit = r.Share.Of
+	case r.Distinct.Limit != "": // one request has one value
+		alone.Distinct = policy.Distinct{Of: "attr:value", Limit: r.Distinct.Limit}
 	}
 	var prices policy.Prices
 	if r.Cost.USD != "" { // whatever tokens cost: the example has its cost
@@ -74,8 +78,8 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 	var encoder answer.Encoder
 	var a answer.Answer
 	cost := int64(1)
-	for range mostRequests {
-		d := engine.Decide(ctx, &policy.Request{Path: "/", Cost: cost, Ends: true})
+	for i := range mostRequests {
+		d := engine.Decide(ctx, &policy.Request{Path: "/", Cost: cost, Ends: true, Attributes: map[string]string{"value": strconv.Itoa(i)}})
 		if d.Err != nil {
 			return nil, nil, d.Err
 		}

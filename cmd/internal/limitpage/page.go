@@ -82,7 +82,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 		return page, nil
 	}
 	one := told[0]
-	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == 0 }); i >= 0 {
+	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == 0 && r.Distinct.Of == "" }); i >= 0 {
 		one = told[i]
 	}
 	passed, refused, err := happen(ctx, one, p.Answers())
@@ -98,7 +98,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 // guards reports whether a rule is there against guessing and misuse: it counts by a name that a body
 // has or by what a client looks like, or it counts failures.
 func guards(r *policy.Rule) bool {
-	return len(r.Count.Status) > 0 || slices.ContainsFunc(slices.Concat(r.Key, r.Share.By), func(part string) bool {
+	return len(r.Count.Status) > 0 || slices.ContainsFunc(slices.Concat(r.Key, r.Share.By, []string{r.Distinct.Of}), func(part string) bool {
 		return strings.HasPrefix(part, "body:") || part == "tls_fingerprint"
 	})
 }
@@ -293,17 +293,28 @@ func limits(r *policy.Rule, tier string) string {
 		return s
 	}
 	texts := r.Limits
-	if r.Limit != "" {
+	switch {
+	case r.Limit != "":
 		texts = []string{r.Limit}
+	case r.Distinct.Limit != "":
+		texts = []string{r.Distinct.Limit}
 	}
 	if own := r.Tiers[tier]; len(own) > 0 {
 		texts = own
 	}
 	all := make([]string, len(texts))
 	for i, text := range texts {
-		all[i] = InWords(text, r.Algorithm)
+		if all[i] = InWords(text, r.Algorithm); r.Distinct.Of != "" {
+			all[i] = DistinctInWords(r.Distinct.Of, text)
+		}
 	}
 	return strings.Join(all, "; ")
+}
+
+// DistinctInWords says how many values of a part a limit lets a key have.
+func DistinctInWords(of, text string) string {
+	count, period, _ := strings.Cut(InWords(text, ""), " per ")
+	return fmt.Sprintf("%s different values of %s per %s", count, of, period)
 }
 
 // InWords says what a limit lets pass.

@@ -111,6 +111,9 @@ func zonesOf(r *policy.Rule, overrides []policy.Override) ([]zone, error) {
 	if r.InFlight > 0 {
 		return nil, errors.New("it counts requests in flight; limit_conn of nginx does that on each instance for itself")
 	}
+	if r.Distinct.Of != "" {
+		return nil, errors.New("it counts different values, which nginx cannot")
+	}
 	texts := r.Limits
 	if r.Limit != "" {
 		texts = []string{r.Limit}

@@ -113,6 +113,8 @@ func describe(written *policy.Rule) Rule {
 		r.Kind = "exempt"
 	case written.Limit != "":
 		r.Limits = append(r.Limits, written.Limit)
+	case written.Distinct.Limit != "":
+		r.Limits, r.Algorithm = append(r.Limits, written.Distinct.Limit), "distinct"
 	case written.Share.Of != "":
 		r.Limits = append(r.Limits, written.Share.Of)
 	}

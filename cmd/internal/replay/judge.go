@@ -68,7 +68,7 @@ func lacks(doc *policy.Document, r *policy.Rule, files []feed.File) (need, why s
 // needs returns what a rule goes by beside method, path and status, as parts of keys are written, or
 // "response_header:NAME" and "response_bytes".
 func needs(doc *policy.Document, r *policy.Rule) (all []string) {
-	all = append(all, keyOf(r)...)
+	all = append(append(all, keyOf(r)...), r.Distinct.Of)
 	if len(r.Clients)+len(r.NotClients) > 0 {
 		all = append(all, "client_ip")
 	}

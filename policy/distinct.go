@@ -1,0 +1,143 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/kernel"
+)
+
+// Distinct limits how many different values of a part of the request a key may have, in place of Limit: how many
+// addresses use one account, or how many accounts one address tries. A value that counts passes, and counts for another
+// period. A new one beyond the limit is denied until the least recently used has expired, and is not remembered.
+//
+// A value is known by 64 bits of its SHA-256, and values that have them in common count as one. Requests that lack the
+// part have one value together, unless the rule's Missing says otherwise. What a request costs does not matter.
+type Distinct struct {
+	// Of is the part, as in Key, and none of the parts of Key.
+	Of string `json:"of,omitempty"`
+	// Limit is how many values in a period, such as "5/hour": from 1 to 1000, without a burst.
+	Limit string `json:"limit,omitempty"`
+}
+
+// distinct compiles the part of a rule that it counts the values of. Its key is complete.
+func (c *compiler) distinct(r *Rule, out *rule) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"share", !r.Share.isZero()},
+		{"algorithm", r.Algorithm != ""}, {"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()},
+	} {
+		if f.set {
+			c.fail(f.name, "write a second rule, with a limit, for that", "a rule with distinct counts different values, and has no %s", f.name)
+		}
+	}
+	out.distinct = true
+	if r.Distinct.Limit == "" {
+		c.fail("distinct", "write for example \"limit: 5/hour\" in it", "distinct has no limit")
+	}
+	if r.Distinct.Of == "" {
+		c.fail("distinct", "write for example \"of: client_ip\" in it", "distinct does not name the part whose values it counts")
+		return
+	}
+	switch part := c.part("distinct.of", r.Distinct.Of); {
+	case part == nil:
+	case out.key.Contains(part):
+		c.fail("distinct.of", "name another part, such as client_ip or \"body:username\"", "a key has a single value of %s, which is a part of it", part)
+	default:
+		out.reads = append(out.reads, *part)
+	}
+}
+
+// distinctPlan compiles a limit of different values. Those of another part have another state.
+func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.Plan {
+	switch {
+	case l.Burst != 0 || l.MonthDay != 0:
+		c.fail(field, "write a count and a period alone, as in \"5/hour\"", "%v has a burst or a month, and different values have none", l)
+		return nil
+	case l.Count > kernel.MaxDistinct:
+		c.fail(field, fmt.Sprintf("use from 1 to %d", kernel.MaxDistinct), "%d different values are more than a store keeps for a key", l.Count)
+		return nil
+	}
+	plan, err := sluice.NewDistinct(l)
+	if err != nil {
+		c.fail(field, "", "%v", err)
+		return nil
+	}
+	if len(r.reads) > 0 { // else it has been complained about
+		h := fnv.New64a()
+		fmt.Fprint(h, plan.Fingerprint, r.reads[0].String())
+		plan.Fingerprint = h.Sum64()
+	}
+	return plan
+}
+
+// values is the counter of different values.
+type values struct{ noCounter }
+
+// charge makes the value the permit of each charge. What is given back leaves it, since other requests may have used it.
+func (values) charge(in *input, c *charges, s *subject, first int) {
+	cost := int64(1)
+	if in.mode == GiveBack {
+		cost = 0
+	}
+	sum := sha256.Sum256([]byte(s.value))
+	for i := first; i < len(c.list); i++ {
+		c.list[i].Permit, c.list[i].Cost, c.results[i].Cost = binary.LittleEndian.Uint64(sum[:]), cost, cost
+	}
+}
+
+// merge has parts of a request use one value. A Take has room for no other value of the key.
+func (values) merge(t *together, sum, c *sluice.Charge) bool {
+	if c.Plan.Kernel != kernel.Distinct {
+		return false
+	}
+	t.differ = t.differ || sum.Permit != c.Permit
+	sum.Cost = max(sum.Cost, c.Cost)
+	return true
+}
+
+// preview lets values pass that count already.
+func (values) preview(_ *input, c *charges) {
+	for i := range c.results {
+		if r := &c.receipts[i]; known(&c.list[i], r) && r.Origin != sluice.ByOnError {
+			r.Fits = true
+		}
+	}
+}
+
+// known reports whether the value of a charge counted before.
+func known(c *sluice.Charge, r *sluice.Receipt) bool {
+	return c.Plan.Kernel == kernel.Distinct && r.Prev > 0
+}
+
+func (values) explain(c *charges, i int) string {
+	r, plan := c.whose[i].rule, c.list[i].Plan
+	if plan.Kernel != kernel.Distinct || c.results[i].Origin == sluice.ByOnError {
+		return ""
+	}
+	used := c.receipts[i].Used
+	if known(&c.list[i], &c.receipts[i]) {
+		return fmt.Sprintf("the value of %v is one of %d that count", &r.reads[0], used)
+	}
+	return fmt.Sprintf("the value of %v is new: %d of %d count", &r.reads[0], used, plan.Capacity)
+}
+
+// spendValue is spend for a value. Which value is the least recently used after that is not always known: then the wait
+// is the longest that it can be.
+func spendValue(p *sluice.Plan, r *sluice.Receipt) {
+	before, oldest := r.Used, r.Wait
+	if r.Prev == 0 {
+		r.Used++
+	}
+	if r.Tick, r.Wait = r.Now, oldest; before == 0 || r.Prev == oldest {
+		r.Wait = r.Now + p.Span
+	}
+}
+
+// Distinct reports whether the rule counts different values. Nothing can be given back to such a subject but all of it.
+func (s *Subject) Distinct() bool { return s.rule.distinct }

@@ -137,12 +137,12 @@ func streaming(streams int, interval time.Duration) func(contender) (sample, err
 		var added, took []float64
 		events, used := 0, time.Duration(0)
 		for turn := range streamTurns + 1 {
-			floor, err := stream(bare.addr, streams)
+			floor, err := stream(bare.addr, streams, interval)
 			if err != nil {
 				return nil, err
 			}
 			before := mine.cpu()
-			delays, err := stream(mine.addr, streams)
+			delays, err := stream(mine.addr, streams, interval)
 			if err != nil {
 				return nil, err
 			}
@@ -172,14 +172,16 @@ func streaming(streams int, interval time.Duration) func(contender) (sample, err
 	}
 }
 
-// stream reads streams for a turn, and returns the delays of all events in microseconds.
-func stream(addr string, streams int) (delays []float64, err error) {
+// stream reads streams for a turn, and returns the delays of all events in microseconds. The streams begin one after
+// the other within the interval of their events, which would come all at once otherwise.
+func stream(addr string, streams int, interval time.Duration) (delays []float64, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	ctx, cancel := context.WithTimeout(context.Background(), streamTurn)
 	defer cancel()
-	for range streams {
+	for i := range streams {
 		wg.Go(func() {
+			time.Sleep(interval * time.Duration(i) / time.Duration(streams))
 			mine, one := listener(ctx, addr)
 			mu.Lock()
 			defer mu.Unlock()

@@ -56,7 +56,7 @@ func TestMoney(t *testing.T) {
 		d := e.Quota(t.Context(), &policy.Request{Path: "/"})
 		encoder.Quota(&a, http.Header{}, &d, answer.Client{})
 		for _, want := range []string{
-			`{"name":"team-1d","quota":50000000,"window":86400,"remaining":48749995,"reset":`,
+			`{"name":"team-1d","quota":50000000,"window":86400,"remaining":48749995,"reset":`, `,"unit":"micro-usd","usd":{"quota":"50","remaining":"48.749995"}}`,
 			`{"name":"team-12h","quota":30000000000,"window":43200,"remaining":29998749900,"reset":`, `,"unit":"micro-usd"`,
 		} {
 			if body := string(a.Body()); !strings.Contains(body, want) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -17,8 +18,9 @@ import (
 //
 // with quota units in window seconds, of which remaining are left, the time in seconds since 1970
 // at which all are there again, and, where the request that is asked about does not fit, the
-// seconds until it does. A limit of requests in flight has "unit":"concurrent-requests" in place of
-// window and reset, and one in USD "unit":"micro-usd". The names, quotas and windows are those of RateLimit-Policy, and all
+// seconds until it does. A client that owes has the debt as "owed". A limit of requests in flight has
+// "unit":"concurrent-requests" in place of window and reset, one of tokens that the response reports "unit":"tokens", and
+// one in USD "unit":"micro-usd" and its numbers as decimals: "usd":{"quota":"50","remaining":"12.40"}. The names, quotas and windows are those of RateLimit-Policy, and all
 // limits are there. It is a refusal if the client is blocked, the request asked about is malformed,
 // or the store does not answer.
 func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) {
@@ -55,6 +57,24 @@ func (a *Answer) appendQuota(dst []byte) []byte {
 	return append(dst, "]}\n"...)
 }
 
+// quotaUnit returns the unit of a limit for clients, or "".
+func quotaUnit(r *policy.Result) string {
+	if r.Unit == policy.Tokens {
+		return "tokens"
+	}
+	return unitOf(r.Plan)
+}
+
+// appendUSD appends the numbers of a limit in USD as decimals.
+func appendUSD(dst []byte, r *policy.Result, quota int64) []byte {
+	value := func(units int64) string { return printable.FormatDecimal(r.Plan.Limit.Value(units)) }
+	dst = append(dst, `,"usd":{"quota":"`+printable.FormatDecimal(quota)+`","remaining":"`+value(r.Remaining)...)
+	if r.Owed > 0 {
+		dst = append(dst, `","owed":"`+value(r.Owed)...)
+	}
+	return append(dst, `"}`...)
+}
+
 func appendLimit(dst []byte, r *policy.Result, now int64) []byte {
 	l := newLabel(r)
 	if r.Plan.Limit.MonthDay > 0 {
@@ -72,8 +92,14 @@ func appendLimit(dst []byte, r *policy.Result, now int64) []byte {
 		dst = append(append(append(dst, `,"`...), member.name...), `":`...)
 		dst = strconv.AppendInt(dst, member.n, 10)
 	}
-	if unit := unitOf(r.Plan); unit != "" {
+	if r.Owed > 0 {
+		dst = strconv.AppendInt(append(dst, `,"owed":`...), clamp(r.Plan.Limit.Value(r.Owed)), 10)
+	}
+	if unit := quotaUnit(r); unit != "" {
 		dst = append(dst, `,"unit":"`+unit+`"`...)
+	}
+	if r.Plan.Limit.Money > 0 {
+		dst = appendUSD(dst, r, l.quota)
 	}
 	if !r.Allowed && r.RetryAfter != sluice.Never {
 		dst = strconv.AppendInt(append(dst, `,"retry_after":`...), seconds(r.RetryAfter.Microseconds()), 10)

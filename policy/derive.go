@@ -56,6 +56,9 @@ func (d *Decision) result(w *work, i int) {
 	}
 	d.Degraded = d.Degraded || receipt.Origin.Degraded()
 	c.list[i].Plan.DecideInto(cost, receipt, &r.Decision)
+	if w.mode == Peek {
+		r.Owed = r.Plan.Owed(&receipt.Receipt)
+	}
 	closed := c.closed(i)
 	for _, k := range c.active {
 		closed = k.join(c, i, r) || closed

@@ -157,7 +157,7 @@ func plain(d Decision) Decision {
 		d.Results = nil
 	}
 	for i := range d.Results {
-		d.Results[i].Plan, d.Results[i].at = nil, 0
+		d.Results[i].Plan, d.Results[i].at, d.Results[i].Owed = nil, 0, 0 // previews have what is owed
 	}
 	return d
 }

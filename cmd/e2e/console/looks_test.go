@@ -13,11 +13,19 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
+// looked are more rules, and what they need.
+const looked = `
+  - {name: keys, key: [api_key], missing: skip, limit: 1/hour}
+  - {name: tokens, key: ["header:X-User"], missing: skip, limit: 20000/day, cost: {tokens: total, estimate: 700}}
+  - {name: money, key: ["header:X-User"], missing: skip, limits: [0.50 USD/day, 1000 USD/month], cost: {usd: prices, estimate: 12345}, shadow: true}
+prices: {"*": {input: 15, output: 75}}
+`
+
 // Every page is accessible, as far as axe can tell, on a light desk and on a dark phone. With SLUICE_SHOTS it makes
 // pictures of these and of others for people to look at.
 func TestLooks(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered+"  - {name: keys, key: [api_key], missing: skip, limit: 1/hour}\n"), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
+	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered+looked), "--rules", "sqlite:"+t.TempDir()+"/rules.db")
 	for user, n := range map[string]int{"heavy": 60, "acme": 12, hostile: 9, "light": 2, "203.0.113.198": 9, "2001:db8:4f00:1200::c0ff:ee": 8} {
 		for range n {
 			p.ask("/api/users", "X-User: "+user)
@@ -33,7 +41,7 @@ func TestLooks(t *testing.T) {
 	}
 	pages := map[string]string{
 		"first": "/", "rules": "/rules", "rule": "/rules/per-user", "subjects": "/subjects", "subject": subjectPage("heavy"), "act": "/act/raise?rule=per-user&key.header%3AX-User=heavy",
-		"overrides": "/overrides", "shadow": "/shadow", "audit": "/audit", "policy": "/policy", "explain": "/explain?id=ticket-7", "found": "/subjects?q=heavy", "block": "/act/block?rule=per-user&key.header%3AX-User=heavy&where=everywhere",
+		"overrides": "/overrides", "budgets": "/budgets", "shadow": "/shadow", "audit": "/audit", "policy": "/policy", "explain": "/explain?id=ticket-7", "found": "/subjects?q=heavy", "block": "/act/block?rule=per-user&key.header%3AX-User=heavy&where=everywhere",
 	}
 	looks := map[string]browsertest.Look{"desktop-light": browsertest.Desktop, "phone-dark": {Width: 390, Height: 844, Dark: true}}
 	if browsertest.Shots != "" {

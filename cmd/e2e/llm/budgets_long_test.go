@@ -32,6 +32,8 @@ func charged(t testing.TB, g *testkit.Gateway, key string) charges {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), testkit.Binary(t), "subject", "api_key="+key, "--output", "json", "--admin-url", g.Admin)
 	c.Env = testkit.Environ()
+	var stderr strings.Builder
+	c.Stderr = &stderr
 	out, err := c.Output()
 	var subject struct {
 		Rules []struct {
@@ -43,7 +45,7 @@ func charged(t testing.TB, g *testkit.Gateway, key string) charges {
 		err = json.Unmarshal(out, &subject)
 	}
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("%v\n%s%s", err, out, &stderr)
 	}
 	all := charges{}
 	for _, r := range subject.Rules {

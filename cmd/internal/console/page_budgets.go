@@ -108,7 +108,7 @@ func (s *server) budgetsPage(c *call) error {
 		}
 		row := budgetRow{ruleLine: c.ruleLineOf(r, view), All: len(countedParts(r)) == 0}
 		if seen := view.Rule(r.Name); seen != nil && seen.Budget != nil {
-			row.see(seen.Budget)
+			row.see(seen.Budget, view)
 			row.spenders(c, seen.Budget, d, deadline)
 		}
 		d.Rows = append(d.Rows, row)
@@ -117,7 +117,7 @@ func (s *server) budgetsPage(c *call) error {
 }
 
 // see adds what all responses have cost.
-func (r *budgetRow) see(b *telemetry.Budget) {
+func (r *budgetRow) see(b *telemetry.Budget, v *telemetry.View) {
 	r.unit = b.Unit
 	for _, w := range []struct {
 		name  string
@@ -138,8 +138,12 @@ func (r *budgetRow) see(b *telemetry.Budget) {
 	}
 	if day.Settled > 0 {
 		values := make([]float64, len(b.Steps))
+		begin := v.At.Truncate(telemetry.LongStep)
 		for i := range values {
 			values[i] = float64(b.Steps[i].Settled)
+			if ends := begin.Add(-time.Duration(len(values)-2-i) * telemetry.LongStep); !ends.After(v.Since) {
+				values[i] = -1 // unknown
+			}
 		}
 		r.Spark, r.Label = sparkOf(values), "Cost of the last day, in steps of five minutes: "+r.amount(day.Settled)+" in all"
 	}

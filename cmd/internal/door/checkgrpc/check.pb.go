@@ -288,7 +288,7 @@ type HttpRequest struct {
 	Headers       []*Header              `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty"`
 	Client        string                 `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`                                                                                   // the address that the request came from: trusted proxies are looked up behind it
 	Attributes    map[string]string      `protobuf:"bytes,6,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // what rules count by with attr:NAME
-	Body          []byte                 `protobuf:"bytes,7,opt,name=body,proto3" json:"body,omitempty"`                                                                                       // for rules with body:FIELD, which read 64 KiB at most
+	Body          []byte                 `protobuf:"bytes,7,opt,name=body,proto3" json:"body,omitempty"`                                                                                       // for rules that go by the body
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -193,11 +192,12 @@ func (a *Answer) encodeLLM(f fields) {
 	}
 }
 
-// mostOf returns the most restrictive result of some units, or nil. Requests in flight are not a rate.
+// mostOf returns the most restrictive result of some units, or nil. What has another unit, such as requests in flight,
+// is no rate of these.
 func (a *Answer) mostOf(has func(policy.Unit) bool) (most *policy.Result) {
 	for i := range a.results {
 		r := &a.results[i]
-		if !r.Shadow && has(r.Unit) && r.Plan.Kernel != kernel.InFlight && r.Origin != sluice.ByOnError &&
+		if !r.Shadow && has(r.Unit) && unitOf(r.Plan) == "" && r.Origin != sluice.ByOnError &&
 			(most == nil || moreRestrictive(r, most, a.decision.Now)) {
 			most = r
 		}

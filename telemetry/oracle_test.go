@@ -64,6 +64,9 @@ func randomRules(r *rand.Rand) (rules []policy.Rule) {
 			} else if i == 0 && r.IntN(2) == 0 {
 				rule.Limit, rule.Algorithm = "60/minute", "leaky_bucket"
 			}
+			if rule.Algorithm == "" && r.IntN(4) == 0 {
+				rule.Over = "mark"
+			}
 		}
 		rules = append(rules, rule)
 	}

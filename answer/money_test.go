@@ -49,6 +49,9 @@ func TestMoney(t *testing.T) {
 		if _, body := ask(48_749_996); !strings.Contains(body, `"Limit team-1d: 50 USD per 86400s. `) {
 			t.Errorf("refused with %s", body)
 		}
+		if _, body := ask(60_500_000); !strings.Contains(body, "The request asks for 60.50 USD, more than it ever allows at once: at most 50 USD fit.") {
+			t.Errorf("refused for good with %s", body)
+		}
 		var a answer.Answer
 		d := e.Quota(t.Context(), &policy.Request{Path: "/"})
 		encoder.Quota(&a, http.Header{}, &d, answer.Client{})

@@ -188,7 +188,7 @@ func (a *Answer) missing() string {
 	text := "The request lacks " + wireName(a.decision.Missing) + "."
 	switch what := a.decision.Ambiguous(); {
 	case a.decision.TooLarge():
-		text = "The body is too large: the request must have " + a.decision.Missing + "."
+		text = "The body cannot be read here: the request lacks " + a.decision.Missing + "."
 	case a.decision.Mismatched() != "":
 		text = a.decision.Mismatched() + " differs from the field of the body that it repeats."
 	case what == "":

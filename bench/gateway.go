@@ -248,7 +248,12 @@ func reverseProxy(listen, upstream string, pooled bool) error {
 	if pooled {
 		p.BufferPool = new(buffers)
 	}
-	return http.ListenAndServe(listen, p)
+	return http.ListenAndServe(listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength > 0 { // else the server may close the body while the transport looks for its end
+			must(http.NewResponseController(w).EnableFullDuplex())
+		}
+		p.ServeHTTP(w, r)
+	}))
 }
 
 type buffers struct{ pool sync.Pool }

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -72,8 +71,8 @@ func streamWorks() []work {
 	about := fmt.Sprintf("Streams of %d events of %d bytes, from the write of an event by the upstream to its arrival at the client. What is added is over another bare reverse proxy, in turn with it", chunksEach, len(fmt.Sprintf(completionChunk, 0)))
 	cols := []string{"added p50 µs", "p50 µs", "p99 µs", "proxy CPU µs an event"}
 	return []work{
-		{oneStream, about + "; 1,000 events a second", gateways, streaming(1, time.Millisecond), cols},
-		{manyStreams, about + "; 100 events a second on each", gateways, streaming(50, 10*time.Millisecond), cols},
+		{oneStream, about + "; 1,000 events a second", gateways, streaming(1, time.Millisecond, 30), cols},
+		{manyStreams, about + "; 100 events a second on each", gateways, streaming(50, 10*time.Millisecond, 4), cols},
 		{streamed, fmt.Sprintf("What is added to a bare handler that writes and flushes %d events", chunksEach), middleware, handlingStream, []string{"added CPU ns", "CPU ns", "added allocs"}},
 	}
 }
@@ -114,13 +113,8 @@ func complete(interval time.Duration) http.HandlerFunc {
 	}
 }
 
-const (
-	streamTurns = 4
-	streamTurn  = 500 * time.Millisecond
-)
-
 // streaming measures a proxy and, in turn with it, the floor.
-func streaming(streams int, interval time.Duration) func(contender) (sample, error) {
+func streaming(streams int, interval time.Duration, turns int) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
 		upstream := httptest.NewServer(complete(interval))
 		defer upstream.Close()
@@ -136,13 +130,13 @@ func streaming(streams int, interval time.Duration) func(contender) (sample, err
 		defer mine.stop()
 		var added, took []float64
 		events, used := 0, time.Duration(0)
-		for turn := range streamTurns + 1 {
-			floor, err := stream(bare.addr, streams)
+		for turn := range turns + 1 {
+			floor, err := stream(bare.addr, streams, interval)
 			if err != nil {
 				return nil, err
 			}
 			before := mine.cpu()
-			delays, err := stream(mine.addr, streams)
+			delays, err := stream(mine.addr, streams, interval)
 			if err != nil {
 				return nil, err
 			}
@@ -172,15 +166,15 @@ func streaming(streams int, interval time.Duration) func(contender) (sample, err
 	}
 }
 
-// stream reads streams for a turn, and returns the delays of all events in microseconds.
-func stream(addr string, streams int) (delays []float64, err error) {
+// stream reads streams, and returns the delays of all events in microseconds. The streams begin one after the other
+// within the interval of their events, which would come all at once otherwise.
+func stream(addr string, streams int, interval time.Duration) (delays []float64, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	ctx, cancel := context.WithTimeout(context.Background(), streamTurn)
-	defer cancel()
-	for range streams {
+	for i := range streams {
 		wg.Go(func() {
-			mine, one := listener(ctx, addr)
+			time.Sleep(interval * time.Duration(i) / time.Duration(streams))
+			mine, one := listen(addr)
 			mu.Lock()
 			defer mu.Unlock()
 			delays, err = append(delays, mine...), errors.Join(err, one)
@@ -190,19 +184,16 @@ func stream(addr string, streams int) (delays []float64, err error) {
 	return delays, err
 }
 
-// listener reads one stream after the other until the time is over, and the last one to its end.
-func listener(ctx context.Context, addr string) (delays []float64, err error) {
+// listen reads one stream.
+func listen(addr string) (delays []float64, err error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	r := bufio.NewReader(c)
-	for err == nil && ctx.Err() == nil {
-		_, err = completion(c, r, func(sent int64) {
-			delays = append(delays, float64(time.Now().UnixNano()-sent)/1000)
-		})
-	}
+	_, err = completion(c, bufio.NewReader(c), func(sent int64) {
+		delays = append(delays, float64(time.Now().UnixNano()-sent)/1000)
+	})
 	return delays, err
 }
 

@@ -146,7 +146,11 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 			c.r = withDecision(r, &c.decision)
 		}
 		c.passed = true
-		mark(r.Header, &c.decision)
+		if d.config.AuthOnly {
+			mark(w.Header(), &c.decision)
+		} else {
+			mark(r.Header, &c.decision)
+		}
 		if c.decision.ReadsResponse() {
 			r.Header.Set("Accept-Encoding", "identity") // a compressed response cannot be read
 		}

@@ -53,8 +53,9 @@ type Permits struct {
 // A cost that does not fit, or only looks, leaves s as it is. Any other drops permits that have expired.
 func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 	before := s.until[number]
-	r := s.Look(p, now, number, cost)
+	r := s.look(p, now, number, cost)
 	if cost == 0 || !r.Fits {
+		s.times(p, before, &r)
 		return r
 	}
 	s.forget(p, now)
@@ -74,9 +75,15 @@ func (s *Permits) Step(p *Plan, now int64, number uint64, cost int64) Receipt {
 // Look returns the receipt of a Step without doing it, as [Log.Look] does: Used is how many
 // permits are held before it.
 func (s *Permits) Look(p *Plan, now int64, number uint64, cost int64) Receipt {
+	r := s.look(p, now, number, cost)
+	s.times(p, s.until[number], &r)
+	return r
+}
+
+// look is Look without times.
+func (s *Permits) look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	r := Receipt{Now: now, Used: s.held(p, now)}
 	r.Fits = cost <= 0 || cost == 1 && (r.Used < p.Capacity || p.holds(s.until[number], now))
-	s.times(p, s.until[number], &r)
 	return r
 }
 
@@ -92,14 +99,29 @@ func (s *Permits) times(p *Plan, before int64, r *Receipt) {
 	if r.Used == 0 {
 		return
 	}
-	ends := make([]int64, 0, r.Used)
 	for _, until := range s.until {
 		if p.holds(until, r.Now) {
+			r.Tick = max(r.Tick, until-p.Span)
+			if r.Wait == 0 || until < r.Wait {
+				r.Wait = until
+			}
+		}
+	}
+	if r.Used > p.Capacity { // a limit that was larger: several have to expire
+		r.Wait = s.end(p, r.Now, r.Used-p.Capacity)
+	}
+}
+
+// end returns when the permit ends that comes after so many others in the order of their ends.
+func (s *Permits) end(p *Plan, now, after int64) int64 {
+	var ends []int64
+	for _, until := range s.until {
+		if p.holds(until, now) {
 			ends = append(ends, until)
 		}
 	}
 	slices.Sort(ends)
-	r.Tick, r.Wait = ends[len(ends)-1]-p.Span, ends[max(0, r.Used-p.Capacity)]
+	return ends[after]
 }
 
 // FullPermits returns the receipt of a charge for a key of which all permits were taken just now, as a store gives it

@@ -19,9 +19,9 @@ import (
 // Event is the name of the event. Semantic conventions have none for rate limits, so that the
 // attributes are of Sluice's own names:
 //
-//   - sluice.outcome: "allow", "delayed", "degraded", "would_deny" or "deny", as in package telemetry
+//   - sluice.outcome: "allow", "delayed", "degraded", "would_deny", "marked" or "deny", as in package telemetry
 //   - sluice.door: as in [policy.Request]; sluice.mode: "peek" or "give_back", where nothing is charged
-//   - sluice.refused_by, sluice.would_be_refused_by: the rules, the latter as shadows
+//   - sluice.refused_by, sluice.would_be_refused_by: the rules, the latter as shadows or with a mark
 //   - sluice.because: what refuses, as in [policy.Result.Because], or "malformed"; sluice.missing
 //   - sluice.limit, sluice.remaining: of the limit of which the smallest share is left, as clients know it
 //   - sluice.subject: of the rule that refuses, or else of that limit, as the rule lets people see it
@@ -156,6 +156,8 @@ func outcome(d *policy.Decision, would bool) string {
 	switch {
 	case !d.Allowed:
 		return "deny"
+	case d.Over() != nil:
+		return "marked"
 	case would:
 		return "would_deny"
 	case d.Degraded:

@@ -15,9 +15,15 @@ import (
 // for bodies. The request is denied with status 503 if a rule goes by its body.
 var ErrBodyMemory = parts.ErrBodyMemory
 
-// TooLarge reports whether a request is denied because its body is larger than the policy's body_limit, or did not
-// reach the engine whole.
-func (d *Decision) TooLarge() bool { return strings.HasPrefix(d.Missing, parts.SmallerBody) }
+// ErrBodyPart is the error that Body of a [Request] returns if only a part of the body reached the integration, or if
+// that cannot be known. The request is denied with status 413 if a rule goes by its body.
+var ErrBodyPart = parts.ErrBodyPart
+
+// TooLarge reports whether a request is denied because its body is larger than the policy's body_limit, or because
+// of [ErrBodyPart].
+func (d *Decision) TooLarge() bool {
+	return d.Missing == parts.WholeBody || strings.HasPrefix(d.Missing, parts.SmallerBody)
+}
 
 // NoBodyMemory reports whether a request is denied because of [ErrBodyMemory].
 func (d *Decision) NoBodyMemory() bool { return d.Missing == parts.BodyMemory }

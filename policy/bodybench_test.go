@@ -77,3 +77,24 @@ func BenchmarkConversation(b *testing.B) {
 		e.Decide(b.Context(), r)
 	}
 }
+
+// BenchmarkLooseBody decides by a field that is looked for in the texts of a JSON object of a megabyte, too, made of
+// what is dear to compare.
+func BenchmarkLooseBody(b *testing.B) {
+	e := engine(b, `rules: [{name: account, match: POST /v1/, key: ["body:user_name"], limit: 1000000000/second}]`)
+	for name, unit := range map[string]string{
+		"pairs": "&a=", "similar": "&u.s.e.r=", "near": "&user_nam=x", "escaped": "&%75ser%5fnam=", "empty": "&user_name=&", "equals": "=", "separators": ";&",
+		"marks": "&" + strings.Repeat(".", 1000) + "=", "letters": "&u" + strings.Repeat("[u", 500) + "=", "conversation": "",
+	} {
+		body := []byte(repeat(`{"user_name":"alice","text":"`, unit+"x", `"}`, 1<<20))
+		if unit == "" {
+			body = conversation(b, 1<<20)
+		}
+		b.Run(name, func(b *testing.B) {
+			r := post(body, http.Header{"Content-Type": {jsonType}})
+			for b.Loop() {
+				e.Decide(b.Context(), r)
+			}
+		})
+	}
+}

@@ -38,11 +38,13 @@
 // compared without case. A name is ambiguous if some framework may take it for the field:
 // "user[]", "[user]", "model.user", "!user". So is a field that occurs twice with different
 // values, is not in UTF-8, is escaped twice, or is a number that not every server can hold; and
-// so is a body that is compressed, is larger than 64 KiB, has more than 1000 fields, or is none
-// of the above. Not covered are other formats that look like a form and are sent under another
+// so is a body that is compressed, is a form with more than 1000 fields or an object with more than 4000, or is none
+// of the above. In a JSON object whose Content-Type is application/json, the fields of APIs for models and of JSON-RPC,
+// such as "model", "method" and "params[name]", are only those of the object itself, whatever its texts look like. Not covered are other formats that look like a form and are sent under another
 // Content-Type.
 //
-// What would be expensive to read counts as ambiguous, so that no request costs a millisecond.
+// What would be expensive to read counts as ambiguous, so that a request costs less than a millisecond, or for a large
+// body less than 5 ms a megabyte.
 // Rules that need no body are asked first: the body of a client that is over one of their
 // limits is not read.
 //

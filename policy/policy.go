@@ -146,7 +146,7 @@ func (p *Policy) RuleNames() []string { return p.names }
 func (r *rule) charges() bool { return !r.exempt && !r.block }
 
 // Reads reports whether rules look at the header field of that canonical name by itself:
-// as a condition, a part of a key, a cost or a tier.
+// as a condition, a part of a key, a cost or a tier, or because it repeats a field of the body that rules look at.
 func (p *Policy) Reads(name string) bool { return p.reads[name] }
 
 // fieldsRead returns the names for [Policy.Reads].
@@ -160,10 +160,13 @@ func (p *Policy) fieldsRead() map[string]bool {
 	for i := range p.rules {
 		r := &p.rules[i]
 		for _, part := range r.needs() {
-			names[part.Header()] = true
+			names[part.Header()], names[part.RepeatedBy()] = true, true
 		}
 		for _, h := range r.headers {
 			names[h.name] = true
+		}
+		for b := range r.bodies {
+			names[r.bodies[b].part.RepeatedBy()] = true
 		}
 		names[r.cost.header] = true
 		names[OverField] = names[OverField] || r.marks // the upstream reads it

@@ -23,7 +23,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	decisions = desc("decisions_total", "Decisions of each rule, by outcome: allow, delayed, degraded, deny or would_deny.", "rule", "outcome")
+	decisions = desc("decisions_total", "Decisions of each rule, by outcome: allow, delayed, degraded, deny, would_deny or marked.", "rule", "outcome")
 	nearLimit = desc("near_limit_total", "Decisions that a rule allowed with less than a fifth of the limit left.", "rule")
 	local     = desc("local_decisions_total", "Decisions of each rule made without the shared store, also those that refuse.", "rule")
 	requests  = desc("requests_total", "Requests decided, each once whatever the number of rules, by door and outcome; of lists and of parts that pass together, each.", "door", "outcome")
@@ -46,7 +46,7 @@ type collector struct{ recorder *telemetry.Recorder }
 
 // New returns a collector of what the recorder counts. Its metrics are:
 //
-//	sluice_decisions_total{rule,outcome}      allow, delayed, degraded, deny, would_deny
+//	sluice_decisions_total{rule,outcome}      allow, delayed, degraded, deny, would_deny, marked
 //	sluice_near_limit_total{rule}             allowed, with less than a fifth of the limit left
 //	sluice_local_decisions_total{rule}        made without the shared store
 //	sluice_requests_total{door,outcome}       each request once

@@ -16,7 +16,7 @@ import (
 
 const (
 	postForm    = 'S'
-	postVersion = 3
+	postVersion = 4
 
 	maxName  = 200       // bytes of a name
 	maxHead  = 256 << 10 // bytes of a head

@@ -95,11 +95,11 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 	if r.subjects != nil {
 		at = o.Began.Add(o.Took).UnixNano()
 	}
-	would, local := o.Pardoned() != "", d.Degraded
+	would, marked, local := o.Pardoned() != "", false, d.Degraded
 	for i := 0; i < len(d.Results); {
 		first := i
 		said := judge(d, &i)
-		would = would || said.outcome == WouldDeny
+		would, marked = would || said.outcome == WouldDeny, marked || said.outcome == Marked
 		local = local || said.local
 		result := &d.Results[first]
 		c := t.caller()
@@ -132,7 +132,7 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 		r.subjects.noteCustomer(o, t, at)
 	}
 	cell := &r.door(o.Request.Door).cells[stripe]
-	cell.n[overall(d, would)].Add(1)
+	cell.n[overall(d, would, marked)].Add(1)
 	switch {
 	case d.Blocked != "":
 		cell.blocked.Add(1)
@@ -153,10 +153,12 @@ func (c *doorCell) timed(o *policy.Observation) {
 }
 
 // overall returns the outcome of a request, whatever the number of rules.
-func overall(d *policy.Decision, would bool) Outcome {
+func overall(d *policy.Decision, would, marked bool) Outcome {
 	switch {
 	case !d.Allowed:
 		return Deny
+	case marked:
+		return Marked
 	case would:
 		return WouldDeny
 	case d.Degraded:
@@ -177,7 +179,7 @@ type judgement struct {
 
 // judge returns what the rule of result i has said, by all of its limits, and moves i behind them.
 func judge(d *policy.Decision, i *int) (j judgement) {
-	rule, shadow := d.Results[*i].Rule, d.Results[*i].Shadow
+	rule, shadow, marks := d.Results[*i].Rule, d.Results[*i].Shadow, d.Results[*i].Marks
 	refuses, delays := false, false
 	wait, tightest := time.Duration(-1), (*policy.Result)(nil)
 	for ; *i < len(d.Results) && d.Results[*i].Rule == rule; *i++ {
@@ -197,6 +199,8 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 		j.near = j.near || r.Plan != nil && d.Now != 0 && r.Remaining*5 < r.Plan.Capacity
 	}
 	switch {
+	case refuses && marks:
+		j.outcome = Marked
 	case refuses && shadow:
 		j.outcome = WouldDeny
 	case refuses:

@@ -109,7 +109,7 @@ func (s *seen) note(door string, mode policy.Mode, d *policy.Decision, pardoned 
 		}
 		byRule[name] = append(byRule[name], r)
 	}
-	anyWould, anyLocal := pardoned, d.Degraded
+	anyWould, anyLocal, anyMarked := pardoned, d.Degraded, false
 	for name, results := range byRule {
 		total := s.rules[name]
 		if total == nil {
@@ -122,7 +122,9 @@ func (s *seen) note(door string, mode policy.Mode, d *policy.Decision, pardoned 
 		outcome := telemetry.Allow
 		if refuses {
 			outcome = telemetry.Deny
-			if results[0].Shadow {
+			if results[0].Marks {
+				outcome, anyMarked = telemetry.Marked, true
+			} else if results[0].Shadow {
 				outcome, anyWould = telemetry.WouldDeny, true
 			}
 		} else if local {
@@ -142,6 +144,8 @@ func (s *seen) note(door string, mode policy.Mode, d *policy.Decision, pardoned 
 	whole := telemetry.Allow
 	if !d.Allowed {
 		whole = telemetry.Deny
+	} else if anyMarked {
+		whole = telemetry.Marked
 	} else if anyWould {
 		whole = telemetry.WouldDeny
 	} else if d.Degraded {

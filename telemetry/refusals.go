@@ -38,6 +38,7 @@ type Refusal struct {
 	At time.Time
 	// Shadow says that the request passed: the rule would have refused it.
 	Shadow bool
+	Marked bool // it passed with a mark: see [policy.Result.Over]. It is a Shadow, too
 	// Rule is empty for a request that lacked something, which Missing says.
 	Rule, Limit, LimitName, From string
 	Because                      string // see policy.Result

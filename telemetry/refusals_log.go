@@ -246,7 +246,7 @@ func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 		return line
 	}
 	r := &o.Decision.Results[i]
-	line.Shadow, line.Because = r.Shadow, r.Because()
+	line.Shadow, line.Marked, line.Because = r.Shadow, r.Marks, r.Because()
 	line.Rule, line.LimitName, line.From = printable.Text(r.Rule, 100), printable.Text(r.Name, 100), printable.Text(r.From, 64)
 	if key := o.Key(i); key != "" {
 		shown := o.Shown(i)

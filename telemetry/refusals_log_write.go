@@ -72,7 +72,10 @@ func (l *refusalLog) forget(since time.Time) {
 
 func (l *refusalLog) write(r *refusalLine) {
 	message := "refused"
-	if r.Shadow {
+	switch {
+	case r.Marked:
+		message = "marked"
+	case r.Shadow:
 		message = "would refuse"
 	}
 	record := slog.NewRecord(r.At, slog.LevelInfo, message, 0)

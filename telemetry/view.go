@@ -16,12 +16,13 @@ const (
 	Degraded          // let pass without the shared store: by on_error, or by the local share of the limit
 	Deny              // refused, by a limit, a block or on_error
 	WouldDeny         // let pass by a shadow, or by a rule that is not enforced for the subject, and refused otherwise
+	Marked            // let pass by a rule with "over: mark" although it does not fit
 	Outcomes  int     = iota
 )
 
-var outcomeNames = [Outcomes]string{"allow", "delayed", "degraded", "deny", "would_deny"}
+var outcomeNames = [Outcomes]string{"allow", "delayed", "degraded", "deny", "would_deny", "marked"}
 
-// String returns allow, delayed, degraded, deny or would_deny.
+// String returns allow, delayed, degraded, deny, would_deny or marked.
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // Counts are how many decisions had each outcome.
@@ -77,7 +78,7 @@ type View struct {
 	Since     time.Time // since when there are counts: when the first of the instances started
 	Instances []Instance
 	// All has each request once, whatever the number of rules that it met: Deny if it was
-	// refused, else WouldDeny if a rule would have refused it, else Degraded, else Delayed, else
+	// refused, else Marked if a rule marked it, else WouldDeny if a rule would have refused it, else Degraded, else Delayed, else
 	// Allow. Of policy.Engine.DecideTogether each part is one.
 	All Series
 	// Malformed is how many of the refusals of the last hour were for what a request lacked.

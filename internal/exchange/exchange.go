@@ -57,11 +57,11 @@ type Exchange struct {
 	Fault   string
 	Passed  bool // to the upstream
 
-	watchers []io.Writer // see Watch
-	layers   []Layer     // the outermost first
-	room     [4]Layer
-	begun    bool
-	taker    Taker // of the response, once a layer has kept it back
+	watched *watched // nil: nothing watches
+	layers  []Layer  // the outermost first
+	room    [4]Layer
+	begun   bool
+	taker   Taker // of the response, once a layer has kept it back
 }
 
 // Join returns the exchange that w is, or else own, or a new one, around w, and adds a layer to it, if that is not nil.
@@ -83,13 +83,57 @@ func Join(w http.ResponseWriter, r *http.Request, own *Exchange, l Layer) *Excha
 // Leave removes the layer that was added last, unless the exchange is own: what is still written there comes too late,
 // and the layer hears of it.
 func (x *Exchange) Leave(own *Exchange) {
+	x.watched.sent()
 	if x != own {
 		x.layers = x.layers[:len(x.layers)-1]
 	}
 }
 
-// Watch has w read the body as it is written, each piece after it has been sent.
-func (x *Exchange) Watch(w io.Writer) { x.watchers = append(x.watchers, w) }
+// Watch has w read the body as it is written, each piece after it has been sent, and all of it until the layer leaves.
+func (x *Exchange) Watch(w io.Writer) {
+	if x.watched == nil {
+		x.watched = new(watched)
+		x.watched.by = x.watched.room[:0]
+	}
+	x.watched.by = append(x.watched.by, w)
+}
+
+// watched has the watchers of a body, and what they have not read because it waits for a flush.
+type watched struct {
+	by    []io.Writer
+	room  [2]io.Writer
+	waits int
+	buf   [2 << 10]byte // as long as the server's
+}
+
+// written has the watchers read p once it has been sent, if it is small, or else now.
+func (w *watched) written(p []byte) {
+	if w == nil {
+		return
+	}
+	if w.waits+len(p) > len(w.buf) {
+		w.sent()
+	}
+	if len(p) > len(w.buf) {
+		w.read(p)
+		return
+	}
+	w.waits += copy(w.buf[w.waits:], p)
+}
+
+// sent has the watchers read what has been written.
+func (w *watched) sent() {
+	if w != nil && w.waits > 0 {
+		w.read(w.buf[:w.waits])
+		w.waits = 0
+	}
+}
+
+func (w *watched) read(p []byte) {
+	for _, one := range w.by {
+		_, _ = one.Write(p) // a watcher has no say in the response
+	}
+}
 
 // Final reports whether a status is that of the response, and not of an informational one before it.
 func Final(status int) bool { return status >= 200 || status == http.StatusSwitchingProtocols }
@@ -147,9 +191,7 @@ func (x *Exchange) write(p []byte) (n int, err error) {
 		return err
 	})
 	x.Bytes += int64(n)
-	for _, w := range x.watchers {
-		_, _ = w.Write(p[:n]) // a watcher has no say in the response
-	}
+	x.watched.written(p[:n])
 	return n, err
 }
 
@@ -175,7 +217,7 @@ func (x *Exchange) Write(p []byte) (int, error) {
 func (x *Exchange) whole() bool { return x.Length <= 0 && x.plain() }
 
 // plain reports whether the bytes of the body need not be seen.
-func (x *Exchange) plain() bool { return x.Bound == nil && x.taker == nil && x.watchers == nil }
+func (x *Exchange) plain() bool { return x.Bound == nil && x.taker == nil && x.watched == nil }
 
 // WriteString is for io.WriteString.
 func (x *Exchange) WriteString(text string) (int, error) {
@@ -214,7 +256,9 @@ func (x *Exchange) FlushError() error {
 	if x.taker != nil {
 		return nil
 	}
-	return x.bounded(http.NewResponseController(x.ResponseWriter).Flush)
+	err := x.bounded(http.NewResponseController(x.ResponseWriter).Flush)
+	x.watched.sent()
+	return err
 }
 
 // Flush is for handlers that ask for an http.Flusher.

@@ -125,3 +125,34 @@ func (w *writer) Write(p []byte) (int, error) {
 	w.all = append(w.all, string(p))
 	return w.ResponseRecorder.Write(p)
 }
+
+// A watcher reads what has been flushed, or is longer than the server's buffer, and the rest before the layer leaves.
+func TestWatchersReadWhatIsSent(t *testing.T) {
+	own := new(Exchange)
+	x := Join(&writer{ResponseRecorder: httptest.NewRecorder()}, nil, own, nil)
+	var read, same strings.Builder
+	x.Watch(&read)
+	x.Watch(&same)
+	long := strings.Repeat("x", 3<<10)
+	for _, step := range []struct {
+		write, want string
+		flush       bool
+	}{
+		{"a", "", false}, {"b", "", false}, {"", "ab", true}, {"c", "abc", true}, {"d", "abc", false}, {long, "abcd" + long, false},
+		{long[:2000], "abcd" + long, false}, {long[:100], "abcd" + long + long[:2000], false},
+	} {
+		if _, err := x.Write([]byte(step.write)); err != nil {
+			t.Fatal(err)
+		}
+		if step.flush {
+			x.Flush()
+		}
+		if read.String() != step.want {
+			t.Errorf("after %.5q: %d bytes are read, want %d", step.write, read.Len(), len(step.want))
+		}
+	}
+	x.Leave(own)
+	if want := "abcd" + long + long[:2100]; read.String() != want || same.String() != want {
+		t.Errorf("%d and %d bytes are read, want %d", read.Len(), same.Len(), len(want))
+	}
+}

@@ -76,6 +76,39 @@ func TestLookInPlace(t *testing.T) {
 	look(false, 2)
 }
 
+// Prices in a file of their own are followed, and prices that cannot be read leave the old ones in force.
+func TestLookPrices(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, prices := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "prices.json")
+	write := func(file, content string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(path, "version: 1\nprices: {file: prices.json}\nrules:\n  - {name: usd, limit: 50 USD/day, cost: {usd: prices}}\n")
+	write(prices, `{"gpt-5*": {"input": 1.25, "output": 10}}`)
+	refused := 0
+	f := &File{Path: path, Logger: slog.New(slog.DiscardHandler), Refused: func(error) { refused++ }}
+	p, err := f.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{p.Fingerprint(): true}
+	for i, c := range []struct {
+		content string
+		refused int
+	}{{`{"gpt-5*": {"input": 1.50, "output": 10}}`, 0}, {`{"gpt-5*": {"input": 1.50}}`, 1}, {`{"gpt-5*": {"input": 1.75, "output": 10}}`, 1}} {
+		write(prices, c.content)
+		for f.look(nil, func(p *policy.Policy) { seen[p.Fingerprint()] = true }) {
+		}
+		if want := 2 + i - c.refused; len(seen) != want || refused != c.refused {
+			t.Errorf("%s: %d policies so far, %d refused, want %d and %d", c.content, len(seen), refused, want, c.refused)
+		}
+	}
+}
+
 // A shell's <(command) can be read once: what was read stays, and the log says so, and who wants it to be
 // loaded again is told.
 func TestWatchPipe(t *testing.T) {

@@ -32,6 +32,8 @@ func charged(t testing.TB, g *testkit.Gateway, key string) charges {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), testkit.Binary(t), "subject", "api_key="+key, "--output", "json", "--admin-url", g.Admin)
 	c.Env = testkit.Environ()
+	var stderr strings.Builder
+	c.Stderr = &stderr
 	out, err := c.Output()
 	var subject struct {
 		Rules []struct {
@@ -43,7 +45,7 @@ func charged(t testing.TB, g *testkit.Gateway, key string) charges {
 		err = json.Unmarshal(out, &subject)
 	}
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("%v\n%s%s", err, out, &stderr)
 	}
 	all := charges{}
 	for _, r := range subject.Rules {
@@ -258,11 +260,11 @@ func TestLongSDKsAboveLimit(t *testing.T) {
 version: 1
 rules:
   - {name: calls, match: POST /v1/, key: [api_key], limit: 100/day, algorithm: fixed_window}
-  - {name: total, match: POST /v1/, key: [api_key], limit: 5000/day, algorithm: fixed_window, cost: {tokens: total}}
+  - {name: total, match: POST /v1/, key: [api_key], limit: 5000/day, algorithm: fixed_window, cost: {tokens: total}, answer: llm}
 `)
 	everySDK(t, func(t *testing.T, c call) {
 		c.URL, c.Key, c.MaxTokens = g.URL, unique(t, ""), 6000
-		if a := ask(t, c); a.Error == nil || a.Calls != 1 {
+		if a := ask(t, c); a.Error == nil || a.Error.Status != http.StatusTooManyRequests || a.Calls != 1 || a.Error.Message == "" {
 			t.Fatal(asJSON(t, a))
 		}
 		want := charges{"calls": 0, "total": 0}

@@ -58,6 +58,11 @@ func spend(t testing.TB, gateways []*testkit.Gateway, random *rand.Rand, spent *
 	}
 }
 
+// sharing returns the flags of gateways that share a Redis, and wait for it on a busy machine.
+func sharing(t testing.TB) []string {
+	return []string{"--store", redistest.Start(t).URL(), "--store-timeout", "5s"}
+}
+
 // With a hard estimate, twenty clients of three gateways never spend more than the limit, and nearly all of it.
 // litellm #18730, #34732 and #40002 let concurrent requests pass; Envoy AI Gateway #2394, agentgateway and APISIX
 // count only afterwards.
@@ -69,11 +74,8 @@ version: 1
 rules: [{name: total, match: POST /v1/, key: [api_key], limit: %d/day, algorithm: fixed_window, cost: {tokens: total, estimate: {bytes: 1}}}]
 `, limit)
 	up := serveModels(t)
-	store := redistest.Start(t).URL()
-	for name, args := range map[string][][]string{
-		"memory": {nil},
-		"Redis":  {{"--store", store}, {"--store", store}, {"--store", store}},
-	} {
+	shared := sharing(t)
+	for name, args := range map[string][][]string{"memory": {nil}, "Redis": {shared, shared, shared}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var gateways []*testkit.Gateway
@@ -103,8 +105,8 @@ func TestLongBudgetKilled(t *testing.T) {
 	const streams, most = 50, 400
 	const body = `{"model":"sample-slow","stream":true,"max_tokens":400,"messages":[{"role":"user","content":"Write 400 words"}]}`
 	up := serveModels(t)
-	store := redistest.Start(t).URL()
-	dies, lives := up.gateway(t, budgets, "--store", store), up.gateway(t, budgets, "--store", store)
+	shared := sharing(t)
+	dies, lives := up.gateway(t, budgets, shared...), up.gateway(t, budgets, shared...)
 	var passing sync.WaitGroup
 	for range streams {
 		resp := post(t, dies, "k", body)

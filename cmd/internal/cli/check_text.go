@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/command"
@@ -114,6 +115,9 @@ func verdict(l *control.LimitExplanation, enforced string) string {
 		s += fmt.Sprintf(", and waits %v for its turn", command.RoundUp(l.Delay.Duration()))
 	}
 	switch {
+	case l.Marks && !l.Allowed:
+		return "marks: " + strings.TrimPrefix(s, "refuses: ")
+	case l.Marks:
 	case l.Shadow && enforced != "":
 		s += " (only watched: enforced for " + enforced + ", and not for this subject)"
 	case l.Shadow:

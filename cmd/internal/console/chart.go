@@ -17,6 +17,7 @@ var stacked = [telemetry.Outcomes]struct {
 	Name, Word string
 }{
 	{telemetry.Deny, "deny", "Refused"},
+	{telemetry.Marked, "marked", "Marked"},
 	{telemetry.WouldDeny, "would", "Would be refused"},
 	{telemetry.Degraded, "degraded", "Without the store"},
 	{telemetry.Delayed, "delayed", "Delayed"},

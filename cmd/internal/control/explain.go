@@ -91,6 +91,7 @@ type LimitExplanation struct {
 	From      string `json:"from"`
 	Source    string `json:"source"`
 	Shadow    bool   `json:"shadow"`
+	Marks     bool   `json:"marks,omitempty"` // a request that does not fit passes with a mark
 	// Of a limit in USD these, and those of Before and After, are in micro-USD. USD has those of Before as decimals.
 	Capacity   int64     `json:"capacity"`
 	Cost       int64     `json:"cost"`
@@ -179,7 +180,7 @@ func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 	for i := range t.Results {
 		r := &t.Results[i]
 		l := LimitExplanation{
-			Name: r.Name, Limit: r.Plan.String(), Algorithm: r.Plan.AlgorithmName(), From: r.From, Source: r.Source, Shadow: r.Shadow,
+			Name: r.Name, Limit: r.Plan.String(), Algorithm: r.Plan.AlgorithmName(), From: r.From, Source: r.Source, Shadow: r.Shadow, Marks: r.Marks,
 			Capacity: r.Plan.Limit.Value(r.Plan.Capacity), Cost: r.Plan.Limit.Value(r.Cost), Allowed: r.Allowed, Locked: r.Locked,
 			RetryAfter: waitOf(r.RetryAfter), Delay: waitOf(r.Delay), Before: fillOf(r), After: fillOf(&t.After[i]),
 		}

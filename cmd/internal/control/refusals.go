@@ -27,7 +27,8 @@ const maxFound = 20
 // Refusal is one refusal, as far as it is known.
 type Refusal struct {
 	At        time.Time `json:"at"`
-	Shadow    bool      `json:"shadow"` // the request was allowed: a shadow would have denied it
+	Shadow    bool      `json:"shadow"`           // the request was allowed: a shadow would have denied it
+	Marked    bool      `json:"marked,omitempty"` // it passed with a mark
 	Rule      string    `json:"rule,omitempty"`
 	Limit     string    `json:"limit,omitempty"`
 	LimitName string    `json:"limit_name,omitempty"`
@@ -49,7 +50,7 @@ type Refusal struct {
 
 func refusalOf(r *telemetry.Refusal) Refusal {
 	out := Refusal{
-		At: r.At.UTC(), Shadow: r.Shadow, Rule: r.Rule, Limit: r.Limit, LimitName: r.LimitName, From: r.From, Because: r.Because, Missing: r.Missing,
+		At: r.At.UTC(), Shadow: r.Shadow, Marked: r.Marked, Rule: r.Rule, Limit: r.Limit, LimitName: r.LimitName, From: r.From, Because: r.Because, Missing: r.Missing,
 		Subject: r.Subject, SubjectID: r.SubjectID, Address: r.Address, Door: r.Door, Method: r.Method, Host: r.Host, Path: r.Path,
 		RequestID: r.RequestID, TraceID: r.TraceID, Instance: r.Instance,
 	}

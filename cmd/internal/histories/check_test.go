@@ -31,6 +31,9 @@ func openCheck(p *player) func(*ongoing) {
 		about := map[string]any{"request": map[string]any{
 			"method": o.method, "path": o.path, "client": o.client, "headers": o.fields(),
 		}}
+		if o.body != "" {
+			about["request"].(map[string]any)["body"] = o.body
+		}
 		if o.mode == "" {
 			about["place"] = true
 		}
@@ -150,7 +153,7 @@ func openCheckGRPC(p *player) func(*ongoing) {
 		if o.response != nil {
 			p.cannot("it is not told of responses")
 		}
-		about := &checkgrpc.HttpRequest{Method: o.method, Path: o.path, Client: o.client}
+		about := &checkgrpc.HttpRequest{Method: o.method, Path: o.path, Client: o.client, Body: []byte(o.body)}
 		for name, values := range o.fields() {
 			for _, v := range values {
 				about.Headers = append(about.Headers, &checkgrpc.Header{Name: name, Value: v})

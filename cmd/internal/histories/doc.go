@@ -28,6 +28,7 @@
 //	client=192.0.2.1    the address of the client (192.0.2.1 if left out)
 //	cost=3              its cost: integrations of HTTP send it as the header X-Cost, of which the policy has to know
 //	id=a                the ID of the request
+//	body={"a":1}        its body, JSON without spaces
 //	answers 401 X-Cost=30 bytes=100
 //	                    the response behind the limit, by which outcomes go: last, before the arrow
 //

@@ -29,6 +29,12 @@ func openEngine(p *player) func(*ongoing) {
 		q := &policy.Request{
 			Method: o.method, Header: o.fields(), Peer: netip.MustParseAddr(o.client), ID: o.id, Mode: modes[o.mode], Ends: true,
 		}
+		q.Body = func(limit int64) ([]byte, error) {
+			if int64(len(o.body)) > limit {
+				return nil, nil
+			}
+			return []byte(o.body), nil
+		}
 		if fault := q.Aim(o.path); fault != "" {
 			p.Fatalf("%s: %s", p.at, fault)
 		}
@@ -67,6 +73,8 @@ func statusOf(d *policy.Decision) int {
 		return http.StatusOK
 	case d.Blocked != "":
 		return http.StatusForbidden
+	case d.TooLarge():
+		return http.StatusRequestEntityTooLarge
 	case d.Missing != "":
 		return http.StatusBadRequest
 	case d.Unavailable:

@@ -37,6 +37,7 @@ type step struct {
 // request is what a layer sends.
 type request struct {
 	method, path, client, id string
+	body                     string // JSON
 	header                   http.Header
 	cost                     int64 // 0 if it is not mentioned
 	response                 *response
@@ -192,11 +193,14 @@ func parseRequest(words []string) (r request, err error) {
 		name, value, found := strings.Cut(word, "=")
 		switch {
 		case !found:
-			return r, fmt.Errorf("%q is no header X-Name=value, and no client=, cost=, id= or answers", word)
+			return r, fmt.Errorf("%q is no header X-Name=value, and no client=, cost=, id=, body= or answers", word)
 		case name == "client":
 			r.client = value
 		case name == "id":
 			r.id = value
+		case name == "body":
+			r.body = value
+			r.header.Set("Content-Type", "application/json")
 		case name == "cost":
 			r.cost, err = strconv.ParseInt(value, 10, 64)
 		case name != http.CanonicalHeaderKey(name):
@@ -246,8 +250,8 @@ func parseVerdict(text string) (v verdict, err error) {
 			v.retry, err = parseWait(words[1])
 		case len(words) == 2 && words[0] == "delay":
 			v.delay, err = parseWait(words[1])
-		case len(words) == 2 && words[0] == "missing":
-			v.missing = words[1]
+		case len(words) > 1 && words[0] == "missing":
+			v.missing = strings.Join(words[1:], " ")
 		case len(words) == 3 && words[0] == "blocked" && words[1] == "by":
 			v.blocked = words[2]
 		case len(words) == 1 && words[0] == "exempt":

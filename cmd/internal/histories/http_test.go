@@ -54,6 +54,10 @@ func (b *backend) find(name string) *ongoing {
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o := b.find(r.Header.Get(stepField))
+	if body, err := io.ReadAll(r.Body); err != nil || string(body) != o.body {
+		w.WriteHeader(http.StatusTeapot)
+		return
+	}
 	status, size := http.StatusOK, 0
 	if o.response != nil {
 		if o.holds {
@@ -81,7 +85,11 @@ func viaHandler(p *player, handler http.Handler, behind *backend, change func(*h
 		case o.id != "" && p.layer.name == "gateway":
 			p.cannot("it takes no IDs")
 		}
-		r := httptest.NewRequestWithContext(p.Context(), o.method, o.path, nil)
+		var body io.Reader // nil is none
+		if o.body != "" {
+			body = strings.NewReader(o.body)
+		}
+		r := httptest.NewRequestWithContext(p.Context(), o.method, o.path, body)
 		r.RemoteAddr = net.JoinHostPort(o.client, "4711")
 		r.Header = o.fields()
 		r.Header.Set(stepField, behind.expect(o))
@@ -187,7 +195,7 @@ func openGateway(p *player) func(*ongoing) {
 
 // openAuthRequest asks as Traefik does, whose answers keep their status.
 func openAuthRequest(p *player) func(*ongoing) {
-	asker, err := authrequest.ParseAsker("traefik")
+	asker, err := authrequest.ParseAsker("traefik+body")
 	if err != nil {
 		p.Fatal(err)
 	}

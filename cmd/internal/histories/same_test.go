@@ -29,6 +29,7 @@ import (
 const sameRules = `
 version: 1
 trusted_proxies: [10.0.0.0/8]
+body_limit: 64KiB
 cors: {origins: ["https://app.example.com"], preflights: exempt}
 tiers: {from: header:X-Plan, default: free}
 lists:
@@ -41,6 +42,7 @@ rules:
   - {name: per-address, key: [client_ip], limit: 30/minute burst 40, tiers: {pro: 50/minute}}
   - {name: per-key, key: [api_key], missing: skip, limits: [5/10s, 20/minute], penalty: 20s}
   - {name: login, match: POST /login, key: [client_ip, "body:username"], limit: 3/minute, algorithm: sliding_window_log}
+  - {name: named, match: POST /login, body: {username: "al*"}, limit: 9/minute}
   - {name: files, match: "/files/{name}", key: ["query:user", route], missing: refuse, limit: 9/minute, algorithm: fixed_window}
   - {name: hosts, hosts: ["*.example.com"], key: [host, method], limit: 25/minute, algorithm: sliding_window_counter}
   - {name: guesses, match: POST /guess, key: [client_ip], limit: 5/minute, count: {status: [401]}}

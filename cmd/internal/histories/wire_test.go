@@ -147,13 +147,16 @@ func openSPOE(p *player) func(*ongoing) {
 				fields.WriteString(spoeText(strings.ToLower(name)) + spoeText(v))
 			}
 		}
+		if o.body != "" {
+			fields.WriteString(spoeText("content-length") + spoeText(strconv.Itoa(len(o.body))))
+		}
 		fields.WriteString("\x00\x00")
 		address := netip.MustParseAddr(o.client)
 		kind := map[bool]string{true: "\x06", false: "\x07"}[address.Is4()]
 		args := []string{
 			spoeText("method") + "\x08" + spoeText(o.method), spoeText("path") + "\x08" + spoeText(o.path),
 			spoeText("src") + kind + string(address.AsSlice()), spoeText("headers") + "\x09" + spoeText(fields.String()),
-			spoeText("wait") + "\x03" + string(spoeNumber(60_000)),
+			spoeText("body") + "\x09" + spoeText(o.body), spoeText("wait") + "\x03" + string(spoeNumber(60_000)),
 		}
 		if o.id != "" {
 			args = append(args, spoeText("id")+"\x08"+spoeText(o.id))

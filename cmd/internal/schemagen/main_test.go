@@ -122,16 +122,17 @@ func TestWords(t *testing.T) {
 	s := schema(t)
 	for field, list := range words {
 		name, ok := map[string]string{
-			"CORS.Preflights": "cors: {origins: [https://a.example], preflights: %}", "Document.Ambiguous": "ambiguous: %", "Rule.Ambiguous": "- ambiguous", "Rule.Missing": "- missing", "Rule.Algorithm": "- algorithm",
-			"Rule.OnError": "- on_error", "Rule.Consistency": "- consistency", "Rule.ShowKey": "- show_key",
+			"CORS.Preflights": "cors: {origins: [https://a.example], preflights: %}", "Document.Ambiguous": "ambiguous: %", "Rule.Ambiguous": "- ambiguous: %", "Rule.Missing": "- missing: %", "Rule.Algorithm": "- algorithm: %",
+			"Rule.OnError": "- on_error: %", "Rule.Consistency": "- consistency: %", "Rule.ShowKey": "- show_key: %",
+			"Rule.Answer": "- answer: %", "Rule.Over": "- over: %", "Cost.Tokens": "- cost: {tokens: %}", "Cost.Unknown": "- cost: {tokens: total, unknown: %}", "Cost.Usage": "- cost: {tokens: total, usage: %}",
 		}[field]
 		if !ok {
 			t.Fatalf("what is %s called?", field)
 		}
 		for _, word := range append([]string{"zzz"}, list...) {
 			top, rule := strings.ReplaceAll(name, "%", word), ""
-			if of, is := strings.CutPrefix(name, "- "); is {
-				top, rule = "", of+": "+word+", "
+			if of, is := strings.CutPrefix(top, "- "); is {
+				top, rule = "", of+", "
 			}
 			text := "version: 1\n" + top + "\nrules: [{name: a, key: [client_ip], " + rule + "limit: 5/minute}]\n"
 			_, wrong := policyfile.Parse("policy.yaml", []byte(text))

@@ -3,6 +3,8 @@ package fields
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
 // apiFields are fields of requests that APIs for models and tools take as JSON: those of OpenAI, Anthropic, Gemini and
@@ -39,30 +41,32 @@ func (m *Members) addLoose(f *finding, name string) {
 			m.addLoosePair(f, name, before[amp+1:], s[from:], "&")
 		}
 		// Some servers take ";" for "&".
-		if last := max(amp, semicolon); last >= 0 || first {
-			m.addLoosePair(f, name, before[last+1:], s[from:], "&;")
+		if semicolon > amp {
+			m.addLoosePair(f, name, before[semicolon+1:], s[from:], "&;")
 		}
 	}
 }
 
+// maxLooks is how many names are looked at closely at most, which takes some 100 ns each. Of longer names each 16 bytes
+// count as another.
+const maxLooks = 20_000
+
 // addLoosePair adds a pair of which the name and what begins with the value are there, if it is like name.
 func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
-	if len(of) > maxFieldName {
+	if len(of) > maxFieldName || !mayBeLike(of, name[0]) {
+		return
+	}
+	if f.looks += 1 + len(of)/16; f.looks > maxLooks {
+		f.state = Garbled
 		return
 	}
 	start := len(m.names)
 	of, ok := m.unescapedName(of)
-	if !utf8.ValidString(of) || strings.ContainsRune(of, utf8.RuneError) {
-		// It may be the inside of a file: what is no text in it is not for forms.
-		of = strings.ReplaceAll(strings.ToValidUTF8(of, ""), "\uFFFD", "")
-	}
-	like := different
-	charset := false
-	if ok {
-		like, charset = fieldLikeness(of, name), strings.EqualFold(of, "_charset_")
-	}
+	// It may be the inside of a file: what is no text in it is not for forms.
+	of = strings.ReplaceAll(strings.ToValidUTF8(of, ""), "\uFFFD", "")
+	like, charset := fieldLikeness(of, name), strings.EqualFold(of, "_charset_")
 	m.names = m.names[:start]
-	if like == different && !charset {
+	if !ok || like == different && !charset {
 		return
 	}
 	value := rest
@@ -71,9 +75,25 @@ func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	}
 	if charset && namesCharset("_charset_", value) {
 		f.state = Garbled
-		return
 	}
 	if like != different {
 		f.add(Member{Text: value, kind: formMember}, like)
+		if i := strings.IndexByte(value, ';'); i >= 0 {
+			f.add(Member{Text: value[:i], kind: formMember}, like) // that is where some servers end it
+		}
 	}
+}
+
+// mayBeLike reports whether s may be like a name that begins with first, or be "_charset_".
+func mayBeLike(s string, first byte) bool {
+	if soft[first] || first >= utf8.RuneSelf {
+		return true
+	}
+	first = fold.Lower(first)
+	for i := range len(s) {
+		if c := s[i]; c == '%' || c >= utf8.RuneSelf || fold.Lower(c) == first {
+			return true
+		}
+	}
+	return strings.EqualFold(s, "_charset_")
 }

@@ -186,6 +186,7 @@ type finding struct {
 	found, near Member // that has the name, and that has one like it
 	state       Presence
 	nearby      bool
+	looks       int // see maxLooks
 }
 
 func (f *finding) add(e Member, like likeness) {

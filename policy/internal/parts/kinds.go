@@ -100,7 +100,7 @@ var partKinds = []kind{
 		source: fromHead, chosen: claimed, shown: asSecret,
 	},
 	{
-		// A field of a JSON object or a form of at most 64 KiB.
+		// A field of a JSON object or a form.
 		name: "body", arg: "FIELD", check: checkField, find: findBody, canonical: folded,
 		source: fromBody, chosen: free, shown: asName,
 	},

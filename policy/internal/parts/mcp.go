@@ -12,6 +12,14 @@ import (
 // See "Streamable HTTP" in the specification of 2026-07-28.
 var repeatedBy = map[string]string{"method": "Mcp-Method", "params[name]": "Mcp-Name", "params[uri]": "Mcp-Name"}
 
+// RepeatedBy returns the name of the header field that repeats the field of the body, or "".
+func (p *Part) RepeatedBy() string {
+	if !p.ReadsBody() {
+		return ""
+	}
+	return repeatedBy[p.name]
+}
+
 // repeats has the fields of the body that a header may repeat, of which a request has one.
 var repeats = map[string][]string{"Mcp-Method": {"method"}, "Mcp-Name": {"params[name]", "params[uri]"}}
 

@@ -23,9 +23,13 @@ const DefaultBodyLimit = 8 << 20
 // for bodies.
 var ErrBodyMemory = errors.New("policy: the bodies of other requests take up the memory for bodies")
 
+// ErrBodyPart is the error of a Body of which only a part is there, or may be.
+var ErrBodyPart = errors.New("policy: only a part of the body is there")
+
 // What a request lacks if no rule can go by its body. Of the first and the last more follows.
 const (
 	SmallerBody    = "a body of at most " // and its size
+	WholeBody      = "the whole of its body"
 	BodyMemory     = "memory for its body"
 	MatchingHeader = "a field that matches its body: " // and the name of the field
 )
@@ -168,6 +172,8 @@ func (x *Reader) fetch() []byte {
 	switch {
 	case errors.Is(err, ErrBodyMemory):
 		x.fault = BodyMemory
+	case errors.Is(err, ErrBodyPart):
+		x.fault = WholeBody
 	case err != nil:
 		x.BrokeOff = true
 	case data == nil:
@@ -333,7 +339,7 @@ func findClaim(p *Part, x *Reader) (string, fields.Presence) {
 
 func findBody(p *Part, x *Reader) (string, fields.Presence) {
 	m, state := x.bodyMembers().Field(p.name)
-	if header := repeatedBy[p.name]; state != fields.Garbled && header != "" && x.contradicts(header) {
+	if header := p.RepeatedBy(); state != fields.Garbled && header != "" && x.contradicts(header) {
 		x.fault = MatchingHeader + header
 		return "", fields.Garbled
 	}

@@ -33,7 +33,7 @@ func printRequests(w io.Writer, r *control.Requests) {
 	const format = "%-14s%12s%14s%14s%14s\n"
 	fmt.Fprintf(w, format, "REQUESTS", "NOW", "MINUTE", "HOUR", "DAY")
 	for _, o := range []struct{ outcome, word string }{
-		{"allow", "allowed"}, {"deny", "refused"}, {"would_deny", "would refuse"}, {"delayed", "delayed"}, {"degraded", "without store"},
+		{"allow", "allowed"}, {"deny", "refused"}, {"would_deny", "would refuse"}, {"marked", "marked"}, {"delayed", "delayed"}, {"degraded", "without store"},
 	} {
 		if o.outcome != "allow" && o.outcome != "deny" && r.Day[o.outcome] == 0 {
 			continue
@@ -57,7 +57,7 @@ func printRules(w io.Writer, rules []control.RuleStats) {
 			limit += " (shadow)"
 		}
 		rate := r.Requests.Rate
-		printRow(w, format, printable.Text(r.Rule, 23), perSecond(rate["allow"]+rate["delayed"]+rate["degraded"]), perSecond(rate["deny"]), perSecond(rate["would_deny"]),
+		printRow(w, format, printable.Text(r.Rule, 23), perSecond(rate["allow"]+rate["delayed"]+rate["degraded"]+rate["marked"]), perSecond(rate["deny"]), perSecond(rate["would_deny"]),
 			usual, humanize.Comma(int64(r.Refused.Hour)), share(r.Near.Hour, total(r.Requests.Hour)), limit)
 	}
 	if more := len(rules) - maxRules; more > 0 {

@@ -6,7 +6,7 @@
   const words = document.getElementById('live-words');
   const state = document.getElementById('live-state');
   if (!state) return;
-  const order = ['deny', 'would', 'degraded', 'delayed', 'allow'];
+  const order = ['deny', 'marked', 'would', 'degraded', 'delayed', 'allow'];
   const names = ['Refused', 'Would be refused', 'Without the store', 'Delayed', 'Allowed'];
   const hidden = new Set();
   const two = n => String(n).padStart(2, '0');
@@ -168,8 +168,8 @@
       return;
     }
     document.getElementById('chart-drawn')?.remove();
-    const paint = { allow: withAlpha(color('allow'), 0.4), deny: color('deny'), would: hatch('would'), degraded: color('degraded'), delayed: color('delayed') };
-    const edge = { allow: color('allow'), deny: color('deny'), would: color('would'), degraded: color('degraded'), delayed: color('delayed') };
+    const paint = { allow: withAlpha(color('allow'), 0.4), deny: color('deny'), marked: color('marked'), would: hatch('would'), degraded: color('degraded'), delayed: color('delayed') };
+    const edge = { allow: color('allow'), deny: color('deny'), marked: color('marked'), would: color('would'), degraded: color('degraded'), delayed: color('delayed') };
     const axis = { stroke: color('muted'), font: '11px ' + getComputedStyle(document.body).fontFamily, grid: { stroke: color('line'), width: 1 }, ticks: { show: false } };
     const series = [{}];
     for (const name of [...order].reverse()) {

@@ -6,8 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -15,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // Fields that are not about the request that is asked about.
@@ -140,14 +139,14 @@ func (d *decider) restoreBody(r *http.Request) {
 	case !d.body:
 		r.Body, r.ContentLength = http.NoBody, 0
 	case partial:
-		r.Body, r.ContentLength = part{}, math.MaxInt64 // more than any rule reads
+		r.Body, r.ContentLength = part{}, -1
 	}
 }
 
 // part is a body of which not everything came: the backend gets more than can be read here.
 type part struct{}
 
-func (part) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+func (part) Read([]byte) (int, error) { return 0, policy.ErrBodyPart }
 func (part) Close() error             { return nil }
 
 // one returns the value of a field that the proxy has to set.

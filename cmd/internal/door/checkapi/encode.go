@@ -61,6 +61,7 @@ func appendDecision(dst []byte, d *policy.Decision) []byte {
 	dst = appendTrue(dst, `,"degraded":true`, d.Degraded)
 	dst = appendTrue(dst, `,"unavailable":true`, d.Unavailable)
 	dst = appendTrue(dst, `,"repeated":true`, d.Repeated)
+	dst = appendOver(dst, d)
 	if d.Missing != "" {
 		dst = appendText(append(dst, `,"missing":`...), d.Missing)
 	}
@@ -78,6 +79,22 @@ func appendDecision(dst []byte, d *policy.Decision) []byte {
 			dst = append(dst, ',')
 		}
 		dst = appendResult(dst, &d.Results[i], d.Now)
+	}
+	return append(dst, ']')
+}
+
+// appendOver appends the rules that let the request pass with a mark.
+func appendOver(dst []byte, d *policy.Decision) []byte {
+	over := d.Over()
+	if over == nil {
+		return dst
+	}
+	dst = append(dst, `,"over":[`...)
+	for i, rule := range over {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendText(dst, rule)
 	}
 	return append(dst, ']')
 }

@@ -288,7 +288,7 @@ type HttpRequest struct {
 	Headers       []*Header              `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty"`
 	Client        string                 `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`                                                                                   // the address that the request came from: trusted proxies are looked up behind it
 	Attributes    map[string]string      `protobuf:"bytes,6,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // what rules count by with attr:NAME
-	Body          []byte                 `protobuf:"bytes,7,opt,name=body,proto3" json:"body,omitempty"`                                                                                       // for rules with body:FIELD, which read 64 KiB at most
+	Body          []byte                 `protobuf:"bytes,7,opt,name=body,proto3" json:"body,omitempty"`                                                                                       // for rules that go by the body
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -491,8 +491,9 @@ type CheckResponse struct {
 	Known      bool                   `protobuf:"varint,11,opt,name=known,proto3" json:"known,omitempty"`    // by its id: it was let through before, and charged then
 	Body       []byte                 `protobuf:"bytes,12,opt,name=body,proto3" json:"body,omitempty"`       // of a refusal, for who has nothing better to say; its type is among the headers
 	// What is wrong with a check of a batch, which was not charged. Nothing else is there then.
-	Error         string `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`
-	Place         string `protobuf:"bytes,14,opt,name=place,proto3" json:"place,omitempty"` // in flight, for Hold and Release, and the turn of one with a delay; empty: neither
+	Error         string   `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`
+	Place         string   `protobuf:"bytes,14,opt,name=place,proto3" json:"place,omitempty"` // in flight, for Hold and Release, and the turn of one with a delay; empty: neither
+	Over          []string `protobuf:"bytes,15,rep,name=over,proto3" json:"over,omitempty"`   // rules with "over: mark" that the request exceeds: report them to the upstream
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -623,6 +624,13 @@ func (x *CheckResponse) GetPlace() string {
 		return x.Place
 	}
 	return ""
+}
+
+func (x *CheckResponse) GetOver() []string {
+	if x != nil {
+		return x.Over
+	}
+	return nil
 }
 
 type Place struct {
@@ -904,7 +912,7 @@ const file_check_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x03(\v2\x1b.sluice.v1.Subject.KeyEntryR\x03key\x1a6\n" +
 	"\bKeyEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc6\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xda\x03\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\x05R\x06status\x12:\n" +
@@ -921,7 +929,8 @@ const file_check_proto_rawDesc = "" +
 	"\x05known\x18\v \x01(\bR\x05known\x12\x12\n" +
 	"\x04body\x18\f \x01(\fR\x04body\x12\x14\n" +
 	"\x05error\x18\r \x01(\tR\x05error\x12\x14\n" +
-	"\x05place\x18\x0e \x01(\tR\x05place\"\x1d\n" +
+	"\x05place\x18\x0e \x01(\tR\x05place\x12\x12\n" +
+	"\x04over\x18\x0f \x03(\tR\x04over\"\x1d\n" +
 	"\x05Place\x12\x14\n" +
 	"\x05place\x18\x01 \x01(\tR\x05place\"\"\n" +
 	"\fHoldResponse\x12\x12\n" +
@@ -949,7 +958,7 @@ const file_check_proto_rawDesc = "" +
 	"\x05Check\x12\x17.sluice.v1.CheckRequest\x1a\x18.sluice.v1.CheckResponse\x12G\n" +
 	"\vCheckStream\x12\x15.sluice.v1.CheckBatch\x1a\x1d.sluice.v1.CheckBatchResponse(\x010\x01\x121\n" +
 	"\x04Hold\x12\x10.sluice.v1.Place\x1a\x17.sluice.v1.HoldResponse\x127\n" +
-	"\aRelease\x12\x10.sluice.v1.Place\x1a\x1a.sluice.v1.ReleaseResponseB/Z-github.com/sluicehq/sluice/internal/checkgrpcb\x06proto3"
+	"\aRelease\x12\x10.sluice.v1.Place\x1a\x1a.sluice.v1.ReleaseResponseB8Z6github.com/sluicehq/sluice/cmd/internal/door/checkgrpcb\x06proto3"
 
 var (
 	file_check_proto_rawDescOnce sync.Once

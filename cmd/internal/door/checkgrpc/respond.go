@@ -23,7 +23,7 @@ func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
 	out := &CheckResponse{
 		Allowed: d.Allowed, Status: int32(a.Status), Degraded: d.Degraded, Exempt: d.Exempt,
 		Blocked: text(d.Blocked), Missing: text(d.Missing), Known: d.Repeated,
-		Headers: headers(header), Body: slices.Clone(a.Body()), Place: s.Engine.Place(*d),
+		Headers: headers(header), Body: slices.Clone(a.Body()), Place: s.Engine.Place(*d), Over: d.Over(),
 	}
 	if header["Retry-After"] != nil {
 		out.RetryAfter = durationpb.New(d.RetryAfter)

@@ -130,9 +130,11 @@ func (c *conn) tellLimits(results []policy.Result) {
 
 func nameOf(r *policy.Result) string { return cmp.Or(r.Name, r.Rule) }
 
-// reason returns why a decision refuses.
+// reason returns why a decision refuses, or passes with a mark.
 func reason(d *policy.Decision) string {
 	switch {
+	case d.Allowed && d.Over() != nil:
+		return "marked"
 	case d.Allowed:
 		return ""
 	case d.Blocked != "":

@@ -19,7 +19,7 @@
 //
 //	allowed      1 or 0
 //	reason       why not: "limit", "blocked", "unavailable" (of the store), or "malformed" where the
-//	             policy has just changed; else ""
+//	             policy has just changed; "marked" if it exceeds a rule with "over: mark"; else ""
 //	rule         the name of the limit that the numbers are about: the one that restricts most
 //	limit        how much it lets through at once
 //	remaining    what is left of it

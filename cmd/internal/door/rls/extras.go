@@ -36,7 +36,7 @@ func (c *call) appendAnswer(b []byte, over bool) []byte {
 	header.Del("Content-Length") // Envoy says it of what it sends
 	for _, key := range slices.Sorted(maps.Keys(header)) {
 		for _, v := range header[key] {
-			b = appendHeader(b, key, v)
+			b = appendHeader(b, responseHeader, key, v)
 		}
 	}
 	return appendText(b, 5, string(said.Body()))

@@ -92,8 +92,15 @@ func (l *currentLimit) append(b []byte) []byte {
 	return shut(b, at)
 }
 
-// appendHeader appends a HeaderValue to response_headers_to_add.
-func appendHeader(b []byte, key, value string) []byte {
-	b, at := open(b, 3)
+// The lists of a response that have fields: response_headers_to_add, of the answer to the client, and
+// request_headers_to_add, of the request to the upstream.
+const (
+	responseHeader = 3
+	requestHeader  = 4
+)
+
+// appendHeader appends a HeaderValue to a list of the response.
+func appendHeader(b []byte, field protowire.Number, key, value string) []byte {
+	b, at := open(b, field)
 	return shut(appendText(appendText(b, 1, key), 2, value), at)
 }

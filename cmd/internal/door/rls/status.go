@@ -3,6 +3,8 @@ package rls
 import (
 	"cmp"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice"
@@ -26,10 +28,25 @@ func (c *call) encode(over bool) *reply {
 	if c.Answers {
 		b = c.appendAnswer(b, over)
 	}
+	if marks := c.marks(); !over && marks != nil {
+		b = appendHeader(b, requestHeader, policy.OverField, strings.Join(marks, ", "))
+	}
 	if c.Metadata {
 		b = c.appendMetadata(b)
 	}
 	return &reply{b}
+}
+
+// marks returns the rules that let the request pass with a mark.
+func (c *call) marks() (all []string) {
+	for i := range c.ds {
+		for _, rule := range c.ds[i].Over() {
+			if !slices.Contains(all, rule) {
+				all = append(all, rule)
+			}
+		}
+	}
+	return all
 }
 
 // status returns what is said of a descriptor.

@@ -101,7 +101,7 @@ func FuzzResponse(f *testing.F) {
 		s := status{codeOver, currentLimit{name, requests, unit & 7, multiplier}, limited, remaining, reset}
 		b := appendNumber(nil, 1, codeOver)
 		b = s.append(b)
-		b = appendHeader(b, key, value)
+		b = appendHeader(b, responseHeader, key, value)
 		b = appendText(b, 5, body)
 
 		want := &pb.RateLimitResponse{OverallCode: 2, RawBody: []byte(body)}

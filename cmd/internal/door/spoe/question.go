@@ -187,7 +187,9 @@ func (q *question) readBody(limit int64) ([]byte, error) {
 	case !q.hasBody:
 		q.unseen = true
 		return nil, errUnseen
-	case announced != int64(len(q.body)) || announced > limit:
+	case announced != int64(len(q.body)):
+		return nil, policy.ErrBodyPart
+	case announced > limit:
 		return nil, nil
 	}
 	return []byte(q.body), nil

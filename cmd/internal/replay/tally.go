@@ -68,7 +68,7 @@ func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request
 func outcomeOf(e *accesslog.Entry) policy.Outcome {
 	o := policy.Outcome{Status: e.Status, Bytes: e.Sent}
 	if e.Tokens >= 0 {
-		o.Bytes = max(o.Bytes, 0) // the response has ended
+		o.Bytes = max(o.Bytes, 0)                                         // the response has ended
 		o.Numbers = map[string]int64{"usage.completion_tokens": e.Tokens} // all of them are in the total
 	}
 	return o

@@ -58,7 +58,7 @@ var whatNames = [whats]struct{ name, usual string }{
 		"statusCode resp_status response.status_code code"},
 	whatSent: {"sent", "body_bytes_sent http.response.body.bytes bytes_sent http.response.bytes response.length response.size bytes_out " +
 		"response_size resp_bytes size bytes"},
-	whatTokens: {"tokens", "usage.total_tokens response.usage.total_tokens total_tokens"},
+	whatTokens:  {"tokens", "usage.total_tokens response.usage.total_tokens total_tokens"},
 	whatReferer: {"referer", "http_referer http.request.referrer req.headers.referer request.referer request.headers.referer referer referrer"},
 	whatAgent: {"user_agent", "http_user_agent user_agent.original user_agent user-agent userAgent http.user_agent " +
 		"req.headers.user-agent request.headers.user-agent request.user-agent request.user_agent"},

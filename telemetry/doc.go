@@ -13,11 +13,11 @@
 // for each View. With subjects, a decision also waits for the lock of each rule that it met, and a subject that was
 // not seen in the last ten seconds allocates its key.
 //
-// Memory is bounded, whatever requests contain and however many rules there are. Counters take 64 bytes
-// for each of at most 1,002 rules ([MaxRules], [OtherRules], [CallerRule]) and 16 stripes: 1 MiB. A
-// series takes 28 bytes for each of 360 + 577 steps: 26 KiB, for each of these rules that has traffic
-// and for all requests: 26 MiB at most, and 1.3 MiB for 50 rules. There are at most 17 doors, of
-// 5 KiB each. A View of 1,000 such rules takes 36 MiB while it is in use, and 26 MiB more while it
+// Memory is bounded, whatever requests contain and however many rules there are. Counters take 128 bytes
+// for each of at most 1,002 rules ([MaxRules], [OtherRules], [CallerRule]) and 16 stripes: 2 MiB. A
+// series takes 32 bytes for each of 360 + 577 steps: 29 KiB, for each of these rules that has traffic
+// and for all requests: 29 MiB at most, and 1.5 MiB for 50 rules. There are at most 17 doors, of
+// 5 KiB each. A View of 1,000 such rules takes 43 MiB while it is in use, and 29 MiB more while it
 // is made. Subjects, if they are kept, take 41 MiB more for up to 64 rules, and at most 60 MiB; half of
 // that again if the responses of all these rules report their cost. The costs of such a rule take 32 KiB.
 //

@@ -43,6 +43,14 @@ func (s *subjects) export(at time.Time) []byte {
 func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []byte {
 	end := len(dst) + room
 	dst = appendText(dst, r.name)
+	r.mu.Lock()
+	left := 0 // windows that need room
+	for k := range r.histories {
+		if !r.histories[k].empty() {
+			left += Windows
+		}
+	}
+	r.mu.Unlock()
 	for k := range kinds {
 		r.mu.Lock()
 		encoded := r.histories[k].encodedWindows(at)
@@ -52,7 +60,10 @@ func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []by
 			for _, e := range encoded[w] {
 				all.merge(&decoder{rest: e})
 			}
-			dst = all.encode(dst, at, (end-len(dst))/(int(kinds-k)*Windows-int(w)))
+			dst = all.encode(dst, at, (end-len(dst))/max(left, 1))
+			if len(encoded[w]) > 0 {
+				left--
+			}
 		}
 	}
 	return dst

@@ -44,6 +44,9 @@ func (l limit) Amount(n int64) string {
 	if l.USD != nil {
 		return l.USD.Text(n)
 	}
+	if l.Unit != "" {
+		return number(n) + " " + l.Unit
+	}
 	return number(n)
 }
 

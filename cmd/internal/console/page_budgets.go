@@ -67,12 +67,12 @@ type budgetLimit struct {
 // Spent is what counts of the limit, without a debt.
 func (l budgetLimit) Spent() string { return l.Amount(min(l.Used, l.Capacity)) }
 
-// Owed is what the subject owes; empty: nothing.
-func (l budgetLimit) Owed() string {
-	if l.Used <= l.Capacity {
+// Debt is what the subject owes; empty: nothing.
+func (l budgetLimit) Debt() string {
+	if l.Owed() == 0 {
 		return ""
 	}
-	return l.Amount(l.Used - l.Capacity)
+	return l.Amount(l.Owed())
 }
 
 const (

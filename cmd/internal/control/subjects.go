@@ -55,10 +55,23 @@ type LimitState struct {
 	Used      int64    `json:"used"` // above the capacity if the key owes
 	Remaining int64    `json:"remaining"`
 	USD       *Amounts `json:"usd,omitempty"`
+	Unit      string   `json:"unit,omitempty"` // "tokens", if the response reports them
 	// FullAt is when nothing will be used.
 	FullAt *time.Time `json:"full_at,omitempty"`
 	Shadow bool       `json:"shadow"`
 }
+
+// Text returns a number of the limit for people, such as "0.50 USD", "1200 tokens" or "12".
+func (s LimitState) Text(n int64) string {
+	text := s.USD.Text(n)
+	if s.Unit != "" {
+		text += " " + s.Unit
+	}
+	return text
+}
+
+// Owed returns what the subject owes beyond the limit.
+func (s LimitState) Owed() int64 { return max(s.Used-s.Capacity, 0) }
 
 // limitStateOf returns how full the limit of a result is.
 func limitStateOf(r *policy.Result) LimitState {
@@ -73,6 +86,9 @@ func limitStateOf(r *policy.Result) LimitState {
 	l := &r.Plan.Limit
 	s.Capacity, s.Used, s.Remaining = l.Value(r.Plan.Capacity), l.Value(r.Plan.Capacity-r.Remaining+r.Owed), l.Value(r.Remaining)
 	s.USD = AmountsOf(l.Money > 0, s.Capacity, s.Used, s.Remaining)
+	if r.Unit == policy.Tokens {
+		s.Unit = r.Unit.String()
+	}
 	if r.ResetAfter > 0 && r.Now > 0 {
 		full := time.UnixMicro(r.Now).Add(r.ResetAfter).UTC()
 		s.FullAt = &full

@@ -66,7 +66,7 @@ func lacks(doc *policy.Document, r *policy.Rule, files []feed.File) (need, why s
 }
 
 // needs returns what a rule goes by beside method, path and status, as parts of keys are written, or
-// "response_header:NAME" and "response_bytes".
+// "response_header:NAME", "response_bytes", "tokens" and "response_json".
 func needs(doc *policy.Document, r *policy.Rule) (all []string) {
 	all = append(append(all, keyOf(r)...), r.Distinct.Of)
 	if len(r.Clients)+len(r.NotClients) > 0 {
@@ -93,7 +93,10 @@ func needs(doc *policy.Document, r *policy.Rule) (all []string) {
 	if r.Cost.ResponseHeader != "" {
 		all = append(all, "response_header:"+r.Cost.ResponseHeader)
 	}
-	if r.Cost.Tokens != "" || r.Cost.USD != "" || r.Cost.ResponseJSON != nil {
+	switch {
+	case r.Cost.Tokens == "total":
+		all = append(all, "tokens")
+	case r.Cost.ReadsResponse():
 		all = append(all, "response_json")
 	}
 	if r.Cost.ResponseBytes != 0 {
@@ -141,6 +144,10 @@ func untold(need string, f *feed.File) string {
 		told, what = slices.Contains(t.Attributes, arg) || arg == "user" && t.User, fmt.Sprintf("the attribute %q", arg)
 	case "response_bytes":
 		told, what = t.Sent, "the length of responses"
+	case "tokens":
+		told, what = t.Tokens, "the tokens that responses report; map them with --field tokens=usage.total_tokens if its lines have them"
+	case "response_json":
+		return "Access logs do not hold the bodies of responses, and of tokens only the total."
 	case "body":
 		return "Access logs do not hold the bodies of requests."
 	case "tls_fingerprint":

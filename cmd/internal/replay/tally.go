@@ -59,9 +59,19 @@ func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request
 	d := &s.decision
 	s.engine.DecideInto(ctx, r, d)
 	if d.Allowed && d.Unsettled() {
-		s.engine.Settle(ctx, *d, policy.Outcome{Status: e.Status, Bytes: e.Sent})
+		s.engine.Settle(ctx, *d, outcomeOf(e))
 	}
 	return d.Allowed
+}
+
+// outcomeOf returns the outcome that the log has of a request.
+func outcomeOf(e *accesslog.Entry) policy.Outcome {
+	o := policy.Outcome{Status: e.Status, Bytes: e.Sent}
+	if e.Tokens >= 0 {
+		o.Bytes = max(o.Bytes, 0)                                         // the response has ended
+		o.Numbers = map[string]int64{"usage.completion_tokens": e.Tokens} // all of them are in the total
+	}
+	return o
 }
 
 // never is what whoever is blocked was told to wait, longer than any log.

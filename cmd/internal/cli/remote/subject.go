@@ -61,7 +61,11 @@ func printSubject(out io.Writer, rules []control.SubjectState) {
 			if l.Source != "" {
 				from += " (" + l.Source + ")"
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, l.Limit, l.USD.Text(l.Used), l.USD.Text(l.Remaining), full, from)
+			left := l.Text(l.Remaining)
+			if owed := l.Owed(); owed > 0 {
+				left = "owes " + l.Text(owed)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, l.Limit, l.Text(l.Used), left, full, from)
 		}
 	}
 	_ = table.Flush() // to a buffer

@@ -25,6 +25,7 @@ type Entry struct {
 	Method, Target, Host []byte
 	Status               int   // 0 if there was no response
 	Sent                 int64 // bytes of the response, -1 if that is not told
+	Tokens               int64 // that the response reports, -1 if that is not told
 	// Client is the address or the name of who connected, without a port. Forwarded is what
 	// X-Forwarded-For said.
 	Forwarded, Client  []byte
@@ -63,6 +64,7 @@ type Tells struct {
 	Attributes []string
 	Began      bool // when the request began, or ended and took
 	Sent       bool // bytes of the response
+	Tokens     bool // that responses report
 	Fine       bool // times are finer than a second
 	Sampled    bool // some requests may have been left out on purpose
 }

@@ -23,6 +23,7 @@ const (
 	whatHost
 	whatStatus
 	whatSent
+	whatTokens
 	whatReferer
 	whatAgent
 	whatID
@@ -57,6 +58,7 @@ var whatNames = [whats]struct{ name, usual string }{
 		"statusCode resp_status response.status_code code"},
 	whatSent: {"sent", "body_bytes_sent http.response.body.bytes bytes_sent http.response.bytes response.length response.size bytes_out " +
 		"response_size resp_bytes size bytes"},
+	whatTokens:  {"tokens", "usage.total_tokens response.usage.total_tokens total_tokens"},
 	whatReferer: {"referer", "http_referer http.request.referrer req.headers.referer request.referer request.headers.referer referer referrer"},
 	whatAgent: {"user_agent", "http_user_agent user_agent.original user_agent user-agent userAgent http.user_agent " +
 		"req.headers.user-agent request.headers.user-agent request.user-agent request.user_agent"},
@@ -76,7 +78,8 @@ var whatNames = [whats]struct{ name, usual string }{
 // request's header and attributes of the caller. "time" is when a request began, "ended" when it ended;
 // with a duration beside it, of seconds, milliseconds, microseconds or nanoseconds, or a text with its
 // unit such as "12.4ms", it is known when it began. Times are RFC 3339 and its like, or since the Unix epoch in a unit that their size tells, or as
-// "layout" has them, in the way of package time. "request" is a whole request line.
+// "layout" has them, in the way of package time. "request" is a whole request line. "tokens" are all that a model has read and
+// written, as its response reports them.
 func JSONFields() []string {
 	names := []string{"layout", "header:NAME", "attr:NAME"}
 	for _, w := range whatNames {
@@ -148,7 +151,7 @@ func jsonFields(o Options) *Format {
 	}
 	tells := Tells{
 		Client: true, Forwarded: true, User: true, Host: true, Query: true, Referer: true, UserAgent: true,
-		Began: wanted[whatBegan] != "", Sent: true, Fine: true,
+		Began: wanted[whatBegan] != "", Sent: true, Tokens: true, Fine: true,
 	}
 	var extras []extra
 	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
@@ -211,7 +214,7 @@ func jsonFields(o Options) *Format {
 		tells.Client, tells.Forwarded, tells.User = seen[whatClient], seen[whatForwarded], seen[whatUser]
 		tells.Host, tells.Referer, tells.UserAgent = seen[whatHost], seen[whatReferer], seen[whatAgent]
 		tells.Query = seen[whatTarget] || seen[whatQuery] || seen[whatRequest]
-		tells.Sent = seen[whatSent]
+		tells.Sent, tells.Tokens = seen[whatSent], seen[whatTokens]
 		return tells
 	}
 	return f

@@ -65,6 +65,9 @@ func (e *Entry) usual(when func(e *Entry, slot int) (int64, error)) error {
 		return err
 	}
 	e.sent(whatSent)
+	if n, ok := scaled(e.told(whatTokens), 0); ok && n >= 0 {
+		e.Tokens = n
+	}
 	e.Method, e.Target = e.told(whatMethod), e.told(whatTarget)
 	if len(e.Target) == 0 {
 		e.Target = e.join(e.told(whatPath), e.told(whatQuery))

@@ -66,7 +66,7 @@ type Client struct {
 // Answer is what a door sends. Encode into the zero value, and into the same Answer as often as you
 // like.
 type Answer struct {
-	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 429 or 503, or what
+	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 413, 429 or 503, or what
 	// the policy says in its place.
 	Status int
 

@@ -40,8 +40,8 @@
 // values, is not in UTF-8, is escaped twice, or is a number that not every server can hold; and
 // so is a body that is compressed, is a form with more than 1000 fields or an object with more than 4000, or is none
 // of the above. In a JSON object whose Content-Type is application/json, the fields of APIs for models and of JSON-RPC,
-// such as "model", "method" and "params[name]", are only those of the object itself, whatever its texts look like. Not covered are other formats that look like a form and are sent under another
-// Content-Type.
+// such as "model", "method" and "params[name]", are only those of the object itself, whatever its texts look like. Not
+// covered are other formats that look like a form and are sent under another Content-Type.
 //
 // What would be expensive to read counts as ambiguous, so that a request costs less than a millisecond, or for a large
 // body less than 5 ms a megabyte.

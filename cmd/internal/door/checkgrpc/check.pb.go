@@ -479,7 +479,7 @@ func (x *Subject) GetKey() map[string]string {
 type CheckResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Allowed    bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Status     int32                  `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`                          // what an HTTP server says: 200, or 400, 403, 429 or 503, or what the policy says in its place
+	Status     int32                  `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`                          // what an HTTP server says: 200, or 400, 403, 413, 429 or 503, or what the policy says in its place
 	RetryAfter *durationpb.Duration   `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // of a refusal, when it will fit; not there: never
 	Delay      *durationpb.Duration   `protobuf:"bytes,4,opt,name=delay,proto3" json:"delay,omitempty"`                             // of what a queue lets pass later: wait so long
 	Results    []*Result              `protobuf:"bytes,5,rep,name=results,proto3" json:"results,omitempty"`                         // by limit

@@ -113,7 +113,7 @@ func (s *settling) Head(status int) int {
 
 // read has the body of the response read, if rules count by it.
 func (s *settling) read(status int) {
-	if status == http.StatusSwitchingProtocols || s.request.Method == http.MethodHead {
+	if status == http.StatusSwitchingProtocols || s.request.Method == http.MethodHead || s.exchange.Lost {
 		return
 	}
 	if s.reader = s.decision.ReadResponse(s.exchange.Header()); s.reader != nil {

@@ -56,6 +56,9 @@ type Exchange struct {
 	Cleaned bool
 	Fault   string
 	Passed  bool // to the upstream
+	// Lost is set if the upstream has received the request, and its response was not awaited: the body is the
+	// gateway's own.
+	Lost bool
 
 	watched *watched // nil: nothing watches
 	layers  []Layer  // the outermost first

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/sluicehq/sluice/internal/exchange"
 	"log/slog"
 	"net"
 	"net/http"
@@ -43,6 +44,9 @@ func (p *problem) write(w http.ResponseWriter) {
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	closeAfter(w.Header(), r)
 	if !unheard(err) {
+		if x, ok := w.(*exchange.Exchange); ok {
+			x.Lost = r.Context().Err() != nil || timedOut(err) // the upstream may go on
+		}
 		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
 	}
 	p := blameClient(err)

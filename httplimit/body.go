@@ -209,10 +209,14 @@ func askUsage(r *http.Request) {
 	}
 	const member = `"stream_options":{"include_usage":true},`
 	b.mu.Lock()
-	at := bytes.IndexByte(b.read, '{') + 1
-	b.read = slices.Concat(b.read[:at], []byte(member), b.read[at:])
+	rest := bytes.TrimPrefix(bytes.TrimLeft(b.read, " \t\r\n"), []byte("\ufeff"))
+	rest, isObject := bytes.CutPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{"))
+	if isObject = isObject && !bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("}")); isObject {
+		at := len(b.read) - len(rest)
+		b.read = slices.Concat(b.read[:at], []byte(member), rest)
+	}
 	b.mu.Unlock()
-	if r.ContentLength > 0 {
+	if isObject && r.ContentLength > 0 {
 		r.ContentLength += int64(len(member))
 		r.Header.Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
 	}

@@ -264,7 +264,7 @@ func (n *numbers) reader(h http.Header) *ResponseReader {
 func (r *ResponseReader) number(i int) (n int64, found bool) {
 	if r.given != nil {
 		n, found = r.given[r.numbers.names[i]]
-		return max(n, 0), found
+		return min(max(n, 0), usage.MaxNumber), found
 	}
 	return r.scanner.Number(i)
 }
@@ -327,7 +327,7 @@ func (u *usageCost) after(r *ResponseReader, a *reservation, reserved int64) (co
 	case unread == "":
 		unread = unreadMissing
 	}
-	if u.keeps || u.estimate.units > 0 || unread == "encoded" || unread == "type" {
+	if u.keeps || u.estimate.units > 0 || unread == "encoded" || unread == "type" || r.given != nil {
 		return max(reported, reserved), unread
 	}
 	return max(reported, min(u.seen(r, a), reserved)), unread

@@ -86,7 +86,7 @@ func (in *input) reserve(r *rule) (a reservation) {
 	u := r.cost.usage
 	a.reads, a.hushed = in.policy.numbers, u.asks && in.hushed()
 	if u.prices != nil { // the model is in the body
-		a.price = u.prices.of(in.model())
+		a.price = in.priceOfModel(u.prices)
 	}
 	if in.request.Cost > 1 { // so many requests fit, or none
 		a.fixed = math.MaxInt64
@@ -104,6 +104,9 @@ func (in *input) reserve(r *rule) (a reservation) {
 		a.fixed = max(a.fixed, u.of(tokens{output: wanted}, a.price))
 	}
 	a.cost = u.of(tokens{input: a.input, output: output}, a.price)
+	if a.price == nil {
+		a.cost = max(a.cost, 1) // a cost of 0 passes whatever the key owes
+	}
 	if u.estimate.bytes == 1 && u.estimate.output == 0 {
 		a.fixed = max(a.fixed, a.cost)
 	}
@@ -138,11 +141,11 @@ const maxChoices = 128
 // outputAsked returns how many tokens the request allows its answer to have, or 0.
 func (in *input) outputAsked() (n int64) {
 	for _, name := range []string{"max_completion_tokens", "max_tokens", "max_output_tokens", "generationConfig[maxOutputTokens]", "options[num_predict]"} {
-		if _, number, ok := in.x.BodyField(name); ok && number > 0 {
+		if number, ok := in.x.LargestBodyField(name); ok && number > 0 {
 			n = max(n, min(number, math.MaxInt32))
 		}
 	}
-	if _, choices, ok := in.x.BodyField("n"); ok && choices > 1 {
+	if choices, ok := in.x.LargestBodyField("n"); ok && choices > 1 {
 		n *= min(choices, maxChoices)
 	}
 	return n
@@ -157,13 +160,26 @@ func (in *input) hushed() bool {
 	return in.x.BodyIsTrue("stream") && !in.x.HasBodyField("stream_options")
 }
 
-// model returns the name of the model that the request asks for: in its body, or as in the path
-// /v1beta/models/NAME:generateContent.
-func (in *input) model() string {
-	if name, _, ok := in.x.BodyField("model"); ok {
-		return name
+// priceOfModel returns the price of the model that the request asks for: in its body, or in the path, as in
+// /v1beta/models/NAME:generateContent. If it names two models, each price is the higher one of both.
+func (in *input) priceOfModel(p *prices) *price {
+	inPath := modelInPath(in.request.Path)
+	inBody, _, ok := in.x.BodyField("model")
+	inBody = strings.TrimPrefix(inBody, "models/")
+	switch {
+	case inPath == "", ok && strings.EqualFold(inBody, inPath):
+		return p.of(inBody)
+	case !ok && !in.x.HasBodyField("model"):
+		return p.of(inPath)
 	}
-	_, name, _ := strings.Cut(in.request.Path, "/models/")
+	higher := *p.of(inPath)
+	higher.raise(p.of(inBody))
+	return &higher
+}
+
+// modelInPath returns NAME of a path such as /v1beta/models/NAME:generateContent, or "".
+func modelInPath(path string) string {
+	_, name, _ := strings.Cut(path, "/models/")
 	name, _, _ = strings.Cut(name, ":")
 	return name
 }

@@ -8,6 +8,8 @@ package fields
 
 import (
 	"bytes"
+	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -147,6 +149,23 @@ func (m *Members) JSON(name string) (text string, number int64, ok bool) {
 		}
 	}
 	return text, number, ok
+}
+
+// Largest returns the largest number, rounded up, among all members that a server may take for one of that name. Numbers
+// in strings count, as some servers convert them.
+func (m *Members) Largest(name string) (n int64, found bool) {
+	for i := range m.list {
+		if wholeLikeness(m.list[i].name, name) == different {
+			continue
+		}
+		e := m.list[i].read()
+		f, err := strconv.ParseFloat(strings.TrimSpace(e.Text), 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(f) {
+			continue
+		}
+		n, found = max(n, int64(math.Ceil(min(max(f, 0), 1<<53)))), true
+	}
+	return n, found
 }
 
 // value returns what a string or an integer of JSON stands for.

@@ -197,6 +197,12 @@ func (x *Reader) BodyField(name string) (text string, number int64, ok bool) {
 	return x.bodyMembers().JSON(name)
 }
 
+// LargestBodyField returns the largest number, rounded up, among all members that a server may take for the field. It
+// reports false if none is a number.
+func (x *Reader) LargestBodyField(name string) (n int64, found bool) {
+	return x.bodyMembers().Largest(name)
+}
+
 // Spelling returns the value of a part that folds as the request spells it. It is empty for other parts, for a
 // value of more than [sluice.MaxKeyPart] bytes, and where none has been read.
 func (x *Reader) Spelling(p *Part) string {

@@ -101,7 +101,7 @@ func (in *input) bodiless() bool {
 
 // countsTyped reports whether the rule counts by a query or a body.
 func (r *rule) countsTyped() bool {
-	return r.readsBody || r.key.Any((*parts.Part).Folds) || r.reads.Any((*parts.Part).Folds)
+	return r.needsBody || r.key.Any((*parts.Part).Folds) || r.reads.Any((*parts.Part).Folds)
 }
 
 // meetsTyped reports whether such a rule has the path of the request, in one way to read it, whatever their

@@ -107,7 +107,7 @@ func (in *input) reserve(r *rule) (a reservation) {
 	if a.price == nil {
 		a.cost = max(a.cost, 1) // a cost of 0 passes whatever the key owes
 	}
-	if u.estimate.bytes == 1 && u.estimate.output == 0 {
+	if wanted > 0 && u.estimate.bytes == 1 && u.estimate.output == 0 {
 		a.fixed = max(a.fixed, a.cost)
 	}
 	return a
@@ -145,10 +145,13 @@ func (in *input) outputAsked() (n int64) {
 			n = max(n, min(number, math.MaxInt32))
 		}
 	}
-	if choices, ok := in.x.LargestBodyField("n"); ok && choices > 1 {
-		n *= min(choices, maxChoices)
+	most := int64(1)
+	for _, name := range []string{"n", "best_of", "generationConfig[candidateCount]"} {
+		if choices, ok := in.x.LargestBodyField(name); ok {
+			most = max(most, min(choices, maxChoices))
+		}
 	}
-	return n
+	return n * most
 }
 
 // hushed reports whether the request is for a stream in OpenAI's format that reports no usage.

@@ -185,7 +185,7 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 		}
 		taken.Key, taken.Shadow = strings.Clone(taken.Key), true
 		if r.cost.usage != nil {
-			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.hushed
+			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.hushed && !c.whose[i].shadow
 		}
 		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts()})
 	}
@@ -266,6 +266,9 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) 
 	case o.Bytes < 0:
 		return 0, "", false
 	default:
+		if o.Read != nil {
+			o.Read.succeeded = o.Status < http.StatusMultipleChoices
+		}
 		cost, unread = u.after(o.Read, &c.reserved, reserved)
 		return cost, unread, true
 	}
@@ -408,8 +411,12 @@ func chargedBefore(w *work) *unsettled {
 	}
 	for i, c := range w.charges.list {
 		if r := w.charges.whose[i].rule; r.settles() {
+			lasts := longestRefund(c.Plan, u.taken)
+			if r.marks { // whether the request was charged or only marked is not known
+				lasts = 0
+			}
 			c.Shadow = true
-			u.open = append(u.open, openCharge{c, r.name, w.charges.whose[i].key, 0, r.counts, &r.cost, w.charges.whose[i].reserved, longestRefund(c.Plan, u.taken)})
+			u.open = append(u.open, openCharge{c, r.name, w.charges.whose[i].key, 0, r.counts, &r.cost, w.charges.whose[i].reserved, lasts})
 		}
 	}
 	numberLimits(u.open)

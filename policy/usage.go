@@ -228,6 +228,7 @@ type ResponseReader struct {
 	given   map[string]int64 // in place of what the scanner has read; nil: none
 	// Interrupted is set if the response has broken off, or the client has left before its end.
 	Interrupted bool
+	succeeded   bool // the status is one of success, or unknown
 }
 
 // ReadsResponse reports whether a rule counts the request by the body of its response.
@@ -327,7 +328,9 @@ func (u *usageCost) after(r *ResponseReader, a *reservation, reserved int64) (co
 	case unread == "":
 		unread = unreadMissing
 	}
-	if u.keeps || u.estimate.units > 0 || unread == "encoded" || unread == "type" || r.given != nil {
+	// A response without text, such as that of a request which is worked on in the background, shows nothing.
+	shows := r.scanner.Text() > 0 || interrupted
+	if u.keeps || u.estimate.units > 0 || unread == "encoded" || unread == "type" || r.given != nil || !shows && r.succeeded {
 		return max(reported, reserved), unread
 	}
 	return max(reported, min(u.seen(r, a), reserved)), unread

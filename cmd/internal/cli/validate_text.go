@@ -135,7 +135,7 @@ func debtText(d *policy.Debt) string {
 		text += "; a debt is forgotten after a period, in which at most the limit passes, and what each request under way costs beyond its estimate"
 	}
 	if d.Reserved > 0 {
-		text += fmt.Sprintf("; until its response reports the cost, a request is charged %d if it does not limit its output, and %d of these fit at once; above the limit is at most what requests under way cost beyond what they were charged", d.Reserved, d.Fit)
+		text += fmt.Sprintf("; until its response reports the cost, a small request that does not limit its output is charged %s, and %d of these fit at once; above the limit is at most what requests under way cost beyond what they were charged", d.Limit.Amount(d.Reserved), d.Fit)
 	}
 	if d.AtOnce > 0 {
 		text += fmt.Sprintf(" (in_flight: %d requests of a key at once)", d.AtOnce)

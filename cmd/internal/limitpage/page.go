@@ -98,6 +98,9 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 // guards reports whether a rule is there against guessing and misuse: it counts by a name that a body
 // has or by what a client looks like, or it counts failures.
 func guards(r *policy.Rule) bool {
+	if r.Cost.Tokens != "" || r.Cost.USD != "" {
+		return false // a budget
+	}
 	return len(r.Count.Status) > 0 || slices.ContainsFunc(slices.Concat(r.Key, r.Share.By, []string{r.Distinct.Of}), func(part string) bool {
 		return strings.HasPrefix(part, "body:") || part == "tls_fingerprint"
 	})

@@ -106,12 +106,16 @@ rules:
 `)
 	server := httptest.NewServer(Policy(engine)(Keep(upstream)))
 	defer server.Close()
-	for path, want := range map[string]map[string]string{
-		"/v1/chat/completions": {"X-Ratelimit-Remaining-Tokens": "900", "X-Ratelimit-Limit-Tokens": "1000", "X-Request-Id": "theirs"},
-		"/v1/hints":            {"X-Ratelimit-Limit-Tokens": "1000", "X-Request-Id": "theirs"},
-		"/v1/messages":         {"Anthropic-Ratelimit-Tokens-Limit": "1000", "X-Request-Id": "theirs"},
-		"/plain":               {"X-Ratelimit-Remaining-Tokens": "999999", "X-Ratelimit-Limit-Requests": "999999", "X-Ratelimit-Reset-Images": "9s", "Anthropic-Ratelimit-Input-Tokens-Remaining": "999999"},
+	for _, one := range []struct {
+		path string
+		want map[string]string
+	}{
+		{"/v1/chat/completions", map[string]string{"X-Ratelimit-Remaining-Tokens": "900", "X-Ratelimit-Limit-Tokens": "1000", "X-Request-Id": "theirs"}},
+		{"/v1/hints", map[string]string{"X-Ratelimit-Limit-Tokens": "1000", "X-Request-Id": "theirs"}},
+		{"/v1/messages", map[string]string{"Anthropic-Ratelimit-Tokens-Limit": "1000", "X-Request-Id": "theirs"}},
+		{"/plain", map[string]string{"X-Ratelimit-Remaining-Tokens": "999999", "X-Ratelimit-Limit-Requests": "999999", "X-Ratelimit-Reset-Images": "9s", "Anthropic-Ratelimit-Input-Tokens-Remaining": "999999"}},
 	} {
+		path, want := one.path, one.want
 		response, err := http.Post(server.URL+path, "application/json", nil)
 		if err != nil {
 			t.Fatal(err)

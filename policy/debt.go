@@ -188,7 +188,7 @@ func (r *rule) reserved(p *sluice.Plan) (units, fit int64) {
 	}
 	a := reservation{price: u.prices.of("")}
 	if a.cost = u.estimate.units; a.cost == 0 {
-		a.cost = u.of(tokens{output: u.output(0, a.price)}, a.price)
+		a.cost = u.tokenCost(tokens{output: u.output(0, a.price)}, a.price)
 	}
 	units = max(a.within(a.cost, p), 1)
 	return units, p.Capacity / units

@@ -73,23 +73,23 @@ func (c *compiler) estimate(in *Estimate) (out estimate) {
 
 // reservation is what a request is expected to use of a rule whose cost is in the response.
 type reservation struct {
-	reads  *numbers // of the response, by the policy that has decided
-	price  *price   // of its model; nil: tokens count by number
-	input  int64    // tokens
-	cost   int64    // the estimate
-	fixed  int64    // of it what the request itself asks for, which is not cut to a limit
-	hushed bool     // the response would not report its usage, and the rule asks for it
+	reads      *numbers // of the response, by the policy that has decided
+	price      *price   // of its model; nil: tokens count by number
+	input      int64    // tokens
+	cost       int64    // the estimate
+	uncut      int64    // the part of cost that is not cut to a limit, because the request asks for it
+	omitsUsage bool     // the rule asks for the usage, which the request does not
 }
 
 // reserve returns what the request is expected to use of a rule.
 func (in *input) reserve(r *rule) (a reservation) {
 	u := r.cost.usage
-	a.reads, a.hushed = in.policy.numbers, u.asks && in.hushed()
+	a.reads, a.omitsUsage = in.policy.numbers, u.asksUsage && in.omitsUsage()
 	if u.prices != nil { // the model is in the body
 		a.price = in.priceOfModel(u.prices)
 	}
 	if in.request.Cost > 1 { // so many requests fit, or none
-		a.fixed = math.MaxInt64
+		a.uncut = math.MaxInt64
 	}
 	if u.estimate.units > 0 || in.request.Subject != nil {
 		a.cost = max(u.estimate.units, 1)
@@ -101,14 +101,14 @@ func (in *input) reserve(r *rule) (a reservation) {
 	wanted := in.outputAsked()
 	output := u.output(wanted, a.price)
 	if output == wanted {
-		a.fixed = max(a.fixed, u.of(tokens{output: wanted}, a.price))
+		a.uncut = max(a.uncut, u.tokenCost(tokens{output: wanted}, a.price))
 	}
-	a.cost = u.of(tokens{input: a.input, output: output}, a.price)
+	a.cost = u.tokenCost(tokens{input: a.input, output: output}, a.price)
 	if a.price == nil {
 		a.cost = max(a.cost, 1) // a cost of 0 passes whatever the key owes
 	}
 	if wanted > 0 && u.estimate.bytes == 1 && u.estimate.output == 0 {
-		a.fixed = max(a.fixed, a.cost)
+		a.uncut = max(a.uncut, a.cost)
 	}
 	return a
 }
@@ -129,7 +129,7 @@ func (u *usageCost) output(wanted int64, p *price) int64 {
 // within returns the units of a limit that are charged for a cost.
 func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
 	units := unitsOf(cost, p)
-	if unitsOf(a.fixed, p) > p.Capacity {
+	if unitsOf(a.uncut, p) > p.Capacity {
 		return units
 	}
 	return max(min(units, p.Capacity), -p.Capacity)
@@ -154,8 +154,8 @@ func (in *input) outputAsked() (n int64) {
 	return n * most
 }
 
-// hushed reports whether the request is for a stream in OpenAI's format that reports no usage.
-func (in *input) hushed() bool {
+// omitsUsage reports whether the request is for a stream of OpenAI's format without usage.
+func (in *input) omitsUsage() bool {
 	path, _, _ := strings.Cut(in.request.Path, "?")
 	if !strings.HasSuffix(path, "/completions") {
 		return false

@@ -106,7 +106,7 @@ type prices struct {
 	unknown  *price
 }
 
-// pricePattern is the price of the models whose names have a beginning.
+// pricePattern is the price of models whose names start with begins.
 type pricePattern struct {
 	begins string
 	*price

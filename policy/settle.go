@@ -185,7 +185,7 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 		}
 		taken.Key, taken.Shadow = strings.Clone(taken.Key), true
 		if r.cost.usage != nil {
-			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.hushed && !c.whose[i].shadow
+			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.omitsUsage && !c.whose[i].shadow
 		}
 		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts()})
 	}
@@ -261,7 +261,7 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) 
 		return 0, "", true
 	case u == nil || o.Cost != 0:
 	case o.Read == nil && o.Numbers != nil:
-		cost, unread = u.after(&ResponseReader{numbers: c.reserved.reads, given: o.Numbers}, &c.reserved, reserved)
+		cost, unread = u.finalCost(&ResponseReader{numbers: c.reserved.reads, given: o.Numbers}, &c.reserved, reserved)
 		return cost, unread, true
 	case o.Bytes < 0:
 		return 0, "", false
@@ -269,7 +269,7 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) 
 		if o.Read != nil {
 			o.Read.succeeded = o.Status < http.StatusMultipleChoices
 		}
-		cost, unread = u.after(o.Read, &c.reserved, reserved)
+		cost, unread = u.finalCost(o.Read, &c.reserved, reserved)
 		return cost, unread, true
 	}
 	cost, known = c.cost.after(o, reserved)

@@ -15,7 +15,7 @@ import (
 // ReadsResponse reports whether the cost is in the body of the response.
 func (c *Cost) ReadsResponse() bool { return c.Tokens != "" || c.USD != "" || c.ResponseJSON != nil }
 
-// tokenCount is which tokens of a model count.
+// tokenCount selects the tokens that a rule counts.
 type tokenCount uint8
 
 const (
@@ -30,12 +30,12 @@ var tokenCounts = []string{noTokens: "", totalTokens: "total", uncachedTokens: "
 
 // usageCost is a cost that the body of the response reports.
 type usageCost struct {
-	count    tokenCount // of tokens
-	prices   *prices    // of tokens; nil: they count by number
-	terms    []term     // or of other numbers
-	estimate estimate
-	keeps    bool // a response that does not report its cost costs the estimate
-	asks     bool // see Cost.Usage
+	count         tokenCount // of tokens
+	prices        *prices    // of tokens; nil: they count by number
+	terms         []term     // or of other numbers
+	estimate      estimate
+	keepsEstimate bool // see Cost.Unknown
+	asksUsage     bool // see Cost.Usage
 }
 
 // term is a number of the response and its weight.
@@ -45,8 +45,8 @@ type term struct {
 }
 
 func (c *compiler) usageCost(in *Cost) *usageCost {
-	u := &usageCost{estimate: c.estimate(&in.Estimate), keeps: c.choice("cost.unknown", in.Unknown, []string{"", "estimate"}) > 0,
-		asks: c.choice("cost.usage", in.Usage, []string{"", "ask"}) > 0}
+	u := &usageCost{estimate: c.estimate(&in.Estimate), keepsEstimate: c.choice("cost.unknown", in.Unknown, []string{"", "estimate"}) > 0,
+		asksUsage: c.choice("cost.usage", in.Usage, []string{"", "ask"}) > 0}
 	switch {
 	case in.Tokens != "":
 		u.count = tokenCount(c.choice("cost.tokens", in.Tokens, tokenCounts))
@@ -92,8 +92,8 @@ func (c *compiler) numberAt(path string) int {
 	return len(usagePaths) + len(c.numbers) - 1
 }
 
-// of returns the cost of tokens.
-func (u *usageCost) of(t tokens, p *price) int64 {
+// tokenCost returns the cost of tokens: at a price or, without one, the number of those that count.
+func (u *usageCost) tokenCost(t tokens, p *price) int64 {
 	switch {
 	case p != nil:
 		return p.cost(t)
@@ -118,11 +118,11 @@ func (u *usageCost) text() string {
 	return "the " + tokenCounts[u.count] + " tokens that the response reports"
 }
 
-// reported returns the cost that a response reports, if it does.
+// reported returns the cost in the response. It is not found if the response has none of the numbers of the rule.
 func (u *usageCost) reported(r *ResponseReader, p *price) (cost int64, found bool) {
 	if u.terms == nil {
 		t, found := r.tokens()
-		return u.of(t, p), found
+		return u.tokenCost(t, p), found
 	}
 	sum := int64(0)
 	for _, one := range u.terms {
@@ -154,8 +154,8 @@ const (
 	readSlot           // input from a cache, beside inputSlot
 	writtenSlot        // input that went into a cache, beside inputSlot
 	cachedSlot         // input from a cache, a part of all input
-	outputSlot         // with what a model thinks
-	thoughtSlot        // what it thinks, beside outputSlot
+	outputSlot         // output, including reasoning
+	thoughtSlot        // reasoning, not included in outputSlot
 	toolSlot           // input from tools, beside promptSlot
 	slots
 )
@@ -193,7 +193,7 @@ var usagePaths = func() (all []usagePath) {
 	return all
 }()
 
-// numbers are what the rules of a policy read of responses.
+// numbers are the paths of the numbers that the rules of a policy read from responses.
 type numbers struct {
 	paths *usage.Paths
 	names []string // the same as text
@@ -220,8 +220,8 @@ func (c *compiler) compileNumbers(p *Policy) *numbers {
 	return &numbers{all, paths}
 }
 
-// ResponseReader reads the numbers from the body of a response by which rules count. It holds nothing of the body
-// back, and is not safe for concurrent use.
+// ResponseReader reads the numbers that rules count from the body of a response, without delaying the body. It is not
+// safe for concurrent use.
 type ResponseReader struct {
 	scanner usage.Scanner
 	numbers *numbers
@@ -302,16 +302,17 @@ func (r *ResponseReader) tokens() (t tokens, found bool) {
 	return t, found
 }
 
-// seen returns a cost from what can be seen of a response: its numbers, its events and its text.
-func (u *usageCost) seen(r *ResponseReader, a *reservation) int64 {
+// visibleCost estimates the cost from the numbers, events and text received so far.
+func (u *usageCost) visibleCost(r *ResponseReader, a *reservation) int64 {
 	t, _ := r.tokens()
 	t.input = max(t.input, a.input)
 	t.output = max(t.output, r.scanner.Events(), (r.scanner.Text()+bytesOfToken-1)/bytesOfToken)
-	return u.of(t, a.price)
+	return u.tokenCost(t, a.price)
 }
 
-// after returns the cost of a response for which so much was reserved, and why the response does not report it.
-func (u *usageCost) after(r *ResponseReader, a *reservation, reserved int64) (cost int64, unread string) {
+// finalCost returns the cost to charge where reserved was charged before, and why the response does not report it, or
+// "".
+func (u *usageCost) finalCost(r *ResponseReader, a *reservation, reserved int64) (cost int64, unread string) {
 	if r == nil || r.numbers != a.reads {
 		return reserved, unreadNone
 	}
@@ -330,8 +331,8 @@ func (u *usageCost) after(r *ResponseReader, a *reservation, reserved int64) (co
 	}
 	// A response without text, such as that of a request which is worked on in the background, shows nothing.
 	shows := r.scanner.Text() > 0 || interrupted
-	if u.keeps || u.estimate.units > 0 || unread == "encoded" || unread == "type" || r.given != nil || !shows && r.succeeded {
+	if u.keepsEstimate || u.estimate.units > 0 || unread == "encoded" || unread == "type" || r.given != nil || !shows && r.succeeded {
 		return max(reported, reserved), unread
 	}
-	return max(reported, min(u.seen(r, a), reserved)), unread
+	return max(reported, min(u.visibleCost(r, a), reserved)), unread
 }

@@ -236,9 +236,14 @@ func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Durati
 	if err != nil || s == nil || lasts == 0 || l.Remaining <= 0 || s.Error*10 > s.Count {
 		return out
 	}
-	spent := uint64(0)
+	spent, steps := uint64(0), 0
 	for _, n := range s.Steps[telemetry.SubjectSteps-paceSteps:] {
-		spent += n
+		if spent += n; n > 0 {
+			steps++
+		}
+	}
+	if steps < 2 { // a single request is no pace
+		return out
 	}
 	pace := float64(spent) / lasts.Seconds()
 	renewed := time.Time{} // when all is there again, of a limit that is not renewed bit by bit

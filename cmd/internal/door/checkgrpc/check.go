@@ -3,9 +3,11 @@ package checkgrpc
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/textproto"
+	"slices"
 
 	"github.com/sluicehq/sluice/cmd/internal/door"
 	"github.com/sluicehq/sluice/policy"
@@ -54,11 +56,7 @@ func (c *check) describe(in *HttpRequest) (err error) {
 		r.Peer = r.Peer.Unmap().WithZone("")
 	}
 	r.Method, r.Host, r.Attributes = in.GetMethod(), in.GetHost(), in.GetAttributes()
-	r.Header = make(http.Header, len(in.GetHeaders()))
-	for _, h := range in.GetHeaders() {
-		name := textproto.CanonicalMIMEHeaderKey(h.GetName())
-		r.Header[name] = append(r.Header[name], h.GetValue())
-	}
+	r.Header = headerOf(in.GetHeaders())
 	body := in.GetBody()
 	if body == nil {
 		body = []byte{} // nil would be one that is too large
@@ -71,4 +69,59 @@ func (c *check) describe(in *HttpRequest) (err error) {
 	}
 	c.fault = r.Aim(in.GetPath())
 	return nil
+}
+
+// settled checks a question about an outcome, and sets when the request was charged.
+func (c *check) settled(in *SettleRequest) error {
+	o := in.GetOutcome()
+	switch {
+	case o == nil:
+		return errors.New("it has no outcome")
+	case c.fault != "":
+		return errors.New(c.fault) // it was never charged
+	case c.request.Mode != policy.Charge || c.request.Ends:
+		return errors.New("only what was charged can be settled: leave out mode and place")
+	case o.GetStatus() != 0 && (o.GetStatus() < 100 || o.GetStatus() > 599):
+		return fmt.Errorf("the status %d is none of HTTP", o.GetStatus())
+	case len(o.GetHeaders()) > door.MaxFields || len(o.GetNumbers()) > door.MaxFields:
+		return fmt.Errorf("the outcome has more than %d headers or numbers", door.MaxFields)
+	}
+	for _, n := range append(slices.Collect(maps.Values(o.GetNumbers())), o.GetBytes(), o.GetCost()) {
+		if n < 0 || n > door.MaxUnits {
+			return fmt.Errorf("the outcome has the number %d: it must be from 0 to %d", n, int64(door.MaxUnits))
+		}
+	}
+	if in.GetAt() != nil {
+		c.request.Time = in.GetAt().AsTime()
+	}
+	return nil
+}
+
+// outcomeOf returns an outcome that has been checked.
+func outcomeOf(in *Outcome) policy.Outcome {
+	o := policy.Outcome{Status: int(in.GetStatus()), Header: headerOf(in.GetHeaders()), Bytes: -1, Numbers: in.GetNumbers()}
+	if in.Bytes != nil {
+		o.Bytes = in.GetBytes()
+	}
+	if in.Cost != nil {
+		if o.Cost = in.GetCost(); o.Cost == 0 {
+			o.Cost = -1 // nothing; 0 leaves the cost to the response
+		}
+	}
+	if in.Counts != nil {
+		if o.Verdict = policy.CountsNot; in.GetCounts() {
+			o.Verdict = policy.Counts
+		}
+	}
+	return o
+}
+
+// headerOf returns fields by their canonical names.
+func headerOf(fields []*Header) http.Header {
+	h := make(http.Header, len(fields))
+	for _, f := range fields {
+		name := textproto.CanonicalMIMEHeaderKey(f.GetName())
+		h[name] = append(h[name], f.GetValue())
+	}
+	return h
 }

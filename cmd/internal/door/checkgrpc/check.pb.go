@@ -11,13 +11,13 @@
 package checkgrpc
 
 import (
-	reflect "reflect"
-	sync "sync"
-	unsafe "unsafe"
-
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
+	reflect "reflect"
+	sync "sync"
+	unsafe "unsafe"
 )
 
 const (
@@ -633,6 +633,194 @@ func (x *CheckResponse) GetOver() []string {
 	return nil
 }
 
+type SettleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Check         *CheckRequest          `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"` // as it was checked, with its id and body
+	Outcome       *Outcome               `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"` // when it was checked: now if missing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleRequest) Reset() {
+	*x = SettleRequest{}
+	mi := &file_check_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleRequest) ProtoMessage() {}
+
+func (x *SettleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_check_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
+func (*SettleRequest) Descriptor() ([]byte, []int) {
+	return file_check_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SettleRequest) GetCheck() *CheckRequest {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
+func (x *SettleRequest) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *SettleRequest) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+type Outcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Status        int32                  `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"` // of the response; without one the request counts
+	Headers       []*Header              `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
+	Bytes         *int64                 `protobuf:"varint,3,opt,name=bytes,proto3,oneof" json:"bytes,omitempty"`                                                                         // the length of the body of the response
+	Cost          *int64                 `protobuf:"varint,4,opt,name=cost,proto3,oneof" json:"cost,omitempty"`                                                                           // in micro-USD for rules in USD
+	Numbers       map[string]int64       `protobuf:"bytes,5,rep,name=numbers,proto3" json:"numbers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // of the response by their paths, such as "usage.total_tokens"
+	Counts        *bool                  `protobuf:"varint,6,opt,name=counts,proto3,oneof" json:"counts,omitempty"`                                                                       // whether it counts, whatever status and headers say
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Outcome) Reset() {
+	*x = Outcome{}
+	mi := &file_check_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Outcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Outcome) ProtoMessage() {}
+
+func (x *Outcome) ProtoReflect() protoreflect.Message {
+	mi := &file_check_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
+func (*Outcome) Descriptor() ([]byte, []int) {
+	return file_check_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Outcome) GetStatus() int32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
+func (x *Outcome) GetHeaders() []*Header {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *Outcome) GetBytes() int64 {
+	if x != nil && x.Bytes != nil {
+		return *x.Bytes
+	}
+	return 0
+}
+
+func (x *Outcome) GetCost() int64 {
+	if x != nil && x.Cost != nil {
+		return *x.Cost
+	}
+	return 0
+}
+
+func (x *Outcome) GetNumbers() map[string]int64 {
+	if x != nil {
+		return x.Numbers
+	}
+	return nil
+}
+
+func (x *Outcome) GetCounts() bool {
+	if x != nil && x.Counts != nil {
+		return *x.Counts
+	}
+	return false
+}
+
+type SettleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settled       bool                   `protobuf:"varint,1,opt,name=settled,proto3" json:"settled,omitempty"` // false: no rule goes by this outcome
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleResponse) Reset() {
+	*x = SettleResponse{}
+	mi := &file_check_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleResponse) ProtoMessage() {}
+
+func (x *SettleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_check_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
+func (*SettleResponse) Descriptor() ([]byte, []int) {
+	return file_check_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SettleResponse) GetSettled() bool {
+	if x != nil {
+		return x.Settled
+	}
+	return false
+}
+
 type Place struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Place         string                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"` // as the answer to the check has it
@@ -642,7 +830,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_check_proto_msgTypes[7]
+	mi := &file_check_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +842,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_check_proto_msgTypes[7]
+	mi := &file_check_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +855,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_check_proto_rawDescGZIP(), []int{7}
+	return file_check_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Place) GetPlace() string {
@@ -686,7 +874,7 @@ type HoldResponse struct {
 
 func (x *HoldResponse) Reset() {
 	*x = HoldResponse{}
-	mi := &file_check_proto_msgTypes[8]
+	mi := &file_check_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +886,7 @@ func (x *HoldResponse) String() string {
 func (*HoldResponse) ProtoMessage() {}
 
 func (x *HoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_check_proto_msgTypes[8]
+	mi := &file_check_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +899,7 @@ func (x *HoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldResponse.ProtoReflect.Descriptor instead.
 func (*HoldResponse) Descriptor() ([]byte, []int) {
-	return file_check_proto_rawDescGZIP(), []int{8}
+	return file_check_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HoldResponse) GetHeld() bool {
@@ -729,7 +917,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_check_proto_msgTypes[9]
+	mi := &file_check_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +929,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_check_proto_msgTypes[9]
+	mi := &file_check_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +942,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_check_proto_rawDescGZIP(), []int{9}
+	return file_check_proto_rawDescGZIP(), []int{12}
 }
 
 type Result struct {
@@ -775,7 +963,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_check_proto_msgTypes[10]
+	mi := &file_check_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +975,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_check_proto_msgTypes[10]
+	mi := &file_check_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +988,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_check_proto_rawDescGZIP(), []int{10}
+	return file_check_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Result) GetRule() string {
@@ -877,7 +1065,7 @@ var File_check_proto protoreflect.FileDescriptor
 
 const file_check_proto_rawDesc = "" +
 	"\n" +
-	"\vcheck.proto\x12\tsluice.v1\x1a\x1egoogle/protobuf/duration.proto\"=\n" +
+	"\vcheck.proto\x12\tsluice.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"=\n" +
 	"\n" +
 	"CheckBatch\x12/\n" +
 	"\x06checks\x18\x01 \x03(\v2\x17.sluice.v1.CheckRequestR\x06checks\"H\n" +
@@ -930,7 +1118,26 @@ const file_check_proto_rawDesc = "" +
 	"\x04body\x18\f \x01(\fR\x04body\x12\x14\n" +
 	"\x05error\x18\r \x01(\tR\x05error\x12\x14\n" +
 	"\x05place\x18\x0e \x01(\tR\x05place\x12\x12\n" +
-	"\x04over\x18\x0f \x03(\tR\x04over\"\x1d\n" +
+	"\x04over\x18\x0f \x03(\tR\x04over\"\x98\x01\n" +
+	"\rSettleRequest\x12-\n" +
+	"\x05check\x18\x01 \x01(\v2\x17.sluice.v1.CheckRequestR\x05check\x12,\n" +
+	"\aoutcome\x18\x02 \x01(\v2\x12.sluice.v1.OutcomeR\aoutcome\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xb4\x02\n" +
+	"\aOutcome\x12\x16\n" +
+	"\x06status\x18\x01 \x01(\x05R\x06status\x12+\n" +
+	"\aheaders\x18\x02 \x03(\v2\x11.sluice.v1.HeaderR\aheaders\x12\x19\n" +
+	"\x05bytes\x18\x03 \x01(\x03H\x00R\x05bytes\x88\x01\x01\x12\x17\n" +
+	"\x04cost\x18\x04 \x01(\x03H\x01R\x04cost\x88\x01\x01\x129\n" +
+	"\anumbers\x18\x05 \x03(\v2\x1f.sluice.v1.Outcome.NumbersEntryR\anumbers\x12\x1b\n" +
+	"\x06counts\x18\x06 \x01(\bH\x02R\x06counts\x88\x01\x01\x1a:\n" +
+	"\fNumbersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01B\b\n" +
+	"\x06_bytesB\a\n" +
+	"\x05_costB\t\n" +
+	"\a_counts\"*\n" +
+	"\x0eSettleResponse\x12\x18\n" +
+	"\asettled\x18\x01 \x01(\bR\asettled\"\x1d\n" +
 	"\x05Place\x12\x14\n" +
 	"\x05place\x18\x01 \x01(\tR\x05place\"\"\n" +
 	"\fHoldResponse\x12\x12\n" +
@@ -953,12 +1160,13 @@ const file_check_proto_rawDesc = "" +
 	"\x04Mode\x12\x0f\n" +
 	"\vMODE_CHARGE\x10\x00\x12\r\n" +
 	"\tMODE_PEEK\x10\x01\x12\x12\n" +
-	"\x0eMODE_GIVE_BACK\x10\x022\xf9\x01\n" +
+	"\x0eMODE_GIVE_BACK\x10\x022\xb8\x02\n" +
 	"\x06Checks\x12:\n" +
 	"\x05Check\x12\x17.sluice.v1.CheckRequest\x1a\x18.sluice.v1.CheckResponse\x12G\n" +
 	"\vCheckStream\x12\x15.sluice.v1.CheckBatch\x1a\x1d.sluice.v1.CheckBatchResponse(\x010\x01\x121\n" +
 	"\x04Hold\x12\x10.sluice.v1.Place\x1a\x17.sluice.v1.HoldResponse\x127\n" +
-	"\aRelease\x12\x10.sluice.v1.Place\x1a\x1a.sluice.v1.ReleaseResponseB8Z6github.com/sluicehq/sluice/cmd/internal/door/checkgrpcb\x06proto3"
+	"\aRelease\x12\x10.sluice.v1.Place\x1a\x1a.sluice.v1.ReleaseResponse\x12=\n" +
+	"\x06Settle\x12\x18.sluice.v1.SettleRequest\x1a\x19.sluice.v1.SettleResponseB8Z6github.com/sluicehq/sluice/cmd/internal/door/checkgrpcb\x06proto3"
 
 var (
 	file_check_proto_rawDescOnce sync.Once
@@ -973,23 +1181,28 @@ func file_check_proto_rawDescGZIP() []byte {
 }
 
 var file_check_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_check_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_check_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_check_proto_goTypes = []any{
-	(Mode)(0),                   // 0: sluice.v1.Mode
-	(*CheckBatch)(nil),          // 1: sluice.v1.CheckBatch
-	(*CheckBatchResponse)(nil),  // 2: sluice.v1.CheckBatchResponse
-	(*CheckRequest)(nil),        // 3: sluice.v1.CheckRequest
-	(*HttpRequest)(nil),         // 4: sluice.v1.HttpRequest
-	(*Header)(nil),              // 5: sluice.v1.Header
-	(*Subject)(nil),             // 6: sluice.v1.Subject
-	(*CheckResponse)(nil),       // 7: sluice.v1.CheckResponse
-	(*Place)(nil),               // 8: sluice.v1.Place
-	(*HoldResponse)(nil),        // 9: sluice.v1.HoldResponse
-	(*ReleaseResponse)(nil),     // 10: sluice.v1.ReleaseResponse
-	(*Result)(nil),              // 11: sluice.v1.Result
-	nil,                         // 12: sluice.v1.HttpRequest.AttributesEntry
-	nil,                         // 13: sluice.v1.Subject.KeyEntry
-	(*durationpb.Duration)(nil), // 14: google.protobuf.Duration
+	(Mode)(0),                     // 0: sluice.v1.Mode
+	(*CheckBatch)(nil),            // 1: sluice.v1.CheckBatch
+	(*CheckBatchResponse)(nil),    // 2: sluice.v1.CheckBatchResponse
+	(*CheckRequest)(nil),          // 3: sluice.v1.CheckRequest
+	(*HttpRequest)(nil),           // 4: sluice.v1.HttpRequest
+	(*Header)(nil),                // 5: sluice.v1.Header
+	(*Subject)(nil),               // 6: sluice.v1.Subject
+	(*CheckResponse)(nil),         // 7: sluice.v1.CheckResponse
+	(*SettleRequest)(nil),         // 8: sluice.v1.SettleRequest
+	(*Outcome)(nil),               // 9: sluice.v1.Outcome
+	(*SettleResponse)(nil),        // 10: sluice.v1.SettleResponse
+	(*Place)(nil),                 // 11: sluice.v1.Place
+	(*HoldResponse)(nil),          // 12: sluice.v1.HoldResponse
+	(*ReleaseResponse)(nil),       // 13: sluice.v1.ReleaseResponse
+	(*Result)(nil),                // 14: sluice.v1.Result
+	nil,                           // 15: sluice.v1.HttpRequest.AttributesEntry
+	nil,                           // 16: sluice.v1.Subject.KeyEntry
+	nil,                           // 17: sluice.v1.Outcome.NumbersEntry
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
 }
 var file_check_proto_depIdxs = []int32{
 	3,  // 0: sluice.v1.CheckBatch.checks:type_name -> sluice.v1.CheckRequest
@@ -998,28 +1211,35 @@ var file_check_proto_depIdxs = []int32{
 	6,  // 3: sluice.v1.CheckRequest.subject:type_name -> sluice.v1.Subject
 	0,  // 4: sluice.v1.CheckRequest.mode:type_name -> sluice.v1.Mode
 	5,  // 5: sluice.v1.HttpRequest.headers:type_name -> sluice.v1.Header
-	12, // 6: sluice.v1.HttpRequest.attributes:type_name -> sluice.v1.HttpRequest.AttributesEntry
-	13, // 7: sluice.v1.Subject.key:type_name -> sluice.v1.Subject.KeyEntry
-	14, // 8: sluice.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
-	14, // 9: sluice.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
-	11, // 10: sluice.v1.CheckResponse.results:type_name -> sluice.v1.Result
+	15, // 6: sluice.v1.HttpRequest.attributes:type_name -> sluice.v1.HttpRequest.AttributesEntry
+	16, // 7: sluice.v1.Subject.key:type_name -> sluice.v1.Subject.KeyEntry
+	18, // 8: sluice.v1.CheckResponse.retry_after:type_name -> google.protobuf.Duration
+	18, // 9: sluice.v1.CheckResponse.delay:type_name -> google.protobuf.Duration
+	14, // 10: sluice.v1.CheckResponse.results:type_name -> sluice.v1.Result
 	5,  // 11: sluice.v1.CheckResponse.headers:type_name -> sluice.v1.Header
-	14, // 12: sluice.v1.Result.retry_after:type_name -> google.protobuf.Duration
-	14, // 13: sluice.v1.Result.reset_after:type_name -> google.protobuf.Duration
-	14, // 14: sluice.v1.Result.delay:type_name -> google.protobuf.Duration
-	3,  // 15: sluice.v1.Checks.Check:input_type -> sluice.v1.CheckRequest
-	1,  // 16: sluice.v1.Checks.CheckStream:input_type -> sluice.v1.CheckBatch
-	8,  // 17: sluice.v1.Checks.Hold:input_type -> sluice.v1.Place
-	8,  // 18: sluice.v1.Checks.Release:input_type -> sluice.v1.Place
-	7,  // 19: sluice.v1.Checks.Check:output_type -> sluice.v1.CheckResponse
-	2,  // 20: sluice.v1.Checks.CheckStream:output_type -> sluice.v1.CheckBatchResponse
-	9,  // 21: sluice.v1.Checks.Hold:output_type -> sluice.v1.HoldResponse
-	10, // 22: sluice.v1.Checks.Release:output_type -> sluice.v1.ReleaseResponse
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	3,  // 12: sluice.v1.SettleRequest.check:type_name -> sluice.v1.CheckRequest
+	9,  // 13: sluice.v1.SettleRequest.outcome:type_name -> sluice.v1.Outcome
+	19, // 14: sluice.v1.SettleRequest.at:type_name -> google.protobuf.Timestamp
+	5,  // 15: sluice.v1.Outcome.headers:type_name -> sluice.v1.Header
+	17, // 16: sluice.v1.Outcome.numbers:type_name -> sluice.v1.Outcome.NumbersEntry
+	18, // 17: sluice.v1.Result.retry_after:type_name -> google.protobuf.Duration
+	18, // 18: sluice.v1.Result.reset_after:type_name -> google.protobuf.Duration
+	18, // 19: sluice.v1.Result.delay:type_name -> google.protobuf.Duration
+	3,  // 20: sluice.v1.Checks.Check:input_type -> sluice.v1.CheckRequest
+	1,  // 21: sluice.v1.Checks.CheckStream:input_type -> sluice.v1.CheckBatch
+	11, // 22: sluice.v1.Checks.Hold:input_type -> sluice.v1.Place
+	11, // 23: sluice.v1.Checks.Release:input_type -> sluice.v1.Place
+	8,  // 24: sluice.v1.Checks.Settle:input_type -> sluice.v1.SettleRequest
+	7,  // 25: sluice.v1.Checks.Check:output_type -> sluice.v1.CheckResponse
+	2,  // 26: sluice.v1.Checks.CheckStream:output_type -> sluice.v1.CheckBatchResponse
+	12, // 27: sluice.v1.Checks.Hold:output_type -> sluice.v1.HoldResponse
+	13, // 28: sluice.v1.Checks.Release:output_type -> sluice.v1.ReleaseResponse
+	10, // 29: sluice.v1.Checks.Settle:output_type -> sluice.v1.SettleResponse
+	25, // [25:30] is the sub-list for method output_type
+	20, // [20:25] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_check_proto_init() }
@@ -1031,13 +1251,14 @@ func file_check_proto_init() {
 		(*CheckRequest_Request)(nil),
 		(*CheckRequest_Subject)(nil),
 	}
+	file_check_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_check_proto_rawDesc), len(file_check_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,7 +12,6 @@ package checkgrpc
 
 import (
 	context "context"
-
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -28,6 +27,7 @@ const (
 	Checks_CheckStream_FullMethodName = "/sluice.v1.Checks/CheckStream"
 	Checks_Hold_FullMethodName        = "/sluice.v1.Checks/Hold"
 	Checks_Release_FullMethodName     = "/sluice.v1.Checks/Release"
+	Checks_Settle_FullMethodName      = "/sluice.v1.Checks/Settle"
 )
 
 // ChecksClient is the client API for Checks service.
@@ -48,6 +48,10 @@ type ChecksClient interface {
 	// queue gives that up, if this is said before it to the instance that answered the check: a later check
 	// gets it. It does no harm to say so twice.
 	Release(ctx context.Context, in *Place, opts ...grpc.CallOption) (*ReleaseResponse, error)
+	// Report the outcome of a request that a check let pass, for rules that go by it: what does not count is given
+	// back, and where the outcome has the cost, the difference is charged or given back. Do so once. INVALID_ARGUMENT
+	// if the request was not charged, UNAVAILABLE if the store is down.
+	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
 }
 
 type checksClient struct {
@@ -101,6 +105,16 @@ func (c *checksClient) Release(ctx context.Context, in *Place, opts ...grpc.Call
 	return out, nil
 }
 
+func (c *checksClient) Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SettleResponse)
+	err := c.cc.Invoke(ctx, Checks_Settle_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ChecksServer is the server API for Checks service.
 // All implementations must embed UnimplementedChecksServer
 // for forward compatibility.
@@ -119,6 +133,10 @@ type ChecksServer interface {
 	// queue gives that up, if this is said before it to the instance that answered the check: a later check
 	// gets it. It does no harm to say so twice.
 	Release(context.Context, *Place) (*ReleaseResponse, error)
+	// Report the outcome of a request that a check let pass, for rules that go by it: what does not count is given
+	// back, and where the outcome has the cost, the difference is charged or given back. Do so once. INVALID_ARGUMENT
+	// if the request was not charged, UNAVAILABLE if the store is down.
+	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
 	mustEmbedUnimplementedChecksServer()
 }
 
@@ -140,6 +158,9 @@ func (UnimplementedChecksServer) Hold(context.Context, *Place) (*HoldResponse, e
 }
 func (UnimplementedChecksServer) Release(context.Context, *Place) (*ReleaseResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Release not implemented")
+}
+func (UnimplementedChecksServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Settle not implemented")
 }
 func (UnimplementedChecksServer) mustEmbedUnimplementedChecksServer() {}
 func (UnimplementedChecksServer) testEmbeddedByValue()                {}
@@ -223,6 +244,24 @@ func _Checks_Release_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Checks_Settle_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SettleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChecksServer).Settle(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Checks_Settle_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChecksServer).Settle(ctx, req.(*SettleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Checks_ServiceDesc is the grpc.ServiceDesc for Checks service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -241,6 +280,10 @@ var Checks_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Release",
 			Handler:    _Checks_Release_Handler,
+		},
+		{
+			MethodName: "Settle",
+			Handler:    _Checks_Settle_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

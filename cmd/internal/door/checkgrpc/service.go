@@ -84,6 +84,31 @@ func (s *service) Release(ctx context.Context, in *Place) (_ *ReleaseResponse, e
 	return &ReleaseResponse{}, placeError(s.Engine.ReleasePlace(ctx, in.GetPlace()))
 }
 
+// Settle settles a request by its outcome.
+func (s *service) Settle(ctx context.Context, in *SettleRequest) (_ *SettleResponse, err error) {
+	defer door.Rescue(s.Logger, &err)
+	if err := s.admit(ctx); err != nil {
+		return nil, err
+	}
+	var c check
+	c.read(s.Engine, in.GetCheck())
+	if c.err == nil {
+		c.err = c.settled(in)
+	}
+	if c.err != nil {
+		return nil, status.Error(codes.InvalidArgument, door.Reason(c.err))
+	}
+	switch err := s.Engine.SettleRequest(ctx, &c.request, outcomeOf(in.GetOutcome())); {
+	case errors.Is(err, policy.ErrNothingToSettle):
+		return &SettleResponse{}, nil
+	case errors.Is(err, policy.ErrNotCharged):
+		return nil, status.Error(codes.InvalidArgument, door.Reason(err))
+	case err != nil:
+		return nil, status.Error(codes.Unavailable, "the shared store does not answer: try again")
+	}
+	return &SettleResponse{Settled: true}, nil
+}
+
 // placeError says what has kept a place from being held or given back.
 func placeError(err error) error {
 	switch {

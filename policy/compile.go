@@ -305,7 +305,8 @@ var (
 func (c *compiler) choice(field, value string, names []string) int {
 	i := slices.Index(names, value)
 	if i < 0 && value != "" {
-		c.fail(field, spelling.Suggest(value, names), "unknown %s %s", field, spelling.Quote(value))
+		known := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
+		c.fail(field, spelling.Suggest(value, known), "unknown %s %s", field, spelling.Quote(value))
 	}
 	return max(i, 0)
 }

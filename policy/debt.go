@@ -151,6 +151,7 @@ type Debt struct {
 	// Reserved is what a small request is charged that does not limit its output, before its response reports the
 	// cost, for rules that read it from the body of the response; otherwise 0. So many of them fit at once.
 	Reserved, Fit int64
+	Unit          Unit // of the rule's cost
 	// Lockout is the longest time for which a key that owes as much as it may is refused.
 	Lockout time.Duration
 }
@@ -171,7 +172,7 @@ func (p *Policy) Debts() (all []Debt) {
 			seen[l.plan] = true
 			reserved, fit := r.reserved(l.plan)
 			all = append(all, Debt{
-				Rule: r.name, Reserved: reserved, Fit: fit, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
+				Rule: r.name, Reserved: reserved, Fit: fit, Unit: r.cost.unit(), Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
 				Largest: unitsOf(r.cost.max, l.plan), AtOnce: p.atOnce(r), Lockout: lockout(l.plan, unitsOf(r.cost.fixed, l.plan)),
 			})
 		}

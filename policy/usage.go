@@ -53,7 +53,7 @@ func (c *compiler) usageCost(in *Cost) *usageCost {
 	case in.USD != "":
 		c.choice("cost.usd", in.USD, []string{"", "prices"})
 		if !c.priced {
-			c.fail("cost.usd", `write for example "prices: {\"*\": {input: 15, output: 75}}" at the top of the document`, "the document has no prices")
+			c.fail("cost.usd", `write for example prices: {"*": {input: 15, output: 75}} at the top of the document`, "the document has no prices")
 		}
 	case len(in.ResponseJSON) == 0:
 		c.fail("cost.response_json", "write for example \"response_json: {usage.total_tokens: 1}\"", "response_json names no number")

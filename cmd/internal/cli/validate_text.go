@@ -122,7 +122,10 @@ func settlingText(s *policy.SharedLimit) string {
 // debtText returns how much a key can owe, for how long that locks it out, and what passes all the same.
 func debtText(d *policy.Debt) string {
 	units := d.Limit.Amount(d.Units)
-	if d.Limit.Money == 0 {
+	switch {
+	case d.Unit == policy.Tokens:
+		units += " tokens"
+	case d.Limit.Money == 0:
 		units += " units"
 	}
 	text := fmt.Sprintf("a key can owe %s, which locks it out for up to %s", units, days(d.Lockout))

@@ -90,6 +90,9 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 		if c.Cost < 0 || !d.get(c, &k) || at-k.sent > cacheFor {
 			return false, false
 		}
+		if c.Plan.Kernel == kernel.Distinct { // the state does not have the values: this one may count already
+			return false, false
+		}
 		at = max(at, k.back) // it may have been learnt after the clock was read
 		// The server's time is between these. Each state has its own: on a cluster so do
 		// the nodes.

@@ -183,7 +183,7 @@ func (g *generator) structure(t reflect.Type) object {
 		o["anyOf"] = with
 	case "Price":
 		o["required"] = []string{"input", "output"}
-	case "CORS", "Tiers", "Share", "Count", "Penalty":
+	case "CORS", "Tiers", "Share", "Count", "Penalty", "Estimate":
 		o["minProperties"] = 1
 	}
 	return o

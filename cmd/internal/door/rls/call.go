@@ -266,7 +266,11 @@ func resultOf(d *policy.Decision, l *limit) *policy.Result {
 func leftBy(d *policy.Decision) int64 {
 	least := int64(math.MaxInt64)
 	for i := range d.Results {
-		if r := &d.Results[i]; !r.Allowed {
+		switch r := &d.Results[i]; {
+		case r.Allowed:
+		case r.Plan == nil: // it blocks
+			return 0
+		default:
 			least = min(least, r.Plan.Limit.Value(r.Remaining))
 		}
 	}

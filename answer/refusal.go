@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy"
@@ -188,11 +187,10 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 func (a *Answer) missing() string {
 	text := "The request lacks " + wireName(a.decision.Missing) + "."
 	switch what := a.decision.Ambiguous(); {
+	case a.decision.BodyLimit() != "":
+		text = "The body is larger than " + a.decision.BodyLimit() + ", the most that is read here."
 	case a.decision.TooLarge():
 		text = "The body cannot be read here: the request lacks " + a.decision.Missing + "."
-		if most, ok := strings.CutPrefix(a.decision.Missing, "a body of at most "); ok {
-			text = "The body is larger than " + most + ", the most that is read here."
-		}
 	case a.decision.Mismatched() != "":
 		text = a.decision.Mismatched() + " differs from the field of the body that it repeats."
 	case what == "":

@@ -149,33 +149,39 @@ func handling(count int, period time.Duration, status int, serve func(http.Handl
 		if got, fields := serve(h, r); got != status || !hasFields(fields) {
 			return nil, fmt.Errorf("answers %d with %v, and should answer %d with fields", got, fields, status)
 		}
-		// A server has a heap, so that it collects garbage now and then, and not all the
-		// time as a process that has nothing else.
-		heap := make([]byte, 32<<20)
-		defer runtime.KeepAlive(heap)
-		const turns = 5
-		var without, with cost
-		for range turns {
-			for _, t := range []struct {
-				handler http.Handler
-				total   *cost
-			}{{bare, &without}, {h, &with}} {
-				runtime.GC()
-				t.total.add(spend(1, budget/2/turns, keysOf(1), one(1), func(string) bool {
-					got, _ := serve(t.handler, r)
-					return got == http.StatusOK
-				}))
-			}
-		}
-		s, floor := with.sample(), without.sample()
+		s := addedTo(bare, h, func(h http.Handler) bool {
+			got, _ := serve(h, r)
+			return got == http.StatusOK
+		})
 		if refuses := status != http.StatusOK; refuses != (s["refused"] > 0.5) {
 			return nil, fmt.Errorf("refused %v of all calls", s["refused"])
 		}
-		for _, column := range []string{"CPU ns", "allocs"} {
-			s["added "+column] = s[column] - floor[column]
-		}
 		return s, nil
 	}
+}
+
+// addedTo calls a handler in turn with the bare one that is in it, and returns the cost of its calls and what it adds.
+func addedTo(bare, h http.Handler, call func(http.Handler) (allowed bool)) sample {
+	// A server has a heap, so that it collects garbage now and then, and not all the
+	// time as a process that has nothing else.
+	heap := make([]byte, 32<<20)
+	defer runtime.KeepAlive(heap)
+	const turns = 5
+	var without, with cost
+	for range turns {
+		for _, t := range []struct {
+			handler http.Handler
+			total   *cost
+		}{{bare, &without}, {h, &with}} {
+			runtime.GC()
+			t.total.add(spend(1, budget/2/turns, keysOf(1), one(1), func(string) bool { return call(t.handler) }))
+		}
+	}
+	s, floor := with.sample(), without.sample()
+	for _, column := range []string{"CPU ns", "allocs"} {
+		s["added "+column] = s[column] - floor[column]
+	}
+	return s
 }
 
 func (c *cost) add(more cost) {

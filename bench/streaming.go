@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -301,27 +300,10 @@ func handlingStream(c contender) (sample, error) {
 	if after := serve(h); !hasFields(after) || spent(after)-spent(before) != tokensEach {
 		return nil, fmt.Errorf("a stream has cost %d", spent(after)-spent(before))
 	}
-	heap := make([]byte, 32<<20) // see handling
-	defer runtime.KeepAlive(heap)
-	const turns = 5
-	var without, with cost
-	for range turns {
-		for _, t := range []struct {
-			handler http.Handler
-			total   *cost
-		}{{bare, &without}, {h, &with}} {
-			runtime.GC()
-			t.total.add(spend(1, budget/2/turns, keysOf(1), one(1), func(string) bool {
-				serve(t.handler)
-				return true
-			}))
-		}
-	}
-	s, floor := with.sample(), without.sample()
-	for _, column := range []string{"CPU ns", "allocs"} {
-		s["added "+column] = s[column] - floor[column]
-	}
-	return s, nil
+	return addedTo(bare, h, func(h http.Handler) bool {
+		serve(h)
+		return true
+	}), nil
 }
 
 // spent returns how many tokens are gone.

@@ -103,23 +103,23 @@ func (d *door) release(c *call) {
 	d.calls.Put(c)
 }
 
-// admit returns the request for the handler if it may pass, after its turn has come, and what
-// settles it then, or nil if nothing is to be settled or released, and its body, to be released when the request ends,
-// if it was read. If there is no request it has been answered.
+// admit returns the request for the handler if it may pass, after its turn has come. The settling is nil if nothing
+// is to be settled or released. The replay is the body if it was read, to be released when the request ends. If the
+// request is nil, it has been answered.
 func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *settling, *replay) {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
 	c.w, c.r = w, r
-	client := answer.Client{Header: r.Header}
+	client, marks := answer.Client{Header: r.Header}, false
 	if d.engine != nil {
 		p := d.engine.Policy()
-		client.CORS, client.Answers = p.CORS(), p.Answers()
+		client.CORS, client.Answers, marks = p.CORS(), p.Answers(), p.Marks()
 	}
 	fault := misaimed(r)
 	if fault == "" {
 		fault = d.clean(w, r.Header)
 	}
-	if d.engine != nil && d.engine.Policy().Marks() {
+	if marks {
 		dropMarks(r.Header)
 	}
 	quota := fault == "" && d.asksQuota(r)
@@ -155,7 +155,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 			r.Header.Set("Accept-Encoding", "identity") // a compressed response cannot be read
 		}
 		if c.decision.AsksUsage() {
-			askUsage(r)
+			askUsage(c.r)
 		}
 		if c.awaits() || c.decision.Held() {
 			return c.r, c.settling(), c.body

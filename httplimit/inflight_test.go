@@ -26,15 +26,7 @@ import (
 // underWay returns how many of two places of the rule "all" are taken.
 func underWay(t *testing.T, e *policy.Engine) int64 {
 	t.Helper()
-	s, err := e.Subject("all", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	results, err := s.Peek(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return 2 - results[0].Remaining
+	return 2 - policytest.Remaining(t, e, "all")
 }
 
 // A request is under way until its handler has returned, in whatever way, and what is refused never was.

@@ -34,15 +34,7 @@ func uses(t *testing.T, e *policy.Engine) string {
 	t.Helper()
 	var all []string
 	for i, rule := range []string{"failures", "told", "bytes"} {
-		s, err := e.Subject(rule, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		results, err := s.Peek(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, fmt.Sprint(rule, " ", []int64{100, 1000, 1000}[i]-results[0].Remaining))
+		all = append(all, fmt.Sprint(rule, " ", []int64{100, 1000, 1000}[i]-policytest.Remaining(t, e, rule)))
 	}
 	return strings.Join(all, ", ")
 }

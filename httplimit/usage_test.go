@@ -24,17 +24,7 @@ func model(t *testing.T, cost string, h http.HandlerFunc) (url string, used func
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Start()
 	t.Cleanup(server.Close)
-	return server.URL, func() int64 {
-		s, err := e.Subject("tokens", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		results, err := s.Peek(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return 100000 - results[0].Remaining
-	}
+	return server.URL, func() int64 { return 100000 - policytest.Remaining(t, e, "tokens") }
 }
 
 func post(t *testing.T, ctx context.Context, url, body string) *http.Response {
@@ -185,6 +175,18 @@ func TestUsageAsked(t *testing.T) {
 	}
 }
 
+// A request that carries its decision has the length of its body, too.
+func TestUsageAskedWithDecision(t *testing.T) {
+	t.Parallel()
+	e := policytest.Engine(t, "version: 1\nrules: [{name: tokens, limit: 100000/day, cost: {tokens: total, usage: ask}}]")
+	h := Config{KeepDecision: true}.Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if text, err := io.ReadAll(r.Body); err != nil || r.ContentLength != int64(len(text)) || !strings.Contains(string(text), "include_usage") {
+			t.Errorf("%d bytes of %d arrive, %v: %s", len(text), r.ContentLength, err, text)
+		}
+	}))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"stream":true}`)))
+}
+
 // A handler that knows the cost says so, and one behind two doors is read by both.
 func TestUsageDoors(t *testing.T) {
 	t.Parallel()
@@ -200,13 +202,8 @@ func TestUsageDoors(t *testing.T) {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
 	}
 	for name, e := range map[string]*policy.Engine{"outer": outer, "inner": inner} {
-		s, err := e.Subject("a", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		results, err := s.Peek(t.Context())
-		if err != nil || results[0].Remaining != 1000-27-5 {
-			t.Errorf("%s: %d remain, %v", name, results[0].Remaining, err)
+		if left := policytest.Remaining(t, e, "a"); left != 1000-27-5 {
+			t.Errorf("%s: %d remain", name, left)
 		}
 	}
 }

@@ -22,7 +22,17 @@ var ErrBodyPart = parts.ErrBodyPart
 // TooLarge reports whether a request is denied because its body is larger than the policy's body_limit, or because
 // of [ErrBodyPart].
 func (d *Decision) TooLarge() bool {
-	return d.Missing == parts.WholeBody || strings.HasPrefix(d.Missing, parts.SmallerBody)
+	return d.Missing == parts.WholeBody || d.BodyLimit() != ""
+}
+
+// BodyLimit returns the size, such as "8MiB", than which the body of a denied request is larger. It is empty for all
+// other decisions.
+func (d *Decision) BodyLimit() (size string) {
+	size, ok := strings.CutPrefix(d.Missing, parts.SmallerBody)
+	if !ok {
+		return ""
+	}
+	return size
 }
 
 // NoBodyMemory reports whether a request is denied because of [ErrBodyMemory].

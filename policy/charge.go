@@ -92,7 +92,7 @@ func (c *charges) add(in *input, s *subject) {
 		to.Key, to.Plan, to.Cost, to.Shadow, to.OnError = s.owner, l.plan, cost, shadow, r.onError
 		to.Owe, to.Consistency, to.Permit, to.Until = false, r.consistency, 0, 0
 		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, shadow
-		told.at, told.Unit, told.Marks, told.Owed = int32(r.index)+1, r.cost.unit(), s.marks, 0
+		told.at, told.Unit, told.Marks, told.Owed = int32(r.index)+1, r.cost.unit, s.marks, 0
 		c.whose = append(c.whose, s)
 	}
 	if r.counters == 0 {

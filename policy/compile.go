@@ -155,6 +155,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	if out.cost = c.cost(&r.Cost); out.cost.usd {
 		out.cost.usage.prices = p.prices
 	}
+	out.cost.unit = unitOfCost(&r.Cost)
 	out.marks = c.over(r, &out)
 	p.marks = p.marks || out.marks
 	out.counts = c.counting(&r.Count)
@@ -252,18 +253,26 @@ func (c *compiler) checkUncounted(r *Rule) {
 	if r.Exempt && r.Block {
 		c.fail("block", "remove one of them", "a rule either exempts or blocks")
 	}
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
+	c.without([]setting{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"distinct", r.Distinct != Distinct{}}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()}, {"cost", !r.Cost.IsZero()},
 		{"answer", r.Answer != "" && r.Exempt}, {"over", r.Over != ""},
 		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 		{"on_error", r.OnError != ""}, {"consistency", r.Consistency != ""}, {"shadow", r.Shadow && !r.Block}, {"show_key", r.ShowKey != ""}, {"enforce", r.Enforce != ""},
-	} {
+	}, fmt.Sprintf("remove %q, if it is to count", field), kind+" rule counts nothing and has no %s")
+}
+
+// setting is a field of a rule, and whether it is set.
+type setting struct {
+	name string
+	set  bool
+}
+
+// without complains about fields that are set and have no meaning beside others. The message has a %s for the name.
+func (c *compiler) without(fields []setting, hint, message string) {
+	for _, f := range fields {
 		if f.set {
-			c.fail(f.name, fmt.Sprintf("remove %q, if it is to count", field), "%s rule counts nothing and has no %s", kind, f.name)
+			c.fail(f.name, hint, message, f.name)
 		}
 	}
 }

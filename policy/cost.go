@@ -130,6 +130,7 @@ type cost struct {
 	told   string // canonical name of the header of the response that has it
 	bytes  int64  // bytes of the response's body that cost a unit
 	usd    bool   // it is in micro-USD, by the prices of the policy
+	unit   Unit
 	usage  *usageCost
 }
 
@@ -158,10 +159,7 @@ func (c *compiler) cost(in *Cost) cost {
 func (c *compiler) costTold(in *Cost) cost {
 	out := cost{fixed: cmp.Or(in.Estimate.Units, 1), max: in.Max, bytes: in.ResponseBytes}
 	var sources []string
-	for _, s := range []struct {
-		name string
-		set  bool
-	}{
+	for _, s := range []setting{
 		{"header", in.Header != ""}, {"response_header", in.ResponseHeader != ""}, {"response_bytes", in.ResponseBytes != 0},
 		{"tokens", in.Tokens != ""}, {"usd", in.USD != ""}, {"response_json", in.ResponseJSON != nil},
 	} {

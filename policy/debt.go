@@ -172,7 +172,7 @@ func (p *Policy) Debts() (all []Debt) {
 			seen[l.plan] = true
 			reserved, fit := r.reserved(l.plan)
 			all = append(all, Debt{
-				Rule: r.name, Reserved: reserved, Fit: fit, Unit: r.cost.unit(), Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
+				Rule: r.name, Reserved: reserved, Fit: fit, Unit: r.cost.unit, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
 				Largest: unitsOf(r.cost.max, l.plan), AtOnce: p.atOnce(r), Lockout: lockout(l.plan, unitsOf(r.cost.fixed, l.plan)),
 			})
 		}

@@ -25,17 +25,10 @@ type Distinct struct {
 
 // distinct compiles the part of a rule that it counts the values of. Its key is complete.
 func (c *compiler) distinct(r *Rule, out *rule) {
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
+	c.without([]setting{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"share", !r.Share.isZero()},
 		{"algorithm", r.Algorithm != ""}, {"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()},
-	} {
-		if f.set {
-			c.fail(f.name, "write a second rule, with a limit, for that", "a rule with distinct counts different values, and has no %s", f.name)
-		}
-	}
+	}, "write a second rule, with a limit, for that", "a rule with distinct counts different values, and has no %s")
 	out.distinct = true
 	if r.Distinct.Limit == "" {
 		c.fail("distinct", "write for example \"limit: 5/hour\" in it", "distinct has no limit")

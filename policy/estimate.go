@@ -81,12 +81,35 @@ type reservation struct {
 	omitsUsage bool     // the rule asks for the usage, which the request does not
 }
 
-// reserve returns what the request is expected to use of a rule.
+// demand has the values that the rules of a policy read from a request to a model. Each is read for the first rule
+// that needs it.
+type demand struct {
+	price  *price // see priceOfModel; nil: not read
+	output int64  // see outputAsked; -1: not read
+}
+
+// price returns the price of the model, by the prices of the policy.
+func (in *input) price() *price {
+	if in.demand.price == nil {
+		in.demand.price = in.priceOfModel(in.policy.prices)
+	}
+	return in.demand.price
+}
+
+// output returns how many tokens the request allows its answer to have, or 0.
+func (in *input) output() int64 {
+	if in.demand.output < 0 {
+		in.demand.output = in.outputAsked()
+	}
+	return in.demand.output
+}
+
+// reserve returns the expected use of a rule by the request.
 func (in *input) reserve(r *rule) (a reservation) {
 	u := r.cost.usage
 	a.reads, a.omitsUsage = in.policy.numbers, u.asksUsage && in.omitsUsage()
-	if u.prices != nil { // the model is in the body
-		a.price = in.priceOfModel(u.prices)
+	if u.prices != nil {
+		a.price = in.price()
 	}
 	if in.request.Cost > 1 { // so many requests fit, or none
 		a.uncut = math.MaxInt64
@@ -98,7 +121,7 @@ func (in *input) reserve(r *rule) (a reservation) {
 	if n, known := in.x.BodySize(); known {
 		a.input = (n + u.estimate.bytes - 1) / u.estimate.bytes
 	}
-	wanted := in.outputAsked()
+	wanted := in.output()
 	output := u.output(wanted, a.price)
 	if output == wanted {
 		a.uncut = max(a.uncut, u.tokenCost(tokens{output: wanted}, a.price))
@@ -138,7 +161,7 @@ func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
 // maxChoices is the most answers to one request that are estimated.
 const maxChoices = 128
 
-// outputAsked returns how many tokens the request allows its answer to have, or 0.
+// outputAsked reads the maximum of the output from the body, for all answers that the request asks for.
 func (in *input) outputAsked() (n int64) {
 	for _, name := range []string{"max_completion_tokens", "max_tokens", "max_output_tokens", "generationConfig[maxOutputTokens]", "options[num_predict]"} {
 		if number, ok := in.x.LargestBodyField(name); ok && number > 0 {
@@ -156,11 +179,7 @@ func (in *input) outputAsked() (n int64) {
 
 // omitsUsage reports whether the request is for a stream of OpenAI's format without usage.
 func (in *input) omitsUsage() bool {
-	path, _, _ := strings.Cut(in.request.Path, "?")
-	if !strings.HasSuffix(path, "/completions") {
-		return false
-	}
-	return in.x.BodyIsTrue("stream") && !in.x.HasBodyField("stream_options")
+	return strings.HasSuffix(in.request.Path, "/completions") && in.x.BodyIsTrue("stream") && !in.x.HasBodyField("stream_options")
 }
 
 // priceOfModel returns the price of the model that the request asks for: in its body, or in the path, as in

@@ -64,8 +64,7 @@ func (d *Decision) form(w *work) {
 	if !w.policy.forms || d.Exempt {
 		return
 	}
-	path, _, _ := strings.Cut(w.request.Path, "?")
-	d.Form = w.matches.answerForm().form(path)
+	d.Form = w.matches.answerForm().form(w.request.Path)
 	if d.Form == MCP && (!d.Allowed || d.Delay > 0) {
 		d.CallID = strings.Clone(w.x.CallID())
 	}

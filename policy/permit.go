@@ -13,17 +13,10 @@ import (
 
 // inFlight compiles how many requests may be under way of a rule that counts these.
 func (c *compiler) inFlight(r *Rule, out *rule) {
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
+	c.without([]setting{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""},
 		{"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
-	} {
-		if f.set {
-			c.fail(f.name, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s", f.name)
-		}
-	}
+	}, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s")
 	out.inFlight = true
 	out.own = resolved{limits: c.places("in_flight", r.InFlight, out), from: "rule", source: r.Source}
 }

@@ -146,12 +146,22 @@ const millionths = 1_000_000
 // sum128 is a sum of products, in 128 bits.
 type sum128 struct{ hi, lo uint64 }
 
-// add adds a·b, which are not negative. Four of them are below 2^128.
+// add adds a·b, which are not negative. Four products of any numbers fit, and 2^20 of a number that a response reports
+// with a weight.
 func (s *sum128) add(a, b int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	var carry uint64
 	s.lo, carry = bits.Add64(s.lo, lo, 0)
 	s.hi += hi + carry
+}
+
+// sub subtracts o. The difference is 0 if o is larger.
+func (s *sum128) sub(o sum128) {
+	lo, borrow := bits.Sub64(s.lo, o.lo, 0)
+	hi, borrow := bits.Sub64(s.hi, o.hi, borrow)
+	if *s = (sum128{hi, lo}); borrow > 0 {
+		*s = sum128{}
+	}
 }
 
 // ceilDiv returns the sum divided by d and rounded up, at most the largest int64.

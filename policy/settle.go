@@ -233,7 +233,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		}
 		cost := unitsOf(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit(), Estimate: c.Cost, Cost: cost, Cut: unitsOf(told, c.Plan) - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Estimate: c.Cost, Cost: cost, Cut: unitsOf(told, c.Plan) - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
@@ -261,15 +261,12 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) 
 		return 0, "", true
 	case u == nil || o.Cost != 0:
 	case o.Read == nil && o.Numbers != nil:
-		cost, unread = u.finalCost(&ResponseReader{numbers: c.reserved.reads, given: o.Numbers}, &c.reserved, reserved)
+		cost, unread = u.finalCost(&ResponseReader{numbers: c.reserved.reads, given: o.Numbers}, o.Status, &c.reserved, reserved)
 		return cost, unread, true
 	case o.Bytes < 0:
 		return 0, "", false
 	default:
-		if o.Read != nil {
-			o.Read.succeeded = o.Status < http.StatusMultipleChoices
-		}
-		cost, unread = u.finalCost(o.Read, &c.reserved, reserved)
+		cost, unread = u.finalCost(o.Read, o.Status, &c.reserved, reserved)
 		return cost, unread, true
 	}
 	cost, known = c.cost.after(o, reserved)

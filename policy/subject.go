@@ -382,7 +382,7 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 		if cost == 0 && s.engine.turns.Offer(&c.list[i], 1, r) {
 			c.list[i].Cost = 1
 		}
-		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Owed: l.plan.Owed(&r.Receipt), Unit: s.rule.cost.unit(), Shadow: s.shadow || s.rule.marks, Marks: s.rule.marks && !s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(c.list[i].Cost, *r)}
+		results[i] = Result{Rule: s.rule.name, Name: l.name, Plan: l.plan, From: l.from, Source: l.source, Owed: l.plan.Owed(&r.Receipt), Unit: s.rule.cost.unit, Shadow: s.shadow || s.rule.marks, Marks: s.rule.marks && !s.shadow, at: int32(s.rule.index) + 1, Decision: l.plan.Decide(c.list[i].Cost, *r)}
 		for _, k := range c.active {
 			k.join(c, i, &results[i])
 		}

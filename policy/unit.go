@@ -13,17 +13,17 @@ const (
 // String returns tokens, USD or units. It is empty for NoUnit.
 func (u Unit) String() string { return [...]string{"", "tokens", "USD", "units"}[u] }
 
-// unit returns what the cost counts.
-func (c *cost) unit() Unit {
-	switch u := c.usage; {
-	case u == nil:
-		return NoUnit
-	case u.prices != nil:
+// unitOfCost returns the unit of a cost.
+func unitOfCost(c *Cost) Unit {
+	switch {
+	case c.Tokens != "":
+		return Tokens
+	case c.USD != "":
 		return USD
-	case u.terms != nil:
+	case c.ResponseJSON != nil:
 		return Numbers
 	}
-	return Tokens
+	return NoUnit
 }
 
 // Amounts returns what the request was charged before, and what it is charged in the end, in units of Unit: in
@@ -42,7 +42,7 @@ type Budget struct {
 func (p *Policy) Budgets() (all []Budget) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.cost.usage != nil {
-			all = append(all, Budget{r.name, r.cost.unit()})
+			all = append(all, Budget{r.name, r.cost.unit})
 		}
 	}
 	return all
@@ -54,5 +54,5 @@ func (p *Policy) UnitOf(rule string) Unit {
 	if !known {
 		return NoUnit
 	}
-	return p.rules[i].cost.unit()
+	return p.rules[i].cost.unit
 }

@@ -3,8 +3,8 @@ package policy
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/sluicehq/sluice/internal/printable"
@@ -40,7 +40,7 @@ type usageCost struct {
 
 // term is a number of the response and its weight.
 type term struct {
-	path   int   // index in Policy.paths
+	path   int   // index in numbers
 	weight int64 // in millionths
 }
 
@@ -124,26 +124,18 @@ func (u *usageCost) reported(r *ResponseReader, p *price) (cost int64, found boo
 		t, found := r.tokens()
 		return u.tokenCost(t, p), found
 	}
-	sum := int64(0)
+	var plus, minus sum128
 	for _, one := range u.terms {
 		n, ok := r.number(one.path)
 		found = found || ok
-		sum = addWeighted(sum, n, one.weight)
+		if one.weight < 0 {
+			minus.add(n, -one.weight)
+		} else {
+			plus.add(n, one.weight)
+		}
 	}
-	return max((sum+millionths-1)/millionths, 0), found
-}
-
-// addWeighted returns sum + n*w, or the nearest number to it that fits. Half of the range is left for rounding.
-func addWeighted(sum, n int64, w int64) int64 {
-	hi, lo := bits.Mul64(uint64(n), uint64(max(w, -w)))
-	product := int64(math.MaxInt64 / 2)
-	if hi == 0 && lo < math.MaxInt64/2 {
-		product = int64(lo)
-	}
-	if w < 0 {
-		product = -product
-	}
-	return min(max(sum+product, -math.MaxInt64/2), math.MaxInt64/2)
+	plus.sub(minus)
+	return plus.ceilDiv(millionths), found
 }
 
 // The numbers by which APIs report tokens: the names of a slot mean the same, in the formats of several APIs or in
@@ -201,11 +193,7 @@ type numbers struct {
 
 // compileNumbers returns the numbers that the rules read of responses, or nil.
 func (c *compiler) compileNumbers(p *Policy) *numbers {
-	reads := false
-	for i := range p.rules {
-		reads = reads || p.rules[i].cost.usage != nil
-	}
-	if !reads {
+	if !slices.ContainsFunc(p.rules, func(r rule) bool { return r.cost.usage != nil }) {
 		return nil
 	}
 	paths := make([]string, 0, len(usagePaths)+len(c.numbers))
@@ -228,7 +216,6 @@ type ResponseReader struct {
 	given   map[string]int64 // in place of what the scanner has read; nil: none
 	// Interrupted is set if the response has broken off, or the client has left before its end.
 	Interrupted bool
-	succeeded   bool // the status is one of success, or unknown
 }
 
 // ReadsResponse reports whether a rule counts the request by the body of its response.
@@ -310,9 +297,9 @@ func (u *usageCost) visibleCost(r *ResponseReader, a *reservation) int64 {
 	return u.tokenCost(t, a.price)
 }
 
-// finalCost returns the cost to charge where reserved was charged before, and why the response does not report it, or
-// "".
-func (u *usageCost) finalCost(r *ResponseReader, a *reservation, reserved int64) (cost int64, unread string) {
+// finalCost returns the cost to charge for a response with a status, 0 if that is unknown, where reserved was charged
+// before. It also returns why the response does not report the cost, or "".
+func (u *usageCost) finalCost(r *ResponseReader, status int, a *reservation, reserved int64) (cost int64, unread string) {
 	if r == nil || r.numbers != a.reads {
 		return reserved, unreadNone
 	}
@@ -329,9 +316,9 @@ func (u *usageCost) finalCost(r *ResponseReader, a *reservation, reserved int64)
 	case unread == "":
 		unread = unreadMissing
 	}
-	// A response without text, such as that of a request which is worked on in the background, shows nothing.
-	shows := r.scanner.Text() > 0 || interrupted
-	if u.keepsEstimate || u.estimate.units > 0 || unread == "encoded" || unread == "type" || r.given != nil || !shows && r.succeeded {
+	// A success without text, such as the answer to a request in the background, does not show what it costs.
+	hidden := r.scanner.Text() == 0 && !interrupted && status < http.StatusMultipleChoices
+	if u.keepsEstimate || u.estimate.units > 0 || unread == usage.Encoded || unread == usage.Type || r.given != nil || hidden {
 		return max(reported, reserved), unread
 	}
 	return max(reported, min(u.visibleCost(r, a), reserved)), unread

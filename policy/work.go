@@ -26,6 +26,7 @@ type input struct {
 	mode    Mode // that of the request, or Peek during a preview
 	x       parts.Reader
 	now     int64 // see clock
+	demand  demand
 }
 
 // clock returns the time of the request in microseconds since the Unix epoch. It reads the clock once.
@@ -47,7 +48,7 @@ func (e *Engine) begin(req *Request, d *Decision) *work {
 }
 
 func (w *work) begin(e *Engine, req *Request, d *Decision) {
-	w.policy, w.request, w.mode, w.now = e.current(), req, req.Mode, 0
+	w.policy, w.request, w.mode, w.now, w.demand = e.current(), req, req.Mode, 0, demand{output: -1}
 	w.x.Reset(&parts.Request{
 		Method: req.Method, Host: req.Host, RawQuery: req.RawQuery, Peer: req.Peer, Header: req.Header, ForwardedHeader: req.ForwardedHeader, Client: req.Client,
 		Body: req.Body, BodyLimit: w.policy.bodyLimit, Attributes: req.Attributes, TLSFingerprint: req.TLSFingerprint, Trusted: w.policy.trusted, IPv6Prefix: w.policy.ipv6Prefix,

@@ -100,18 +100,10 @@ func (h *history) newScene() {
 // newValues chooses how many distinct values a key may have in a period about scale microseconds long, and other
 // numbers for later.
 func (h *history) newValues(key string, scale float64) *subject {
-	s := &subject{key: key}
 	period := min(max(int64(h.spread(scale/10, scale*10)), 1), longestPeriod.Microseconds())
-	for len(s.plans) < 4 {
-		l := sluice.Limit{Count: h.about(2), Period: time.Duration(period) * time.Microsecond}
-		p, err := sluice.NewDistinct(l)
-		if err != nil {
-			panic(fmt.Sprintf("%v: %v", l, err))
-		}
-		s.plans = append(s.plans, p)
-	}
-	s.plan = s.plans[0]
-	return s
+	return h.newPermits(key, func(n int64) (*sluice.Plan, error) {
+		return sluice.NewDistinct(sluice.Limit{Count: n, Period: time.Duration(period) * time.Microsecond})
+	})
 }
 
 // lasts is how long a place in flight is held, in microseconds.
@@ -119,12 +111,17 @@ const lasts = int64(kernel.PermitLasts / time.Microsecond)
 
 // newPlaces chooses how many places there are under a key, and other numbers for later.
 func (h *history) newPlaces(key string) *subject {
+	return h.newPermits(key, sluice.NewInFlight)
+}
+
+// newPermits chooses how many permits a key has, and other numbers for later.
+func (h *history) newPermits(key string, plan func(n int64) (*sluice.Plan, error)) *subject {
 	s := &subject{key: key}
 	for len(s.plans) < 4 {
 		n := h.about(2)
-		p, err := sluice.NewInFlight(n)
+		p, err := plan(n)
 		if err != nil {
-			panic(fmt.Sprintf("%d places: %v", n, err))
+			panic(fmt.Sprintf("%d permits: %v", n, err))
 		}
 		s.plans = append(s.plans, p)
 	}

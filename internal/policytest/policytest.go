@@ -2,6 +2,7 @@
 package policytest
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -32,6 +33,20 @@ func Parse(t testing.TB, text string) *policy.Policy {
 func Engine(t testing.TB, text string) *policy.Engine {
 	t.Helper()
 	return policy.NewEngine(memory.New(), Parse(t, text))
+}
+
+// Remaining returns what the limit of a rule without a key has left.
+func Remaining(t testing.TB, e *policy.Engine, rule string) int64 {
+	t.Helper()
+	s, err := e.Subject(rule, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := s.Peek(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results[0].Remaining
 }
 
 // Limiter returns a limiter of a limit such as "1/second burst 3 as leaky_bucket".

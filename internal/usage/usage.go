@@ -21,6 +21,13 @@ type Scanner struct {
 	document
 }
 
+// Why a body cannot be read: see [Scanner.Unread].
+const (
+	Encoded   = "encoded"   // by a content coding
+	Type      = "type"      // its media type is neither JSON nor server-sent events
+	Malformed = "malformed" // it is not JSON
+)
+
 // framing is how a body is divided into documents.
 type framing uint8
 
@@ -42,9 +49,9 @@ func (s *Scanner) Reset(p *Paths, contentType, contentEncoding string) {
 	s.atTop()
 	switch {
 	case contentEncoding != "" && !strings.EqualFold(contentEncoding, "identity"):
-		s.framing, s.unread = unreadable, "encoded"
+		s.framing, s.unread = unreadable, Encoded
 	case s.framing == unreadable:
-		s.unread = "type"
+		s.unread = Type
 	}
 }
 
@@ -115,7 +122,7 @@ func (s *Scanner) start(b []byte) []byte {
 	s.started = true
 	if s.framing == unknown {
 		if s.framing = plain; b[0] != '{' && b[0] != '[' {
-			s.framing, s.unread = unreadable, "type"
+			s.framing, s.unread = unreadable, Type
 		}
 	}
 	return b
@@ -205,11 +212,11 @@ func (s *Scanner) Text() int64 {
 // sent [DONE]. Clients that read no further are not early.
 func (s *Scanner) Ended() bool { return s.done || s.framing == plain && s.whole }
 
-// Unread returns "", or why the body cannot be read: "encoded" by a content coding, "type" for media types that are
-// neither JSON nor server-sent events, and "malformed". A malformed event or line matters only if no other is whole.
+// Unread returns [Encoded], [Type] or [Malformed] if the body cannot be read, and otherwise "". A malformed event or
+// line matters only if no other is whole.
 func (s *Scanner) Unread() string {
 	if s.broken && (s.framing == plain || !s.whole) {
-		return "malformed"
+		return Malformed
 	}
 	return s.unread
 }

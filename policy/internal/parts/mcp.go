@@ -20,9 +20,6 @@ func (p *Part) RepeatedBy() string {
 	return repeatedBy[p.name]
 }
 
-// repeats has the fields of the body that a header may repeat, of which a request has one.
-var repeats = map[string][]string{"Mcp-Method": {"method"}, "Mcp-Name": {"params[name]", "params[uri]"}}
-
 // contradicts reports whether the request has the header, its body is JSON-RPC, and none of the fields that the
 // header repeats has its value.
 func (x *Reader) contradicts(header string) bool {
@@ -31,8 +28,11 @@ func (x *Reader) contradicts(header string) bool {
 		return false
 	}
 	value, ok := decodeMCP(lines[0])
-	for _, name := range repeats[header] {
-		if text, _, found := x.BodyField(name); ok && len(lines) == 1 && found && text == value {
+	if !ok || len(lines) > 1 {
+		return true
+	}
+	for name, by := range repeatedBy {
+		if text, _, found := x.BodyField(name); by == header && found && text == value {
 			return false
 		}
 	}

@@ -102,9 +102,9 @@ type Limit struct {
 	// midnight of this day, or of the last day of a month that is shorter. Only FixedWindow
 	// counts by the calendar. Zero is for all other limits.
 	MonthDay int
-	// Money is the number of micro-USD that a unit of Count and Burst stands for, of a limit in USD: 1 if
-	// [ParseLimit] returns it, or more where the numbers would otherwise be too large to be counted
-	// exactly. Whoever charges such a limit rounds up to its units. Limits of different Money never share
+	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] returns 1.
+	// Larger units serve limits whose numbers would otherwise be too large to be exact. Callers round costs up
+	// to whole units. Limits of different Money never share
 	// a count. Zero is for limits that do not count money.
 	Money int64
 }

@@ -117,7 +117,7 @@ func compile(l Limit, most int64) (*Plan, error) {
 }
 
 // moneyFingerprint returns the Fingerprint of a limit in USD from that of the same numbers as a limit of no money:
-// what was counted in one unit means nothing in another.
+// counts in one unit mean nothing in another.
 func moneyFingerprint(of uint64, money int64) uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, "USD ", of, money)

@@ -12,7 +12,7 @@ import (
 // ownBody is the media of a body that the policy has, and that has been made.
 const ownBody = -1
 
-// own replaces a refusal, if it is one and has no other form, with the policy's own answer. The built-in body stays if the client prefers
+// own replaces a refusal without another form by the policy's own answer. The built-in body stays if the client prefers
 // it, or if the policy's cannot be rendered for this refusal.
 func (a *Answer) own(h http.Header, c Client) {
 	if c.Answers == nil || a.decision.Allowed || a.form != policy.Plain {

@@ -243,7 +243,7 @@ func writtenBy(c sluice.Consistency) sluice.Consistency {
 }
 
 // divides reports whether what is counted under p is taken over from the shared store and written
-// back to it: all but penalties, and places in flight and distinct values, which belong to those who hold them.
+// back to it: all but penalties, places in flight and distinct values.
 func divides(p *sluice.Plan) bool { return p.Kernel != kernel.Lock && !p.Kernel.Permits() }
 
 // seed charges a new entry with what the shared store had counted when last seen.

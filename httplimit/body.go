@@ -78,14 +78,14 @@ func (c *call) linger() {
 	}
 }
 
-// replay is a body of which the beginning has been read. The handler reads everything from its beginning, and gets
-// the same error at its end.
+// replay is a body whose beginning has been read. The handler reads it from the beginning, and gets the same error at its
+// end.
 type replay struct {
 	rest io.ReadCloser
-	err  error // that the body broke off with; nil: rest follows what was read
+	err  error // of a body that broke off; if nil, the body continues with rest
 
 	mu   sync.Mutex // the handler's transport may read while the request ends
-	read []byte     // and is to be read by the handler
+	read []byte     // for the handler to read
 	held int64      // bytes of bodyMemory
 }
 
@@ -178,7 +178,7 @@ func (b *replay) Close() error {
 	return b.rest.Close()
 }
 
-// bodyMemory is the memory for bodies that are read for rules, of all middleware of the process.
+// bodyMemory is the memory for bodies that rules read, for all middleware of the process.
 var bodyMemory memoryBudget
 
 // maxBodyMemory is how many bytes bodyMemory has.

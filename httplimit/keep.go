@@ -38,7 +38,7 @@ type keeper struct {
 	own    exchange.Exchange
 	header http.Header
 	values [len(answer.StateFields)][]string
-	llm    map[string][]string // fields of the APIs of language models; nil: none
+	llm    map[string][]string // fields of the APIs of language models; may be nil
 	done   bool
 }
 

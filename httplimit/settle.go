@@ -44,7 +44,7 @@ type settling struct {
 	awaits   bool                   // else nothing is settled, and only places in flight are released
 	outer    *settling              // of a door in front of this one
 	said     policy.Outcome         // by the handler
-	reader   *policy.ResponseReader // of the body; nil: no rule reads it
+	reader   *policy.ResponseReader // of the body; nil if no rule reads it
 	status   int                    // 0: the response has not begun
 	silent   bool                   // the handler has returned without an answer
 }
@@ -96,10 +96,10 @@ func (s *settling) Head(status int) int {
 	case !exchange.Final(status):
 	case !s.silent:
 		s.status = status
-		s.read(status)
+		s.watchBody(status)
 		if (s.decision.Held() || s.reader != nil) && s.request.Method != http.MethodHead {
 			// A client that asks again when it has read all is not refused for this request: the last byte
-			// leaves when the place is free, or what was reserved is settled.
+			// leaves when the place is free and the reservation is settled.
 			if length := s.exchange.Header().Get("Content-Length"); length != "" {
 				s.exchange.Length, _ = strconv.ParseInt(length, 10, 64)
 			}
@@ -111,8 +111,8 @@ func (s *settling) Head(status int) int {
 	return status
 }
 
-// read has the body of the response read, if rules count by it.
-func (s *settling) read(status int) {
+// watchBody starts to read the body of the response, if a rule counts by it.
+func (s *settling) watchBody(status int) {
 	if status == http.StatusSwitchingProtocols || s.request.Method == http.MethodHead || s.exchange.Lost {
 		return
 	}

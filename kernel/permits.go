@@ -87,7 +87,7 @@ func (s *Permits) look(p *Plan, now int64, number uint64, cost int64) Receipt {
 	return r
 }
 
-// times completes the receipt of a [Distinct] plan. A value was held until before, or has never been.
+// times sets Tick, Prev and Wait of the receipt of a [Distinct] plan. Before is when the value would expire, or 0.
 func (s *Permits) times(p *Plan, before int64, r *Receipt) {
 	if p.Kernel != Distinct {
 		return
@@ -124,8 +124,8 @@ func (s *Permits) end(p *Plan, now, after int64) int64 {
 	return ends[after]
 }
 
-// FullPermits returns the receipt of a charge for a key of which all permits were taken just now, as a store gives it
-// that has no room for another key.
+// FullPermits returns the receipt of a charge for a key whose permits were all taken just now. A store without room for
+// another key returns it.
 func (p *Plan) FullPermits(now, cost int64) Receipt {
 	r := Receipt{Now: now, Used: p.Capacity, Fits: cost <= 0}
 	if p.Kernel == Distinct {

@@ -25,8 +25,8 @@ func (d *Decision) TooLarge() bool {
 	return d.Missing == parts.WholeBody || d.BodyLimit() != ""
 }
 
-// BodyLimit returns the size, such as "8MiB", than which the body of a denied request is larger. It is empty for all
-// other decisions.
+// BodyLimit returns the policy's body_limit, such as "8MiB", if the request is denied because its body is larger. It is
+// empty for all other decisions.
 func (d *Decision) BodyLimit() (size string) {
 	size, ok := strings.CutPrefix(d.Missing, parts.SmallerBody)
 	if !ok {
@@ -38,8 +38,8 @@ func (d *Decision) BodyLimit() (size string) {
 // NoBodyMemory reports whether a request is denied because of [ErrBodyMemory].
 func (d *Decision) NoBodyMemory() bool { return d.Missing == parts.BodyMemory }
 
-// Mismatched returns the name of the header field, such as Mcp-Method, because of which a request is denied: the
-// field repeats a field of the body, and they differ. It is empty for all other decisions.
+// Mismatched returns the name of a header field, such as Mcp-Method, if the request is denied because the field
+// differs from the field of the body that it repeats. It is empty for all other decisions.
 func (d *Decision) Mismatched() (header string) {
 	header, ok := strings.CutPrefix(d.Missing, parts.MatchingHeader)
 	if !ok {
@@ -69,7 +69,7 @@ func (c *compiler) bodyLimit(text string) int64 {
 type bodyCondition struct {
 	part   parts.Part
 	value  string
-	prefix bool // the value is a beginning, of any value if empty
+	prefix bool // value is a prefix; an empty one matches any value
 }
 
 func (c *compiler) bodies(values map[string]string) (all []bodyCondition) {
@@ -141,8 +141,8 @@ func (w *work) meetsBody(r *rule) bool {
 	return v == meets || v == doubtful && r.block
 }
 
-// matchBodies drops the rules whose conditions on the body the request does not meet. It reads the body if there
-// are such conditions.
+// matchBodies drops the rules with a condition on the body that the request does not meet. It reads the body only for
+// such conditions.
 func (w *work) matchBodies() {
 	if !w.policy.readsBody {
 		return
@@ -175,7 +175,7 @@ func (in *input) lackOf(p *parts.Part) lack {
 	return lack{p.String(), in.x.Garbled}
 }
 
-// unreadable returns why the request is denied whose body no rule can go by, or "".
+// unreadable returns why a request with a body that no rule can read is denied, or "".
 func (w *work) unreadable() string {
 	fault := w.x.BodyFault()
 	if fault == "" || !slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody && !m.rule.isLenient() }) {
@@ -184,7 +184,7 @@ func (w *work) unreadable() string {
 	return fault
 }
 
-// whyNotBody says which condition on the body the request does not meet.
+// whyNot explains that the request does not meet the condition.
 func (b *bodyCondition) whyNot() string {
 	return fmt.Sprintf("the field %s of the body is missing or has another value", spelling.Quote(strings.TrimPrefix(b.part.String(), "body:")))
 }

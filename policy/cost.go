@@ -36,7 +36,7 @@ type Cost struct {
 	ResponseBytes int64 `json:"response_bytes,omitempty"`
 	// Tokens counts the tokens of language models that the response reports: "total", "uncached"
 	// (without the input that came from the provider's cache), "input" or "output". The formats
-	// are those of OpenAI, Anthropic, Gemini and Ollama, and of servers compatible with one of them.
+	// are those of OpenAI, Anthropic, Gemini and Ollama, and of compatible servers.
 	Tokens string `json:"tokens,omitempty"`
 	// USD is "prices": the tokens at the prices of the document. The limits of the rule are in USD.
 	USD string `json:"usd,omitempty"`
@@ -48,7 +48,7 @@ type Cost struct {
 	// what no longer fits: its requests are refused until the limit has made up for it.
 	Estimate Estimate `json:"estimate,omitzero"`
 	// Unknown is "estimate" if a response that does not report its cost costs the estimate. By default it
-	// costs what can be seen of it, at most the estimate.
+	// costs what has been seen of it, at most the estimate.
 	Unknown string `json:"unknown,omitempty"`
 	// Usage is "ask" to add stream_options.include_usage to streamed requests in OpenAI's format that
 	// do not set it: without it the response reports no tokens. Clients then receive one more event.

@@ -22,7 +22,7 @@ type counter interface {
 	// keep records in an allowed decision what is given back when the request ends.
 	keep(w *work, d *Decision)
 	// merge adds a charge of a part of a request to that of the same state, in DecideTogether. It reports false if
-	// the charge is none of the counter.
+	// the charge belongs to another counter.
 	merge(t *together, sum, c *sluice.Charge) bool
 	// administer adds the charges of a subject to those of its limits. Cost 0 looks, a negative cost gives back, and
 	// All forgets.

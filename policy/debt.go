@@ -148,8 +148,8 @@ type Debt struct {
 	Largest int64
 	// AtOnce is how many of a key's requests can be under way, or 0 where no rule bounds them.
 	AtOnce int64
-	// Reserved is what a small request is charged that does not limit its output, before its response reports the
-	// cost, for rules that read it from the body of the response; otherwise 0. So many of them fit at once.
+	// Reserved is the first charge of a small request without a maximum of its output, and Fit is how many of these
+	// fit at once. Both are 0 unless the rule reads the response's body.
 	Reserved, Fit int64
 	Unit          Unit // of the rule's cost
 	// Lockout is the longest time for which a key that owes as much as it may is refused.
@@ -180,8 +180,8 @@ func (p *Policy) Debts() (all []Debt) {
 	return all
 }
 
-// reserved returns what a small request is charged at first that does not limit its output, and how many of these
-// fit into a limit at once.
+// reserved returns the first charge of a small request without a maximum of its output, and how many of these fit into a
+// limit at once.
 func (r *rule) reserved(p *sluice.Plan) (units, fit int64) {
 	u := r.cost.usage
 	if u == nil {

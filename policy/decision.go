@@ -100,7 +100,7 @@ type Result struct {
 	From   string
 	Source string // of that rule or override: see [Rule]
 	Cost   int64
-	Owed   int64 // what the key owes beyond the limit: of the results of a [Subject] and of previews only
+	Owed   int64 // the debt of the key, in results of a [Subject] and of previews only
 	Unit   Unit  // of its cost
 	Shadow bool  // counts and reports, never refuses, or not this subject
 	// Marks says that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a

@@ -15,9 +15,9 @@ import (
 // period. A new one beyond the limit is denied until the least recently used has expired, and is not remembered.
 //
 // A value is known by 64 bits of its SHA-256, and values that have them in common count as one. Requests that lack the
-// part have one value together, unless the rule's Missing says otherwise. What a request costs does not matter.
+// part share one value, unless the rule's Missing is set. The cost of a request is ignored.
 type Distinct struct {
-	// Of is the part, as in Key, and none of the parts of Key.
+	// Of names the key part whose values are counted. It must not be in Key.
 	Of string `json:"of,omitempty"`
 	// Limit is how many values in a period, such as "5/hour": from 1 to 1000, without a burst.
 	Limit string `json:"limit,omitempty"`

@@ -9,14 +9,13 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Estimate is what a request is expected to cost, as it is charged before there is a response: a number, or for a
-// cost in tokens, in USD or by response_json what the request asks for. As JSON and YAML it is a number in the
-// first case, and else an object.
+// Estimate is the cost that is charged before the response: a number, or, for a cost in tokens, in USD or by
+// response_json, an estimate from the request. As JSON and YAML it is a number or an object.
 //
-// An estimate from the request is a token for each Bytes bytes of the body, and the largest output that the request
-// asks for, at most Output tokens. Where it asks for none it is Output, or the most that the prices have for the
-// model, or 2000 tokens. An estimate above a limit is cut to the limit, unless that was asked for: such a
-// request never fits.
+// An estimate from the request is a token for each Bytes bytes of the body, plus the maximum of the output that the
+// request sets, at most Output tokens. If the request sets no maximum, the output is Output, else the most that the
+// prices have for the model, else 2000 tokens. An estimate above a limit is cut to the limit. A maximum that the request
+// itself sets is not cut: above the limit, the request never fits.
 type Estimate struct {
 	Units  int64 `json:"-"`
 	Bytes  int64 `json:"bytes,omitempty"`  // 3 if zero, which suits text; 1 is the most that text can be
@@ -44,7 +43,7 @@ func (e *Estimate) UnmarshalJSON(data []byte) error {
 
 const (
 	bytesOfToken  = 3    // English, code and JSON have 3.4 to 3.6
-	defaultOutput = 2000 // tokens, where nothing says how many
+	defaultOutput = 2000 // tokens
 )
 
 // estimate is a compiled [Estimate].
@@ -71,7 +70,7 @@ func (c *compiler) estimate(in *Estimate) (out estimate) {
 	return out
 }
 
-// reservation is what a request is expected to use of a rule whose cost is in the response.
+// reservation is the estimate of a request under a rule that reads the response.
 type reservation struct {
 	reads      *numbers // of the response, by the policy that has decided
 	price      *price   // of its model; nil: tokens count by number
@@ -111,7 +110,7 @@ func (in *input) reserve(r *rule) (a reservation) {
 	if u.prices != nil {
 		a.price = in.price()
 	}
-	if in.request.Cost > 1 { // so many requests fit, or none
+	if in.request.Cost > 1 { // all these requests fit, or none
 		a.uncut = math.MaxInt64
 	}
 	if u.estimate.units > 0 || in.request.Subject != nil {
@@ -136,7 +135,7 @@ func (in *input) reserve(r *rule) (a reservation) {
 	return a
 }
 
-// output returns how many tokens of output are expected of a request that asks for so many, or 0 if it does not say.
+// output returns the estimated tokens of output. Wanted is the maximum that the request sets, or 0.
 func (u *usageCost) output(wanted int64, p *price) int64 {
 	switch most := u.estimate.output; {
 	case wanted > 0 && (most == 0 || wanted <= most):

@@ -296,7 +296,7 @@ func (r *rule) whyNot(w *work) string {
 	return r.whyNotPath(w)
 }
 
-// whyNotPath says what the request does not meet of the patterns and, if these match, of the conditions on the body.
+// whyNotPath explains which pattern or, if these match, which condition on the body the request does not meet.
 func (r *rule) whyNotPath(w *work) string {
 	const noPattern = "no pattern matches the method, host and path"
 	switch x := &w.policy.index; {

@@ -44,7 +44,7 @@ func (a answerForm) form(path string) Form {
 	return OpenAI
 }
 
-// answerForm returns the form of the first rule that applies and has one. A shadow has none.
+// answerForm returns the form of the first rule that applies and has one. Shadows are skipped.
 func (m *matches) answerForm() answerForm {
 	for _, r := range m.barring {
 		if !r.shadow && r.answer != answerPlain {

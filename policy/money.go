@@ -38,14 +38,13 @@ func newPlan(l sluice.Limit) (*sluice.Plan, error) {
 	return plan, err
 }
 
-// roomForDebt reports whether states of a plan can hold twice what it lets pass.
+// roomForDebt reports whether states of a plan can hold twice its capacity.
 func roomForDebt(p *sluice.Plan) bool {
 	_, err := p.WithMost(2 * p.Capacity)
 	return err == nil
 }
 
-// unitsOf returns what a cost takes of a limit: of one in USD the cost in micro-USD, rounded up to the limit's units,
-// and else the cost. A negative cost gives back as much as the cost takes.
+// unitsOf returns a cost in units of a limit. For a limit in USD, the cost is in micro-USD and is rounded up. A negative cost gives back as much as the cost takes.
 func unitsOf(cost int64, p *sluice.Plan) int64 {
 	unit := p.Limit.Money
 	if unit <= 1 {

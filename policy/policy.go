@@ -28,11 +28,11 @@ type Policy struct {
 	reads       map[string]bool // see Reads
 	cors        *CrossOrigin
 	answers     *OwnAnswers
-	prices      *prices // nil: none
+	prices      *prices // may be nil
 	listsUnused []string
 	warnings    []Problem
 	settles     bool     // a rule goes by the outcome
-	numbers     *numbers // that rules read of responses; nil: none
+	numbers     *numbers // read from responses; may be nil
 	readsBody   bool     // likewise by the body
 	queueless   bool     // none is a queue
 	forms       bool     // a rule has a form of answers
@@ -61,7 +61,7 @@ type rule struct {
 	missing    missing
 	strict     bool // refuse what is ambiguous
 	readsBody  bool
-	needsBody  bool // of these, the rule cannot count requests whose body is unknown
+	needsBody  bool // the rule cannot count requests without their body
 	folds      bool // a part of its key: see Observation.Sent
 	algorithm  sluice.Algorithm
 	// calendar says that the rule names no algorithm, so that months have their own.

@@ -22,7 +22,7 @@ import (
 type Prices struct {
 	Models map[string]Price
 	// File is the file with the models, if they are in one. Package policyfile reads it, relative to the file of the
-	// policy. A program sets Models, though there may be none.
+	// policy. A program sets Models, even if empty.
 	File string
 }
 
@@ -34,7 +34,7 @@ type Price struct {
 	Cached Decimal `json:"cached,omitempty"`
 	// CacheWrite is the price of input that the model has written to its cache: Input if empty.
 	CacheWrite Decimal `json:"cache_write,omitempty"`
-	// Output is the price of the output, of which reasoning is a part.
+	// Output is the price of the output, including reasoning.
 	Output Decimal `json:"output,omitempty"`
 	// Most is the most tokens that the model can write in one answer; unknown if zero.
 	Most int64 `json:"most,omitempty"`
@@ -93,7 +93,7 @@ func (p *Prices) UnmarshalJSON(data []byte) error {
 // tokens are the tokens that a model has read and written. Input includes Cached and Written.
 type tokens struct{ input, cached, written, output int64 }
 
-// price is a price for each token in millionths of a micro-USD, so that a price for a million tokens is whole.
+// price is the price of a token in millionths of a micro-USD: prices for a million tokens are whole numbers.
 type price struct {
 	input, cached, written, output int64
 	most                           int64 // tokens of the longest output; 0: unknown
@@ -106,9 +106,9 @@ type prices struct {
 	unknown  *price
 }
 
-// pricePattern is the price of models whose names start with begins.
+// pricePattern is the price of models whose names start with prefix.
 type pricePattern struct {
-	begins string
+	prefix string
 	*price
 }
 
@@ -123,7 +123,7 @@ func (p *prices) of(model string) *price {
 		return known
 	}
 	for i := range p.patterns {
-		if strings.HasPrefix(model, p.patterns[i].begins) {
+		if strings.HasPrefix(model, p.patterns[i].prefix) {
 			return p.patterns[i].price
 		}
 	}
@@ -176,7 +176,7 @@ func (s *sum128) ceilDiv(d uint64) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// prices compiles the prices of a document. It returns nil if there are none.
+// prices compiles the prices of a document. The result is nil for a document without prices.
 func (c *compiler) prices(in *Prices) *prices {
 	if in.File != "" && in.Models == nil {
 		c.fail("prices", "load the policy with package policyfile, or set Models", "the prices are in the file %s, which has not been read", spelling.Quote(in.File))
@@ -213,7 +213,7 @@ func (c *compiler) prices(in *Prices) *prices {
 			out.exact[begins] = one
 		}
 	}
-	slices.SortFunc(out.patterns, func(a, b pricePattern) int { return cmp.Compare(len(b.begins), len(a.begins)) })
+	slices.SortFunc(out.patterns, func(a, b pricePattern) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 	out.unknown = highest
 	return out
 }

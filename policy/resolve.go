@@ -24,7 +24,7 @@ type subject struct {
 	key      string      // its key, with a hash tag if the rule has one
 	owner    string      // the key of the limit: key, unless tenants share the limit
 	weight   int64       // its weight among these tenants
-	reserved reservation // what the request is expected to use, if the response reports its cost
+	reserved reservation // for a rule that reads the response
 	shadow   bool        // the rule does not deny it anything
 	value    string      // the value that a counter of the rule reads; empty: the request lacks it
 	marks    bool        // see Result.Marks

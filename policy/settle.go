@@ -57,7 +57,7 @@ const settleTimeout = 5 * time.Second
 type unsettled struct {
 	mu    sync.Mutex
 	open  []openCharge
-	reads *numbers  // of the response that rules read; nil: none
+	reads *numbers  // see Decision.ReadsResponse; may be nil
 	asks  bool      // see Decision.AsksUsage
 	taken time.Time // not after the store has counted
 }
@@ -114,17 +114,17 @@ type Settlement struct {
 	// Index is the position of the limit among those of the subject that are settled. An observer that counts
 	// requests counts the first, which is 0.
 	Index int
-	// Unit is what the cost counts, for a rule that reads it from the body of the response; otherwise it is NoUnit.
+	// Unit is the unit of a cost that is read from the body of the response; otherwise NoUnit.
 	Unit Unit
-	// Estimate is what the request was charged before, and Cost what it is charged in the end, in units of
-	// Limit: see [sluice.Limit.Money].
+	// Estimate is the charge before the response, and Cost the final one, both in units of Limit: see
+	// [sluice.Limit.Money].
 	Estimate, Cost int64
 	// Cut is what the outcome told beyond that: it is above the rule's max, or above what a key can owe.
 	Cut int64
 	// Unread is why the response does not report its cost, for rules that read it: "encoded" (compressed), "type"
 	// (neither JSON nor events), "malformed", "missing", "interrupted" or "no_body". Otherwise it is empty.
 	Unread string
-	// Owed is what the key owes afterwards, of a request that has cost more than was charged before.
+	// Owed is the debt of the key after a request that cost more than its estimate.
 	Owed int64
 }
 
@@ -252,8 +252,8 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	return b
 }
 
-// costOf returns what the request has cost, in micro-USD if the limit is in USD, why its response does not report that,
-// and whether it is known.
+// costOf returns the cost of the request, in micro-USD if the limit is in USD. Unread is why the response does not
+// report it, and known is false before the outcome is complete.
 func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) {
 	reserved := c.Plan.Limit.Value(c.Charge.Cost)
 	switch u := c.cost.usage; {

@@ -1,6 +1,6 @@
 package policy
 
-// Unit is what a cost counts that the body of a response reports.
+// Unit is the unit of a cost that is read from the body of the response.
 type Unit uint8
 
 const (
@@ -26,19 +26,18 @@ func unitOfCost(c *Cost) Unit {
 	return NoUnit
 }
 
-// Amounts returns what the request was charged before, and what it is charged in the end, in units of Unit: in
-// micro-USD for USD.
+// Amounts returns the charge before the response and the final one, in units of Unit: in micro-USD for USD.
 func (s *Settlement) Amounts() (reserved, settled int64) {
 	return s.Limit.Value(s.Estimate), s.Limit.Value(s.Cost)
 }
 
-// Budget is a rule whose cost the body of the response reports.
+// Budget is a rule with a cost that is read from the body of the response.
 type Budget struct {
 	Rule string
 	Unit Unit
 }
 
-// Budgets returns the rules whose cost the bodies of responses report, in the order of the document.
+// Budgets returns the rules with costs that are read from bodies of responses, in the order of the document.
 func (p *Policy) Budgets() (all []Budget) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.cost.usage != nil {
@@ -48,7 +47,7 @@ func (p *Policy) Budgets() (all []Budget) {
 	return all
 }
 
-// UnitOf returns what the cost of a rule counts, or NoUnit.
+// UnitOf returns the unit of a rule's cost. It is NoUnit for an unknown rule.
 func (p *Policy) UnitOf(rule string) Unit {
 	i, known := p.byName[rule]
 	if !known {

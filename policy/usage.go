@@ -118,7 +118,7 @@ func (u *usageCost) text() string {
 	return "the " + tokenCounts[u.count] + " tokens that the response reports"
 }
 
-// reported returns the cost in the response. It is not found if the response has none of the numbers of the rule.
+// reported returns the cost in the response. Found is false if the response lacks all numbers of the rule.
 func (u *usageCost) reported(r *ResponseReader, p *price) (cost int64, found bool) {
 	if u.terms == nil {
 		t, found := r.tokens()
@@ -213,7 +213,7 @@ func (c *compiler) compileNumbers(p *Policy) *numbers {
 type ResponseReader struct {
 	scanner usage.Scanner
 	numbers *numbers
-	given   map[string]int64 // in place of what the scanner has read; nil: none
+	given   map[string]int64 // numbers of a caller, used instead of the scanner's unless nil
 	// Interrupted is set if the response has broken off, or the client has left before its end.
 	Interrupted bool
 }

@@ -87,7 +87,7 @@ func (in *input) costFor(s *subject) int64 {
 	return in.times(s.rule, s.reserved.cost)
 }
 
-// cost is costFor under a rule whose cost is not in the response's body.
+// cost returns the cost of the request under a rule that does not read the response's body.
 func (in *input) cost(r *rule) int64 {
 	if r.cost.header != "" && in.request.Subject == nil {
 		return in.times(r, r.cost.of(in.request.Header))

@@ -31,9 +31,9 @@ var (
 	repeated  = desc("requests_repeated_total", "Requests that were asked about again, and not charged again.", "door")
 	exempt    = desc("requests_exempt_total", "Requests that a rule exempts.", "door")
 	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. Requests count when their response has ended.", "rule", "unit")
-	settled   = desc("cost_settled_units_total", "Units that the same requests are charged in the end.", "rule", "unit")
+	settled   = desc("cost_settled_units_total", "Units that the requests of cost_reserved_units_total finally cost, by rule and unit.", "rule", "unit")
 	estimates = desc("cost_estimates_total", "Responses that reported their cost, by the charge before: high (more than twice the cost), low (less than the cost) or close.", "rule", "estimate")
-	unread    = desc("cost_unread_total", "Responses that did not report their cost, by reason: encoded (compressed), type (neither JSON nor events), malformed, missing, interrupted, no_body (the integration does not read responses) or other. Such a request is charged what can be seen of the response, or the estimate.", "rule", "reason")
+	unread    = desc("cost_unread_total", "Responses that did not report their cost, by reason: encoded (compressed), type (neither JSON nor events), malformed, missing, interrupted, no_body (the integration does not read responses) or other. Such a request is charged what was seen of the response, or the estimate.", "rule", "reason")
 	indebted  = desc("cost_debts_total", "Limits that a response left in debt, so that the key is refused until the debt has drained.", "rule")
 	duration  = desc("decision_duration_seconds", "Time to decide about a request, with the calls of the store and without the wait in a queue.", "door")
 )
@@ -55,10 +55,10 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_requests_exempt_total{door}        likewise
 //	sluice_decision_duration_seconds{door}    a histogram
 //
-// Rules whose cost the bodies of responses report also have
+// Rules with a cost that is read from bodies of responses also have
 //
 //	sluice_cost_reserved_units_total{rule,unit}     tokens, micro_usd or units
-//	sluice_cost_settled_units_total{rule,unit}      likewise
+//	sluice_cost_settled_units_total{rule,unit}      the same
 //	sluice_cost_estimates_total{rule,estimate}      high, close, low
 //	sluice_cost_unread_total{rule,reason}           the response does not report its cost
 //	sluice_cost_debts_total{rule}                   the key owes
@@ -106,7 +106,7 @@ func count(ch chan<- prometheus.Metric, d *prometheus.Desc, of string, counts *t
 
 var unitLabels = map[policy.Unit]string{policy.Tokens: "tokens", policy.USD: "micro_usd", policy.Numbers: "units"}
 
-// costs sends the series of a rule whose cost responses report, all of them from the start.
+// costs sends all series of a rule with such a cost, including those that are still 0.
 func costs(ch chan<- prometheus.Metric, rule string, t *telemetry.CostTotals) {
 	ch <- counter(reserved, t.Reserved, rule, unitLabels[t.Unit])
 	ch <- counter(settled, t.Settled, rule, unitLabels[t.Unit])

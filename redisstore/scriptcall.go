@@ -130,7 +130,7 @@ func owes(c *sluice.Charge) bool {
 
 func within(n int64) float64 { return float64(min(max(n, -anyCost), anyCost)) }
 
-// placeCost returns what the script takes for the cost of a permit.
+// placeCost returns the cost of a permit as the script expects it.
 func placeCost(cost int64) float64 {
 	if cost == sluice.All {
 		return -2

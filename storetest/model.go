@@ -14,7 +14,7 @@ import (
 
 // Model is a [sluice.Store] written from the definitions of the algorithms in rational
 // numbers, without any of the arithmetic that it is there to check: of a plan it reads
-// the Limit and Most only, or how many permits it has, and the Tick where that says no more than how
+// the Limit and Most only, or the number of its permits, and the Tick where that is no more than how
 // exact its numbers are. It forgets nothing and is slow, and is for tests. The zero value is ready for use.
 type Model struct {
 	mu       sync.Mutex

@@ -103,13 +103,13 @@ func (a *placesAccount) room(t *terms, count []taking) int64 {
 	return count[0].at + t.period
 }
 
-// decide is [Model.Decide]: nobody knows when a place is given back. A value expires.
+// decide is [Model.Decide]: when a place is given back is unknown. A value expires.
 func (a *placesAccount) decide(t *terms, c sluice.Charge, r sluice.Receipt) sluice.Decision {
 	d := sluice.Decision{Allowed: r.Fits, Now: r.Now, Origin: r.Origin}
 	count := a.at(t, r.Now)
 	d.Remaining = max(0, t.capacity-int64(len(count)))
 	switch {
-	case !r.Fits && c.Cost > 1: // there is no place that costs so much
+	case !r.Fits && c.Cost > 1: // a place costs 1
 		d.RetryAfter = sluice.Never
 	case t.distinct && d.Remaining == 0:
 		d.RetryAfter = time.Duration(a.room(t, count)-r.Now) * time.Microsecond

@@ -19,5 +19,5 @@ const (
 	nowPart      = "now"      // the last minutes
 	historyPart  = "history"  // all series
 	subjectsPart = "subjects" // the subjects with the most refusals and requests
-	costsPart    = "costs"    // what responses have cost
+	costsPart    = "costs"    // costs of responses
 )

@@ -12,15 +12,15 @@ import (
 // UnreadReasons are the reasons why a response does not report its cost: see [policy.Settlement].
 var UnreadReasons = [...]string{"encoded", "type", "malformed", "missing", "interrupted", "no_body", "other"}
 
-// Costs are what responses have cost under a rule, and how far off the estimates were. Each request counts when its
-// response has ended; those that are never settled are missing.
+// Costs sums up the costs of responses under a rule, and counts how far off the estimates were. A request counts when
+// its response has ended; requests that are never settled are missing.
 type Costs struct {
 	Responses uint64
-	// Reserved is what the requests were charged before, and Settled what they are charged in the end, in the unit
-	// of the rule: in micro-USD for [policy.USD].
+	// Reserved is the sum of the charges before the responses, and Settled that of the final charges, in the unit of
+	// the rule: in micro-USD for [policy.USD].
 	Reserved, Settled uint64
 	// High is how many were charged more than twice their cost before, Low how many less than their cost, and Close
-	// how many in between. Responses that do not report their cost are in none, nor those that cost nothing.
+	// how many in between. Responses that do not report their cost, or cost nothing, are not counted here.
 	High, Low, Close uint64
 	Indebted         uint64 // limits of the rule that a response left in debt
 	// Unread is how many responses did not report their cost, by UnreadReasons.
@@ -54,7 +54,7 @@ func (c *Costs) AllUnread() (n uint64) {
 	return n
 }
 
-// costsOf returns the costs of one request, of which settlements of later limits have debts alone.
+// costsOf returns the costs of a settlement. That of a request's first limit has them all, the others only debts.
 func costsOf(s *policy.Settlement) (c Costs) {
 	if s.Owed > 0 {
 		c.Indebted = 1
@@ -154,7 +154,7 @@ type CostTotals struct {
 	Costs
 }
 
-// Costs returns the costs of each rule whose cost the bodies of responses report, in the order of the document.
+// Costs returns the costs of each of [policy.Policy.Budgets].
 func (r *Recorder) Costs() (all []CostTotals) {
 	t := r.follow()
 	for _, b := range r.engine.Policy().Budgets() {
@@ -181,16 +181,15 @@ func (r *ruleCosts) totals() Costs {
 	return r.total
 }
 
-// Budget is what responses have cost under a rule, of a rule whose cost they report.
+// Budget is the history of the costs of a rule that reads them from bodies of responses.
 type Budget struct {
 	Unit  policy.Unit
-	Steps []Costs // of each LongStep, the latest last, CostSteps of them
-	// Spenders are the subjects whose requests have cost most: their counts are in the unit of the rule. They have no
-	// Limit.
+	Steps []Costs // CostSteps costs, one for each LongStep, the latest last
+	// Spenders are the subjects with the highest costs. Their counts are in the unit of the rule, and Limit is unset.
 	Spenders [Windows]Top
 }
 
-// Last returns the costs of the latest n steps, of which the last is under way.
+// Last returns the costs of the latest n steps, including the current one.
 func (b *Budget) Last(n int) (sum Costs) {
 	for i := range b.Steps[len(b.Steps)-min(n, len(b.Steps)):] {
 		sum.Add(&b.Steps[len(b.Steps)-1-i])
@@ -201,7 +200,7 @@ func (b *Budget) Last(n int) (sum Costs) {
 // A post of costs has a version, and for each rule its name, its unit, and the steps in the form of appendCells.
 const costVersion = 1
 
-// postedCosts returns a post of the costs of this instance, or nil if it has none.
+// postedCosts returns a post of the costs of this instance, or nil if it has not counted any.
 func (r *Recorder) postedCosts() []byte {
 	post := []byte{costVersion}
 	for _, c := range r.follow().rules {

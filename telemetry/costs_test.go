@@ -19,7 +19,7 @@ func tokens(limit string) policy.Rule {
 		Cost: policy.Cost{Tokens: "total", Estimate: policy.Estimate{Units: 100}}}
 }
 
-// spend sends a request of a team whose response reports so many tokens.
+// spend sends a request of a team, and settles it by a number of tokens.
 func spend(t *testing.T, e *policy.Engine, team string, n int64) {
 	t.Helper()
 	settle(t, e, team, policy.Outcome{Status: 200, Numbers: map[string]int64{"usage.completion_tokens": n}})
@@ -35,7 +35,7 @@ func settle(t *testing.T, e *policy.Engine, team string, o policy.Outcome) {
 }
 
 // What responses cost is counted once a request, whatever the number of limits, on all instances, also by those that
-// have ended; rules whose cost responses do not report have none.
+// have ended; other rules do not have them.
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -144,7 +144,7 @@ func (d *decoder) steps(most int, below int64, to *steps) {
 	})
 }
 
-// cells reads what appendCells has written, of at most so many steps, and calls add with what is not zero.
+// cells reads the output of appendCells, of at most so many steps, and calls add for each value that is not zero.
 func (d *decoder) cells(columns, most int, add func(n int64, column int, v uint64)) {
 	n := int64(d.uvarint(uint64(most)))
 	if n == 0 {

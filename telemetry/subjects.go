@@ -141,7 +141,7 @@ func (r *ruleSubjects) count(key, sent string, n *note) {
 	}
 }
 
-// noteCost counts what a response has cost for its subject by a rule. at is in Unix milliseconds.
+// noteCost adds the cost of a response to its subject under a rule. at is in Unix milliseconds.
 func (s *subjects) noteCost(rule, key string, unit policy.Unit, cost uint64, at int64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -147,7 +147,7 @@ type Rule struct {
 	// Refusals are the subjects that were refused most, or would have been; Traffic are those
 	// that asked most.
 	Refusals, Traffic [Windows]Top
-	// Budget is what responses have cost; nil for a rule whose cost they do not report.
+	// Budget has the costs of responses; nil for rules that do not read them from bodies.
 	Budget *Budget
 	// Usual is how many refusals a second are usual at this hour: yesterday's, or else the mean of
 	// what there is before the last ten minutes, without time that was itself unusual, and without

@@ -13,7 +13,7 @@ var units = []struct {
 	bytes int64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
 
-// Text returns n with the largest unit of which it is a multiple.
+// Text returns n in the largest unit that divides it.
 func Text(n int64) string {
 	for _, u := range units {
 		if n != 0 && n%u.bytes == 0 {

@@ -92,7 +92,7 @@ func (x *Exchange) Leave(own *Exchange) {
 	}
 }
 
-// Watch has w read the body as it is written, each piece after it has been sent, and all of it until the layer leaves.
+// Watch passes the body to w. Each piece is passed after it has been sent, and the last before the layer leaves.
 func (x *Exchange) Watch(w io.Writer) {
 	if x.watched == nil {
 		x.watched = new(watched)
@@ -101,7 +101,7 @@ func (x *Exchange) Watch(w io.Writer) {
 	x.watched.by = append(x.watched.by, w)
 }
 
-// watched has the watchers of a body, and what they have not read because it waits for a flush.
+// watched has the watchers of a body, and buffers bytes that have been written and not flushed.
 type watched struct {
 	by    []io.Writer
 	room  [2]io.Writer
@@ -109,7 +109,7 @@ type watched struct {
 	buf   [2 << 10]byte // as long as the server's
 }
 
-// written has the watchers read p once it has been sent, if it is small, or else now.
+// written passes p to the watchers: at the next flush if it is small, and otherwise now.
 func (w *watched) written(p []byte) {
 	if w == nil {
 		return
@@ -124,7 +124,7 @@ func (w *watched) written(p []byte) {
 	w.waits += copy(w.buf[w.waits:], p)
 }
 
-// sent has the watchers read what has been written.
+// sent passes the buffered bytes to the watchers.
 func (w *watched) sent() {
 	if w != nil && w.waits > 0 {
 		w.read(w.buf[:w.waits])
@@ -134,7 +134,7 @@ func (w *watched) sent() {
 
 func (w *watched) read(p []byte) {
 	for _, one := range w.by {
-		_, _ = one.Write(p) // a watcher has no say in the response
+		_, _ = one.Write(p) // an error of a watcher does not change the response
 	}
 }
 

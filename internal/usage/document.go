@@ -44,14 +44,14 @@ type level struct {
 	closing byte
 }
 
-// token is what the next byte continues.
+// token is the kind of the token that the next byte continues.
 type token uint8
 
 const (
-	nothing token = iota
-	quoted        // a name or a string
-	word          // a number, true, false or null
-	rubble        // the rest of a malformed document
+	nothing   token = iota
+	quoted          // a name or a string
+	word            // a number, true, false or null
+	malformed       // the rest of a malformed document
 )
 
 // expect is a set of what may come next.
@@ -65,7 +65,7 @@ const (
 	closing
 )
 
-// kind is what a string contains.
+// kind is the kind of a string.
 type kind uint8
 
 const (
@@ -102,14 +102,14 @@ func (d *document) read(b []byte) int {
 			i = d.readQuoted(b, i)
 		case word:
 			i = d.readWord(b, i)
-		case rubble:
+		case malformed:
 			i++
 		}
 	}
 	return i
 }
 
-// readNext reads what begins at b[i], and returns the index behind what it has read.
+// readNext reads the token that begins at b[i], or its first piece, and returns the index behind it.
 func (d *document) readNext(b []byte, i int) int {
 	c := b[i]
 	switch {
@@ -127,7 +127,7 @@ func (d *document) readNext(b []byte, i int) int {
 	return i + 1
 }
 
-// newline reads a line break, which is white space. JSON has none within strings.
+// newline reads a line break, which is white space outside strings and an error within them.
 func (d *document) newline() {
 	switch d.within {
 	case quoted:
@@ -140,13 +140,13 @@ func (d *document) newline() {
 // end ends the document.
 func (d *document) end() {
 	d.newline()
-	if d.depth > 0 && d.within != rubble {
+	if d.depth > 0 && d.within != malformed {
 		d.fail()
 	}
 	d.atTop()
 }
 
-func (d *document) fail() { d.broken, d.within = true, rubble }
+func (d *document) fail() { d.broken, d.within = true, malformed }
 
 // punctuate reads a byte between strings, numbers and literals.
 func (d *document) punctuate(c byte) {
@@ -216,7 +216,7 @@ func (d *document) endValue() {
 	}
 }
 
-// readQuoted continues a string or name at b[i], and returns the index behind what it has read.
+// readQuoted continues a string or name at b[i], and returns the index behind the piece.
 func (d *document) readQuoted(b []byte, i int) int {
 	from := i
 	for i < len(b) && d.within == quoted {
@@ -257,7 +257,7 @@ func (d *document) readEscape(c byte) int {
 	return 1
 }
 
-// endQuoted ends a string or name, of which rest is the last piece.
+// endQuoted ends a string or name. Rest is its last piece.
 func (d *document) endQuoted(rest []byte) {
 	d.within = nothing
 	switch {
@@ -318,7 +318,7 @@ func (d *document) endWord(w []byte) {
 		}
 	case string(w) == "true", string(w) == "false", string(w) == "null":
 	case string(w) == "DONE" && d.depth == 1 && d.stack[1].closing == ']': // data: [DONE] ends OpenAI's streams
-		d.done, d.within = true, rubble
+		d.done, d.within = true, malformed
 		return
 	default:
 		d.fail()
@@ -333,7 +333,7 @@ func (d *document) hold(piece []byte) {
 	d.held += len(piece)
 }
 
-// take returns a token, of which rest is the last piece, or nil if it is longer than maxToken.
+// take returns a token, or nil if it is longer than maxToken. Rest is its last piece.
 func (d *document) take(rest []byte) []byte {
 	if d.held > 0 {
 		d.hold(rest)

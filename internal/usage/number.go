@@ -3,7 +3,7 @@ package usage
 // MaxNumber is the largest number that a Scanner returns, and the largest that all readers of JSON have in common.
 const MaxNumber = 1<<53 - 1
 
-// ceil returns a number of JSON, of at most maxToken bytes, rounded up and between 0 and MaxNumber.
+// ceil returns a JSON number of at most maxToken bytes, rounded up and limited to 0 through MaxNumber.
 func ceil(number []byte) int64 {
 	if number[0] == '-' {
 		return 0

@@ -68,7 +68,7 @@ func (p *Paths) add(parent int, name string) int {
 	return at
 }
 
-// child returns the child of a node by its name, or none.
+// child returns the child of a node with a name, or none.
 func (p *Paths) child(parent int, name []byte) int {
 	if parent == none {
 		return none

@@ -178,7 +178,7 @@ func (s *Scanner) endLine(c byte) {
 	s.field, s.cr = 0, c == '\r'
 }
 
-// End reads what was left open at the end of the body.
+// End ends the body. A number that the body ends with counts.
 func (s *Scanner) End() {
 	if s.framing != unreadable {
 		s.end()
@@ -208,8 +208,8 @@ func (s *Scanner) Text() int64 {
 	return s.texts[text]
 }
 
-// Ended reports whether the body itself says that it is whole: its only document has ended, or an event stream has
-// sent [DONE]. Clients that read no further are not early.
+// Ended reports whether the body is known to be whole: its only document has ended, or an event stream has sent [DONE].
+// Clients may close the connection there.
 func (s *Scanner) Ended() bool { return s.done || s.framing == plain && s.whole }
 
 // Unread returns [Encoded], [Type] or [Malformed] if the body cannot be read, and otherwise "". A malformed event or

@@ -158,7 +158,7 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 	return e, err
 }
 
-// refundForm reads what is to be given back, in USD where the rule is, and returns it in words, too.
+// refundForm reads the amount of a refund, in USD for a rule in USD. It also returns the amount in words.
 func refundForm(e *effect, rule *policy.Rule, f url.Values) (r control.RefundRequest, given string, wrong *control.Problem) {
 	if rule.Cost.USD != "" {
 		r.USD = cmp.Or(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(f.Get("usd")), "USD")), "0.01")

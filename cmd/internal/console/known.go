@@ -89,7 +89,7 @@ func (s *server) look(c *call, id string) *looked {
 	return l
 }
 
-// limitOf returns the limit of a rule that lets the least pass, of those that count requests and not money.
+// limitOf returns the strictest limit of a rule, ignoring limits in money.
 func limitOf(r *policy.Rule) (strictest sluice.Limit, found bool) {
 	for _, text := range append([]string{r.Limit, r.Share.Of}, r.Limits...) {
 		if l, err := sluice.ParseLimit(text); err == nil && l.Money == 0 && (!found || ratePer(l) < ratePer(strictest)) {

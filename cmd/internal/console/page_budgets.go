@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// budgetsShown is what the page has.
+// budgetsShown is the data of the page.
 type budgetsShown struct {
 	Rows    []budgetRow
 	Known   bool // there is telemetry
@@ -20,7 +20,7 @@ type budgetsShown struct {
 	Limited bool // the store did not answer for all spenders in time
 }
 
-// budgetRow is a rule whose cost responses report.
+// budgetRow is a rule with a cost that is read from responses.
 type budgetRow struct {
 	ruleLine
 	unit      policy.Unit
@@ -31,10 +31,10 @@ type budgetRow struct {
 	Spark     spark
 	Label     string // the same in words
 	Spenders  []spenderRow
-	Others    uint64 // what all others have spent, about
+	Others    uint64 // spent by all others, approximately
 }
 
-// budgetWindow is what responses have cost in a time that ends now.
+// budgetWindow has the costs of responses in a window that ends now.
 type budgetWindow struct {
 	Name               string
 	Responses          uint64
@@ -61,13 +61,13 @@ type spenderRow struct {
 type budgetLimit struct {
 	limit
 	At    time.Time // when it is exhausted at the present pace; zero: unknown, or not before it is renewed
-	Least bool      // At is the earliest, since what was spent expires meanwhile
+	Least bool      // At is the earliest time, because spending expires meanwhile
 }
 
 // Spent is what counts of the limit, without a debt.
 func (l budgetLimit) Spent() string { return l.Amount(min(l.Used, l.Capacity)) }
 
-// Debt is what the subject owes; empty: nothing.
+// Debt is the debt of the subject. It is empty without one.
 func (l budgetLimit) Debt() string {
 	if l.Owed() == 0 {
 		return ""
@@ -86,7 +86,7 @@ const (
 
 // hasBudgets reports whether responses report the cost of a rule.
 func (c *call) hasBudgets() bool {
-	if c.policy == nil { // of an answer to a caller who may not
+	if c.policy == nil { // the caller may not see it
 		return false
 	}
 	for i := range c.policy.Document.Rules {
@@ -116,7 +116,7 @@ func (s *server) budgetsPage(c *call) error {
 	return s.show(c, http.StatusOK, "budgets", pageOf("Budgets", "budgets", d))
 }
 
-// see adds what all responses have cost.
+// see adds the costs of all responses.
 func (r *budgetRow) see(b *telemetry.Budget, v *telemetry.View) {
 	r.unit = b.Unit
 	for _, w := range []struct {
@@ -157,7 +157,7 @@ func (r *budgetRow) amount(n uint64) string {
 	return number(n) + " " + r.unit.String()
 }
 
-// estimateWords says how far off estimates were.
+// estimateWords describes how far off estimates were.
 func estimateWords(c *telemetry.Costs) string {
 	all := c.High + c.Low + c.Close
 	if all == 0 {
@@ -176,7 +176,7 @@ func estimateWords(c *telemetry.Costs) string {
 	return strings.Join(said, ", ") + "."
 }
 
-// unreadWords say what the reasons of [telemetry.UnreadReasons] mean, and what to do.
+// unreadWords explain [telemetry.UnreadReasons], with a remedy for each.
 var unreadWords = map[string]struct{ what, mend string }{
 	"encoded":     {"were compressed, although the request asked for none", "Have the upstream send these responses uncompressed."},
 	"type":        {"were neither JSON nor server-sent events", "Match only requests whose responses report their usage."},
@@ -187,7 +187,7 @@ var unreadWords = map[string]struct{ what, mend string }{
 	"other":       {"could not be read", "Look at what the upstream sends there."},
 }
 
-// spenders adds those that spent most in the last day, and what they have left.
+// spenders adds the subjects with the highest costs of the last day, and their remaining limits.
 func (r *budgetRow) spenders(c *call, b *telemetry.Budget, d *budgetsShown, deadline time.Time) {
 	top := &b.Spenders[telemetry.Day]
 	rest := top.Total
@@ -228,8 +228,8 @@ func paceOf(v *telemetry.View) time.Duration {
 	return 0
 }
 
-// budgetLimitOf returns a limit of a spender, of which telemetry knows the costs of the last hour unless it is nil,
-// with the pace of so long.
+// budgetLimitOf returns a limit of a spender. Telemetry has its costs of the last hour, or nil; lasts is the time over
+// which the pace is taken.
 func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Duration) budgetLimit {
 	out := budgetLimit{limit: limit{l}}
 	parsed, err := sluice.ParseLimit(l.Limit)
@@ -246,7 +246,7 @@ func budgetLimitOf(l control.LimitState, s *telemetry.Subject, lasts time.Durati
 		return out
 	}
 	pace := float64(spent) / lasts.Seconds()
-	renewed := time.Time{} // when all is there again, of a limit that is not renewed bit by bit
+	renewed := time.Time{} // when the limit is full again, unless it refills continuously
 	switch l.Algorithm {
 	case "fixed_window":
 		if l.FullAt != nil {

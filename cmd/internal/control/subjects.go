@@ -70,7 +70,7 @@ func (s LimitState) Text(n int64) string {
 	return text
 }
 
-// Owed returns what the subject owes beyond the limit.
+// Owed returns the debt of the subject.
 func (s LimitState) Owed() int64 { return max(s.Used-s.Capacity, 0) }
 
 // limitStateOf returns how full the limit of a result is.
@@ -227,7 +227,7 @@ type found struct {
 type RefundRequest struct {
 	Target
 	Units int64 `json:"units"` // of a rule in USD micro-USD
-	// USD is the amount as a decimal, in place of Units, of a rule in USD.
+	// USD is the amount as a decimal, in place of Units, for a rule in USD.
 	USD string `json:"usd"`
 }
 

@@ -314,7 +314,7 @@ func limits(r *policy.Rule, tier string) string {
 	return strings.Join(all, "; ")
 }
 
-// DistinctInWords says how many values of a part a limit lets a key have.
+// DistinctInWords describes how many values of a part a key may have.
 func DistinctInWords(of, text string) string {
 	count, period, _ := strings.Cut(InWords(text, ""), " per ")
 	return fmt.Sprintf("%s different values of %s per %s", count, of, period)

@@ -69,7 +69,7 @@ func outcomeOf(e *accesslog.Entry) policy.Outcome {
 	o := policy.Outcome{Status: e.Status, Bytes: e.Sent}
 	if e.Tokens >= 0 {
 		o.Bytes = max(o.Bytes, 0)                                         // the response has ended
-		o.Numbers = map[string]int64{"usage.completion_tokens": e.Tokens} // all of them are in the total
+		o.Numbers = map[string]int64{"usage.completion_tokens": e.Tokens} // the total includes all tokens
 	}
 	return o
 }

@@ -65,7 +65,7 @@ func (in *input) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]message)(in))
 }
 
-// content is the content of a message: a text, or parts of which some have a text.
+// content is the content of a message: a text, or parts that may have a text.
 type content struct {
 	text   string
 	result bool // a part is the result of a tool
@@ -106,13 +106,13 @@ func (t tool) call() (name string, arguments object) {
 	return t.Name, arguments
 }
 
-// answer is what the model says.
+// answer is an answer of the model.
 type answer struct {
 	tokens                []string // the text in pieces, or the arguments of the call as JSON
-	tool                  string   // name of the tool that is called; empty: none
+	tool                  string   // name of the tool that is called, or empty
 	arguments             object
 	input, cached, output int  // tokens; input includes cached
-	cut                   bool // there was more to say than the request allows
+	cut                   bool // the maximum of the request cut the answer
 }
 
 func (a *answer) text() string { return strings.Join(a.tokens, "") }
@@ -126,7 +126,7 @@ const (
 // number finds how many words a message asks for.
 var number = regexp.MustCompile(`\d+`)
 
-// answer returns the answer to the prompt, whose body has so many bytes.
+// answer returns the answer to the prompt. Bytes is the size of its body.
 func (p *prompt) answer(size int) (a answer) {
 	a.input = (size + bytesOfToken - 1) / bytesOfToken
 	if strings.Contains(p.Model, "-cached") {
@@ -248,7 +248,7 @@ func (x *exchange) wait() {
 	}
 }
 
-// event sends a server-sent event, whose name may be empty.
+// event sends a server-sent event. The name may be empty.
 func (x *exchange) event(name string, data any) {
 	x.w.Header().Set("Content-Type", "text/event-stream")
 	if name != "" {

@@ -27,7 +27,7 @@ func (a *answer) stopReason() string {
 	return "end_turn"
 }
 
-// message returns a message with so many tokens of output. Its input is without what was read from the cache.
+// message returns a message with a number of output tokens. Its input tokens do not include cached ones.
 func (x *exchange) message(output int, stopReason any, content []object) object {
 	return object{
 		"id": "msg_sample", "type": "message", "role": "assistant", "model": x.prompt.Model,

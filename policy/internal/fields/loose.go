@@ -23,7 +23,7 @@ func isAPIField(name string) bool {
 	return apiFields[outer]
 }
 
-// addLoose adds the pairs of m.loose whose names are like name. What is certainly no name of a form is passed over.
+// addLoose adds the pairs of m.loose whose names are like name. It skips text that cannot be a name of a form.
 // It takes time in proportion to the text.
 func (m *Members) addLoose(f *finding, name string) {
 	s := m.loose
@@ -51,7 +51,7 @@ func (m *Members) addLoose(f *finding, name string) {
 // count as another.
 const maxLooks = 20_000
 
-// addLoosePair adds a pair of which the name and what begins with the value are there, if it is like name.
+// addLoosePair adds a pair if its name is like name. Rest begins with its value.
 func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	if len(of) > maxFieldName || !mayBeLike(of, name[0]) {
 		return
@@ -62,7 +62,7 @@ func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	}
 	start := len(m.names)
 	of, ok := m.unescapedName(of)
-	// It may be the inside of a file: what is no text in it is not for forms.
+	// It may be the inside of a file: bytes that are not text do not belong to a form.
 	of = strings.ReplaceAll(strings.ToValidUTF8(of, ""), "\uFFFD", "")
 	like, charset := fieldLikeness(of, name), strings.EqualFold(of, "_charset_")
 	m.names = m.names[:start]

@@ -111,7 +111,7 @@ func (m *Members) add(e Member) {
 	m.list = append(m.list, e)
 }
 
-// namesCharset reports whether a field says to some servers how all others are to be read, and not as UTF-8.
+// namesCharset reports whether some servers read all other fields in another charset than UTF-8 because of a field.
 func namesCharset(name, text string) bool {
 	return strings.EqualFold(name, "_charset_") && !strings.EqualFold(text, "utf-8")
 }
@@ -168,7 +168,7 @@ func (m *Members) Largest(name string) (n int64, found bool) {
 	return n, found
 }
 
-// value returns what a string or an integer of JSON stands for.
+// value returns the value of a JSON string or integer.
 func (e *Member) value() (text string, number int64, ok bool) {
 	switch {
 	case e.kind == stringMember && len(e.Text) <= maxEscaped:
@@ -200,7 +200,7 @@ func (m *Members) get(name string, alike func(s, name string) likeness) (Member,
 	return f.result(m.odd)
 }
 
-// finding is what was found by a name.
+// finding is the result of a search by name.
 type finding struct {
 	found, near Member // that has the name, and that has one like it
 	state       Presence

@@ -20,8 +20,8 @@ func (p *Part) RepeatedBy() string {
 	return repeatedBy[p.name]
 }
 
-// contradicts reports whether the request has the header, its body is JSON-RPC, and none of the fields that the
-// header repeats has its value.
+// contradicts reports whether the request has the header and a JSON-RPC body in which no field that the header repeats
+// has its value.
 func (x *Reader) contradicts(header string) bool {
 	lines := x.request.Header[header]
 	if len(lines) == 0 || !x.isRPC() {

@@ -16,14 +16,14 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// DefaultBodyLimit is the size in bytes of the largest body that is read where the policy sets none.
+// DefaultBodyLimit is the body_limit of policies that do not set it, in bytes.
 const DefaultBodyLimit = 8 << 20
 
 // ErrBodyMemory is the error of a Body that cannot be read because the bodies of other requests take up the memory
 // for bodies.
 var ErrBodyMemory = errors.New("policy: the bodies of other requests take up the memory for bodies")
 
-// ErrBodyPart is the error of a Body of which only a part is there, or may be.
+// ErrBodyPart is returned by Body if the body is or may be incomplete.
 var ErrBodyPart = errors.New("policy: only a part of the body is there")
 
 // What a request lacks if no rule can go by its body. Of the first and the last more follows.
@@ -198,7 +198,7 @@ func (x *Reader) BodyField(name string) (text string, number int64, ok bool) {
 }
 
 // LargestBodyField returns the largest number, rounded up, among all members that a server may take for the field. It
-// reports false if none is a number.
+// reports false if no member is a number.
 func (x *Reader) LargestBodyField(name string) (n int64, found bool) {
 	return x.bodyMembers().Largest(name)
 }

@@ -31,7 +31,7 @@ var (
 	repeated  = desc("requests_repeated_total", "Requests that were asked about again, and not charged again.", "door")
 	exempt    = desc("requests_exempt_total", "Requests that a rule exempts.", "door")
 	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. Requests count when their response has ended.", "rule", "unit")
-	settled   = desc("cost_settled_units_total", "Units that the requests of cost_reserved_units_total finally cost, by rule and unit.", "rule", "unit")
+	settled   = desc("cost_settled_units_total", "Units that the requests of sluice_cost_reserved_units_total finally cost, by rule and unit.", "rule", "unit")
 	estimates = desc("cost_estimates_total", "Responses that reported their cost, by the charge before: high (more than twice the cost), low (less than the cost) or close.", "rule", "estimate")
 	unread    = desc("cost_unread_total", "Responses that did not report their cost, by reason: encoded (compressed), type (neither JSON nor events), malformed, missing, interrupted, no_body (the integration does not read responses) or other. Such a request is charged what was seen of the response, or the estimate.", "rule", "reason")
 	indebted  = desc("cost_debts_total", "Limits that a response left in debt, so that the key is refused until the debt has drained.", "rule")

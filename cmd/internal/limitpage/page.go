@@ -266,8 +266,6 @@ func cost(r *policy.Rule) (t Text) {
 		return t.say("what %s of the response says", c.ResponseHeader)
 	case c.ResponseBytes > 0:
 		return t.words(fmt.Sprintf("1 for every %s of the response", units(c.ResponseBytes, "byte")))
-	case c.USD != "":
-		return t.words("the price of the tokens that the response reports")
 	case c.Tokens != "":
 		return t.words(map[string]string{"total": "the tokens", "uncached": "the tokens, without cached input,", "input": "the input tokens", "output": "the output tokens"}[c.Tokens] + " that the response reports")
 	case c.ResponseJSON != nil:

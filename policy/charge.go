@@ -81,7 +81,13 @@ func (w *work) charge(malformed bool) {
 // add adds a charge and a result for each limit of a subject. It writes them in place, because copying such
 // large structs is slow.
 func (c *charges) add(in *input, s *subject) {
-	r, by, whole, first := s.rule, s.by, in.costFor(s), len(c.list)
+	r, by, whole, first := s.rule, s.by, int64(0), len(c.list)
+	if r.cost.usage == nil {
+		whole = in.cost(r)
+	} else {
+		s.reserved = in.reserve(r)
+		whole = in.times(r, s.reserved.cost)
+	}
 	shadow := s.shadow || s.marks
 	for i := range by.limits {
 		l, cost := &by.limits[i], whole

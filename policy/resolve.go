@@ -78,8 +78,10 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 			s.keys.AddWritten(parts.Shared)
 		}
 	}
-	if part, out := s.readValue(in, r); out != charged {
-		return part, out
+	if r.reads != nil {
+		if part, out := s.readValue(in, r); out != charged {
+			return part, out
+		}
 	}
 	return nil, s.add(in, r)
 }

@@ -78,16 +78,8 @@ func (w *work) forget() {
 	w.charges.reset()
 }
 
-// costFor returns the cost of the request for a subject. It is negative in a request that gives back.
-func (in *input) costFor(s *subject) int64 {
-	if s.rule.cost.usage == nil {
-		return in.cost(s.rule)
-	}
-	s.reserved = in.reserve(s.rule)
-	return in.times(s.rule, s.reserved.cost)
-}
-
-// cost returns the cost of the request under a rule that does not read the response's body.
+// cost returns the cost of the request under a rule that does not read the response's body. It is negative in a
+// request that gives back.
 func (in *input) cost(r *rule) int64 {
 	if r.cost.header != "" && in.request.Subject == nil {
 		return in.times(r, r.cost.of(in.request.Header))

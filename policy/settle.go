@@ -36,7 +36,7 @@ type Outcome struct {
 	// Read is the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse]. Where
 	// it is nil, such a request costs the estimate.
 	Read *ResponseReader
-	// Numbers are the numbers of the response by their paths, such as "usage.total_tokens", for callers that have
+	// Numbers are the numbers of the response by their paths, such as "usage.prompt_tokens", for callers that have
 	// read it themselves. They count if Read is nil.
 	Numbers map[string]int64
 }

@@ -699,7 +699,7 @@ type Outcome struct {
 	Headers       []*Header              `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
 	Bytes         *int64                 `protobuf:"varint,3,opt,name=bytes,proto3,oneof" json:"bytes,omitempty"`                                                                         // the length of the body of the response
 	Cost          *int64                 `protobuf:"varint,4,opt,name=cost,proto3,oneof" json:"cost,omitempty"`                                                                           // in micro-USD for rules in USD
-	Numbers       map[string]int64       `protobuf:"bytes,5,rep,name=numbers,proto3" json:"numbers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // of the response by their paths, such as "usage.total_tokens"
+	Numbers       map[string]int64       `protobuf:"bytes,5,rep,name=numbers,proto3" json:"numbers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // of the response by their paths, such as "usage.prompt_tokens"
 	Counts        *bool                  `protobuf:"varint,6,opt,name=counts,proto3,oneof" json:"counts,omitempty"`                                                                       // whether it counts, whatever status and headers say
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -18,7 +18,7 @@ func (c *compiler) inFlight(r *Rule, out *rule) {
 		{"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 	}, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s")
 	out.inFlight = true
-	out.own = resolved{limits: c.places("in_flight", r.InFlight, out), from: "rule", source: r.Source}
+	out.own = resolved{limits: c.places("in_flight", r.InFlight.Most, out), from: "rule", source: r.Source}
 }
 
 // places compiles a number of places of a rule. It returns nil if that is wrong.
@@ -63,7 +63,7 @@ func (p *Policy) InFlight() (names []string) {
 func (s *Subject) InFlight() bool { return s.rule.inFlight }
 
 // Held reports whether the request has a place in flight: see [Engine.Release].
-func (d *Decision) Held() bool { return len(d.held) > 0 }
+func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.hold != nil }
 
 // releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
 const releaseTimeout = time.Second
@@ -73,6 +73,7 @@ const releaseTimeout = time.Second
 // share them, and they are released once. The context may have ended. If the store does not answer in
 // time, it is tried again in the background, and a place is free after [kernel.PermitLasts] at the latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
+	e.loads.release(d.load)
 	if len(d.held) == 0 {
 		return
 	}

@@ -141,7 +141,7 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	n := l.inFlight.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.win.add(&l.knee, sent, now, n, o) {
+	if !l.win.add(l.knee.latency, sent, now, n, o) {
 		return
 	}
 	denied := l.refusals()

@@ -15,12 +15,15 @@ type knee struct {
 	base        int64
 	latency     int64 // of the latest window
 	probing     bool
-	next        int64 // time of the next probe
-	probed      int64 // base after the latest probe
-	before      measure
+	next        int64   // time of the next probe
+	probed      int64   // base after the latest probe
+	before      measure // full's alone, if it is no evidence
 }
 
-const probeEvery = 20_000_000
+const (
+	probeEvery = 20_000_000 // µs
+	checkAfter = 2_000_000
+)
 
 // sqrt returns the root of n, rounded down.
 func sqrt(n int64) int64 { return int64(math.Sqrt(float64(max(n, 0)))) }
@@ -32,16 +35,18 @@ func root(n int64) int64 { return sqrt(n * milli) }
 func (k *knee) places() int64 { return (root(k.limit) + milli - 1) / milli }
 
 func (k *knee) limitOf(c Class) int64 {
-	limit := k.limit
-	if k.probing {
-		limit /= 2
-	}
-	least, limit := k.least/milli, limit/milli
+	least, limit := k.least/milli, k.limit/milli
 	switch c {
 	case Sheddable:
 		limit -= k.places()
 	case Critical:
-		limit = k.critical / milli
+		return k.critical / milli
+	}
+	switch {
+	case k.probing && k.limit < 2*k.least:
+		limit *= 2
+	case k.probing:
+		limit /= 2
 	}
 	return max(limit, least)
 }
@@ -52,25 +57,16 @@ func (k *knee) set(limit int64) {
 	k.critical = max(k.limit+2*k.places()*milli, k.critical*7/10)
 }
 
-// samples returns how many a window needs.
-func (k *knee) samples() int64 {
-	if k.probing {
-		return 2 * enough
-	}
-	return enough
-}
-
 // step learns from a window, and reports whether limits have changed.
 func (k *knee) step(m measure, now time.Duration) (changed bool) {
+	first := k.base == 0
 	if m.latency > 0 {
 		k.latency = m.latency
 		k.fall(m.latency + 2*m.err)
 	}
 	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
 	if k.probing {
-		k.probing = false
 		k.conclude(m, now)
-		k.before = measure{full: m.full}
 		return true
 	}
 	if steady {
@@ -89,22 +85,32 @@ func (k *knee) step(m measure, now time.Duration) (changed bool) {
 		k.set(k.limit * 9 / 10)
 		return true
 	}
-	if at := now.Microseconds(); steady && at >= k.next {
+	if at := now.Microseconds(); (steady || first) && at >= k.next {
 		k.next = (at/probeEvery + 1) * probeEvery
-		k.probing = true
+		k.probing, k.probed = true, k.base
 		return true
 	}
 	k.move(m)
 	return true
 }
 
-// conclude ends a probe. If the base has changed, the next follows soon.
+// conclude ends a probe. If half the limit still has a queue, or had one by the old base, another probe halves it
+// again.
 func (k *knee) conclude(m measure, now time.Duration) {
+	old := k.probed
 	k.compare(k.before, m)
-	if old := k.probed; k.base*8 > old*9 || k.base*9 < old*8 {
-		k.next = now.Microseconds()
-	}
 	k.probed = k.base
+	if (m.latency*2 > k.base*3 || k.base*9 < old*8) && k.limit >= 4*k.least {
+		k.set(k.limit / 2)
+		k.before = m
+		return
+	}
+	k.probing = false
+	k.move(k.before)
+	k.before = measure{full: m.full}
+	if k.base*8 > old*9 {
+		k.next = now.Microseconds() + checkAfter
+	}
 }
 
 // fall lowers the base to a latency that is possible without a queue.

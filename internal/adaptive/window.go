@@ -35,20 +35,21 @@ type window struct {
 
 const (
 	shortest = 250_000 // µs
-	patience = 3_000_000
+	usual    = 1_000_000
+	longest  = 3_000_000
 	enough   = 200 // samples
 	few      = 10
 )
 
 // add adds an answer, and reports whether the window is complete.
-func (w *window) add(k *knee, sent, now time.Duration, inFlight int64, o Outcome) bool {
+func (w *window) add(latency int64, sent, now time.Duration, inFlight int64, o Outcome) bool {
 	at, took := now.Microseconds(), (now - sent).Microseconds()
 	if sent.Microseconds() < w.from || at < w.open {
 		return false
 	}
 	w.inFlight += inFlight
 	switch {
-	case o == OK || took >= k.latency:
+	case o == OK || took >= latency:
 		w.hist[bucket(took)]++
 		w.n++
 	case o == Abandoned:
@@ -58,7 +59,7 @@ func (w *window) add(k *knee, sent, now time.Duration, inFlight int64, o Outcome
 		w.failed++
 	}
 	n, age := max(w.n, w.failed), at-w.open
-	return n >= k.samples() && age >= shortest || n >= few && age >= patience
+	return n >= enough && age >= shortest || n >= enough/2 && age >= usual || n >= few && age >= longest
 }
 
 // start begins another window. If the limit has changed, it waits until answers have the new latency.

@@ -17,6 +17,7 @@ import (
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy/internal/fair"
 )
 
 // sharedBy is a policy of one limit that tenants share by their headers.
@@ -446,11 +447,11 @@ func TestExplainLeavesShares(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		pass(t, e, tenantOf(name, ""))
 	}
-	active := func() (weights int64) {
-		for _, c := range *e.shares.known.Load() {
-			weights = c.Part("", 0, e.shares.time(time.Time{})).Weights
+	active := func() (tenants int) {
+		if err := fair.Read(e.Demand(time.Time{}), func(uint64, fair.Asked) { tenants++ }); err != nil {
+			t.Error(err)
 		}
-		return weights
+		return tenants
 	}
 	before := active()
 	if e.Explain(t.Context(), tenantOf("a", "")); before != 3 || active() != 3 {

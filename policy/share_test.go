@@ -17,7 +17,6 @@ import (
 	"github.com/sluicehq/sluice/failover"
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/memory"
-	"github.com/sluicehq/sluice/policy/internal/fair"
 )
 
 // sharedBy is a policy of one limit that tenants share by their headers.
@@ -447,11 +446,10 @@ func TestExplainLeavesShares(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		pass(t, e, tenantOf(name, ""))
 	}
-	active := func() (tenants int) {
-		if err := fair.Read(e.Demand(time.Time{}), func(uint64, fair.Asked) { tenants++ }); err != nil {
-			t.Error(err)
-		}
-		return tenants
+	r := &e.current().rules[0]
+	active := func() int64 {
+		now := e.shares.time(time.Time{})
+		return e.shares.Of(r.name+"/", r.own.limits[0].plan, now).Part("", 0, now).Weights
 	}
 	before := active()
 	if e.Explain(t.Context(), tenantOf("a", "")); before != 3 || active() != 3 {

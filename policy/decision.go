@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // Decision is the answer of an [Engine] to a request. [Engine.DecideInto] uses it again.
@@ -76,6 +77,35 @@ func (d *Decision) Ambiguous() string {
 		return ""
 	}
 	return what
+}
+
+// TooLarge reports whether a request is denied because its body is larger than the policy's body_limit, or because
+// of [ErrBodyPart].
+func (d *Decision) TooLarge() bool {
+	return d.Missing == parts.WholeBody || d.BodyLimit() != ""
+}
+
+// BodyLimit returns the policy's body_limit, such as "8MiB", if the request is denied because its body is larger. It is
+// empty for all other decisions.
+func (d *Decision) BodyLimit() (size string) {
+	size, ok := strings.CutPrefix(d.Missing, parts.SmallerBody)
+	if !ok {
+		return ""
+	}
+	return size
+}
+
+// NoBodyMemory reports whether a request is denied because of [ErrBodyMemory].
+func (d *Decision) NoBodyMemory() bool { return d.Missing == parts.BodyMemory }
+
+// Mismatched returns the name of a header field, such as Mcp-Method, if the request is denied because the field
+// differs from the field of the body that it repeats. It is empty for all other decisions.
+func (d *Decision) Mismatched() (header string) {
+	header, ok := strings.CutPrefix(d.Missing, parts.MatchingHeader)
+	if !ok {
+		return ""
+	}
+	return header
 }
 
 // reset empties d, and keeps its memory.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/adaptive"
+	"github.com/sluicehq/sluice/policy/internal/money"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
@@ -29,7 +30,7 @@ type Policy struct {
 	reads       map[string]bool // see Reads
 	cors        *CrossOrigin
 	answers     *OwnAnswers
-	prices      *prices // may be nil
+	prices      *money.Prices // may be nil
 	listsUnused []string
 	warnings    []Problem
 	settles     bool     // a rule goes by the outcome

@@ -281,3 +281,11 @@ const (
 
 	settling // settle what it was charged
 )
+
+// ErrBodyMemory is the error that Body of a [Request] returns if the bodies of other requests take up the memory
+// for bodies. The request is denied with status 503 if a rule goes by its body.
+var ErrBodyMemory = parts.ErrBodyMemory
+
+// ErrBodyPart is the error that Body of a [Request] returns if only a part of the body reached the integration, or if
+// that cannot be known. The request is denied with status 413 if a rule goes by its body.
+var ErrBodyPart = parts.ErrBodyPart

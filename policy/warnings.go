@@ -12,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 	"github.com/sluicehq/sluice/policy/internal/tighter"
+	"github.com/sluicehq/sluice/policy/internal/words"
 )
 
 // suspicions returns what is legal and probably not meant.
@@ -199,9 +200,9 @@ func (w *warner) sensitive(r *rule, closed []*rule) {
 	if r.onError != sluice.Allow || r.shadow {
 		return
 	}
-	what, word := named(r.hosts, r.match, closedWords)
+	what, word := named(r.hosts, r.match, words.Closed)
 	if word == "" {
-		what, word = named(r.hosts, r.match, carefulWords)
+		what, word = named(r.hosts, r.match, words.Careful)
 	}
 	if word == "" || slices.ContainsFunc(closed, func(c *rule) bool { return c.covers(r) }) {
 		return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/adaptive"
@@ -23,6 +24,25 @@ type InFlight struct {
 
 // autoInFlight is an automatic number without bounds, as text.
 const autoInFlight = "auto"
+
+// String returns the number, or "auto" with its bounds. It returns "" for no limit.
+func (f InFlight) String() string {
+	text := ""
+	switch {
+	case !f.Auto && f.Most == 0:
+	case !f.Auto:
+		text = strconv.FormatInt(f.Most, 10)
+	default:
+		text = autoInFlight
+		if f.Least > 0 {
+			text += " from " + strconv.FormatInt(f.Least, 10)
+		}
+		if f.Most > 0 {
+			text += " to " + strconv.FormatInt(f.Most, 10)
+		}
+	}
+	return text
+}
 
 // inFlightObject is an InFlight without its methods.
 type inFlightObject InFlight

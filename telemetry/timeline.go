@@ -78,6 +78,7 @@ func (r *Recorder) sampleLocked(at time.Time) {
 		before.step = now.step
 	}
 	r.totals = now
+	r.sampleLoads(t)
 	r.sweep(t)
 }
 

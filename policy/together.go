@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
@@ -179,7 +178,7 @@ func (t *together) merge() {
 
 func (t *together) add(p *onePart, charges []sluice.Charge) {
 	for i, c := range charges {
-		if p.w.mode == Peek || p.w.mode == GiveBack && isQueue(c.Plan) || c.Plan.Kernel == kernel.InFlight && c.Permit == 0 {
+		if p.w.mode == Peek || p.w.mode == GiveBack && isQueue(c.Plan) || takesNoPermit(&c) {
 			c.Cost = 0
 		}
 		id := stateID{c.Key, c.Plan.Fingerprint}

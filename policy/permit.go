@@ -73,6 +73,7 @@ const releaseTimeout = time.Second
 // share them, and they are released once. The context may have ended. If the store does not answer in
 // time, it is tried again in the background, and a place is free after [kernel.PermitLasts] at the latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
+	e.ended(&d)
 	if len(d.held) == 0 {
 		return
 	}

@@ -26,6 +26,7 @@ const maxPlaces = 64
 // names the turn of a request that is [Decision.Queued], which this engine keeps until it comes. It
 // is empty if there are neither. It has keys of the request in it, and is no secret to who has asked.
 func (e *Engine) Place(d Decision) string {
+	e.ended(&d) // only the other process knows when
 	text := e.placeInFlight(d)
 	if d.queued != nil {
 		text += turnMark + e.awaited.number(d.queued)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
+	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
 // Outcome is what has become of a request that was let through: see [Engine.Settle].
@@ -237,9 +238,9 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		if c.pending != nil {
 			b.pending = append(b.pending, c.pending)
 		}
-		cost := unitsOf(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
+		cost := money.Units(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Estimate: c.Cost, Cost: cost, Cut: unitsOf(told, c.Plan) - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Estimate: c.Cost, Cost: cost, Cut: money.Units(told, c.Plan) - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true

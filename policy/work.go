@@ -24,6 +24,7 @@ type input struct {
 	policy  *Policy
 	request *Request
 	mode    Mode // that of the request, or Peek during a preview
+	timed   bool // automatic limits of requests under way count the request
 	x       parts.Reader
 	now     int64 // see clock
 	demand  demand
@@ -49,6 +50,7 @@ func (e *Engine) begin(req *Request, d *Decision) *work {
 
 func (w *work) begin(e *Engine, req *Request, d *Decision) {
 	w.policy, w.request, w.mode, w.now, w.demand = e.current(), req, req.Mode, 0, demand{output: -1}
+	w.timed = req.Timed && req.Mode == Charge && req.Subject == nil && w.policy.adapts
 	w.x.Reset(&parts.Request{
 		Method: req.Method, Host: req.Host, RawQuery: req.RawQuery, Peer: req.Peer, Header: req.Header, ForwardedHeader: req.ForwardedHeader, Client: req.Client,
 		Body: req.Body, BodyLimit: w.policy.bodyLimit, Attributes: req.Attributes, TLSFingerprint: req.TLSFingerprint, Trusted: w.policy.trusted, IPv6Prefix: w.policy.ipv6Prefix,

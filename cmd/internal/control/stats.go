@@ -216,7 +216,9 @@ func (s *RuleStats) describe(r *policy.Rule, all bool) {
 		}
 	}
 	s.Limits = append(s.Limits, r.Limits...)
-	if plan, err := sluice.NewInFlight(r.InFlight); err == nil {
+	if r.InFlight.Auto {
+		s.Limits = append(s.Limits, "auto in flight")
+	} else if plan, err := sluice.NewInFlight(r.InFlight.Most); err == nil {
 		s.Limits = append(s.Limits, plan.String())
 	}
 }

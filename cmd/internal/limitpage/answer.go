@@ -92,7 +92,7 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 			passed = header
 		}
 		cost = 1
-		if r.InFlight == 0 {
+		if r.InFlight.Most == 0 {
 			cost = max(1, leastLeft(d.Results))
 		}
 	}

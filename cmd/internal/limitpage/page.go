@@ -82,7 +82,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 		return page, nil
 	}
 	one := told[0]
-	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == 0 && r.Distinct.Of == "" }); i >= 0 {
+	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == policy.InFlight{} && r.Distinct.Of == "" }); i >= 0 {
 		one = told[i]
 	}
 	passed, refused, err := happen(ctx, one, p.Answers())
@@ -280,8 +280,8 @@ func cost(r *policy.Rule) (t Text) {
 // limits puts the limits of a tier into words.
 func limits(r *policy.Rule, tier string) string {
 	switch {
-	case r.InFlight > 0:
-		places := strconv.FormatInt(r.InFlight, 10)
+	case r.InFlight.Most > 0:
+		places := strconv.FormatInt(r.InFlight.Most, 10)
 		if own := r.Tiers[tier]; len(own) > 0 {
 			places = own[0]
 		}

@@ -23,7 +23,7 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 	for i := range doc.Rules {
 		r := &doc.Rules[i]
 		need, why := lacks(&doc, r, files)
-		if r.InFlight > 0 {
+		if r.InFlight != (policy.InFlight{}) {
 			need, why = "in_flight", "Access logs do not tell which requests were under way at the same time, or how long they would have been."
 		}
 		if need != "" {

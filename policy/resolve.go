@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"github.com/sluicehq/sluice/internal/adaptive"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
@@ -16,6 +17,9 @@ type subjects struct {
 	limits   int              // of all subjects
 	pardoned lack             // the part for which only shadows would deny the request
 	blocks   map[string]int64 // see Engine.blocksNow
+	class    adaptive.Class   // of the request; 0: no rule has one
+	loads    []loadSubject    // of automatic limits of requests under way
+	entered  bool             // loads were asked
 }
 
 // subject is the subject of a rule for one request.
@@ -38,26 +42,35 @@ func (s *subjects) reset() {
 
 func (s *subjects) forget() {
 	s.keys.Reset()
-	s.list, s.blocked, s.limits = s.list[:0], s.blocked[:0], 0
+	s.list, s.blocked, s.loads = s.list[:0], s.blocked[:0], s.loads[:0]
+	s.limits, s.class, s.entered = 0, 0, false
 }
 
 // effect is the effect of a rule on a request that it matches.
 type effect uint8
 
 const (
-	charged  effect = iota
-	skipped         // the request lacks a part of the key, so the rule does not apply
-	refused         // the request lacks a part of the key, so the rule denies it
-	exempted        // the subject is exempt
-	partial         // the request is part of one that the rule has counted
-	barred          // the subject is blocked
+	charged    effect = iota
+	skipped           // the request lacks a part of the key, so the rule does not apply
+	refused           // the request lacks a part of the key, so the rule denies it
+	exempted          // the subject is exempt
+	partial           // the request is part of one that the rule has counted
+	barred            // the subject is blocked
+	classified        // the rule has a class alone
+	adapted           // the rule has an automatic limit of requests under way
 )
 
 // resolve adds the subject of a rule. If the request lacks a part of the key, and is skipped or refused for
 // that, resolve returns the part.
 func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	r := m.rule
-	if r.inFlight && in.request.Part {
+	if r.class != 0 {
+		s.classify(r.class)
+	}
+	if r.classifies {
+		return nil, classified
+	}
+	if (r.inFlight || r.adaptive != nil) && in.request.Part {
 		return nil, partial
 	}
 	if m.pattern != nil {
@@ -111,6 +124,10 @@ func (s *subjects) add(in *input, r *rule) effect {
 		return barred
 	case by.exempt:
 		return exempted
+	}
+	if r.adaptive != nil {
+		s.addLoad(in, r, shadow)
+		return adapted
 	}
 	to := extend(&s.list)
 	to.rule, to.by, to.value, to.shadow, to.marks = r, by, s.value, shadow, r.marks && !shadow

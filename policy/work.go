@@ -24,6 +24,7 @@ type input struct {
 	policy  *Policy
 	request *Request
 	mode    Mode // that of the request, or Peek during a preview
+	timed   bool // automatic limits of requests under way count the request
 	x       parts.Reader
 	now     int64 // see clock
 	demand  demand
@@ -50,6 +51,7 @@ func (e *Engine) begin(req *Request, d *Decision) *work {
 func (w *work) begin(e *Engine, req *Request, d *Decision) {
 	w.policy, w.request, w.mode, w.now, w.demand = e.current(), req, req.Mode, 0, demand{output: -1}
 	w.read(req)
+	w.timed = req.Timed && req.Mode == Charge && req.Subject == nil && w.policy.adapts
 	w.matches.reset()
 	w.subjects.reset()
 	w.subjects.blocks = e.blocksNow()

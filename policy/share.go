@@ -153,6 +153,14 @@ func (c *compiler) weights(p *Policy, r *Rule) map[string]int64 {
 	return all
 }
 
+// weightOf returns the weight of the request's tenant.
+func (f *sharing) weightOf(s *subjects, in *input) int64 {
+	if f.weights == nil {
+		return 1
+	}
+	return f.weight(s.tierName(in))
+}
+
 // weight returns the weight of a tier.
 func (f *sharing) weight(tier string) int64 {
 	if w := f.weights[tier]; w > 0 {

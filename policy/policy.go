@@ -229,3 +229,8 @@ func (p *Policy) ByOutcome() (names []string) {
 	}
 	return names
 }
+
+const (
+	adhoc    = -1       // is the index of a rule that a caller has brought
+	ofCaller = "caller" // is where its limit comes from
+)

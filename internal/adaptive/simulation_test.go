@@ -26,6 +26,7 @@ type upstream struct {
 	thrash   int                            // under way, beyond which each takes longer in proportion
 	patience time.Duration                  // of clients
 	body     time.Duration                  // from head to end
+	notices  bool                           // abandoned requests leave the queue
 }
 
 // A phase is load from a time on.
@@ -203,6 +204,9 @@ func (s *simulation) work() {
 	for s.busy < s.workers-s.phase().away && len(s.queue) > 0 {
 		r := s.queue[0]
 		s.queue = s.queue[1:]
+		if r.done && s.notices {
+			continue
+		}
 		took := float64(r.service) * cmp.Or(s.phase().slower, 1)
 		if n := s.busy + len(s.queue) + 1; n > s.thrash {
 			took *= float64(n) / float64(s.thrash)

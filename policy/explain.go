@@ -206,7 +206,7 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	r, s := m.rule, &w.subjects
 	s.override = nil
 	part, out := s.resolve(&w.input, m)
-	t.Applies, t.Override = out == charged || out == barred, s.override
+	t.Applies, t.Override = out == charged || out == barred || out == classified || out == adapted, s.override
 	t.Why = withClient(why(m, part, out, w.x.Garbled), r.whyClient(&w.input))
 	if b, v := r.checkBody(&w.input); v == doubtful {
 		t.Why += fmt.Sprintf(", the request has no usable %s", &b.part)
@@ -214,7 +214,7 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	if out == exempted || out == barred {
 		t.Why = s.whyUncounted(r, out)
 	}
-	if t.Applies && r.isPartial() {
+	if (out == charged || out == barred) && r.isPartial() {
 		if t.Enforced = shareText(r.rollout); out == barred {
 			t.Watched = s.blocked[len(s.blocked)-1].shadow
 		} else {
@@ -248,6 +248,8 @@ func why(m *matched, missing *parts.Part, out effect, garbled bool) string {
 	switch {
 	case out == partial:
 		return "counts the request that this is a part of"
+	case out == classified:
+		return why(m, nil, charged, false) + ", class " + classNames[m.rule.class]
 	case out == skipped && m.rule.missing == refuse:
 		return fmt.Sprintf("skipped: the request %s %s, and would be refused for it%s", state, missing, m.rule.onlyWatched())
 	case out == skipped:

@@ -77,6 +77,9 @@ type Request struct {
 	// with in_flight only look at how many are under way: they refuse while all places are taken, and
 	// the request takes none.
 	Ends bool
+	// Timed says that the integration reports the response by [Engine.Answered]. Automatic limits of requests under way
+	// count only such requests.
+	Timed bool
 	// Part says that this is a part of a request that is under way, such as a message of a stream: rules
 	// with in_flight, which have counted that, leave it alone.
 	Part bool
@@ -278,3 +281,11 @@ const (
 
 	settling // settle what it was charged
 )
+
+// ErrBodyMemory is the error that Body of a [Request] returns if the bodies of other requests take up the memory
+// for bodies. The request is denied with status 503 if a rule goes by its body.
+var ErrBodyMemory = parts.ErrBodyMemory
+
+// ErrBodyPart is the error that Body of a [Request] returns if only a part of the body reached the integration, or if
+// that cannot be known. The request is denied with status 413 if a rule goes by its body.
+var ErrBodyPart = parts.ErrBodyPart

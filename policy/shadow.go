@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -208,4 +209,36 @@ func (r *rule) onlyWatched() string {
 		return " (only watched)"
 	}
 	return " (only watched: a shadow never refuses)"
+}
+
+// Over returns the names of the rules with "over: mark" that let the request pass although it does not fit, in the
+// order of the document.
+func (d *Decision) Over() (rules []string) {
+	for i := range d.Results {
+		if r := &d.Results[i]; r.Over() && !slices.Contains(rules, r.Rule) {
+			rules = append(rules, r.Rule)
+		}
+	}
+	return rules
+}
+
+// Over reports whether the request does not fit, and passes with a mark.
+func (r *Result) Over() bool { return r.Marks && !r.Allowed }
+
+// OverField is the canonical name of the header field that reports [Decision.Over] to the upstream.
+const OverField = "Sluice-Over"
+
+// Marks reports whether a rule has "over: mark".
+func (p *Policy) Marks() bool { return p.marks }
+
+// neverRefuses reports whether the rule refuses no request for its limits.
+func (r *rule) neverRefuses() bool { return r.shadow || r.marks }
+
+// over compiles what happens to a request that does not fit, and reports whether it is marked.
+func (c *compiler) over(r *Rule, out *rule) (marks bool) {
+	marks = c.choice("over", r.Over, []string{"refuse", "mark"}) > 0
+	if marks && out.algorithm == sluice.LeakyBucket {
+		c.fail("over", "choose another algorithm, or remove \"over\"", "a leaky_bucket makes requests wait, and marks none")
+	}
+	return marks
 }

@@ -114,7 +114,7 @@ func Document(at time.Duration) policy.Document {
 			{Name: "api", Match: []string{"/api/{rest...}"}, Key: []string{"api_key"}, Missing: "skip", Limit: "60/minute", Tiers: map[string]policy.Limits{
 				"pro": {"600/minute"}, "enterprise": {"6000/minute"},
 			}},
-			{Name: "reports", Match: []string{"/reports/{rest...}"}, Key: []string{"const:reports"}, InFlight: 20},
+			{Name: "reports", Match: []string{"/reports/{rest...}"}, Key: []string{"const:reports"}, InFlight: policy.InFlight{Most: 20}},
 		},
 	}
 	if at >= Added {

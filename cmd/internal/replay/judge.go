@@ -23,7 +23,7 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 	for i := range doc.Rules {
 		r := &doc.Rules[i]
 		need, why := lacks(&doc, r, files)
-		if r.InFlight > 0 {
+		if r.InFlight != (policy.InFlight{}) {
 			need, why = "in_flight", "Access logs do not tell which requests were under way at the same time, or how long they would have been."
 		}
 		if need != "" {
@@ -196,13 +196,13 @@ func withExactLogs(doc policy.Document) (policy.Document, bool) {
 		if r.Algorithm != sluice.SlidingWindowLog.String() {
 			continue
 		}
-		limits := append([]string{r.Limit}, r.Limits...)
+		limits := slices.Clone(r.LimitTexts())
 		for _, tier := range r.Tiers {
 			limits = append(limits, tier...)
 		}
 		for _, o := range doc.Overrides {
 			if o.Rule == r.Name {
-				limits = append(append(limits, o.Limit), o.Limits...)
+				limits = append(limits, o.LimitTexts()...)
 			}
 		}
 		if !slices.ContainsFunc(limits, isCoarse) {

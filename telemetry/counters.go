@@ -20,8 +20,10 @@ var stripeShift = 64 - bits.Len(uint(min(maxStripes, runtime.GOMAXPROCS(0)*2))-1
 func stripes() int { return 1 << (64 - stripeShift) }
 
 // stripeOf returns the stripe for a request.
-func stripeOf(r *policy.Request) int {
-	return int(uint64(uintptr(unsafe.Pointer(r))>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
+func stripeOf(r *policy.Request) int { return stripeAt(unsafe.Pointer(r)) }
+
+func stripeAt(p unsafe.Pointer) int {
+	return int(uint64(uintptr(p)>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
 }
 
 // columns are what is counted of a rule, or of all requests: the outcomes, and behind them
@@ -108,15 +110,17 @@ func bucket(d time.Duration) int {
 	return buckets - 1
 }
 
-// latency returns what a durations says. Of the last bucket nothing is known but its lower bound.
-func (s *durations) latency() Latency {
+func (s *durations) latency() Latency { return latencyOf(s[:], bounds) }
+
+// latencyOf returns the latency of a histogram. Of the last bucket nothing is known but its lower bound.
+func latencyOf(counts []uint64, bounds []time.Duration) Latency {
 	l := Latency{}
-	for _, n := range s {
+	for _, n := range counts {
 		l.Count += n
 	}
 	quantile := func(percent uint64) time.Duration {
 		rank := (l.Count*percent + 99) / 100
-		for i, n := range s {
+		for i, n := range counts {
 			if n >= rank {
 				return bounds[min(i, len(bounds)-1)]
 			}

@@ -239,6 +239,9 @@ func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 		h.Events = h.Events[:old]
 	}
 	post := appendSeries(appendHead(nil, &h), "", r.all, &h)
+	for _, u := range r.upstreams {
+		post = appendTimed(post, upstreamPrefix+u.stats.name, u.history, &h)
+	}
 	for _, c := range r.table.Load().rules {
 		if c.history == nil {
 			continue
@@ -258,7 +261,7 @@ func (r *Recorder) head(now time.Time, store Store) head {
 	return head{
 		Instance: Instance{
 			Name: r.config.Instance, Version: r.config.Version, Policy: r.engine.Policy().Fingerprint(),
-			Started: r.started, Store: store, Took: took.latency(),
+			Started: r.started, Store: store, Took: took.latency(), InFlight: r.inFlight(),
 		},
 		ID: r.id, At: now, Events: r.events,
 	}
@@ -323,7 +326,7 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 // readCounts reads the counts that an instance has posted. It ignores posts that it cannot read, and those
 // that another instance has made.
 func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
-	h, err := readPost(post, 0, 0, func(string) *series { return nil })
+	h, err := readPost(post, 0, 0, skipped)
 	if err != nil || h.ID != id {
 		return
 	}

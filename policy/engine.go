@@ -174,7 +174,7 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 			return false
 		}
 	} else {
-		if !w.apply(d) || e.refusedUnread(ctx, w, d) {
+		if !w.apply(d) || w.policy.readsBody && e.refusedUnread(ctx, w, d) {
 			return false
 		}
 		w.resolve(d)

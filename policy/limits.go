@@ -45,6 +45,43 @@ func (l *Limits) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// LimitTexts returns the limits of the rule: those of Limit, Limits, Share or Distinct, or the digits of InFlight.
+func (r *Rule) LimitTexts() Limits {
+	switch {
+	case r.Share.Of != "":
+		return Limits{r.Share.Of}
+	case r.Distinct.Limit != "":
+		return Limits{r.Distinct.Limit}
+	case r.InFlight.Auto:
+		return Limits{r.InFlight.String()}
+	}
+	return writtenLimits(r.Limit, r.Limits, r.InFlight.Most)
+}
+
+// LimitTexts returns the limits of the override, or the digits of InFlight.
+func (o *Override) LimitTexts() Limits { return writtenLimits(o.Limit, o.Limits, o.InFlight) }
+
+// SetLimits sets Limit, Limits or InFlight of an override without a limit: it is the reverse of LimitTexts.
+func (o *Override) SetLimits(texts Limits) {
+	if len(texts) != 1 {
+		o.Limits = texts
+	} else if n, err := strconv.ParseInt(texts[0], 10, 64); err == nil {
+		o.InFlight = n
+	} else {
+		o.Limit = texts[0]
+	}
+}
+
+func writtenLimits(one string, several []string, inFlight int64) Limits {
+	switch {
+	case one != "":
+		return Limits{one}
+	case inFlight != 0:
+		return Limits{strconv.FormatInt(inFlight, 10)}
+	}
+	return several
+}
+
 // maxLimits is the most limits of a rule: each is a count for every key.
 const maxLimits = 8
 
@@ -318,6 +355,48 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 			plan.Limit.Amount(cost), l, plan.Limit.Amount(plan.Capacity))
 	}
 	return plan
+}
+
+// counted is a limit that a subject may be held to, and where it comes from.
+type counted struct {
+	limit
+	from, source string
+}
+
+// sets returns the limits that a rule has together: its own, and those of each tier.
+func (r *rule) sets() []*resolved {
+	sets := []*resolved{&r.own}
+	for _, name := range sortedKeys(r.tiers) {
+		sets = append(sets, r.tiers[name])
+	}
+	return sets
+}
+
+// limits returns the rule's own limits and those of its tiers, one of each kind.
+func (r *rule) limits() (all []counted) {
+	for _, set := range r.sets() {
+		all = append(all, set.counted()...)
+	}
+	return distinct(all)
+}
+
+func (r *resolved) counted() (all []counted) {
+	for _, l := range r.limits {
+		all = append(all, counted{l, r.from, r.source})
+	}
+	return all
+}
+
+// distinct returns the first limit of each kind: those that count alike share what is counted.
+func distinct(limits []counted) (all []counted) {
+	seen := make(map[uint64]bool)
+	for _, l := range limits {
+		if !seen[l.plan.Fingerprint] {
+			seen[l.plan.Fingerprint] = true
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // plans returns the limits of the rule: its own and those of its tiers.

@@ -117,11 +117,14 @@ func (p *permits) beside(in *input, c *charges) {
 		return
 	}
 	for i := range c.results {
-		if o := &c.list[i]; o.Plan.Kernel == kernel.InFlight && o.Permit == 0 {
+		if o := &c.list[i]; takesNoPermit(o) {
 			o.Cost = 0
 		}
 	}
 }
+
+// takesNoPermit reports whether a charge of a rule with in_flight only looks.
+func takesNoPermit(c *sluice.Charge) bool { return c.Plan.Kernel == kernel.InFlight && c.Permit == 0 }
 
 // keep holds the permits that were taken. A decision by on_error has taken none.
 func (p *permits) keep(w *work, d *Decision) {

@@ -62,15 +62,17 @@ const (
 // A Limiter limits the requests under way to one upstream. It is safe for concurrent use.
 type Limiter struct {
 	inFlight atomic.Int64
+	least    atomic.Int64
 	caps     [Critical + 1]atomic.Int64 // requests under way at which a class is refused
 	denied   [Critical + 1]atomic.Int64
 	since    atomic.Int64 // first refusal of the episode, in ns
 	last     atomic.Int64 // latest refusal, in ns
 
-	mu    sync.Mutex
-	knee  knee
-	win   window
-	count int64 // refusals before the window
+	mu      sync.Mutex
+	orphans orphans
+	knee    knee
+	win     window
+	count   int64 // refusals before the window
 }
 
 // New returns a limiter that knows nothing of its upstream.
@@ -92,16 +94,19 @@ func (l *Limiter) SetConfig(c Config) {
 	if c.Most <= 0 {
 		c.Most = defaultMost
 	}
+	l.least.Store(c.Least)
 	l.knee.least, l.knee.most = c.Least*milli, max(c.Most, c.Least)*milli
 	l.knee.set(l.knee.limit)
 	l.publish()
 }
 
-// publish sets what Enter reads. The caller holds the lock.
-func (l *Limiter) publish() {
+// publish sets what Enter reads, and reports whether it has changed. The caller holds the lock.
+func (l *Limiter) publish() (changed bool) {
 	for class := Sheddable; class <= Critical; class++ {
-		l.caps[class].Store(l.knee.limitOf(class))
+		limit := l.knee.limitOf(class)
+		changed = l.caps[class].Swap(limit) != limit || changed
 	}
+	return changed
 }
 
 // Enter takes a permit and returns true, if a request of this class may have one. With force, a request that
@@ -110,7 +115,7 @@ func (l *Limiter) publish() {
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
-		fits = n < l.caps[class].Load()
+		fits = n+l.orphans.n.Load() < l.caps[class].Load() || n < l.least.Load()
 		if !fits && !force {
 			break
 		}
@@ -130,6 +135,11 @@ func (l *Limiter) refused(now time.Duration, class Class) {
 	if last := l.last.Swap(int64(now)); int64(now)-last > int64(episode) {
 		l.since.Store(int64(now))
 	}
+	if l.orphans.n.Load() > 0 {
+		l.mu.Lock()
+		l.orphans.sweep(now.Microseconds())
+		l.mu.Unlock()
+	}
 }
 
 // Leave returns a permit, when its request has ended.
@@ -138,19 +148,28 @@ func (l *Limiter) Leave(time.Duration) { l.inFlight.Add(-1) }
 // Answered reports the head of a response. The request was sent to the upstream at sent, which is later than its
 // Enter if it waited in a queue here.
 func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
-	n := l.inFlight.Load()
+	n, at := l.inFlight.Load(), now.Microseconds()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.win.add(l.knee.latency, sent, now, n, o) {
-		return
+	l.orphans.sweep(at)
+	if took := at - sent.Microseconds(); o == Abandoned && took >= l.knee.latency {
+		l.orphans.add(at, took)
 	}
+	l.win.add(sent, now, n, o, l.knee.base, l.knee.latency)
+	if l.win.complete(at, l.knee.due(), l.knee.latency) {
+		l.step(at)
+	}
+}
+
+// step ends a window.
+func (l *Limiter) step(at int64) {
 	denied := l.refusals()
-	m := l.win.measure(now, denied > l.count)
+	m := l.win.measure(at, denied > l.count)
 	l.count = denied
-	changed := l.knee.step(m, now)
-	l.win.start(now, changed, l.knee.latency)
-	if changed {
-		l.publish()
+	l.knee.step(m, at)
+	l.win.start(at, l.publish(), l.knee.base, l.knee.latency)
+	if l.knee.probing {
+		l.win.exact, l.win.end = true, l.knee.next
 	}
 }
 

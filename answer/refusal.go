@@ -180,8 +180,13 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 			return append(append(dst, r.Plan.Limit.Amount(r.Plan.Capacity)...), " fit."...)
 		}
 	}
-	if a.most >= 0 && a.results[a.most].Locked {
-		dst = append(dst, " Whoever exceeds it is locked out for a while."...)
+	if a.most >= 0 {
+		switch a.results[a.most].Because() {
+		case "penalty":
+			dst = append(dst, " Whoever exceeds it is locked out for a while."...)
+		case "reserved":
+			dst = append(dst, " Requests under way have reserved what is left."...)
+		}
 	}
 	if a.retry == "" {
 		return dst

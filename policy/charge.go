@@ -24,6 +24,7 @@ type charges struct {
 	once        once
 	penalties   penalties
 	permits     permits
+	estimates   estimates
 }
 
 // newWork returns memory for decisions, one at a time.
@@ -31,6 +32,7 @@ func (e *Engine) newWork() *work {
 	w := new(work)
 	c := &w.charges
 	c.turns, c.allocations.shares, c.once.engine, c.permits.holder = &e.turns, &e.shares, e, e.holder
+	c.estimates.underWay = &e.underWay
 	for _, k := range counterKinds {
 		c.counters = append(c.counters, k.of(c))
 	}
@@ -99,6 +101,7 @@ func (c *charges) add(in *input, s *subject) {
 		to.Owe, to.Consistency, to.Permit, to.Until = false, r.consistency, 0, 0
 		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, shadow
 		told.at, told.Unit, told.Marks, told.Owed = int32(r.index)+1, r.cost.unit, s.marks, 0
+		told.UnderWay = false
 		c.whose = append(c.whose, s)
 	}
 	if r.counters == 0 {

@@ -18,16 +18,17 @@ type Engine struct {
 	untimed   bool
 	named     bool // refused requests get an ID
 
-	store   sluice.Store
-	holder  *sluice.Holder // renews permits in flight
-	loads   loads          // automatic limits of requests under way
-	shares  shares         // caps of limits that tenants share
-	turns   sluice.Turns   // turns in queues that callers gave up
-	awaited awaited        // requests that wait in queues
-	shadow  bool           // every policy is a shadow: see ShadowAll
-	policy  atomic.Pointer[Policy]
-	pool    sync.Pool // of *work
-	lists   sync.Pool // of *each
+	store    sluice.Store
+	holder   *sluice.Holder // renews permits in flight
+	loads    loads          // automatic limits of requests under way
+	shares   shares         // caps of limits that tenants share
+	turns    sluice.Turns   // turns in queues that callers gave up
+	awaited  awaited        // requests that wait in queues
+	underWay underWay       // estimates of requests under way
+	shadow   bool           // every policy is a shadow: see ShadowAll
+	policy   atomic.Pointer[Policy]
+	pool     sync.Pool // of *work
+	lists    sync.Pool // of *each
 
 	blocking sync.Mutex // held while blocks change
 	blocks   atomic.Pointer[map[string]int64]

@@ -45,6 +45,43 @@ func (l *Limits) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// LimitTexts returns the limits of the rule: those of Limit, Limits, Share or Distinct, or the digits of InFlight.
+func (r *Rule) LimitTexts() Limits {
+	switch {
+	case r.Share.Of != "":
+		return Limits{r.Share.Of}
+	case r.Distinct.Limit != "":
+		return Limits{r.Distinct.Limit}
+	case r.InFlight.Auto:
+		return Limits{r.InFlight.String()}
+	}
+	return writtenLimits(r.Limit, r.Limits, r.InFlight.Most)
+}
+
+// LimitTexts returns the limits of the override, or the digits of InFlight.
+func (o *Override) LimitTexts() Limits { return writtenLimits(o.Limit, o.Limits, o.InFlight) }
+
+// SetLimits sets Limit, Limits or InFlight of an override without a limit: it is the reverse of LimitTexts.
+func (o *Override) SetLimits(texts Limits) {
+	if len(texts) != 1 {
+		o.Limits = texts
+	} else if n, err := strconv.ParseInt(texts[0], 10, 64); err == nil {
+		o.InFlight = n
+	} else {
+		o.Limit = texts[0]
+	}
+}
+
+func writtenLimits(one string, several []string, inFlight int64) Limits {
+	switch {
+	case one != "":
+		return Limits{one}
+	case inFlight != 0:
+		return Limits{strconv.FormatInt(inFlight, 10)}
+	}
+	return several
+}
+
 // maxLimits is the most limits of a rule: each is a count for every key.
 const maxLimits = 8
 

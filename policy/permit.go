@@ -77,6 +77,7 @@ const releaseTimeout = time.Second
 // share them, and they are released once. The context may have ended. If the store does not answer in
 // time, it is tried again in the background, and a place is free after [kernel.PermitLasts] at the latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
+	e.ended(&d)
 	e.loads.release(d.load)
 	if len(d.held) == 0 {
 		return
@@ -116,11 +117,14 @@ func (p *permits) beside(in *input, c *charges) {
 		return
 	}
 	for i := range c.results {
-		if o := &c.list[i]; o.Plan.Kernel == kernel.InFlight && o.Permit == 0 {
+		if o := &c.list[i]; takesNoPermit(o) {
 			o.Cost = 0
 		}
 	}
 }
+
+// takesNoPermit reports whether a charge of a rule with in_flight only looks.
+func takesNoPermit(c *sluice.Charge) bool { return c.Plan.Kernel == kernel.InFlight && c.Permit == 0 }
 
 // keep holds the permits that were taken. A decision by on_error has taken none.
 func (p *permits) keep(w *work, d *Decision) {
@@ -171,6 +175,7 @@ var ErrNoPlace = errors.New("policy: this is no place that a decision has had")
 // names the turn of a request that is [Decision.Queued], which this engine keeps until it comes. It
 // is empty if there are neither. It has keys of the request in it, and is no secret to who has asked.
 func (e *Engine) Place(d Decision) string {
+	e.ended(&d) // only the other process knows when
 	text := e.placeInFlight(d)
 	if d.queued != nil {
 		text += turnMark + e.awaited.number(d.queued)

@@ -97,11 +97,13 @@ func (l *Limiter) SetConfig(c Config) {
 	l.publish()
 }
 
-// publish sets what Enter reads. The caller holds the lock.
-func (l *Limiter) publish() {
+// publish sets what Enter reads, and reports whether it has changed. The caller holds the lock.
+func (l *Limiter) publish() (changed bool) {
 	for class := Sheddable; class <= Critical; class++ {
-		l.caps[class].Store(l.knee.limitOf(class))
+		limit := l.knee.limitOf(class)
+		changed = l.caps[class].Swap(limit) != limit || changed
 	}
+	return changed
 }
 
 // Enter takes a permit and returns true, if a request of this class may have one. With force, a request that
@@ -138,20 +140,26 @@ func (l *Limiter) Leave(time.Duration) { l.inFlight.Add(-1) }
 // Answered reports the head of a response. The request was sent to the upstream at sent, which is later than its
 // Enter if it waited in a queue here.
 func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
-	n := l.inFlight.Load()
+	n, at := l.inFlight.Load(), now.Microseconds()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.win.add(l.knee.latency, sent, now, n, o) {
+	l.win.add(sent, now, n, o, l.knee.base, l.knee.latency)
+	if l.win.complete(at, l.knee.latency) {
+		l.step(at)
+	}
+}
+
+// step ends a window.
+func (l *Limiter) step(at int64) {
+	denied := l.refusals()
+	m := l.win.measure(at, denied > l.count)
+	if l.knee.wants(m) {
+		l.win.extend(at)
 		return
 	}
-	denied := l.refusals()
-	m := l.win.measure(now, denied > l.count)
 	l.count = denied
-	changed := l.knee.step(m, now)
-	l.win.start(now, changed, l.knee.latency)
-	if changed {
-		l.publish()
-	}
+	l.knee.step(m, at)
+	l.win.start(at, l.publish(), l.knee.base, l.knee.latency)
 }
 
 func (l *Limiter) refusals() (n int64) {

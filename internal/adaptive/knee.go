@@ -1,13 +1,15 @@
 package adaptive
 
-import (
-	"math"
-	"time"
+import "math"
+
+const (
+	milli      = 1000
+	probeEvery = 20_000_000 // µs
+	checkAfter = 2_000_000  // µs
+	deep       = 3          // times the base is a wait after which the limit falls fast
 )
 
-const milli = 1000
-
-// knee finds the limit. Numbers of requests are in thousandths, times in µs.
+// A knee finds the limit. Numbers of requests are in thousandths, times in µs.
 type knee struct {
 	least, most int64
 	limit       int64
@@ -15,15 +17,10 @@ type knee struct {
 	base        int64
 	latency     int64 // of the latest window
 	probing     bool
+	probed      int64   // base before the probe
 	next        int64   // time of the next probe
-	probed      int64   // base after the latest probe
-	before      measure // full's alone, if it is no evidence
+	before      measure // what later windows are compared with; without latency, nothing is
 }
-
-const (
-	probeEvery = 20_000_000 // µs
-	checkAfter = 2_000_000
-)
 
 // sqrt returns the root of n, rounded down.
 func sqrt(n int64) int64 { return int64(math.Sqrt(float64(max(n, 0)))) }
@@ -34,6 +31,7 @@ func root(n int64) int64 { return sqrt(n * milli) }
 // places returns the root of the limit, rounded up: requests by which the limits of classes differ.
 func (k *knee) places() int64 { return (root(k.limit) + milli - 1) / milli }
 
+// limitOf returns the requests under way at which those of a class are refused.
 func (k *knee) limitOf(c Class) int64 {
 	least, limit := k.least/milli, k.limit/milli
 	switch c {
@@ -57,48 +55,88 @@ func (k *knee) set(limit int64) {
 	k.critical = max(k.limit+2*k.places()*milli, k.critical*7/10)
 }
 
-// step learns from a window, and reports whether limits have changed.
-func (k *knee) step(m measure, now time.Duration) (changed bool) {
-	first := k.base == 0
+// wants reports that a probe needs a longer window.
+func (k *knee) wants(m measure) bool {
+	return k.probing && m.span < longest && (m.answers < 2*enough || m.answers < 8*enough && k.compare(m) == unclear)
+}
+
+// step learns from a window that ends at a time.
+func (k *knee) step(m measure, at int64) {
 	if m.latency > 0 {
 		k.latency = m.latency
-		k.fall(m.latency + 2*m.err)
+	}
+	if k.base == 0 {
+		k.base = m.latency
+		k.before.full = m.full // it is probed at once
+	}
+	k.base = min(k.base, k.latency+2*m.err) // without a queue, latency can be as low
+	if k.probing {
+		k.conclude(m, at)
+		return
 	}
 	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
-	if k.probing {
-		k.conclude(m, now)
-		return true
+	k.remember(m, steady)
+	switch {
+	case !m.full:
+		k.set(k.limit)
+	default:
+		old := k.limit
+		k.move(m)
+		k.probing = steady && at >= k.next && k.limit*4 >= old*3
+		k.probed = k.base
 	}
-	if steady {
-		k.compare(k.before, m)
+}
+
+// remember keeps a window for the next probe.
+func (k *knee) remember(m measure, steady bool) {
+	if steady && k.compare(m) == alike && k.before.latency > 0 {
+		k.before = k.before.and(m)
+		return
 	}
 	k.before = m
 	if !steady {
 		k.before.latency = 0
 	}
-	if !m.full {
-		old := k.critical
-		k.set(k.limit)
-		return old != k.critical
-	}
-	if m.failed*20 > m.answers {
-		k.set(k.limit * 9 / 10)
-		return true
-	}
-	if at := now.Microseconds(); (steady || first) && at >= k.next {
-		k.next = (at/probeEvery + 1) * probeEvery
-		k.probing, k.probed = true, k.base
-		return true
-	}
-	k.move(m)
-	return true
 }
 
-// conclude ends a probe. If half the limit still has a queue, or had one by the old base, another probe halves it
+// A verdict is what two windows show together.
+type verdict int
+
+const (
+	alike   verdict = iota // they have about as many requests under way
+	unclear                // the samples are too few
+	waiting                // the latency of one is longer: its requests waited
+	free                   // their latencies are the same: those of neither waited
+)
+
+// compare compares a window with the one before.
+func (k *knee) compare(m measure) verdict {
+	a, b := k.before, m
+	if a.inFlight < b.inFlight {
+		a, b = b, a
+	}
+	apart := a.inFlight - b.inFlight
+	if a.latency == 0 || b.latency == 0 || apart*20 < a.inFlight*3 {
+		return alike
+	}
+	third := apart * 1_000_000 / max(a.rate, 1) / 3 // of the difference that waiting makes
+	err := sqrt(a.err*a.err+b.err*b.err) * 3 / 2
+	switch longer := a.latency - b.latency; {
+	case longer-err > third:
+		return waiting
+	case longer+err < third && longer-err > -third && !a.cut && !b.cut:
+		return free
+	}
+	return unclear
+}
+
+// conclude ends a probe. The base is at least what fewer requests under way do not make shorter. If half the limit still has a queue, or had one by the old base, another probe halves it
 // again.
-func (k *knee) conclude(m measure, now time.Duration) {
+func (k *knee) conclude(m measure, at int64) {
 	old := k.probed
-	k.compare(k.before, m)
+	if k.compare(m) == free {
+		k.base = max(k.base, min(m.latency, k.before.latency))
+	}
 	k.probed = k.base
 	if (m.latency*2 > k.base*3 || k.base*9 < old*8) && k.limit >= 4*k.least {
 		k.set(k.limit / 2)
@@ -108,31 +146,9 @@ func (k *knee) conclude(m measure, now time.Duration) {
 	k.probing = false
 	k.move(k.before)
 	k.before = measure{full: m.full}
+	k.next = ((at+10*m.span)/probeEvery + 1) * probeEvery // long ones take a tenth of the time
 	if k.base*8 > old*9 {
-		k.next = now.Microseconds() + checkAfter
-	}
-}
-
-// fall lowers the base to a latency that is possible without a queue.
-func (k *knee) fall(latency int64) {
-	if k.base == 0 || latency < k.base {
-		k.base = latency
-	}
-}
-
-// compare raises the base, if two windows show that a difference of requests under way makes none of latency.
-func (k *knee) compare(a, b measure) {
-	if a.inFlight < b.inFlight {
-		a, b = b, a
-	}
-	apart := a.inFlight - b.inFlight
-	if a.latency == 0 || b.latency == 0 || apart*20 < a.inFlight*3 {
-		return
-	}
-	expected := apart * 1_000_000 / max(a.rate, 1)
-	err := sqrt(a.err*a.err + b.err*b.err)
-	if a.latency-b.latency+2*err < expected/2 {
-		k.base = max(k.base, b.latency)
+		k.next = at + checkAfter
 	}
 }
 
@@ -140,11 +156,16 @@ func (k *knee) compare(a, b measure) {
 func (k *knee) move(m measure) {
 	wait := max(m.latency-k.base, 0)
 	busy := max(m.inFlight-m.rate*wait/1_000_000, 0)
-	want := busy*3/2 + root(k.limit)
+	want, limit := busy*3/2+root(k.limit), k.limit
 	switch {
+	case m.failed*20 > m.answers:
+		limit = min(want, limit*9/10)
 	case wait*4 < m.latency:
-		k.set(max(k.limit+root(k.limit)/2, min(want, k.limit*3/2)))
+		limit = max(limit+root(limit)/2, min(want, limit*3/2))
+	case wait > deep*k.base:
+		limit = min(limit, max(want, limit/4))
 	default:
-		k.set(min(max((want+k.limit)/2, k.limit/2), k.limit*3/2))
+		limit = min((want+limit)/2, limit*3/2)
 	}
+	k.set(max(limit, k.limit/4))
 }

@@ -27,68 +27,95 @@ func middle(b int) int64 {
 type window struct {
 	from     int64 // µs: requests sent before do not count, because the limit was another
 	open     int64 // µs: answers before do not count, because most are missing of the requests sent since from
-	n        int64 // samples of latency
+	end      int64 // µs
+	answers  int64
 	failed   int64
-	inFlight int64 // sum over all answers
+	lost     int64 // samples that would have been longer
+	late     int64 // samples that show a long queue
+	inFlight int64 // sum over the answers
+	n        int64 // samples of latency
 	hist     [buckets]uint32
 }
 
 const (
-	shortest = 250_000 // µs
-	usual    = 1_000_000
-	longest  = 3_000_000
-	enough   = 200 // samples
-	few      = 10
+	grid    = 250_000   // µs: windows end at multiples of it, so that those of several limiters end together
+	longest = 3_000_000 // µs: then few samples are enough
+	enough  = 100
+	few     = 10
 )
 
-// add adds an answer, and reports whether the window is complete.
-func (w *window) add(latency int64, sent, now time.Duration, inFlight int64, o Outcome) bool {
-	at, took := now.Microseconds(), (now - sent).Microseconds()
-	if sent.Microseconds() < w.from || at < w.open {
-		return false
+// add adds an answer.
+func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, latency int64) {
+	took := (now - sent).Microseconds()
+	if sent.Microseconds() < w.from || now.Microseconds() < w.open || o == Abandoned && took < latency {
+		return
 	}
+	w.answers++
 	w.inFlight += inFlight
-	switch {
-	case o == OK || took >= latency:
-		w.hist[bucket(took)]++
-		w.n++
-	case o == Abandoned:
-		w.inFlight -= inFlight
-	}
 	if o == Failed {
 		w.failed++
 	}
-	n, age := max(w.n, w.failed), at-w.open
-	return n >= enough && age >= shortest || n >= enough/2 && age >= usual || n >= few && age >= longest
-}
-
-// start begins another window. If the limit has changed, it waits until answers have the new latency.
-func (w *window) start(now time.Duration, changed bool, latency int64) {
-	*w = window{from: w.from, open: now.Microseconds()}
-	if changed {
-		w.from = w.open
-		w.open += latency * 3 / 2
+	if o != Failed || took >= latency {
+		w.hist[bucket(took)]++
+		w.n++
+		if o != OK {
+			w.lost++
+		}
+		if base > 0 && took > (deep+1)*base {
+			w.late++
+		}
 	}
 }
 
+// complete reports that a window has enough samples. Of a long queue, few are enough.
+func (w *window) complete(at, latency int64) bool {
+	n := max(w.n, w.failed)
+	return at >= w.end && (n >= enough || n >= 2*few && w.late*2 > n) || n >= few && at-w.open >= max(longest, latency)
+}
+
+// start begins another window. If the limit has changed, it waits until answers have the new latency.
+func (w *window) start(at int64, changed bool, base, latency int64) {
+	*w = window{from: w.from, open: at}
+	if changed {
+		w.from = at
+		w.open = at + 2*min(latency, 2*deep*base)
+	}
+	w.extend(w.open)
+}
+
+// extend lets a window last until the next multiple of grid.
+func (w *window) extend(at int64) { w.end = (at/grid + 1) * grid }
+
 // A measure is what a window has shown.
 type measure struct {
+	span     int64 // µs
 	answers  int64
 	failed   int64
 	full     bool  // something was refused
+	cut      bool  // many requests would have taken longer: latency is only a lower bound
 	inFlight int64 // mean, in thousandths
 	rate     int64 // answers a second, in thousandths
 	latency  int64 // µs, 0 without samples
 	err      int64 // µs: standard error of latency
 }
 
-func (w *window) measure(now time.Duration, full bool) measure {
-	all := max(w.n, w.failed)
-	m := measure{answers: all, failed: w.failed, full: full}
-	m.inFlight = w.inFlight * milli / all
-	m.rate = all * milli * 1_000_000 / max(now.Microseconds()-w.open, 1)
+func (w *window) measure(at int64, full bool) measure {
+	m := measure{span: max(at-w.open, 1), answers: w.answers, failed: w.failed, full: full, cut: w.lost*10 > w.n}
+	m.inFlight = w.inFlight * milli / w.answers
+	m.rate = w.answers * milli * 1_000_000 / m.span
 	m.latency, m.err = w.typical()
 	return m
+}
+
+// and returns what two windows have shown together. Of the first, it keeps no more than a certain weight.
+func (m measure) and(n measure) measure {
+	a, b := min(m.answers, 6*enough), n.answers
+	mean := func(x, y int64) int64 { return (x*a + y*b) / (a + b) }
+	return measure{
+		span: m.span + n.span, answers: a + b, failed: n.failed, full: n.full, cut: m.cut || n.cut,
+		inFlight: mean(m.inFlight, n.inFlight), rate: mean(m.rate, n.rate), latency: mean(m.latency, n.latency),
+		err: sqrt(m.err*m.err*a*a+n.err*n.err*b*b) / (a + b),
+	}
 }
 
 // typical returns the mean of the fastest four fifths and its standard error, which is that of the winsorized

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -207,19 +206,8 @@ func (s *RuleStats) describe(r *policy.Rule, all bool) {
 		return
 	}
 	s.Shadow, s.Enforce = r.Shadow || all && !r.Exempt, r.Enforce
-	if r.Limit != "" {
-		s.Limits = append(s.Limits, r.Limit)
-	}
-	for _, text := range []string{r.Share.Of, r.Distinct.Limit} {
-		if text != "" {
-			s.Limits = append(s.Limits, text)
-		}
-	}
-	s.Limits = append(s.Limits, r.Limits...)
-	if r.InFlight.Auto {
-		s.Limits = append(s.Limits, "auto in flight")
-	} else if plan, err := sluice.NewInFlight(r.InFlight.Most); err == nil {
-		s.Limits = append(s.Limits, plan.String())
+	if s.Limits = append(s.Limits, r.LimitTexts()...); r.InFlight != (policy.InFlight{}) {
+		s.Limits[0] += " in flight"
 	}
 }
 

@@ -114,10 +114,7 @@ func zonesOf(r *policy.Rule, overrides []policy.Override) ([]zone, error) {
 	if r.Distinct.Of != "" {
 		return nil, errors.New("it counts different values, which nginx cannot")
 	}
-	texts := r.Limits
-	if r.Limit != "" {
-		texts = []string{r.Limit}
-	}
+	texts := r.LimitTexts()
 	var zones []zone
 	for i, text := range texts {
 		z, err := zoneOf(text, r.Algorithm)

@@ -196,13 +196,13 @@ func withExactLogs(doc policy.Document) (policy.Document, bool) {
 		if r.Algorithm != sluice.SlidingWindowLog.String() {
 			continue
 		}
-		limits := append([]string{r.Limit}, r.Limits...)
+		limits := slices.Clone(r.LimitTexts())
 		for _, tier := range r.Tiers {
 			limits = append(limits, tier...)
 		}
 		for _, o := range doc.Overrides {
 			if o.Rule == r.Name {
-				limits = append(append(limits, o.Limit), o.Limits...)
+				limits = append(limits, o.LimitTexts()...)
 			}
 		}
 		if !slices.ContainsFunc(limits, isCoarse) {

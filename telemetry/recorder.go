@@ -101,6 +101,8 @@ type DoorTotals struct {
 	Door string // see policy.Request
 	Counts
 	Exempt, Malformed, Repeated uint64 // requests that are in Counts, too
+	// Overloaded are the requests that an automatic limit of requests under way denied. They are in Counts, too.
+	Overloaded ByClass
 	Took                        Histogram
 }
 

@@ -83,6 +83,7 @@ func (k *knee) schedule(from, period int64) { k.next = (from/period + 1) * perio
 
 // step learns from a window that ends at a time.
 func (k *knee) step(m measure, at int64) {
+	first := k.base == 0
 	if m.answers >= few && m.latency > 0 {
 		k.latency = m.latency
 		k.base = min(cmp.Or(k.base, m.latency), m.latency+2*m.err) // without a queue, latency can be as low
@@ -92,19 +93,21 @@ func (k *knee) step(m measure, at int64) {
 		return
 	}
 	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
-	k.remember(m, steady)
+	k.remember(m, steady || first)
 	if !m.full {
 		k.set(k.limit)
 		return
 	}
 	old := k.limit
-	k.move(m)
+	if !first {
+		k.move(m)
+	}
 	switch slot := k.slot(); {
-	case !steady || m.cut || m.failing() || k.limit*4 < old*3:
-	case at >= k.next+grid:
-		k.schedule(at, slot)
-	case at >= k.next:
+	case m.cut || m.failing() || k.limit*4 < old*3:
+	case first, steady && at >= k.next && at < k.next+grid:
 		k.probing, k.probed = true, k.base
+		k.schedule(at, slot)
+	case steady && at >= k.next:
 		k.schedule(at, slot)
 	}
 }

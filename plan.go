@@ -127,6 +127,10 @@ func moneyFingerprint(of uint64, money int64) uint64 {
 // longestMonth is the Period of a limit by the calendar.
 const longestMonth = 31 * 24 * time.Hour
 
+// ReportedLimit returns the number that responses report as the limit: how many units may pass in a period, or at
+// once if those are more. It is in micro-USD for a limit in USD.
+func (p *Plan) ReportedLimit() int64 { return p.Limit.Value(max(p.Limit.Count, p.Capacity)) }
+
 // kernels has the kernel of each algorithm.
 var kernels = [...]kernel.Kind{
 	TokenBucket: kernel.Meter, LeakyBucket: kernel.Meter, GCRA: kernel.Meter,

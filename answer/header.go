@@ -132,7 +132,7 @@ func unitOf(p *sluice.Plan) string {
 func newLabel(r *policy.Result) label {
 	plan, wire := r.Plan, wireName(cmp.Or(r.Name, r.Rule))
 	l := label{rule: r.Rule, name: r.Name, plan: plan, wire: wire, item: string(appendQuoted(nil, wire))}
-	l.most = min(maxInteger, plan.Limit.Value(max(plan.Limit.Count, plan.Capacity)))
+	l.most = min(maxInteger, plan.ReportedLimit())
 	l.limit = strconv.FormatInt(l.most, 10)
 	if plan.Kernel == kernel.InFlight {
 		l.quota = l.most

@@ -112,3 +112,42 @@ func (p *Plan) Owed(r *Receipt) int64 {
 	}
 	return max(0, r.Used-p.Capacity)
 }
+
+// Spend changes a receipt of a charge that took nothing, and whose cost fits, to that of a Take with the cost. A
+// penalty's stays. What the receipt cannot tell is assumed against the client: when a log forgets its next units, and
+// which value is the least recently used.
+func (p *Plan) Spend(r *Receipt, cost int64) {
+	switch {
+	case p.Kernel == Lock, p.Queue && r.Prev > 0: // Prev: it takes a turn before the last
+		return
+	case p.Kernel == Distinct:
+		p.spendValue(r)
+		return
+	case p.Kernel.Log():
+		p.spendLog(r, cost)
+	}
+	r.Used += p.Level(cost)
+}
+
+func (p *Plan) spendLog(r *Receipt, cost int64) {
+	newest := r.Now / p.Tick
+	switch {
+	case r.Used+cost < p.Capacity:
+		r.Wait = 0
+	case r.Used == 0:
+		r.Wait = newest + p.Span // when the units of this charge expire
+	case r.Wait == 0: // the store was not asked, or did not answer
+		r.Wait = r.Tick + p.Span
+	}
+	r.Tick = max(r.Tick, newest)
+}
+
+func (p *Plan) spendValue(r *Receipt) {
+	before, oldest := r.Used, r.Wait
+	if r.Prev == 0 {
+		r.Used++
+	}
+	if r.Tick = r.Now; before == 0 || r.Prev == oldest {
+		r.Wait = r.Now + p.Span
+	}
+}

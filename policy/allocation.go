@@ -57,7 +57,7 @@ func (a *allocations) beside(in *input, c *charges) {
 
 // ask gets the terms of the tenant from the cap of the limit. With takes, the cap counts the request as demand.
 func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
-	t.cap = s.of(limit.Key, t.rule.own.limits[0].plan, now)
+	t.cap = s.Of(limit.Key, t.rule.own.limits[0].plan, now)
 	if t.cap == nil {
 		t.terms = fair.Terms{Each: 1, Line: limit.Plan.Capacity}
 		return
@@ -182,7 +182,7 @@ func (a *allocations) administer(s *Subject, c *charges, cost int64) {
 	a.asked, a.first = a.shares.time(time.Time{}), len(c.list)
 	t := extend(&a.list)
 	*t = tenant{rule: s.rule, key: s.charged, weight: max(s.weight, 1), terms: fair.Terms{Each: 1, Line: limit.Plan.Capacity}}
-	if t.cap = a.shares.of(s.owner, limit.Plan, a.asked); t.cap != nil {
+	if t.cap = a.shares.Of(s.owner, limit.Plan, a.asked); t.cap != nil {
 		t.cap.Look(t.key, t.weight, 0, a.asked, &t.terms)
 	}
 	turn := *limit
@@ -260,12 +260,6 @@ var turnPlans = func() (all []*sluice.Plan) {
 	return all
 }()
 
-// What the least and the largest of turnPlans hold, in nanoseconds.
-const (
-	minTurn = 250_000_000
-	maxTurn = 1 << 50 // 13 days
-)
-
 // turnPlan returns the first of turnPlans that can hold so long.
 func turnPlan(holds int64) *sluice.Plan {
 	i := 0
@@ -282,3 +276,49 @@ func largerTurn(a, b *sluice.Plan, holds int64) *sluice.Plan {
 
 // isTurn reports whether a plan is one of turnPlans.
 func isTurn(p *sluice.Plan) bool { return p.Fingerprint == turnPlans[0].Fingerprint }
+
+// divided is a store that divides limits by the number of instances while these cannot count together.
+type divided interface{ Instances() int64 }
+
+// shares are the caps of an engine by the keys of their limits.
+type shares struct {
+	divided divided // the store, if it is one
+
+	// When the engine was made, in whole microseconds. From then on the monotonic clock counts, which is
+	// half of reading the time, and ends no epoch when the wall's is set.
+	made time.Time
+	wall int64 // the same in microseconds since the Unix epoch
+
+	fair.Caps
+}
+
+func (s *shares) begin(now time.Time) {
+	s.wall = now.UnixMicro()
+	s.made = now.Add(-time.Duration(now.Nanosecond() % 1000))
+}
+
+// time returns a time, or now if it is zero, in microseconds since the Unix epoch.
+func (s *shares) time(t time.Time) int64 {
+	since := time.Duration(0)
+	if t.IsZero() {
+		since = time.Since(s.made)
+	} else {
+		since = t.Sub(s.made)
+	}
+	return s.wall + since.Microseconds()
+}
+
+// Demand returns what this engine's tenants of limits that are shared have asked for lately, for
+// [Engine.HearDemand] of the other engines that count in the same store; nil if there was nothing. It
+// is to be told to them some four times a second. It has at most 1000 tenants by hashes of their names,
+// those who ask for the most, and the sum of the others: some 12 KiB.
+func (e *Engine) Demand(now time.Time) []byte {
+	return e.shares.Caps.Demand(e.shares.time(now))
+}
+
+// HearDemand tells the engine all that the others have last said by [Engine.Demand]. It holds for a
+// second: tenants of whom nothing is heard any more are divided by what they ask this engine for. What
+// cannot be read, since it is of another version, is passed over.
+func (e *Engine) HearDemand(now time.Time, said [][]byte) {
+	e.shares.Caps.Hear(e.shares.time(now), said)
+}

@@ -290,3 +290,66 @@ func (o *OwnAnswers) Lines() []string {
 	}
 	return all
 }
+
+// Form is the form of the answers to a request: how a refusal is written, and which fields report limits.
+type Form uint8
+
+const (
+	Plain     Form = iota // a problem of RFC 9457, or an answer of the document
+	OpenAI                // as OpenAI's API writes it
+	Anthropic             // as Anthropic's API writes it
+	MCP                   // an error of JSON-RPC
+)
+
+// answerForm is the value of Answer of a [Rule], an index in answerForms.
+type answerForm uint8
+
+const (
+	answerPlain answerForm = iota
+	answerLLM
+	answerMCP
+)
+
+var answerForms = []string{answerPlain: "", answerLLM: "llm", answerMCP: "mcp"}
+
+// anthropicPath is the path of Anthropic's API.
+const anthropicPath = "/v1/messages"
+
+// form returns the form of a request with this path.
+func (a answerForm) form(path string) Form {
+	switch {
+	case a == answerMCP:
+		return MCP
+	case a == answerPlain:
+		return Plain
+	case strings.Contains(path+"/", anthropicPath+"/"):
+		return Anthropic
+	}
+	return OpenAI
+}
+
+// answerForm returns the form of the first rule that applies and has one. Shadows are skipped.
+func (m *matches) answerForm() answerForm {
+	for _, r := range m.barring {
+		if !r.shadow && r.answer != answerPlain {
+			return r.answer
+		}
+	}
+	for i := range m.rules {
+		if r := m.rules[i].rule; !r.shadow && r.answer != answerPlain {
+			return r.answer
+		}
+	}
+	return answerPlain
+}
+
+// form sets the form of the answer to a request.
+func (d *Decision) form(w *work) {
+	if !w.policy.forms || d.Exempt {
+		return
+	}
+	d.Form = w.matches.answerForm().form(w.request.Path)
+	if d.Form == MCP && (!d.Allowed || d.Delay > 0) {
+		d.CallID = strings.Clone(w.x.CallID())
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
+	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
 // overruns is how many costs of the largest size a key may owe where no rule bounds how many of its
@@ -64,7 +65,7 @@ func (c *compiler) keepIn(limits []limit, r *rule) {
 // withDebt returns the plan of a limit whose states keep so many units, and the debt of the rule on top,
 // or as much of it as can be counted exactly.
 func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.Plan {
-	most := unitsOf(r.debt, plan)
+	most := money.Units(r.debt, plan)
 	key := keptKey{plan, capacity, most}
 	if known := c.kept[key]; known != nil {
 		return known
@@ -173,7 +174,7 @@ func (p *Policy) Debts() (all []Debt) {
 			reserved, fit := r.reserved(l.plan)
 			all = append(all, Debt{
 				Rule: r.name, Reserved: reserved, Fit: fit, Unit: r.cost.unit, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
-				Largest: unitsOf(r.cost.max, l.plan), AtOnce: p.atOnce(r), Lockout: lockout(l.plan, unitsOf(r.cost.fixed, l.plan)),
+				Largest: money.Units(r.cost.max, l.plan), AtOnce: p.atOnce(r), Lockout: lockout(l.plan, money.Units(r.cost.fixed, l.plan)),
 			})
 		}
 	}
@@ -187,9 +188,9 @@ func (r *rule) reserved(p *sluice.Plan) (units, fit int64) {
 	if u == nil {
 		return 0, 0
 	}
-	a := reservation{price: u.prices.of("")}
+	a := reservation{price: u.prices.Of("")}
 	if a.cost = u.estimate.units; a.cost == 0 {
-		a.cost = u.tokenCost(tokens{output: u.output(0, a.price)}, a.price)
+		a.cost = u.tokenCost(money.Tokens{Output: u.output(0, a.price)}, a.price)
 	}
 	units = max(a.within(a.cost, p), 1)
 	return units, p.Capacity / units
@@ -214,8 +215,8 @@ func (w *warner) debt(r *rule) {
 		return
 	}
 	for _, l := range r.allLimits() {
-		largest := unitsOf(r.cost.max, l.plan)
-		if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < largest-unitsOf(r.cost.fixed, l.plan) {
+		largest := money.Units(r.cost.max, l.plan)
+		if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < largest-money.Units(r.cost.fixed, l.plan) {
 			w.add(r, "", "lower the cost's max, or use another algorithm, a smaller burst or a shorter or rounder period",
 				"a response may cost %s, and a key can owe only %s of it under %v: the rest is not charged",
 				l.plan.Limit.Amount(largest), l.plan.Limit.Amount(owed), l.plan.Limit)

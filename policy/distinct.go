@@ -26,7 +26,7 @@ type Distinct struct {
 // distinct compiles the part of a rule that it counts the values of. Its key is complete.
 func (c *compiler) distinct(r *Rule, out *rule) {
 	c.without([]setting{
-		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"share", !r.Share.isZero()},
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != (InFlight{})}, {"share", !r.Share.isZero()},
 		{"algorithm", r.Algorithm != ""}, {"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()},
 	}, "write a second rule, with a limit, for that", "a rule with distinct counts different values, and has no %s")
 	out.distinct = true
@@ -108,6 +108,14 @@ func known(c *sluice.Charge, r *sluice.Receipt) bool {
 	return c.Plan.Kernel == kernel.Distinct && r.Prev > 0
 }
 
+// appendValue appends the value of a charge, if it has one.
+func appendValue(dst []byte, c *sluice.Charge) []byte {
+	if c.Plan.Kernel != kernel.Distinct {
+		return dst
+	}
+	return binary.LittleEndian.AppendUint64(dst, c.Permit)
+}
+
 func (values) explain(c *charges, i int) string {
 	r, plan := c.whose[i].rule, c.list[i].Plan
 	if plan.Kernel != kernel.Distinct || c.results[i].Origin == sluice.ByOnError {
@@ -118,18 +126,6 @@ func (values) explain(c *charges, i int) string {
 		return fmt.Sprintf("the value of %v is one of %d that count", &r.reads[0], used)
 	}
 	return fmt.Sprintf("the value of %v is new: %d of %d count", &r.reads[0], used, plan.Capacity)
-}
-
-// spendValue is spend for a value. Which value is the least recently used after that is not always known: then the wait
-// is the longest that it can be.
-func spendValue(p *sluice.Plan, r *sluice.Receipt) {
-	before, oldest := r.Used, r.Wait
-	if r.Prev == 0 {
-		r.Used++
-	}
-	if r.Tick, r.Wait = r.Now, oldest; before == 0 || r.Prev == oldest {
-		r.Wait = r.Now + p.Span
-	}
 }
 
 // Distinct reports whether the rule counts different values. Nothing can be given back to such a subject but all of it.

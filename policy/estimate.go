@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
 // Estimate is the cost that is charged before the response: a number, or, for a cost in tokens, in USD or by
@@ -72,23 +73,23 @@ func (c *compiler) estimate(in *Estimate) (out estimate) {
 
 // reservation is the estimate of a request under a rule that reads the response.
 type reservation struct {
-	reads      *numbers // of the response, by the policy that has decided
-	price      *price   // of its model; nil: tokens count by number
-	input      int64    // tokens
-	cost       int64    // the estimate
-	uncut      int64    // the part of cost that is not cut to a limit, because the request asks for it
-	omitsUsage bool     // the rule asks for the usage, which the request does not
+	reads      *numbers     // of the response, by the policy that has decided
+	price      *money.Price // of its model; nil: tokens count by number
+	input      int64        // tokens
+	cost       int64        // the estimate
+	uncut      int64        // the part of cost that is not cut to a limit, because the request asks for it
+	omitsUsage bool         // the rule asks for the usage, which the request does not
 }
 
 // demand has the values that the rules of a policy read from a request to a model. Each is read for the first rule
 // that needs it.
 type demand struct {
-	price  *price // see priceOfModel; nil: not read
-	output int64  // see outputAsked; -1: not read
+	price  *money.Price // see priceOfModel; nil: not read
+	output int64        // see outputAsked; -1: not read
 }
 
 // price returns the price of the model, by the prices of the policy.
-func (in *input) price() *price {
+func (in *input) price() *money.Price {
 	if in.demand.price == nil {
 		in.demand.price = in.priceOfModel(in.policy.prices)
 	}
@@ -123,9 +124,9 @@ func (in *input) reserve(r *rule) (a reservation) {
 	wanted := in.output()
 	output := u.output(wanted, a.price)
 	if output == wanted {
-		a.uncut = max(a.uncut, u.tokenCost(tokens{output: wanted}, a.price))
+		a.uncut = max(a.uncut, u.tokenCost(money.Tokens{Output: wanted}, a.price))
 	}
-	a.cost = u.tokenCost(tokens{input: a.input, output: output}, a.price)
+	a.cost = u.tokenCost(money.Tokens{Input: a.input, Output: output}, a.price)
 	if a.price == nil {
 		a.cost = max(a.cost, 1) // a cost of 0 passes whatever the key owes
 	}
@@ -136,22 +137,22 @@ func (in *input) reserve(r *rule) (a reservation) {
 }
 
 // output returns the estimated tokens of output. Wanted is the maximum that the request sets, or 0.
-func (u *usageCost) output(wanted int64, p *price) int64 {
+func (u *usageCost) output(wanted int64, p *money.Price) int64 {
 	switch most := u.estimate.output; {
 	case wanted > 0 && (most == 0 || wanted <= most):
 		return wanted
 	case most > 0:
 		return most
-	case p != nil && p.most > 0:
-		return p.most
+	case p != nil && p.Most > 0:
+		return p.Most
 	}
 	return defaultOutput
 }
 
 // within returns the units of a limit that are charged for a cost.
 func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
-	units := unitsOf(cost, p)
-	if unitsOf(a.uncut, p) > p.Capacity {
+	units := money.Units(cost, p)
+	if money.Units(a.uncut, p) > p.Capacity {
 		return units
 	}
 	return max(min(units, p.Capacity), -p.Capacity)
@@ -183,18 +184,18 @@ func (in *input) omitsUsage() bool {
 
 // priceOfModel returns the price of the model that the request asks for: in its body, or in the path, as in
 // /v1beta/models/NAME:generateContent. If it names two models, each price is the higher one of both.
-func (in *input) priceOfModel(p *prices) *price {
+func (in *input) priceOfModel(p *money.Prices) *money.Price {
 	inPath := modelInPath(in.request.Path)
 	inBody, _, ok := in.x.BodyField("model")
 	inBody = strings.TrimPrefix(inBody, "models/")
 	switch {
 	case inPath == "", ok && strings.EqualFold(inBody, inPath):
-		return p.of(inBody)
+		return p.Of(inBody)
 	case !ok && !in.x.HasBodyField("model"):
-		return p.of(inPath)
+		return p.Of(inPath)
 	}
-	higher := *p.of(inPath)
-	higher.raise(p.of(inBody))
+	higher := *p.Of(inPath)
+	higher.Raise(p.Of(inBody))
 	return &higher
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/kernel"
+	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
 // Limits are the texts of limits that hold together, each what [sluice.ParseLimit] reads, or the digits of a
@@ -42,6 +43,43 @@ func (l *Limits) UnmarshalJSON(data []byte) error {
 		return errors.New(`policy: limits are a text such as "100/minute", or a list of such texts`)
 	}
 	return nil
+}
+
+// LimitTexts returns the limits of the rule: those of Limit, Limits, Share or Distinct, or the digits of InFlight.
+func (r *Rule) LimitTexts() Limits {
+	switch {
+	case r.Share.Of != "":
+		return Limits{r.Share.Of}
+	case r.Distinct.Limit != "":
+		return Limits{r.Distinct.Limit}
+	case r.InFlight.Auto:
+		return Limits{r.InFlight.String()}
+	}
+	return writtenLimits(r.Limit, r.Limits, r.InFlight.Most)
+}
+
+// LimitTexts returns the limits of the override, or the digits of InFlight.
+func (o *Override) LimitTexts() Limits { return writtenLimits(o.Limit, o.Limits, o.InFlight) }
+
+// SetLimits sets Limit, Limits or InFlight of an override without a limit: it is the reverse of LimitTexts.
+func (o *Override) SetLimits(texts Limits) {
+	if len(texts) != 1 {
+		o.Limits = texts
+	} else if n, err := strconv.ParseInt(texts[0], 10, 64); err == nil {
+		o.InFlight = n
+	} else {
+		o.Limit = texts[0]
+	}
+}
+
+func writtenLimits(one string, several []string, inFlight int64) Limits {
+	switch {
+	case one != "":
+		return Limits{one}
+	case inFlight != 0:
+		return Limits{strconv.FormatInt(inFlight, 10)}
+	}
+	return several
 }
 
 // maxLimits is the most limits of a rule: each is a count for every key.
@@ -164,7 +202,7 @@ func LimitPlan(text, algorithm string) *sluice.Plan {
 			return nil
 		}
 	}
-	p, err := newPlan(l)
+	p, err := money.NewPlan(l)
 	if err != nil {
 		return nil
 	}
@@ -303,7 +341,7 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	plan, known := c.plans[l]
 	if !known {
 		var err error
-		if plan, err = newPlan(l); err != nil {
+		if plan, err = money.NewPlan(l); err != nil {
 			if l.Money == 0 || !c.tooMuch(field, l) {
 				c.fail(field, "", "%v", err)
 			}
@@ -312,11 +350,53 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 		c.plans[l] = plan
 	}
 	c.checkLeasable(field, plan, r)
-	if cost := unitsOf(r.cost.fixed, plan); cost > plan.Capacity {
+	if cost := money.Units(r.cost.fixed, plan); cost > plan.Capacity {
 		c.fail(field, "lower the cost or raise the limit or its burst", "a request costs %s, and the limit %v never lets more than %s pass at once",
 			plan.Limit.Amount(cost), l, plan.Limit.Amount(plan.Capacity))
 	}
 	return plan
+}
+
+// counted is a limit that a subject may be held to, and where it comes from.
+type counted struct {
+	limit
+	from, source string
+}
+
+// sets returns the limits that a rule has together: its own, and those of each tier.
+func (r *rule) sets() []*resolved {
+	sets := []*resolved{&r.own}
+	for _, name := range sortedKeys(r.tiers) {
+		sets = append(sets, r.tiers[name])
+	}
+	return sets
+}
+
+// limits returns the rule's own limits and those of its tiers, one of each kind.
+func (r *rule) limits() (all []counted) {
+	for _, set := range r.sets() {
+		all = append(all, set.counted()...)
+	}
+	return distinct(all)
+}
+
+func (r *resolved) counted() (all []counted) {
+	for _, l := range r.limits {
+		all = append(all, counted{l, r.from, r.source})
+	}
+	return all
+}
+
+// distinct returns the first limit of each kind: those that count alike share what is counted.
+func distinct(limits []counted) (all []counted) {
+	seen := make(map[uint64]bool)
+	for _, l := range limits {
+		if !seen[l.plan.Fingerprint] {
+			seen[l.plan.Fingerprint] = true
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // plans returns the limits of the rule: its own and those of its tiers.
@@ -342,80 +422,6 @@ func (p *Policy) Plans() (all []RulePlan) {
 			for _, plan := range r.plans() {
 				all = append(all, RulePlan{r.name, plan})
 			}
-		}
-	}
-	return all
-}
-
-// beStrict says how to mend a rule that has to ask the store each time.
-const beStrict = "write \"consistency: strict\""
-
-var consistencyNames = []string{sluice.Strict.String(), sluice.Leased.String(), sluice.Synced.String()}
-
-// consistency compiles that of a rule, of which all but the limits is there. It is Strict if it is
-// wrong.
-func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
-	how := sluice.Consistency(c.choice("consistency", in.Consistency, consistencyNames))
-	if how == sluice.Strict {
-		return how
-	}
-	switch {
-	case in.InFlight != 0:
-		c.fail("consistency", beStrict, "a rule with in_flight is counted strictly: a place is taken by one request only")
-	case r.distinct:
-		c.fail("consistency", beStrict, "a rule with distinct is counted strictly: only the store has all values")
-	case !in.Share.isZero():
-		c.fail("consistency", beStrict, "a share is counted strictly: what tenants are given follows from what all of them have used")
-	case r.lock != nil:
-		c.fail("consistency", beStrict, "a rule with a penalty is counted strictly: whoever exceeds it is to be refused everywhere at once")
-	case r.counts != nil:
-		c.fail("consistency", beStrict, "a rule with a count is counted strictly: what does not count is given back where it was taken")
-	case r.cost.isTold():
-		c.fail("consistency", beStrict, "a rule whose cost the response tells is counted strictly: the difference is charged where the estimate was")
-	case !leasable[r.algorithm]:
-		var use []string
-		for _, a := range sluice.Algorithms() {
-			if leasable[a] {
-				use = append(use, a.String())
-			}
-		}
-		c.fail("consistency", "use "+spelling.OneOf(use), "a %s cannot be %s: the store has to be asked each time", r.algorithm, how)
-	default:
-		return how
-	}
-	return sluice.Strict
-}
-
-// leasable are the algorithms that can be counted without asking the store each time.
-var leasable = func() map[sluice.Algorithm]bool {
-	all := map[sluice.Algorithm]bool{}
-	for _, a := range sluice.Algorithms() {
-		p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: time.Second, Algorithm: a})
-		all[a] = err == nil && p.Leasable() == nil
-	}
-	return all
-}()
-
-// checkLeasable complains about a limit that a rule counts strictly only.
-func (c *compiler) checkLeasable(field string, plan *sluice.Plan, r *rule) {
-	if r.consistency == sluice.Strict || plan.Leasable() == nil {
-		return
-	}
-	c.fail(field, "use a period such as 30d, or "+beStrict, "the limit %v is by the calendar, and cannot be %s: the store has to be asked each time", plan.Limit, r.consistency)
-}
-
-// CountedApart is a rule whose instances do not ask the store each time.
-type CountedApart struct {
-	Rule        string
-	Consistency sluice.Consistency
-	Plans       []*sluice.Plan // its limits and those of its tiers, one of each kind
-}
-
-// CountedApart tells of every rule that is not strict, in the order of the document.
-func (p *Policy) CountedApart() (all []CountedApart) {
-	for i := range p.rules {
-		if r := &p.rules[i]; r.consistency != sluice.Strict {
-			all = append(all, CountedApart{r.name, r.consistency, r.plans()})
 		}
 	}
 	return all

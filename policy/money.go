@@ -1,71 +1,69 @@
 package policy
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// A rule with cost.usd has its costs in micro-USD, and its limits count in units of so many micro-USD as make their
-// numbers exact (Limit.Money). A cost is rounded up to these units where it becomes a charge, and so is the cost
-// that settles it: the difference is one of units. Two limits of different units have different fingerprints, so a
-// limit that changes its unit starts to count from zero.
+// Unit is the unit of a cost that is read from the body of the response.
+type Unit uint8
 
-// coarsest is the largest unit of a limit in USD, in micro-USD: a cent. Beyond it, what rounding up costs would
-// exceed what many requests do.
-const coarsest = 10_000
+const (
+	NoUnit  Unit = iota // the body does not report the cost
+	Tokens              // of a model
+	USD                 // counted in micro-USD
+	Numbers             // by the paths of response_json
+)
 
-// newPlan returns the plan of a limit. One in USD gets the finest unit with which its numbers are exact, and its
-// amounts are rounded down to that. There is room for a debt as large as the limit, if a unit allows for that.
-func newPlan(l sluice.Limit) (*sluice.Plan, error) {
-	plan, err := sluice.NewPlan(l)
-	if l.Money == 0 || plan != nil && roomForDebt(plan) {
-		return plan, err
+// String returns tokens, USD or units. It is empty for NoUnit.
+func (u Unit) String() string { return [...]string{"", "tokens", "USD", "units"}[u] }
+
+// unitOfCost returns the unit of a cost.
+func unitOfCost(c *Cost) Unit {
+	switch {
+	case c.Tokens != "":
+		return Tokens
+	case c.USD != "":
+		return USD
+	case c.ResponseJSON != nil:
+		return Numbers
 	}
-	for l.Money < coarsest && l.Count >= 10 && (l.Burst == 0 || l.Burst >= 10) {
-		l.Count, l.Burst, l.Money = l.Count/10, l.Burst/10, l.Money*10
-		coarser, wrong := sluice.NewPlan(l)
-		switch {
-		case wrong != nil:
-		case roomForDebt(coarser):
-			return coarser, nil
-		case plan == nil:
-			plan, err = coarser, nil
+	return NoUnit
+}
+
+// Budget is a rule with a cost that is read from the body of the response.
+type Budget struct {
+	Rule string
+	Unit Unit
+}
+
+// Budgets returns the rules with costs that are read from bodies of responses, in the order of the document.
+func (p *Policy) Budgets() (all []Budget) {
+	for i := range p.rules {
+		if r := &p.rules[i]; r.cost.usage != nil {
+			all = append(all, Budget{r.name, r.cost.unit})
 		}
 	}
-	return plan, err
+	return all
 }
 
-// roomForDebt reports whether states of a plan can hold twice its capacity.
-func roomForDebt(p *sluice.Plan) bool {
-	_, err := p.WithMost(2 * p.Capacity)
-	return err == nil
-}
-
-// unitsOf returns a cost in units of a limit. For a limit in USD, the cost is in micro-USD and is rounded up. A negative cost gives back as much as the cost takes.
-func unitsOf(cost int64, p *sluice.Plan) int64 {
-	unit := p.Limit.Money
-	if unit <= 1 {
-		return cost
+// UnitOf returns the unit of a rule's cost. It is NoUnit for an unknown rule.
+func (p *Policy) UnitOf(rule string) Unit {
+	i, known := p.byName[rule]
+	if !known {
+		return NoUnit
 	}
-	units := cost / unit
-	switch rest := cost % unit; {
-	case rest > 0:
-		units++
-	case rest < 0:
-		units--
-	}
-	return units
-}
-
-// refundOf returns what giving back so much, which is negative, takes of a limit. In USD it is rounded down.
-func refundOf(cost int64, p *sluice.Plan) int64 {
-	if p.Limit.Money <= 1 || cost == sluice.All {
-		return cost
-	}
-	return cost / p.Limit.Money
+	return p.rules[i].cost.unit
 }
 
 // checkMoney complains about a limit in USD of a rule that does not count money, and the reverse.
@@ -84,7 +82,7 @@ func (c *compiler) checkMoney(field string, l sluice.Limit, r *rule) bool {
 // tooMuch complains about a limit in USD that cannot be counted, and says what can. It reports whether that is
 // because the amount is too large.
 func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
-	most := mostOf(l)
+	most := money.Most(l)
 	if most == 0 || most >= l.Count {
 		return false
 	}
@@ -97,32 +95,169 @@ func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
 		if other.Algorithm = a; a > sluice.GCRA {
 			other.Burst = 0
 		}
-		if _, err := newPlan(other); err == nil && a != sluice.LeakyBucket {
+		if _, err := money.NewPlan(other); err == nil && a != sluice.LeakyBucket {
 			use = append(use, a.String())
 		}
 	}
 	if len(use) > 0 {
 		hint += ", or the algorithm " + spelling.OneOf(use)
 	}
-	c.fail(field, hint, "a %s cannot count the limit %v exactly, not even in units of %s", l.Algorithm, l, printable.FormatMoney(coarsest))
+	c.fail(field, hint, "a %s cannot count the limit %v exactly, not even in units of %s", l.Algorithm, l, printable.FormatMoney(money.Coarsest))
 	return true
 }
 
-// mostOf returns about the largest count, with two digits that are not zero, with which a limit in USD compiles, or
-// 0 if none does.
-func mostOf(l sluice.Limit) int64 {
-	compiles := func(count int64) bool {
-		l := l
-		l.Count, l.Burst = count, min(count, l.Burst)
-		_, err := newPlan(l)
-		return err == nil
+// Prices are the prices of models, by their names or by patterns such as "gpt-5*", which match every name with that
+// beginning. The longest pattern that matches a model has its price, and a name without a "*" comes before them
+// all. Case makes no difference. A model without a price costs what "*" does or, without that, the highest of each
+// price. As JSON and YAML they are an object of prices, or an object with the name of a file.
+type Prices struct {
+	Models map[string]Price
+	// File is the file with the models, if they are in one. Package policyfile reads it, relative to the file of the
+	// policy. A program sets Models, even if empty.
+	File string
+}
+
+// Price is the price of a model, in USD for a million tokens, which is micro-USD for a token. Prices have up to six
+// digits after the point.
+type Price struct {
+	Input Decimal `json:"input,omitempty"`
+	// Cached is the price of input that the model has read from its cache: Input if empty.
+	Cached Decimal `json:"cached,omitempty"`
+	// CacheWrite is the price of input that the model has written to its cache: Input if empty.
+	CacheWrite Decimal `json:"cache_write,omitempty"`
+	// Output is the price of the output, including reasoning.
+	Output Decimal `json:"output,omitempty"`
+	// Most is the most tokens that the model can write in one answer; unknown if zero.
+	Most int64 `json:"most,omitempty"`
+}
+
+// Decimal is a number as it is written, such as "1.25". As JSON it is a number.
+type Decimal string
+
+var jsonNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)
+
+func (d Decimal) MarshalJSON() ([]byte, error) {
+	if jsonNumber.MatchString(string(d)) {
+		return []byte(d), nil
 	}
-	for scale := int64(math.Pow10(17)); scale >= 1; scale /= 10 {
-		for n := int64(99); n >= 10; n-- {
-			if count := n * scale; count/scale == n && count <= l.Count && compiles(count) {
-				return count
-			}
+	return json.Marshal(string(d))
+}
+
+func (d *Decimal) UnmarshalJSON(data []byte) error {
+	var n json.Number
+	if json.Unmarshal(data, (*string)(d)) == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, &n); err != nil {
+		return errors.New("policy: a price is a number such as 1.25")
+	}
+	*d = Decimal(n)
+	return nil
+}
+
+// pricesFile is Prices in a file, as JSON.
+type pricesFile struct {
+	File string `json:"file"`
+}
+
+func (p Prices) MarshalJSON() ([]byte, error) {
+	if p.File != "" {
+		return json.Marshal(pricesFile{p.File})
+	}
+	return json.Marshal(p.Models)
+}
+
+func (p *Prices) UnmarshalJSON(data []byte) error {
+	var f pricesFile
+	if json.Unmarshal(data, &f) == nil && f.File != "" {
+		*p = Prices{File: f.File}
+		return nil
+	}
+	var models map[string]Price
+	if err := json.Unmarshal(data, &models); err != nil {
+		return errors.New(`policy: prices are an object such as {"gpt-5*": {"input": 1.25, "output": 10}}, or {"file": "prices.yaml"}`)
+	}
+	*p = Prices{Models: models}
+	return nil
+}
+
+// prices compiles the prices of a document. The result is nil for a document without prices.
+func (c *compiler) prices(in *Prices) *money.Prices {
+	if in.File != "" && in.Models == nil {
+		c.fail("prices", "load the policy with package policyfile, or set Models", "the prices are in the file %s, which has not been read", spelling.Quote(in.File))
+	}
+	if len(in.Models) == 0 {
+		if in.File != "" && in.Models != nil {
+			c.fail("prices", `write for example "gpt-5*: {input: 1.25, output: 10}" into it`, "the file %s has no prices", spelling.Quote(in.File))
+		}
+		return nil
+	}
+	out := money.NewPrices()
+	seen := make(map[string]string)
+	for _, name := range sortedKeys(in.Models) {
+		field := fmt.Sprintf("prices[%q]", name)
+		folded := strings.ToLower(name)
+		if before, twice := seen[folded]; twice {
+			c.fail(field, "keep one of them", "the prices of %s and %s are those of the same models", spelling.Quote(before), spelling.Quote(name))
+			continue
+		}
+		seen[folded] = name
+		model := in.Models[name]
+		one := c.price(field, &model)
+		begins, isPattern := strings.CutSuffix(folded, "*")
+		switch {
+		case strings.Contains(begins, "*"):
+			c.fail(field, `write a name such as "gpt-5-mini", or its beginning as in "gpt-5*"`, "the model %s has a \"*\" before its end", spelling.Quote(name))
+		case begins == "" && !isPattern:
+			c.fail(field, `write "*" for all other models`, "the model has no name")
+		default:
+			out.Add(begins, isPattern, one)
 		}
 	}
-	return 0
+	return out
+}
+
+// price compiles the price of a model.
+func (c *compiler) price(field string, in *Price) *money.Price {
+	out := &money.Price{Most: in.Most}
+	if in.Most != 0 {
+		c.between(field+".most", in.Most, math.MaxInt64)
+	}
+	out.Input = c.decimal(field, "input", in.Input)
+	out.Output = c.decimal(field, "output", in.Output)
+	out.Cached, out.Written = out.Input, out.Input
+	if in.Cached != "" {
+		out.Cached = c.decimal(field, "cached", in.Cached)
+	}
+	if in.CacheWrite != "" {
+		out.Written = c.decimal(field, "cache_write", in.CacheWrite)
+	}
+	return out
+}
+
+// mostPrice is the highest price: a million USD for a million tokens.
+const mostPrice = 1_000_000
+
+// decimal reads a price.
+func (c *compiler) decimal(field, name string, in Decimal) int64 {
+	at := field + "." + name
+	if in == "" {
+		c.fail(field, fmt.Sprintf("write \"%s: 0\" if it costs nothing", name), "the price has no %s", name)
+		return 0
+	}
+	n, err := printable.ParseDecimal(string(in))
+	switch {
+	case err != nil:
+		c.fail(at, "write USD for a million tokens, as in 1.25", "the price %v", err)
+	case n > mostPrice*money.Millionths:
+		c.fail(at, "write USD for a million tokens, as in 1.25", "the price %s is above %d USD for a million tokens", in, mostPrice)
+	}
+	return n
+}
+
+// prices warns of prices that no rule uses.
+func (w *warner) prices() {
+	if w.policy.prices != nil && !slices.ContainsFunc(w.policy.rules, func(r rule) bool { return r.cost.usd }) {
+		w.add(nil, "prices", `write "cost: {usd: prices}" in a rule, or remove them`, "no rule counts by the prices")
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
@@ -123,9 +122,7 @@ func appendAsked(dst []byte, id string, charges []sluice.Charge, times int64) []
 			cost = 0
 		}
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(cost))
-		if c.Plan.Kernel == kernel.Distinct { // another value is another request
-			dst = binary.LittleEndian.AppendUint64(dst, c.Permit)
-		}
+		dst = appendValue(dst, c) // another value is another request
 	}
 	return dst
 }

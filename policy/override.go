@@ -70,7 +70,7 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 		c.fail("", "change the rule instead", "the rule has no key, so it has no subjects to override")
 		return
 	}
-	if r.sharing != nil && o.isLimited() {
+	if r.sharing != nil && len(o.LimitTexts()) > 0 {
 		c.fail("limit", "give its tier another weight, or write \"block: true\"", "the rule shares its limit, so that no tenant has one of its own")
 		return
 	}
@@ -125,13 +125,10 @@ func (c *compiler) says(o *Override, r *rule) *resolved {
 // overrideHint says how an override may look.
 const overrideHint = "write for example \"{rule: per-key, key: {api_key: abc}, limit: 500/minute}\""
 
-// isLimited reports whether the override gives a limit, or places.
-func (o *Override) isLimited() bool { return o.Limit != "" || len(o.Limits) > 0 || o.InFlight != 0 }
-
 // terms reads what an override says but for whom.
 func (c *compiler) terms(o *Override) (until int64, ok bool) {
 	before := len(c.problems)
-	limited := o.isLimited()
+	limited := len(o.LimitTexts()) > 0
 	for _, f := range []struct {
 		name  string
 		empty bool

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,6 +11,8 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/kernel"
+	"github.com/sluicehq/sluice/policy/internal/handover"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // inFlight compiles how many requests may be under way of a rule that counts these.
@@ -18,7 +22,7 @@ func (c *compiler) inFlight(r *Rule, out *rule) {
 		{"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 	}, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s")
 	out.inFlight = true
-	out.own = resolved{limits: c.places("in_flight", r.InFlight, out), from: "rule", source: r.Source}
+	out.own = resolved{limits: c.places("in_flight", r.InFlight.Most, out), from: "rule", source: r.Source}
 }
 
 // places compiles a number of places of a rule. It returns nil if that is wrong.
@@ -63,7 +67,7 @@ func (p *Policy) InFlight() (names []string) {
 func (s *Subject) InFlight() bool { return s.rule.inFlight }
 
 // Held reports whether the request has a place in flight: see [Engine.Release].
-func (d *Decision) Held() bool { return len(d.held) > 0 }
+func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.hold != nil }
 
 // releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
 const releaseTimeout = time.Second
@@ -73,6 +77,8 @@ const releaseTimeout = time.Second
 // share them, and they are released once. The context may have ended. If the store does not answer in
 // time, it is tried again in the background, and a place is free after [kernel.PermitLasts] at the latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
+	e.ended(&d)
+	e.loads.release(d.load)
 	if len(d.held) == 0 {
 		return
 	}
@@ -111,11 +117,14 @@ func (p *permits) beside(in *input, c *charges) {
 		return
 	}
 	for i := range c.results {
-		if o := &c.list[i]; o.Plan.Kernel == kernel.InFlight && o.Permit == 0 {
+		if o := &c.list[i]; takesNoPermit(o) {
 			o.Cost = 0
 		}
 	}
 }
+
+// takesNoPermit reports whether a charge of a rule with in_flight only looks.
+func takesNoPermit(c *sluice.Charge) bool { return c.Plan.Kernel == kernel.InFlight && c.Permit == 0 }
 
 // keep holds the permits that were taken. A decision by on_error has taken none.
 func (p *permits) keep(w *work, d *Decision) {
@@ -156,3 +165,119 @@ func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 
 // inFlight reports whether a rule with in_flight counts the request.
 func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }
+
+// ErrNoPlace is returned for a text that is none of [Engine.Place].
+var ErrNoPlace = errors.New("policy: this is no place that a decision has had")
+
+// Place hands the places in flight of a request over to a caller in another process, who says when it
+// ends: it returns a text that names them, and this process holds them no more. They are free after
+// [kernel.PermitLasts], unless [Engine.HoldPlace] is called in time, on whatever instance. The text also
+// names the turn of a request that is [Decision.Queued], which this engine keeps until it comes. It
+// is empty if there are neither. It has keys of the request in it, and is no secret to who has asked.
+func (e *Engine) Place(d Decision) string {
+	e.ended(&d) // only the other process knows when
+	text := e.placeInFlight(d)
+	if d.queued != nil {
+		text += turnMark + e.awaited.number(d.queued)
+	}
+	return text
+}
+
+// turnMark is before the number of a turn.
+const turnMark = "."
+
+// cutTurn cuts the number of a turn off the text of a place.
+func cutTurn(place string) (inFlight, turn string, err error) {
+	inFlight, turn, queued := strings.Cut(place, turnMark)
+	if !queued {
+		return place, "", nil
+	}
+	if _, err := strconv.ParseUint(turn, turnBase, 64); err != nil {
+		return "", "", ErrNoPlace
+	}
+	return inFlight, turn, nil
+}
+
+func (e *Engine) placeInFlight(d Decision) string {
+	if len(d.held) == 0 {
+		return ""
+	}
+	permits := make([]handover.Permit, len(d.held))
+	for i, hold := range d.held {
+		c := hold.Leave()
+		permits[i] = handover.Permit{Key: c.Key, Number: c.Permit, Of: uint64(c.Plan.Capacity)}
+	}
+	return handover.Text(permits)
+}
+
+// HoldPlace has the places of a text last for another [kernel.PermitLasts], and reports whether it still
+// has all of them: those that were free have been taken again, if nobody else has taken them. Call it
+// well before they end. What a rule does not count any more is left out.
+func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
+	place, turn, err := cutTurn(place)
+	if err != nil || place == "" && turn != "" {
+		return err == nil, err
+	}
+	receipts, err := e.takePlaces(ctx, place, 1)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !r.Fits }), nil
+}
+
+// ReleasePlace says that the request has ended that has the places of a text: see [Engine.Release]. If its
+// turn has yet to come, and this engine gave it, it gives the turn up: see [Engine.LeaveQueue].
+func (e *Engine) ReleasePlace(ctx context.Context, place string) error {
+	place, turn, err := cutTurn(place)
+	if err != nil {
+		return err
+	}
+	if turn != "" {
+		if q := e.awaited.find(turn); q != nil {
+			e.refund(ctx, q)
+			e.awaited.forget(turn)
+		}
+		if place == "" {
+			return nil
+		}
+	}
+	_, err = e.takePlaces(ctx, place, -1)
+	return err
+}
+
+func (e *Engine) takePlaces(ctx context.Context, place string, cost int64) ([]sluice.Receipt, error) {
+	charges, err := e.current().places(place, cost)
+	if err != nil || len(charges) == 0 {
+		return nil, err
+	}
+	receipts := make([]sluice.Receipt, len(charges))
+	if err := e.store.Take(ctx, charges, receipts); err != nil {
+		return nil, err
+	}
+	for i := range receipts {
+		if receipts[i].Origin == sluice.ByOnError {
+			return nil, ErrStoreAway
+		}
+	}
+	return receipts, nil
+}
+
+// places returns the charges of the places that a text names, of as many as there were when they were
+// taken. They are of rules of the policy, so that nothing else can be taken by them.
+func (p *Policy) places(place string, cost int64) (charges []sluice.Charge, err error) {
+	permits, ok := handover.Parse(place)
+	if !ok {
+		return nil, ErrNoPlace
+	}
+	for _, permit := range permits {
+		plan, err := sluice.NewInFlight(int64(min(permit.Of, 1<<32)))
+		if err != nil {
+			return nil, ErrNoPlace
+		}
+		name, _ := parts.CutKey(permit.Key)
+		if i, known := p.byName[name]; known && p.rules[i].inFlight {
+			charges = append(charges, sluice.Charge{Key: permit.Key, Plan: plan, Cost: cost, Shadow: true, OnError: p.rules[i].onError, Permit: permit.Number})
+		}
+	}
+	return charges, nil
+}

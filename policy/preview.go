@@ -98,8 +98,8 @@ func (d *Decision) after(w *work) *Decision {
 	after.Delay = 0
 	before := slices.Clone(c.receipts)
 	for i := range c.list {
-		if r := &c.receipts[i]; r.Origin != sluice.ByOnError && (i >= len(c.results) || r.Fits) && c.list[i].Plan.Kernel != kernel.Lock {
-			spend(c.list[i].Plan, r, c.list[i].Cost)
+		if r := &c.receipts[i]; r.Origin != sluice.ByOnError && (i >= len(c.results) || r.Fits) {
+			c.list[i].Plan.Spend(&r.Receipt, c.list[i].Cost)
 		}
 	}
 	for i := range after.Results {
@@ -138,30 +138,6 @@ func (d *Decision) refusedFirst(w *work) *Decision {
 		return nil
 	}
 	return &first
-}
-
-// spend makes the receipt of a peek that of a charge that fits.
-func spend(p *sluice.Plan, r *sluice.Receipt, cost int64) {
-	if p.Kernel.Log() {
-		newest := r.Now / p.Tick
-		switch {
-		case r.Used+cost < p.Capacity:
-			r.Wait = 0
-		case r.Used == 0:
-			r.Wait = newest + p.Span // when the units of this charge expire
-		case r.Wait == 0: // the store was not asked, or did not answer: the latest that it can be
-			r.Wait = r.Tick + p.Span
-		}
-		r.Tick = max(r.Tick, newest)
-	}
-	if isQueue(p) && r.Prev > 0 {
-		return // it takes a turn before the last
-	}
-	if p.Kernel == kernel.Distinct {
-		spendValue(p, r)
-		return
-	}
-	r.Used += p.Level(cost)
 }
 
 // A receipt says what remains, from which follows whether any cost fits. When a cost will fit follows
@@ -304,7 +280,7 @@ func (p *Policy) tierTyped() bool {
 // looksFirst reports whether rules are asked before the body is read for others. An ID that has
 // passed before passes whatever these say, and what is given back is not refused.
 func (w *work) looksFirst() bool {
-	return w.policy.readsBody && w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
+	return w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
 		slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody })
 }
 
@@ -327,6 +303,7 @@ func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 		}
 	}
 	if len(w.subjects.list)+len(w.subjects.blocked) == 0 {
+		w.forget()
 		return false
 	}
 	w.charge(false)

@@ -3,16 +3,14 @@ package policy
 import (
 	"encoding/json"
 	"math"
-	"math/big"
-	"math/rand/v2"
 	"reflect"
 	"testing"
 
-	"github.com/sluicehq/sluice/internal/seed"
+	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
 // priced is a policy with prices and nothing else that matters.
-func priced(t *testing.T, prices string) *prices {
+func priced(t *testing.T, prices string) *money.Prices {
 	t.Helper()
 	return parse(t, "prices: "+prices+"\nrules: [{name: a, limit: 1 USD/day, cost: {usd: prices}}]").prices
 }
@@ -37,13 +35,13 @@ func TestPriceOf(t *testing.T) {
 		{`, "*": {input: 0.000001, output: 0}}`, "claude", 1, 0, 1},
 		{`, "*": {input: 0.000001, output: 0}}`, "claude-x", 3_000_000, 15_000_000, 300_000},
 	} {
-		p := priced(t, somePrices+c.prices).of(c.model)
-		if p.input != c.input || p.output != c.output || p.cached != c.cached {
+		p := priced(t, somePrices+c.prices).Of(c.model)
+		if p.Input != c.input || p.Output != c.output || p.Cached != c.cached {
 			t.Errorf("%s with %s: %+v, want %+v", c.model, c.prices, *p, c)
 		}
 	}
 	known := priced(t, somePrices+"}")
-	if a, b, most := known.of("claude-x").written, known.of("?").written, known.of("?").most; a != 3_750_000 || b != 3_750_000 || most != 128_000 {
+	if a, b, most := known.Of("claude-x").Written, known.Of("?").Written, known.Of("?").Most; a != 3_750_000 || b != 3_750_000 || most != 128_000 {
 		t.Errorf("a write into the cache costs %d and %d, the longest output has %d tokens", a, b, most)
 	}
 }
@@ -51,52 +49,24 @@ func TestPriceOf(t *testing.T) {
 // A cost is the exact sum, rounded up once.
 func TestCostOfTokens(t *testing.T) {
 	t.Parallel()
-	p := priced(t, somePrices+"}").of("claude-x")
+	p := priced(t, somePrices+"}").Of("claude-x")
 	for _, c := range []struct {
-		tokens
+		money.Tokens
 		micro int64
 	}{
-		{tokens{}, 0},
-		{tokens{input: 1}, 3},
-		{tokens{input: 1, cached: 1}, 1},                                     // 0.3
-		{tokens{input: 3, cached: 1, written: 1}, 8},                         // 3 + 0.3 + 3.75
-		{tokens{input: 1_000_000, output: 1_000_000}, 18_000_000},            // USD for a million
-		{tokens{input: 20, cached: 10, output: 3}, 78},                       // 30 + 3 + 45
-		{tokens{cached: 10}, 3},                                              // more than all input
-		{tokens{input: -5, cached: -1, output: -7}, 0},                       // nonsense
-		{tokens{input: math.MaxInt64, output: math.MaxInt64}, math.MaxInt64}, // no overflow
-		{tokens{cached: math.MaxInt64, written: math.MaxInt64, input: math.MaxInt64}, math.MaxInt64},
+		{money.Tokens{}, 0},
+		{money.Tokens{Input: 1}, 3},
+		{money.Tokens{Input: 1, Cached: 1}, 1},                                     // 0.3
+		{money.Tokens{Input: 3, Cached: 1, Written: 1}, 8},                         // 3 + 0.3 + 3.75
+		{money.Tokens{Input: 1_000_000, Output: 1_000_000}, 18_000_000},            // USD for a million
+		{money.Tokens{Input: 20, Cached: 10, Output: 3}, 78},                       // 30 + 3 + 45
+		{money.Tokens{Cached: 10}, 3},                                              // more than all input
+		{money.Tokens{Input: -5, Cached: -1, Output: -7}, 0},                       // nonsense
+		{money.Tokens{Input: math.MaxInt64, Output: math.MaxInt64}, math.MaxInt64}, // no overflow
+		{money.Tokens{Cached: math.MaxInt64, Written: math.MaxInt64, Input: math.MaxInt64}, math.MaxInt64},
 	} {
-		if got := p.cost(c.tokens); got != c.micro {
-			t.Errorf("%+v costs %d, want %d", c.tokens, got, c.micro)
-		}
-	}
-}
-
-// Random prices and tokens, against big numbers.
-func TestCostExactly(t *testing.T) {
-	t.Parallel()
-	s := seed.Of(t)
-	rng := rand.New(rand.NewPCG(s, s))
-	number := func(most int64) int64 { return rng.Int64N(most>>rng.IntN(40) + 1) }
-	for range 20_000 {
-		p := price{input: number(mostPrice * millionths), cached: number(mostPrice * millionths), written: number(mostPrice * millionths), output: number(mostPrice * millionths)}
-		n := tokens{input: number(math.MaxInt64 - 1), output: number(math.MaxInt64 - 1)}
-		n.cached = number(n.input)
-		n.written = number(n.input - n.cached)
-		sum := new(big.Int)
-		for _, of := range [][2]int64{{n.input - n.cached - n.written, p.input}, {n.cached, p.cached}, {n.written, p.written}, {n.output, p.output}} {
-			sum.Add(sum, new(big.Int).Mul(big.NewInt(of[0]), big.NewInt(of[1])))
-		}
-		want, rest := new(big.Int).QuoRem(sum, big.NewInt(millionths), new(big.Int))
-		if rest.Sign() > 0 {
-			want.Add(want, big.NewInt(1))
-		}
-		if want.Cmp(big.NewInt(math.MaxInt64)) > 0 {
-			want.SetInt64(math.MaxInt64)
-		}
-		if got := p.cost(n); got != want.Int64() {
-			t.Fatalf("seed %d: %+v of %+v costs %d, want %v", s, n, p, got, want)
+		if got := p.Cost(c.Tokens); got != c.micro {
+			t.Errorf("%+v costs %d, want %d", c.Tokens, got, c.micro)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
@@ -77,6 +78,9 @@ type Request struct {
 	// with in_flight only look at how many are under way: they refuse while all places are taken, and
 	// the request takes none.
 	Ends bool
+	// Timed says that the integration reports the response by [Engine.Answered]. Automatic limits of requests under way
+	// count only such requests.
+	Timed bool
 	// Part says that this is a part of a request that is under way, such as a message of a stream: rules
 	// with in_flight, which have counted that, leave it alone.
 	Part bool
@@ -260,12 +264,7 @@ func (d *Decision) name(r *Request) {
 const maxRequestID = 128
 
 func isRequestID(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxRequestID
+	return s != "" && len(s) <= maxRequestID && printable.ASCII(s)
 }
 
 // Mode is what a request asks for.
@@ -278,3 +277,11 @@ const (
 
 	settling // settle what it was charged
 )
+
+// ErrBodyMemory is the error that Body of a [Request] returns if the bodies of other requests take up the memory
+// for bodies. The request is denied with status 503 if a rule goes by its body.
+var ErrBodyMemory = parts.ErrBodyMemory
+
+// ErrBodyPart is the error that Body of a [Request] returns if only a part of the body reached the integration, or if
+// that cannot be known. The request is denied with status 413 if a rule goes by its body.
+var ErrBodyPart = parts.ErrBodyPart

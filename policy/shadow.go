@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -158,7 +160,7 @@ func (c *compiler) enforce(r *Rule) uint16 {
 // hundredths reads a number such as 10, 0.5 or 12.25, in hundredths. More than 999 is no share.
 func hundredths(s string) (n int, ok bool) {
 	whole, part, dot := strings.Cut(s, ".")
-	if !isDigits(whole) || len(whole) > 3 || dot && !isDigits(part) || len(part) > 2 {
+	if !printable.Digits(whole) || len(whole) > 3 || dot && !printable.Digits(part) || len(part) > 2 {
 		return 0, false
 	}
 	n, err := strconv.Atoi(whole + (part + "00")[:2])
@@ -208,4 +210,36 @@ func (r *rule) onlyWatched() string {
 		return " (only watched)"
 	}
 	return " (only watched: a shadow never refuses)"
+}
+
+// Over returns the names of the rules with "over: mark" that let the request pass although it does not fit, in the
+// order of the document.
+func (d *Decision) Over() (rules []string) {
+	for i := range d.Results {
+		if r := &d.Results[i]; r.Over() && !slices.Contains(rules, r.Rule) {
+			rules = append(rules, r.Rule)
+		}
+	}
+	return rules
+}
+
+// Over reports whether the request does not fit, and passes with a mark.
+func (r *Result) Over() bool { return r.Marks && !r.Allowed }
+
+// OverField is the canonical name of the header field that reports [Decision.Over] to the upstream.
+const OverField = "Sluice-Over"
+
+// Marks reports whether a rule has "over: mark".
+func (p *Policy) Marks() bool { return p.marks }
+
+// neverRefuses reports whether the rule refuses no request for its limits.
+func (r *rule) neverRefuses() bool { return r.shadow || r.marks }
+
+// over compiles what happens to a request that does not fit, and reports whether it is marked.
+func (c *compiler) over(r *Rule, out *rule) (marks bool) {
+	marks = c.choice("over", r.Over, []string{"refuse", "mark"}) > 0
+	if marks && out.algorithm == sluice.LeakyBucket {
+		c.fail("over", "choose another algorithm, or remove \"over\"", "a leaky_bucket makes requests wait, and marks none")
+	}
+	return marks
 }

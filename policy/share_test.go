@@ -446,11 +446,10 @@ func TestExplainLeavesShares(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		pass(t, e, tenantOf(name, ""))
 	}
-	active := func() (weights int64) {
-		for _, c := range *e.shares.known.Load() {
-			weights = c.Part("", 0, e.shares.time(time.Time{})).Weights
-		}
-		return weights
+	r := &e.current().rules[0]
+	active := func() int64 {
+		now := e.shares.time(time.Time{})
+		return e.shares.Of(r.name+"/", r.own.limits[0].plan, now).Part("", 0, now).Weights
 	}
 	before := active()
 	if e.Explain(t.Context(), tenantOf("a", "")); before != 3 || active() != 3 {

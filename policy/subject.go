@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/money"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
@@ -34,12 +36,6 @@ type Subject struct {
 	spelled []string // the same with names as they were given; nil: there are none that differ
 	text    []byte   // the key of a limit that was brought
 	shadow  bool     // the rule only watches it
-}
-
-// counted is a limit that a subject may be held to, and where it comes from.
-type counted struct {
-	limit
-	from, source string
 }
 
 // ErrStoreAway is returned where the shared store did not answer.
@@ -276,42 +272,6 @@ func subjectSize(r *rule, key map[string]string) int {
 	return n
 }
 
-// sets returns the limits that a rule has together: its own, and those of each tier.
-func (r *rule) sets() []*resolved {
-	sets := []*resolved{&r.own}
-	for _, name := range sortedKeys(r.tiers) {
-		sets = append(sets, r.tiers[name])
-	}
-	return sets
-}
-
-// limits returns the rule's own limits and those of its tiers, one of each kind.
-func (r *rule) limits() (all []counted) {
-	for _, set := range r.sets() {
-		all = append(all, set.counted()...)
-	}
-	return distinct(all)
-}
-
-func (r *resolved) counted() (all []counted) {
-	for _, l := range r.limits {
-		all = append(all, counted{l, r.from, r.source})
-	}
-	return all
-}
-
-// distinct returns the first limit of each kind: those that count alike share what is counted.
-func distinct(limits []counted) (all []counted) {
-	seen := make(map[uint64]bool)
-	for _, l := range limits {
-		if !seen[l.plan.Fingerprint] {
-			seen[l.plan.Fingerprint] = true
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
 // Key returns the key of the subject, as a [RuleTrace] has it but without a hash tag.
 func (s *Subject) Key() string { return s.key }
 
@@ -363,7 +323,7 @@ func (s *Subject) Reset(ctx context.Context) error {
 func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Result, error) {
 	c := &s.engine.newWork().charges
 	for _, l := range limits {
-		c.list = append(c.list, sluice.Charge{Key: s.charged, Plan: l.plan, Cost: refundOf(cost, l.plan), Consistency: s.rule.consistency})
+		c.list = append(c.list, sluice.Charge{Key: s.charged, Plan: l.plan, Cost: money.Refund(cost, l.plan), Consistency: s.rule.consistency})
 	}
 	c.use(s.rule.counters)
 	for _, k := range c.active {
@@ -388,4 +348,36 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 		}
 	}
 	return results, nil
+}
+
+// Adhoc returns a subject that belongs to no rule of the policy: the caller brings the limit. Answers
+// give name as the rule. Name and key together identify the subject, and cannot collide with any other
+// key in this store, whatever they are. Counts belong to them and to the kind of the limit, so a
+// changed burst keeps them.
+func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnError) *Subject {
+	r := &rule{
+		index: adhoc, name: name, cost: cost{fixed: 1}, onError: onError,
+		own: resolved{limits: []limit{{plan: plan}}, from: ofCaller},
+	}
+	// The keys of rules begin with their names, or with the tag before these.
+	r.keyStart = string(sluice.AppendKeyPart([]byte{'/'}, name))
+	s := &Subject{engine: e, rule: r}
+	s.setAdhocKey(key)
+	return s
+}
+
+// AdhocInto is [Engine.Adhoc] for another key of the same limit, with the subject in into. It
+// allocates nothing if into has been used this way before. What [Subject.Key] returned for into is no
+// longer valid afterwards, and no decision about it may be under way.
+func (s *Subject) AdhocInto(into *Subject, key string) {
+	into.engine, into.policy, into.rule = s.engine, nil, s.rule
+	into.setAdhocKey(key)
+}
+
+func (s *Subject) setAdhocKey(key string) {
+	begin := len(s.rule.keyStart) + 1
+	s.text = append(append(s.text[:0], s.rule.keyStart...), '/')
+	s.text = sluice.AppendKeyPart(s.text, key)
+	s.charged = unsafe.String(unsafe.SliceData(s.text), len(s.text))
+	s.key, s.values = s.charged, append(s.values[:0], s.charged[begin:])
 }

@@ -2,12 +2,11 @@ package policy
 
 import (
 	"context"
-	"math"
 	"strings"
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice"
-	"github.com/sluicehq/sluice/kernel"
+	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
 // DecideTogether decides about the parts of one request: all of them are charged, or none. What
@@ -21,12 +20,13 @@ import (
 // is refused, as Missing says.
 func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decision) (allowed bool) {
 	began := e.began()
-	t := together{parts: make([]onePart, len(reqs)), places: make(map[stateID]int)}
+	t := together{parts: make([]onePart, len(reqs)), places: make(map[stateID]int), uncut: make(map[int]int64)}
 	for i, r := range reqs {
 		p := &t.parts[i]
 		p.d = &ds[i]
 		p.d.reset()
 		p.w = e.begin(r, p.d)
+		p.w.timed = false
 		p.asks = e.prepare(ctx, p.w, p.d)
 		e.takeMalformed(ctx, p)
 		t.refused = t.refused || p.w.mode != Peek && !p.asks && !p.d.Allowed
@@ -57,6 +57,7 @@ type together struct {
 	limits   int             // how many of them are of limits
 	receipts []sluice.Receipt
 	places   map[stateID]int // of charges
+	uncut    map[int]int64   // by these places: the units of estimates that are not cut to the limit
 	refused  bool            // before the store was asked
 	differ   bool            // parts have different values for one key
 	waits    logWaits
@@ -163,6 +164,7 @@ func (t *together) merge() {
 			}
 			p.limits = len(c.list) - len(c.penalties.list)
 			t.add(p, c.list[:p.limits])
+			t.cutEstimates(p)
 		}
 	}
 	t.limits = len(t.charges)
@@ -176,7 +178,7 @@ func (t *together) merge() {
 
 func (t *together) add(p *onePart, charges []sluice.Charge) {
 	for i, c := range charges {
-		if p.w.mode == Peek || p.w.mode == GiveBack && isQueue(c.Plan) || c.Plan.Kernel == kernel.InFlight && c.Permit == 0 {
+		if p.w.mode == Peek || p.w.mode == GiveBack && isQueue(c.Plan) || takesNoPermit(&c) {
 			c.Cost = 0
 		}
 		id := stateID{c.Key, c.Plan.Fingerprint}
@@ -193,6 +195,25 @@ func (t *together) add(p *onePart, charges []sluice.Charge) {
 	}
 }
 
+// cutEstimates cuts the sums of estimates to their limits, as each estimate is cut. The part is charged what it adds to
+// a sum.
+func (t *together) cutEstimates(p *onePart) {
+	c := &p.w.charges
+	for i := range c.results {
+		one, s, at := &c.list[i], c.whose[i], p.at[i]
+		if s.rule.cost.usage == nil || p.w.mode != Charge {
+			continue
+		}
+		sum := &t.charges[at]
+		t.uncut[at] = addUp(t.uncut[at], money.Units(s.reserved.uncut, sum.Plan))
+		if over := min(sum.Cost-sum.Plan.Capacity, one.Cost); over > 0 && t.uncut[at] <= sum.Plan.Capacity {
+			sum.Cost -= over
+			one.Cost -= over
+			c.results[i].Cost -= over
+		}
+	}
+}
+
 // addTo adds a charge to that of the same state.
 func (t *together) addTo(sum, c *sluice.Charge, counters []counter) {
 	for _, k := range counters {
@@ -204,17 +225,6 @@ func (t *together) addTo(sum, c *sluice.Charge, counters []counter) {
 	if c.Plan.Capacity < sum.Plan.Capacity {
 		sum.Plan = c.Plan
 	}
-}
-
-// addUp adds costs, of which the largest never fits.
-func addUp(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < -math.MaxInt64-b:
-		return -math.MaxInt64
-	}
-	return a + b
 }
 
 // addOnce adds the charge of the ID, if there is one, behind the limits.

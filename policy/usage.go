@@ -10,6 +10,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/internal/usage"
+	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
 // ReadsResponse reports whether the cost is in the body of the response.
@@ -30,9 +31,9 @@ var tokenCounts = []string{noTokens: "", totalTokens: "total", uncachedTokens: "
 
 // usageCost is a cost that the body of the response reports.
 type usageCost struct {
-	count         tokenCount // of tokens
-	prices        *prices    // of tokens; nil: they count by number
-	terms         []term     // or of other numbers
+	count         tokenCount    // of tokens
+	prices        *money.Prices // of tokens; nil: they count by number
+	terms         []term        // or of other numbers
 	estimate      estimate
 	keepsEstimate bool // see Cost.Unknown
 	asksUsage     bool // see Cost.Usage
@@ -74,7 +75,7 @@ const mostWeight = 1_000_000_000
 func (c *compiler) weight(path string, in Decimal) int64 {
 	digits, negative := strings.CutPrefix(string(in), "-")
 	n, err := printable.ParseDecimal(digits)
-	if err != nil || n > mostWeight*millionths {
+	if err != nil || n > mostWeight*money.Millionths {
 		c.fail(fmt.Sprintf("cost.response_json[%q]", path), "write a number such as 1, -1 or 0.25, with at most six decimals", "%s is not the weight of a number", spelling.Quote(string(in)))
 	}
 	if negative {
@@ -93,18 +94,18 @@ func (c *compiler) numberAt(path string) int {
 }
 
 // tokenCost returns the cost of tokens: at a price or, without one, the number of those that count.
-func (u *usageCost) tokenCost(t tokens, p *price) int64 {
+func (u *usageCost) tokenCost(t money.Tokens, p *money.Price) int64 {
 	switch {
 	case p != nil:
-		return p.cost(t)
+		return p.Cost(t)
 	case u.count == uncachedTokens:
-		return max(t.input-t.cached, 0) + t.output
+		return max(t.Input-t.Cached, 0) + t.Output
 	case u.count == inputTokens:
-		return t.input
+		return t.Input
 	case u.count == outputTokens:
-		return t.output
+		return t.Output
 	}
-	return t.input + t.output
+	return t.Input + t.Output
 }
 
 // text returns what counts, in words.
@@ -119,23 +120,23 @@ func (u *usageCost) text() string {
 }
 
 // reported returns the cost in the response. Found is false if the response lacks all numbers of the rule.
-func (u *usageCost) reported(r *ResponseReader, p *price) (cost int64, found bool) {
+func (u *usageCost) reported(r *ResponseReader, p *money.Price) (cost int64, found bool) {
 	if u.terms == nil {
 		t, found := r.tokens()
 		return u.tokenCost(t, p), found
 	}
-	var plus, minus sum128
+	var plus, minus money.Sum
 	for _, one := range u.terms {
 		n, ok := r.number(one.path)
 		found = found || ok
 		if one.weight < 0 {
-			minus.add(n, -one.weight)
+			minus.Add(n, -one.weight)
 		} else {
-			plus.add(n, one.weight)
+			plus.Add(n, one.weight)
 		}
 	}
-	plus.sub(minus)
-	return plus.ceilDiv(millionths), found
+	plus.Sub(minus)
+	return plus.CeilDiv(money.Millionths), found
 }
 
 // The numbers by which APIs report tokens: the names of a slot mean the same, in the formats of several APIs or in
@@ -271,7 +272,7 @@ const (
 )
 
 // tokens returns the tokens that the response reports, if it does.
-func (r *ResponseReader) tokens() (t tokens, found bool) {
+func (r *ResponseReader) tokens() (t money.Tokens, found bool) {
 	var n [slots]int64
 	var has [slots]bool
 	for i, one := range usagePaths {
@@ -279,12 +280,12 @@ func (r *ResponseReader) tokens() (t tokens, found bool) {
 			n[one.slot], has[one.slot], found = max(n[one.slot], v), true, true
 		}
 	}
-	t.written, t.output = n[writtenSlot], n[outputSlot]+n[thoughtSlot]
-	if t.cached = n[cachedSlot]; !has[cachedSlot] {
-		t.cached = n[readSlot]
+	t.Written, t.Output = n[writtenSlot], n[outputSlot]+n[thoughtSlot]
+	if t.Cached = n[cachedSlot]; !has[cachedSlot] {
+		t.Cached = n[readSlot]
 	}
-	if t.input = n[promptSlot] + n[toolSlot]; !has[promptSlot] {
-		t.input = n[inputSlot] + n[readSlot] + n[writtenSlot]
+	if t.Input = n[promptSlot] + n[toolSlot]; !has[promptSlot] {
+		t.Input = n[inputSlot] + n[readSlot] + n[writtenSlot]
 	}
 	return t, found
 }
@@ -292,8 +293,8 @@ func (r *ResponseReader) tokens() (t tokens, found bool) {
 // visibleCost estimates the cost from the numbers, events and text received so far.
 func (u *usageCost) visibleCost(r *ResponseReader, a *reservation) int64 {
 	t, _ := r.tokens()
-	t.input = max(t.input, a.input)
-	t.output = max(t.output, r.scanner.Events(), (r.scanner.Text()+bytesOfToken-1)/bytesOfToken)
+	t.Input = max(t.Input, a.input)
+	t.Output = max(t.Output, r.scanner.Events(), (r.scanner.Text()+bytesOfToken-1)/bytesOfToken)
 	return u.tokenCost(t, a.price)
 }
 

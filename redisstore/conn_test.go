@@ -453,7 +453,7 @@ func TestWrongReplies(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.20q", reply), func(t *testing.T) {
 			t.Parallel()
-			m := redistest.StartImpostor(t, redistest.Shared(t).Addr)
+			m := startImpostor(t, redistest.Shared(t).Addr)
 			store := open(t, "redis://"+m.Addr)
 			says := func(w io.Writer, _ string) {
 				_, _ = io.WriteString(w, reply)

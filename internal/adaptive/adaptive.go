@@ -142,6 +142,9 @@ func (l *Limiter) refused(now time.Duration, class Class) {
 	}
 }
 
+// Fits reports whether a request of this class would have a permit now.
+func (l *Limiter) Fits(class Class) bool { return l.inFlight.Load() < l.caps[class].Load() }
+
 // Leave returns a permit, when its request has ended.
 func (l *Limiter) Leave(time.Duration) { l.inFlight.Add(-1) }
 

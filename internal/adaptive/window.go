@@ -49,7 +49,8 @@ const (
 // add adds an answer.
 func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, latency int64) {
 	took := (now - sent).Microseconds()
-	if sent.Microseconds() < w.from || now.Microseconds() < w.open || o == Abandoned && took < latency {
+	fast := o != OK && (latency == 0 || took < latency)
+	if sent.Microseconds() < w.from || now.Microseconds() < w.open || o == Abandoned && fast {
 		return
 	}
 	w.answers++
@@ -58,7 +59,7 @@ func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, l
 	if o == Failed {
 		w.failed++
 	}
-	if o != Failed || took >= latency {
+	if !fast {
 		w.hist[bucket(took)]++
 		w.n++
 		if o != OK {

@@ -262,7 +262,7 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 	after.Override = &control.OverrideState{Document: o}
 	after.Limits = nil
 	anew := false
-	for _, text := range splitLimits(strings.Join(append(o.Limits, o.Limit), ",")) {
+	for _, text := range o.LimitTexts() {
 		algorithm := ""
 		if len(state.Limits) > 0 {
 			algorithm = state.Limits[0].Algorithm

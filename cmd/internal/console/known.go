@@ -89,9 +89,12 @@ func (s *server) look(c *call, id string) *looked {
 	return l
 }
 
-// limitOf returns the strictest limit of a rule, ignoring limits in money.
+// limitOf returns the strictest limit of a rule that counts requests: not values, and not money.
 func limitOf(r *policy.Rule) (strictest sluice.Limit, found bool) {
-	for _, text := range append([]string{r.Limit, r.Share.Of}, r.Limits...) {
+	if r.Distinct.Limit != "" {
+		return strictest, false
+	}
+	for _, text := range r.LimitTexts() {
 		if l, err := sluice.ParseLimit(text); err == nil && l.Money == 0 && (!found || ratePer(l) < ratePer(strictest)) {
 			strictest, found = l, true
 		}

@@ -249,7 +249,7 @@ func factsOf(r *policy.Rule) (all []fact) {
 		}
 	}
 	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
-		add("Tier "+tier, limitsWords("", r.Tiers[tier], r.Algorithm))
+		add("Tier "+tier, limitsWords(r.Tiers[tier], r.Algorithm))
 	}
 	add("While the store is away", map[string]string{"allow": "lets requests pass", "deny": "refuses", "local": "goes by a local share of the limit"}[r.OnError])
 	add("Without the key", map[string]string{"share": "all share one count", "skip": "the rule does not apply", "refuse": "refused as malformed"}[r.Missing])

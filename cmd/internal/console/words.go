@@ -29,25 +29,25 @@ func ruleWords(r *policy.Rule) string {
 	case r.Exempt:
 		return "lets everything pass that matches"
 	case r.Share.Of != "":
-		return limitsWords(r.Share.Of, nil, r.Algorithm) + ", shared"
+		return limitsWords(r.LimitTexts(), r.Algorithm) + ", shared"
 	}
-	if r.InFlight > 0 {
-		return inFlightWords(r.InFlight)
+	switch {
+	case r.InFlight.Auto:
+		return "as many under way at once as the upstream bears"
+	case r.InFlight.Most > 0:
+		return inFlightWords(r.InFlight.Most)
 	}
 	if r.Distinct.Of != "" {
 		return limitpage.DistinctInWords(r.Distinct.Of, r.Distinct.Limit)
 	}
-	return limitsWords(r.Limit, r.Limits, r.Algorithm)
+	return limitsWords(r.LimitTexts(), r.Algorithm)
 }
 
 func inFlightWords(n int64) string { return humanize.Comma(n) + " under way at once" }
 
-func limitsWords(one string, several []string, algorithm string) string {
-	if one != "" {
-		several = []string{one}
-	}
-	all := make([]string, len(several))
-	for i, text := range several {
+func limitsWords(texts []string, algorithm string) string {
+	all := make([]string, len(texts))
+	for i, text := range texts {
 		all[i] = limitWords(text, algorithm)
 	}
 	return strings.Join(all, " and ")
@@ -96,7 +96,7 @@ func overrideWords(o *policy.Override) string {
 	case o.InFlight > 0:
 		return inFlightWords(o.InFlight)
 	}
-	return limitsWords(o.Limit, o.Limits, "")
+	return limitsWords(o.LimitTexts(), "")
 }
 
 // untilWords is when something ends: "until 24 Nov 2026, 00:00 UTC", or "for good".

@@ -66,10 +66,10 @@ func (f *overrideFilter) says(o *policy.Override) bool {
 		}
 	}
 	switch {
-	case f.in(o.Rule), f.in(o.Reason), f.in(o.By), f.in(o.Limit), f.in(o.Source), o.Block && f.in("blocked"), o.Exempt && f.in("not limited"):
+	case f.in(o.Rule), f.in(o.Reason), f.in(o.By), f.in(o.Source), o.Block && f.in("blocked"), o.Exempt && f.in("not limited"):
 		return true
 	}
-	return slices.ContainsFunc(o.Limits, f.in)
+	return slices.ContainsFunc(o.LimitTexts(), f.in)
 }
 
 func (f *overrideFilter) in(text string) bool { return strings.Contains(strings.ToLower(text), f.low) }

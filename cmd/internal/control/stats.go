@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -22,6 +21,8 @@ type Stats struct {
 	Malformed uint64      `json:"malformed"`
 	Rules     []RuleStats `json:"rules"`
 	Events    []Event     `json:"events"`
+	// Upstreams are those of the gateways; empty if no instance is one.
+	Upstreams []UpstreamStats `json:"upstreams"`
 }
 
 // Counts are numbers of requests by outcome. A missing outcome is 0.
@@ -78,11 +79,13 @@ type Steps struct {
 
 // Headline is the most important fact.
 type Headline struct {
-	Level   string      `json:"level"` // "good", "bad" or "unknown"
-	Text    string      `json:"text"`
-	Rule    string      `json:"rule,omitempty"`
-	Subject *TopSubject `json:"subject,omitempty"`
-	Since   *time.Time  `json:"since,omitempty"`
+	Level string `json:"level"` // "good", "bad" or "unknown"
+	Text  string `json:"text"`
+	Rule  string `json:"rule,omitempty"`
+	// Upstream is the name of the upstream that it is about.
+	Upstream string      `json:"upstream,omitempty"`
+	Subject  *TopSubject `json:"subject,omitempty"`
+	Since    *time.Time  `json:"since,omitempty"`
 }
 
 // Instance is one process.
@@ -159,7 +162,7 @@ func (c *Control) Stats(who Caller) (*Stats, error) {
 func (c *Control) statsOf(v *telemetry.View) *Stats {
 	out := &Stats{
 		At: v.At.UTC(), Since: v.Since.UTC(), Headline: headlineOf(v), Requests: requestsOf(v, &v.All), Malformed: v.Malformed,
-		Instances: []Instance{}, Rules: []RuleStats{}, Events: []Event{},
+		Instances: []Instance{}, Rules: []RuleStats{}, Events: []Event{}, Upstreams: upstreamsOf(v),
 	}
 	for i := range v.Instances {
 		out.Instances = append(out.Instances, instanceOf(&v.Instances[i]))
@@ -207,17 +210,8 @@ func (s *RuleStats) describe(r *policy.Rule, all bool) {
 		return
 	}
 	s.Shadow, s.Enforce = r.Shadow || all && !r.Exempt, r.Enforce
-	if r.Limit != "" {
-		s.Limits = append(s.Limits, r.Limit)
-	}
-	for _, text := range []string{r.Share.Of, r.Distinct.Limit} {
-		if text != "" {
-			s.Limits = append(s.Limits, text)
-		}
-	}
-	s.Limits = append(s.Limits, r.Limits...)
-	if plan, err := sluice.NewInFlight(r.InFlight); err == nil {
-		s.Limits = append(s.Limits, plan.String())
+	if s.Limits = append(s.Limits, r.LimitTexts()...); r.InFlight != (policy.InFlight{}) {
+		s.Limits[0] += " in flight"
 	}
 }
 
@@ -284,7 +278,7 @@ func stepsOf(v *telemetry.View, steps []telemetry.Counts, length time.Duration) 
 
 func headlineOf(v *telemetry.View) Headline {
 	h := v.Headline()
-	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule, Since: timeOf(h.Since)}
+	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule, Upstream: h.Upstream, Since: timeOf(h.Since)}
 	if h.Subject != nil {
 		subject := topSubjectOf(h.Rule, h.Subject)
 		out.Subject = &subject

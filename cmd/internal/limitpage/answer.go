@@ -58,12 +58,12 @@ const mostRequests = 1<<16 + 1
 
 // happen uses up the limits of a rule, and returns the fields of the first answer and the refusal.
 func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (passed http.Header, refused *Example, err error) {
-	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, Limit: r.Limit, Limits: r.Limits, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty}
+	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty}
 	switch {
-	case r.Share.Of != "":
-		alone.Limit = r.Share.Of
 	case r.Distinct.Limit != "": // one request has one value
 		alone.Distinct = policy.Distinct{Of: "attr:value", Limit: r.Distinct.Limit}
+	case r.InFlight == (policy.InFlight{}):
+		alone.Limits = r.LimitTexts()
 	}
 	var prices policy.Prices
 	if r.Cost.USD != "" { // whatever tokens cost: the example has its cost
@@ -92,7 +92,7 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 			passed = header
 		}
 		cost = 1
-		if r.InFlight == 0 {
+		if r.InFlight.Most == 0 {
 			cost = max(1, leastLeft(d.Results))
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -82,7 +81,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 		return page, nil
 	}
 	one := told[0]
-	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == 0 && r.Distinct.Of == "" }); i >= 0 {
+	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == policy.InFlight{} && r.Distinct.Of == "" }); i >= 0 {
 		one = told[i]
 	}
 	passed, refused, err := happen(ctx, one, p.Answers())
@@ -279,29 +278,19 @@ func cost(r *policy.Rule) (t Text) {
 
 // limits puts the limits of a tier into words.
 func limits(r *policy.Rule, tier string) string {
+	texts := r.LimitTexts()
+	if own := r.Tiers[tier]; len(own) > 0 {
+		texts = own
+	}
 	switch {
-	case r.InFlight > 0:
-		places := strconv.FormatInt(r.InFlight, 10)
-		if own := r.Tiers[tier]; len(own) > 0 {
-			places = own[0]
-		}
-		return places + " at the same time"
+	case r.InFlight.Most > 0:
+		return texts[0] + " at the same time"
 	case r.Share.Of != "":
 		s := "a fair share of " + InWords(r.Share.Of, r.Algorithm)
 		if len(r.Share.Weights) > 0 {
 			s += fmt.Sprintf(", weight %d", max(1, r.Share.Weights[tier]))
 		}
 		return s
-	}
-	texts := r.Limits
-	switch {
-	case r.Limit != "":
-		texts = []string{r.Limit}
-	case r.Distinct.Limit != "":
-		texts = []string{r.Distinct.Limit}
-	}
-	if own := r.Tiers[tier]; len(own) > 0 {
-		texts = own
 	}
 	all := make([]string, len(texts))
 	for i, text := range texts {

@@ -108,16 +108,13 @@ func zonesOf(r *policy.Rule, overrides []policy.Override) ([]zone, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.InFlight > 0 {
+	if r.InFlight != (policy.InFlight{}) {
 		return nil, errors.New("it counts requests in flight; limit_conn of nginx does that on each instance for itself")
 	}
 	if r.Distinct.Of != "" {
 		return nil, errors.New("it counts different values, which nginx cannot")
 	}
-	texts := r.Limits
-	if r.Limit != "" {
-		texts = []string{r.Limit}
-	}
+	texts := r.LimitTexts()
 	var zones []zone
 	for i, text := range texts {
 		z, err := zoneOf(text, r.Algorithm)

@@ -106,19 +106,15 @@ func describe(written *policy.Rule) Rule {
 		Shadow: written.Shadow, Kind: "limit", Key: keyOf(written), Limits: []string{}, Algorithm: written.Algorithm,
 		Enforce: written.Enforce, Series: []int64{}, Top: []Subject{},
 	}
+	r.Limits = append(r.Limits, written.LimitTexts()...)
 	switch {
 	case written.Block:
 		r.Kind = "block"
 	case written.Exempt:
 		r.Kind = "exempt"
-	case written.Limit != "":
-		r.Limits = append(r.Limits, written.Limit)
 	case written.Distinct.Limit != "":
-		r.Limits, r.Algorithm = append(r.Limits, written.Distinct.Limit), "distinct"
-	case written.Share.Of != "":
-		r.Limits = append(r.Limits, written.Share.Of)
+		r.Algorithm = "distinct"
 	}
-	r.Limits = append(r.Limits, written.Limits...)
 	if r.Algorithm == "" && len(r.Limits) > 0 {
 		r.Algorithm = sluice.TokenBucket.String()
 		if l, err := sluice.ParseLimit(r.Limits[0]); err == nil && l.MonthDay != 0 {

@@ -46,7 +46,7 @@ var ruleKind = &kind[RuleRow]{
 	},
 	values: func(r *RuleRow) ([]any, error) {
 		doc, err := encode(r.Rule)
-		count, window := searched(append([]string{r.Limit}, r.Limits...))
+		count, window := searched(r.LimitTexts())
 		tiers := strings.Join(slices.Sorted(maps.Keys(r.Tiers)), ",")
 		return []any{r.Name, r.Position, !r.Disabled, doc, strings.Join(r.Key, ","), count, window, tiers}, err
 	},
@@ -102,14 +102,14 @@ var overrideKind = &kind[OverrideRow]{
 		return []any{&r.ID, &r.Rule, &key, &limits, &r.Block, &r.Exempt, &r.Until, &r.Reason, &r.By}, func() error {
 			var all []string
 			err := errors.Join(decode(key, &r.Key), decode(limits, &all))
-			r.setLimits(all)
+			r.SetLimits(all)
 			r.Name = OverrideName(r.Rule, r.Key)
 			return err
 		}
 	},
 	values: func(r *OverrideRow) ([]any, error) {
 		key, err := encode(r.Key)
-		all := limitsOf(r)
+		all := append([]string{}, r.LimitTexts()...) // not null
 		limits, err2 := encode(all)
 		kind, id := entity(r.Key)
 		count, window := searched(all)
@@ -147,32 +147,8 @@ var tokenKind = &kind[TokenRow]{
 	target: func(r *TokenRow) string { return r.Name },
 }
 
-// setLimits undoes limitsOf.
-func (r *OverrideRow) setLimits(all []string) {
-	if len(all) != 1 {
-		r.Limits = all
-	} else if n, err := strconv.ParseInt(all[0], 10, 64); err == nil {
-		r.InFlight = n
-	} else {
-		r.Limit = all[0]
-	}
-}
-
-// limitsOf returns the limits of an override as a list. A number of places in flight is its digits.
-func limitsOf(r *OverrideRow) []string {
-	if r.InFlight != 0 {
-		return []string{strconv.FormatInt(r.InFlight, 10)}
-	}
-	all := append([]string{}, r.Limits...)
-	if r.Limit != "" {
-		all = append([]string{r.Limit}, all...)
-	}
-	return all
-}
-
 // searched returns the count and the window in seconds if there is one limit, and it has them.
 func searched(limits []string) (count sql.NullInt64, window sql.NullFloat64) {
-	limits = slices.DeleteFunc(limits, func(s string) bool { return s == "" })
 	if len(limits) != 1 {
 		return count, window
 	}

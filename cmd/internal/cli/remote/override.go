@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -66,13 +65,7 @@ func (s *overrideSettings) set(c *cobra.Command, args []string) error {
 		return err
 	}
 	o := policy.Override{Rule: subject.rule, Key: subject.key, Block: s.block, Exempt: s.exempt, Until: s.until, Reason: s.reason}
-	if len(subject.rest) != 1 {
-		o.Limits = subject.rest
-	} else if n, err := strconv.ParseInt(subject.rest[0], 10, 64); err == nil {
-		o.InFlight = n
-	} else {
-		o.Limit = subject.rest[0]
-	}
+	o.SetLimits(subject.rest)
 	old, err := s.findOverride(c.Context(), &subject)
 	if err != nil {
 		return err
@@ -102,12 +95,10 @@ func effect(o *policy.Override) string {
 		return "blocked"
 	case o.Exempt:
 		return "exempt"
-	case o.Limit != "":
-		return o.Limit
 	case o.InFlight > 0:
 		return fmt.Sprintf("%d in flight", o.InFlight)
 	}
-	return strings.Join(o.Limits, ", ")
+	return strings.Join(o.LimitTexts(), ", ")
 }
 
 func overrideListCommand() *cobra.Command {

@@ -123,7 +123,7 @@ func appendResult(dst []byte, r *policy.Result, now int64) []byte {
 		dst = append(dst, `,"unit":"micro-usd"`...)
 	}
 	if now != 0 && r.Origin != sluice.ByOnError {
-		dst = appendMember(dst, `,"limit":`, limit.Value(max(limit.Count, r.Plan.Capacity)))
+		dst = appendMember(dst, `,"limit":`, r.Plan.ReportedLimit())
 		dst = appendMember(dst, `,"remaining":`, limit.Value(r.Remaining))
 		if r.Plan.Kernel != kernel.InFlight { // nobody knows when those end that are under way
 			dst = appendMember(dst, `,"reset":`, (now+r.ResetAfter.Microseconds()+999_999)/1_000_000)

@@ -54,8 +54,7 @@ func result(r *policy.Result, now int64) *Result {
 	if r.Plan == nil || now == 0 || r.Origin == sluice.ByOnError {
 		return out
 	}
-	limit := &r.Plan.Limit
-	out.Limit, out.Remaining = limit.Value(max(limit.Count, r.Plan.Capacity)), limit.Value(r.Remaining)
+	out.Limit, out.Remaining = r.Plan.ReportedLimit(), r.Plan.Limit.Value(r.Remaining)
 	if r.Plan.Kernel != kernel.InFlight { // nobody knows when those end that are under way
 		out.ResetAfter = durationpb.New(r.ResetAfter)
 	}

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
 // Two rules are apart if a request that both hold for exists: the engine finds it among
@@ -78,5 +80,21 @@ func TestTags(t *testing.T) {
 		if (found && first == second) != want {
 			t.Errorf("%s: the keys are %s and %s", row.In, trace.Rules[0].Key, trace.Rules[1].Key)
 		}
+	}
+}
+
+func TestDefaultOnError(t *testing.T) {
+	t.Parallel()
+	for _, row := range names(t, "words of paths that close a rule while the store is away") {
+		p := must(pattern.Parse(row.In))
+		if got := defaultOnError(nil, []*pattern.Pattern{p}, false); fmt.Sprint(got) != row.Want {
+			t.Errorf("%q: %v, want %v", row.In, got, row.Want)
+		}
+		if got := defaultOnError(nil, []*pattern.Pattern{p}, true); got != sluice.Allow {
+			t.Errorf("%q in shadow: %v", row.In, got)
+		}
+	}
+	if got := defaultOnError([]string{"login.example.com"}, nil, false); got != sluice.Deny {
+		t.Errorf("a host: %v", got)
 	}
 }

@@ -1,0 +1,94 @@
+package fair
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluicehq/sluice"
+)
+
+// maxCaps is the most limits that Caps have at a time.
+const maxCaps = 1000
+
+// Caps are caps by the keys of their limits. They are safe for concurrent use.
+type Caps struct {
+	known  atomic.Pointer[map[string]*Cap]
+	adding sync.Mutex
+	full   int64 // when there was no room for another one, in microseconds
+}
+
+// lookAgain is after how many microseconds there may be room again.
+const lookAgain = 1e6
+
+// Of returns the cap of a limit, or nil if there are too many.
+func (s *Caps) Of(key string, p *sluice.Plan, now int64) *Cap {
+	known := s.known.Load()
+	if known != nil {
+		if c := (*known)[key]; c != nil && c.Same(p.Limit.Count, p.Limit.Period, p.Limit.Burst) {
+			return c
+		}
+	}
+	return s.add(key, p, now)
+}
+
+func (s *Caps) add(key string, p *sluice.Plan, now int64) *Cap {
+	s.adding.Lock()
+	defer s.adding.Unlock()
+	if d := now - s.full; d >= 0 && d < lookAgain {
+		return nil
+	}
+	next := make(map[string]*Cap)
+	if known := s.known.Load(); known != nil {
+		if c := (*known)[key]; c != nil && c.Same(p.Limit.Count, p.Limit.Period, p.Limit.Burst) {
+			return c
+		}
+		for k, c := range *known {
+			if len(*known) < maxCaps || !c.Idle(now) {
+				next[k] = c
+			}
+		}
+	}
+	if len(next) >= maxCaps {
+		s.full = now
+		return nil
+	}
+	c := New(key, p.Limit.Count, p.Limit.Period, p.Limit.Burst, p.Unit)
+	next[strings.Clone(key)] = c
+	s.known.Store(&next)
+	return c
+}
+
+// Demand returns what tenants have asked for lately, or nil: see [Append].
+func (s *Caps) Demand(now int64) []byte {
+	known := s.known.Load()
+	if known == nil {
+		return nil
+	}
+	var posts []Post
+	for _, c := range *known {
+		if asked := c.Asked(now); len(asked) > 0 {
+			posts = append(posts, Post{Cap: c.ID, Asked: asked})
+		}
+	}
+	if len(posts) == 0 {
+		return nil
+	}
+	Trim(posts)
+	return Append(nil, posts)
+}
+
+// Hear adds the demands of other processes. It skips texts of other versions.
+func (s *Caps) Hear(now int64, texts [][]byte) {
+	known := s.known.Load()
+	if known == nil {
+		return
+	}
+	all := make(map[uint64][]Asked)
+	for _, text := range texts {
+		_ = Read(text, func(id uint64, a Asked) { all[id] = append(all[id], a) })
+	}
+	for _, c := range *known {
+		c.Hear(all[c.ID], now)
+	}
+}

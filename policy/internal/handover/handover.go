@@ -1,0 +1,56 @@
+// Package handover writes permits in flight as text, for a caller in another process that ends the request.
+package handover
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// maxPermits is the most permits in a text.
+const maxPermits = 64
+
+// Permit is a permit in flight.
+type Permit struct {
+	Key    string
+	Number uint64
+	Of     uint64 // how many there are for the key
+}
+
+// Text returns permits as text. It has a checksum, and is no secret to the caller.
+func Text(permits []Permit) string {
+	var text []byte
+	for _, p := range permits {
+		text = append(binary.AppendUvarint(text, uint64(len(p.Key))), p.Key...)
+		text = binary.LittleEndian.AppendUint64(text, p.Number)
+		text = binary.AppendUvarint(text, p.Of)
+	}
+	return base64.RawURLEncoding.EncodeToString(binary.LittleEndian.AppendUint32(text, crc32.ChecksumIEEE(text)))
+}
+
+// Parse returns the permits of a text. It reports false if Text returns no such text.
+func Parse(written string) (permits []Permit, ok bool) {
+	text, err := base64.RawURLEncoding.DecodeString(written)
+	end := len(text) - crc32.Size
+	if err != nil || end <= 0 || crc32.ChecksumIEEE(text[:end]) != binary.LittleEndian.Uint32(text[end:]) {
+		return nil, false
+	}
+	text = text[:end]
+	seen := make(map[string]bool)
+	for len(text) > 0 {
+		length, used := binary.Uvarint(text)
+		if used <= 0 || length > uint64(len(text)-used) || uint64(len(text)-used)-length < 8 || len(permits) == maxPermits {
+			return nil, false
+		}
+		key, number := string(text[used:used+int(length)]), binary.LittleEndian.Uint64(text[used+int(length):])
+		text = text[used+int(length)+8:]
+		of, used := binary.Uvarint(text)
+		if used <= 0 || number == 0 || seen[key] {
+			return nil, false
+		}
+		text = text[used:]
+		seen[key] = true
+		permits = append(permits, Permit{key, number, of})
+	}
+	return permits, true
+}

@@ -1,0 +1,88 @@
+// Package money has the arithmetic of costs in USD: prices of models, and limits that count micro-USD.
+//
+// A rule with cost.usd has its costs in micro-USD, and its limits count in units of so many micro-USD as make their
+// numbers exact (Limit.Money). A cost is rounded up to these units where it becomes a charge, and so is the cost
+// that settles it: the difference is one of units. Two limits of different units have different fingerprints, so a
+// limit that changes its unit starts to count from zero.
+package money
+
+import (
+	"math"
+
+	"github.com/sluicehq/sluice"
+)
+
+// Coarsest is the largest unit of a limit in USD, in micro-USD: a cent. Beyond it, what rounding up costs would
+// exceed what many requests do.
+const Coarsest = 10_000
+
+// NewPlan returns the plan of a limit. One in USD gets the finest unit with which its numbers are exact, and its
+// amounts are rounded down to that. There is room for a debt as large as the limit, if a unit allows for that.
+func NewPlan(l sluice.Limit) (*sluice.Plan, error) {
+	plan, err := sluice.NewPlan(l)
+	if l.Money == 0 || plan != nil && roomForDebt(plan) {
+		return plan, err
+	}
+	for l.Money < Coarsest && l.Count >= 10 && (l.Burst == 0 || l.Burst >= 10) {
+		l.Count, l.Burst, l.Money = l.Count/10, l.Burst/10, l.Money*10
+		coarser, wrong := sluice.NewPlan(l)
+		switch {
+		case wrong != nil:
+		case roomForDebt(coarser):
+			return coarser, nil
+		case plan == nil:
+			plan, err = coarser, nil
+		}
+	}
+	return plan, err
+}
+
+// roomForDebt reports whether states of a plan can hold twice its capacity.
+func roomForDebt(p *sluice.Plan) bool {
+	_, err := p.WithMost(2 * p.Capacity)
+	return err == nil
+}
+
+// Units returns a cost in units of a limit. For a limit in USD, the cost is in micro-USD and is rounded up. A negative
+// cost gives back as much as the cost takes.
+func Units(cost int64, p *sluice.Plan) int64 {
+	unit := p.Limit.Money
+	if unit <= 1 {
+		return cost
+	}
+	units := cost / unit
+	switch rest := cost % unit; {
+	case rest > 0:
+		units++
+	case rest < 0:
+		units--
+	}
+	return units
+}
+
+// Refund returns what giving back so much, which is negative, takes of a limit. In USD it is rounded down.
+func Refund(cost int64, p *sluice.Plan) int64 {
+	if p.Limit.Money <= 1 || cost == sluice.All {
+		return cost
+	}
+	return cost / p.Limit.Money
+}
+
+// Most returns about the largest count, with two digits that are not zero, with which a limit in USD compiles, or
+// 0 if none does.
+func Most(l sluice.Limit) int64 {
+	compiles := func(count int64) bool {
+		l := l
+		l.Count, l.Burst = count, min(count, l.Burst)
+		_, err := NewPlan(l)
+		return err == nil
+	}
+	for scale := int64(math.Pow10(17)); scale >= 1; scale /= 10 {
+		for n := int64(99); n >= 10; n-- {
+			if count := n * scale; count/scale == n && count <= l.Count && compiles(count) {
+				return count
+			}
+		}
+	}
+	return 0
+}

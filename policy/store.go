@@ -1,0 +1,253 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/spelling"
+	"github.com/sluicehq/sluice/policy/internal/parts"
+	"github.com/sluicehq/sluice/policy/internal/pattern"
+	"github.com/sluicehq/sluice/policy/internal/words"
+)
+
+// beStrict says how to mend a rule that has to ask the store each time.
+const beStrict = "write \"consistency: strict\""
+
+var consistencyNames = []string{sluice.Strict.String(), sluice.Leased.String(), sluice.Synced.String()}
+
+// consistency compiles that of a rule, of which all but the limits is there. It is Strict if it is
+// wrong.
+func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
+	how := sluice.Consistency(c.choice("consistency", in.Consistency, consistencyNames))
+	if how == sluice.Strict {
+		return how
+	}
+	switch {
+	case in.InFlight != (InFlight{}):
+		c.fail("consistency", beStrict, "a rule with in_flight is counted strictly: a place is taken by one request only")
+	case r.distinct:
+		c.fail("consistency", beStrict, "a rule with distinct is counted strictly: only the store has all values")
+	case !in.Share.isZero():
+		c.fail("consistency", beStrict, "a share is counted strictly: what tenants are given follows from what all of them have used")
+	case r.lock != nil:
+		c.fail("consistency", beStrict, "a rule with a penalty is counted strictly: whoever exceeds it is to be refused everywhere at once")
+	case r.counts != nil:
+		c.fail("consistency", beStrict, "a rule with a count is counted strictly: what does not count is given back where it was taken")
+	case r.cost.isTold():
+		c.fail("consistency", beStrict, "a rule whose cost the response tells is counted strictly: the difference is charged where the estimate was")
+	case !leasable[r.algorithm]:
+		var use []string
+		for _, a := range sluice.Algorithms() {
+			if leasable[a] {
+				use = append(use, a.String())
+			}
+		}
+		c.fail("consistency", "use "+spelling.OneOf(use), "a %s cannot be %s: the store has to be asked each time", r.algorithm, how)
+	default:
+		return how
+	}
+	return sluice.Strict
+}
+
+// leasable are the algorithms that can be counted without asking the store each time.
+var leasable = func() map[sluice.Algorithm]bool {
+	all := map[sluice.Algorithm]bool{}
+	for _, a := range sluice.Algorithms() {
+		p, err := sluice.NewPlan(sluice.Limit{Count: 1, Period: time.Second, Algorithm: a})
+		all[a] = err == nil && p.Leasable() == nil
+	}
+	return all
+}()
+
+// checkLeasable complains about a limit that a rule counts strictly only.
+func (c *compiler) checkLeasable(field string, plan *sluice.Plan, r *rule) {
+	if r.consistency == sluice.Strict || plan.Leasable() == nil {
+		return
+	}
+	c.fail(field, "use a period such as 30d, or "+beStrict, "the limit %v is by the calendar, and cannot be %s: the store has to be asked each time", plan.Limit, r.consistency)
+}
+
+// CountedApart is a rule whose instances do not ask the store each time.
+type CountedApart struct {
+	Rule        string
+	Consistency sluice.Consistency
+	Plans       []*sluice.Plan // its limits and those of its tiers, one of each kind
+}
+
+// CountedApart tells of every rule that is not strict, in the order of the document.
+func (p *Policy) CountedApart() (all []CountedApart) {
+	for i := range p.rules {
+		if r := &p.rules[i]; r.consistency != sluice.Strict {
+			all = append(all, CountedApart{r.name, r.consistency, r.plans()})
+		}
+	}
+	return all
+}
+
+// named returns what of the hosts and patterns of a rule has one of the words of a list, and which, or "".
+func named(hosts []string, match []*pattern.Pattern, list []string) (text, word string) {
+	for _, p := range match {
+		if word := words.Of(p.Text, list); word != "" {
+			return p.Text, word
+		}
+	}
+	for _, h := range hosts {
+		if word := words.Of(h, list); word != "" {
+			return h, word
+		}
+	}
+	return "", ""
+}
+
+// defaultOnError is on_error where a rule does not say it.
+func defaultOnError(hosts []string, match []*pattern.Pattern, shadow bool) sluice.OnError {
+	if _, word := named(hosts, match, words.Closed); word != "" && !shadow {
+		return sluice.Deny
+	}
+	return sluice.Allow
+}
+
+// Outage is what a rule does while the shared store does not answer.
+type Outage struct {
+	Rule    string
+	OnError sluice.OnError
+	// Why says what that follows from: "it says so", or "by default", with the word that closes
+	// the rule if one does.
+	Why string
+}
+
+// Outages tells of every rule, in the order of the document, what an outage makes of it. A default
+// follows from the words in match and hosts, so another path can be another default: compare
+// the two, or write on_error.
+func (p *Policy) Outages() []Outage {
+	all := make([]Outage, len(p.rules))
+	for i := range p.rules {
+		r := &p.rules[i]
+		all[i] = Outage{r.name, r.onError, "by default"}
+		text, word := named(r.hosts, r.match, words.Closed)
+		switch o := &all[i]; {
+		case r.exempt:
+			o.Why = "it exempts"
+		case r.block:
+			o.OnError, o.Why = sluice.Deny, "it blocks"
+		case r.shadow:
+			o.OnError, o.Why = sluice.Allow, "a shadow never refuses"
+		case r.marks:
+			o.Why = "it marks, and never refuses"
+		case !r.byDefault:
+			o.Why = "it says so"
+		case r.onError == sluice.Deny:
+			o.Why = fmt.Sprintf("by default, since %s names %q", spelling.Quote(text), word)
+		}
+	}
+	return all
+}
+
+// Cluster says which rules a Redis Cluster can charge in one step: only those with the same hash tag.
+// A single server or memory charges all rules in one step.
+//
+// The names in together are rules that can be charged in one step, since they have the
+// same parts under "together"; there are at least two in each group. A problem in apart
+// names a rule and those that may hold for the same requests and are not charged in one
+// step with it. They are charged one after the other, and given back if a later one
+// refuses: for a moment too much may be refused, but never too much admitted. That two
+// rules ask for different headers is not looked at: a request may have both.
+func (p *Policy) Cluster() (together [][]string, apart []Problem) {
+	tags := make([]string, len(p.rules))
+	groups := make(map[string]int)
+	for i := range p.rules {
+		r := &p.rules[i]
+		if !r.charges() {
+			continue
+		}
+		if tags[i] = r.tag(); tags[i] != "" {
+			g, known := groups[tags[i]]
+			if !known {
+				g = len(together)
+				groups[tags[i]] = g
+				together = append(together, nil)
+			}
+			together[g] = append(together[g], r.name)
+		}
+		var others []*rule
+		for j := range i {
+			o := &p.rules[j]
+			if o.charges() && (tags[i] == "" || tags[i] != tags[j]) && r.mayMeet(o, p.ignoreCase) {
+				others = append(others, o)
+			}
+		}
+		if len(others) > 0 {
+			apart = append(apart, p.apartFrom(r, others))
+		}
+	}
+	return slices.DeleteFunc(together, func(names []string) bool { return len(names) < 2 }), apart
+}
+
+// tag is the same for rules whose hash tags are the same for each request, or "". The
+// part "route" is the pattern that matched, which is the same where the patterns are.
+func (r *rule) tag() string {
+	var b strings.Builder
+	for _, i := range r.together {
+		k := &r.key[i]
+		fmt.Fprintf(&b, "%q ", k.ID())
+		for _, m := range r.match {
+			if k.IsRoute() {
+				fmt.Fprintf(&b, "%q ", m.Text)
+			}
+		}
+	}
+	return b.String()
+}
+
+// mayMeet reports whether both rules can hold for one request.
+func (r *rule) mayMeet(o *rule, ignoreCase bool) bool {
+	if len(r.hosts) > 0 && len(o.hosts) > 0 && !slices.ContainsFunc(r.hosts, func(h string) bool { return hostsMeet(h, o.hosts) }) {
+		return false
+	}
+	if len(r.match) == 0 || len(o.match) == 0 {
+		return true
+	}
+	for _, p := range r.match {
+		if slices.ContainsFunc(o.match, func(q *pattern.Pattern) bool { return p.Meets(q, ignoreCase) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// hostsMeet reports whether a host can be one of hosts; any may be a "*.example.com".
+func hostsMeet(host string, hosts []string) bool {
+	return slices.ContainsFunc(hosts, func(h string) bool {
+		switch {
+		case h == host:
+			return true
+		case h[0] == '*' && strings.HasSuffix(host, h[1:]):
+			return true
+		}
+		return host[0] == '*' && strings.HasSuffix(h, host[1:])
+	})
+}
+
+func (p *Policy) apartFrom(r *rule, others []*rule) Problem {
+	names := make([]string, 0, len(others))
+	shared := slices.Clone(r.key)
+	for _, o := range others {
+		names = append(names, o.name)
+		shared = slices.DeleteFunc(shared, func(k parts.Part) bool { return k.IsRoute() || !o.key.Contains(&k) })
+	}
+	const most = 5
+	if more := len(names) - most; more > 1 {
+		names = append(names[:most:most], fmt.Sprintf("%d more", more))
+	}
+	hint := "their keys have no part in common that \"together\" could name"
+	if len(shared) > 0 {
+		hint = fmt.Sprintf("write \"together: [%s]\" in all of them", strings.Join(shared.Names(), ", "))
+	}
+	return Problem{
+		File: r.file, Line: r.line, Path: fmt.Sprintf("rules[%d]", r.index), Rule: r.name, Hint: hint,
+		Message: "on a cluster it is not charged in one step with " + strings.Join(names, ", "),
+	}
+}

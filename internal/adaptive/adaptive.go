@@ -158,6 +158,11 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	if took := at - sent.Microseconds(); o == Abandoned && took >= l.knee.latency {
 		l.orphans.add(at, took)
 	}
+	if l.win.stale(at, l.knee.latency) {
+		l.knee.forget()
+		l.publish()
+		l.win.start(at, true, l.knee.base, l.knee.latency)
+	}
 	l.win.add(sent, now, n, o, l.knee.base, l.knee.latency)
 	if l.win.complete(at, l.knee.due(), l.knee.latency) {
 		l.step(at)

@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"/policy"},
 	{"/memory", "/redisstore", "/failover", "/lease", "/synced", "/stores", "/storetest", "/internal/share", "/internal/plantest", "/internal/faultstore"},
 	{""},
-	{"/internal/turns", "/kernel"},
+	{"/internal/adaptive", "/internal/turns", "/kernel"},
 }
 
 // layer returns how far down a package is.

@@ -64,9 +64,17 @@ func (a *Answer) refuseLLM(f fields, retry int64) {
 		a.text = strconv.AppendInt(a.text[:0], clamp(ms), 10)
 		f.set(fieldRetryAfterMS, a.arena.text(a.text))
 	}
-	if retry == 0 || retry > longestRetry {
+	switch {
+	case retry == 0 || retry > longestRetry:
 		f.set(fieldShouldRetry, "false")
+	case a.reserved():
+		f.set(fieldShouldRetry, "true")
 	}
+}
+
+// reserved reports whether requests under way have reserved what is left of a limit.
+func (a *Answer) reserved() bool {
+	return slices.ContainsFunc(a.results, func(r policy.Result) bool { return !r.Shadow && r.Because() == "reserved" })
 }
 
 // kinds are the types of errors by the status of the refusal; those of 429 follow from the unit.
@@ -93,6 +101,8 @@ func (a *Answer) openAIError(p *problem) (kind, code string) {
 	switch {
 	case a.most < 0:
 	case a.results[a.most].Unit == policy.Tokens:
+		return "tokens", p.name
+	case a.results[a.most].Unit == policy.USD && a.results[a.most].UnderWay:
 		return "tokens", p.name
 	case a.results[a.most].Unit == policy.USD:
 		return noQuota, noQuota

@@ -19,6 +19,7 @@ type problem struct {
 
 var (
 	quotaExceeded   = newProblem(http.StatusTooManyRequests, problemTypes+"quota-exceeded", "rate_limit_exceeded")
+	overloaded      = newProblem(http.StatusServiceUnavailable, problemTypes+"temporary-reduced-capacity", "overloaded")
 	reducedCapacity = newProblem(http.StatusServiceUnavailable, problemTypes+"temporary-reduced-capacity", "temporary_reduced_capacity")
 	missingKey      = newProblem(http.StatusBadRequest, "about:blank", "missing_key")
 	forbidden       = newProblem(http.StatusForbidden, "about:blank", "blocked")
@@ -46,6 +47,8 @@ func (a *Answer) problem() *problem {
 		return missingKey
 	case a.decision.Blocked != "":
 		return forbidden
+	case a.decision.Overloaded != "":
+		return overloaded
 	case a.decision.Unavailable:
 		return reducedCapacity
 	}
@@ -164,6 +167,8 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 		return append(dst, a.missing()...)
 	case d.Blocked != "":
 		return append(append(append(dst, "Rule "...), d.Blocked...), " blocks the request."...)
+	case d.Overloaded != "":
+		dst = append(dst, "The service is overloaded."...)
 	case d.Unavailable || a.most < 0:
 		dst = append(dst, "The request cannot be taken at the moment."...)
 	default:
@@ -175,8 +180,13 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 			return append(append(dst, r.Plan.Limit.Amount(r.Plan.Capacity)...), " fit."...)
 		}
 	}
-	if a.most >= 0 && a.results[a.most].Locked {
-		dst = append(dst, " Whoever exceeds it is locked out for a while."...)
+	if a.most >= 0 {
+		switch a.results[a.most].Because() {
+		case "penalty":
+			dst = append(dst, " Whoever exceeds it is locked out for a while."...)
+		case "reserved":
+			dst = append(dst, " Requests under way have reserved what is left."...)
+		}
 	}
 	if a.retry == "" {
 		return dst

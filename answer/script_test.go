@@ -51,7 +51,14 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 	}
 	p := policytest.Parse(t, c.Setup)
 	engine := policy.NewEngine(store, p)
+	var allowed []policy.Decision
 	c.Play(t, func(step string) string {
+		if step == "leave" { // other processes have all requests
+			for _, d := range allowed {
+				engine.Place(d)
+			}
+			return ""
+		}
 		if wait, found := strings.CutPrefix(step, "wait "); found {
 			d, _ := time.ParseDuration(wait)
 			time.Sleep(d)
@@ -86,6 +93,7 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 			encoder.Quota(&a, h, &d, client)
 		} else {
 			d := engine.Decide(t.Context(), r)
+			allowed = append(allowed, d)
 			encoder.Encode(&a, h, &d, client)
 		}
 		return written(&a, h)

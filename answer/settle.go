@@ -27,7 +27,7 @@ func Settle(ctx context.Context, d *policy.Decision, drain func() error, giveBac
 func settle(ctx context.Context, d *policy.Decision, drain func() error, giveBack func(context.Context)) {
 	switch {
 	case d.Degraded && ctx.Err() != nil:
-		if d.Held() {
+		if d.Held() || d.Unsettled() {
 			giveBack(context.WithoutCancel(ctx))
 		}
 		*d = policy.Decision{Degraded: true, Unavailable: true, RetryAfter: time.Second, Results: d.Results[:0], Form: d.Form}

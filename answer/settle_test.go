@@ -189,7 +189,7 @@ func (s degraded) Take(ctx context.Context, charges []sluice.Charge, receipts []
 // A client that has left while a stand-in decided is refused, and keeps no place.
 func TestInFlightLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "all", InFlight: 1}}})
+		p, err := policy.Compile(policy.Document{Rules: []policy.Rule{{Name: "all", InFlight: policy.InFlight{Most: 1}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,7 +58,7 @@ func codeOf(d *policy.Decision) codes.Code {
 		return codes.InvalidArgument
 	case d.Blocked != "":
 		return codes.PermissionDenied
-	case d.Unavailable:
+	case d.Unavailable, d.Overloaded != "":
 		return codes.Unavailable
 	}
 	return codes.ResourceExhausted

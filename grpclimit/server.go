@@ -118,6 +118,11 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		return nil, refusal
 	}
 	_ = grpc.SetHeader(ctx, fields)
+	if d.Adapts() {
+		c := newClock(ctx, s, &d)
+		defer func() { c.answered(err) }()
+		handler = c.handler(handler)
+	}
 	if !d.Unsettled() {
 		return handler(ctx, req)
 	}
@@ -142,8 +147,13 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	}
 	_ = stream.SetHeader(fields)
 	if s.config.PerMessage && info.IsClientStream {
-		q.request.Ends, q.request.Part = false, true
+		q.request.Ends, q.request.Timed, q.request.Part = false, false, true
 		stream = &metered{ServerStream: stream, server: s, question: &q}
+	}
+	if d.Adapts() {
+		c := newClock(ctx, s, &d)
+		defer func() { c.answered(err) }()
+		handler, stream = c.streamHandler(handler), &timed{stream, c}
 	}
 	if !d.Unsettled() {
 		return handler(srv, stream)
@@ -212,6 +222,7 @@ func (s *Server) describe(ctx context.Context, fullMethod string) question {
 	r := policy.Request{
 		Door:   "grpc_server",
 		Ends:   true,
+		Timed:  true,
 		Method: http.MethodPost, Host: header.Get(":authority"), Path: fullMethod,
 		Peer: peerAddr(ctx), Header: header, ForwardedHeader: s.config.ForwardedHeader,
 	}

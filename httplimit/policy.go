@@ -12,6 +12,7 @@ const maxResults = 64
 func (d *door) decideByPolicy(c *call) {
 	r := c.r
 	c.request.Method, c.request.Door, c.request.Ends = r.Method, cmp.Or(d.config.Door, "http"), !d.config.AuthOnly
+	c.request.Timed = c.request.Ends
 	c.request.Path, c.request.RawQuery = r.URL.EscapedPath(), r.URL.RawQuery
 	c.describe()
 	if d.config.RequestID != nil {

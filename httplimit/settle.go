@@ -47,6 +47,7 @@ type settling struct {
 	reader   *policy.ResponseReader // of the body; nil if no rule reads it
 	status   int                    // 0: the response has not begun
 	silent   bool                   // the handler has returned without an answer
+	timer    timer                  // for automatic limits of requests under way
 }
 
 // awaits reports whether something waits for the outcome of the request.
@@ -70,7 +71,11 @@ func (s *settling) serve(next http.Handler) {
 	}
 	returned := false
 	defer func() { s.end(returned) }()
-	next.ServeHTTP(s.exchange, s.request.WithContext(context.WithValue(s.request.Context(), settlingKey{}, s)))
+	r := s.request.WithContext(context.WithValue(s.request.Context(), settlingKey{}, s))
+	if s.decision.Adapts() {
+		s.timer.start(r)
+	}
+	next.ServeHTTP(s.exchange, r)
 	returned = true
 }
 
@@ -80,6 +85,7 @@ func (s *settling) end(returned bool) {
 	if s.status == 0 && returned {
 		s.status, s.silent = http.StatusOK, true
 	}
+	s.answered(s.status)
 	if s.reader != nil {
 		s.reader.Interrupted = !returned || s.request.Context().Err() != nil
 	}
@@ -96,6 +102,7 @@ func (s *settling) Head(status int) int {
 	case !exchange.Final(status):
 	case !s.silent:
 		s.status = status
+		s.answered(status)
 		s.watchBody(status)
 		if (s.decision.Held() || s.reader != nil) && s.request.Method != http.MethodHead {
 			// A client that asks again when it has read all is not refused for this request: the last byte

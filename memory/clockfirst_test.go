@@ -42,7 +42,7 @@ func NewFilled(t *testing.T) *Store {
 func TestDifferentialClockFirst(t *testing.T) {
 	t.Parallel()
 	s := NewSeededSize(t, 1<<20)
-	storetest.Differential(t, fill(t, s, s.stripes, 20_000*86_400_000_000), new(storetest.Model), Steps(10_000), 4)
+	storetest.Differential(t, fill(t, s, s.stripes, 20_000*86_400_000_000), new(storetest.Model), Steps(4_000), 4)
 }
 
 // TestFarTimes has somebody take at a time that was read before others took at a later one. What

@@ -44,7 +44,7 @@ func TestConformanceTimed(t *testing.T) {
 
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	storetest.Differential(t, memory.NewSeeded(t, memory.Config{}), new(storetest.Model), memory.Steps(10_000), 1)
+	storetest.Differential(t, memory.NewSeeded(t, memory.Config{}), new(storetest.Model), memory.Steps(4_000), 1)
 }
 
 func TestAllocations(t *testing.T) {

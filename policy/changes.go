@@ -103,6 +103,8 @@ func lineOf(v any) string {
 		if v {
 			return "true"
 		}
+	case InFlight:
+		return v.String()
 	case int, int64:
 		if text := fmt.Sprint(v); text != "0" {
 			return text

@@ -24,6 +24,7 @@ type charges struct {
 	once        once
 	penalties   penalties
 	permits     permits
+	estimates   estimates
 }
 
 // newWork returns memory for decisions, one at a time.
@@ -31,6 +32,7 @@ func (e *Engine) newWork() *work {
 	w := new(work)
 	c := &w.charges
 	c.turns, c.allocations.shares, c.once.engine, c.permits.holder = &e.turns, &e.shares, e, e.holder
+	c.estimates.underWay = &e.underWay
 	for _, k := range counterKinds {
 		c.counters = append(c.counters, k.of(c))
 	}
@@ -66,12 +68,8 @@ func (w *work) charge(malformed bool) {
 	if w.request.ID != "" {
 		c.use(1 << countsIDs)
 	}
-	limits := 0
-	for i := range w.subjects.list {
-		limits += len(w.subjects.list[i].by.limits)
-	}
-	if limits > cap(c.results) {
-		c.results = make([]Result, 0, limits) // as the caller of Decide keeps it
+	if n := w.subjects.limits; n > cap(c.results) {
+		c.results = make([]Result, 0, n) // as the caller of Decide keeps it
 	}
 	for i := range w.subjects.list {
 		c.add(&w.input, &w.subjects.list[i])
@@ -99,6 +97,7 @@ func (c *charges) add(in *input, s *subject) {
 		to.Owe, to.Consistency, to.Permit, to.Until = false, r.consistency, 0, 0
 		told.Rule, told.Name, told.Plan, told.From, told.Source, told.Cost, told.Shadow = r.name, l.name, l.plan, by.from, by.source, cost, shadow
 		told.at, told.Unit, told.Marks, told.Owed = int32(r.index)+1, r.cost.unit, s.marks, 0
+		told.UnderWay = false
 		c.whose = append(c.whose, s)
 	}
 	if r.counters == 0 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/adaptive"
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
@@ -101,6 +102,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 	if doc.Tiers.Subject == "" || p.tierSubject != nil { // else it has been complained about
 		p.subjects = c.tierSubjects(p, doc.Subjects)
 	}
+	p.adapts = slices.ContainsFunc(p.rules, func(r rule) bool { return r.adaptive != nil })
 	p.queueless = !slices.ContainsFunc(p.rules, func(r rule) bool { return r.algorithm == sluice.LeakyBucket })
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
@@ -125,7 +127,9 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out.clients, out.notClients, out.block = c.clients("clients", r.Clients), c.clients("not_clients", r.NotClients), r.Block
 	out.answer = answerForm(c.choice("answer", r.Answer, answerForms))
 	p.forms = p.forms || out.answer != answerPlain
-	if r.Exempt || r.Block {
+	out.class = adaptive.Class(c.choice("class", r.Class, classNames))
+	out.classifies = out.class != 0 && r.isLimitless()
+	if r.Exempt || r.Block || out.classifies {
 		c.checkUncounted(r)
 		return out
 	}
@@ -200,7 +204,10 @@ func (c *compiler) name(r *Rule) {
 func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	ofTier := c.limits
 	switch {
-	case r.InFlight != 0:
+	case r.InFlight.Auto:
+		c.adaptive(r, out)
+		return
+	case r.InFlight != InFlight{}:
 		ofTier = c.tierPlaces
 		c.inFlight(r, out)
 	case out.distinct && r.Distinct.Limit == "": // it has been complained about
@@ -254,7 +261,7 @@ func (c *compiler) checkUncounted(r *Rule) {
 		c.fail("block", "remove one of them", "a rule either exempts or blocks")
 	}
 	c.without([]setting{
-		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"distinct", r.Distinct != Distinct{}}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != InFlight{}}, {"distinct", r.Distinct != Distinct{}}, {"key", len(r.Key) > 0}, {"together", len(r.Together) > 0}, {"missing", r.Missing != ""},
 		{"ambiguous", r.Ambiguous != ""}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()}, {"cost", !r.Cost.IsZero()},
 		{"answer", r.Answer != "" && r.Exempt}, {"over", r.Over != ""},
 		{"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},

@@ -44,6 +44,7 @@ var counterKinds = []counterKind{
 	countsIDs:      {func(*rule) bool { return false }, func(c *charges) counter { return &c.once }}, // used by requests with an ID
 	countsInFlight: {func(r *rule) bool { return r.inFlight }, func(c *charges) counter { return &c.permits }},
 	countsValues:   {func(r *rule) bool { return r.distinct }, func(*charges) counter { return values{} }},
+	countsUnderWay: {func(r *rule) bool { return r.cost.usage != nil }, func(c *charges) counter { return &c.estimates }},
 	countsOffences: {func(r *rule) bool { return r.lock != nil }, func(c *charges) counter { return &c.penalties }},
 }
 
@@ -52,6 +53,7 @@ const (
 	countsIDs
 	countsInFlight
 	countsValues
+	countsUnderWay
 	countsOffences
 )
 

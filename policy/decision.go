@@ -33,6 +33,9 @@ type Decision struct {
 	// of which an override or [Subject.Block] blocks the subject. RetryAfter is how long that
 	// lasts, [sluice.Never] for good. Nothing was counted, and nothing is known of the limits.
 	Blocked string
+	// Overloaded is the name of the rule with an automatic limit of requests under way that denies the request,
+	// because the upstream is overloaded. Nothing was counted.
+	Overloaded string
 	// Repeated says that a request with this ID and these charges was let through before, within
 	// [RepeatedWithin]. It is let through again, and nothing was charged, except where it needs
 	// another turn in a queue. It is refused only if that is full.
@@ -55,7 +58,10 @@ type Decision struct {
 	// the document; behind these, those of rules with "block" and of subjects that are blocked,
 	// which have no plan.
 	Results []Result
+	// Loads has an entry for each automatic limit of requests under way that was asked.
+	Loads []Load
 
+	load      loadRef        // permits of Loads
 	held      []*sluice.Hold // what Release releases
 	queued    *queued        // what LeaveQueue gives up; nil: nothing
 	unsettled *unsettled     // what Settle settles; nil: nothing
@@ -104,16 +110,16 @@ func (d *Decision) Mismatched() (header string) {
 
 // reset empties d, and keeps its memory.
 func (d *Decision) reset() {
-	results := d.Results[:0]
+	results, asked := d.Results[:0], d.Loads[:0]
 	*d = Decision{}
-	d.Results = results
+	d.Results, d.Loads = results, asked
 }
 
 // Clone returns a copy to be kept where d is used again. What is still to be settled or released is
 // so once for both: see [Engine.Settle] and [Engine.Release].
 func (d *Decision) Clone() Decision {
 	c := *d
-	c.Results = slices.Clone(d.Results)
+	c.Results, c.Loads = slices.Clone(d.Results), slices.Clone(d.Loads)
 	return c
 }
 
@@ -136,12 +142,15 @@ type Result struct {
 	// Marks says that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool
-	at    int32 // of the rule in the document, counted from 1; 0: in none
+	// UnderWay says that the request is denied only because requests under way have reserved what is left: it would
+	// fit if none of those had been charged its estimate. RetryAfter is then about as long as they take.
+	UnderWay bool
+	at       int32 // of the rule in the document, counted from 1; 0: in none
 	sluice.Decision
 }
 
-// Because says what refuses: "limit", "penalty", "block", or "store" if the store is away and on_error
-// is deny. It is empty for a result that does not refuse.
+// Because says what refuses: "limit", "reserved" (see UnderWay), "penalty", "block", or "store" if the store is away
+// and on_error is deny. It is empty for a result that does not refuse.
 func (r *Result) Because() string {
 	switch {
 	case r.Allowed:
@@ -152,6 +161,8 @@ func (r *Result) Because() string {
 		return "store"
 	case r.Locked:
 		return "penalty"
+	case r.UnderWay:
+		return "reserved"
 	}
 	return "limit"
 }

@@ -81,11 +81,11 @@ func (d *Decision) keep(w *work) {
 	if !d.Allowed {
 		return
 	}
-	for _, k := range w.charges.active {
-		k.keep(w, d)
-	}
 	if w.policy.settles {
 		d.unsettled = w.charges.unsettled(d)
+	}
+	for _, k := range w.charges.active {
+		k.keep(w, d)
 	}
 }
 

@@ -26,7 +26,7 @@ type Distinct struct {
 // distinct compiles the part of a rule that it counts the values of. Its key is complete.
 func (c *compiler) distinct(r *Rule, out *rule) {
 	c.without([]setting{
-		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != 0}, {"share", !r.Share.isZero()},
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != (InFlight{})}, {"share", !r.Share.isZero()},
 		{"algorithm", r.Algorithm != ""}, {"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()},
 	}, "write a second rule, with a limit, for that", "a rule with distinct counts different values, and has no %s")
 	out.distinct = true

@@ -147,7 +147,13 @@ type Rule struct {
 	// knows when that is (see [Request] Ends); where it does not, the rule refuses while all places are
 	// taken, and requests that pass take none. Each request takes one place, whatever it costs. An
 	// instance that dies blocks its places for no longer than [kernel.PermitLasts].
-	InFlight int64 `json:"in_flight,omitempty"`
+	// Written as "auto", the engine finds the number by the latency of the upstream: see [Load].
+	InFlight InFlight `json:"in_flight,omitzero"`
+	// Class is how important the requests of the rule are to an automatic limit of requests under way: "critical",
+	// "normal" or "sheddable". When the upstream is overloaded, sheddable requests are denied first, and critical ones
+	// last. Of several rules that match, the lowest class counts, so that no client promotes itself; without a class a
+	// request is normal. A rule may have a class alone, and counts nothing then.
+	Class string `json:"class,omitempty"`
 	// Distinct, in place of a limit, is how many different values of a part a key may have.
 	Distinct Distinct `json:"distinct,omitzero"`
 	// Algorithm is token_bucket by default, of a month fixed_window, or another of

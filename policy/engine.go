@@ -18,15 +18,17 @@ type Engine struct {
 	untimed   bool
 	named     bool // refused requests get an ID
 
-	store   sluice.Store
-	holder  *sluice.Holder // renews permits in flight
-	shares  shares         // caps of limits that tenants share
-	turns   sluice.Turns   // turns in queues that callers gave up
-	awaited awaited        // requests that wait in queues
-	shadow  bool           // every policy is a shadow: see ShadowAll
-	policy  atomic.Pointer[Policy]
-	pool    sync.Pool // of *work
-	lists   sync.Pool // of *each
+	store    sluice.Store
+	holder   *sluice.Holder // renews permits in flight
+	loads    loads          // automatic limits of requests under way
+	shares   shares         // caps of limits that tenants share
+	turns    sluice.Turns   // turns in queues that callers gave up
+	awaited  awaited        // requests that wait in queues
+	underWay underWay       // estimates of requests under way
+	shadow   bool           // every policy is a shadow: see ShadowAll
+	policy   atomic.Pointer[Policy]
+	pool     sync.Pool // of *work
+	lists    sync.Pool // of *each
 
 	blocking sync.Mutex // held while blocks change
 	blocks   atomic.Pointer[map[string]int64]
@@ -40,6 +42,7 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 	}
 	e := &Engine{store: store, holder: sluice.NewHolder(store)}
 	e.shares.begin(time.Now())
+	e.loads.begin()
 	e.pool.New = func() any { return e.newWork() }
 	e.lists.New = func() any { return &each{shared: e.newWork()} }
 	e.shares.divided, _ = store.(divided)
@@ -95,6 +98,7 @@ func (e *Engine) Swap(p *Policy) {
 		p = new(Policy)
 	}
 	e.policy.Store(e.dressed(p))
+	e.loads.configure(p)
 }
 
 // SwapOverrides replaces all overrides of the policy in force, and leaves the rest of it as it
@@ -142,8 +146,18 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	began := e.began()
 	w := e.begin(req, d)
+	finished := false
+	if w.timed {
+		defer func() {
+			if !finished { // the store or an observer has panicked
+				w.subjects.leave(e.loads.now())
+				e.loads.release(d.load)
+			}
+		}()
+	}
 	e.decide(ctx, w, d)
 	e.finish(ctx, w, d, e.took(began))
+	finished = true
 }
 
 func (e *Engine) decide(ctx context.Context, w *work, d *Decision) {
@@ -160,13 +174,16 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 			return false
 		}
 	} else {
-		if !w.apply(d) || e.refusedUnread(ctx, w, d) {
+		if !w.apply(d) || w.policy.readsBody && e.refusedUnread(ctx, w, d) {
 			return false
 		}
 		w.resolve(d)
 	}
 	if d.refuseBlocked(w) {
 		d.Missing = ""
+		return false
+	}
+	if !e.enter(w, d) {
 		return false
 	}
 	if w.charge(d.Missing != ""); len(w.charges.list) == 0 {
@@ -199,6 +216,7 @@ func (e *Engine) finish(ctx context.Context, w *work, d *Decision, at timing) {
 	if len(w.matches.barring)+len(w.subjects.blocked) > 0 {
 		d.addBlocks(w)
 	}
+	d.addLoads(e, w)
 	if d.Degraded && w.charges.inFlight() {
 		w.charges.permits.giveBackUnsure(&w.charges, d)
 	}

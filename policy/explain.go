@@ -56,6 +56,15 @@ type RuleTrace struct {
 	Then string
 	// Consistency is how the instances that share a store count what the rule charges.
 	Consistency sluice.Consistency
+	// Load is the automatic limit of the rule, or nil.
+	Load *LoadTrace
+}
+
+// LoadTrace explains an automatic limit of requests under way.
+type LoadTrace struct {
+	Load // of the request
+	// State is the present state of the limit. It is zero if this process has not decided for the key yet.
+	State LoadState
 }
 
 // Explain returns what [Engine.Decide] would say about a request, and why. It looks at the counts in
@@ -63,6 +72,7 @@ type RuleTrace struct {
 // rules, even those for which Decide would not read the body because others refuse already.
 func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	w := e.begin(req, &t.Decision)
+	w.timed = w.policy.adapts && req.Subject == nil // as by an integration that reports responses
 	defer e.end(w)
 	defer t.form(w)
 	t.Client = w.policy.client(req)
@@ -111,6 +121,9 @@ func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	t.Decision.addBlocks(w)
 	if t.Decision.Blocked == "" { // else nothing is known of the limits
 		t.explainLimits(w)
+		if missing == "" {
+			t.explainLoads(e, w)
+		}
 	}
 	return t
 }
@@ -177,6 +190,32 @@ func (t *Trace) explainLimits(w *work) {
 	}
 }
 
+// explainLoads gives the rules their automatic limits, and denies the request if one of them has no permit for it.
+func (t *Trace) explainLoads(e *Engine, w *work) {
+	class := w.subjects.requestClass()
+	overloaded := ""
+	for i := range w.subjects.loads {
+		l := &w.subjects.loads[i]
+		load := &LoadTrace{Load: Load{Rule: l.rule.name, Source: l.rule.source, Key: strings.Clone(l.key), Class: classNames[class], Allowed: true, Shadow: l.shadow}}
+		if limiter := e.loads.known(l); limiter != nil {
+			load.Allowed, load.State = limiter.Fits(class), loadState(load.Key, limiter.State(e.loads.now()))
+		}
+		rule := &t.Rules[l.rule.index]
+		rule.Load, rule.Key = load, load.Key
+		if l.rule.isPartial() {
+			rule.Enforced, rule.Watched = shareText(l.rule.rollout), l.shadow
+			rule.Why += ", " + l.rule.whyPartial(l.shadow)
+		}
+		if !load.Allowed && !load.Shadow && overloaded == "" {
+			overloaded = l.rule.name
+		}
+	}
+	if overloaded != "" {
+		t.Decision = Decision{Overloaded: overloaded, RetryAfter: retryOverloaded(class)}
+		t.after = nil
+	}
+}
+
 // explainRules fills in the rules of t and finds their subjects. It returns what the request
 // lacks and is refused for, or "".
 func (t *Trace) explainRules(w *work) (missing string) {
@@ -206,7 +245,7 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	r, s := m.rule, &w.subjects
 	s.override = nil
 	part, out := s.resolve(&w.input, m)
-	t.Applies, t.Override = out == charged || out == barred, s.override
+	t.Applies, t.Override = out == charged || out == barred || out == classified || out == adapted, s.override
 	t.Why = withClient(why(m, part, out, w.x.Garbled), r.whyClient(&w.input))
 	if b, v := r.checkBody(&w.input); v == doubtful {
 		t.Why += fmt.Sprintf(", the request has no usable %s", &b.part)
@@ -214,7 +253,7 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	if out == exempted || out == barred {
 		t.Why = s.whyUncounted(r, out)
 	}
-	if t.Applies && r.isPartial() {
+	if (out == charged || out == barred) && r.isPartial() {
 		if t.Enforced = shareText(r.rollout); out == barred {
 			t.Watched = s.blocked[len(s.blocked)-1].shadow
 		} else {
@@ -248,6 +287,8 @@ func why(m *matched, missing *parts.Part, out effect, garbled bool) string {
 	switch {
 	case out == partial:
 		return "counts the request that this is a part of"
+	case out == classified:
+		return why(m, nil, charged, false) + ", class " + classNames[m.rule.class]
 	case out == skipped && m.rule.missing == refuse:
 		return fmt.Sprintf("skipped: the request %s %s, and would be refused for it%s", state, missing, m.rule.onlyWatched())
 	case out == skipped:

@@ -52,8 +52,10 @@ func (r *Rule) LimitTexts() Limits {
 		return Limits{r.Share.Of}
 	case r.Distinct.Limit != "":
 		return Limits{r.Distinct.Limit}
+	case r.InFlight.Auto:
+		return Limits{r.InFlight.String()}
 	}
-	return writtenLimits(r.Limit, r.Limits, r.InFlight)
+	return writtenLimits(r.Limit, r.Limits, r.InFlight.Most)
 }
 
 // LimitTexts returns the limits of the override, or the digits of InFlight.

@@ -22,7 +22,7 @@ func (c *compiler) inFlight(r *Rule, out *rule) {
 		{"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 	}, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s")
 	out.inFlight = true
-	out.own = resolved{limits: c.places("in_flight", r.InFlight, out), from: "rule", source: r.Source}
+	out.own = resolved{limits: c.places("in_flight", r.InFlight.Most, out), from: "rule", source: r.Source}
 }
 
 // places compiles a number of places of a rule. It returns nil if that is wrong.
@@ -67,7 +67,7 @@ func (p *Policy) InFlight() (names []string) {
 func (s *Subject) InFlight() bool { return s.rule.inFlight }
 
 // Held reports whether the request has a place in flight: see [Engine.Release].
-func (d *Decision) Held() bool { return len(d.held) > 0 }
+func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.hold != nil }
 
 // releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
 const releaseTimeout = time.Second
@@ -77,6 +77,8 @@ const releaseTimeout = time.Second
 // share them, and they are released once. The context may have ended. If the store does not answer in
 // time, it is tried again in the background, and a place is free after [kernel.PermitLasts] at the latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
+	e.ended(&d)
+	e.loads.release(d.load)
 	if len(d.held) == 0 {
 		return
 	}
@@ -173,6 +175,7 @@ var ErrNoPlace = errors.New("policy: this is no place that a decision has had")
 // names the turn of a request that is [Decision.Queued], which this engine keeps until it comes. It
 // is empty if there are neither. It has keys of the request in it, and is no secret to who has asked.
 func (e *Engine) Place(d Decision) string {
+	e.ended(&d) // only the other process knows when
 	text := e.placeInFlight(d)
 	if d.queued != nil {
 		text += turnMark + e.awaited.number(d.queued)

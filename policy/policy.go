@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/adaptive"
 	"github.com/sluicehq/sluice/policy/internal/money"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
@@ -44,6 +45,7 @@ type Policy struct {
 	watchOnly   bool     // see Shadowed
 	beneath     *Policy  // that it is the shadow of
 	shadowEnds  int64    // see shadowEnds of compiler
+	adapts      bool     // a rule has an automatic limit of requests under way
 }
 
 // rule is a rule as the engine needs it.
@@ -77,11 +79,14 @@ type rule struct {
 	onError  sluice.OnError
 	// consistency is that of the charges of its limits.
 	consistency sluice.Consistency
-	byDefault   bool     // is onError
-	inFlight    bool     // it counts requests under way
-	distinct    bool     // it counts different values
-	counters    uint8    // which it has beside its limits: see kinds
-	sharing     *sharing // nil: its limit is not shared
+	byDefault   bool             // is onError
+	inFlight    bool             // it counts requests under way
+	adaptive    *adaptive.Config // of its automatic limit of these, or nil
+	class       adaptive.Class   // of its requests; 0: none
+	classifies  bool             // it has a class, and no limit
+	distinct    bool             // it counts different values
+	counters    uint8            // which it has beside its limits: see kinds
+	sharing     *sharing         // nil: its limit is not shared
 	answer      answerForm
 	marks       bool // a request that does not fit passes with a mark
 	shadow      bool
@@ -143,8 +148,8 @@ func (p *Policy) Warnings() []Problem {
 // policies that differ in their overrides and subjects only. Do not change it.
 func (p *Policy) RuleNames() []string { return p.names }
 
-// charges reports whether the rule is a limit: it neither exempts nor blocks.
-func (r *rule) charges() bool { return !r.exempt && !r.block }
+// charges reports whether the rule has limits that the store counts.
+func (r *rule) charges() bool { return !r.exempt && !r.block && !r.classifies && r.adaptive == nil }
 
 // Reads reports whether rules look at the header field of that canonical name by itself:
 // as a condition, a part of a key, a cost or a tier, or because it repeats a field of the body that rules look at.

@@ -280,7 +280,7 @@ func (p *Policy) tierTyped() bool {
 // looksFirst reports whether rules are asked before the body is read for others. An ID that has
 // passed before passes whatever these say, and what is given back is not refused.
 func (w *work) looksFirst() bool {
-	return w.policy.readsBody && w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
+	return w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
 		slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody })
 }
 
@@ -303,6 +303,7 @@ func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 		}
 	}
 	if len(w.subjects.list)+len(w.subjects.blocked) == 0 {
+		w.forget()
 		return false
 	}
 	w.charge(false)

@@ -78,6 +78,9 @@ type Request struct {
 	// with in_flight only look at how many are under way: they refuse while all places are taken, and
 	// the request takes none.
 	Ends bool
+	// Timed says that the integration reports the response by [Engine.Answered]. Automatic limits of requests under way
+	// count only such requests.
+	Timed bool
 	// Part says that this is a part of a request that is under way, such as a message of a stream: rules
 	// with in_flight, which have counted that, leave it alone.
 	Part bool

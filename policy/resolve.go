@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"github.com/sluicehq/sluice/internal/adaptive"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
@@ -13,8 +14,12 @@ type subjects struct {
 	tier     tierOf
 	override *Override        // the last one found
 	value    string           // of the last rule's subject
+	limits   int              // of all subjects
 	pardoned lack             // the part for which only shadows would deny the request
 	blocks   map[string]int64 // see Engine.blocksNow
+	class    adaptive.Class   // of the request; 0: no rule has one
+	loads    []loadSubject    // of automatic limits of requests under way
+	entered  bool             // loads were asked
 }
 
 // subject is the subject of a rule for one request.
@@ -37,36 +42,45 @@ func (s *subjects) reset() {
 
 func (s *subjects) forget() {
 	s.keys.Reset()
-	s.list, s.blocked = s.list[:0], s.blocked[:0]
+	s.list, s.blocked, s.loads = s.list[:0], s.blocked[:0], s.loads[:0]
+	s.limits, s.class, s.entered = 0, 0, false
 }
 
 // effect is the effect of a rule on a request that it matches.
 type effect uint8
 
 const (
-	charged  effect = iota
-	skipped         // the request lacks a part of the key, so the rule does not apply
-	refused         // the request lacks a part of the key, so the rule denies it
-	exempted        // the subject is exempt
-	partial         // the request is part of one that the rule has counted
-	barred          // the subject is blocked
+	charged    effect = iota
+	skipped           // the request lacks a part of the key, so the rule does not apply
+	refused           // the request lacks a part of the key, so the rule denies it
+	exempted          // the subject is exempt
+	partial           // the request is part of one that the rule has counted
+	barred            // the subject is blocked
+	classified        // the rule has a class alone
+	adapted           // the rule has an automatic limit of requests under way
 )
 
 // resolve adds the subject of a rule. If the request lacks a part of the key, and is skipped or refused for
 // that, resolve returns the part.
 func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	r := m.rule
-	if r.inFlight && in.request.Part {
+	if r.class != 0 {
+		s.classify(r.class)
+	}
+	if r.classifies {
+		return nil, classified
+	}
+	if (r.inFlight || r.adaptive != nil) && in.request.Part {
 		return nil, partial
 	}
-	in.x.Route = ""
 	if m.pattern != nil {
 		in.x.Route = m.pattern.Key
 	}
 	s.keys.Begin(r.keyStart)
 	for i := range r.key {
 		p := &r.key[i]
-		switch value, found := p.Value(&in.x); {
+		value, found := p.Value(&in.x)
+		switch {
 		case found && p.IsVerbatim():
 			s.keys.AddWritten(value)
 		case found:
@@ -100,7 +114,10 @@ func (s *subjects) readValue(in *input, r *rule) (*parts.Part, effect) {
 
 // add adds the subject of the key that has been built, unless it is blocked or exempt.
 func (s *subjects) add(in *input, r *rule) effect {
-	by, until := s.inForce(in, r)
+	by, until := &r.own, int64(0)
+	if r.tiers != nil || in.policy.overrides.byRule != nil {
+		by, until = s.inForce(in, r)
+	}
 	shadow := in.policy.isShadow(r) || r.isPartial() && r.isShadowFor(s.keys.Bytes())
 	switch {
 	case (by.block || len(s.blocks) > 0) && s.isBlocked(in, r, by, until, shadow):
@@ -108,17 +125,20 @@ func (s *subjects) add(in *input, r *rule) effect {
 	case by.exempt:
 		return exempted
 	}
-	to := extend(&s.list)
-	to.rule, to.by, to.weight, to.value, to.shadow, to.marks = r, by, 1, s.value, shadow, r.marks && !shadow
-	if r.sharing != nil {
-		if r.sharing.weights != nil {
-			to.weight = r.sharing.weight(s.tierName(in))
-		}
-		to.owner, to.key = s.keys.Tenant(r.sharing.owner, r.together)
-		return charged
+	if r.adaptive != nil {
+		s.addLoad(in, r, shadow)
+		return adapted
 	}
-	to.key = s.keys.Key(r.together)
-	to.owner = to.key
+	to := extend(&s.list)
+	to.rule, to.by, to.value, to.shadow, to.marks = r, by, s.value, shadow, r.marks && !shadow
+	if r.sharing != nil {
+		to.weight = r.sharing.weightOf(s, in)
+		to.owner, to.key = s.keys.Tenant(r.sharing.owner, r.together)
+	} else {
+		to.key = s.keys.Key(r.together)
+		to.owner = to.key
+	}
+	s.limits += len(by.limits)
 	return charged
 }
 

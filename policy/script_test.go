@@ -377,6 +377,7 @@ var resultFields = map[string]func(r *Result) any{
 	"owed":      func(r *Result) any { return r.Owed },
 	"left":      func(r *Result) any { return r.Remaining },
 	"locked":    func(r *Result) any { return r.Locked },
+	"because":   func(r *Result) any { return r.Because() },
 	"shadow":    func(r *Result) any { return r.Shadow },
 	"unit":      func(r *Result) any { return r.Unit },
 	"limit":     func(r *Result) any { return r.Plan.Limit },

@@ -71,6 +71,7 @@ type openCharge struct {
 	cost          *cost
 	reserved      reservation
 	lasts         time.Duration // how long it can be given back
+	pending       *pending      // until it is settled; may be nil
 }
 
 // Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
@@ -100,6 +101,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	}
 	b := d.unsettled.settle(&o)
 	_ = e.settle(ctx, &b) // what cannot be settled stays until it is forgotten
+	e.underWay.remove(b.pending)
 }
 
 // notPassed is the outcome of a request that has not reached a handler after all.
@@ -143,6 +145,7 @@ type bill struct {
 	charges []sluice.Charge
 	first   int          // of the charges of items; one before it says, by not fitting, that this was done before
 	items   []Settlement // those with a charge come first
+	pending []*pending   // that are settled
 }
 
 // settle takes the charges of a bill.
@@ -191,7 +194,7 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 		if r.cost.usage != nil {
 			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.omitsUsage && !c.whose[i].shadow
 		}
-		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts()})
+		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts(), nil})
 	}
 	numberLimits(open)
 	if len(open) == 0 {
@@ -234,6 +237,9 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		if !known {
 			rest = append(rest, c)
 			continue
+		}
+		if c.pending != nil {
+			b.pending = append(b.pending, c.pending)
 		}
 		cost := money.Units(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
@@ -331,7 +337,7 @@ func chargedBefore(w *work) *unsettled {
 				lasts = 0
 			}
 			c.Shadow = true
-			u.open = append(u.open, openCharge{c, r.name, w.charges.whose[i].key, 0, r.counts, &r.cost, w.charges.whose[i].reserved, lasts})
+			u.open = append(u.open, openCharge{c, r.name, w.charges.whose[i].key, 0, r.counts, &r.cost, w.charges.whose[i].reserved, lasts, nil})
 		}
 	}
 	numberLimits(u.open)

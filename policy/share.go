@@ -117,7 +117,7 @@ func (c *compiler) checkShare(r *Rule, out *rule) {
 	}{
 		{"limit", r.Limit != "", "write it in the share, as \"of\""},
 		{"limits", len(r.Limits) > 0, "give each a rule of its own"},
-		{"in_flight", r.InFlight != 0, "give it a rule of its own"},
+		{"in_flight", r.InFlight != (InFlight{}), "give it a rule of its own"},
 		{"tiers", len(r.Tiers) > 0, "give tiers their weights in the share, or a limit in another rule"},
 		{"penalty", r.Penalty != Penalty{}, "give it to a rule that has a limit for each tenant"},
 		{"count", !r.Count.isZero(), "give it to a rule with a limit: a share counts what is asked for"},
@@ -157,6 +157,14 @@ func (c *compiler) weights(p *Policy, r *Rule) map[string]int64 {
 		all[tier] = weight
 	}
 	return all
+}
+
+// weightOf returns the weight of the request's tenant.
+func (f *sharing) weightOf(s *subjects, in *input) int64 {
+	if f.weights == nil {
+		return 1
+	}
+	return f.weight(s.tierName(in))
 }
 
 // weight returns the weight of a tier.

@@ -26,7 +26,7 @@ func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
 		return how
 	}
 	switch {
-	case in.InFlight != 0:
+	case in.InFlight != (InFlight{}):
 		c.fail("consistency", beStrict, "a rule with in_flight is counted strictly: a place is taken by one request only")
 	case r.distinct:
 		c.fail("consistency", beStrict, "a rule with distinct is counted strictly: only the store has all values")

@@ -26,6 +26,7 @@ func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decis
 		p.d = &ds[i]
 		p.d.reset()
 		p.w = e.begin(r, p.d)
+		p.w.timed = false
 		p.asks = e.prepare(ctx, p.w, p.d)
 		e.takeMalformed(ctx, p)
 		t.refused = t.refused || p.w.mode != Peek && !p.asks && !p.d.Allowed

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/adaptive"
 	"github.com/sluicehq/sluice/internal/spelling"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
@@ -35,7 +36,14 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 			w.exempt(r)
 		case r.block:
 			w.block(r)
+		case r.classifies:
+			w.class(r)
+			w.unreachable(r, everything)
+		case r.adaptive != nil:
+			w.class(r)
+			w.unreachable(r, everything)
 		default:
+			w.class(r)
 			w.sensitive(r, closed)
 			w.queue(r)
 			w.idle(r)
@@ -66,6 +74,14 @@ func (w *warner) add(r *rule, path, hint, format string, args ...any) {
 		p.Path, p.Rule = fmt.Sprintf("rules[%d]", r.index), r.name
 	}
 	w.found = append(w.found, p.at(w.where))
+}
+
+// class warns of a class that clients give themselves.
+func (w *warner) class(r *rule) {
+	if r.class == adaptive.Critical && len(r.headers) > 0 && len(r.match)+len(r.hosts)+len(r.attributes)+len(r.clients) == 0 {
+		w.add(r, "", "say under match what is critical, or have something before Sluice set the field or remove it",
+			"whoever can send the header %s is critical, and served when others are denied", r.headers[0].name)
+	}
 }
 
 func (w *warner) tiers() {

@@ -122,6 +122,8 @@ func (d *decoder) into(n *yaml.Node, v reflect.Value, what string) {
 			return
 		}
 		d.someFields(n, what, d.fieldsOf(v, what+"."))
+	case *policy.InFlight:
+		d.inFlight(n, to, what)
 	case *policy.Penalty:
 		if n.Kind == yaml.ScalarNode {
 			to.First = d.text(n, what)
@@ -147,6 +149,21 @@ func (d *decoder) intoKind(n *yaml.Node, v reflect.Value, what string) {
 		d.mapping(n, v, what)
 	case reflect.Struct:
 		d.someFields(n, what, d.fieldsOf(v, what+"."))
+	}
+}
+
+// inFlight reads a number, "auto", or a mapping.
+func (d *decoder) inFlight(n *yaml.Node, to *policy.InFlight, what string) {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Value == "auto":
+		to.Auto = true
+	case n.Kind != yaml.MappingNode:
+		to.Most = d.integer(n, what)
+	default:
+		d.someFields(n, what, d.fieldsOf(reflect.ValueOf(to).Elem(), what+"."))
+		if !to.Auto {
+			d.fail(n.Line, "write \"auto: true\" in it, or a number in its place", "in_flight is a mapping without auto")
+		}
 	}
 }
 
@@ -343,7 +360,7 @@ func (d *decoder) tier(n *yaml.Node, v reflect.Value, what string) {
 var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
 // largest are the whole numbers that are not as large as they like.
-var largest = map[string]int64{"ipv6_prefix": 128, "in_flight": 1 << 16, "penalty.factor": 1000, "status": math.MaxInt32}
+var largest = map[string]int64{"ipv6_prefix": 128, "in_flight": 1 << 16, "in_flight.least": 1 << 16, "in_flight.most": 1 << 16, "penalty.factor": 1000, "status": math.MaxInt32}
 
 // integer returns a whole number. It leaves to the compiler what is out of range, but for 0,
 // which is there what is left out.

@@ -119,7 +119,7 @@ func (m *mistake) enforces(t *testing.T) {
 		t.Fatalf("%d rules, %v", len(doc.Rules), err)
 	}
 	for _, r := range doc.Rules {
-		limits := r.Limit != "" || len(r.Limits) > 0 || r.InFlight != 0 || r.Distinct.Limit != "" || r.Share.Of != ""
+		limits := r.Limit != "" || len(r.Limits) > 0 || r.InFlight != policy.InFlight{} || r.Distinct.Limit != "" || r.Share.Of != ""
 		if !limits || r.Exempt || r.Shadow || r.OnError == "allow" || r.Missing == "skip" {
 			t.Errorf("the rule %s of the mended document does not limit: %+v", r.Name, r)
 		}

@@ -82,7 +82,8 @@ func dialWords(t *testing.T, g *gateway, ours *testkit.Authority, options ...grp
 	return c
 }
 
-// Calls of each kind pass, with what is said before and after, to upstreams with TLS and without.
+// Calls of each kind pass, with what is said before and after, to upstreams with TLS and without. A rule that reads
+// responses delays no message.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
 	ours := testkit.NewAuthority(t)
@@ -90,7 +91,11 @@ func TestGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := testkit.File(t, "policy.yaml", wide)
+	policy := testkit.File(t, "policy.yaml", wide+`
+  - name: read
+    limit: 1000000/day
+    cost: {tokens: total, estimate: 5}
+`)
 	for name, args := range map[string][]string{
 		"h2c":   {"--upstream", "h2c://" + wordsUpstream(t)},
 		"https": {"--upstream", "https://" + wordsUpstream(t, grpc.Creds(certificate)), "--upstream-ca", ours.CA},

@@ -17,7 +17,7 @@ type document struct {
 	objects int64    // at the top
 	whole   bool     // a document has been read
 	broken  bool     // a document was not JSON
-	done    bool     // an event stream has sent [DONE]
+	done    bool     // a stream has sent its last event or line
 
 	within token
 	expect expect                       // what may come next, or what within is
@@ -26,6 +26,7 @@ type document struct {
 	stack  [jsonscan.MaxDepth + 1]level // stack[0] is around the document
 	node   int                          // of the next value
 	kind   kind                         // of the next value, if it is a string
+	last   bool                         // the document is the last of a stream
 	escape int                          // bytes of an escape that have been read
 	held   int                          // bytes in buf
 	buf    [maxToken]byte               // a name or word that continues in the next piece
@@ -72,6 +73,8 @@ const (
 	data kind = iota
 	text
 	delta
+	eventType // at the top
+	isDone    // at the top: true in the last line of Ollama's streams
 )
 
 // kindOf returns the kind of strings by the name of their member. It covers OpenAI's Chat Completions and Responses,
@@ -82,13 +85,26 @@ func kindOf(name []byte) kind {
 		return text
 	case "delta":
 		return delta
+	case "type":
+		return eventType
+	case "done":
+		return isDone
 	}
 	return data
 }
 
+// isLast reports whether events of that type are the last of a stream: Anthropic's, and those of OpenAI's Responses.
+func isLast(eventType []byte) bool {
+	switch string(eventType) {
+	case "message_stop", "response.completed", "response.incomplete", "response.failed":
+		return true
+	}
+	return false
+}
+
 // atTop prepares for a document.
 func (d *document) atTop() {
-	d.within, d.expect, d.depth, d.deep, d.node, d.kind, d.escape, d.held = nothing, value, 0, 0, root, data, 0, 0
+	d.within, d.expect, d.depth, d.deep, d.node, d.kind, d.last, d.escape, d.held = nothing, value, 0, 0, root, data, false, 0, 0
 }
 
 // read reads up to the next line break or the end of b, and returns the length.
@@ -212,7 +228,7 @@ func (d *document) endValue() {
 	if d.depth > 0 {
 		d.expect = comma | closing
 	} else {
-		d.expect, d.whole = value, true
+		d.expect, d.whole, d.done = value, true, d.done || d.last
 	}
 }
 
@@ -264,17 +280,21 @@ func (d *document) endQuoted(rest []byte) {
 	case d.deep > 0:
 	case d.expect&name != 0:
 		d.endName(d.take(rest))
+	case d.kind == eventType:
+		d.last = isLast(d.take(rest))
+		d.endValue()
 	default:
 		d.keep(rest)
 		d.endValue()
 	}
 }
 
-// keep keeps a piece of a name, or the length of a piece of a string.
+// keep keeps a piece of a name or of an event's type, or the length of a piece of another string.
 func (d *document) keep(piece []byte) {
-	if d.expect&name != 0 {
+	switch {
+	case d.expect&name != 0 || d.kind == eventType:
 		d.hold(piece)
-	} else {
+	case d.kind <= delta:
 		d.texts[d.kind] += int64(len(piece))
 	}
 }
@@ -285,6 +305,9 @@ func (d *document) endName(raw []byte) {
 		raw, _ = jsonscan.Unescape(buf[:0], raw)
 	}
 	d.expect, d.node, d.kind = colon, d.paths.child(d.stack[d.depth].node, raw), kindOf(raw)
+	if d.kind > delta && d.depth > 1 {
+		d.kind = data
+	}
 }
 
 // isWord has the bytes of numbers and literals.
@@ -316,7 +339,9 @@ func (d *document) endWord(w []byte) {
 		if d.node != none && d.paths.nodes[d.node].leaf {
 			d.numbers[d.node] = ceil(w)
 		}
-	case string(w) == "true", string(w) == "false", string(w) == "null":
+	case string(w) == "true":
+		d.last = d.last || d.kind == isDone
+	case string(w) == "false", string(w) == "null":
 	case string(w) == "DONE" && d.depth == 1 && d.stack[1].closing == ']': // data: [DONE] ends OpenAI's streams
 		d.done, d.within = true, malformed
 		return

@@ -208,8 +208,8 @@ func (s *Scanner) Text() int64 {
 	return s.texts[text]
 }
 
-// Ended reports whether the body is known to be whole: its only document has ended, or an event stream has sent [DONE].
-// Clients may close the connection there.
+// Ended reports whether the body is known to be whole: its only document has ended, or a stream has sent its last
+// event or line, such as [DONE]. Clients may close the connection there.
 func (s *Scanner) Ended() bool { return s.done || s.framing == plain && s.whole }
 
 // Unread returns [Encoded], [Type] or [Malformed] if the body cannot be read, and otherwise "". A malformed event or

@@ -395,11 +395,56 @@ func TestEnded(t *testing.T) {
 		{"text/event-stream", event + "data: [DON", false},
 		{"text/event-stream", event + "data: {\"n\":DONE}", false},
 		{"text/event-stream", "data: {\"text\":\"[DONE]\"}\n\n", false},
+		{"text/event-stream", `data: {"type":"response.incomplete","response":{"usage":{"input_tokens":1}}}`, true},
+		{"text/event-stream", `data: {"type":"response.failed"}`, true},
+		{"text/event-stream", `data: {"type":"response.failed","type":"x"}`, false},
+		{"text/event-stream", `data: {"type":"response.output_text.done"}`, false},
+		{"text/event-stream", `data: {"type":"` + strings.Repeat("x", 300) + `message_stop"}`, false},
+		{"text/event-stream", `data: {"delta":{"type":"message_stop"},"text":"message_stop"}`, false},
+		{"text/event-stream", `data: ["type","message_stop"]`, false},
+		{"text/event-stream", `data: {"type":["message_stop"]}`, false},
+		{"text/event-stream", `data: {"type":"message_stop"`, false},
+		{"application/x-ndjson", `{"done":false,"message":{"done":true}}`, false},
+		{"application/x-ndjson", `{"done":"true"}`, false},
 	} {
 		s.Reset(p, c.mediaType, "")
 		s.Write([]byte(c.body))
 		if s.End(); s.Ended() != c.want {
 			t.Errorf("%s %q: ended is %v", c.mediaType, c.body, !c.want)
 		}
+	}
+}
+
+// The stream of each API is whole from its last event on, and at no cut before.
+func TestEndedAtEveryCut(t *testing.T) {
+	p, s := compile(t, allPaths...), new(usage.Scanner)
+	last := map[string]string{
+		"anthropic_stream.txt": "}", "openai_responses_stream.txt": "}", "ollama_chat_stream.txt": "}", "openai_chat_stream.txt": "[DONE",
+		"openai_chat_interrupted.txt": "",
+	}
+	tried := 0
+	for _, r := range responses(t) {
+		end, known := last[r.name]
+		if !known {
+			continue
+		}
+		tried++
+		whole := len(r.body) + 1
+		if end != "" {
+			whole = strings.LastIndex(r.body, end) + len(end)
+		}
+		for cut := range len(r.body) + 1 {
+			for _, first := range []int{cut, cut / 2, max(cut-1, 0)} {
+				s.Reset(p, r.mediaType, "")
+				s.Write([]byte(r.body[:first]))
+				s.Write([]byte(r.body[first:cut]))
+				if s.End(); s.Ended() != (cut >= whole) {
+					t.Fatalf("%s, which broke off behind %q: ended is %v", r.name, r.body[max(0, cut-20):cut], s.Ended())
+				}
+			}
+		}
+	}
+	if tried != len(last) {
+		t.Errorf("%d bodies of %d", tried, len(last))
 	}
 }

@@ -3,11 +3,14 @@
 package llm
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // refusing refuses the second call of a case, or the first where nothing fits.
@@ -20,6 +23,7 @@ rules:
   - {name: hour, match: POST /v1/, headers: {X-Case: hour}, key: [api_key], limit: 1/hour, answer: llm}
   - {name: tokens, match: POST /v1/, headers: {X-Case: tokens}, key: [api_key], limit: 1000/minute, cost: {tokens: total}, answer: llm}
   - {name: money, match: POST /v1/, headers: {X-Case: money}, key: [api_key], limit: 0.00002 USD/day, cost: {usd: prices, estimate: 20}, answer: llm}
+  - {name: reserved, match: POST /v1/, headers: {X-Case: reserved}, key: [api_key], limit: 0.001 USD/day, cost: {usd: prices, estimate: {output: 700}}, answer: llm}
   - {name: abusers, match: POST /v1/, headers: {X-Case: blocked}, block: true, answer: llm}
   - {name: signed, match: POST /v1/, headers: {X-Case: malformed}, key: [header:X-Team], missing: refuse, limit: 1/hour, answer: llm}
 `
@@ -84,8 +88,8 @@ func (want *refusal) check(t *testing.T, c *call, got answer) {
 	if got.Calls != want.calls || header.Get("X-Should-Retry") != want.retry {
 		t.Errorf("%d calls, X-Should-Retry %q, want %d and %q", got.Calls, header.Get("X-Should-Retry"), want.calls, want.retry)
 	}
-	if c.API == "messages" && want.status == 429 && want.openAI == "tokens" && header.Get("Anthropic-Ratelimit-Tokens-Limit") != "1000" ||
-		c.API != "messages" && want.status == 429 && want.openAI == "tokens" && header.Get("X-Ratelimit-Limit-Tokens") != "1000" {
+	if c.API == "messages" && want.status == 429 && want.openAI == "tokens" && want.retry == "false" && header.Get("Anthropic-Ratelimit-Tokens-Limit") != "1000" ||
+		c.API != "messages" && want.status == 429 && want.openAI == "tokens" && want.retry == "false" && header.Get("X-Ratelimit-Limit-Tokens") != "1000" {
 		t.Errorf("the limit in tokens is missing: %v", e.Headers)
 	}
 }
@@ -158,6 +162,57 @@ func use(t *testing.T, c *call) {
 	if response.StatusCode == http.StatusTooManyRequests {
 		t.Fatal("the first request is refused")
 	}
+}
+
+// A budget that a stream under way has reserved is no exhausted one: the call is tried again within seconds, and passes
+// once the stream has ended.
+func TestLongSDKsReserved(t *testing.T) {
+	t.Parallel()
+	up := serveModels(t)
+	g := up.gateway(t, refusing)
+	everySDK(t, func(t *testing.T, c call) {
+		c.URL, c.Key, c.Headers = g.URL, "reserved-"+c.SDK+"-"+c.API, map[string]string{"X-Case": "reserved"}
+		leave := stream(t, &c)
+		want := refusal{429, "RateLimitError", "tokens", "rate_limit_exceeded", "rate_limit_error", "Requests under way have reserved what is left.", 1, "true"}
+		if !strings.HasSuffix(c.SDK, "-go") {
+			c.Retries, c.SkipWaits, want.calls = 2, true, 3
+		}
+		got := ask(t, c)
+		want.check(t, &c, got)
+		for _, wait := range got.Waits {
+			if wait < 1000 || wait > 30_000 {
+				t.Errorf("it waits %v ms", got.Waits)
+			}
+		}
+		leave()
+		testkit.Await(t, "the stream is settled", func() bool { return charged(t, g, c.Key)["reserved"] < 200 })
+		if got := ask(t, c); got.Error != nil || got.Calls != 1 {
+			t.Error(asJSON(t, got))
+		}
+	})
+}
+
+// stream begins a slow stream with the key and the fields of c. The client leaves it with leave.
+func stream(t *testing.T, c *call) (leave func()) {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	t.Cleanup(leave)
+	body := strings.NewReader(`{"model":"sample-slow","stream":true,"messages":[{"role":"user","content":"Write 400 words"}]}`)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+"/v1/chat/completions", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Case", c.Headers["X-Case"])
+	r.Header.Set("Authorization", "Bearer "+c.Key)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { response.Body.Close() })
+	if _, err := response.Body.Read(make([]byte, 1)); response.StatusCode != http.StatusOK || err != nil {
+		t.Fatalf("%s, %v", response.Status, err)
+	}
+	return leave
 }
 
 // A server that cannot decide is overloaded, and is asked again after a second.

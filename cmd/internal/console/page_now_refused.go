@@ -72,7 +72,7 @@ func rowOf(r *telemetry.Rule, t *telemetry.Subject, w telemetry.Window, written 
 		row.Rate, row.Refused = perSecond(n, active(asked, w)), min(1, shareOf(t.Count, n))
 	}
 	if written != nil {
-		if l, found := limitOf(written); found || t.Limit.Count > 0 && written.InFlight == 0 {
+		if l, found := limitOf(written); found || t.Limit.Count > 0 && written.InFlight == (policy.InFlight{}) {
 			row.Times = timesOf(r, w, t, l)
 		}
 	}

@@ -31,8 +31,11 @@ func ruleWords(r *policy.Rule) string {
 	case r.Share.Of != "":
 		return limitsWords(r.LimitTexts(), r.Algorithm) + ", shared"
 	}
-	if r.InFlight > 0 {
-		return inFlightWords(r.InFlight)
+	switch {
+	case r.InFlight.Auto:
+		return "as many under way at once as the upstream bears"
+	case r.InFlight.Most > 0:
+		return inFlightWords(r.InFlight.Most)
 	}
 	if r.Distinct.Of != "" {
 		return limitpage.DistinctInWords(r.Distinct.Of, r.Distinct.Limit)

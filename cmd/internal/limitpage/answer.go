@@ -62,7 +62,7 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 	switch {
 	case r.Distinct.Limit != "": // one request has one value
 		alone.Distinct = policy.Distinct{Of: "attr:value", Limit: r.Distinct.Limit}
-	case r.InFlight == 0:
+	case r.InFlight == (policy.InFlight{}):
 		alone.Limits = r.LimitTexts()
 	}
 	var prices policy.Prices
@@ -92,7 +92,7 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 			passed = header
 		}
 		cost = 1
-		if r.InFlight == 0 {
+		if r.InFlight.Most == 0 {
 			cost = max(1, leastLeft(d.Results))
 		}
 	}

@@ -81,7 +81,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 		return page, nil
 	}
 	one := told[0]
-	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == 0 && r.Distinct.Of == "" }); i >= 0 {
+	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == policy.InFlight{} && r.Distinct.Of == "" }); i >= 0 {
 		one = told[i]
 	}
 	passed, refused, err := happen(ctx, one, p.Answers())
@@ -283,7 +283,7 @@ func limits(r *policy.Rule, tier string) string {
 		texts = own
 	}
 	switch {
-	case r.InFlight > 0:
+	case r.InFlight.Most > 0:
 		return texts[0] + " at the same time"
 	case r.Share.Of != "":
 		s := "a fair share of " + InWords(r.Share.Of, r.Algorithm)

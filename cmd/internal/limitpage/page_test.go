@@ -69,7 +69,7 @@ func TestExamples(t *testing.T) {
 		{Limit: "2000/hour", Algorithm: "sliding_window_log"},
 		{Limit: "5/hour", Algorithm: "sliding_window_log_exact"},
 		{Limit: "20/second burst 40", Algorithm: "leaky_bucket"},
-		{InFlight: 10},
+		{InFlight: policy.InFlight{Most: 10}},
 		{Share: policy.Share{Of: "100/second", By: []string{"header:X-Tenant"}}},
 	} {
 		r.Name, r.Key = "limit", []string{"client_ip"}

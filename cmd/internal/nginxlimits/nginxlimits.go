@@ -108,7 +108,7 @@ func zonesOf(r *policy.Rule, overrides []policy.Override) ([]zone, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.InFlight > 0 {
+	if r.InFlight != (policy.InFlight{}) {
 		return nil, errors.New("it counts requests in flight; limit_conn of nginx does that on each instance for itself")
 	}
 	if r.Distinct.Of != "" {

@@ -90,6 +90,7 @@ var words = map[string][]string{
 	"Rule.OnError":       {"allow", "deny", "local"},
 	"Rule.Consistency":   {"strict", "leased", "synced"},
 	"Rule.Answer":        {"llm", "mcp"},
+	"Rule.Class":         {"critical", "normal", "sheddable"},
 	"Rule.Over":          {"refuse", "mark"},
 	"Rule.ShowKey":       {"whole", "short", "hash"},
 	"Cost.Tokens":        {"total", "uncached", "input", "output"},
@@ -107,6 +108,7 @@ func algorithms() (all []string) {
 // short are types that are also written as a single value.
 var short = map[reflect.Type]object{
 	reflect.TypeFor[policy.Cost]():     {"type": "integer", "minimum": 1},
+	reflect.TypeFor[policy.InFlight](): {"anyOf": []any{object{"type": "integer", "minimum": 1}, object{"const": "auto"}}},
 	reflect.TypeFor[policy.Penalty]():  ref("text"),
 	reflect.TypeFor[policy.Estimate](): {"type": "integer", "minimum": 1},
 }

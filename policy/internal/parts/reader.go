@@ -95,12 +95,11 @@ func (m *lazyMembers) reset() {
 	}
 }
 
-// Reset prepares for another request.
-func (x *Reader) Reset(r *Request) {
+// Reset prepares for another request, which the caller sets in what Reset returns.
+func (x *Reader) Reset() *Request {
 	if cap(x.buf)+x.body.Size()+x.query.Size() > maxKept {
 		*x = Reader{}
 	}
-	x.request = *r
 	x.fault, x.fetched, x.data = "", false, nil
 	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", false, false, false, false, false
 	x.buf = x.buf[:0]
@@ -108,6 +107,7 @@ func (x *Reader) Reset(r *Request) {
 	x.cookies.reset()
 	x.body.reset()
 	x.claims.reset()
+	return &x.request
 }
 
 // Forget lets go of the request.

@@ -1,0 +1,213 @@
+// Package adaptive limits the requests that are under way to an upstream at once, to as many as keep it busy
+// without a long queue. The limit follows the latency that the upstream shows; nobody configures it.
+//
+// Time is an argument, and a limit changes only in calls of its methods: a Limiter has no goroutine and no
+// clock, and draws nothing at random. The same calls give the same results.
+//
+// # The method
+//
+// Answers are measured in windows: the requests under way N, the answers a second X, and the typical latency R,
+// which is the mean of the fastest four fifths. The base is R without a queue. By Little's law, X·(R−base)
+// requests wait in the upstream, and N−X·(R−base) are worked on. While requests are refused, the limit moves to
+// 3/2 of those worked on, and √limit more. Nothing changes while all requests fit.
+//
+// The base falls when latency falls. It rises only on evidence: if one window has fewer requests under way than
+// another, but the same latency, then none of them waited. A probe makes such a window every 20 s: for some
+// hundred answers, normal and sheddable requests have half of the limit.
+//
+// # Classes
+//
+// Normal requests have the limit, sheddable ones √limit less, and critical ones twice as much more. After a fall
+// of the limit, that of critical requests follows by at most 30 % a window, so that it need not wait until the
+// others have left.
+package adaptive
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Class orders requests by importance.
+type Class uint8
+
+const (
+	Sheddable Class = iota + 1
+	Normal
+	Critical
+)
+
+// Outcome is how a request to the upstream ended, as far as its head.
+type Outcome uint8
+
+const (
+	OK        Outcome = iota
+	Failed            // status 502, 503, 504 or 529, or no answer; a fast one shows no latency
+	Abandoned         // the client left before the head: the latency would have been longer
+)
+
+// Config has bounds of the limit. Zero values are defaults.
+type Config struct {
+	Least int64 // default 4: with fewer requests under way, none is refused
+	Most  int64 // default 2000
+}
+
+const (
+	defaultLeast, defaultMost = 4, 2000
+	firstLimit                = 64
+	episode                   = 60 * time.Second // without a refusal, after which an overload has ended
+)
+
+// A Limiter limits the requests under way to one upstream. It is safe for concurrent use.
+type Limiter struct {
+	inFlight atomic.Int64
+	least    atomic.Int64
+	caps     [Critical + 1]atomic.Int64 // requests under way at which a class is refused
+	denied   [Critical + 1]atomic.Int64
+	since    atomic.Int64 // first refusal of the episode, in ns
+	last     atomic.Int64 // latest refusal, in ns
+
+	mu      sync.Mutex
+	orphans orphans
+	knee    knee
+	win     window
+	count   int64 // refusals before the window
+}
+
+// New returns a limiter that knows nothing of its upstream.
+func New(c Config) *Limiter {
+	l := &Limiter{}
+	l.last.Store(math.MinInt64 / 2)
+	l.knee.limit = firstLimit * milli
+	l.SetConfig(c)
+	return l
+}
+
+// SetConfig changes the bounds. The limit keeps what it has learnt.
+func (l *Limiter) SetConfig(c Config) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.Least <= 0 {
+		c.Least = defaultLeast
+	}
+	if c.Most <= 0 {
+		c.Most = defaultMost
+	}
+	l.least.Store(c.Least)
+	l.knee.least, l.knee.most = c.Least*milli, max(c.Most, c.Least)*milli
+	l.knee.set(l.knee.limit)
+	l.publish()
+}
+
+// publish sets what Enter reads, and reports whether it has changed. The caller holds the lock.
+func (l *Limiter) publish() (changed bool) {
+	for class := Sheddable; class <= Critical; class++ {
+		limit := l.knee.limitOf(class)
+		changed = l.caps[class].Swap(limit) != limit || changed
+	}
+	return changed
+}
+
+// Enter takes a permit and returns true, if a request of this class may have one. With force, a request that
+// does not fit has its permit, too. now is the time since any fixed instant, the same for all calls. If it is
+// the Unix time, limiters of different processes probe a shared upstream together.
+func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
+	for {
+		n := l.inFlight.Load()
+		fits = n+l.orphans.n.Load() < l.caps[class].Load() || n < l.least.Load()
+		if !fits && !force {
+			break
+		}
+		if l.inFlight.CompareAndSwap(n, n+1) {
+			break
+		}
+	}
+	if !fits {
+		l.refused(now, class)
+	}
+	return fits
+}
+
+// refused counts a refusal, and starts an episode after a minute without one.
+func (l *Limiter) refused(now time.Duration, class Class) {
+	l.denied[class].Add(1)
+	if last := l.last.Swap(int64(now)); int64(now)-last > int64(episode) {
+		l.since.Store(int64(now))
+	}
+	if l.orphans.n.Load() > 0 {
+		l.mu.Lock()
+		l.orphans.sweep(now.Microseconds())
+		l.mu.Unlock()
+	}
+}
+
+// Fits reports whether a request of this class would have a permit now.
+func (l *Limiter) Fits(class Class) bool { return l.inFlight.Load() < l.caps[class].Load() }
+
+// Leave returns a permit, when its request has ended.
+func (l *Limiter) Leave(time.Duration) { l.inFlight.Add(-1) }
+
+// Answered reports the head of a response. The request was sent to the upstream at sent, which is later than its
+// Enter if it waited in a queue here.
+func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
+	n, at := l.inFlight.Load(), now.Microseconds()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.orphans.sweep(at)
+	if took := at - sent.Microseconds(); o == Abandoned && took >= l.knee.latency {
+		l.orphans.add(at, took)
+	}
+	l.win.add(sent, now, n, o, l.knee.base, l.knee.latency)
+	if l.win.complete(at, l.knee.due(), l.knee.latency) {
+		l.step(at)
+	}
+}
+
+// step ends a window.
+func (l *Limiter) step(at int64) {
+	denied := l.refusals()
+	m := l.win.measure(at, denied > l.count)
+	l.count = denied
+	l.knee.step(m, at)
+	l.win.start(at, l.publish(), l.knee.base, l.knee.latency)
+	if l.knee.probing {
+		l.win.exact, l.win.end = true, l.knee.next
+	}
+}
+
+func (l *Limiter) refusals() (n int64) {
+	for i := range l.denied {
+		n += l.denied[i].Load()
+	}
+	return n
+}
+
+// State is what people see of a limiter.
+type State struct {
+	Limit    int64 // of normal requests
+	InFlight int64
+	Base     time.Duration       // typical latency without a queue, 0 if unknown
+	Latency  time.Duration       // typical latency of late, 0 if unknown
+	Denied   [Critical + 1]int64 // requests that did not fit, by class
+	// Overloaded reports that requests were refused in the last minute, and Since when the first of them was.
+	Overloaded bool
+	Since      time.Duration
+}
+
+// State returns the present state.
+func (l *Limiter) State(now time.Duration) State {
+	l.mu.Lock()
+	s := State{
+		Limit: l.knee.limit / milli, InFlight: l.inFlight.Load(),
+		Base: time.Duration(l.knee.base) * time.Microsecond, Latency: time.Duration(l.knee.latency) * time.Microsecond,
+	}
+	l.mu.Unlock()
+	for i := range l.denied {
+		s.Denied[i] = l.denied[i].Load()
+	}
+	if s.Overloaded = int64(now)-l.last.Load() <= int64(episode); s.Overloaded {
+		s.Since = time.Duration(l.since.Load())
+	}
+	return s
+}

@@ -1,0 +1,157 @@
+package adaptive
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Over random histories, the requests under way are those that a plain count has, none is refused while there are
+// fewer than Least, and none passes where a higher class would be refused.
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		l := New(Config{Least: 3, Most: 50})
+		var now time.Duration
+		var sent []time.Duration
+		for range 20_000 {
+			now += time.Duration(r.Int64N(int64(5 * time.Millisecond)))
+			if r.IntN(3) > 0 {
+				class, force := Class(1+r.IntN(3)), r.IntN(10) == 0
+				fits := l.Enter(now, class, force)
+				if n := len(sent); !fits && n < 3 || fits && n >= 150 {
+					t.Fatalf("seed %d: with %d under way, fits is %v", seed, n, fits)
+				}
+				for higher := class; higher <= Critical; higher++ {
+					if fits && int64(len(sent)) >= l.caps[higher].Load() {
+						t.Fatalf("seed %d: class %d passed where %d is refused", seed, class, higher)
+					}
+				}
+				if fits || force {
+					sent = append(sent, now)
+				}
+			} else if n := len(sent); n > 0 {
+				i := r.IntN(n)
+				l.Answered(sent[i], now, Outcome(r.IntN(3)))
+				l.Leave(now)
+				sent[i] = sent[n-1]
+				sent = sent[:n-1]
+			}
+			if s := l.State(now); s.InFlight != int64(len(sent)) || s.Limit < 3 || s.Limit > 50 {
+				t.Fatalf("seed %d: %d under way: %+v", seed, len(sent), s)
+			}
+		}
+	}
+}
+
+// Time that stands still or goes back does no harm.
+func TestClockGoesBack(t *testing.T) {
+	t.Parallel()
+	l := New(Config{})
+	for i := range 10_000 {
+		now := time.Duration(i%7) * time.Millisecond
+		if l.Enter(now, Normal, false) {
+			l.Answered(now+time.Millisecond, now, OK)
+			l.Leave(now)
+		}
+	}
+	if s := l.State(0); s.InFlight != 0 || s.Limit < defaultLeast {
+		t.Errorf("afterwards: %+v", s)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	l := New(Config{Most: most})
+	start := time.Now()
+	var wg sync.WaitGroup
+	var inside, passed atomic.Int64
+	for range 24 {
+		wg.Go(func() {
+			for range 2_000 {
+				now := time.Since(start)
+				if !l.Enter(now, Sheddable, false) {
+					continue
+				}
+				if inside.Add(1) > most {
+					t.Error("more are under way than the most")
+				}
+				passed.Add(1)
+				l.Answered(now, time.Since(start), OK)
+				l.State(now)
+				inside.Add(-1)
+				l.Leave(time.Since(start))
+			}
+		})
+	}
+	wg.Wait()
+	if s := l.State(time.Since(start)); s.InFlight != 0 || passed.Load() == 0 {
+		t.Errorf("%d passed: %+v", passed.Load(), s)
+	}
+}
+
+// A bucket is at most a sixteenth wide, and the buckets follow each other without a gap.
+func TestBuckets(t *testing.T) {
+	t.Parallel()
+	last := 0
+	for us := int64(0); us < 1<<33; us += us/64 + 1 {
+		b := bucket(us)
+		if b < last || b > last+1 || b >= buckets {
+			t.Fatalf("%d µs are in bucket %d after %d", us, b, last)
+		}
+		if m := middle(b); us < 1<<32 && (m-us > us/32 || us-m > us/32) {
+			t.Fatalf("%d µs are in the bucket of %d", us, m)
+		}
+		last = b
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	request := func(l *Limiter, now time.Duration) {
+		if l.Enter(now, Normal, false) {
+			l.Answered(now-20*time.Millisecond, now, OK)
+			l.Leave(now)
+		}
+	}
+	b.Run("alone", func(b *testing.B) {
+		b.ReportAllocs()
+		l := New(Config{})
+		for i := range b.N {
+			request(l, time.Duration(i)*time.Microsecond)
+		}
+	})
+	b.Run("of 8 goroutines", func(b *testing.B) {
+		b.ReportAllocs()
+		l := New(Config{})
+		var i atomic.Int64
+		b.SetParallelism(4)
+		b.RunParallel(func(pb *testing.PB) {
+			now := time.Duration(i.Add(1))
+			for pb.Next() {
+				now += time.Microsecond
+				request(l, now)
+			}
+		})
+	})
+}
+
+// An upstream that is down at the start, and clients that leave at once, teach no latency.
+func TestFastFailures(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Outcome{Failed, Abandoned} {
+		l, now := New(Config{}), time.Duration(0)
+		for range 1000 {
+			now += 10 * time.Millisecond
+			l.Enter(now, Normal, false)
+			l.Answered(now-time.Millisecond, now, o)
+			l.Leave(now)
+		}
+		if s := l.State(now); s.Base != 0 || s.Latency != 0 || s.Limit != firstLimit {
+			t.Errorf("outcome %d: %+v", o, s)
+		}
+	}
+}

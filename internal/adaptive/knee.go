@@ -1,0 +1,200 @@
+package adaptive
+
+import (
+	"cmp"
+	"math"
+)
+
+const (
+	milli      = 1000
+	probeEvery = 20_000_000 // µs
+	checkAfter = 2_000_000  // µs
+	deep       = 3          // times the base is a wait after which the limit falls fast
+)
+
+// A knee finds the limit. Numbers of requests are in thousandths, times in µs.
+type knee struct {
+	least, most int64
+	limit       int64
+	critical    int64 // limit of critical requests
+	base        int64
+	latency     int64 // of the latest window
+	probing     bool
+	probed      int64   // base before the probe
+	next        int64   // time of the next probe
+	before      measure // what later windows are compared with; without latency, nothing is
+	half        measure // of probes that were too short
+}
+
+// sqrt returns the root of n, rounded down.
+func sqrt(n int64) int64 { return int64(math.Sqrt(float64(max(n, 0)))) }
+
+// root returns the root of a number of thousandths, in thousandths.
+func root(n int64) int64 { return sqrt(n * milli) }
+
+// places returns the root of the limit, rounded up: requests by which the limits of classes differ.
+func (k *knee) places() int64 { return (root(k.limit) + milli - 1) / milli }
+
+// limitOf returns the requests under way at which those of a class are refused.
+func (k *knee) limitOf(c Class) int64 {
+	least, limit := k.least/milli, k.limit/milli
+	switch c {
+	case Sheddable:
+		limit -= k.places()
+	case Critical:
+		return k.critical / milli
+	}
+	switch {
+	case k.probing && k.limit < 2*k.least:
+		limit *= 2
+	case k.probing:
+		limit /= 2
+	}
+	return max(limit, least)
+}
+
+// set sets the limit within its bounds.
+func (k *knee) set(limit int64) {
+	k.limit = min(max(limit, k.least), k.most)
+	k.critical = max(k.limit+2*k.places()*milli, k.critical*7/10)
+}
+
+// slot returns how long a probe takes. Limiters of one upstream have about the same latency, and so the same slots.
+func (k *knee) slot() int64 {
+	d := int64(2 * grid)
+	for d < 8*k.latency {
+		d *= 2
+	}
+	return d
+}
+
+// due returns the time of the next probe, if there will be one.
+func (k *knee) due() int64 {
+	if k.before.latency == 0 {
+		return math.MaxInt64
+	}
+	return k.next
+}
+
+// schedule sets the time of the next probe: a multiple of its period from a time on.
+func (k *knee) schedule(from, period int64) { k.next = (from/period + 1) * period }
+
+// step learns from a window that ends at a time.
+func (k *knee) step(m measure, at int64) {
+	if m.latency > 0 {
+		k.latency = m.latency
+		k.base = min(cmp.Or(k.base, m.latency), m.latency+2*m.err) // without a queue, latency can be as low
+	}
+	if k.probing {
+		k.conclude(m, at)
+		return
+	}
+	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
+	k.remember(m, steady)
+	if !m.full {
+		k.set(k.limit)
+		return
+	}
+	old := k.limit
+	k.move(m)
+	switch slot := k.slot(); {
+	case !steady || k.limit*4 < old*3:
+	case at >= k.next+grid:
+		k.schedule(at, slot)
+	case at >= k.next:
+		k.probing, k.probed = true, k.base
+		k.schedule(at, slot)
+	}
+}
+
+// remember keeps a window for the next probe.
+func (k *knee) remember(m measure, steady bool) {
+	if steady && k.compare(m) == alike && k.before.latency > 0 {
+		k.before = k.before.and(m)
+		return
+	}
+	k.before = m
+	if !steady {
+		k.before.latency = 0
+	}
+}
+
+// A verdict is what two windows show together.
+type verdict int
+
+const (
+	alike   verdict = iota // they have about as many requests under way
+	unclear                // the samples are too few
+	waiting                // the latency of one is longer: its requests waited
+	free                   // their latencies are the same: those of neither waited
+)
+
+// compare compares a window with the one before.
+func (k *knee) compare(m measure) verdict {
+	a, b := k.before, m
+	if a.inFlight < b.inFlight {
+		a, b = b, a
+	}
+	apart := a.inFlight - b.inFlight
+	if a.latency == 0 || b.latency == 0 || apart*20 < a.inFlight*3 {
+		return alike
+	}
+	third := apart * 1_000_000 / max(a.rate, 1) / 3 // of the difference that waiting makes
+	err := sqrt(a.err*a.err+b.err*b.err) * 3 / 2
+	switch longer := a.latency - b.latency; {
+	case longer-err > third:
+		return waiting
+	case longer+err < third && longer-err > -third && !a.cut && !b.cut:
+		return free
+	}
+	return unclear
+}
+
+// conclude ends a probe. The base is at least what fewer requests under way do not make shorter. If half the limit
+// still has a queue, or had one by the old base, another probe halves it again.
+func (k *knee) conclude(m measure, at int64) {
+	old, slot := k.probed, k.slot()
+	if k.half.latency > 0 {
+		m = k.half.and(m)
+	}
+	k.half = measure{}
+	switch k.compare(m) {
+	case free:
+		k.base = max(k.base, min(m.latency, k.before.latency))
+	case unclear:
+		k.half = m
+	}
+	k.probed = k.base
+	if (m.latency*2 > k.base*3 || k.base*9 < old*8) && k.limit >= 4*k.least {
+		k.set(k.limit / 2)
+		k.before, k.half = m, measure{}
+		k.schedule(at, slot)
+		return
+	}
+	k.probing = false
+	k.move(k.before)
+	k.before = measure{full: m.full}
+	if k.base*8 > old*9 {
+		k.schedule(at+checkAfter, slot)
+	} else {
+		k.schedule(at, max(probeEvery, 32*slot))
+	}
+}
+
+// move moves the limit to where it keeps the upstream busy.
+func (k *knee) move(m measure) {
+	wait := max(m.latency-k.base, 0)
+	busy := max(m.inFlight-m.rate*wait/1_000_000, 0)
+	want, limit := busy*3/2+root(k.limit), k.limit
+	switch {
+	case m.failed*20 > m.answers:
+		limit = min(want, limit*9/10)
+	case wait*4 < m.latency:
+		limit = max(limit+root(limit)/2, min(want, limit*3/2))
+	case wait > deep*k.base:
+		limit = min(limit, max(want, limit/4))
+	default:
+		limit = min((want+limit)/2, limit*3/2)
+	}
+	k.set(max(limit, k.limit/4))
+}

@@ -1,0 +1,199 @@
+package adaptive
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A row is a course of load, and what a Limiter has to reach in it.
+type row struct {
+	name     string
+	up       func(*upstream)
+	phases   []phase
+	from, to int     // seconds that count, by the arrival of requests
+	tuned    float64 // the limit that a hand has tuned; 0 is 32
+	setUp    func(*simulation)
+	gateways int
+	ahead    time.Duration // of the second gateway's clock
+
+	critical float64 // percent served, at least
+	goodput  float64 // percent of the hand-tuned limit's, at least
+	slowest  float64 // p99 in terms of that at 70 % load, at most; 0: any
+	refuses  bool    // false: no critical request is refused
+}
+
+const second = time.Second
+
+// load is a phase with 30 % of the requests sheddable and 10 % critical.
+func load(from int, rate float64) phase {
+	return phase{from: time.Duration(from) * second, rate: [3]float64{.3 * rate, .6 * rate, .1 * rate}}
+}
+
+// calm is 70 % of what the upstream can bear.
+func calm(from int) phase { return load(from, 560) }
+
+func with(p phase, change func(*phase)) phase { change(&p); return p }
+
+func deluge(from int) phase {
+	return with(calm(from), func(p *phase) { p.rate[0] *= 12 })
+}
+
+func thrice(p *phase) { p.slower = 3 }
+
+func taking(d func(time.Duration) func(*rand.Rand) time.Duration) func(*upstream) {
+	return func(u *upstream) { u.takes = d(20 * time.Millisecond) }
+}
+
+// patient is a server of language models: 64 answers at a time, in 20 s each.
+func patient(u *upstream) {
+	*u = upstream{workers: 64, takes: lognormal(20*second, 0.3), thrash: 1000, patience: 120 * second}
+}
+
+// streaming sends the head after half a second, and the body in 20 s.
+func streaming(u *upstream) {
+	*u = upstream{workers: 16, takes: lognormal(500*time.Millisecond, 0.5), thrash: 48, patience: 10 * second, body: 20 * second}
+}
+
+// restart replaces the limiters at a time.
+func restart(at time.Duration) func(*simulation) {
+	return func(s *simulation) {
+		s.every = func(now time.Duration) {
+			if g, ok := s.gates[0].(limiterGate); ok && now >= at {
+				g.Limiter = New(Config{})
+				s.gates[0], s.every = g, nil
+			}
+		}
+	}
+}
+
+var rows = []row{
+	{name: "70 % load", phases: []phase{calm(0)}, from: 10, to: 130, critical: 100, goodput: 98, slowest: 1.1},
+	{name: "3 × all", phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
+	{name: "3 × all, first 10 s", phases: []phase{calm(0), load(60, 2400)}, from: 60, to: 70, critical: 99.8, goodput: 95, refuses: true},
+	{name: "12 × sheddable", phases: []phase{calm(0), deluge(60)}, from: 70, to: 190, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
+	{name: "12 × sheddable, first 10 s", phases: []phase{calm(0), deluge(60)}, from: 60, to: 70, critical: 99.8, goodput: 95, refuses: true},
+	{name: "server 3 × slower", phases: []phase{calm(0), with(calm(60), thrice)}, from: 70, to: 190, critical: 99.9, goodput: 98, refuses: true},
+	{name: "server 3 × slower, first 10 s", phases: []phase{calm(0), with(calm(60), thrice)}, from: 60, to: 70, critical: 99.8, goodput: 80, refuses: true},
+	{name: "and as fast again, first 10 s", phases: []phase{calm(0), with(calm(60), thrice), calm(120)}, from: 120, to: 130, critical: 99.8, goodput: 90, refuses: true},
+	{name: "and as fast again", phases: []phase{calm(0), with(calm(60), thrice), calm(120)}, from: 130, to: 190, critical: 100, goodput: 98, slowest: 1.2},
+	{name: "half of the server away", phases: []phase{calm(0), with(calm(60), func(p *phase) { p.away = 8 })}, from: 70, to: 190, critical: 99.9, goodput: 98, refuses: true, tuned: 18},
+	{name: "1.3 × for 20 minutes, the last 2", phases: []phase{calm(0), load(60, 1040)}, from: 1140, to: 1260, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
+	{name: "steps of 0.5, 2, 0.8, 4 and 1.2 ×", phases: []phase{load(0, 400), load(30, 1600), load(60, 640), load(90, 3200), load(120, 960)}, from: 10, to: 150, critical: 99.8, goodput: 98, refuses: true},
+	{name: "overload over: after 10 s", phases: []phase{calm(0), load(60, 2400), calm(120)}, from: 130, to: 190, critical: 100, goodput: 98, slowest: 1.1},
+	{name: "no traffic for a minute, then 3 ×", phases: []phase{load(0, 2400), load(60, 0), load(120, 2400)}, from: 120, to: 130, critical: 99.8, goodput: 95, refuses: true},
+	{name: "restart at 3 ×, first 10 s", phases: []phase{calm(0), load(60, 2400)}, from: 90, to: 100, setUp: restart(90 * second), critical: 99.8, goodput: 90, refuses: true},
+	{name: "restart at 3 ×", phases: []phase{calm(0), load(60, 2400)}, from: 100, to: 190, setUp: restart(90 * second), critical: 99.9, goodput: 98, slowest: 2, refuses: true},
+	{name: "two gateways, 3 × all", phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, gateways: 2, tuned: 16, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
+	{name: "two, clocks 7.6 s apart", phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, gateways: 2, tuned: 16, ahead: 7600 * time.Millisecond, critical: 99.9, goodput: 98, refuses: true},
+	{name: "four gateways, 3 × all", phases: []phase{calm(0), load(60, 2400)}, from: 120, to: 240, gateways: 4, tuned: 8, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
+	{name: "eight gateways, 3 × all", up: func(u *upstream) { u.notices = true }, phases: []phase{calm(0), load(60, 2400)}, from: 120, to: 240, gateways: 8, tuned: 4, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
+	{name: "heavy tails, 70 % load", up: taking(tailed), phases: []phase{calm(0)}, from: 10, to: 130, critical: 99.4, goodput: 93, slowest: 1.1, refuses: true},
+	{name: "heavy tails, 3 × all", up: taking(tailed), phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, critical: 99.4, goodput: 93, slowest: 2, refuses: true},
+	{name: "exponential times, 3 × all", up: taking(exponential), phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
+	{name: "equal times, 3 × all", up: taking(constant), phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
+	{name: "seven in ten cached, 3 × all", up: taking(cached), phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, critical: 99.9, goodput: 93, refuses: true},
+	{name: "2/s of 20 s each", up: patient, phases: []phase{load(0, 2)}, from: 0, to: 1000, tuned: 64, critical: 100, goodput: 100},
+	{name: "2/s with heads in 0.5 s", up: streaming, phases: []phase{load(0, 2)}, from: 0, to: 1000, tuned: 64, critical: 100, goodput: 100},
+	{name: "10/s of 20 s each", up: patient, phases: []phase{load(0, 2), load(200, 10)}, from: 300, to: 1300, tuned: 90, critical: 99, goodput: 93, refuses: true},
+}
+
+// gates are the rivals, by the names that -gates takes.
+var gates = map[string]func(r row) gate{
+	"none":      func(row) gate { return fixed(1e9) },
+	"400":       func(row) gate { return fixed(400) },
+	"tuned":     func(r row) gate { return fixed(cmp.Or(r.tuned, 32)) },
+	"gradient2": func(row) gate { return gradient2() },
+	"envoy":     func(row) gate { return envoy() },
+	"failsafe":  func(row) gate { return failsafe() },
+	"sluice":    func(row) gate { return limiterGate{Limiter: New(Config{})} },
+}
+
+// play simulates a row with a gate, by a seed.
+func play(t *testing.T, r row, name string, seed uint64) (*simulation, result) {
+	t.Helper()
+	s := &simulation{
+		upstream: upstream{workers: 16, takes: lognormal(20*time.Millisecond, 0.5), thrash: 48, patience: second},
+		phases:   r.phases,
+	}
+	if r.up != nil {
+		r.up(&s.upstream)
+	}
+	run := func() {
+		for i := range max(r.gateways, 1) {
+			g := gates[name](r)
+			if l, ok := g.(limiterGate); ok && i > 0 {
+				l.ahead = r.ahead
+				g = l
+			}
+			s.gates = append(s.gates, g)
+		}
+		if r.setUp != nil {
+			r.setUp(s)
+		}
+		s.run(seed, time.Duration(r.to)*second+s.patience)
+	}
+	if name == "failsafe" {
+		synctest.Test(t, func(*testing.T) {
+			start := time.Now()
+			s.advance = func(now time.Duration) { time.Sleep(now - time.Since(start)) }
+			run()
+		})
+	} else {
+		run()
+	}
+	return s, s.result(time.Duration(r.from)*second, time.Duration(r.to)*second)
+}
+
+// check compares a row with its targets.
+func (r row) check(t *testing.T, seed uint64) {
+	t.Helper()
+	quiet := r
+	quiet.phases, quiet.from, quiet.to, quiet.setUp = []phase{calm(0)}, 10, 70, nil
+	_, tuned := play(t, r, "tuned", seed)
+	_, got := play(t, r, "sluice", seed)
+	problem := ""
+	if got.served[Critical-1] < r.critical {
+		problem += fmt.Sprintf(", want %g %% of critical", r.critical)
+	}
+	if !r.refuses && got.refused[Critical-1] > 0 {
+		problem += fmt.Sprintf(", %d critical refused", got.refused[Critical-1])
+	}
+	part := 100 * got.goodput / tuned.goodput
+	if part < r.goodput {
+		problem += fmt.Sprintf(", want %g %% of goodput", r.goodput)
+	}
+	slower := 0.0
+	if r.slowest > 0 {
+		_, calm := play(t, quiet, "none", seed)
+		if slower = float64(got.p99) / float64(calm.p99); slower > r.slowest {
+			problem += fmt.Sprintf(", want p99 %g times that at 70 %%", r.slowest)
+		}
+	}
+	line := fmt.Sprintf("%-34s seed %d: %6.1f/s, %5.1f %% of tuned; served %6.2f %6.2f %6.2f %%; p99 %v, %.2f times",
+		r.name, seed, got.goodput, part, got.served[0], got.served[1], got.served[2], got.p99.Round(time.Millisecond), slower)
+	if problem != "" {
+		t.Errorf("%s%s", line, problem)
+	} else {
+		t.Log(line)
+	}
+}
+
+var only = flag.String("rows", "", "part of the names of the rows to simulate")
+
+func testRows(t *testing.T, seeds uint64) {
+	for _, r := range rows {
+		if strings.Contains(r.name, *only) {
+			for seed := uint64(1); seed <= seeds; seed++ {
+				r.check(t, seed)
+			}
+		}
+	}
+}
+
+func TestSimulation(t *testing.T) { testRows(t, 1) }

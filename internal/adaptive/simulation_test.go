@@ -1,0 +1,312 @@
+package adaptive
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// A gate is a way to limit: a Limiter, or a rival. enter returns nil if the request is refused.
+type gate interface {
+	enter(now time.Duration, c Class) permit
+}
+
+type permit interface {
+	// head reports the head of the response, or that the client left before.
+	head(now time.Duration, o Outcome)
+	leave(now time.Duration)
+}
+
+// An upstream is a server with a queue, as the simulation has it.
+type upstream struct {
+	workers  int
+	takes    func(*rand.Rand) time.Duration // by a worker
+	thrash   int                            // under way, beyond which each takes longer in proportion
+	patience time.Duration                  // of clients
+	body     time.Duration                  // from head to end
+	notices  bool                           // abandoned requests leave the queue
+}
+
+// A phase is load from a time on.
+type phase struct {
+	from   time.Duration
+	rate   [3]float64 // requests a second by class
+	slower float64    // factor of service times; 0 is 1
+	away   int        // workers that are gone
+	fails  bool       // answers are 503 after 1 ms
+}
+
+type request struct {
+	sent    time.Duration
+	class   Class
+	service time.Duration
+	permit  permit
+	gate    int
+	done    bool // answered or abandoned
+}
+
+type event struct {
+	at   time.Duration
+	kind int
+	req  *request
+}
+
+const (
+	evArrive = iota
+	evComplete
+	evAbandon
+	evFail
+	evEnd
+)
+
+// A bin is what became of the requests that arrived in a second.
+type bin struct {
+	arrived, served, refused [3]int
+	took                     []time.Duration
+}
+
+// A simulation is one run.
+type simulation struct {
+	upstream
+	phases  []phase
+	gates   []gate
+	advance func(time.Duration)     // called with the virtual time of each event
+	every   func(now time.Duration) // called after each event
+
+	random *rand.Rand
+	now    time.Duration
+	events []event
+	queue  []*request
+	busy   int
+	bins   []bin
+}
+
+func (s *simulation) push(e event) {
+	s.events = append(s.events, e)
+	for i := len(s.events) - 1; i > 0; {
+		up := (i - 1) / 2
+		if s.events[up].at <= s.events[i].at {
+			break
+		}
+		s.events[up], s.events[i] = s.events[i], s.events[up]
+		i = up
+	}
+}
+
+func (s *simulation) pop() event {
+	e, last := s.events[0], len(s.events)-1
+	s.events[0] = s.events[last]
+	s.events = s.events[:last]
+	for i := 0; ; {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2 && c < last; c++ {
+			if s.events[c].at < s.events[least].at {
+				least = c
+			}
+		}
+		if least == i {
+			return e
+		}
+		s.events[i], s.events[least] = s.events[least], s.events[i]
+		i = least
+	}
+}
+
+func (s *simulation) phase() (p phase) {
+	for _, q := range s.phases {
+		if q.from <= s.now {
+			p = q
+		}
+	}
+	return p
+}
+
+// run simulates until a time.
+func (s *simulation) run(seed uint64, until time.Duration) {
+	s.random = rand.New(rand.NewPCG(seed, 30))
+	s.bins = make([]bin, int(until/time.Second)+1)
+	s.push(event{at: 0, kind: evArrive})
+	for s.now < until {
+		e := s.pop()
+		s.now = e.at
+		if s.advance != nil {
+			s.advance(s.now)
+		}
+		switch e.kind {
+		case evArrive:
+			s.arrive(e)
+		case evComplete:
+			s.complete(e.req)
+		case evAbandon:
+			s.abandon(e.req)
+		case evFail:
+			e.req.permit.head(s.now, Failed)
+			e.req.permit.leave(s.now)
+		case evEnd:
+			e.req.permit.leave(s.now)
+		}
+		if s.every != nil {
+			s.every(s.now)
+		}
+	}
+}
+
+// arrive handles an arrival, and draws the next: at most a second later, when the rate may be another.
+func (s *simulation) arrive(e event) {
+	p := s.phase()
+	if e.req != nil {
+		s.enter(e.req, p)
+	}
+	sum := p.rate[0] + p.rate[1] + p.rate[2]
+	gap := time.Second
+	if sum > 0 {
+		gap = time.Duration(s.random.ExpFloat64() / sum * 1e9)
+	}
+	next := event{at: s.now + min(gap, time.Second), kind: evArrive}
+	for _, q := range s.phases {
+		if q.from > s.now && q.from < next.at {
+			next.at, gap = q.from, time.Second
+			break
+		}
+	}
+	if gap < time.Second {
+		class, at := Sheddable, s.random.Float64()*sum
+		for class < Critical && at >= p.rate[class-1] {
+			at -= p.rate[class-1]
+			class++
+		}
+		next.req = &request{class: class, service: s.takes(s.random), sent: next.at, gate: s.random.IntN(1 << 20)}
+	}
+	s.push(next)
+}
+
+func (s *simulation) enter(r *request, p phase) {
+	b := &s.bins[int(r.sent/time.Second)]
+	b.arrived[r.class-1]++
+	g := s.gates[r.gate%len(s.gates)]
+	if r.permit = g.enter(s.now, r.class); r.permit == nil {
+		b.refused[r.class-1]++
+		return
+	}
+	if p.fails {
+		s.push(event{s.now + time.Millisecond, evFail, r})
+		return
+	}
+	s.push(event{s.now + s.patience, evAbandon, r})
+	s.queue = append(s.queue, r)
+	s.work()
+}
+
+// work gives requests to workers that have none.
+func (s *simulation) work() {
+	for s.busy < s.workers-s.phase().away && len(s.queue) > 0 {
+		r := s.queue[0]
+		s.queue = s.queue[1:]
+		if r.done && s.notices {
+			continue
+		}
+		took := float64(r.service) * cmp.Or(s.phase().slower, 1)
+		if n := s.busy + len(s.queue) + 1; n > s.thrash {
+			took *= float64(n) / float64(s.thrash)
+		}
+		s.busy++
+		s.push(event{s.now + time.Duration(took), evComplete, r})
+	}
+}
+
+func (s *simulation) complete(r *request) {
+	s.busy--
+	s.work()
+	if r.done {
+		return
+	}
+	r.done = true
+	b := &s.bins[int(r.sent/time.Second)]
+	b.served[r.class-1]++
+	b.took = append(b.took, s.now-r.sent)
+	r.permit.head(s.now, OK)
+	if s.body > 0 {
+		s.push(event{s.now + s.body, evEnd, r})
+		return
+	}
+	r.permit.leave(s.now)
+}
+
+func (s *simulation) abandon(r *request) {
+	if r.done {
+		return
+	}
+	r.done = true
+	r.permit.head(s.now, Abandoned)
+	r.permit.leave(s.now)
+}
+
+// A result sums what happened between two seconds.
+type result struct {
+	goodput float64    // answers in time, a second
+	served  [3]float64 // percent of the arrivals by class
+	p99     time.Duration
+	refused [3]int
+}
+
+// result sums the requests that arrived in a time.
+func (s *simulation) result(from, to time.Duration) (r result) {
+	var arrived, served [3]int
+	var took []time.Duration
+	for _, b := range s.bins[from/time.Second : to/time.Second] {
+		for c := range 3 {
+			arrived[c] += b.arrived[c]
+			served[c] += b.served[c]
+			r.refused[c] += b.refused[c]
+		}
+		took = append(took, b.took...)
+	}
+	slices.Sort(took)
+	r.goodput = float64(len(took)) / (to - from).Seconds()
+	for c := range 3 {
+		r.served[c] = 100 * float64(served[c]) / math.Max(float64(arrived[c]), 1)
+	}
+	if n := len(took); n > 0 {
+		r.p99 = took[n*99/100]
+	}
+	return r
+}
+
+// Service times with a mean of 20 ms.
+func lognormal(mean time.Duration, sigma float64) func(*rand.Rand) time.Duration {
+	scale := float64(mean) * math.Exp(-sigma*sigma/2)
+	return func(r *rand.Rand) time.Duration { return time.Duration(scale * math.Exp(sigma*r.NormFloat64())) }
+}
+
+func exponential(mean time.Duration) func(*rand.Rand) time.Duration {
+	return func(r *rand.Rand) time.Duration { return time.Duration(float64(mean) * r.ExpFloat64()) }
+}
+
+func constant(mean time.Duration) func(*rand.Rand) time.Duration {
+	return func(r *rand.Rand) time.Duration { return mean }
+}
+
+// tailed makes one in ten take ten times as long, with the same mean.
+func tailed(mean time.Duration) func(*rand.Rand) time.Duration {
+	usual := lognormal(mean*10/19, 0.3)
+	return func(r *rand.Rand) time.Duration {
+		d := usual(r)
+		if r.IntN(10) == 0 {
+			d *= 10
+		}
+		return d
+	}
+}
+
+// cached answers seven in ten within a millisecond, with the same mean.
+func cached(mean time.Duration) func(*rand.Rand) time.Duration {
+	hit, miss := lognormal(time.Millisecond, 0.5), lognormal((mean*10-7*time.Millisecond)/3, 0.5)
+	return func(r *rand.Rand) time.Duration {
+		if r.IntN(10) < 7 {
+			return hit(r)
+		}
+		return miss(r)
+	}
+}

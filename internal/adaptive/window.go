@@ -1,0 +1,153 @@
+package adaptive
+
+import (
+	"math/bits"
+	"time"
+)
+
+const (
+	fine    = 4 // bits: a bucket is a sixteenth of an octave
+	buckets = 29 << fine
+)
+
+// bucket returns the bucket of a latency in µs: exact below 32 µs, then 16 an octave, up to 71 minutes.
+func bucket(us int64) int {
+	u := uint64(min(max(us, 0), 1<<32-1))
+	shift := max(bits.Len64(u)-fine-1, 0)
+	return shift<<fine + int(u>>shift)
+}
+
+// middle returns the latency in the middle of a bucket, in µs.
+func middle(b int) int64 {
+	shift := max(b>>fine-1, 0)
+	return int64(b-shift<<fine)<<shift + int64(1)<<shift>>1
+}
+
+// A window collects what is measured between two steps of the limit.
+type window struct {
+	from     int64 // µs: requests sent before do not count, because the limit was another
+	open     int64 // µs: answers before do not count, because most are missing of the requests sent since from
+	end      int64 // µs
+	exact    bool  // it ends at end, with as few samples as there are
+	answers  int64
+	failed   int64
+	lost     int64 // samples that would have been longer
+	late     int64 // samples that show a long queue
+	inFlight int64 // sum over the answers
+	n        int64 // samples of latency
+	hist     [buckets]uint32
+}
+
+const (
+	grid    = 250_000   // µs: windows end at multiples of it, so that those of several limiters end together
+	longest = 3_000_000 // µs: then few samples are enough
+	enough  = 100
+	few     = 10
+)
+
+// add adds an answer.
+func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, latency int64) {
+	took := (now - sent).Microseconds()
+	fast := o != OK && (latency == 0 || took < latency)
+	if sent.Microseconds() < w.from || now.Microseconds() < w.open || o == Abandoned && fast {
+		return
+	}
+	w.answers++
+	w.inFlight += inFlight
+	if o == Failed {
+		w.failed++
+	}
+	if !fast {
+		w.hist[bucket(took)]++
+		w.n++
+		if o != OK {
+			w.lost++
+		}
+		if base > 0 && took > (deep+1)*base {
+			w.late++
+		}
+	}
+}
+
+// complete reports that a window has enough samples. Of a long queue, and when a probe is due, few are enough.
+func (w *window) complete(at, due, latency int64) bool {
+	n := max(w.n, w.failed)
+	switch {
+	case w.exact:
+		return at >= w.end
+	case n >= enough, n >= 2*few && w.late*2 > n:
+		return at >= w.end
+	}
+	return n >= few && (at >= due || at-w.open >= max(longest, latency))
+}
+
+// start begins another window. If the limit has changed, it waits until answers have the new latency.
+func (w *window) start(at int64, changed bool, base, latency int64) {
+	*w = window{from: w.from, open: at}
+	if changed {
+		w.from = at
+		w.open = at + 2*min(latency, 2*deep*base)
+	}
+	w.end = (w.open/grid + 1) * grid
+}
+
+// A measure is what a window has shown.
+type measure struct {
+	span     int64 // µs
+	answers  int64
+	failed   int64
+	full     bool  // something was refused
+	cut      bool  // many requests would have taken longer: latency is only a lower bound
+	inFlight int64 // mean, in thousandths
+	rate     int64 // answers a second, in thousandths
+	latency  int64 // µs, 0 without samples
+	err      int64 // µs: standard error of latency
+}
+
+func (w *window) measure(at int64, full bool) measure {
+	m := measure{span: max(at-w.open, 1), answers: w.answers, failed: w.failed, full: full, cut: w.lost*10 > w.n}
+	m.inFlight = w.inFlight * milli / max(w.answers, 1)
+	m.rate = w.answers * milli * 1_000_000 / m.span
+	m.latency, m.err = w.typical()
+	return m
+}
+
+// and returns what two windows have shown together. Of the first, it keeps no more than a certain weight.
+func (m measure) and(n measure) measure {
+	a, b := min(m.answers, 6*enough), max(n.answers, 1)
+	mean := func(x, y int64) int64 { return (x*a + y*b) / (a + b) }
+	return measure{
+		span: m.span + n.span, answers: a + b, failed: n.failed, full: n.full, cut: m.cut || n.cut,
+		inFlight: mean(m.inFlight, n.inFlight), rate: mean(m.rate, n.rate), latency: mean(m.latency, n.latency),
+		err: sqrt(m.err*m.err*a*a+n.err*n.err*b*b) / (a + b),
+	}
+}
+
+// typical returns the mean of the fastest four fifths and its standard error, which is that of the winsorized
+// samples.
+func (w *window) typical() (mean, err int64) {
+	keep := (w.n*4 + 4) / 5
+	if keep == 0 {
+		return 0, 0
+	}
+	var sum, squares, n, last int64
+	for b := 0; n < keep; b++ {
+		c := min(int64(w.hist[b]), keep-n)
+		if c > 0 {
+			last = middle(b)
+			sum += c * last
+			n += c
+		}
+	}
+	mean = sum / keep
+	center := (sum + (w.n-keep)*last) / w.n
+	n = 0
+	for b := 0; n < keep; b++ {
+		c := min(int64(w.hist[b]), keep-n)
+		d := middle(b) - center
+		squares += c * min(d*d, 1<<40)
+		n += c
+	}
+	squares += (w.n - keep) * min((last-center)*(last-center), 1<<40)
+	return mean, sqrt(squares) * 5 / 4 / w.n
+}

@@ -1,0 +1,262 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/adaptive"
+)
+
+// InFlight is how many requests may be under way at the same time: Most, or with Auto as many as the upstream bears,
+// between Least and Most.
+type InFlight struct {
+	// Auto has the engine find the number by the latency of the upstream: see [Load].
+	Auto bool `json:"auto,omitempty"`
+	// Least is the number below which an automatic limit never falls, 4 by default.
+	Least int64 `json:"least,omitempty"`
+	// Most is the number, from 1 to 65,536. With Auto it is the largest, 2000 by default.
+	Most int64 `json:"most,omitempty"`
+}
+
+// autoInFlight is an automatic number without bounds, as text.
+const autoInFlight = "auto"
+
+// String returns the number, or "auto" with its bounds. It returns "" for no limit.
+func (f InFlight) String() string {
+	text := ""
+	switch {
+	case !f.Auto && f.Most == 0:
+	case !f.Auto:
+		text = strconv.FormatInt(f.Most, 10)
+	default:
+		text = autoInFlight
+		if f.Least > 0 {
+			text += " from " + strconv.FormatInt(f.Least, 10)
+		}
+		if f.Most > 0 {
+			text += " to " + strconv.FormatInt(f.Most, 10)
+		}
+	}
+	return text
+}
+
+// inFlightObject is an InFlight without its methods.
+type inFlightObject InFlight
+
+// MarshalJSON returns a number, "auto", or an object.
+func (f InFlight) MarshalJSON() ([]byte, error) {
+	switch {
+	case f == InFlight{Auto: true}:
+		return json.Marshal(autoInFlight)
+	case !f.Auto && f.Least == 0:
+		return json.Marshal(f.Most)
+	}
+	return json.Marshal(inFlightObject(f))
+}
+
+func (f *InFlight) UnmarshalJSON(data []byte) error {
+	var text string
+	var o inFlightObject
+	switch {
+	case json.Unmarshal(data, &text) == nil && text == autoInFlight:
+		o.Auto = true
+	case json.Unmarshal(data, &o.Most) == nil:
+	case json.Unmarshal(data, &o) != nil:
+		return errors.New(`policy: in_flight is a whole number, "auto", or {"auto": true, "least": 4, "most": 2000}`)
+	}
+	*f = InFlight(o)
+	return nil
+}
+
+// classNames are the classes of requests, by their numbers.
+var classNames = []string{adaptive.Sheddable: "sheddable", adaptive.Normal: "normal", adaptive.Critical: "critical"}
+
+// ClassNames returns the names of the classes of requests. The first is denied first.
+func ClassNames() []string { return classNames[adaptive.Sheddable:] }
+
+// maxInFlight is the largest number of requests under way.
+const maxInFlight = 1 << 16
+
+// isLimitless reports whether a rule has no limit of any kind, and neither exempts nor blocks.
+func (r *Rule) isLimitless() bool {
+	return r.Limit == "" && len(r.Limits) == 0 && r.InFlight == InFlight{} && r.Distinct == Distinct{} && r.Share.isZero() && !r.Exempt && !r.Block
+}
+
+// adaptive compiles an automatic limit of requests under way.
+func (c *compiler) adaptive(r *Rule, out *rule) {
+	c.without([]setting{
+		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()},
+		{"distinct", r.Distinct != Distinct{}}, {"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
+		{"together", len(r.Together) > 0}, {"consistency", r.Consistency != ""}, {"on_error", r.OnError != ""}, {"over", r.Over != ""},
+	}, "remove it, or write a second rule for it", "a rule with \"in_flight: auto\" counts in each process, by latency, and has no %s")
+	least, most := r.InFlight.Least, r.InFlight.Most
+	for field, n := range map[string]int64{"in_flight.least": least, "in_flight.most": most} {
+		if n < 0 || n > maxInFlight {
+			c.fail(field, "use a number from 1 to 65536", "%s is %d", field, n)
+		}
+	}
+	if least > 0 && most > 0 && least > most {
+		c.fail("in_flight.least", "use a smaller least or a larger most", "least is %d, and most is %d", least, most)
+	}
+	out.adaptive = &adaptive.Config{Least: least, Most: most}
+	out.own = resolved{from: "rule", source: r.Source}
+}
+
+// Adaptive returns the names of the rules with "in_flight: auto", in the order of the document.
+func (p *Policy) Adaptive() (names []string) {
+	for i := range p.rules {
+		if p.rules[i].adaptive != nil {
+			names = append(names, p.rules[i].name)
+		}
+	}
+	return names
+}
+
+// Load is what an automatic limit of requests under way made of a request. Such a limit counts in the process alone:
+// each instance finds its part of what the upstream bears by the latency of the responses. Limits by rate and such
+// limits are taken together or not at all. Only requests whose integration reports the response have one (see
+// [Request] Timed).
+type Load struct {
+	Rule    string
+	Source  string // of the rule: see [Rule]
+	Key     string // of the rule; as short-lived as a Decision's memory
+	Class   string // of the request: "critical", "normal" or "sheddable"
+	Allowed bool   // the request fits
+	Shadow  bool   // the limit does not refuse the request
+	at      int32  // of the rule in the document, counted from 1
+}
+
+// loadSubject is the subject of a rule with an automatic limit, for one request.
+type loadSubject struct {
+	rule    *rule
+	key     string
+	shadow  bool
+	fits    bool
+	limiter *adaptive.Limiter // that has given a permit, or nil
+}
+
+// classify notes the class that a rule gives the request. The lowest counts, so that no client promotes itself.
+func (s *subjects) classify(class adaptive.Class) {
+	if s.class == 0 || class < s.class {
+		s.class = class
+	}
+}
+
+// addLoad adds the subject of an automatic limit. A rollout goes by clients, because most such rules have a single key.
+func (s *subjects) addLoad(in *input, r *rule, shadow bool) {
+	if !in.timed {
+		return
+	}
+	if r.isPartial() {
+		client := in.policy.client(in.request).As16()
+		shadow = in.policy.isShadow(r) || r.isShadowFor(client[:])
+	}
+	s.loads = append(s.loads, loadSubject{rule: r, key: s.keys.Key(nil), shadow: shadow})
+}
+
+// enter takes a permit of each automatic limit, or none. It reports false if one of them refuses the request.
+func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
+	s := &w.subjects
+	if len(s.loads) == 0 || d.Missing != "" {
+		return true
+	}
+	s.entered = true
+	now, class := e.loads.now(), s.requestClass()
+	for i := range s.loads {
+		l := &s.loads[i]
+		limiter := e.loads.limiter(l)
+		if l.fits = limiter.Enter(now, class, l.shadow); !l.fits && !l.shadow {
+			d.Overloaded, d.RetryAfter = l.rule.name, retryOverloaded(class)
+			s.leave(now)
+			s.loads = s.loads[:i+1] // the others were not asked
+			return false
+		}
+		l.limiter = limiter
+	}
+	return true
+}
+
+func (s *subjects) requestClass() adaptive.Class {
+	if s.class == 0 {
+		return adaptive.Normal
+	}
+	return s.class
+}
+
+// leave returns the permits of the request.
+func (s *subjects) leave(now time.Duration) {
+	for i := range s.loads {
+		if l := &s.loads[i]; l.limiter != nil {
+			l.limiter.Leave(now)
+			l.limiter = nil
+		}
+	}
+}
+
+// retryOverloaded returns a random wait, so that clients do not come back together, and the important ones first.
+func retryOverloaded(class adaptive.Class) time.Duration {
+	most := map[adaptive.Class]time.Duration{adaptive.Critical: 2, adaptive.Normal: 4, adaptive.Sheddable: 8}[class]
+	return time.Second + rand.N((most-1)*time.Second+1)
+}
+
+// addLoads adds the automatic limits of the request to d. If it passes, d has their permits, which otherwise are
+// returned.
+func (d *Decision) addLoads(e *Engine, w *work) {
+	s := &w.subjects
+	if !s.entered {
+		return
+	}
+	class := classNames[s.requestClass()]
+	for i := range s.loads {
+		l := &s.loads[i]
+		if d.Overloaded == "" || !l.fits {
+			d.Loads = append(d.Loads, Load{Rule: l.rule.name, Source: l.rule.source, Key: l.key, Class: class, Allowed: l.fits, Shadow: l.shadow, at: int32(l.rule.index) + 1})
+		}
+	}
+	if d.Allowed {
+		d.load = e.loads.hold(s.loads)
+	} else {
+		s.leave(e.loads.now())
+	}
+}
+
+// Because is "overload" if the request does not fit, and otherwise empty: see [Result.Because].
+func (l *Load) Because() string {
+	if l.Allowed {
+		return ""
+	}
+	return "overload"
+}
+
+// LoadRuleIndex returns the position in the document of the rule of an automatic limit, by the index of its Load.
+func (o *Observation) LoadRuleIndex(i int) int { return int(o.Decision.Loads[i].at) - 1 }
+
+// LoadShown returns the text that people see of the key of an automatic limit, as the rule's show_key says. It is
+// empty for a rule without a key.
+func (o *Observation) LoadShown(i int) string {
+	if len(o.Policy().rules[o.LoadRuleIndex(i)].key) == 0 {
+		return ""
+	}
+	return o.Policy().ShownKey(o.Decision.Loads[i].Key)
+}
+
+// Answered reports the head of the response to a request that has passed, for automatic limits of requests under way:
+// when the request was sent to the upstream or the handler, and the status, 0 if the client left before the head. It
+// is to be called once, before [Engine.Release].
+func (e *Engine) Answered(d Decision, sent time.Time, status int) {
+	o := adaptive.OK
+	switch status {
+	case 0:
+		o = adaptive.Abandoned
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, 529: // 529: overloaded
+		o = adaptive.Failed
+	}
+	e.loads.answered(d.load, sent, o)
+}
+
+// Adapts reports whether an automatic limit waits for [Engine.Answered].
+func (d *Decision) Adapts() bool { return d.load.hold != nil }

@@ -1,0 +1,204 @@
+package policy_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+func adaptiveEngine(t *testing.T, rules ...policy.Rule) *policy.Engine {
+	t.Helper()
+	p, err := policy.Compile(policy.Document{Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy.NewEngine(memory.New(), p)
+}
+
+// capacity is the rule with an automatic limit that is always 1.
+func capacity() policy.Rule {
+	return policy.Rule{Name: "capacity", InFlight: policy.InFlight{Auto: true, Least: 1, Most: 1}}
+}
+
+func timed(path string) *policy.Request {
+	return &policy.Request{Method: "GET", Path: path, Host: "example.com", Ends: true, Timed: true}
+}
+
+func underWay(e *policy.Engine) (n int64) {
+	for _, l := range e.Loads() {
+		n += l.InFlight
+	}
+	return n
+}
+
+// A request that the automatic limit refuses uses up no rate limit, and one that a rate limit refuses takes no permit.
+func TestAdaptiveAllOrNone(t *testing.T) {
+	t.Parallel()
+	e := adaptiveEngine(t, capacity(), policy.Rule{Name: "rate", Limits: []string{"2/hour"}})
+	ctx := context.Background()
+	first := e.Decide(ctx, timed("/"))
+	for range 5 {
+		if d := e.Decide(ctx, timed("/")); d.Allowed || d.Overloaded != "capacity" || len(d.Results) > 0 || d.RetryAfter < time.Second || d.RetryAfter > 4*time.Second {
+			t.Fatalf("%+v", d)
+		}
+	}
+	e.Release(ctx, first)
+	e.Release(ctx, first) // once
+	second := e.Decide(ctx, timed("/"))
+	if !second.Allowed || second.Results[0].Remaining != 0 || underWay(e) != 1 {
+		t.Fatalf("%+v, %d under way", second, underWay(e))
+	}
+	e.Release(ctx, second)
+	if d := e.Decide(ctx, timed("/")); d.Allowed || d.Overloaded != "" || d.Results[0].Allowed || underWay(e) != 0 {
+		t.Errorf("%+v, %d under way", d, underWay(e))
+	}
+}
+
+// The lowest class counts, whichever rule has it.
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	rules := []policy.Rule{
+		{Name: "pay", Match: []string{"/pay"}, Class: "critical"},
+		{Name: "capacity", InFlight: policy.InFlight{Auto: true, Least: 1, Most: 4}},
+		{Name: "exports", Match: []string{"/export"}, Class: "sheddable", Limits: []string{"100/hour"}},
+		{Name: "tests", Headers: map[string]string{"X-Test": "*"}, Class: "sheddable"},
+	}
+	for _, tt := range []struct {
+		path, test string
+		passes     int
+		class      string
+	}{
+		{"/pay", "", 8, "critical"}, {"/", "", 4, "normal"}, {"/export", "", 2, "sheddable"}, {"/pay", "1", 2, "sheddable"}, {"/", "1", 2, "sheddable"},
+	} {
+		e := adaptiveEngine(t, rules...)
+		passed := 0
+		for range 10 {
+			r := timed(tt.path)
+			if tt.test != "" {
+				r.Header = map[string][]string{"X-Test": {tt.test}}
+			}
+			d := e.Decide(ctx, r)
+			if d.Allowed {
+				passed++
+			}
+			if len(d.Loads) != 1 || d.Loads[0].Class != tt.class || d.Loads[0].Allowed != d.Allowed {
+				t.Fatalf("%s: %+v", tt.path, d.Loads)
+			}
+		}
+		if passed != tt.passes {
+			t.Errorf("%s, X-Test %q: %d of 10 passed at once, want %d", tt.path, tt.test, passed, tt.passes)
+		}
+	}
+}
+
+func TestAdaptiveShadow(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	watching := capacity()
+	watching.Shadow = true
+	e := adaptiveEngine(t, watching)
+	var all []policy.Decision
+	for i := range 4 {
+		d := e.Decide(ctx, timed("/"))
+		if !d.Allowed || !d.Loads[0].Shadow || d.Loads[0].Allowed != (i == 0) {
+			t.Fatalf("request %d: %+v", i, d)
+		}
+		all = append(all, d)
+	}
+	if underWay(e) != 4 {
+		t.Errorf("%d are under way", underWay(e))
+	}
+	for _, d := range all {
+		e.Release(ctx, d)
+	}
+	if underWay(e) != 0 {
+		t.Errorf("%d are under way", underWay(e))
+	}
+}
+
+// What no integration times, and what only looks, is not counted.
+func TestAdaptiveLeftOut(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	e := adaptiveEngine(t, capacity())
+	held := e.Decide(ctx, timed("/"))
+	untimed, peek := timed("/"), timed("/")
+	untimed.Timed, peek.Mode = false, policy.Peek
+	for _, r := range []*policy.Request{untimed, peek} {
+		if d := e.Decide(ctx, r); !d.Allowed || len(d.Loads) > 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+	ds := make([]policy.Decision, 2)
+	if !e.DecideTogether(ctx, []*policy.Request{timed("/"), timed("/")}, ds) || underWay(e) != 1 {
+		t.Errorf("parts: %+v, %d under way", ds, underWay(e))
+	}
+	e.Release(ctx, held)
+	e.DecideEach(ctx, []*policy.Request{timed("/"), timed("/")}, ds)
+	if !ds[0].Allowed || ds[1].Overloaded != "capacity" {
+		t.Errorf("a list: %+v", ds)
+	}
+}
+
+// A key of its own has a limit of its own, and keys beyond the bound share one.
+func TestAdaptiveKeys(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	hosts := capacity()
+	hosts.Key = []string{"host"}
+	e := adaptiveEngine(t, hosts)
+	const most = 1000
+	passed := 0
+	for i := range most + 10 {
+		r := timed("/")
+		r.Host = fmt.Sprintf("h%d.example.com", i)
+		if d := e.Decide(ctx, r); d.Allowed {
+			passed++
+		}
+	}
+	if passed != most+1 || len(e.Loads()) != most+1 {
+		t.Errorf("%d passed, %d limits", passed, len(e.Loads()))
+	}
+}
+
+// Permits outlive a change of policy, and are returned if an observer panics.
+func TestAdaptivePermits(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	e := adaptiveEngine(t, capacity())
+	explode := false
+	e.Observe(func(context.Context, *policy.Observation) {
+		if explode {
+			panic("an observer")
+		}
+	})
+	d := e.Decide(ctx, timed("/"))
+	wider := capacity()
+	wider.InFlight.Most, wider.InFlight.Least = 2, 2
+	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{wider}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Swap(p)
+	explode = true
+	func() {
+		defer func() { _ = recover() }()
+		e.Decide(ctx, timed("/"))
+	}()
+	explode = false
+	if underWay(e) != 1 {
+		t.Errorf("%d are under way after a panic", underWay(e))
+	}
+	if d := e.Decide(ctx, timed("/")); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	e.Release(ctx, d)
+	if underWay(e) != 1 {
+		t.Errorf("%d are under way", underWay(e))
+	}
+}

@@ -202,3 +202,17 @@ func TestAdaptivePermits(t *testing.T) {
 		t.Errorf("%d are under way", underWay(e))
 	}
 }
+
+// A path that servers may read in several ways promotes no request.
+func TestClassOfAmbiguousPath(t *testing.T) {
+	t.Parallel()
+	e := adaptiveEngine(t, policy.Rule{Name: "pay", Match: []string{"/pay"}, Class: "critical"}, capacity())
+	for path, want := range map[string]string{"/pay": "critical", "/export/..;/../pay": "normal", "/pay;x": "normal", "/other": "normal"} {
+		r := timed(path)
+		d := e.Decide(context.Background(), r)
+		if len(d.Loads) != 1 || d.Loads[0].Class != want {
+			t.Errorf("%s: %+v, want %s", path, d.Loads, want)
+		}
+		e.Release(context.Background(), d)
+	}
+}

@@ -132,6 +132,10 @@ func (p *Policy) countingRule(name string) (*rule, error) {
 		return nil, fmt.Errorf("policy: rule %q is exempt, and counts nothing", name)
 	case r.block:
 		return nil, fmt.Errorf("policy: rule %q blocks, and counts nothing", name)
+	case r.classifies:
+		return nil, fmt.Errorf("policy: rule %q has a class alone, and counts nothing", name)
+	case r.adaptive != nil:
+		return nil, fmt.Errorf("policy: rule %q has an automatic limit, which has no subjects in the store", name)
 	default:
 		return r, nil
 	}

@@ -128,6 +128,9 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 			r.subjects.note(o, first, c.name, &said, at)
 		}
 	}
+	if len(d.Loads) > 0 && r.noteLoads(t, own, o, stripe, at) {
+		would = true
+	}
 	if r.subjects != nil && len(t.tiers) > 0 {
 		r.subjects.noteCustomer(o, t, at)
 	}
@@ -140,6 +143,8 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 		cell.exempt.Add(1)
 	case d.Missing != "":
 		cell.malformed.Add(1)
+	case d.Overloaded != "":
+		cell.overloaded[slices.Index(policy.ClassNames(), d.Loads[len(d.Loads)-1].Class)].Add(1)
 	}
 	if local {
 		cell.local.Add(1)

@@ -128,7 +128,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out.answer = answerForm(c.choice("answer", r.Answer, answerForms))
 	p.forms = p.forms || out.answer != answerPlain
 	out.class = adaptive.Class(c.choice("class", r.Class, classNames))
-	out.classifies = out.class != 0 && r.isLimitless()
+	out.classifies = r.OnlyClassifies()
 	if r.Exempt || r.Block || out.classifies {
 		c.checkUncounted(r)
 		return out

@@ -161,15 +161,29 @@ func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
 // maxChoices is the most answers to one request that are estimated.
 const maxChoices = 128
 
+// The fields of requests with the maximum of the output and the number of answers. Gemini takes both spellings of each
+// of its names.
+var (
+	outputMaxima = append(ofGemini("maxOutputTokens", "max_output_tokens"), "max_completion_tokens", "max_tokens", "max_output_tokens", "options[num_predict]")
+	choiceCounts = append(ofGemini("candidateCount", "candidate_count"), "n", "best_of")
+)
+
+func ofGemini(names ...string) (fields []string) {
+	for _, name := range names {
+		fields = append(fields, "generationConfig["+name+"]", "generation_config["+name+"]")
+	}
+	return fields
+}
+
 // outputAsked reads the maximum of the output from the body, for all answers that the request asks for.
 func (in *input) outputAsked() (n int64) {
-	for _, name := range []string{"max_completion_tokens", "max_tokens", "max_output_tokens", "generationConfig[maxOutputTokens]", "options[num_predict]"} {
+	for _, name := range outputMaxima {
 		if number, ok := in.x.LargestBodyField(name); ok && number > 0 {
 			n = max(n, min(number, math.MaxInt32))
 		}
 	}
 	most := int64(1)
-	for _, name := range []string{"n", "best_of", "generationConfig[candidateCount]"} {
+	for _, name := range choiceCounts {
 		if choices, ok := in.x.LargestBodyField(name); ok {
 			most = max(most, min(choices, maxChoices))
 		}
@@ -183,7 +197,7 @@ func (in *input) omitsUsage() bool {
 }
 
 // priceOfModel returns the price of the model that the request asks for: in its body, or in the path, as in
-// /v1beta/models/NAME:generateContent. If it names two models, each price is the higher one of both.
+// Gemini's and Azure's APIs. If it names two models, each price is the higher one of both.
 func (in *input) priceOfModel(p *money.Prices) *money.Price {
 	inPath := modelInPath(in.request.Path)
 	inBody, _, ok := in.x.BodyField("model")
@@ -199,8 +213,13 @@ func (in *input) priceOfModel(p *money.Prices) *money.Price {
 	return &higher
 }
 
-// modelInPath returns NAME of a path such as /v1beta/models/NAME:generateContent, or "".
+// modelInPath returns NAME of a path such as /v1beta/models/NAME:generateContent or
+// /openai/deployments/NAME/chat/completions, or "".
 func modelInPath(path string) string {
+	if _, name, found := strings.Cut(path, "/deployments/"); found {
+		name, _, _ = strings.Cut(name, "/")
+		return name
+	}
 	_, name, _ := strings.Cut(path, "/models/")
 	name, _, _ = strings.Cut(name, ":")
 	return name

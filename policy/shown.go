@@ -50,12 +50,6 @@ func (p *Policy) ShownSent(key, sent string) string {
 // ShownWhole reports whether people are to see all of the subject's key.
 func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
 
-// ShowsWhole reports whether people may see whole keys of a rule.
-func (p *Policy) ShowsWhole(rule string) bool {
-	r, err := p.countingRule(rule)
-	return err == nil && r.show == showWhole
-}
-
 // Pseudonym returns what "show_key: hash" shows of the subject, whatever its rule shows. It tells subjects
 // apart whose shortened keys look the same. It is the same for all rules that count by the same parts, on all
 // instances. A caller who can guess the key can verify the guess.

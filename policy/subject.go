@@ -38,12 +38,6 @@ type Subject struct {
 	shadow  bool     // the rule only watches it
 }
 
-// counted is a limit that a subject may be held to, and where it comes from.
-type counted struct {
-	limit
-	from, source string
-}
-
 // ErrStoreAway is returned where the shared store did not answer.
 var ErrStoreAway = errors.New("policy: the shared store does not answer, and nothing was changed in it")
 
@@ -138,6 +132,10 @@ func (p *Policy) countingRule(name string) (*rule, error) {
 		return nil, fmt.Errorf("policy: rule %q is exempt, and counts nothing", name)
 	case r.block:
 		return nil, fmt.Errorf("policy: rule %q blocks, and counts nothing", name)
+	case r.classifies:
+		return nil, fmt.Errorf("policy: rule %q has a class alone, and counts nothing", name)
+	case r.adaptive != nil:
+		return nil, fmt.Errorf("policy: rule %q has an automatic limit, which has no subjects in the store", name)
 	default:
 		return r, nil
 	}
@@ -278,42 +276,6 @@ func subjectSize(r *rule, key map[string]string) int {
 	return n
 }
 
-// sets returns the limits that a rule has together: its own, and those of each tier.
-func (r *rule) sets() []*resolved {
-	sets := []*resolved{&r.own}
-	for _, name := range sortedKeys(r.tiers) {
-		sets = append(sets, r.tiers[name])
-	}
-	return sets
-}
-
-// limits returns the rule's own limits and those of its tiers, one of each kind.
-func (r *rule) limits() (all []counted) {
-	for _, set := range r.sets() {
-		all = append(all, set.counted()...)
-	}
-	return distinct(all)
-}
-
-func (r *resolved) counted() (all []counted) {
-	for _, l := range r.limits {
-		all = append(all, counted{l, r.from, r.source})
-	}
-	return all
-}
-
-// distinct returns the first limit of each kind: those that count alike share what is counted.
-func distinct(limits []counted) (all []counted) {
-	seen := make(map[uint64]bool)
-	for _, l := range limits {
-		if !seen[l.plan.Fingerprint] {
-			seen[l.plan.Fingerprint] = true
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
 // Key returns the key of the subject, as a [RuleTrace] has it but without a hash tag.
 func (s *Subject) Key() string { return s.key }
 
@@ -391,11 +353,6 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 	}
 	return results, nil
 }
-
-const (
-	adhoc    = -1       // is the index of a rule that a caller has brought
-	ofCaller = "caller" // is where its limit comes from
-)
 
 // Adhoc returns a subject that belongs to no rule of the policy: the caller brings the limit. Answers
 // give name as the rule. Name and key together identify the subject, and cannot collide with any other

@@ -104,29 +104,10 @@ func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs) {
 	r.steps.cell(r.steps.last).Add(c)
 }
 
-// costSteps has the costs of the latest steps, by the number of the step modulo CostSteps. It takes 32 KiB once there
-// is a cost.
-type costSteps struct {
-	last  int64
-	cells []Costs
-}
+// costSteps has the costs of the latest LongSteps. It takes 32 KiB once there is a cost.
+type costSteps struct{ ring[Costs] }
 
-func (s *costSteps) cell(n int64) *Costs { return &s.cells[uint64(n)%CostSteps] }
-
-// move makes n the latest step, unless a later one is known: the clock of an instance may step back.
-func (s *costSteps) move(n int64) {
-	if s.cells == nil {
-		s.cells, s.last = make([]Costs, CostSteps), n
-	}
-	if n-s.last >= CostSteps {
-		clear(s.cells)
-		s.last = n
-	}
-	for s.last < n {
-		s.last++
-		*s.cell(s.last) = Costs{}
-	}
-}
+func (s *costSteps) move(n int64) { s.ring.move(n, CostSteps) }
 
 // observeSettled counts a cost that a response reports, once for all limits of the rule.
 func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
@@ -222,7 +203,7 @@ func (r *ruleCosts) append(dst []byte, name string) []byte {
 	if s.cells == nil {
 		return dst
 	}
-	from := s.last - CostSteps + 1
+	from := s.first()
 	for from < s.last && *s.cell(from) == (Costs{}) {
 		from++
 	}
@@ -251,7 +232,7 @@ func (f fleetCosts) add(post []byte, at int64, p *policy.Policy) error {
 			f[name].move(longStep(at))
 		}
 		d.cells(costColumns, CostSteps, func(n int64, column int, v uint64) {
-			if s := f[name]; ours && n > s.last-CostSteps && n <= s.last {
+			if s := f[name]; ours && s.has(n) {
 				*s.cell(n).cells()[column] += v
 			}
 		})
@@ -278,7 +259,7 @@ func (f *Fleet) budgets(p *policy.Policy, now time.Time) map[string]*Budget {
 		out := &Budget{Unit: b.Unit, Steps: make([]Costs, CostSteps)}
 		if known := costs[b.Rule]; known != nil {
 			for i := range out.Steps {
-				out.Steps[i] = *known.cell(known.last - CostSteps + 1 + int64(i))
+				out.Steps[i] = *known.cell(known.first() + int64(i))
 			}
 		}
 		f.subjects.spenders(b.Rule, out, p, now)

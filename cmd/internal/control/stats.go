@@ -21,6 +21,8 @@ type Stats struct {
 	Malformed uint64      `json:"malformed"`
 	Rules     []RuleStats `json:"rules"`
 	Events    []Event     `json:"events"`
+	// Upstreams are those of the gateways; empty if no instance is one.
+	Upstreams []UpstreamStats `json:"upstreams"`
 }
 
 // Counts are numbers of requests by outcome. A missing outcome is 0.
@@ -77,11 +79,13 @@ type Steps struct {
 
 // Headline is the most important fact.
 type Headline struct {
-	Level   string      `json:"level"` // "good", "bad" or "unknown"
-	Text    string      `json:"text"`
-	Rule    string      `json:"rule,omitempty"`
-	Subject *TopSubject `json:"subject,omitempty"`
-	Since   *time.Time  `json:"since,omitempty"`
+	Level string `json:"level"` // "good", "bad" or "unknown"
+	Text  string `json:"text"`
+	Rule  string `json:"rule,omitempty"`
+	// Upstream is the name of the upstream that it is about.
+	Upstream string      `json:"upstream,omitempty"`
+	Subject  *TopSubject `json:"subject,omitempty"`
+	Since    *time.Time  `json:"since,omitempty"`
 }
 
 // Instance is one process.
@@ -158,7 +162,7 @@ func (c *Control) Stats(who Caller) (*Stats, error) {
 func (c *Control) statsOf(v *telemetry.View) *Stats {
 	out := &Stats{
 		At: v.At.UTC(), Since: v.Since.UTC(), Headline: headlineOf(v), Requests: requestsOf(v, &v.All), Malformed: v.Malformed,
-		Instances: []Instance{}, Rules: []RuleStats{}, Events: []Event{},
+		Instances: []Instance{}, Rules: []RuleStats{}, Events: []Event{}, Upstreams: upstreamsOf(v),
 	}
 	for i := range v.Instances {
 		out.Instances = append(out.Instances, instanceOf(&v.Instances[i]))
@@ -274,7 +278,7 @@ func stepsOf(v *telemetry.View, steps []telemetry.Counts, length time.Duration) 
 
 func headlineOf(v *telemetry.View) Headline {
 	h := v.Headline()
-	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule, Since: timeOf(h.Since)}
+	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule, Upstream: h.Upstream, Since: timeOf(h.Since)}
 	if h.Subject != nil {
 		subject := topSubjectOf(h.Rule, h.Subject)
 		out.Subject = &subject

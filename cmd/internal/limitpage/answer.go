@@ -62,7 +62,7 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 	switch {
 	case r.Distinct.Limit != "": // one request has one value
 		alone.Distinct = policy.Distinct{Of: "attr:value", Limit: r.Distinct.Limit}
-	case r.InFlight == 0:
+	case r.InFlight == (policy.InFlight{}):
 		alone.Limits = r.LimitTexts()
 	}
 	var prices policy.Prices

@@ -1,9 +1,12 @@
 package remote
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +21,9 @@ import (
 // maxRules bounds the rules, so that subjects and instances fit the screen.
 const maxRules = 20
 
+// maxUpstreams does the same for upstreams.
+const maxUpstreams = 8
+
 // printSnapshot writes a snapshot as text.
 func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
 	stats := &now.Stats
@@ -26,6 +32,7 @@ func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
 	printRequests(w, &stats.Requests)
 	printRules(w, byChange(stats.Rules))
 	s.printSubjects(w, now)
+	printUpstreams(w, stats)
 	printInstances(w, stats)
 }
 
@@ -88,6 +95,33 @@ func (s *topSettings) printSubjects(w io.Writer, now *snapshot) {
 	}
 }
 
+// printUpstreams writes a line for each upstream, of the last minute.
+func printUpstreams(w io.Writer, stats *control.Stats) {
+	if len(stats.Upstreams) == 0 {
+		return // no instance is a gateway
+	}
+	const format = "%-32s%10s%10s%10s%10s%12s%10s  %s\n"
+	fmt.Fprintln(w)
+	printRow(w, format, "UPSTREAM", "REQUESTS", "P50", "P99", "USUAL P50", "IN FLIGHT", "5XX", "ERRORS")
+	for i := range stats.Upstreams[:min(len(stats.Upstreams), maxUpstreams)] {
+		u := &stats.Upstreams[i]
+		usual := "-"
+		if u.Usual != nil {
+			usual = took(u.Usual.P50)
+		}
+		var failed []string
+		for _, kind := range slices.Sorted(maps.Keys(u.Minute.Errors)) {
+			failed = append(failed, kind+" "+humanize.Comma(int64(u.Minute.Errors[kind])))
+		}
+		printRow(w, format, printable.Text(u.Upstream, 31), humanize.Comma(int64(total(u.Minute.Statuses)+total(u.Minute.Errors))),
+			took(u.Minute.Took.P50), took(u.Minute.Took.P99), usual, humanize.Comma(int64(u.InFlight)),
+			humanize.Comma(int64(u.Minute.Statuses["5xx"])), cmp.Or(strings.Join(failed, ", "), "-"))
+	}
+	if more := len(stats.Upstreams) - maxUpstreams; more > 0 {
+		fmt.Fprintf(w, "and %s more\n", words.Counted(more, "upstream"))
+	}
+}
+
 func printInstances(w io.Writer, stats *control.Stats) {
 	const format = "%-24s%10s%12s  %-9s%12s%10s%10s%10s%s\n"
 	fmt.Fprintln(w)
@@ -133,7 +167,7 @@ func perSecond(rate float64) string {
 	return humanize.Comma(int64(math.Round(rate))) + "/s"
 }
 
-func total(c control.Counts) (n uint64) {
+func total(c map[string]uint64) (n uint64) {
 	for _, v := range c {
 		n += v
 	}

@@ -5,14 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/sluicehq/sluice/internal/exchange"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // problem is an answer of the gateway itself, in the form of RFC 9457.
@@ -43,19 +48,20 @@ func (p *problem) write(w http.ResponseWriter) {
 // that this counts for rules that go by the outcome, unless there was no connection.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	closeAfter(w.Header(), r)
+	x, _ := w.(*exchange.Exchange)
 	if !unheard(err) {
-		if x, ok := w.(*exchange.Exchange); ok {
+		if x != nil {
 			x.Lost = r.Context().Err() != nil || timedOut(err) // the upstream may go on
 		}
 		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
 	}
-	p := blameClient(err)
+	p, own := blameClient(err), true
 	switch {
 	case p != nil:
 	case errors.Is(err, errStreams):
 		p = &problem{http.StatusServiceUnavailable, "Too many streams are open."}
 	case errors.Is(err, errSwitch):
-		p = &problem{http.StatusBadGateway, "The upstream switches protocols, and not to the WebSocket that was asked for."}
+		p, own = &problem{http.StatusBadGateway, "The upstream switches protocols, and not to the WebSocket that was asked for."}, false
 	case r.Context().Err() != nil && r.ContentLength == 0:
 		panic(http.ErrAbortHandler) // the client has left: there is nobody to answer
 	case r.Context().Err() != nil:
@@ -63,13 +69,45 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		// be noticed before the error of the read is.
 		p = bodyLate
 	default:
+		own = false
 		g.health.down(g.Log, g.URL.Host, err)
 		p = &problem{http.StatusBadGateway, "The upstream cannot be reached."}
 		if timedOut(err) {
 			p = &problem{http.StatusGatewayTimeout, "The upstream did not answer in time."}
 		}
 	}
+	if x != nil {
+		x.Own = own
+	}
 	p.write(w)
+}
+
+// kindOf returns the kind of error with which r got no response.
+func kindOf(r *http.Request, err error) telemetry.UpstreamError {
+	text := err.Error() // many errors of net/http and crypto/tls have no type
+	contains := func(some ...string) bool {
+		return slices.ContainsFunc(some, func(s string) bool { return strings.Contains(text, s) })
+	}
+	is := func(some ...error) bool {
+		return slices.ContainsFunc(some, func(e error) bool { return errors.Is(err, e) })
+	}
+	_, network := errors.AsType[*net.OpError](err)
+	_, syntax := errors.AsType[textproto.ProtocolError](err)
+	switch {
+	case r.Context().Err() != nil || blameClient(err) != nil:
+		return telemetry.CanceledError
+	case unheard(err):
+		return telemetry.ConnectError
+	case is(http.ErrSchemeMismatch) || contains("tls: ", "TLS handshake"):
+		return telemetry.TLSError
+	case timedOut(err):
+		return telemetry.TimeoutError
+	case syntax || is(errSwitch, errStatus, errHead) || contains("malformed", "PROTOCOL_ERROR", "exceeded", "Content-Length", "transfer encoding"):
+		return telemetry.MalformedError
+	case network || is(io.EOF, io.ErrUnexpectedEOF, net.ErrClosed) || contains("closed", "lost", "GOAWAY", "stream error"):
+		return telemetry.ClosedError
+	}
+	return telemetry.OtherError
 }
 
 func timedOut(err error) bool {

@@ -18,6 +18,7 @@ const maxLoads = 1000
 // loads are the automatic limits of an engine. They outlive a change of policy.
 type loads struct {
 	epoch time.Time
+	began time.Duration                                // the Unix time of epoch
 	mu    sync.Mutex                                   // held while byKey changes
 	byKey atomic.Pointer[map[string]*adaptive.Limiter] // by the key of a subject
 	swept time.Duration                                // when idle limits were forgotten
@@ -26,16 +27,18 @@ type loads struct {
 
 func (l *loads) begin() {
 	l.epoch = time.Now()
+	l.began = time.Duration(l.epoch.UnixNano())
 	l.byKey.Store(&map[string]*adaptive.Limiter{})
 	l.holds.New = func() any { return new(loadHold) }
 }
 
 // at returns a time as the Unix time that the monotonic clock has since the epoch.
 func (l *loads) at(t time.Time) time.Duration {
-	return time.Duration(l.epoch.UnixNano()) + t.Sub(l.epoch)
+	return l.began + t.Sub(l.epoch)
 }
 
-func (l *loads) now() time.Duration { return l.at(time.Now()) }
+// now is at of the present, which asks the monotonic clock alone.
+func (l *loads) now() time.Duration { return l.began + time.Since(l.epoch) }
 
 // limiter returns the automatic limit of a subject.
 func (l *loads) limiter(s *loadSubject) *adaptive.Limiter {

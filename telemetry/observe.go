@@ -204,8 +204,9 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 		j.near = j.near || r.Plan != nil && d.Now != 0 && r.Remaining*5 < r.Plan.Capacity
 	}
 	switch {
-	case refuses && marks:
+	case refuses && marks && d.Allowed:
 		j.outcome = Marked
+	case refuses && marks: // another rule denies the request, so that nothing is marked
 	case refuses && shadow:
 		j.outcome = WouldDeny
 	case refuses:

@@ -72,9 +72,13 @@ func (k *knee) slot() int64 {
 	return d
 }
 
-// due returns the time of the next probe, if there will be one.
+// due returns the time at which few samples are enough for a window: at once for the first, which is not yet of a
+// queue, then at that of the next probe, if there will be one.
 func (k *knee) due() int64 {
-	if k.before.latency == 0 {
+	switch {
+	case k.base == 0:
+		return math.MinInt64
+	case k.before.latency == 0:
 		return math.MaxInt64
 	}
 	return k.next
@@ -175,6 +179,12 @@ func (k *knee) compare(m measure) verdict {
 // still has a queue, or had one by the old base, another probe halves it again.
 func (k *knee) conclude(m measure, at int64) {
 	old, slot := k.probed, k.slot()
+	if m.cut || m.failing() {
+		k.forget()
+		k.move(m)
+		k.schedule(at, probeEvery)
+		return
+	}
 	if k.half.latency > 0 {
 		m = k.half.and(m)
 	}

@@ -35,15 +35,15 @@ func sqrt(n int64) int64 { return int64(math.Sqrt(float64(max(n, 0)))) }
 // root returns the root of a number of thousandths, in thousandths.
 func root(n int64) int64 { return sqrt(n * milli) }
 
-// places returns the root of the limit, rounded up: requests by which the limits of classes differ.
-func (k *knee) places() int64 { return (root(k.limit) + milli - 1) / milli }
+// headroom returns the root of the limit, rounded up: requests by which the limits of classes differ.
+func (k *knee) headroom() int64 { return (root(k.limit) + milli - 1) / milli }
 
 // limitOf returns the requests under way at which those of a class are refused.
 func (k *knee) limitOf(c Class) int64 {
 	least, limit := k.least/milli, k.limit/milli
 	switch c {
 	case Sheddable:
-		limit -= k.places()
+		limit -= k.headroom()
 	case Critical:
 		return k.critical / milli
 	}
@@ -58,9 +58,9 @@ func (k *knee) limitOf(c Class) int64 {
 
 // set sets the limit within its bounds. Critical requests have room until those under way have fallen to it.
 func (k *knee) set(limit int64) {
-	before := k.limit + k.places()*milli
+	before := k.limit + k.headroom()*milli
 	k.limit = min(max(limit, k.least), k.most)
-	k.critical = max(k.limit+2*k.places()*milli, min(k.critical, before))
+	k.critical = max(k.limit+2*k.headroom()*milli, min(k.critical, before))
 }
 
 // slot returns how long a probe takes. Limiters of one upstream have about the same latency, and so the same slots.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy/internal/money"
+	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
 // Estimate is the cost that is charged before the response: a number, or, for a cost in tokens, in USD or by
@@ -236,4 +237,56 @@ func modelInPath(path string) string {
 	_, name, _ := strings.Cut(path, "/models/")
 	name, _, _ = strings.Cut(name, ":")
 	return name
+}
+
+// estimates is the counter of the estimates of requests under way. It charges nothing.
+type estimates struct {
+	noCounter
+	underWay *underway.Estimates
+}
+
+// join shortens the wait of a limit that is exceeded only because of requests under way.
+func (e *estimates) join(c *charges, i int, r *Result) (closed bool) {
+	charge, receipt := &c.list[i], &c.receipts[i]
+	if receipt.Fits || receipt.Origin == sluice.ByOnError || r.RetryAfter == sluice.Never {
+		return false
+	}
+	remaining, _, _ := charge.Plan.Answer(&receipt.Receipt, 1)
+	lacks := charge.Cost - remaining + charge.Plan.Owed(&receipt.Receipt)
+	if lacks < 1 {
+		return false // another counter denies
+	}
+	if wait, covered := e.underWay.Wait(charge, lacks); covered && wait < r.RetryAfter {
+		r.RetryAfter, r.UnderWay = wait, true
+	}
+	return false
+}
+
+// keep adds the estimates of an allowed request.
+func (e *estimates) keep(w *work, d *Decision) {
+	if d.unsettled == nil || !w.request.Ends {
+		return
+	}
+	for i := range d.unsettled.open {
+		if o := &d.unsettled.open[i]; o.cost.usage != nil {
+			o.pending = e.underWay.Add(&o.Charge, d.unsettled.taken, o.lasts)
+		}
+	}
+}
+
+// ended removes the estimates of a request that is not under way any more, whether it is settled or not.
+func (e *Engine) ended(d *Decision) {
+	if d.unsettled != nil {
+		e.underWay.Remove(d.unsettled.estimates())
+	}
+}
+
+// estimates returns what is not settled.
+func (u *unsettled) estimates() (all []*underway.Estimate) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i := range u.open {
+		all = append(all, u.open[i].pending)
+	}
+	return all
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy/internal/money"
+	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
 // Outcome is what has become of a request that was let through: see [Engine.Settle].
@@ -70,8 +71,8 @@ type openCharge struct {
 	counts        *counting
 	cost          *cost
 	reserved      reservation
-	lasts         time.Duration // how long it can be given back
-	pending       *pending      // until it is settled; may be nil
+	lasts         time.Duration      // how long it can be given back
+	pending       *underway.Estimate // until it is settled; may be nil
 }
 
 // Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
@@ -101,7 +102,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	}
 	b := d.unsettled.settle(&o)
 	_ = e.settle(ctx, &b) // what cannot be settled stays until it is forgotten
-	e.underWay.remove(b.pending)
+	e.underWay.Remove(b.pending)
 }
 
 // notPassed is the outcome of a request that has not reached a handler after all.
@@ -145,9 +146,9 @@ func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
 // bill is what an outcome changes.
 type bill struct {
 	charges []sluice.Charge
-	first   int          // of the charges of items; one before it says, by not fitting, that this was done before
-	items   []Settlement // those with a charge come first
-	pending []*pending   // that are settled
+	first   int                  // of the charges of items; one before it says, by not fitting, that this was done before
+	items   []Settlement         // those with a charge come first
+	pending []*underway.Estimate // that are settled
 }
 
 // settle takes the charges of a bill.

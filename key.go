@@ -19,10 +19,7 @@ func AppendKeyPart(dst []byte, value string) []byte {
 		return hex.AppendEncode(append(dst, '#'), sum[:16])
 	}
 	const digits = "0123456789ABCDEF"
-	plain := 0
-	for plain < len(value) && plainKeyByte[value[plain]] == 1 {
-		plain++
-	}
+	plain := plainBytes(value)
 	dst = append(dst, value[:plain]...)
 	for i := plain; i < len(value); i++ {
 		if c := value[i]; plainKeyByte[c] == 1 {
@@ -36,21 +33,22 @@ func AppendKeyPart(dst []byte, value string) []byte {
 
 // plainKey reports whether AppendKeyPart leaves a value as it is.
 func plainKey(value string) bool {
-	if len(value) > MaxKeyPart {
-		return false
-	}
+	return len(value) <= MaxKeyPart && plainBytes(value) == len(value)
+}
+
+// plainBytes returns how many bytes at the start of a value AppendKeyPart leaves as they are.
+func plainBytes(value string) (n int) {
 	// Four at a time, since every key passes here.
-	for ; len(value) >= 4; value = value[4:] {
-		if plainKeyByte[value[0]]&plainKeyByte[value[1]]&plainKeyByte[value[2]]&plainKeyByte[value[3]] == 0 {
-			return false
+	for ; len(value)-n >= 4; n += 4 {
+		v := value[n : n+4]
+		if plainKeyByte[v[0]]&plainKeyByte[v[1]]&plainKeyByte[v[2]]&plainKeyByte[v[3]] == 0 {
+			break
 		}
 	}
-	for i := range len(value) {
-		if plainKeyByte[value[i]] == 0 {
-			return false
-		}
+	for n < len(value) && plainKeyByte[value[n]] == 1 {
+		n++
 	}
-	return true
+	return n
 }
 
 var plainKeyByte = func() (plain [256]uint8) {

@@ -260,12 +260,6 @@ var turnPlans = func() (all []*sluice.Plan) {
 	return all
 }()
 
-// What the least and the largest of turnPlans hold, in nanoseconds.
-const (
-	minTurn = 250_000_000
-	maxTurn = 1 << 50 // 13 days
-)
-
 // turnPlan returns the first of turnPlans that can hold so long.
 func turnPlan(holds int64) *sluice.Plan {
 	i := 0

@@ -31,10 +31,10 @@ func FuzzBodyCondition(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var x parts.Reader
-		x.Reset(&parts.Request{
+		*x.Reset() = parts.Request{
 			Header: http.Header{"Content-Type": {jsonType}},
 			Body:   func(int64) ([]byte, error) { return bytes.Clone(data), nil },
-		})
+		}
 		for i, readings := range [2][]any{} {
 			b := &conditions[i]
 			name := strings.TrimPrefix(b.part.String(), "body:")

@@ -68,12 +68,8 @@ func (w *work) charge(malformed bool) {
 	if w.request.ID != "" {
 		c.use(1 << countsIDs)
 	}
-	limits := 0
-	for i := range w.subjects.list {
-		limits += len(w.subjects.list[i].by.limits)
-	}
-	if limits > cap(c.results) {
-		c.results = make([]Result, 0, limits) // as the caller of Decide keeps it
+	if n := w.subjects.limits; n > cap(c.results) {
+		c.results = make([]Result, 0, n) // as the caller of Decide keeps it
 	}
 	for i := range w.subjects.list {
 		c.add(&w.input, &w.subjects.list[i])

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -269,7 +270,7 @@ func (c *cost) of(h http.Header) int64 {
 
 // number reads a whole number of a header. One too large for an int64 is the largest.
 func number(s string) (n int64, ok bool) {
-	if s = strings.TrimSpace(s); !isDigits(s) {
+	if s = strings.TrimSpace(s); !printable.Digits(s) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -279,12 +280,107 @@ func number(s string) (n int64, ok bool) {
 	return n, true
 }
 
-func isDigits(s string) bool { return s != "" && digits(s) }
-
 // times returns so many times a cost, or one that never fits.
 func times(one, n int64) int64 {
 	if one > math.MaxInt64/n {
 		return math.MaxInt64
 	}
 	return one * n
+}
+
+// atMost returns what of a cost is charged where so much was estimated.
+func (c *cost) atMost(told, estimate int64) int64 {
+	if c.max == 0 || !c.isTold() || told <= estimate {
+		return told
+	}
+	return min(told, max(c.max, estimate))
+}
+
+// settles reports whether the rule goes by the outcome.
+func (r *rule) settles() bool { return r.counts != nil || r.cost.isTold() }
+
+// counting says which requests count.
+type counting struct {
+	status []statusRange // none: all
+	unless string        // canonical
+}
+
+// statusRange is a status, or all of a class.
+type statusRange struct{ first, last int }
+
+func (s statusRange) String() string {
+	if s.last > s.first {
+		return fmt.Sprintf("%dxx", s.first/100)
+	}
+	return strconv.Itoa(s.first)
+}
+
+func (c *counting) has(o *Outcome) bool {
+	switch {
+	case o.Verdict != ByResponse:
+		return o.Verdict == Counts
+	case o.Status == 0:
+		return true
+	case c.unless != "" && slices.ContainsFunc(o.Header[c.unless], isYes):
+		return false
+	}
+	return len(c.status) == 0 || slices.ContainsFunc(c.status, func(r statusRange) bool {
+		return r.first <= o.Status && o.Status <= r.last
+	})
+}
+
+// isYes reads the value of a header that is a yes or a no.
+func isYes(s string) bool {
+	s = strings.TrimSpace(s)
+	return s == "1" || strings.EqualFold(s, "true") || strings.EqualFold(s, "yes")
+}
+
+// isTold reports whether the response tells the cost.
+func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 || c.usage != nil }
+
+// after returns the cost that the outcome tells, and whether it does yet. Where it tells none,
+// that is what was estimated.
+func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
+	switch {
+	case !c.isTold():
+		return estimate, true
+	case o.Cost != 0:
+		return max(o.Cost, 0), true
+	case c.told != "":
+		return c.ofResponse(o, estimate)
+	case o.Status == 0 && o.Bytes == 0, o.Status == http.StatusSwitchingProtocols:
+		return estimate, true
+	case o.Bytes < 0:
+		return 0, false
+	}
+	units := o.Bytes / c.bytes
+	if o.Bytes%c.bytes > 0 {
+		units++
+	}
+	return units, true
+}
+
+// ofResponse returns the largest cost that a response tells. What is not a whole number tells none,
+// but as long as the body goes on a trailer may do so.
+func (c *cost) ofResponse(o *Outcome, estimate int64) (cost int64, known bool) {
+	for _, v := range o.Header[c.told] {
+		if n, ok := number(v); ok {
+			cost, known = max(cost, n), true
+		}
+	}
+	if !known {
+		return estimate, o.Bytes >= 0
+	}
+	return cost, true
+}
+
+// addUp adds costs, of which the largest never fits.
+func addUp(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < -math.MaxInt64-b:
+		return -math.MaxInt64
+	}
+	return a + b
 }

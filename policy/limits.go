@@ -357,6 +357,48 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	return plan
 }
 
+// counted is a limit that a subject may be held to, and where it comes from.
+type counted struct {
+	limit
+	from, source string
+}
+
+// sets returns the limits that a rule has together: its own, and those of each tier.
+func (r *rule) sets() []*resolved {
+	sets := []*resolved{&r.own}
+	for _, name := range sortedKeys(r.tiers) {
+		sets = append(sets, r.tiers[name])
+	}
+	return sets
+}
+
+// limits returns the rule's own limits and those of its tiers, one of each kind.
+func (r *rule) limits() (all []counted) {
+	for _, set := range r.sets() {
+		all = append(all, set.counted()...)
+	}
+	return distinct(all)
+}
+
+func (r *resolved) counted() (all []counted) {
+	for _, l := range r.limits {
+		all = append(all, counted{l, r.from, r.source})
+	}
+	return all
+}
+
+// distinct returns the first limit of each kind: those that count alike share what is counted.
+func distinct(limits []counted) (all []counted) {
+	seen := make(map[uint64]bool)
+	for _, l := range limits {
+		if !seen[l.plan.Fingerprint] {
+			seen[l.plan.Fingerprint] = true
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
 // plans returns the limits of the rule: its own and those of its tiers.
 func (r *rule) plans() []*sluice.Plan {
 	var all []*sluice.Plan

@@ -48,6 +48,18 @@ func (l *loads) limiter(s *loadSubject) *adaptive.Limiter {
 	return l.add(s)
 }
 
+// known returns the automatic limit that a subject would have, or nil if there is none yet.
+func (l *loads) known(s *loadSubject) *adaptive.Limiter {
+	all := *l.byKey.Load()
+	if known := all[s.key]; known != nil {
+		return known
+	}
+	return all[s.rule.othersKey()]
+}
+
+// othersKey is the key of the limit that further keys share. No value is written as "*".
+func (r *rule) othersKey() string { return r.name + "/*" }
+
 // add adds the limit of a subject. If the rule has too many, those of idle keys are forgotten, but not more often
 // than once a second, as the names of hosts are chosen by clients.
 func (l *loads) add(s *loadSubject) *adaptive.Limiter {
@@ -62,7 +74,7 @@ func (l *loads) add(s *loadSubject) *adaptive.Limiter {
 		})
 	}
 	if l.isFull(all, s.rule) {
-		key = s.rule.name + "/*" // which no value is written as
+		key = s.rule.othersKey()
 	}
 	if known := all[key]; known != nil {
 		return known

@@ -41,11 +41,6 @@ func unitOfCost(c *Cost) Unit {
 	return NoUnit
 }
 
-// Amounts returns the charge before the response and the final one, in units of Unit: in micro-USD for USD.
-func (s *Settlement) Amounts() (reserved, settled int64) {
-	return s.Limit.Value(s.Estimate), s.Limit.Value(s.Cost)
-}
-
 // Budget is a rule with a cost that is read from the body of the response.
 type Budget struct {
 	Rule string

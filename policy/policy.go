@@ -148,8 +148,8 @@ func (p *Policy) Warnings() []Problem {
 // policies that differ in their overrides and subjects only. Do not change it.
 func (p *Policy) RuleNames() []string { return p.names }
 
-// charges reports whether the rule is a limit: it neither exempts nor blocks.
-func (r *rule) charges() bool { return !r.exempt && !r.block }
+// charges reports whether the rule has limits that the store counts.
+func (r *rule) charges() bool { return !r.exempt && !r.block && !r.classifies && r.adaptive == nil }
 
 // Reads reports whether rules look at the header field of that canonical name by itself:
 // as a condition, a part of a key, a cost or a tier, or because it repeats a field of the body that rules look at.
@@ -229,3 +229,8 @@ func (p *Policy) ByOutcome() (names []string) {
 	}
 	return names
 }
+
+const (
+	adhoc    = -1       // is the index of a rule that a caller has brought
+	ofCaller = "caller" // is where its limit comes from
+)

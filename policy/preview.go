@@ -280,7 +280,7 @@ func (p *Policy) tierTyped() bool {
 // looksFirst reports whether rules are asked before the body is read for others. An ID that has
 // passed before passes whatever these say, and what is given back is not refused.
 func (w *work) looksFirst() bool {
-	return w.policy.readsBody && w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
+	return w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
 		slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody })
 }
 

@@ -14,6 +14,7 @@ type subjects struct {
 	tier     tierOf
 	override *Override        // the last one found
 	value    string           // of the last rule's subject
+	limits   int              // of all subjects
 	pardoned lack             // the part for which only shadows would deny the request
 	blocks   map[string]int64 // see Engine.blocksNow
 	class    adaptive.Class   // of the request; 0: no rule has one
@@ -42,7 +43,7 @@ func (s *subjects) reset() {
 func (s *subjects) forget() {
 	s.keys.Reset()
 	s.list, s.blocked, s.loads = s.list[:0], s.blocked[:0], s.loads[:0]
-	s.class, s.entered = 0, false
+	s.limits, s.class, s.entered = 0, 0, false
 }
 
 // effect is the effect of a rule on a request that it matches.
@@ -63,7 +64,7 @@ const (
 // that, resolve returns the part.
 func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	r := m.rule
-	if r.class != 0 {
+	if r.class != 0 && !m.unclassed {
 		s.classify(r.class)
 	}
 	if r.classifies {
@@ -72,14 +73,14 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	if (r.inFlight || r.adaptive != nil) && in.request.Part {
 		return nil, partial
 	}
-	in.x.Route = ""
 	if m.pattern != nil {
 		in.x.Route = m.pattern.Key
 	}
 	s.keys.Begin(r.keyStart)
 	for i := range r.key {
 		p := &r.key[i]
-		switch value, found := p.Value(&in.x); {
+		value, found := p.Value(&in.x)
+		switch {
 		case found && p.IsVerbatim():
 			s.keys.AddWritten(value)
 		case found:
@@ -113,7 +114,10 @@ func (s *subjects) readValue(in *input, r *rule) (*parts.Part, effect) {
 
 // add adds the subject of the key that has been built, unless it is blocked or exempt.
 func (s *subjects) add(in *input, r *rule) effect {
-	by, until := s.inForce(in, r)
+	by, until := &r.own, int64(0)
+	if r.tiers != nil || in.policy.overrides.byRule != nil {
+		by, until = s.inForce(in, r)
+	}
 	shadow := in.policy.isShadow(r) || r.isPartial() && r.isShadowFor(s.keys.Bytes())
 	switch {
 	case (by.block || len(s.blocks) > 0) && s.isBlocked(in, r, by, until, shadow):
@@ -126,16 +130,15 @@ func (s *subjects) add(in *input, r *rule) effect {
 		return adapted
 	}
 	to := extend(&s.list)
-	to.rule, to.by, to.weight, to.value, to.shadow, to.marks = r, by, 1, s.value, shadow, r.marks && !shadow
+	to.rule, to.by, to.value, to.shadow, to.marks = r, by, s.value, shadow, r.marks && !shadow
 	if r.sharing != nil {
-		if r.sharing.weights != nil {
-			to.weight = r.sharing.weight(s.tierName(in))
-		}
+		to.weight = r.sharing.weightOf(s, in)
 		to.owner, to.key = s.keys.Tenant(r.sharing.owner, r.together)
-		return charged
+	} else {
+		to.key = s.keys.Key(r.together)
+		to.owner = to.key
 	}
-	to.key = s.keys.Key(r.together)
-	to.owner = to.key
+	s.limits += len(by.limits)
 	return charged
 }
 
@@ -268,6 +271,8 @@ func (w *work) presentRule(was *rule, d *Decision) *rule {
 	switch {
 	case r.exempt:
 		d.Allowed, d.Exempt = true, true
+	case r.classifies, r.adaptive != nil:
+		d.Allowed = true
 	case r.block:
 		if w.matches.barring = append(w.matches.barring, r); r.shadow {
 			d.Allowed = true

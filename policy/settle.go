@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy/internal/money"
+	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
 // Outcome is what has become of a request that was let through: see [Engine.Settle].
@@ -72,8 +71,8 @@ type openCharge struct {
 	counts        *counting
 	cost          *cost
 	reserved      reservation
-	lasts         time.Duration // how long it can be given back
-	pending       *pending      // until it is settled; may be nil
+	lasts         time.Duration      // how long it can be given back
+	pending       *underway.Estimate // until it is settled; may be nil
 }
 
 // Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
@@ -103,7 +102,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	}
 	b := d.unsettled.settle(&o)
 	_ = e.settle(ctx, &b) // what cannot be settled stays until it is forgotten
-	e.underWay.remove(b.pending)
+	e.underWay.Remove(b.pending)
 }
 
 // notPassed is the outcome of a request that has not reached a handler after all.
@@ -119,6 +118,8 @@ type Settlement struct {
 	Index int
 	// Unit is the unit of a cost that is read from the body of the response; otherwise NoUnit.
 	Unit Unit
+	// Model is the model that the request asks for, as the client wrote it. It is empty if the rule does not read it.
+	Model string
 	// Estimate is the charge before the response, and Cost the final one, both in units of Limit: see
 	// [sluice.Limit.Money].
 	Estimate, Cost int64
@@ -131,6 +132,11 @@ type Settlement struct {
 	Owed int64
 }
 
+// Amounts returns the charge before the response and the final one, in units of Unit: in micro-USD for USD.
+func (s *Settlement) Amounts() (reserved, settled int64) {
+	return s.Limit.Value(s.Estimate), s.Limit.Value(s.Cost)
+}
+
 // ObserveSettled registers f to be called with what each outcome has changed, on the goroutine that
 // settles, which waits for f to return. Call it before the first decision.
 func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
@@ -140,9 +146,9 @@ func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
 // bill is what an outcome changes.
 type bill struct {
 	charges []sluice.Charge
-	first   int          // of the charges of items; one before it says, by not fitting, that this was done before
-	items   []Settlement // those with a charge come first
-	pending []*pending   // that are settled
+	first   int                  // of the charges of items; one before it says, by not fitting, that this was done before
+	items   []Settlement         // those with a charge come first
+	pending []*underway.Estimate // that are settled
 }
 
 // settle takes the charges of a bill.
@@ -191,7 +197,9 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 		if r.cost.usage != nil {
 			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.omitsUsage && !c.whose[i].shadow
 		}
-		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts(), nil})
+		reserved := c.whose[i].reserved
+		reserved.model = strings.Clone(reserved.model)
+		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, reserved, d.Results[i].Lasts(), nil})
 	}
 	numberLimits(open)
 	if len(open) == 0 {
@@ -240,7 +248,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		}
 		cost := money.Units(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Estimate: c.Cost, Cost: cost, Cut: money.Units(told, c.Plan) - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Model: c.reserved.model, Estimate: c.Cost, Cost: cost, Cut: money.Units(told, c.Plan) - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true
@@ -278,92 +286,6 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) 
 	}
 	cost, known = c.cost.after(o, reserved)
 	return cost, "", known
-}
-
-// atMost returns what of a cost is charged where so much was estimated.
-func (c *cost) atMost(told, estimate int64) int64 {
-	if c.max == 0 || !c.isTold() || told <= estimate {
-		return told
-	}
-	return min(told, max(c.max, estimate))
-}
-
-// settles reports whether the rule goes by the outcome.
-func (r *rule) settles() bool { return r.counts != nil || r.cost.isTold() }
-
-// counting says which requests count.
-type counting struct {
-	status []statusRange // none: all
-	unless string        // canonical
-}
-
-// statusRange is a status, or all of a class.
-type statusRange struct{ first, last int }
-
-func (s statusRange) String() string {
-	if s.last > s.first {
-		return fmt.Sprintf("%dxx", s.first/100)
-	}
-	return strconv.Itoa(s.first)
-}
-
-func (c *counting) has(o *Outcome) bool {
-	switch {
-	case o.Verdict != ByResponse:
-		return o.Verdict == Counts
-	case o.Status == 0:
-		return true
-	case c.unless != "" && slices.ContainsFunc(o.Header[c.unless], isYes):
-		return false
-	}
-	return len(c.status) == 0 || slices.ContainsFunc(c.status, func(r statusRange) bool {
-		return r.first <= o.Status && o.Status <= r.last
-	})
-}
-
-// isYes reads the value of a header that is a yes or a no.
-func isYes(s string) bool {
-	s = strings.TrimSpace(s)
-	return s == "1" || strings.EqualFold(s, "true") || strings.EqualFold(s, "yes")
-}
-
-// isTold reports whether the response tells the cost.
-func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 || c.usage != nil }
-
-// after returns the cost that the outcome tells, and whether it does yet. Where it tells none,
-// that is what was estimated.
-func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
-	switch {
-	case !c.isTold():
-		return estimate, true
-	case o.Cost != 0:
-		return max(o.Cost, 0), true
-	case c.told != "":
-		return c.ofResponse(o, estimate)
-	case o.Status == 0 && o.Bytes == 0, o.Status == http.StatusSwitchingProtocols:
-		return estimate, true
-	case o.Bytes < 0:
-		return 0, false
-	}
-	units := o.Bytes / c.bytes
-	if o.Bytes%c.bytes > 0 {
-		units++
-	}
-	return units, true
-}
-
-// ofResponse returns the largest cost that a response tells. What is not a whole number tells none,
-// but as long as the body goes on a trailer may do so.
-func (c *cost) ofResponse(o *Outcome, estimate int64) (cost int64, known bool) {
-	for _, v := range o.Header[c.told] {
-		if n, ok := number(v); ok {
-			cost, known = max(cost, n), true
-		}
-	}
-	if !known {
-		return estimate, o.Bytes >= 0
-	}
-	return cost, true
 }
 
 // ErrNothingToSettle is returned by [Engine.SettleRequest] where no rule that counts the request

@@ -57,6 +57,12 @@ type sharing struct {
 	most         int64 // units of a request
 }
 
+// What the least and the largest of turnPlans hold, in nanoseconds.
+const (
+	minTurn = 250_000_000
+	maxTurn = 1 << 50 // 13 days
+)
+
 // sharing compiles the share of a rule, whose key is complete.
 func (c *compiler) sharing(p *Policy, r *Rule, out *rule, owner int) {
 	before := len(c.problems)
@@ -151,6 +157,14 @@ func (c *compiler) weights(p *Policy, r *Rule) map[string]int64 {
 		all[tier] = weight
 	}
 	return all
+}
+
+// weightOf returns the weight of the request's tenant.
+func (f *sharing) weightOf(s *subjects, in *input) int64 {
+	if f.weights == nil {
+		return 1
+	}
+	return f.weight(s.tierName(in))
 }
 
 // weight returns the weight of a tier.

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"math"
 	"strings"
 	"sync/atomic"
 
@@ -226,17 +225,6 @@ func (t *together) addTo(sum, c *sluice.Charge, counters []counter) {
 	if c.Plan.Capacity < sum.Plan.Capacity {
 		sum.Plan = c.Plan
 	}
-}
-
-// addUp adds costs, of which the largest never fits.
-func addUp(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < -math.MaxInt64-b:
-		return -math.MaxInt64
-	}
-	return a + b
 }
 
 // addOnce adds the charge of the ID, if there is one, behind the limits.

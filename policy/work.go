@@ -50,16 +50,21 @@ func (e *Engine) begin(req *Request, d *Decision) *work {
 
 func (w *work) begin(e *Engine, req *Request, d *Decision) {
 	w.policy, w.request, w.mode, w.now, w.demand = e.current(), req, req.Mode, 0, demand{output: -1}
+	w.read(req)
 	w.timed = req.Timed && req.Mode == Charge && req.Subject == nil && w.policy.adapts
-	w.x.Reset(&parts.Request{
-		Method: req.Method, Host: req.Host, RawQuery: req.RawQuery, Peer: req.Peer, Header: req.Header, ForwardedHeader: req.ForwardedHeader, Client: req.Client,
-		Body: req.Body, BodyLimit: w.policy.bodyLimit, Attributes: req.Attributes, TLSFingerprint: req.TLSFingerprint, Trusted: w.policy.trusted, IPv6Prefix: w.policy.ipv6Prefix,
-	})
 	w.matches.reset()
 	w.subjects.reset()
 	w.subjects.blocks = e.blocksNow()
 	w.charges.results = d.Results
 	w.charges.reset()
+}
+
+// read has the parts of keys read from a request.
+func (in *input) read(req *Request) {
+	x, p := in.x.Reset(), in.policy
+	x.Method, x.Host, x.RawQuery, x.Header, x.Body = req.Method, req.Host, req.RawQuery, req.Header, req.Body
+	x.Peer, x.Client, x.ForwardedHeader, x.Trusted, x.IPv6Prefix = req.Peer, req.Client, req.ForwardedHeader, p.trusted, p.ipv6Prefix
+	x.BodyLimit, x.Attributes, x.TLSFingerprint = p.bodyLimit, req.Attributes, req.TLSFingerprint
 }
 
 func (e *Engine) end(w *work) {
@@ -140,6 +145,7 @@ func extend[T any](list *[]T) *T {
 	if n == cap(*list) {
 		*list = append(*list, *new(T))
 	}
-	*list = (*list)[:n+1]
-	return &(*list)[n]
+	all := (*list)[:n+1]
+	*list = all
+	return &all[n]
 }

@@ -20,8 +20,10 @@ var stripeShift = 64 - bits.Len(uint(min(maxStripes, runtime.GOMAXPROCS(0)*2))-1
 func stripes() int { return 1 << (64 - stripeShift) }
 
 // stripeOf returns the stripe for a request.
-func stripeOf(r *policy.Request) int {
-	return int(uint64(uintptr(unsafe.Pointer(r))>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
+func stripeOf(r *policy.Request) int { return stripeAt(unsafe.Pointer(r)) }
+
+func stripeAt(p unsafe.Pointer) int {
+	return int(uint64(uintptr(p)>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
 }
 
 // columns are what is counted of a rule, or of all requests: the outcomes, and behind them
@@ -58,6 +60,10 @@ type ruleCounters struct {
 	sampled column  // what the history has
 	history *series // nil: there was no traffic
 	costs   ruleCosts
+
+	// denied and watched are the requests that an automatic limit denied, or let pass as a shadow, by class.
+	denied, watched [Classes]atomic.Uint64
+	loads           *ruleLoads // nil: the rule has no such limit, or no request yet
 }
 
 func newRuleCounters(name string) *ruleCounters {
@@ -108,15 +114,17 @@ func bucket(d time.Duration) int {
 	return buckets - 1
 }
 
-// latency returns what a durations says. Of the last bucket nothing is known but its lower bound.
-func (s *durations) latency() Latency {
+func (s *durations) latency() Latency { return latencyOf(s[:], bounds) }
+
+// latencyOf returns the latency of a histogram. Of the last bucket nothing is known but its lower bound.
+func latencyOf(counts []uint64, bounds []time.Duration) Latency {
 	l := Latency{}
-	for _, n := range s {
+	for _, n := range counts {
 		l.Count += n
 	}
 	quantile := func(percent uint64) time.Duration {
 		rank := (l.Count*percent + 99) / 100
-		for i, n := range s {
+		for i, n := range counts {
 			if n >= rank {
 				return bounds[min(i, len(bounds)-1)]
 			}
@@ -134,9 +142,10 @@ func (s *durations) latency() Latency {
 type doorCell struct {
 	n                                           [Outcomes]atomic.Uint64
 	exempt, malformed, blocked, repeated, local atomic.Uint64
+	overloaded                                  [Classes]atomic.Uint64
 	took                                        [buckets]atomic.Uint64
 	sum                                         atomic.Int64
-	_                                           [(64 - (Outcomes+5+buckets+1)*8%64) % 64]byte
+	_                                           [(64 - (Outcomes+5+Classes+buckets+1)*8%64) % 64]byte
 }
 
 type doorCounters struct {
@@ -158,6 +167,9 @@ func (c *doorCounters) totals() DoorTotals {
 		t.Exempt += cell.exempt.Load()
 		t.Malformed += cell.malformed.Load()
 		t.Repeated += cell.repeated.Load()
+		for class := range t.Overloaded {
+			t.Overloaded[class] += cell.overloaded[class].Load()
+		}
 		for j := range t.Took.Counts {
 			t.Took.Counts[j] += cell.took[j].Load()
 		}

@@ -20,6 +20,7 @@
 // 5 KiB each. A View of 1,000 such rules takes 43 MiB while it is in use, and 29 MiB more while it
 // is made. Subjects, if they are kept, take 41 MiB more for up to 64 rules, and at most 60 MiB; half of
 // that again if the responses of all these rules report their cost. The costs of such a rule take 32 KiB.
+// An upstream of a gateway takes 200 KiB, and there are at most 101.
 //
 // Instances post their counts of the last six minutes every two seconds, less often if that would be
 // more than 16 KiB a second; all series once a minute; and the subjects every five seconds, in some 256
@@ -34,6 +35,10 @@
 // not itself unusual, so an attack that lasts does not become the usual, and the alert ends when the
 // refusals fall. Refusals by a block are no news. While a large part of all requests is refused, the
 // headline is never good.
+//
+// An upstream is bad news while a large part of its requests fails, or while it is slower than in the last hour in
+// which it was not. A few requests are never news. Gateways add up their histograms, so the quantiles are those of
+// all requests.
 //
 // A refusal is counted for the subject of its rule, and for the customer that sent the request, by the
 // customer's tier: a rule without tiers refuses customers, too. Names are folded to be counted, and shown

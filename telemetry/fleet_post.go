@@ -3,6 +3,7 @@ package telemetry
 import (
 	"encoding/binary"
 	"encoding/json"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -11,12 +12,12 @@ import (
 // them once a minute. Readers need both.
 //
 // A post starts with two bytes for its form and version. Then come numbers as varints and texts after their
-// length: the head as JSON, and for all requests and each rule the counts of two lists of steps. Counts are
+// length: the head as JSON, and for all requests, each upstream and each rule the counts of two lists of steps. Counts are
 // written column by column, since most columns have only zeros. A zero is followed by the number of zeros after it.
 
 const (
 	postForm    = 'S'
-	postVersion = 4
+	postVersion = 5
 
 	maxName  = 200       // bytes of a name
 	maxHead  = 256 << 10 // bytes of a head
@@ -45,6 +46,10 @@ func appendHead(dst []byte, h *head) []byte {
 
 // appendSeries appends the counts of a rule, if it has any.
 func appendSeries(dst []byte, name string, s *series, h *head) []byte {
+	return appendTimed(dst, name, &s.timed, h)
+}
+
+func appendTimed[C counted](dst []byte, name string, s *timed[C], h *head) []byte {
 	start := len(dst)
 	dst = appendText(dst, name)
 	dst, some := appendSteps(dst, &s.recent, h.FromRecent)
@@ -56,15 +61,17 @@ func appendSeries(dst []byte, name string, s *series, h *head) []byte {
 }
 
 // appendSteps appends the steps from one on, without those before the first count.
-func appendSteps(dst []byte, s *steps, from int64) (out []byte, some bool) {
-	from = max(from, s.last-int64(len(s.cells))+1)
-	for from <= s.last && *s.cell(from) == [columns]uint32{} {
+func appendSteps[C counted](dst []byte, s *steps[C], from int64) (out []byte, some bool) {
+	from = max(from, s.first())
+	none := *new(C)
+	for from <= s.last && *s.cell(from) == none {
 		from++
 	}
 	if from > s.last {
 		return append(dst, 0), false
 	}
-	return appendCells(dst, columns, from, s.last, func(n int64, c int) uint64 { return uint64(s.cell(n)[c]) }), true
+	value := func(n int64, c int) uint64 { return uint64((*s.cell(n))[c]) }
+	return appendCells(dst, len(none), from, s.last, value), true
 }
 
 // appendCells appends the values of steps by column, after their number and the first.
@@ -104,6 +111,7 @@ func (d *decoder) postHead() (h head) {
 	for _, s := range []*string{&h.Name, &h.Version, &h.Policy, &h.Store.Kind} {
 		*s = clip(*s, maxName)
 	}
+	h.clipUpstreams()
 	for i := range h.Events {
 		e := &h.Events[i]
 		e.Kind, e.Text, e.Instance = clip(e.Kind, maxEventKind), clip(e.Text, maxEventText), h.Name
@@ -111,22 +119,31 @@ func (d *decoder) postHead() (h head) {
 	return h
 }
 
-// readPost reads a post. It adds the counts before certain steps to the series that rule returns for the name
-// of a rule, or for "" for all requests. If that is nil, it skips the counts.
-func readPost(post []byte, recentBelow, longBelow int64, rule func(name string) *series) (head, error) {
+// sums returns the series to which the counts of a post are added. If a series is nil, its counts are skipped.
+type sums struct {
+	rule     func(name string) *series // or of all requests, for ""
+	upstream func(name string) *upstreamSeries
+}
+
+// skipped are sums for a post that is only checked.
+var skipped = sums{func(string) *series { return nil }, func(string) *upstreamSeries { return nil }}
+
+// readPost reads a post, and adds the counts before certain steps to sums.
+func readPost(post []byte, recentBelow, longBelow int64, to sums) (head, error) {
 	d := decoder{rest: post}
 	h := d.postHead()
-	for range MaxRules + 3 {
+	for range MaxRules + 3 + MaxUpstreams + 1 {
 		if len(d.rest) == 0 {
 			break
 		}
 		name := d.text(maxRuleName)
-		s := rule(name)
-		if s == nil {
-			s = new(series)
+		if upstream, is := strings.CutPrefix(name, upstreamPrefix); is {
+			addTimed(&d, recentBelow, longBelow, to.upstream(upstream))
+		} else if s := to.rule(name); s != nil {
+			addTimed(&d, recentBelow, longBelow, &s.timed)
+		} else {
+			addTimed[[columns]uint32](&d, recentBelow, longBelow, nil)
 		}
-		d.steps(RecentSteps, recentBelow, &s.recent)
-		d.steps(LongSteps, longBelow, &s.days)
 	}
 	if d.failed || len(d.rest) > 0 {
 		return head{}, errUnreadable
@@ -134,10 +151,19 @@ func readPost(post []byte, recentBelow, longBelow int64, rule func(name string) 
 	return h, nil
 }
 
+// addTimed reads the output of appendTimed behind its name, and adds it to s, which may be nil.
+func addTimed[C counted](d *decoder, recentBelow, longBelow int64, s *timed[C]) {
+	if s == nil {
+		s = new(timed[C])
+	}
+	addSteps(d, RecentSteps, recentBelow, &s.recent)
+	addSteps(d, LongSteps, longBelow, &s.days)
+}
+
 const maxRuleName = 1 << 10
 
-func (d *decoder) steps(most int, below int64, to *steps) {
-	d.cells(columns, most, func(n int64, c int, v uint64) {
+func addSteps[C counted](d *decoder, most int, below int64, to *steps[C]) {
+	d.cells(len(*new(C)), most, func(n int64, c int, v uint64) {
 		if n < below {
 			to.add(n, c, v)
 		}

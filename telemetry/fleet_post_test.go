@@ -39,9 +39,9 @@ func TestPost(t *testing.T) {
 		wantOne.addSeries(one)
 		gotAll, gotOne := newSeries(end), newSeries(end)
 		const ever = 1 << 62
-		got, err := readPost(said, ever, ever, func(name string) *series {
+		got, err := readPost(said, ever, ever, sums{rule: func(name string) *series {
 			return map[string]*series{"": gotAll, "one": gotOne}[name]
-		})
+		}})
 		if err != nil || !reflect.DeepEqual(got, h) || !reflect.DeepEqual(gotAll, wantAll) || !reflect.DeepEqual(gotOne, wantOne) {
 			t.Fatalf("%v, %+v is read of %+v", err, got, h)
 		}
@@ -56,11 +56,15 @@ func FuzzPost(f *testing.F) {
 	f.Add(appendSeries(appendSeries(appendHead(nil, &h), "", randomSeries(r, 1_800_000_000), &h), "b", randomSeries(r, 1_800_000_000), &h))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		rules := 0
-		h, err := readPost(said, 1<<62, 1<<62, func(string) *series {
+		upstreams := 0
+		h, err := readPost(said, 1<<62, 1<<62, sums{func(string) *series {
 			rules++
 			return newSeries(1_800_000_000)
-		})
-		if rules > MaxRules+3 || len(h.Events) > maxEvents || err != nil && h.ID != "" {
+		}, func(string) *upstreamSeries {
+			upstreams++
+			return newTimed[upstreamStep](1_800_000_000)
+		}})
+		if rules+upstreams > MaxRules+MaxUpstreams+4 || len(h.InFlight) > MaxUpstreams+1 || len(h.Events) > maxEvents || err != nil && h.ID != "" {
 			t.Errorf("%d rules, %d events, %v", rules, len(h.Events), err)
 		}
 	})
@@ -121,7 +125,7 @@ func TestOtherVersions(t *testing.T) {
 	counts, who := appendHead(nil, &head{ID: "a@1", Instance: Instance{Name: "a"}}), s.export(noon)
 	for _, change := range []byte{0, 1, 255} {
 		counts[1], who[0] = postVersion+change, postedVersion+change
-		_, err := readPost(counts, 0, 0, func(string) *series { return nil })
+		_, err := readPost(counts, 0, 0, skipped)
 		if whoErr := make(fleetSubjects).add(who); (err == nil) != (change == 0) || (whoErr == nil) != (change == 0) {
 			t.Errorf("versions %d and %d: %v, %v", counts[1], who[0], err, whoErr)
 		}

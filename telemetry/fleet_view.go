@@ -49,6 +49,7 @@ func (f *Fleet) merge(now time.Time) *View {
 			rules[c.name] = s
 		}
 	}
+	upstreams := r.copyUpstreams()
 	self := r.head(now, store)
 	self.Events = slices.Clone(self.Events)
 	r.mu.Unlock()
@@ -68,6 +69,7 @@ func (f *Fleet) merge(now time.Time) *View {
 		return s
 	}
 	f.join(now)
+	to := sums{sumsOf, upstreams.sum(at)}
 	for _, o := range f.others {
 		fromRecent, fromLong := int64(math.MaxInt64), int64(math.MaxInt64)
 		v.Since = earlier(v.Since, o.head.Started)
@@ -79,25 +81,26 @@ func (f *Fleet) merge(now time.Time) *View {
 			if i.Stale = now.Sub(o.seenAt) > staleAfter; !o.left && !f.succeeded(&i) {
 				v.Instances = append(v.Instances, i)
 			}
-			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, sumsOf) // it was read before, without an error
+			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, to) // it was read before, without an error
 			v.Events = append(v.Events, o.head.Events...)
 		}
 		if o.history != nil {
-			h, _ := readPost(o.history, fromRecent, fromLong, sumsOf)
+			h, _ := readPost(o.history, fromRecent, fromLong, to)
 			v.Events = append(v.Events, h.Events...)
 		}
 	}
 	v.Since = later(v.Since, now.Add(-LongSteps*LongStep))
 	v.All = all.counts(v.Since)
-	v.Malformed = all.recent.latest(RecentSteps)[nearColumn]
+	v.Malformed = all.recentSum(RecentSteps)[nearColumn]
 	v.Rules = make([]Rule, 0, len(t.rules))
 	known, budgets := spansOf(all, v.Since, at), f.budgets(p, now)
+	loads := f.loads(p, at, v.Since, now)
 	for i, c := range t.rules {
 		s := rules[c.name]
 		if i >= len(t.rules)-2 && s == nil {
 			continue
 		}
-		rule := Rule{Name: c.name, Budget: budgets[c.name]}
+		rule := Rule{Name: c.name, Budget: budgets[c.name], Load: loads[c.name]}
 		if s != nil {
 			rule.Series, rule.Near = s.counts(v.Since), s.near()
 		}
@@ -107,6 +110,7 @@ func (f *Fleet) merge(now time.Time) *View {
 		v.Rules = append(v.Rules, rule)
 	}
 	v.Tiers = f.subjects.tiers(t, p, now)
+	v.Upstreams = upstreams.view(v)
 	slices.SortFunc(v.Instances, func(a, b Instance) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started))
 	})
@@ -201,13 +205,13 @@ func fewer(all []Event) []Event {
 
 // counts returns the counts of the steps since a time.
 func (s *series) counts(since time.Time) (c Series) {
-	c.Recent, c.blockedRecent = s.recent.counts(recentStep(since.Unix()))
-	c.Days, c.blockedDays = s.days.counts(longStep(since.Unix()))
+	c.Recent, c.blockedRecent = countsSince(&s.recent, recentStep(since.Unix()))
+	c.Days, c.blockedDays = countsSince(&s.days, longStep(since.Unix()))
 	return c
 }
 
-// counts returns the counts of the steps from one on, and how many of the refusals a block made.
-func (s *steps) counts(from int64) (all []Counts, blocked perStep) {
+// countsSince returns the counts of the steps from one on, and how many of the refusals a block made.
+func countsSince(s *steps[[columns]uint32], from int64) (all []Counts, blocked perStep) {
 	from = s.since(from)
 	for n := from; n <= s.last; n++ {
 		var c Counts
@@ -244,8 +248,8 @@ const (
 
 // near returns how many decisions of each window left less than a fifth of the limit.
 func (s *series) near() (n [Windows]uint64) {
-	n[Minute] = s.recent.latest(minuteSteps)[nearColumn]
-	n[Hour] = s.recent.latest(RecentSteps)[nearColumn]
-	n[Day] = s.days.latest(daySteps)[nearColumn]
+	n[Minute] = s.recentSum(minuteSteps)[nearColumn]
+	n[Hour] = s.recentSum(RecentSteps)[nearColumn]
+	n[Day] = s.longSum(daySteps)[nearColumn]
 	return n
 }

@@ -11,12 +11,14 @@ import (
 
 // Headline is what is to be said first of a view.
 type Headline struct {
-	Level   string // "good", "bad" or "unknown"
-	Text    string
-	Rule    string   // that it is about, if any
-	Subject *Subject // likewise
-	Since   time.Time
-	Alert   string // names what is wrong, the same as long as it is; empty: nothing is
+	Level string // "good", "bad" or "unknown"
+	Text  string
+	Rule  string // that it is about, if any
+	// Upstream is the name of the upstream that it is about, if any.
+	Upstream string
+	Subject  *Subject // likewise
+	Since    time.Time
+	Alert    string // names what is wrong, the same as long as it is; empty: nothing is
 }
 
 // Levels of a Headline.
@@ -35,8 +37,16 @@ func (v *View) alerts() (all []Headline) {
 		}
 	}
 	add("store", v.storeAway())
+	for i := range v.Upstreams {
+		u := &v.Upstreams[i]
+		add("upstream-failing:"+u.Name, v.upstreamFails(u))
+		add("upstream-slow:"+u.Name, v.upstreamSlow(u))
+	}
 	for i := range v.Rules {
 		add("one-address:"+v.Rules[i].Name, v.oneForAll(&v.Rules[i]))
+	}
+	for i := range v.Rules {
+		add(v.shedding(&v.Rules[i]))
 	}
 	for _, r := range v.unusual() {
 		add("refusing:"+r.Name, v.refusing(r))
@@ -183,6 +193,9 @@ func (v *View) unusual() (all []*Rule) {
 	requests := v.perSecond(&v.All, nil, (*Counts).Total)
 	for i := range v.Rules {
 		r := &v.Rules[i]
+		if r.Load != nil { // see shedding
+			continue
+		}
 		rate := v.rate(r)
 		asked := max(v.perSecond(&r.Series, nil, (*Counts).Total), 1e-9)
 		if (usual{r.Usual, r.usualShare}).exceeded(refusing{rate, rate / max(requests, asked), rate / asked}) {

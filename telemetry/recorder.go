@@ -20,6 +20,9 @@ type Config struct {
 	// Instance names this process to others; the zero value is the host's name and the process.
 	Instance string
 	Version  string // of the program, for people
+	// Upstreams are those of the instance's gateway, at most MaxUpstreams and one of [OtherUpstreams]. Without a
+	// gateway there are none.
+	Upstreams []*UpstreamStats
 }
 
 // Recorder adds up the decisions of an engine.
@@ -52,6 +55,9 @@ func Watch(e *policy.Engine, c Config) *Recorder {
 	r.doors.Store(new([]*doorCounters))
 	r.at = r.started.Unix()
 	r.all = newSeries(r.at)
+	for _, u := range c.Upstreams {
+		r.upstreams = append(r.upstreams, &countedUpstream{stats: u, history: newTimed[upstreamStep](r.at)})
+	}
 	r.follow()
 	r.Note("start", strings.TrimSpace("started "+c.Version))
 	e.Observe(r.observe)
@@ -95,7 +101,9 @@ type DoorTotals struct {
 	Door string // see policy.Request
 	Counts
 	Exempt, Malformed, Repeated uint64 // requests that are in Counts, too
-	Took                        Histogram
+	// Overloaded are the requests that an automatic limit of requests under way denied. They are in Counts, too.
+	Overloaded ByClass
+	Took       Histogram
 }
 
 // Doors returns the totals of each door, by name. Those beyond the first sixteen are counted

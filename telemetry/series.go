@@ -2,17 +2,22 @@ package telemetry
 
 import "math"
 
-// steps has counts of the latest steps of one length, by the number of the step since the Unix
-// epoch. Counts stop at 2^32-1 a step.
-type steps struct {
-	last  int64             // the latest step
-	cells [][columns]uint32 // of step n at n modulo their number
+// counted are the counts of one step: of a rule or of an upstream.
+type counted interface {
+	[columns]uint32 | [upstreamColumns]uint32
 }
 
-func (s *steps) cell(n int64) *[columns]uint32 { return &s.cells[uint64(n)%uint64(len(s.cells))] }
+// steps has counts of the latest steps of one length, by the number of the step since the Unix
+// epoch. Counts stop at 2^32-1 a step.
+type steps[C counted] struct {
+	last  int64 // the latest step
+	cells []C   // of step n at n modulo their number
+}
+
+func (s *steps[C]) cell(n int64) *C { return &s.cells[uint64(n)%uint64(len(s.cells))] }
 
 // move makes n the latest step. What is later than that never was.
-func (s *steps) move(n int64) {
+func (s *steps[C]) move(n int64) {
 	from, to := s.last, n
 	if n < s.last {
 		from, to = n, s.last
@@ -21,62 +26,60 @@ func (s *steps) move(n int64) {
 		clear(s.cells)
 	} else {
 		for i := from + 1; i <= to; i++ {
-			*s.cell(i) = [columns]uint32{}
+			*s.cell(i) = *new(C)
 		}
 	}
 	s.last = n
 }
 
 // first returns the earliest step that has a cell.
-func (s *steps) first() int64 { return s.last - int64(len(s.cells)) + 1 }
+func (s *steps[C]) first() int64 { return s.last - int64(len(s.cells)) + 1 }
 
 // add adds to a count of a step, unless it is too old or still to come.
-func (s *steps) add(step int64, c int, n uint64) {
+func (s *steps[C]) add(step int64, c int, n uint64) {
 	if step >= s.first() && step <= s.last {
-		v := &s.cell(step)[c]
-		*v = uint32(min(uint64(*v)+n, math.MaxUint32))
+		cell := s.cell(step)
+		(*cell)[c] = uint32(min(uint64((*cell)[c])+n, math.MaxUint32))
 	}
 }
 
 // addLatest adds to the latest step.
-func (s *steps) addLatest(d *column) {
-	for c, n := range d {
+func (s *steps[C]) addLatest(counts []uint64) {
+	for c, n := range counts {
 		s.add(s.last, c, n)
 	}
 }
 
 // addSteps adds all steps of another list.
-func (s *steps) addSteps(of *steps) {
+func (s *steps[C]) addSteps(of *steps[C]) {
 	for n := max(of.first(), 0); n <= of.last; n++ {
-		for c, v := range of.cell(n) {
-			s.add(n, c, uint64(v))
+		cell := of.cell(n)
+		for c := range len(*cell) {
+			s.add(n, c, uint64((*cell)[c]))
 		}
 	}
 }
 
-// sum returns the sum of n steps.
-func (s *steps) sum(from, n int64) (sum column) {
+// sum adds the counts of n steps to a sum.
+func (s *steps[C]) sum(sum []uint64, from, n int64) {
 	for step := from; step < from+n; step++ {
-		for c, v := range s.cell(step) {
-			sum[c] += uint64(v)
+		cell := s.cell(step)
+		for c := range sum {
+			sum[c] += uint64((*cell)[c])
 		}
 	}
-	return sum
 }
-
-// latest returns the sum of the latest n steps.
-func (s *steps) latest(n int64) column { return s.sum(s.last-n+1, n) }
 
 // since returns the first step from a step on: at least the latest is.
-func (s *steps) since(from int64) int64 { return max(min(from, s.last), s.first()) }
+func (s *steps[C]) since(from int64) int64 { return max(min(from, s.last), s.first()) }
 
-// series are the counts of one rule, or of all requests, over time, of one instance or of all.
-type series struct{ recent, days steps }
+// timed are counts over time, in steps of two lengths, of one instance or of all.
+type timed[C counted] struct{ recent, days steps[C] }
 
-func newSeries(at int64) *series {
-	s := &series{
-		steps{cells: make([][columns]uint32, RecentSteps)},
-		steps{cells: make([][columns]uint32, LongSteps)},
+func newTimed[C counted](at int64) *timed[C] {
+	s := &timed[C]{
+		steps[C]{cells: make([]C, RecentSteps)},
+		steps[C]{cells: make([]C, LongSteps)},
 	}
 	s.recent.last, s.days.last = recentStep(at), longStep(at)
 	return s
@@ -86,20 +89,36 @@ func newSeries(at int64) *series {
 func recentStep(at int64) int64 { return at / int64(Step.Seconds()) }
 func longStep(at int64) int64   { return at / int64(LongStep.Seconds()) }
 
-func (s *series) add(at int64, d *column) {
+func (s *timed[C]) add(at int64, counts []uint64) {
 	s.move(at)
-	s.recent.addLatest(d)
-	s.days.addLatest(d)
+	s.recent.addLatest(counts)
+	s.days.addLatest(counts)
 }
 
-func (s *series) addSeries(of *series) {
+func (s *timed[C]) addAll(of *timed[C]) {
 	s.recent.addSteps(&of.recent)
 	s.days.addSteps(&of.days)
 }
 
-func (s *series) move(at int64) {
+func (s *timed[C]) move(at int64) {
 	s.recent.move(recentStep(at))
 	s.days.move(longStep(at))
+}
+
+// series are the counts of one rule, or of all requests.
+type series struct{ timed[[columns]uint32] }
+
+func newSeries(at int64) *series { return &series{*newTimed[[columns]uint32](at)} }
+
+func (s *series) add(at int64, d *column)  { s.timed.add(at, d[:]) }
+func (s *series) addSeries(of *series)     { s.addAll(&of.timed) }
+func (s *series) recentSum(n int64) column { return sumOf(&s.recent, s.recent.last-n+1, n) }
+func (s *series) longSum(n int64) column   { return sumOf(&s.days, s.days.last-n+1, n) }
+
+// sumOf returns the sum of n steps.
+func sumOf(s *steps[[columns]uint32], from, n int64) (sum column) {
+	s.sum(sum[:], from, n)
+	return sum
 }
 
 // idle reports whether nothing was counted in all of it.

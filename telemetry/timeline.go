@@ -22,6 +22,8 @@ type timeline struct {
 	totals totals              // the latest sample
 	before [minuteSteps]totals // at the beginning of the latest steps, by their number modulo minuteSteps
 
+	upstreams []*countedUpstream
+
 	events []Event // the latest first
 	away   int     // unavailable shards of the store, at the latest sample
 }
@@ -78,6 +80,10 @@ func (r *Recorder) sampleLocked(at time.Time) {
 		before.step = now.step
 	}
 	r.totals = now
+	r.sampleLoads(t)
+	for _, u := range r.upstreams {
+		u.sample(r.at)
+	}
 	r.sweep(t)
 }
 
@@ -88,6 +94,9 @@ func (r *Recorder) tick(now int64) {
 	}
 	r.at = now
 	r.all.move(now)
+	for _, u := range r.upstreams {
+		u.history.move(now)
+	}
 }
 
 // sweep removes the series that have no counts, once in each LongStep.

@@ -98,12 +98,12 @@ func spansOf(all *series, since time.Time, at int64) *spans {
 		out.list = append(out.list, span{from: max(from, since.Unix()), to: to, step: step, total: total.Total()})
 	}
 	for step := all.days.first(); step*long < hour; step++ {
-		add(step*long, step*long+long, step, all.days.sum(step, 1))
+		add(step*long, step*long+long, step, sumOf(&all.days, step, 1))
 	}
 	out.long = len(out.list)
 	for from := hour; from+minute <= end; from += minute {
 		step := recentStep(from)
-		add(from, from+minute, step, all.recent.sum(step, minuteSpan))
+		add(from, from+minute, step, sumOf(&all.recent, step, minuteSpan))
 	}
 	out.calm, out.small = make([]spanned, len(out.list)+1), make([]spanned, len(out.list)+1)
 	return out
@@ -164,9 +164,9 @@ func (s *series) in(one *span, long bool) (asked, refused float64) {
 	if s == nil {
 		return 0, 0
 	}
-	sum := s.days.sum(one.step, 1)
+	sum := sumOf(&s.days, one.step, 1)
 	if !long {
-		sum = s.recent.sum(one.step, minuteSpan)
+		sum = sumOf(&s.recent, one.step, minuteSpan)
 	}
 	all := Counts(sum[:Outcomes])
 	return float64(all.Total()), float64(sum[Deny] - min(sum[blockedColumn], sum[Deny]))

@@ -85,8 +85,10 @@ type View struct {
 	Malformed uint64
 	watchOnly bool // the whole policy is a shadow
 	engine    *policy.Engine
-	Rules     []Rule  // of the policy in force, in the order of its document
-	Tiers     []Tier  // sorted by name; empty without subjects
+	Rules     []Rule // of the policy in force, in the order of its document
+	Tiers     []Tier // sorted by name; empty without subjects
+	// Upstreams are those of the gateways of Instances, sorted by name; empty if none is a gateway.
+	Upstreams []Upstream
 	Events    []Event // the latest first
 }
 
@@ -104,6 +106,9 @@ type Instance struct {
 	Differs bool
 	Store   Store
 	Took    Latency // decisions of the last minute, through all doors
+	// InFlight is how many requests are under way, by the upstream of the instance's gateway. It is empty for an
+	// instance without a gateway.
+	InFlight map[string]uint64
 }
 
 // Store is how the store of an instance is doing.
@@ -149,6 +154,8 @@ type Rule struct {
 	Refusals, Traffic [Windows]Top
 	// Budget has the costs of responses; nil for rules that do not read them from bodies.
 	Budget *Budget
+	// Load has the automatic limits of requests under way; nil for rules without "in_flight: auto".
+	Load *Load
 	// Usual is how many refusals a second are usual at this hour: yesterday's, or else the mean of
 	// what there is before the last ten minutes, without time that was itself unusual, and without
 	// what a block refused. Negative: nothing is known yet.

@@ -71,6 +71,13 @@ func limit(t *testing.T, what string, got, most time.Duration) {
 	}
 }
 
+// limitLatency limits a quantile of the answers in a fault. What they took before it is added twice, since a busy
+// machine makes both late.
+func limitLatency(t *testing.T, calm, fault answers, q float64, most time.Duration) {
+	t.Helper()
+	limit(t, fmt.Sprintf("quantile %v", q), fault.quantile(q), most+2*calm.quantile(q))
+}
+
 func TestLongChaosKilled(t *testing.T) {
 	timed(t)
 	server := redistest.Start(t)
@@ -109,22 +116,22 @@ func TestLongChaosFrozen(t *testing.T) {
 	time.Sleep(time.Second)
 	begin := time.Now()
 	server.Freeze()
-	limit(t, "opens", awaitBoth(both, "the circuit opens", away), time.Second)
+	limit(t, "opens", awaitBoth(both, "the circuit opens", away), 2*time.Second)
 	time.Sleep(time.Until(begin.Add(sized(time.Second, 5*time.Second))))
 	end := time.Now()
 	server.Thaw()
-	limit(t, "closes", awaitBoth(both, "the circuit closes", back), 2*time.Second)
+	limit(t, "closes", awaitBoth(both, "the circuit closes", back), 4*time.Second)
 	settled(t, both)
 	l.done()
 
 	fault := answers(l.where(sentWithin(begin, end)))
-	t.Logf("before the fault: %v", answers(l.where(within(l.begin.Add(300*time.Millisecond), begin))))
+	calm := answers(l.where(within(l.begin.Add(300*time.Millisecond), begin)))
+	t.Logf("before the fault: %v", calm)
 	t.Logf("in the fault: %v", fault)
-	limit(t, "longest", fault.quantile(1), 100*time.Millisecond)
-	limit(t, "p99", fault.quantile(0.99), 55*time.Millisecond)
-	limit(t, "p50", fault.quantile(0.5), time.Millisecond)
-	later := answers(l.where(sentWithin(begin.Add(time.Second), end)))
-	limit(t, "p99 after the first second", later.quantile(0.99), 5*time.Millisecond)
+	limitLatency(t, calm, fault, 1, 100*time.Millisecond)
+	limitLatency(t, calm, fault, 0.99, 55*time.Millisecond)
+	limitLatency(t, calm, fault, 0.5, time.Millisecond)
+	limitLatency(t, calm, answers(l.where(sentWithin(begin.Add(time.Second), end))), 0.99, 5*time.Millisecond)
 
 	elapsed := time.Since(l.begin).Seconds()
 	for _, key := range []string{"k0", "k1"} {
@@ -150,7 +157,7 @@ func outage(t *testing.T, both [2]*gateway, server *redistest.Server, path strin
 		}
 		return shot{both[n%2], path, "early"}
 	})
-	limit(t, "opens", awaitBoth(both, "the circuit opens", away), time.Second)
+	limit(t, "opens", awaitBoth(both, "the circuit opens", away), 2*time.Second)
 	known.Store(true)
 	testkit.Await(t, "each instance has answered often enough", func() bool {
 		for _, g := range both {
@@ -381,12 +388,12 @@ func TestLongChaosRefusals(t *testing.T) {
 			l := fire(t, rate(), spread(both, open, shared, closed))
 			time.Sleep(200 * time.Millisecond)
 			fault.begin(server)
-			limit(t, "opens", awaitBoth(both, "the circuit opens", away), time.Second)
+			limit(t, "opens", awaitBoth(both, "the circuit opens", away), 2*time.Second)
 			begin := time.Now()
 			time.Sleep(sized(300*time.Millisecond, time.Second))
 			end := time.Now()
 			fault.end(server)
-			limit(t, "closes", awaitBoth(both, "the circuit closes", back), 2*time.Second)
+			limit(t, "closes", awaitBoth(both, "the circuit closes", back), 4*time.Second)
 			l.done()
 			for _, a := range l.where(within(begin, end)) {
 				if want := map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusOK}[a.path == closed]; a.status != want {
@@ -443,7 +450,7 @@ func TestLongChaosClusterMaster(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	begin := time.Now()
 	c.Masters[0].Kill()
-	limit(t, "opens", awaitBoth(both, "a circuit opens", away), time.Second)
+	limit(t, "opens", awaitBoth(both, "a circuit opens", away), 2*time.Second)
 	awaitBoth(both, "it closes", back)
 	end := time.Now()
 	limit(t, "is shared again", end.Sub(begin), 6*time.Second)
@@ -456,7 +463,7 @@ func TestLongChaosClusterMaster(t *testing.T) {
 	if len(gone) == 0 || len(there) == 0 || long && len(there) < len(gone) {
 		t.Errorf("%d decisions were shared, %d were not: one master of three is away", len(there), len(gone))
 	}
-	limit(t, "p99 of the others", there.quantile(0.99), 10*time.Millisecond)
+	limitLatency(t, l.where(within(l.begin, begin)), there, 0.99, 10*time.Millisecond)
 }
 
 // calls returns how often a server was given a command.

@@ -26,15 +26,16 @@ type upstream struct {
 	thrash   int                            // under way, beyond which each takes longer in proportion
 	patience time.Duration                  // of clients
 	body     time.Duration                  // from head to end
+	notices  bool                           // abandoned requests leave the queue
 }
 
 // A phase is load from a time on.
 type phase struct {
 	from   time.Duration
-	rate   [3]float64 // requests a second by class
-	slower float64    // factor of service times; 0 is 1
-	away   int        // workers that are gone
-	fails  bool       // answers are 503 after 1 ms
+	rate   [3]float64    // requests a second by class
+	slower float64       // factor of service times; 0 is 1
+	away   int           // workers that are gone
+	fails  time.Duration // after which all answers are 503; 0: none
 }
 
 type request struct {
@@ -189,8 +190,8 @@ func (s *simulation) enter(r *request, p phase) {
 		b.refused[r.class-1]++
 		return
 	}
-	if p.fails {
-		s.push(event{s.now + time.Millisecond, evFail, r})
+	if p.fails > 0 {
+		s.push(event{s.now + p.fails, evFail, r})
 		return
 	}
 	s.push(event{s.now + s.patience, evAbandon, r})
@@ -203,6 +204,9 @@ func (s *simulation) work() {
 	for s.busy < s.workers-s.phase().away && len(s.queue) > 0 {
 		r := s.queue[0]
 		s.queue = s.queue[1:]
+		if r.done && s.notices {
+			continue
+		}
 		took := float64(r.service) * cmp.Or(s.phase().slower, 1)
 		if n := s.busy + len(s.queue) + 1; n > s.thrash {
 			took *= float64(n) / float64(s.thrash)

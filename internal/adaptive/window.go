@@ -28,6 +28,8 @@ type window struct {
 	from     int64 // µs: requests sent before do not count, because the limit was another
 	open     int64 // µs: answers before do not count, because most are missing of the requests sent since from
 	end      int64 // µs
+	seen     int64 // µs: latest answer
+	exact    bool  // it ends at end, with as few samples as there are
 	answers  int64
 	failed   int64
 	lost     int64 // samples that would have been longer
@@ -52,6 +54,7 @@ func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, l
 		return
 	}
 	w.answers++
+	w.seen = now.Microseconds()
 	w.inFlight += inFlight
 	if o == Failed {
 		w.failed++
@@ -68,24 +71,30 @@ func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, l
 	}
 }
 
-// complete reports that a window has enough samples. Of a long queue, few are enough.
-func (w *window) complete(at, latency int64) bool {
+// complete reports that a window has enough samples. Of a long queue, and when a probe is due, few are enough.
+func (w *window) complete(at, due, latency int64) bool {
 	n := max(w.n, w.failed)
-	return at >= w.end && (n >= enough || n >= 2*few && w.late*2 > n) || n >= few && at-w.open >= max(longest, latency)
+	switch {
+	case w.exact:
+		return at >= w.end
+	case n >= enough, n >= 2*few && w.late*2 > n:
+		return at >= w.end
+	}
+	return n >= few && (at >= due || at-w.open >= max(longest, latency))
 }
+
+// stale reports that there was no answer for long. The first answers thereafter are the fastest, and show nothing.
+func (w *window) stale(at, latency int64) bool { return at-max(w.seen, w.open) > max(longest, latency) }
 
 // start begins another window. If the limit has changed, it waits until answers have the new latency.
 func (w *window) start(at int64, changed bool, base, latency int64) {
-	*w = window{from: w.from, open: at}
+	*w = window{from: w.from, open: at, seen: at}
 	if changed {
 		w.from = at
 		w.open = at + 2*min(latency, 2*deep*base)
 	}
-	w.extend(w.open)
+	w.end = (w.open/grid + 1) * grid
 }
-
-// extend lets a window last until the next multiple of grid.
-func (w *window) extend(at int64) { w.end = (at/grid + 1) * grid }
 
 // A measure is what a window has shown.
 type measure struct {
@@ -102,15 +111,18 @@ type measure struct {
 
 func (w *window) measure(at int64, full bool) measure {
 	m := measure{span: max(at-w.open, 1), answers: w.answers, failed: w.failed, full: full, cut: w.lost*10 > w.n}
-	m.inFlight = w.inFlight * milli / w.answers
+	m.inFlight = w.inFlight * milli / max(w.answers, 1)
 	m.rate = w.answers * milli * 1_000_000 / m.span
 	m.latency, m.err = w.typical()
 	return m
 }
 
+// failing reports that the upstream answers too many requests with an error.
+func (m measure) failing() bool { return m.failed*20 > m.answers }
+
 // and returns what two windows have shown together. Of the first, it keeps no more than a certain weight.
 func (m measure) and(n measure) measure {
-	a, b := min(m.answers, 6*enough), n.answers
+	a, b := min(m.answers, 6*enough), max(n.answers, 1)
 	mean := func(x, y int64) int64 { return (x*a + y*b) / (a + b) }
 	return measure{
 		span: m.span + n.span, answers: a + b, failed: n.failed, full: n.full, cut: m.cut || n.cut,

@@ -112,9 +112,27 @@ func TestFirstPageOfIncident(t *testing.T) {
 			}
 		}
 
+		// The upstream that has slowed down comes first, beside what its slowness has rules refuse.
+		at = incident.SlowBegins + 3*time.Minute
+		h.PlayTo(at)
+		page = incidentPage(t, h, at, "")
+		upstreams := rowsOf(t, page, "upstreams-table")
+		if n := number1(upstreams[1], ` 10 s usually 100 ms 10 s 0 % (\d+)$`); len(upstreams) != 3 || !strings.HasPrefix(upstreams[1], incident.Reports+" slow ") || n < 10 || n > 20 {
+			t.Errorf("the slow upstream is %q", upstreams)
+		}
+		if !strings.HasPrefix(upstreams[2], incident.App) || !strings.Contains(upstreams[2], "/s 20 ms usually 20 ms 20 ms 0 % 0") {
+			t.Errorf("the other upstream is %q", upstreams)
+		}
+		if !strings.Contains(page, "upstream "+incident.Reports+" is slow") {
+			t.Error("the headline does not name the slow upstream")
+		}
+
 		at = time.Hour
 		h.PlayTo(at)
 		page = incidentPage(t, h, at, "")
+		if upstreams = rowsOf(t, page, "upstreams-table"); strings.Contains(upstreams[1]+upstreams[2], " slow ") {
+			t.Errorf("after the end: %q", upstreams)
+		}
 		harmed := rowsOf(t, page, "harmed-table")
 		truth := h.Books.Customers("pro", 0, at)
 		hurt := 0

@@ -15,7 +15,7 @@ import (
 // fragments are the parts of the first page that change, by the IDs of their elements. The template
 // of each is called "first-" and the ID.
 var fragments = []string{
-	"headline", "tiles", "chart-head", "rules", "verdict", "who", "harmed", "health", "changes", "ending", "shadowed",
+	"headline", "tiles", "chart-head", "rules", "upstreams", "loads", "verdict", "who", "harmed", "health", "changes", "ending", "shadowed",
 }
 
 const (
@@ -132,7 +132,7 @@ func (s *server) tell(c *call, t *teller) error {
 			t.seen[id], u.HTML[id] = html, html
 		}
 	}
-	if about := f.Headline.Level + "\x00" + f.Headline.Rule; about != t.said {
+	if about := f.Headline.Level + "\x00" + f.Headline.Rule + "\x00" + f.Headline.Upstream; about != t.said {
 		t.said, u.Say = about, f.Text
 	}
 	data, err := json.Marshal(u)

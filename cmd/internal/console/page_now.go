@@ -47,16 +47,20 @@ type firstShown struct {
 	Rules     []ruleRow
 	RuleCount int
 	Narrow    bool // nothing is left of the rules with this filter
-	Verdict   *verdict
-	Who       []whoRow
-	Worst     *whoRow // of the verdict's rule, if anything can be done about it
-	WhoError  uint64
-	Harmed    []harmedRow
-	Health    health
-	Changes   []change
-	Ending    []whoRow
-	Overrides []overrideRow
-	Shadow    shadowLine
+	Upstreams []upstreamRow
+	// UpstreamCount is how many upstreams the gateways have: 0 if no instance is a gateway.
+	UpstreamCount int
+	Loads         []loadRow // of rules with automatic limits
+	Verdict       *verdict
+	Who           []whoRow
+	Worst         *whoRow // of the verdict's rule, if anything can be done about it
+	WhoError      uint64
+	Harmed        []harmedRow
+	Health        health
+	Changes       []change
+	Ending        []whoRow
+	Overrides     []overrideRow
+	Shadow        shadowLine
 }
 
 func (s *server) first(c *call) error {
@@ -98,6 +102,8 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 		f.UnusedCheck = checkCommand(cmp.Or(f.UnusedIs, &policy.Rule{}))
 	}
 	f.table(v, rules)
+	f.Upstreams, f.UpstreamCount = upstreamRows(v)
+	f.Loads = loadRows(v, rules)
 	f.judge(c, v, chosen, rules)
 	s.who(c, f, v, chosen, rules)
 	if f.Verdict != nil {

@@ -207,7 +207,7 @@ func TestFirstPageAnswers(t *testing.T) {
 		}, []string{"No request has come yet", "/act/shadow", "Nobody was refused"}},
 		"enforced": {page(enforced, ""), []string{">2 shadow rules would have refused 14 subjects today."}, nil},
 		"tried":    {page(tried, ""), []string{">2 shadow rules refused, or would have refused, 14 subjects today."}, nil},
-		"quiet":    {page(quiet(now), ""), []string{"refused in the last hour", "Nobody was refused.", "No customer is hurt.", "Nothing is wrong with it"}, []string{"▲ more", "/act/"}},
+		"quiet":    {page(quiet(now), ""), []string{"refused in the last hour", "Nobody was refused.", "No customer is hurt.", "Nothing is wrong with it", "No numbers of an upstream."}, []string{"▲ more", "/act/"}},
 		"outage":   {page(outage(now), ""), []string{"silent since", "circuit open: 1 of 3", "decisions a second are made without the store"}, nil},
 		"unused":   {page(quiet(now), "?rule=exports"), []string{"No request has met", "GET /export", "sluice check"}, nil},
 		"narrow":   {page(quietSince(now), fmt.Sprintf("?from=%d&to=%d", now.Add(-50*time.Minute).Unix(), now.Add(-49*time.Minute).Unix())), []string{"No request came between", "Show all of the time"}, nil},

@@ -31,6 +31,7 @@ type Alert struct {
 	Level    string     `json:"level"`
 	Text     string     `json:"text"`
 	Rule     string     `json:"rule,omitempty"`
+	Upstream string     `json:"upstream,omitempty"`
 	Since    *time.Time `json:"since,omitempty"`
 	Silenced *Silence   `json:"silenced,omitempty"`
 }
@@ -111,7 +112,7 @@ func (c *Control) Alerts(who Caller) (*AlertList, error) {
 }
 
 func alertOf(h *telemetry.Headline, by *Silence) Alert {
-	return Alert{Alert: h.Alert, Level: h.Level, Text: h.Text, Rule: h.Rule, Since: timeOf(h.Since), Silenced: by}
+	return Alert{Alert: h.Alert, Level: h.Level, Text: h.Text, Rule: h.Rule, Upstream: h.Upstream, Since: timeOf(h.Since), Silenced: by}
 }
 
 // SilenceRequest silences an alert until a time.
@@ -142,7 +143,7 @@ func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry
 		return nil, BadField("/reason", "it is longer than %d bytes", maxReason)
 	}
 	before := c.silences.of(r.Alert)
-	known := slices.ContainsFunc(v.Alerts(len(v.Rules)*2+3), func(h telemetry.Headline) bool { return h.Alert == r.Alert })
+	known := slices.ContainsFunc(v.Alerts(len(v.Rules)*2+len(v.Upstreams)*2+3), func(h telemetry.Headline) bool { return h.Alert == r.Alert })
 	if !known && before == nil {
 		return nil, BadField("/alert", "there is no such alert now: GET /v1/alerts has those that there are")
 	}

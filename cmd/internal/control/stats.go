@@ -21,6 +21,8 @@ type Stats struct {
 	Malformed uint64      `json:"malformed"`
 	Rules     []RuleStats `json:"rules"`
 	Events    []Event     `json:"events"`
+	// Upstreams are those of the gateways; empty if no instance is one.
+	Upstreams []UpstreamStats `json:"upstreams"`
 }
 
 // Counts are numbers of requests by outcome. A missing outcome is 0.
@@ -53,6 +55,9 @@ type RuleStats struct {
 	// Usual is the usual number of denials a second at this hour; null: unknown.
 	Usual  *float64 `json:"usual"`
 	Series *Series  `json:"series,omitempty"`
+	// Load has the automatic limits of a rule with "in_flight: auto"; other rules have none.
+	Load       *LoadStats  `json:"load,omitempty"`
+	LoadSeries *LoadSeries `json:"load_series,omitempty"`
 }
 
 // Windows are numbers of the last minute, hour and day.
@@ -77,11 +82,13 @@ type Steps struct {
 
 // Headline is the most important fact.
 type Headline struct {
-	Level   string      `json:"level"` // "good", "bad" or "unknown"
-	Text    string      `json:"text"`
-	Rule    string      `json:"rule,omitempty"`
-	Subject *TopSubject `json:"subject,omitempty"`
-	Since   *time.Time  `json:"since,omitempty"`
+	Level string `json:"level"` // "good", "bad" or "unknown"
+	Text  string `json:"text"`
+	Rule  string `json:"rule,omitempty"`
+	// Upstream is the name of the upstream that it is about.
+	Upstream string      `json:"upstream,omitempty"`
+	Subject  *TopSubject `json:"subject,omitempty"`
+	Since    *time.Time  `json:"since,omitempty"`
 }
 
 // Instance is one process.
@@ -158,7 +165,7 @@ func (c *Control) Stats(who Caller) (*Stats, error) {
 func (c *Control) statsOf(v *telemetry.View) *Stats {
 	out := &Stats{
 		At: v.At.UTC(), Since: v.Since.UTC(), Headline: headlineOf(v), Requests: requestsOf(v, &v.All), Malformed: v.Malformed,
-		Instances: []Instance{}, Rules: []RuleStats{}, Events: []Event{},
+		Instances: []Instance{}, Rules: []RuleStats{}, Events: []Event{}, Upstreams: upstreamsOf(v),
 	}
 	for i := range v.Instances {
 		out.Instances = append(out.Instances, instanceOf(&v.Instances[i]))
@@ -195,6 +202,7 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 		out.describe(written, c.engine.Policy().WatchOnly())
 	}
 	out.Series = &Series{stepsOf(v, r.Recent, telemetry.Step), stepsOf(v, r.Days, telemetry.LongStep)}
+	out.LoadSeries = loadSeriesOf(v, r.Load)
 	return &out, nil
 }
 
@@ -214,7 +222,7 @@ func (s *RuleStats) describe(r *policy.Rule, all bool) {
 func ruleStatsOf(v *telemetry.View, r *telemetry.Rule) RuleStats {
 	out := RuleStats{
 		Rule: r.Name, Requests: requestsOf(v, &r.Series),
-		Near: windowsOf(r.Near), Refused: windowsOf(r.Refused), Asked: windowsOf(r.Asked),
+		Near: windowsOf(r.Near), Refused: windowsOf(r.Refused), Asked: windowsOf(r.Asked), Load: loadOf(r.Load),
 	}
 	if r.Usual >= 0 {
 		out.Usual = &r.Usual
@@ -274,7 +282,7 @@ func stepsOf(v *telemetry.View, steps []telemetry.Counts, length time.Duration) 
 
 func headlineOf(v *telemetry.View) Headline {
 	h := v.Headline()
-	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule, Since: timeOf(h.Since)}
+	out := Headline{Level: h.Level, Text: h.Text, Rule: h.Rule, Upstream: h.Upstream, Since: timeOf(h.Since)}
 	if h.Subject != nil {
 		subject := topSubjectOf(h.Rule, h.Subject)
 		out.Subject = &subject

@@ -55,7 +55,7 @@ const (
 	LoginBegins, LoginEnds = 10 * time.Minute, 25 * time.Minute
 	LoginRate              = 10
 
-	// The upstream of the reports takes SlowFor a request in place of a tenth of a second.
+	// The upstream Reports takes SlowFor a request in place of a tenth of a second.
 	SlowBegins, SlowEnds = 33 * time.Minute, 38 * time.Minute
 	SlowFor              = 8 * time.Second
 
@@ -68,6 +68,12 @@ const (
 	Added  = 41 * time.Minute
 
 	tick = 100 * time.Millisecond
+)
+
+// The upstreams of the script: that of the reports, and that of all else.
+const (
+	Reports = "http://reports.test"
+	App     = "http://app.test"
 )
 
 // The subjects of the script.
@@ -161,6 +167,8 @@ type Hour struct {
 	Books    *Books
 
 	t       testing.TB
+	reports *telemetry.UpstreamStats
+	app     *telemetry.UpstreamStats
 	shared  *flapping
 	began   time.Time // of the hour
 	random  *rand.Rand
@@ -189,6 +197,7 @@ type act struct {
 type ending struct {
 	at       time.Duration
 	decision policy.Decision
+	call     telemetry.UpstreamCall
 }
 
 // Start begins to play in the bubble of the test, Lead before the hour.
@@ -204,7 +213,9 @@ func Start(t testing.TB) *Hour {
 		t.Fatal(err)
 	}
 	h.Engine = policy.NewEngine(h.Store, p)
-	h.Recorder = telemetry.Watch(h.Engine, telemetry.Config{Subjects: true, Instance: "a", Version: "test"})
+	h.reports, h.app = telemetry.NewUpstreamStats(Reports), telemetry.NewUpstreamStats(App)
+	upstreams := []*telemetry.UpstreamStats{h.reports, h.app}
+	h.Recorder = telemetry.Watch(h.Engine, telemetry.Config{Subjects: true, Instance: "a", Version: "test", Upstreams: upstreams})
 	h.Fleet = &telemetry.Fleet{Recorder: h.Recorder, Store: h.seen}
 	ctx, stop := context.WithCancel(t.Context())
 	go h.Fleet.Run(ctx)
@@ -343,6 +354,7 @@ func (h *Hour) PlayTo(at time.Duration) {
 		}
 		for len(h.ends) > 0 && h.ends[0].at <= now {
 			h.Engine.Release(h.t.Context(), h.ends[0].decision)
+			h.ends[0].call.Answered(http.StatusOK, h.ends[0].call.Elapsed())
 			h.ends = h.ends[1:]
 		}
 		h.random.Shuffle(len(h.actors), func(i, j int) { h.actors[i], h.actors[j] = h.actors[j], h.actors[i] })
@@ -375,11 +387,12 @@ func (h *Hour) send(a *actor, now time.Duration) {
 		lasts = SlowFor
 	}
 	if d.Allowed && q.Path == "/reports/monthly" {
-		e := ending{now + lasts, d.Clone()}
+		e := ending{now + lasts, d.Clone(), h.reports.Begin()}
 		i, _ := slices.BinarySearchFunc(h.ends, e, func(a, b ending) int { return cmp.Compare(a.at, b.at+1) })
 		h.ends = slices.Insert(h.ends, i, e)
 	} else if d.Allowed {
 		h.Engine.Release(h.t.Context(), d)
+		h.app.Begin().Answered(http.StatusOK, tick/5)
 	}
 }
 

@@ -20,6 +20,7 @@ func TestIncident(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := incident.Start(t)
+		played := -incident.Lead + time.Minute
 		for _, at := range []struct {
 			minute int
 			level  string
@@ -34,13 +35,17 @@ func TestIncident(t *testing.T) {
 			{15, "bad", "login", incident.LoginBegins, "", "refusing:login refusing:per-address"},
 			{28, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address"},
 			{30, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address"},
-			{36, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address refusing:reports"},
+			{36, "bad", "", incident.SlowBegins, "", "upstream-slow:http://reports.test refusing:per-address refusing:reports"},
 			{45, "bad", "", incident.FlapBegins, "", "store refusing:per-address refusing:login"},
 			{50, "bad", "per-address", incident.ScraperBegins, incident.Scraper, "refusing:per-address"},
 			{54, "unknown", "api", 0, "", ""},
 			{60, "bad", "per-address", incident.SecondBegins, incident.Second, "refusing:per-address"},
 		} {
 			now := time.Duration(at.minute) * time.Minute
+			for ; played < now; played += 20 * time.Second {
+				h.PlayTo(played)
+				holdUpstreams(t, played, h.Fleet.View())
+			}
 			h.PlayTo(now)
 			v := h.Fleet.View()
 			name := fmt.Sprintf("minute %d", at.minute)
@@ -66,6 +71,31 @@ func TestIncident(t *testing.T) {
 		holdSubjects(t, h, v)
 		holdTiers(t, h, v)
 	})
+}
+
+// holdUpstreams checks that the one upstream that slows down is slow while it is, and that nothing else is said of
+// upstreams.
+func holdUpstreams(t *testing.T, now time.Duration, v *telemetry.View) {
+	if now < incident.SlowBegins && v.At.Sub(v.Since) > 20*time.Minute {
+		for i, usual := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
+			if got := v.Upstreams[i].Usual; got.P50 != usual || got.P99 != usual {
+				t.Errorf("%v: usual for %s is %+v", now, v.Upstreams[i].Name, got)
+			}
+		}
+	}
+	slow := false
+	for _, a := range v.Alerts(9) {
+		slow = slow || a.Alert == "upstream-slow:"+incident.Reports
+		if a.Upstream != "" && a.Alert != "upstream-slow:"+incident.Reports {
+			t.Errorf("%v: %s", now, a.Text)
+		}
+	}
+	// Reports that are sent before the end of the slow time end SlowFor after it, and those of a minute decide.
+	switch {
+	case slow && (now < incident.SlowBegins+incident.SlowFor || now > incident.SlowEnds+incident.SlowFor+70*time.Second),
+		!slow && now > incident.SlowBegins+80*time.Second && now < incident.SlowEnds:
+		t.Errorf("%v: the upstream is slow: %v", now, slow)
+	}
 }
 
 // holdHeadline holds what a headline says of numbers to the books.

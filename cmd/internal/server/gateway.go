@@ -17,6 +17,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/server/certificates"
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // gatewaySettings are those of the gateway and its upstreams.
@@ -105,6 +106,12 @@ func (s *server) gatewayHandler(maxConnections int) (http.Handler, error) {
 		Keep:    g.keepHeaders,
 		Reads:   func(name string) bool { return s.engine.Policy().Reads(name) },
 		Log:     s.log,
+		Stats: func(target *url.URL) *telemetry.UpstreamStats {
+			if target == sampleURL {
+				return s.upstreams.byName[sampleUpstream]
+			}
+			return s.upstreams.byName[target.String()]
+		},
 
 		MaxStreams:     cmp.Or(int(c.maxStreams), (maxConnections+1)/2),
 		MaxConnections: maxConnections,

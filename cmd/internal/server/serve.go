@@ -74,6 +74,7 @@ type server struct {
 	engine    *policy.Engine
 	fleet     *telemetry.Fleet // nil: telemetry is off
 	metrics   *metrics.Metrics
+	upstreams upstreamStats
 	tracer    *tracing.Tracer // nil: tracing is off
 	health    admin.Health
 	listeners *listeners.Set
@@ -129,14 +130,15 @@ func (s *server) start(ctx context.Context, hangups <-chan os.Signal) (err error
 
 // observe records what the engine decides.
 func (s *server) observe(calls *metrics.StoreCalls) {
+	s.upstreams = newUpstreamStats(&s.settings.gateway.upstreams)
 	var recorder *telemetry.Recorder
 	if s.settings.telemetry.enabled {
-		recorder = telemetry.Watch(s.engine, telemetry.Config{Subjects: true, Version: s.version})
+		recorder = telemetry.Watch(s.engine, telemetry.Config{Subjects: true, Version: s.version, Upstreams: s.upstreams.all})
 		s.fleet = newFleet(recorder, s.engine, s.store, calls)
 	}
 	s.rules.Use(s.engine, s.store, recorder)
 	s.metrics = metrics.New(metrics.Config{
-		Version: s.version, Engine: s.engine, Store: s.store, Calls: calls, Recorder: recorder, Rules: s.rules, Log: s.log,
+		Version: s.version, Engine: s.engine, Store: s.store, Calls: calls, Recorder: recorder, Rules: s.rules, Upstreams: s.upstreams.all, Log: s.log,
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice/cmd/internal/door/proxy"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // upstreams is a flag with the upstream for each host, "api.example.com=http://localhost:3000", and one
@@ -125,4 +126,28 @@ func (u upstream) or(sample *url.URL) *url.URL {
 		return sample
 	}
 	return u.url
+}
+
+// upstreamStats are the counters of the upstreams. Hosts with the same URL share one.
+type upstreamStats struct {
+	all    []*telemetry.UpstreamStats
+	byName map[string]*telemetry.UpstreamStats // by the text of the URL
+}
+
+func newUpstreamStats(u *upstreams) upstreamStats {
+	s := upstreamStats{byName: map[string]*telemetry.UpstreamStats{}}
+	for _, one := range u.all() {
+		name := one.String()
+		if s.byName[name] != nil {
+			continue
+		}
+		switch n := len(s.all); {
+		case n < telemetry.MaxUpstreams:
+			s.all = append(s.all, telemetry.NewUpstreamStats(name))
+		case n == telemetry.MaxUpstreams:
+			s.all = append(s.all, telemetry.NewUpstreamStats(telemetry.OtherUpstreams))
+		}
+		s.byName[name] = s.all[len(s.all)-1]
+	}
+	return s
 }

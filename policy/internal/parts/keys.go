@@ -13,9 +13,10 @@ import (
 // What the methods return is valid until Reset.
 type Keys struct {
 	text   []byte
-	values []string // of the key that is being built, as they are written
-	start  int      // of that key
+	start  int      // of the key that is being built
 	rest   int      // of what it has behind the name of the rule
+	count  int      // of its values
+	values []string // see Values
 
 	// The value that was added last, and as it is written: rules often share a part.
 	value, written string
@@ -45,8 +46,7 @@ func (k *Keys) Cap() int { return cap(k.text) }
 func (k *Keys) Begin(start string) {
 	k.start = len(k.text)
 	k.text = append(k.text, start...)
-	k.rest = len(k.text)
-	k.values = k.values[:0]
+	k.rest, k.count, k.values = len(k.text), 0, k.values[:0]
 }
 
 // Add adds a value to the key.
@@ -55,22 +55,16 @@ func (k *Keys) Add(value string) {
 		k.AddWritten(k.written)
 		return
 	}
-	from := k.slash()
-	k.text = sluice.AppendKeyPart(k.text, value)
+	from := len(k.text) + len("/")
+	k.text = sluice.AppendKeyPart(append(k.text, '/'), value)
 	k.value, k.written = value, k.since(from)
-	k.values = append(k.values, k.written)
+	k.count++
 }
 
 // AddWritten adds a value that need not be escaped.
 func (k *Keys) AddWritten(text string) {
-	k.slash()
-	k.text = append(k.text, text...)
-	k.values = append(k.values, text)
-}
-
-func (k *Keys) slash() int {
-	k.text = append(k.text, '/')
-	return len(k.text)
+	k.text = append(append(k.text, '/'), text...)
+	k.count++
 }
 
 // since returns the text from start on. It may be an older copy of it, which does not
@@ -79,8 +73,20 @@ func (k *Keys) since(start int) string {
 	return unsafe.String(unsafe.SliceData(k.text[start:]), len(k.text)-start)
 }
 
-// Values returns the values of the key, as they are written in it.
-func (k *Keys) Values() []string { return k.values }
+// Values returns the values of the key, as they are written in it. Call it before Key and Tenant. Most rules do not
+// need the values, so they are found in the key: none contains a "/".
+func (k *Keys) Values() []string {
+	if len(k.values) == k.count {
+		return k.values
+	}
+	k.values = k.values[:0]
+	for rest, more := k.since(k.rest+len("/")), true; more; {
+		var value string
+		value, rest, more = strings.Cut(rest, "/")
+		k.values = append(k.values, value)
+	}
+	return k.values
+}
 
 // Bytes returns the key without a hash tag.
 func (k *Keys) Bytes() []byte { return k.text[k.start:] }
@@ -94,13 +100,13 @@ func (k *Keys) Key(together []int) string {
 }
 
 func (k *Keys) tagged(together []int) string {
-	start, end := k.start, len(k.text)
+	start, end, values := k.start, len(k.text), k.Values()
 	k.text = append(k.text, '{')
 	for i, part := range together {
 		if i > 0 {
 			k.text = append(k.text, '/')
 		}
-		k.text = append(k.text, k.values[part]...)
+		k.text = append(k.text, values[part]...)
 	}
 	k.text = append(k.text, '}')
 	k.text = append(k.text, k.text[start:end]...)
@@ -113,7 +119,7 @@ func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 	start, end := k.start, k.rest+1 // a name and "/"
 	if owner > 0 {
 		end--
-		for _, v := range k.values[:owner] {
+		for _, v := range k.Values()[:owner] {
 			end += len("/") + len(v)
 		}
 	}

@@ -51,7 +51,7 @@ func TestEveryKind(t *testing.T) {
 		list := List{partOf(t, text)}
 		p := &list[0]
 		var x Reader
-		x.Reset(full)
+		*x.Reset() = *full
 		x.Route = route.Key
 		value, found := p.Value(&x)
 		if !found || p.Canonical(value) != value {

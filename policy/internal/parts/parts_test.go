@@ -48,7 +48,7 @@ func valueOf(t testing.TB, text string, r *Request) string {
 	t.Helper()
 	p := partOf(t, text)
 	var x Reader
-	x.Reset(r)
+	*x.Reset() = *r
 	x.Route = "GET /r"
 	v, ok := p.Value(&x)
 	switch {
@@ -190,8 +190,7 @@ func FuzzParts(f *testing.F) {
 			Header: http.Header{"Content-Type": {kind}, "Cookie": {header, query}, "X": {data}, "Authorization": {"Bearer " + header + "." + base64.RawURLEncoding.EncodeToString([]byte(data)) + "."}},
 		}
 		var fresh Reader
-		fresh.Reset(r)
-		used.Reset(r)
+		*fresh.Reset(), *used.Reset() = *r, *r
 		for i := range parts {
 			p := &parts[i]
 			v, ok := p.Value(used)

@@ -31,6 +31,7 @@ const (
 	SmallerBody    = "a body of at most " // and its size
 	WholeBody      = "the whole of its body"
 	BodyMemory     = "memory for its body"
+	PlainBody      = "an uncompressed body"
 	MatchingHeader = "a field that matches its body: " // and the name of the field
 )
 
@@ -95,12 +96,11 @@ func (m *lazyMembers) reset() {
 	}
 }
 
-// Reset prepares for another request.
-func (x *Reader) Reset(r *Request) {
+// Reset prepares for another request, which the caller sets in what Reset returns.
+func (x *Reader) Reset() *Request {
 	if cap(x.buf)+x.body.Size()+x.query.Size() > maxKept {
 		*x = Reader{}
 	}
-	x.request = *r
 	x.fault, x.fetched, x.data = "", false, nil
 	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", false, false, false, false, false
 	x.buf = x.buf[:0]
@@ -108,6 +108,7 @@ func (x *Reader) Reset(r *Request) {
 	x.cookies.reset()
 	x.body.reset()
 	x.claims.reset()
+	return &x.request
 }
 
 // Forget lets go of the request.
@@ -183,6 +184,9 @@ func (x *Reader) fetch() []byte {
 	}
 	return x.data
 }
+
+// BodyEncoded reports whether the body is compressed, or may be, so that its size and fields are unknown.
+func (x *Reader) BodyEncoded() bool { return fields.EncodedBody(x.request.Header) }
 
 // BodySize returns the size of the body in bytes. It is unknown if the body could not be read whole.
 func (x *Reader) BodySize() (n int64, known bool) {

@@ -88,7 +88,7 @@ func (k *Keys) Subject(of *table.Shape) []byte {
 // general returns the subject with "*" for the values that exact has no bit for. It is only valid
 // until the key goes on.
 func (k *Keys) general(exact uint32) []byte {
-	if exact == 1<<len(k.values)-1 {
+	if exact == 1<<k.count-1 {
 		return k.text[k.rest:]
 	}
 	return k.rewritten(exact, -1, nil)
@@ -97,7 +97,7 @@ func (k *Keys) general(exact uint32) []byte {
 // rewritten is general with a text in place of the value of one part.
 func (k *Keys) rewritten(exact uint32, part int, text []byte) []byte {
 	end := len(k.text)
-	for i, v := range k.values {
+	for i, v := range k.Values() {
 		k.text = append(k.text, '/')
 		switch {
 		case i == part:
@@ -116,7 +116,7 @@ func (k *Keys) rewritten(exact uint32, part int, text []byte) []byte {
 // within is general with the first address of a network of that length in place of the address.
 // It returns nil, which is no subject, if the address cannot be in one.
 func (k *Keys) within(exact uint32, n table.Network) []byte {
-	a, err := netip.ParseAddr(k.values[n.Part-1])
+	a, err := netip.ParseAddr(k.Values()[n.Part-1])
 	if err != nil || a.Is6() != n.Six {
 		return nil // the part is missing, or of the other family
 	}

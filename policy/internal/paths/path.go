@@ -98,9 +98,11 @@ func (b *Buffer) simple(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > 1 && path[1] == '/' {
 		return false
 	}
+	segs := b.segs
 	for i := 1; i <= len(path); i++ {
-		start := i
-		for i < len(path) && !endsPlain[path[i]] {
+		start, dots := i, false
+		for i < len(path) && pathByte[path[i]] != other {
+			dots = dots || pathByte[path[i]] == dot
 			i++
 		}
 		seg := path[start:i]
@@ -109,32 +111,38 @@ func (b *Buffer) simple(path string) bool {
 			return false
 		case seg == "":
 			continue
-		case seg[0] == '.' || i < len(path)-1 && script(seg):
+		case seg[0] == '.' || dots && i < len(path)-1 && script(seg):
 			return false
 		case b.ignoreCase:
 			seg = b.fold(seg)
 		}
-		if len(b.segs) == maxSegments {
-			b.segs = b.segs[:0]
+		if len(segs) == maxSegments {
 			return false
 		}
-		b.segs = append(b.segs, seg)
+		segs = append(segs, seg)
 	}
-	b.views = append(b.views, Reading{Segs: b.segs})
+	b.segs = segs
+	b.views = append(b.views, Reading{Segs: segs})
 	return true
 }
 
-// endsPlain are the bytes at which what is plain of a segment ends: the slash, and those that
-// servers differ about.
-var endsPlain = func() (t [256]bool) {
+// pathByte tells the bytes of a path apart.
+var pathByte = func() (t [256]uint8) {
 	for c := range ' ' {
-		t[c] = true
+		t[c] = other
 	}
 	for _, c := range []byte("/%;\\?#\x7F") {
-		t[c] = true
+		t[c] = other
 	}
+	t['.'] = dot
 	return t
 }()
+
+const (
+	plain = iota // stands for itself
+	dot          // may make a segment special
+	other        // ends a segment, or servers differ about it
+)
 
 func (b *Buffer) tooMany() []Reading {
 	return append(b.views[:0], Reading{Every: true}, Reading{Never: true})

@@ -1,9 +1,12 @@
 package remote
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +21,9 @@ import (
 // maxRules bounds the rules, so that subjects and instances fit the screen.
 const maxRules = 20
 
+// maxUpstreams does the same for upstreams.
+const maxUpstreams = 8
+
 // printSnapshot writes a snapshot as text.
 func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
 	stats := &now.Stats
@@ -26,6 +32,8 @@ func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
 	printRequests(w, &stats.Requests)
 	printRules(w, byChange(stats.Rules))
 	s.printSubjects(w, now)
+	printUpstreams(w, stats)
+	printLoads(w, stats)
 	printInstances(w, stats)
 }
 
@@ -88,6 +96,71 @@ func (s *topSettings) printSubjects(w io.Writer, now *snapshot) {
 	}
 }
 
+// printUpstreams writes a line for each upstream, of the last minute.
+func printUpstreams(w io.Writer, stats *control.Stats) {
+	if len(stats.Upstreams) == 0 {
+		return // no instance is a gateway
+	}
+	const format = "%-32s%10s%10s%10s%10s%12s%10s  %s\n"
+	fmt.Fprintln(w)
+	printRow(w, format, "UPSTREAM", "REQUESTS", "P50", "P99", "USUAL P50", "IN FLIGHT", "5XX", "ERRORS")
+	for i := range stats.Upstreams[:min(len(stats.Upstreams), maxUpstreams)] {
+		u := &stats.Upstreams[i]
+		usual := "-"
+		if u.Usual != nil {
+			usual = took(u.Usual.P50)
+		}
+		var failed []string
+		for _, kind := range slices.Sorted(maps.Keys(u.Minute.Errors)) {
+			failed = append(failed, kind+" "+humanize.Comma(int64(u.Minute.Errors[kind])))
+		}
+		printRow(w, format, printable.Text(u.Upstream, 31), humanize.Comma(int64(total(u.Minute.Statuses)+total(u.Minute.Errors))),
+			took(u.Minute.Took.P50), took(u.Minute.Took.P99), usual, humanize.Comma(int64(u.InFlight)),
+			humanize.Comma(int64(u.Minute.Statuses["5xx"])), cmp.Or(strings.Join(failed, ", "), "-"))
+	}
+	if more := len(stats.Upstreams) - maxUpstreams; more > 0 {
+		fmt.Fprintf(w, "and %s more\n", words.Counted(more, "upstream"))
+	}
+}
+
+// printLoads writes a line for each rule with an automatic limit of requests under way, of the last minute.
+func printLoads(w io.Writer, stats *control.Stats) {
+	const format = "%-32s%10s%12s%10s%10s%10s  %s\n"
+	headed := false
+	for i := range stats.Rules {
+		l := stats.Rules[i].Load
+		if l == nil {
+			continue
+		}
+		if !headed {
+			fmt.Fprintln(w)
+			printRow(w, format, "LIMIT UNDER WAY", "LIMIT", "IN FLIGHT", "LATENCY", "IDLE", "REFUSED", "SHEDS")
+			headed = true
+		}
+		sheds := "-"
+		if l.Overloaded != nil {
+			sheds = classText(l) + " since " + l.Overloaded.Format("15:04")
+		}
+		printRow(w, format, printable.Text(stats.Rules[i].Rule, 31), humanize.Comma(int64(l.Limit)), humanize.Comma(int64(l.InFlight)),
+			latencyText(l.Latency), latencyText(l.Base), humanize.Comma(int64(total(l.Denied))), sheds)
+	}
+}
+
+// classText returns the classes that a rule denies, or would as a shadow.
+func classText(l *control.LoadStats) string {
+	if len(l.Denied) == 0 {
+		return "would " + strings.Join(slices.Sorted(maps.Keys(l.WouldDeny)), ", ")
+	}
+	return strings.Join(slices.Sorted(maps.Keys(l.Denied)), ", ")
+}
+
+func latencyText(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	return took(*seconds)
+}
+
 func printInstances(w io.Writer, stats *control.Stats) {
 	const format = "%-24s%10s%12s  %-9s%12s%10s%10s%10s%s\n"
 	fmt.Fprintln(w)
@@ -133,7 +206,7 @@ func perSecond(rate float64) string {
 	return humanize.Comma(int64(math.Round(rate))) + "/s"
 }
 
-func total(c control.Counts) (n uint64) {
+func total(c map[string]uint64) (n uint64) {
 	for _, v := range c {
 		n += v
 	}

@@ -22,7 +22,7 @@ import (
 //
 // Responses are read by http.ReadResponse, as a Transport does, and a test holds one to the other.
 type direct struct {
-	rest    *http.Transport
+	rest    *measured
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	address string        // host:port
 	timeout time.Duration // for the head of a response; zero is no bound
@@ -46,10 +46,11 @@ const (
 // roundTripper returns the client of u.
 func roundTripper(u *Upstream) http.RoundTripper {
 	t := transport(u)
+	m := &measured{Transport: t, stats: u.stats()}
 	if u.URL.Scheme != "http" || !looks {
-		return t
+		return m
 	}
-	d := &direct{rest: t, connect: t.DialContext, address: u.URL.Host, timeout: u.Timeout, slots: newSlots(u.MaxConnections)}
+	d := &direct{rest: m, connect: t.DialContext, address: u.URL.Host, timeout: u.Timeout, slots: newSlots(u.MaxConnections)}
 	t.DialContext = d.dialCounted
 	if u.URL.Port() == "" {
 		d.address = net.JoinHostPort(u.URL.Hostname(), "80")
@@ -66,13 +67,21 @@ func (d *direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	call := d.rest.stats.Begin()
+	resp, err := d.send(r, body)
+	finish(call, r, resp, err, 0)
+	return resp, err
+}
+
+// send sends r with a body that has been read.
+func (d *direct) send(r *http.Request, body []byte) (*http.Response, error) {
 	for {
 		l, err := d.get(r.Context())
 		if err != nil {
 			return nil, err
 		}
 		if l == nil { // there are as many as there may be, and a Transport makes callers wait
-			return d.rest.RoundTrip(withBody(r, body))
+			return d.rest.Transport.RoundTrip(withBody(r, body))
 		}
 		again := l.used && repeatable(r)
 		resp, unanswered, err := l.exchange(r, body)

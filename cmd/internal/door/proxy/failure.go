@@ -5,14 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/sluicehq/sluice/internal/exchange"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // problem is an answer of the gateway itself, in the form of RFC 9457.
@@ -75,6 +80,34 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		x.Own = own
 	}
 	p.write(w)
+}
+
+// kindOf returns the kind of error with which r got no response.
+func kindOf(r *http.Request, err error) telemetry.UpstreamError {
+	text := err.Error() // many errors of net/http and crypto/tls have no type
+	contains := func(some ...string) bool {
+		return slices.ContainsFunc(some, func(s string) bool { return strings.Contains(text, s) })
+	}
+	is := func(some ...error) bool {
+		return slices.ContainsFunc(some, func(e error) bool { return errors.Is(err, e) })
+	}
+	_, network := errors.AsType[*net.OpError](err)
+	_, syntax := errors.AsType[textproto.ProtocolError](err)
+	switch {
+	case r.Context().Err() != nil || blameClient(err) != nil:
+		return telemetry.CanceledError
+	case unheard(err):
+		return telemetry.ConnectError
+	case is(http.ErrSchemeMismatch) || contains("tls: ", "TLS handshake"):
+		return telemetry.TLSError
+	case timedOut(err):
+		return telemetry.TimeoutError
+	case syntax || is(errSwitch, errStatus, errHead) || contains("malformed", "PROTOCOL_ERROR", "exceeded", "Content-Length", "transfer encoding"):
+		return telemetry.MalformedError
+	case network || is(io.EOF, io.ErrUnexpectedEOF, net.ErrClosed) || contains("closed", "lost", "GOAWAY", "stream error"):
+		return telemetry.ClosedError
+	}
+	return telemetry.OtherError
 }
 
 func timedOut(err error) bool {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ type link struct {
 	in    *bufio.Reader
 	out   []byte // scratch
 	left  int    // bytes that heads may still have; negative: what comes is a body
+	lost  error  // of reading a head; nil: the connection is good
 	since time.Time
 	used  bool // by a request before
 }
@@ -45,10 +47,14 @@ func (l *link) Read(p []byte) (int, error) {
 		return l.Conn.Read(p)
 	}
 	if l.left == 0 {
+		l.lost = errHead
 		return 0, errHead
 	}
 	n, err := l.Conn.Read(p[:min(len(p), l.left)])
 	l.left -= n
+	if l.lost = err; err == io.EOF {
+		l.lost = io.ErrUnexpectedEOF
+	}
 	return n, err
 }
 
@@ -121,7 +127,7 @@ func (l *link) readHead(r *http.Request) (*http.Response, error) {
 		resp, err := http.ReadResponse(l.in, r)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, cmp.Or(l.lost, err) // a line that has not ended is malformed to ReadResponse
 		case resp.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errSwitch // nobody has asked for one here
 		case resp.StatusCode < 100:

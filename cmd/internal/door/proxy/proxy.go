@@ -24,6 +24,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/exchange"
 	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // Upstream says where requests go.
@@ -54,6 +55,8 @@ type Upstream struct {
 	Keep []string
 	// Reads reports whether rules look at the field of that canonical name.
 	Reads func(name string) bool
+	// Stats returns the counters of the requests to an upstream. Nil: they are not counted.
+	Stats func(target *url.URL) *telemetry.UpstreamStats
 	// Dial opens connections to the upstream. Nil is the Dial of a [net.Dialer].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Log takes the failures of the upstream.
@@ -100,9 +103,6 @@ func newGateway(u Upstream, all *streams) *gateway {
 		ErrorLog:     slog.NewLogLogger(u.Log.Handler(), slog.LevelWarn),
 		ModifyResponse: func(resp *http.Response) error {
 			g.health.up(u.Log)
-			if err := checkSwitch(resp); err != nil {
-				return err
-			}
 			if err := g.streams.bound(resp); err != nil {
 				return err
 			}

@@ -29,7 +29,9 @@ type Config struct {
 	Calls    *StoreCalls         // of a shared store
 	Recorder *telemetry.Recorder // nil: decisions are not counted
 	Rules    *rules.Rules
-	Log      *slog.Logger
+	// Upstreams are those of the gateway.
+	Upstreams []*telemetry.UpstreamStats
+	Log       *slog.Logger
 }
 
 // Metrics count decisions.
@@ -72,6 +74,7 @@ func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 		memoryMetrics(c.Store.Memory()),
 		policyMetrics(c.Engine, c.Rules),
 		collector(m.settled.collect),
+		upstreamMetrics(c.Upstreams),
 	)
 	if c.Recorder != nil {
 		registry.MustRegister(promlimit.New(c.Recorder), m.delays, m.tiers.decisions, m.tiers.refused, m.tiers.near)

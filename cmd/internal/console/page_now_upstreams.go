@@ -1,0 +1,101 @@
+package console
+
+import (
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+const maxUpstreams = 12 // of the table
+
+// upstreamRow is an upstream in the table. What is not known is negative.
+type upstreamRow struct {
+	Name                       string
+	Rate                       float64 // requests a second
+	P50, P99, Usual            time.Duration
+	Timed                      bool // there were requests to time
+	Failing                    float64
+	Reasons                    string
+	InFlight                   uint64
+	Slow, Failed               bool // an alert says so
+	Latency, Failures, Waiting spark
+}
+
+// upstreamRows returns the upstreams, those first that an alert is about, and how many there are.
+func upstreamRows(v *telemetry.View) (rows []upstreamRow, all int) {
+	slow, failing := map[string]bool{}, map[string]bool{}
+	for _, a := range v.Alerts(2*len(v.Upstreams) + 1) {
+		slow[a.Upstream] = slow[a.Upstream] || strings.HasPrefix(a.Alert, "upstream-slow:")
+		failing[a.Upstream] = failing[a.Upstream] || strings.HasPrefix(a.Alert, "upstream-failing:")
+	}
+	for _, first := range []bool{true, false} {
+		for i := range v.Upstreams {
+			u := &v.Upstreams[i]
+			if trouble := slow[u.Name] || failing[u.Name]; trouble != first || len(rows) == maxUpstreams {
+				continue
+			}
+			rows = append(rows, upstreamRowOf(v, u))
+			row := &rows[len(rows)-1]
+			row.Slow, row.Failed = slow[u.Name], failing[u.Name]
+		}
+	}
+	return rows, len(v.Upstreams)
+}
+
+func upstreamRowOf(v *telemetry.View, u *telemetry.Upstream) upstreamRow {
+	now := u.Latest()
+	took := now.Latency()
+	row := upstreamRow{
+		Name: u.Name, P50: took.P50, P99: took.P99, Timed: took.Count > 0, Usual: u.Usual.P50,
+		Failing: shareOf(now.Failures(), now.Ended()), InFlight: u.InFlight, Reasons: failureWords(&now),
+		Rate: perSecond(now.Ended()+now.Errors[telemetry.CanceledError], time.Minute),
+	}
+	minutes := upstreamMinutes(u)
+	row.Latency = sparkOf(each(minutes, func(c *telemetry.UpstreamCounts) float64 {
+		l := c.Latency()
+		if l.Count == 0 {
+			return -1
+		}
+		return l.P50.Seconds()
+	}))
+	row.Failures = sparkOf(each(minutes, func(c *telemetry.UpstreamCounts) float64 { return shareOf(c.Failures(), c.Ended()) }))
+	row.Waiting = sparkOf(each(minutes, func(c *telemetry.UpstreamCounts) float64 { return float64(c.InFlight) }))
+	return row
+}
+
+// failureWords returns how many requests of some counts failed, by reason.
+func failureWords(c *telemetry.UpstreamCounts) string {
+	var all []string
+	add := func(n uint64, what string) {
+		if n > 0 {
+			all = append(all, what+" "+number(n))
+		}
+	}
+	add(c.Statuses[telemetry.StatusClasses-1], "5xx")
+	for kind, n := range c.Errors {
+		add(n, telemetry.UpstreamError(kind).String())
+	}
+	return strings.Join(all, ", ")
+}
+
+// upstreamMinutes returns the counts of the last 60 minutes; those before the first count are missing.
+func upstreamMinutes(u *telemetry.Upstream) (all []telemetry.UpstreamCounts) {
+	const perMinute = int(time.Minute / telemetry.Step)
+	for from := len(u.Recent) % perMinute; from < len(u.Recent); from += perMinute {
+		var sum telemetry.UpstreamCounts
+		for i := range perMinute {
+			sum.Add(&u.Recent[from+i])
+		}
+		all = append(all, sum)
+	}
+	return all
+}
+
+func each(all []telemetry.UpstreamCounts, of func(*telemetry.UpstreamCounts) float64) []float64 {
+	values := make([]float64, len(all))
+	for i := range all {
+		values[i] = of(&all[i])
+	}
+	return values
+}

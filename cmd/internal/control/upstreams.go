@@ -1,0 +1,64 @@
+package control
+
+import (
+	"time"
+
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// UpstreamStats are the health of one upstream of the gateways, over all instances.
+type UpstreamStats struct {
+	Upstream string         `json:"upstream"`
+	InFlight uint64         `json:"in_flight"` // requests under way now
+	Minute   UpstreamCounts `json:"minute"`
+	Hour     UpstreamCounts `json:"hour"`
+	// Usual is the latency of the last hour in which the upstream was not slow; null: unknown.
+	Usual *Latency `json:"usual"`
+}
+
+// UpstreamCounts are the requests to an upstream that ended in a time. A missing class or kind is 0.
+type UpstreamCounts struct {
+	Statuses map[string]uint64 `json:"statuses"`  // by class, such as "2xx"
+	Errors   map[string]uint64 `json:"errors"`    // by kind: see telemetry.UpstreamError
+	InFlight uint64            `json:"in_flight"` // the most under way
+	Took     Latency           `json:"took"`      // until the head of the response, a timeout, or the client left
+}
+
+var statusClasses = [telemetry.StatusClasses]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
+
+func upstreamsOf(v *telemetry.View) []UpstreamStats {
+	all := []UpstreamStats{}
+	for i := range v.Upstreams {
+		u := &v.Upstreams[i]
+		out := UpstreamStats{
+			Upstream: u.Name, InFlight: u.InFlight,
+			Minute: upstreamCountsOf(u, int(time.Minute/telemetry.Step)+1), Hour: upstreamCountsOf(u, telemetry.RecentSteps),
+		}
+		if u.Usual.Count > 0 {
+			usual := latencyOf(u.Usual)
+			out.Usual = &usual
+		}
+		all = append(all, out)
+	}
+	return all
+}
+
+// upstreamCountsOf adds up the last n steps.
+func upstreamCountsOf(u *telemetry.Upstream, n int) UpstreamCounts {
+	var sum telemetry.UpstreamCounts
+	for i := max(0, len(u.Recent)-n); i < len(u.Recent); i++ {
+		sum.Add(&u.Recent[i])
+	}
+	out := UpstreamCounts{Statuses: map[string]uint64{}, Errors: map[string]uint64{}, InFlight: sum.InFlight, Took: latencyOf(sum.Latency())}
+	for class, n := range sum.Statuses {
+		if n > 0 {
+			out.Statuses[statusClasses[class]] = n
+		}
+	}
+	for kind, n := range sum.Errors {
+		if n > 0 {
+			out.Errors[telemetry.UpstreamError(kind).String()] = n
+		}
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// measured is a Transport that counts its requests, and how long the heads of their responses take.
+type measured struct {
+	*http.Transport
+	stats *telemetry.UpstreamStats
+}
+
+// stats returns the counters of the requests to the URL of u.
+func (u *Upstream) stats() *telemetry.UpstreamStats {
+	if u.Stats == nil {
+		return telemetry.NewUpstreamStats(u.URL.Host)
+	}
+	return u.Stats(u.URL)
+}
+
+// RoundTrip is that of http.RoundTripper.
+func (m *measured) RoundTrip(r *http.Request) (*http.Response, error) {
+	call := m.stats.Begin()
+	var body *sentBody
+	if r.Body != nil && r.Body != http.NoBody {
+		body = &sentBody{ReadCloser: r.Body, call: call, left: r.ContentLength}
+		r = r.WithContext(r.Context())
+		r.Body = body
+	}
+	resp, err := m.Transport.RoundTrip(r)
+	if err == nil {
+		if err = checkSwitch(resp); err != nil {
+			_ = resp.Body.Close()
+			resp = nil
+		}
+	}
+	finish(call, r, resp, err, body.sentAfter())
+	return resp, err
+}
+
+// finish counts how a call has ended. The time until the whole body had come from the client is not the upstream's.
+func finish(call telemetry.UpstreamCall, r *http.Request, resp *http.Response, err error, upload time.Duration) {
+	took := call.Elapsed() - upload
+	if err != nil {
+		call.Failed(kindOf(r, err), took)
+		return
+	}
+	call.Answered(resp.StatusCode, took)
+}
+
+// sentBody is the body of a request, and notes when all of it had come from the client.
+type sentBody struct {
+	io.ReadCloser
+	call  telemetry.UpstreamCall
+	left  int64        // bytes; negative: the length is unknown
+	after atomic.Int64 // the time from the beginning of the call, in nanoseconds
+}
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	ended := b.left >= 0 && b.left == int64(n)
+	b.left -= int64(n)
+	if ended || err == io.EOF {
+		b.after.CompareAndSwap(0, int64(b.call.Elapsed()))
+	}
+	return n, err
+}
+
+// sentAfter returns after which time of the call all of the body had come, or 0 if that has not happened.
+func (b *sentBody) sentAfter() time.Duration {
+	if b == nil {
+		return 0
+	}
+	return time.Duration(b.after.Load())
+}

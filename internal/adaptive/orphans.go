@@ -1,0 +1,31 @@
+package adaptive
+
+import "sync/atomic"
+
+// orphans counts requests whose clients have left, while the upstream may still work on them. Without them, clients
+// that give up and come back would fill an upstream that does not notice. An orphan counts for as long again as its
+// client waited, up to 4 s.
+type orphans struct {
+	n    atomic.Int64
+	slot int64 // time in terms of grid, up to which orphans are gone
+	ends [16]int64
+}
+
+// add adds an orphan at a time, in µs, whose client waited.
+func (o *orphans) add(at, waited int64) {
+	end := min((at+waited)/grid, o.slot+int64(len(o.ends))-1)
+	o.ends[end&int64(len(o.ends)-1)]++
+	o.n.Add(1)
+}
+
+// sweep removes those whose time is over.
+func (o *orphans) sweep(at int64) {
+	now := at / grid
+	for range min(now-o.slot, int64(len(o.ends))) {
+		o.slot++
+		i := o.slot & int64(len(o.ends)-1)
+		o.n.Add(-o.ends[i])
+		o.ends[i] = 0
+	}
+	o.slot = max(o.slot, now)
+}

@@ -1,0 +1,382 @@
+package telemetry
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// MaxUpstreams is how many upstreams of a gateway are counted separately. Those beyond it are counted together as
+// OtherUpstreams.
+const (
+	MaxUpstreams   = 100
+	OtherUpstreams = "*other" // no upstream has this name
+)
+
+// UpstreamError is the reason why a request got no response from an upstream.
+type UpstreamError uint8
+
+const (
+	ConnectError   UpstreamError = iota // no connection
+	TLSError                            // no TLS, such as after an expired certificate
+	TimeoutError                        // no head of a response in time
+	ClosedError                         // the connection was closed or reset before the head of the response
+	MalformedError                      // the response is not HTTP, or not one for this request
+	CanceledError                       // the client left, or its body broke off
+	OtherError
+	UpstreamErrors int = iota
+)
+
+var upstreamErrorNames = [UpstreamErrors]string{"connect", "tls", "timeout", "closed", "malformed", "canceled", "other"}
+
+// String returns connect, tls, timeout, closed, malformed, canceled or other.
+func (e UpstreamError) String() string { return upstreamErrorNames[e] }
+
+// StatusClasses are the classes of status codes, 1xx to 5xx. Of 1xx only 101 is counted: the others precede a
+// response.
+const StatusClasses = 5
+
+// classOf returns the index of the class of a status.
+func classOf(status int) int { return min(max(status/100, 1), StatusClasses) - 1 }
+
+// upstreamBounds are those of the histograms of upstreams.
+var upstreamBounds = func() (all []time.Duration) {
+	all = []time.Duration{500 * time.Microsecond, 700 * time.Microsecond}
+	for unit := time.Millisecond; unit < 10*time.Second; unit *= 10 {
+		all = append(all, unit, 3*unit/2, 2*unit, 3*unit, 5*unit, 7*unit)
+	}
+	return append(all, 10*time.Second, 15*time.Second, 20*time.Second, 30*time.Second, time.Minute)
+}()
+
+const upstreamBuckets = 32 // one more than upstreamBounds
+
+func upstreamBucket(d time.Duration) int {
+	i, _ := slices.BinarySearch(upstreamBounds, d)
+	return i
+}
+
+// Columns of what is counted of an upstream in a step: answers by class of status, errors by kind, the most requests
+// under way, and how long requests waited, by upstreamBounds.
+const (
+	errorColumn     = StatusClasses
+	inFlightColumn  = errorColumn + UpstreamErrors
+	waitColumn      = inFlightColumn + 1
+	upstreamColumns = waitColumn + upstreamBuckets
+)
+
+type (
+	upstreamStep   = [upstreamColumns]uint32
+	upstreamSeries = timed[upstreamStep]
+)
+
+// UpstreamStats counts the requests to one upstream, by how they ended and how long the heads of their responses
+// took. It is safe for concurrent use.
+type UpstreamStats struct {
+	name  string
+	cells []upstreamCell // stripes: see counters.go
+}
+
+// upstreamCell is a stripe of an upstream's counters.
+type upstreamCell struct {
+	inFlight atomic.Int64 // negative where other stripes have the beginnings
+	answered [StatusClasses][upstreamBuckets]atomic.Uint64
+	took     [StatusClasses]atomic.Int64
+	waited   [upstreamBuckets]atomic.Uint64 // until a timeout, or until the client left
+	errors   [UpstreamErrors]atomic.Uint64
+	_        [64]byte
+}
+
+// NewUpstreamStats returns the counters of an upstream. The name labels metrics, so it must come from the
+// configuration.
+func NewUpstreamStats(name string) *UpstreamStats {
+	return &UpstreamStats{name: clip(name, maxName), cells: make([]upstreamCell, stripes())}
+}
+
+// Name returns the name of the upstream.
+func (u *UpstreamStats) Name() string { return u.name }
+
+// UpstreamCall is a request to an upstream. It ends once, by Answered or Failed.
+type UpstreamCall struct {
+	cell  *upstreamCell
+	began time.Duration
+}
+
+// epoch is a time for durations, which cost less to read than times.
+var epoch = time.Now()
+
+// Begin counts a request as under way.
+func (u *UpstreamStats) Begin() UpstreamCall {
+	var here byte // its address differs between goroutines
+	cell := &u.cells[stripeAt(unsafe.Pointer(&here))]
+	cell.inFlight.Add(1)
+	return UpstreamCall{cell, time.Since(epoch)}
+}
+
+// Elapsed returns the time since Begin.
+func (c UpstreamCall) Elapsed() time.Duration { return time.Since(epoch) - c.began }
+
+// Answered ends a request with the status of its response, whose head took a time.
+func (c UpstreamCall) Answered(status int, took time.Duration) {
+	class := classOf(status)
+	c.cell.answered[class][upstreamBucket(took)].Add(1)
+	c.cell.took[class].Add(int64(took))
+	c.cell.inFlight.Add(-1)
+}
+
+// Failed ends a request without a response after a time.
+func (c UpstreamCall) Failed(kind UpstreamError, after time.Duration) {
+	c.cell.errors[kind].Add(1)
+	if kind == TimeoutError || kind == CanceledError {
+		c.cell.waited[upstreamBucket(after)].Add(1)
+	}
+	c.cell.inFlight.Add(-1)
+}
+
+// InFlight returns how many requests are under way.
+func (u *UpstreamStats) InFlight() uint64 {
+	n := int64(0)
+	for i := range u.cells {
+		n += u.cells[i].inFlight.Load()
+	}
+	return uint64(max(n, 0)) // the stripes are not read at the same moment
+}
+
+// UpstreamTotals are the counts of one upstream since the start, of this instance.
+type UpstreamTotals struct {
+	Took   [StatusClasses]Histogram // time until the head of a response
+	Errors [UpstreamErrors]uint64
+}
+
+// Totals returns the counts since the start.
+func (u *UpstreamStats) Totals() (t UpstreamTotals) {
+	for class := range t.Took {
+		t.Took[class] = Histogram{Bounds: upstreamBounds, Counts: make([]uint64, upstreamBuckets)}
+	}
+	for i := range u.cells {
+		cell := &u.cells[i]
+		for class := range t.Took {
+			h := &t.Took[class]
+			for b := range h.Counts {
+				h.Counts[b] += cell.answered[class][b].Load()
+			}
+			h.Sum += time.Duration(cell.took[class].Load())
+		}
+		for kind := range t.Errors {
+			t.Errors[kind] += cell.errors[kind].Load()
+		}
+	}
+	return t
+}
+
+// upstreamColumn counts of an upstream since the start, without the requests under way.
+type upstreamColumn [upstreamColumns]uint64
+
+func (u *UpstreamStats) read() (sum upstreamColumn) {
+	t := u.Totals()
+	for class := range t.Took {
+		for b, n := range t.Took[class].Counts {
+			sum[class] += n
+			sum[waitColumn+b] += n
+		}
+	}
+	copy(sum[errorColumn:], t.Errors[:])
+	for i := range u.cells {
+		for b := range u.cells[i].waited {
+			sum[waitColumn+b] += u.cells[i].waited[b].Load()
+		}
+	}
+	return sum
+}
+
+// countedUpstream is an upstream of a recorder, whose lock guards it.
+type countedUpstream struct {
+	stats   *UpstreamStats
+	sampled upstreamColumn // what the history has
+	history *upstreamSeries
+}
+
+// sample moves what was counted since the last sample to the history.
+func (u *countedUpstream) sample(at int64) {
+	sum := u.stats.read()
+	added := sum
+	for c, n := range u.sampled {
+		added[c] -= n
+	}
+	u.sampled = sum
+	u.history.add(at, added[:])
+	under := u.stats.InFlight()
+	raise(&u.history.recent, under)
+	raise(&u.history.days, under)
+}
+
+// raise makes the most requests under way of the latest step at least n.
+func raise(s *steps[upstreamStep], n uint64) {
+	most := &s.cell(s.last)[inFlightColumn]
+	*most = max(*most, uint32(min(n, math.MaxUint32)))
+}
+
+// inFlight returns how many requests are under way, by upstream.
+func (h *timeline) inFlight() map[string]uint64 {
+	if len(h.upstreams) == 0 {
+		return nil
+	}
+	all := make(map[string]uint64, len(h.upstreams))
+	for _, u := range h.upstreams {
+		all[u.stats.name] = u.stats.InFlight()
+	}
+	return all
+}
+
+// upstreamPrefix is before the name of an upstream in a post: no rule has such a name.
+const upstreamPrefix = "*upstream:"
+
+// clipUpstreams bounds the upstreams of a post, which may have any.
+func (i *Instance) clipUpstreams() {
+	for name := range i.InFlight {
+		if len(i.InFlight) > MaxUpstreams+1 || len(name) > maxName {
+			delete(i.InFlight, name)
+		}
+	}
+}
+
+// UpstreamCounts are the requests to an upstream that ended in a step.
+type UpstreamCounts struct {
+	Statuses [StatusClasses]uint64  // by class
+	Errors   [UpstreamErrors]uint64 // requests without a response, by reason
+	// InFlight is how many requests were under way at most. It is looked at once a second; of several instances it
+	// is the sum.
+	InFlight uint64
+
+	waits [upstreamBuckets]uint64
+}
+
+func countsOf(s *upstreamStep) (c UpstreamCounts) {
+	for i := range c.Statuses {
+		c.Statuses[i] = uint64(s[i])
+	}
+	for i := range c.Errors {
+		c.Errors[i] = uint64(s[errorColumn+i])
+	}
+	c.InFlight = uint64(s[inFlightColumn])
+	for i := range c.waits {
+		c.waits[i] = uint64(s[waitColumn+i])
+	}
+	return c
+}
+
+// Add adds those of o, which are of another time.
+func (c *UpstreamCounts) Add(o *UpstreamCounts) {
+	for i, n := range o.Statuses {
+		c.Statuses[i] += n
+	}
+	for i, n := range o.Errors {
+		c.Errors[i] += n
+	}
+	c.InFlight = max(c.InFlight, o.InFlight)
+	for i, n := range o.waits {
+		c.waits[i] += n
+	}
+}
+
+// Ended returns how many requests ended because of the upstream: those that the client canceled are missing.
+func (c *UpstreamCounts) Ended() (n uint64) {
+	for _, answered := range c.Statuses {
+		n += answered
+	}
+	return n + c.AllErrors()
+}
+
+// AllErrors returns how many requests got no response, other than by the client's fault.
+func (c *UpstreamCounts) AllErrors() (n uint64) {
+	for kind, failed := range c.Errors {
+		if UpstreamError(kind) != CanceledError {
+			n += failed
+		}
+	}
+	return n
+}
+
+// Failures returns how many requests failed: with a status of 5xx, or without a response.
+func (c *UpstreamCounts) Failures() uint64 { return c.Statuses[StatusClasses-1] + c.AllErrors() }
+
+// Latency returns how long requests waited for the head of the response: also those that timed out, or whose client
+// left before.
+func (c *UpstreamCounts) Latency() Latency { return latencyOf(c.waits[:], upstreamBounds) }
+
+// Upstream is the health of one upstream of the gateways.
+type Upstream struct {
+	Name     string
+	InFlight uint64           // requests under way now
+	Recent   []UpstreamCounts // of each Step, the latest last, at most RecentSteps of them
+	// Usual is the latency of the last hour in which the upstream was not slow, without the last ten minutes; its
+	// Count is 0 while too little is known.
+	Usual Latency
+
+	long []UpstreamCounts // of each LongStep
+}
+
+// Latest returns the counts of the last minute.
+func (u *Upstream) Latest() (c UpstreamCounts) {
+	for i := max(len(u.Recent)-minuteSteps, 0); i < len(u.Recent); i++ {
+		c.Add(&u.Recent[i])
+	}
+	return c
+}
+
+// fleetUpstreams are the counts of upstreams on several instances, by name.
+type fleetUpstreams map[string]*upstreamSeries
+
+// copyUpstreams returns the counts of this instance.
+func (h *timeline) copyUpstreams() fleetUpstreams {
+	all := make(fleetUpstreams, len(h.upstreams))
+	for _, u := range h.upstreams {
+		s := newTimed[upstreamStep](h.at)
+		s.addAll(u.history)
+		all[u.stats.name] = s
+	}
+	return all
+}
+
+// sum returns the series that the counts of another instance are added to.
+func (f fleetUpstreams) sum(at int64) func(name string) *upstreamSeries {
+	return func(name string) *upstreamSeries {
+		if f[name] == nil && len(f) <= 2*MaxUpstreams {
+			f[name] = newTimed[upstreamStep](at)
+		}
+		return f[name]
+	}
+}
+
+// view returns the upstreams that the instances of a view have.
+func (f fleetUpstreams) view(v *View) (all []Upstream) {
+	inFlight := map[string]uint64{}
+	for _, i := range v.Instances {
+		for name, n := range i.InFlight {
+			if i.Stale {
+				n = 0
+			}
+			inFlight[name] += n
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(inFlight)) {
+		u := Upstream{Name: name, InFlight: inFlight[name]}
+		if s := f[name]; s != nil {
+			u.Recent = upstreamCounts(&s.recent, recentStep(v.Since.Unix()))
+			u.long = upstreamCounts(&s.days, longStep(v.Since.Unix()))
+		}
+		u.Usual = u.usual()
+		all = append(all, u)
+	}
+	return all
+}
+
+// upstreamCounts returns the counts of the steps from one on.
+func upstreamCounts(s *steps[upstreamStep], from int64) (all []UpstreamCounts) {
+	for n := s.since(from); n <= s.last; n++ {
+		all = append(all, countsOf(s.cell(n)))
+	}
+	return all
+}

@@ -1,0 +1,199 @@
+package telemetry
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// An upstream fails or is slow by the requests of the last minute, or, if those are too few to say so, of as many of
+// the last ten minutes as it takes.
+const (
+	upstreamLeast = 20 // requests
+
+	// It fails if so large a part of them fails, and so many.
+	failingShare = 0.1
+	failingLeast = 10
+
+	// It is slow if half of them wait slowTimes as long as usually half do at most, or slowTail of them slowTimes as
+	// long as usually all but one in a hundred do at most.
+	slowTimes    = 3
+	slowShortest = 20 * time.Millisecond
+	slowTail     = 0.05
+	slowLeast    = 10
+
+	// The usual is that of an hour, of so many requests at least.
+	usualLeast  = 60
+	usualWithin = int(time.Hour / LongStep)
+)
+
+// fraction is how many of some requests have a property.
+type fraction struct{ of, all uint64 }
+
+func (f fraction) share() float64 { return float64(f.of) / float64(max(f.all, 1)) }
+
+func failed(c *UpstreamCounts) fraction { return fraction{c.Failures(), c.Ended()} }
+
+// slower returns which requests waited longer than a time, by the bounds of the histogram: some that waited a little
+// longer do not count.
+func slower(than time.Duration) func(*UpstreamCounts) fraction {
+	first := upstreamBucket(than) + 1
+	return func(c *UpstreamCounts) (f fraction) {
+		for i, n := range c.waits {
+			if f.all += n; i >= first {
+				f.of += n
+			}
+		}
+		return f
+	}
+}
+
+// slowness is a criterion for a slow upstream: more than a share of the requests waits longer than a time.
+type slowness struct {
+	than  time.Duration
+	share float64
+	least uint64 // requests
+	text  string // what is usual
+}
+
+// slownesses returns what is slow if a latency is usual.
+func slownesses(usual Latency) []slowness {
+	if usual.Count < usualLeast {
+		return nil
+	}
+	all := []slowness{{max(slowTimes*usual.P50, slowShortest), 0.5, slowLeast, "half of them " + waited(usual.P50) + " at most"}}
+	if usual.Count >= 100/slowTail {
+		all = append(all, slowness{max(slowTimes*usual.P99, slowShortest), slowTail, slowLeast, "99 % of them " + waited(usual.P99) + " at most"})
+	}
+	return all
+}
+
+func (s *slowness) exceeded(f fraction) bool { return f.of >= s.least && f.share() > s.share }
+
+// usual returns the latency of the last hour in which the upstream was not slow. Times in which it was slow are left
+// out, so that an upstream does not become usual by staying slow.
+func (u *Upstream) usual() Latency {
+	var calm []*UpstreamCounts // at most usualWithin steps
+	var sum UpstreamCounts
+	var criteria []slowness
+	last := len(u.long) - 1 - int(unusualFor/LongStep) // the present step and ten minutes are left out
+	for i := range u.long[:max(last, 0)] {
+		c := &u.long[i]
+		if c.waits == ([upstreamBuckets]uint64{}) || isSlow(c, criteria) {
+			continue
+		}
+		calm = append(calm, c)
+		sum.Add(c)
+		if len(calm) > usualWithin {
+			for b, n := range calm[0].waits {
+				sum.waits[b] -= n
+			}
+			calm = calm[1:]
+		}
+		criteria = slownesses(sum.Latency())
+	}
+	return sum.Latency()
+}
+
+func isSlow(c *UpstreamCounts, criteria []slowness) bool {
+	for i := range criteria {
+		if f := slower(criteria[i].than)(c); f.share() > criteria[i].share {
+			return true
+		}
+	}
+	return false
+}
+
+// lately returns the fraction of the last minute, or of enough requests of the last ten minutes, and how long that is.
+func (u *Upstream) lately(of func(*UpstreamCounts) fraction) (sum fraction, lasted time.Duration) {
+	for i := 0; i < min(len(u.Recent), latelySteps) && (i < minuteSteps || sum.all < upstreamLeast); i++ {
+		f := of(&u.Recent[len(u.Recent)-1-i])
+		sum.of, sum.all = sum.of+f.of, sum.all+f.all
+		lasted = max(time.Duration(i), 6) * Step
+	}
+	return sum, lasted
+}
+
+// upstreamSince returns since when the fraction is above a share: the requests since then exceed it by the most.
+func (v *View) upstreamSince(u *Upstream, of func(*UpstreamCounts) fraction, share float64) time.Time {
+	at, most, excess := v.At, 0.0, 0.0
+	walk := func(steps []UpstreamCounts, step time.Duration, from int) {
+		for i := from; i < len(steps); i++ {
+			f := of(&steps[len(steps)-1-i])
+			if excess += float64(f.of) - share*float64(f.all); excess > most {
+				at, most = stepTime(v.At, step, i), excess
+			}
+		}
+	}
+	walk(u.Recent, Step, 0)
+	walk(u.long, LongStep, RecentSteps*int(Step/time.Second)/int(LongStep/time.Second)+1)
+	return later(at, v.Since)
+}
+
+// upstreamFails reports an upstream that fails a large part of its requests.
+func (v *View) upstreamFails(u *Upstream) *Headline {
+	f, lasted := u.lately(failed)
+	if f.all < upstreamLeast || f.of < failingLeast || f.share() < failingShare {
+		return nil
+	}
+	h := &Headline{Level: Bad, Upstream: u.Name, Since: v.upstreamSince(u, failed, f.share()/2)}
+	h.Text = fmt.Sprintf("Since %s upstream %s fails %s of its requests: of %s in the last %s, %s.",
+		v.clock(h.Since), plain(u.Name), percent(f.share()), grouped(f.all), within(lasted), u.reasons(lasted))
+	return h
+}
+
+// reasons returns how many requests failed in a time, by reason.
+func (u *Upstream) reasons(lasted time.Duration) string {
+	var sum UpstreamCounts
+	for i := max(len(u.Recent)-1-int(lasted/Step), 0); i < len(u.Recent); i++ {
+		sum.Add(&u.Recent[i])
+	}
+	var all []string
+	add := func(n uint64, what string) {
+		if n > 0 {
+			all = append(all, grouped(n)+" "+what)
+		}
+	}
+	add(sum.Statuses[StatusClasses-1], "got a status of 5xx")
+	for kind, what := range errorWords {
+		if UpstreamError(kind) != CanceledError {
+			add(sum.Errors[kind], what)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+var errorWords = [UpstreamErrors]string{
+	"got no connection", "got no TLS", "timed out", "lost the connection", "got a malformed response", "were canceled", "failed otherwise",
+}
+
+// within returns a length of time up to now.
+func within(d time.Duration) string {
+	if d <= time.Minute {
+		return "minute"
+	}
+	return fmt.Sprintf("%d minutes", (d+time.Minute-1)/time.Minute)
+}
+
+// waited returns a time that requests waited.
+func waited(d time.Duration) string {
+	if d >= time.Second {
+		return short(d.Seconds()) + " s"
+	}
+	return short(float64(d)/float64(time.Millisecond)) + " ms"
+}
+
+// upstreamSlow reports an upstream that is slower than usual.
+func (v *View) upstreamSlow(u *Upstream) *Headline {
+	for _, s := range slownesses(u.Usual) {
+		f, lasted := u.lately(slower(s.than))
+		if f.all < upstreamLeast || !s.exceeded(f) {
+			continue
+		}
+		h := &Headline{Level: Bad, Upstream: u.Name, Since: v.upstreamSince(u, slower(s.than), f.share()/2)}
+		h.Text = fmt.Sprintf("Since %s upstream %s is slow: %s of its %s in the last %s waited more than %s for the head of the response (usually %s).",
+			v.clock(h.Since), plain(u.Name), percent(f.share()), number(f.all, "request"), within(lasted), waited(s.than), s.text)
+		return h
+	}
+	return nil
+}

@@ -29,3 +29,10 @@ func TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 		c.Err = store.Take(ctx, c.Charges, c.Receipts)
 	}
 }
+
+// OneTaker is a [Store] that takes one charge faster than a list of one.
+type OneTaker interface {
+	Store
+	// TakeOne does what [Store.Take] does for a charge of so many units under a key, and returns its receipt.
+	TakeOne(ctx context.Context, key string, plan *Plan, cost int64) (Receipt, error)
+}

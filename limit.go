@@ -231,7 +231,7 @@ func parseCount(what, s string) (int64, error) {
 	if strings.Contains(s, ".") {
 		return 0, fmt.Errorf("the %s %.40q is not a whole number: take a longer period", what, s)
 	}
-	if !isDigits(s) {
+	if !printable.Digits(s) {
 		return 0, fmt.Errorf("the %s %.40q is not a whole number of at least 1", what, s)
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -264,7 +264,7 @@ func parseLength(s string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	var total time.Duration
 	rest := s
-	if days, after, found := strings.Cut(s, "d"); found && isDigits(days) {
+	if days, after, found := strings.Cut(s, "d"); found && printable.Digits(days) {
 		n, err := strconv.ParseInt(days, 10, 64)
 		if err != nil || n > int64(math.MaxInt64/day) {
 			return 0, fmt.Errorf("the period %.40q is longer than 292 years", s)
@@ -302,7 +302,7 @@ func meantPeriod(s string) string {
 	case "year":
 		return "365d"
 	}
-	if isDigits(s) {
+	if printable.Digits(s) {
 		return s + "s if it is in seconds"
 	}
 	for _, u := range units {
@@ -312,8 +312,6 @@ func meantPeriod(s string) string {
 	}
 	return ""
 }
-
-func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 func checkPeriod(d time.Duration) error {
 	switch {

@@ -28,7 +28,8 @@ type Limiter struct {
 	Lock *Plan
 
 	store  Store
-	plan   *Plan // the first of plans
+	one    OneTaker // the store, if it is one, and no limit is a queue; else nil
+	plan   *Plan    // the first of plans
 	plans  []*Plan
 	queue  *Plan // the LeakyBucket among them, or nil
 	name   string
@@ -61,6 +62,9 @@ func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 		return nil, err
 	}
 	l.plan = l.plans[0]
+	if l.queue == nil {
+		l.one, _ = store.(OneTaker)
+	}
 	l.calls.New = func() any { return &call{charges: [1]Charge{{Plan: l.plan}}} }
 	l.joints.New = func() any { return newJoint(len(l.plans) + 1) }
 	return l, nil
@@ -174,6 +178,13 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	if len(l.plans) > 1 || l.Lock != nil {
 		return l.takeJoint(ctx, key, cost, d, nil)
 	}
+	if l.one != nil && l.isKey(key) {
+		r, err := l.one.TakeOne(ctx, key, l.plan, cost)
+		if err == nil {
+			l.plan.DecideInto(cost, &r, d)
+		}
+		return err
+	}
 	c := l.calls.Get().(*call)
 	charge := &c.charges[0]
 	charge.Key, charge.Cost, charge.OnError, charge.Consistency = l.key(&c.key, key), costOf(l.plan, cost), l.OnError, l.Consistency
@@ -187,10 +198,13 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	return err
 }
 
+// isKey reports whether the store counts under the key as it is.
+func (l *Limiter) isKey(key string) bool { return l.name == "" && plainKey(key) }
+
 // key returns the text under which the store counts, which may point into dst. It contains no "/",
 // while the key of every rule of a policy does.
 func (l *Limiter) key(dst *[]byte, key string) string {
-	if l.name == "" && plainKey(key) {
+	if l.isKey(key) {
 		return key
 	}
 	*dst = AppendKeyPart(append((*dst)[:0], l.prefix...), key)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -41,6 +42,18 @@ func deciding(n int, sequenceOf func(int) []uint32, count int, period time.Durat
 	}
 }
 
+// copying measures with keys that have just been copied.
+func copying(measure func(contender) (sample, error)) func(contender) (sample, error) {
+	return func(c contender) (sample, error) {
+		start := c.start.(inMemory)
+		c.start = inMemory(func(count int, period time.Duration, keys int) func(string) bool {
+			decide := start(count, period, keys)
+			return func(key string) bool { return decide(strings.Clone(key)) }
+		})
+		return measure(c)
+	}
+}
+
 // everyKey is uniform, and asserts that the work is over that many keys.
 func everyKey(n int) []uint32 {
 	s := uniform(n)
@@ -55,6 +68,7 @@ func memoryWorks() []work {
 	withUber := append(slices.Clone(deciders), uberDecider)
 	return []work{
 		{"memory: one hot key, allowed", "The limit is never reached", withUber, deciding(1, one, plenty, time.Second, 0, 0), cols},
+		{"memory: one hot key, copied", "As allowed, and the key is copied just before the call, as a server has it", withUber, copying(deciding(1, one, plenty, time.Second, 0, 0)), cols},
 		{"memory: one hot key, refused", "A limit of 1 an hour", deciders, deciding(1, one, 1, time.Hour, 0.999, 1), cols},
 		{"memory: 1 M keys, uniform", "A limit of 100 a minute; all keys are known", deciders, deciding(million, everyKey, 100, time.Minute, 0, 0.01), cols},
 		{byZipf, "A limit of 100 a minute, so that the head is refused; all keys are known", deciders, deciding(million, zipf, 100, time.Minute, 0.05, 0.95), cols},

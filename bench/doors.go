@@ -378,8 +378,6 @@ func askedTargets() []target {
 	const cpu, perSecond, server = "door CPU µs", "per second", "server CPU µs"
 	all := []target{
 		{"JSON: CPU time over net/http's that answers a constant", 1.3, false, over(jsonDoor, cpu, ruleByName, jsonConstant)},
-		{"Redis protocol, pipelined 64: CPU time of CL.THROTTLE over INCR's", 0.8, false, over(respPiped, cpu, clThrottle, serverIncr)},
-		{"Redis protocol, 64 callers: CPU time of CL.THROTTLE over INCR's", 1, false, over(respAlone, cpu, clThrottle, serverIncr)},
 		{"Envoy's rate limit service: decisions a second over envoyproxy/ratelimit's", 2, true, overBest(rlsMemory, perSecond, "sluice")},
 		{"Envoy's rate limit service: CPU time over grpc-go's that answers OK", 1.3, false, over(rlsMemory, cpu, "sluice", grpcOK)},
 		{"Envoy's rate limit service over Redis: decisions a second over envoyproxy/ratelimit's", 2, true, overBest(rlsRedis, perSecond, "sluice")},

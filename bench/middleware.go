@@ -137,11 +137,17 @@ func served(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
+// servedFour is a handler that sets four fields.
+func servedFour(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h["Cache-Control"], h["Etag"], h["X-Request-Id"] = []string{"no-store"}, []string{`"a"`}, []string{"1"}
+	served(w, r)
+}
+
 // handling measures what a door adds to a call of the bare handler, in turn with it, and
 // that it has answered as it should.
-func handling(count int, period time.Duration, status int, serve func(http.Handler, *http.Request) (int, http.Header)) func(contender) (sample, error) {
+func handling(count int, period time.Duration, status int, bare http.HandlerFunc, serve func(http.Handler, *http.Request) (int, http.Header)) func(contender) (sample, error) {
 	return func(c contender) (sample, error) {
-		bare := http.HandlerFunc(served)
 		h := c.start.(inFront)(count, period, bare)
 		r := httptest.NewRequest("GET", "/api/users", nil)
 		r.RemoteAddr = "203.0.113.9:40000"
@@ -206,8 +212,9 @@ func middlewareWorks() []work {
 	plain := func(h http.Handler, r *http.Request) (int, http.Header) { return new(writer).serve(h, r) }
 	cols := []string{"added CPU ns", "CPU ns", "added allocs", "refused"}
 	return []work{
-		{"middleware: allowed", about + "the limit is never reached", doors, handling(plenty, time.Second, 200, plain), cols},
-		{"middleware: refused", about + "1 an hour", doors, handling(1, time.Hour, 429, plain), cols},
-		{"middleware: allowed, fields copied", about + "the fields are copied when the status is written, as a server does", doors, handling(plenty, time.Second, 200, record), cols},
+		{"middleware: allowed", about + "the limit is never reached", doors, handling(plenty, time.Second, 200, served, plain), cols},
+		{"middleware: refused", about + "1 an hour", doors, handling(1, time.Hour, 429, served, plain), cols},
+		{"middleware: allowed, fields copied", about + "the fields are copied when the status is written, as a server does", doors, handling(plenty, time.Second, 200, served, record), cols},
+		{"middleware: allowed, four fields of the handler's", about + "the limit is never reached, and the handler sets four fields where it sets one above", doors, handling(plenty, time.Second, 200, servedFour, plain), cols},
 	}
 }

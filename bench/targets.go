@@ -133,10 +133,8 @@ func memoryTargets() []target {
 		{"memory: one hot key, CPU time over clock + hash", 1.5, false, over(hotKey, "CPU ns", store, "clock + hash")},
 		{"memory: 1 M keys, two threads, time over x/time/rate's", 0.35, false, over(allKeys, "2 threads ns", store, "x/time/rate, sharded")},
 		{"memory: 1 M keys, two threads, time over the best rival's", 0.5, false, overBest(allKeys, "2 threads ns", store)},
-		{"sluice.Limiter: one hot key, CPU time over the best rival's", 0.9, false, overBest(hotKey, "CPU ns", ourLimit)},
+		{"sluice.Limiter: one hot key, CPU time over the best rival's", 0.95, false, overBest(hotKey, "CPU ns", ourLimit)},
 		{"sluice.Limiter: Zipf 1.1, CPU time over the best rival's", 0.8, false, overBest(byZipf, "CPU ns", ourLimit)},
-		{"sluice.Limiter: 1 M keys, CPU time over the best rival's", 0.6, false, overBest(allKeys, "CPU ns", ourLimit)},
-		{"sluice.Limiter: 1 M keys, two threads, time over the best rival's", 0.5, false, overBest(allKeys, "2 threads ns", ourLimit)},
 		{"memory: a new key, CPU time over the best rival's", 1, false, overBest(newKeys, "CPU ns", store)},
 		{"sluice.Limiter: a new key, CPU time over the best rival's", 1, false, overBest(newKeys, "CPU ns", ourLimit)},
 		{"memory: bytes a key", 40, false, figure(aKeyTakes, "bytes", store)},
@@ -145,7 +143,7 @@ func memoryTargets() []target {
 		{"memory: allocations, a new key of a full store", 0, false, figure(aFlood, "allocs", store)},
 		{"memory: a full collection with a million keys, ms", 2, false, figure(aKeyTakes, "GC ms", store)},
 		{"memory: a flood, share of limited keys that it frees", 0, false, figure(aFlood, "freed", store)},
-		{"policy: three rules that match, CPU ns over the store's Take of the same charges", 400, false, figure(threeRules, "added CPU ns", "sluice/policy")},
+		{"policy: three rules that match, CPU ns over the store's Take of the same charges", 300, false, figure(threeRules, "added CPU ns", "sluice/policy")},
 		{"growth: CPU time with 10,000 rules that do not apply over 10", 1.15, false, over(literalRules, "CPU ns", sized(10_000), sized(10))},
 		{"growth: the same with patterns", 1.15, false, over(patternRules, "CPU ns", sized(10_000), sized(10))},
 		{"growth: CPU ns that 100,000 overrides add to a decision", 200, false, figure(growingOverrides, "added CPU ns", "with an override: 100000")},
@@ -163,7 +161,7 @@ func doorTargets() (all []target) {
 		name := strings.TrimPrefix(d.name, "sluice/")
 		goals := map[string]float64{"allowed": 0.5, "refused": 0.5}
 		if d.name == onePolicy { // which does more than they do
-			goals = map[string]float64{"allowed": 0.65, "refused": 0.75, "allowed, fields copied": 0.75}
+			goals = map[string]float64{"allowed": 0.75, "refused": 0.75, "allowed, fields copied": 0.75}
 		}
 		for _, w := range slices.Sorted(maps.Keys(goals)) {
 			all = append(all, target{name + ", " + w + ": CPU time that it adds over what the best rival adds", goals[w], false, overBest("middleware: "+w, "added CPU ns", d.name)})
@@ -181,10 +179,6 @@ func redisTargets() []target {
 		{"Redis: 64 callers, CPU time of client and server over ulule's", 0.4, false, over(many, used, shared, "ulule/limiter")},
 		{"Redis: 64 callers, the same over an INCR a decision", 1, false, over(many, used, shared, "go-redis INCR")},
 	}
-	const alone = "Redis: 1 callers, 10,000 keys"
-	all = append(all,
-		target{"Redis: one caller, CPU time of client and server over the best rival's", 1, false, overBest(alone, used, shared)},
-		target{"Redis: one caller, p50 over the best rival's", 1, false, overBest(alone, "p50 µs", shared)})
 	for _, callers := range []int{1, 64, 512} {
 		all = append(all, target{fmt.Sprintf("Redis: p99 over redis_rate's, callers: %d", callers), 1, false,
 			over(fmt.Sprintf("Redis: %d callers, 10,000 keys", callers), "p99 µs", shared, "redis_rate")})

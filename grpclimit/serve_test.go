@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,7 +20,7 @@ import (
 )
 
 // The service of the tests echoes texts, but for orders: "code 16" fails with that code, "panic"
-// panics, "header X 5" and "trailer X 5" set metadata, "settle" says that the call does not count,
+// panics, "think 300ms" takes so long before it obeys the rest, "header X 5" and "trailer X 5" set metadata, "settle" says that the call does not count,
 // and "wait" waits until the call ends.
 var service = grpc.ServiceDesc{
 	ServiceName: "test.Echo",
@@ -86,6 +87,10 @@ func obey(ctx context.Context, order string) error {
 		return status.Error(codes.Code(code), "as ordered")
 	case "panic":
 		panic("as ordered")
+	case "think":
+		d, _ := time.ParseDuration(words[1])
+		time.Sleep(d)
+		return obey(ctx, strings.Join(words[2:], " "))
 	case "header":
 		return grpc.SetHeader(ctx, metadata.Pairs(words[1], words[2]))
 	case "trailer":

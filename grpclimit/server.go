@@ -8,13 +8,10 @@ import (
 	"net/netip"
 	"net/textproto"
 	"strings"
-	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
-	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/answer"
@@ -122,8 +119,9 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	}
 	_ = grpc.SetHeader(ctx, fields)
 	if d.Adapts() {
-		sent := time.Now()
-		defer func() { s.answered(ctx, &d, sent, err) }()
+		c := newClock(ctx, s, &d)
+		defer func() { c.answered(err) }()
+		handler = c.handler(handler)
 	}
 	if !d.Unsettled() {
 		return handler(ctx, req)
@@ -153,9 +151,9 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		stream = &metered{ServerStream: stream, server: s, question: &q}
 	}
 	if d.Adapts() {
-		t := &timed{ServerStream: stream, server: s, decision: &d, sent: time.Now()}
-		defer func() { t.answered(err) }()
-		stream = t
+		c := newClock(ctx, s, &d)
+		defer func() { c.answered(err) }()
+		handler, stream = c.streamHandler(handler), &timed{stream, c}
 	}
 	if !d.Unsettled() {
 		return handler(srv, stream)
@@ -165,33 +163,6 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	err = handler(srv, &watched{stream, o, o.context(ctx)})
 	o.end(err)
 	return err
-}
-
-// answered reports a call to automatic limits of requests under way.
-func (s *Server) answered(ctx context.Context, d *policy.Decision, sent time.Time, err error) {
-	status := 0
-	if ctx.Err() == nil {
-		status = httpStatus(grpcstatus.Code(err))
-	}
-	s.engine.Answered(*d, sent, status)
-}
-
-// timed is a stream whose first message, or else its end, is the head of a response.
-type timed struct {
-	grpc.ServerStream
-	server   *Server
-	decision *policy.Decision
-	sent     time.Time
-	once     sync.Once
-}
-
-func (t *timed) SendMsg(message any) error {
-	t.answered(nil)
-	return t.ServerStream.SendMsg(message)
-}
-
-func (t *timed) answered(err error) {
-	t.once.Do(func() { t.server.answered(t.Context(), t.decision, t.sent, err) })
 }
 
 // release gives back the places of a call that has ended, or of which an observer has panicked.

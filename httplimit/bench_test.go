@@ -69,3 +69,18 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("a policy: %v allocations", n)
 	}
 }
+
+// BenchmarkInFlight serves a request by a limit by rate alone, and with a limit of requests under way.
+func BenchmarkInFlight(b *testing.B) {
+	for _, c := range []struct{ name, rule string }{
+		{"none", ""}, {"fixed", "  - {name: capacity, in_flight: 1000}\n"}, {"auto", "  - {name: capacity, in_flight: auto}\n"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			h, r := Policy(policytest.Engine(b, benchPolicy+c.rule))(bare), benchRequest()
+			b.ReportAllocs()
+			for b.Loop() {
+				serveOnce(h, r)
+			}
+		})
+	}
+}

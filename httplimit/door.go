@@ -79,7 +79,7 @@ func (d *door) release(c *call) {
 		if !c.passed {
 			d.engine.Release(c.r.Context(), c.decision)
 		}
-		c.decision = policy.Decision{Results: c.decision.Results[:0]}
+		c.decision = policy.Decision{Results: c.decision.Results[:0], Loads: c.decision.Loads[:0]}
 	}
 	if c.body != nil && !c.passed {
 		c.body.release()

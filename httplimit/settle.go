@@ -56,7 +56,7 @@ func (c *call) awaits() bool { return c.decision.Unsettled() || c.taken.limiter 
 // settling returns what settles the request.
 func (c *call) settling() *settling {
 	s := &settling{request: c.r, door: c.door, decision: c.decision, taken: c.taken, awaits: c.awaits()}
-	s.decision.Results = nil // their memory is used again
+	s.decision.Results, s.decision.Loads = nil, nil // their memory is used again
 	if s.taken.limiter != nil {
 		s.decision.Results = slices.Clone(c.decision.Results)
 	}

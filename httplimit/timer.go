@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
-// timer knows since when a response can be expected: since the handler was called, or since the end of the request's
-// body was read, so that a slow upload is not taken for a slow upstream.
+// timer measures from when a response can be expected: from the call of the handler, or from the last byte of the
+// request's body that was read, so that a slow upload is not taken for a slow upstream.
 type timer struct {
 	io.ReadCloser
-	started  time.Time
-	uploaded atomic.Int64 // nanoseconds after started; 0: the end of the body was not read
-	stopped  bool
+	started time.Time
+	last    atomic.Int64 // nanoseconds from started to the last byte, or the end, of the body
+	reading atomic.Bool
+	ended   bool
+	stopped bool
 }
 
 func (t *timer) start(r *http.Request) {
@@ -24,10 +26,13 @@ func (t *timer) start(r *http.Request) {
 }
 
 func (t *timer) Read(p []byte) (int, error) {
+	t.reading.Store(true)
 	n, err := t.ReadCloser.Read(p)
-	if err == io.EOF {
-		t.uploaded.CompareAndSwap(0, max(1, int64(time.Since(t.started))))
+	if n > 0 || err != nil && !t.ended {
+		t.last.Store(int64(time.Since(t.started)))
 	}
+	t.ended = t.ended || err != nil
+	t.reading.Store(false)
 	return n, err
 }
 
@@ -40,18 +45,19 @@ func (t *timer) SetReadDeadline(at time.Time) error {
 }
 
 // answered reports the head of the response to automatic limits of requests under way, or with status 0 that the
-// handler has ended without one. What the gateway answers without its upstream says nothing about that.
+// handler has ended without one. Nothing is learnt from a head that the gateway made for reasons of its own, or that
+// was sent while the upload went on.
 func (s *settling) answered(status int) {
 	t := &s.timer
 	if t.started.IsZero() || t.stopped {
 		return
 	}
 	t.stopped = true
-	if s.exchange.Client.IsValid() && !s.exchange.Passed {
+	if x := s.exchange; t.reading.Load() || x.Client.IsValid() && (!x.Passed || x.Own) {
 		return
 	}
 	if s.request.Context().Err() != nil { // the client has left
 		status = 0
 	}
-	s.door.engine.Answered(s.decision, t.started.Add(time.Duration(t.uploaded.Load())), status)
+	s.door.engine.Answered(s.decision, t.started.Add(time.Duration(t.last.Load())), status)
 }

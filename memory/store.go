@@ -61,7 +61,7 @@ type Store struct {
 	evicted, freed, refused atomic.Int64
 }
 
-var _ sluice.Store = (*Store)(nil)
+var _ sluice.OneTaker = (*Store)(nil)
 
 // Config configures a [Store]. Its zero value is what [New] uses.
 type Config struct {
@@ -145,6 +145,12 @@ func (s *Store) Take(_ context.Context, charges []sluice.Charge, receipts []slui
 	return s.take(own, charges, receipts)
 }
 
+// TakeOne implements [sluice.OneTaker].
+func (s *Store) TakeOne(_ context.Context, key string, plan *sluice.Plan, cost int64) (r sluice.Receipt, err error) {
+	err = s.takeOnly(own, &sluice.Charge{Key: key, Plan: plan, Cost: cost}, &r)
+	return r, err
+}
+
 // now returns microseconds since the Unix epoch.
 func (s *Store) now() int64 { return s.wall + int64(time.Since(s.base)/time.Microsecond) }
 
@@ -182,19 +188,23 @@ func (s *Store) at(now int64) int64 {
 // take takes at now, which may be own.
 func (s *Store) take(now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if len(charges) == 1 && len(receipts) == 1 {
-		c := &charges[0]
-		if c.Plan == nil || c.Plan.Tick < 1 {
-			return errPlan
-		}
-		if hash := s.hash(c); !s.takeFast(now, hash, c, &receipts[0]) {
-			s.takeOne(now, hash, c, &receipts[0])
-		}
-		return nil
+		return s.takeOnly(now, &charges[0], &receipts[0])
 	}
 	if len(charges) == 2 && len(receipts) == 2 && s.takePair(now, &charges[0], &charges[1], &receipts[0], &receipts[1]) {
 		return nil
 	}
 	return s.takeMany(now, charges, receipts)
+}
+
+// takeOnly takes a charge that is the only one of its Take.
+func (s *Store) takeOnly(now int64, c *sluice.Charge, r *sluice.Receipt) error {
+	if c.Plan == nil || c.Plan.Tick < 1 {
+		return errPlan
+	}
+	if hash := s.hash(c); !s.takeFast(now, hash, c, r) {
+		s.takeOne(now, hash, c, r)
+	}
+	return nil
 }
 
 // takeMany takes any number of charges.

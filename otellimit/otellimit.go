@@ -22,7 +22,8 @@ import (
 //   - sluice.outcome: "allow", "delayed", "degraded", "would_deny", "marked" or "deny", as in package telemetry
 //   - sluice.door: as in [policy.Request]; sluice.mode: "peek" or "give_back", where nothing is charged
 //   - sluice.refused_by, sluice.would_be_refused_by: the rules, the latter as shadows or with a mark
-//   - sluice.because: what refuses, as in [policy.Result.Because], or "malformed"; sluice.missing
+//   - sluice.because: what refuses, as in [policy.Result.Because] or [policy.Load.Because], or "malformed";
+//     sluice.missing; sluice.class of a request that is refused for an overload
 //   - sluice.limit, sluice.remaining: of the limit of which the smallest share is left, as clients know it
 //   - sluice.subject: of the rule that refuses, or else of that limit, as the rule lets people see it
 //   - sluice.retry_after, sluice.delay: in seconds
@@ -50,6 +51,7 @@ func attributes(o *policy.Observation) []attribute.KeyValue {
 		}
 	}
 	refused, shadows, about := refusals(d)
+	refused, shadows, load := overloads(d, refused, shadows)
 	lacks := cmp.Or(d.Missing, o.Pardoned())
 	text("sluice.outcome", outcome(d, len(shadows) > 0 || lacks != ""))
 	text("sluice.door", o.Request.Door)
@@ -74,7 +76,11 @@ func attributes(o *policy.Observation) []attribute.KeyValue {
 	if about < 0 {
 		about = tightest
 	}
-	if about >= 0 {
+	if load >= 0 && (about < 0 || d.Overloaded != "" || d.Results[about].Allowed) {
+		text("sluice.because", d.Loads[load].Because())
+		text("sluice.class", d.Loads[load].Class)
+		text("sluice.subject", o.LoadShown(load))
+	} else if about >= 0 {
 		text("sluice.because", d.Results[about].Because())
 		if o.Key(about) != "" {
 			text("sluice.subject", o.Shown(about))
@@ -111,6 +117,25 @@ func refusals(d *policy.Decision) (refused, shadows []string, about int) {
 				about = i
 			}
 			refused = add(refused, r.Rule)
+		}
+	}
+	return refused, shadows, about
+}
+
+// overloads adds the rules whose automatic limits of requests under way deny the request, or would as shadows. It
+// returns the load to tell of, or -1.
+func overloads(d *policy.Decision, refused, shadows []string) (by, would []string, about int) {
+	about = -1
+	for i := range d.Loads {
+		switch l := &d.Loads[i]; {
+		case l.Allowed:
+		case l.Shadow:
+			shadows = add(shadows, l.Rule)
+			if about < 0 {
+				about = i
+			}
+		default:
+			refused, about = add(refused, l.Rule), i
 		}
 	}
 	return refused, shadows, about

@@ -75,6 +75,9 @@ func (f *InFlight) UnmarshalJSON(data []byte) error {
 // classNames are the classes of requests, by their numbers.
 var classNames = []string{adaptive.Sheddable: "sheddable", adaptive.Normal: "normal", adaptive.Critical: "critical"}
 
+// ClassNames returns the names of the classes of requests. The first is denied first.
+func ClassNames() []string { return classNames[adaptive.Sheddable:] }
+
 // maxInFlight is the largest number of requests under way.
 const maxInFlight = 1 << 16
 
@@ -169,6 +172,7 @@ func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
 		if l.fits = limiter.Enter(now, class, l.shadow); !l.fits && !l.shadow {
 			d.Overloaded, d.RetryAfter = l.rule.name, retryOverloaded(class)
 			s.leave(now)
+			s.loads = s.loads[:i+1] // the others were not asked
 			return false
 		}
 		l.limiter = limiter
@@ -195,9 +199,11 @@ func (s *subjects) leave(now time.Duration) {
 
 // retryOverloaded returns a random wait, so that clients do not come back together, and the important ones first.
 func retryOverloaded(class adaptive.Class) time.Duration {
-	most := map[adaptive.Class]time.Duration{adaptive.Critical: 2, adaptive.Normal: 4, adaptive.Sheddable: 8}[class]
-	return time.Second + rand.N((most-1)*time.Second+1)
+	return time.Second + rand.N(longestOverloaded[class]-time.Second+1)
 }
+
+// longestOverloaded is the longest wait of a class.
+var longestOverloaded = [...]time.Duration{adaptive.Critical: 2 * time.Second, adaptive.Normal: 4 * time.Second, adaptive.Sheddable: 8 * time.Second}
 
 // addLoads adds the automatic limits of the request to d. If it passes, d has their permits, which otherwise are
 // returned.
@@ -218,6 +224,26 @@ func (d *Decision) addLoads(e *Engine, w *work) {
 	} else {
 		s.leave(e.loads.now())
 	}
+}
+
+// Because is "overload" if the request does not fit, and otherwise empty: see [Result.Because].
+func (l *Load) Because() string {
+	if l.Allowed {
+		return ""
+	}
+	return "overload"
+}
+
+// LoadRuleIndex returns the position in the document of the rule of an automatic limit, by the index of its Load.
+func (o *Observation) LoadRuleIndex(i int) int { return int(o.Decision.Loads[i].at) - 1 }
+
+// LoadShown returns the text that people see of the key of an automatic limit, as the rule's show_key says. It is
+// empty for a rule without a key.
+func (o *Observation) LoadShown(i int) string {
+	if len(o.Policy().rules[o.LoadRuleIndex(i)].key) == 0 {
+		return ""
+	}
+	return o.Policy().ShownKey(o.Decision.Loads[i].Key)
 }
 
 // Answered reports the head of the response to a request that has passed, for automatic limits of requests under way:

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -200,5 +201,52 @@ func TestAdaptivePermits(t *testing.T) {
 	e.Release(ctx, d)
 	if underWay(e) != 1 {
 		t.Errorf("%d are under way", underWay(e))
+	}
+}
+
+// A path that servers may read in several ways promotes no request.
+func TestClassOfAmbiguousPath(t *testing.T) {
+	t.Parallel()
+	e := adaptiveEngine(t, policy.Rule{Name: "pay", Match: []string{"/pay"}, Class: "critical"}, capacity())
+	for path, want := range map[string]string{"/pay": "critical", "/export/..;/../pay": "normal", "/pay;x": "normal", "/other": "normal"} {
+		r := timed(path)
+		d := e.Decide(context.Background(), r)
+		if len(d.Loads) != 1 || d.Loads[0].Class != want {
+			t.Errorf("%s: %+v, want %s", path, d.Loads, want)
+		}
+		e.Release(context.Background(), d)
+	}
+}
+
+// A rollout of an automatic limit goes by clients.
+func TestAdaptiveRollout(t *testing.T) {
+	t.Parallel()
+	half := capacity()
+	half.Enforce = "50%"
+	e := adaptiveEngine(t, half)
+	ctx := context.Background()
+	held := e.Decide(ctx, timed("/"))
+	defer e.Release(ctx, held)
+	denied := map[string]bool{}
+	for range 2 {
+		for i := range 200 {
+			r := timed("/")
+			r.Client = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+			d := e.Decide(ctx, r)
+			if was, known := denied[r.Client.String()]; known && was == d.Allowed {
+				t.Errorf("%v was denied: %t, and now: %t", r.Client, was, !d.Allowed)
+			}
+			denied[r.Client.String()] = !d.Allowed
+			e.Release(ctx, d)
+		}
+	}
+	n := 0
+	for _, yes := range denied {
+		if yes {
+			n++
+		}
+	}
+	if n < 60 || n > 140 {
+		t.Errorf("%d of 200 clients were denied at 50 %%", n)
 	}
 }

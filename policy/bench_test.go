@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice/memory"
 )
@@ -48,6 +49,32 @@ func BenchmarkDecide(b *testing.B) {
 			}
 			if from := e.Decide(b.Context(), req).Results[1].From; from != "tier:pro" {
 				b.Fatalf("the tier was not resolved: %s", from)
+			}
+		})
+	}
+}
+
+// BenchmarkDecideInFlight decides and releases by a limit by rate alone, and with a limit of requests under way.
+func BenchmarkDecideInFlight(b *testing.B) {
+	for _, c := range []struct{ name, rule string }{
+		{"none", ""},
+		{"fixed", "  - {name: capacity, in_flight: 1000}\n"},
+		{"auto", "  - {name: capacity, in_flight: auto}\n  - {name: users, match: /api/, class: critical}\n"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			p := parse(b, "rules:\n  - {name: per-key, key: [api_key], limit: 100000000/second}\n"+c.rule)
+			e, req := NewEngine(memory.New(), p), benchRequest()
+			req.Ends, req.Timed = true, true
+			b.ReportAllocs()
+			var d Decision
+			for b.Loop() {
+				if e.DecideInto(b.Context(), req, &d); !d.Allowed {
+					b.Fatalf("not what is to be measured: %+v", d)
+				}
+				if d.Adapts() {
+					e.Answered(d, time.Now(), 200)
+				}
+				e.Release(b.Context(), d)
 			}
 		})
 	}

@@ -446,10 +446,21 @@ func (in *input) lackOf(p *parts.Part) lack {
 // unreadable returns why a request with a body that no rule can read is denied, or "".
 func (w *work) unreadable() string {
 	fault := w.x.BodyFault()
+	if fault == "" && w.estimatesEncoded() {
+		return parts.PlainBody
+	}
 	if fault == "" || !slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody && !m.rule.isLenient() }) {
 		return ""
 	}
 	return fault
+}
+
+// estimatesEncoded reports whether a rule that denies estimates the cost from a body that is compressed.
+func (w *work) estimatesEncoded() bool {
+	return w.x.BodyEncoded() && slices.ContainsFunc(w.matches.rules, func(m matched) bool {
+		u := m.rule.cost.usage
+		return u != nil && u.estimate.units == 0 && !m.rule.isLenient()
+	})
 }
 
 // whyNot explains that the request does not meet the condition.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -269,7 +270,7 @@ func (c *cost) of(h http.Header) int64 {
 
 // number reads a whole number of a header. One too large for an int64 is the largest.
 func number(s string) (n int64, ok bool) {
-	if s = strings.TrimSpace(s); !isDigits(s) {
+	if s = strings.TrimSpace(s); !printable.Digits(s) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -278,8 +279,6 @@ func number(s string) (n int64, ok bool) {
 	}
 	return n, true
 }
-
-func isDigits(s string) bool { return s != "" && digits(s) }
 
 // times returns so many times a cost, or one that never fits.
 func times(one, n int64) int64 {

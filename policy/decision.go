@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy/internal/parts"
@@ -223,4 +224,46 @@ func (o *Observation) Key(i int) string {
 		return ""
 	}
 	return o.work.charges.whose[i].key
+}
+
+// Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and
+// bodies are folded before they are counted, so that "lucy" and "Lucy" are one subject, "lucu"; people
+// look for the name that was typed. [Policy.ShownSent] makes text of both. A name of more than
+// [sluice.MaxKeyPart] bytes stays folded.
+func (o *Observation) Sent(i int) string {
+	key := o.Key(i)
+	at := o.RuleIndex(i)
+	if key == "" || at < 0 || o.Request.Subject != nil || !o.Policy().rules[at].folds {
+		return key
+	}
+	return o.spelled(&o.Policy().rules[at], key)
+}
+
+// spelled returns a key of a rule with the values that the request has in place of folded ones. It is
+// valid until the next call.
+func (o *Observation) spelled(r *rule, key string) string {
+	w := o.work
+	name, subject := parts.CutKey(key)
+	b := append(append(w.sent[:0], name...), '/')
+	same := true
+	for i := range r.key {
+		written, rest, more := strings.Cut(subject, "/")
+		if i > 0 {
+			b = append(b, '/')
+		}
+		from := len(b)
+		if text := w.x.Spelling(&r.key[i]); text != "" && written != parts.Shared {
+			b = sluice.AppendKeyPart(b, text)
+		} else {
+			b = append(b, written...)
+		}
+		same = same && string(b[from:]) == written
+		if subject = rest; more != (i < len(r.key)-1) {
+			return key // of a rule that has another key
+		}
+	}
+	if w.sent = b; same {
+		return key
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b))
 }

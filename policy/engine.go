@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
 // Engine decides about requests by a [Policy], counting in a store. It is safe for
@@ -19,13 +20,13 @@ type Engine struct {
 	named     bool // refused requests get an ID
 
 	store    sluice.Store
-	holder   *sluice.Holder // renews permits in flight
-	loads    loads          // automatic limits of requests under way
-	shares   shares         // caps of limits that tenants share
-	turns    sluice.Turns   // turns in queues that callers gave up
-	awaited  awaited        // requests that wait in queues
-	underWay underWay       // estimates of requests under way
-	shadow   bool           // every policy is a shadow: see ShadowAll
+	holder   *sluice.Holder     // renews permits in flight
+	loads    loads              // automatic limits of requests under way
+	shares   shares             // caps of limits that tenants share
+	turns    sluice.Turns       // turns in queues that callers gave up
+	awaited  awaited            // requests that wait in queues
+	underWay underway.Estimates // estimates of requests under way
+	shadow   bool               // every policy is a shadow: see ShadowAll
 	policy   atomic.Pointer[Policy]
 	pool     sync.Pool // of *work
 	lists    sync.Pool // of *each

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/policy/internal/money"
+	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
 // Estimate is the cost that is charged before the response: a number, or, for a cost in tokens, in USD or by
@@ -79,6 +80,7 @@ type reservation struct {
 	cost       int64        // the estimate
 	uncut      int64        // the part of cost that is not cut to a limit, because the request asks for it
 	omitsUsage bool         // the rule asks for the usage, which the request does not
+	model      string       // as the request writes it, in memory of the request; empty if the rule does not read it
 }
 
 // demand has the values that the rules of a policy read from a request to a model. Each is read for the first rule
@@ -110,6 +112,9 @@ func (in *input) reserve(r *rule) (a reservation) {
 	a.reads, a.omitsUsage = in.policy.numbers, u.asksUsage && in.omitsUsage()
 	if u.prices != nil {
 		a.price = in.price()
+	}
+	if u.prices != nil || u.estimate.units == 0 { // the body is read anyway
+		a.model = in.model()
 	}
 	if in.request.Cost > 1 { // all these requests fit, or none
 		a.uncut = math.MaxInt64
@@ -161,15 +166,29 @@ func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
 // maxChoices is the most answers to one request that are estimated.
 const maxChoices = 128
 
+// The fields of requests with the maximum of the output and the number of answers. Gemini takes both spellings of each
+// of its names.
+var (
+	outputMaxima = append(ofGemini("maxOutputTokens", "max_output_tokens"), "max_completion_tokens", "max_tokens", "max_output_tokens", "options[num_predict]")
+	choiceCounts = append(ofGemini("candidateCount", "candidate_count"), "n", "best_of")
+)
+
+func ofGemini(names ...string) (fields []string) {
+	for _, name := range names {
+		fields = append(fields, "generationConfig["+name+"]", "generation_config["+name+"]")
+	}
+	return fields
+}
+
 // outputAsked reads the maximum of the output from the body, for all answers that the request asks for.
 func (in *input) outputAsked() (n int64) {
-	for _, name := range []string{"max_completion_tokens", "max_tokens", "max_output_tokens", "generationConfig[maxOutputTokens]", "options[num_predict]"} {
+	for _, name := range outputMaxima {
 		if number, ok := in.x.LargestBodyField(name); ok && number > 0 {
 			n = max(n, min(number, math.MaxInt32))
 		}
 	}
 	most := int64(1)
-	for _, name := range []string{"n", "best_of", "generationConfig[candidateCount]"} {
+	for _, name := range choiceCounts {
 		if choices, ok := in.x.LargestBodyField(name); ok {
 			most = max(most, min(choices, maxChoices))
 		}
@@ -183,7 +202,7 @@ func (in *input) omitsUsage() bool {
 }
 
 // priceOfModel returns the price of the model that the request asks for: in its body, or in the path, as in
-// /v1beta/models/NAME:generateContent. If it names two models, each price is the higher one of both.
+// Gemini's and Azure's APIs. If it names two models, each price is the higher one of both.
 func (in *input) priceOfModel(p *money.Prices) *money.Price {
 	inPath := modelInPath(in.request.Path)
 	inBody, _, ok := in.x.BodyField("model")
@@ -199,9 +218,75 @@ func (in *input) priceOfModel(p *money.Prices) *money.Price {
 	return &higher
 }
 
-// modelInPath returns NAME of a path such as /v1beta/models/NAME:generateContent, or "".
+// model returns the model that the request asks for, or "".
+func (in *input) model() string {
+	if name := modelInPath(in.request.Path); name != "" {
+		return name
+	}
+	name, _, _ := in.x.BodyField("model")
+	return name
+}
+
+// modelInPath returns NAME of a path such as /v1beta/models/NAME:generateContent or
+// /openai/deployments/NAME/chat/completions, or "".
 func modelInPath(path string) string {
+	if _, name, found := strings.Cut(path, "/deployments/"); found {
+		name, _, _ = strings.Cut(name, "/")
+		return name
+	}
 	_, name, _ := strings.Cut(path, "/models/")
 	name, _, _ = strings.Cut(name, ":")
 	return name
+}
+
+// estimates is the counter of the estimates of requests under way. It charges nothing.
+type estimates struct {
+	noCounter
+	underWay *underway.Estimates
+}
+
+// join shortens the wait of a limit that is exceeded only because of requests under way.
+func (e *estimates) join(c *charges, i int, r *Result) (closed bool) {
+	charge, receipt := &c.list[i], &c.receipts[i]
+	if receipt.Fits || receipt.Origin == sluice.ByOnError || r.RetryAfter == sluice.Never {
+		return false
+	}
+	remaining, _, _ := charge.Plan.Answer(&receipt.Receipt, 1)
+	lacks := charge.Cost - remaining + charge.Plan.Owed(&receipt.Receipt)
+	if lacks < 1 {
+		return false // another counter denies
+	}
+	if wait, covered := e.underWay.Wait(charge, lacks); covered && wait < r.RetryAfter {
+		r.RetryAfter, r.UnderWay = wait, true
+	}
+	return false
+}
+
+// keep adds the estimates of an allowed request.
+func (e *estimates) keep(w *work, d *Decision) {
+	if d.unsettled == nil || !w.request.Ends {
+		return
+	}
+	for i := range d.unsettled.open {
+		if o := &d.unsettled.open[i]; o.cost.usage != nil {
+			o.pending = e.underWay.Add(&o.Charge, d.unsettled.taken, o.lasts)
+		}
+	}
+}
+
+// ended removes the estimates of a request that is not under way any more, whether it is settled or not.
+func (e *Engine) ended(d *Decision) {
+	if d.unsettled != nil {
+		e.underWay.Remove(d.unsettled.estimates())
+	}
+}
+
+// estimates returns what is not settled.
+func (u *unsettled) estimates() (all []*underway.Estimate) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i := range u.open {
+		all = append(all, u.open[i].pending)
+	}
+	return all
 }

@@ -56,6 +56,15 @@ type RuleTrace struct {
 	Then string
 	// Consistency is how the instances that share a store count what the rule charges.
 	Consistency sluice.Consistency
+	// Load is the automatic limit of the rule, or nil.
+	Load *LoadTrace
+}
+
+// LoadTrace explains an automatic limit of requests under way.
+type LoadTrace struct {
+	Load // of the request
+	// State is the present state of the limit. It is zero if this process has not decided for the key yet.
+	State LoadState
 }
 
 // Explain returns what [Engine.Decide] would say about a request, and why. It looks at the counts in
@@ -63,6 +72,7 @@ type RuleTrace struct {
 // rules, even those for which Decide would not read the body because others refuse already.
 func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	w := e.begin(req, &t.Decision)
+	w.timed = w.policy.adapts && req.Subject == nil // as by an integration that reports responses
 	defer e.end(w)
 	defer t.form(w)
 	t.Client = w.policy.client(req)
@@ -111,6 +121,9 @@ func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	t.Decision.addBlocks(w)
 	if t.Decision.Blocked == "" { // else nothing is known of the limits
 		t.explainLimits(w)
+		if missing == "" {
+			t.explainLoads(e, w)
+		}
 	}
 	return t
 }
@@ -174,6 +187,32 @@ func (t *Trace) explainLimits(w *work) {
 			r.After = t.After().Results[first:i:i]
 		}
 		r.Then, r.Consistency = w.policy.rules[n].then(), w.policy.rules[n].consistency
+	}
+}
+
+// explainLoads gives the rules their automatic limits, and denies the request if one of them has no permit for it.
+func (t *Trace) explainLoads(e *Engine, w *work) {
+	class := w.subjects.requestClass()
+	overloaded := ""
+	for i := range w.subjects.loads {
+		l := &w.subjects.loads[i]
+		load := &LoadTrace{Load: Load{Rule: l.rule.name, Source: l.rule.source, Key: strings.Clone(l.key), Class: classNames[class], Allowed: true, Shadow: l.shadow}}
+		if limiter := e.loads.known(l); limiter != nil {
+			load.Allowed, load.State = limiter.Fits(class), loadState(load.Key, limiter.State(e.loads.now()))
+		}
+		rule := &t.Rules[l.rule.index]
+		rule.Load, rule.Key = load, load.Key
+		if l.rule.isPartial() {
+			rule.Enforced, rule.Watched = shareText(l.rule.rollout), l.shadow
+			rule.Why += ", " + l.rule.whyPartial(l.shadow)
+		}
+		if !load.Allowed && !load.Shadow && overloaded == "" {
+			overloaded = l.rule.name
+		}
+	}
+	if overloaded != "" {
+		t.Decision = Decision{Overloaded: overloaded, RetryAfter: retryOverloaded(class)}
+		t.after = nil
 	}
 }
 

@@ -18,6 +18,7 @@ const maxLoads = 1000
 // loads are the automatic limits of an engine. They outlive a change of policy.
 type loads struct {
 	epoch time.Time
+	began time.Duration                                // the Unix time of epoch
 	mu    sync.Mutex                                   // held while byKey changes
 	byKey atomic.Pointer[map[string]*adaptive.Limiter] // by the key of a subject
 	swept time.Duration                                // when idle limits were forgotten
@@ -26,16 +27,18 @@ type loads struct {
 
 func (l *loads) begin() {
 	l.epoch = time.Now()
+	l.began = time.Duration(l.epoch.UnixNano())
 	l.byKey.Store(&map[string]*adaptive.Limiter{})
 	l.holds.New = func() any { return new(loadHold) }
 }
 
 // at returns a time as the Unix time that the monotonic clock has since the epoch.
 func (l *loads) at(t time.Time) time.Duration {
-	return time.Duration(l.epoch.UnixNano()) + t.Sub(l.epoch)
+	return l.began + t.Sub(l.epoch)
 }
 
-func (l *loads) now() time.Duration { return l.at(time.Now()) }
+// now is at of the present, which asks the monotonic clock alone.
+func (l *loads) now() time.Duration { return l.began + time.Since(l.epoch) }
 
 // limiter returns the automatic limit of a subject.
 func (l *loads) limiter(s *loadSubject) *adaptive.Limiter {
@@ -44,6 +47,18 @@ func (l *loads) limiter(s *loadSubject) *adaptive.Limiter {
 	}
 	return l.add(s)
 }
+
+// known returns the automatic limit that a subject would have, or nil if there is none yet.
+func (l *loads) known(s *loadSubject) *adaptive.Limiter {
+	all := *l.byKey.Load()
+	if known := all[s.key]; known != nil {
+		return known
+	}
+	return all[s.rule.othersKey()]
+}
+
+// othersKey is the key of the limit that further keys share. No value is written as "*".
+func (r *rule) othersKey() string { return r.name + "/*" }
 
 // add adds the limit of a subject. If the rule has too many, those of idle keys are forgotten, but not more often
 // than once a second, as the names of hosts are chosen by clients.
@@ -59,7 +74,7 @@ func (l *loads) add(s *loadSubject) *adaptive.Limiter {
 		})
 	}
 	if l.isFull(all, s.rule) {
-		key = s.rule.name + "/*" // which no value is written as
+		key = s.rule.othersKey()
 	}
 	if known := all[key]; known != nil {
 		return known

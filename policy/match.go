@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice/internal/adaptive"
 	"github.com/sluicehq/sluice/policy/internal/paths"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
@@ -56,7 +57,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 }
 
 func (x *index) id(r *rule, p *pattern.Pattern) int32 {
-	x.byID = append(x.byID, matched{r, p})
+	x.byID = append(x.byID, matched{rule: r, pattern: p})
 	return int32(len(x.byID) - 1)
 }
 
@@ -121,8 +122,9 @@ func (x *index) pathless(dst []int32, in *input) []int32 {
 
 // matched is a rule that applies, and the first of its patterns that matches; nil for a rule without patterns.
 type matched struct {
-	rule    *rule
-	pattern *pattern.Pattern
+	rule      *rule
+	pattern   *pattern.Pattern
+	unclassed bool // the path has another reading, so that the rule does not promote the request
 }
 
 // ambiguousPath is what a request lacks whose path has too many readings to follow. No
@@ -200,6 +202,9 @@ func (w *work) match() {
 				m.doubt(r)
 			}
 			m.rules = append(m.rules, *one)
+			if r.class > adaptive.Normal && len(r.match) > 0 && !m.everyView(r, x) {
+				m.rules[len(m.rules)-1].unclassed = true
+			}
 		case (len(r.match) == 0 || m.everyView(r, x)) && w.meetsBody(r):
 			m.exempting = r
 			return

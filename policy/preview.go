@@ -303,6 +303,7 @@ func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 		}
 	}
 	if len(w.subjects.list)+len(w.subjects.blocked) == 0 {
+		w.forget()
 		return false
 	}
 	w.charge(false)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
@@ -263,12 +264,7 @@ func (d *Decision) name(r *Request) {
 const maxRequestID = 128
 
 func isRequestID(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxRequestID
+	return s != "" && len(s) <= maxRequestID && printable.ASCII(s)
 }
 
 // Mode is what a request asks for.

@@ -64,7 +64,7 @@ const (
 // that, resolve returns the part.
 func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	r := m.rule
-	if r.class != 0 {
+	if r.class != 0 && !m.unclassed {
 		s.classify(r.class)
 	}
 	if r.classifies {
@@ -271,6 +271,8 @@ func (w *work) presentRule(was *rule, d *Decision) *rule {
 	switch {
 	case r.exempt:
 		d.Allowed, d.Exempt = true, true
+	case r.classifies, r.adaptive != nil:
+		d.Allowed = true
 	case r.block:
 		if w.matches.barring = append(w.matches.barring, r); r.shadow {
 			d.Allowed = true

@@ -12,6 +12,7 @@ import (
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/kernel"
 	"github.com/sluicehq/sluice/policy/internal/money"
+	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
 // Outcome is what has become of a request that was let through: see [Engine.Settle].
@@ -70,8 +71,8 @@ type openCharge struct {
 	counts        *counting
 	cost          *cost
 	reserved      reservation
-	lasts         time.Duration // how long it can be given back
-	pending       *pending      // until it is settled; may be nil
+	lasts         time.Duration      // how long it can be given back
+	pending       *underway.Estimate // until it is settled; may be nil
 }
 
 // Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
@@ -101,7 +102,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	}
 	b := d.unsettled.settle(&o)
 	_ = e.settle(ctx, &b) // what cannot be settled stays until it is forgotten
-	e.underWay.remove(b.pending)
+	e.underWay.Remove(b.pending)
 }
 
 // notPassed is the outcome of a request that has not reached a handler after all.
@@ -117,6 +118,8 @@ type Settlement struct {
 	Index int
 	// Unit is the unit of a cost that is read from the body of the response; otherwise NoUnit.
 	Unit Unit
+	// Model is the model that the request asks for, as the client wrote it. It is empty if the rule does not read it.
+	Model string
 	// Estimate is the charge before the response, and Cost the final one, both in units of Limit: see
 	// [sluice.Limit.Money].
 	Estimate, Cost int64
@@ -143,9 +146,9 @@ func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
 // bill is what an outcome changes.
 type bill struct {
 	charges []sluice.Charge
-	first   int          // of the charges of items; one before it says, by not fitting, that this was done before
-	items   []Settlement // those with a charge come first
-	pending []*pending   // that are settled
+	first   int                  // of the charges of items; one before it says, by not fitting, that this was done before
+	items   []Settlement         // those with a charge come first
+	pending []*underway.Estimate // that are settled
 }
 
 // settle takes the charges of a bill.
@@ -194,7 +197,9 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 		if r.cost.usage != nil {
 			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.omitsUsage && !c.whose[i].shadow
 		}
-		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts(), nil})
+		reserved := c.whose[i].reserved
+		reserved.model = strings.Clone(reserved.model)
+		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, reserved, d.Results[i].Lasts(), nil})
 	}
 	numberLimits(open)
 	if len(open) == 0 {
@@ -243,7 +248,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		}
 		cost := money.Units(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Estimate: c.Cost, Cost: cost, Cut: money.Units(told, c.Plan) - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Model: c.reserved.model, Estimate: c.Cost, Cost: cost, Cut: money.Units(told, c.Plan) - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true

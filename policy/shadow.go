@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
@@ -150,7 +151,7 @@ func (c *compiler) enforce(r *Rule) uint16 {
 	switch {
 	case r.Shadow:
 		c.fail("enforce", "remove one of them", "a shadow is enforced for nobody")
-	case len(r.Key)+len(r.Share.By) == 0:
+	case len(r.Key)+len(r.Share.By) == 0 && !r.InFlight.Auto: // which goes by clients
 		c.fail("enforce", "give it a key, or remove \"enforce\"", "a rule without a key has no subjects to choose from")
 	}
 	return uint16(share % everybody)
@@ -159,7 +160,7 @@ func (c *compiler) enforce(r *Rule) uint16 {
 // hundredths reads a number such as 10, 0.5 or 12.25, in hundredths. More than 999 is no share.
 func hundredths(s string) (n int, ok bool) {
 	whole, part, dot := strings.Cut(s, ".")
-	if !isDigits(whole) || len(whole) > 3 || dot && !isDigits(part) || len(part) > 2 {
+	if !printable.Digits(whole) || len(whole) > 3 || dot && !printable.Digits(part) || len(part) > 2 {
 		return 0, false
 	}
 	n, err := strconv.Atoi(whole + (part + "00")[:2])

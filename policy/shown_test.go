@@ -147,17 +147,3 @@ func TestSpelling(t *testing.T) {
 		t.Errorf("a spelling of another key is shown: %s", shown)
 	}
 }
-
-func TestShowsWhole(t *testing.T) {
-	p := parse(t, `rules:
-  - {name: address, key: [client_ip], limit: 1/day}
-  - {name: secret, key: [api_key], limit: 1/day}
-  - {name: told, key: [api_key], limit: 1/day, show_key: whole}
-  - {name: hashed, key: [client_ip], limit: 1/day, show_key: hash}
-`)
-	for rule, want := range map[string]bool{"address": true, "secret": false, "told": true, "hashed": false, "unknown": false} {
-		if got := p.ShowsWhole(rule); got != want {
-			t.Errorf("%s shows whole keys: %v", rule, got)
-		}
-	}
-}

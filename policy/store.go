@@ -131,6 +131,10 @@ func (p *Policy) Outages() []Outage {
 		switch o := &all[i]; {
 		case r.exempt:
 			o.Why = "it exempts"
+		case r.classifies:
+			o.OnError, o.Why = sluice.Allow, "it has a class and no limit"
+		case r.adaptive != nil:
+			o.OnError, o.Why = sluice.Allow, "it does not ask the store"
 		case r.block:
 			o.OnError, o.Why = sluice.Deny, "it blocks"
 		case r.shadow:

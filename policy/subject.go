@@ -132,6 +132,10 @@ func (p *Policy) countingRule(name string) (*rule, error) {
 		return nil, fmt.Errorf("policy: rule %q is exempt, and counts nothing", name)
 	case r.block:
 		return nil, fmt.Errorf("policy: rule %q blocks, and counts nothing", name)
+	case r.classifies:
+		return nil, fmt.Errorf("policy: rule %q has a class alone, and counts nothing", name)
+	case r.adaptive != nil:
+		return nil, fmt.Errorf("policy: rule %q has an automatic limit, which has no subjects in the store", name)
 	default:
 		return r, nil
 	}
@@ -381,3 +385,85 @@ func (s *Subject) setAdhocKey(key string) {
 	s.charged = unsafe.String(unsafe.SliceData(s.text), len(s.text))
 	s.key, s.values = s.charged, append(s.values[:0], s.charged[begin:])
 }
+
+// showKey says how much of a rule's keys people are to see.
+type showKey uint8
+
+const (
+	showWhole showKey = iota // all of it
+	showShort                // the beginning and the end of what clients name
+	showHash                 // a pseudonym
+)
+
+var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "hash"}
+
+// ShownKey returns what people are to see of a key: all of it, shortened or hashed, as its rule
+// says (see [Rule]), without the rule's name. It is one line of text that shows: what is not
+// printable, or would change how its surroundings look, is escaped. Parts have " · " between them.
+// Of keys that no rule of the policy has, values are shortened.
+func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
+
+// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. Pseudonyms are
+// those of the key. What is sent is left out if the rule cannot have such a key.
+func (p *Policy) ShownSent(key, sent string) string {
+	name, subject := parts.CutKey(key)
+	if i, known := p.byName[name]; known {
+		r := &p.rules[i]
+		if values, ok := r.key.Split(subject); ok {
+			if _, spelled := parts.CutKey(sent); r.folds && r.show != showHash && spelled != subject {
+				if as, ok := r.key.Split(spelled); ok {
+					values = as
+				}
+			}
+			return r.shown(subject, values)
+		}
+	}
+	if name == "" { // a caller's: see Adhoc
+		_, own, _ := strings.Cut(subject, "/")
+		return string(parts.AppendShown(nil, own, false))
+	}
+	return parts.Join(strings.SplitN(subject, "/", maxKeyParts+1), func(int) bool { return true })
+}
+
+// ShownWhole reports whether people are to see all of the subject's key.
+func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
+
+// Pseudonym returns what "show_key: hash" shows of the subject, whatever its rule shows. It tells subjects
+// apart whose shortened keys look the same. It is the same for all rules that count by the same parts, on all
+// instances. A caller who can guess the key can verify the guess.
+func (s *Subject) Pseudonym() string {
+	_, subject := parts.CutKey(s.Key())
+	return s.rule.key.Pseudonym(subject)
+}
+
+// shown is ShownKey for a key of the rule, without its name.
+func (r *rule) shown(subject string, values []string) string {
+	switch {
+	case len(r.key) == 0:
+		return "everybody"
+	case r.show == showHash:
+		return r.key.Pseudonym(subject)
+	}
+	return r.key.Shown(values, r.show == showShort)
+}
+
+// defaultShow is showKey where the rule does not say it.
+func defaultShow(key parts.List) showKey {
+	if key.Any((*parts.Part).IsSecret) {
+		return showShort
+	}
+	return showWhole
+}
+
+// SecretPart reports whether whoever knows values of a part of a key, such as "api_key", may be able
+// to act as somebody else. Where a rule does not say how much of its keys people see, these are
+// shortened.
+func SecretPart(part string) bool {
+	p, err := parts.Parse(part)
+	return err == nil && p.IsSecret()
+}
+
+// Shorten returns so much of a value of a key that people recognize it and nobody can use it: the
+// first four characters and the last two, of one of less than 12 the first two, of one of less than 6
+// none, and of an address its network. It is a line that shows, as [Policy.ShownKey] is.
+func Shorten(value string) string { return string(parts.AppendShort(nil, value)) }

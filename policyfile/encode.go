@@ -102,12 +102,7 @@ var otherIn1 = regexp.MustCompile(`(?i)^([yn]|yes|no|on|off|true|false|=|[-+]?[0
 // plainText reports whether a text is one line of ASCII that begins and ends with a character, and
 // text to all readers.
 func plainText(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != "" && s[0] != ' ' && s[len(s)-1] != ' ' && !otherIn1.MatchString(s)
+	return s != "" && printable.ASCII(s) && s[0] != ' ' && s[len(s)-1] != ' ' && !otherIn1.MatchString(s)
 }
 
 // writable returns an error for the first text at or below v that a file cannot have.

@@ -32,9 +32,16 @@ var (
 	exempt    = desc("requests_exempt_total", "Requests that a rule exempts.", "door")
 	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. Requests count when their response has ended.", "rule", "unit")
 	settled   = desc("cost_settled_units_total", "Units that the requests of sluice_cost_reserved_units_total finally cost, by rule and unit.", "rule", "unit")
+	models    = desc("cost_model_units_total", "The part of sluice_cost_settled_units_total that each model cost: the first models of a rule by name, up to 20, and all others as *other.", "rule", "unit", "model")
 	estimates = desc("cost_estimates_total", "Responses that reported their cost, by the charge before: high (more than twice the cost), low (less than the cost) or close.", "rule", "estimate")
 	unread    = desc("cost_unread_total", "Responses that did not report their cost, by reason: encoded (compressed), type (neither JSON nor events), malformed, missing, interrupted, no_body (the integration does not read responses) or other. Such a request is charged what was seen of the response, or the estimate.", "rule", "reason")
 	indebted  = desc("cost_debts_total", "Limits that a response left in debt, so that the key is refused until the debt has drained.", "rule")
+	overloads = desc("requests_overloaded_total", "Requests refused by an automatic limit of requests under way, by door and class: critical, normal or sheddable.", "door", "class")
+	loadSaid  = desc("load_refusals_total", "Requests that did not fit an automatic limit of requests under way, by rule, class and outcome: deny, or would_deny by a shadow.", "rule", "class", "outcome")
+	loadLimit = desc("load_limit", "Automatic limit of requests under way, of the class normal; the sum over the keys of a rule.", "rule")
+	inFlight  = desc("load_in_flight", "Requests under way that an automatic limit counts; the sum over the keys of a rule.", "rule")
+	latency   = desc("load_latency_seconds", "Typical time until the head of a response, as an automatic limit sees it; of the key where it is the largest multiple of sluice_load_base_latency_seconds.", "rule")
+	base      = desc("load_base_latency_seconds", "The same without a queue in the upstream, as far as is known.", "rule")
 	duration  = desc("decision_duration_seconds", "Time to decide about a request, with the calls of the store and without the wait in a queue.", "door")
 )
 
@@ -59,6 +66,7 @@ type collector struct{ recorder *telemetry.Recorder }
 //
 //	sluice_cost_reserved_units_total{rule,unit}     tokens, micro_usd or units
 //	sluice_cost_settled_units_total{rule,unit}      the same
+//	sluice_cost_model_units_total{rule,unit,model}  the same by model, at most 21
 //	sluice_cost_estimates_total{rule,estimate}      high, close, low
 //	sluice_cost_unread_total{rule,reason}           the response does not report its cost
 //	sluice_cost_debts_total{rule}                   the key owes
@@ -69,7 +77,7 @@ func New(r *telemetry.Recorder) prometheus.Collector { return collector{r} }
 
 // Describe implements [prometheus.Collector].
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{decisions, nearLimit, local, requests, malformed, repeated, exempt, reserved, settled, estimates, unread, indebted, duration} {
+	for _, d := range []*prometheus.Desc{decisions, nearLimit, local, requests, malformed, repeated, exempt, reserved, settled, models, estimates, unread, indebted, overloads, loadSaid, loadLimit, inFlight, latency, base, duration} {
 		ch <- d
 	}
 }
@@ -85,12 +93,19 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, t := range c.recorder.Costs() {
 		costs(ch, strings.ToValidUTF8(t.Rule, "\uFFFD"), &t)
 	}
+	automatic := c.recorder.Loads()
+	for _, t := range automatic {
+		loads(ch, strings.ToValidUTF8(t.Rule, "\uFFFD"), &t)
+	}
 	for _, t := range c.recorder.Doors() {
 		door := strings.ToValidUTF8(t.Door, "\uFFFD")
 		count(ch, requests, door, &t.Counts)
 		ch <- counter(malformed, t.Malformed, door)
 		ch <- counter(repeated, t.Repeated, door)
 		ch <- counter(exempt, t.Exempt, door)
+		if len(automatic) > 0 {
+			byClass(ch, overloads, &t.Overloaded, door)
+		}
 		ch <- histogram(&t.Took, door)
 	}
 }
@@ -110,6 +125,12 @@ var unitLabels = map[policy.Unit]string{policy.Tokens: "tokens", policy.USD: "mi
 func costs(ch chan<- prometheus.Metric, rule string, t *telemetry.CostTotals) {
 	ch <- counter(reserved, t.Reserved, rule, unitLabels[t.Unit])
 	ch <- counter(settled, t.Settled, rule, unitLabels[t.Unit])
+	for model, n := range t.Models {
+		ch <- counter(models, n, rule, unitLabels[t.Unit], model)
+	}
+	if _, some := t.Models[telemetry.OtherModels]; !some {
+		ch <- counter(models, 0, rule, unitLabels[t.Unit], telemetry.OtherModels)
+	}
 	ch <- counter(estimates, t.High, rule, "high")
 	ch <- counter(estimates, t.Low, rule, "low")
 	ch <- counter(estimates, t.Close, rule, "close")
@@ -117,6 +138,32 @@ func costs(ch chan<- prometheus.Metric, rule string, t *telemetry.CostTotals) {
 		ch <- counter(unread, t.Unread[i], rule, reason)
 	}
 	ch <- counter(indebted, t.Indebted, rule)
+}
+
+// loads sends the automatic limits of a rule. Latencies are sent once they are known.
+func loads(ch chan<- prometheus.Metric, rule string, t *telemetry.LoadTotals) {
+	names := policy.ClassNames()
+	for class := range names {
+		ch <- counter(loadSaid, t.Denied[class], rule, names[class], telemetry.Deny.String())
+		ch <- counter(loadSaid, t.Watched[class], rule, names[class], telemetry.WouldDeny.String())
+	}
+	gauge(ch, loadLimit, float64(t.Limit), rule)
+	gauge(ch, inFlight, float64(t.InFlight), rule)
+	if t.Base > 0 {
+		gauge(ch, latency, t.Latency.Seconds(), rule)
+		gauge(ch, base, t.Base.Seconds(), rule)
+	}
+}
+
+// byClass sends the counts of each class.
+func byClass(ch chan<- prometheus.Metric, d *prometheus.Desc, counts *telemetry.ByClass, of string) {
+	for class, name := range policy.ClassNames() {
+		ch <- counter(d, counts[class], of, name)
+	}
+}
+
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, rule string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, rule)
 }
 
 func counter(d *prometheus.Desc, n uint64, labels ...string) prometheus.Metric {

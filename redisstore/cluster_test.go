@@ -275,7 +275,7 @@ func elsewhere(s *redisstore.Store, key, like string) string {
 func TestNotGivenBack(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	proxies, url := c.StartProxies(t)
+	proxies, url := startProxies(t, c)
 	store := open(t, url)
 	p := plan(t, sluice.FixedWindow, "100/10d")
 	first := "a"
@@ -308,7 +308,7 @@ func TestNotGivenBack(t *testing.T) {
 func TestClusterLateGiveBack(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	proxies, url := c.StartProxies(t)
+	proxies, url := startProxies(t, c)
 	slow, other := open(t, url), open(t, c.URL())
 	p, full := plan(t, sluice.FixedWindow, "3/second"), plan(t, sluice.FixedWindow, "10000000/10d")
 	const key = "a"

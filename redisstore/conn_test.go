@@ -40,7 +40,7 @@ func TestIdleConnectionsDie(t *testing.T) {
 	p := plan(t, sluice.TokenBucket, "1000000/second")
 	restart := func(s *redistest.Server) { s.Restart() }
 	cutOff := func(s *redistest.Server) { s.Do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") }
-	certs := redistest.NewCerts(t)
+	certs := newCerts(t)
 	for name, test := range map[string]struct {
 		tls   string
 		close func(s *redistest.Server)
@@ -54,7 +54,7 @@ func TestIdleConnectionsDie(t *testing.T) {
 			t.Parallel()
 			var settings []string
 			if test.tls != "" {
-				settings = append(certs.Settings(t), "--tls-protocols", test.tls)
+				settings = append(certs.settings(t), "--tls-protocols", test.tls)
 			}
 			server := redistest.Start(t, settings...)
 			url := server.URL()
@@ -120,7 +120,7 @@ func TestLostAnswers(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		c := redistest.StartCluster(t, 3, 0)
-		proxies, url := c.StartProxies(t)
+		proxies, url := startProxies(t, c)
 		testLostAnswers(t, url, c.Masters, proxies...)
 	})
 }
@@ -453,7 +453,7 @@ func TestWrongReplies(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%.20q", reply), func(t *testing.T) {
 			t.Parallel()
-			m := redistest.StartImpostor(t, redistest.Shared(t).Addr)
+			m := startImpostor(t, redistest.Shared(t).Addr)
 			store := open(t, "redis://"+m.Addr)
 			says := func(w io.Writer, _ string) {
 				_, _ = io.WriteString(w, reply)

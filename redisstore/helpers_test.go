@@ -6,7 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -217,4 +220,75 @@ func hammer(t *testing.T, s sluice.Store, p *sluice.Plan, callers, takes, keys i
 		counts[i] = admitted[i].Load()
 	}
 	return counts
+}
+
+// startProxies puts a proxy in front of each node, of which the nodes tell their clients,
+// and returns the store URL that begins with them. Replicas would follow through them.
+func startProxies(t testing.TB, c *redistest.Cluster) (proxies []*redistest.Proxy, url string) {
+	t.Helper()
+	var addrs []string
+	for _, s := range c.Nodes {
+		p := redistest.StartProxy(t, s.Addr)
+		_, port, _ := net.SplitHostPort(p.Addr)
+		s.Do("CONFIG", "SET", "cluster-announce-port", port)
+		proxies, addrs = append(proxies, p), append(addrs, p.Addr)
+	}
+	for _, s := range c.Nodes {
+		testkit.Await(t, "the nodes announce the proxies", func() bool {
+			nodes := s.Do("CLUSTER", "NODES")
+			return !slices.ContainsFunc(addrs, func(a string) bool { return !strings.Contains(nodes, a+"@") })
+		})
+	}
+	return proxies, "redis-cluster://" + strings.Join(addrs, ",")
+}
+
+// silent returns the address of a server that takes connections and says nothing.
+func silent(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		var conns []net.Conn
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				break
+			}
+			conns = append(conns, conn)
+		}
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// certs are PEM files: an authority, and a certificate of it for 127.0.0.1 with its key,
+// good for servers and clients.
+type certs struct{ CA, Cert, Key string }
+
+// newCerts makes certificates that are valid for an hour.
+func newCerts(t testing.TB) certs {
+	t.Helper()
+	a := testkit.NewAuthority(t)
+	cert, key := a.Make("redisstore")
+	return certs{a.CA, cert, key}
+}
+
+// settings returns settings for [redistest.Start] of a server with TLS: see [redistest.Server.TLSAddr]. It
+// asks for client certificates.
+func (c certs) settings(t testing.TB) []string {
+	t.Helper()
+	return []string{
+		"--tls-port", strconv.Itoa(testkit.Port(t)), "--tls-ca-cert-file", c.CA,
+		"--tls-cert-file", c.Cert, "--tls-key-file", c.Key,
+	}
 }

@@ -34,10 +34,10 @@ func counts(t testing.TB, s sluice.Store) {
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	certs := redistest.NewCerts(t)
+	certs := newCerts(t)
 	plain := redistest.Shared(t)
 	locked := redistest.Start(t, "--requirepass", "s3cret", "--user", "app", "on", ">pw", "~*", "+@all")
-	secure := redistest.Start(t, certs.Settings(t)...)
+	secure := redistest.Start(t, certs.settings(t)...)
 	node := redistest.SharedCluster(t).Nodes[0]
 	watched := redistest.StartSentinel(t, "mymaster")
 	tls := "?ca=" + certs.CA + "&cert=" + certs.Cert + "&key=" + certs.Key
@@ -58,7 +58,7 @@ func TestOpen(t *testing.T) {
 		t.Run(url[:strings.Index(url, ":")], func(t *testing.T) { counts(t, open(t, url)) })
 	}
 
-	silent := redistest.Silent(t)
+	silent := silent(t)
 	for _, tt := range []struct{ name, url, want string }{
 		{"wrong password", "redis://:wrong@" + locked.Addr, "password is wrong"},
 		{"unknown user", "redis://who:s3cret@" + locked.Addr, "password is wrong"},

@@ -22,9 +22,9 @@ import (
 func TestImpostor(t *testing.T) {
 	p := plan(t, sluice.TokenBucket, "1000000/day")
 	server := redistest.Shared(t)
-	m := redistest.StartImpostor(t, server.Addr)
+	m := startImpostor(t, server.Addr)
 	store := open(t, "redis://"+m.Addr)
-	for name, say := range redistest.Hostile {
+	for name, say := range hostile {
 		recovers(t, store, p)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -63,7 +63,7 @@ func TestImpostorAtRandom(t *testing.T) {
 		url := []string{"redis://%s", "redis-cluster://%s", "redis-sentinel://%s/mine"}[seed%3]
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			m := redistest.StartImpostor(t, server.Addr)
+			m := startImpostor(t, server.Addr)
 			at := fmt.Sprintf(url, m.Addr)
 			var store *redisstore.Store
 			if seed%6 == 0 {
@@ -91,7 +91,7 @@ func useAtRandom(ctx context.Context, t *testing.T, store *redisstore.Store) {
 }
 
 // atRandom answers any command at random, and greetings and subscriptions now and then as a server does.
-func atRandom(m *redistest.Impostor, seed uint64) func(w io.Writer, command string) {
+func atRandom(m *impostor, seed uint64) func(w io.Writer, command string) {
 	var mu sync.Mutex
 	r := rand.New(rand.NewPCG(seed, 1))
 	return func(w io.Writer, command string) {
@@ -111,7 +111,7 @@ func atRandom(m *redistest.Impostor, seed uint64) func(w io.Writer, command stri
 		if b.Len() == 0 || r.IntN(3) == 0 {
 			_, port, _ := net.SplitHostPort(m.Addr)
 			for range 1 + r.IntN(2) {
-				redistest.RandomReply(&b, r, port)
+				anyReply(&b, r, port)
 			}
 		}
 		_, _ = io.WriteString(w, b.String())

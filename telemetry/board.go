@@ -20,4 +20,5 @@ const (
 	historyPart  = "history"  // all series
 	subjectsPart = "subjects" // the subjects with the most refusals and requests
 	costsPart    = "costs"    // costs of responses
+	loadsPart    = "loads"    // automatic limits of requests under way
 )

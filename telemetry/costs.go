@@ -3,9 +3,11 @@ package telemetry
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -91,42 +93,57 @@ type ruleCosts struct {
 	unit  policy.Unit
 	total Costs // since the start, or since the rule has this unit
 	steps costSteps
+
+	models map[string]*uint64 // units of the responses of each model, since the same time
 }
 
-func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs) {
+func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs, model string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.unit != unit {
-		r.unit, r.total, r.steps = unit, Costs{}, costSteps{}
+		r.unit, r.total, r.steps, r.models = unit, Costs{}, costSteps{}, nil
 	}
 	r.total.Add(c)
+	if c.Settled > 0 {
+		*r.model(model, c.AllUnread() == 0) += c.Settled
+	}
 	r.steps.move(longStep(at))
 	r.steps.cell(r.steps.last).Add(c)
 }
 
-// costSteps has the costs of the latest steps, by the number of the step modulo CostSteps. It takes 32 KiB once there
-// is a cost.
-type costSteps struct {
-	last  int64
-	cells []Costs
+// maxModels is how many models of a rule are counted by name, and maxModel the length of a name in bytes. Names are
+// text of clients.
+const (
+	maxModels = 20
+	maxModel  = 64
+)
+
+// OtherModels is the name under which all other models of a rule are counted.
+const OtherModels = "*other"
+
+// model returns the cell of a model. Known is whether the upstream has answered for it: other names are not added.
+func (r *ruleCosts) model(name string, known bool) *uint64 {
+	if cell := r.models[name]; cell != nil {
+		return cell
+	}
+	if name == "" || len(name) > maxModel || !printable.ASCII(name) || !known || len(r.models) >= maxModels {
+		name = OtherModels
+	}
+	if r.models == nil {
+		r.models = make(map[string]*uint64)
+	}
+	cell := r.models[name]
+	if cell == nil {
+		cell = new(uint64)
+		r.models[strings.Clone(name)] = cell
+	}
+	return cell
 }
 
-func (s *costSteps) cell(n int64) *Costs { return &s.cells[uint64(n)%CostSteps] }
+// costSteps has the costs of the latest LongSteps. It takes 32 KiB once there is a cost.
+type costSteps struct{ ring[Costs] }
 
-// move makes n the latest step, unless a later one is known: the clock of an instance may step back.
-func (s *costSteps) move(n int64) {
-	if s.cells == nil {
-		s.cells, s.last = make([]Costs, CostSteps), n
-	}
-	if n-s.last >= CostSteps {
-		clear(s.cells)
-		s.last = n
-	}
-	for s.last < n {
-		s.last++
-		*s.cell(s.last) = Costs{}
-	}
-}
+func (s *costSteps) move(n int64) { s.ring.move(n, CostSteps) }
 
 // observeSettled counts a cost that a response reports, once for all limits of the rule.
 func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
@@ -142,7 +159,7 @@ func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
 		return
 	}
 	c, now := costsOf(s), time.Now()
-	t.at(i).costs.add(now.Unix(), s.Unit, &c)
+	t.at(i).costs.add(now.Unix(), s.Unit, &c, s.Model)
 	if r.subjects != nil && c.Settled > 0 {
 		r.subjects.noteCost(s.Rule, s.Key, s.Unit, c.Settled, now.UnixMilli())
 	}
@@ -152,6 +169,9 @@ func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
 type CostTotals struct {
 	policy.Budget
 	Costs
+	// Models has the part of Settled that each model cost: of the first models, up to 20, by name, and of all others as
+	// OtherModels.
+	Models map[string]uint64
 }
 
 // Costs returns the costs of each of [policy.Policy.Budgets].
@@ -161,7 +181,7 @@ func (r *Recorder) Costs() (all []CostTotals) {
 		one := CostTotals{Budget: b}
 		if i, known := t.byName[b.Rule]; known && i < MaxRules {
 			if c := &t.rules[i].costs; c.is(b.Unit) {
-				one.Costs = c.totals()
+				one.Costs, one.Models = c.totals()
 			}
 			all = append(all, one)
 		}
@@ -175,10 +195,14 @@ func (r *ruleCosts) is(u policy.Unit) bool {
 	return r.unit == u
 }
 
-func (r *ruleCosts) totals() Costs {
+func (r *ruleCosts) totals() (Costs, map[string]uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.total
+	models := make(map[string]uint64, len(r.models))
+	for name, n := range r.models {
+		models[name] = *n
+	}
+	return r.total, models
 }
 
 // Budget is the history of the costs of a rule that reads them from bodies of responses.
@@ -222,7 +246,7 @@ func (r *ruleCosts) append(dst []byte, name string) []byte {
 	if s.cells == nil {
 		return dst
 	}
-	from := s.last - CostSteps + 1
+	from := s.first()
 	for from < s.last && *s.cell(from) == (Costs{}) {
 		from++
 	}
@@ -251,7 +275,7 @@ func (f fleetCosts) add(post []byte, at int64, p *policy.Policy) error {
 			f[name].move(longStep(at))
 		}
 		d.cells(costColumns, CostSteps, func(n int64, column int, v uint64) {
-			if s := f[name]; ours && n > s.last-CostSteps && n <= s.last {
+			if s := f[name]; ours && s.has(n) {
 				*s.cell(n).cells()[column] += v
 			}
 		})
@@ -278,7 +302,7 @@ func (f *Fleet) budgets(p *policy.Policy, now time.Time) map[string]*Budget {
 		out := &Budget{Unit: b.Unit, Steps: make([]Costs, CostSteps)}
 		if known := costs[b.Rule]; known != nil {
 			for i := range out.Steps {
-				out.Steps[i] = *known.cell(known.last - CostSteps + 1 + int64(i))
+				out.Steps[i] = *known.cell(known.first() + int64(i))
 			}
 		}
 		f.subjects.spenders(b.Rule, out, p, now)

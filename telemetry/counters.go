@@ -60,6 +60,10 @@ type ruleCounters struct {
 	sampled column  // what the history has
 	history *series // nil: there was no traffic
 	costs   ruleCosts
+
+	// denied and watched are the requests that an automatic limit denied, or let pass as a shadow, by class.
+	denied, watched [Classes]atomic.Uint64
+	loads           *ruleLoads // nil: the rule has no such limit, or no request yet
 }
 
 func newRuleCounters(name string) *ruleCounters {
@@ -138,9 +142,10 @@ func latencyOf(counts []uint64, bounds []time.Duration) Latency {
 type doorCell struct {
 	n                                           [Outcomes]atomic.Uint64
 	exempt, malformed, blocked, repeated, local atomic.Uint64
+	overloaded                                  [Classes]atomic.Uint64
 	took                                        [buckets]atomic.Uint64
 	sum                                         atomic.Int64
-	_                                           [(64 - (Outcomes+5+buckets+1)*8%64) % 64]byte
+	_                                           [(64 - (Outcomes+5+Classes+buckets+1)*8%64) % 64]byte
 }
 
 type doorCounters struct {
@@ -162,6 +167,9 @@ func (c *doorCounters) totals() DoorTotals {
 		t.Exempt += cell.exempt.Load()
 		t.Malformed += cell.malformed.Load()
 		t.Repeated += cell.repeated.Load()
+		for class := range t.Overloaded {
+			t.Overloaded[class] += cell.overloaded[class].Load()
+		}
 		for j := range t.Took.Counts {
 			t.Took.Counts[j] += cell.took[j].Load()
 		}

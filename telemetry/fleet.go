@@ -32,7 +32,7 @@ type Fleet struct {
 
 // instance is another instance.
 type instance struct {
-	now, history, subjects, costs []byte // its posts; nil: there is no such post
+	now, history, subjects, costs, loads []byte // its posts; nil: there is no such post
 
 	head      head // of now, or else of history
 	seenAt    time.Time
@@ -119,6 +119,7 @@ func (f *Fleet) tasks() []*task {
 		{every: postEvery, do: f.postNow},
 		{every: subjectsEvery, do: f.postSubjects},
 		{every: subjectsEvery, do: f.postCosts},
+		{every: subjectsEvery, do: f.postLoads},
 		{every: postEvery, do: f.postRefusals},
 		{every: postEvery, idle: idleEvery, do: f.readNow},
 		{every: historyEvery, idle: 2 * historyEvery, do: f.readHistory},
@@ -158,6 +159,9 @@ func (f *Fleet) leave(ctx context.Context) {
 	_, err := f.postHistory(ctx)
 	if err == nil {
 		_, err = f.postCosts(ctx)
+	}
+	if err == nil {
+		_, err = f.postLoads(ctx)
 	}
 	if err == nil {
 		_ = f.Board.Post(ctx, nowPart, f.Recorder.id, nil, goneAfter) // if it fails, the others see a stale instance
@@ -225,6 +229,14 @@ func (f *Fleet) postCosts(ctx context.Context) (posted int, err error) {
 	return len(post), f.Board.Post(ctx, costsPart, f.Recorder.id, post, historyFor)
 }
 
+func (f *Fleet) postLoads(ctx context.Context) (posted int, err error) {
+	post := f.Recorder.postedLoads()
+	if post == nil {
+		return 0, nil
+	}
+	return len(post), f.Board.Post(ctx, loadsPart, f.Recorder.id, post, historyFor)
+}
+
 // post returns a post of the counts of a time that ends now, or of all if that is 0.
 func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	r.mu.Lock()
@@ -275,6 +287,9 @@ func (f *Fleet) readNow(ctx context.Context) (posted int, err error) {
 	if err == nil {
 		_, err = f.read(ctx, costsPart)
 	}
+	if err == nil {
+		_, err = f.read(ctx, loadsPart)
+	}
 	if err == nil && ended {
 		_, err = f.read(ctx, historyPart)
 	}
@@ -310,6 +325,10 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 		case part == costsPart:
 			if o != nil && !bytes.Equal(o.costs, post) && make(fleetCosts).add(post, now.Unix(), f.Recorder.engine.Policy()) == nil {
 				o.costs = post
+			}
+		case part == loadsPart:
+			if o != nil && !bytes.Equal(o.loads, post) && make(fleetLoads).add(post, now.Unix(), nil, false) == nil {
+				o.loads = post
 			}
 		case part == nowPart && len(post) == 0:
 			if o != nil && !o.left {
@@ -366,6 +385,8 @@ func (f *Fleet) forget(part string, posts map[string][]byte) {
 			o.history = nil
 		case costsPart:
 			o.costs = nil
+		case loadsPart:
+			o.loads = nil
 		default:
 			o.subjects = nil
 		}

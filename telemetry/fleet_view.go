@@ -94,12 +94,13 @@ func (f *Fleet) merge(now time.Time) *View {
 	v.Malformed = all.recentSum(RecentSteps)[nearColumn]
 	v.Rules = make([]Rule, 0, len(t.rules))
 	known, budgets := spansOf(all, v.Since, at), f.budgets(p, now)
+	loads := f.loads(p, at, v.Since, now)
 	for i, c := range t.rules {
 		s := rules[c.name]
 		if i >= len(t.rules)-2 && s == nil {
 			continue
 		}
-		rule := Rule{Name: c.name, Budget: budgets[c.name]}
+		rule := Rule{Name: c.name, Budget: budgets[c.name], Load: loads[c.name]}
 		if s != nil {
 			rule.Series, rule.Near = s.counts(v.Since), s.near()
 		}

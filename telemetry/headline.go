@@ -45,6 +45,9 @@ func (v *View) alerts() (all []Headline) {
 	for i := range v.Rules {
 		add("one-address:"+v.Rules[i].Name, v.oneForAll(&v.Rules[i]))
 	}
+	for i := range v.Rules {
+		add(v.shedding(&v.Rules[i]))
+	}
 	for _, r := range v.unusual() {
 		add("refusing:"+r.Name, v.refusing(r))
 	}
@@ -190,6 +193,9 @@ func (v *View) unusual() (all []*Rule) {
 	requests := v.perSecond(&v.All, nil, (*Counts).Total)
 	for i := range v.Rules {
 		r := &v.Rules[i]
+		if r.Load != nil { // see shedding
+			continue
+		}
 		rate := v.rate(r)
 		asked := max(v.perSecond(&r.Series, nil, (*Counts).Total), 1e-9)
 		if (usual{r.Usual, r.usualShare}).exceeded(refusing{rate, rate / max(requests, asked), rate / asked}) {

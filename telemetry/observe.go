@@ -128,6 +128,9 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 			r.subjects.note(o, first, c.name, &said, at)
 		}
 	}
+	if len(d.Loads) > 0 && r.noteLoads(t, own, o, stripe, at) {
+		would = true
+	}
 	if r.subjects != nil && len(t.tiers) > 0 {
 		r.subjects.noteCustomer(o, t, at)
 	}
@@ -140,6 +143,8 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 		cell.exempt.Add(1)
 	case d.Missing != "":
 		cell.malformed.Add(1)
+	case d.Overloaded != "":
+		cell.overloaded[slices.Index(policy.ClassNames(), d.Loads[len(d.Loads)-1].Class)].Add(1)
 	}
 	if local {
 		cell.local.Add(1)
@@ -199,8 +204,9 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 		j.near = j.near || r.Plan != nil && d.Now != 0 && r.Remaining*5 < r.Plan.Capacity
 	}
 	switch {
-	case refuses && marks:
+	case refuses && marks && d.Allowed:
 		j.outcome = Marked
+	case refuses && marks: // another rule denies the request, so that nothing is marked
 	case refuses && shadow:
 		j.outcome = WouldDeny
 	case refuses:

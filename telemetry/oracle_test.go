@@ -125,8 +125,10 @@ func (s *seen) note(door string, mode policy.Mode, d *policy.Decision, pardoned 
 		outcome := telemetry.Allow
 		if refuses {
 			outcome = telemetry.Deny
-			if results[0].Marks {
+			if results[0].Marks && d.Allowed {
 				outcome, anyMarked = telemetry.Marked, true
+			} else if results[0].Marks { // another rule denies
+				outcome = telemetry.Allow
 			} else if results[0].Shadow {
 				outcome, anyWould = telemetry.WouldDeny, true
 			}

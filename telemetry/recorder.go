@@ -101,7 +101,9 @@ type DoorTotals struct {
 	Door string // see policy.Request
 	Counts
 	Exempt, Malformed, Repeated uint64 // requests that are in Counts, too
-	Took                        Histogram
+	// Overloaded are the requests that an automatic limit of requests under way denied. They are in Counts, too.
+	Overloaded ByClass
+	Took       Histogram
 }
 
 // Doors returns the totals of each door, by name. Those beyond the first sixteen are counted

@@ -41,7 +41,8 @@ type Refusal struct {
 	Marked bool // it passed with a mark: see [policy.Result.Over]. It is a Shadow, too
 	// Rule is empty for a request that lacked something, which Missing says.
 	Rule, Limit, LimitName, From string
-	Because                      string // see policy.Result
+	Because                      string // see policy.Result; "overload": see policy.Load
+	Class                        string // of the request, if it was refused for an overload
 	Missing                      string
 	// Subject is its key as its rule lets people see it, and SubjectID names it: see [Subject].
 	Subject, SubjectID string
@@ -85,7 +86,7 @@ func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 			if id := printable.Text(broughtID(o.Request), 64); id != r.RequestID {
 				r.Brought = id
 			}
-			if r.Subject != "" {
+			if r.Subject != "" && i < len(o.Decision.Results) {
 				r.SubjectID = SubjectID(o.Key(i))
 			}
 			k.keep(rule, r)

@@ -79,7 +79,7 @@ func (f *FoundRefusals) add(all []Refusal, id string) {
 // clean bounds texts that anything may have written to the board.
 func (r *Refusal) clean() {
 	for _, text := range []*string{
-		&r.Rule, &r.Limit, &r.LimitName, &r.From, &r.Because, &r.Missing, &r.Subject, &r.SubjectID, &r.Address, &r.Door, &r.Method, &r.Host, &r.Path,
+		&r.Rule, &r.Limit, &r.LimitName, &r.From, &r.Because, &r.Class, &r.Missing, &r.Subject, &r.SubjectID, &r.Address, &r.Door, &r.Method, &r.Host, &r.Path,
 		&r.RequestID, &r.TraceID, &r.Brought, &r.Instance,
 	} {
 		*text = printable.Text(*text, maxName)

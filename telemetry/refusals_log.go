@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -20,7 +21,8 @@ import (
 //
 // A line has those of these that are known: rule; limit, and limit_name if the rule has several; from,
 // as in [policy.Result]; because: "limit", "penalty", "block", "store" (it is away and on_error is
-// deny), or "malformed", which has no rule but missing instead; subject, as its rule lets people see it;
+// deny), "overload" of an automatic limit of requests under way, or "malformed", which has no rule but missing instead;
+// class, if it is for an overload; subject, as its rule lets people see it;
 // wait, in seconds as clients are told, unless waiting does not help; address, unless it is part of a
 // subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id
 // from the request's traceparent. Handlers get the context of the request.
@@ -100,8 +102,8 @@ func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
 	})
 }
 
-// eachRefusal calls f with the result by which each rule refuses, and with -1 if the request is refused
-// because something is missing in it.
+// eachRefusal calls f with the index of the result by which each rule refuses. Indexes behind those of the results are
+// of Loads. It calls f with -1 if the request is refused because something is missing in it.
 func eachRefusal(o *policy.Observation, f func(i int)) {
 	d := &o.Decision
 	if o.Request.Mode != policy.Charge || d.Repeated {
@@ -115,6 +117,12 @@ func eachRefusal(o *policy.Observation, f func(i int)) {
 			f(worst)
 		}
 		i = next
+	}
+	for i := range d.Loads {
+		if l := &d.Loads[i]; !l.Allowed {
+			refused = refused || !l.Shadow
+			f(len(d.Results) + i)
+		}
 	}
 	if !refused && (d.Missing != "" || o.Pardoned() != "") {
 		f(-1)
@@ -245,6 +253,10 @@ func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 	if i < 0 {
 		return line
 	}
+	if at := i - len(o.Decision.Results); at >= 0 {
+		line.describeLoad(o, at)
+		return line
+	}
 	r := &o.Decision.Results[i]
 	line.Shadow, line.Marked, line.Because = r.Shadow, r.Marks, r.Because()
 	line.Rule, line.LimitName, line.From = printable.Text(r.Rule, 100), printable.Text(r.Name, 100), printable.Text(r.From, 64)
@@ -262,6 +274,16 @@ func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 		line.Wait = seconds
 	}
 	return line
+}
+
+// describeLoad adds what is known of a refusal by an automatic limit of requests under way.
+func (r *Refusal) describeLoad(o *policy.Observation, i int) {
+	l := &o.Decision.Loads[i]
+	r.Shadow, r.Because, r.Class = l.Shadow, l.Because(), l.Class
+	r.Rule, r.Subject = printable.Text(l.Rule, 100), printable.Text(o.LoadShown(i), 160)
+	if !l.Shadow {
+		r.Wait, _ = (sluice.Decision{RetryAfter: o.Decision.RetryAfter}).RetryAfterSeconds()
+	}
 }
 
 // addressIn returns the part of a key that is the address, or the first address of a network of IPv6

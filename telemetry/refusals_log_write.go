@@ -89,6 +89,7 @@ func (l *refusalLog) write(r *refusalLine) {
 	text("limit_name", r.LimitName)
 	text("from", r.From)
 	text("because", r.Because)
+	text("class", r.Class)
 	text("missing", r.Missing)
 	text("subject", r.Subject)
 	if r.Wait >= 0 {

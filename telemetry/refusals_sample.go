@@ -26,7 +26,10 @@ func newRefusalSampler(first uint64) refusalSampler {
 // under. Without a key it is the address.
 func (l *refusalSampler) hashOf(o *policy.Observation, i int) (hash uint64, rule string) {
 	key, rule := "", refusalsOfMalformed
-	if i >= 0 {
+	if load := i - len(o.Decision.Results); i >= 0 && load >= 0 {
+		l := &o.Decision.Loads[load]
+		rule = l.Rule // whose key is that of an upstream
+	} else if i >= 0 {
 		key, rule = o.Key(i), o.Decision.Results[i].Rule
 		if o.RuleIndex(i) < 0 {
 			rule = refusalsOfCallers

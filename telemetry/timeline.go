@@ -80,6 +80,7 @@ func (r *Recorder) sampleLocked(at time.Time) {
 		before.step = now.step
 	}
 	r.totals = now
+	r.sampleLoads(t)
 	for _, u := range r.upstreams {
 		u.sample(r.at)
 	}

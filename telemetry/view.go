@@ -154,6 +154,8 @@ type Rule struct {
 	Refusals, Traffic [Windows]Top
 	// Budget has the costs of responses; nil for rules that do not read them from bodies.
 	Budget *Budget
+	// Load has the automatic limits of requests under way; nil for rules without "in_flight: auto".
+	Load *Load
 	// Usual is how many refusals a second are usual at this hour: yesterday's, or else the mean of
 	// what there is before the last ten minutes, without time that was itself unusual, and without
 	// what a block refused. Negative: nothing is known yet.

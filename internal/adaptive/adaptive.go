@@ -6,20 +6,24 @@
 //
 // # The method
 //
-// Answers are measured in windows: the requests under way N, the answers a second X, and the typical latency R,
-// which is the mean of the fastest four fifths. The base is R without a queue. By Little's law, X·(R−base)
-// requests wait in the upstream, and N−X·(R−base) are worked on. While requests are refused, the limit moves to
-// 3/2 of those worked on, and √limit more. Nothing changes while all requests fit.
+// Answers are measured in windows of 250 ms or longer: the requests under way N, the answers a second X, and the
+// typical latency R, which is the mean of the fastest four fifths. The base is R without a queue. By Little's law,
+// X·(R−base) requests wait in the upstream, and N−X·(R−base) are worked on. While requests are refused, the limit
+// moves to 3/2 of those worked on, and √limit more. Nothing changes while all requests fit.
 //
-// The base falls when latency falls. It rises only on evidence: if one window has fewer requests under way than
-// another, but the same latency, then none of them waited. A probe makes such a window every 20 s: for some
-// hundred answers, normal and sheddable requests have half of the limit.
+// The base falls when latency falls. It rises only on evidence: when half as many requests under way have the same
+// latency, none of them waited. A probe makes the difference: every 20 s, and when an overload begins, it halves
+// the limit of normal and sheddable requests for 500 ms, or for 8 latencies. If half the limit has a queue, too, it
+// is halved again. Probes begin at multiples of their length, so that limiters of one upstream probe together: the
+// latency of an upstream shows little of what a single one of many does.
+//
+// A request whose client has left counts for as long again as the client waited, because the upstream may still
+// work on it.
 //
 // # Classes
 //
-// Normal requests have the limit, sheddable ones √limit less, and critical ones twice as much more. After a fall
-// of the limit, that of critical requests follows by at most 30 % a window, so that it need not wait until the
-// others have left.
+// Normal requests have the limit, sheddable ones √limit less, and critical ones 2·√limit more. When the limit falls,
+// critical requests have room for one window more, until the others have left. Probes do not concern them.
 package adaptive
 
 import (
@@ -111,7 +115,8 @@ func (l *Limiter) publish() (changed bool) {
 
 // Enter takes a permit and returns true, if a request of this class may have one. With force, a request that
 // does not fit has its permit, too. now is the time since any fixed instant, the same for all calls. If it is
-// the Unix time, limiters of different processes probe a shared upstream together.
+// the Unix time, limiters of different processes probe a shared upstream together: without
+// that, two of them find good limits, but many do not.
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
@@ -142,6 +147,9 @@ func (l *Limiter) refused(now time.Duration, class Class) {
 	}
 }
 
+// Fits reports whether a request of this class would have a permit now.
+func (l *Limiter) Fits(class Class) bool { return l.inFlight.Load() < l.caps[class].Load() }
+
 // Leave returns a permit, when its request has ended.
 func (l *Limiter) Leave(time.Duration) { l.inFlight.Add(-1) }
 
@@ -152,8 +160,13 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.orphans.sweep(at)
-	if took := at - sent.Microseconds(); o == Abandoned && took >= l.knee.latency {
+	if took := at - sent.Microseconds(); o == Abandoned && took >= max(l.knee.latency, grid) {
 		l.orphans.add(at, took)
+	}
+	if l.win.stale(at, l.knee.latency) {
+		l.knee.forget()
+		l.publish()
+		l.win.start(at, true, l.knee.base, l.knee.latency)
 	}
 	l.win.add(sent, now, n, o, l.knee.base, l.knee.latency)
 	if l.win.complete(at, l.knee.due(), l.knee.latency) {

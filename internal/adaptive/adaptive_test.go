@@ -138,3 +138,20 @@ func BenchmarkRequest(b *testing.B) {
 		})
 	})
 }
+
+// An upstream that is down at the start, and clients that leave at once, teach no latency.
+func TestFastFailures(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Outcome{Failed, Abandoned} {
+		l, now := New(Config{}), time.Duration(0)
+		for range 1000 {
+			now += 10 * time.Millisecond
+			l.Enter(now, Normal, false)
+			l.Answered(now-time.Millisecond, now, o)
+			l.Leave(now)
+		}
+		if s := l.State(now); s.Base != 0 || s.Latency != 0 || s.Limit != firstLimit {
+			t.Errorf("outcome %d: %+v", o, s)
+		}
+	}
+}

@@ -9,6 +9,7 @@ const (
 	milli      = 1000
 	probeEvery = 20_000_000 // µs
 	checkAfter = 2_000_000  // µs
+	patience   = 4          // slots, after which a probe ends that has shown nothing
 	deep       = 3          // times the base is a wait after which the limit falls fast
 )
 
@@ -23,7 +24,7 @@ type knee struct {
 	probed      int64   // base before the probe
 	next        int64   // time of the next probe
 	before      measure // what later windows are compared with; without latency, nothing is
-	half        measure // of probes that were too short
+	half        measure // of a probe so far, and of those that have shown nothing
 }
 
 // sqrt returns the root of n, rounded down.
@@ -45,7 +46,7 @@ func (k *knee) limitOf(c Class) int64 {
 		return k.critical / milli
 	}
 	switch {
-	case k.probing && k.limit < 2*k.least:
+	case k.probing && limit <= least:
 		limit *= 2
 	case k.probing:
 		limit /= 2
@@ -53,10 +54,11 @@ func (k *knee) limitOf(c Class) int64 {
 	return max(limit, least)
 }
 
-// set sets the limit within its bounds.
+// set sets the limit within its bounds. Critical requests have room until those under way have fallen to it.
 func (k *knee) set(limit int64) {
+	before := k.limit + k.places()*milli
 	k.limit = min(max(limit, k.least), k.most)
-	k.critical = max(k.limit+2*k.places()*milli, k.critical*7/10)
+	k.critical = max(k.limit+2*k.places()*milli, min(k.critical, before))
 }
 
 // slot returns how long a probe takes. Limiters of one upstream have about the same latency, and so the same slots.
@@ -81,7 +83,8 @@ func (k *knee) schedule(from, period int64) { k.next = (from/period + 1) * perio
 
 // step learns from a window that ends at a time.
 func (k *knee) step(m measure, at int64) {
-	if m.latency > 0 {
+	first := k.base == 0
+	if m.answers >= few && m.latency > 0 {
 		k.latency = m.latency
 		k.base = min(cmp.Or(k.base, m.latency), m.latency+2*m.err) // without a queue, latency can be as low
 	}
@@ -90,21 +93,28 @@ func (k *knee) step(m measure, at int64) {
 		return
 	}
 	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
-	k.remember(m, steady)
+	k.remember(m, steady || first)
 	if !m.full {
 		k.set(k.limit)
 		return
 	}
 	old := k.limit
-	k.move(m)
+	if !first {
+		k.move(m)
+	}
 	switch slot := k.slot(); {
-	case !steady || k.limit*4 < old*3:
-	case at >= k.next+grid:
-		k.schedule(at, slot)
-	case at >= k.next:
+	case m.cut || m.failing() || k.limit*4 < old*3:
+	case first, steady && at >= k.next && at < k.next+grid:
 		k.probing, k.probed = true, k.base
 		k.schedule(at, slot)
+	case steady && at >= k.next:
+		k.schedule(at, slot)
 	}
+}
+
+// forget ends a probe without a result.
+func (k *knee) forget() {
+	k.probing, k.before, k.half = false, measure{}, measure{}
 }
 
 // remember keeps a window for the next probe.
@@ -142,7 +152,7 @@ func (k *knee) compare(m measure) verdict {
 	third := apart * 1_000_000 / max(a.rate, 1) / 3 // of the difference that waiting makes
 	err := sqrt(a.err*a.err+b.err*b.err) * 3 / 2
 	switch longer := a.latency - b.latency; {
-	case longer-err > third:
+	case longer > third:
 		return waiting
 	case longer+err < third && longer-err > -third && !a.cut && !b.cut:
 		return free
@@ -162,7 +172,10 @@ func (k *knee) conclude(m measure, at int64) {
 	case free:
 		k.base = max(k.base, min(m.latency, k.before.latency))
 	case unclear:
-		k.half = m
+		if k.half = m; m.span < patience*slot {
+			k.schedule(at, slot)
+			return
+		}
 	}
 	k.probed = k.base
 	if (m.latency*2 > k.base*3 || k.base*9 < old*8) && k.limit >= 4*k.least {
@@ -187,7 +200,7 @@ func (k *knee) move(m measure) {
 	busy := max(m.inFlight-m.rate*wait/1_000_000, 0)
 	want, limit := busy*3/2+root(k.limit), k.limit
 	switch {
-	case m.failed*20 > m.answers:
+	case m.failing():
 		limit = min(want, limit*9/10)
 	case wait*4 < m.latency:
 		limit = max(limit+root(limit)/2, min(want, limit*3/2))

@@ -32,10 +32,10 @@ type upstream struct {
 // A phase is load from a time on.
 type phase struct {
 	from   time.Duration
-	rate   [3]float64 // requests a second by class
-	slower float64    // factor of service times; 0 is 1
-	away   int        // workers that are gone
-	fails  bool       // answers are 503 after 1 ms
+	rate   [3]float64    // requests a second by class
+	slower float64       // factor of service times; 0 is 1
+	away   int           // workers that are gone
+	fails  time.Duration // after which all answers are 503; 0: none
 }
 
 type request struct {
@@ -190,8 +190,8 @@ func (s *simulation) enter(r *request, p phase) {
 		b.refused[r.class-1]++
 		return
 	}
-	if p.fails {
-		s.push(event{s.now + time.Millisecond, evFail, r})
+	if p.fails > 0 {
+		s.push(event{s.now + p.fails, evFail, r})
 		return
 	}
 	s.push(event{s.now + s.patience, evAbandon, r})

@@ -28,6 +28,7 @@ type window struct {
 	from     int64 // µs: requests sent before do not count, because the limit was another
 	open     int64 // µs: answers before do not count, because most are missing of the requests sent since from
 	end      int64 // µs
+	seen     int64 // µs: latest answer
 	exact    bool  // it ends at end, with as few samples as there are
 	answers  int64
 	failed   int64
@@ -48,15 +49,17 @@ const (
 // add adds an answer.
 func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, latency int64) {
 	took := (now - sent).Microseconds()
-	if sent.Microseconds() < w.from || now.Microseconds() < w.open || o == Abandoned && took < latency {
+	fast := o != OK && (latency == 0 || took < latency)
+	if sent.Microseconds() < w.from || now.Microseconds() < w.open || o == Abandoned && fast {
 		return
 	}
 	w.answers++
+	w.seen = now.Microseconds()
 	w.inFlight += inFlight
 	if o == Failed {
 		w.failed++
 	}
-	if o != Failed || took >= latency {
+	if !fast {
 		w.hist[bucket(took)]++
 		w.n++
 		if o != OK {
@@ -80,9 +83,12 @@ func (w *window) complete(at, due, latency int64) bool {
 	return n >= few && (at >= due || at-w.open >= max(longest, latency))
 }
 
+// stale reports that there was no answer for long. The first answers thereafter are the fastest, and show nothing.
+func (w *window) stale(at, latency int64) bool { return at-max(w.seen, w.open) > max(longest, latency) }
+
 // start begins another window. If the limit has changed, it waits until answers have the new latency.
 func (w *window) start(at int64, changed bool, base, latency int64) {
-	*w = window{from: w.from, open: at}
+	*w = window{from: w.from, open: at, seen: at}
 	if changed {
 		w.from = at
 		w.open = at + 2*min(latency, 2*deep*base)
@@ -110,6 +116,9 @@ func (w *window) measure(at int64, full bool) measure {
 	m.latency, m.err = w.typical()
 	return m
 }
+
+// failing reports that the upstream answers too many requests with an error.
+func (m measure) failing() bool { return m.failed*20 > m.answers }
 
 // and returns what two windows have shown together. Of the first, it keeps no more than a certain weight.
 func (m measure) and(n measure) measure {

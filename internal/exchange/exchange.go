@@ -59,6 +59,8 @@ type Exchange struct {
 	// Lost is set if the upstream has received the request, and its response was not awaited: the body is the
 	// gateway's own.
 	Lost bool
+	// Own is set if the gateway answers for reasons that are not the upstream's, such as a body that broke off.
+	Own bool
 
 	watched *watched // nil: nothing watches
 	layers  []Layer  // the outermost first

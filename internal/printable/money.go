@@ -36,7 +36,7 @@ func FormatDecimal(millionths int64) string {
 // does not read signs, exponents or separators.
 func ParseDecimal(s string) (millionths int64, err error) {
 	whole, part, pointed := strings.Cut(s, ".")
-	if !digits(whole) || pointed && !digits(part) {
+	if !Digits(whole) || pointed && !Digits(part) {
 		return 0, fmt.Errorf("%.40q is not a number such as 50 or 0.125", s)
 	}
 	part = strings.TrimRight(part, "0")
@@ -54,4 +54,5 @@ func ParseDecimal(s string) (millionths int64, err error) {
 	return n*million + fraction, err
 }
 
-func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+// Digits reports whether s has digits and nothing else.
+func Digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

@@ -3,7 +3,6 @@ package redistest
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -163,26 +162,6 @@ func (c *Cluster) URL() string {
 	return url
 }
 
-// StartProxies puts a proxy in front of each node, of which the nodes tell their clients,
-// and returns the store URL that begins with them. Replicas would follow through them.
-func (c *Cluster) StartProxies(t testing.TB) (proxies []*Proxy, url string) {
-	t.Helper()
-	var addrs []string
-	for _, s := range c.Nodes {
-		p := StartProxy(t, s.Addr)
-		_, port, _ := net.SplitHostPort(p.Addr)
-		s.Do("CONFIG", "SET", "cluster-announce-port", port)
-		proxies, addrs = append(proxies, p), append(addrs, p.Addr)
-	}
-	for _, s := range c.Nodes {
-		testkit.Await(t, "the nodes announce the proxies", func() bool {
-			nodes := s.Do("CLUSTER", "NODES")
-			return !slices.ContainsFunc(addrs, func(a string) bool { return !strings.Contains(nodes, a+"@") })
-		})
-	}
-	return proxies, "redis-cluster://" + strings.Join(addrs, ",")
-}
-
 // Sentinel is a master with a replica and a Sentinel that watches them.
 type Sentinel struct {
 	*Server // the Sentinel
@@ -213,33 +192,4 @@ sentinel failover-timeout %s 3000
 		return strings.Contains(s.Do("SENTINEL", "REPLICAS", name), strconv.Itoa(replica.Port))
 	})
 	return w
-}
-
-// Silent returns the address of a server that takes connections and says nothing.
-func Silent(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	t.Cleanup(func() {
-		l.Close()
-		<-done
-	})
-	go func() {
-		defer close(done)
-		var conns []net.Conn
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				break
-			}
-			conns = append(conns, conn)
-		}
-		for _, c := range conns {
-			c.Close()
-		}
-	}()
-	return l.Addr().String()
 }

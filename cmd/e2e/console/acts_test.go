@@ -14,7 +14,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/sluicehq/sluice/cmd/internal/browsertest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -118,10 +117,10 @@ func (g *page) signIn() {
 // Over plain HTTP from another machine browsers do not say by Sec-Fetch-Site where a form is from, only by Origin.
 func TestFormsOverPlainHTTP(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered), "--admin-tokens", tokens(t), "--admin-hosts", browsertest.Elsewhere)
-	g := open(t, p, browsertest.Desktop)
+	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered), "--admin-tokens", tokens(t), "--admin-hosts", elsewhere)
+	g := open(t, p, desktop)
 	g.Quiet = true // it logs which fields of the answers it ignores over plain HTTP
-	g.Site = strings.Replace(p.Admin, "127.0.0.1", browsertest.Elsewhere, 1)
+	g.Site = strings.Replace(p.Admin, "127.0.0.1", elsewhere, 1)
 	g.signIn()
 }
 
@@ -133,7 +132,7 @@ func TestActs(t *testing.T) {
 	for range 60 {
 		p.ask("/api/users", "X-User: acme")
 	}
-	g := open(t, p, browsertest.Desktop)
+	g := open(t, p, desktop)
 	g.signIn()
 
 	g.Visit(subjectPage("acme"))

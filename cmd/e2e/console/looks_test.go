@@ -9,7 +9,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/sluicehq/sluice/cmd/internal/browsertest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -43,9 +42,9 @@ func TestLooks(t *testing.T) {
 		"first": "/", "rules": "/rules", "rule": "/rules/per-user", "subjects": "/subjects", "subject": subjectPage("heavy"), "act": "/act/raise?rule=per-user&key.header%3AX-User=heavy",
 		"overrides": "/overrides", "budgets": "/budgets", "shadow": "/shadow", "audit": "/audit", "policy": "/policy", "explain": "/explain?id=ticket-7", "found": "/subjects?q=heavy", "block": "/act/block?rule=per-user&key.header%3AX-User=heavy&where=everywhere",
 	}
-	looks := map[string]browsertest.Look{"desktop-light": browsertest.Desktop, "phone-dark": {Width: 390, Height: 844, Dark: true}}
-	if browsertest.Shots != "" {
-		looks["desktop-dark"], looks["phone-light"] = browsertest.Look{Width: 1440, Height: 900, Dark: true}, browsertest.Phone
+	looks := map[string]look{"desktop-light": desktop, "phone-dark": {Width: 390, Height: 844, Dark: true}}
+	if shots != "" {
+		looks["desktop-dark"], looks["phone-light"] = look{Width: 1440, Height: 900, Dark: true}, phone
 	}
 	for name, l := range looks {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +60,7 @@ func TestLooks(t *testing.T) {
 				if wide := js[int](g, "document.documentElement.scrollWidth"); wide > int(l.Width) {
 					t.Errorf("%s is %d pixels wide on a screen of %d", page, wide, l.Width)
 				}
-				if l.Width == browsertest.Phone.Width {
+				if l.Width == phone.Width {
 					if cut := js[[]string](g, sideways); len(cut) > 0 {
 						t.Errorf("%s: what has to be pushed sideways to be read: %q", page, cut)
 					}
@@ -86,7 +85,7 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered))
 	p.ask("/api/users", "X-User: acme")
-	g := open(t, p, browsertest.Desktop)
+	g := open(t, p, desktop)
 	g.Visit("/rules")
 	g.Run(chromedp.KeyEvent("/"))
 	testkit.Await(t, "the search has the focus", func() bool { return js[string](g, "document.activeElement.id") == "search" })

@@ -9,30 +9,29 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluicehq/sluice/cmd/internal/browsertest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
 // page is a page of the dashboard.
 type page struct {
-	*browsertest.Page
+	*window
 	program *program
 }
 
 // open opens the dashboard of a program, if there is one, in a window of its own.
-func open(t *testing.T, p *program, l browsertest.Look) *page {
+func open(t *testing.T, p *program, l look) *page {
 	t.Helper()
 	site := ""
 	if p != nil {
 		site = p.Admin
 	}
-	return &page{browsertest.Open(t, site, l), p}
+	return &page{openWindow(t, site, l), p}
 }
 
 // js returns what an expression is.
-func js[T any](g *page, expression string) T { return browsertest.JS[T](g.Page, expression) }
+func js[T any](g *page, expression string) T { return evaluate[T](g.window, expression) }
 
-func TestMain(m *testing.M) { browsertest.Main(m) }
+func TestMain(m *testing.M) { runTests(m) }
 
 // program is a gateway before the sample API.
 type program struct {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/sluicehq/sluice/cmd/internal/browsertest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -22,19 +21,19 @@ import (
 // without it the visitors leave after a second.
 func TestLongPictures(t *testing.T) {
 	last := 30 * time.Minute
-	if browsertest.Shots = os.Getenv("SLUICE_PICTURES"); browsertest.Shots == "" {
-		browsertest.Shots, last = t.TempDir(), time.Second
+	if shots = os.Getenv("SLUICE_PICTURES"); shots == "" {
+		shots, last = t.TempDir(), time.Second
 	}
 	p := serve(t, "--policy", "../../../examples/api.yaml")
 	visitors(p, last)
-	g := open(t, p, browsertest.Look{Width: 1280, Height: 860})
+	g := open(t, p, look{Width: 1280, Height: 860})
 	g.Visit("/")
 	g.Run(chromedp.WaitVisible("#chart canvas"))
 	if last > time.Minute {
 		testkit.Await(t, "it says who is refused", func() bool { return strings.Contains(g.Text("#who-table"), "198.51.100.23") })
 	}
 	g.view("dashboard")
-	g = open(t, nil, browsertest.Look{Width: 1280, Height: 860})
+	g = open(t, nil, look{Width: 1280, Height: 860})
 	g.visitFile(report(t))
 	g.drawn(2)
 	g.view("replay")
@@ -45,7 +44,7 @@ func (g *page) view(name string) {
 	g.Helper()
 	var png []byte
 	g.Run(chromedp.CaptureScreenshot(&png))
-	if err := os.WriteFile(filepath.Join(browsertest.Shots, name+".png"), png, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(shots, name+".png"), png, 0o644); err != nil {
 		g.Fatal(err)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
-	"github.com/sluicehq/sluice/cmd/internal/browsertest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -84,7 +83,7 @@ func report(t *testing.T, more ...string) string {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	file := report(t, "--against", testkit.File(t, "against.yaml", replayedAgainst))
-	for name, l := range map[string]browsertest.Look{
+	for name, l := range map[string]look{
 		"desktop-light": {Width: 1280, Height: 900}, "tablet-light": {Width: 768, Height: 1024}, "phone-dark": {Width: 375, Height: 812, Dark: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +106,7 @@ func TestReport(t *testing.T) {
 		})
 	}
 	t.Run("print", func(t *testing.T) {
-		g := open(t, nil, browsertest.Look{Width: 718, Height: 1000, Dark: true})
+		g := open(t, nil, look{Width: 718, Height: 1000, Dark: true})
 		g.visitFile(file)
 		g.Run(emulation.SetEmulatedMedia().WithMedia("print"))
 		g.drawn(2)

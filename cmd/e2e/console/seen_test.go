@@ -7,7 +7,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/sluicehq/sluice/cmd/internal/browsertest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -58,7 +57,7 @@ func number(text string) int {
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", testkit.File(t, "policy.yaml", layered))
-	g := open(t, p, browsertest.Desktop)
+	g := open(t, p, desktop)
 	g.Visit("/")
 	g.Run(chromedp.WaitVisible("#new"))
 	if text := g.Text("#new"); !strings.Contains(text, "curl") {
@@ -123,7 +122,7 @@ func TestHostileKeys(t *testing.T) {
 			p.ask("/api/users", "X-User: "+k)
 		}
 	}
-	g := open(t, p, browsertest.Desktop)
+	g := open(t, p, desktop)
 	g.Visit("/")
 	testkit.Await(t, "all keys are there", func() bool { return strings.Contains(g.Text("#who-table"), hostile) })
 	links := js[[]string](g, "[...document.querySelectorAll('#who-table tbody a')].map(a => a.getAttribute('href'))")

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,9 +18,9 @@ import (
 
 // recommendSettings are what to recommend from, and what to promise.
 type recommendSettings struct {
-	share, confidence, key, output string
-	window                         time.Duration
-	logs                           logFormat
+	share, confidence, key, tokens, output string
+	window                                 time.Duration
+	logs                                   logFormat
 }
 
 func recommendCommand() *cobra.Command {
@@ -46,6 +47,7 @@ func recommendCommand() *cobra.Command {
 	f.StringVar(&q.confidence, "confidence", "95%", "how sure the promise is to be, as a `share`")
 	f.DurationVar(&q.window, "window", time.Minute, "the `time` in which a subject should get least through: a minute to\nprotect a server, an hour against scraping")
 	f.StringVar(&q.key, "key", "client_ip", "what to group requests by, a `part` of a key as in policies, or user:\nthe name that the log has of who signed in")
+	f.StringVar(&q.tokens, "tokens", "", "limit the tokens that responses of language models report, in place of\nrequests: `which` of total, uncached, input or output")
 	q.logs.flags(c)
 	f.StringVar(&q.output, "output", "text", "`what` to write: text, json, yaml, or the name of a .yaml or .json file for the\npolicy or the result, beside the text")
 	return c
@@ -86,7 +88,7 @@ func (q *recommendSettings) run(c *cobra.Command, logs []string) error {
 }
 
 func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err error) {
-	config = recommend.Config{Window: q.window, Key: q.key, Compile: policy.Compile, NewStore: newReplayStore}
+	config = recommend.Config{Window: q.window, Key: q.key, Tokens: q.tokens, Compile: policy.Compile, NewStore: newReplayStore}
 	if config.Share, err = recommend.ParseShare(q.share); err != nil {
 		return config, fmt.Errorf("--share: %w", err)
 	}
@@ -95,6 +97,9 @@ func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err e
 	}
 	if q.window < time.Second || q.window > 24*time.Hour || q.window%time.Second != 0 {
 		return config, fmt.Errorf("--window: %v is not whole seconds from 1s to 24h", q.window)
+	}
+	if q.tokens != "" && !slices.Contains(tokenKinds, q.tokens) {
+		return config, fmt.Errorf("--tokens: %q is none of %s", q.tokens, strings.Join(tokenKinds, ", "))
 	}
 	if config.Feed, err = q.logs.options(in); err != nil {
 		return config, err
@@ -109,6 +114,9 @@ func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err e
 	}
 	return config, nil
 }
+
+// tokenKinds are the values of --tokens.
+var tokenKinds = []string{"total", "uncached", "input", "output"}
 
 // recommendFormats are the formats of a result, and the extensions of files with them.
 var recommendFormats = map[string]string{"text": "text", "json": "json", "yaml": "yaml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}

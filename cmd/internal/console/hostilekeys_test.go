@@ -113,7 +113,7 @@ func TestConsoleManyOverrides(t *testing.T) {
 	}
 	row, next := regexp.MustCompile(`data-override="([0-9a-f]+)"`), regexp.MustCompile(`href="([^"]*)" id="next"`)
 	// page opens one, holds it to a size, and returns what it has.
-	page := func(path string, most int) (p *apitest.Page, ids []string) {
+	page := func(path string, most int) (p *Page, ids []string) {
 		t.Helper()
 		p = c.Open(path)
 		for _, m := range row.FindAllStringSubmatch(p.HTML, -1) {

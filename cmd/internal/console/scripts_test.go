@@ -27,7 +27,7 @@ import (
 // consolePages is a browser without JavaScript at the dashboard of an instance.
 type consolePages struct {
 	*apitest.Instance
-	*apitest.Browser
+	*Browser
 	ends []policy.Decision // of requests in flight
 }
 
@@ -85,7 +85,7 @@ func consoleOf(t *testing.T, i *apitest.Instance) *consolePages {
 		Control: i.API.Control, Access: i.API.Access, Logger: i.Over.Logger,
 	}))
 	t.Cleanup(server.Close)
-	c := &consolePages{Instance: i, Browser: i.Browse(server.URL)}
+	c := &consolePages{Instance: i, Browser: browse(&i.Player, server.URL)}
 	for name, value := range map[string]string{
 		"k1": "rule=per-key&key.api_key=k-1", "flight": "rule=flight&key.client_ip=192.0.2.9", "key300": strings.Repeat("k", 300),
 		"secret": "sk_live_of_a_customer_4711",

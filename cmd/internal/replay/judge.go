@@ -66,7 +66,7 @@ func lacks(doc *policy.Document, r *policy.Rule, files []feed.File) (need, why s
 }
 
 // needs returns what a rule goes by beside method, path and status, as parts of keys are written, or
-// "response_header:NAME", "response_bytes", "tokens" and "response_json".
+// "response_header:NAME", "response_bytes", "total_tokens" and the like, and "response_json".
 func needs(doc *policy.Document, r *policy.Rule) (all []string) {
 	all = append(append(all, keyOf(r)...), r.Distinct.Of)
 	if len(r.Clients)+len(r.NotClients) > 0 {
@@ -94,9 +94,13 @@ func needs(doc *policy.Document, r *policy.Rule) (all []string) {
 		all = append(all, "response_header:"+r.Cost.ResponseHeader)
 	}
 	switch {
-	case r.Cost.Tokens == "total":
-		all = append(all, "tokens")
-	case r.Cost.ReadsResponse():
+	case r.Cost.Tokens == "uncached":
+		all = append(all, "input_tokens", "output_tokens", "cached_tokens")
+	case r.Cost.Tokens != "":
+		all = append(all, r.Cost.Tokens+"_tokens")
+	case r.Cost.USD != "":
+		all = append(all, "input_tokens", "output_tokens", "body:model")
+	case r.Cost.ResponseJSON != nil:
 		all = append(all, "response_json")
 	}
 	if r.Cost.ResponseBytes != 0 {
@@ -144,12 +148,21 @@ func untold(need string, f *feed.File) string {
 		told, what = slices.Contains(t.Attributes, arg) || arg == "user" && t.User, fmt.Sprintf("the attribute %q", arg)
 	case "response_bytes":
 		told, what = t.Sent, "the length of responses"
-	case "tokens":
-		told, what = t.Tokens, "the tokens that responses report; map them with --field tokens=usage.total_tokens if its lines have them"
+	case "total_tokens":
+		told, what = t.TotalTokens, mapped("all tokens that responses report", "tokens")
+	case "input_tokens":
+		told, what = t.InputTokens, mapped("the tokens of input that responses report", need)
+	case "output_tokens":
+		told, what = t.OutputTokens, mapped("the tokens of output that responses report", need)
+	case "cached_tokens":
+		told, what = t.CachedTokens, mapped("the tokens of input from a cache that responses report", need)
 	case "response_json":
-		return "Access logs do not hold the bodies of responses, and of tokens only the total."
+		return "Access logs do not hold the bodies of responses."
 	case "body":
-		return "Access logs do not hold the bodies of requests."
+		if arg != "model" {
+			return "Access logs do not hold the bodies of requests."
+		}
+		told, what = t.Model, mapped("the model that requests ask for", arg)
 	case "tls_fingerprint":
 		return "Access logs do not hold the TLS fingerprints of clients."
 	case "response_header":
@@ -159,6 +172,11 @@ func untold(need string, f *feed.File) string {
 		return ""
 	}
 	return fmt.Sprintf("The format %s of %s does not tell %s.", f.Format, f.Name, what)
+}
+
+// mapped returns what a log does not tell, and how to map it.
+func mapped(what, field string) string {
+	return fmt.Sprintf("%s; map it with --field %s=NAME if its lines have it", what, field)
 }
 
 func tellsHeader(t *accesslog.Tells, name string) bool {

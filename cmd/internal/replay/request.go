@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -17,11 +18,13 @@ import (
 type requests struct {
 	wanted    []string // canonical names of the headers that rules go by
 	attrs     bool     // rules go by attributes
+	model     bool     // rules go by the model, which is a field of the body
 	forwarded bool     // there are trusted proxies
 	request   policy.Request
 	header    http.Header
 	values    [3][1]string // of the headers that entries have as fields of their own
 	attr      map[string]string
+	body      []byte // {"model":"…"}
 }
 
 // newRequests returns requests for policies as these documents describe them.
@@ -49,6 +52,8 @@ func newRequests(docs ...*policy.Document) *requests {
 					want("Authorization")
 				case "attr":
 					q.attrs = true
+				case "body":
+					q.model = true
 				}
 			}
 		}
@@ -71,6 +76,9 @@ func (q *requests) of(e *accesslog.Entry, peer netip.Addr) *policy.Request {
 	if q.attrs {
 		r.Attributes = q.attr
 	}
+	if r.Body = nil; q.model && len(e.Model) > 0 {
+		q.body, r.Body = append(append(append(q.body[:0], `{"model":`...), jsonText(e.Model)...), '}'), q.readBody
+	}
 	target := text(e.Target)
 	if len(target) > 0 && target[0] != '/' {
 		target = originForm(r, target)
@@ -79,6 +87,23 @@ func (q *requests) of(e *accesslog.Entry, peer netip.Addr) *policy.Request {
 		r.Path, r.RawQuery, r.NoPath = "", "", true
 	}
 	return r
+}
+
+// readBody is Body of a request.
+func (q *requests) readBody(limit int64) ([]byte, error) {
+	if int64(len(q.body)) > limit {
+		return nil, nil
+	}
+	return q.body, nil
+}
+
+// jsonText returns a text as a string of JSON.
+func jsonText(text []byte) []byte {
+	quoted, err := json.Marshal(string(text))
+	if err != nil { // no string has one
+		return []byte(`""`)
+	}
+	return quoted
 }
 
 // originForm takes scheme and host off a target such as http://example.com/path: they are the host of

@@ -67,11 +67,22 @@ func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request
 // outcomeOf returns the outcome that the log has of a request.
 func outcomeOf(e *accesslog.Entry) policy.Outcome {
 	o := policy.Outcome{Status: e.Status, Bytes: e.Sent}
-	if e.Tokens >= 0 {
-		o.Bytes = max(o.Bytes, 0)                                         // the response has ended
-		o.Numbers = map[string]int64{"usage.completion_tokens": e.Tokens} // the total includes all tokens
+	if e.Tokens.Total >= 0 || e.Tokens.Input >= 0 || e.Tokens.Output >= 0 {
+		o.Bytes = max(o.Bytes, 0) // the response has ended
+		o.Numbers = numbersOf(&e.Tokens)
 	}
 	return o
+}
+
+// numbersOf returns tokens as a response reports them. A total alone includes all tokens.
+func numbersOf(t *accesslog.Tokens) map[string]int64 {
+	if t.Input < 0 && t.Output < 0 {
+		return map[string]int64{"usage.completion_tokens": t.Total}
+	}
+	return map[string]int64{
+		"usage.prompt_tokens": max(t.Input, 0), "usage.completion_tokens": max(t.Output, 0),
+		"usage.prompt_tokens_details.cached_tokens": max(t.Cached, 0),
+	}
 }
 
 // never is what whoever is blocked was told to wait, longer than any log.

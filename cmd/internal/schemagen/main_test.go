@@ -124,7 +124,7 @@ func TestWords(t *testing.T) {
 		name, ok := map[string]string{
 			"CORS.Preflights": "cors: {origins: [https://a.example], preflights: %}", "Document.Ambiguous": "ambiguous: %", "Rule.Ambiguous": "- ambiguous: %", "Rule.Missing": "- missing: %", "Rule.Algorithm": "- algorithm: %",
 			"Rule.OnError": "- on_error: %", "Rule.Consistency": "- consistency: %", "Rule.ShowKey": "- show_key: %",
-			"Rule.Answer": "- answer: %", "Rule.Over": "- over: %", "Cost.Tokens": "- cost: {tokens: %}", "Cost.Unknown": "- cost: {tokens: total, unknown: %}", "Cost.Usage": "- cost: {tokens: total, usage: %}",
+			"Rule.Answer": "- answer: %", "Rule.Over": "- over: %", "Rule.Class": "- class: %", "Cost.Tokens": "- cost: {tokens: %}", "Cost.Unknown": "- cost: {tokens: total, unknown: %}", "Cost.Usage": "- cost: {tokens: total, usage: %}",
 		}[field]
 		if !ok {
 			t.Fatalf("what is %s called?", field)

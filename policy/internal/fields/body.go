@@ -67,10 +67,15 @@ func plainForm(s string) bool {
 	return true
 }
 
+// EncodedBody reports whether a body with these fields is compressed, or may be.
+func EncodedBody(h http.Header) bool {
+	encoding, _ := Header(h["Content-Encoding"])
+	return encoding != "" && !strings.EqualFold(encoding, "identity") || len(h["Content-Encoding"]) > 1
+}
+
 // kindOfBody says what a body is from its fields, and the boundary of a multipart body.
 func kindOfBody(h http.Header) (kind bodyKind, boundary string) {
-	encoding, _ := Header(h["Content-Encoding"])
-	if encoding != "" && !strings.EqualFold(encoding, "identity") || len(h["Content-Encoding"]) > 1 {
+	if EncodedBody(h) {
 		return doubtfulBody, ""
 	}
 	value, state := Header(h["Content-Type"])

@@ -15,7 +15,7 @@ var apiFields = map[string]bool{
 	"jsonrpc": true, "method": true, "params": true,
 	"model": true, "stream": true, "stream_options": true, "service_tier": true, "reasoning": true, "tool_choice": true,
 	"max_tokens": true, "max_completion_tokens": true, "max_output_tokens": true,
-	"generationConfig": true, "options": true,
+	"generationConfig": true, "generation_config": true, "options": true,
 }
 
 func isAPIField(name string) bool {

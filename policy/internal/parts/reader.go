@@ -31,6 +31,7 @@ const (
 	SmallerBody    = "a body of at most " // and its size
 	WholeBody      = "the whole of its body"
 	BodyMemory     = "memory for its body"
+	PlainBody      = "an uncompressed body"
 	MatchingHeader = "a field that matches its body: " // and the name of the field
 )
 
@@ -183,6 +184,9 @@ func (x *Reader) fetch() []byte {
 	}
 	return x.data
 }
+
+// BodyEncoded reports whether the body is compressed, or may be, so that its size and fields are unknown.
+func (x *Reader) BodyEncoded() bool { return fields.EncodedBody(x.request.Header) }
 
 // BodySize returns the size of the body in bytes. It is unknown if the body could not be read whole.
 func (x *Reader) BodySize() (n int64, known bool) {

@@ -28,6 +28,27 @@
   times(document);
   setInterval(() => { if (!document.hidden) times(document); }, 10000);
 
+  // A part with data-again is loaded again every so many seconds, unless the reader has selected text. The element
+  // named in data-lost appears while the server does not answer.
+  for (const part of document.querySelectorAll('[data-again]')) {
+    setInterval(async () => {
+      if (document.hidden || !getSelection().isCollapsed) return;
+      let next;
+      try {
+        const answer = await fetch(location.href, { headers: { Accept: 'text/html' } });
+        if (answer.redirected) { location.reload(); return; }
+        if (answer.ok) next = new DOMParser().parseFromString(await answer.text(), 'text/html').getElementById(part.id);
+      } catch { /* below */ }
+      document.getElementById(part.dataset.lost).hidden = !!next;
+      if (!next || !getSelection().isCollapsed) return;
+      const had = part.contains(document.activeElement) ? document.activeElement : null;
+      const again = had && same(had);
+      part.replaceChildren(...next.childNodes);
+      times(part);
+      if (had) ((again && part.querySelector(again)) || main).focus({ preventScroll: true });
+    }, part.dataset.again * 1000);
+  }
+
   // The page that this is may be beyond the edge of a phone.
   document.querySelector('.tabs [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
 

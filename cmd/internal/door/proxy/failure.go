@@ -48,19 +48,20 @@ func (p *problem) write(w http.ResponseWriter) {
 // that this counts for rules that go by the outcome, unless there was no connection.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	closeAfter(w.Header(), r)
+	x, _ := w.(*exchange.Exchange)
 	if !unheard(err) {
-		if x, ok := w.(*exchange.Exchange); ok {
+		if x != nil {
 			x.Lost = r.Context().Err() != nil || timedOut(err) // the upstream may go on
 		}
 		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
 	}
-	p := blameClient(err)
+	p, own := blameClient(err), true
 	switch {
 	case p != nil:
 	case errors.Is(err, errStreams):
 		p = &problem{http.StatusServiceUnavailable, "Too many streams are open."}
 	case errors.Is(err, errSwitch):
-		p = &problem{http.StatusBadGateway, "The upstream switches protocols, and not to the WebSocket that was asked for."}
+		p, own = &problem{http.StatusBadGateway, "The upstream switches protocols, and not to the WebSocket that was asked for."}, false
 	case r.Context().Err() != nil && r.ContentLength == 0:
 		panic(http.ErrAbortHandler) // the client has left: there is nobody to answer
 	case r.Context().Err() != nil:
@@ -68,11 +69,15 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		// be noticed before the error of the read is.
 		p = bodyLate
 	default:
+		own = false
 		g.health.down(g.Log, g.URL.Host, err)
 		p = &problem{http.StatusBadGateway, "The upstream cannot be reached."}
 		if timedOut(err) {
 			p = &problem{http.StatusGatewayTimeout, "The upstream did not answer in time."}
 		}
+	}
+	if x != nil {
+		x.Own = own
 	}
 	p.write(w)
 }

@@ -25,7 +25,8 @@ type Entry struct {
 	Method, Target, Host []byte
 	Status               int   // 0 if there was no response
 	Sent                 int64 // bytes of the response, -1 if that is not told
-	Tokens               int64 // that the response reports, -1 if that is not told
+	Tokens               Tokens
+	Model                []byte // of the request
 	// Client is the address or the name of who connected, without a port. Forwarded is what
 	// X-Forwarded-For said.
 	Forwarded, Client  []byte
@@ -39,6 +40,41 @@ type Entry struct {
 
 	own    []byte  // memory of what had to be unescaped
 	values []value // of a line of JSON
+}
+
+// Tokens are those that the response reports, -1 where that is not told. Two of Total, Input and Output tell the third.
+type Tokens struct {
+	Total, Input, Output int64
+	Cached               int64 // the part of Input from a cache
+}
+
+// Of returns total, input, output or uncached tokens, or -1.
+func (t *Tokens) Of(kind string) int64 {
+	switch {
+	case kind == "input":
+		return t.Input
+	case kind == "output":
+		return t.Output
+	case kind == "total":
+		return t.Total
+	case t.Input < 0 || t.Output < 0 || t.Cached < 0:
+		return -1
+	}
+	return max(t.Input-t.Cached, 0) + t.Output
+}
+
+var noTokens = Tokens{-1, -1, -1, -1}
+
+// complete derives one of the numbers from the two others.
+func (t *Tokens) complete() {
+	switch {
+	case t.Total < 0 && t.Input >= 0 && t.Output >= 0:
+		t.Total = t.Input + t.Output
+	case t.Output < 0 && t.Input >= 0 && t.Total >= t.Input:
+		t.Output = t.Total - t.Input
+	case t.Input < 0 && t.Output >= 0 && t.Total >= t.Output:
+		t.Input = t.Total - t.Output
+	}
 }
 
 // Field is a field of a request's header, or an attribute. A field that was sent several times is there
@@ -64,9 +100,11 @@ type Tells struct {
 	Attributes []string
 	Began      bool // when the request began, or ended and took
 	Sent       bool // bytes of the response
-	Tokens     bool // that responses report
-	Fine       bool // times are finer than a second
-	Sampled    bool // some requests may have been left out on purpose
+	Model      bool // that requests ask for
+	// Of the tokens that responses report.
+	TotalTokens, InputTokens, OutputTokens, CachedTokens bool
+	Fine                                                 bool // times are finer than a second
+	Sampled                                              bool // some requests may have been left out on purpose
 }
 
 // Format reads the lines of one kind of log. It is never changed and may be shared.
@@ -164,7 +202,7 @@ func (e *Entry) reset() {
 	if cap(headers) > keep/64 {
 		headers = nil
 	}
-	*e = Entry{Sent: -1, Duration: -1, Headers: headers[:0], Attributes: e.Attributes[:0], own: own[:0], values: e.values}
+	*e = Entry{Sent: -1, Duration: -1, Tokens: noTokens, Headers: headers[:0], Attributes: e.Attributes[:0], own: own[:0], values: e.values}
 }
 
 // Options are what a log does not say by itself.

@@ -24,6 +24,10 @@ const (
 	whatStatus
 	whatSent
 	whatTokens
+	whatInput
+	whatOutput
+	whatCached
+	whatModel
 	whatReferer
 	whatAgent
 	whatID
@@ -58,7 +62,14 @@ var whatNames = [whats]struct{ name, usual string }{
 		"statusCode resp_status response.status_code code"},
 	whatSent: {"sent", "body_bytes_sent http.response.body.bytes bytes_sent http.response.bytes response.length response.size bytes_out " +
 		"response_size resp_bytes size bytes"},
-	whatTokens:  {"tokens", "usage.total_tokens response.usage.total_tokens total_tokens"},
+	whatTokens: {"tokens", "usage.total_tokens response.usage.total_tokens total_tokens"},
+	whatInput: {"input_tokens", "usage.prompt_tokens usage.input_tokens response.usage.input_tokens gen_ai.usage.input_tokens " +
+		"prompt_tokens input_tokens"},
+	whatOutput: {"output_tokens", "usage.completion_tokens usage.output_tokens response.usage.output_tokens gen_ai.usage.output_tokens " +
+		"completion_tokens output_tokens"},
+	whatCached: {"cached_tokens", "usage.prompt_tokens_details.cached_tokens usage.input_tokens_details.cached_tokens " +
+		"response.usage.input_tokens_details.cached_tokens cached_tokens"},
+	whatModel:   {"model", "model request.model gen_ai.request.model"},
 	whatReferer: {"referer", "http_referer http.request.referrer req.headers.referer request.referer request.headers.referer referer referrer"},
 	whatAgent: {"user_agent", "http_user_agent user_agent.original user_agent user-agent userAgent http.user_agent " +
 		"req.headers.user-agent request.headers.user-agent request.user-agent request.user_agent"},
@@ -79,7 +90,7 @@ var whatNames = [whats]struct{ name, usual string }{
 // with a duration beside it, of seconds, milliseconds, microseconds or nanoseconds, or a text with its
 // unit such as "12.4ms", it is known when it began. Times are RFC 3339 and its like, or since the Unix epoch in a unit that their size tells, or as
 // "layout" has them, in the way of package time. "request" is a whole request line. "tokens" are all that a model has read and
-// written, as its response reports them.
+// written, as its response reports them; "input_tokens" include "cached_tokens".
 func JSONFields() []string {
 	names := []string{"layout", "header:NAME", "attr:NAME"}
 	for _, w := range whatNames {
@@ -151,7 +162,8 @@ func jsonFields(o Options) *Format {
 	}
 	tells := Tells{
 		Client: true, Forwarded: true, User: true, Host: true, Query: true, Referer: true, UserAgent: true,
-		Began: wanted[whatBegan] != "", Sent: true, Tokens: true, Fine: true,
+		Began: wanted[whatBegan] != "", Sent: true, Fine: true,
+		Model: true, TotalTokens: true, InputTokens: true, OutputTokens: true, CachedTokens: true,
 	}
 	var extras []extra
 	for _, name := range slices.Sorted(maps.Keys(o.Fields)) {
@@ -214,7 +226,9 @@ func jsonFields(o Options) *Format {
 		tells.Client, tells.Forwarded, tells.User = seen[whatClient], seen[whatForwarded], seen[whatUser]
 		tells.Host, tells.Referer, tells.UserAgent = seen[whatHost], seen[whatReferer], seen[whatAgent]
 		tells.Query = seen[whatTarget] || seen[whatQuery] || seen[whatRequest]
-		tells.Sent, tells.Tokens = seen[whatSent], seen[whatTokens]
+		tells.Sent, tells.Model, tells.CachedTokens = seen[whatSent], seen[whatModel], seen[whatCached]
+		total, in, out := seen[whatTokens], seen[whatInput], seen[whatOutput]
+		tells.TotalTokens, tells.InputTokens, tells.OutputTokens = total || in && out, in || total && out, out || total && in
 		return tells
 	}
 	return f

@@ -65,9 +65,8 @@ func (e *Entry) usual(when func(e *Entry, slot int) (int64, error)) error {
 		return err
 	}
 	e.sent(whatSent)
-	if n, ok := scaled(e.told(whatTokens), 0); ok && n >= 0 {
-		e.Tokens = n
-	}
+	e.tokens()
+	e.Model = e.told(whatModel)
 	e.Method, e.Target = e.told(whatMethod), e.told(whatTarget)
 	if len(e.Target) == 0 {
 		e.Target = e.join(e.told(whatPath), e.told(whatQuery))
@@ -76,6 +75,22 @@ func (e *Entry) usual(when func(e *Entry, slot int) (int64, error)) error {
 	e.Host, e.Referer, e.UserAgent, e.ID = e.told(whatHost), e.told(whatReferer), e.told(whatAgent), e.told(whatID)
 	return nil
 }
+
+// tokens reads how many tokens the response reports.
+func (e *Entry) tokens() {
+	for _, one := range [...]struct {
+		slot int
+		to   *int64
+	}{{whatTokens, &e.Tokens.Total}, {whatInput, &e.Tokens.Input}, {whatOutput, &e.Tokens.Output}, {whatCached, &e.Tokens.Cached}} {
+		if n, ok := scaled(e.told(one.slot), 0); ok && n >= 0 {
+			*one.to = min(n, maxTokens)
+		}
+	}
+	e.Tokens.complete()
+}
+
+// maxTokens is more than any response has.
+const maxTokens = 1_000_000_000
 
 // has reports whether the line has a value in a slot, if only null.
 func (e *Entry) has(slot int) bool { return e.values[slot].raw != nil }

@@ -75,16 +75,15 @@ type levels [rates]int64
 // maxElapsed is the time after which every level is zero, far below what overflows.
 const maxElapsed = int64(400 * 24 * time.Hour / time.Microsecond)
 
-// add counts what comes so many microseconds after the request before, and raises the peaks.
-func (l *levels) add(elapsed, cost int64, p *peaks) {
+// add counts what comes so many microseconds after the request before, and raises the peaks. Both reserved and cost
+// have to fit.
+func (l *levels) add(elapsed, reserved, cost int64, p *peaks) {
 	elapsed = min(max(elapsed, 0), maxElapsed)
 	for i := range l {
 		weight := grid[i].period.Microseconds()
-		level := max(0, l[i]-elapsed*grid[i].count) + weight*cost
-		if level > math.MaxInt64/2 {
-			level = math.MaxInt64 / 2
-		}
-		l[i] = level
+		before := max(0, l[i]-elapsed*grid[i].count)
+		l[i] = min(before+weight*cost, math.MaxInt64/2)
+		level := min(before+weight*max(reserved, cost), math.MaxInt64/2)
 		if level > int64(p[i])*weight {
 			p[i] = int32(min((level+weight-1)/weight, math.MaxInt32))
 		}

@@ -51,7 +51,7 @@ func burstsOf(times []int64) *peaks {
 	var l levels
 	var p peaks
 	for i, now := range times {
-		l.add(now-times[max(0, i-1)], 1, &p)
+		l.add(now-times[max(0, i-1)], 1, 1, &p)
 	}
 	return &p
 }

@@ -35,6 +35,7 @@ type gauge struct {
 	zone  *time.Location
 	now   int64            // of the request that is decided
 	entry *accesslog.Entry // that it is of
+	cost  int64            // tokens of its response; -1: requests count
 	name  string           // of the client, if the log has no address
 
 	day      int32 // since the epoch, in the zone
@@ -84,9 +85,15 @@ type evidence struct {
 	steady   bool       // all day long, on some day
 }
 
-// at sets the request that is decided next.
-func (g *gauge) at(e *accesslog.Entry, name string) {
-	g.entry, g.name, g.now = e, name, max(g.now, e.Time)
+// at sets the request that is decided next. It reports false for one that counts no tokens, where these are limited.
+func (g *gauge) at(e *accesslog.Entry, name, tokens string) bool {
+	g.entry, g.name, g.now, g.cost = e, name, max(g.now, e.Time), -1
+	if tokens != "" {
+		g.cost = e.Tokens.Of(tokens)
+		if g.cost < 0 || e.Status/100 != 2 {
+			return false
+		}
+	}
 	if g.now >= g.dayEnd || g.now < g.dayBegin {
 		t := time.UnixMicro(g.now).In(g.zone)
 		begin := time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, g.zone)
@@ -95,6 +102,7 @@ func (g *gauge) at(e *accesslog.Entry, name string) {
 		g.day = int32(time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC).Unix() / 86400)
 	}
 	g.hour = int(min((g.now-g.dayBegin)/int64(time.Hour/time.Microsecond), 23))
+	return true
 }
 
 // Take implements [sluice.Store].
@@ -102,13 +110,17 @@ func (g *gauge) Take(_ context.Context, charges []sluice.Charge, receipts []slui
 	for i := range charges {
 		receipts[i] = sluice.Receipt{Receipt: kernel.Receipt{Now: g.now, Fits: true}}
 		if charges[i].Cost > 0 {
-			g.note(charges[i].Key, charges[i].Cost)
+			reserved, cost := charges[i].Cost, charges[i].Cost
+			if g.cost >= 0 {
+				cost = g.cost
+			}
+			g.note(charges[i].Key, reserved, cost)
 		}
 	}
 	return nil
 }
 
-func (g *gauge) note(key string, cost int64) {
+func (g *gauge) note(key string, reserved, cost int64) {
 	name, who, _ := strings.Cut(key, "/")
 	r := g.rules[name]
 	if r == nil || who == "!" { // nobody: the log does not tell
@@ -125,7 +137,7 @@ func (g *gauge) note(key string, cost int64) {
 		r.subjects[s.key[len(name)+1:]] = s
 		g.bytes += subjectBytes + int64(len(key)+len(g.name))
 	}
-	g.count(s, cost)
+	g.count(s, reserved, cost)
 	if r.detailed && s.requests > 1 {
 		g.watch(s)
 	}
@@ -134,8 +146,8 @@ func (g *gauge) note(key string, cost int64) {
 	}
 }
 
-// count adds a request to the bursts of its subject.
-func (g *gauge) count(s *subject, cost int64) {
+// count adds a request to the bursts of its subject. It is charged reserved at first, and then its cost.
+func (g *gauge) count(s *subject, reserved, cost int64) {
 	today := len(s.days) - 1
 	if today < 0 || s.days[today].number != g.day {
 		s.days = append(s.days, day{number: g.day})
@@ -145,7 +157,7 @@ func (g *gauge) count(s *subject, cost int64) {
 	s.requests++
 	s.days[today].requests++
 	switch {
-	case s.levels == nil && s.requests == 1 && cost == 1:
+	case s.levels == nil && s.requests == 1 && cost == 1 && reserved == 1:
 	case s.levels == nil:
 		s.levels = new(levels)
 		g.bytes += burstBytes
@@ -161,7 +173,7 @@ func (g *gauge) count(s *subject, cost int64) {
 				*d.peaks = ones
 			}
 		}
-		s.levels.add(g.now-s.last, cost, d.peaks)
+		s.levels.add(g.now-s.last, reserved, cost, d.peaks)
 	}
 	s.last = g.now
 	if second := g.now / 1e6; second != s.second {

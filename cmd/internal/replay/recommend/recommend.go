@@ -37,6 +37,7 @@ type Config struct {
 	Confidence *big.Rat
 	Window     time.Duration  // in which one subject should do the least harm
 	Key        string         // what subjects are told apart by, as in a policy
+	Tokens     string         // limits these tokens, as in a cost of a policy; empty: requests
 	Zone       *time.Location // of days; UTC if nil
 	Compile    func(policy.Document) (*policy.Policy, error)
 	NewStore   func(maxBytes int64) replay.Store
@@ -61,10 +62,10 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc := policy.Document{Rules: []policy.Rule{measuring(everything, "", c.Key)}}
+	doc := policy.Document{Rules: []policy.Rule{c.measuring(everything, "")}}
 	taken := map[string]bool{everything: true}
 	for _, r := range s.routes.groups() {
-		doc.Rules = append(doc.Rules, measuring(ruleName(r.pattern, taken), r.pattern, c.Key))
+		doc.Rules = append(doc.Rules, c.measuring(ruleName(r.pattern, taken), r.pattern))
 	}
 	g, err := measure(ctx, c, doc)
 	if err != nil {
@@ -97,12 +98,15 @@ func (c *Config) reading(number int64) feed.Options {
 }
 
 // measuring is a rule that matches and tells apart as the one that is proposed will.
-func measuring(name, match, key string) policy.Rule {
-	r := policy.Rule{Name: name, Key: []string{key}, Limit: "1/second"}
+func (c *Config) measuring(name, match string) policy.Rule {
+	r := policy.Rule{Name: name, Key: []string{c.Key}, Limit: "1/second"}
+	if c.Tokens != "" { // the estimate is not to be cut to this limit
+		r.Limit, r.Cost, r.Count = "1000000/second", policy.Cost{Tokens: c.Tokens}, policy.Count{Status: []policy.Status{"2xx"}}
+	}
 	if match != "" {
 		r.Match = []string{match}
 	}
-	if key != "client_ip" {
+	if c.Key != "client_ip" {
 		r.Missing = "skip"
 	}
 	return r
@@ -124,7 +128,9 @@ func measure(ctx context.Context, c Config, doc policy.Document) (*gauge, error)
 		defer b.Release()
 		for _, e := range b.Entries {
 			r, name := asked.Of(&e.Entry)
-			g.at(&e.Entry, name)
+			if !g.at(&e.Entry, name, c.Tokens) {
+				continue
+			}
 			engine.DecideInto(ctx, r, &d)
 		}
 		return ctx.Err()
@@ -135,7 +141,7 @@ func measure(ctx context.Context, c Config, doc policy.Document) (*gauge, error)
 func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside) *Result {
 	t := terms{c.Share, c.Confidence, c.Window, time.Duration(s.stats.To-s.stats.From) * time.Microsecond}
 	r := &Result{
-		Share: exactPercent(c.Share), Confidence: exactPercent(c.Confidence), Window: printable.Duration(c.Window), Key: c.Key,
+		Share: exactPercent(c.Share), Confidence: exactPercent(c.Confidence), Window: printable.Duration(c.Window), Key: c.Key, Tokens: c.Tokens,
 		Requests: s.stats.Requests, Unreadable: s.stats.Unreadable, Needed: t.least(), Notes: s.notes(),
 		From: time.UnixMicro(s.stats.From).In(c.Zone), To: time.UnixMicro(s.stats.To).In(c.Zone),
 	}
@@ -146,6 +152,9 @@ func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside
 		r.Sampled = 1 << min(g.halvings, 62)
 		r.Notes = append(r.Notes, fmt.Sprintf("There are more subjects than memory for them: one in %d was looked at, chosen by a hash. The promise holds as it is; shares of this log are estimates.", r.Sampled))
 	}
+	if c.Tokens != "" {
+		r.Notes = append(r.Notes, "The limits are in tokens ("+c.Tokens+") of responses with a status 2xx. Each leaves room for one request that does not limit its output: add to the burst what yours may ask for at once.")
+	}
 	left := without(abuse)
 	p, _ := c.Compile(doc)
 	for _, a := range abuse {
@@ -155,6 +164,9 @@ func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside
 	for _, rule := range doc.Rules {
 		out := t.rule(g.rules[rule.Name], left)
 		out.Name, out.Match = rule.Name, strings.Join(rule.Match, "")
+		if c.Tokens != "" {
+			out.Convention = nil // it is about requests
+		}
 		if rule.Name == everything {
 			r.Days = len(days(sorted(g.rules[everything].subjects)))
 		}
@@ -316,8 +328,11 @@ func survey(ctx context.Context, c Config) (*surveyed, error) {
 	var err error
 	options := c.reading(0)
 	options.Begin = func(files []feed.File) error {
-		doc := policy.Document{Rules: []policy.Rule{measuring(everything, "", c.Key)}}
+		doc := policy.Document{Rules: []policy.Rule{c.measuring(everything, "")}}
 		for _, n := range replay.Untold(doc, files) {
+			if strings.HasSuffix(n.Needs, "_tokens") {
+				return fmt.Errorf("there are no tokens to limit: %s", n.Why)
+			}
 			return fmt.Errorf("requests cannot be told apart by %s: %s", n.Needs, n.Why)
 		}
 		return nil

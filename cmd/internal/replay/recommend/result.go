@@ -12,6 +12,7 @@ type Result struct {
 	Confidence string `json:"confidence"`
 	Window     string `json:"window"`
 	Key        string `json:"key"`
+	Tokens     string `json:"tokens,omitempty"` // that limits count; empty: requests
 
 	Requests   int64     `json:"requests"`
 	Unreadable int64     `json:"unreadable"`
@@ -59,7 +60,7 @@ type Rule struct {
 	// twice the share is above.
 	NextDay      float64 `json:"next_day"`
 	NextSubjects int     `json:"next_day_subjects"`
-	// Harm is the most requests that a subject gets through in a window.
+	// Harm is the most requests, or tokens, that a subject gets through in a window.
 	Harm float64 `json:"most_in_window"`
 	// WithAside is the burst, rounded up, if nobody were set aside.
 	WithAside  int64          `json:"burst_with_set_aside,omitempty"`

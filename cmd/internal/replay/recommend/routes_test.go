@@ -20,7 +20,7 @@ func compile(t testing.TB, groups []route) *http.ServeMux {
 	taken := map[string]bool{}
 	for _, g := range groups {
 		mux.HandleFunc(g.pattern, func(http.ResponseWriter, *http.Request) {}) // panics if it is none
-		doc.Rules = append(doc.Rules, measuring(ruleName(g.pattern, taken), g.pattern, "client_ip"))
+		doc.Rules = append(doc.Rules, (&Config{Key: "client_ip"}).measuring(ruleName(g.pattern, taken), g.pattern))
 	}
 	if _, err := policy.Compile(doc); err != nil {
 		t.Fatal(err)

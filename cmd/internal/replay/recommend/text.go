@@ -119,6 +119,14 @@ func (r *Result) WriteText(w io.Writer) error {
 	return err
 }
 
+// unit returns what limits count, behind a number: nothing if these are requests.
+func (r *Result) unit() string {
+	if r.Tokens != "" {
+		return " tokens"
+	}
+	return ""
+}
+
 // asideRequests returns how many requests those set aside have made.
 func (r *Result) asideRequests() (n int64) {
 	for i := range r.Aside {
@@ -162,7 +170,7 @@ func (r *Rule) write(b *strings.Builder, out *Result) {
 	for _, line := range r.promise(out) {
 		fmt.Fprintf(b, "  %s\n", line)
 	}
-	fmt.Fprintf(b, "  A subject gets at most %.0f through in %s. Bursts that keep within: %s.\n", r.Harm, out.Window, r.bursts())
+	fmt.Fprintf(b, "  A subject gets at most %.0f%s through in %s. Bursts that keep within: %s.\n", r.Harm, out.unit(), out.Window, r.bursts())
 	if r.WithAside > 0 {
 		fmt.Fprintf(b, "  With those set aside the burst would be %s.\n", humanize.Comma(r.WithAside))
 	}

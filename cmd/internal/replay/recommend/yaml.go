@@ -67,7 +67,7 @@ func (r *Rule) evidence(out *Result, comment func(format string, args ...any)) {
 	for _, line := range r.promise(out) {
 		comment("%s", line)
 	}
-	comment("Bursts that keep within: %s; %s rounded up. A subject gets at most %.0f through in %s.", r.bursts(), humanize.Comma(r.Exact), r.Harm, out.Window)
+	comment("Bursts that keep within: %s; %s rounded up. A subject gets at most %.0f%s through in %s.", r.bursts(), humanize.Comma(r.Exact), r.Harm, out.unit(), out.Window)
 	if r.WithAside > 0 {
 		comment("With those that look like abuse the burst would be %s.", humanize.Comma(r.WithAside))
 	}

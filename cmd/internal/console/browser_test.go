@@ -1,4 +1,4 @@
-package apitest
+package console_test
 
 import (
 	"html"
@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sluicehq/sluice/cmd/internal/apitest"
 )
 
 // Browser is a browser without JavaScript, that a player's scripts drive. They have these steps:
@@ -28,7 +30,7 @@ import (
 //	buttons N                       the last page has N acts, which lead to pages
 type Browser struct {
 	URL    string // of the site
-	Player *Player
+	Player *apitest.Player
 	opened
 	editor *Page             // the page /policy that was opened last
 	kept   map[string]opened // by the names that scripts keep them under
@@ -42,19 +44,19 @@ type opened struct {
 
 // Page is a page.
 type Page struct {
-	*Answer
+	*apitest.Answer
 	HTML string
 }
 
-// Browse returns a browser, whose steps it adds to those of the player.
-func (p *Player) Browse(url string) *Browser {
+// browse returns a browser, whose steps it adds to those of the player.
+func browse(p *apitest.Player, url string) *Browser {
 	b := &Browser{URL: url, Player: p, kept: map[string]opened{}}
-	for name, do := range map[string]func(Step){
-		"page":     func(s Step) { b.hold(s, b.Open(s.Rest)) },
-		"submit":   func(s Step) { b.submit(s, b.Last) },
+	for name, do := range map[string]func(apitest.Step){
+		"page":     func(s apitest.Step) { b.hold(s, b.Open(s.Rest)) },
+		"submit":   func(s apitest.Step) { b.submit(s, b.Last) },
 		"resubmit": b.resubmit,
 		"act":      b.act,
-		"keep":     func(s Step) { b.kept[s.Rest] = b.opened },
+		"keep":     func(s apitest.Step) { b.kept[s.Rest] = b.opened },
 		"undo":     b.undo,
 		"effect":   b.effect,
 		"edit":     b.edit,
@@ -93,7 +95,7 @@ func (b *Browser) Request(method, path string, form url.Values, fields ...string
 	if err != nil {
 		b.Player.T.Fatal(err)
 	}
-	return &Page{&Answer{T: b.Player.T, Status: answer.StatusCode, Header: answer.Header, Body: text}, string(text)}
+	return &Page{&apitest.Answer{T: b.Player.T, Status: answer.StatusCode, Header: answer.Header, Body: text}, string(text)}
 }
 
 // Open opens a page, and what that leads to.
@@ -111,7 +113,7 @@ func (b *Browser) Open(path string) *Page {
 }
 
 // hold holds a page to the lines of a step.
-func (b *Browser) hold(s Step, p *Page) {
+func (b *Browser) hold(s apitest.Step, p *Page) {
 	b.Player.T.Helper()
 	var lines []string
 	for _, line := range s.More {
@@ -181,7 +183,7 @@ func (p *Page) Form(t testing.TB, action string) url.Values {
 }
 
 // submit sends a form of a page, and opens what that leads to.
-func (b *Browser) submit(s Step, from *Page) {
+func (b *Browser) submit(s apitest.Step, from *Page) {
 	b.Player.T.Helper()
 	action, values, _ := strings.Cut(s.Rest, " ")
 	form := from.Form(b.Player.T, action)
@@ -197,7 +199,7 @@ func (b *Browser) submit(s Step, from *Page) {
 }
 
 // post sends a form, and keeps the page that says what was done.
-func (b *Browser) post(s Step, action string, form url.Values) {
+func (b *Browser) post(s apitest.Step, action string, form url.Values) {
 	b.Player.T.Helper()
 	var sent []string
 	s.More = slices.DeleteFunc(s.More, func(line string) bool {
@@ -214,24 +216,24 @@ func (b *Browser) post(s Step, action string, form url.Values) {
 	b.hold(s, p)
 }
 
-func (b *Browser) resubmit(s Step) {
+func (b *Browser) resubmit(s apitest.Step) {
 	name, action, _ := strings.Cut(s.Rest, " ")
 	s.Rest = action
 	b.submit(s, b.kept[name].Last)
 }
 
 // act opens the page of an act and does it.
-func (b *Browser) act(s Step) {
+func (b *Browser) act(s apitest.Step) {
 	b.Player.T.Helper()
 	path, values, _ := strings.Cut(s.Rest, " ")
 	action, _, _ := strings.Cut(path, "?")
-	b.hold(Step{Where: s.Where, Verb: s.Verb, Rest: path, Want: "200"}, b.Open(path))
-	b.submit(Step{Where: s.Where, Verb: s.Verb, Rest: action + " " + values, Want: "303"}, b.Last)
+	b.hold(apitest.Step{Where: s.Where, Verb: s.Verb, Rest: path, Want: "200"}, b.Open(path))
+	b.submit(apitest.Step{Where: s.Where, Verb: s.Verb, Rest: action + " " + values, Want: "303"}, b.Last)
 	s.Want = "200"
 	b.hold(s, b.done)
 }
 
-func (b *Browser) undo(s Step) {
+func (b *Browser) undo(s apitest.Step) {
 	b.Player.T.Helper()
 	done := b.done
 	if s.Rest != "" {
@@ -246,11 +248,11 @@ func (b *Browser) undo(s Step) {
 	if p.Status != http.StatusSeeOther {
 		b.Player.T.Fatalf("%s: undo: %d %s", s.Where, p.Status, p.Words())
 	}
-	b.hold(Step{Where: s.Where, Verb: s.Verb, Want: "200 Undone"}, b.Open(p.Header.Get("Location")))
+	b.hold(apitest.Step{Where: s.Where, Verb: s.Verb, Want: "200 Undone"}, b.Open(p.Header.Get("Location")))
 }
 
 // effect holds what the last page says of a row before and after.
-func (b *Browser) effect(s Step) {
+func (b *Browser) effect(s apitest.Step) {
 	b.Player.T.Helper()
 	name, wants, _ := strings.Cut(s.Rest, " = ")
 	before, after, _ := strings.Cut(wants, " -> ")
@@ -273,7 +275,7 @@ func (b *Browser) effect(s Step) {
 }
 
 // edit sends the editor of the policy with other texts.
-func (b *Browser) edit(s Step) {
+func (b *Browser) edit(s apitest.Step) {
 	b.Player.T.Helper()
 	form := b.editor.Form(b.Player.T, "/policy/check")
 	text := form.Get("base")
@@ -297,7 +299,7 @@ func (b *Browser) edit(s Step) {
 }
 
 // policy holds the policy that the editor has to the lines of a text, in any order.
-func (b *Browser) policy(s Step) {
+func (b *Browser) policy(s apitest.Step) {
 	b.Player.T.Helper()
 	got, want := strings.Split(b.Open("/policy").Form(b.Player.T, "/policy/check").Get("base"), "\n"), strings.Split(s.Rest, "\n")
 	slices.Sort(got)
@@ -308,13 +310,13 @@ func (b *Browser) policy(s Step) {
 }
 
 // buttons holds that the last page has so many acts, and that each leads to a page.
-func (b *Browser) buttons(s Step) {
+func (b *Browser) buttons(s apitest.Step) {
 	b.Player.T.Helper()
 	links := actLinks.FindAllStringSubmatch(b.Last.HTML, -1)
 	if strconv.Itoa(len(links)) != s.Rest {
 		b.Player.T.Errorf("%s: the page has the acts %q, want %s", s.Where, links, s.Rest)
 	}
 	for _, m := range links {
-		b.hold(Step{Where: s.Where, Verb: "page", Rest: m[1], Want: "200"}, b.Open(html.UnescapeString(m[1])))
+		b.hold(apitest.Step{Where: s.Where, Verb: "page", Rest: m[1], Want: "200"}, b.Open(html.UnescapeString(m[1])))
 	}
 }

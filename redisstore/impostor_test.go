@@ -1,4 +1,4 @@
-package redistest
+package redisstore_test
 
 import (
 	"bufio"
@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// Impostor is between a client and a server. It passes on what both send until it gets something else to
+// impostor is between a client and a server. It passes on what both send until it gets something else to
 // send in place of the replies to commands.
-type Impostor struct {
+type impostor struct {
 	Addr string
 	// Says, if not nil, is called for each command in place of the server.
 	Says atomic.Pointer[func(w io.Writer, command string)]
@@ -25,14 +25,14 @@ type Impostor struct {
 	open sync.Map // connections
 }
 
-// StartImpostor starts an impostor in front of the server at an address. It ends with the test.
-func StartImpostor(t testing.TB, server string) *Impostor {
+// startImpostor starts an impostor in front of the server at an address. It ends with the test.
+func startImpostor(t testing.TB, server string) *impostor {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Impostor{Addr: l.Addr().String()}
+	m := &impostor{Addr: l.Addr().String()}
 	var connections sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() {
@@ -57,7 +57,7 @@ func StartImpostor(t testing.TB, server string) *Impostor {
 	return m
 }
 
-func (m *Impostor) serve(c net.Conn, server string) {
+func (m *impostor) serve(c net.Conn, server string) {
 	up, err := net.Dial("tcp", server)
 	if err != nil {
 		return
@@ -111,7 +111,7 @@ func readCommand(r *bufio.Reader) (command []byte, name string, err error) {
 }
 
 // Say says something on all connections, and then in place of each reply.
-func (m *Impostor) Say(f func(w io.Writer, command string)) {
+func (m *impostor) Say(f func(w io.Writer, command string)) {
 	m.Says.Store(&f)
 	m.Told.Store(0)
 	m.open.Range(func(c, _ any) bool {
@@ -124,8 +124,8 @@ func text(s string) func(io.Writer, string) {
 	return func(w io.Writer, _ string) { _, _ = io.WriteString(w, s) }
 }
 
-// Hostile has what no Redis answers, whatever it is asked.
-var Hostile = map[string]func(io.Writer, string){
+// hostile has what no Redis answers, whatever it is asked.
+var hostile = map[string]func(io.Writer, string){
 	"negative length":     text("$-5\r\n"),
 	"negative map":        text("%-1\r\n"),
 	"negative list":       text("*-2\r\n"),
@@ -174,8 +174,8 @@ var Hostile = map[string]func(io.Writer, string){
 	"null":                  text("*-1\r\n"),
 }
 
-// RandomReply writes a random value in the terms of Redis, which may name a port of this machine.
-func RandomReply(b *strings.Builder, r *rand.Rand, port string) { randomReply(b, r, port, 0) }
+// anyReply writes a random value in the terms of Redis, which may name a port of this machine.
+func anyReply(b *strings.Builder, r *rand.Rand, port string) { randomReply(b, r, port, 0) }
 
 func randomReply(b *strings.Builder, r *rand.Rand, port string, depth int) {
 	words := []string{"", "OK", "PONG", "pong", "QUEUED", "message", "subscribe", "unsubscribe", "+sentinel", "+switch-master", "+reboot",

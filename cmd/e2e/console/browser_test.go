@@ -1,6 +1,4 @@
-// Package browsertest opens pages in a real Chromium, for tests. All tests of a process share one browser,
-// and each page has a window and cookies of its own.
-package browsertest
+package console
 
 import (
 	"context"
@@ -30,9 +28,11 @@ import (
 // patience bounds the wait for a condition that is sure to come on any machine.
 const patience = testkit.Patience
 
-// Elsewhere is a name of this machine that the browser takes for another machine's. It trusts what it gets from
+// elsewhere is a name of this machine that the browser takes for another machine's. It trusts what it gets from
 // there over plain HTTP less than what it gets from this machine.
-const Elsewhere = "elsewhere.test"
+const elsewhere = "elsewhere.test"
+
+// All tests share one browser, a real Chromium, and each page has a window and cookies of its own.
 
 // ends ends the browser and removes its files.
 var ends []func()
@@ -47,15 +47,15 @@ var started = sync.OnceValues(func() (context.Context, error) {
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.NoSandbox, chromedp.UserDataDir(dir), chromedp.WSURLReadTimeout(patience),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("host-resolver-rules", "MAP "+Elsewhere+" 127.0.0.1"))
+		chromedp.Flag("host-resolver-rules", "MAP "+elsewhere+" 127.0.0.1"))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	chromium, end := chromedp.NewContext(allocator)
 	ends = append(ends, stop, end)
 	return chromium, chromedp.Run(chromium)
 })
 
-// Main runs the tests of a package, and ends the browser.
-func Main(m *testing.M) {
+// runTests runs the tests of a package, and ends the browser.
+func runTests(m *testing.M) {
 	code := m.Run()
 	for _, end := range slices.Backward(ends) {
 		end()
@@ -63,29 +63,29 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Page is a page in a window of its own. Warnings and errors of its console, dialogs and scripts that fail are
+// window is a page in a window of its own. Warnings and errors of its console, dialogs and scripts that fail are
 // failures of the test.
-type Page struct {
+type window struct {
 	*testing.T
 	Ctx   context.Context
 	Site  string // the URL that paths belong to
 	Quiet bool   // errors that the browser logs of answers are expected
 }
 
-// Look is how a page is looked at.
-type Look struct {
+// look is how a page is looked at.
+type look struct {
 	Width, Height int64
 	Dark          bool
 	NoScript      bool
 }
 
 var (
-	Desktop = Look{Width: 1440, Height: 900}
-	Phone   = Look{Width: 390, Height: 844}
+	desktop = look{Width: 1440, Height: 900}
+	phone   = look{Width: 390, Height: 844}
 )
 
-// Open opens a window of its own, with cookies of its own.
-func Open(t *testing.T, site string, l Look) *Page {
+// openWindow opens a window of its own, with cookies of its own.
+func openWindow(t *testing.T, site string, l look) *window {
 	t.Helper()
 	chromium, err := started()
 	switch {
@@ -99,15 +99,15 @@ func Open(t *testing.T, site string, l Look) *Page {
 	if err != nil {
 		t.Fatal(err)
 	}
-	window, err := target.CreateTarget("about:blank").WithBrowserContextID(cookies).WithNewWindow(true).Do(executor)
+	tab, err := target.CreateTarget("about:blank").WithBrowserContextID(cookies).WithNewWindow(true).Do(executor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithTargetID(window))
+	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithTargetID(tab))
 	t.Cleanup(cancel)
 	ctx, cancel = context.WithTimeout(ctx, 3*patience)
 	t.Cleanup(cancel)
-	g := &Page{T: t, Ctx: ctx, Site: site}
+	g := &window{T: t, Ctx: ctx, Site: site}
 	chromedp.ListenTarget(ctx, g.hears)
 	scheme := "light"
 	if l.Dark {
@@ -125,7 +125,7 @@ func Open(t *testing.T, site string, l Look) *Page {
 }
 
 // hears is told what the browser says of the page.
-func (g *Page) hears(event any) {
+func (g *window) hears(event any) {
 	switch e := event.(type) {
 	case *cdppage.EventJavascriptDialogOpening:
 		g.Errorf("a dialog opens: %s", e.Message)
@@ -146,7 +146,7 @@ func (g *Page) hears(event any) {
 	}
 }
 
-func (g *Page) Run(actions ...chromedp.Action) {
+func (g *window) Run(actions ...chromedp.Action) {
 	g.Helper()
 	if err := chromedp.Run(g.Ctx, actions...); err != nil {
 		g.Fatal(err)
@@ -154,13 +154,13 @@ func (g *Page) Run(actions ...chromedp.Action) {
 }
 
 // Visit opens a path of the site.
-func (g *Page) Visit(path string) {
+func (g *window) Visit(path string) {
 	g.Helper()
 	g.Run(chromedp.Navigate(g.Site + path))
 }
 
-// JS returns what an expression is.
-func JS[T any](g *Page, expression string) (out T) {
+// evaluate returns what an expression is.
+func evaluate[T any](g *window, expression string) (out T) {
 	g.Helper()
 	for end := time.Now().Add(patience); ; {
 		err := chromedp.Run(g.Ctx, chromedp.Evaluate(expression, &out))
@@ -176,7 +176,7 @@ func JS[T any](g *Page, expression string) (out T) {
 
 // Click clicks an element once it shows and nothing covers it. The page does so in one step: a press and a
 // release of the mouse would be lost if the element was replaced between them.
-func (g *Page) Click(selector string) {
+func (g *window) Click(selector string) {
 	g.Helper()
 	const click = `(e => {
 		e?.scrollIntoView({block: 'center', behavior: 'instant'})
@@ -185,33 +185,33 @@ func (g *Page) Click(selector string) {
 		e.click()
 		return true
 	})(document.querySelector(%q))`
-	testkit.Await(g, selector+" can be clicked", func() bool { return JS[bool](g, fmt.Sprintf(click, selector)) })
+	testkit.Await(g, selector+" can be clicked", func() bool { return evaluate[bool](g, fmt.Sprintf(click, selector)) })
 }
 
 // Text returns the text that an element shows.
-func (g *Page) Text(selector string) string {
+func (g *window) Text(selector string) string {
 	g.Helper()
-	return JS[string](g, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
+	return evaluate[string](g, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
 }
 
-// Shots is the directory for pictures of the pages, for people to look at; without it none are made.
-var Shots = os.Getenv("SLUICE_SHOTS")
+// shots is the directory for pictures of the pages, for people to look at; without it none are made.
+var shots = os.Getenv("SLUICE_SHOTS")
 
 // Shot writes a picture of the whole page.
-func (g *Page) Shot(name string) {
+func (g *window) Shot(name string) {
 	g.Helper()
-	if Shots == "" {
+	if shots == "" {
 		return
 	}
 	var png []byte
 	g.Run(chromedp.FullScreenshot(&png, 100))
-	if err := errors.Join(os.MkdirAll(Shots, 0o755), os.WriteFile(filepath.Join(Shots, name+".png"), png, 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(shots, 0o755), os.WriteFile(filepath.Join(shots, name+".png"), png, 0o644)); err != nil {
 		g.Fatal(err)
 	}
 }
 
 // Accessible holds the page to axe.
-func (g *Page) Accessible(what string) {
+func (g *window) Accessible(what string) {
 	g.Helper()
 	axe, err := os.ReadFile(filepath.Join(testkit.Root(), "cmd/e2e/console/testdata/node/node_modules/axe-core/axe.min.js"))
 	if err != nil {

@@ -1,0 +1,38 @@
+package console
+
+import (
+	"testing"
+
+	"github.com/sluicehq/sluice/cmd/internal/browsertest"
+	"github.com/sluicehq/sluice/internal/testkit"
+)
+
+// The page of budgets follows what is spent, keeps the focus, and says when the server does not answer.
+func TestBudgetsLive(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--policy", testkit.File(t, "policy.yaml", `
+version: 1
+rules: [{name: tokens, match: POST /v1/, key: [api_key], limit: 100000/day, algorithm: fixed_window, cost: {tokens: total}}]
+`))
+	g := open(t, p, browsertest.Desktop)
+	g.Visit("/budgets")
+	js[bool](g, "window.same = true") // which another page has not
+	for i, key := range []string{"k-1", "k-2"} {
+		spent := p.send("POST", "/v1/chat/completions", `{"model":"sample-fast","messages":[{"role":"user","content":"Write 90 words"}]}`,
+			"Content-Type: application/json", "X-Api-Key: "+key)
+		if spent != 200 {
+			t.Fatalf("status %d", spent)
+		}
+		testkit.Await(t, "the page has the spender", func() bool {
+			return js[int](g, "document.querySelectorAll('#budgets [data-subject]').length") == i+1
+		})
+		if i == 0 {
+			js[bool](g, "document.querySelector('#budgets [data-subject]').focus(), true")
+		}
+	}
+	if !js[bool](g, "window.same && !!document.activeElement.dataset.subject && document.getElementById('lost').hidden") {
+		t.Errorf("the page was loaded again, lost the focus, or misses the server: %s", js[string](g, "document.activeElement.outerHTML"))
+	}
+	js[bool](g, "window.fetch = () => Promise.reject(new TypeError('no answer')), true")
+	testkit.Await(t, "the page misses the server", func() bool { return js[bool](g, "!document.getElementById('lost').hidden") })
+}

@@ -1,0 +1,70 @@
+package telemetry
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Sheds returns the requests of the last minute that the limits denied while there is an overload, or those that they
+// let pass as shadows although they did not fit. Without an overload it returns zeros.
+func (l *Load) Sheds() (by ByClass, would bool) {
+	if l.Overloaded.IsZero() {
+		return by, false
+	}
+	denied, watched := l.LastMinute()
+	if denied.Total() == 0 {
+		return watched, watched.Total() > 0
+	}
+	return denied, false
+}
+
+// shedding reports a rule whose automatic limit denies requests, or would as a shadow. Denials of sheddable requests
+// alone are an information.
+func (v *View) shedding(r *Rule) (name string, h *Headline) {
+	if r.Load == nil {
+		return "", nil
+	}
+	by, would := r.Load.Sheds()
+	if by.Total() == 0 {
+		return "", nil
+	}
+	h = &Headline{Level: Unknown, Rule: r.Name, Since: r.Load.Overloaded}
+	verb := "sheds"
+	switch {
+	case would:
+		name, verb = "would-shed:"+r.Name, "would shed"
+	case by[0] == by.Total():
+		name = "shedding-sheddable:" + r.Name
+	default:
+		name, h.Level = "shedding:"+r.Name, Bad
+	}
+	h.Text = fmt.Sprintf("Since %s %s %s %s in the last minute%s.", v.clock(h.Since), plain(title(r.Name)), verb, requestsByClass(&by), r.Load.why())
+	return name, h
+}
+
+// requestsByClass returns numbers of requests as text, those of the most important class first.
+func requestsByClass(c *ByClass) string {
+	var all []string
+	names := policy.ClassNames()
+	for class := Classes - 1; class >= 0; class-- {
+		if c[class] > 0 {
+			all = append(all, number(c[class], names[class]+" request"))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// why returns the reason for an overload as the end of a sentence: how slow the upstream is. It is empty if that is
+// unknown.
+func (s *LoadState) why() string {
+	if s.Base <= 0 || s.Latency <= 0 {
+		return ""
+	}
+	of := ""
+	if s.Limits > 1 {
+		of = " of the slowest"
+	}
+	return fmt.Sprintf(": the latency%s is %s times that of idle (%s, %s)", of, decimal(s.Slowdown()), waited(s.Latency), waited(s.Base))
+}

@@ -1,0 +1,424 @@
+package telemetry
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Classes is the number of classes of requests: see [policy.ClassNames].
+const Classes = 3
+
+// ByClass are numbers of requests, in the order of [policy.ClassNames].
+type ByClass [Classes]uint64
+
+// Total returns the sum.
+func (c *ByClass) Total() (n uint64) {
+	for _, v := range c {
+		n += v
+	}
+	return n
+}
+
+// Add adds those of o.
+func (c *ByClass) Add(o *ByClass) {
+	for i, v := range o {
+		c[i] += v
+	}
+}
+
+// LoadState is the present state of the automatic limits of requests under way of one rule: one for each value of its
+// key, on each instance.
+type LoadState struct {
+	Limits          uint64 // how many there are
+	Limit, InFlight uint64 // sums of all; Limit is that of the class normal
+	// Base is the latency of the upstream without a queue, and Latency the present one, of the limit whose Latency is
+	// the largest multiple of its Base. They are 0 if unknown.
+	Base, Latency time.Duration
+	// Overloaded is when the present overload started. It is zero if no request was refused in the last minute.
+	Overloaded time.Time
+}
+
+// add adds the state of other limits.
+func (s *LoadState) add(o *LoadState) {
+	s.Limits += o.Limits
+	s.Limit += o.Limit
+	s.InFlight += o.InFlight
+	if worse(o.Base, o.Latency, s.Base, s.Latency) {
+		s.Base, s.Latency = o.Base, o.Latency
+	}
+	if s.Overloaded.IsZero() || !o.Overloaded.IsZero() && o.Overloaded.Before(s.Overloaded) {
+		s.Overloaded = o.Overloaded
+	}
+}
+
+// worse reports whether latency is a larger multiple of base than another one of its own.
+func worse(base, latency, otherBase, otherLatency time.Duration) bool {
+	return base > 0 && (otherBase == 0 || float64(latency)*float64(otherBase) > float64(otherLatency)*float64(base))
+}
+
+// Slowdown returns how many times Base the Latency is, or 0 if that is unknown.
+func (s *LoadState) Slowdown() float64 {
+	if s.Base <= 0 {
+		return 0
+	}
+	return float64(s.Latency) / float64(s.Base)
+}
+
+// LoadStep is what automatic limits of a rule did in a step. Limit, base and latency are those at its end.
+type LoadStep struct {
+	Limit         uint64
+	InFlight      uint64 // the most, of those seen once a second; of several instances the sum
+	Base, Latency time.Duration
+	// Denied are the requests that were denied, and Watched those that a shadow let pass although they did not fit.
+	Denied, Watched ByClass
+}
+
+// loadColumns is the number of columns of a LoadStep in a post. Times are in microseconds.
+const loadColumns = 4 + 2*Classes
+
+func (s *LoadStep) column(c int) uint64 {
+	switch {
+	case c == 0:
+		return s.Limit
+	case c == 1:
+		return s.InFlight
+	case c == 2:
+		return uint64(s.Base.Microseconds())
+	case c == 3:
+		return uint64(s.Latency.Microseconds())
+	case c < 4+Classes:
+		return s.Denied[c-4]
+	}
+	return s.Watched[c-4-Classes]
+}
+
+func (s *LoadStep) setColumn(c int, v uint64) {
+	switch {
+	case c == 0:
+		s.Limit = v
+	case c == 1:
+		s.InFlight = v
+	case c == 2:
+		s.Base = time.Duration(v) * time.Microsecond
+	case c == 3:
+		s.Latency = time.Duration(v) * time.Microsecond
+	case c < 4+Classes:
+		s.Denied[c-4] = v
+	default:
+		s.Watched[c-4-Classes] = v
+	}
+}
+
+// add adds the step of another instance.
+func (s *LoadStep) add(o *LoadStep) {
+	s.Limit += o.Limit
+	s.InFlight += o.InFlight
+	if worse(o.Base, o.Latency, s.Base, s.Latency) {
+		s.Base, s.Latency = o.Base, o.Latency
+	}
+	s.Denied.Add(&o.Denied)
+	s.Watched.Add(&o.Watched)
+}
+
+// sample adds what was seen of the same instance later.
+func (s *LoadStep) sample(now *LoadState, added *LoadStep) {
+	s.Limit, s.InFlight = now.Limit, max(s.InFlight, now.InFlight)
+	s.Base, s.Latency = now.Base, now.Latency
+	s.Denied.Add(&added.Denied)
+	s.Watched.Add(&added.Watched)
+}
+
+// loadSteps are the steps of one rule, of one instance or of all.
+type loadSteps struct{ recent, days ring[LoadStep] }
+
+func (s *loadSteps) move(at int64) {
+	s.recent.move(recentStep(at), RecentSteps)
+	s.days.move(longStep(at), LongSteps)
+}
+
+// addAll adds the steps of another instance.
+func (s *loadSteps) addAll(o *loadSteps) {
+	addRing(&s.recent, &o.recent)
+	addRing(&s.days, &o.days)
+}
+
+func addRing(to, from *ring[LoadStep]) {
+	for n := max(from.first(), to.first()); n <= min(from.last, to.last) && from.cells != nil; n++ {
+		to.cell(n).add(from.cell(n))
+	}
+}
+
+// ruleLoads are the automatic limits of one rule on this instance. The recorder's lock guards them.
+type ruleLoads struct {
+	now     LoadState
+	sampled LoadStep // what the steps have of Denied and Watched
+	steps   loadSteps
+}
+
+// noteLoads counts what automatic limits of requests under way made of a request. It reports whether a shadow would
+// have denied it.
+func (r *Recorder) noteLoads(t *table, own bool, o *policy.Observation, stripe int, at int64) (would bool) {
+	d := &o.Decision
+	for i := range d.Loads {
+		l := &d.Loads[i]
+		rule, known := o.LoadRuleIndex(i), own
+		if !own {
+			rule, known = t.byName[l.Rule]
+		}
+		if !known {
+			continue // it has left the policy
+		}
+		c := t.at(rule)
+		j := judgement{}
+		if class := slices.Index(policy.ClassNames(), l.Class); !l.Allowed && l.Shadow {
+			j.outcome, would = WouldDeny, true
+			c.watched[class].Add(1)
+		} else if !l.Allowed {
+			j.outcome = Deny
+			c.denied[class].Add(1)
+		}
+		c.cells[stripe].n[j.outcome].Add(1)
+		if r.subjects != nil {
+			r.subjects.add(c.name, l.Key, l.Key, &note{at: at / 1e6, refused: !l.Allowed})
+		}
+	}
+	return would
+}
+
+// loadStates returns the present state of the automatic limits of each rule of this instance.
+func loadStates(e *policy.Engine) map[string]*LoadState {
+	all := make(map[string]*LoadState)
+	for _, name := range e.Policy().Adaptive() {
+		all[name] = &LoadState{}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	for _, l := range e.Loads() {
+		if s := all[l.Rule]; s != nil {
+			s.add(&LoadState{1, uint64(max(l.Limit, 0)), uint64(max(l.InFlight, 0)), l.Base, l.Latency, l.Overloaded})
+		}
+	}
+	return all
+}
+
+// sampleLoads moves what was counted since the last sample to the steps, and samples the present states.
+func (r *Recorder) sampleLoads(t *table) {
+	for name, state := range loadStates(r.engine) {
+		i, known := t.byName[name]
+		if !known || i >= MaxRules {
+			continue // it has no counters of its own
+		}
+		c := t.rules[i]
+		if c.loads == nil && state.Limits == 0 {
+			continue // no request yet
+		}
+		if c.loads == nil {
+			c.loads = new(ruleLoads)
+		}
+		sum := c.deniedByClass()
+		c.loads.sample(r.at, state, &sum)
+	}
+}
+
+func (l *ruleLoads) sample(at int64, now *LoadState, sum *LoadStep) {
+	added := *sum
+	for i := range added.Denied {
+		added.Denied[i] -= l.sampled.Denied[i]
+		added.Watched[i] -= l.sampled.Watched[i]
+	}
+	l.now, l.sampled = *now, *sum
+	l.steps.move(at)
+	l.steps.recent.cell(l.steps.recent.last).sample(now, &added)
+	l.steps.days.cell(l.steps.days.last).sample(now, &added)
+}
+
+// deniedByClass returns the requests denied since the start, by class.
+func (c *ruleCounters) deniedByClass() (s LoadStep) {
+	for i := range s.Denied {
+		s.Denied[i], s.Watched[i] = c.denied[i].Load(), c.watched[i].Load()
+	}
+	return s
+}
+
+// LoadTotals are the automatic limits of requests under way of one rule, on this instance.
+type LoadTotals struct {
+	Rule string
+	LoadState
+	// Denied are the requests denied since the start, and Watched those that a shadow let pass although they did not
+	// fit.
+	Denied, Watched ByClass
+}
+
+// Loads returns the state of each rule with an automatic limit of requests under way, in the order of the document.
+func (r *Recorder) Loads() (all []LoadTotals) {
+	t, states := r.follow(), loadStates(r.engine)
+	for _, name := range r.engine.Policy().Adaptive() {
+		if i, known := t.byName[name]; known && i < MaxRules && states[name] != nil {
+			sum := t.rules[i].deniedByClass()
+			all = append(all, LoadTotals{name, *states[name], sum.Denied, sum.Watched})
+		}
+	}
+	return all
+}
+
+// Load is the history of the automatic limits of requests under way of a rule, of all instances.
+type Load struct {
+	LoadState
+	Recent []LoadStep // of each [Step], the latest last, at most [RecentSteps] of them
+	Days   []LoadStep // of each [LongStep], the latest last, at most [LongSteps] of them
+}
+
+// LastMinute returns the requests of the last minute that were denied, and those that a shadow let pass although they
+// did not fit.
+func (l *Load) LastMinute() (denied, watched ByClass) {
+	for i := max(len(l.Recent)-minuteSteps, 0); i < len(l.Recent); i++ {
+		denied.Add(&l.Recent[i].Denied)
+		watched.Add(&l.Recent[i].Watched)
+	}
+	return denied, watched
+}
+
+// A post of loads has a version, and for each rule its name, its state, and two lists of steps in the form of
+// appendCells.
+const loadVersion = 1
+
+// postedLoads returns a post of the automatic limits of this instance, or nil if there are none.
+func (r *Recorder) postedLoads() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	post := []byte{loadVersion}
+	for _, c := range r.table.Load().rules {
+		if c.loads == nil {
+			continue
+		}
+		before := len(post)
+		if post = c.loads.append(post, c.name); len(post) > maxPost {
+			return post[:before]
+		}
+	}
+	if len(post) == 1 {
+		return nil
+	}
+	return post
+}
+
+func (l *ruleLoads) append(dst []byte, name string) []byte {
+	dst = appendText(dst, name)
+	s, since := &l.now, int64(0)
+	if !s.Overloaded.IsZero() {
+		since = s.Overloaded.Unix()
+	}
+	for _, n := range []uint64{s.Limits, s.Limit, s.InFlight, uint64(s.Base.Microseconds()), uint64(s.Latency.Microseconds()), uint64(since)} {
+		dst = binary.AppendUvarint(dst, n)
+	}
+	return appendRing(appendRing(dst, &l.steps.recent), &l.steps.days)
+}
+
+// appendRing appends the steps, without those before the first that is not zero.
+func appendRing(dst []byte, s *ring[LoadStep]) []byte {
+	from := s.first()
+	for from <= s.last && *s.cell(from) == (LoadStep{}) {
+		from++
+	}
+	if from > s.last {
+		return append(dst, 0)
+	}
+	return appendCells(dst, loadColumns, from, s.last, func(n int64, c int) uint64 { return s.cell(n).column(c) })
+}
+
+// fleetLoads are the automatic limits of each rule on several instances.
+type fleetLoads map[string]*ruleLoads
+
+// of returns the limits of a rule.
+func (f fleetLoads) of(name string, at int64) *ruleLoads {
+	if f[name] == nil {
+		f[name] = new(ruleLoads)
+		f[name].steps.move(at)
+	}
+	return f[name]
+}
+
+// add adds a post, and its present states if they are. It ignores rules that have none in the policy. After an error,
+// discard f: it may have a part of the post.
+func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) error {
+	if post == nil {
+		return nil
+	}
+	d := &decoder{rest: post}
+	if len(post) > maxPost || d.byte() != loadVersion {
+		return errUnreadable
+	}
+	for n := 0; len(d.rest) > 0 && n < MaxRules; n++ {
+		name := d.text(maxRuleName)
+		one := d.ruleLoads(at)
+		if d.failed || !slices.Contains(rules, name) {
+			continue
+		}
+		to := f.of(name, at)
+		to.steps.addAll(&one.steps)
+		if present {
+			to.now.add(&one.now)
+		}
+	}
+	if d.failed || len(d.rest) > 0 {
+		return errUnreadable
+	}
+	return nil
+}
+
+// ruleLoads reads the output of ruleLoads.append behind the name.
+func (d *decoder) ruleLoads(at int64) (l ruleLoads) {
+	s := &l.now
+	s.Limits, s.Limit, s.InFlight = d.uvarint(maxValue), d.uvarint(maxValue), d.uvarint(maxValue)
+	s.Base, s.Latency = time.Duration(d.uvarint(maxMicros))*time.Microsecond, time.Duration(d.uvarint(maxMicros))*time.Microsecond
+	if since := d.uvarint(maxValue); since > 0 {
+		s.Overloaded = time.Unix(int64(since), 0)
+	}
+	l.steps.move(at)
+	d.loadSteps(RecentSteps, &l.steps.recent)
+	d.loadSteps(LongSteps, &l.steps.days)
+	return l
+}
+
+// maxMicros is the longest latency in a post, in microseconds.
+const maxMicros = 1 << 40
+
+func (d *decoder) loadSteps(most int, to *ring[LoadStep]) {
+	d.cells(loadColumns, most, func(n int64, c int, v uint64) {
+		if to.has(n) {
+			to.cell(n).setColumn(c, min(v, maxMicros))
+		}
+	})
+}
+
+// loads returns the automatic limits of each rule of the policy that has them.
+func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[string]*Load {
+	rules := p.Adaptive()
+	if len(rules) == 0 {
+		return nil
+	}
+	all := make(fleetLoads)
+	_ = all.add(f.Recorder.postedLoads(), at, rules, true) // it is not damaged
+	for _, o := range f.others {
+		present := !o.left && o.now != nil && now.Sub(o.seenAt) <= staleAfter
+		_ = all.add(o.loads, at, rules, present) // those that cannot be read were ignored
+	}
+	out := make(map[string]*Load, len(rules))
+	for _, name := range rules {
+		one := all.of(name, at)
+		out[name] = &Load{one.now, listOf(&one.steps.recent, recentStep(since.Unix())), listOf(&one.steps.days, longStep(since.Unix()))}
+	}
+	return out
+}
+
+// listOf returns the steps from one on: at least the latest.
+func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
+	for n := max(min(from, s.last), s.first()); n <= s.last; n++ {
+		all = append(all, *s.cell(n))
+	}
+	return all
+}

@@ -1,0 +1,32 @@
+package telemetry
+
+// ring has values of the latest steps of one length, by the number of the step modulo their number. It has no memory
+// until the first step.
+type ring[T any] struct {
+	last  int64
+	cells []T
+}
+
+// cell returns the value of a step, which must be one of those kept.
+func (r *ring[T]) cell(n int64) *T { return &r.cells[uint64(n)%uint64(len(r.cells))] }
+
+// first returns the earliest step that is kept.
+func (r *ring[T]) first() int64 { return r.last - int64(len(r.cells)) + 1 }
+
+// has reports whether a step is kept.
+func (r *ring[T]) has(n int64) bool { return len(r.cells) > 0 && n >= r.first() && n <= r.last }
+
+// move makes n the latest of so many steps, unless a later one is known: the clock of an instance may step back.
+func (r *ring[T]) move(n int64, steps int) {
+	if r.cells == nil {
+		r.cells, r.last = make([]T, steps), n
+	}
+	if n-r.last >= int64(steps) {
+		clear(r.cells)
+		r.last = n
+	}
+	for r.last < n {
+		r.last++
+		*r.cell(r.last) = *new(T)
+	}
+}

@@ -19,6 +19,7 @@ type knee struct {
 	limit       int64
 	critical    int64 // limit of critical requests
 	base        int64
+	rough       bool  // base is of the first answers, which are the fastest
 	latency     int64 // of the latest window
 	probing     bool
 	up          bool    // the probe doubles the limit
@@ -92,6 +93,10 @@ func (k *knee) step(m measure, at int64) {
 	first := k.base == 0
 	if m.answers >= few && m.latency > 0 {
 		k.latency = m.latency
+		if k.rough && !m.full && m.answers >= enough {
+			k.base, k.rough = m.latency, false
+		}
+		k.rough = k.rough || first
 		k.base = min(cmp.Or(k.base, m.latency), m.latency+2*m.err) // without a queue, latency can be as low
 	}
 	if k.probing {

@@ -67,7 +67,7 @@ func (a *Answer) refuseLLM(f fields, retry int64) {
 	switch {
 	case retry == 0 || retry > longestRetry:
 		f.set(fieldShouldRetry, "false")
-	case a.reserved():
+	case a.decision.Overloaded != "", a.reserved():
 		f.set(fieldShouldRetry, "true")
 	}
 }

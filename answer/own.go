@@ -62,7 +62,7 @@ func (a *Answer) values() policy.AnswerValues {
 	p, retry := a.said(), a.retryAfter()
 	v := policy.AnswerValues{
 		Type: p.kind, Title: p.title, Status: p.status, Error: p.name, RetryAfter: retry, Detail: a.detail(),
-		Rule: a.decision.Blocked, Wait: time.Duration(min(retry, maxWait)) * time.Second,
+		Rule: cmp.Or(a.decision.Blocked, a.decision.Overloaded), Wait: time.Duration(min(retry, maxWait)) * time.Second,
 	}
 	if retry > 0 {
 		v.Reset = time.Now().Add(v.Wait + time.Second - 1).Truncate(time.Second).UTC()

@@ -66,7 +66,7 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 		}
 		head, body, _ := strings.Cut(step, "\n\n")
 		line, fields, _ := strings.Cut(head, "\n")
-		r := &policy.Request{Ends: true, Peer: netip.MustParseAddr("192.0.2.1"), Header: make(http.Header)}
+		r := &policy.Request{Ends: true, Timed: true, Peer: netip.MustParseAddr("192.0.2.1"), Header: make(http.Header)}
 		if body != "" {
 			r.Body = func(limit int64) ([]byte, error) {
 				if int64(len(body)) > limit {

@@ -211,9 +211,11 @@ func (s *subjects) leave(now time.Duration) {
 
 // retryOverloaded returns a random wait, so that clients do not come back together, and the important ones first.
 func retryOverloaded(class adaptive.Class) time.Duration {
-	most := map[adaptive.Class]time.Duration{adaptive.Critical: 2, adaptive.Normal: 4, adaptive.Sheddable: 8}[class]
-	return time.Second + rand.N((most-1)*time.Second+1)
+	return time.Second + rand.N(longestOverloaded[class]-time.Second+1)
 }
+
+// longestOverloaded is the longest wait of a class.
+var longestOverloaded = [...]time.Duration{adaptive.Critical: 2 * time.Second, adaptive.Normal: 4 * time.Second, adaptive.Sheddable: 8 * time.Second}
 
 // addLoads adds the automatic limits of the request to d. If it passes, d has their permits, which otherwise are
 // returned.

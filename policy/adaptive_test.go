@@ -3,6 +3,8 @@ package policy_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -214,5 +216,73 @@ func TestClassOfAmbiguousPath(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", path, d.Loads, want)
 		}
 		e.Release(context.Background(), d)
+	}
+}
+
+// A rollout of an automatic limit goes by clients.
+func TestAdaptiveRollout(t *testing.T) {
+	t.Parallel()
+	half := capacity()
+	half.Enforce = "50%"
+	e := adaptiveEngine(t, half)
+	ctx := context.Background()
+	held := e.Decide(ctx, timed("/"))
+	defer e.Release(ctx, held)
+	denied := map[string]bool{}
+	for range 2 {
+		for i := range 200 {
+			r := timed("/")
+			r.Client = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+			d := e.Decide(ctx, r)
+			if was, known := denied[r.Client.String()]; known && was == d.Allowed {
+				t.Errorf("%v was denied: %t, and now: %t", r.Client, was, !d.Allowed)
+			}
+			denied[r.Client.String()] = !d.Allowed
+			e.Release(ctx, d)
+		}
+	}
+	n := 0
+	for _, yes := range denied {
+		if yes {
+			n++
+		}
+	}
+	if n < 60 || n > 140 {
+		t.Errorf("%d of 200 clients were denied at 50 %%", n)
+	}
+}
+
+// Permits are returned once, by whichever copy of a decision, while the policy changes.
+func TestAdaptiveConcurrent(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	hosts := capacity()
+	hosts.Name, hosts.Key, hosts.InFlight = "hosts", []string{"host"}, policy.InFlight{Auto: true}
+	rules := []policy.Rule{capacity(), hosts, {Name: "rate", Limits: []string{"1000/second"}}}
+	rules[0].InFlight = policy.InFlight{Auto: true, Least: 8, Most: 16}
+	e := adaptiveEngine(t, rules...)
+	p := e.Policy()
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			var d policy.Decision
+			r := timed("/")
+			for i := range 2000 {
+				r.Host = fmt.Sprintf("h%d.example.com", i%3)
+				e.DecideInto(ctx, r, &d)
+				copied := d.Clone()
+				e.Answered(d, time.Now(), []int{200, 0, 503}[i%3])
+				e.Release(ctx, copied)
+				e.Release(ctx, d)
+				e.Answered(copied, time.Now(), 200) // too late
+				if g == 0 && i%100 == 0 {
+					e.Swap(p)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := underWay(e); n != 0 {
+		t.Errorf("%d are under way", n)
 	}
 }

@@ -80,6 +80,7 @@ type reservation struct {
 	cost       int64        // the estimate
 	uncut      int64        // the part of cost that is not cut to a limit, because the request asks for it
 	omitsUsage bool         // the rule asks for the usage, which the request does not
+	model      string       // as the request writes it, in memory of the request; empty if the rule does not read it
 }
 
 // demand has the values that the rules of a policy read from a request to a model. Each is read for the first rule
@@ -111,6 +112,9 @@ func (in *input) reserve(r *rule) (a reservation) {
 	a.reads, a.omitsUsage = in.policy.numbers, u.asksUsage && in.omitsUsage()
 	if u.prices != nil {
 		a.price = in.price()
+	}
+	if u.prices != nil || u.estimate.units == 0 { // the body is read anyway
+		a.model = in.model()
 	}
 	if in.request.Cost > 1 { // all these requests fit, or none
 		a.uncut = math.MaxInt64
@@ -212,6 +216,15 @@ func (in *input) priceOfModel(p *money.Prices) *money.Price {
 	higher := *p.Of(inPath)
 	higher.Raise(p.Of(inBody))
 	return &higher
+}
+
+// model returns the model that the request asks for, or "".
+func (in *input) model() string {
+	if name := modelInPath(in.request.Path); name != "" {
+		return name
+	}
+	name, _, _ := in.x.BodyField("model")
+	return name
 }
 
 // modelInPath returns NAME of a path such as /v1beta/models/NAME:generateContent or

@@ -118,6 +118,8 @@ type Settlement struct {
 	Index int
 	// Unit is the unit of a cost that is read from the body of the response; otherwise NoUnit.
 	Unit Unit
+	// Model is the model that the request asks for, as the client wrote it. It is empty if the rule does not read it.
+	Model string
 	// Estimate is the charge before the response, and Cost the final one, both in units of Limit: see
 	// [sluice.Limit.Money].
 	Estimate, Cost int64
@@ -195,7 +197,9 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 		if r.cost.usage != nil {
 			reads, asks = c.whose[i].reserved.reads, asks || c.whose[i].reserved.omitsUsage && !c.whose[i].shadow
 		}
-		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, c.whose[i].reserved, d.Results[i].Lasts(), nil})
+		reserved := c.whose[i].reserved
+		reserved.model = strings.Clone(reserved.model)
+		open = append(open, openCharge{taken, r.name, strings.Clone(c.whose[i].key), 0, r.counts, &r.cost, reserved, d.Results[i].Lasts(), nil})
 	}
 	numberLimits(open)
 	if len(open) == 0 {
@@ -244,7 +248,7 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 		}
 		cost := money.Units(c.cost.atMost(told, c.Plan.Limit.Value(c.Cost)), c.Plan)
 		more := cost - c.Cost
-		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Estimate: c.Cost, Cost: cost, Cut: money.Units(told, c.Plan) - cost, Unread: unread}
+		item := Settlement{Rule: c.rule, Key: c.subject, Limit: c.Plan.Limit, Index: c.index, Unit: c.cost.unit, Model: c.reserved.model, Estimate: c.Cost, Cost: cost, Cut: money.Units(told, c.Plan) - cost, Unread: unread}
 		switch {
 		case more > 0:
 			c.Charge.Cost, c.Owe = min(more, c.Plan.Most), true

@@ -151,7 +151,7 @@ func (c *compiler) enforce(r *Rule) uint16 {
 	switch {
 	case r.Shadow:
 		c.fail("enforce", "remove one of them", "a shadow is enforced for nobody")
-	case len(r.Key)+len(r.Share.By) == 0:
+	case len(r.Key)+len(r.Share.By) == 0 && !r.InFlight.Auto: // which goes by clients
 		c.fail("enforce", "give it a key, or remove \"enforce\"", "a rule without a key has no subjects to choose from")
 	}
 	return uint16(share % everybody)

@@ -32,6 +32,7 @@ var (
 	exempt    = desc("requests_exempt_total", "Requests that a rule exempts.", "door")
 	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. Requests count when their response has ended.", "rule", "unit")
 	settled   = desc("cost_settled_units_total", "Units that the requests of sluice_cost_reserved_units_total finally cost, by rule and unit.", "rule", "unit")
+	models    = desc("cost_model_units_total", "The part of sluice_cost_settled_units_total that each model cost: the first models of a rule by name, up to 20, and all others as *other.", "rule", "unit", "model")
 	estimates = desc("cost_estimates_total", "Responses that reported their cost, by the charge before: high (more than twice the cost), low (less than the cost) or close.", "rule", "estimate")
 	unread    = desc("cost_unread_total", "Responses that did not report their cost, by reason: encoded (compressed), type (neither JSON nor events), malformed, missing, interrupted, no_body (the integration does not read responses) or other. Such a request is charged what was seen of the response, or the estimate.", "rule", "reason")
 	indebted  = desc("cost_debts_total", "Limits that a response left in debt, so that the key is refused until the debt has drained.", "rule")
@@ -65,6 +66,7 @@ type collector struct{ recorder *telemetry.Recorder }
 //
 //	sluice_cost_reserved_units_total{rule,unit}     tokens, micro_usd or units
 //	sluice_cost_settled_units_total{rule,unit}      the same
+//	sluice_cost_model_units_total{rule,unit,model}  the same by model, at most 21
 //	sluice_cost_estimates_total{rule,estimate}      high, close, low
 //	sluice_cost_unread_total{rule,reason}           the response does not report its cost
 //	sluice_cost_debts_total{rule}                   the key owes
@@ -75,7 +77,7 @@ func New(r *telemetry.Recorder) prometheus.Collector { return collector{r} }
 
 // Describe implements [prometheus.Collector].
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{decisions, nearLimit, local, requests, malformed, repeated, exempt, reserved, settled, estimates, unread, indebted, overloads, loadSaid, loadLimit, inFlight, latency, base, duration} {
+	for _, d := range []*prometheus.Desc{decisions, nearLimit, local, requests, malformed, repeated, exempt, reserved, settled, models, estimates, unread, indebted, overloads, loadSaid, loadLimit, inFlight, latency, base, duration} {
 		ch <- d
 	}
 }
@@ -123,6 +125,12 @@ var unitLabels = map[policy.Unit]string{policy.Tokens: "tokens", policy.USD: "mi
 func costs(ch chan<- prometheus.Metric, rule string, t *telemetry.CostTotals) {
 	ch <- counter(reserved, t.Reserved, rule, unitLabels[t.Unit])
 	ch <- counter(settled, t.Settled, rule, unitLabels[t.Unit])
+	for model, n := range t.Models {
+		ch <- counter(models, n, rule, unitLabels[t.Unit], model)
+	}
+	if _, some := t.Models[telemetry.OtherModels]; !some {
+		ch <- counter(models, 0, rule, unitLabels[t.Unit], telemetry.OtherModels)
+	}
 	ch <- counter(estimates, t.High, rule, "high")
 	ch <- counter(estimates, t.Low, rule, "low")
 	ch <- counter(estimates, t.Close, rule, "close")

@@ -3,9 +3,11 @@ package telemetry
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -91,17 +93,51 @@ type ruleCosts struct {
 	unit  policy.Unit
 	total Costs // since the start, or since the rule has this unit
 	steps costSteps
+
+	models map[string]*uint64 // units of the responses of each model, since the same time
 }
 
-func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs) {
+func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs, model string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.unit != unit {
-		r.unit, r.total, r.steps = unit, Costs{}, costSteps{}
+		r.unit, r.total, r.steps, r.models = unit, Costs{}, costSteps{}, nil
 	}
 	r.total.Add(c)
+	if c.Settled > 0 {
+		*r.model(model, c.AllUnread() == 0) += c.Settled
+	}
 	r.steps.move(longStep(at))
 	r.steps.cell(r.steps.last).Add(c)
+}
+
+// maxModels is how many models of a rule are counted by name, and maxModel the length of a name in bytes. Names are
+// text of clients.
+const (
+	maxModels = 20
+	maxModel  = 64
+)
+
+// OtherModels is the name under which all other models of a rule are counted.
+const OtherModels = "*other"
+
+// model returns the cell of a model. Known is whether the upstream has answered for it: other names are not added.
+func (r *ruleCosts) model(name string, known bool) *uint64 {
+	if cell := r.models[name]; cell != nil {
+		return cell
+	}
+	if name == "" || len(name) > maxModel || !printable.ASCII(name) || !known || len(r.models) >= maxModels {
+		name = OtherModels
+	}
+	if r.models == nil {
+		r.models = make(map[string]*uint64)
+	}
+	cell := r.models[name]
+	if cell == nil {
+		cell = new(uint64)
+		r.models[strings.Clone(name)] = cell
+	}
+	return cell
 }
 
 // costSteps has the costs of the latest LongSteps. It takes 32 KiB once there is a cost.
@@ -123,7 +159,7 @@ func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
 		return
 	}
 	c, now := costsOf(s), time.Now()
-	t.at(i).costs.add(now.Unix(), s.Unit, &c)
+	t.at(i).costs.add(now.Unix(), s.Unit, &c, s.Model)
 	if r.subjects != nil && c.Settled > 0 {
 		r.subjects.noteCost(s.Rule, s.Key, s.Unit, c.Settled, now.UnixMilli())
 	}
@@ -133,6 +169,9 @@ func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
 type CostTotals struct {
 	policy.Budget
 	Costs
+	// Models has the part of Settled that each model cost: of the first models, up to 20, by name, and of all others as
+	// OtherModels.
+	Models map[string]uint64
 }
 
 // Costs returns the costs of each of [policy.Policy.Budgets].
@@ -142,7 +181,7 @@ func (r *Recorder) Costs() (all []CostTotals) {
 		one := CostTotals{Budget: b}
 		if i, known := t.byName[b.Rule]; known && i < MaxRules {
 			if c := &t.rules[i].costs; c.is(b.Unit) {
-				one.Costs = c.totals()
+				one.Costs, one.Models = c.totals()
 			}
 			all = append(all, one)
 		}
@@ -156,10 +195,14 @@ func (r *ruleCosts) is(u policy.Unit) bool {
 	return r.unit == u
 }
 
-func (r *ruleCosts) totals() Costs {
+func (r *ruleCosts) totals() (Costs, map[string]uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.total
+	models := make(map[string]uint64, len(r.models))
+	for name, n := range r.models {
+		models[name] = *n
+	}
+	return r.total, models
 }
 
 // Budget is the history of the costs of a rule that reads them from bodies of responses.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,6 +121,43 @@ func TestCostTotals(t *testing.T) {
 	v := (&telemetry.Fleet{Recorder: r}).View()
 	if day := v.Rule("tokens").Budget.Last(telemetry.CostSteps); day.Settled != 3 {
 		t.Errorf("the view has %+v", day)
+	}
+}
+
+// Costs are by model: the first twenty that were answered by name, and all others together.
+func TestCostsByModel(t *testing.T) {
+	t.Parallel()
+	e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "tokens", Limit: "1000000/day", Cost: policy.Cost{Tokens: "total"}}))
+	r := telemetry.Watch(e, telemetry.Config{})
+	ask := func(model string, o policy.Outcome) {
+		d := e.Decide(t.Context(), &policy.Request{Path: "/", Header: http.Header{}, Body: func(int64) ([]byte, error) {
+			return []byte(`{"model":"` + model + `"}`), nil
+		}})
+		if !d.Allowed {
+			t.Fatal("refused")
+		}
+		e.Settle(t.Context(), d, o)
+	}
+	of := func(n int64) policy.Outcome {
+		return policy.Outcome{Status: 200, Numbers: map[string]int64{"usage.completion_tokens": n}}
+	}
+	ask("a", of(3))
+	ask("unanswered", policy.Outcome{Status: 404})
+	ask(strings.Repeat("x", 65), of(7))
+	ask("caf\u00e9", of(11))
+	for i := range 30 {
+		ask(fmt.Sprint("m", i), of(100))
+	}
+	ask("a", of(4))
+	all := r.Costs()[0]
+	named := 0
+	for _, n := range all.Models {
+		if n == 100 {
+			named++
+		}
+	}
+	if all.Models["a"] != 7 || named != 18 || all.Models[telemetry.OtherModels] != 2008+7+11+12*100 || len(all.Models) != 20 {
+		t.Errorf("%v", all.Models)
 	}
 }
 

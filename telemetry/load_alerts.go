@@ -7,28 +7,40 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
+// Sheds returns the requests of the last minute that the limits denied while there is an overload, or those that they
+// let pass as shadows although they did not fit. Without an overload it returns zeros.
+func (l *Load) Sheds() (by ByClass, would bool) {
+	if l.Overloaded.IsZero() {
+		return by, false
+	}
+	denied, watched := l.LastMinute()
+	if denied.Total() == 0 {
+		return watched, watched.Total() > 0
+	}
+	return denied, false
+}
+
 // shedding reports a rule whose automatic limit denies requests, or would as a shadow. Denials of sheddable requests
 // alone are an information.
 func (v *View) shedding(r *Rule) (name string, h *Headline) {
-	name = "shedding:" + r.Name
-	if r.Load == nil || r.Load.Overloaded.IsZero() {
-		return name, nil
+	if r.Load == nil {
+		return "", nil
 	}
-	denied, watched := r.Load.LastMinute()
-	if denied.Total()+watched.Total() == 0 {
-		return name, nil
+	by, would := r.Load.Sheds()
+	if by.Total() == 0 {
+		return "", nil
 	}
 	h = &Headline{Level: Unknown, Rule: r.Name, Since: r.Load.Overloaded}
-	verb, by := "sheds", denied
+	verb := "sheds"
 	switch {
-	case denied.Total() == 0:
-		name, verb, by = "would-shed:"+r.Name, "would shed", watched
-	case denied[0] == denied.Total():
+	case would:
+		name, verb = "would-shed:"+r.Name, "would shed"
+	case by[0] == by.Total():
 		name = "shedding-sheddable:" + r.Name
 	default:
-		h.Level = Bad
+		name, h.Level = "shedding:"+r.Name, Bad
 	}
-	h.Text = fmt.Sprintf("Since %s %s %s %s in the last minute%s.", v.clock(h.Since), plain(title(r.Name)), verb, requestsByClass(&by), r.Load.Why())
+	h.Text = fmt.Sprintf("Since %s %s %s %s in the last minute%s.", v.clock(h.Since), plain(title(r.Name)), verb, requestsByClass(&by), r.Load.why())
 	return name, h
 }
 
@@ -44,9 +56,9 @@ func requestsByClass(c *ByClass) string {
 	return strings.Join(all, ", ")
 }
 
-// Why returns the reason for an overload as the end of a sentence: how slow the upstream is. It is empty if that is
+// why returns the reason for an overload as the end of a sentence: how slow the upstream is. It is empty if that is
 // unknown.
-func (s *LoadState) Why() string {
+func (s *LoadState) why() string {
 	if s.Base <= 0 || s.Latency <= 0 {
 		return ""
 	}

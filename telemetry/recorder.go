@@ -103,7 +103,7 @@ type DoorTotals struct {
 	Exempt, Malformed, Repeated uint64 // requests that are in Counts, too
 	// Overloaded are the requests that an automatic limit of requests under way denied. They are in Counts, too.
 	Overloaded ByClass
-	Took                        Histogram
+	Took       Histogram
 }
 
 // Doors returns the totals of each door, by name. Those beyond the first sixteen are counted

@@ -100,9 +100,10 @@ func TestGRPC(t *testing.T) {
 		"h2c":   {"--upstream", "h2c://" + wordsUpstream(t)},
 		"https": {"--upstream", "https://" + wordsUpstream(t, grpc.Creds(certificate)), "--upstream-ca", ours.CA},
 	} {
+		g := secure(t, ours, append(args, "--policy", policy)...)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := dialWords(t, secure(t, ours, append(args, "--policy", policy)...), ours)
+			c := dialWords(t, g, ours)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			var head, tail metadata.MD

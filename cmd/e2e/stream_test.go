@@ -24,10 +24,10 @@ version: 1
 rules: [{name: tokens, limit: 100000/day, algorithm: fixed_window, cost: {tokens: total}}]
 `)
 	for _, scheme := range []string{"http", "h2c", "https"} {
+		next := make(chan struct{})
+		g := secure(t, ours, "--policy", policy, "--upstream-ca", ours.CA, "--upstream", eventsUpstream(t, scheme, ours, next))
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
-			next := make(chan struct{})
-			g := secure(t, ours, "--policy", policy, "--upstream-ca", ours.CA, "--upstream", eventsUpstream(t, scheme, ours, next))
 			for i, http2 := range []bool{false, true} {
 				readEvents(t, over(t, ours.Client(), http2), g.URL, next)
 				g.AwaitMetric(`sluice_cost_settled_units_total{rule="tokens",unit="tokens"}`, float64(27*(i+1)))

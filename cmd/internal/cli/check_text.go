@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/command"
@@ -50,6 +51,10 @@ func (q *checkSettings) printRule(out io.Writer, rule *control.RuleExplanation) 
 		fmt.Fprintf(out, "  %-16s %-6s %s\n", "", what, printable.Line(fmt.Sprintf(format, args...)))
 	}
 	fmt.Fprintf(out, "%s %-16s %s%s\n", mark, printable.Line(rule.Rule), printable.Line(rule.Why), inSource(rule.Source))
+	if rule.Load != nil {
+		line("key", "%s", rule.Key)
+		printLoad(line, rule.Load)
+	}
 	if len(rule.Limits) == 0 {
 		return
 	}
@@ -82,6 +87,35 @@ func (q *checkSettings) printRule(out io.Writer, rule *control.RuleExplanation) 
 	}
 	onError, _ := sluice.ParseOnError(rule.OnError)
 	line("outage", "%s", outageText(policy.Outage{OnError: onError, Why: rule.OnErrorWhy}))
+}
+
+// printLoad writes an automatic limit of requests under way.
+func printLoad(line func(what, format string, args ...any), l *control.LoadExplanation) {
+	says := "fits: class " + l.Class
+	switch {
+	case !l.Known:
+		line("limit", "in_flight auto: not known yet; a gateway finds it by the latency of its upstream")
+	case l.Base != nil && l.Latency != nil:
+		line("limit", "in_flight auto: %d under way of %d now; latency %v, and %v when idle", l.InFlight, l.Limit, roundLatency(*l.Latency), roundLatency(*l.Base))
+	default:
+		line("limit", "in_flight auto: %d under way of %d now", l.InFlight, l.Limit)
+	}
+	if !l.Allowed {
+		says = "refuses: the upstream is overloaded for class " + l.Class
+	}
+	if l.Shadow {
+		says += " (only watched: a shadow never refuses)"
+	}
+	line("says", "%s", says)
+}
+
+// roundLatency returns a time in seconds as a duration for people.
+func roundLatency(seconds float64) time.Duration {
+	d := time.Duration(seconds * float64(time.Second))
+	if d >= 10*time.Millisecond {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Microsecond)
 }
 
 // inSource names the source of a rule or an override, if there is more than one.
@@ -132,6 +166,8 @@ func printDecision(out io.Writer, e *control.Explanation) {
 		fmt.Fprintln(out, "\npasses: exempt, nothing is counted")
 	case e.Blocked != "":
 		fmt.Fprintf(out, "\nrefused: rule %q blocks the request\n", e.Blocked)
+	case e.Overloaded != "":
+		fmt.Fprintf(out, "\nrefused: the upstream is overloaded, by rule %q\n", e.Overloaded)
 	case e.Missing != "":
 		lacks := "it lacks " + e.Missing
 		if what := (&policy.Decision{Missing: e.Missing}).Ambiguous(); what != "" {

@@ -15,7 +15,7 @@ import (
 // fragments are the parts of the first page that change, by the IDs of their elements. The template
 // of each is called "first-" and the ID.
 var fragments = []string{
-	"headline", "tiles", "chart-head", "rules", "upstreams", "verdict", "who", "harmed", "health", "changes", "ending", "shadowed",
+	"headline", "tiles", "chart-head", "rules", "upstreams", "loads", "verdict", "who", "harmed", "health", "changes", "ending", "shadowed",
 }
 
 const (

@@ -50,6 +50,7 @@ type firstShown struct {
 	Upstreams []upstreamRow
 	// UpstreamCount is how many upstreams the gateways have: 0 if no instance is a gateway.
 	UpstreamCount int
+	Loads         []loadRow // of rules with automatic limits
 	Verdict       *verdict
 	Who           []whoRow
 	Worst         *whoRow // of the verdict's rule, if anything can be done about it
@@ -102,6 +103,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	}
 	f.table(v, rules)
 	f.Upstreams, f.UpstreamCount = upstreamRows(v)
+	f.Loads = loadRows(v, rules)
 	f.judge(c, v, chosen, rules)
 	s.who(c, f, v, chosen, rules)
 	if f.Verdict != nil {

@@ -152,8 +152,10 @@ func checkCommand(r *policy.Rule) string {
 type ruleShown struct {
 	ruleLine
 	Facts     []fact
-	Chart     *chart // nil: nothing has been seen
-	Young     bool   // there is not enough for a day, so it is of an hour
+	Chart     *chart     // nil: nothing has been seen
+	Load      *loadRow   // nil: it has no automatic limit
+	Loads     *loadChart // nil: nothing is known of it
+	Young     bool       // there is not enough for a day, so it is of an hour
 	Verdict   *verdict
 	Tops      []topShown
 	Overrides []overrideRow
@@ -215,6 +217,9 @@ func (d *ruleShown) see(c *call, v *telemetry.View, r *telemetry.Rule, rule *pol
 	d.Young = v.At.Sub(v.Since) < 3*time.Hour
 	if chart := chartOf(v, &r.Series, !d.Young); len(chart.At) > 0 {
 		d.Chart = chart
+	}
+	if d.Load = loadRowOf(r, rule); d.Load != nil {
+		d.Loads = loadChartOf(v, r.Load, !d.Young, !d.Refusing)
 	}
 	d.Usual = r.Usual
 	l, _ := limitOf(rule)

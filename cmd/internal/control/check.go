@@ -34,7 +34,8 @@ type Verdict struct {
 	Degraded    bool   `json:"degraded"`
 	Unavailable bool   `json:"unavailable"`
 	Missing     string `json:"missing,omitempty"`
-	Blocked     string `json:"blocked,omitempty"` // the rule
+	Blocked     string `json:"blocked,omitempty"`    // the rule
+	Overloaded  string `json:"overloaded,omitempty"` // the rule
 	// RetryAfter is in seconds, rounded up; 0 for a denied request: never.
 	RetryAfter int64         `json:"retry_after"`
 	Delay      float64       `json:"delay"` // seconds
@@ -85,7 +86,7 @@ func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verd
 		}
 	}
 	out := &Verdict{
-		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked,
+		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked, Overloaded: d.Overloaded,
 		RetryAfter: wholeSeconds(d.RetryAfter), Delay: d.Delay.Seconds(), Taken: in.Take && d.Allowed && !d.Exempt, Client: trace.Client.String(), Rules: []RuleVerdict{},
 	}
 	v := c.veilFor(who)

@@ -25,7 +25,8 @@ type Explanation struct {
 	Degraded    bool              `json:"degraded"`
 	Unavailable bool              `json:"unavailable"`
 	Missing     string            `json:"missing,omitempty"`
-	Blocked     string            `json:"blocked,omitempty"` // the rule
+	Blocked     string            `json:"blocked,omitempty"`    // the rule
+	Overloaded  string            `json:"overloaded,omitempty"` // the rule
 	RetryAfter  Wait              `json:"retry_after"`
 	Delay       Wait              `json:"delay"`
 	Rules       []RuleExplanation `json:"rules"`
@@ -76,11 +77,33 @@ type RuleExplanation struct {
 	Limits   []LimitExplanation `json:"limits"`
 	Share    string             `json:"share,omitempty"` // the present allocation of the subject
 	Then     string             `json:"then,omitempty"`  // what the response changes
+	Load     *LoadExplanation   `json:"load,omitempty"`  // the automatic limit of the rule
 	// Consistency is "leased" or "synced", left out if it is strict.
 	Consistency string `json:"consistency,omitempty"`
 	OnError     string `json:"on_error"`
 	// OnErrorWhy is the reason for OnError.
 	OnErrorWhy string `json:"on_error_why"`
+}
+
+// LoadExplanation is the part of an automatic limit of requests under way.
+type LoadExplanation struct {
+	Class    string `json:"class"` // of the request
+	Allowed  bool   `json:"allowed"`
+	Shadow   bool   `json:"shadow"`
+	Known    bool   `json:"known"` // false: this process has not seen a request of the key yet, and knows no numbers
+	Limit    int64  `json:"limit"` // for the class normal
+	InFlight int64  `json:"in_flight"`
+	// Base is the latency of the upstream without a queue, and Latency the present one, in seconds; null: unknown.
+	Base    *float64 `json:"base"`
+	Latency *float64 `json:"latency"`
+}
+
+func explainLoad(t *policy.LoadTrace) *LoadExplanation {
+	s := &t.State
+	return &LoadExplanation{
+		Class: t.Class, Allowed: t.Allowed, Shadow: t.Shadow, Known: s.Rule != "",
+		Limit: s.Limit, InFlight: s.InFlight, Base: seconds(s.Base), Latency: seconds(s.Latency),
+	}
 }
 
 // LimitExplanation is the part of one limit.
@@ -141,7 +164,7 @@ func Explain(ctx context.Context, e *policy.Engine, r *policy.Request, encoder *
 	d := &t.Decision
 	out := &Explanation{
 		Method: r.Method, URL: r.Path, Client: t.Client.String(),
-		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked,
+		Allowed: d.Allowed, Exempt: d.Exempt, Degraded: d.Degraded, Unavailable: d.Unavailable, Missing: d.Missing, Blocked: d.Blocked, Overloaded: d.Overloaded,
 		RetryAfter: waitOf(d.RetryAfter), Delay: waitOf(d.Delay), Rules: []RuleExplanation{},
 	}
 	if r.RawQuery != "" {
@@ -176,6 +199,9 @@ func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 	}
 	if t.Override != nil {
 		out.Override = stateOfOverride(t.Override)
+	}
+	if t.Load != nil {
+		out.Load = explainLoad(t.Load)
 	}
 	for i := range t.Results {
 		r := &t.Results[i]

@@ -34,6 +34,7 @@ type Refusal struct {
 	LimitName string    `json:"limit_name,omitempty"`
 	From      string    `json:"from,omitempty"`
 	Because   string    `json:"because"`
+	Class     string    `json:"class,omitempty"` // of the request, if it was denied because of an overload
 	Missing   string    `json:"missing,omitempty"`
 	Subject   string    `json:"subject,omitempty"` // as its rule shows it
 	SubjectID string    `json:"subject_id,omitempty"`
@@ -50,7 +51,7 @@ type Refusal struct {
 
 func refusalOf(r *telemetry.Refusal) Refusal {
 	out := Refusal{
-		At: r.At.UTC(), Shadow: r.Shadow, Marked: r.Marked, Rule: r.Rule, Limit: r.Limit, LimitName: r.LimitName, From: r.From, Because: r.Because, Missing: r.Missing,
+		At: r.At.UTC(), Shadow: r.Shadow, Marked: r.Marked, Rule: r.Rule, Limit: r.Limit, LimitName: r.LimitName, From: r.From, Because: r.Because, Class: r.Class, Missing: r.Missing,
 		Subject: r.Subject, SubjectID: r.SubjectID, Address: r.Address, Door: r.Door, Method: r.Method, Host: r.Host, Path: r.Path,
 		RequestID: r.RequestID, TraceID: r.TraceID, Instance: r.Instance,
 	}

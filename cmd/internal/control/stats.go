@@ -55,6 +55,9 @@ type RuleStats struct {
 	// Usual is the usual number of denials a second at this hour; null: unknown.
 	Usual  *float64 `json:"usual"`
 	Series *Series  `json:"series,omitempty"`
+	// Load has the automatic limits of a rule with "in_flight: auto"; other rules have none.
+	Load       *LoadStats  `json:"load,omitempty"`
+	LoadSeries *LoadSeries `json:"load_series,omitempty"`
 }
 
 // Windows are numbers of the last minute, hour and day.
@@ -199,6 +202,7 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 		out.describe(written, c.engine.Policy().WatchOnly())
 	}
 	out.Series = &Series{stepsOf(v, r.Recent, telemetry.Step), stepsOf(v, r.Days, telemetry.LongStep)}
+	out.LoadSeries = loadSeriesOf(v, r.Load)
 	return &out, nil
 }
 
@@ -218,7 +222,7 @@ func (s *RuleStats) describe(r *policy.Rule, all bool) {
 func ruleStatsOf(v *telemetry.View, r *telemetry.Rule) RuleStats {
 	out := RuleStats{
 		Rule: r.Name, Requests: requestsOf(v, &r.Series),
-		Near: windowsOf(r.Near), Refused: windowsOf(r.Refused), Asked: windowsOf(r.Asked),
+		Near: windowsOf(r.Near), Refused: windowsOf(r.Refused), Asked: windowsOf(r.Asked), Load: loadOf(r.Load),
 	}
 	if r.Usual >= 0 {
 		out.Usual = &r.Usual

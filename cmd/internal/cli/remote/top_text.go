@@ -33,6 +33,7 @@ func (s *topSettings) printSnapshot(w io.Writer, now *snapshot) {
 	printRules(w, byChange(stats.Rules))
 	s.printSubjects(w, now)
 	printUpstreams(w, stats)
+	printLoads(w, stats)
 	printInstances(w, stats)
 }
 
@@ -120,6 +121,44 @@ func printUpstreams(w io.Writer, stats *control.Stats) {
 	if more := len(stats.Upstreams) - maxUpstreams; more > 0 {
 		fmt.Fprintf(w, "and %s more\n", words.Counted(more, "upstream"))
 	}
+}
+
+// printLoads writes a line for each rule with an automatic limit of requests under way, of the last minute.
+func printLoads(w io.Writer, stats *control.Stats) {
+	const format = "%-32s%10s%12s%10s%10s%10s  %s\n"
+	headed := false
+	for i := range stats.Rules {
+		l := stats.Rules[i].Load
+		if l == nil {
+			continue
+		}
+		if !headed {
+			fmt.Fprintln(w)
+			printRow(w, format, "LIMIT UNDER WAY", "LIMIT", "IN FLIGHT", "LATENCY", "IDLE", "REFUSED", "SHEDS")
+			headed = true
+		}
+		sheds := "-"
+		if l.Overloaded != nil {
+			sheds = classText(l) + " since " + l.Overloaded.Format("15:04")
+		}
+		printRow(w, format, printable.Text(stats.Rules[i].Rule, 31), humanize.Comma(int64(l.Limit)), humanize.Comma(int64(l.InFlight)),
+			latencyText(l.Latency), latencyText(l.Base), humanize.Comma(int64(total(l.Denied))), sheds)
+	}
+}
+
+// classText returns the classes that a rule denies, or would as a shadow.
+func classText(l *control.LoadStats) string {
+	if len(l.Denied) == 0 {
+		return "would " + strings.Join(slices.Sorted(maps.Keys(l.WouldDeny)), ", ")
+	}
+	return strings.Join(slices.Sorted(maps.Keys(l.Denied)), ", ")
+}
+
+func latencyText(seconds *float64) string {
+	if seconds == nil {
+		return "-"
+	}
+	return took(*seconds)
 }
 
 func printInstances(w io.Writer, stats *control.Stats) {

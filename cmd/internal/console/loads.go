@@ -1,0 +1,206 @@
+package console
+
+import (
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// loadRow is a rule with an automatic limit of requests under way.
+type loadRow struct {
+	Name            string
+	State           ruleState
+	Limits          uint64 // how many, one for each value of the key on each instance
+	Limit, InFlight uint64
+	Base, Latency   time.Duration
+	Slowdown        float64       // 0: not known
+	Classes         []classOfLoad // that are denied, the most important first
+	Shed            string        // their names
+	Would           bool          // it is a shadow: they passed
+	Since           time.Time     // of the overload
+
+	LimitSpark, LoadSpark, LatencySpark spark
+}
+
+// classOfLoad is how many requests of a class were denied in the last minute.
+type classOfLoad struct {
+	Name   string
+	Denied uint64
+}
+
+// loadRowOf returns the row of a rule, or nil if it has no automatic limit.
+func loadRowOf(r *telemetry.Rule, written *policy.Rule) *loadRow {
+	l := r.Load
+	if l == nil {
+		return nil
+	}
+	row := &loadRow{
+		Name: r.Name, Limits: l.Limits, Limit: l.Limit, InFlight: l.InFlight, Base: l.Base, Latency: l.Latency, Slowdown: l.Slowdown(), Since: l.Overloaded,
+		LimitSpark: loadSpark(l, func(s *telemetry.LoadStep) float64 { return float64(s.Limit) }),
+		LoadSpark:  loadSpark(l, func(s *telemetry.LoadStep) float64 { return float64(s.InFlight) }),
+		LatencySpark: loadSpark(l, func(s *telemetry.LoadStep) float64 {
+			if s.Latency == 0 {
+				return -1
+			}
+			return s.Latency.Seconds()
+		}),
+	}
+	if row.State = (ruleState{Gone: true}); written != nil {
+		row.State = stateOf(written)
+	}
+	by, would := l.Sheds()
+	row.Would = would
+	var shed []string
+	for class := telemetry.Classes - 1; class >= 0; class-- {
+		if name := policy.ClassNames()[class]; by[class] > 0 {
+			row.Classes, shed = append(row.Classes, classOfLoad{name, by[class]}), append(shed, name)
+		}
+	}
+	row.Shed = strings.Join(shed, ", ")
+	return row
+}
+
+// loadRows returns the rules with automatic limits, in the order of the policy.
+func loadRows(v *telemetry.View, rules map[string]*policy.Rule) (all []loadRow) {
+	for i := range v.Rules {
+		if row := loadRowOf(&v.Rules[i], rules[v.Rules[i].Name]); row != nil && len(all) < maxRows {
+			all = append(all, *row)
+		}
+	}
+	return all
+}
+
+// loadSpark draws the last hour: of each minute the largest value.
+func loadSpark(l *telemetry.Load, of func(*telemetry.LoadStep) float64) spark {
+	const perMinute = int(time.Minute / telemetry.Step)
+	var all []float64
+	for from := len(l.Recent) % perMinute; from < len(l.Recent); from += perMinute {
+		most := -1.0
+		for i := range perMinute {
+			most = max(most, of(&l.Recent[from+i]))
+		}
+		all = append(all, most)
+	}
+	return sparkOf(all)
+}
+
+// loadChart is the limit, the load and the refusals by class of a rule over time.
+type loadChart struct {
+	Limit, Load string // lines
+	Top         string // of their axis
+	Refused     []area // by class, the most important below
+	RefusedTop  string // requests a second
+	Ticks       []time.Time
+	Rows        []loadNumbers
+
+	from, to int64 // Unix seconds
+}
+
+// loadNumbers are the numbers of a part of a chart.
+type loadNumbers struct {
+	At              time.Time
+	Limit, InFlight uint64
+	Base, Latency   time.Duration
+	Refused         [telemetry.Classes]float64 // a second, the most important first
+}
+
+// loadPoint is a step of a chart.
+type loadPoint struct {
+	at      int64 // the middle, in Unix seconds
+	step    *telemetry.LoadStep
+	refused [telemetry.Classes]float64 // a second
+}
+
+// loadChartOf draws the last hour, or the last day; nil if nothing is known. With would it draws the requests that a
+// shadow let pass.
+func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadChart {
+	list, step, length := l.Recent, telemetry.Step, time.Hour
+	if day {
+		list, step, length = l.Days, telemetry.LongStep, 24*time.Hour
+	}
+	c := &loadChart{from: v.At.Add(-length).Unix(), to: v.At.Unix()}
+	of := stepsOf(v, make([]telemetry.Counts, len(list)), step)
+	var points []loadPoint
+	for i := range list {
+		s, lasted := &list[i], of.lasts(i)
+		if at := of.at(i).Add(step / 2); of.at(i).Unix() >= c.from && s.Limit > 0 && lasted > 0 {
+			points = append(points, loadPoint{min(at.Unix(), c.to), s, refusedByClass(s, would, lasted)})
+		}
+	}
+	if len(points) == 0 {
+		return nil
+	}
+	for i := range int64(5) {
+		c.Ticks = append(c.Ticks, time.Unix(c.from+(c.to-c.from)*i/4, 0).UTC())
+	}
+	c.lines(points)
+	c.areas(points)
+	for i := 0; i < len(points); i += max(1, len(points)/12) {
+		p := &points[i]
+		c.Rows = append(c.Rows, loadNumbers{time.Unix(p.at, 0).UTC(), p.step.Limit, p.step.InFlight, p.step.Base, p.step.Latency, p.refused})
+	}
+	return c
+}
+
+// refusedByClass returns the requests a second of each class that were denied, or would have been, the most important
+// class first.
+func refusedByClass(s *telemetry.LoadStep, would bool, lasted time.Duration) (all [telemetry.Classes]float64) {
+	by := &s.Denied
+	if would {
+		by = &s.Watched
+	}
+	for class, n := range by {
+		all[telemetry.Classes-1-class] = perSecond(n, lasted)
+	}
+	return all
+}
+
+func (c *loadChart) x(at int64) float64 {
+	return drawnWide * float64(at-c.from) / float64(max(1, c.to-c.from))
+}
+
+func (c *loadChart) lines(points []loadPoint) {
+	most := 0.0
+	for _, p := range points {
+		most = max(most, float64(p.step.Limit), float64(p.step.InFlight))
+	}
+	top := niceTop(most)
+	var limit, load outline
+	for _, p := range points {
+		limit.to(c.x(p.at), drawnHigh*(1-float64(p.step.Limit)/top))
+		load.to(c.x(p.at), drawnHigh*(1-float64(p.step.InFlight)/top))
+	}
+	c.Limit, c.Load, c.Top = limit.String(), load.String(), rate(top)
+}
+
+func (c *loadChart) areas(points []loadPoint) {
+	most, names := 0.0, policy.ClassNames()
+	for _, p := range points {
+		sum := 0.0
+		for _, r := range p.refused {
+			sum += r
+		}
+		most = max(most, sum)
+	}
+	top := niceTop(most)
+	c.RefusedTop = rate(top)
+	below := make([]float64, len(points))
+	for k := range telemetry.Classes {
+		var p outline
+		upper, some := make([]float64, len(points)), false
+		for i := range points {
+			upper[i] = below[i] + points[i].refused[k]
+			some = some || points[i].refused[k] > 0
+			p.to(c.x(points[i].at), drawnHigh*(1-upper[i]/top))
+		}
+		for i := len(points) - 1; i >= 0; i-- {
+			p.to(c.x(points[i].at), drawnHigh*(1-below[i]/top))
+		}
+		if below = upper; some {
+			name := names[telemetry.Classes-1-k]
+			c.Refused = append(c.Refused, area{name, name, p.String() + "Z"})
+		}
+	}
+}

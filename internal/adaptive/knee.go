@@ -21,6 +21,8 @@ type knee struct {
 	base        int64
 	latency     int64 // of the latest window
 	probing     bool
+	up          bool    // the probe doubles the limit
+	vain        int     // probes that have shown nothing
 	probed      int64   // base before the probe
 	next        int64   // time of the next probe
 	before      measure // what later windows are compared with; without latency, nothing is
@@ -46,7 +48,7 @@ func (k *knee) limitOf(c Class) int64 {
 		return k.critical / milli
 	}
 	switch {
-	case k.probing && limit <= least:
+	case k.probing && k.up:
 		limit *= 2
 	case k.probing:
 		limit /= 2
@@ -105,11 +107,20 @@ func (k *knee) step(m measure, at int64) {
 	switch slot := k.slot(); {
 	case m.cut || m.failing() || k.limit*4 < old*3:
 	case first, steady && at >= k.next && at < k.next+grid:
-		k.probing, k.probed = true, k.base
-		k.schedule(at, slot)
+		k.probe(at, slot)
 	case steady && at >= k.next:
 		k.schedule(at, slot)
 	}
+}
+
+// lowest reports that the limit cannot be halved.
+func (k *knee) lowest() bool { return k.limit < k.least+milli }
+
+// probe begins a probe. If probes of the lowest limit have shown nothing, one doubles it.
+func (k *knee) probe(at, slot int64) {
+	k.probing, k.probed = true, k.base
+	k.up = k.vain >= 2 && k.lowest()
+	k.schedule(at, slot)
 }
 
 // forget ends a probe without a result.
@@ -168,11 +179,16 @@ func (k *knee) conclude(m measure, at int64) {
 		m = k.half.and(m)
 	}
 	k.half = measure{}
+	k.vain++
 	switch k.compare(m) {
 	case free:
 		k.base = max(k.base, min(m.latency, k.before.latency))
+		k.vain = 0
+	case waiting:
+		k.vain = 0
 	case unclear:
 		if k.half = m; m.span < patience*slot {
+			k.vain--
 			k.schedule(at, slot)
 			return
 		}
@@ -187,7 +203,7 @@ func (k *knee) conclude(m measure, at int64) {
 	k.probing = false
 	k.move(k.before)
 	k.before = measure{full: m.full}
-	if k.base*8 > old*9 {
+	if k.base*8 > old*9 || k.vain > 0 && k.lowest() {
 		k.schedule(at+checkAfter, slot)
 	} else {
 		k.schedule(at, max(probeEvery, 32*slot))

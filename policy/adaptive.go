@@ -5,10 +5,13 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/adaptive"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
 // InFlight is how many requests may be under way at the same time: Most, or with Auto as many as the upstream bears,
@@ -106,6 +109,15 @@ func (c *compiler) adaptive(r *Rule, out *rule) {
 	out.own = resolved{from: "rule", source: r.Source}
 }
 
+// adaptiveOf returns the configuration of the automatic limit of a rule, or nil.
+func (p *Policy) adaptiveOf(rule string) *adaptive.Config {
+	i, known := p.byName[rule]
+	if !known {
+		return nil
+	}
+	return p.rules[i].adaptive
+}
+
 // Adaptive returns the names of the rules with "in_flight: auto", in the order of the document.
 func (p *Policy) Adaptive() (names []string) {
 	for i := range p.rules {
@@ -165,10 +177,10 @@ func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
 		return true
 	}
 	s.entered = true
-	now, class := e.loads.now(), s.requestClass()
+	now, class := e.loads.Now(), s.requestClass()
 	for i := range s.loads {
 		l := &s.loads[i]
-		limiter := e.loads.limiter(l)
+		limiter := e.loads.Of(l.rule.name, l.key, l.rule.adaptive)
 		if l.fits = limiter.Enter(now, class, l.shadow); !l.fits && !l.shadow {
 			d.Overloaded, d.RetryAfter = l.rule.name, retryOverloaded(class)
 			s.leave(now)
@@ -220,9 +232,13 @@ func (d *Decision) addLoads(e *Engine, w *work) {
 		}
 	}
 	if d.Allowed {
-		d.load = e.loads.hold(s.loads)
+		d.load = e.loads.Hold()
+		for i := range s.loads {
+			d.load.Add(s.loads[i].limiter)
+			s.loads[i].limiter = nil
+		}
 	} else {
-		s.leave(e.loads.now())
+		s.leave(e.loads.Now())
 	}
 }
 
@@ -257,8 +273,44 @@ func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, 529: // 529: overloaded
 		o = adaptive.Failed
 	}
-	e.loads.answered(d.load, sent, o)
+	e.loads.Answered(d.load, sent, o)
 }
 
 // Adapts reports whether an automatic limit waits for [Engine.Answered].
-func (d *Decision) Adapts() bool { return d.load.hold != nil }
+func (d *Decision) Adapts() bool { return d.load.Pending() }
+
+// LoadState is the state of an automatic limit of requests under way, in this process.
+type LoadState struct {
+	Rule string
+	Key  string // of the subject
+	// Limit is what a request of the class normal has. Sheddable requests have less, and critical ones more.
+	Limit, InFlight int64
+	// Base is the latency of the upstream without a queue, and Latency the present one. They are 0 if unknown.
+	Base, Latency time.Duration
+	Denied        map[string]int64 // requests that did not fit, by class, since the process started
+	// Overloaded is when the present overload started: the first refusal after a minute without one. It is zero if
+	// there is no overload.
+	Overloaded time.Time
+}
+
+// Loads returns the states of all automatic limits, sorted by key.
+func (e *Engine) Loads() (all []LoadState) {
+	now := e.loads.Now()
+	for key, limit := range e.loads.All() {
+		all = append(all, loadState(key, limit.State(now)))
+	}
+	slices.SortFunc(all, func(a, b LoadState) int { return strings.Compare(a.Key, b.Key) })
+	return all
+}
+
+func loadState(key string, s adaptive.State) LoadState {
+	name, _ := parts.CutKey(key)
+	out := LoadState{Rule: name, Key: key, Limit: s.Limit, InFlight: s.InFlight, Base: s.Base, Latency: s.Latency, Denied: make(map[string]int64)}
+	for class := adaptive.Sheddable; class <= adaptive.Critical; class++ {
+		out.Denied[classNames[class]] = s.Denied[class]
+	}
+	if s.Overloaded {
+		out.Overloaded = time.Unix(0, int64(s.Since))
+	}
+	return out
+}

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/loads"
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
@@ -62,7 +63,7 @@ type Decision struct {
 	// Loads has an entry for each automatic limit of requests under way that was asked.
 	Loads []Load
 
-	load      loadRef        // permits of Loads
+	load      loads.Ref      // permits of Loads
 	held      []*sluice.Hold // what Release releases
 	queued    *queued        // what LeaveQueue gives up; nil: nothing
 	unsettled *unsettled     // what Settle settles; nil: nothing

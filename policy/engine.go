@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/loads"
 	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
@@ -21,7 +22,7 @@ type Engine struct {
 
 	store    sluice.Store
 	holder   *sluice.Holder     // renews permits in flight
-	loads    loads              // automatic limits of requests under way
+	loads    loads.Limits       // automatic limits of requests under way
 	shares   shares             // caps of limits that tenants share
 	turns    sluice.Turns       // turns in queues that callers gave up
 	awaited  awaited            // requests that wait in queues
@@ -43,7 +44,7 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 	}
 	e := &Engine{store: store, holder: sluice.NewHolder(store)}
 	e.shares.begin(time.Now())
-	e.loads.begin()
+	e.loads.Begin()
 	e.pool.New = func() any { return e.newWork() }
 	e.lists.New = func() any { return &each{shared: e.newWork()} }
 	e.shares.divided, _ = store.(divided)
@@ -99,7 +100,7 @@ func (e *Engine) Swap(p *Policy) {
 		p = new(Policy)
 	}
 	e.policy.Store(e.dressed(p))
-	e.loads.configure(p)
+	e.loads.Configure(p.adaptiveOf)
 }
 
 // SwapOverrides replaces all overrides of the policy in force, and leaves the rest of it as it
@@ -151,8 +152,8 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	if w.timed {
 		defer func() {
 			if !finished { // the store or an observer has panicked
-				w.subjects.leave(e.loads.now())
-				e.loads.release(d.load)
+				w.subjects.leave(e.loads.Now())
+				e.loads.Release(d.load)
 			}
 		}()
 	}

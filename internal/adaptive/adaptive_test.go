@@ -155,3 +155,18 @@ func TestFastFailures(t *testing.T) {
 		}
 	}
 }
+
+// With few requests, the latency that people see is that of the latest.
+func TestLatencyOfFewRequests(t *testing.T) {
+	t.Parallel()
+	l := New(Config{})
+	for i := range 20 {
+		now, took := time.Duration(i)*10*time.Second, time.Duration(10+i)*time.Millisecond
+		l.Enter(now, Normal, false)
+		l.Answered(now, now+took, OK)
+		l.Leave(now + took)
+		if s := l.State(now + took); s.Latency != took {
+			t.Fatalf("request %d took %v: %+v", i, took, s)
+		}
+	}
+}

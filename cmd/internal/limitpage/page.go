@@ -81,7 +81,9 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 		return page, nil
 	}
 	one := told[0]
-	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == policy.InFlight{} && r.Distinct.Of == "" }); i >= 0 {
+	if i := slices.IndexFunc(told, func(r *policy.Rule) bool {
+		return len(r.Key) > 0 && r.InFlight == policy.InFlight{} && r.Distinct.Of == ""
+	}); i >= 0 {
 		one = told[i]
 	}
 	passed, refused, err := happen(ctx, one, p.Answers())

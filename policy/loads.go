@@ -65,8 +65,14 @@ func (r *rule) othersKey() string { return r.name + "/*" }
 func (l *loads) add(s *loadSubject) *adaptive.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := maps.Clone(*l.byKey.Load())
-	key, now := s.key, l.now()
+	all, key, now := *l.byKey.Load(), s.key, l.now()
+	if known := all[key]; known != nil {
+		return known
+	}
+	if others := all[s.rule.othersKey()]; others != nil && now-l.swept < time.Second {
+		return others // a flood of names costs no copies
+	}
+	all = maps.Clone(all)
 	if l.isFull(all, s.rule) && now-l.swept >= time.Second {
 		l.swept = now
 		maps.DeleteFunc(all, func(key string, limit *adaptive.Limiter) bool {

@@ -68,8 +68,14 @@ func othersKey(rule string) string { return rule + "/*" }
 func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := maps.Clone(*l.byKey.Load())
-	now := l.Now()
+	all, now := *l.byKey.Load(), l.Now()
+	if known := all[key]; known != nil {
+		return known
+	}
+	if others := all[othersKey(rule)]; others != nil && now-l.swept < time.Second {
+		return others // a flood of names costs no copies
+	}
+	all = maps.Clone(all)
 	if isFull(all, rule) && now-l.swept >= time.Second {
 		l.swept = now
 		maps.DeleteFunc(all, func(key string, limit *adaptive.Limiter) bool {

@@ -128,6 +128,7 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 			r.subjects.note(o, first, c.name, &said, at)
 		}
 	}
+	noteClasses(t, own, o, stripe)
 	if len(d.Loads) > 0 && r.noteLoads(t, own, o, stripe, at) {
 		would = true
 	}

@@ -97,7 +97,7 @@ func (c *call) ruleLineOf(r *policy.Rule, view *telemetry.View) ruleLine {
 		Match: matchWords(r), State: stateOf(r), Check: checkCommand(r),
 	}
 	row.State.All = c.shadow() != nil
-	if r.Exempt || r.Block {
+	if r.Exempt || r.Block || r.OnlyClassifies() || r.InFlight.Auto && len(r.Key) == 0 {
 		row.Key = ""
 	}
 	seen := view.Rule(r.Name)
@@ -255,6 +255,9 @@ func factsOf(r *policy.Rule) (all []fact) {
 	}
 	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		add("Tier "+tier, limitsWords(r.Tiers[tier], r.Algorithm))
+	}
+	if !r.OnlyClassifies() {
+		add("Class", r.Class)
 	}
 	add("While the store is away", map[string]string{"allow": "lets requests pass", "deny": "refuses", "local": "goes by a local share of the limit"}[r.OnError])
 	add("Without the key", map[string]string{"share": "all share one count", "skip": "the rule does not apply", "refuse": "refused as malformed"}[r.Missing])

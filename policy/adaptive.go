@@ -187,15 +187,10 @@ func (o *Observation) Classifying() []int { return o.work.subjects.classifying }
 // LoadRuleIndex returns the position in the document of the rule of an automatic limit, by the index of its Load.
 func (o *Observation) LoadRuleIndex(i int) int { return int(o.Decision.Loads[i].at) - 1 }
 
-// HasLoadKey reports whether the rule of an automatic limit has a key, by the index of its Load.
-func (o *Observation) HasLoadKey(i int) bool {
-	return len(o.Policy().rules[o.LoadRuleIndex(i)].key) > 0
-}
-
 // LoadShown returns the text that people see of the key of an automatic limit, as the rule's show_key says. It is
 // empty for a rule without a key.
 func (o *Observation) LoadShown(i int) string {
-	if !o.HasLoadKey(i) {
+	if len(o.Policy().rules[o.LoadRuleIndex(i)].key) == 0 {
 		return ""
 	}
 	return o.Policy().ShownKey(o.Decision.Loads[i].Key)

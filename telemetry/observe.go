@@ -129,7 +129,7 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 		}
 	}
 	noteClasses(t, own, o, stripe)
-	if len(d.Loads) > 0 && r.noteLoads(t, own, o, stripe, at) {
+	if len(d.Loads) > 0 && noteLoads(t, own, o, stripe) {
 		would = true
 	}
 	if r.subjects != nil && len(t.tiers) > 0 {

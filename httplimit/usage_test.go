@@ -42,7 +42,8 @@ func post(t *testing.T, ctx context.Context, url, body string) *http.Response {
 
 const delta = `data: {"choices":[{"delta":{"content":"%s"}}]}` + "\n\n"
 
-// The usage of a response is settled by the time that the client has read it to its end.
+// The usage of a response is settled by the time that the client has read it to its end. A compressed one costs the
+// estimate: ai-gateway PR #1189 and wso2 #1245 count nothing of it.
 func TestUsageSettled(t *testing.T) {
 	t.Parallel()
 	const reserve = 1000 + 8 // for a body of 23 bytes
@@ -144,7 +145,7 @@ func TestUsageHoldsNothingBack(t *testing.T) {
 }
 
 // With "usage: ask" a stream reports its usage although the request has not asked for it; other requests are left as
-// they are.
+// they are. apisix overwrites the stream_options of clients.
 func TestUsageAsked(t *testing.T) {
 	t.Parallel()
 	const asked = `{"include_usage":true}`

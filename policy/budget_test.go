@@ -106,6 +106,9 @@ func TestBudgetBound(t *testing.T) {
 					if float64(b.spent) > 1.02*float64(most) {
 						t.Errorf("%d tokens were spent, more than 2 %% above %d", b.spent, most)
 					}
+					if one.name != "far too high" && float64(b.spent) < 0.98*float64(most) {
+						t.Errorf("%d tokens were spent, more than 2 %% below %d", b.spent, most)
+					}
 					if b.admitted < 500 {
 						t.Errorf("%d requests passed", b.admitted)
 					}

@@ -233,7 +233,7 @@ func TestLongSDKsFailedCharged(t *testing.T) {
 	})
 }
 
-// A model without a price costs the highest of each price: litellm #35524 reserves nothing for it.
+// A model without a price costs the highest of each price.
 func TestLongSDKsUnknownModel(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)

@@ -198,7 +198,8 @@ func (o *Observation) LoadShown(i int) string {
 
 // Answered reports the head of the response to a request that has passed, for automatic limits of requests under way:
 // when the request was sent to the upstream or the handler, and the status, 0 if the client left before the head. It
-// is to be called once, before [Engine.Release].
+// returns the permits: a queue shows in the time until the head, and a stream of which the head has been sent waits in
+// none. Further calls do nothing.
 func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	o := adaptive.OK
 	switch status {

@@ -304,3 +304,21 @@ func BenchmarkManyHosts(b *testing.B) {
 		}
 	}
 }
+
+// A response whose head has been sent holds no permit, however long its body takes.
+func TestAdaptiveStreams(t *testing.T) {
+	t.Parallel()
+	e := adaptiveEngine(t, capacity())
+	ctx := context.Background()
+	for range 5 {
+		d := e.Decide(ctx, timed("/stream"))
+		if !d.Allowed || underWay(e) != 1 {
+			t.Fatalf("%+v, %d under way", d, underWay(e))
+		}
+		e.Answered(d, time.Now(), 101)
+		defer e.Release(ctx, d)
+	}
+	if underWay(e) != 0 {
+		t.Errorf("%d are under way", underWay(e))
+	}
+}

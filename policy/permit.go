@@ -67,7 +67,12 @@ func (p *Policy) InFlight() (names []string) {
 func (s *Subject) InFlight() bool { return s.rule.inFlight }
 
 // Held reports whether the request has a place in flight: see [Engine.Release].
+//
+// A permit of an automatic limit is held until the head of the response: see [Engine.Answered].
 func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.Pending() }
+
+// HeldToEnd reports whether the request has a place in flight until its end.
+func (d *Decision) HeldToEnd() bool { return len(d.held) > 0 }
 
 // releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
 const releaseTimeout = time.Second

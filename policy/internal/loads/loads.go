@@ -154,25 +154,20 @@ func (r Ref) Pending() bool { return r.hold != nil }
 // All returns the limits by their keys.
 func (l *Limits) All() iter.Seq2[string, *adaptive.Limiter] { return maps.All(*l.byKey.Load()) }
 
-// Answered reports the head of a response to the limits whose permits the request has.
+// Answered reports the head of a response to the limits whose permits the request has, and returns these.
 func (l *Limits) Answered(r Ref, sent time.Time, o adaptive.Outcome) {
-	h := r.hold
-	if h == nil {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.number != r.number {
-		return
-	}
-	at, now := l.at(sent), l.Now()
-	for _, limiter := range h.limiters {
+	at := l.at(sent)
+	l.end(r, func(limiter *adaptive.Limiter, now time.Duration) {
 		limiter.Answered(at, now, o)
-	}
+		limiter.Leave(now)
+	})
 }
 
-// Release returns the permits of a request.
-func (l *Limits) Release(r Ref) {
+// Release returns the permits of a request without a response.
+func (l *Limits) Release(r Ref) { l.end(r, (*adaptive.Limiter).Leave) }
+
+// end calls leave for each permit of a request, unless these were returned.
+func (l *Limits) end(r Ref, leave func(*adaptive.Limiter, time.Duration)) {
 	h := r.hold
 	if h == nil {
 		return
@@ -185,7 +180,7 @@ func (l *Limits) Release(r Ref) {
 	h.number++
 	now := l.Now()
 	for _, limiter := range h.limiters {
-		limiter.Leave(now)
+		leave(limiter, now)
 	}
 	clear(h.limiters)
 	h.limiters = h.limiters[:0]

@@ -88,6 +88,14 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 			})
 		}
 	}
+	if s.any() || len(s.auth) > 0 {
+		for _, name := range p.Adaptive() {
+			all = append(all, policy.Problem{
+				Rule: name, Message: "whoever asks at --check, --grpc, --resp, --spoe and --auth does not tell when the response comes",
+				Hint: "there, the rule is left out: the gateway and Go programs apply it",
+			})
+		}
+	}
 	if len(s.auth) == 0 {
 		return all
 	}

@@ -123,59 +123,64 @@ func TestLongOverload(t *testing.T) {
 	}
 	settled := lasts / 4
 
-	calm := newOverloaded(t, auto, 1, overloadWorkers, sleeps).load(t, shares(0.2*overloadBears, 0.25*overloadBears, 0.25*overloadBears), lasts)
-	row("70 %", calm, 0, lasts)
-	want(firstBelow(calm, critical, 0, lasts, 100))
-
+	t.Run("calm", func(t *testing.T) {
+		c := newOverloaded(t, auto, 1, overloadWorkers, sleeps).load(t, shares(0.2*overloadBears, 0.25*overloadBears, 0.25*overloadBears), lasts)
+		row("70 %", c, 0, lasts)
+		want(firstBelow(c, critical, 0, lasts, 100))
+	})
 	for _, of := range []struct {
 		name  string
 		rates map[string]float64
 	}{{"3 × all", threeTimes}, {"12 × sheddable", twelveTimes}} {
-		row(of.name+", no limit", newOverloaded(t, off, 1, overloadWorkers, sleeps).load(t, of.rates, lasts), 0, lasts)
-		row(of.name+", `shadow: true`", newOverloaded(t, watches, 1, overloadWorkers, sleeps).load(t, of.rates, lasts), 0, lasts)
-		c := newOverloaded(t, auto, 1, overloadWorkers, sleeps).load(t, of.rates, lasts)
-		row(of.name+", `in_flight: auto`, the first quarter", c, 0, settled)
-		row(of.name+", `in_flight: auto`, afterwards", c, settled, lasts)
-		want(firstBelow(c, critical, settled, lasts, 99.5))
-		if all := c.of("", settled, lasts); all.served*10 < int(overloadBears*(lasts-settled).Seconds()*9) {
-			want(fmt.Sprintf("%s: %d were served in %v", of.name, all.served, lasts-settled))
-		}
+		t.Run(of.name, func(t *testing.T) {
+			row(of.name+", no limit", newOverloaded(t, off, 1, overloadWorkers, sleeps).load(t, of.rates, lasts), 0, lasts)
+			row(of.name+", `shadow: true`", newOverloaded(t, watches, 1, overloadWorkers, sleeps).load(t, of.rates, lasts), 0, lasts)
+			c := newOverloaded(t, auto, 1, overloadWorkers, sleeps).load(t, of.rates, lasts)
+			row(of.name+", `in_flight: auto`, the first quarter", c, 0, settled)
+			row(of.name+", `in_flight: auto`, afterwards", c, settled, lasts)
+			want(firstBelow(c, critical, settled, lasts, 99.5))
+			if all := c.of("", settled, lasts); all.served*10 < int(overloadBears*(lasts-settled).Seconds()*9) {
+				want(fmt.Sprintf("%s: %d were served in %v", of.name, all.served, lasts-settled))
+			}
+		})
 	}
-
-	o := newOverloaded(t, auto, 1, overloadWorkers, sleeps)
-	var restarted time.Duration
-	began := time.Now()
-	c := o.load(t, threeTimes, lasts, func() {
-		o.gateways[0].Load().Signal(syscall.SIGKILL)
-		o.gateways[0].Load().Wait()
-		o.gateways[0].Store(serve(t, o.args...))
-		restarted = time.Since(began)
+	t.Run("restart", func(t *testing.T) {
+		o := newOverloaded(t, auto, 1, overloadWorkers, sleeps)
+		var restarted time.Duration
+		began := time.Now()
+		c := o.load(t, threeTimes, 2*lasts, func() {
+			o.gateways[0].Load().Signal(syscall.SIGKILL)
+			o.gateways[0].Load().Wait()
+			o.gateways[0].Store(serve(t, o.args...))
+			restarted = time.Since(began)
+		})
+		row("3 × all, before the gateway is killed and started again", c, 0, lasts)
+		row("3 × all, afterwards", c, restarted, 2*lasts)
+		want(firstBelow(c, critical, restarted, 2*lasts, 95))
 	})
-	row("3 × all, before the gateway is killed and started again", c, 0, lasts/2)
-	row("3 × all, afterwards", c, restarted, lasts)
-	want(firstBelow(c, critical, restarted, lasts, 95))
-
-	o = newOverloaded(t, auto, 1, overloadWorkers, sleeps)
-	c = o.load(t, shares(0.3*overloadBears, 0.6*overloadBears, 0.6*overloadBears), 2*lasts,
-		func() { o.upstream.dismiss(overloadWorkers / 2) }, func() { o.upstream.hire(overloadWorkers / 2) })
-	third := 2 * lasts / 3
-	row("1.5 × all", c, 0, third)
-	row("half of the workers are taken away", c, third, 2*third)
-	row("they are back", c, 2*third, 3*third)
-
-	o = newOverloaded(t, auto, 2, overloadWorkers, sleeps)
-	c = o.load(t, threeTimes, lasts)
-	row("3 × all over two gateways", c, settled, lasts)
-
-	for _, capacity := range []string{off, auto} {
-		o = newOverloaded(t, capacity, 1, 1, burns)
+	t.Run("workers", func(t *testing.T) {
+		o := newOverloaded(t, auto, 1, overloadWorkers, sleeps)
+		c := o.load(t, shares(0.3*overloadBears, 0.6*overloadBears, 0.6*overloadBears), 3*lasts,
+			func() { o.upstream.dismiss(overloadWorkers / 2) }, func() { o.upstream.hire(overloadWorkers / 2) })
+		row("1.5 × all", c, 0, lasts)
+		row("half of the workers are taken away", c, lasts, 2*lasts)
+		row("they are back", c, 2*lasts, 3*lasts)
+	})
+	t.Run("two gateways", func(t *testing.T) {
+		c := newOverloaded(t, auto, 2, overloadWorkers, sleeps).load(t, threeTimes, 2*lasts)
+		row("3 × all over two gateways, the first half", c, 0, lasts)
+		row("3 × all over two gateways, afterwards", c, lasts, 2*lasts)
+	})
+	t.Run("burning", func(t *testing.T) {
 		began := time.Now()
 		for range 20 {
 			burns()
 		}
 		bears := 20 / time.Since(began).Seconds()
-		c = o.load(t, shares(0.3*bears, 1.3*bears, 1.4*bears), lasts)
-		row(fmt.Sprintf("3 × %.0f a second that burn a processor, `%s`", bears, strings.Replace(capacity, off, "no limit", 1)), c, 0, lasts)
-	}
+		for _, capacity := range []string{off, auto} {
+			c := newOverloaded(t, capacity, 1, 1, burns).load(t, shares(0.3*bears, 1.3*bears, 1.4*bears), lasts)
+			row(fmt.Sprintf("3 × %.0f a second that burn a processor, `%s`", bears, strings.Replace(capacity, off, "no limit", 1)), c, 0, lasts)
+		}
+	})
 	t.Log("\n" + strings.Join(rows, "\n"))
 }

@@ -286,3 +286,21 @@ func TestAdaptiveConcurrent(t *testing.T) {
 		t.Errorf("%d are under way", n)
 	}
 }
+
+// BenchmarkManyHosts decides about hosts that are never the same, as a client may send them.
+func BenchmarkManyHosts(b *testing.B) {
+	hosts := policy.Rule{Name: "hosts", Key: []string{"host"}, InFlight: policy.InFlight{Auto: true}}
+	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{hosts}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	e, r, n := policy.NewEngine(memory.New(), p), timed("/"), 0
+	for b.Loop() {
+		n++
+		r.Host = fmt.Sprintf("h%d.example.com", n)
+		d := e.Decide(b.Context(), r)
+		if n > 2000 { // the first keep their permits
+			e.Release(b.Context(), d)
+		}
+	}
+}

@@ -128,7 +128,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 	out.answer = answerForm(c.choice("answer", r.Answer, answerForms))
 	p.forms = p.forms || out.answer != answerPlain
 	out.class = adaptive.Class(c.choice("class", r.Class, classNames))
-	out.classifies = out.class != 0 && r.isLimitless()
+	out.classifies = r.OnlyClassifies()
 	if r.Exempt || r.Block || out.classifies {
 		c.checkUncounted(r)
 		return out
@@ -250,6 +250,14 @@ func defaultAmbiguous(r *rule) ambiguous {
 	}
 	return chargeAmbiguous
 }
+
+// isLimitless reports whether a rule has no limit of any kind, and neither exempts nor blocks.
+func (r *Rule) isLimitless() bool {
+	return r.Limit == "" && len(r.Limits) == 0 && r.InFlight == InFlight{} && r.Distinct == Distinct{} && r.Share.isZero() && !r.Exempt && !r.Block
+}
+
+// OnlyClassifies reports whether a rule has a class and no limit.
+func (r *Rule) OnlyClassifies() bool { return r.Class != "" && r.isLimitless() }
 
 // checkUncounted complains about what has no meaning in a rule that exempts or blocks.
 func (c *compiler) checkUncounted(r *Rule) {

@@ -445,6 +445,9 @@ func (in *input) lackOf(p *parts.Part) lack {
 
 // unreadable returns why a request with a body that no rule can read is denied, or "".
 func (w *work) unreadable() string {
+	if !w.policy.readsBody {
+		return ""
+	}
 	fault := w.x.BodyFault()
 	if fault == "" && w.estimatesEncoded() {
 		return parts.PlainBody

@@ -20,6 +20,8 @@ type subjects struct {
 	class    adaptive.Class   // of the request; 0: no rule has one
 	loads    []loadSubject    // of automatic limits of requests under way
 	entered  bool             // loads were asked
+
+	classifying []int // indexes of the rules with a class alone that apply
 }
 
 // subject is the subject of a rule for one request.
@@ -43,6 +45,7 @@ func (s *subjects) reset() {
 func (s *subjects) forget() {
 	s.keys.Reset()
 	s.list, s.blocked, s.loads = s.list[:0], s.blocked[:0], s.loads[:0]
+	s.classifying = s.classifying[:0]
 	s.limits, s.class, s.entered = 0, 0, false
 }
 
@@ -68,6 +71,7 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 		s.classify(r.class)
 	}
 	if r.classifies {
+		s.classifying = append(s.classifying, r.index)
 		return nil, classified
 	}
 	if (r.inFlight || r.adaptive != nil) && in.request.Part {

@@ -78,6 +78,9 @@ func (w *warner) add(r *rule, path, hint, format string, args ...any) {
 
 // class warns of a class that clients give themselves.
 func (w *warner) class(r *rule) {
+	if r.class != 0 && !w.policy.adapts {
+		w.add(r, "", "add a rule with \"in_flight: auto\", or remove the class", "the class has no effect, because no rule has \"in_flight: auto\"")
+	}
 	if r.class == adaptive.Critical && len(r.headers) > 0 && len(r.match)+len(r.hosts)+len(r.attributes)+len(r.clients) == 0 {
 		w.add(r, "", "say under match what is critical, or have something before Sluice set the field or remove it",
 			"whoever can send the header %s is critical, and served when others are denied", r.headers[0].name)

@@ -40,8 +40,8 @@ var (
 	loadSaid  = desc("load_refusals_total", "Requests that did not fit an automatic limit of requests under way, by rule, class and outcome: deny, or would_deny by a shadow.", "rule", "class", "outcome")
 	loadLimit = desc("load_limit", "Automatic limit of requests under way, of the class normal; the sum over the keys of a rule.", "rule")
 	inFlight  = desc("load_in_flight", "Requests under way that an automatic limit counts; the sum over the keys of a rule.", "rule")
-	latency   = desc("load_latency_seconds", "Typical time until the head of a response, as an automatic limit sees it; of the key where it is the largest multiple of sluice_load_base_latency_seconds.", "rule")
-	base      = desc("load_base_latency_seconds", "The same without a queue in the upstream, as far as is known.", "rule")
+	latency   = desc("load_latency_seconds", "Typical time until the head of a response, as an automatic limit sees it; of the key where it is the largest multiple of sluice_load_base_latency_seconds. 0 if unknown.", "rule")
+	base      = desc("load_base_latency_seconds", "The latency of sluice_load_latency_seconds without a queue in the upstream. 0 if unknown.", "rule")
 	duration  = desc("decision_duration_seconds", "Time to decide about a request, with the calls of the store and without the wait in a queue.", "door")
 )
 
@@ -140,7 +140,7 @@ func costs(ch chan<- prometheus.Metric, rule string, t *telemetry.CostTotals) {
 	ch <- counter(indebted, t.Indebted, rule)
 }
 
-// loads sends the automatic limits of a rule. Latencies are sent once they are known.
+// loads sends the automatic limits of a rule.
 func loads(ch chan<- prometheus.Metric, rule string, t *telemetry.LoadTotals) {
 	names := policy.ClassNames()
 	for class := range names {
@@ -149,10 +149,8 @@ func loads(ch chan<- prometheus.Metric, rule string, t *telemetry.LoadTotals) {
 	}
 	gauge(ch, loadLimit, float64(t.Limit), rule)
 	gauge(ch, inFlight, float64(t.InFlight), rule)
-	if t.Base > 0 {
-		gauge(ch, latency, t.Latency.Seconds(), rule)
-		gauge(ch, base, t.Base.Seconds(), rule)
-	}
+	gauge(ch, latency, t.Latency.Seconds(), rule)
+	gauge(ch, base, t.Base.Seconds(), rule)
 }
 
 // byClass sends the counts of each class.

@@ -159,8 +159,8 @@ type ruleLoads struct {
 }
 
 // noteLoads counts what automatic limits of requests under way made of a request. It reports whether a shadow would
-// have denied it.
-func (r *Recorder) noteLoads(t *table, own bool, o *policy.Observation, stripe int, at int64) (would bool) {
+// have denied it. No subjects are counted: an overload is not the fault of one.
+func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would bool) {
 	d := &o.Decision
 	for i := range d.Loads {
 		l := &d.Loads[i]
@@ -181,11 +181,21 @@ func (r *Recorder) noteLoads(t *table, own bool, o *policy.Observation, stripe i
 			c.denied[class].Add(1)
 		}
 		c.cells[stripe].n[j.outcome].Add(1)
-		if r.subjects != nil {
-			r.subjects.add(c.name, l.Key, l.Key, &note{at: at / 1e6, refused: !l.Allowed})
-		}
 	}
 	return would
+}
+
+// noteClasses counts the rules with a class alone that apply to a request.
+func noteClasses(t *table, own bool, o *policy.Observation, stripe int) {
+	for _, rule := range o.Classifying() {
+		known := own
+		if !own {
+			rule, known = t.byName[o.Policy().RuleNames()[rule]]
+		}
+		if known {
+			t.at(rule).cells[stripe].n[Allow].Add(1)
+		}
+	}
 }
 
 // loadStates returns the present state of the automatic limits of each rule of this instance.

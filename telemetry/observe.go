@@ -128,7 +128,8 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 			r.subjects.note(o, first, c.name, &said, at)
 		}
 	}
-	if len(d.Loads) > 0 && r.noteLoads(t, own, o, stripe, at) {
+	noteClasses(t, own, o, stripe)
+	if len(d.Loads) > 0 && noteLoads(t, own, o, stripe) {
 		would = true
 	}
 	if r.subjects != nil && len(t.tiers) > 0 {

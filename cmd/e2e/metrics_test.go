@@ -59,6 +59,7 @@ subjects: [{subject: k-pro, tier: pro}]
 rules:
   - {name: api, key: [api_key], limit: 100/minute, tiers: {pro: 1000/minute}}
   - {name: tokens, key: [api_key], limit: 100000/day, cost: {response_header: X-Cost, estimate: 100, max: 10000}}
+  - {name: capacity, in_flight: auto}
   - {name: tpm, key: [api_key], limit: 100000/day, cost: {tokens: total, estimate: 100}}
 `))
 	do(t, request(t, "GET", g.URL+"/api/users", "", "X-API-Key", "k-pro"))

@@ -120,7 +120,7 @@ func (r reading) equal(o reading) bool {
 	return true
 }
 
-// Bodies of all APIs report the same however they are cut.
+// Bodies of all APIs report the same however they are cut. higress #55 and aibrix PR #2653 miss events that are cut.
 func TestBodies(t *testing.T) {
 	p, s := compile(t, allPaths...), new(usage.Scanner)
 	for _, r := range responses(t) {
@@ -171,6 +171,7 @@ func TestNumberBeforeTheEnd(t *testing.T) {
 	}
 }
 
+// A body that cannot be read says why. ai-gateway PR #1189 and wso2 #1245 count nothing of compressed ones.
 func TestUnread(t *testing.T) {
 	p := compile(t, "n")
 	const body, event = `{"n":1}`, "data: {\"n\":1}\n\n"

@@ -18,6 +18,9 @@ import (
 // inFlightText is where requests in flight are counted.
 const inFlightText = "behind the gateway and in Go programs, and at --check and by sluice.v1.Checks of --grpc for those who ask for a place; auth requests, Envoy at --grpc, --resp and --spoe do not tell when a request ends: there it only looks, and takes no place"
 
+// adaptiveText is where automatic limits of requests under way hold.
+const adaptiveText = "in the gateway and in Go programs (httplimit, grpclimit), for each process by itself; --check, --grpc, --resp, --spoe and --auth learn of no response and leave it out"
+
 // printPolicy writes what is not obvious about the rules of a policy.
 func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -27,6 +30,9 @@ func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 	_ = table.Flush() // to a buffer
 	for _, name := range p.InFlight() {
 		fmt.Fprintf(out, "  rule %s counts requests in flight: %s\n", name, inFlightText)
+	}
+	for _, name := range p.Adaptive() {
+		fmt.Fprintf(out, "  rule %s limits requests under way by the latency of the upstream: %s\n", name, adaptiveText)
 	}
 	for _, s := range p.SharedLimits() {
 		fmt.Fprintf(out, "  rule %s shares %v by %s: never more than that in all, and one tenant alone gets all of it\n    %s\n    %s\n",

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ type upstreamRow struct {
 // upstreamRows returns the upstreams, those first that an alert is about, and how many there are.
 func upstreamRows(v *telemetry.View) (rows []upstreamRow, all int) {
 	slow, failing := map[string]bool{}, map[string]bool{}
-	for _, a := range v.Alerts(2*len(v.Upstreams) + 1) {
+	for _, a := range v.Alerts(math.MaxInt) {
 		slow[a.Upstream] = slow[a.Upstream] || strings.HasPrefix(a.Alert, "upstream-slow:")
 		failing[a.Upstream] = failing[a.Upstream] || strings.HasPrefix(a.Alert, "upstream-failing:")
 	}

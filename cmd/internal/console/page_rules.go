@@ -97,7 +97,7 @@ func (c *call) ruleLineOf(r *policy.Rule, view *telemetry.View) ruleLine {
 		Match: matchWords(r), State: stateOf(r), Check: checkCommand(r),
 	}
 	row.State.All = c.shadow() != nil
-	if r.Exempt || r.Block {
+	if r.Exempt || r.Block || r.OnlyClassifies() || r.InFlight.Auto && len(r.Key) == 0 {
 		row.Key = ""
 	}
 	seen := view.Rule(r.Name)
@@ -153,6 +153,7 @@ type ruleShown struct {
 	ruleLine
 	Facts     []fact
 	Chart     *chart     // nil: nothing has been seen
+	Subjects  bool       // it limits subjects: it has no automatic limit, and more than a class
 	Load      *loadRow   // nil: it has no automatic limit
 	Loads     *loadChart // nil: nothing is known of it
 	Young     bool       // there is not enough for a day, so it is of an hour
@@ -200,6 +201,7 @@ func (s *server) rulePage(c *call) error {
 	if d.YAML, err = rulesYAML(*rule); err != nil {
 		return err
 	}
+	d.Subjects = !rule.InFlight.Auto && !rule.OnlyClassifies()
 	if r := view.Rule(rule.Name); r != nil {
 		d.Seen = true
 		d.see(c, view, r, rule)
@@ -222,6 +224,9 @@ func (d *ruleShown) see(c *call, v *telemetry.View, r *telemetry.Rule, rule *pol
 		d.Loads = loadChartOf(v, r.Load, !d.Young, !d.Refusing)
 	}
 	d.Usual = r.Usual
+	if !d.Subjects {
+		return
+	}
 	l, _ := limitOf(rule)
 	d.Verdict = judge(r, telemetry.Hour, l, rule.Shadow)
 	d.Verdict.everybody(c, r, telemetry.Hour)
@@ -255,6 +260,9 @@ func factsOf(r *policy.Rule) (all []fact) {
 	}
 	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		add("Tier "+tier, limitsWords(r.Tiers[tier], r.Algorithm))
+	}
+	if !r.OnlyClassifies() {
+		add("Class", r.Class)
 	}
 	add("While the store is away", map[string]string{"allow": "lets requests pass", "deny": "refuses", "local": "goes by a local share of the limit"}[r.OnError])
 	add("Without the key", map[string]string{"share": "all share one count", "skip": "the rule does not apply", "refuse": "refused as malformed"}[r.Missing])

@@ -32,8 +32,10 @@ func ruleWords(r *policy.Rule) string {
 		return limitsWords(r.LimitTexts(), r.Algorithm) + ", shared"
 	}
 	switch {
+	case r.OnlyClassifies():
+		return "class " + r.Class
 	case r.InFlight.Auto:
-		return "as many under way at once as the upstream bears"
+		return autoWords(&r.InFlight)
 	case r.InFlight.Most > 0:
 		return inFlightWords(r.InFlight.Most)
 	}
@@ -41,6 +43,18 @@ func ruleWords(r *policy.Rule) string {
 		return limitpage.DistinctInWords(r.Distinct.Of, r.Distinct.Limit)
 	}
 	return limitsWords(r.LimitTexts(), r.Algorithm)
+}
+
+// autoWords is an automatic limit of requests under way.
+func autoWords(f *policy.InFlight) string {
+	words := "as many under way at once as the upstream bears"
+	if f.Least > 0 {
+		words += ", at least " + humanize.Comma(f.Least)
+	}
+	if f.Most > 0 {
+		words += ", at most " + humanize.Comma(f.Most)
+	}
+	return words
 }
 
 func inFlightWords(n int64) string { return humanize.Comma(n) + " under way at once" }

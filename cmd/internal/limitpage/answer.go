@@ -111,12 +111,16 @@ func leastLeft(results []policy.Result) int64 {
 
 // statuses says what the statuses of refusals mean.
 func statuses(p *policy.Policy) (all []Meaning) {
+	unavailable := "The limits cannot be looked up at the moment. Wait for as long as Retry-After says."
+	if len(p.Adaptive()) > 0 {
+		unavailable = "The service is overloaded, or the limits cannot be looked up at the moment. Wait for as long as Retry-After says."
+	}
 	for _, m := range []struct {
 		status int
 		says   string
 	}{
 		{http.StatusTooManyRequests, "A limit has no room for the request. Wait for as long as Retry-After says; without it, the request asks for more than the limit ever allows."},
-		{http.StatusServiceUnavailable, "The limits cannot be looked up at the moment. Wait for as long as Retry-After says."},
+		{http.StatusServiceUnavailable, unavailable},
 		{http.StatusBadRequest, "The request lacks what a limit counts by, or can be read in several ways. It may count for other limits, and sent again as it is, it is refused again."},
 		{http.StatusForbidden, "The caller or the request is blocked. Sent again, it is refused again."},
 	} {

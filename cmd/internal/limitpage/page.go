@@ -60,6 +60,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	for i := range doc.Rules {
 		switch r := &doc.Rules[i]; {
 		case r.Exempt || r.Block || r.Shadow || len(r.Clients) > 0:
+		case r.OnlyClassifies() && len(p.Adaptive()) == 0: // it has no effect
 		case guards(r):
 			page.Further = true
 		default:
@@ -77,11 +78,15 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 		}
 	}
 	page.Statuses = statuses(p)
+	// An example is of a limit that a number of requests uses up.
+	told = slices.DeleteFunc(told, func(r *policy.Rule) bool { return r.InFlight.Auto || r.OnlyClassifies() })
 	if len(told) == 0 {
 		return page, nil
 	}
 	one := told[0]
-	if i := slices.IndexFunc(told, func(r *policy.Rule) bool { return len(r.Key) > 0 && r.InFlight == policy.InFlight{} && r.Distinct.Of == "" }); i >= 0 {
+	if i := slices.IndexFunc(told, func(r *policy.Rule) bool {
+		return len(r.Key) > 0 && r.InFlight == policy.InFlight{} && r.Distinct.Of == ""
+	}); i >= 0 {
 		one = told[i]
 	}
 	passed, refused, err := happen(ctx, one, p.Answers())
@@ -200,6 +205,9 @@ func (t Text) list(before string, all []string) Text {
 
 // counted says who shares a count.
 func counted(doc *policy.Document, r *policy.Rule) (t Text) {
+	if r.OnlyClassifies() {
+		return t.words("nothing")
+	}
 	t, lacking := parts(doc, r.Key)
 	if len(t) == 0 {
 		t = t.words("all callers together")
@@ -276,6 +284,13 @@ func cost(r *policy.Rule) (t Text) {
 	}
 }
 
+// classWords are the classes for clients.
+var classWords = map[string]string{
+	"critical":  "refused last when the service is overloaded",
+	"normal":    "refused before critical requests when the service is overloaded",
+	"sheddable": "refused first when the service is overloaded",
+}
+
 // limits puts the limits of a tier into words.
 func limits(r *policy.Rule, tier string) string {
 	texts := r.LimitTexts()
@@ -283,6 +298,10 @@ func limits(r *policy.Rule, tier string) string {
 		texts = own
 	}
 	switch {
+	case r.OnlyClassifies():
+		return classWords[r.Class]
+	case r.InFlight.Auto:
+		return "as many at the same time as the service bears; beyond that, requests are refused with 503"
 	case r.InFlight.Most > 0:
 		return texts[0] + " at the same time"
 	case r.Share.Of != "":

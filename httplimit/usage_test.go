@@ -81,6 +81,14 @@ func TestUsageSettled(t *testing.T) {
 			for range 5 {
 				fmt.Fprintf(w, delta, "text")
 			}
+		}, reserve}, // the model may have thought longer than it wrote
+		{"broken off without usage", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 5 {
+				fmt.Fprintf(w, delta, "text")
+			}
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
 		}, 8 + 7}, // 20 bytes of text are more tokens than 5 events
 		{"compressed", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "gzip")
@@ -155,7 +163,9 @@ func TestUsageAsked(t *testing.T) {
 		{"/v1/completions", `{"model":"m","stream":true}`, asked},
 		{"/v1/chat/completions", `{"stream":false}`, ""},
 		{"/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":false}}`, `{"include_usage":false}`},
-		{"/v1/chat/completions", `{"stream":true,"stream_options":null}`, "null"},
+		{"/v1/chat/completions", `{"stream":true,"stream_options":null}`, asked},
+		{"/v1/chat/completions", " { \"str\\u0065am_options\" : null , \"stream\":true}", asked},
+		{"/v1/chat/completions", `{"stream":true,"Stream_options":{}}`, "{}"},
 		{"/v1/messages", `{"stream":true}`, ""},
 	} {
 		url, _ := model(t, "{tokens: total, usage: ask}", func(w http.ResponseWriter, r *http.Request) {

@@ -416,6 +416,39 @@ func TestEnded(t *testing.T) {
 	}
 }
 
+// What repeats the request is no generated text, and says nothing about the work, at whatever cut.
+func TestPending(t *testing.T) {
+	p, s := compile(t, "usage.input_tokens"), new(usage.Scanner)
+	const stream = "text/event-stream"
+	for _, c := range []struct {
+		mediaType, body string
+		pending         bool
+		text            int64
+	}{
+		{"", `{"status":"queued"}`, true, 0},
+		{"", `{"status":"in_progress","output":[]}`, true, 0},
+		{"", `{"status":"completed","background":false}`, false, 0},
+		{"", `{"background":true}`, true, 0},
+		{"", `{"output":[{"status":"queued","background":true,"text":"ab"}]}`, false, 2},
+		{"", `{"metadata":{"status":"queued","text":"x","usage":{"text":"x"}},"content":"abc"}`, false, 3},
+		{"", `{"input":[{"content":"x"},["x",{"text":"x"}]],"a":[{"input":"x"},{"content":"abc"}],"tools":[{"text":"x"}]}`, false, 3},
+		{"", `{"instructions":"x","text":"ab"}`, false, 2},
+		{stream, "data: {\"response\":{\"status\":\"in_progress\"}}\n\n", false, 0},
+		{stream, "data: {\"response\":{\"status\":\"queued\"}}\n\n", true, 0},
+		{stream, "data: {\"response\":{\"background\":true}}\n\n", true, 0},
+		{stream, "data: {\"response\":{\"status\":\"queued\"}}\n\ndata: {\"type\":\"response.completed\"}\n\n", false, 0},
+	} {
+		for cut := range len(c.body) + 1 {
+			s.Reset(p, c.mediaType, "")
+			s.Write([]byte(c.body[:cut]))
+			s.Write([]byte(c.body[cut:]))
+			if s.End(); s.Pending() != c.pending || s.Text() != c.text {
+				t.Fatalf("%s, cut at %d: pending is %v, and %d bytes are text", c.body, cut, s.Pending(), s.Text())
+			}
+		}
+	}
+}
+
 // The stream of each API is whole from its last event on, and at no cut before.
 func TestEndedAtEveryCut(t *testing.T) {
 	p, s := compile(t, allPaths...), new(usage.Scanner)

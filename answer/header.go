@@ -3,7 +3,6 @@ package answer
 import (
 	"cmp"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"math/bits"
 	"strconv"
@@ -46,15 +45,13 @@ type label struct {
 // are many, some are made anew each time.
 type headerCache [256]atomic.Pointer[policyHeader]
 
-var seed = maphash.MakeSeed()
-
 // of returns the header at now for the results that clients are told about. A shadow is not in force,
 // and clients that heeded it would slow down for nothing.
 func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *policyHeader {
 	var h uint64
 	for i := range results {
 		if r := &results[i]; !r.Shadow {
-			h = h*31 + maphash.Comparable(seed, r.Plan)
+			h = h*31 + r.Plan.Fingerprint + uint64(r.Plan.Capacity)
 		}
 	}
 	place := &c[h%uint64(len(c))]

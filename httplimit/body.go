@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sluicehq/sluice/internal/jsonscan"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -201,23 +203,46 @@ func (m *memoryBudget) release(n int64) {
 	}
 }
 
-// askUsage adds a member to the JSON object that is the body of r, which has been read.
+// askUsage sets stream_options in the JSON object that is the body of r, which has been read.
 func askUsage(r *http.Request) {
 	b, ok := r.Body.(*replay)
 	if !ok {
 		return
 	}
-	const member = `"stream_options":{"include_usage":true},`
 	b.mu.Lock()
-	rest := bytes.TrimPrefix(bytes.TrimLeft(b.read, " \t\r\n"), []byte("\ufeff"))
-	rest, isObject := bytes.CutPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{"))
-	if isObject = isObject && !bytes.HasPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("}")); isObject {
-		at := len(b.read) - len(rest)
-		b.read = slices.Concat(b.read[:at], []byte(member), rest)
-	}
+	before := len(b.read)
+	b.read = withUsage(b.read)
+	more := len(b.read) - before
 	b.mu.Unlock()
-	if isObject && r.ContentLength > 0 {
-		r.ContentLength += int64(len(member))
+	if r.ContentLength > 0 && more != 0 {
+		r.ContentLength += int64(more)
 		r.Header.Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
 	}
+}
+
+// withUsage returns a JSON object that is not empty with stream_options, in place of its null if it has one.
+func withUsage(body []byte) []byte {
+	const name, value = "stream_options", `{"include_usage":true}`
+	rest := bytes.TrimPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("\ufeff"))
+	rest, isObject := bytes.CutPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte("{"))
+	start := len(body) - len(rest)
+	i, more := jsonscan.First(body, start, '}')
+	if !isObject || !more {
+		return body
+	}
+	for more {
+		nameEnd, from := jsonscan.Name(body, i)
+		if from < 0 {
+			return body
+		}
+		to := jsonscan.Value(body, from, 1)
+		if to < 0 {
+			return body
+		}
+		if written, ok := jsonscan.Unescape(nil, body[i+1:nameEnd-1]); ok && strings.EqualFold(string(written), name) {
+			return slices.Concat(body[:from], []byte(value), body[to:])
+		}
+		i, more = jsonscan.Next(body, to, '}')
+	}
+	return slices.Concat(body[:start], []byte(`"`+name+`":`+value+","), body[start:])
 }

@@ -104,7 +104,7 @@ func (s *settling) Head(status int) int {
 		s.status = status
 		s.answered(status)
 		s.watchBody(status)
-		if (s.decision.Held() || s.reader != nil) && s.request.Method != http.MethodHead {
+		if (s.decision.HeldToEnd() || s.reader != nil) && s.request.Method != http.MethodHead {
 			// A client that asks again when it has read all is not refused for this request: the last byte
 			// leaves when the place is free and the reservation is settled.
 			if length := s.exchange.Header().Get("Content-Length"); length != "" {

@@ -42,7 +42,8 @@ func post(t *testing.T, ctx context.Context, url, body string) *http.Response {
 
 const delta = `data: {"choices":[{"delta":{"content":"%s"}}]}` + "\n\n"
 
-// The usage of a response is settled by the time that the client has read it to its end.
+// The usage of a response is settled by the time that the client has read it to its end. A compressed one costs the
+// estimate: ai-gateway PR #1189 and wso2 #1245 count nothing of it.
 func TestUsageSettled(t *testing.T) {
 	t.Parallel()
 	const reserve = 1000 + 8 // for a body of 23 bytes
@@ -80,6 +81,14 @@ func TestUsageSettled(t *testing.T) {
 			for range 5 {
 				fmt.Fprintf(w, delta, "text")
 			}
+		}, reserve}, // the model may have thought longer than it wrote
+		{"broken off without usage", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for range 5 {
+				fmt.Fprintf(w, delta, "text")
+			}
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
 		}, 8 + 7}, // 20 bytes of text are more tokens than 5 events
 		{"compressed", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "gzip")
@@ -144,7 +153,7 @@ func TestUsageHoldsNothingBack(t *testing.T) {
 }
 
 // With "usage: ask" a stream reports its usage although the request has not asked for it; other requests are left as
-// they are.
+// they are. apisix overwrites the stream_options of clients.
 func TestUsageAsked(t *testing.T) {
 	t.Parallel()
 	const asked = `{"include_usage":true}`
@@ -154,7 +163,9 @@ func TestUsageAsked(t *testing.T) {
 		{"/v1/completions", `{"model":"m","stream":true}`, asked},
 		{"/v1/chat/completions", `{"stream":false}`, ""},
 		{"/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":false}}`, `{"include_usage":false}`},
-		{"/v1/chat/completions", `{"stream":true,"stream_options":null}`, "null"},
+		{"/v1/chat/completions", `{"stream":true,"stream_options":null}`, asked},
+		{"/v1/chat/completions", " { \"str\\u0065am_options\" : null , \"stream\":true}", asked},
+		{"/v1/chat/completions", `{"stream":true,"Stream_options":{}}`, "{}"},
 		{"/v1/messages", `{"stream":true}`, ""},
 	} {
 		url, _ := model(t, "{tokens: total, usage: ask}", func(w http.ResponseWriter, r *http.Request) {

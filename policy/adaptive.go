@@ -1,76 +1,15 @@
 package policy
 
 import (
-	"encoding/json"
-	"errors"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/adaptive"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 )
-
-// InFlight is how many requests may be under way at the same time: Most, or with Auto as many as the upstream bears,
-// between Least and Most.
-type InFlight struct {
-	// Auto has the engine find the number by the latency of the upstream: see [Load].
-	Auto bool `json:"auto,omitempty"`
-	// Least is the number below which an automatic limit never falls, 4 by default.
-	Least int64 `json:"least,omitempty"`
-	// Most is the number, from 1 to 65,536. With Auto it is the largest, 2000 by default.
-	Most int64 `json:"most,omitempty"`
-}
-
-// autoInFlight is an automatic number without bounds, as text.
-const autoInFlight = "auto"
-
-// String returns the number, or "auto" with its bounds. It returns "" for no limit.
-func (f InFlight) String() string {
-	text := ""
-	switch {
-	case !f.Auto && f.Most == 0:
-	case !f.Auto:
-		text = strconv.FormatInt(f.Most, 10)
-	default:
-		text = autoInFlight
-		if f.Least > 0 {
-			text += " from " + strconv.FormatInt(f.Least, 10)
-		}
-		if f.Most > 0 {
-			text += " to " + strconv.FormatInt(f.Most, 10)
-		}
-	}
-	return text
-}
-
-// inFlightObject is an InFlight without its methods.
-type inFlightObject InFlight
-
-// MarshalJSON returns a number, "auto", or an object.
-func (f InFlight) MarshalJSON() ([]byte, error) {
-	switch {
-	case f == InFlight{Auto: true}:
-		return json.Marshal(autoInFlight)
-	case !f.Auto && f.Least == 0:
-		return json.Marshal(f.Most)
-	}
-	return json.Marshal(inFlightObject(f))
-}
-
-func (f *InFlight) UnmarshalJSON(data []byte) error {
-	var text string
-	var o inFlightObject
-	switch {
-	case json.Unmarshal(data, &text) == nil && text == autoInFlight:
-		o.Auto = true
-	case json.Unmarshal(data, &o.Most) == nil:
-	case json.Unmarshal(data, &o) != nil:
-		return errors.New(`policy: in_flight is a whole number, "auto", or {"auto": true, "least": 4, "most": 2000}`)
-	}
-	*f = InFlight(o)
-	return nil
-}
 
 // classNames are the classes of requests, by their numbers.
 var classNames = []string{adaptive.Sheddable: "sheddable", adaptive.Normal: "normal", adaptive.Critical: "critical"}
@@ -80,14 +19,6 @@ func ClassNames() []string { return classNames[adaptive.Sheddable:] }
 
 // maxInFlight is the largest number of requests under way.
 const maxInFlight = 1 << 16
-
-// isLimitless reports whether a rule has no limit of any kind, and neither exempts nor blocks.
-func (r *Rule) isLimitless() bool {
-	return r.Limit == "" && len(r.Limits) == 0 && r.InFlight == InFlight{} && r.Distinct == Distinct{} && r.Share.isZero() && !r.Exempt && !r.Block
-}
-
-// OnlyClassifies reports whether a rule has a class and no limit.
-func (r *Rule) OnlyClassifies() bool { return r.Class != "" && r.isLimitless() }
 
 // adaptive compiles an automatic limit of requests under way.
 func (c *compiler) adaptive(r *Rule, out *rule) {
@@ -107,6 +38,15 @@ func (c *compiler) adaptive(r *Rule, out *rule) {
 	}
 	out.adaptive = &adaptive.Config{Least: least, Most: most}
 	out.own = resolved{from: "rule", source: r.Source}
+}
+
+// adaptiveOf returns the configuration of the automatic limit of a rule, or nil.
+func (p *Policy) adaptiveOf(rule string) *adaptive.Config {
+	i, known := p.byName[rule]
+	if !known {
+		return nil
+	}
+	return p.rules[i].adaptive
 }
 
 // Adaptive returns the names of the rules with "in_flight: auto", in the order of the document.
@@ -168,10 +108,10 @@ func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
 		return true
 	}
 	s.entered = true
-	now, class := e.loads.now(), s.requestClass()
+	now, class := e.loads.Now(), s.requestClass()
 	for i := range s.loads {
 		l := &s.loads[i]
-		limiter := e.loads.limiter(l)
+		limiter := e.loads.Of(l.rule.name, l.key, l.rule.adaptive)
 		if l.fits = limiter.Enter(now, class, l.shadow); !l.fits && !l.shadow {
 			d.Overloaded, d.RetryAfter = l.rule.name, retryOverloaded(class)
 			s.leave(now)
@@ -223,9 +163,13 @@ func (d *Decision) addLoads(e *Engine, w *work) {
 		}
 	}
 	if d.Allowed {
-		d.load = e.loads.hold(s.loads)
+		d.load = e.loads.Hold()
+		for i := range s.loads {
+			d.load.Add(s.loads[i].limiter)
+			s.loads[i].limiter = nil
+		}
 	} else {
-		s.leave(e.loads.now())
+		s.leave(e.loads.Now())
 	}
 }
 
@@ -254,7 +198,8 @@ func (o *Observation) LoadShown(i int) string {
 
 // Answered reports the head of the response to a request that has passed, for automatic limits of requests under way:
 // when the request was sent to the upstream or the handler, and the status, 0 if the client left before the head. It
-// is to be called once, before [Engine.Release].
+// returns the permits: a queue shows in the time until the head, and a stream of which the head has been sent waits in
+// none. Further calls do nothing.
 func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	o := adaptive.OK
 	switch status {
@@ -263,8 +208,44 @@ func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, 529: // 529: overloaded
 		o = adaptive.Failed
 	}
-	e.loads.answered(d.load, sent, o)
+	e.loads.Answered(d.load, sent, o)
 }
 
 // Adapts reports whether an automatic limit waits for [Engine.Answered].
-func (d *Decision) Adapts() bool { return d.load.hold != nil }
+func (d *Decision) Adapts() bool { return d.load.Pending() }
+
+// LoadState is the state of an automatic limit of requests under way, in this process.
+type LoadState struct {
+	Rule string
+	Key  string // of the subject
+	// Limit is what a request of the class normal has. Sheddable requests have less, and critical ones more.
+	Limit, InFlight int64
+	// Base is the latency of the upstream without a queue, and Latency the present one. They are 0 if unknown.
+	Base, Latency time.Duration
+	Denied        map[string]int64 // requests that did not fit, by class, since the process started
+	// Overloaded is when the present overload started: the first refusal after a minute without one. It is zero if
+	// there is no overload.
+	Overloaded time.Time
+}
+
+// Loads returns the states of all automatic limits, sorted by key.
+func (e *Engine) Loads() (all []LoadState) {
+	now := e.loads.Now()
+	for key, limit := range e.loads.All() {
+		all = append(all, loadState(key, limit.State(now)))
+	}
+	slices.SortFunc(all, func(a, b LoadState) int { return strings.Compare(a.Key, b.Key) })
+	return all
+}
+
+func loadState(key string, s adaptive.State) LoadState {
+	name, _ := parts.CutKey(key)
+	out := LoadState{Rule: name, Key: key, Limit: s.Limit, InFlight: s.InFlight, Base: s.Base, Latency: s.Latency, Denied: make(map[string]int64)}
+	for class := adaptive.Sheddable; class <= adaptive.Critical; class++ {
+		out.Denied[classNames[class]] = s.Denied[class]
+	}
+	if s.Overloaded {
+		out.Overloaded = time.Unix(0, int64(s.Since))
+	}
+	return out
+}

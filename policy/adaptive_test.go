@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -248,5 +249,76 @@ func TestAdaptiveRollout(t *testing.T) {
 	}
 	if n < 60 || n > 140 {
 		t.Errorf("%d of 200 clients were denied at 50 %%", n)
+	}
+}
+
+// Permits are returned once, by whichever copy of a decision, while the policy changes.
+func TestAdaptiveConcurrent(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	hosts := capacity()
+	hosts.Name, hosts.Key, hosts.InFlight = "hosts", []string{"host"}, policy.InFlight{Auto: true}
+	rules := []policy.Rule{capacity(), hosts, {Name: "rate", Limits: []string{"1000/second"}}}
+	rules[0].InFlight = policy.InFlight{Auto: true, Least: 8, Most: 16}
+	e := adaptiveEngine(t, rules...)
+	p := e.Policy()
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			var d policy.Decision
+			r := timed("/")
+			for i := range 2000 {
+				r.Host = fmt.Sprintf("h%d.example.com", i%3)
+				e.DecideInto(ctx, r, &d)
+				copied := d.Clone()
+				e.Answered(d, time.Now(), []int{200, 0, 503}[i%3])
+				e.Release(ctx, copied)
+				e.Release(ctx, d)
+				e.Answered(copied, time.Now(), 200) // too late
+				if g == 0 && i%100 == 0 {
+					e.Swap(p)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := underWay(e); n != 0 {
+		t.Errorf("%d are under way", n)
+	}
+}
+
+// BenchmarkManyHosts decides about hosts that are never the same, as a client may send them.
+func BenchmarkManyHosts(b *testing.B) {
+	hosts := policy.Rule{Name: "hosts", Key: []string{"host"}, InFlight: policy.InFlight{Auto: true}}
+	p, err := policy.Compile(policy.Document{Rules: []policy.Rule{hosts}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	e, r, n := policy.NewEngine(memory.New(), p), timed("/"), 0
+	for b.Loop() {
+		n++
+		r.Host = fmt.Sprintf("h%d.example.com", n)
+		d := e.Decide(b.Context(), r)
+		if n > 2000 { // the first keep their permits
+			e.Release(b.Context(), d)
+		}
+	}
+}
+
+// A response whose head has been sent holds no permit, however long its body takes.
+func TestAdaptiveStreams(t *testing.T) {
+	t.Parallel()
+	e := adaptiveEngine(t, capacity())
+	ctx := context.Background()
+	for range 5 {
+		d := e.Decide(ctx, timed("/stream"))
+		if !d.Allowed || underWay(e) != 1 {
+			t.Fatalf("%+v, %d under way", d, underWay(e))
+		}
+		e.Answered(d, time.Now(), 101)
+		defer e.Release(ctx, d)
+	}
+	if underWay(e) != 0 {
+		t.Errorf("%d are under way", underWay(e))
 	}
 }

@@ -65,7 +65,8 @@ func (b *budgetRun) client(r *rand.Rand, end time.Time, actual func(r *rand.Rand
 
 // The bound of docs/llm.md: with hard estimates never more than the limit is spent. With others what is spent and
 // reserved fits into the limit at every admission, so that only requests under way exceed it, by what they cost
-// beyond their reservations; and in the long run the limit holds.
+// beyond their reservations; and in the long run the limit holds. litellm #18730, #34732 and #40002 let concurrent
+// requests pass, 663 of 100; Envoy AI Gateway #2394, agentgateway and APISIX count only afterwards.
 func TestBudgetBound(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{"token_bucket", "gcra"} {
@@ -104,6 +105,9 @@ func TestBudgetBound(t *testing.T) {
 					}
 					if float64(b.spent) > 1.02*float64(most) {
 						t.Errorf("%d tokens were spent, more than 2 %% above %d", b.spent, most)
+					}
+					if one.name != "far too high" && float64(b.spent) < 0.98*float64(most) {
+						t.Errorf("%d tokens were spent, more than 2 %% below %d", b.spent, most)
 					}
 					if b.admitted < 500 {
 						t.Errorf("%d requests passed", b.admitted)

@@ -445,22 +445,25 @@ func (in *input) lackOf(p *parts.Part) lack {
 
 // unreadable returns why a request with a body that no rule can read is denied, or "".
 func (w *work) unreadable() string {
-	fault := w.x.BodyFault()
-	if fault == "" && w.estimatesEncoded() {
-		return parts.PlainBody
-	}
-	if fault == "" || !slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody && !m.rule.isLenient() }) {
+	if !w.policy.readsBody {
 		return ""
 	}
-	return fault
+	estimates := slices.ContainsFunc(w.subjects.list, func(s subject) bool { return s.rule.estimatesStrictly() })
+	if estimates {
+		w.x.BodySize() // reads the body, which may set the fault
+	}
+	switch fault := w.x.BodyFault(); {
+	case fault == "" && estimates && w.x.BodyEncoded():
+		return parts.PlainBody
+	case fault != "" && (estimates || slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.needsBody && !m.rule.isLenient() })):
+		return fault
+	}
+	return ""
 }
 
-// estimatesEncoded reports whether a rule that denies estimates the cost from a body that is compressed.
-func (w *work) estimatesEncoded() bool {
-	return w.x.BodyEncoded() && slices.ContainsFunc(w.matches.rules, func(m matched) bool {
-		u := m.rule.cost.usage
-		return u != nil && u.estimate.units == 0 && !m.rule.isLenient()
-	})
+// estimatesStrictly reports whether the rule denies requests, and estimates their cost from the body.
+func (r *rule) estimatesStrictly() bool {
+	return r.cost.usage != nil && r.cost.usage.estimate.units == 0 && !r.isLenient() && !r.marks
 }
 
 // whyNot explains that the request does not meet the condition.

@@ -51,15 +51,15 @@ func (d *Decision) decide(w *work) {
 func (d *Decision) result(w *work, i int) {
 	c := &w.charges
 	r, receipt, cost := &d.Results[i], &c.receipts[i], c.list[i].Cost
-	if receipt.Fits && w.mode == Peek && !(receipt.Prev > 0 && isQueue(r.Plan)) { // see Turns.Offer
-		cost = 0
-	}
-	d.Degraded = d.Degraded || receipt.Origin.Degraded()
-	c.list[i].Plan.DecideInto(cost, receipt, &r.Decision)
 	if w.mode == Peek {
+		if receipt.Fits && !(receipt.Prev > 0 && isQueue(r.Plan)) { // see Turns.Offer
+			cost = 0
+		}
 		r.Owed = r.Plan.Owed(&receipt.Receipt)
 	}
-	closed := c.closed(i)
+	d.Degraded = d.Degraded || receipt.Origin.Degraded()
+	r.Plan.DecideInto(cost, receipt, &r.Decision)
+	closed := receipt.Origin == sluice.ByOnError && !receipt.Fits
 	for _, k := range c.active {
 		closed = k.join(c, i, r) || closed
 	}

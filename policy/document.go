@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/sluicehq/sluice/internal/spelling"
@@ -244,6 +245,67 @@ type Override struct {
 	By     string `json:"by,omitempty"`     // who made it, for people
 	// Source says where the override came from, as in a [Rule].
 	Source string `json:"-"`
+}
+
+// InFlight is how many requests may be under way at the same time: Most, or with Auto as many as the upstream bears,
+// between Least and Most.
+type InFlight struct {
+	// Auto has the engine find the number by the latency of the upstream: see [Load].
+	Auto bool `json:"auto,omitempty"`
+	// Least is the number below which an automatic limit never falls, 4 by default.
+	Least int64 `json:"least,omitempty"`
+	// Most is the number, from 1 to 65,536. With Auto it is the largest, 2000 by default.
+	Most int64 `json:"most,omitempty"`
+}
+
+// autoInFlight is an automatic number without bounds, as text.
+const autoInFlight = "auto"
+
+// String returns the number, or "auto" with its bounds. It returns "" for no limit.
+func (f InFlight) String() string {
+	text := ""
+	switch {
+	case !f.Auto && f.Most == 0:
+	case !f.Auto:
+		text = strconv.FormatInt(f.Most, 10)
+	default:
+		text = autoInFlight
+		if f.Least > 0 {
+			text += " from " + strconv.FormatInt(f.Least, 10)
+		}
+		if f.Most > 0 {
+			text += " to " + strconv.FormatInt(f.Most, 10)
+		}
+	}
+	return text
+}
+
+// inFlightObject is an InFlight without its methods.
+type inFlightObject InFlight
+
+// MarshalJSON returns a number, "auto", or an object.
+func (f InFlight) MarshalJSON() ([]byte, error) {
+	switch {
+	case f == InFlight{Auto: true}:
+		return json.Marshal(autoInFlight)
+	case !f.Auto && f.Least == 0:
+		return json.Marshal(f.Most)
+	}
+	return json.Marshal(inFlightObject(f))
+}
+
+func (f *InFlight) UnmarshalJSON(data []byte) error {
+	var text string
+	var o inFlightObject
+	switch {
+	case json.Unmarshal(data, &text) == nil && text == autoInFlight:
+		o.Auto = true
+	case json.Unmarshal(data, &o.Most) == nil:
+	case json.Unmarshal(data, &o) != nil:
+		return errors.New(`policy: in_flight is a whole number, "auto", or {"auto": true, "least": 4, "most": 2000}`)
+	}
+	*f = InFlight(o)
+	return nil
 }
 
 // List is addresses and networks, such as "2001:db8::/32": as JSON and YAML an array of them, or

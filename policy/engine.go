@@ -3,11 +3,15 @@ package policy
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/policy/internal/loads"
+	"github.com/sluicehq/sluice/policy/internal/parts"
 	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
@@ -21,7 +25,7 @@ type Engine struct {
 
 	store    sluice.Store
 	holder   *sluice.Holder     // renews permits in flight
-	loads    loads              // automatic limits of requests under way
+	loads    loads.Limits       // automatic limits of requests under way
 	shares   shares             // caps of limits that tenants share
 	turns    sluice.Turns       // turns in queues that callers gave up
 	awaited  awaited            // requests that wait in queues
@@ -43,7 +47,7 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 	}
 	e := &Engine{store: store, holder: sluice.NewHolder(store)}
 	e.shares.begin(time.Now())
-	e.loads.begin()
+	e.loads.Begin()
 	e.pool.New = func() any { return e.newWork() }
 	e.lists.New = func() any { return &each{shared: e.newWork()} }
 	e.shares.divided, _ = store.(divided)
@@ -99,7 +103,7 @@ func (e *Engine) Swap(p *Policy) {
 		p = new(Policy)
 	}
 	e.policy.Store(e.dressed(p))
-	e.loads.configure(p)
+	e.loads.Configure(p.adaptiveOf)
 }
 
 // SwapOverrides replaces all overrides of the policy in force, and leaves the rest of it as it
@@ -151,8 +155,8 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	if w.timed {
 		defer func() {
 			if !finished { // the store or an observer has panicked
-				w.subjects.leave(e.loads.now())
-				e.loads.release(d.load)
+				w.subjects.leave(e.loads.Now())
+				e.loads.Release(d.load)
 			}
 		}()
 	}
@@ -249,4 +253,104 @@ func (e *Engine) Refund(ctx context.Context, d Decision) {
 	if e.refund(ctx, d.queued) {
 		e.Settle(ctx, d, notPassed)
 	}
+}
+
+// Observation is a decision and what it is about. It is only valid until the observer returns,
+// and nothing that it points to is to be changed.
+type Observation struct {
+	Request  *Request
+	Decision Decision
+	// Began is when the decision began; of a list, when the whole list did.
+	Began time.Time
+	// Took is how long it took to decide; of a list, how long the whole list did.
+	Took time.Duration
+	work *work
+}
+
+// Policy returns the policy that has decided.
+func (o *Observation) Policy() *Policy { return o.work.policy }
+
+// RuleIndex returns which rule of the policy a result is of, by the index of the result: the place
+// of the rule in the document, or -1 for a limit that a caller has brought (see [Engine.Adhoc]).
+func (o *Observation) RuleIndex(i int) int { return int(o.Decision.Results[i].at) - 1 }
+
+// Pardoned returns what the request lacks, as Missing of a [Decision] says it, if it would be
+// refused as malformed by a rule that only watches, or is enforced for a share of its subjects; else
+// it is empty.
+func (o *Observation) Pardoned() string {
+	if o.Decision.Missing != "" || o.Decision.Exempt {
+		return ""
+	}
+	return o.work.pardoned()
+}
+
+// Exempting returns the name of the rule that exempts the request; empty if none does, or if cors
+// exempts preflights.
+func (o *Observation) Exempting() string {
+	if r := o.work.matches.exempting; r != nil {
+		return r.name
+	}
+	return ""
+}
+
+// Client returns the address of the client, as the policy that has decided resolves it.
+func (o *Observation) Client() netip.Addr { return o.work.policy.client(o.Request) }
+
+// Shown returns what people are to see of Sent: all of it, shortened or hashed, as the rule says.
+func (o *Observation) Shown(i int) string { return o.Policy().ShownSent(o.Key(i), o.Sent(i)) }
+
+// Key returns the key under which the store counts for a result, by its index, or would if the
+// subject were not blocked; of a limit that is shared, that of the tenant. It is empty for a rule with
+// "block", which counts nothing.
+func (o *Observation) Key(i int) string {
+	subjects := o.work.subjects.blocked
+	if at := i - (len(o.Decision.Results) - len(subjects)); at >= 0 {
+		return subjects[at].key
+	}
+	if o.Decision.Results[i].Plan == nil {
+		return ""
+	}
+	return o.work.charges.whose[i].key
+}
+
+// Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and
+// bodies are folded before they are counted, so that "lucy" and "Lucy" are one subject, "lucu"; people
+// look for the name that was typed. [Policy.ShownSent] makes text of both. A name of more than
+// [sluice.MaxKeyPart] bytes stays folded.
+func (o *Observation) Sent(i int) string {
+	key := o.Key(i)
+	at := o.RuleIndex(i)
+	if key == "" || at < 0 || o.Request.Subject != nil || !o.Policy().rules[at].folds {
+		return key
+	}
+	return o.spelled(&o.Policy().rules[at], key)
+}
+
+// spelled returns a key of a rule with the values that the request has in place of folded ones. It is
+// valid until the next call.
+func (o *Observation) spelled(r *rule, key string) string {
+	w := o.work
+	name, subject := parts.CutKey(key)
+	b := append(append(w.sent[:0], name...), '/')
+	same := true
+	for i := range r.key {
+		written, rest, more := strings.Cut(subject, "/")
+		if i > 0 {
+			b = append(b, '/')
+		}
+		from := len(b)
+		if text := w.x.Spelling(&r.key[i]); text != "" && written != parts.Shared {
+			b = sluice.AppendKeyPart(b, text)
+		} else {
+			b = append(b, written...)
+		}
+		same = same && string(b[from:]) == written
+		if subject = rest; more != (i < len(r.key)-1) {
+			return key // of a rule that has another key
+		}
+	}
+	if w.sent = b; same {
+		return key
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b))
 }

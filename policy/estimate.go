@@ -80,6 +80,7 @@ type reservation struct {
 	cost       int64        // the estimate
 	uncut      int64        // the part of cost that is not cut to a limit, because the request asks for it
 	omitsUsage bool         // the rule asks for the usage, which the request does not
+	keeps      bool         // a response without usage costs the estimate
 	model      string       // as the request writes it, in memory of the request; empty if the rule does not read it
 }
 
@@ -123,9 +124,13 @@ func (in *input) reserve(r *rule) (a reservation) {
 		a.cost = max(u.estimate.units, 1)
 		return a
 	}
-	if n, known := in.x.BodySize(); known {
-		a.input = (n + u.estimate.bytes - 1) / u.estimate.bytes
+	n, known := in.x.BodySize()
+	if !known && !in.x.BrokeOff || in.x.BodyEncoded() {
+		a.cost, a.keeps = math.MaxInt64, true // cut to the limit
+		return a
 	}
+	a.input = (n + u.estimate.bytes - 1) / u.estimate.bytes
+	a.keeps = in.x.BodyMayBeTrue("background")
 	wanted := in.output()
 	output := u.output(wanted, a.price)
 	if output == wanted {

@@ -197,8 +197,8 @@ func (t *Trace) explainLoads(e *Engine, w *work) {
 	for i := range w.subjects.loads {
 		l := &w.subjects.loads[i]
 		load := &LoadTrace{Load: Load{Rule: l.rule.name, Source: l.rule.source, Key: strings.Clone(l.key), Class: classNames[class], Allowed: true, Shadow: l.shadow}}
-		if limiter := e.loads.known(l); limiter != nil {
-			load.Allowed, load.State = limiter.Fits(class), loadState(load.Key, limiter.State(e.loads.now()))
+		if limiter := e.loads.Known(l.rule.name, l.key); limiter != nil {
+			load.Allowed, load.State = limiter.Fits(class), loadState(load.Key, limiter.State(e.loads.Now()))
 		}
 		rule := &t.Rules[l.rule.index]
 		rule.Load, rule.Key = load, load.Key

@@ -67,7 +67,12 @@ func (p *Policy) InFlight() (names []string) {
 func (s *Subject) InFlight() bool { return s.rule.inFlight }
 
 // Held reports whether the request has a place in flight: see [Engine.Release].
-func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.hold != nil }
+//
+// A permit of an automatic limit is held until the head of the response: see [Engine.Answered].
+func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.Pending() }
+
+// HeldToEnd reports whether the request has a place in flight until its end.
+func (d *Decision) HeldToEnd() bool { return len(d.held) > 0 }
 
 // releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
 const releaseTimeout = time.Second
@@ -78,7 +83,7 @@ const releaseTimeout = time.Second
 // time, it is tried again in the background, and a place is free after [kernel.PermitLasts] at the latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
 	e.ended(&d)
-	e.loads.release(d.load)
+	e.loads.Release(d.load)
 	if len(d.held) == 0 {
 		return
 	}

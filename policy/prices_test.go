@@ -18,6 +18,7 @@ func priced(t *testing.T, prices string) *money.Prices {
 const somePrices = `{gpt-5*: {input: 1.25, cached: 0.125, output: 10, most: 128000}, gpt-5-mini: {input: 0.25, output: 2},
   gpt-5: {input: 1, output: 9}, claude-*: {input: 3, cached: 0.3, cache_write: 3.75, output: 15, most: 64000}`
 
+// A model without a price costs the highest of each.
 func TestPriceOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -481,6 +481,9 @@ var requestFields = map[string]func(r *testRequest, value string){
 	"no-memory": func(r *testRequest, _ string) {
 		r.Body = r.counted(func(int64) ([]byte, error) { return nil, fmt.Errorf("too much: %w", ErrBodyMemory) })
 	},
+	"part-of-body": func(r *testRequest, _ string) {
+		r.Body = r.counted(func(int64) ([]byte, error) { return nil, ErrBodyPart })
+	},
 	"from": func(r *testRequest, value string) {
 		if r.Peer = (netip.Addr{}); value != "" {
 			r.Peer = netip.MustParseAddr(value)

@@ -310,17 +310,22 @@ func (u *usageCost) finalCost(r *ResponseReader, status int, a *reservation, res
 	reported, found := u.reported(r, a.price)
 	interrupted := r.Interrupted && !r.scanner.Ended()
 	switch unread = r.scanner.Unread(); {
-	case found && !interrupted:
+	case found && !interrupted && !r.scanner.Pending():
 		return reported, ""
 	case interrupted:
 		unread = unreadInterrupted
 	case unread == "":
 		unread = unreadMissing
 	}
-	// A success without text, such as the answer to a request in the background, does not show what it costs.
-	hidden := r.scanner.Text() == 0 && !interrupted && status < http.StatusMultipleChoices
-	if u.keepsEstimate || u.estimate.units > 0 || unread == usage.Encoded || unread == usage.Type || r.given != nil || hidden {
+	if unread == usage.Encoded || unread == usage.Type || r.given != nil {
 		return max(reported, reserved), unread
 	}
-	return max(reported, min(u.visibleCost(r, a), reserved)), unread
+	seen := max(reported, u.visibleCost(r, a))
+	switch {
+	case !interrupted && status < http.StatusBadRequest:
+		return max(seen, reserved), unread // it hides reasoning, or work in the background
+	case u.keepsEstimate || u.estimate.units > 0 || a.keeps || r.scanner.Pending():
+		return max(reported, reserved), unread
+	}
+	return max(reported, min(seen, reserved)), unread
 }

@@ -145,6 +145,7 @@ func extend[T any](list *[]T) *T {
 	if n == cap(*list) {
 		*list = append(*list, *new(T))
 	}
-	*list = (*list)[:n+1]
-	return &(*list)[n]
+	all := (*list)[:n+1]
+	*list = all
+	return &all[n]
 }

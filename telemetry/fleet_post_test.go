@@ -27,21 +27,31 @@ func TestPost(t *testing.T) {
 		h := head{
 			Instance: Instance{
 				Name: "a", Version: "v1", Policy: "abc", Started: time.Unix(at-9999, 5).UTC(), Took: Latency{11, 12, 13},
-				Store: Store{Kind: "redis", Shards: 3, Away: 1, Local: 5, Keys: 6, Evicted: 7, Took: Latency{8, 9, 10}},
+				InFlight: map[string]uint64{"up": 3},
+				Store:    Store{Kind: "redis", Shards: 3, Away: 1, Local: 5, Keys: 6, Evicted: 7, Took: Latency{8, 9, 10}},
 			},
 			ID: "a@1", At: time.Unix(at, 7).UTC(),
 			Events: []Event{{time.Unix(at-5, 0).UTC(), "reload", "text", "a"}},
 		}
-		said := appendSeries(appendSeries(appendHead(nil, &h), "", all, &h), "one", one, &h)
+		upstream := newTimed[upstreamStep](at)
+		upstream.recent.add(upstream.recent.last-int64(r.IntN(RecentSteps)), r.IntN(upstreamColumns), uint64(1+r.IntN(1000)))
+		said := appendTimed(appendSeries(appendHead(nil, &h), "", all, &h), upstreamPrefix+"up", upstream, &h)
+		said = appendSeries(said, "one", one, &h)
 		end := max(all.recent.last, one.recent.last) * 10
 		wantAll, wantOne := newSeries(end), newSeries(end)
 		wantAll.addSeries(all)
 		wantOne.addSeries(one)
 		gotAll, gotOne := newSeries(end), newSeries(end)
 		const ever = 1 << 62
-		got, err := readPost(said, ever, ever, sums{rule: func(name string) *series {
+		gotUpstream := newTimed[upstreamStep](at)
+		got, err := readPost(said, ever, ever, sums{func(name string) *series {
 			return map[string]*series{"": gotAll, "one": gotOne}[name]
+		}, func(name string) *upstreamSeries {
+			return map[string]*upstreamSeries{"up": gotUpstream}[name]
 		}})
+		if !reflect.DeepEqual(gotUpstream, upstream) {
+			t.Fatal("the counts of the upstream are not read as they were")
+		}
 		if err != nil || !reflect.DeepEqual(got, h) || !reflect.DeepEqual(gotAll, wantAll) || !reflect.DeepEqual(gotOne, wantOne) {
 			t.Fatalf("%v, %+v is read of %+v", err, got, h)
 		}
@@ -53,6 +63,7 @@ func FuzzPost(f *testing.F) {
 	r := rand.New(rand.NewPCG(8, 9))
 	h := head{ID: "a", Instance: Instance{Name: "a"}, Events: []Event{{Kind: "k", Text: "t"}}}
 	f.Add(appendHead(nil, &h))
+	f.Add(appendTimed(appendHead(nil, &h), upstreamPrefix+"up", newTimed[upstreamStep](1_800_000_000), &h))
 	f.Add(appendSeries(appendSeries(appendHead(nil, &h), "", randomSeries(r, 1_800_000_000), &h), "b", randomSeries(r, 1_800_000_000), &h))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		rules := 0

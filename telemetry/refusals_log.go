@@ -20,7 +20,7 @@ import (
 // log call stop: it writes what is due, and waits at most a second for that.
 //
 // A line has those of these that are known: rule; limit, and limit_name if the rule has several; from,
-// as in [policy.Result]; because: "limit", "penalty", "block", "store" (it is away and on_error is
+// as in [policy.Result]; because: "limit", "reserved" (by the estimates of requests under way), "penalty", "block", "store" (it is away and on_error is
 // deny), "overload" of an automatic limit of requests under way, or "malformed", which has no rule but missing instead;
 // class, if it is for an overload; subject, as its rule lets people see it;
 // wait, in seconds as clients are told, unless waiting does not help; address, unless it is part of a

@@ -81,7 +81,7 @@ type UpstreamStats struct {
 
 // upstreamCell is a stripe of an upstream's counters.
 type upstreamCell struct {
-	inFlight atomic.Int64 // negative where other stripes have the beginnings
+	inFlight atomic.Int64
 	answered [StatusClasses][upstreamBuckets]atomic.Uint64
 	took     [StatusClasses]atomic.Int64
 	waited   [upstreamBuckets]atomic.Uint64 // until a timeout, or until the client left
@@ -107,7 +107,7 @@ type UpstreamCall struct {
 // epoch is a time for durations, which cost less to read than times.
 var epoch = time.Now()
 
-// Begin counts a request as under way.
+// Begin counts a request as under way. The request ends on the same stripe.
 func (u *UpstreamStats) Begin() UpstreamCall {
 	var here byte // its address differs between goroutines
 	cell := &u.cells[stripeAt(unsafe.Pointer(&here))]

@@ -22,6 +22,10 @@ const (
 	slowTail     = 0.05
 	slowLeast    = 10
 
+	// It is slow, too, if upstreamLeast requests wait and none has ended for a minute, unless requests that wait that
+	// long are usual.
+	stuckUsually = 20 * time.Second
+
 	// The usual is that of an hour, of so many requests at least.
 	usualLeast  = 60
 	usualWithin = int(time.Hour / LongStep)
@@ -183,8 +187,26 @@ func waited(d time.Duration) string {
 	return short(float64(d)/float64(time.Millisecond)) + " ms"
 }
 
+// upstreamStuck reports an upstream that does not answer the requests that wait for it.
+func (v *View) upstreamStuck(u *Upstream) *Headline {
+	silent := 0
+	for silent < len(u.Recent) && u.Recent[len(u.Recent)-1-silent].waits == ([upstreamBuckets]uint64{}) {
+		silent++
+	}
+	if u.InFlight < upstreamLeast || silent < minuteSteps || u.Usual.Count < usualLeast || u.Usual.P99 > stuckUsually {
+		return nil
+	}
+	h := &Headline{Level: Bad, Upstream: u.Name, Since: later(stepTime(v.At, Step, silent-1), v.Since)}
+	h.Text = fmt.Sprintf("Since %s upstream %s has answered nothing, and %s wait (usually 99 %% wait %s at most).",
+		v.clock(h.Since), plain(u.Name), number(u.InFlight, "request"), waited(u.Usual.P99))
+	return h
+}
+
 // upstreamSlow reports an upstream that is slower than usual.
 func (v *View) upstreamSlow(u *Upstream) *Headline {
+	if h := v.upstreamStuck(u); h != nil {
+		return h
+	}
 	for _, s := range slownesses(u.Usual) {
 		f, lasted := u.lately(slower(s.than))
 		if f.all < upstreamLeast || !s.exceeded(f) {

@@ -227,6 +227,31 @@ func TestUpstreamSlowForSome(t *testing.T) {
 	})
 }
 
+// An upstream that hangs is slow before the first request times out, and until the requests end.
+func TestUpstreamHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, 5)
+		s.alerts(40 * time.Minute)
+		usual, begins := s.end, time.Now()
+		var held []telemetry.UpstreamCall
+		s.end = func(c telemetry.UpstreamCall, _ *rand.Rand) { held = append(held, c) }
+		s.alerts(80*time.Second, slowUp)
+		hold(t, s.alerts(time.Minute, slowUp), slowUp, begins, "has answered nothing")
+		for _, c := range held {
+			c.Answered(200, c.Elapsed())
+		}
+		s.end = usual
+		s.alerts(2*time.Minute, slowUp)
+		s.alerts(20 * time.Minute)
+		for range 19 { // are no reason to wake anybody, if nobody else asks
+			s.stats.Begin()
+		}
+		s.rate = 0
+		s.alerts(30 * time.Minute)
+	})
+}
+
 // An upstream fails while it does, from the first minute of a process on.
 func TestUpstreamFailing(t *testing.T) {
 	t.Parallel()

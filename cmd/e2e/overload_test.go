@@ -1,86 +1,268 @@
 package e2e
 
 import (
-	"encoding/json"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
-	"os/exec"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// What a gateway refuses for an overload is in its metrics, its log, the admin API, sluice top, sluice check and the
-// console, with the class.
-func TestOverloadSeen(t *testing.T) {
-	t.Parallel()
-	hold, arrived := make(chan struct{}), make(chan struct{}, 1)
-	release := sync.OnceFunc(func() { close(hold) })
-	t.Cleanup(release)
-	g := serve(t, "--log-refusals", "--upstream", upstreamOf(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		arrived <- struct{}{}
-		<-hold
-	})), "--policy", testkit.File(t, "policy.yaml", `version: 1
+// Classes of requests, the first path of a request, in the order of their importance.
+const (
+	critical  = "critical"
+	normal    = "normal"
+	sheddable = "sheddable"
+)
+
+// overloadPolicy has an automatic limit, in shadow or in force, and classes by path.
+func overloadPolicy(t testing.TB, capacity string) string {
+	return testkit.File(t, "policy.yaml", `
+version: 1
 rules:
-  - {name: capacity, in_flight: {auto: true, least: 1, most: 1}}
-  - {name: exports, match: GET /export, class: sheddable}
-`))
-	var under sync.WaitGroup
-	under.Go(func() { do(t, request(t, "GET", g.URL+"/", "")) })
-	<-arrived
-	for path, n := range map[string]int{"/": 2, "/export": 3} {
-		for range n {
-			resp, _ := do(t, request(t, "GET", g.URL+path, "", "X-Request-Id", "overload-"+strings.TrimPrefix(path, "/")))
-			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
-				t.Errorf("%s: %d %v", path, resp.StatusCode, resp.Header)
+  - {name: capacity, `+capacity+`}
+  - {name: charges, match: /critical, class: critical}
+  - {name: exports, match: /sheddable, class: sheddable}
+`)
+}
+
+// factory is an upstream of some workers, each of which serves one request at a time. Requests wait for a worker in a
+// queue without end, and those whose clients have left are served, too, as most servers do.
+type factory struct {
+	works   func() // for a request
+	workers chan struct{}
+	closed  chan struct{} // when the test ends, with requests in the queue
+	most    atomic.Int64  // requests under way at a time
+	now     atomic.Int64
+}
+
+// newFactory starts one, and returns its URL.
+func newFactory(t testing.TB, workers int, works func()) (f *factory, url string) {
+	f = &factory{works: works, workers: make(chan struct{}, workers), closed: make(chan struct{})}
+	f.hire(workers)
+	url = upstreamOf(t, f)
+	t.Cleanup(func() { close(f.closed) })
+	return f, url
+}
+
+func (f *factory) hire(n int) {
+	for range n {
+		f.workers <- struct{}{}
+	}
+}
+
+func (f *factory) dismiss(n int) {
+	for range n {
+		<-f.workers
+	}
+}
+
+func (f *factory) ServeHTTP(http.ResponseWriter, *http.Request) {
+	n := f.now.Add(1)
+	defer f.now.Add(-1)
+	for m := f.most.Load(); n > m && !f.most.CompareAndSwap(m, n); m = f.most.Load() {
+	}
+	select {
+	case <-f.workers:
+		defer func() { f.workers <- struct{}{} }()
+		f.works()
+	case <-f.closed:
+	}
+}
+
+// clientPatience is the time after which a client gives up.
+const clientPatience = time.Second
+
+// fate is what became of a request.
+type fate struct {
+	class  string
+	at     time.Duration // since the load began
+	took   time.Duration
+	status int // 0: the client has given up
+	wrong  string
+}
+
+// crowdOf sends requests in an open loop, so many a second of each class, at random times.
+type crowdOf struct {
+	rates map[string]float64 // a second, by class
+	urls  func() string
+	began time.Time
+
+	client *http.Client
+	mu     sync.Mutex
+	fates  []fate
+}
+
+func (c *crowdOf) run(t testing.TB, lasts time.Duration) {
+	c.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4096, DialContext: (&net.Dialer{Timeout: clientPatience}).DialContext}}
+	c.began = time.Now()
+	ctx, cancel := context.WithDeadline(t.Context(), c.began.Add(lasts))
+	defer cancel()
+	var all, sending sync.WaitGroup
+	for class, rate := range c.rates {
+		all.Go(func() {
+			for due := time.Duration(0); ; {
+				due += time.Duration(rand.ExpFloat64() / rate * float64(time.Second))
+				if due > lasts {
+					return
+				}
+				if wait := time.Until(c.began.Add(due)); wait > 0 {
+					select {
+					case <-time.After(wait):
+					case <-ctx.Done():
+						return
+					}
+				}
+				sending.Go(func() { c.send(t, class) })
 			}
+		})
+	}
+	all.Wait()
+	sending.Wait()
+	c.client.CloseIdleConnections()
+}
+
+func (c *crowdOf) send(t testing.TB, class string) {
+	ctx, cancel := context.WithTimeout(t.Context(), clientPatience)
+	defer cancel()
+	f := fate{class: class, at: time.Since(c.began)}
+	r, err := http.NewRequestWithContext(ctx, "GET", c.urls()+"/"+class, nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	start := time.Now()
+	response, err := c.client.Do(r)
+	if err == nil {
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		f.status, f.wrong = response.StatusCode, judgeShed(response, string(body))
+	}
+	f.took = time.Since(start)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fates = append(c.fates, f)
+}
+
+// judgeShed returns what is wrong with a response.
+func judgeShed(r *http.Response, body string) string {
+	shed := r.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, `"error":"overloaded"`) && r.Header.Get("Retry-After") != "" && r.Header.Get("RateLimit") == ""
+	if r.StatusCode == http.StatusOK || shed {
+		return ""
+	}
+	return fmt.Sprint(r.StatusCode, r.Header, body)
+}
+
+// sums are those of a class.
+type sums struct {
+	sent, served, shed, late int
+	took                     []time.Duration // of those served, sorted
+}
+
+// of returns the sums of a class, or of all, of requests sent from a time on until another.
+func (c *crowdOf) of(class string, from, until time.Duration) (s sums) {
+	for _, f := range c.fates {
+		if class != "" && f.class != class || f.at < from || f.at >= until {
+			continue
+		}
+		s.sent++
+		switch f.status {
+		case http.StatusOK:
+			s.served++
+			s.took = append(s.took, f.took)
+		case http.StatusServiceUnavailable:
+			s.shed++
+		default:
+			s.late++
 		}
 	}
-	for name, want := range map[string]float64{
-		`sluice_load_refusals_total{class="normal",outcome="deny",rule="capacity"}`:    2,
-		`sluice_load_refusals_total{class="sheddable",outcome="deny",rule="capacity"}`: 3,
-		`sluice_requests_overloaded_total{class="sheddable",door="gateway"}`:           3,
-		`sluice_decisions_total{outcome="deny",rule="capacity"}`:                       5,
-		`sluice_requests_total{door="gateway",outcome="deny"}`:                         5,
-		`sluice_load_limit{rule="capacity"}`:                                           1,
-		`sluice_load_in_flight{rule="capacity"}`:                                       1,
-	} {
-		if got := g.Metric(name); got != want {
-			t.Errorf("%s is %v, want %v", name, got, want)
+	slices.Sort(s.took)
+	return s
+}
+
+// quantile returns that of the latencies, in thousandths, or 0.
+func (s *sums) quantile(q int) time.Duration {
+	if len(s.took) == 0 {
+		return 0
+	}
+	return s.took[(len(s.took)-1)*q/1000]
+}
+
+// percent returns the served, in hundredths of a per cent.
+func (s *sums) percent() float64 { return 100 * float64(s.served) / float64(max(s.sent, 1)) }
+
+// Three times of what an upstream can bear comes, of all classes. Without a limit its queue makes all too late; with
+// one, what matters most is served first, and the rest is refused at once. Only order and totals are compared.
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	const workers, lasts = 8, 8 * time.Second
+	served := func(capacity string) (*crowdOf, *factory) {
+		f, upstream := newFactory(t, workers, func() { time.Sleep(100 * time.Millisecond) }) // 80 a second
+		g := serve(t, "--policy", overloadPolicy(t, capacity), "--upstream", upstream)
+		c := &crowdOf{rates: map[string]float64{critical: 40, normal: 100, sheddable: 100}, urls: func() string { return g.URL }}
+		c.run(t, lasts)
+		return c, f
+	}
+	var both sync.WaitGroup
+	var limited, watched *crowdOf
+	var bounded *factory
+	both.Go(func() { limited, bounded = served("in_flight: {auto: true, most: 64}") })
+	both.Go(func() { watched, _ = served("in_flight: auto, shadow: true") })
+	both.Wait()
+	for _, f := range limited.fates {
+		if f.wrong != "" {
+			t.Fatal(f.wrong)
 		}
 	}
-	var load *control.LoadStats
-	testkit.Await(t, "the numbers in the admin API", func() bool {
-		var stats control.RuleStats
-		_, text := get(t, g.Admin+"/v1/rules/capacity/stats")
-		if err := json.Unmarshal([]byte(text), &stats); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-		load = stats.Load
-		return load != nil && load.Denied["normal"] == 2 && load.Denied["sheddable"] == 3
-	})
-	if load.Limit != 1 || load.InFlight != 1 || load.Overloaded == nil {
-		t.Errorf("%+v", load)
+	all, none := limited.of("", 0, lasts), watched.of("", 0, lasts)
+	high, middle, low := limited.of(critical, 0, lasts), limited.of(normal, 0, lasts), limited.of(sheddable, 0, lasts)
+	t.Logf("served: critical %.1f %%, normal %.1f %%, sheddable %.1f %%; in all %d of %d, %d refused; in shadow %d; at most %d under way", high.percent(), middle.percent(), low.percent(), all.served, all.sent, all.shed, none.served, bounded.most.Load())
+	if high.percent() < middle.percent() || middle.percent() < low.percent() {
+		t.Error("a lower class is served rather than a higher one")
 	}
-	for what, want := range map[string]string{
-		"/v1/alerts":                      `"shedding:capacity"`,
-		"/v1/refusals?id=overload-export": `"class":"sheddable"`,
-		"/":                               `data-load="capacity"`,
-		"/rules/capacity":                 "sheds normal, sheddable since",
-	} {
-		if _, text := get(t, g.Admin+what); !strings.Contains(strings.ReplaceAll(text, ": ", ":"), strings.ReplaceAll(want, ": ", ":")) {
-			t.Errorf("%s lacks %s: %.2000s", what, want, text)
-		}
+	if all.shed == 0 || none.shed != 0 {
+		t.Errorf("%d are refused, and in shadow %d", all.shed, none.shed)
 	}
-	for _, command := range [][]string{{"top", "--once", "--admin-url", g.Admin}, {"check", "--admin-url", g.Admin, g.URL + "/export"}} {
-		out, _ := exec.CommandContext(t.Context(), testkit.Binary(t), command...).CombinedOutput()
-		want := map[string]string{"top": "normal, sheddable since ", "check": "refuses: the upstream is overloaded for class sheddable"}[command[0]]
-		if !strings.Contains(string(out), want) {
-			t.Errorf("%v lacks %q:\n%s", command, want, out)
+	if all.served <= none.served {
+		t.Errorf("%d are served, and without the limit %d", all.served, none.served)
+	}
+	if most := bounded.most.Load(); most > 64+16+1 { // critical requests have some more
+		t.Errorf("%d were under way at once", most)
+	}
+}
+
+// overloadRow returns the sums of a period as a line of the table.
+func overloadRow(name string, c *crowdOf, from, until time.Duration) string {
+	line := fmt.Sprintf("| %s |", name)
+	all := c.of("", from, until)
+	for _, class := range []string{critical, normal, sheddable} {
+		if s := c.of(class, from, until); s.sent > 0 {
+			line += fmt.Sprintf(" %.1f |", s.percent())
+		} else {
+			line += " – |"
 		}
 	}
-	release()
-	under.Wait()
+	seconds := (until - from).Seconds()
+	return line + fmt.Sprintf(" %.0f | %.0f | %.0f | %v | %v |", float64(all.served)/seconds, float64(all.shed)/seconds, float64(all.late)/seconds,
+		all.quantile(500).Round(time.Millisecond), all.quantile(990).Round(time.Millisecond))
+}
+
+const overloadHead = "| | critical, % | normal, % | sheddable, % | served a second | refused a second | given up a second | median | p99 |\n|---|---|---|---|---|---|---|---|---|"
+
+// firstOf returns the first class that was served less than a percentage in a period, or "".
+func firstBelow(c *crowdOf, class string, from, until time.Duration, least float64) string {
+	if s := c.of(class, from, until); s.sent > 0 && s.percent() < least {
+		return fmt.Sprintf("%.2f %% of %d %s requests were served, want %.2f %%", s.percent(), s.sent, cmp.Or(class, "all"), least)
+	}
+	return ""
 }

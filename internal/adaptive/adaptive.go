@@ -77,7 +77,12 @@ type Limiter struct {
 	knee    knee
 	win     window
 	count   int64 // refusals before the window
+	latest  answer
+	stepped int64 // µs: time of the latest step
 }
+
+// An answer is shown as long as there are too few for windows.
+type answer struct{ at, took int64 } // µs
 
 // New returns a limiter that knows nothing of its upstream.
 func New(c Config) *Limiter {
@@ -160,7 +165,11 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.orphans.sweep(at)
-	if took := at - sent.Microseconds(); o == Abandoned && took >= max(l.knee.latency, grid) {
+	took := at - sent.Microseconds()
+	if o == OK {
+		l.latest = answer{at, took}
+	}
+	if o == Abandoned && took >= max(l.knee.latency, grid) {
 		l.orphans.add(at, took)
 	}
 	if l.win.stale(at, l.knee.latency) {
@@ -178,7 +187,7 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 func (l *Limiter) step(at int64) {
 	denied := l.refusals()
 	m := l.win.measure(at, denied > l.count)
-	l.count = denied
+	l.count, l.stepped = denied, at
 	l.knee.step(m, at)
 	l.win.start(at, l.publish(), l.knee.base, l.knee.latency)
 	if l.knee.probing {
@@ -198,7 +207,7 @@ type State struct {
 	Limit    int64 // of normal requests
 	InFlight int64
 	Base     time.Duration       // typical latency without a queue, 0 if unknown
-	Latency  time.Duration       // typical latency of late, 0 if unknown
+	Latency  time.Duration       // typical latency of late, or that of the latest answer if there are few; 0 if unknown
 	Denied   [Critical + 1]int64 // requests that did not fit, by class
 	// Overloaded reports that requests were refused in the last minute, and Since when the first of them was.
 	Overloaded bool
@@ -208,9 +217,13 @@ type State struct {
 // State returns the present state.
 func (l *Limiter) State(now time.Duration) State {
 	l.mu.Lock()
+	latency := l.knee.latency
+	if latency == 0 || l.latest.at-l.stepped > 3*longest {
+		latency = l.latest.took
+	}
 	s := State{
 		Limit: l.knee.limit / milli, InFlight: l.inFlight.Load(),
-		Base: time.Duration(l.knee.base) * time.Microsecond, Latency: time.Duration(l.knee.latency) * time.Microsecond,
+		Base: time.Duration(l.knee.base) * time.Microsecond, Latency: time.Duration(latency) * time.Microsecond,
 	}
 	l.mu.Unlock()
 	for i := range l.denied {

@@ -1,6 +1,7 @@
 package adaptive
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -152,6 +153,50 @@ func TestFastFailures(t *testing.T) {
 		}
 		if s := l.State(now); s.Base != 0 || s.Latency != 0 || s.Limit != firstLimit {
 			t.Errorf("outcome %d: %+v", o, s)
+		}
+	}
+}
+
+// With few requests, the latency that people see is that of the latest.
+func TestLatencyOfFewRequests(t *testing.T) {
+	t.Parallel()
+	l := New(Config{})
+	for i := range 20 {
+		now, took := time.Duration(i)*10*time.Second, time.Duration(10+i)*time.Millisecond
+		l.Enter(now, Normal, false)
+		l.Answered(now, now+took, OK)
+		l.Leave(now + took)
+		if s := l.State(now + took); s.Latency != took {
+			t.Fatalf("request %d took %v: %+v", i, took, s)
+		}
+	}
+}
+
+// The typical latency is the mean of the fastest four fifths, and its error that of many such windows.
+func TestTypical(t *testing.T) {
+	t.Parallel()
+	for _, mean := range []time.Duration{300 * time.Microsecond, 20 * time.Millisecond, 20 * time.Second} {
+		for name, draw := range map[string]func(*rand.Rand) time.Duration{
+			"lognormal": lognormal(mean, 0.5), "exponential": exponential(mean),
+		} {
+			r := rand.New(rand.NewPCG(1, 2))
+			var sum, squares, errs float64
+			const windows, samples = 1000, 200
+			for range windows {
+				var w window
+				for range samples {
+					w.add(0, draw(r), 1, OK, 0, 0)
+				}
+				m := w.measure(1, false)
+				sum += float64(m.latency)
+				squares += float64(m.latency) * float64(m.latency)
+				errs += float64(m.err)
+			}
+			center := sum / windows
+			deviation := math.Sqrt(squares/windows - center*center)
+			if got := errs / windows; got < 0.85*deviation || got > 1.15*deviation {
+				t.Errorf("%s, %v: the errors are %.0f µs, and the deviation is %.0f µs", name, mean, got, deviation)
+			}
 		}
 	}
 }

@@ -19,8 +19,11 @@ type knee struct {
 	limit       int64
 	critical    int64 // limit of critical requests
 	base        int64
+	rough       bool  // base is of the first answers, which are the fastest
 	latency     int64 // of the latest window
 	probing     bool
+	up          bool    // the probe doubles the limit
+	vain        int     // probes that have shown nothing
 	probed      int64   // base before the probe
 	next        int64   // time of the next probe
 	before      measure // what later windows are compared with; without latency, nothing is
@@ -33,20 +36,20 @@ func sqrt(n int64) int64 { return int64(math.Sqrt(float64(max(n, 0)))) }
 // root returns the root of a number of thousandths, in thousandths.
 func root(n int64) int64 { return sqrt(n * milli) }
 
-// places returns the root of the limit, rounded up: requests by which the limits of classes differ.
-func (k *knee) places() int64 { return (root(k.limit) + milli - 1) / milli }
+// headroom returns the root of the limit, rounded up: requests by which the limits of classes differ.
+func (k *knee) headroom() int64 { return (root(k.limit) + milli - 1) / milli }
 
 // limitOf returns the requests under way at which those of a class are refused.
 func (k *knee) limitOf(c Class) int64 {
 	least, limit := k.least/milli, k.limit/milli
 	switch c {
 	case Sheddable:
-		limit -= k.places()
+		limit -= k.headroom()
 	case Critical:
 		return k.critical / milli
 	}
 	switch {
-	case k.probing && limit <= least:
+	case k.probing && k.up:
 		limit *= 2
 	case k.probing:
 		limit /= 2
@@ -56,9 +59,9 @@ func (k *knee) limitOf(c Class) int64 {
 
 // set sets the limit within its bounds. Critical requests have room until those under way have fallen to it.
 func (k *knee) set(limit int64) {
-	before := k.limit + k.places()*milli
+	before := k.limit + k.headroom()*milli
 	k.limit = min(max(limit, k.least), k.most)
-	k.critical = max(k.limit+2*k.places()*milli, min(k.critical, before))
+	k.critical = max(k.limit+2*k.headroom()*milli, min(k.critical, before))
 }
 
 // slot returns how long a probe takes. Limiters of one upstream have about the same latency, and so the same slots.
@@ -70,9 +73,13 @@ func (k *knee) slot() int64 {
 	return d
 }
 
-// due returns the time of the next probe, if there will be one.
+// due returns the time at which few samples are enough for a window: at once for the first, which is not yet of a
+// queue, then at that of the next probe, if there will be one.
 func (k *knee) due() int64 {
-	if k.before.latency == 0 {
+	switch {
+	case k.base == 0:
+		return math.MinInt64
+	case k.before.latency == 0:
 		return math.MaxInt64
 	}
 	return k.next
@@ -86,6 +93,10 @@ func (k *knee) step(m measure, at int64) {
 	first := k.base == 0
 	if m.answers >= few && m.latency > 0 {
 		k.latency = m.latency
+		if k.rough && !m.full && m.answers >= enough {
+			k.base, k.rough = m.latency, false
+		}
+		k.rough = k.rough || first
 		k.base = min(cmp.Or(k.base, m.latency), m.latency+2*m.err) // without a queue, latency can be as low
 	}
 	if k.probing {
@@ -105,11 +116,20 @@ func (k *knee) step(m measure, at int64) {
 	switch slot := k.slot(); {
 	case m.cut || m.failing() || k.limit*4 < old*3:
 	case first, steady && at >= k.next && at < k.next+grid:
-		k.probing, k.probed = true, k.base
-		k.schedule(at, slot)
+		k.probe(at, slot)
 	case steady && at >= k.next:
 		k.schedule(at, slot)
 	}
+}
+
+// lowest reports that the limit cannot be halved.
+func (k *knee) lowest() bool { return k.limit < k.least+milli }
+
+// probe begins a probe. If probes of the lowest limit have shown nothing, one doubles it.
+func (k *knee) probe(at, slot int64) {
+	k.probing, k.probed = true, k.base
+	k.up = k.vain >= 2 && k.lowest()
+	k.schedule(at, slot)
 }
 
 // forget ends a probe without a result.
@@ -164,15 +184,26 @@ func (k *knee) compare(m measure) verdict {
 // still has a queue, or had one by the old base, another probe halves it again.
 func (k *knee) conclude(m measure, at int64) {
 	old, slot := k.probed, k.slot()
+	if m.cut || m.failing() {
+		k.forget()
+		k.move(m)
+		k.schedule(at, probeEvery)
+		return
+	}
 	if k.half.latency > 0 {
 		m = k.half.and(m)
 	}
 	k.half = measure{}
+	k.vain++
 	switch k.compare(m) {
 	case free:
 		k.base = max(k.base, min(m.latency, k.before.latency))
+		k.vain = 0
+	case waiting:
+		k.vain = 0
 	case unclear:
 		if k.half = m; m.span < patience*slot {
+			k.vain--
 			k.schedule(at, slot)
 			return
 		}
@@ -187,7 +218,7 @@ func (k *knee) conclude(m measure, at int64) {
 	k.probing = false
 	k.move(k.before)
 	k.before = measure{full: m.full}
-	if k.base*8 > old*9 {
+	if k.base*8 > old*9 || k.vain > 0 && k.lowest() {
 		k.schedule(at+checkAfter, slot)
 	} else {
 		k.schedule(at, max(probeEvery, 32*slot))

@@ -45,12 +45,12 @@ type rivalPermit struct {
 }
 
 func (r *rival) enter(now time.Duration, c Class) permit {
-	limit, places := int(r.limit), int(math.Ceil(math.Sqrt(r.limit)))
+	limit, headroom := int(r.limit), int(math.Ceil(math.Sqrt(r.limit)))
 	switch c {
 	case Sheddable:
-		limit -= places
+		limit -= headroom
 	case Critical:
-		limit += 2 * places
+		limit += 2 * headroom
 	}
 	if r.inFlight >= limit {
 		return nil

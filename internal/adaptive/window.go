@@ -124,10 +124,10 @@ func (m measure) failing() bool { return m.failed*20 > m.answers }
 func (m measure) and(n measure) measure {
 	a, b := min(m.answers, 6*enough), max(n.answers, 1)
 	mean := func(x, y int64) int64 { return (x*a + y*b) / (a + b) }
+	x, y := m.err*a/(a+b), n.err*b/(a+b)
 	return measure{
 		span: m.span + n.span, answers: a + b, failed: n.failed, full: n.full, cut: m.cut || n.cut,
-		inFlight: mean(m.inFlight, n.inFlight), rate: mean(m.rate, n.rate), latency: mean(m.latency, n.latency),
-		err: sqrt(m.err*m.err*a*a+n.err*n.err*b*b) / (a + b),
+		inFlight: mean(m.inFlight, n.inFlight), rate: mean(m.rate, n.rate), latency: mean(m.latency, n.latency), err: sqrt(x*x + y*y),
 	}
 }
 
@@ -148,14 +148,15 @@ func (w *window) typical() (mean, err int64) {
 		}
 	}
 	mean = sum / keep
-	center := (sum + (w.n-keep)*last) / w.n
+	center, unit := (sum+(w.n-keep)*last)/w.n, last>>12+1 // of deviations, whose squares then fit
 	n = 0
 	for b := 0; n < keep; b++ {
 		c := min(int64(w.hist[b]), keep-n)
-		d := middle(b) - center
-		squares += c * min(d*d, 1<<40)
+		d := (middle(b) - center) / unit
+		squares += c * d * d
 		n += c
 	}
-	squares += (w.n - keep) * min((last-center)*(last-center), 1<<40)
-	return mean, sqrt(squares) * 5 / 4 / w.n
+	d := (last - center) / unit
+	squares += (w.n - keep) * d * d
+	return mean, sqrt(squares) * unit * 5 / 4 / w.n
 }

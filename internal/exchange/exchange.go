@@ -94,7 +94,8 @@ func (x *Exchange) Leave(own *Exchange) {
 	}
 }
 
-// Watch passes the body to w. Each piece is passed after it has been sent, and the last before the layer leaves.
+// Watch passes the body to w. Each piece is passed after it has been sent, and small ones several at a time. The last
+// is passed before the layer leaves.
 func (x *Exchange) Watch(w io.Writer) {
 	if x.watched == nil {
 		x.watched = new(watched)
@@ -103,15 +104,16 @@ func (x *Exchange) Watch(w io.Writer) {
 	x.watched.by = append(x.watched.by, w)
 }
 
-// watched has the watchers of a body, and buffers bytes that have been written and not flushed.
+// watched has the watchers of a body, and buffers bytes that these have not read. Whatever runs behind the flush of an
+// event may keep the client from the processor, so watchers read several events at a time.
 type watched struct {
 	by    []io.Writer
 	room  [2]io.Writer
 	waits int
-	buf   [2 << 10]byte // as long as the server's
+	buf   [4 << 10]byte // twice as long as the server's
 }
 
-// written passes p to the watchers: at the next flush if it is small, and otherwise now.
+// written passes p to the watchers: at a later flush if it is small, and otherwise now.
 func (w *watched) written(p []byte) {
 	if w == nil {
 		return
@@ -124,6 +126,13 @@ func (w *watched) written(p []byte) {
 		return
 	}
 	w.waits += copy(w.buf[w.waits:], p)
+}
+
+// flushed passes the buffered bytes to the watchers if they fill half of the buffer.
+func (w *watched) flushed() {
+	if w != nil && w.waits >= len(w.buf)/2 {
+		w.sent()
+	}
 }
 
 // sent passes the buffered bytes to the watchers.
@@ -262,7 +271,7 @@ func (x *Exchange) FlushError() error {
 		return nil
 	}
 	err := x.bounded(http.NewResponseController(x.ResponseWriter).Flush)
-	x.watched.sent()
+	x.watched.flushed()
 	return err
 }
 

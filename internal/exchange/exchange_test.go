@@ -126,20 +126,22 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// A watcher reads what has been flushed, or is longer than the server's buffer, and the rest before the layer leaves.
+// A watcher reads what has been flushed once it is half a buffer, what is longer than a buffer, and the rest before the
+// layer leaves.
 func TestWatchersReadWhatIsSent(t *testing.T) {
 	own := new(Exchange)
 	x := Join(&writer{ResponseRecorder: httptest.NewRecorder()}, nil, own, nil)
 	var read, same strings.Builder
 	x.Watch(&read)
 	x.Watch(&same)
-	long := strings.Repeat("x", 3<<10)
+	long := strings.Repeat("x", 5<<10)
 	for _, step := range []struct {
 		write, want string
 		flush       bool
 	}{
-		{"a", "", false}, {"b", "", false}, {"", "ab", true}, {"c", "abc", true}, {"d", "abc", false}, {long, "abcd" + long, false},
-		{long[:2000], "abcd" + long, false}, {long[:100], "abcd" + long + long[:2000], false},
+		{"a", "", false}, {"b", "", true}, {long[:3000], "", false}, {"", "ab" + long[:3000], true},
+		{long[:2000], "ab" + long[:3000], false}, {long[:2500], "ab" + long[:5000], false}, {long, "ab" + long[:5000] + long[:2500] + long, false},
+		{"c", "ab" + long[:5000] + long[:2500] + long, true},
 	} {
 		if _, err := x.Write([]byte(step.write)); err != nil {
 			t.Fatal(err)
@@ -152,7 +154,7 @@ func TestWatchersReadWhatIsSent(t *testing.T) {
 		}
 	}
 	x.Leave(own)
-	if want := "abcd" + long + long[:2100]; read.String() != want || same.String() != want {
+	if want := "ab" + long[:5000] + long[:2500] + long + "c"; read.String() != want || same.String() != want {
 		t.Errorf("%d and %d bytes are read, want %d", read.Len(), same.Len(), len(want))
 	}
 }

@@ -18,6 +18,7 @@ type document struct {
 	whole   bool     // a document has been read
 	broken  bool     // a document was not JSON
 	done    bool     // a stream has sent its last event or line
+	pending bool     // the model works in the background
 
 	within token
 	expect expect                       // what may come next, or what within is
@@ -43,6 +44,7 @@ const absent = -1
 type level struct {
 	node    int // of an object, or of an array's elements
 	closing byte
+	echo    bool // it repeats the request
 }
 
 // token is the kind of the token that the next byte continues.
@@ -73,8 +75,11 @@ const (
 	data kind = iota
 	text
 	delta
-	eventType // at the top
-	isDone    // at the top: true in the last line of Ollama's streams
+	echo         // a value that repeats the request
+	eventType    // at the top
+	isDone       // at the top: true in the last line of Ollama's streams
+	status       // at the top or in one of its members
+	inBackground // likewise
 )
 
 // kindOf returns the kind of strings by the name of their member. It covers OpenAI's Chat Completions and Responses,
@@ -89,6 +94,12 @@ func kindOf(name []byte) kind {
 		return eventType
 	case "done":
 		return isDone
+	case "metadata", "input", "instructions", "tools":
+		return echo
+	case "status":
+		return status
+	case "background":
+		return inBackground
 	}
 	return data
 }
@@ -191,7 +202,7 @@ func (d *document) open(c byte) {
 		d.deep, d.kind = 1, data
 		return
 	}
-	l := level{node: d.node, closing: c + 2} // in ASCII
+	l := level{node: d.node, closing: c + 2, echo: d.kind == echo || d.stack[d.depth].echo} // in ASCII
 	if c == '{' {
 		d.expect = name | closing
 		if d.node == root {
@@ -283,16 +294,30 @@ func (d *document) endQuoted(rest []byte) {
 	case d.kind == eventType:
 		d.last = isLast(d.take(rest))
 		d.endValue()
+	case d.kind == status:
+		d.endStatus(d.take(rest))
+		d.endValue()
 	default:
 		d.keep(rest)
 		d.endValue()
 	}
 }
 
-// keep keeps a piece of a name or of an event's type, or the length of a piece of another string.
+// endStatus reads the status of OpenAI's Responses. All streams are in progress at first; only those in the background
+// are queued.
+func (d *document) endStatus(s []byte) {
+	switch string(s) {
+	case "queued":
+		d.pending = true
+	case "in_progress":
+		d.pending = d.pending || d.depth == 1
+	}
+}
+
+// keep keeps a piece of a name, a type or a status, or the length of a piece of another string.
 func (d *document) keep(piece []byte) {
 	switch {
-	case d.expect&name != 0 || d.kind == eventType:
+	case d.expect&name != 0 || d.kind == eventType || d.kind == status:
 		d.hold(piece)
 	case d.kind <= delta:
 		d.texts[d.kind] += int64(len(piece))
@@ -305,7 +330,8 @@ func (d *document) endName(raw []byte) {
 		raw, _ = jsonscan.Unescape(buf[:0], raw)
 	}
 	d.expect, d.node, d.kind = colon, d.paths.child(d.stack[d.depth].node, raw), kindOf(raw)
-	if d.kind > delta && d.depth > 1 {
+	switch {
+	case d.stack[d.depth].echo, d.kind >= status && d.depth > 2, d.kind >= eventType && d.kind < status && d.depth > 1:
 		d.kind = data
 	}
 }
@@ -340,7 +366,7 @@ func (d *document) endWord(w []byte) {
 			d.numbers[d.node] = ceil(w)
 		}
 	case string(w) == "true":
-		d.last = d.last || d.kind == isDone
+		d.last, d.pending = d.last || d.kind == isDone, d.pending || d.kind == inBackground
 	case string(w) == "false", string(w) == "null":
 	case string(w) == "DONE" && d.depth == 1 && d.stack[1].closing == ']': // data: [DONE] ends OpenAI's streams
 		d.done, d.within = true, malformed

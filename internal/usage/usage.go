@@ -212,6 +212,9 @@ func (s *Scanner) Text() int64 {
 // event or line, such as [DONE]. Clients may close the connection there.
 func (s *Scanner) Ended() bool { return s.done || s.framing == plain && s.whole }
 
+// Pending reports whether the response leaves work in the background that may still cost.
+func (s *Scanner) Pending() bool { return s.pending && !s.done }
+
 // Unread returns [Encoded], [Type] or [Malformed] if the body cannot be read, and otherwise "". A malformed event or
 // line matters only if no other is whole.
 func (s *Scanner) Unread() string {

@@ -120,7 +120,7 @@ func (r reading) equal(o reading) bool {
 	return true
 }
 
-// Bodies of all APIs report the same however they are cut.
+// Bodies of all APIs report the same however they are cut. higress #55 and aibrix PR #2653 miss events that are cut.
 func TestBodies(t *testing.T) {
 	p, s := compile(t, allPaths...), new(usage.Scanner)
 	for _, r := range responses(t) {
@@ -171,6 +171,7 @@ func TestNumberBeforeTheEnd(t *testing.T) {
 	}
 }
 
+// A body that cannot be read says why. ai-gateway PR #1189 and wso2 #1245 count nothing of compressed ones.
 func TestUnread(t *testing.T) {
 	p := compile(t, "n")
 	const body, event = `{"n":1}`, "data: {\"n\":1}\n\n"
@@ -411,6 +412,39 @@ func TestEnded(t *testing.T) {
 		s.Write([]byte(c.body))
 		if s.End(); s.Ended() != c.want {
 			t.Errorf("%s %q: ended is %v", c.mediaType, c.body, !c.want)
+		}
+	}
+}
+
+// What repeats the request is no generated text, and says nothing about the work, at whatever cut.
+func TestPending(t *testing.T) {
+	p, s := compile(t, "usage.input_tokens"), new(usage.Scanner)
+	const stream = "text/event-stream"
+	for _, c := range []struct {
+		mediaType, body string
+		pending         bool
+		text            int64
+	}{
+		{"", `{"status":"queued"}`, true, 0},
+		{"", `{"status":"in_progress","output":[]}`, true, 0},
+		{"", `{"status":"completed","background":false}`, false, 0},
+		{"", `{"background":true}`, true, 0},
+		{"", `{"output":[{"status":"queued","background":true,"text":"ab"}]}`, false, 2},
+		{"", `{"metadata":{"status":"queued","text":"x","usage":{"text":"x"}},"content":"abc"}`, false, 3},
+		{"", `{"input":[{"content":"x"},["x",{"text":"x"}]],"a":[{"input":"x"},{"content":"abc"}],"tools":[{"text":"x"}]}`, false, 3},
+		{"", `{"instructions":"x","text":"ab"}`, false, 2},
+		{stream, "data: {\"response\":{\"status\":\"in_progress\"}}\n\n", false, 0},
+		{stream, "data: {\"response\":{\"status\":\"queued\"}}\n\n", true, 0},
+		{stream, "data: {\"response\":{\"background\":true}}\n\n", true, 0},
+		{stream, "data: {\"response\":{\"status\":\"queued\"}}\n\ndata: {\"type\":\"response.completed\"}\n\n", false, 0},
+	} {
+		for cut := range len(c.body) + 1 {
+			s.Reset(p, c.mediaType, "")
+			s.Write([]byte(c.body[:cut]))
+			s.Write([]byte(c.body[cut:]))
+			if s.End(); s.Pending() != c.pending || s.Text() != c.text {
+				t.Fatalf("%s, cut at %d: pending is %v, and %d bytes are text", c.body, cut, s.Pending(), s.Text())
+			}
 		}
 	}
 }

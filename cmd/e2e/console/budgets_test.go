@@ -3,7 +3,6 @@ package console
 import (
 	"testing"
 
-	"github.com/sluicehq/sluice/cmd/internal/browsertest"
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
@@ -14,7 +13,7 @@ func TestBudgetsLive(t *testing.T) {
 version: 1
 rules: [{name: tokens, match: POST /v1/, key: [api_key], limit: 100000/day, algorithm: fixed_window, cost: {tokens: total}}]
 `))
-	g := open(t, p, browsertest.Desktop)
+	g := open(t, p, desktop)
 	g.Visit("/budgets")
 	js[bool](g, "window.same = true") // which another page has not
 	for i, key := range []string{"k-1", "k-2"} {

@@ -45,6 +45,8 @@ func (r *refusalShown) Why() string {
 	switch r.Because {
 	case "limit":
 		return "it was beyond the limit"
+	case "reserved":
+		return "the estimates of requests under way had reserved what was left of the limit"
 	case "penalty":
 		return "it was locked out by the penalty of the rule, for going beyond the limit before"
 	case "block":

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ type upstreamRow struct {
 // upstreamRows returns the upstreams, those first that an alert is about, and how many there are.
 func upstreamRows(v *telemetry.View) (rows []upstreamRow, all int) {
 	slow, failing := map[string]bool{}, map[string]bool{}
-	for _, a := range v.Alerts(2*len(v.Upstreams) + 1) {
+	for _, a := range v.Alerts(math.MaxInt) {
 		slow[a.Upstream] = slow[a.Upstream] || strings.HasPrefix(a.Alert, "upstream-slow:")
 		failing[a.Upstream] = failing[a.Upstream] || strings.HasPrefix(a.Alert, "upstream-failing:")
 	}
@@ -46,10 +47,11 @@ func upstreamRows(v *telemetry.View) (rows []upstreamRow, all int) {
 func upstreamRowOf(v *telemetry.View, u *telemetry.Upstream) upstreamRow {
 	now := u.Latest()
 	took := now.Latency()
+	lasted := min(time.Minute+v.At.Sub(v.At.Truncate(telemetry.Step)), v.At.Sub(v.Since))
 	row := upstreamRow{
 		Name: u.Name, P50: took.P50, P99: took.P99, Timed: took.Count > 0, Usual: u.Usual.P50,
 		Failing: shareOf(now.Failures(), now.Ended()), InFlight: u.InFlight, Reasons: failureWords(&now),
-		Rate: perSecond(now.Ended()+now.Errors[telemetry.CanceledError], time.Minute),
+		Rate: perSecond(now.Ended()+now.Errors[telemetry.CanceledError], lasted),
 	}
 	minutes := upstreamMinutes(u)
 	row.Latency = sparkOf(each(minutes, func(c *telemetry.UpstreamCounts) float64 {

@@ -42,7 +42,7 @@ func TestIncident(t *testing.T) {
 			{60, "bad", "per-address", incident.SecondBegins, incident.Second, "refusing:per-address"},
 		} {
 			now := time.Duration(at.minute) * time.Minute
-			for ; played < now; played += 20 * time.Second {
+			for ; played < now; played += upstreamsEvery(played) {
 				h.PlayTo(played)
 				holdUpstreams(t, played, h.Fleet.View())
 			}
@@ -71,6 +71,14 @@ func TestIncident(t *testing.T) {
 		holdSubjects(t, h, v)
 		holdTiers(t, h, v)
 	})
+}
+
+// upstreamsEvery returns how long a look at the upstreams is enough.
+func upstreamsEvery(at time.Duration) time.Duration {
+	if at >= incident.SlowBegins-time.Minute && at < incident.SlowEnds+3*time.Minute {
+		return 10 * time.Second
+	}
+	return 4 * time.Minute
 }
 
 // holdUpstreams checks that the one upstream that slows down is slow while it is, and that nothing else is said of

@@ -81,6 +81,12 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 				Hint: "there, the rule only looks whether a place is free, and requests take none",
 			})
 		}
+		for _, name := range p.Adaptive() {
+			all = append(all, policy.Problem{
+				Rule: name, Message: "only the gateway learns how long the upstream takes",
+				Hint: "integrations such as --check, --grpc, --resp, --spoe and --auth leave the rule out",
+			})
+		}
 	}
 	if s.any() || len(s.auth) > 0 {
 		for _, name := range p.Adaptive() {

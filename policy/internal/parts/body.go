@@ -8,6 +8,12 @@ func (x *Reader) BodyIsTrue(name string) bool {
 	return state == fields.Present && m.Text == "true"
 }
 
+// BodyMayBeTrue reports whether a server may take a member of the body for true.
+func (x *Reader) BodyMayBeTrue(name string) bool {
+	m, state := x.bodyMembers().Field(name)
+	return state == fields.Garbled || state == fields.Present && m.Text != "false"
+}
+
 // maxCallID is the length of the longest ID of a call that is returned.
 const maxCallID = 256
 

@@ -98,6 +98,7 @@ func (b *Buffer) simple(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > 1 && path[1] == '/' {
 		return false
 	}
+	segs := b.segs
 	for i := 1; i <= len(path); i++ {
 		start, dots := i, false
 		for i < len(path) && pathByte[path[i]] != other {
@@ -115,13 +116,13 @@ func (b *Buffer) simple(path string) bool {
 		case b.ignoreCase:
 			seg = b.fold(seg)
 		}
-		if len(b.segs) == maxSegments {
-			b.segs = b.segs[:0]
+		if len(segs) == maxSegments {
 			return false
 		}
-		b.segs = append(b.segs, seg)
+		segs = append(segs, seg)
 	}
-	b.views = append(b.views, Reading{Segs: b.segs})
+	b.segs = segs
+	b.views = append(b.views, Reading{Segs: segs})
 	return true
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +30,8 @@ type loaded struct {
 	engine *policy.Engine
 	pipes  *testkit.Pipes
 	client *http.Client
-	down   bool     // the upstream refuses connections
+	broken bool     // the upstream answers nothing
+	down   bool     // it refuses connections
 	last   net.Conn // to the upstream
 }
 
@@ -82,7 +84,6 @@ func (l *loaded) state() policy.LoadState {
 // ask sends a request and returns the status, 0 without a response.
 func (l *loaded) ask(method string, body io.Reader) int {
 	l.t.Helper()
-	defer time.Sleep(thinks) // so that windows end
 	r, err := http.NewRequestWithContext(l.t.Context(), method, "https://example.com/", body)
 	if err != nil {
 		l.t.Fatal(err)
@@ -96,22 +97,28 @@ func (l *loaded) ask(method string, body io.Reader) int {
 	return response.StatusCode
 }
 
-// wants asks 15 times, and wants a status and a latency, 0 for an unknown one. Beside other statuses than 200, it asks
+// wants asks 20 times, and wants a status and a latency, 0 for an unknown one. Beside other statuses than 200, it asks
 // for a 200 as often.
 func (l *loaded) wants(method string, body func() io.Reader, status int, latency time.Duration) {
 	l.t.Helper()
-	for range 15 {
-		var upload io.Reader
-		if body != nil {
-			upload = body()
-		}
-		if got := l.ask(method, upload); got != status {
-			l.t.Fatalf("status %d, want %d", got, status)
-		}
-		if l.state(); status != http.StatusOK && !l.down && l.ask("GET", nil) != http.StatusOK {
-			l.t.Fatal("no 200")
-		}
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * time.Second / 4)
+			var upload io.Reader
+			if body != nil {
+				upload = body()
+			}
+			if got := l.ask(method, upload); got != status {
+				l.t.Errorf("status %d, want %d", got, status)
+			}
+			if status != http.StatusOK && !l.broken && l.ask("GET", nil) != http.StatusOK {
+				l.t.Error("no 200")
+			}
+		})
 	}
+	all.Wait()
+	time.Sleep(time.Minute) // until the writers of bodies have ended
 	if s := l.state(); s.Latency < latency*9/10 || s.Latency > latency*11/10 {
 		l.t.Errorf("the latency is %v, want %v", s.Latency, latency)
 	}
@@ -166,27 +173,24 @@ func TestLatencyOfUpstream(t *testing.T) {
 // An upstream that is down, from the start or later, does not change what is known of it.
 func TestDeadUpstream(t *testing.T) {
 	forVersions(t, func(t *testing.T, http2 bool) {
-		hangs := false
-		l := newLoaded(t, Upstream{Timeout: 5 * time.Second}, http2, func(_ http.ResponseWriter, r *http.Request) {
-			if hangs {
+		var l *loaded
+		l = newLoaded(t, Upstream{Timeout: 5 * time.Second}, http2, func(_ http.ResponseWriter, r *http.Request) {
+			if l.broken {
 				<-r.Context().Done()
+				return
 			}
 			time.Sleep(thinks)
 		})
-		l.down = true
+		l.down, l.broken = true, true
 		l.wants("GET", nil, http.StatusBadGateway, 0)
-		l.down = false
+		l.down, l.broken = false, false
 		l.wants("GET", nil, http.StatusOK, thinks)
 		learnt := l.state()
-		l.down = true
+		l.down, l.broken = true, true
 		l.last.Close()
 		l.wants("GET", nil, http.StatusBadGateway, thinks)
-		l.down, hangs = false, true
-		for range 15 {
-			if status := l.ask("GET", nil); status != http.StatusGatewayTimeout {
-				t.Fatal(status)
-			}
-		}
+		l.down = false
+		l.wants("GET", nil, http.StatusGatewayTimeout, thinks)
 		if s := l.state(); s.Base != learnt.Base || s.Limit != learnt.Limit {
 			t.Errorf("before it was down: %+v, and after: %+v", learnt, s)
 		}

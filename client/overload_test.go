@@ -1,0 +1,106 @@
+package client
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluicehq/sluice/httplimit"
+	"github.com/sluicehq/sluice/internal/policytest"
+)
+
+// 100 clients come at once to a server that bears four. They come back one after the other, and each tries
+// at most five times.
+func TestOverload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const clients = 100
+		e := policytest.Engine(t, "rules: [{name: capacity, in_flight: {auto: true, least: 4, most: 4}}]")
+		var mu sync.Mutex
+		start := time.Now()
+		var at []time.Duration // requests that came, refused or not
+		limited := httplimit.Policy(e)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(100 * time.Millisecond) }))
+		p := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			at = append(at, time.Since(start))
+			mu.Unlock()
+			limited.ServeHTTP(w, r)
+		}))
+		base := p.transport(t)
+		var all sync.WaitGroup
+		served := 0
+		for range clients {
+			all.Go(func() {
+				c := &http.Client{Transport: &Transport{Base: base}}
+				response, err := c.Get("http://server/")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				response.Body.Close()
+				mu.Lock()
+				defer mu.Unlock()
+				if response.StatusCode == http.StatusOK {
+					served++
+				}
+			})
+		}
+		all.Wait()
+		if n := len(at); n > clients*5 { // each request and four retries
+			t.Errorf("%d requests of %d clients", n, clients)
+		}
+		busiest, within := 0, map[time.Duration]int{}
+		for _, d := range at[clients:] {
+			within[d/(100*time.Millisecond)]++
+			busiest = max(busiest, within[d/(100*time.Millisecond)])
+		}
+		if busiest > clients/4 {
+			t.Errorf("%d clients came back within 100 ms: %v", busiest, within)
+		}
+		if first := at[clients]; first < time.Second {
+			t.Errorf("the first came back after %v", first)
+		}
+		if served < clients*3/4 {
+			t.Errorf("%d of %d clients are served", served, clients)
+		}
+		if all := e.Loads(); len(all) != 1 || all[0].InFlight != 0 {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// One client of many requests repeats only as many as its budget has.
+func TestOverloadBudget(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const requests = 120
+		var mu sync.Mutex
+		came := 0
+		limited := httplimit.Policy(policytest.Engine(t, "rules: [{name: capacity, in_flight: {auto: true, least: 1, most: 1}}]"))(
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+		p := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			came++
+			mu.Unlock()
+			limited.ServeHTTP(w, r)
+		}))
+		base := p.transport(t)
+		c := &http.Client{Transport: &Transport{Base: base}, Timeout: time.Hour}
+		var all sync.WaitGroup
+		for range requests {
+			all.Go(func() {
+				if response, err := c.Get("http://server/"); err == nil {
+					response.Body.Close()
+				}
+			})
+		}
+		all.Wait()
+		if came < requests || came > requests+50+requests/10 { // the budget
+			t.Errorf("%d requests came of %d", came, requests)
+		}
+	})
+}

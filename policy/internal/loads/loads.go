@@ -1,0 +1,189 @@
+// Package loads has the automatic limits of requests under way of an engine, by the keys of their subjects.
+package loads
+
+import (
+	"iter"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice/internal/adaptive"
+	"github.com/sluicehq/sluice/policy/internal/parts"
+)
+
+// maxKeys is the most keys of a rule that have an automatic limit of their own. Further keys share one.
+const maxKeys = 1000
+
+// Limits are the automatic limits of an engine. They outlive a change of policy. They are safe for concurrent use
+// after Begin.
+type Limits struct {
+	epoch time.Time
+	began time.Duration                                // the Unix time of epoch
+	mu    sync.Mutex                                   // held while byKey changes
+	byKey atomic.Pointer[map[string]*adaptive.Limiter] // by the key of a subject
+	swept time.Duration                                // when idle limits were forgotten
+	holds sync.Pool                                    // of *hold
+}
+
+// Begin prepares limits, from now on.
+func (l *Limits) Begin() {
+	l.epoch = time.Now()
+	l.began = time.Duration(l.epoch.UnixNano())
+	l.byKey.Store(&map[string]*adaptive.Limiter{})
+	l.holds.New = func() any { return new(hold) }
+}
+
+// at returns a time as the Unix time that the monotonic clock has since the epoch.
+func (l *Limits) at(t time.Time) time.Duration {
+	return l.began + t.Sub(l.epoch)
+}
+
+// Now returns the present Unix time. It asks the monotonic clock alone.
+func (l *Limits) Now() time.Duration { return l.began + time.Since(l.epoch) }
+
+// Of returns the limit of a key of a rule. A new one has the configuration.
+func (l *Limits) Of(rule, key string, config *adaptive.Config) *adaptive.Limiter {
+	if known := (*l.byKey.Load())[key]; known != nil {
+		return known
+	}
+	return l.add(rule, key, config)
+}
+
+// Known returns the limit that a key of a rule would have, or nil if there is none yet.
+func (l *Limits) Known(rule, key string) *adaptive.Limiter {
+	all := *l.byKey.Load()
+	if known := all[key]; known != nil {
+		return known
+	}
+	return all[othersKey(rule)]
+}
+
+// othersKey is the key of the limit that further keys share. No value is written as "*".
+func othersKey(rule string) string { return rule + "/*" }
+
+// add adds the limit of a key. If the rule has too many, those of idle keys are forgotten, but not more often
+// than once a second, as the names of hosts are chosen by clients.
+func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all, now := *l.byKey.Load(), l.Now()
+	if known := all[key]; known != nil {
+		return known
+	}
+	if others := all[othersKey(rule)]; others != nil && now-l.swept < time.Second {
+		return others // a flood of names costs no copies
+	}
+	all = maps.Clone(all)
+	if isFull(all, rule) && now-l.swept >= time.Second {
+		l.swept = now
+		maps.DeleteFunc(all, func(key string, limit *adaptive.Limiter) bool {
+			return hasKey(rule, key) && limit.State(now).InFlight == 0
+		})
+	}
+	if isFull(all, rule) {
+		key = othersKey(rule)
+	}
+	if known := all[key]; known != nil {
+		return known
+	}
+	limit := adaptive.New(*config)
+	all[strings.Clone(key)] = limit
+	l.byKey.Store(&all)
+	return limit
+}
+
+func isFull(all map[string]*adaptive.Limiter, rule string) bool {
+	n := 0
+	for key := range all {
+		if hasKey(rule, key) {
+			n++
+		}
+	}
+	return n >= maxKeys
+}
+
+// hasKey reports whether a key is one of the rule.
+func hasKey(rule, key string) bool {
+	name, _ := parts.CutKey(key)
+	return name == rule
+}
+
+// Configure forgets the limits of rules without a configuration, and sets the bounds of the others.
+func (l *Limits) Configure(config func(rule string) *adaptive.Config) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make(map[string]*adaptive.Limiter)
+	for key, limit := range *l.byKey.Load() {
+		name, _ := parts.CutKey(key)
+		if c := config(name); c != nil {
+			limit.SetConfig(*c)
+			all[key] = limit
+		}
+	}
+	l.byKey.Store(&all)
+}
+
+// hold has the permits of a request under way. It is used again for others, with another number.
+type hold struct {
+	mu       sync.Mutex
+	number   uint64
+	limiters []*adaptive.Limiter
+}
+
+// Ref refers to the permits of one request. All copies of a decision have the same, and the first that returns
+// them does. The zero value has none.
+type Ref struct {
+	hold   *hold
+	number uint64
+}
+
+// Hold returns a reference without permits, for a new request.
+func (l *Limits) Hold() Ref {
+	h := l.holds.Get().(*hold)
+	return Ref{h, h.number}
+}
+
+// Add adds a permit, before others have the reference.
+func (r Ref) Add(limiter *adaptive.Limiter) { r.hold.limiters = append(r.hold.limiters, limiter) }
+
+// Pending reports whether the reference has permits, returned or not.
+func (r Ref) Pending() bool { return r.hold != nil }
+
+// All returns the limits by their keys.
+func (l *Limits) All() iter.Seq2[string, *adaptive.Limiter] { return maps.All(*l.byKey.Load()) }
+
+// Answered reports the head of a response to the limits whose permits the request has, and returns these.
+func (l *Limits) Answered(r Ref, sent time.Time, o adaptive.Outcome) {
+	at := l.at(sent)
+	l.end(r, func(limiter *adaptive.Limiter, now time.Duration) {
+		limiter.Answered(at, now, o)
+		limiter.Leave(now)
+	})
+}
+
+// Release returns the permits of a request without a response.
+func (l *Limits) Release(r Ref) { l.end(r, (*adaptive.Limiter).Leave) }
+
+// end calls leave for each permit of a request, unless these were returned.
+func (l *Limits) end(r Ref, leave func(*adaptive.Limiter, time.Duration)) {
+	h := r.hold
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	if h.number != r.number {
+		h.mu.Unlock()
+		return
+	}
+	h.number++
+	now := l.Now()
+	for _, limiter := range h.limiters {
+		leave(limiter, now)
+	}
+	clear(h.limiters)
+	h.limiters = h.limiters[:0]
+	h.mu.Unlock()
+	l.holds.Put(h)
+}

@@ -368,6 +368,10 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 		if d.failed || !slices.Contains(rules, name) {
 			continue
 		}
+		if present {
+			one.carry(&one.steps.recent)
+			one.carry(&one.steps.days)
+		}
 		to := f.of(name, at)
 		to.steps.addAll(&one.steps)
 		if present {
@@ -378,6 +382,14 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 		return errUnreadable
 	}
 	return nil
+}
+
+// carry gives the steps that began after a post the present state, or sums over instances would fall at their end.
+func (l *ruleLoads) carry(s *ring[LoadStep]) {
+	const most = 2 // steps, by the time between posts
+	for n := s.last; n > s.last-most && s.cell(n).Limit == 0; n-- {
+		s.cell(n).sample(&l.now, &LoadStep{})
+	}
 }
 
 // ruleLoads reads the output of ruleLoads.append behind the name.

@@ -99,7 +99,7 @@ rules:
 			waits[wait] = true
 			info := errors.New("no RetryInfo")
 			for _, d := range a.status.Details() {
-				if r, ok := d.(*errdetails.RetryInfo); ok && r.RetryDelay.AsDuration() >= time.Second {
+				if r, ok := d.(*errdetails.RetryInfo); ok && r.RetryDelay.AsDuration() >= time.Second/2 {
 					info = nil
 				}
 			}

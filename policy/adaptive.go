@@ -142,8 +142,11 @@ func (s *subjects) leave(now time.Duration) {
 
 // retryOverloaded returns a random wait, so that clients do not come back together, and the important ones first.
 func retryOverloaded(class adaptive.Class) time.Duration {
-	return time.Second + rand.N(longestOverloaded[class]-time.Second+1)
+	return shortestOverloaded + rand.N(longestOverloaded[class]-shortestOverloaded+1)
 }
+
+// shortestOverloaded is half a second, so that waits of whole seconds differ for each class.
+const shortestOverloaded = time.Second / 2
 
 // longestOverloaded is the longest wait of a class.
 var longestOverloaded = [...]time.Duration{adaptive.Critical: 2 * time.Second, adaptive.Normal: 4 * time.Second, adaptive.Sheddable: 8 * time.Second}

@@ -44,7 +44,7 @@ func TestAdaptiveAllOrNone(t *testing.T) {
 	ctx := context.Background()
 	first := e.Decide(ctx, timed("/"))
 	for range 5 {
-		if d := e.Decide(ctx, timed("/")); d.Allowed || d.Overloaded != "capacity" || len(d.Results) > 0 || d.RetryAfter < time.Second || d.RetryAfter > 4*time.Second {
+		if d := e.Decide(ctx, timed("/")); d.Allowed || d.Overloaded != "capacity" || len(d.Results) > 0 || d.RetryAfter < time.Second/2 || d.RetryAfter > 4*time.Second {
 			t.Fatalf("%+v", d)
 		}
 	}

@@ -153,6 +153,11 @@ type Debt struct {
 	// fit at once. Both are 0 unless the rule reads the response's body.
 	Reserved, Fit int64
 	Unit          Unit // of the rule's cost
+	// Unseen reports that reasoning which no usage reports is not charged, because the client left early: see
+	// Cost.Unknown.
+	Unseen bool
+	// Unlimited reports that the rule refuses nothing: it is a shadow, or marks.
+	Unlimited bool
 	// Lockout is the longest time for which a key that owes as much as it may is refused.
 	Lockout time.Duration
 }
@@ -174,11 +179,17 @@ func (p *Policy) Debts() (all []Debt) {
 			reserved, fit := r.reserved(l.plan)
 			all = append(all, Debt{
 				Rule: r.name, Reserved: reserved, Fit: fit, Unit: r.cost.unit, Limit: l.plan.Limit, Units: l.plan.Most - r.most[l.plan.Fingerprint],
-				Largest: money.Units(r.cost.max, l.plan), AtOnce: p.atOnce(r), Lockout: lockout(l.plan, money.Units(r.cost.fixed, l.plan)),
+				Largest: money.Units(r.cost.max, l.plan), AtOnce: p.atOnce(r), Unseen: r.hidesReasoning(), Unlimited: r.neverRefuses(), Lockout: lockout(l.plan, money.Units(r.cost.fixed, l.plan)),
 			})
 		}
 	}
 	return all
+}
+
+// hidesReasoning reports whether a response that breaks off costs only the tokens that were seen.
+func (r *rule) hidesReasoning() bool {
+	u := r.cost.usage
+	return u != nil && u.terms == nil && !u.keepsEstimate && u.estimate.units == 0
 }
 
 // reserved returns the first charge of a small request without a maximum of its output, and how many of these fit into a
@@ -198,7 +209,7 @@ func (r *rule) reserved(p *sluice.Plan) (units, fit int64) {
 
 // reservations warns of a limit in which one request under way leaves no room for another.
 func (w *warner) reservations(r *rule) {
-	if r.cost.usage == nil {
+	if r.cost.usage == nil || r.neverRefuses() {
 		return
 	}
 	for _, l := range r.allLimits() {

@@ -41,6 +41,7 @@ func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 			w.unreachable(r, everything)
 		case r.adaptive != nil:
 			w.class(r)
+			w.manyLoads(r)
 			w.unreachable(r, everything)
 		default:
 			w.class(r)
@@ -74,6 +75,16 @@ func (w *warner) add(r *rule, path, hint, format string, args ...any) {
 		p.Path, p.Rule = fmt.Sprintf("rules[%d]", r.index), r.name
 	}
 	w.found = append(w.found, p.at(w.where))
+}
+
+// manyLoads warns of a key that clients choose: each value has an automatic limit of its own.
+func (w *warner) manyLoads(r *rule) {
+	for i := range r.key {
+		if p := &r.key[i]; p.IsFree() || p.IsChosen() && len(r.hosts) == 0 {
+			w.add(r, "", "use the key host, and list under hosts the names that --upstream has", "a client that makes up values of %s has a limit for each, so that the upstream is not protected", p)
+			return
+		}
+	}
 }
 
 // class warns of a class that clients give themselves.

@@ -133,8 +133,8 @@ func (m *models) input(key string) int64 {
 	return (n + 2) / 3
 }
 
-// A complete stream that does not report its usage is charged what can be seen of it: the input estimate and the
-// text, or the events if they are more. praxis-proxy #770 is about such streams, for which nothing is charged.
+// A complete stream that does not report its usage is charged the estimate, since it may hide reasoning. praxis-proxy
+// #770 is about such streams, for which nothing is charged.
 func TestLongSDKsWithoutUsage(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)

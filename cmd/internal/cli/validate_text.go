@@ -39,6 +39,9 @@ func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 			s.Rule, s.Limit, strings.Join(s.By, ", "), allocationText(&s), settlingText(&s))
 	}
 	for _, d := range p.Debts() {
+		if d.Unlimited {
+			continue
+		}
 		fmt.Fprintf(out, "  rule %s, %v: %s\n", d.Rule, d.Limit, debtText(&d))
 	}
 	all := p.CountedApart()
@@ -127,27 +130,35 @@ func settlingText(s *policy.SharedLimit) string {
 
 // debtText returns how much a key can owe, for how long that locks it out, and what passes all the same.
 func debtText(d *policy.Debt) string {
-	units := d.Limit.Amount(d.Units)
-	switch {
-	case d.Unit == policy.Tokens:
-		units += " tokens"
-	case d.Limit.Money == 0:
-		units += " units"
-	}
-	text := fmt.Sprintf("a key can owe %s, which locks it out for up to %s", units, days(d.Lockout))
+	text := fmt.Sprintf("a key can owe %s, which locks it out for up to %s", amountText(d, d.Units), days(d.Lockout))
 	switch d.Limit.Algorithm {
 	case sluice.TokenBucket, sluice.GCRA:
 		text += "; in the long run no more passes than the limit"
 	case sluice.SlidingWindowCounter:
 		text += "; a debt is forgotten after two periods"
 	default:
-		text += "; a debt is forgotten after a period, in which at most the limit passes, and what each request under way costs beyond its estimate"
+		text += "; a debt is forgotten after a period. In each period at most the limit passes, and what requests under way cost beyond their estimates"
 	}
 	if d.Reserved > 0 {
-		text += fmt.Sprintf("; until its response reports the cost, a small request that does not limit its output is charged %s, and %d of these fit at once; above the limit is at most what requests under way cost beyond what they were charged", d.Limit.Amount(d.Reserved), d.Fit)
+		text += fmt.Sprintf("; until its response reports the cost, a short request that does not limit its output is charged %s, and %d of these fit at once; the limit is exceeded by at most what requests under way cost beyond their estimates", amountText(d, d.Reserved), d.Fit)
+	}
+	if d.Unseen {
+		text += ", and by hidden reasoning of clients that leave early (unknown: estimate charges it)"
 	}
 	if d.AtOnce > 0 {
 		text += fmt.Sprintf(" (in_flight: %d requests of a key at once)", d.AtOnce)
+	}
+	return text
+}
+
+// amountText returns units of the limit with their name.
+func amountText(d *policy.Debt, n int64) string {
+	text := d.Limit.Amount(n)
+	switch {
+	case d.Unit == policy.Tokens:
+		text += " tokens"
+	case d.Limit.Money == 0:
+		text += " units"
 	}
 	return text
 }

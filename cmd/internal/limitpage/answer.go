@@ -58,7 +58,7 @@ const mostRequests = 1<<16 + 1
 
 // happen uses up the limits of a rule, and returns the fields of the first answer and the refusal.
 func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (passed http.Header, refused *Example, err error) {
-	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty}
+	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty, Answer: r.Answer}
 	switch {
 	case r.Distinct.Limit != "": // one request has one value
 		alone.Distinct = policy.Distinct{Of: "attr:value", Limit: r.Distinct.Limit}
@@ -68,6 +68,9 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 	var prices policy.Prices
 	if r.Cost.USD != "" { // whatever tokens cost: the example has its cost
 		alone.Cost.USD, prices.Models = r.Cost.USD, map[string]policy.Price{"*": {Input: "1", Output: "1"}}
+	}
+	if r.Cost.Tokens != "" {
+		alone.Cost = policy.Cost{Tokens: r.Cost.Tokens, Estimate: policy.Estimate{Units: 1}}
 	}
 	p, err := policy.Compile(policy.Document{Prices: prices, Rules: []policy.Rule{alone}})
 	if err != nil {
@@ -79,14 +82,16 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 	var a answer.Answer
 	cost := int64(1)
 	for i := range mostRequests {
-		d := engine.Decide(ctx, &policy.Request{Path: "/", Cost: cost, Ends: true, Attributes: map[string]string{"value": strconv.Itoa(i)}})
+		request := exampleRequest(r)
+		request.Cost, request.Attributes = cost, map[string]string{"value": strconv.Itoa(i)}
+		d := engine.Decide(ctx, &request)
 		if d.Err != nil {
 			return nil, nil, d.Err
 		}
 		header := http.Header{}
 		encoder.Encode(&a, header, &d, answer.Client{Answers: answers})
 		if !d.Allowed {
-			return passed, &Example{a.Status, header, string(a.Body())}, nil
+			return passed, &Example{a.HTTPStatus(), header, string(a.Body())}, nil
 		}
 		if passed == nil {
 			passed = header
@@ -97,6 +102,19 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 		}
 	}
 	return nil, nil, errors.New("rule " + r.Name + " refuses nothing")
+}
+
+// exampleRequest returns a request for which a refusal of the rule has the form that clients get.
+func exampleRequest(r *policy.Rule) policy.Request {
+	out := policy.Request{Method: http.MethodPost, Path: "/", Ends: r.InFlight != policy.InFlight{}}
+	if len(r.Match) > 0 && strings.Contains(r.Match[0], "/v1/messages") {
+		out.Path = "/v1/messages"
+	}
+	if r.Answer == "mcp" {
+		out.Header = http.Header{"Content-Type": {"application/json"}}
+		out.Body = func(int64) ([]byte, error) { return []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`), nil }
+	}
+	return out
 }
 
 // leastLeft returns what remains of the limit with the least.
@@ -137,10 +155,15 @@ func statuses(p *policy.Policy) (all []Meaning) {
 var known = []struct{ field, name, says string }{
 	{"Ratelimit-Policy", "RateLimit-Policy", "The limits that the request counted for, by name: q units in w seconds. With qu=\"concurrent-requests\", q requests at the same time."},
 	{"Ratelimit", "RateLimit", "What is left of each: r units pass for certain in the next t seconds, unless others use up the same count; more may come back meanwhile."},
-	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "Of the tightest of them, the requests in its window, or at once if that is more."},
+	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "Of the tightest of them, what fits into its window, or at once if that is more."},
 	{"X-Ratelimit-Remaining", "X-RateLimit-Remaining", "What is left of it."},
 	{"X-Ratelimit-Reset", "X-RateLimit-Reset", "When the t seconds of that limit end, in seconds since 1970 (UTC)."},
+	{"X-Ratelimit-Limit-Requests", "X-RateLimit-Limit-Requests", "The same in requests. -Remaining- and -Reset- belong to it."},
+	{"X-Ratelimit-Limit-Tokens", "X-RateLimit-Limit-Tokens", "The same in tokens. -Remaining- and -Reset- belong to it."},
+	{"Anthropic-Ratelimit-Requests-Limit", "Anthropic-RateLimit-Requests-Limit", "The same in requests. -Remaining and -Reset belong to it."},
+	{"Anthropic-Ratelimit-Tokens-Limit", "Anthropic-RateLimit-Tokens-Limit", "The same in tokens. -Remaining and -Reset belong to it."},
 	{"Retry-After", "Retry-After", "Of refusals: in how many seconds the request fits, rounded up."},
+	{"Retry-After-Ms", "Retry-After-Ms", "The same in milliseconds. X-Should-Retry beside it is false if an SDK should not try again by itself."},
 	{"Content-Type", "Content-Type", "Of refusals: what their body is, of the forms that there are the one that Accept prefers."},
 	{"Cache-Control", "Cache-Control", "Refusals are not to be cached."},
 }
@@ -151,9 +174,6 @@ func meanings(headers ...http.Header) (all []Meaning) {
 		if slices.ContainsFunc(headers, func(h http.Header) bool { return h[k.field] != nil }) {
 			all = append(all, Meaning{k.name, k.says})
 		}
-	}
-	if slices.ContainsFunc(headers, func(h http.Header) bool { return strings.Contains(h.Get("Ratelimit-Policy"), `qu="micro-usd"`) }) {
-		all = append(all, Meaning{`qu="micro-usd"`, "All numbers of this limit, also in the other fields, are in millionths of a USD."})
 	}
 	return all
 }
@@ -169,8 +189,27 @@ var knownMembers = []Meaning{
 	{"retry_after", "The seconds of Retry-After."},
 }
 
+// membersOfError are those of the bodies that SDKs of models and clients of MCP read.
+var membersOfError = []Meaning{
+	{"type", "What kind of error it is, as a word for programs."},
+	{"code", "Why it was refused, for programs."},
+	{"message", "What was refused and why, for people. Programs should not read it."},
+	{"data", "The seconds of Retry-After and the limit that refused."},
+}
+
 // members says what the body has, as far as that is built in.
 func (e *Example) members() (all []Meaning) {
+	var form struct {
+		Error map[string]json.RawMessage `json:"error"`
+	}
+	if strings.HasPrefix(e.Header.Get("Content-Type"), "application/json") && json.Unmarshal([]byte(e.Body), &form) == nil {
+		for _, m := range membersOfError {
+			if form.Error[m.Name] != nil {
+				all = append(all, Meaning{"error." + m.Name, m.Says})
+			}
+		}
+		return all
+	}
 	var body map[string]json.RawMessage
 	if !strings.HasPrefix(e.Header.Get("Content-Type"), "application/problem+json") || json.Unmarshal([]byte(e.Body), &body) != nil {
 		return nil

@@ -59,7 +59,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	var told []*policy.Rule
 	for i := range doc.Rules {
 		switch r := &doc.Rules[i]; {
-		case r.Exempt || r.Block || r.Shadow || len(r.Clients) > 0:
+		case r.Exempt || r.Block || r.Shadow || r.Over == "mark" || len(r.Clients) > 0:
 		case r.OnlyClassifies() && len(p.Adaptive()) == 0: // it has no effect
 		case guards(r):
 			page.Further = true
@@ -95,6 +95,9 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	}
 	page.Example = refused
 	page.Fields = meanings(passed, refused.Header)
+	if slices.ContainsFunc(told, func(r *policy.Rule) bool { return r.Cost.USD != "" }) {
+		page.Fields = append(page.Fields, Meaning{`qu="micro-usd"`, "All numbers of this limit, also in the other fields, are in millionths of a USD."})
+	}
 	page.Members = refused.members()
 	return page, nil
 }

@@ -13,46 +13,60 @@ import (
 
 	"github.com/sluicehq/sluice/httplimit"
 	"github.com/sluicehq/sluice/internal/policytest"
+	"github.com/sluicehq/sluice/policy"
 )
 
-func TestLostResponseCostsTheEstimate(t *testing.T) {
-	for _, timeout := range []string{"leave", "reset", "late", "2xx-leave"} {
-		e := policytest.Engine(t, "version: 1\nrules: [{name: a, limit: 100000/day, algorithm: fixed_window, cost: {tokens: total, estimate: {output: 1000}}"+map[string]string{"2xx-leave": ", count: {status: [2xx]}"}[timeout]+"}]")
-		arrived := make(chan struct{}, 1)
-		up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body)
-			arrived <- struct{}{}
-			if timeout == "reset" {
-				panic(http.ErrAbortHandler)
+// A request without a response costs the estimate, because the model may have worked: its client has left, or the
+// upstream was too slow. A connection that breaks is an error, which costs the input and a token for its own text.
+func TestLostResponse(t *testing.T) {
+	t.Parallel()
+	const body = `{"max_tokens":1000}`
+	const input = int64(len(body)+2) / 3
+	for _, one := range []struct {
+		name, count  string
+		leaves, cuts bool
+		want         int64
+	}{
+		{"the client leaves", "", true, false, input + 1000},
+		{"the client leaves, and only successes count", ", count: {status: [2xx]}", true, false, input + 1000},
+		{"the upstream is too slow", "", false, false, input + 1000},
+		{"the connection breaks", "", false, true, input + 1},
+		{"the connection breaks, and only successes count", ", count: {status: [2xx]}", false, true, input + 1},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel()
+			e := policytest.Engine(t, "version: 1\nrules: [{name: a, limit: 100000/day, cost: {tokens: total}"+one.count+"}]")
+			settled := make(chan int64, 1)
+			e.ObserveSettled(func(_ context.Context, s *policy.Settlement) { settled <- s.Cost })
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if one.cuts {
+					panic(http.ErrAbortHandler)
+				}
+				if one.leaves {
+					leave()
+				}
+				<-r.Context().Done()
+			}))
+			defer up.Close()
+			target, err := url.Parse(up.URL)
+			if err != nil {
+				t.Fatal(err)
 			}
-			<-r.Context().Done()
-		}))
-		defer up.Close()
-		target, _ := url.Parse(up.URL)
-		g := httptest.NewServer(httplimit.Policy(e)(Handler(Upstream{URL: target, Timeout: time.Second, Trusted: e.TrustedProxies, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})))
-		defer g.Close()
-		ctx, cancel := context.WithCancel(context.Background())
-		req, _ := http.NewRequestWithContext(ctx, "POST", g.URL+"/v1/chat/completions", strings.NewReader(`{"max_tokens":1000}`))
-		go func() {
-			<-arrived
-			if timeout == "late" {
-				return
+			g := httptest.NewServer(httplimit.Policy(e)(Handler(Upstream{URL: target, Timeout: time.Second, Trusted: e.TrustedProxies, Log: slog.New(slog.DiscardHandler)})))
+			defer g.Close()
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.URL+"/v1/chat/completions", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
 			}
-			time.Sleep(100 * time.Millisecond)
-			cancel()
-		}()
-		resp, err := http.DefaultClient.Do(req)
-		t.Log(err)
-		if err == nil {
-			t.Log(resp.Status)
-		}
-		time.Sleep(500 * time.Millisecond)
-		s, _ := e.Subject("a", nil)
-		r, _ := s.Peek(context.Background())
-		t.Log("used", 100000-r[0].Remaining)
-		if used := 100000 - r[0].Remaining; (used < 1000) != (timeout == "reset") {
-			t.Errorf("%s: used %d of a reservation of 1007", timeout, used)
-		}
-		cancel()
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				resp.Body.Close()
+			}
+			if got := <-settled; got != one.want {
+				t.Errorf("%d tokens are charged, not %d", got, one.want)
+			}
+		})
 	}
 }

@@ -60,7 +60,7 @@ func timeless(s string) string {
 }
 
 // policiesOfPages are the policies that documents start, by their names there.
-var policiesOfPages = map[string]string{"api.yaml": "../../examples/api.yaml", "llm.yaml": "../../examples/llm/llm.yaml"}
+var policiesOfPages = map[string]string{"api.yaml": "../../examples/api.yaml", "llm.yaml": "../../examples/llm/llm.yaml", "overload.yaml": "../../examples/overload/overload.yaml"}
 
 // Whoever starts what a document starts first, and types what it says, gets what it says.
 func TestReadmeConsole(t *testing.T) {
@@ -160,6 +160,15 @@ func TestReadmePolicies(t *testing.T) {
 	for _, block := range blocks(t, "yaml") {
 		if _, err := policyfile.Parse("policy.yaml", []byte(block)); err != nil {
 			t.Errorf("%v\n%s", err, block)
+		}
+	}
+	for name, file := range policiesOfPages {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			_, err = policyfile.Parse(name, text)
+		}
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -233,6 +233,8 @@ func (k *knee) move(m measure) {
 	switch {
 	case m.failing():
 		limit = min(want, limit*9/10)
+	case m.vain: // clients give up, and the upstream may work for none of them
+		limit = min(want, limit/2)
 	case wait*4 < m.latency:
 		limit = max(limit+root(limit)/2, min(want, limit*3/2))
 	case wait > deep*k.base:

@@ -50,6 +50,9 @@ const (
 func (w *window) add(sent, now time.Duration, inFlight int64, o Outcome, base, latency int64) {
 	took := (now - sent).Microseconds()
 	fast := o != OK && (latency == 0 || took < latency)
+	if o == Abandoned { // at two times the base there was a queue, however much longer it was of late
+		fast = base == 0 || took < min(latency, 2*base)
+	}
 	if sent.Microseconds() < w.from || now.Microseconds() < w.open || o == Abandoned && fast {
 		return
 	}
@@ -102,6 +105,7 @@ type measure struct {
 	answers  int64
 	failed   int64
 	full     bool  // something was refused
+	vain     bool  // most requests would have taken longer
 	cut      bool  // many requests would have taken longer: latency is only a lower bound
 	inFlight int64 // mean, in thousandths
 	rate     int64 // answers a second, in thousandths
@@ -110,7 +114,7 @@ type measure struct {
 }
 
 func (w *window) measure(at int64, full bool) measure {
-	m := measure{span: max(at-w.open, 1), answers: w.answers, failed: w.failed, full: full, cut: w.lost*10 > w.n}
+	m := measure{span: max(at-w.open, 1), answers: w.answers, failed: w.failed, full: full, cut: w.lost*10 > w.n, vain: w.lost*2 > w.n}
 	m.inFlight = w.inFlight * milli / max(w.answers, 1)
 	m.rate = w.answers * milli * 1_000_000 / m.span
 	m.latency, m.err = w.typical()

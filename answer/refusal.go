@@ -186,12 +186,23 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 			dst = append(dst, " Whoever exceeds it is locked out for a while."...)
 		case "reserved":
 			dst = append(dst, " Requests under way have reserved what is left."...)
+		case "limit":
+			dst = a.appendTooLarge(dst, &a.results[a.most])
 		}
 	}
 	if a.retry == "" {
 		return dst
 	}
 	return append(append(append(dst, " Retry in "...), a.retry...), " s."...)
+}
+
+// appendTooLarge appends that a budget is not used up, but has less left than the request may cost.
+func (a *Answer) appendTooLarge(dst []byte, r *policy.Result) []byte {
+	if r.Unit == policy.NoUnit || r.Remaining < 1 {
+		return dst
+	}
+	dst = append(append(dst, " The request may cost "...), r.Plan.Limit.Amount(r.Cost)...)
+	return append(append(append(dst, ", and "...), r.Plan.Limit.Amount(r.Remaining)...), " are left."...)
 }
 
 func (a *Answer) missing() string {
@@ -204,6 +215,8 @@ func (a *Answer) missing() string {
 	case a.decision.Mismatched() != "":
 		text = a.decision.Mismatched() + " differs from the field of the body that it repeats."
 	case what == "":
+	case a.form == policy.MCP && a.decision.CallID == "null":
+		text = "Batches of JSON-RPC are refused here."
 	case what == "path":
 		text = "The path can be read in more than one way."
 	default:

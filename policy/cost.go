@@ -48,11 +48,12 @@ type Cost struct {
 	// Estimate is charged before there is a response, and the difference afterwards. A key owes
 	// what no longer fits: its requests are refused until the limit has made up for it.
 	Estimate Estimate `json:"estimate,omitzero"`
-	// Unknown is "estimate" if a response that does not report its cost costs the estimate. By default it
-	// costs what has been seen of it, at most the estimate.
+	// Unknown is "estimate" if a response that breaks off costs the estimate. By default it costs what has been
+	// seen of it, at most the estimate. A complete response that does not report its cost always costs the
+	// estimate or, if that is more, what has been seen.
 	Unknown string `json:"unknown,omitempty"`
 	// Usage is "ask" to add stream_options.include_usage to streamed requests in OpenAI's format that
-	// do not set it: without it the response reports no tokens. Clients then receive one more event.
+	// do not set stream_options: without it the response reports no tokens. Clients then receive one more event.
 	Usage string `json:"usage,omitempty"`
 }
 

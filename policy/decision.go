@@ -51,8 +51,8 @@ type Decision struct {
 	Err error
 	// Form is the form of the answer that a rule asks for.
 	Form Form
-	// CallID is the ID of the JSON-RPC request in the body, as JSON: a string or a number. It is set if Form is [MCP]
-	// and the request is denied or delayed, and empty if the body is no such request.
+	// CallID is the ID of the JSON-RPC request in the body, as JSON: a string or a number, or null for a batch. It is
+	// set if Form is [MCP] and the request is denied or delayed, and empty if the body is no such request.
 	CallID string
 	// Results has an entry for each limit of each rule that counts the request, in the order of
 	// the document; behind these, those of rules with "block" and of subjects that are blocked,

@@ -192,13 +192,13 @@ func (t *Trace) explainLimits(w *work) {
 
 // explainLoads gives the rules their automatic limits, and denies the request if one of them has no permit for it.
 func (t *Trace) explainLoads(e *Engine, w *work) {
-	class := w.subjects.requestClass()
+	now, class := e.loads.Now(), w.subjects.requestClass()
 	overloaded := ""
 	for i := range w.subjects.loads {
 		l := &w.subjects.loads[i]
 		load := &LoadTrace{Load: Load{Rule: l.rule.name, Source: l.rule.source, Key: strings.Clone(l.key), Class: classNames[class], Allowed: true, Shadow: l.shadow}}
 		if limiter := e.loads.Known(l.rule.name, l.key); limiter != nil {
-			load.Allowed, load.State = limiter.Fits(class), loadState(load.Key, limiter.State(e.loads.Now()))
+			load.Allowed, load.State = limiter.Fits(now, class), loadState(load.Key, limiter.State(now))
 		}
 		rule := &t.Rules[l.rule.index]
 		rule.Load, rule.Key = load, load.Key

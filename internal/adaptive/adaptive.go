@@ -125,7 +125,7 @@ func (l *Limiter) publish() (changed bool) {
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
-		fits = n+l.orphans.n.Load() < l.caps[class].Load() || n < l.least.Load()
+		fits = l.fits(now, n, class)
 		if !fits && !force {
 			break
 		}
@@ -145,15 +145,27 @@ func (l *Limiter) refused(now time.Duration, class Class) {
 	if last := l.last.Swap(int64(now)); int64(now)-last > int64(episode) {
 		l.since.Store(int64(now))
 	}
-	if l.orphans.n.Load() > 0 {
-		l.mu.Lock()
-		l.orphans.sweep(now.Microseconds())
-		l.mu.Unlock()
-	}
 }
 
 // Fits reports whether a request of this class would have a permit now.
-func (l *Limiter) Fits(class Class) bool { return l.inFlight.Load() < l.caps[class].Load() }
+func (l *Limiter) Fits(now time.Duration, class Class) bool {
+	return l.fits(now, l.inFlight.Load(), class)
+}
+
+// fits reports whether there is room beside n requests under way. Orphans are swept only if there is none.
+func (l *Limiter) fits(now time.Duration, n int64, class Class) bool {
+	limit := l.caps[class].Load()
+	if n < l.least.Load() || n+l.orphans.n.Load() < limit {
+		return true
+	}
+	if l.orphans.n.Load() == 0 {
+		return false
+	}
+	l.mu.Lock()
+	l.orphans.sweep(now.Microseconds())
+	l.mu.Unlock()
+	return n+l.orphans.n.Load() < limit
+}
 
 // Leave returns a permit, when its request has ended.
 func (l *Limiter) Leave(time.Duration) { l.inFlight.Add(-1) }

@@ -200,3 +200,31 @@ func TestTypical(t *testing.T) {
 		}
 	}
 }
+
+// Requests whose clients have left count for as long again, also if there was no answer or refusal since.
+func TestOrphansAreSwept(t *testing.T) {
+	t.Parallel()
+	l, now := New(Config{}), second
+	for range 90 {
+		l.Enter(now, Critical, true)
+	}
+	now += 2 * second
+	for range 90 {
+		l.Answered(now-2*second, now, Abandoned)
+		l.Leave(now)
+	}
+	if now += second; !l.Fits(now, Normal) {
+		t.Error("with fewer than least under way, a request does not fit")
+	}
+	for range 4 {
+		l.Enter(now, Critical, false)
+	}
+	if l.Fits(now, Critical) {
+		t.Error("a request fits a second after 90 clients left, each of which waited 2 s")
+	}
+	for now += 2 * second; l.State(now).InFlight < 12; {
+		if !l.Fits(now, Critical) || !l.Enter(now, Critical, false) {
+			t.Fatalf("3 s after 90 clients left, a request beside %d is refused", l.State(now).InFlight)
+		}
+	}
+}

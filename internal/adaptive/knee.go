@@ -1,7 +1,6 @@
 package adaptive
 
 import (
-	"cmp"
 	"math"
 )
 
@@ -10,6 +9,7 @@ const (
 	probeEvery = 20_000_000 // µs
 	checkAfter = 2_000_000  // µs
 	patience   = 4          // slots, after which a probe ends that has shown nothing
+	tolerated  = 50         // failures in thousandths of the answers, beside the usual ones
 	deep       = 3          // times the base is a wait after which the limit falls fast
 )
 
@@ -26,6 +26,10 @@ type knee struct {
 	vain        int     // probes that have shown nothing
 	probed      int64   // base before the probe
 	next        int64   // time of the next probe
+	usual       int64   // failures, in thousandths of the answers, that are as many with half the limit
+	failed      int64   // failures when they became more, or 0
+	from        int64   // limit then
+	served      int64   // requests under way without a refusal or a queue, in thousandths
 	before      measure // what later windows are compared with; without latency, nothing is
 	half        measure // of a probe so far, and of those that have shown nothing
 }
@@ -97,10 +101,11 @@ func (k *knee) step(m measure, at int64) {
 			k.base, k.rough = m.latency, false
 		}
 		k.rough = k.rough || first
-		k.base = min(cmp.Or(k.base, m.latency), m.latency+2*m.err) // without a queue, latency can be as low
+		k.learn(m)
 	}
+	failing := k.failing(m)
 	if k.probing {
-		k.conclude(m, at)
+		k.conclude(m, failing, at)
 		return
 	}
 	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
@@ -111,14 +116,32 @@ func (k *knee) step(m measure, at int64) {
 	}
 	old := k.limit
 	if !first {
-		k.move(m)
+		k.move(m, failing)
 	}
 	switch slot := k.slot(); {
-	case m.cut || m.failing() || k.limit*4 < old*3:
+	case m.cut || failing || k.limit*4 < old*3:
 	case first, steady && at >= k.next && at < k.next+grid:
 		k.probe(at, slot)
 	case steady && at >= k.next:
 		k.schedule(at, slot)
+	}
+}
+
+// learn learns what latency there is without a queue: at once from lower ones of full windows, and slowly from what
+// is asked while all requests fit, which may be cheaper or dearer than what is asked in an overload.
+func (k *knee) learn(m measure) {
+	switch low := m.latency + 2*m.err; {
+	case k.base == 0:
+		k.base = m.latency
+	case m.full || k.probing:
+		k.base = min(k.base, low)
+	case low < k.base:
+		k.base -= (k.base - low) / 8
+	case m.answers >= enough:
+		k.base += (m.latency - min(k.base, m.latency)) / 16
+	}
+	if !m.full && (m.latency-k.base)*4 < m.latency {
+		k.served = max(m.inFlight, k.served-k.served/64)
 	}
 }
 
@@ -182,25 +205,25 @@ func (k *knee) compare(m measure) verdict {
 
 // conclude ends a probe. The base is at least what fewer requests under way do not make shorter. If half the limit
 // still has a queue, or had one by the old base, another probe halves it again.
-func (k *knee) conclude(m measure, at int64) {
+func (k *knee) conclude(m measure, failing bool, at int64) {
 	old, slot := k.probed, k.slot()
-	if m.cut || m.failing() {
+	if m.cut || failing {
 		k.forget()
-		k.move(m)
+		k.move(m, failing)
 		k.schedule(at, probeEvery)
 		return
 	}
 	if k.half.latency > 0 {
 		m = k.half.and(m)
 	}
-	k.half = measure{}
+	k.half, k.usual = measure{}, m.failed
 	k.vain++
 	switch k.compare(m) {
 	case free:
 		k.base = max(k.base, min(m.latency, k.before.latency))
 		k.vain = 0
 	case waiting:
-		k.vain = 0
+		k.vain, k.served = 0, k.served/2
 	case unclear:
 		if k.half = m; m.span < patience*slot {
 			k.vain--
@@ -216,7 +239,7 @@ func (k *knee) conclude(m measure, at int64) {
 		return
 	}
 	k.probing = false
-	k.move(k.before)
+	k.move(k.before, false)
 	k.before = measure{full: m.full}
 	if k.base*8 > old*9 || k.vain > 0 && k.lowest() {
 		k.schedule(at+checkAfter, slot)
@@ -225,13 +248,33 @@ func (k *knee) conclude(m measure, at int64) {
 	}
 }
 
+// failing reports that the limit should fall because the upstream answers more requests with an error than usual.
+// Those that do not become fewer with half the limit are usual, unless they are more than half of the answers.
+func (k *knee) failing(m measure) bool {
+	switch {
+	case m.failed*2 > milli:
+		return true
+	case m.failed*2 <= k.failed:
+		k.failed = 0
+		return false
+	case m.failed*2 <= k.usual*3+2*tolerated:
+		return false
+	case k.failed == 0:
+		k.failed, k.from = m.failed, k.limit
+	case k.limit*2 <= k.from, k.lowest():
+		k.usual, k.failed = m.failed, 0
+		return false
+	}
+	return true
+}
+
 // move moves the limit to where it keeps the upstream busy.
-func (k *knee) move(m measure) {
+func (k *knee) move(m measure, failing bool) {
 	wait := max(m.latency-k.base, 0)
 	busy := max(m.inFlight-m.rate*wait/1_000_000, 0)
 	want, limit := busy*3/2+root(k.limit), k.limit
 	switch {
-	case m.failing():
+	case failing:
 		limit = min(want, limit*9/10)
 	case m.vain: // clients give up, and the upstream may work for none of them
 		limit = min(want, limit/2)
@@ -241,6 +284,9 @@ func (k *knee) move(m measure) {
 		limit = min(limit, max(want, limit/4))
 	default:
 		limit = min((want+limit)/2, limit*3/2)
+	}
+	if !failing {
+		limit = max(limit, k.served*3/2+2*root(k.served))
 	}
 	k.set(max(limit, k.limit/4))
 }

@@ -26,10 +26,12 @@ func (g limiterGate) enter(now time.Duration, c Class) permit {
 	return limiterPermit{g, now}
 }
 
+// head returns the permit, as policies do.
 func (p limiterPermit) head(now time.Duration, o Outcome) {
 	p.Answered(p.sent+p.ahead, now+p.ahead, o)
+	p.Leave(now + p.ahead)
 }
-func (p limiterPermit) leave(now time.Duration) { p.Leave(now + p.ahead) }
+func (p limiterPermit) leave(time.Duration) {}
 
 // rival is a limit that some rule moves. It has the classes of a Limiter, so that the limits are compared alone.
 type rival struct {

@@ -124,6 +124,8 @@ var rows = []row{
 	{name: "seven in ten cached, 3 × all", up: taking(cached), phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, critical: 99.9, goodput: 93, refuses: true},
 	{name: "2/s of 20 s each", up: patient, phases: []phase{load(0, 2)}, from: 0, to: 1000, tuned: 64, critical: 100, goodput: 100},
 	{name: "2/s with heads in 0.5 s", up: streaming, phases: []phase{load(0, 2)}, from: 0, to: 1000, tuned: 64, critical: 100, goodput: 100},
+	{name: "10/s with heads in 0.5 s", up: streaming, phases: []phase{load(0, 10)}, from: 0, to: 300, tuned: 400, critical: 100, goodput: 100},
+	{name: "1/s with heads in 20 ms, streams of 300 s", up: func(u *upstream) { u.body = 300 * second }, phases: []phase{load(0, 1)}, from: 0, to: 1200, tuned: 1000, critical: 100, goodput: 100},
 	{name: "10/s of 20 s each", up: patient, phases: []phase{load(0, 2), load(200, 10)}, from: 300, to: 1300, tuned: 90, critical: 99, goodput: 93, refuses: true},
 }
 

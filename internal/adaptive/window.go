@@ -103,7 +103,7 @@ func (w *window) start(at int64, changed bool, base, latency int64) {
 type measure struct {
 	span     int64 // µs
 	answers  int64
-	failed   int64
+	failed   int64 // of the answers, in thousandths
 	full     bool  // something was refused
 	vain     bool  // most requests would have taken longer
 	cut      bool  // many requests would have taken longer: latency is only a lower bound
@@ -114,15 +114,12 @@ type measure struct {
 }
 
 func (w *window) measure(at int64, full bool) measure {
-	m := measure{span: max(at-w.open, 1), answers: w.answers, failed: w.failed, full: full, cut: w.lost*10 > w.n, vain: w.lost*2 > w.n}
+	m := measure{span: max(at-w.open, 1), answers: w.answers, failed: w.failed * milli / max(w.answers, 1), full: full, cut: w.lost*10 > w.n, vain: w.lost*2 > w.n}
 	m.inFlight = w.inFlight * milli / max(w.answers, 1)
 	m.rate = w.answers * milli * 1_000_000 / m.span
 	m.latency, m.err = w.typical()
 	return m
 }
-
-// failing reports that the upstream answers too many requests with an error.
-func (m measure) failing() bool { return m.failed*20 > m.answers }
 
 // and returns what two windows have shown together. Of the first, it keeps no more than a certain weight.
 func (m measure) and(n measure) measure {
@@ -130,7 +127,7 @@ func (m measure) and(n measure) measure {
 	mean := func(x, y int64) int64 { return (x*a + y*b) / (a + b) }
 	x, y := m.err*a/(a+b), n.err*b/(a+b)
 	return measure{
-		span: m.span + n.span, answers: a + b, failed: n.failed, full: n.full, cut: m.cut || n.cut,
+		span: m.span + n.span, answers: a + b, failed: mean(m.failed, n.failed), full: n.full, cut: m.cut || n.cut,
 		inFlight: mean(m.inFlight, n.inFlight), rate: mean(m.rate, n.rate), latency: mean(m.latency, n.latency), err: sqrt(x*x + y*y),
 	}
 }

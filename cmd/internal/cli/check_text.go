@@ -73,7 +73,7 @@ func (q *checkSettings) printRule(out io.Writer, rule *control.RuleExplanation) 
 		case inFlight(l):
 			line("after", "%d of %d places free, as long as it is under way", l.After.Remaining, l.Capacity)
 		default:
-			line("after", "%s of %s left, full again in %v", l.USD.Text(l.After.Remaining), l.USD.Text(l.Capacity), command.RoundUp(l.After.FullIn.Duration()))
+			line("after", "%s of %s left, full again in %v", l.USD.Text(l.After.Remaining), l.Text(l.Capacity), command.RoundUp(l.After.FullIn.Duration()))
 		}
 	}
 	if rule.Share != "" {
@@ -131,12 +131,12 @@ func inFlight(l *control.LimitExplanation) bool { return l.Algorithm == "in_flig
 
 // verdict returns whether the request fits a limit, and why.
 func verdict(l *control.LimitExplanation, enforced string) string {
-	cost, left := l.USD.Text(l.Cost), l.USD.Text(l.Before.Remaining)
+	cost, left := l.USD.Text(l.Cost), l.Text(l.Before.Remaining)
 	s := fmt.Sprintf("fits: it costs %s of %s", cost, left)
 	wait := l.RetryAfter.Duration()
 	switch {
 	case !l.Allowed && wait == sluice.Never:
-		s = fmt.Sprintf("refuses: a cost of %s can never fit", cost)
+		s = fmt.Sprintf("refuses: a cost of %s can never fit", l.Text(l.Cost))
 	case l.Locked:
 		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", command.RoundUp(wait))
 	case inFlight(l) && l.Allowed:
@@ -199,7 +199,9 @@ func printResponse(out io.Writer, e *control.Explanation, all bool) {
 	default:
 		fmt.Fprintf(out, "answered with %d %s:\n\n", r.Status, http.StatusText(r.Status))
 	}
-	_ = r.Header.Write(out) // to a buffer
+	var header strings.Builder
+	_ = r.Header.Write(&header)
+	fmt.Fprint(out, strings.ReplaceAll(header.String(), "\r\n", "\n"))
 	if !e.Allowed {
 		fmt.Fprintf(out, "\n%s\n", r.Body)
 	}

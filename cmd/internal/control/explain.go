@@ -119,6 +119,7 @@ type LimitExplanation struct {
 	Capacity   int64     `json:"capacity"`
 	Cost       int64     `json:"cost"`
 	USD        *Amounts  `json:"usd,omitempty"`
+	Unit       string    `json:"unit,omitempty"` // "tokens", if the response reports them
 	Allowed    bool      `json:"allowed"`
 	Locked     bool      `json:"locked"`
 	RetryAfter Wait      `json:"retry_after"`
@@ -132,6 +133,15 @@ type FillState struct {
 	Used      int64 `json:"used"`
 	Remaining int64 `json:"remaining"`
 	FullIn    Wait  `json:"full_in"` // until nothing is used
+}
+
+// Text returns a number of the limit for people, such as "0.50 USD", "1200 tokens" or "12".
+func (l *LimitExplanation) Text(n int64) string {
+	text := l.USD.Text(n)
+	if l.Unit != "" {
+		text += " " + l.Unit
+	}
+	return text
 }
 
 func fillOf(r *policy.Result) FillState {
@@ -215,6 +225,9 @@ func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 		}
 		if l.USD = AmountsOf(r.Plan.Limit.Money > 0, l.Capacity, l.Before.Used, l.Before.Remaining); l.USD != nil {
 			l.USD.Cost = printable.FormatDecimal(l.Cost)
+		}
+		if r.Unit == policy.Tokens {
+			l.Unit = r.Unit.String()
 		}
 		out.Limits = append(out.Limits, l)
 	}

@@ -1,6 +1,10 @@
 package parts
 
-import "github.com/sluicehq/sluice/policy/internal/fields"
+import (
+	"bytes"
+
+	"github.com/sluicehq/sluice/policy/internal/fields"
+)
 
 // BodyIsTrue reports whether a member of the body is true to every server.
 func (x *Reader) BodyIsTrue(name string) bool {
@@ -18,9 +22,12 @@ func (x *Reader) BodyMayBeTrue(name string) bool {
 const maxCallID = 256
 
 // CallID returns the ID of the JSON-RPC request that is the body, as it is written there: a JSON string or number. It
-// is empty if the body is anything else, such as a notification, and after [Reader.Reset].
+// is null for a batch, and empty if the body is anything else, such as a notification, and after [Reader.Reset].
 func (x *Reader) CallID() string {
 	m := x.bodyMembers()
+	if bytes.HasPrefix(bytes.TrimLeft(x.data, " \t\r\n"), []byte("[")) {
+		return "null"
+	}
 	if method, ok := m.RawJSON("method"); !ok || method[0] != '"' {
 		return ""
 	}

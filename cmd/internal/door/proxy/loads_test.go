@@ -32,6 +32,7 @@ type loaded struct {
 	client *http.Client
 	broken bool     // the upstream answers nothing
 	down   bool     // it refuses connections
+	mu     sync.Mutex
 	last   net.Conn // to the upstream
 }
 
@@ -49,6 +50,8 @@ func newLoaded(t *testing.T, u Upstream, http2 bool, upstream http.HandlerFunc) 
 			return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 		}
 		c, err := behind.Dial(ctx, network, address)
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.last = c
 		return c, err
 	}
@@ -187,7 +190,9 @@ func TestDeadUpstream(t *testing.T) {
 		l.wants("GET", nil, http.StatusOK, thinks)
 		learnt := l.state()
 		l.down, l.broken = true, true
-		l.last.Close()
+		l.mu.Lock()
+		_ = l.last.Close()
+		l.mu.Unlock()
 		l.wants("GET", nil, http.StatusBadGateway, thinks)
 		l.down = false
 		l.wants("GET", nil, http.StatusGatewayTimeout, thinks)

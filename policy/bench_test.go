@@ -54,16 +54,19 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkDecideInFlight decides and releases by a limit by rate alone, and with a limit of requests under way.
+// BenchmarkDecideInFlight decides and releases by a limit by rate alone, and with a limit of requests under way, of which
+// an automatic one is also told of the response.
 func BenchmarkDecideInFlight(b *testing.B) {
-	for _, c := range []struct{ name, rule string }{
-		{"none", ""},
-		{"fixed", "  - {name: capacity, in_flight: 1000}\n"},
-		{"auto", "  - {name: capacity, in_flight: auto}\n  - {name: users, match: /api/, class: critical}\n"},
-	} {
+	for _, c := range []struct {
+		name, inFlight string
+		answered       bool
+	}{{"none", "", false}, {"fixed", "1000", false}, {"auto", "auto", false}, {"auto, answered", "auto", true}} {
 		b.Run(c.name, func(b *testing.B) {
-			p := parse(b, "rules:\n  - {name: per-key, key: [api_key], limit: 100000000/second}\n"+c.rule)
-			e, req := NewEngine(memory.New(), p), benchRequest()
+			rules := "rules:\n  - {name: per-key, key: [api_key], limit: 100000000/second}\n"
+			if c.inFlight != "" {
+				rules += "  - {name: capacity, in_flight: " + c.inFlight + "}\n"
+			}
+			e, req := NewEngine(memory.New(), parse(b, rules)), benchRequest()
 			req.Ends, req.Timed = true, true
 			b.ReportAllocs()
 			var d Decision
@@ -71,7 +74,7 @@ func BenchmarkDecideInFlight(b *testing.B) {
 				if e.DecideInto(b.Context(), req, &d); !d.Allowed {
 					b.Fatalf("not what is to be measured: %+v", d)
 				}
-				if d.Adapts() {
+				if c.answered {
 					e.Answered(d, time.Now(), 200)
 				}
 				e.Release(b.Context(), d)

@@ -64,6 +64,11 @@ func streaming(u *upstream) {
 // workers is a smaller server, which many requests do not slow down.
 func workers(n int) func(*upstream) { return func(u *upstream) { u.workers, u.thrash = n, 1000 } }
 
+// slow is a server of 50 a second, where the first limit makes clients wait for longer than they do.
+func slow(u *upstream) {
+	u.workers, u.takes, u.thrash = 5, constant(100*time.Millisecond), 1000
+}
+
 // small is 1.5 times what a server bears, but without sheddable requests 0.9 times.
 func small(bears float64) phase { return phase{rate: [3]float64{.6 * bears, .6 * bears, .3 * bears}} }
 
@@ -104,6 +109,10 @@ var rows = []row{
 	{name: "only sheddable sheds, cold, 4 workers", up: workers(4), phases: []phase{small(200)}, from: 10, to: 60, tuned: 12, critical: 100, goodput: 95, slowest: 2},
 	{name: "only sheddable sheds, cold, 2 workers", up: workers(2), phases: []phase{small(100)}, from: 10, to: 60, tuned: 8, critical: 100, goodput: 95, slowest: 2},
 	{name: "only sheddable sheds, cold, 1 worker", up: workers(1), phases: []phase{small(50)}, from: 20, to: 80, tuned: 6, critical: 100, goodput: 95, slowest: 2},
+	{name: "slow server, cold, 3 × all", up: slow, phases: []phase{load(0, 150)}, from: 10, to: 60, tuned: 10, critical: 99, goodput: 90, refuses: true, long: true},
+	{name: "slow server, restart at 3 × all", up: slow, phases: []phase{load(0, 35), load(60, 150)}, from: 100, to: 190, setUp: restart(90 * second), tuned: 10, critical: 99, goodput: 90, refuses: true, long: true},
+	{name: "slow server, half of it away and back", up: slow, phases: []phase{load(0, 75), with(load(30, 75), func(p *phase) { p.away = 3 }), load(60, 75)}, from: 40, to: 90, tuned: 10, critical: 99, goodput: 80, refuses: true, long: true},
+	{name: "slow server, two gateways, cold, 3 × all", up: slow, phases: []phase{load(0, 150)}, from: 20, to: 120, gateways: 2, tuned: 5, critical: 99, goodput: 85, refuses: true, long: true},
 	{name: "two gateways, 3 × all", phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, gateways: 2, tuned: 16, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
 	{name: "two, clocks 7.6 s apart", phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, gateways: 2, tuned: 16, ahead: 7600 * time.Millisecond, critical: 99, goodput: 70, refuses: true},
 	{name: "four gateways, 3 × all, from minute 4", phases: []phase{calm(0), load(60, 2400)}, from: 300, to: 420, gateways: 4, tuned: 8, critical: 99.9, goodput: 98, slowest: 2, refuses: true},

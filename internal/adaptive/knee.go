@@ -133,11 +133,11 @@ func (k *knee) learn(m measure) {
 	switch low := m.latency + 2*m.err; {
 	case k.base == 0:
 		k.base = m.latency
-	case m.full || k.probing:
+	case k.probing:
 		k.base = min(k.base, low)
 	case low < k.base:
 		k.base -= (k.base - low) / 8
-	case m.answers >= enough:
+	case !m.full && m.answers >= enough:
 		k.base += (m.latency - min(k.base, m.latency)) / 16
 	}
 	if !m.full && (m.latency-k.base)*4 < m.latency {

@@ -109,16 +109,22 @@ func (k *knee) step(m measure, at int64) {
 		return
 	}
 	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
+	if steady && !failing && m.latency > (deep+1)*k.base && k.compare(m) == free {
+		k.base = max(k.base, min(m.latency, k.before.latency))
+	}
 	k.remember(m, steady || first)
 	if !m.full {
 		k.set(k.limit)
 		return
 	}
-	old := k.limit
+	old, slot := k.limit, k.slot()
 	if !first {
 		k.move(m, failing)
 	}
-	switch slot := k.slot(); {
+	if k.lowest() && k.limit < old {
+		k.schedule(at, slot)
+	}
+	switch {
 	case m.cut || failing || k.limit*4 < old*3:
 	case first, steady && at >= k.next && at < k.next+grid:
 		k.probe(at, slot)
@@ -148,10 +154,10 @@ func (k *knee) learn(m measure) {
 // lowest reports that the limit cannot be halved.
 func (k *knee) lowest() bool { return k.limit < k.least+milli }
 
-// probe begins a probe. If probes of the lowest limit have shown nothing, one doubles it.
+// probe begins a probe. The lowest limit cannot be halved, and is doubled.
 func (k *knee) probe(at, slot int64) {
 	k.probing, k.probed = true, k.base
-	k.up = k.vain >= 2 && k.lowest()
+	k.up = k.lowest()
 	k.schedule(at, slot)
 }
 

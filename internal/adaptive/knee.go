@@ -238,7 +238,7 @@ func (k *knee) conclude(m measure, failing bool, at int64) {
 		}
 	}
 	k.probed = k.base
-	if (m.latency*2 > k.base*3 || k.base*9 < old*8) && k.limit >= 4*k.least {
+	if (m.latency*2 > k.base*3 || k.base*9 < old*8 && k.limit >= 2*k.floor()) && k.limit >= 4*k.least {
 		k.set(k.limit / 2)
 		k.before, k.half = m, measure{}
 		k.schedule(at, slot)
@@ -253,6 +253,9 @@ func (k *knee) conclude(m measure, failing bool, at int64) {
 		k.schedule(at, max(probeEvery, 32*slot))
 	}
 }
+
+// floor is the limit with which what was served of late without a queue is not refused.
+func (k *knee) floor() int64 { return k.served*3/2 + 2*root(k.served) }
 
 // failing reports that the limit should fall because the upstream answers more requests with an error than usual.
 // Those that do not become fewer with half the limit are usual, unless they are more than half of the answers.
@@ -290,7 +293,7 @@ func (k *knee) move(m measure, failing bool) {
 		limit = min((want+limit)/2, limit*3/2)
 	}
 	if !failing {
-		limit = max(limit, k.served*3/2+2*root(k.served))
+		limit = max(limit, k.floor())
 	}
 	k.set(max(limit, k.limit/4))
 }

@@ -109,16 +109,22 @@ func (k *knee) step(m measure, at int64) {
 		return
 	}
 	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
+	if steady && !failing && m.latency > (deep+1)*k.base && k.compare(m) == free {
+		k.base = max(k.base, min(m.latency, k.before.latency))
+	}
 	k.remember(m, steady || first)
 	if !m.full {
 		k.set(k.limit)
 		return
 	}
-	old := k.limit
+	old, slot := k.limit, k.slot()
 	if !first {
 		k.move(m, failing)
 	}
-	switch slot := k.slot(); {
+	if k.lowest() && k.limit < old {
+		k.schedule(at, slot)
+	}
+	switch {
 	case m.cut || failing || k.limit*4 < old*3:
 	case first, steady && at >= k.next && at < k.next+grid:
 		k.probe(at, slot)
@@ -133,11 +139,11 @@ func (k *knee) learn(m measure) {
 	switch low := m.latency + 2*m.err; {
 	case k.base == 0:
 		k.base = m.latency
-	case m.full || k.probing:
+	case k.probing:
 		k.base = min(k.base, low)
 	case low < k.base:
 		k.base -= (k.base - low) / 8
-	case m.answers >= enough:
+	case !m.full && m.answers >= enough:
 		k.base += (m.latency - min(k.base, m.latency)) / 16
 	}
 	if !m.full && (m.latency-k.base)*4 < m.latency {
@@ -148,10 +154,10 @@ func (k *knee) learn(m measure) {
 // lowest reports that the limit cannot be halved.
 func (k *knee) lowest() bool { return k.limit < k.least+milli }
 
-// probe begins a probe. If probes of the lowest limit have shown nothing, one doubles it.
+// probe begins a probe. The lowest limit cannot be halved, and is doubled.
 func (k *knee) probe(at, slot int64) {
 	k.probing, k.probed = true, k.base
-	k.up = k.vain >= 2 && k.lowest()
+	k.up = k.lowest()
 	k.schedule(at, slot)
 }
 
@@ -232,7 +238,7 @@ func (k *knee) conclude(m measure, failing bool, at int64) {
 		}
 	}
 	k.probed = k.base
-	if (m.latency*2 > k.base*3 || k.base*9 < old*8) && k.limit >= 4*k.least {
+	if (m.latency*2 > k.base*3 || k.base*9 < old*8 && k.limit >= 2*k.floor()) && k.limit >= 4*k.least {
 		k.set(k.limit / 2)
 		k.before, k.half = m, measure{}
 		k.schedule(at, slot)
@@ -247,6 +253,9 @@ func (k *knee) conclude(m measure, failing bool, at int64) {
 		k.schedule(at, max(probeEvery, 32*slot))
 	}
 }
+
+// floor is the limit with which what was served of late without a queue is not refused.
+func (k *knee) floor() int64 { return k.served*3/2 + 2*root(k.served) }
 
 // failing reports that the limit should fall because the upstream answers more requests with an error than usual.
 // Those that do not become fewer with half the limit are usual, unless they are more than half of the answers.
@@ -286,7 +295,7 @@ func (k *knee) move(m measure, failing bool) {
 		limit = min((want+limit)/2, limit*3/2)
 	}
 	if !failing {
-		limit = max(limit, k.served*3/2+2*root(k.served))
+		limit = max(limit, k.floor())
 	}
 	k.set(max(limit, k.limit/4))
 }

@@ -47,6 +47,8 @@ func deluge(from int) phase {
 
 func thrice(p *phase) { p.slower = 3 }
 
+func double(p *phase) { p.rate = load(0, 1600).rate }
+
 func taking(d func(time.Duration) func(*rand.Rand) time.Duration) func(*upstream) {
 	return func(u *upstream) { u.takes = d(20 * time.Millisecond) }
 }
@@ -59,6 +61,11 @@ func patient(u *upstream) {
 // streaming sends the head after half a second, and the body in 20 s.
 func streaming(u *upstream) {
 	*u = upstream{workers: 16, takes: lognormal(500*time.Millisecond, 0.5), thrash: 48, patience: 10 * second, body: 20 * second}
+}
+
+// failing is 1.3 × with 503 to a part of the requests.
+func failing(part float64) phase {
+	return with(load(60, 1040), func(p *phase) { p.fails, p.part = time.Millisecond, part })
 }
 
 // workers is a smaller server, which many requests do not slow down.
@@ -122,6 +129,10 @@ var rows = []row{
 	{name: "exponential times, 3 × all", up: taking(exponential), phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
 	{name: "equal times, 3 × all", up: taking(constant), phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
 	{name: "seven in ten cached, 3 × all", up: taking(cached), phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, critical: 99.9, goodput: 93, refuses: true},
+	{name: "1.3 ×, 4 % are 503", phases: []phase{calm(0), failing(.04)}, from: 70, to: 190, critical: 95, goodput: 95, slowest: 2, refuses: true},
+	{name: "1.3 ×, 6 % are 503", phases: []phase{calm(0), failing(.06)}, from: 70, to: 190, critical: 93, goodput: 95, slowest: 2, refuses: true},
+	{name: "1.3 ×, 12 % are 503", phases: []phase{calm(0), failing(.12)}, from: 70, to: 190, critical: 86.5, goodput: 95, slowest: 2, refuses: true},
+	{name: "2 ×, 30 % are 503", phases: []phase{calm(0), with(failing(.3), double)}, from: 70, to: 190, critical: 67, goodput: 95, slowest: 2, refuses: true},
 	{name: "2/s of 20 s each", up: patient, phases: []phase{load(0, 2)}, from: 0, to: 1000, tuned: 64, critical: 100, goodput: 100},
 	{name: "2/s with heads in 0.5 s", up: streaming, phases: []phase{load(0, 2)}, from: 0, to: 1000, tuned: 64, critical: 100, goodput: 100},
 	{name: "10/s with heads in 0.5 s", up: streaming, phases: []phase{load(0, 10)}, from: 0, to: 300, tuned: 400, critical: 100, goodput: 100},
@@ -252,6 +263,34 @@ func TestFailingUpstream(t *testing.T) {
 		}
 		if _, got := play(t, r, "sluice", 1); least > defaultLeast || got.served[Normal-1] < 99.9 || got.served[Critical-1] < 100 {
 			t.Errorf("503 after %v: the limit was at least %d; afterwards, %.2f %% were served", took, least, got.served)
+		}
+	}
+}
+
+// Cheap answers before a burst, or in bursts, do not lead to refusals at 70 % load.
+func TestCheapAnswers(t *testing.T) {
+	t.Parallel()
+	cheap := func(p *phase) { p.cheap = 1 }
+	courses := map[string][]phase{
+		"quiet night, morning, burst":    {with(load(0, 6), cheap), calm(120), load(130, 1000), calm(134)},
+		"busy night, burst":              {with(calm(0), cheap), load(120, 2400), calm(134)},
+		"a burst of cheap, one of usual": {calm(0), with(load(128, 5000), cheap), load(130, 2400), calm(134)},
+	}
+	for _, extra := range []float64{1500, 3000, 6000} {
+		c := []phase{calm(0), load(56, 2400), calm(58)}
+		for at := 60; at < 260; at += 10 {
+			c = append(c, with(calm(at), func(p *phase) { p.rate[0] += extra; p.cheap = extra / (extra + 560) }), calm(at+1))
+		}
+		courses[fmt.Sprintf("%v/s for 1 s in 10", extra)] = c
+	}
+	for name, phases := range courses {
+		s, all := play(t, row{phases: phases, from: 140, to: 260}, "sluice", 1)
+		normal := 0
+		for at := 141; at < 260; at += 10 {
+			normal += s.result(time.Duration(at)*second, time.Duration(at+9)*second).refused[Normal-1]
+		}
+		if critical := all.refused[Critical-1]; critical > 0 || normal > 100 { // of 36,000
+			t.Errorf("%s: %d critical requests are refused, and %d normal ones beside the bursts", name, critical, normal)
 		}
 	}
 }

@@ -35,7 +35,9 @@ type phase struct {
 	rate   [3]float64    // requests a second by class
 	slower float64       // factor of service times; 0 is 1
 	away   int           // workers that are gone
-	fails  time.Duration // after which all answers are 503; 0: none
+	fails  time.Duration // after which answers are 503, without a worker; 0: none
+	part   float64       // of the requests, which fail; 0 is all
+	cheap  float64       // part of the requests, which take 50 µs
 }
 
 type request struct {
@@ -178,6 +180,9 @@ func (s *simulation) arrive(e event) {
 			class++
 		}
 		next.req = &request{class: class, service: s.takes(s.random), sent: next.at, gate: s.random.IntN(1 << 20)}
+		if p.cheap > 0 && s.random.Float64() < p.cheap {
+			next.req.service = 50 * time.Microsecond
+		}
 	}
 	s.push(next)
 }
@@ -190,7 +195,7 @@ func (s *simulation) enter(r *request, p phase) {
 		b.refused[r.class-1]++
 		return
 	}
-	if p.fails > 0 {
+	if p.fails > 0 && (p.part == 0 || s.random.Float64() < p.part) {
 		s.push(event{s.now + p.fails, evFail, r})
 		return
 	}

@@ -141,9 +141,11 @@ func (k *knee) learn(m measure) {
 		k.base = m.latency
 	case k.probing:
 		k.base = min(k.base, low)
+	case m.full:
+		k.base = min(k.base, max(low, k.base/2))
 	case low < k.base:
 		k.base -= (k.base - low) / 8
-	case !m.full && m.answers >= enough:
+	case m.answers >= enough:
 		k.base += (m.latency - min(k.base, m.latency)) / 16
 	}
 	if !m.full && (m.latency-k.base)*4 < m.latency {
@@ -255,7 +257,7 @@ func (k *knee) conclude(m measure, failing bool, at int64) {
 }
 
 // floor is the limit with which what was served of late without a queue is not refused.
-func (k *knee) floor() int64 { return k.served*3/2 + 2*root(k.served) }
+func (k *knee) floor() int64 { return k.served*3/2 + root(k.served) }
 
 // failing reports that the limit should fall because the upstream answers more requests with an error than usual.
 // Those that do not become fewer with half the limit are usual, unless they are more than half of the answers.

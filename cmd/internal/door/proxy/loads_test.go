@@ -30,8 +30,8 @@ type loaded struct {
 	engine *policy.Engine
 	pipes  *testkit.Pipes
 	client *http.Client
-	broken bool     // the upstream answers nothing
-	down   bool     // it refuses connections
+	broken bool // the upstream answers nothing
+	down   bool // it refuses connections
 	mu     sync.Mutex
 	last   net.Conn // to the upstream
 }

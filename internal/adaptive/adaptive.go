@@ -11,11 +11,15 @@
 // X·(R−base) requests wait in the upstream, and N−X·(R−base) are worked on. While requests are refused, the limit
 // moves to 3/2 of those worked on, and √limit more. Nothing changes while all requests fit.
 //
-// The base falls when latency falls. It rises only on evidence: when half as many requests under way have the same
+// The base falls when latency falls. While all requests fit, it follows the latency slowly. In an overload it rises
+// only on evidence: when half as many requests under way have the same
 // latency, none of them waited. A probe makes the difference: every 20 s, and when an overload begins, it halves
 // the limit of normal and sheddable requests for 500 ms, or for 8 latencies. If half the limit has a queue, too, it
 // is halved again. Probes begin at multiples of their length, so that limiters of one upstream probe together: the
 // latency of an upstream shows little of what a single one of many does.
+//
+// The limit stays above what was served of late without a queue. It falls by failures only if they become more than
+// usual, and those that half the limit does not make fewer are usual.
 //
 // A request whose client has left counts for as long again as the client waited, because the upstream may still
 // work on it.

@@ -1,8 +1,6 @@
 package adaptive
 
-import (
-	"math"
-)
+import "math"
 
 const (
 	milli      = 1000
@@ -109,7 +107,9 @@ func (k *knee) step(m measure, at int64) {
 		return
 	}
 	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
-	if steady && !failing && m.latency > (deep+1)*k.base && k.compare(m) == free {
+	// Near the least limit, a long latency that fewer requests do not shorten is no queue. With larger limits, it may be
+	// that of other gateways.
+	if steady && !failing && k.limit <= 2*k.least && m.latency > (deep+1)*k.base && k.compare(m) == free {
 		k.base = max(k.base, min(m.latency, k.before.latency))
 	}
 	k.remember(m, steady || first)
@@ -133,8 +133,8 @@ func (k *knee) step(m measure, at int64) {
 	}
 }
 
-// learn learns what latency there is without a queue: at once from lower ones of full windows, and slowly from what
-// is asked while all requests fit, which may be cheaper or dearer than what is asked in an overload.
+// learn learns the base: at once from a lower latency in a probe, by half at most in a full window, and slowly while
+// all requests fit, because they may cost less or more than those of an overload.
 func (k *knee) learn(m measure) {
 	switch low := m.latency + 2*m.err; {
 	case k.base == 0:

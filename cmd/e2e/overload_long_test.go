@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -183,4 +184,44 @@ func TestLongOverload(t *testing.T) {
 		}
 	})
 	t.Log("\n" + strings.Join(rows, "\n"))
+}
+
+func (f *factory) dismiss(n int) {
+	for range n {
+		<-f.workers
+	}
+}
+
+// quantile returns that of the latencies, in thousandths, or 0.
+func (s *sums) quantile(q int) time.Duration {
+	if len(s.took) == 0 {
+		return 0
+	}
+	return s.took[(len(s.took)-1)*q/1000]
+}
+
+// overloadRow returns the sums of a period as a line of the table.
+func overloadRow(name string, c *crowdOf, from, until time.Duration) string {
+	line := fmt.Sprintf("| %s |", name)
+	all := c.of("", from, until)
+	for _, class := range []string{critical, normal, sheddable} {
+		if s := c.of(class, from, until); s.sent > 0 {
+			line += fmt.Sprintf(" %.1f |", s.percent())
+		} else {
+			line += " – |"
+		}
+	}
+	seconds := (until - from).Seconds()
+	return line + fmt.Sprintf(" %.0f | %.0f | %.0f | %v | %v |", float64(all.served)/seconds, float64(all.shed)/seconds, float64(all.late)/seconds,
+		all.quantile(500).Round(time.Millisecond), all.quantile(990).Round(time.Millisecond))
+}
+
+const overloadHead = "| | critical, % | normal, % | sheddable, % | served a second | refused a second | given up a second | median | p99 |\n|---|---|---|---|---|---|---|---|---|"
+
+// firstBelow returns that a class was served less than a percentage in a period, or "".
+func firstBelow(c *crowdOf, class string, from, until time.Duration, least float64) string {
+	if s := c.of(class, from, until); s.sent > 0 && s.percent() < least {
+		return fmt.Sprintf("%.2f %% of %d %s requests were served, want %.2f %%", s.percent(), s.sent, cmp.Or(class, "all"), least)
+	}
+	return ""
 }

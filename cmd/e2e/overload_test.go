@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -58,12 +57,6 @@ func newFactory(t testing.TB, workers int, works func()) (f *factory, url string
 func (f *factory) hire(n int) {
 	for range n {
 		f.workers <- struct{}{}
-	}
-}
-
-func (f *factory) dismiss(n int) {
-	for range n {
-		<-f.workers
 	}
 }
 
@@ -194,14 +187,6 @@ func (c *crowdOf) of(class string, from, until time.Duration) (s sums) {
 	return s
 }
 
-// quantile returns that of the latencies, in thousandths, or 0.
-func (s *sums) quantile(q int) time.Duration {
-	if len(s.took) == 0 {
-		return 0
-	}
-	return s.took[(len(s.took)-1)*q/1000]
-}
-
 // percent returns the served, in hundredths of a per cent.
 func (s *sums) percent() float64 { return 100 * float64(s.served) / float64(max(s.sent, 1)) }
 
@@ -246,30 +231,4 @@ func TestOverload(t *testing.T) {
 	if most := bounded.most.Load(); most > 64+16+1 { // critical requests have some more
 		t.Errorf("%d were under way at once", most)
 	}
-}
-
-// overloadRow returns the sums of a period as a line of the table.
-func overloadRow(name string, c *crowdOf, from, until time.Duration) string {
-	line := fmt.Sprintf("| %s |", name)
-	all := c.of("", from, until)
-	for _, class := range []string{critical, normal, sheddable} {
-		if s := c.of(class, from, until); s.sent > 0 {
-			line += fmt.Sprintf(" %.1f |", s.percent())
-		} else {
-			line += " – |"
-		}
-	}
-	seconds := (until - from).Seconds()
-	return line + fmt.Sprintf(" %.0f | %.0f | %.0f | %v | %v |", float64(all.served)/seconds, float64(all.shed)/seconds, float64(all.late)/seconds,
-		all.quantile(500).Round(time.Millisecond), all.quantile(990).Round(time.Millisecond))
-}
-
-const overloadHead = "| | critical, % | normal, % | sheddable, % | served a second | refused a second | given up a second | median | p99 |\n|---|---|---|---|---|---|---|---|---|"
-
-// firstOf returns the first class that was served less than a percentage in a period, or "".
-func firstBelow(c *crowdOf, class string, from, until time.Duration, least float64) string {
-	if s := c.of(class, from, until); s.sent > 0 && s.percent() < least {
-		return fmt.Sprintf("%.2f %% of %d %s requests were served, want %.2f %%", s.percent(), s.sent, cmp.Or(class, "all"), least)
-	}
-	return ""
 }

@@ -329,13 +329,14 @@ func survey(ctx context.Context, c Config) (*surveyed, error) {
 	options := c.reading(0)
 	options.Begin = func(files []feed.File) error {
 		doc := policy.Document{Rules: []policy.Rule{c.measuring(everything, "")}}
-		for _, n := range replay.Untold(doc, files) {
-			if strings.HasSuffix(n.Needs, "_tokens") {
-				return fmt.Errorf("there are no tokens to limit: %s", n.Why)
-			}
-			return fmt.Errorf("requests cannot be told apart by %s: %s", n.Needs, n.Why)
+		switch lacking := replay.Untold(doc, files); {
+		case len(lacking) == 0:
+			return nil
+		case strings.HasSuffix(lacking[0].Needs, "_tokens"):
+			return fmt.Errorf("there are no tokens to limit: %s", lacking[0].Why)
+		default:
+			return fmt.Errorf("requests cannot be told apart by %s: %s", lacking[0].Needs, lacking[0].Why)
 		}
-		return nil
 	}
 	s.stats, err = feed.Read(ctx, c.Files, options, func(b *feed.Batch) error {
 		defer b.Release()

@@ -177,7 +177,10 @@ func TestTypical(t *testing.T) {
 	t.Parallel()
 	for _, mean := range []time.Duration{300 * time.Microsecond, 20 * time.Millisecond, 20 * time.Second} {
 		for name, draw := range map[string]func(*rand.Rand) time.Duration{
-			"lognormal": lognormal(mean, 0.5), "exponential": exponential(mean),
+			"lognormal": func(r *rand.Rand) time.Duration {
+				return time.Duration(float64(mean) * math.Exp(r.NormFloat64()/2-1./8))
+			},
+			"exponential": func(r *rand.Rand) time.Duration { return time.Duration(float64(mean) * r.ExpFloat64()) },
 		} {
 			r := rand.New(rand.NewPCG(1, 2))
 			var sum, squares, errs float64
@@ -204,16 +207,16 @@ func TestTypical(t *testing.T) {
 // Requests whose clients have left count for as long again, also if there was no answer or refusal since.
 func TestOrphansAreSwept(t *testing.T) {
 	t.Parallel()
-	l, now := New(Config{}), second
+	l, now := New(Config{}), time.Second
 	for range 90 {
 		l.Enter(now, Critical, true)
 	}
-	now += 2 * second
+	now += 2 * time.Second
 	for range 90 {
-		l.Answered(now-2*second, now, Abandoned)
+		l.Answered(now-2*time.Second, now, Abandoned)
 		l.Leave(now)
 	}
-	if now += second; !l.Fits(now, Normal) {
+	if now += time.Second; !l.Fits(now, Normal) {
 		t.Error("with fewer than least under way, a request does not fit")
 	}
 	for range 4 {
@@ -222,7 +225,7 @@ func TestOrphansAreSwept(t *testing.T) {
 	if l.Fits(now, Critical) {
 		t.Error("a request fits a second after 90 clients left, each of which waited 2 s")
 	}
-	for now += 2 * second; l.State(now).InFlight < 12; {
+	for now += 2 * time.Second; l.State(now).InFlight < 12; {
 		if !l.Fits(now, Critical) || !l.Enter(now, Critical, false) {
 			t.Fatalf("3 s after 90 clients left, a request beside %d is refused", l.State(now).InFlight)
 		}

@@ -1,4 +1,4 @@
-package adaptive
+package adaptivesim
 
 import (
 	"cmp"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/adaptive"
 )
 
 // A row is a course of load, and what a Limiter has to reach in it.
@@ -86,7 +88,7 @@ func restart(at time.Duration) func(*simulation) {
 	return func(s *simulation) {
 		s.every = func(now time.Duration) {
 			if g, ok := s.gates[0].(limiterGate); ok && now >= at {
-				g.Limiter = New(Config{})
+				g.Limiter = adaptive.New(adaptive.Config{})
 				s.gates[0], s.every = g, nil
 			}
 		}
@@ -148,7 +150,7 @@ var gates = map[string]func(r row) gate{
 	"gradient2": func(row) gate { return gradient2() },
 	"envoy":     func(row) gate { return envoy() },
 	"failsafe":  func(row) gate { return failsafe() },
-	"sluice":    func(row) gate { return limiterGate{Limiter: New(Config{})} },
+	"sluice":    func(row) gate { return limiterGate{Limiter: adaptive.New(adaptive.Config{})} },
 }
 
 func upstreamOf(r row) upstream {
@@ -203,11 +205,11 @@ func (r row) check(t *testing.T, seed uint64) {
 	_, tuned := play(t, r, "tuned", seed)
 	_, got := play(t, r, "sluice", seed)
 	problem := ""
-	if got.served[Critical-1] < r.critical {
+	if got.served[adaptive.Critical-1] < r.critical {
 		problem += fmt.Sprintf(", want %g %% of critical", r.critical)
 	}
-	if !r.refuses && got.refused[Critical-1] > 0 {
-		problem += fmt.Sprintf(", %d critical refused", got.refused[Critical-1])
+	if !r.refuses && got.refused[adaptive.Critical-1] > 0 {
+		problem += fmt.Sprintf(", %d critical refused", got.refused[adaptive.Critical-1])
 	}
 	part := 100 * got.goodput / tuned.goodput
 	if part < r.goodput {
@@ -261,7 +263,7 @@ func TestFailingUpstream(t *testing.T) {
 				}
 			},
 		}
-		if _, got := play(t, r, "sluice", 1); least > defaultLeast || got.served[Normal-1] < 99.9 || got.served[Critical-1] < 100 {
+		if _, got := play(t, r, "sluice", 1); least > 4 || got.served[adaptive.Normal-1] < 99.9 || got.served[adaptive.Critical-1] < 100 {
 			t.Errorf("503 after %v: the limit was at least %d; afterwards, %.2f %% were served", took, least, got.served)
 		}
 	}
@@ -287,9 +289,9 @@ func TestCheapAnswers(t *testing.T) {
 		s, all := play(t, row{phases: phases, from: 140, to: 260}, "sluice", 1)
 		normal := 0
 		for at := 141; at < 260; at += 10 {
-			normal += s.result(time.Duration(at)*second, time.Duration(at+9)*second).refused[Normal-1]
+			normal += s.result(time.Duration(at)*second, time.Duration(at+9)*second).refused[adaptive.Normal-1]
 		}
-		if critical := all.refused[Critical-1]; critical > 0 || normal > 100 { // of 36,000
+		if critical := all.refused[adaptive.Critical-1]; critical > 0 || normal > 100 { // of 36,000
 			t.Errorf("%s: %d critical requests are refused, and %d normal ones beside the bursts", name, critical, normal)
 		}
 	}

@@ -1,12 +1,14 @@
 //go:build long
 
-package adaptive
+package adaptivesim
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/adaptive"
 )
 
 func TestLongSimulation(t *testing.T) { testRows(t, false, 5) }
@@ -27,7 +29,7 @@ func TestLongRivals(t *testing.T) {
 				continue
 			}
 			_, got := play(t, r, name, 1)
-			fmt.Printf("| %.4g (%.2f), %v ", got.goodput, got.served[Critical-1], got.p99.Round(time.Millisecond))
+			fmt.Printf("| %.4g (%.2f), %v ", got.goodput, got.served[adaptive.Critical-1], got.p99.Round(time.Millisecond))
 		}
 		fmt.Println("|")
 	}

@@ -1,4 +1,6 @@
-package adaptive
+// Package adaptivesim simulates upstreams in virtual time, behind the automatic limit of package adaptive and its rivals.
+// It is in the module of the program, because the rivals need modules that the library does without.
+package adaptivesim
 
 import (
 	"cmp"
@@ -6,16 +8,18 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/sluicehq/sluice/internal/adaptive"
 )
 
 // A gate is a way to limit: a Limiter, or a rival. enter returns nil if the request is refused.
 type gate interface {
-	enter(now time.Duration, c Class) permit
+	enter(now time.Duration, c adaptive.Class) permit
 }
 
 type permit interface {
 	// head reports the head of the response, or that the client left before.
-	head(now time.Duration, o Outcome)
+	head(now time.Duration, o adaptive.Outcome)
 	leave(now time.Duration)
 }
 
@@ -42,7 +46,7 @@ type phase struct {
 
 type request struct {
 	sent    time.Duration
-	class   Class
+	class   adaptive.Class
 	service time.Duration
 	permit  permit
 	gate    int
@@ -144,7 +148,7 @@ func (s *simulation) run(seed uint64, until time.Duration) {
 		case evAbandon:
 			s.abandon(e.req)
 		case evFail:
-			e.req.permit.head(s.now, Failed)
+			e.req.permit.head(s.now, adaptive.Failed)
 			e.req.permit.leave(s.now)
 		case evEnd:
 			e.req.permit.leave(s.now)
@@ -174,8 +178,8 @@ func (s *simulation) arrive(e event) {
 		}
 	}
 	if gap < time.Second {
-		class, at := Sheddable, s.random.Float64()*sum
-		for class < Critical && at >= p.rate[class-1] {
+		class, at := adaptive.Sheddable, s.random.Float64()*sum
+		for class < adaptive.Critical && at >= p.rate[class-1] {
 			at -= p.rate[class-1]
 			class++
 		}
@@ -231,7 +235,7 @@ func (s *simulation) complete(r *request) {
 	b := &s.bins[int(r.sent/time.Second)]
 	b.served[r.class-1]++
 	b.took = append(b.took, s.now-r.sent)
-	r.permit.head(s.now, OK)
+	r.permit.head(s.now, adaptive.OK)
 	if s.body > 0 {
 		s.push(event{s.now + s.body, evEnd, r})
 		return
@@ -244,7 +248,7 @@ func (s *simulation) abandon(r *request) {
 		return
 	}
 	r.done = true
-	r.permit.head(s.now, Abandoned)
+	r.permit.head(s.now, adaptive.Abandoned)
 	r.permit.leave(s.now)
 }
 

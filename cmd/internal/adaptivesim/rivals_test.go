@@ -1,4 +1,4 @@
-package adaptive
+package adaptivesim
 
 import (
 	"math"
@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
+
+	"github.com/sluicehq/sluice/internal/adaptive"
 )
 
 // limiterGate is a Limiter in the simulation.
 type limiterGate struct {
-	*Limiter
+	*adaptive.Limiter
 	ahead time.Duration // of its clock
 }
 
@@ -19,7 +21,7 @@ type limiterPermit struct {
 	sent time.Duration
 }
 
-func (g limiterGate) enter(now time.Duration, c Class) permit {
+func (g limiterGate) enter(now time.Duration, c adaptive.Class) permit {
 	if !g.Enter(now+g.ahead, c, false) {
 		return nil
 	}
@@ -27,7 +29,7 @@ func (g limiterGate) enter(now time.Duration, c Class) permit {
 }
 
 // head returns the permit, as policies do.
-func (p limiterPermit) head(now time.Duration, o Outcome) {
+func (p limiterPermit) head(now time.Duration, o adaptive.Outcome) {
 	p.Answered(p.sent+p.ahead, now+p.ahead, o)
 	p.Leave(now + p.ahead)
 }
@@ -37,7 +39,7 @@ func (p limiterPermit) leave(time.Duration) {}
 type rival struct {
 	limit    float64
 	inFlight int
-	learn    func(r *rival, p rivalPermit, now time.Duration, o Outcome)
+	learn    func(r *rival, p rivalPermit, now time.Duration, o adaptive.Outcome)
 }
 
 type rivalPermit struct {
@@ -46,12 +48,12 @@ type rivalPermit struct {
 	inFlight int
 }
 
-func (r *rival) enter(now time.Duration, c Class) permit {
+func (r *rival) enter(now time.Duration, c adaptive.Class) permit {
 	limit, headroom := int(r.limit), int(math.Ceil(math.Sqrt(r.limit)))
 	switch c {
-	case Sheddable:
+	case adaptive.Sheddable:
 		limit -= headroom
-	case Critical:
+	case adaptive.Critical:
 		limit += 2 * headroom
 	}
 	if r.inFlight >= limit {
@@ -61,7 +63,7 @@ func (r *rival) enter(now time.Duration, c Class) permit {
 	return rivalPermit{r, now, r.inFlight}
 }
 
-func (p rivalPermit) head(now time.Duration, o Outcome) {
+func (p rivalPermit) head(now time.Duration, o adaptive.Outcome) {
 	if p.learn != nil {
 		p.learn(p.rival, p, now, o)
 	}
@@ -76,7 +78,7 @@ func gradient2() gate {
 	var sum, fastest time.Duration
 	var end time.Duration
 	long, warm := 0.0, 0
-	return &rival{limit: 20, learn: func(r *rival, p rivalPermit, now time.Duration, o Outcome) {
+	return &rival{limit: 20, learn: func(r *rival, p rivalPermit, now time.Duration, o adaptive.Outcome) {
 		took := now - p.sent
 		if n == 0 || took < fastest {
 			fastest = took
@@ -117,8 +119,8 @@ func envoy() gate {
 		samples = samples[:0]
 		return m
 	}
-	return &rival{limit: least, learn: func(r *rival, p rivalPermit, now time.Duration, o Outcome) {
-		if p.sent < epoch || o != OK {
+	return &rival{limit: least, learn: func(r *rival, p rivalPermit, now time.Duration, o adaptive.Outcome) {
+		if p.sent < epoch || o != adaptive.OK {
 			return
 		}
 		samples = append(samples, now-p.sent)
@@ -149,15 +151,15 @@ type failsafeGate struct {
 
 type failsafePermit struct{ adaptivelimiter.Permit }
 
-func (g failsafeGate) enter(time.Duration, Class) permit {
+func (g failsafeGate) enter(time.Duration, adaptive.Class) permit {
 	if p, ok := g.TryAcquirePermit(); ok {
 		return &failsafePermit{p}
 	}
 	return nil
 }
 
-func (p *failsafePermit) head(_ time.Duration, o Outcome) {
-	if o == Abandoned {
+func (p *failsafePermit) head(_ time.Duration, o adaptive.Outcome) {
+	if o == adaptive.Abandoned {
 		p.Drop()
 		p.Permit = nil
 	}

@@ -83,6 +83,10 @@ type Limiter struct {
 	count   int64 // refusals before the window
 	latest  answer
 	stepped int64 // µs: time of the latest step
+
+	pioneers  atomic.Int64 // requests since the start, up to few
+	pioneered atomic.Int64 // when the last of these came, in µs
+	skipped   int          // answers to later requests before there was a base
 }
 
 // An answer is shown as long as there are too few for windows.
@@ -136,6 +140,9 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 		if l.inFlight.CompareAndSwap(n, n+1) {
 			break
 		}
+	}
+	if l.pioneers.Load() < few && l.pioneers.Add(1) == few {
+		l.pioneered.Store(now.Microseconds())
 	}
 	if !fits {
 		l.refused(now, class)
@@ -193,10 +200,23 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 		l.publish()
 		l.win.start(at, true, l.knee.base, l.knee.latency)
 	}
+	if l.knee.base == 0 && l.isLate(sent) {
+		return
+	}
 	l.win.add(sent, now, n, o, l.knee.base, l.knee.latency)
 	if l.win.complete(at, l.knee.due(), l.knee.latency) {
 		l.step(at)
 	}
+}
+
+// isLate reports whether a request is not among the first, whose answers are the first base. The first answers of many
+// requests would be those of the fastest. If the first requests are not answered, others count.
+func (l *Limiter) isLate(sent time.Duration) bool {
+	if last := l.pioneered.Load(); last == 0 || sent.Microseconds() <= last || l.skipped == enough {
+		return false
+	}
+	l.skipped++
+	return true
 }
 
 // step ends a window.

@@ -73,6 +73,13 @@ func failing(part float64) phase {
 // workers is a smaller server, which many requests do not slow down.
 func workers(n int) func(*upstream) { return func(u *upstream) { u.workers, u.thrash = n, 1000 } }
 
+// wide is a server with 500 workers, of which many more requests are under way than the first limit.
+func wide(takes time.Duration) func(*upstream) {
+	return func(u *upstream) {
+		*u = upstream{workers: 500, takes: lognormal(takes, 0.5), thrash: 10_000, patience: 10 * second}
+	}
+}
+
 // slow is a server of 50 a second, where the first limit makes clients wait for longer than they do.
 func slow(u *upstream) {
 	u.workers, u.takes, u.thrash = 5, constant(100*time.Millisecond), 1000
@@ -122,6 +129,9 @@ var rows = []row{
 	{name: "slow server, restart at 3 × all", up: slow, phases: []phase{load(0, 35), load(60, 150)}, from: 100, to: 190, setUp: restart(90 * second), tuned: 10, critical: 99, goodput: 90, refuses: true, long: true},
 	{name: "slow server, half of it away and back", up: slow, phases: []phase{load(0, 75), with(load(30, 75), func(p *phase) { p.away = 3 }), load(60, 75)}, from: 40, to: 90, tuned: 10, critical: 99, goodput: 80, refuses: true, long: true},
 	{name: "slow server, two gateways, cold, 3 × all", up: slow, phases: []phase{load(0, 150)}, from: 20, to: 120, gateways: 2, tuned: 5, critical: 99, goodput: 85, refuses: true, long: true},
+	{name: "wide, cold, 70 %", up: wide(200 * time.Millisecond), phases: []phase{load(0, 1750)}, from: 0, to: 60, tuned: 2000, critical: 100, goodput: 90},
+	{name: "wide and slow, cold, 70 %", up: wide(second), phases: []phase{load(0, 350)}, from: 0, to: 60, tuned: 2000, critical: 100, goodput: 75},
+	{name: "wide and slow, cold, 30 %", up: wide(second), phases: []phase{load(0, 150)}, from: 0, to: 60, tuned: 2000, critical: 100, goodput: 80},
 	{name: "two gateways, 3 × all", phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, gateways: 2, tuned: 16, critical: 99.9, goodput: 98, slowest: 2, refuses: true},
 	{name: "two, clocks 7.6 s apart", phases: []phase{calm(0), load(60, 2400)}, from: 70, to: 190, gateways: 2, tuned: 16, ahead: 7600 * time.Millisecond, critical: 99, goodput: 70, refuses: true},
 	{name: "four gateways, 3 × all, from minute 4", phases: []phase{calm(0), load(60, 2400)}, from: 300, to: 420, gateways: 4, tuned: 8, critical: 99.9, goodput: 98, slowest: 2, refuses: true},

@@ -322,3 +322,24 @@ func TestAdaptiveStreams(t *testing.T) {
 		t.Errorf("%d are under way", underWay(e))
 	}
 }
+
+// A second release of one request does not touch the permits of later ones.
+func TestAdaptiveReleasedTwice(t *testing.T) {
+	t.Parallel()
+	two := capacity()
+	two.InFlight = policy.InFlight{Auto: true, Least: 2, Most: 2}
+	e, ctx := adaptiveEngine(t, two), context.Background()
+	before := e.Decide(ctx, timed("/"))
+	e.Release(ctx, before)
+	e.Release(ctx, before)
+	a, b := e.Decide(ctx, timed("/")), e.Decide(ctx, timed("/"))
+	e.Release(ctx, before)
+	e.Release(ctx, a)
+	if n := underWay(e); n != 1 {
+		t.Errorf("%d are under way beside one that has ended", n)
+	}
+	e.Answered(b, time.Now(), 200)
+	if n := underWay(e); n != 0 {
+		t.Errorf("%d are under way", n)
+	}
+}

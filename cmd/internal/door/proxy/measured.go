@@ -28,7 +28,7 @@ func (m *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	call := m.stats.Begin()
 	var body *sentBody
 	if r.Body != nil && r.Body != http.NoBody {
-		body = &sentBody{ReadCloser: r.Body, call: call, left: r.ContentLength}
+		body = &sentBody{ReadCloser: r.Body, call: call}
 		r = r.WithContext(r.Context())
 		r.Body = body
 	}
@@ -43,7 +43,8 @@ func (m *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// finish counts how a call has ended. The time until the whole body had come from the client is not the upstream's.
+// finish counts how a call has ended. The time until the body had come from the client, as far as it did, is not the
+// upstream's.
 func finish(call telemetry.UpstreamCall, r *http.Request, resp *http.Response, err error, upload time.Duration) {
 	took := call.Elapsed() - upload
 	if err != nil {
@@ -53,25 +54,22 @@ func finish(call telemetry.UpstreamCall, r *http.Request, resp *http.Response, e
 	call.Answered(resp.StatusCode, took)
 }
 
-// sentBody is the body of a request, and notes when all of it had come from the client.
+// sentBody is the body of a request, and notes when its latest bytes came from the client.
 type sentBody struct {
 	io.ReadCloser
 	call  telemetry.UpstreamCall
-	left  int64        // bytes; negative: the length is unknown
 	after atomic.Int64 // the time from the beginning of the call, in nanoseconds
 }
 
 func (b *sentBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	ended := b.left >= 0 && b.left == int64(n)
-	b.left -= int64(n)
-	if ended || err == io.EOF {
-		b.after.CompareAndSwap(0, int64(b.call.Elapsed()))
+	if n > 0 {
+		b.after.Store(int64(b.call.Elapsed()))
 	}
 	return n, err
 }
 
-// sentAfter returns after which time of the call all of the body had come, or 0 if that has not happened.
+// sentAfter returns the time of the call after which nothing more of the body came.
 func (b *sentBody) sentAfter() time.Duration {
 	if b == nil {
 		return 0

@@ -3,7 +3,7 @@ ERRCHECK    = github.com/kisielk/errcheck@v1.20.0
 ACTIONLINT  = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 GOTESTSUM   = gotest.tools/gotestsum@v1.13.0
 
-.PHONY: run build test test-ci test-all tools mutants chaos collations consistency crash leases deluge differential draws histories fleet simulation lint pictures bench bench-quick ratelimit traefik h2spec peers
+.PHONY: run build test test-ci test-all tools mutants chaos collations consistency crash leases deluge differential draws histories fleet simulation overload lint pictures bench bench-quick ratelimit traefik h2spec peers
 
 # The gateway on :8080, in front of the sample API, with examples/api.yaml.
 run:
@@ -47,12 +47,12 @@ test:
 LONG = $$(grep -rl --include='*_test.go' --exclude-dir=bench '^//go:build long' . | xargs -n1 dirname | sort -u)
 test-ci:
 	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PURE)
-	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -skip 'TestLongServers|TestLongTraefik' -vet=off -p 2 -timeout 40m $(LONG)
+	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -skip 'TestLongServers|TestLongTraefik|TestLongSimulation|TestLongRivals|TestLongOverload' -vet=off -p 2 -timeout 40m $(LONG)
 	cd bench && go test -tags long $(RACE) ./migrate ./fleet ./letpass
 	cd deploy/check && GOWORK=off go test ./...
 
 # Everything, in full: see the table in CONTRIBUTING.md.
-test-all: test test-ci leases collations ratelimit h2spec peers crash fleet traefik simulation histories draws chaos consistency differential deluge
+test-all: test test-ci leases collations ratelimit h2spec peers crash fleet traefik simulation overload histories draws chaos consistency differential deluge
 
 # Installs what the tests run, which it lists first: on Debian and Ubuntu, packages, as root.
 tools:
@@ -133,6 +133,12 @@ fleet:
 # them, and bench/RESULTS-fleet.md with its pictures made of both.
 simulation:
 	cd bench && SLUICE_SIMULATION=write $(IN_FULL) -run TestLongSimulation ./fleet
+
+# Automatic limits of requests under way: all rows of the simulation, five times each, their rivals, and a real
+# gateway before an upstream that gets too much. It wants the machine to itself.
+overload:
+	$(IN_FULL) -run 'TestLongSimulation|TestLongRivals' ./cmd/internal/adaptivesim
+	SLUICE_CHAOS=1 $(IN_FULL) -run TestLongOverload ./cmd/e2e
 
 # deploy/traefik with a real Traefik, which takes six minutes to build the first time.
 traefik:

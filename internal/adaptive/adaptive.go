@@ -84,7 +84,7 @@ type Limiter struct {
 	latest  answer
 	stepped int64 // µs: time of the latest step
 
-	pioneers  atomic.Int64 // requests since the start, up to few
+	pioneers  atomic.Int64 // requests since the start, up to twice few
 	pioneered atomic.Int64 // when the last of these came, in µs
 	skipped   int          // answers to later requests before there was a base
 }
@@ -141,7 +141,7 @@ func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) 
 			break
 		}
 	}
-	if l.pioneers.Load() < few && l.pioneers.Add(1) == few {
+	if l.pioneers.Load() < 2*few && l.pioneers.Add(1) == 2*few { // of which few are enough
 		l.pioneered.Store(now.Microseconds())
 	}
 	if !fits {
@@ -194,6 +194,9 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	}
 	if o == Abandoned && took >= max(l.knee.latency, grid) {
 		l.orphans.add(at, took)
+	}
+	if l.win.open == 0 {
+		l.win.start(at, false, 0, 0)
 	}
 	if l.win.stale(at, l.knee.latency) {
 		l.knee.forget()

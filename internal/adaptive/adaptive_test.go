@@ -231,3 +231,23 @@ func TestOrphansAreSwept(t *testing.T) {
 		}
 	}
 }
+
+// The base of a limiter is that of its first requests, whatever the clock shows. They are sent after they enter.
+func TestFirstBase(t *testing.T) {
+	t.Parallel()
+	for _, start := range []time.Duration{0, 1_795_900_000 * time.Second} {
+		l := New(Config{})
+		for i := range 64 {
+			l.Enter(start+time.Duration(i)*time.Millisecond, Normal, false)
+		}
+		for i := range 64 { // 8 at a time
+			sent := start + time.Duration(i)*time.Millisecond + time.Microsecond
+			now := start + time.Duration(100*(i/8+1))*time.Millisecond
+			l.Answered(sent, now, OK)
+			l.Leave(now)
+		}
+		if base := l.State(start + time.Second).Base; base < 80*time.Millisecond || base > 160*time.Millisecond {
+			t.Errorf("from %v: the base is %v", start, base)
+		}
+	}
+}

@@ -213,22 +213,24 @@ func TestOverload(t *testing.T) {
 			t.Fatal(f.wrong)
 		}
 	}
-	if late := time.Duration(max(limited.late.Load(), watched.late.Load())); late > clientPatience/4 {
-		t.Skipf("the machine is too busy: a request was sent %v after it was due", late)
-	}
 	all, none := limited.of("", 0, lasts), watched.of("", 0, lasts)
 	high, middle, low := limited.of(critical, 0, lasts), limited.of(normal, 0, lasts), limited.of(sheddable, 0, lasts)
 	t.Logf("served: critical %.1f %%, normal %.1f %%, sheddable %.1f %%; in all %d of %d, %d refused; in shadow %d; at most %d under way", high.percent(), middle.percent(), low.percent(), all.served, all.sent, all.shed, none.served, bounded.most.Load())
-	if high.percent() < middle.percent() || middle.percent() < low.percent() {
-		t.Error("a lower class is served rather than a higher one")
-	}
-	if all.shed == 0 || none.shed != 0 {
-		t.Errorf("%d are refused, and in shadow %d", all.shed, none.shed)
-	}
-	if all.served <= none.served {
-		t.Errorf("%d are served, and without the limit %d", all.served, none.served)
+	if none.shed != 0 {
+		t.Errorf("%d are refused in shadow", none.shed)
 	}
 	if most := bounded.most.Load(); most > 64+16+1 { // critical requests have some more
 		t.Errorf("%d were under way at once", most)
+	}
+	// On a machine that sends late, load and latency are the machine's own.
+	if late := time.Duration(max(limited.late.Load(), watched.late.Load())); late > clientPatience/4 {
+		t.Logf("a request was sent %v after it was due: what was served is not compared", late)
+		return
+	}
+	if high.percent() < middle.percent() || middle.percent() < low.percent() {
+		t.Error("a lower class is served rather than a higher one")
+	}
+	if all.shed == 0 || all.served <= none.served {
+		t.Errorf("%d are refused and %d served, and without the limit %d", all.shed, all.served, none.served)
 	}
 }

@@ -183,6 +183,9 @@ func (g *generator) structure(t reflect.Type) object {
 			with = append(with, object{"required": []string{name}})
 		}
 		o["anyOf"] = with
+	case "InFlight": // without auto it is a number
+		properties["auto"] = object{"const": true, "description": properties["auto"].(object)["description"]}
+		o["required"] = []string{"auto"}
 	case "Price":
 		o["required"] = []string{"input", "output"}
 	case "CORS", "Tiers", "Share", "Count", "Penalty", "Estimate":

@@ -15,19 +15,9 @@ import (
 
 	"github.com/sluicehq/sluice/grpclimit"
 	"github.com/sluicehq/sluice/internal/policytest"
-	"github.com/sluicehq/sluice/policy"
 )
 
 const thinks = 300 * time.Millisecond
-
-func load(t *testing.T, e *policy.Engine) policy.LoadState {
-	t.Helper()
-	all := e.Loads()
-	if len(all) != 1 {
-		t.Fatalf("%d automatic limits", len(all))
-	}
-	return all[0]
-}
 
 // The latency of a call is the time from its last message to the first of the response, and its permit lasts until then.
 func TestLatency(t *testing.T) {
@@ -69,11 +59,11 @@ func TestLatency(t *testing.T) {
 				for range 15 {
 					tt.call(t.Context(), cc)
 					synctest.Wait()
-					if n := load(t, e).InFlight; n != 0 {
+					if n := policytest.Load(t, e).InFlight; n != 0 {
 						t.Fatalf("%d are under way at the end", n)
 					}
 				}
-				if got := load(t, e).Latency; tt.unknown && got != 0 || !tt.unknown && (got < thinks*9/10 || got > thinks*11/10) {
+				if got := policytest.Load(t, e).Latency; tt.unknown && got != 0 || !tt.unknown && (got < thinks*9/10 || got > thinks*11/10) {
 					t.Errorf("the latency is %v", got)
 				}
 			})
@@ -117,8 +107,8 @@ rules:
 			t.Fatal(code)
 		}
 		synctest.Wait() // the stream goes on, and has no permit any more
-		if a := call(t.Context(), cc, sayMethod, "hello"); a.code != codes.OK || load(t, e).InFlight != 0 {
-			t.Errorf("afterwards: %v, %+v", a.code, load(t, e))
+		if a := call(t.Context(), cc, sayMethod, "hello"); a.code != codes.OK || policytest.Load(t, e).InFlight != 0 {
+			t.Errorf("afterwards: %v, %+v", a.code, policytest.Load(t, e))
 		}
 	})
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
-	"github.com/sluicehq/sluice/policy"
 )
 
 const (
@@ -35,16 +34,6 @@ func slowBody(text string) io.Reader {
 		w.Close()
 	}()
 	return r
-}
-
-// load returns the state of the only automatic limit.
-func load(t *testing.T, e *policy.Engine) policy.LoadState {
-	t.Helper()
-	all := e.Loads()
-	if len(all) != 1 {
-		t.Fatalf("%d automatic limits", len(all))
-	}
-	return all[0]
 }
 
 // The latency of an upstream is the time from the end of the upload to the head, and a permit lasts as long as the
@@ -150,7 +139,7 @@ func TestAnswered(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					e := policytest.Engine(t, "rules: ["+strings.TrimSuffix("{name: capacity, in_flight: auto}, "+tt.rules, ", ")+"]")
 					client := overPipes(t, version, Policy(e)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						if n := load(t, e).InFlight; n < 1 {
+						if n := policytest.Load(t, e).InFlight; n < 1 {
 							t.Errorf("%d are under way", n)
 						}
 						tt.handle(w, r)
@@ -164,10 +153,10 @@ func TestAnswered(t *testing.T) {
 					}
 					all.Wait()
 					synctest.Wait()
-					if n := load(t, e).InFlight; n != 0 {
+					if n := policytest.Load(t, e).InFlight; n != 0 {
 						t.Fatalf("%d are under way at the end", n)
 					}
-					if got := load(t, e).Latency; tt.unknown && got != 0 || !tt.unknown && (got < thinks*9/10 || got > thinks*11/10) {
+					if got := policytest.Load(t, e).Latency; tt.unknown && got != 0 || !tt.unknown && (got < thinks*9/10 || got > thinks*11/10) {
 						t.Errorf("the latency is %v", got)
 					}
 				})

@@ -49,6 +49,16 @@ func Remaining(t testing.TB, e *policy.Engine, rule string) int64 {
 	return results[0].Remaining
 }
 
+// Load returns the state of the only automatic limit.
+func Load(t testing.TB, e *policy.Engine) policy.LoadState {
+	t.Helper()
+	all := e.Loads()
+	if len(all) != 1 {
+		t.Fatalf("%d automatic limits", len(all))
+	}
+	return all[0]
+}
+
 // Limiter returns a limiter of a limit such as "1/second burst 3 as leaky_bucket".
 func Limiter(t testing.TB, store sluice.Store, limit string) *sluice.Limiter {
 	t.Helper()

@@ -73,15 +73,15 @@ func newLoaded(t *testing.T, u Upstream, http2 bool, upstream http.HandlerFunc) 
 	return l
 }
 
-// state returns that of the limit, which nothing is under way of.
+// state returns the state of the limit. No request may be under way.
 func (l *loaded) state() policy.LoadState {
 	l.t.Helper()
 	synctest.Wait()
-	all := l.engine.Loads()
-	if len(all) != 1 || all[0].InFlight != 0 {
-		l.t.Fatalf("%+v", all)
+	state := policytest.Load(l.t, l.engine)
+	if state.InFlight != 0 {
+		l.t.Fatalf("%+v", state)
 	}
-	return all[0]
+	return state
 }
 
 // ask sends a request and returns the status, 0 without a response.

@@ -72,35 +72,3 @@ func TestOverload(t *testing.T) {
 		}
 	})
 }
-
-// One client of many requests repeats only as many as its budget has.
-func TestOverloadBudget(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const requests = 120
-		var mu sync.Mutex
-		came := 0
-		limited := httplimit.Policy(policytest.Engine(t, "rules: [{name: capacity, in_flight: {auto: true, least: 1, most: 1}}]"))(
-			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-		p := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			mu.Lock()
-			came++
-			mu.Unlock()
-			limited.ServeHTTP(w, r)
-		}))
-		base := p.transport(t)
-		c := &http.Client{Transport: &Transport{Base: base}, Timeout: time.Hour}
-		var all sync.WaitGroup
-		for range requests {
-			all.Go(func() {
-				if response, err := c.Get("http://server/"); err == nil {
-					response.Body.Close()
-				}
-			})
-		}
-		all.Wait()
-		if came < requests || came > requests+50+requests/10 { // the budget
-			t.Errorf("%d requests came of %d", came, requests)
-		}
-	})
-}

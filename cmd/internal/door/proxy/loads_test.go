@@ -127,14 +127,14 @@ func (l *loaded) wants(method string, body func() io.Reader, status int, latency
 	}
 }
 
-// slowly returns a body that takes seconds, and breaks off with an error if that is not nil.
-func slowly(texts int, every time.Duration, end error) func() io.Reader {
+// slowly returns a body that comes in pieces, and breaks off with an error if that is not nil.
+func slowly(pieces int, piece string, every time.Duration, end error) func() io.Reader {
 	return func() io.Reader {
 		r, w := io.Pipe()
 		go func() {
-			for range texts {
+			for range pieces {
 				time.Sleep(every)
-				if _, err := io.WriteString(w, "a text"); err != nil {
+				if _, err := io.WriteString(w, piece); err != nil {
 					return
 				}
 			}
@@ -166,10 +166,10 @@ func TestLatencyOfUpstream(t *testing.T) {
 		newLoaded(t, Upstream{}, http2, reads).wants("GET", nil, http.StatusOK, thinks)
 		newLoaded(t, Upstream{}, http2, reads).wants("HEAD", nil, http.StatusOK, thinks)
 		newLoaded(t, Upstream{}, http2, reads).wants("POST", func() io.Reader { return strings.NewReader("small") }, http.StatusOK, thinks)
-		newLoaded(t, Upstream{}, http2, reads).wants("POST", slowly(3, time.Second, nil), http.StatusOK, thinks)
-		newLoaded(t, large, http2, reads).wants("POST", slowly(3, time.Second, nil), http.StatusRequestEntityTooLarge, thinks)
-		newLoaded(t, Upstream{}, http2, reads).wants("POST", slowly(2, 9*time.Second, nil), http.StatusRequestTimeout, thinks)
-		newLoaded(t, Upstream{}, http2, reads).wants("POST", slowly(1, time.Second, errors.New("gone")), 0, thinks)
+		newLoaded(t, Upstream{}, http2, reads).wants("POST", slowly(3, "a text", time.Second, nil), http.StatusOK, thinks)
+		newLoaded(t, large, http2, reads).wants("POST", slowly(3, "a text", time.Second, nil), http.StatusRequestEntityTooLarge, thinks)
+		newLoaded(t, Upstream{}, http2, reads).wants("POST", slowly(2, "a text", 9*time.Second, nil), http.StatusRequestTimeout, thinks)
+		newLoaded(t, Upstream{}, http2, reads).wants("POST", slowly(1, "a text", time.Second, errors.New("gone")), 0, thinks)
 	})
 }
 

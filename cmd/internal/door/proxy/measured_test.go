@@ -1,13 +1,11 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -54,76 +52,40 @@ func measuredTo(u Upstream) (http.Handler, *telemetry.UpstreamStats) {
 	return Handler(u), stats
 }
 
-// speaks serves connections that answer each head of a request with bytes of its own, and are closed if there are none.
-func speaks(t *testing.T, answer string) (address string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				in := bufio.NewReader(c)
-				for {
-					r, err := http.ReadRequest(in)
-					if err != nil {
-						return
-					}
-					_, _ = io.Copy(io.Discard, r.Body)
-					text := strings.ReplaceAll(answer, "ACCEPT", acceptKey(r.Header.Get("Sec-Websocket-Key")))
-					if _, err := io.WriteString(c, text); err != nil || text == "" {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
-func gone(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // However a request to an upstream ends, it is counted once and as what it was, whether direct or a Transport sends it.
 func TestUpstreamCounts(t *testing.T) {
 	t.Parallel()
 	other, plain := httptest.NewTLSServer(nil), httptest.NewServer(nil)
 	t.Cleanup(other.Close)
 	t.Cleanup(plain.Close)
+	// An answer that is empty closes the connection.
+	speaks := func(answer string) (url string) {
+		s := newScripted(t, func(int) ([]byte, bool) { return []byte(answer), answer == "" })
+		return "http://" + s.Addr().String()
+	}
+	const key = "dGhlIHNhbXBsZSBub25jZQ=="
 	const webSocket = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
 	for _, test := range []struct {
 		name, url string
 		upgrade   bool
 		want      string
 	}{
-		{"200", "http://" + speaks(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), false, "2xx 3"},
-		{"hints", "http://" + speaks(t, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"), false, "2xx 3"},
-		{"304", "http://" + speaks(t, "HTTP/1.1 304 Not Modified\r\n\r\n"), false, "3xx 3"},
-		{"404", "http://" + speaks(t, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), false, "4xx 3"},
-		{"503", "http://" + speaks(t, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"), false, "5xx 3"},
-		{"999", "http://" + speaks(t, "HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n"), false, "5xx 3"},
-		{"closed", "http://" + speaks(t, ""), false, "closed 3"},
-		{"half a head", "http://" + speaks(t, "HTTP/1.1 200 OK\r\nContent-"), false, "timeout 3"},
-		{"no HTTP", "http://" + speaks(t, "220 mail.test ESMTP\r\n\r\n"), false, "malformed 3"},
-		{"odd field", "http://" + speaks(t, "HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), false, "malformed 3"},
-		{"large head", "http://" + speaks(t, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", maxHead)+"\r\n\r\n"), false, "malformed 3"},
-		{"refused", "http://" + gone(t), false, "connect 3"},
+		{"200", speaks("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), false, "2xx 3"},
+		{"hints", speaks("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"), false, "2xx 3"},
+		{"304", speaks("HTTP/1.1 304 Not Modified\r\n\r\n"), false, "3xx 3"},
+		{"404", speaks("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), false, "4xx 3"},
+		{"503", speaks("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"), false, "5xx 3"},
+		{"999", speaks("HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n"), false, "5xx 3"},
+		{"closed", speaks(""), false, "closed 3"},
+		{"half a head", speaks("HTTP/1.1 200 OK\r\nContent-"), false, "timeout 3"},
+		{"no HTTP", speaks("220 mail.test ESMTP\r\n\r\n"), false, "malformed 3"},
+		{"odd field", speaks("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), false, "malformed 3"},
+		{"large head", speaks("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", maxHead)+"\r\n\r\n"), false, "malformed 3"},
+		{"refused", "http://" + testkit.Addr(t), false, "connect 3"},
 		{"unknown authority", other.URL, false, "tls 3"},
 		{"no TLS", "https://" + plain.Listener.Addr().String(), false, "tls 3"},
-		{"WebSocket", "http://" + speaks(t, webSocket+"ACCEPT\r\n\r\n"), true, "1xx 3"},
-		{"no WebSocket", "http://" + speaks(t, webSocket+"AAAA\r\n\r\n"), true, "malformed 3"},
+		{"WebSocket", speaks(webSocket+acceptKey(key)+"\r\n\r\n"), true, "1xx 3"},
+		{"no WebSocket", speaks(webSocket+"AAAA\r\n\r\n"), true, "malformed 3"},
 	} {
 		for _, way := range []string{"direct", "transport"} {
 			t.Run(test.name+"/"+way, func(t *testing.T) {
@@ -144,7 +106,7 @@ func TestUpstreamCounts(t *testing.T) {
 						t.Fatal(err)
 					}
 					if test.upgrade {
-						for name, v := range map[string]string{"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
+						for name, v := range map[string]string{"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": key} {
 							r.Header.Set(name, v)
 						}
 					}
@@ -202,34 +164,13 @@ func TestUpstreamInFlight(t *testing.T) {
 	testkit.Await(t, "the end", func() bool { return told(stats) == "canceled 2" })
 }
 
-// slowBody takes five seconds until its last byte has come, and may break off then.
-type slowBody struct {
-	left int
-	err  error
-}
-
-func (b *slowBody) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, b.err
-	}
-	time.Sleep(5 * time.Second / 100)
-	n := min(len(p), max(b.left/100, 1), b.left)
-	b.left -= n
-	if b.left < n { // the last piece
-		n, b.left = n+b.left, 0
-	}
-	return n, nil
-}
-
-func (*slowBody) Close() error { return nil }
-
 // The time that is measured ends with the head, and has neither the upload nor the body of the response.
 func TestUpstreamDuration(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		size, length int64
-		err          error
-		want         time.Duration // 0: canceled
+		size   int
+		length int64 // -1: unknown
+		err    error
 	}{
 		"no body":           {},
 		"small body":        {size: 1000, length: 1000},
@@ -252,10 +193,8 @@ func TestUpstreamDuration(t *testing.T) {
 			h, stats := measuredTo(Upstream{URL: &url.URL{Scheme: "http", Host: "up.test"}, Dial: pipes.Dial})
 			r := httptest.NewRequest(http.MethodPost, "/", nil)
 			if test.size > 0 {
-				if test.err == nil {
-					test.err = io.EOF
-				}
-				r.Body, r.ContentLength = &clientBody{ReadCloser: &slowBody{int(test.size), test.err}, control: http.NewResponseController(httptest.NewRecorder())}, test.length
+				body := slowly(100, strings.Repeat("x", test.size/100), 50*time.Millisecond, test.err)()
+				r.Body, r.ContentLength = &clientBody{ReadCloser: io.NopCloser(body), control: http.NewResponseController(httptest.NewRecorder())}, test.length
 			}
 			h.ServeHTTP(httptest.NewRecorder(), r)
 			if name == "broken off" {

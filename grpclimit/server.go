@@ -120,8 +120,8 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	_ = grpc.SetHeader(ctx, fields)
 	if d.Adapts() {
 		c := newClock(ctx, s, &d)
+		err = errPanicked // unless the handler returns
 		defer func() { c.answered(err) }()
-		handler = c.handler(handler)
 	}
 	if !d.Unsettled() {
 		return handler(ctx, req)
@@ -152,8 +152,9 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	}
 	if d.Adapts() {
 		c := newClock(ctx, s, &d)
+		err = errPanicked // unless the handler returns
 		defer func() { c.answered(err) }()
-		handler, stream = c.streamHandler(handler), &timed{stream, c}
+		stream = &timed{stream, c}
 	}
 	if !d.Unsettled() {
 		return handler(srv, stream)

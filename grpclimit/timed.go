@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,6 @@ type clock struct {
 	started   time.Time
 	last      atomic.Int64 // nanoseconds from started to the last message of the client
 	receiving atomic.Bool
-	returned  bool // by the handler, which otherwise has panicked
 	once      sync.Once
 }
 
@@ -28,26 +28,13 @@ func newClock(ctx context.Context, s *Server, d *policy.Decision) *clock {
 	return &clock{ctx: ctx, server: s, decision: d, started: time.Now()}
 }
 
-func (c *clock) handler(next grpc.UnaryHandler) grpc.UnaryHandler {
-	return func(ctx context.Context, req any) (any, error) {
-		response, err := next(ctx, req)
-		c.returned = true
-		return response, err
-	}
-}
-
-func (c *clock) streamHandler(next grpc.StreamHandler) grpc.StreamHandler {
-	return func(srv any, stream grpc.ServerStream) error {
-		err := next(srv, stream)
-		c.returned = true
-		return err
-	}
-}
+// errPanicked is in place of the error of a handler that has panicked.
+var errPanicked = errors.New("panicked")
 
 // answered reports the end of a call without a message, unless a message was reported.
 func (c *clock) answered(err error) {
 	code := 0
-	if c.returned {
+	if err != errPanicked {
 		code = httpStatus(status.Code(err))
 	}
 	c.report(code)

@@ -13,7 +13,7 @@ import (
 type document struct {
 	paths   *Paths
 	numbers []int64  // by node, or absent
-	texts   [3]int64 // bytes of strings, by kind
+	texts   [3]int64 // bytes of strings, by kind: data, text and delta
 	objects int64    // at the top
 	whole   bool     // a document has been read
 	broken  bool     // a document was not JSON
@@ -76,11 +76,22 @@ const (
 	text
 	delta
 	echo         // a value that repeats the request
-	eventType    // at the top
-	isDone       // at the top: true in the last line of Ollama's streams
-	status       // at the top or in one of its members
-	inBackground // likewise
+	eventType    // of a server-sent event
+	isDone       // true in the last line of Ollama's streams
+	status       // of OpenAI's Responses
+	inBackground // true if the model works on after the response
 )
+
+// deepest returns the depth of the objects below which members with the name of a kind are data.
+func (k kind) deepest() int {
+	switch k {
+	case eventType, isDone:
+		return 1
+	case status, inBackground: // events of Responses have them in their member "response"
+		return 2
+	}
+	return jsonscan.MaxDepth
+}
 
 // kindOf returns the kind of strings by the name of their member. It covers OpenAI's Chat Completions and Responses,
 // Anthropic, Gemini, Ollama, llama.cpp and vLLM.
@@ -319,7 +330,7 @@ func (d *document) keep(piece []byte) {
 	switch {
 	case d.expect&name != 0 || d.kind == eventType || d.kind == status:
 		d.hold(piece)
-	case d.kind <= delta:
+	case int(d.kind) < len(d.texts):
 		d.texts[d.kind] += int64(len(piece))
 	}
 }
@@ -330,8 +341,7 @@ func (d *document) endName(raw []byte) {
 		raw, _ = jsonscan.Unescape(buf[:0], raw)
 	}
 	d.expect, d.node, d.kind = colon, d.paths.child(d.stack[d.depth].node, raw), kindOf(raw)
-	switch {
-	case d.stack[d.depth].echo, d.kind >= status && d.depth > 2, d.kind >= eventType && d.kind < status && d.depth > 1:
+	if d.stack[d.depth].echo || d.depth > d.kind.deepest() {
 		d.kind = data
 	}
 }

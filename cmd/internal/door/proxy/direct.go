@@ -81,7 +81,7 @@ func (d *direct) send(r *http.Request, body []byte) (*http.Response, error) {
 			return nil, err
 		}
 		if l == nil { // there are as many as there may be, and a Transport makes callers wait
-			return d.rest.Transport.RoundTrip(withBody(r, body))
+			return d.rest.send(withBody(r, body))
 		}
 		again := l.used && repeatable(r)
 		resp, unanswered, err := l.exchange(r, body)

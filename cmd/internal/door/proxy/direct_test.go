@@ -24,6 +24,7 @@ import (
 
 	"github.com/sluicehq/sluice/internal/seed"
 	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/telemetry"
 )
 
 // scripted is an upstream that answers the request that has "Step: N" with bytes of its own.
@@ -491,6 +492,43 @@ func TestDirectReuses(t *testing.T) {
 			t.Errorf("%q: %d connections, want %d", raw, got, want)
 		}
 		s.Close()
+	}
+}
+
+// A switch of protocols without a request for it is an error also if a Transport sends the request, because it has all
+// connections.
+func TestDirectSwitchOnSharedConnection(t *testing.T) {
+	t.Parallel()
+	s := newScripted(t, func(step int) ([]byte, bool) {
+		if step == 0 {
+			return []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), false
+		}
+		return []byte("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"), false
+	})
+	stats := telemetry.NewUpstreamStats("up")
+	d := roundTripper(&Upstream{
+		URL: &url.URL{Scheme: "http", Host: s.Addr().String()}, MaxConnections: 1,
+		Stats: func(*url.URL) *telemetry.UpstreamStats { return stats },
+	}).(*direct)
+	defer d.rest.CloseIdleConnections()
+	r, err := http.NewRequest("POST", "http://"+s.Addr().String(), strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ContentLength = -1 // for the Transport
+	if got := outcome(d, r); !strings.HasPrefix(got, "200 OK") {
+		t.Fatal(got)
+	}
+	r, err = http.NewRequest("GET", "http://"+s.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Step", "1")
+	if _, err := d.RoundTrip(r); !errors.Is(err, errSwitch) || s.opened.Load() != 1 {
+		t.Errorf("%v, on one of %d connections", err, s.opened.Load())
+	}
+	if got := told(stats); got != "2xx 1, malformed 1" {
+		t.Errorf("counted as %s", got)
 	}
 }
 

@@ -48,11 +48,9 @@ func (p *problem) write(w http.ResponseWriter) {
 // that this counts for rules that go by the outcome, unless there was no connection.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	closeAfter(w.Header(), r)
-	x, _ := w.(*exchange.Exchange)
+	x := exchange.Join(w, r, nil, nil) // which ServeHTTP has made
 	if !unheard(err) {
-		if x != nil {
-			x.Lost = r.Context().Err() != nil || timedOut(err) // the upstream may go on
-		}
+		x.Lost = r.Context().Err() != nil || timedOut(err) // the upstream may go on
 		httplimit.Settle(r.Context(), policy.Outcome{Verdict: policy.Counts})
 	}
 	p, own := blameClient(err), true
@@ -76,9 +74,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 			p = &problem{http.StatusGatewayTimeout, "The upstream did not answer in time."}
 		}
 	}
-	if x != nil {
-		x.Own = own
-	}
+	x.Own = own
 	p.write(w)
 }
 

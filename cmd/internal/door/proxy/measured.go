@@ -32,15 +32,22 @@ func (m *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 		r = r.WithContext(r.Context())
 		r.Body = body
 	}
-	resp, err := m.Transport.RoundTrip(r)
-	if err == nil {
-		if err = checkSwitch(resp); err != nil {
-			_ = resp.Body.Close()
-			resp = nil
-		}
-	}
+	resp, err := m.send(r)
 	finish(call, r, resp, err, body.sentAfter())
 	return resp, err
+}
+
+// send sends r without counting it. A switch of protocols that r did not ask for is an error.
+func (m *measured) send(r *http.Request) (*http.Response, error) {
+	resp, err := m.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSwitch(resp); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
 }
 
 // finish counts how a call has ended. The time until the body had come from the client, as far as it did, is not the

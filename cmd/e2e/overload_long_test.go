@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 
 const (
 	overloadWorkers = 8
-	overloadWork    = 100 * time.Millisecond // so that 80 a second are what the upstream bears
+	overloadWork    = 100 * time.Millisecond // eight workers answer 80 requests a second
 	overloadBears   = 80.0
 )
 
@@ -80,9 +79,9 @@ func (o *overloaded) target() string {
 	return o.gateways[int(o.next.Add(1))%len(o.gateways)].Load().URL
 }
 
-// load sends requests for a time, and calls at after some of it.
-func (o *overloaded) load(t *testing.T, rates map[string]float64, lasts time.Duration, events ...func()) *crowdOf {
-	c := &crowdOf{rates: rates, urls: o.target}
+// load sends requests for a time, and calls the events in it at equal distances.
+func (o *overloaded) load(t *testing.T, rates map[string]float64, lasts time.Duration, events ...func()) *openLoop {
+	c := &openLoop{rates: rates, urls: o.target}
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	all.Go(func() {
@@ -106,13 +105,13 @@ func (o *overloaded) load(t *testing.T, rates map[string]float64, lasts time.Dur
 	return c
 }
 
-// TestLongOverload prints the table of docs/overload.md: a real gateway before an upstream with eight workers of 100 ms
-// each, and clients that give up after a second.
+// TestLongOverload prints a table of what a real gateway does before an upstream with eight workers of 100 ms each. Its
+// clients give up after a second.
 func TestLongOverload(t *testing.T) {
 	timed(t)
 	lasts := overloadLasts()
 	rows := []string{overloadHead}
-	row := func(name string, c *crowdOf, from, until time.Duration) {
+	row := func(name string, c *openLoop, from, until time.Duration) {
 		line := overloadRow(name, c, from, until)
 		t.Log(line)
 		rows = append(rows, line)
@@ -127,7 +126,7 @@ func TestLongOverload(t *testing.T) {
 	t.Run("calm", func(t *testing.T) {
 		c := newOverloaded(t, auto, 1, overloadWorkers, sleeps).load(t, shares(0.2*overloadBears, 0.25*overloadBears, 0.25*overloadBears), lasts)
 		row("70 %", c, 0, lasts)
-		want(firstBelow(c, critical, 0, lasts, 100))
+		want(criticalBelow(c, 100, 0, lasts))
 	})
 	for _, of := range []struct {
 		name  string
@@ -139,7 +138,7 @@ func TestLongOverload(t *testing.T) {
 			c := newOverloaded(t, auto, 1, overloadWorkers, sleeps).load(t, of.rates, lasts)
 			row(of.name+", `in_flight: auto`, the first quarter", c, 0, settled)
 			row(of.name+", `in_flight: auto`, afterwards", c, settled, lasts)
-			want(firstBelow(c, critical, settled, lasts, 99.5))
+			want(criticalBelow(c, 99.5, settled, lasts))
 			if all := c.of("", settled, lasts); all.served*10 < int(overloadBears*(lasts-settled).Seconds()*9) {
 				want(fmt.Sprintf("%s: %d were served in %v", of.name, all.served, lasts-settled))
 			}
@@ -157,7 +156,7 @@ func TestLongOverload(t *testing.T) {
 		})
 		row("3 × all, before the gateway is killed and started again", c, 0, lasts)
 		row("3 × all, afterwards", c, restarted, 2*lasts)
-		want(firstBelow(c, critical, restarted, 2*lasts, 95))
+		want(criticalBelow(c, 95, restarted, 2*lasts))
 	})
 	t.Run("workers", func(t *testing.T) {
 		o := newOverloaded(t, auto, 1, overloadWorkers, sleeps)
@@ -192,7 +191,7 @@ func (f *factory) dismiss(n int) {
 	}
 }
 
-// quantile returns that of the latencies, in thousandths, or 0.
+// quantile returns a quantile of the latencies, given in thousandths. It is 0 without any.
 func (s *sums) quantile(q int) time.Duration {
 	if len(s.took) == 0 {
 		return 0
@@ -200,8 +199,8 @@ func (s *sums) quantile(q int) time.Duration {
 	return s.took[(len(s.took)-1)*q/1000]
 }
 
-// overloadRow returns the sums of a period as a line of the table.
-func overloadRow(name string, c *crowdOf, from, until time.Duration) string {
+// overloadRow returns the sums of a period as a row of the table.
+func overloadRow(name string, c *openLoop, from, until time.Duration) string {
 	line := fmt.Sprintf("| %s |", name)
 	all := c.of("", from, until)
 	for _, class := range []string{critical, normal, sheddable} {
@@ -218,10 +217,10 @@ func overloadRow(name string, c *crowdOf, from, until time.Duration) string {
 
 const overloadHead = "| | critical, % | normal, % | sheddable, % | served a second | refused a second | given up a second | median | p99 |\n|---|---|---|---|---|---|---|---|---|"
 
-// firstBelow returns that a class was served less than a percentage in a period, or "".
-func firstBelow(c *crowdOf, class string, from, until time.Duration, least float64) string {
-	if s := c.of(class, from, until); s.sent > 0 && s.percent() < least {
-		return fmt.Sprintf("%.2f %% of %d %s requests were served, want %.2f %%", s.percent(), s.sent, cmp.Or(class, "all"), least)
+// criticalBelow returns a problem if less than a percentage of the critical requests of a period was served, or "".
+func criticalBelow(c *openLoop, least float64, from, until time.Duration) string {
+	if s := c.of(critical, from, until); s.sent > 0 && s.percent() < least {
+		return fmt.Sprintf("%.2f %% of %d critical requests were served, want %.2f %%", s.percent(), s.sent, least)
 	}
 	return ""
 }

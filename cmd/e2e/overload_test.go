@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Classes of requests, the first path of a request, in the order of their importance.
+// Classes of requests, which are also their paths, the most important first.
 const (
 	critical  = "critical"
 	normal    = "normal"
@@ -45,7 +45,7 @@ type factory struct {
 	now     atomic.Int64
 }
 
-// newFactory starts one, and returns its URL.
+// newFactory starts a factory, and returns its URL.
 func newFactory(t testing.TB, workers int, works func()) (f *factory, url string) {
 	f = &factory{works: works, workers: make(chan struct{}, workers), closed: make(chan struct{})}
 	f.hire(workers)
@@ -76,7 +76,7 @@ func (f *factory) ServeHTTP(http.ResponseWriter, *http.Request) {
 // clientPatience is the time after which a client gives up.
 const clientPatience = time.Second
 
-// fate is what became of a request.
+// fate is the end of a request.
 type fate struct {
 	class  string
 	at     time.Duration // since the load began
@@ -85,9 +85,9 @@ type fate struct {
 	wrong  string
 }
 
-// crowdOf sends requests in an open loop, so many a second of each class, at random times.
-type crowdOf struct {
-	rates map[string]float64 // a second, by class
+// openLoop sends requests at random times, whether others are answered or not.
+type openLoop struct {
+	rates map[string]float64 // requests a second, by class
 	urls  func() string
 	began time.Time
 
@@ -97,7 +97,7 @@ type crowdOf struct {
 	fates  []fate
 }
 
-func (c *crowdOf) run(t testing.TB, lasts time.Duration) {
+func (c *openLoop) run(t testing.TB, lasts time.Duration) {
 	c.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4096, DialContext: (&net.Dialer{Timeout: clientPatience}).DialContext}}
 	c.began = time.Now()
 	ctx, cancel := context.WithDeadline(t.Context(), c.began.Add(lasts))
@@ -129,7 +129,7 @@ func (c *crowdOf) run(t testing.TB, lasts time.Duration) {
 	c.client.CloseIdleConnections()
 }
 
-func (c *crowdOf) send(t testing.TB, class string) {
+func (c *openLoop) send(t testing.TB, class string) {
 	ctx, cancel := context.WithTimeout(t.Context(), clientPatience)
 	defer cancel()
 	f := fate{class: class, at: time.Since(c.began)}
@@ -151,7 +151,7 @@ func (c *crowdOf) send(t testing.TB, class string) {
 	c.fates = append(c.fates, f)
 }
 
-// judgeShed returns what is wrong with a response.
+// judgeShed returns a response that is neither a 200 nor a complete refusal, and otherwise "".
 func judgeShed(r *http.Response, body string) string {
 	shed := r.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, `"error":"overloaded"`) && r.Header.Get("Retry-After") != "" && r.Header.Get("RateLimit") == ""
 	if r.StatusCode == http.StatusOK || shed {
@@ -160,14 +160,14 @@ func judgeShed(r *http.Response, body string) string {
 	return fmt.Sprint(r.StatusCode, r.Header, body)
 }
 
-// sums are those of a class.
+// sums are the counts of requests of one class, or of all.
 type sums struct {
 	sent, served, shed, late int
 	took                     []time.Duration // of those served, sorted
 }
 
-// of returns the sums of a class, or of all, of requests sent from a time on until another.
-func (c *crowdOf) of(class string, from, until time.Duration) (s sums) {
+// of returns the sums of the requests of a class that were sent in a period. An empty class stands for all.
+func (c *openLoop) of(class string, from, until time.Duration) (s sums) {
 	for _, f := range c.fates {
 		if class != "" && f.class != class || f.at < from || f.at >= until {
 			continue
@@ -187,23 +187,23 @@ func (c *crowdOf) of(class string, from, until time.Duration) (s sums) {
 	return s
 }
 
-// percent returns the served, in hundredths of a per cent.
+// percent returns the percentage of requests that were served.
 func (s *sums) percent() float64 { return 100 * float64(s.served) / float64(max(s.sent, 1)) }
 
-// Three times of what an upstream can bear comes, of all classes. Without a limit its queue makes all too late; with
-// one, what matters most is served first, and the rest is refused at once. Only order and totals are compared.
+// Three times the requests that an upstream can bear arrive, of all classes. Without a limit, its queue makes all of them
+// late. With one, the most important are served first, and the rest is refused at once. Only order and totals are compared.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	const workers, lasts = 8, 8 * time.Second
-	served := func(capacity string) (*crowdOf, *factory) {
+	served := func(capacity string) (*openLoop, *factory) {
 		f, upstream := newFactory(t, workers, func() { time.Sleep(100 * time.Millisecond) }) // 80 a second
 		g := serve(t, "--policy", overloadPolicy(t, capacity), "--upstream", upstream)
-		c := &crowdOf{rates: map[string]float64{critical: 40, normal: 100, sheddable: 100}, urls: func() string { return g.URL }}
+		c := &openLoop{rates: map[string]float64{critical: 40, normal: 100, sheddable: 100}, urls: func() string { return g.URL }}
 		c.run(t, lasts)
 		return c, f
 	}
 	var both sync.WaitGroup
-	var limited, watched *crowdOf
+	var limited, watched *openLoop
 	var bounded *factory
 	both.Go(func() { limited, bounded = served("in_flight: {auto: true, most: 64}") })
 	both.Go(func() { watched, _ = served("in_flight: auto, shadow: true") })

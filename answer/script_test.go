@@ -53,7 +53,7 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 	engine := policy.NewEngine(store, p)
 	var allowed []policy.Decision
 	c.Play(t, func(step string) string {
-		if step == "leave" { // other processes have all requests
+		if step == "leave" { // all requests are handed over to another process
 			for _, d := range allowed {
 				engine.Place(d)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/internal/policytest"
 )
 
-// 100 clients come at once to a server that bears four. They come back one after the other, and each tries
-// at most five times.
+// 100 clients send a request at once to a server that serves four at a time. Their retries are spread over time, and
+// each sends at most four.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

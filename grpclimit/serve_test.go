@@ -19,9 +19,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The service of the tests echoes texts, but for orders: "code 16" fails with that code, "panic"
-// panics, "think 300ms" takes so long before it obeys the rest, "header X 5" and "trailer X 5" set metadata, "settle" says that the call does not count,
-// and "wait" waits until the call ends.
+// The service of the tests echoes texts, except orders: "code 16" fails with that code, "panic" panics, "think 300ms"
+// waits before it obeys the rest, "header X 5" and "trailer X 5" set metadata, "settle" sets the verdict that the call
+// does not count, and "wait" waits until the call ends.
 var service = grpc.ServiceDesc{
 	ServiceName: "test.Echo",
 	HandlerType: (*any)(nil),

@@ -44,7 +44,7 @@ func TestLatency(t *testing.T) {
 		{name: "a stream with a slow client", call: func(ctx context.Context, cc *grpc.ClientConn) {
 			stream := open(t, ctx, cc)
 			time.Sleep(2 * time.Second)
-			for range 3 { // of which the first answer is the head
+			for range 3 { // the first answer is the head of the response
 				exchange(stream, "think 300ms")
 			}
 			_ = stream.CloseSend()
@@ -71,7 +71,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// A call beyond the limit is UNAVAILABLE, and says when to try again: not to all clients the same.
+// A call beyond the limit fails with UNAVAILABLE and a random wait.
 func TestOverloaded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -70,7 +70,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkInFlight serves a request by a limit by rate alone, and with a limit of requests under way.
+// BenchmarkInFlight serves requests with a rate limit, alone and beside a limit of requests under way.
 func BenchmarkInFlight(b *testing.B) {
 	for _, c := range []struct{ name, rule string }{
 		{"none", ""}, {"fixed", "  - {name: capacity, in_flight: 1000}\n"}, {"auto", "  - {name: capacity, in_flight: auto}\n"},

@@ -220,7 +220,8 @@ func askUsage(r *http.Request) {
 	}
 }
 
-// withUsage returns a JSON object that is not empty with stream_options, in place of its null if it has one.
+// withUsage returns a JSON object with stream_options. A member of that name, such as a null, is replaced. An object
+// that is empty or malformed is returned as it is.
 func withUsage(body []byte) []byte {
 	const name, value = "stream_options", `{"include_usage":true}`
 	rest := bytes.TrimPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("\ufeff"))

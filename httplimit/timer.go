@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// timer measures from when a response can be expected: from the call of the handler, or from the last byte of the
-// request's body that was read, so that a slow upload is not taken for a slow upstream.
+// timer finds the start of the latency of a response: the call of the handler or, if it is later, the end of the upload.
+// So a slow client is not taken for a slow upstream.
 type timer struct {
 	io.ReadCloser
 	started time.Time
@@ -36,7 +36,7 @@ func (t *timer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline is that of the body, which the gateway has.
+// SetReadDeadline sets the deadline of the body, if it has one, as bodies of the gateway do.
 func (t *timer) SetReadDeadline(at time.Time) error {
 	if body, ok := t.ReadCloser.(interface{ SetReadDeadline(time.Time) error }); ok {
 		return body.SetReadDeadline(at)
@@ -44,9 +44,9 @@ func (t *timer) SetReadDeadline(at time.Time) error {
 	return http.ErrNotSupported
 }
 
-// answered reports the head of the response to automatic limits of requests under way, or with status 0 that the
-// handler has ended without one. Nothing is learnt from a head that the gateway made for reasons of its own, or that
-// was sent while the upload went on.
+// answered reports the head of the response to automatic limits of requests under way. With status 0 it reports that
+// the handler ended without a head. A head that the gateway made for reasons of its own, or that was sent during the
+// upload, is not reported: it shows no latency of the upstream.
 func (s *settling) answered(status int) {
 	t := &s.timer
 	if t.started.IsZero() || t.stopped {

@@ -18,10 +18,10 @@ import (
 
 const (
 	thinks = 300 * time.Millisecond // a handler, before the head
-	pieces = 4                      // of a slow upload, one a second
+	pieces = 4                      // of a slow upload, which come at intervals of a second
 )
 
-// slowBody returns a body that takes seconds.
+// slowBody returns a body that comes in pieces.
 func slowBody(text string) io.Reader {
 	r, w := io.Pipe()
 	go func() {

@@ -186,7 +186,7 @@ func TestUsageAsked(t *testing.T) {
 	}
 }
 
-// A request that carries its decision has the length of its body, too.
+// With KeepDecision, a request also has the length of the body with the added option.
 func TestUsageAskedWithDecision(t *testing.T) {
 	t.Parallel()
 	e := policytest.Engine(t, "version: 1\nrules: [{name: tokens, limit: 100000/day, cost: {tokens: total, usage: ask}}]")

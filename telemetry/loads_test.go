@@ -113,7 +113,7 @@ func TestLoads(t *testing.T) {
 	})
 }
 
-// A shadow lets requests pass, and says which it would have denied.
+// A shadow allows all requests, and counts those that it would have denied.
 func TestLoadsOfShadow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

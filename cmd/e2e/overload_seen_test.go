@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// What a gateway refuses for an overload is in its metrics, its log, the admin API, sluice top, sluice check and the
-// console, with the class.
+// Metrics, the log, the admin API, sluice top, sluice check and the console show the refusals of an overload and their
+// classes.
 func TestOverloadSeen(t *testing.T) {
 	t.Parallel()
 	hold, arrived := make(chan struct{}), make(chan struct{}, 1)

@@ -190,8 +190,9 @@ func (c *openLoop) of(class string, from, until time.Duration) (s sums) {
 // percent returns the percentage of requests that were served.
 func (s *sums) percent() float64 { return 100 * float64(s.served) / float64(max(s.sent, 1)) }
 
-// Three times the requests that an upstream can bear arrive, of all classes. Without a limit, its queue makes all of them
-// late. With one, the most important are served first, and the rest is refused at once. Only order and totals are compared.
+// Three times the requests that an upstream can bear arrive, of all classes. Without a limit, its queue makes all of
+// them late. With one, the most important are served first, and the rest is refused at once. Only order and totals are
+// compared.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	const workers, lasts = 8, 8 * time.Second

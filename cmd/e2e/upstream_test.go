@@ -17,8 +17,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// What a gateway says of its upstreams is what the upstreams did, in metrics, the admin API, sluice top and the
-// console, whatever the clients send.
+// Metrics, the admin API, sluice top and the console report the requests to each upstream by how they ended, whatever
+// the clients send.
 func TestUpstreamHealth(t *testing.T) {
 	t.Parallel()
 	hold, arrived := make(chan struct{}), make(chan struct{}, 8)
@@ -141,7 +141,7 @@ func TestUpstreamHealth(t *testing.T) {
 	})
 }
 
-// An alert says that an upstream fails while it does. A service that has no gateway says so.
+// While an upstream fails there is an alert. A decision service without a gateway reports no upstreams.
 func TestUpstreamFails(t *testing.T) {
 	t.Parallel()
 	g := before(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))

@@ -171,7 +171,7 @@ func TestNumberBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// A body that cannot be read says why. ai-gateway PR #1189 and wso2 #1245 count nothing of compressed ones.
+// Unread returns why a body cannot be read. ai-gateway PR #1189 and wso2 #1245 count nothing of compressed ones.
 func TestUnread(t *testing.T) {
 	p := compile(t, "n")
 	const body, event = `{"n":1}`, "data: {\"n\":1}\n\n"
@@ -416,7 +416,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// What repeats the request is no generated text, and says nothing about the work, at whatever cut.
+// Members that repeat the request are no generated text, and do not show work in the background, wherever the body is
+// cut.
 func TestPending(t *testing.T) {
 	p, s := compile(t, "usage.input_tokens"), new(usage.Scanner)
 	const stream = "text/event-stream"

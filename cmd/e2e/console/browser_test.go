@@ -124,7 +124,7 @@ func openWindow(t *testing.T, site string, l look) *window {
 	return g
 }
 
-// hears is told what the browser says of the page.
+// hears fails the test for errors, warnings and dialogs of the page.
 func (g *window) hears(event any) {
 	switch e := event.(type) {
 	case *cdppage.EventJavascriptDialogOpening:

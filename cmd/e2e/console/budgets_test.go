@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// The page of budgets follows what is spent, keeps the focus, and says when the server does not answer.
+// The budgets page follows the costs, keeps the focus, and reports a server that does not answer.
 func TestBudgetsLive(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--policy", testkit.File(t, "policy.yaml", `

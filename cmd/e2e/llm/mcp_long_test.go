@@ -19,7 +19,7 @@ type toolCall struct {
 	Headers map[string]string `json:"headers"`
 }
 
-// toolResult is what the user of the SDK sees of a call.
+// toolResult is the result of a call, as the SDK returns it.
 type toolResult struct {
 	Text    string
 	Class   string // of an error
@@ -78,8 +78,8 @@ func callTools(t *testing.T, url, key string, calls ...toolCall) (tools []string
 	return all.Tools, all.Results
 }
 
-// Calls of a tool have a limit. Other methods and tools have none of it, and the SDK reads the refusal as an error of
-// the call, with the wait.
+// A limit counts the calls of a tool, and no other methods and tools. The SDK returns a refusal as an error of the call,
+// with the wait.
 func TestLongTools(t *testing.T) {
 	t.Parallel()
 	g := testkit.Serve(t, "--upstream", serveTools(t), "--policy", testkit.File(t, "policy.yaml", `
@@ -106,7 +106,7 @@ rules: [{name: tools, match: POST /mcp, body: {method: tools/call}, key: [api_ke
 	}
 }
 
-// Fields that repeat the method and the tool have to be those of the body.
+// Header fields for the method and the tool must match the body.
 func TestLongToolsMismatch(t *testing.T) {
 	t.Parallel()
 	g := testkit.Serve(t, "--upstream", serveTools(t), "--policy", testkit.File(t, "policy.yaml", `

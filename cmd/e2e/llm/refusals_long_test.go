@@ -167,8 +167,8 @@ func use(t *testing.T, c *call) {
 	}
 }
 
-// A budget that a stream under way has reserved is no exhausted one: the call is tried again within seconds, and passes
-// once the stream has ended.
+// A budget that a stream under way has reserved is not exhausted: SDKs try again within seconds, and a call passes once
+// the stream has ended.
 func TestLongSDKsReserved(t *testing.T) {
 	t.Parallel()
 	up := serveModels(t)

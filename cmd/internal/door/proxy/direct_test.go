@@ -527,7 +527,7 @@ func TestDirectSwitchOnSharedConnection(t *testing.T) {
 	if _, err := d.RoundTrip(r); !errors.Is(err, errSwitch) || s.opened.Load() != 1 {
 		t.Errorf("%v, on one of %d connections", err, s.opened.Load())
 	}
-	if got := told(stats); got != "2xx 1, malformed 1" {
+	if got := counts(stats); got != "2xx 1, malformed 1" {
 		t.Errorf("counted as %s", got)
 	}
 }

@@ -30,13 +30,13 @@ type loaded struct {
 	engine *policy.Engine
 	pipes  *testkit.Pipes
 	client *http.Client
-	broken bool // the upstream answers nothing
-	down   bool // it refuses connections
+	broken bool // the upstream does not answer
+	down   bool // the upstream refuses connections
 	mu     sync.Mutex
 	last   net.Conn // to the upstream
 }
 
-// newLoaded returns one that speaks HTTP/2 to both sides, or HTTP/1.1.
+// newLoaded returns a gateway that speaks HTTP/2 to both sides, or HTTP/1.1.
 func newLoaded(t *testing.T, u Upstream, http2 bool, upstream http.HandlerFunc) *loaded {
 	l := &loaded{t: t, engine: policytest.Engine(t, "rules: [{name: capacity, in_flight: auto}]"), pipes: testkit.NewPipes()}
 	behind := testkit.NewPipes()
@@ -100,8 +100,8 @@ func (l *loaded) ask(method string, body io.Reader) int {
 	return response.StatusCode
 }
 
-// wants asks 20 times, and wants a status and a latency, 0 for an unknown one. Beside other statuses than 200, it asks
-// for a 200 as often.
+// wants sends 20 requests, and checks their status and the latency that the limit has learnt, 0 if unknown. If the
+// status is not 200, each is followed by a request that gets a 200.
 func (l *loaded) wants(method string, body func() io.Reader, status int, latency time.Duration) {
 	l.t.Helper()
 	var all sync.WaitGroup
@@ -154,7 +154,7 @@ func forVersions(t *testing.T, run func(t *testing.T, http2 bool)) {
 	}
 }
 
-// The latency is that of the upstream alone, and what the gateway answers itself shows none.
+// The latency is the upstream's alone. The gateway's own answers do not change it.
 func TestLatencyOfUpstream(t *testing.T) {
 	forVersions(t, func(t *testing.T, http2 bool) {
 		reads := func(w http.ResponseWriter, r *http.Request) {
@@ -173,7 +173,7 @@ func TestLatencyOfUpstream(t *testing.T) {
 	})
 }
 
-// An upstream that is down, from the start or later, does not change what is known of it.
+// An upstream that is down, from the start or later, does not change what the limit has learnt.
 func TestDeadUpstream(t *testing.T) {
 	forVersions(t, func(t *testing.T, http2 bool) {
 		var l *loaded

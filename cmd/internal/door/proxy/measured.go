@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// measured is a Transport that counts its requests, and how long the heads of their responses take.
+// measured is a Transport that counts requests, and measures the time until the heads of their responses.
 type measured struct {
 	*http.Transport
 	stats *telemetry.UpstreamStats
@@ -23,7 +23,7 @@ func (u *Upstream) stats() *telemetry.UpstreamStats {
 	return u.Stats(u.URL)
 }
 
-// RoundTrip is that of http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (m *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	call := m.stats.Begin()
 	var body *sentBody
@@ -50,8 +50,7 @@ func (m *measured) send(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// finish counts how a call has ended. The time until the body had come from the client, as far as it did, is not the
-// upstream's.
+// finish counts the end of a call. The time of the upload is the client's, and is subtracted.
 func finish(call telemetry.UpstreamCall, r *http.Request, resp *http.Response, err error, upload time.Duration) {
 	took := call.Elapsed() - upload
 	if err != nil {
@@ -61,11 +60,11 @@ func finish(call telemetry.UpstreamCall, r *http.Request, resp *http.Response, e
 	call.Answered(resp.StatusCode, took)
 }
 
-// sentBody is the body of a request, and notes when its latest bytes came from the client.
+// sentBody is the body of a request. It notes when its latest bytes came from the client.
 type sentBody struct {
 	io.ReadCloser
 	call  telemetry.UpstreamCall
-	after atomic.Int64 // the time from the beginning of the call, in nanoseconds
+	after atomic.Int64 // nanoseconds from the beginning of the call to the latest bytes
 }
 
 func (b *sentBody) Read(p []byte) (int, error) {
@@ -76,7 +75,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sentAfter returns the time of the call after which nothing more of the body came.
+// sentAfter returns the time from the beginning of the call to the latest bytes of the body.
 func (b *sentBody) sentAfter() time.Duration {
 	if b == nil {
 		return 0

@@ -20,8 +20,8 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// told returns what was counted of an upstream, as in "2xx 3, timeout 1".
-func told(u *telemetry.UpstreamStats) string {
+// counts returns the counts of an upstream, as in "2xx 3, timeout 1".
+func counts(u *telemetry.UpstreamStats) string {
 	var all []string
 	t := u.Totals()
 	for class, h := range t.Took {
@@ -44,7 +44,7 @@ func told(u *telemetry.UpstreamStats) string {
 	return strings.Join(all, ", ")
 }
 
-// measuredTo returns a gateway to u, and what it counts.
+// measuredTo returns a gateway to u, and its counters.
 func measuredTo(u Upstream) (http.Handler, *telemetry.UpstreamStats) {
 	stats := telemetry.NewUpstreamStats("up")
 	u.Stats = func(*url.URL) *telemetry.UpstreamStats { return stats }
@@ -52,7 +52,7 @@ func measuredTo(u Upstream) (http.Handler, *telemetry.UpstreamStats) {
 	return Handler(u), stats
 }
 
-// However a request to an upstream ends, it is counted once and as what it was, whether direct or a Transport sends it.
+// Each request to an upstream is counted once, by how it ended, whether direct or a Transport sends it.
 func TestUpstreamCounts(t *testing.T) {
 	t.Parallel()
 	other, plain := httptest.NewTLSServer(nil), httptest.NewServer(nil)
@@ -116,7 +116,7 @@ func TestUpstreamCounts(t *testing.T) {
 					}
 					resp.Body.Close()
 				}
-				if got := told(stats); got != test.want {
+				if got := counts(stats); got != test.want {
 					t.Errorf("counted as %s, want %s", got, test.want)
 				}
 			})
@@ -157,14 +157,14 @@ func TestUpstreamInFlight(t *testing.T) {
 		}()
 		<-arrived
 	}
-	if got := told(stats); got != "in flight 2" {
+	if got := counts(stats); got != "in flight 2" {
 		t.Errorf("%s", got)
 	}
 	leave()
-	testkit.Await(t, "the end", func() bool { return told(stats) == "canceled 2" })
+	testkit.Await(t, "the end", func() bool { return counts(stats) == "canceled 2" })
 }
 
-// The time that is measured ends with the head, and has neither the upload nor the body of the response.
+// The measured time starts after the upload, and ends with the head of the response.
 func TestUpstreamDuration(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -198,13 +198,13 @@ func TestUpstreamDuration(t *testing.T) {
 			}
 			h.ServeHTTP(httptest.NewRecorder(), r)
 			if name == "broken off" {
-				if got := told(stats); got != "canceled 1" {
+				if got := counts(stats); got != "canceled 1" {
 					t.Errorf("%s: %s", name, got)
 				}
 				return
 			}
-			if took := stats.Totals().Took[1]; took.Sum != 2*time.Second || told(stats) != "2xx 1" {
-				t.Errorf("%s: %v, %s", name, took.Sum, told(stats))
+			if took := stats.Totals().Took[1]; took.Sum != 2*time.Second || counts(stats) != "2xx 1" {
+				t.Errorf("%s: %v, %s", name, took.Sum, counts(stats))
 			}
 		})
 	}

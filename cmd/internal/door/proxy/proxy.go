@@ -55,7 +55,7 @@ type Upstream struct {
 	Keep []string
 	// Reads reports whether rules look at the field of that canonical name.
 	Reads func(name string) bool
-	// Stats returns the counters of the requests to an upstream. Nil: they are not counted.
+	// Stats returns the counters of the requests to an upstream. If nil, the counts are discarded.
 	Stats func(target *url.URL) *telemetry.UpstreamStats
 	// Dial opens connections to the upstream. Nil is the Dial of a [net.Dialer].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

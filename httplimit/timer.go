@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// timer finds the start of the latency of a response: the call of the handler or, if it is later, the end of the upload.
-// So a slow client is not taken for a slow upstream.
+// timer finds the start of the latency of a response: the call of the handler or, if later, the end of the upload. So a
+// slow client is not taken for a slow upstream.
 type timer struct {
 	io.ReadCloser
 	started time.Time

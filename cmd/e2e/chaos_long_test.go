@@ -71,8 +71,8 @@ func limit(t *testing.T, what string, got, most time.Duration) {
 	}
 }
 
-// limitLatency limits a quantile of the answers in a fault. Twice the quantile before the fault is added, because a busy
-// machine delays both.
+// limitLatency limits a quantile of the answers in a fault. Twice the quantile before the fault is added, because a
+// busy machine delays both.
 func limitLatency(t *testing.T, calm, fault answers, q float64, most time.Duration) {
 	t.Helper()
 	limit(t, fmt.Sprintf("quantile %v", q), fault.quantile(q), most+2*calm.quantile(q))

@@ -78,8 +78,8 @@ func callTools(t *testing.T, url, key string, calls ...toolCall) (tools []string
 	return all.Tools, all.Results
 }
 
-// A limit counts the calls of a tool, and no other methods and tools. The SDK returns a refusal as an error of the call,
-// with the wait.
+// A limit counts the calls of a tool, and no other methods and tools. The SDK returns a refusal as an error of the
+// call, with the wait.
 func TestLongTools(t *testing.T) {
 	t.Parallel()
 	g := testkit.Serve(t, "--upstream", serveTools(t), "--policy", testkit.File(t, "policy.yaml", `

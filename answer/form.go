@@ -98,14 +98,14 @@ func (a *Answer) openAIError(p *problem) (kind, code string) {
 	if kind = openAITypes[p.status]; kind != "" {
 		return kind, p.name
 	}
-	switch {
-	case a.most < 0:
-	case a.results[a.most].Unit == policy.Tokens:
-		return "tokens", p.name
-	case a.results[a.most].Unit == policy.USD && a.results[a.most].UnderWay:
-		return "tokens", p.name
-	case a.results[a.most].Unit == policy.USD:
+	if a.most < 0 {
+		return "requests", p.name
+	}
+	switch r := &a.results[a.most]; {
+	case r.Unit == policy.USD && !r.UnderWay:
 		return noQuota, noQuota
+	case r.Unit == policy.USD, r.Unit == policy.Tokens:
+		return "tokens", p.name
 	}
 	return "requests", p.name
 }

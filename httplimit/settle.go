@@ -47,7 +47,7 @@ type settling struct {
 	reader   *policy.ResponseReader // of the body; nil if no rule reads it
 	status   int                    // 0: the response has not begun
 	silent   bool                   // the handler has returned without an answer
-	timer    timer                  // for automatic limits of requests under way
+	timer    *timer                 // nil without automatic limits of requests under way
 }
 
 // awaits reports whether something waits for the outcome of the request.
@@ -73,7 +73,7 @@ func (s *settling) serve(next http.Handler) {
 	defer func() { s.end(returned) }()
 	r := s.request.WithContext(context.WithValue(s.request.Context(), settlingKey{}, s))
 	if s.decision.Adapts() {
-		s.timer.start(r)
+		s.timer = startTimer(r)
 	}
 	next.ServeHTTP(s.exchange, r)
 	returned = true

@@ -18,11 +18,13 @@ type timer struct {
 	stopped bool
 }
 
-func (t *timer) start(r *http.Request) {
-	t.started = time.Now()
+// startTimer returns the timer of a request that is about to be handled, and makes it the body of r if r has one.
+func startTimer(r *http.Request) *timer {
+	t := &timer{started: time.Now()}
 	if r.Body != nil && r.Body != http.NoBody {
 		t.ReadCloser, r.Body = r.Body, t
 	}
+	return t
 }
 
 func (t *timer) Read(p []byte) (int, error) {
@@ -48,8 +50,8 @@ func (t *timer) SetReadDeadline(at time.Time) error {
 // the handler ended without a head. A head that the gateway made for reasons of its own, or that was sent during the
 // upload, is not reported: it shows no latency of the upstream.
 func (s *settling) answered(status int) {
-	t := &s.timer
-	if t.started.IsZero() || t.stopped {
+	t := s.timer
+	if t == nil || t.stopped {
 		return
 	}
 	t.stopped = true

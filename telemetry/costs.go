@@ -246,12 +246,8 @@ func (r *ruleCosts) append(dst []byte, name string) []byte {
 	if s.cells == nil {
 		return dst
 	}
-	from := s.first()
-	for from < s.last && *s.cell(from) == (Costs{}) {
-		from++
-	}
 	dst = append(appendText(dst, name), byte(r.unit))
-	return appendCells(dst, costColumns, from, s.last, func(n int64, column int) uint64 { return *s.cell(n).cells()[column] })
+	return appendCells(dst, costColumns, sinceUsed(&s.ring, s.first()), s.last, func(n int64, column int) uint64 { return *s.cell(n).cells()[column] })
 }
 
 // fleetCosts has the costs of each rule on several instances.

@@ -62,20 +62,16 @@ func appendTimed[C counted](dst []byte, name string, s *timed[C], h *head) []byt
 
 // appendSteps appends the steps from one on, without those before the first count.
 func appendSteps[C counted](dst []byte, s *steps[C], from int64) (out []byte, some bool) {
-	from = max(from, s.first())
-	none := *new(C)
-	for from <= s.last && *s.cell(from) == none {
-		from++
-	}
-	if from > s.last {
-		return append(dst, 0), false
-	}
+	from = sinceUsed(&s.ring, from)
 	value := func(n int64, c int) uint64 { return uint64((*s.cell(n))[c]) }
-	return appendCells(dst, len(none), from, s.last, value), true
+	return appendCells(dst, len(*new(C)), from, s.last, value), from <= s.last
 }
 
-// appendCells appends the values of steps by column, after their number and the first.
+// appendCells appends the values of steps by column, after their number and the first. Without a step it appends 0.
 func appendCells(dst []byte, columns int, from, last int64, value func(n int64, column int) uint64) []byte {
+	if from > last {
+		return append(dst, 0)
+	}
 	dst = binary.AppendUvarint(dst, uint64(last-from+1))
 	dst = binary.AppendUvarint(dst, uint64(from))
 	for c := range columns {

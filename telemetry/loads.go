@@ -330,14 +330,7 @@ func (l *ruleLoads) append(dst []byte, name string) []byte {
 
 // appendRing appends the steps, without those before the first that is not zero.
 func appendRing(dst []byte, s *ring[LoadStep]) []byte {
-	from := s.first()
-	for from <= s.last && *s.cell(from) == (LoadStep{}) {
-		from++
-	}
-	if from > s.last {
-		return append(dst, 0)
-	}
-	return appendCells(dst, loadColumns, from, s.last, func(n int64, c int) uint64 { return s.cell(n).column(c) })
+	return appendCells(dst, loadColumns, sinceUsed(s, s.first()), s.last, func(n int64, c int) uint64 { return s.cell(n).column(c) })
 }
 
 // fleetLoads are the automatic limits of each rule on several instances.
@@ -439,7 +432,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 
 // listOf returns the steps from one on: at least the latest.
 func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
-	for n := max(min(from, s.last), s.first()); n <= s.last; n++ {
+	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, *s.cell(n))
 	}
 	return all

@@ -226,17 +226,7 @@ const costVersion = 1
 
 // postedCosts returns a post of the costs of this instance, or nil if it has not counted any.
 func (r *Recorder) postedCosts() []byte {
-	post := []byte{costVersion}
-	for _, c := range r.follow().rules {
-		before := len(post)
-		if post = c.costs.append(post, c.name); len(post) > maxPost {
-			return post[:before]
-		}
-	}
-	if len(post) == 1 {
-		return nil
-	}
-	return post
+	return postOf(costVersion, r.follow().rules, func(dst []byte, c *ruleCounters) []byte { return c.costs.append(dst, c.name) })
 }
 
 func (r *ruleCosts) append(dst []byte, name string) []byte {
@@ -256,15 +246,8 @@ type fleetCosts map[string]*costSteps
 // add adds a post. It ignores costs in another unit than that of the policy. After an error, discard f: it may have a
 // part of the post.
 func (f fleetCosts) add(post []byte, at int64, p *policy.Policy) error {
-	if post == nil {
-		return nil
-	}
-	d := &decoder{rest: post}
-	if len(post) > maxPost || d.byte() != costVersion {
-		return errUnreadable
-	}
-	for n := 0; len(d.rest) > 0 && n < MaxRules; n++ {
-		name, unit := d.text(maxRuleName), policy.Unit(d.byte())
+	return readRules(post, costVersion, func(d *decoder, name string) {
+		unit := policy.Unit(d.byte())
 		ours := unit != policy.NoUnit && unit == p.UnitOf(name)
 		if ours && f[name] == nil {
 			f[name] = new(costSteps)
@@ -275,11 +258,7 @@ func (f fleetCosts) add(post []byte, at int64, p *policy.Policy) error {
 				*s.cell(n).cells()[column] += v
 			}
 		})
-	}
-	if d.failed || len(d.rest) > 0 {
-		return errUnreadable
-	}
-	return nil
+	})
 }
 
 // budgets returns the budget of each rule of the policy that has one.

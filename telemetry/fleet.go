@@ -254,16 +254,12 @@ func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	for _, u := range r.upstreams {
 		post = appendTimed(post, upstreamPrefix+u.stats.name, u.history, &h)
 	}
-	for _, c := range r.table.Load().rules {
+	return appendRules(post, r.table.Load().rules, func(dst []byte, c *ruleCounters) []byte {
 		if c.history == nil {
-			continue
+			return dst
 		}
-		before := len(post)
-		if post = appendSeries(post, c.name, c.history, &h); len(post) > maxPost {
-			return post[:before]
-		}
-	}
-	return post
+		return appendSeries(dst, c.name, c.history, &h)
+	})
 }
 
 // head returns the state of this instance.

@@ -92,6 +92,44 @@ func appendCells(dst []byte, columns int, from, last int64, value func(n int64, 
 	return dst
 }
 
+// appendRules appends the entry of each rule, up to the largest size of a post.
+func appendRules(post []byte, rules []*ruleCounters, entry func(dst []byte, c *ruleCounters) []byte) []byte {
+	for _, c := range rules {
+		before := len(post)
+		if post = entry(post, c); len(post) > maxPost {
+			return post[:before]
+		}
+	}
+	return post
+}
+
+// postOf returns a post of a version and an entry of each rule, or nil if no rule has one.
+func postOf(version byte, rules []*ruleCounters, entry func(dst []byte, c *ruleCounters) []byte) []byte {
+	post := appendRules([]byte{version}, rules, entry)
+	if len(post) == 1 {
+		return nil
+	}
+	return post
+}
+
+// readRules reads a post of postOf: it calls read behind the name of each rule. A nil post has no rules.
+func readRules(post []byte, version byte, read func(d *decoder, name string)) error {
+	if post == nil {
+		return nil
+	}
+	d := &decoder{rest: post}
+	if len(post) > maxPost || d.byte() != version {
+		return errUnreadable
+	}
+	for n := 0; len(d.rest) > 0 && n < MaxRules; n++ {
+		read(d, d.text(maxRuleName))
+	}
+	if d.failed || len(d.rest) > 0 {
+		return errUnreadable
+	}
+	return nil
+}
+
 // postHead reads what appendHead has written.
 func (d *decoder) postHead() (h head) {
 	if len(d.rest) < 2 || d.rest[0] != postForm || d.rest[1] != postVersion {

@@ -300,20 +300,12 @@ const loadVersion = 1
 func (r *Recorder) postedLoads() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	post := []byte{loadVersion}
-	for _, c := range r.table.Load().rules {
+	return postOf(loadVersion, r.table.Load().rules, func(dst []byte, c *ruleCounters) []byte {
 		if c.loads == nil {
-			continue
+			return dst
 		}
-		before := len(post)
-		if post = c.loads.append(post, c.name); len(post) > maxPost {
-			return post[:before]
-		}
-	}
-	if len(post) == 1 {
-		return nil
-	}
-	return post
+		return c.loads.append(dst, c.name)
+	})
 }
 
 func (l *ruleLoads) append(dst []byte, name string) []byte {
@@ -348,18 +340,10 @@ func (f fleetLoads) of(name string, at int64) *ruleLoads {
 // add adds a post, and its present states if they are. It ignores rules that have none in the policy. After an error,
 // discard f: it may have a part of the post.
 func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) error {
-	if post == nil {
-		return nil
-	}
-	d := &decoder{rest: post}
-	if len(post) > maxPost || d.byte() != loadVersion {
-		return errUnreadable
-	}
-	for n := 0; len(d.rest) > 0 && n < MaxRules; n++ {
-		name := d.text(maxRuleName)
+	return readRules(post, loadVersion, func(d *decoder, name string) {
 		one := d.ruleLoads(at)
 		if d.failed || !slices.Contains(rules, name) {
-			continue
+			return
 		}
 		if present {
 			one.carry(&one.steps.recent)
@@ -370,11 +354,7 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 		if present {
 			to.now.add(&one.now)
 		}
-	}
-	if d.failed || len(d.rest) > 0 {
-		return errUnreadable
-	}
-	return nil
+	})
 }
 
 // carry gives the steps that began after a post the present state, or sums over instances would fall at their end.

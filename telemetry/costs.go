@@ -270,7 +270,7 @@ func (f *Fleet) budgets(p *policy.Policy, now time.Time) map[string]*Budget {
 	costs, at := make(fleetCosts), now.Unix()
 	_ = costs.add(f.Recorder.postedCosts(), at, p) // it is not damaged
 	for _, o := range f.others {
-		_ = costs.add(o.costs, at, p) // those that cannot be read were ignored
+		_ = costs.add(o.posts[costsPart], at, p) // those that cannot be read were ignored
 	}
 	all := make(map[string]*Budget, len(budgets))
 	for _, b := range budgets {

@@ -400,7 +400,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	_ = all.add(f.Recorder.postedLoads(), at, rules, true) // it is not damaged
 	for _, o := range f.others {
 		present := !o.left && o.now != nil && now.Sub(o.seenAt) <= staleAfter
-		_ = all.add(o.loads, at, rules, present) // those that cannot be read were ignored
+		_ = all.add(o.posts[loadsPart], at, rules, present) // those that cannot be read were ignored
 	}
 	out := make(map[string]*Load, len(rules))
 	for _, name := range rules {

@@ -72,8 +72,18 @@ type LoadStep struct {
 	Limit         uint64
 	InFlight      uint64 // the most, of those seen once a second; of several instances the sum
 	Base, Latency time.Duration
-	// Denied are the requests that were denied, and Watched those that a shadow let pass although they did not fit.
-	Denied, Watched ByClass
+	LoadDenials
+}
+
+// LoadDenials are the requests that did not fit automatic limits of requests under way.
+type LoadDenials struct {
+	Denied  ByClass
+	Watched ByClass // that passed because the rule is a shadow
+}
+
+func (d *LoadDenials) add(o *LoadDenials) {
+	d.Denied.Add(&o.Denied)
+	d.Watched.Add(&o.Watched)
 }
 
 // loadColumns is the number of columns of a LoadStep in a post. Times are in microseconds.
@@ -119,16 +129,14 @@ func (s *LoadStep) add(o *LoadStep) {
 	if worse(o.Base, o.Latency, s.Base, s.Latency) {
 		s.Base, s.Latency = o.Base, o.Latency
 	}
-	s.Denied.Add(&o.Denied)
-	s.Watched.Add(&o.Watched)
+	s.LoadDenials.add(&o.LoadDenials)
 }
 
-// sample adds what was seen of the same instance later.
-func (s *LoadStep) sample(now *LoadState, added *LoadStep) {
+// sample adds a later sample of the same instance.
+func (s *LoadStep) sample(now *LoadState, added *LoadDenials) {
 	s.Limit, s.InFlight = now.Limit, max(s.InFlight, now.InFlight)
 	s.Base, s.Latency = now.Base, now.Latency
-	s.Denied.Add(&added.Denied)
-	s.Watched.Add(&added.Watched)
+	s.LoadDenials.add(added)
 }
 
 // loadSteps are the steps of one rule, of one instance or of all.
@@ -154,7 +162,7 @@ func addRing(to, from *ring[LoadStep]) {
 // ruleLoads are the automatic limits of one rule on this instance. The recorder's lock guards them.
 type ruleLoads struct {
 	now     LoadState
-	sampled LoadStep // what the steps have of Denied and Watched
+	sampled LoadDenials // in the steps, since the start
 	steps   loadSteps
 }
 
@@ -229,12 +237,12 @@ func (r *Recorder) sampleLoads(t *table) {
 		if c.loads == nil {
 			c.loads = new(ruleLoads)
 		}
-		sum := c.deniedByClass()
+		sum := c.loadDenials()
 		c.loads.sample(r.at, state, &sum)
 	}
 }
 
-func (l *ruleLoads) sample(at int64, now *LoadState, sum *LoadStep) {
+func (l *ruleLoads) sample(at int64, now *LoadState, sum *LoadDenials) {
 	added := *sum
 	for i := range added.Denied {
 		added.Denied[i] -= l.sampled.Denied[i]
@@ -246,21 +254,19 @@ func (l *ruleLoads) sample(at int64, now *LoadState, sum *LoadStep) {
 	l.steps.days.cell(l.steps.days.last).sample(now, &added)
 }
 
-// deniedByClass returns the requests denied since the start, by class.
-func (c *ruleCounters) deniedByClass() (s LoadStep) {
-	for i := range s.Denied {
-		s.Denied[i], s.Watched[i] = c.denied[i].Load(), c.watched[i].Load()
+// loadDenials returns the denials since the start.
+func (c *ruleCounters) loadDenials() (d LoadDenials) {
+	for i := range d.Denied {
+		d.Denied[i], d.Watched[i] = c.denied[i].Load(), c.watched[i].Load()
 	}
-	return s
+	return d
 }
 
 // LoadTotals are the automatic limits of requests under way of one rule, on this instance.
 type LoadTotals struct {
 	Rule string
 	LoadState
-	// Denied are the requests denied since the start, and Watched those that a shadow let pass although they did not
-	// fit.
-	Denied, Watched ByClass
+	LoadDenials // since the start
 }
 
 // Loads returns the state of each rule with an automatic limit of requests under way, in the order of the document.
@@ -268,8 +274,7 @@ func (r *Recorder) Loads() (all []LoadTotals) {
 	t, states := r.follow(), loadStates(r.engine)
 	for _, name := range r.engine.Policy().Adaptive() {
 		if i, known := t.byName[name]; known && i < MaxRules && states[name] != nil {
-			sum := t.rules[i].deniedByClass()
-			all = append(all, LoadTotals{name, *states[name], sum.Denied, sum.Watched})
+			all = append(all, LoadTotals{name, *states[name], t.rules[i].loadDenials()})
 		}
 	}
 	return all
@@ -361,7 +366,7 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 func (l *ruleLoads) carry(s *ring[LoadStep]) {
 	const most = 2 // steps, by the time between posts
 	for n := s.last; n > s.last-most && s.cell(n).Limit == 0; n-- {
-		s.cell(n).sample(&l.now, &LoadStep{})
+		s.cell(n).sample(&l.now, &LoadDenials{})
 	}
 }
 

@@ -172,36 +172,33 @@ func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would boo
 	d := &o.Decision
 	for i := range d.Loads {
 		l := &d.Loads[i]
-		rule, known := o.LoadRuleIndex(i), own
-		if !own {
-			rule, known = t.byName[l.Rule]
+		c := t.find(o.LoadRuleIndex(i), own, l.Rule)
+		if c == nil {
+			continue
 		}
-		if !known {
-			continue // it has left the policy
+		outcome := Allow
+		switch {
+		case l.Allowed:
+		case l.Shadow:
+			outcome, would = WouldDeny, true
+			c.watched[classIndex(l)].Add(1)
+		default:
+			outcome = Deny
+			c.denied[classIndex(l)].Add(1)
 		}
-		c := t.at(rule)
-		j := judgement{}
-		if class := slices.Index(policy.ClassNames(), l.Class); !l.Allowed && l.Shadow {
-			j.outcome, would = WouldDeny, true
-			c.watched[class].Add(1)
-		} else if !l.Allowed {
-			j.outcome = Deny
-			c.denied[class].Add(1)
-		}
-		c.cells[stripe].n[j.outcome].Add(1)
+		c.cells[stripe].n[outcome].Add(1)
 	}
 	return would
 }
 
+// classIndex returns the index of the class of the request in a ByClass.
+func classIndex(l *policy.Load) int { return slices.Index(policy.ClassNames(), l.Class) }
+
 // noteClasses counts the rules with a class alone that apply to a request.
 func noteClasses(t *table, own bool, o *policy.Observation, stripe int) {
 	for _, rule := range o.Classifying() {
-		known := own
-		if !own {
-			rule, known = t.byName[o.Policy().RuleNames()[rule]]
-		}
-		if known {
-			t.at(rule).cells[stripe].n[Allow].Add(1)
+		if c := t.find(rule, own, o.Policy().RuleNames()[rule]); c != nil {
+			c.cells[stripe].n[Allow].Add(1)
 		}
 	}
 }

@@ -49,12 +49,7 @@ func (c *Costs) Add(o *Costs) {
 }
 
 // AllUnread returns how many responses did not report their cost.
-func (c *Costs) AllUnread() (n uint64) {
-	for _, v := range c.Unread {
-		n += v
-	}
-	return n
-}
+func (c *Costs) AllUnread() uint64 { return totalOf(c.Unread[:]) }
 
 // costsOf returns the costs of a settlement. That of a request's first limit has them all, the others only debts.
 func costsOf(s *policy.Settlement) (c Costs) {

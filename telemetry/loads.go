@@ -15,19 +15,10 @@ const Classes = 3
 type ByClass [Classes]uint64
 
 // Total returns the sum.
-func (c *ByClass) Total() (n uint64) {
-	for _, v := range c {
-		n += v
-	}
-	return n
-}
+func (c *ByClass) Total() uint64 { return totalOf(c[:]) }
 
-// Add adds those of o.
-func (c *ByClass) Add(o *ByClass) {
-	for i, v := range o {
-		c[i] += v
-	}
-}
+// Add adds the numbers of o.
+func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 
 // LoadState is the present state of the automatic limits of requests under way of one rule: one for each value of its
 // key, on each instance.

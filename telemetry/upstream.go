@@ -269,35 +269,17 @@ func countsOf(s *upstreamStep) (c UpstreamCounts) {
 
 // Add adds those of o, which are of another time.
 func (c *UpstreamCounts) Add(o *UpstreamCounts) {
-	for i, n := range o.Statuses {
-		c.Statuses[i] += n
-	}
-	for i, n := range o.Errors {
-		c.Errors[i] += n
-	}
+	addTo(c.Statuses[:], o.Statuses[:])
+	addTo(c.Errors[:], o.Errors[:])
+	addTo(c.waits[:], o.waits[:])
 	c.InFlight = max(c.InFlight, o.InFlight)
-	for i, n := range o.waits {
-		c.waits[i] += n
-	}
 }
 
 // Ended returns how many requests ended because of the upstream: those that the client canceled are missing.
-func (c *UpstreamCounts) Ended() (n uint64) {
-	for _, answered := range c.Statuses {
-		n += answered
-	}
-	return n + c.AllErrors()
-}
+func (c *UpstreamCounts) Ended() uint64 { return totalOf(c.Statuses[:]) + c.AllErrors() }
 
-// AllErrors returns how many requests got no response, other than by the client's fault.
-func (c *UpstreamCounts) AllErrors() (n uint64) {
-	for kind, failed := range c.Errors {
-		if UpstreamError(kind) != CanceledError {
-			n += failed
-		}
-	}
-	return n
-}
+// AllErrors returns the number of requests without a response, except those that the client canceled.
+func (c *UpstreamCounts) AllErrors() uint64 { return totalOf(c.Errors[:]) - c.Errors[CanceledError] }
 
 // Failures returns how many requests failed: with a status of 5xx, or without a response.
 func (c *UpstreamCounts) Failures() uint64 { return c.Statuses[StatusClasses-1] + c.AllErrors() }
@@ -319,8 +301,11 @@ type Upstream struct {
 }
 
 // Latest returns the counts of the last minute.
-func (u *Upstream) Latest() (c UpstreamCounts) {
-	for i := max(len(u.Recent)-minuteSteps, 0); i < len(u.Recent); i++ {
+func (u *Upstream) Latest() UpstreamCounts { return u.Last(minuteSteps) }
+
+// Last returns the counts of the latest n steps of Recent, including the current one.
+func (u *Upstream) Last(n int) (c UpstreamCounts) {
+	for i := max(len(u.Recent)-n, 0); i < len(u.Recent); i++ {
 		c.Add(&u.Recent[i])
 	}
 	return c

@@ -148,10 +148,7 @@ func (v *View) upstreamFails(u *Upstream) *Headline {
 
 // reasons returns how many requests failed in a time, by reason.
 func (u *Upstream) reasons(lasted time.Duration) string {
-	var sum UpstreamCounts
-	for i := max(len(u.Recent)-1-int(lasted/Step), 0); i < len(u.Recent); i++ {
-		sum.Add(&u.Recent[i])
-	}
+	sum := u.Last(int(lasted/Step) + 1)
 	var all []string
 	add := func(n uint64, what string) {
 		if n > 0 {

@@ -29,17 +29,21 @@ func (o Outcome) String() string { return outcomeNames[o] }
 type Counts [Outcomes]uint64
 
 // Total returns how many there were.
-func (c *Counts) Total() (n uint64) {
-	for _, v := range c {
+func (c *Counts) Total() uint64 { return totalOf(c[:]) }
+
+// Add adds those of o.
+func (c *Counts) Add(o *Counts) { addTo(c[:], o[:]) }
+
+func totalOf(counts []uint64) (n uint64) {
+	for _, v := range counts {
 		n += v
 	}
 	return n
 }
 
-// Add adds those of o.
-func (c *Counts) Add(o *Counts) {
-	for i, v := range o {
-		c[i] += v
+func addTo(sum, counts []uint64) {
+	for i, v := range counts {
+		sum[i] += v
 	}
 }
 

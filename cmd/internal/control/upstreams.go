@@ -1,10 +1,6 @@
 package control
 
-import (
-	"time"
-
-	"github.com/sluicehq/sluice/telemetry"
-)
+import "github.com/sluicehq/sluice/telemetry"
 
 // UpstreamStats are the health of one upstream of the gateways, over all instances.
 type UpstreamStats struct {
@@ -32,7 +28,7 @@ func upstreamsOf(v *telemetry.View) []UpstreamStats {
 		u := &v.Upstreams[i]
 		out := UpstreamStats{
 			Upstream: u.Name, InFlight: u.InFlight,
-			Minute: upstreamCountsOf(u, int(time.Minute/telemetry.Step)+1), Hour: upstreamCountsOf(u, telemetry.RecentSteps),
+			Minute: upstreamCountsOf(u.Latest()), Hour: upstreamCountsOf(u.Last(telemetry.RecentSteps)),
 		}
 		if u.Usual.Count > 0 {
 			usual := latencyOf(u.Usual)
@@ -43,12 +39,7 @@ func upstreamsOf(v *telemetry.View) []UpstreamStats {
 	return all
 }
 
-// upstreamCountsOf adds up the last n steps.
-func upstreamCountsOf(u *telemetry.Upstream, n int) UpstreamCounts {
-	var sum telemetry.UpstreamCounts
-	for i := max(0, len(u.Recent)-n); i < len(u.Recent); i++ {
-		sum.Add(&u.Recent[i])
-	}
+func upstreamCountsOf(sum telemetry.UpstreamCounts) UpstreamCounts {
 	out := UpstreamCounts{Statuses: map[string]uint64{}, Errors: map[string]uint64{}, InFlight: sum.InFlight, Took: latencyOf(sum.Latency())}
 	for class, n := range sum.Statuses {
 		if n > 0 {

@@ -136,13 +136,7 @@ type FillState struct {
 }
 
 // Text returns a number of the limit for people, such as "0.50 USD", "1200 tokens" or "12".
-func (l *LimitExplanation) Text(n int64) string {
-	text := l.USD.Text(n)
-	if l.Unit != "" {
-		text += " " + l.Unit
-	}
-	return text
-}
+func (l *LimitExplanation) Text(n int64) string { return textOf(l.USD, l.Unit, n) }
 
 func fillOf(r *policy.Result) FillState {
 	l := &r.Plan.Limit

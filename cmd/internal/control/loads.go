@@ -82,7 +82,7 @@ func loadSeriesOf(v *telemetry.View, l *telemetry.Load) *LoadSeries {
 
 func loadStepsOf(v *telemetry.View, steps []telemetry.LoadStep, length time.Duration) LoadSteps {
 	out := LoadSteps{
-		Seconds: int(length.Seconds()), Begin: stepsOf(v, make([]telemetry.Counts, len(steps)), length).Begin,
+		Seconds: int(length.Seconds()), Begin: beginOf(v, len(steps), length),
 		Limit: []uint64{}, InFlight: []uint64{}, Base: []float64{}, Latency: []float64{}, Denied: map[string][]uint64{}, WouldDeny: map[string][]uint64{},
 	}
 	for i := range steps {

@@ -74,12 +74,11 @@ func loadRows(v *telemetry.View, rules map[string]*policy.Rule) (all []loadRow) 
 
 // loadSpark draws the last hour: of each minute the largest value.
 func loadSpark(l *telemetry.Load, of func(*telemetry.LoadStep) float64) spark {
-	const perMinute = int(time.Minute / telemetry.Step)
 	var all []float64
-	for from := len(l.Recent) % perMinute; from < len(l.Recent); from += perMinute {
+	for minute := range inMinutes(l.Recent) {
 		most := -1.0
-		for i := range perMinute {
-			most = max(most, of(&l.Recent[from+i]))
+		for i := range minute {
+			most = max(most, of(&minute[i]))
 		}
 		all = append(all, most)
 	}
@@ -121,7 +120,7 @@ func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadCha
 		list, step, length = l.Days, telemetry.LongStep, 24*time.Hour
 	}
 	c := &loadChart{from: v.At.Add(-length).Unix(), to: v.At.Unix()}
-	of := stepsOf(v, make([]telemetry.Counts, len(list)), step)
+	of := timesOf(v, len(list), step)
 	var points []loadPoint
 	for i := range list {
 		s, lasted := &list[i], of.lasts(i)
@@ -132,9 +131,7 @@ func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadCha
 	if len(points) == 0 {
 		return nil
 	}
-	for i := range int64(5) {
-		c.Ticks = append(c.Ticks, time.Unix(c.from+(c.to-c.from)*i/4, 0).UTC())
-	}
+	c.Ticks = ticksOf(c.from, c.to)
 	c.lines(points)
 	c.areas(points)
 	for i := 0; i < len(points); i += max(1, len(points)/12) {
@@ -157,9 +154,7 @@ func refusedByClass(s *telemetry.LoadStep, would bool, lasted time.Duration) (al
 	return all
 }
 
-func (c *loadChart) x(at int64) float64 {
-	return drawnWide * float64(at-c.from) / float64(max(1, c.to-c.from))
-}
+func (c *loadChart) x(at int64) float64 { return drawnX(at, c.from, c.to) }
 
 func (c *loadChart) lines(points []loadPoint) {
 	most := 0.0
@@ -169,38 +164,28 @@ func (c *loadChart) lines(points []loadPoint) {
 	top := niceTop(most)
 	var limit, load outline
 	for _, p := range points {
-		limit.to(c.x(p.at), drawnHigh*(1-float64(p.step.Limit)/top))
-		load.to(c.x(p.at), drawnHigh*(1-float64(p.step.InFlight)/top))
+		limit.to(c.x(p.at), drawnY(float64(p.step.Limit), top))
+		load.to(c.x(p.at), drawnY(float64(p.step.InFlight), top))
 	}
 	c.Limit, c.Load, c.Top = limit.String(), load.String(), rate(top)
 }
 
 func (c *loadChart) areas(points []loadPoint) {
-	most, names := 0.0, policy.ClassNames()
-	for _, p := range points {
+	x, layers := make([]float64, len(points)), make([]layer, telemetry.Classes)
+	for k := range layers {
+		name := policy.ClassNames()[telemetry.Classes-1-k]
+		layers[k] = layer{name, name, make([]float64, len(points))}
+	}
+	most := 0.0
+	for i, p := range points {
+		x[i] = c.x(p.at)
 		sum := 0.0
-		for _, r := range p.refused {
+		for k, r := range p.refused {
+			layers[k].values[i] = r
 			sum += r
 		}
 		most = max(most, sum)
 	}
 	top := niceTop(most)
-	c.RefusedTop = rate(top)
-	below := make([]float64, len(points))
-	for k := range telemetry.Classes {
-		var p outline
-		upper, some := make([]float64, len(points)), false
-		for i := range points {
-			upper[i] = below[i] + points[i].refused[k]
-			some = some || points[i].refused[k] > 0
-			p.to(c.x(points[i].at), drawnHigh*(1-upper[i]/top))
-		}
-		for i := len(points) - 1; i >= 0; i-- {
-			p.to(c.x(points[i].at), drawnHigh*(1-below[i]/top))
-		}
-		if below = upper; some {
-			name := names[telemetry.Classes-1-k]
-			c.Refused = append(c.Refused, area{name, name, p.String() + "Z"})
-		}
-	}
+	c.RefusedTop, c.Refused = rate(top), stackedAreas(x, top, layers)
 }

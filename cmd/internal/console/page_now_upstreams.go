@@ -83,11 +83,10 @@ func failureWords(c *telemetry.UpstreamCounts) string {
 
 // upstreamMinutes returns the counts of the last 60 minutes; those before the first count are missing.
 func upstreamMinutes(u *telemetry.Upstream) (all []telemetry.UpstreamCounts) {
-	const perMinute = int(time.Minute / telemetry.Step)
-	for from := len(u.Recent) % perMinute; from < len(u.Recent); from += perMinute {
+	for minute := range inMinutes(u.Recent) {
 		var sum telemetry.UpstreamCounts
-		for i := range perMinute {
-			sum.Add(&u.Recent[from+i])
+		for i := range minute {
+			sum.Add(&minute[i])
 		}
 		all = append(all, sum)
 	}

@@ -142,21 +142,18 @@ func costs(ch chan<- prometheus.Metric, rule string, t *telemetry.CostTotals) {
 
 // loads sends the automatic limits of a rule.
 func loads(ch chan<- prometheus.Metric, rule string, t *telemetry.LoadTotals) {
-	names := policy.ClassNames()
-	for class := range names {
-		ch <- counter(loadSaid, t.Denied[class], rule, names[class], telemetry.Deny.String())
-		ch <- counter(loadSaid, t.Watched[class], rule, names[class], telemetry.WouldDeny.String())
-	}
+	byClass(ch, loadSaid, &t.Denied, rule, telemetry.Deny.String())
+	byClass(ch, loadSaid, &t.Watched, rule, telemetry.WouldDeny.String())
 	gauge(ch, loadLimit, float64(t.Limit), rule)
 	gauge(ch, inFlight, float64(t.InFlight), rule)
 	gauge(ch, latency, t.Latency.Seconds(), rule)
 	gauge(ch, base, t.Base.Seconds(), rule)
 }
 
-// byClass sends the counts of each class.
-func byClass(ch chan<- prometheus.Metric, d *prometheus.Desc, counts *telemetry.ByClass, of string) {
+// byClass sends the count of each class. The label of the class is the second.
+func byClass(ch chan<- prometheus.Metric, d *prometheus.Desc, counts *telemetry.ByClass, first string, others ...string) {
 	for class, name := range policy.ClassNames() {
-		ch <- counter(d, counts[class], of, name)
+		ch <- counter(d, counts[class], append([]string{first, name}, others...)...)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // Classes is the number of classes of requests: see [policy.ClassNames].
 const Classes = 3
 
-// ByClass are numbers of requests, in the order of [policy.ClassNames].
+// ByClass has a number of requests for each class, in the order of [policy.ClassNames].
 type ByClass [Classes]uint64
 
 // Total returns the sum.
@@ -23,12 +23,12 @@ func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 // LoadState is the present state of the automatic limits of requests under way of one rule: one for each value of its
 // key, on each instance.
 type LoadState struct {
-	Limits          uint64 // how many there are
-	Limit, InFlight uint64 // sums of all; Limit is that of the class normal
+	Limits          uint64 // number of limits
+	Limit, InFlight uint64 // sums over the limits; Limit is the one for the class normal
 	// Base is the latency of the upstream without a queue, and Latency the present one, of the limit whose Latency is
 	// the largest multiple of its Base. They are 0 if unknown.
 	Base, Latency time.Duration
-	// Overloaded is when the present overload started. It is zero if no request was refused in the last minute.
+	// Overloaded is when the present overload started. It is zero if no request was denied in the last minute.
 	Overloaded time.Time
 }
 
@@ -45,7 +45,7 @@ func (s *LoadState) add(o *LoadState) {
 	}
 }
 
-// worse reports whether latency is a larger multiple of base than another one of its own.
+// worse reports whether latency is a larger multiple of base than otherLatency is of otherBase.
 func worse(base, latency, otherBase, otherLatency time.Duration) bool {
 	return base > 0 && (otherBase == 0 || float64(latency)*float64(otherBase) > float64(otherLatency)*float64(base))
 }
@@ -58,10 +58,10 @@ func (s *LoadState) Slowdown() float64 {
 	return float64(s.Latency) / float64(s.Base)
 }
 
-// LoadStep is what automatic limits of a rule did in a step. Limit, base and latency are those at its end.
+// LoadStep has the automatic limits of a rule in one step. Limit, Base and Latency are the values at its end.
 type LoadStep struct {
 	Limit         uint64
-	InFlight      uint64 // the most, of those seen once a second; of several instances the sum
+	InFlight      uint64 // the maximum of one sample a second, summed over instances
 	Base, Latency time.Duration
 	LoadDenials
 }
@@ -69,7 +69,7 @@ type LoadStep struct {
 // LoadDenials are the requests that did not fit automatic limits of requests under way.
 type LoadDenials struct {
 	Denied  ByClass
-	Watched ByClass // that passed because the rule is a shadow
+	Watched ByClass // passed because the rule is a shadow
 }
 
 func (d *LoadDenials) add(o *LoadDenials) {
@@ -157,8 +157,8 @@ type ruleLoads struct {
 	steps   loadSteps
 }
 
-// noteLoads counts what automatic limits of requests under way made of a request. It reports whether a shadow would
-// have denied it. No subjects are counted: an overload is not the fault of one.
+// noteLoads counts the decisions of automatic limits of requests under way about a request. It reports whether a shadow
+// would have denied the request. It counts no subjects, because no single subject causes an overload.
 func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would bool) {
 	d := &o.Decision
 	for i := range d.Loads {
@@ -185,7 +185,7 @@ func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would boo
 // classIndex returns the index of the class of the request in a ByClass.
 func classIndex(l *policy.Load) int { return slices.Index(policy.ClassNames(), l.Class) }
 
-// noteClasses counts the rules with a class alone that apply to a request.
+// noteClasses counts a request as allowed for each rule that only gives it a class.
 func noteClasses(t *table, own bool, o *policy.Observation, stripe int) {
 	for _, rule := range o.Classifying() {
 		if c := t.find(rule, own, o.Policy().RuleNames()[rule]); c != nil {
@@ -275,8 +275,7 @@ type Load struct {
 	Days   []LoadStep // of each [LongStep], the latest last, at most [LongSteps] of them
 }
 
-// LastMinute returns the requests of the last minute that were denied, and those that a shadow let pass although they
-// did not fit.
+// LastMinute returns the denials of the last minute.
 func (l *Load) LastMinute() (denied, watched ByClass) {
 	for i := max(len(l.Recent)-minuteSteps, 0); i < len(l.Recent); i++ {
 		denied.Add(&l.Recent[i].Denied)
@@ -330,7 +329,7 @@ func (f fleetLoads) of(name string, at int64) *ruleLoads {
 	return f[name]
 }
 
-// add adds a post, and its present states if they are. It ignores rules that have none in the policy. After an error,
+// add adds the steps of a post, and its states if these are present. It ignores rules that are not in rules. After an error,
 // discard f: it may have a part of the post.
 func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) error {
 	return readRules(post, loadVersion, func(d *decoder, name string) {
@@ -350,9 +349,9 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 	})
 }
 
-// carry gives the steps that began after a post the present state, or sums over instances would fall at their end.
+// carry copies the state into the steps that began after the post. Without it the latest sums over instances would drop.
 func (l *ruleLoads) carry(s *ring[LoadStep]) {
-	const most = 2 // steps, by the time between posts
+	const most = 2 // steps: more than the time between posts
 	for n := s.last; n > s.last-most && s.cell(n).Limit == 0; n-- {
 		s.cell(n).sample(&l.now, &LoadDenials{})
 	}
@@ -383,7 +382,7 @@ func (d *decoder) loadSteps(most int, to *ring[LoadStep]) {
 	})
 }
 
-// loads returns the automatic limits of each rule of the policy that has them.
+// loads returns the automatic limits by rule, of each rule of the policy with "in_flight: auto".
 func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[string]*Load {
 	rules := p.Adaptive()
 	if len(rules) == 0 {
@@ -403,7 +402,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	return out
 }
 
-// listOf returns the steps from one on: at least the latest.
+// listOf returns the steps from a step on, at least the latest.
 func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, *s.cell(n))

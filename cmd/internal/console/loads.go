@@ -15,16 +15,16 @@ type loadRow struct {
 	Limits          uint64 // how many, one for each value of the key on each instance
 	Limit, InFlight uint64
 	Base, Latency   time.Duration
-	Slowdown        float64       // 0: not known
-	Classes         []classOfLoad // that are denied, the most important first
-	Shed            string        // their names
-	Would           bool          // it is a shadow: they passed
-	Since           time.Time     // of the overload
+	Slowdown        float64       // 0: unknown
+	Classes         []classOfLoad // the denied classes, the most important first
+	Shed            string        // the names of Classes
+	Would           bool          // the requests of Classes passed: the rule is a shadow
+	Since           time.Time     // the start of the overload
 
 	LimitSpark, LoadSpark, LatencySpark spark
 }
 
-// classOfLoad is how many requests of a class were denied in the last minute.
+// classOfLoad is a class with the number of its requests that were denied in the last minute.
 type classOfLoad struct {
 	Name   string
 	Denied uint64
@@ -85,7 +85,7 @@ func loadSpark(l *telemetry.Load, of func(*telemetry.LoadStep) float64) spark {
 	return sparkOf(all)
 }
 
-// loadChart is the limit, the load and the refusals by class of a rule over time.
+// loadChart draws the limit, the load and the refusals by class of a rule over time.
 type loadChart struct {
 	Limit, Load string // lines
 	Top         string // of their axis
@@ -112,8 +112,8 @@ type loadPoint struct {
 	refused [telemetry.Classes]float64 // a second
 }
 
-// loadChartOf draws the last hour, or the last day; nil if nothing is known. With would it draws the requests that a
-// shadow let pass.
+// loadChartOf draws the last hour, or the last day. It returns nil if nothing is known. If would is set, it draws the
+// requests that a shadow would have denied.
 func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadChart {
 	list, step, length := l.Recent, telemetry.Step, time.Hour
 	if day {

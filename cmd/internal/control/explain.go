@@ -90,7 +90,7 @@ type LoadExplanation struct {
 	Class    string `json:"class"` // of the request
 	Allowed  bool   `json:"allowed"`
 	Shadow   bool   `json:"shadow"`
-	Known    bool   `json:"known"` // false: this process has not seen a request of the key yet, and knows no numbers
+	Known    bool   `json:"known"` // false: no request of the key has passed on this instance yet, and the numbers are unknown
 	Limit    int64  `json:"limit"` // for the class normal
 	InFlight int64  `json:"in_flight"`
 	// Base is the latency of the upstream without a queue, and Latency the present one, in seconds; null: unknown.

@@ -21,7 +21,7 @@ type Stats struct {
 	Malformed uint64      `json:"malformed"`
 	Rules     []RuleStats `json:"rules"`
 	Events    []Event     `json:"events"`
-	// Upstreams are those of the gateways; empty if no instance is one.
+	// Upstreams are the upstreams of all gateways.
 	Upstreams []UpstreamStats `json:"upstreams"`
 }
 
@@ -85,7 +85,7 @@ type Headline struct {
 	Level string `json:"level"` // "good", "bad" or "unknown"
 	Text  string `json:"text"`
 	Rule  string `json:"rule,omitempty"`
-	// Upstream is the name of the upstream that it is about.
+	// Upstream is the name of the upstream concerned.
 	Upstream string      `json:"upstream,omitempty"`
 	Subject  *TopSubject `json:"subject,omitempty"`
 	Since    *time.Time  `json:"since,omitempty"`

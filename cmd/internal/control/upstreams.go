@@ -2,7 +2,7 @@ package control
 
 import "github.com/sluicehq/sluice/telemetry"
 
-// UpstreamStats are the health of one upstream of the gateways, over all instances.
+// UpstreamStats has the health of one upstream, over all gateways.
 type UpstreamStats struct {
 	Upstream string         `json:"upstream"`
 	InFlight uint64         `json:"in_flight"` // requests under way now
@@ -12,12 +12,12 @@ type UpstreamStats struct {
 	Usual *Latency `json:"usual"`
 }
 
-// UpstreamCounts are the requests to an upstream that ended in a time. A missing class or kind is 0.
+// UpstreamCounts has the requests to an upstream that ended in a time. A missing class or kind is 0.
 type UpstreamCounts struct {
 	Statuses map[string]uint64 `json:"statuses"`  // by class, such as "2xx"
 	Errors   map[string]uint64 `json:"errors"`    // by kind: see telemetry.UpstreamError
-	InFlight uint64            `json:"in_flight"` // the most under way
-	Took     Latency           `json:"took"`      // until the head of the response, a timeout, or the client left
+	InFlight uint64            `json:"in_flight"` // the maximum of requests under way
+	Took     Latency           `json:"took"`      // until the head of the response, a timeout or a cancellation
 }
 
 var statusClasses = [telemetry.StatusClasses]string{"1xx", "2xx", "3xx", "4xx", "5xx"}

@@ -54,8 +54,7 @@ func slower(than time.Duration) func(*UpstreamCounts) fraction {
 type slowness struct {
 	than  time.Duration
 	share float64
-	least uint64 // requests
-	text  string // what is usual
+	text  string // the usual latency
 }
 
 // slownesses returns the criteria for a usual latency, or none if that is of too few requests.
@@ -63,14 +62,14 @@ func slownesses(usual Latency) []slowness {
 	if usual.Count < usualLeast {
 		return nil
 	}
-	all := []slowness{{max(slowTimes*usual.P50, slowShortest), 0.5, slowLeast, "half of them " + waited(usual.P50) + " at most"}}
+	all := []slowness{{max(slowTimes*usual.P50, slowShortest), 0.5, "half of them " + waited(usual.P50) + " at most"}}
 	if usual.Count >= 100/slowTail {
-		all = append(all, slowness{max(slowTimes*usual.P99, slowShortest), slowTail, slowLeast, "99 % of them " + waited(usual.P99) + " at most"})
+		all = append(all, slowness{max(slowTimes*usual.P99, slowShortest), slowTail, "99 % of them " + waited(usual.P99) + " at most"})
 	}
 	return all
 }
 
-func (s *slowness) exceeded(f fraction) bool { return f.of >= s.least && f.share() > s.share }
+func (s *slowness) exceeded(f fraction) bool { return f.of >= slowLeast && f.share() > s.share }
 
 // usual returns the latency of the last hour in which the upstream was not slow. Slow steps are left out: otherwise an
 // upstream that stays slow would soon be as usual.
@@ -111,7 +110,7 @@ func (u *Upstream) lately(of func(*UpstreamCounts) fraction) (sum fraction, last
 	for i := 0; i < min(len(u.Recent), latelySteps) && (i < minuteSteps || sum.all < upstreamLeast); i++ {
 		f := of(&u.Recent[len(u.Recent)-1-i])
 		sum.of, sum.all = sum.of+f.of, sum.all+f.all
-		lasted = max(time.Duration(i), 6) * Step
+		lasted = time.Duration(max(i, minuteSteps-1)) * Step
 	}
 	return sum, lasted
 }
@@ -128,7 +127,7 @@ func (v *View) upstreamSince(u *Upstream, of func(*UpstreamCounts) fraction, sha
 		}
 	}
 	walk(u.Recent, Step, 0)
-	walk(u.long, LongStep, RecentSteps*int(Step/time.Second)/int(LongStep/time.Second)+1)
+	walk(u.long, LongStep, int(RecentSteps*Step/LongStep)+1)
 	return later(at, v.Since)
 }
 

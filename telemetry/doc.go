@@ -37,8 +37,8 @@
 // headline is never good.
 //
 // An upstream is bad news while a large part of its requests fails, or while it is slower than usual, which is the last
-// hour in which it was not slow. A few requests are never news. Gateways add up their histograms, so the quantiles are those of
-// all requests.
+// hour in which it was not slow. A few requests are never news. Gateways add up their histograms, so the quantiles are
+// those of all requests.
 //
 // A refusal is counted for the subject of its rule, and for the customer that sent the request, by the
 // customer's tier: a rule without tiers refuses customers, too. Names are folded to be counted, and shown

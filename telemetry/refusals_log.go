@@ -23,8 +23,8 @@ import (
 // as in [policy.Result]; because: "limit", "reserved" (by the estimates of requests under way), "penalty",
 // "block", "store" (it is away and on_error is deny), "overload" (an automatic limit of requests under way), or
 // "malformed", which has no rule but missing instead; class of the request, with "overload"; subject, as its rule
-// lets people see it; wait, in seconds as clients are told, unless waiting does not help; address, unless it is part of a
-// subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id
+// lets people see it; wait, in seconds as clients are told, unless waiting does not help; address, unless it is
+// part of a subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id
 // from the request's traceparent. Handlers get the context of the request.
 //
 // A subject gets a line for each of its first three refusals by a rule, then for the 4th, 8th, 16th and

@@ -42,7 +42,8 @@ type Entry struct {
 	values []value // of a line of JSON
 }
 
-// Tokens has the numbers of tokens that the response reports; -1: unknown. Two of Total, Input and Output give the third.
+// Tokens are the numbers of tokens that the response reports; -1: unknown. Two of Total, Input and Output give the
+// third.
 type Tokens struct {
 	Total, Input, Output int64
 	Cached               int64 // the part of Input from a cache

@@ -23,7 +23,7 @@ import (
 //   - sluice.door: as in [policy.Request]; sluice.mode: "peek" or "give_back", where nothing is charged
 //   - sluice.refused_by, sluice.would_be_refused_by: the rules, the latter as shadows or with a mark
 //   - sluice.because: what refuses, as in [policy.Result.Because] or [policy.Load.Because], or "malformed";
-//     sluice.missing; sluice.class of a request that is refused for an overload
+//     sluice.missing; sluice.class of a request that is denied because of an overload
 //   - sluice.limit, sluice.remaining: of the limit of which the smallest share is left, as clients know it
 //   - sluice.subject: of the rule that refuses, or else of that limit, as the rule lets people see it
 //   - sluice.retry_after, sluice.delay: in seconds
@@ -122,8 +122,8 @@ func refusals(d *policy.Decision) (refused, shadows []string, about int) {
 	return refused, shadows, about
 }
 
-// overloads adds the rules whose automatic limits of requests under way deny the request, or would as shadows. It
-// returns the load to tell of, or -1.
+// overloads adds the rules whose automatic limits of requests under way deny the request to refused, and the shadows
+// that would to shadows. It returns the index of the load that the event describes, or -1.
 func overloads(d *policy.Decision, refused, shadows []string) (by, would []string, about int) {
 	about = -1
 	for i := range d.Loads {

@@ -32,16 +32,16 @@ var (
 	exempt    = desc("requests_exempt_total", "Requests that a rule exempts.", "door")
 	reserved  = desc("cost_reserved_units_total", "Units that requests were charged before their response reported the cost, by rule and unit: tokens, micro_usd or units. Requests count when their response has ended.", "rule", "unit")
 	settled   = desc("cost_settled_units_total", "Units that the requests of sluice_cost_reserved_units_total finally cost, by rule and unit.", "rule", "unit")
-	models    = desc("cost_model_units_total", "The part of sluice_cost_settled_units_total that each model cost: the first models of a rule by name, up to 20, and all others as *other.", "rule", "unit", "model")
+	models    = desc("cost_model_units_total", "The units of sluice_cost_settled_units_total by model: the first 20 models of a rule by name, and all others as *other.", "rule", "unit", "model")
 	estimates = desc("cost_estimates_total", "Responses that reported their cost, by the charge before: high (more than twice the cost), low (less than the cost) or close.", "rule", "estimate")
 	unread    = desc("cost_unread_total", "Responses that did not report their cost, by reason: encoded (compressed), type (neither JSON nor events), malformed, missing, interrupted, no_body (the integration does not read responses) or other. Such a request is charged what was seen of the response, or the estimate.", "rule", "reason")
 	indebted  = desc("cost_debts_total", "Limits that a response left in debt, so that the key is refused until the debt has drained.", "rule")
-	overloads = desc("requests_overloaded_total", "Requests refused by an automatic limit of requests under way, by door and class: critical, normal or sheddable.", "door", "class")
-	loadSaid  = desc("load_refusals_total", "Requests that did not fit an automatic limit of requests under way, by rule, class and outcome: deny, or would_deny by a shadow.", "rule", "class", "outcome")
-	loadLimit = desc("load_limit", "Automatic limit of requests under way, of the class normal; the sum over the keys of a rule.", "rule")
-	inFlight  = desc("load_in_flight", "Requests under way that an automatic limit counts; the sum over the keys of a rule.", "rule")
-	latency   = desc("load_latency_seconds", "Typical time until the head of a response, as an automatic limit sees it; of the key where it is the largest multiple of sluice_load_base_latency_seconds. 0 if unknown.", "rule")
-	base      = desc("load_base_latency_seconds", "The latency of sluice_load_latency_seconds without a queue in the upstream. 0 if unknown.", "rule")
+	overloads = desc("requests_overloaded_total", "Requests denied by an automatic limit of requests under way, by door and class: critical, normal or sheddable.", "door", "class")
+	loadOver  = desc("load_refusals_total", "Requests that did not fit an automatic limit of requests under way, by rule, class and outcome: deny, or would_deny if the rule is a shadow.", "rule", "class", "outcome")
+	loadLimit = desc("load_limit", "Automatic limit of requests under way for the class normal, summed over the keys of the rule.", "rule")
+	inFlight  = desc("load_in_flight", "Requests under way that count for an automatic limit, summed over the keys of the rule.", "rule")
+	latency   = desc("load_latency_seconds", "Typical time until the head of a response, as an automatic limit measures it. Of several keys, the one with the largest ratio to its base latency counts. 0 if unknown.", "rule")
+	base      = desc("load_base_latency_seconds", "Base latency of the same key: the time until the head of a response while the upstream has no queue. 0 if unknown.", "rule")
 	duration  = desc("decision_duration_seconds", "Time to decide about a request, with the calls of the store and without the wait in a queue.", "door")
 )
 
@@ -58,8 +58,8 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_local_decisions_total{rule}        made without the shared store
 //	sluice_requests_total{door,outcome}       each request once
 //	sluice_requests_malformed_total{door}     of these
-//	sluice_requests_repeated_total{door}      likewise
-//	sluice_requests_exempt_total{door}        likewise
+//	sluice_requests_repeated_total{door}      of these
+//	sluice_requests_exempt_total{door}        of these
 //	sluice_decision_duration_seconds{door}    a histogram
 //
 // Rules with a cost that is read from bodies of responses also have
@@ -71,13 +71,22 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_cost_unread_total{rule,reason}           the response does not report its cost
 //	sluice_cost_debts_total{rule}                   the key owes
 //
+// Rules with "in_flight: auto" also have
+//
+//	sluice_load_refusals_total{rule,class,outcome}    deny, would_deny
+//	sluice_load_limit{rule}                           of the class normal
+//	sluice_load_in_flight{rule}                       requests under way
+//	sluice_load_latency_seconds{rule}                 until the head of a response
+//	sluice_load_base_latency_seconds{rule}            the same without a queue
+//	sluice_requests_overloaded_total{door,class}      denied by one of these rules
+//
 // The outcomes allow and deny are there from the start, others from when there is one. A rule that
 // leaves the policy takes its series along.
 func New(r *telemetry.Recorder) prometheus.Collector { return collector{r} }
 
 // Describe implements [prometheus.Collector].
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{decisions, nearLimit, local, requests, malformed, repeated, exempt, reserved, settled, models, estimates, unread, indebted, overloads, loadSaid, loadLimit, inFlight, latency, base, duration} {
+	for _, d := range []*prometheus.Desc{decisions, nearLimit, local, requests, malformed, repeated, exempt, reserved, settled, models, estimates, unread, indebted, overloads, loadOver, loadLimit, inFlight, latency, base, duration} {
 		ch <- d
 	}
 }
@@ -140,23 +149,20 @@ func costs(ch chan<- prometheus.Metric, rule string, t *telemetry.CostTotals) {
 	ch <- counter(indebted, t.Indebted, rule)
 }
 
-// loads sends the automatic limits of a rule.
+// loads sends the series of a rule with an automatic limit.
 func loads(ch chan<- prometheus.Metric, rule string, t *telemetry.LoadTotals) {
-	names := policy.ClassNames()
-	for class := range names {
-		ch <- counter(loadSaid, t.Denied[class], rule, names[class], telemetry.Deny.String())
-		ch <- counter(loadSaid, t.Watched[class], rule, names[class], telemetry.WouldDeny.String())
-	}
+	byClass(ch, loadOver, &t.Denied, rule, telemetry.Deny.String())
+	byClass(ch, loadOver, &t.Watched, rule, telemetry.WouldDeny.String())
 	gauge(ch, loadLimit, float64(t.Limit), rule)
 	gauge(ch, inFlight, float64(t.InFlight), rule)
 	gauge(ch, latency, t.Latency.Seconds(), rule)
 	gauge(ch, base, t.Base.Seconds(), rule)
 }
 
-// byClass sends the counts of each class.
-func byClass(ch chan<- prometheus.Metric, d *prometheus.Desc, counts *telemetry.ByClass, of string) {
+// byClass sends the count of each class. The label of the class is the second.
+func byClass(ch chan<- prometheus.Metric, d *prometheus.Desc, counts *telemetry.ByClass, first string, others ...string) {
 	for class, name := range policy.ClassNames() {
-		ch <- counter(d, counts[class], of, name)
+		ch <- counter(d, counts[class], append([]string{first, name}, others...)...)
 	}
 }
 

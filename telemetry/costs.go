@@ -49,12 +49,7 @@ func (c *Costs) Add(o *Costs) {
 }
 
 // AllUnread returns how many responses did not report their cost.
-func (c *Costs) AllUnread() (n uint64) {
-	for _, v := range c.Unread {
-		n += v
-	}
-	return n
-}
+func (c *Costs) AllUnread() uint64 { return totalOf(c.Unread[:]) }
 
 // costsOf returns the costs of a settlement. That of a request's first limit has them all, the others only debts.
 func costsOf(s *policy.Settlement) (c Costs) {
@@ -226,17 +221,7 @@ const costVersion = 1
 
 // postedCosts returns a post of the costs of this instance, or nil if it has not counted any.
 func (r *Recorder) postedCosts() []byte {
-	post := []byte{costVersion}
-	for _, c := range r.follow().rules {
-		before := len(post)
-		if post = c.costs.append(post, c.name); len(post) > maxPost {
-			return post[:before]
-		}
-	}
-	if len(post) == 1 {
-		return nil
-	}
-	return post
+	return postOf(costVersion, r.follow().rules, func(dst []byte, c *ruleCounters) []byte { return c.costs.append(dst, c.name) })
 }
 
 func (r *ruleCosts) append(dst []byte, name string) []byte {
@@ -246,12 +231,8 @@ func (r *ruleCosts) append(dst []byte, name string) []byte {
 	if s.cells == nil {
 		return dst
 	}
-	from := s.first()
-	for from < s.last && *s.cell(from) == (Costs{}) {
-		from++
-	}
 	dst = append(appendText(dst, name), byte(r.unit))
-	return appendCells(dst, costColumns, from, s.last, func(n int64, column int) uint64 { return *s.cell(n).cells()[column] })
+	return appendCells(dst, costColumns, sinceUsed(&s.ring, s.first()), s.last, func(n int64, column int) uint64 { return *s.cell(n).cells()[column] })
 }
 
 // fleetCosts has the costs of each rule on several instances.
@@ -260,15 +241,8 @@ type fleetCosts map[string]*costSteps
 // add adds a post. It ignores costs in another unit than that of the policy. After an error, discard f: it may have a
 // part of the post.
 func (f fleetCosts) add(post []byte, at int64, p *policy.Policy) error {
-	if post == nil {
-		return nil
-	}
-	d := &decoder{rest: post}
-	if len(post) > maxPost || d.byte() != costVersion {
-		return errUnreadable
-	}
-	for n := 0; len(d.rest) > 0 && n < MaxRules; n++ {
-		name, unit := d.text(maxRuleName), policy.Unit(d.byte())
+	return readRules(post, costVersion, func(d *decoder, name string) {
+		unit := policy.Unit(d.byte())
 		ours := unit != policy.NoUnit && unit == p.UnitOf(name)
 		if ours && f[name] == nil {
 			f[name] = new(costSteps)
@@ -279,11 +253,7 @@ func (f fleetCosts) add(post []byte, at int64, p *policy.Policy) error {
 				*s.cell(n).cells()[column] += v
 			}
 		})
-	}
-	if d.failed || len(d.rest) > 0 {
-		return errUnreadable
-	}
-	return nil
+	})
 }
 
 // budgets returns the budget of each rule of the policy that has one.
@@ -295,7 +265,7 @@ func (f *Fleet) budgets(p *policy.Policy, now time.Time) map[string]*Budget {
 	costs, at := make(fleetCosts), now.Unix()
 	_ = costs.add(f.Recorder.postedCosts(), at, p) // it is not damaged
 	for _, o := range f.others {
-		_ = costs.add(o.costs, at, p) // those that cannot be read were ignored
+		_ = costs.add(o.posts[costsPart], at, p) // those that cannot be read were ignored
 	}
 	all := make(map[string]*Budget, len(budgets))
 	for _, b := range budgets {

@@ -61,7 +61,7 @@ type ruleCounters struct {
 	history *series // nil: there was no traffic
 	costs   ruleCosts
 
-	// denied and watched are the requests that an automatic limit denied, or let pass as a shadow, by class.
+	// denied and watched are the denials of automatic limits: see LoadDenials.
 	denied, watched [Classes]atomic.Uint64
 	loads           *ruleLoads // nil: the rule has no such limit, or no request yet
 }

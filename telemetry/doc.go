@@ -36,9 +36,9 @@
 // refusals fall. Refusals by a block are no news. While a large part of all requests is refused, the
 // headline is never good.
 //
-// An upstream is bad news while a large part of its requests fails, or while it is slower than in the last hour in
-// which it was not. A few requests are never news. Gateways add up their histograms, so the quantiles are those of
-// all requests.
+// An upstream is bad news while a large part of its requests fails, or while it is slower than usual, which is the last
+// hour in which it was not slow. A few requests are never news. Gateways add up their histograms, so the quantiles are
+// those of all requests.
 //
 // A refusal is counted for the subject of its rule, and for the customer that sent the request, by the
 // customer's tier: a rule without tiers refuses customers, too. Names are folded to be counted, and shown

@@ -32,7 +32,8 @@ type Fleet struct {
 
 // instance is another instance.
 type instance struct {
-	now, history, subjects, costs, loads []byte // its posts; nil: there is no such post
+	now, history []byte            // its posts of counts; nil: unknown
+	posts        map[string][]byte // its other posts, by part
 
 	head      head // of now, or else of history
 	seenAt    time.Time
@@ -156,16 +157,12 @@ func (f *Fleet) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveFor)
 	defer cancel()
-	_, err := f.postHistory(ctx)
-	if err == nil {
-		_, err = f.postCosts(ctx)
+	for _, post := range []func(context.Context) (int, error){f.postHistory, f.postCosts, f.postLoads} {
+		if _, err := post(ctx); err != nil {
+			return
+		}
 	}
-	if err == nil {
-		_, err = f.postLoads(ctx)
-	}
-	if err == nil {
-		_ = f.Board.Post(ctx, nowPart, f.Recorder.id, nil, goneAfter) // if it fails, the others see a stale instance
-	}
+	_ = f.Board.Post(ctx, nowPart, f.Recorder.id, nil, goneAfter) // if it fails, the others see a stale instance
 }
 
 // faultsNoted is how many failures in a row make an event.
@@ -222,19 +219,19 @@ func (f *Fleet) postSubjects(ctx context.Context) (posted int, err error) {
 }
 
 func (f *Fleet) postCosts(ctx context.Context) (posted int, err error) {
-	post := f.Recorder.postedCosts()
-	if post == nil {
-		return 0, nil
-	}
-	return len(post), f.Board.Post(ctx, costsPart, f.Recorder.id, post, historyFor)
+	return f.postRules(ctx, costsPart, f.Recorder.postedCosts())
 }
 
 func (f *Fleet) postLoads(ctx context.Context) (posted int, err error) {
-	post := f.Recorder.postedLoads()
+	return f.postRules(ctx, loadsPart, f.Recorder.postedLoads())
+}
+
+// postRules posts the output of postOf, unless it is nil.
+func (f *Fleet) postRules(ctx context.Context, part string, post []byte) (posted int, err error) {
 	if post == nil {
 		return 0, nil
 	}
-	return len(post), f.Board.Post(ctx, loadsPart, f.Recorder.id, post, historyFor)
+	return len(post), f.Board.Post(ctx, part, f.Recorder.id, post, historyFor)
 }
 
 // post returns a post of the counts of a time that ends now, or of all if that is 0.
@@ -254,16 +251,12 @@ func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	for _, u := range r.upstreams {
 		post = appendTimed(post, upstreamPrefix+u.stats.name, u.history, &h)
 	}
-	for _, c := range r.table.Load().rules {
+	return appendRules(post, r.table.Load().rules, func(dst []byte, c *ruleCounters) []byte {
 		if c.history == nil {
-			continue
+			return dst
 		}
-		before := len(post)
-		if post = appendSeries(post, c.name, c.history, &h); len(post) > maxPost {
-			return post[:before]
-		}
-	}
-	return post
+		return appendSeries(dst, c.name, c.history, &h)
+	})
 }
 
 // head returns the state of this instance.
@@ -281,14 +274,10 @@ func (r *Recorder) head(now time.Time, store Store) head {
 
 func (f *Fleet) readNow(ctx context.Context) (posted int, err error) {
 	ended, err := f.read(ctx, nowPart)
-	if err == nil {
-		_, err = f.read(ctx, subjectsPart)
-	}
-	if err == nil {
-		_, err = f.read(ctx, costsPart)
-	}
-	if err == nil {
-		_, err = f.read(ctx, loadsPart)
+	for _, part := range []string{subjectsPart, costsPart, loadsPart} {
+		if err == nil {
+			_, err = f.read(ctx, part)
+		}
 	}
 	if err == nil && ended {
 		_, err = f.read(ctx, historyPart)
@@ -318,28 +307,32 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 		o := f.others[id]
 		switch {
 		case id == f.Recorder.id:
-		case part == subjectsPart:
-			if o != nil && !bytes.Equal(o.subjects, post) && make(fleetSubjects).add(post) == nil {
-				o.subjects = post
-			}
-		case part == costsPart:
-			if o != nil && !bytes.Equal(o.costs, post) && make(fleetCosts).add(post, now.Unix(), f.Recorder.engine.Policy()) == nil {
-				o.costs = post
-			}
-		case part == loadsPart:
-			if o != nil && !bytes.Equal(o.loads, post) && make(fleetLoads).add(post, now.Unix(), nil, false) == nil {
-				o.loads = post
-			}
 		case part == nowPart && len(post) == 0:
 			if o != nil && !o.left {
 				o.left, ended = true, true
 			}
-		default:
+		case part == nowPart, part == historyPart:
 			f.readCounts(part, id, post, now)
+		case o != nil && !bytes.Equal(o.posts[part], post) && f.readable(part, post, now):
+			o.posts[part] = post
 		}
 	}
 	f.forget(part, posts)
 	return ended, nil
+}
+
+// readable reports whether a post of a part without counts can be read.
+func (f *Fleet) readable(part string, post []byte, now time.Time) bool {
+	var err error
+	switch part {
+	case subjectsPart:
+		err = make(fleetSubjects).add(post)
+	case costsPart:
+		err = make(fleetCosts).add(post, now.Unix(), f.Recorder.engine.Policy())
+	case loadsPart:
+		err = make(fleetLoads).add(post, now.Unix(), nil, false)
+	}
+	return err == nil
 }
 
 // readCounts reads the counts that an instance has posted. It ignores posts that it cannot read, and those
@@ -351,7 +344,7 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	}
 	o := f.others[id]
 	if o == nil {
-		o = &instance{seenAt: earlier(h.At, now)}
+		o = &instance{seenAt: earlier(h.At, now), posts: make(map[string][]byte)}
 		f.others[id] = o
 	}
 	if part == historyPart {
@@ -383,12 +376,8 @@ func (f *Fleet) forget(part string, posts map[string][]byte) {
 			o.now = nil
 		case historyPart:
 			o.history = nil
-		case costsPart:
-			o.costs = nil
-		case loadsPart:
-			o.loads = nil
 		default:
-			o.subjects = nil
+			delete(o.posts, part)
 		}
 		if o.now == nil && o.history == nil {
 			delete(f.others, id)

@@ -62,20 +62,16 @@ func appendTimed[C counted](dst []byte, name string, s *timed[C], h *head) []byt
 
 // appendSteps appends the steps from one on, without those before the first count.
 func appendSteps[C counted](dst []byte, s *steps[C], from int64) (out []byte, some bool) {
-	from = max(from, s.first())
-	none := *new(C)
-	for from <= s.last && *s.cell(from) == none {
-		from++
-	}
-	if from > s.last {
-		return append(dst, 0), false
-	}
+	from = sinceUsed(&s.ring, from)
 	value := func(n int64, c int) uint64 { return uint64((*s.cell(n))[c]) }
-	return appendCells(dst, len(none), from, s.last, value), true
+	return appendCells(dst, len(*new(C)), from, s.last, value), from <= s.last
 }
 
-// appendCells appends the values of steps by column, after their number and the first.
+// appendCells appends the values of steps by column, after their number and the first. Without a step it appends 0.
 func appendCells(dst []byte, columns int, from, last int64, value func(n int64, column int) uint64) []byte {
+	if from > last {
+		return append(dst, 0)
+	}
 	dst = binary.AppendUvarint(dst, uint64(last-from+1))
 	dst = binary.AppendUvarint(dst, uint64(from))
 	for c := range columns {
@@ -94,6 +90,44 @@ func appendCells(dst []byte, columns int, from, last int64, value func(n int64, 
 		}
 	}
 	return dst
+}
+
+// appendRules appends the entry of each rule, up to the largest size of a post.
+func appendRules(post []byte, rules []*ruleCounters, entry func(dst []byte, c *ruleCounters) []byte) []byte {
+	for _, c := range rules {
+		before := len(post)
+		if post = entry(post, c); len(post) > maxPost {
+			return post[:before]
+		}
+	}
+	return post
+}
+
+// postOf returns a post of a version and an entry of each rule, or nil if no rule has one.
+func postOf(version byte, rules []*ruleCounters, entry func(dst []byte, c *ruleCounters) []byte) []byte {
+	post := appendRules([]byte{version}, rules, entry)
+	if len(post) == 1 {
+		return nil
+	}
+	return post
+}
+
+// readRules reads a post of postOf: it calls read behind the name of each rule. A nil post has no rules.
+func readRules(post []byte, version byte, read func(d *decoder, name string)) error {
+	if post == nil {
+		return nil
+	}
+	d := &decoder{rest: post}
+	if len(post) > maxPost || d.byte() != version {
+		return errUnreadable
+	}
+	for n := 0; len(d.rest) > 0 && n < MaxRules; n++ {
+		read(d, d.text(maxRuleName))
+	}
+	if d.failed || len(d.rest) > 0 {
+		return errUnreadable
+	}
+	return nil
 }
 
 // postHead reads what appendHead has written.

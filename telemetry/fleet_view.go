@@ -146,7 +146,7 @@ func (f *Fleet) join(now time.Time) {
 		_ = f.subjects.add(own.export(now)) // it is not damaged
 	}
 	for _, o := range f.others {
-		_ = f.subjects.add(o.subjects) // those that cannot be read were ignored
+		_ = f.subjects.add(o.posts[subjectsPart]) // those that cannot be read were ignored
 	}
 }
 

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// Headline is what is to be said first of a view.
+// Headline is the most important fact of a view, or one of its alerts.
 type Headline struct {
-	Level string // "good", "bad" or "unknown"
-	Text  string
-	Rule  string // that it is about, if any
-	// Upstream is the name of the upstream that it is about, if any.
-	Upstream string
-	Subject  *Subject // likewise
+	Level    string // "good", "bad" or "unknown"
+	Text     string
+	Rule     string   // the rule concerned; empty: no rule
+	Upstream string   // the upstream concerned; empty: no upstream
+	Subject  *Subject // the subject concerned; nil: no subject
 	Since    time.Time
-	Alert    string // names what is wrong, the same as long as it is; empty: nothing is
+	Alert    string // identifies the problem for as long as it lasts; empty: no problem
 }
 
 // Levels of a Headline.

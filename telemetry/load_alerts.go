@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Sheds returns the requests of the last minute that the limits denied while there is an overload, or those that they
-// let pass as shadows although they did not fit. Without an overload it returns zeros.
+// Sheds returns the requests that the limits denied in the last minute. If they denied none, it returns the requests
+// that a shadow would have denied, and would is true. Without an overload it returns zeros.
 func (l *Load) Sheds() (by ByClass, would bool) {
 	if l.Overloaded.IsZero() {
 		return by, false
@@ -20,8 +20,8 @@ func (l *Load) Sheds() (by ByClass, would bool) {
 	return denied, false
 }
 
-// shedding reports a rule whose automatic limit denies requests, or would as a shadow. Denials of sheddable requests
-// alone are an information.
+// shedding returns the alert for a rule whose automatic limit denies requests, or would deny them if the rule were not
+// a shadow, and the alert's name. Its level is Bad only if normal or critical requests are denied.
 func (v *View) shedding(r *Rule) (name string, h *Headline) {
 	if r.Load == nil {
 		return "", nil
@@ -44,7 +44,7 @@ func (v *View) shedding(r *Rule) (name string, h *Headline) {
 	return name, h
 }
 
-// requestsByClass returns numbers of requests as text, those of the most important class first.
+// requestsByClass returns numbers of requests as text, the most important class first.
 func requestsByClass(c *ByClass) string {
 	var all []string
 	names := policy.ClassNames()
@@ -66,5 +66,5 @@ func (s *LoadState) why() string {
 	if s.Limits > 1 {
 		of = " of the slowest"
 	}
-	return fmt.Sprintf(": the latency%s is %s times that of idle (%s, %s)", of, decimal(s.Slowdown()), waited(s.Latency), waited(s.Base))
+	return fmt.Sprintf(": the latency%s is %s times the idle latency (%s, %s)", of, decimal(s.Slowdown()), waited(s.Latency), waited(s.Base))
 }

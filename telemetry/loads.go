@@ -11,33 +11,24 @@ import (
 // Classes is the number of classes of requests: see [policy.ClassNames].
 const Classes = 3
 
-// ByClass are numbers of requests, in the order of [policy.ClassNames].
+// ByClass has a number of requests for each class, in the order of [policy.ClassNames].
 type ByClass [Classes]uint64
 
 // Total returns the sum.
-func (c *ByClass) Total() (n uint64) {
-	for _, v := range c {
-		n += v
-	}
-	return n
-}
+func (c *ByClass) Total() uint64 { return totalOf(c[:]) }
 
-// Add adds those of o.
-func (c *ByClass) Add(o *ByClass) {
-	for i, v := range o {
-		c[i] += v
-	}
-}
+// Add adds the numbers of o.
+func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 
 // LoadState is the present state of the automatic limits of requests under way of one rule: one for each value of its
 // key, on each instance.
 type LoadState struct {
-	Limits          uint64 // how many there are
-	Limit, InFlight uint64 // sums of all; Limit is that of the class normal
+	Limits          uint64 // number of limits
+	Limit, InFlight uint64 // sums over the limits; Limit is the one for the class normal
 	// Base is the latency of the upstream without a queue, and Latency the present one, of the limit whose Latency is
 	// the largest multiple of its Base. They are 0 if unknown.
 	Base, Latency time.Duration
-	// Overloaded is when the present overload started. It is zero if no request was refused in the last minute.
+	// Overloaded is when the present overload started. It is zero if no request was denied in the last minute.
 	Overloaded time.Time
 }
 
@@ -54,7 +45,7 @@ func (s *LoadState) add(o *LoadState) {
 	}
 }
 
-// worse reports whether latency is a larger multiple of base than another one of its own.
+// worse reports whether latency is a larger multiple of base than otherLatency is of otherBase.
 func worse(base, latency, otherBase, otherLatency time.Duration) bool {
 	return base > 0 && (otherBase == 0 || float64(latency)*float64(otherBase) > float64(otherLatency)*float64(base))
 }
@@ -67,13 +58,23 @@ func (s *LoadState) Slowdown() float64 {
 	return float64(s.Latency) / float64(s.Base)
 }
 
-// LoadStep is what automatic limits of a rule did in a step. Limit, base and latency are those at its end.
+// LoadStep has the automatic limits of a rule in one step. Limit, Base and Latency are the values at its end.
 type LoadStep struct {
 	Limit         uint64
-	InFlight      uint64 // the most, of those seen once a second; of several instances the sum
+	InFlight      uint64 // the maximum of one sample a second, summed over instances
 	Base, Latency time.Duration
-	// Denied are the requests that were denied, and Watched those that a shadow let pass although they did not fit.
-	Denied, Watched ByClass
+	LoadDenials
+}
+
+// LoadDenials are the requests that did not fit automatic limits of requests under way.
+type LoadDenials struct {
+	Denied  ByClass
+	Watched ByClass // passed because the rule is a shadow
+}
+
+func (d *LoadDenials) add(o *LoadDenials) {
+	d.Denied.Add(&o.Denied)
+	d.Watched.Add(&o.Watched)
 }
 
 // loadColumns is the number of columns of a LoadStep in a post. Times are in microseconds.
@@ -119,16 +120,14 @@ func (s *LoadStep) add(o *LoadStep) {
 	if worse(o.Base, o.Latency, s.Base, s.Latency) {
 		s.Base, s.Latency = o.Base, o.Latency
 	}
-	s.Denied.Add(&o.Denied)
-	s.Watched.Add(&o.Watched)
+	s.LoadDenials.add(&o.LoadDenials)
 }
 
-// sample adds what was seen of the same instance later.
-func (s *LoadStep) sample(now *LoadState, added *LoadStep) {
+// sample adds a later sample of the same instance.
+func (s *LoadStep) sample(now *LoadState, added *LoadDenials) {
 	s.Limit, s.InFlight = now.Limit, max(s.InFlight, now.InFlight)
 	s.Base, s.Latency = now.Base, now.Latency
-	s.Denied.Add(&added.Denied)
-	s.Watched.Add(&added.Watched)
+	s.LoadDenials.add(added)
 }
 
 // loadSteps are the steps of one rule, of one instance or of all.
@@ -154,46 +153,43 @@ func addRing(to, from *ring[LoadStep]) {
 // ruleLoads are the automatic limits of one rule on this instance. The recorder's lock guards them.
 type ruleLoads struct {
 	now     LoadState
-	sampled LoadStep // what the steps have of Denied and Watched
+	sampled LoadDenials // in the steps, since the start
 	steps   loadSteps
 }
 
-// noteLoads counts what automatic limits of requests under way made of a request. It reports whether a shadow would
-// have denied it. No subjects are counted: an overload is not the fault of one.
+// noteLoads counts the decisions of automatic limits of requests under way about a request. It reports whether a shadow
+// would have denied the request. It counts no subjects, because no single subject causes an overload.
 func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would bool) {
 	d := &o.Decision
 	for i := range d.Loads {
 		l := &d.Loads[i]
-		rule, known := o.LoadRuleIndex(i), own
-		if !own {
-			rule, known = t.byName[l.Rule]
+		c := t.find(o.LoadRuleIndex(i), own, l.Rule)
+		if c == nil {
+			continue
 		}
-		if !known {
-			continue // it has left the policy
+		outcome := Allow
+		switch {
+		case l.Allowed:
+		case l.Shadow:
+			outcome, would = WouldDeny, true
+			c.watched[classIndex(l)].Add(1)
+		default:
+			outcome = Deny
+			c.denied[classIndex(l)].Add(1)
 		}
-		c := t.at(rule)
-		j := judgement{}
-		if class := slices.Index(policy.ClassNames(), l.Class); !l.Allowed && l.Shadow {
-			j.outcome, would = WouldDeny, true
-			c.watched[class].Add(1)
-		} else if !l.Allowed {
-			j.outcome = Deny
-			c.denied[class].Add(1)
-		}
-		c.cells[stripe].n[j.outcome].Add(1)
+		c.cells[stripe].n[outcome].Add(1)
 	}
 	return would
 }
 
-// noteClasses counts the rules with a class alone that apply to a request.
+// classIndex returns the index of the class of the request in a ByClass.
+func classIndex(l *policy.Load) int { return slices.Index(policy.ClassNames(), l.Class) }
+
+// noteClasses counts a request as allowed for each rule that only gives it a class.
 func noteClasses(t *table, own bool, o *policy.Observation, stripe int) {
 	for _, rule := range o.Classifying() {
-		known := own
-		if !own {
-			rule, known = t.byName[o.Policy().RuleNames()[rule]]
-		}
-		if known {
-			t.at(rule).cells[stripe].n[Allow].Add(1)
+		if c := t.find(rule, own, o.Policy().RuleNames()[rule]); c != nil {
+			c.cells[stripe].n[Allow].Add(1)
 		}
 	}
 }
@@ -229,12 +225,12 @@ func (r *Recorder) sampleLoads(t *table) {
 		if c.loads == nil {
 			c.loads = new(ruleLoads)
 		}
-		sum := c.deniedByClass()
+		sum := c.loadDenials()
 		c.loads.sample(r.at, state, &sum)
 	}
 }
 
-func (l *ruleLoads) sample(at int64, now *LoadState, sum *LoadStep) {
+func (l *ruleLoads) sample(at int64, now *LoadState, sum *LoadDenials) {
 	added := *sum
 	for i := range added.Denied {
 		added.Denied[i] -= l.sampled.Denied[i]
@@ -246,21 +242,19 @@ func (l *ruleLoads) sample(at int64, now *LoadState, sum *LoadStep) {
 	l.steps.days.cell(l.steps.days.last).sample(now, &added)
 }
 
-// deniedByClass returns the requests denied since the start, by class.
-func (c *ruleCounters) deniedByClass() (s LoadStep) {
-	for i := range s.Denied {
-		s.Denied[i], s.Watched[i] = c.denied[i].Load(), c.watched[i].Load()
+// loadDenials returns the denials since the start.
+func (c *ruleCounters) loadDenials() (d LoadDenials) {
+	for i := range d.Denied {
+		d.Denied[i], d.Watched[i] = c.denied[i].Load(), c.watched[i].Load()
 	}
-	return s
+	return d
 }
 
 // LoadTotals are the automatic limits of requests under way of one rule, on this instance.
 type LoadTotals struct {
 	Rule string
 	LoadState
-	// Denied are the requests denied since the start, and Watched those that a shadow let pass although they did not
-	// fit.
-	Denied, Watched ByClass
+	LoadDenials // since the start
 }
 
 // Loads returns the state of each rule with an automatic limit of requests under way, in the order of the document.
@@ -268,8 +262,7 @@ func (r *Recorder) Loads() (all []LoadTotals) {
 	t, states := r.follow(), loadStates(r.engine)
 	for _, name := range r.engine.Policy().Adaptive() {
 		if i, known := t.byName[name]; known && i < MaxRules && states[name] != nil {
-			sum := t.rules[i].deniedByClass()
-			all = append(all, LoadTotals{name, *states[name], sum.Denied, sum.Watched})
+			all = append(all, LoadTotals{name, *states[name], t.rules[i].loadDenials()})
 		}
 	}
 	return all
@@ -282,8 +275,7 @@ type Load struct {
 	Days   []LoadStep // of each [LongStep], the latest last, at most [LongSteps] of them
 }
 
-// LastMinute returns the requests of the last minute that were denied, and those that a shadow let pass although they
-// did not fit.
+// LastMinute returns the denials of the last minute.
 func (l *Load) LastMinute() (denied, watched ByClass) {
 	for i := max(len(l.Recent)-minuteSteps, 0); i < len(l.Recent); i++ {
 		denied.Add(&l.Recent[i].Denied)
@@ -300,20 +292,12 @@ const loadVersion = 1
 func (r *Recorder) postedLoads() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	post := []byte{loadVersion}
-	for _, c := range r.table.Load().rules {
+	return postOf(loadVersion, r.table.Load().rules, func(dst []byte, c *ruleCounters) []byte {
 		if c.loads == nil {
-			continue
+			return dst
 		}
-		before := len(post)
-		if post = c.loads.append(post, c.name); len(post) > maxPost {
-			return post[:before]
-		}
-	}
-	if len(post) == 1 {
-		return nil
-	}
-	return post
+		return c.loads.append(dst, c.name)
+	})
 }
 
 func (l *ruleLoads) append(dst []byte, name string) []byte {
@@ -330,14 +314,7 @@ func (l *ruleLoads) append(dst []byte, name string) []byte {
 
 // appendRing appends the steps, without those before the first that is not zero.
 func appendRing(dst []byte, s *ring[LoadStep]) []byte {
-	from := s.first()
-	for from <= s.last && *s.cell(from) == (LoadStep{}) {
-		from++
-	}
-	if from > s.last {
-		return append(dst, 0)
-	}
-	return appendCells(dst, loadColumns, from, s.last, func(n int64, c int) uint64 { return s.cell(n).column(c) })
+	return appendCells(dst, loadColumns, sinceUsed(s, s.first()), s.last, func(n int64, c int) uint64 { return s.cell(n).column(c) })
 }
 
 // fleetLoads are the automatic limits of each rule on several instances.
@@ -352,21 +329,13 @@ func (f fleetLoads) of(name string, at int64) *ruleLoads {
 	return f[name]
 }
 
-// add adds a post, and its present states if they are. It ignores rules that have none in the policy. After an error,
-// discard f: it may have a part of the post.
+// add adds the steps of a post, and its states if these are present. It ignores rules that are not in rules. After an
+// error, discard f: it may have a part of the post.
 func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) error {
-	if post == nil {
-		return nil
-	}
-	d := &decoder{rest: post}
-	if len(post) > maxPost || d.byte() != loadVersion {
-		return errUnreadable
-	}
-	for n := 0; len(d.rest) > 0 && n < MaxRules; n++ {
-		name := d.text(maxRuleName)
+	return readRules(post, loadVersion, func(d *decoder, name string) {
 		one := d.ruleLoads(at)
 		if d.failed || !slices.Contains(rules, name) {
-			continue
+			return
 		}
 		if present {
 			one.carry(&one.steps.recent)
@@ -377,18 +346,14 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 		if present {
 			to.now.add(&one.now)
 		}
-	}
-	if d.failed || len(d.rest) > 0 {
-		return errUnreadable
-	}
-	return nil
+	})
 }
 
-// carry gives the steps that began after a post the present state, or sums over instances would fall at their end.
+// carry copies the state into the steps that began after the post. Without it the latest sums over instances would drop.
 func (l *ruleLoads) carry(s *ring[LoadStep]) {
-	const most = 2 // steps, by the time between posts
+	const most = 2 // steps: more than the time between posts
 	for n := s.last; n > s.last-most && s.cell(n).Limit == 0; n-- {
-		s.cell(n).sample(&l.now, &LoadStep{})
+		s.cell(n).sample(&l.now, &LoadDenials{})
 	}
 }
 
@@ -417,7 +382,7 @@ func (d *decoder) loadSteps(most int, to *ring[LoadStep]) {
 	})
 }
 
-// loads returns the automatic limits of each rule of the policy that has them.
+// loads returns the automatic limits by rule, of each rule of the policy with "in_flight: auto".
 func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[string]*Load {
 	rules := p.Adaptive()
 	if len(rules) == 0 {
@@ -427,7 +392,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	_ = all.add(f.Recorder.postedLoads(), at, rules, true) // it is not damaged
 	for _, o := range f.others {
 		present := !o.left && o.now != nil && now.Sub(o.seenAt) <= staleAfter
-		_ = all.add(o.loads, at, rules, present) // those that cannot be read were ignored
+		_ = all.add(o.posts[loadsPart], at, rules, present) // those that cannot be read were ignored
 	}
 	out := make(map[string]*Load, len(rules))
 	for _, name := range rules {
@@ -437,9 +402,9 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	return out
 }
 
-// listOf returns the steps from one on: at least the latest.
+// listOf returns the steps from a step on, at least the latest.
 func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
-	for n := max(min(from, s.last), s.first()); n <= s.last; n++ {
+	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, *s.cell(n))
 	}
 	return all

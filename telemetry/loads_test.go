@@ -39,8 +39,8 @@ func alertNames(v *telemetry.View) string {
 	return strings.Join(all, ", ")
 }
 
-// What automatic limits deny is counted by rule, door and class, on one instance and over the fleet, and an alert says
-// so until a minute after.
+// Denials by automatic limits are counted by rule, door and class, on one instance and over the fleet. The alert lasts
+// until a minute after the last one.
 func TestLoads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -29,6 +29,22 @@ func (t *table) caller() *ruleCounters { return t.rules[len(t.rules)-1] }
 // at returns the counters of the rule at a place in the document.
 func (t *table) at(i int) *ruleCounters { return t.rules[min(i, len(t.rules)-2)] }
 
+// find returns the counters of a rule, or nil if the rule has left the policy. The index is that of the rule in the
+// document of an observation; unless own is set, the table is of another document, and the name counts.
+func (t *table) find(i int, own bool, name string) *ruleCounters {
+	if !own {
+		at, known := t.byName[name]
+		if !known {
+			return nil
+		}
+		i = at
+	}
+	if i < 0 {
+		return nil
+	}
+	return t.at(i)
+}
+
 // is reports whether the table is that of rules of these names.
 func (t *table) is(names []string) bool {
 	return len(t.names) == len(names) && unsafe.SliceData(t.names) == unsafe.SliceData(names)
@@ -104,14 +120,9 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 		result := &d.Results[first]
 		c := t.caller()
 		if result.From != callers {
-			rule, known := o.RuleIndex(first), own
-			if !own {
-				rule, known = t.byName[result.Rule]
+			if c = t.find(o.RuleIndex(first), own, result.Rule); c == nil {
+				continue
 			}
-			if !known || rule < 0 {
-				continue // it has left the policy
-			}
-			c = t.at(rule)
 		}
 		cell := &c.cells[stripe]
 		cell.n[said.outcome].Add(1)
@@ -145,7 +156,7 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 	case d.Missing != "":
 		cell.malformed.Add(1)
 	case d.Overloaded != "":
-		cell.overloaded[slices.Index(policy.ClassNames(), d.Loads[len(d.Loads)-1].Class)].Add(1)
+		cell.overloaded[classIndex(&d.Loads[len(d.Loads)-1])].Add(1)
 	}
 	if local {
 		cell.local.Add(1)

@@ -20,8 +20,8 @@ type Config struct {
 	// Instance names this process to others; the zero value is the host's name and the process.
 	Instance string
 	Version  string // of the program, for people
-	// Upstreams are those of the instance's gateway, at most MaxUpstreams and one of [OtherUpstreams]. Without a
-	// gateway there are none.
+	// Upstreams are the counters of the upstreams of the instance's gateway: at most MaxUpstreams, and one named
+	// [OtherUpstreams].
 	Upstreams []*UpstreamStats
 }
 
@@ -101,7 +101,7 @@ type DoorTotals struct {
 	Door string // see policy.Request
 	Counts
 	Exempt, Malformed, Repeated uint64 // requests that are in Counts, too
-	// Overloaded are the requests that an automatic limit of requests under way denied. They are in Counts, too.
+	// Overloaded are the requests that automatic limits of requests under way denied. They are in Counts, too.
 	Overloaded ByClass
 	Took       Histogram
 }

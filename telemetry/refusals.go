@@ -42,7 +42,7 @@ type Refusal struct {
 	// Rule is empty for a request that lacked something, which Missing says.
 	Rule, Limit, LimitName, From string
 	Because                      string // see policy.Result; "overload": see policy.Load
-	Class                        string // of the request, if it was refused for an overload
+	Class                        string // of the request, if it was denied because of an overload
 	Missing                      string
 	// Subject is its key as its rule lets people see it, and SubjectID names it: see [Subject].
 	Subject, SubjectID string

@@ -20,11 +20,11 @@ import (
 // log call stop: it writes what is due, and waits at most a second for that.
 //
 // A line has those of these that are known: rule; limit, and limit_name if the rule has several; from,
-// as in [policy.Result]; because: "limit", "reserved" (by the estimates of requests under way), "penalty", "block", "store" (it is away and on_error is
-// deny), "overload" of an automatic limit of requests under way, or "malformed", which has no rule but missing instead;
-// class, if it is for an overload; subject, as its rule lets people see it;
-// wait, in seconds as clients are told, unless waiting does not help; address, unless it is part of a
-// subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id
+// as in [policy.Result]; because: "limit", "reserved" (by the estimates of requests under way), "penalty",
+// "block", "store" (it is away and on_error is deny), "overload" (an automatic limit of requests under way), or
+// "malformed", which has no rule but missing instead; class of the request, with "overload"; subject, as its rule
+// lets people see it; wait, in seconds as clients are told, unless waiting does not help; address, unless it is
+// part of a subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id
 // from the request's traceparent. Handlers get the context of the request.
 //
 // A subject gets a line for each of its first three refusals by a rule, then for the 4th, 8th, 16th and
@@ -102,7 +102,7 @@ func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
 	})
 }
 
-// eachRefusal calls f with the index of the result by which each rule refuses. Indexes behind those of the results are
+// eachRefusal calls f for each rule that refuses, with the index of its result. Indexes from len(Results) on are those
 // of Loads. It calls f with -1 if the request is refused because something is missing in it.
 func eachRefusal(o *policy.Observation, f func(i int)) {
 	d := &o.Decision
@@ -276,7 +276,7 @@ func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 	return line
 }
 
-// describeLoad adds what is known of a refusal by an automatic limit of requests under way.
+// describeLoad describes a denial by an automatic limit of requests under way.
 func (r *Refusal) describeLoad(o *policy.Observation, i int) {
 	l := &o.Decision.Loads[i]
 	r.Shadow, r.Because, r.Class = l.Shadow, l.Because(), l.Class

@@ -28,7 +28,7 @@ func (l *refusalSampler) hashOf(o *policy.Observation, i int) (hash uint64, rule
 	key, rule := "", refusalsOfMalformed
 	if load := i - len(o.Decision.Results); i >= 0 && load >= 0 {
 		l := &o.Decision.Loads[load]
-		rule = l.Rule // whose key is that of an upstream
+		rule = l.Rule // its key is an upstream, no client
 	} else if i >= 0 {
 		key, rule = o.Key(i), o.Decision.Results[i].Rule
 		if o.RuleIndex(i) < 0 {

@@ -16,6 +16,18 @@ func (r *ring[T]) first() int64 { return r.last - int64(len(r.cells)) + 1 }
 // has reports whether a step is kept.
 func (r *ring[T]) has(n int64) bool { return len(r.cells) > 0 && n >= r.first() && n <= r.last }
 
+// since returns a step, or the nearest one that is kept.
+func (r *ring[T]) since(from int64) int64 { return max(min(from, r.last), r.first()) }
+
+// sinceUsed returns the first step from one on whose value is not zero, or the step after the latest.
+func sinceUsed[T comparable](r *ring[T], from int64) int64 {
+	from = max(from, r.first())
+	for from <= r.last && *r.cell(from) == *new(T) {
+		from++
+	}
+	return from
+}
+
 // move makes n the latest of so many steps, unless a later one is known: the clock of an instance may step back.
 func (r *ring[T]) move(n int64, steps int) {
 	if r.cells == nil {

@@ -9,12 +9,7 @@ type counted interface {
 
 // steps has counts of the latest steps of one length, by the number of the step since the Unix
 // epoch. Counts stop at 2^32-1 a step.
-type steps[C counted] struct {
-	last  int64 // the latest step
-	cells []C   // of step n at n modulo their number
-}
-
-func (s *steps[C]) cell(n int64) *C { return &s.cells[uint64(n)%uint64(len(s.cells))] }
+type steps[C counted] struct{ ring[C] }
 
 // move makes n the latest step. What is later than that never was.
 func (s *steps[C]) move(n int64) {
@@ -32,12 +27,9 @@ func (s *steps[C]) move(n int64) {
 	s.last = n
 }
 
-// first returns the earliest step that has a cell.
-func (s *steps[C]) first() int64 { return s.last - int64(len(s.cells)) + 1 }
-
 // add adds to a count of a step, unless it is too old or still to come.
 func (s *steps[C]) add(step int64, c int, n uint64) {
-	if step >= s.first() && step <= s.last {
+	if s.has(step) {
 		cell := s.cell(step)
 		(*cell)[c] = uint32(min(uint64((*cell)[c])+n, math.MaxUint32))
 	}
@@ -70,16 +62,13 @@ func (s *steps[C]) sum(sum []uint64, from, n int64) {
 	}
 }
 
-// since returns the first step from a step on: at least the latest is.
-func (s *steps[C]) since(from int64) int64 { return max(min(from, s.last), s.first()) }
-
 // timed are counts over time, in steps of two lengths, of one instance or of all.
 type timed[C counted] struct{ recent, days steps[C] }
 
 func newTimed[C counted](at int64) *timed[C] {
 	s := &timed[C]{
-		steps[C]{cells: make([]C, RecentSteps)},
-		steps[C]{cells: make([]C, LongSteps)},
+		steps[C]{ring[C]{cells: make([]C, RecentSteps)}},
+		steps[C]{ring[C]{cells: make([]C, LongSteps)}},
 	}
 	s.recent.last, s.days.last = recentStep(at), longStep(at)
 	return s

@@ -42,7 +42,7 @@ const StatusClasses = 5
 // classOf returns the index of the class of a status.
 func classOf(status int) int { return min(max(status/100, 1), StatusClasses) - 1 }
 
-// upstreamBounds are those of the histograms of upstreams.
+// upstreamBounds are the bounds of the histograms of upstreams.
 var upstreamBounds = func() (all []time.Duration) {
 	all = []time.Duration{500 * time.Microsecond, 700 * time.Microsecond}
 	for unit := time.Millisecond; unit < 10*time.Second; unit *= 10 {
@@ -58,8 +58,8 @@ func upstreamBucket(d time.Duration) int {
 	return i
 }
 
-// Columns of what is counted of an upstream in a step: answers by class of status, errors by kind, the most requests
-// under way, and how long requests waited, by upstreamBounds.
+// Columns of the counts of an upstream in a step: responses by class of status, errors by kind, the maximum of requests
+// under way, and the time that requests waited, by upstreamBounds.
 const (
 	errorColumn     = StatusClasses
 	inFlightColumn  = errorColumn + UpstreamErrors
@@ -72,8 +72,8 @@ type (
 	upstreamSeries = timed[upstreamStep]
 )
 
-// UpstreamStats counts the requests to one upstream, by how they ended and how long the heads of their responses
-// took. It is safe for concurrent use.
+// UpstreamStats counts the requests to one upstream, by status or error, and the time until the head of the response.
+// It is safe for concurrent use.
 type UpstreamStats struct {
 	name  string
 	cells []upstreamCell // stripes: see counters.go
@@ -98,16 +98,16 @@ func NewUpstreamStats(name string) *UpstreamStats {
 // Name returns the name of the upstream.
 func (u *UpstreamStats) Name() string { return u.name }
 
-// UpstreamCall is a request to an upstream. It ends once, by Answered or Failed.
+// UpstreamCall is a request to an upstream. Call either Answered or Failed, once.
 type UpstreamCall struct {
 	cell  *upstreamCell
 	began time.Duration
 }
 
-// epoch is a time for durations, which cost less to read than times.
+// epoch is the time from which calls are timed: time.Since reads one clock, and time.Now two.
 var epoch = time.Now()
 
-// Begin counts a request as under way. The request ends on the same stripe.
+// Begin counts a request as under way, until Answered or Failed is called.
 func (u *UpstreamStats) Begin() UpstreamCall {
 	var here byte // its address differs between goroutines
 	cell := &u.cells[stripeAt(unsafe.Pointer(&here))]
@@ -118,7 +118,7 @@ func (u *UpstreamStats) Begin() UpstreamCall {
 // Elapsed returns the time since Begin.
 func (c UpstreamCall) Elapsed() time.Duration { return time.Since(epoch) - c.began }
 
-// Answered ends a request with the status of its response, whose head took a time.
+// Answered counts a response with a status, and the time until its head.
 func (c UpstreamCall) Answered(status int, took time.Duration) {
 	class := classOf(status)
 	c.cell.answered[class][upstreamBucket(took)].Add(1)
@@ -126,7 +126,7 @@ func (c UpstreamCall) Answered(status int, took time.Duration) {
 	c.cell.inFlight.Add(-1)
 }
 
-// Failed ends a request without a response after a time.
+// Failed counts a request that ended without a response after a time.
 func (c UpstreamCall) Failed(kind UpstreamError, after time.Duration) {
 	c.cell.errors[kind].Add(1)
 	if kind == TimeoutError || kind == CanceledError {
@@ -135,7 +135,7 @@ func (c UpstreamCall) Failed(kind UpstreamError, after time.Duration) {
 	c.cell.inFlight.Add(-1)
 }
 
-// InFlight returns how many requests are under way.
+// InFlight returns the number of requests under way.
 func (u *UpstreamStats) InFlight() uint64 {
 	n := int64(0)
 	for i := range u.cells {
@@ -171,7 +171,7 @@ func (u *UpstreamStats) Totals() (t UpstreamTotals) {
 	return t
 }
 
-// upstreamColumn counts of an upstream since the start, without the requests under way.
+// upstreamColumn has the counts of an upstream since the start, without the requests under way.
 type upstreamColumn [upstreamColumns]uint64
 
 func (u *UpstreamStats) read() (sum upstreamColumn) {
@@ -191,10 +191,10 @@ func (u *UpstreamStats) read() (sum upstreamColumn) {
 	return sum
 }
 
-// countedUpstream is an upstream of a recorder, whose lock guards it.
+// countedUpstream has the counters and the history of an upstream. The recorder's lock guards it.
 type countedUpstream struct {
 	stats   *UpstreamStats
-	sampled upstreamColumn // what the history has
+	sampled upstreamColumn // the counts in the history
 	history *upstreamSeries
 }
 
@@ -212,13 +212,13 @@ func (u *countedUpstream) sample(at int64) {
 	raise(&u.history.days, under)
 }
 
-// raise makes the most requests under way of the latest step at least n.
+// raise sets the maximum of requests under way in the latest step to n, if that is larger.
 func raise(s *steps[upstreamStep], n uint64) {
 	most := &s.cell(s.last)[inFlightColumn]
 	*most = max(*most, uint32(min(n, math.MaxUint32)))
 }
 
-// inFlight returns how many requests are under way, by upstream.
+// inFlight returns the number of requests under way by upstream.
 func (h *timeline) inFlight() map[string]uint64 {
 	if len(h.upstreams) == 0 {
 		return nil
@@ -233,7 +233,7 @@ func (h *timeline) inFlight() map[string]uint64 {
 // upstreamPrefix is before the name of an upstream in a post: no rule has such a name.
 const upstreamPrefix = "*upstream:"
 
-// clipUpstreams bounds the upstreams of a post, which may have any.
+// clipUpstreams bounds the number of upstreams in a post, and their names: posts may have any bytes.
 func (i *Instance) clipUpstreams() {
 	for name := range i.InFlight {
 		if len(i.InFlight) > MaxUpstreams+1 || len(name) > maxName {
@@ -246,8 +246,7 @@ func (i *Instance) clipUpstreams() {
 type UpstreamCounts struct {
 	Statuses [StatusClasses]uint64  // by class
 	Errors   [UpstreamErrors]uint64 // requests without a response, by reason
-	// InFlight is how many requests were under way at most. It is looked at once a second; of several instances it
-	// is the sum.
+	// InFlight is the maximum of requests under way, sampled once a second and summed over instances.
 	InFlight uint64
 
 	waits [upstreamBuckets]uint64
@@ -267,43 +266,26 @@ func countsOf(s *upstreamStep) (c UpstreamCounts) {
 	return c
 }
 
-// Add adds those of o, which are of another time.
+// Add adds the counts of another time. InFlight is the larger one.
 func (c *UpstreamCounts) Add(o *UpstreamCounts) {
-	for i, n := range o.Statuses {
-		c.Statuses[i] += n
-	}
-	for i, n := range o.Errors {
-		c.Errors[i] += n
-	}
+	addTo(c.Statuses[:], o.Statuses[:])
+	addTo(c.Errors[:], o.Errors[:])
+	addTo(c.waits[:], o.waits[:])
 	c.InFlight = max(c.InFlight, o.InFlight)
-	for i, n := range o.waits {
-		c.waits[i] += n
-	}
 }
 
-// Ended returns how many requests ended because of the upstream: those that the client canceled are missing.
-func (c *UpstreamCounts) Ended() (n uint64) {
-	for _, answered := range c.Statuses {
-		n += answered
-	}
-	return n + c.AllErrors()
-}
+// Ended returns the number of requests that ended, except those that the client canceled.
+func (c *UpstreamCounts) Ended() uint64 { return totalOf(c.Statuses[:]) + c.AllErrors() }
 
-// AllErrors returns how many requests got no response, other than by the client's fault.
-func (c *UpstreamCounts) AllErrors() (n uint64) {
-	for kind, failed := range c.Errors {
-		if UpstreamError(kind) != CanceledError {
-			n += failed
-		}
-	}
-	return n
-}
+// AllErrors returns the number of requests without a response, except those that the client canceled.
+func (c *UpstreamCounts) AllErrors() uint64 { return totalOf(c.Errors[:]) - c.Errors[CanceledError] }
 
-// Failures returns how many requests failed: with a status of 5xx, or without a response.
+// Failures returns the number of requests that ended with a status of 5xx or without a response, except those that the
+// client canceled.
 func (c *UpstreamCounts) Failures() uint64 { return c.Statuses[StatusClasses-1] + c.AllErrors() }
 
-// Latency returns how long requests waited for the head of the response: also those that timed out, or whose client
-// left before.
+// Latency returns how long requests waited for the head of the response. Requests that timed out or were canceled count
+// with the time until then.
 func (c *UpstreamCounts) Latency() Latency { return latencyOf(c.waits[:], upstreamBounds) }
 
 // Upstream is the health of one upstream of the gateways.
@@ -311,16 +293,19 @@ type Upstream struct {
 	Name     string
 	InFlight uint64           // requests under way now
 	Recent   []UpstreamCounts // of each Step, the latest last, at most RecentSteps of them
-	// Usual is the latency of the last hour in which the upstream was not slow, without the last ten minutes; its
-	// Count is 0 while too little is known.
+	// Usual is the latency of the last hour in which the upstream was not slow, without the last ten minutes. After a
+	// start its Count is small, or 0.
 	Usual Latency
 
 	long []UpstreamCounts // of each LongStep
 }
 
 // Latest returns the counts of the last minute.
-func (u *Upstream) Latest() (c UpstreamCounts) {
-	for i := max(len(u.Recent)-minuteSteps, 0); i < len(u.Recent); i++ {
+func (u *Upstream) Latest() UpstreamCounts { return u.Last(minuteSteps) }
+
+// Last returns the counts of the latest n steps of Recent, including the current one.
+func (u *Upstream) Last(n int) (c UpstreamCounts) {
+	for i := max(len(u.Recent)-n, 0); i < len(u.Recent); i++ {
 		c.Add(&u.Recent[i])
 	}
 	return c
@@ -350,7 +335,7 @@ func (f fleetUpstreams) sum(at int64) func(name string) *upstreamSeries {
 	}
 }
 
-// view returns the upstreams that the instances of a view have.
+// view returns the upstreams of the instances of a view.
 func (f fleetUpstreams) view(v *View) (all []Upstream) {
 	inFlight := map[string]uint64{}
 	for _, i := range v.Instances {

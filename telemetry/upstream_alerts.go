@@ -6,40 +6,38 @@ import (
 	"time"
 )
 
-// An upstream fails or is slow by the requests of the last minute, or, if those are too few to say so, of as many of
-// the last ten minutes as it takes.
+// Whether an upstream fails or is slow is judged by the requests of the last minute. If these are too few, earlier ones
+// count, too, back to ten minutes.
 const (
 	upstreamLeast = 20 // requests
 
-	// It fails if so large a part of them fails, and so many.
+	// It fails if at least this fraction of them fails, and at least this number.
 	failingShare = 0.1
 	failingLeast = 10
 
-	// It is slow if half of them wait slowTimes as long as usually half do at most, or slowTail of them slowTimes as
-	// long as usually all but one in a hundred do at most.
+	// It is slow if more than half of them wait longer than slowTimes the usual median, or more than slowTail of them
+	// longer than slowTimes the usual 99th percentile.
 	slowTimes    = 3
 	slowShortest = 20 * time.Millisecond
 	slowTail     = 0.05
 	slowLeast    = 10
 
-	// It is slow, too, if upstreamLeast requests wait and none has ended for a minute, unless requests that wait that
-	// long are usual.
+	// It is also slow if upstreamLeast requests wait and none has ended for a minute, unless such waits are usual.
 	stuckUsually = 20 * time.Second
 
-	// The usual is that of an hour, of so many requests at least.
+	// The usual latency is that of an hour with at least this many requests.
 	usualLeast  = 60
 	usualWithin = int(time.Hour / LongStep)
 )
 
-// fraction is how many of some requests have a property.
+// fraction is a number of requests out of all.
 type fraction struct{ of, all uint64 }
 
 func (f fraction) share() float64 { return float64(f.of) / float64(max(f.all, 1)) }
 
 func failed(c *UpstreamCounts) fraction { return fraction{c.Failures(), c.Ended()} }
 
-// slower returns which requests waited longer than a time, by the bounds of the histogram: some that waited a little
-// longer do not count.
+// slower returns the fraction of requests that waited longer than a time, rounded up to a bound of the histogram.
 func slower(than time.Duration) func(*UpstreamCounts) fraction {
 	first := upstreamBucket(than) + 1
 	return func(c *UpstreamCounts) (f fraction) {
@@ -56,26 +54,25 @@ func slower(than time.Duration) func(*UpstreamCounts) fraction {
 type slowness struct {
 	than  time.Duration
 	share float64
-	least uint64 // requests
-	text  string // what is usual
+	text  string // the usual latency
 }
 
-// slownesses returns what is slow if a latency is usual.
+// slownesses returns the criteria for a usual latency, or none if that is of too few requests.
 func slownesses(usual Latency) []slowness {
 	if usual.Count < usualLeast {
 		return nil
 	}
-	all := []slowness{{max(slowTimes*usual.P50, slowShortest), 0.5, slowLeast, "half of them " + waited(usual.P50) + " at most"}}
+	all := []slowness{{max(slowTimes*usual.P50, slowShortest), 0.5, "half of them " + waited(usual.P50) + " at most"}}
 	if usual.Count >= 100/slowTail {
-		all = append(all, slowness{max(slowTimes*usual.P99, slowShortest), slowTail, slowLeast, "99 % of them " + waited(usual.P99) + " at most"})
+		all = append(all, slowness{max(slowTimes*usual.P99, slowShortest), slowTail, "99 % of them " + waited(usual.P99) + " at most"})
 	}
 	return all
 }
 
-func (s *slowness) exceeded(f fraction) bool { return f.of >= s.least && f.share() > s.share }
+func (s *slowness) exceeded(f fraction) bool { return f.of >= slowLeast && f.share() > s.share }
 
-// usual returns the latency of the last hour in which the upstream was not slow. Times in which it was slow are left
-// out, so that an upstream does not become usual by staying slow.
+// usual returns the latency of the last hour in which the upstream was not slow. Slow steps are left out: otherwise an
+// upstream that stays slow would soon be as usual.
 func (u *Upstream) usual() Latency {
 	var calm []*UpstreamCounts // at most usualWithin steps
 	var sum UpstreamCounts
@@ -113,12 +110,12 @@ func (u *Upstream) lately(of func(*UpstreamCounts) fraction) (sum fraction, last
 	for i := 0; i < min(len(u.Recent), latelySteps) && (i < minuteSteps || sum.all < upstreamLeast); i++ {
 		f := of(&u.Recent[len(u.Recent)-1-i])
 		sum.of, sum.all = sum.of+f.of, sum.all+f.all
-		lasted = max(time.Duration(i), 6) * Step
+		lasted = time.Duration(max(i, minuteSteps-1)) * Step
 	}
 	return sum, lasted
 }
 
-// upstreamSince returns since when the fraction is above a share: the requests since then exceed it by the most.
+// upstreamSince returns when the fraction rose above a share: the time since which the excess over it is largest.
 func (v *View) upstreamSince(u *Upstream, of func(*UpstreamCounts) fraction, share float64) time.Time {
 	at, most, excess := v.At, 0.0, 0.0
 	walk := func(steps []UpstreamCounts, step time.Duration, from int) {
@@ -130,7 +127,7 @@ func (v *View) upstreamSince(u *Upstream, of func(*UpstreamCounts) fraction, sha
 		}
 	}
 	walk(u.Recent, Step, 0)
-	walk(u.long, LongStep, RecentSteps*int(Step/time.Second)/int(LongStep/time.Second)+1)
+	walk(u.long, LongStep, int(RecentSteps*Step/LongStep)+1)
 	return later(at, v.Since)
 }
 
@@ -148,10 +145,7 @@ func (v *View) upstreamFails(u *Upstream) *Headline {
 
 // reasons returns how many requests failed in a time, by reason.
 func (u *Upstream) reasons(lasted time.Duration) string {
-	var sum UpstreamCounts
-	for i := max(len(u.Recent)-1-int(lasted/Step), 0); i < len(u.Recent); i++ {
-		sum.Add(&u.Recent[i])
-	}
+	sum := u.Last(int(lasted/Step) + 1)
 	var all []string
 	add := func(n uint64, what string) {
 		if n > 0 {
@@ -179,7 +173,7 @@ func within(d time.Duration) string {
 	return fmt.Sprintf("%d minutes", (d+time.Minute-1)/time.Minute)
 }
 
-// waited returns a time that requests waited.
+// waited returns a waiting time as text.
 func waited(d time.Duration) string {
 	if d >= time.Second {
 		return short(d.Seconds()) + " s"

@@ -244,7 +244,7 @@ func TestUpstreamHangs(t *testing.T) {
 		s.end = usual
 		s.alerts(2*time.Minute, slowUp)
 		s.alerts(20 * time.Minute)
-		for range 19 { // are no reason to wake anybody, if nobody else asks
+		for range 19 { // too few requests for an alert
 			s.stats.Begin()
 		}
 		s.rate = 0

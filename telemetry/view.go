@@ -29,17 +29,21 @@ func (o Outcome) String() string { return outcomeNames[o] }
 type Counts [Outcomes]uint64
 
 // Total returns how many there were.
-func (c *Counts) Total() (n uint64) {
-	for _, v := range c {
+func (c *Counts) Total() uint64 { return totalOf(c[:]) }
+
+// Add adds those of o.
+func (c *Counts) Add(o *Counts) { addTo(c[:], o[:]) }
+
+func totalOf(counts []uint64) (n uint64) {
+	for _, v := range counts {
 		n += v
 	}
 	return n
 }
 
-// Add adds those of o.
-func (c *Counts) Add(o *Counts) {
-	for i, v := range o {
-		c[i] += v
+func addTo(sum, counts []uint64) {
+	for i, v := range counts {
+		sum[i] += v
 	}
 }
 
@@ -87,7 +91,7 @@ type View struct {
 	engine    *policy.Engine
 	Rules     []Rule // of the policy in force, in the order of its document
 	Tiers     []Tier // sorted by name; empty without subjects
-	// Upstreams are those of the gateways of Instances, sorted by name; empty if none is a gateway.
+	// Upstreams are the upstreams of all gateways, sorted by name.
 	Upstreams []Upstream
 	Events    []Event // the latest first
 }
@@ -106,8 +110,8 @@ type Instance struct {
 	Differs bool
 	Store   Store
 	Took    Latency // decisions of the last minute, through all doors
-	// InFlight is how many requests are under way, by the upstream of the instance's gateway. It is empty for an
-	// instance without a gateway.
+	// InFlight has the number of requests under way for each upstream of the instance's gateway. It is empty without a
+	// gateway.
 	InFlight map[string]uint64
 }
 

@@ -96,9 +96,9 @@ func printLoad(line func(what, format string, args ...any), l *control.LoadExpla
 	case !l.Known:
 		line("limit", "in_flight auto: not known yet; a gateway finds it by the latency of its upstream")
 	case l.Base != nil && l.Latency != nil:
-		line("limit", "in_flight auto: %d under way of %d now; latency %v, and %v when idle", l.InFlight, l.Limit, roundLatency(*l.Latency), roundLatency(*l.Base))
+		line("limit", "in_flight auto: %d of %d under way; latency %v, idle %v", l.InFlight, l.Limit, roundLatency(*l.Latency), roundLatency(*l.Base))
 	default:
-		line("limit", "in_flight auto: %d under way of %d now", l.InFlight, l.Limit)
+		line("limit", "in_flight auto: %d of %d under way", l.InFlight, l.Limit)
 	}
 	if !l.Allowed {
 		says = "refuses: the upstream is overloaded for class " + l.Class

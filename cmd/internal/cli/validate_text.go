@@ -18,8 +18,8 @@ import (
 // inFlightText is where requests in flight are counted.
 const inFlightText = "behind the gateway and in Go programs, and at --check and by sluice.v1.Checks of --grpc for those who ask for a place; auth requests, Envoy at --grpc, --resp and --spoe do not tell when a request ends: there it only looks, and takes no place"
 
-// adaptiveText is where automatic limits of requests under way hold.
-const adaptiveText = "in the gateway and in Go programs (httplimit, grpclimit), for each process by itself; --check, --grpc, --resp, --spoe and --auth learn of no response and leave it out"
+// adaptiveText is where automatic limits of requests under way apply.
+const adaptiveText = "in the gateway and in Go programs (httplimit, grpclimit), separately in each process; --check, --grpc, --resp, --spoe and --auth see no responses and leave the rule out"
 
 // printPolicy writes what is not obvious about the rules of a policy.
 func printPolicy(out *bytes.Buffer, p *policy.Policy) {

@@ -173,8 +173,44 @@ func niceTop(top float64) float64 {
 	return 10 * unit
 }
 
-func (c *chart) x(at int64) float64 {
-	return drawnWide * float64(at-c.From) / float64(max(1, c.To-c.From))
+func (c *chart) x(at int64) float64 { return drawnX(at, c.From, c.To) }
+
+// drawnX returns where a time is in a drawing of the time between two others.
+func drawnX(at, from, to int64) float64 {
+	return drawnWide * float64(at-from) / float64(max(1, to-from))
+}
+
+// drawnY returns where a value is in a drawing with the value top at its upper edge.
+func drawnY(value, top float64) float64 { return drawnHigh * (1 - value/top) }
+
+// layer is a row of values that is drawn above the rows before it.
+type layer struct {
+	name, word string
+	values     []float64
+}
+
+// stackedAreas draws layers one above the other. Those without a value are left out.
+func stackedAreas(x []float64, top float64, layers []layer) (all []area) {
+	below := make([]float64, len(x))
+	for _, l := range layers {
+		upper, some := make([]float64, len(x)), false
+		for i, v := range l.values {
+			upper[i] = below[i] + v
+			some = some || v > 0
+		}
+		if some {
+			var p outline
+			for i := range x {
+				p.to(x[i], drawnY(upper[i], top))
+			}
+			for i := len(x) - 1; i >= 0; i-- {
+				p.to(x[i], drawnY(below[i], top))
+			}
+			all = append(all, area{l.name, l.word, p.String() + "Z"})
+		}
+		below = upper
+	}
+	return all
 }
 
 // Areas returns what is drawn for each outcome that there was.
@@ -182,27 +218,15 @@ func (c *chart) Areas() (all []area) {
 	if len(c.At) == 0 {
 		return nil
 	}
-	top := niceTop(c.top())
-	below := make([]float64, len(c.At))
-	for j, o := range stacked {
-		upper, any := make([]float64, len(c.At)), false
-		for i, r := range c.Rates[j] {
-			upper[i] = below[i] + r
-			any = any || r > 0
-		}
-		if any {
-			var p outline
-			for i, at := range c.At {
-				p.to(c.x(at), drawnHigh*(1-upper[i]/top))
-			}
-			for i := len(c.At) - 1; i >= 0; i-- {
-				p.to(c.x(c.At[i]), drawnHigh*(1-below[i]/top))
-			}
-			all = append(all, area{o.Name, o.Word, p.String() + "Z"})
-		}
-		below = upper
+	x := make([]float64, len(c.At))
+	for i, at := range c.At {
+		x[i] = c.x(at)
 	}
-	return all
+	layers := make([]layer, len(stacked))
+	for j, o := range stacked {
+		layers[j] = layer{o.Name, o.Word, c.Rates[j]}
+	}
+	return stackedAreas(x, niceTop(c.top()), layers)
 }
 
 // Yesterday returns the line of all requests a day before.
@@ -211,7 +235,7 @@ func (c *chart) Yesterday() string {
 	top := niceTop(c.top())
 	for i, b := range c.Before {
 		if b != nil {
-			p.to(c.x(c.At[i]), drawnHigh*(1-*b/top))
+			p.to(c.x(c.At[i]), drawnY(*b, top))
 		}
 	}
 	return p.String()
@@ -232,9 +256,11 @@ func (c *chart) MarkLines() (all []string) {
 }
 
 // Ticks are times for the axis.
-func (c *chart) Ticks() (all []time.Time) {
+func (c *chart) Ticks() []time.Time { return ticksOf(c.From, c.To) }
+
+func ticksOf(from, to int64) (all []time.Time) {
 	for i := range int64(5) {
-		all = append(all, time.Unix(c.From+(c.To-c.From)*i/4, 0).UTC())
+		all = append(all, time.Unix(from+(to-from)*i/4, 0).UTC())
 	}
 	return all
 }

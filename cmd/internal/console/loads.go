@@ -15,16 +15,16 @@ type loadRow struct {
 	Limits          uint64 // how many, one for each value of the key on each instance
 	Limit, InFlight uint64
 	Base, Latency   time.Duration
-	Slowdown        float64       // 0: not known
-	Classes         []classOfLoad // that are denied, the most important first
-	Shed            string        // their names
-	Would           bool          // it is a shadow: they passed
-	Since           time.Time     // of the overload
+	Slowdown        float64       // 0: unknown
+	Classes         []classOfLoad // the denied classes, the most important first
+	Shed            string        // the names of Classes
+	Would           bool          // the requests of Classes passed: the rule is a shadow
+	Since           time.Time     // the start of the overload
 
 	LimitSpark, LoadSpark, LatencySpark spark
 }
 
-// classOfLoad is how many requests of a class were denied in the last minute.
+// classOfLoad is a class with the number of its requests that were denied in the last minute.
 type classOfLoad struct {
 	Name   string
 	Denied uint64
@@ -74,19 +74,18 @@ func loadRows(v *telemetry.View, rules map[string]*policy.Rule) (all []loadRow) 
 
 // loadSpark draws the last hour: of each minute the largest value.
 func loadSpark(l *telemetry.Load, of func(*telemetry.LoadStep) float64) spark {
-	const perMinute = int(time.Minute / telemetry.Step)
 	var all []float64
-	for from := len(l.Recent) % perMinute; from < len(l.Recent); from += perMinute {
+	for minute := range inMinutes(l.Recent) {
 		most := -1.0
-		for i := range perMinute {
-			most = max(most, of(&l.Recent[from+i]))
+		for i := range minute {
+			most = max(most, of(&minute[i]))
 		}
 		all = append(all, most)
 	}
 	return sparkOf(all)
 }
 
-// loadChart is the limit, the load and the refusals by class of a rule over time.
+// loadChart draws the limit, the load and the refusals by class of a rule over time.
 type loadChart struct {
 	Limit, Load string // lines
 	Top         string // of their axis
@@ -113,15 +112,15 @@ type loadPoint struct {
 	refused [telemetry.Classes]float64 // a second
 }
 
-// loadChartOf draws the last hour, or the last day; nil if nothing is known. With would it draws the requests that a
-// shadow let pass.
+// loadChartOf draws the last hour, or the last day. It returns nil if nothing is known. If would is set, it draws the
+// requests that a shadow would have denied.
 func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadChart {
 	list, step, length := l.Recent, telemetry.Step, time.Hour
 	if day {
 		list, step, length = l.Days, telemetry.LongStep, 24*time.Hour
 	}
 	c := &loadChart{from: v.At.Add(-length).Unix(), to: v.At.Unix()}
-	of := stepsOf(v, make([]telemetry.Counts, len(list)), step)
+	of := timesOf(v, len(list), step)
 	var points []loadPoint
 	for i := range list {
 		s, lasted := &list[i], of.lasts(i)
@@ -132,9 +131,7 @@ func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadCha
 	if len(points) == 0 {
 		return nil
 	}
-	for i := range int64(5) {
-		c.Ticks = append(c.Ticks, time.Unix(c.from+(c.to-c.from)*i/4, 0).UTC())
-	}
+	c.Ticks = ticksOf(c.from, c.to)
 	c.lines(points)
 	c.areas(points)
 	for i := 0; i < len(points); i += max(1, len(points)/12) {
@@ -157,9 +154,7 @@ func refusedByClass(s *telemetry.LoadStep, would bool, lasted time.Duration) (al
 	return all
 }
 
-func (c *loadChart) x(at int64) float64 {
-	return drawnWide * float64(at-c.from) / float64(max(1, c.to-c.from))
-}
+func (c *loadChart) x(at int64) float64 { return drawnX(at, c.from, c.to) }
 
 func (c *loadChart) lines(points []loadPoint) {
 	most := 0.0
@@ -169,38 +164,28 @@ func (c *loadChart) lines(points []loadPoint) {
 	top := niceTop(most)
 	var limit, load outline
 	for _, p := range points {
-		limit.to(c.x(p.at), drawnHigh*(1-float64(p.step.Limit)/top))
-		load.to(c.x(p.at), drawnHigh*(1-float64(p.step.InFlight)/top))
+		limit.to(c.x(p.at), drawnY(float64(p.step.Limit), top))
+		load.to(c.x(p.at), drawnY(float64(p.step.InFlight), top))
 	}
 	c.Limit, c.Load, c.Top = limit.String(), load.String(), rate(top)
 }
 
 func (c *loadChart) areas(points []loadPoint) {
-	most, names := 0.0, policy.ClassNames()
-	for _, p := range points {
+	x, layers := make([]float64, len(points)), make([]layer, telemetry.Classes)
+	for k := range layers {
+		name := policy.ClassNames()[telemetry.Classes-1-k]
+		layers[k] = layer{name, name, make([]float64, len(points))}
+	}
+	most := 0.0
+	for i, p := range points {
+		x[i] = c.x(p.at)
 		sum := 0.0
-		for _, r := range p.refused {
+		for k, r := range p.refused {
+			layers[k].values[i] = r
 			sum += r
 		}
 		most = max(most, sum)
 	}
 	top := niceTop(most)
-	c.RefusedTop = rate(top)
-	below := make([]float64, len(points))
-	for k := range telemetry.Classes {
-		var p outline
-		upper, some := make([]float64, len(points)), false
-		for i := range points {
-			upper[i] = below[i] + points[i].refused[k]
-			some = some || points[i].refused[k] > 0
-			p.to(c.x(points[i].at), drawnHigh*(1-upper[i]/top))
-		}
-		for i := len(points) - 1; i >= 0; i-- {
-			p.to(c.x(points[i].at), drawnHigh*(1-below[i]/top))
-		}
-		if below = upper; some {
-			name := names[telemetry.Classes-1-k]
-			c.Refused = append(c.Refused, area{name, name, p.String() + "Z"})
-		}
-	}
+	c.RefusedTop, c.Refused = rate(top), stackedAreas(x, top, layers)
 }

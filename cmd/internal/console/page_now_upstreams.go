@@ -10,20 +10,21 @@ import (
 
 const maxUpstreams = 12 // of the table
 
-// upstreamRow is an upstream in the table. What is not known is negative.
+// upstreamRow is an upstream in the table.
 type upstreamRow struct {
 	Name                       string
 	Rate                       float64 // requests a second
-	P50, P99, Usual            time.Duration
-	Timed                      bool // there were requests to time
-	Failing                    float64
+	P50, P99                   time.Duration
+	Usual                      time.Duration // the usual P50; 0: unknown
+	Timed                      bool          // P50 and P99 are known
+	Failing                    float64       // fraction
 	Reasons                    string
 	InFlight                   uint64
-	Slow, Failed               bool // an alert says so
+	Slow, Failed               bool // there is an alert
 	Latency, Failures, Waiting spark
 }
 
-// upstreamRows returns the upstreams, those first that an alert is about, and how many there are.
+// upstreamRows returns the rows of the table, those with an alert first, and the number of all upstreams.
 func upstreamRows(v *telemetry.View) (rows []upstreamRow, all int) {
 	slow, failing := map[string]bool{}, map[string]bool{}
 	for _, a := range v.Alerts(math.MaxInt) {
@@ -66,7 +67,7 @@ func upstreamRowOf(v *telemetry.View, u *telemetry.Upstream) upstreamRow {
 	return row
 }
 
-// failureWords returns how many requests of some counts failed, by reason.
+// failureWords returns the numbers of failed requests by reason, as text.
 func failureWords(c *telemetry.UpstreamCounts) string {
 	var all []string
 	add := func(n uint64, what string) {
@@ -83,11 +84,10 @@ func failureWords(c *telemetry.UpstreamCounts) string {
 
 // upstreamMinutes returns the counts of the last 60 minutes; those before the first count are missing.
 func upstreamMinutes(u *telemetry.Upstream) (all []telemetry.UpstreamCounts) {
-	const perMinute = int(time.Minute / telemetry.Step)
-	for from := len(u.Recent) % perMinute; from < len(u.Recent); from += perMinute {
+	for minute := range inMinutes(u.Recent) {
 		var sum telemetry.UpstreamCounts
-		for i := range perMinute {
-			sum.Add(&u.Recent[from+i])
+		for i := range minute {
+			sum.Add(&minute[i])
 		}
 		all = append(all, sum)
 	}

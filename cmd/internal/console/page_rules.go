@@ -153,9 +153,9 @@ type ruleShown struct {
 	ruleLine
 	Facts     []fact
 	Chart     *chart     // nil: nothing has been seen
-	Subjects  bool       // it limits subjects: it has no automatic limit, and more than a class
-	Load      *loadRow   // nil: it has no automatic limit
-	Loads     *loadChart // nil: nothing is known of it
+	Subjects  bool       // false for a rule with an automatic limit, or with a class alone
+	Load      *loadRow   // nil: the rule has no automatic limit
+	Loads     *loadChart // nil: nothing is known yet
 	Young     bool       // there is not enough for a day, so it is of an hour
 	Verdict   *verdict
 	Tops      []topShown

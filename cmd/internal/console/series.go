@@ -1,6 +1,8 @@
 package console
 
 import (
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/sluicehq/sluice/telemetry"
@@ -24,8 +26,20 @@ func longSteps(v *telemetry.View, s *telemetry.Series) steps {
 }
 
 func stepsOf(v *telemetry.View, counts []telemetry.Counts, step time.Duration) steps {
-	begin := v.At.Truncate(step).Add(-time.Duration(len(counts)-1) * step)
-	return steps{counts, step, begin, v.At, v.Since}
+	s := timesOf(v, len(counts), step)
+	s.counts = counts
+	return s
+}
+
+// timesOf returns n steps without counts.
+func timesOf(v *telemetry.View, n int, step time.Duration) steps {
+	return steps{step: step, begin: v.At.Truncate(step).Add(-time.Duration(n-1) * step), now: v.At, since: v.Since}
+}
+
+// inMinutes returns the steps of each minute, the latest last. The first ones are left out if they are no whole minute.
+func inMinutes[T any](recent []T) iter.Seq[[]T] {
+	const perMinute = int(time.Minute / telemetry.Step)
+	return slices.Chunk(recent[len(recent)%perMinute:], perMinute)
 }
 
 // at returns when a step begins.

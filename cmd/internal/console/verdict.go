@@ -51,12 +51,12 @@ var useNames = [...]string{"<¼", "¼", "½", "1", "2", "4", "8", "16", "32", "6
 
 const overFrom = 3 // index of the bound that is the limit
 
-// overloadVerdict is the verdict about a rule with an automatic limit: no subject is to blame.
+// overloadVerdict returns the verdict about a rule with an automatic limit: no subject is to blame.
 func overloadVerdict(r *telemetry.Rule) *verdict {
 	v := &verdict{Rule: r.Name, Kind: "good", Words: "The upstream is not overloaded.", Detail: "The rule refused nothing in the last minute."}
 	by, would := r.Load.Sheds()
 	if v.Would = would; by.Total() > 0 {
-		v.Kind, v.Words, v.Detail = "warn", "The upstream is overloaded.", "The rule refuses by class, whoever asks."
+		v.Kind, v.Words, v.Detail = "warn", "The upstream is overloaded.", "The rule refuses requests by their class, whichever client sends them."
 	}
 	return v
 }

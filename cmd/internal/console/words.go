@@ -45,7 +45,7 @@ func ruleWords(r *policy.Rule) string {
 	return limitsWords(r.LimitTexts(), r.Algorithm)
 }
 
-// autoWords is an automatic limit of requests under way.
+// autoWords describes an automatic limit of requests under way.
 func autoWords(f *policy.InFlight) string {
 	words := "as many under way at once as the upstream bears"
 	if f.Least > 0 {

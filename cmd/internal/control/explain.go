@@ -90,7 +90,7 @@ type LoadExplanation struct {
 	Class    string `json:"class"` // of the request
 	Allowed  bool   `json:"allowed"`
 	Shadow   bool   `json:"shadow"`
-	Known    bool   `json:"known"` // false: this process has not seen a request of the key yet, and knows no numbers
+	Known    bool   `json:"known"` // false: no request of the key has passed on this instance yet, and the numbers are unknown
 	Limit    int64  `json:"limit"` // for the class normal
 	InFlight int64  `json:"in_flight"`
 	// Base is the latency of the upstream without a queue, and Latency the present one, in seconds; null: unknown.
@@ -136,13 +136,7 @@ type FillState struct {
 }
 
 // Text returns a number of the limit for people, such as "0.50 USD", "1200 tokens" or "12".
-func (l *LimitExplanation) Text(n int64) string {
-	text := l.USD.Text(n)
-	if l.Unit != "" {
-		text += " " + l.Unit
-	}
-	return text
-}
+func (l *LimitExplanation) Text(n int64) string { return textOf(l.USD, l.Unit, n) }
 
 func fillOf(r *policy.Result) FillState {
 	l := &r.Plan.Limit

@@ -7,10 +7,10 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// LoadStats are the automatic limits of requests under way of one rule: one for each value of its key, on each
+// LoadStats has the automatic limits of requests under way of one rule: one for each value of its key, on each
 // instance.
 type LoadStats struct {
-	Limits   uint64 `json:"limits"` // how many there are
+	Limits   uint64 `json:"limits"` // number of limits
 	Limit    uint64 `json:"limit"`  // their sum, for the class normal
 	InFlight uint64 `json:"in_flight"`
 	// Base is the latency of the upstream without a queue, and Latency the present one, in seconds, of the limit whose
@@ -19,7 +19,7 @@ type LoadStats struct {
 	Latency *float64 `json:"latency"`
 	// Overloaded is when the present overload started; null: no request was denied in the last minute.
 	Overloaded *time.Time `json:"overloaded"`
-	// Denied and WouldDeny are requests of the last minute by class; one that is missing is 0.
+	// Denied and WouldDeny are requests of the last minute by class. A missing class is 0.
 	Denied    map[string]uint64 `json:"denied"`
 	WouldDeny map[string]uint64 `json:"would_deny"`
 }
@@ -54,7 +54,7 @@ func byClass(n *telemetry.ByClass) map[string]uint64 {
 	return out
 }
 
-// LoadSeries are the automatic limits of one rule over time.
+// LoadSeries has the automatic limits of one rule over time.
 type LoadSeries struct {
 	Recent LoadSteps `json:"recent"`
 	Days   LoadSteps `json:"days"`
@@ -65,7 +65,7 @@ type LoadSteps struct {
 	Seconds  int       `json:"seconds"` // the length of a step
 	Begin    time.Time `json:"begin"`   // of the first
 	Limit    []uint64  `json:"limit"`
-	InFlight []uint64  `json:"in_flight"` // the most, as seen once a second
+	InFlight []uint64  `json:"in_flight"` // the maximum of one sample a second
 	Base     []float64 `json:"base"`      // in seconds; 0: unknown
 	Latency  []float64 `json:"latency"`
 	// Denied and WouldDeny are requests by class.
@@ -82,7 +82,7 @@ func loadSeriesOf(v *telemetry.View, l *telemetry.Load) *LoadSeries {
 
 func loadStepsOf(v *telemetry.View, steps []telemetry.LoadStep, length time.Duration) LoadSteps {
 	out := LoadSteps{
-		Seconds: int(length.Seconds()), Begin: stepsOf(v, make([]telemetry.Counts, len(steps)), length).Begin,
+		Seconds: int(length.Seconds()), Begin: beginOf(v, len(steps), length),
 		Limit: []uint64{}, InFlight: []uint64{}, Base: []float64{}, Latency: []float64{}, Denied: map[string][]uint64{}, WouldDeny: map[string][]uint64{},
 	}
 	for i := range steps {

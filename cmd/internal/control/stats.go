@@ -21,7 +21,7 @@ type Stats struct {
 	Malformed uint64      `json:"malformed"`
 	Rules     []RuleStats `json:"rules"`
 	Events    []Event     `json:"events"`
-	// Upstreams are those of the gateways; empty if no instance is one.
+	// Upstreams are the upstreams of all gateways.
 	Upstreams []UpstreamStats `json:"upstreams"`
 }
 
@@ -85,7 +85,7 @@ type Headline struct {
 	Level string `json:"level"` // "good", "bad" or "unknown"
 	Text  string `json:"text"`
 	Rule  string `json:"rule,omitempty"`
-	// Upstream is the name of the upstream that it is about.
+	// Upstream is the name of the upstream concerned.
 	Upstream string      `json:"upstream,omitempty"`
 	Subject  *TopSubject `json:"subject,omitempty"`
 	Since    *time.Time  `json:"since,omitempty"`
@@ -269,7 +269,7 @@ func rateOf(v *telemetry.View, steps []telemetry.Counts) map[string]float64 {
 
 func stepsOf(v *telemetry.View, steps []telemetry.Counts, length time.Duration) Steps {
 	out := Steps{Seconds: int(length.Seconds()), Counts: map[string][]uint64{}}
-	out.Begin = v.At.UTC().Truncate(length).Add(-length * time.Duration(max(0, len(steps)-1)))
+	out.Begin = beginOf(v, len(steps), length)
 	for o := range telemetry.Outcomes {
 		all := make([]uint64, len(steps))
 		for i := range steps {
@@ -278,6 +278,11 @@ func stepsOf(v *telemetry.View, steps []telemetry.Counts, length time.Duration) 
 		out.Counts[telemetry.Outcome(o).String()] = all
 	}
 	return out
+}
+
+// beginOf returns when the first of the latest n steps began.
+func beginOf(v *telemetry.View, n int, length time.Duration) time.Time {
+	return v.At.UTC().Truncate(length).Add(-length * time.Duration(max(0, n-1)))
 }
 
 func headlineOf(v *telemetry.View) Headline {

@@ -62,10 +62,12 @@ type LimitState struct {
 }
 
 // Text returns a number of the limit for people, such as "0.50 USD", "1200 tokens" or "12".
-func (s LimitState) Text(n int64) string {
-	text := s.USD.Text(n)
-	if s.Unit != "" {
-		text += " " + s.Unit
+func (s LimitState) Text(n int64) string { return textOf(s.USD, s.Unit, n) }
+
+func textOf(usd *Amounts, unit string, n int64) string {
+	text := usd.Text(n)
+	if unit != "" {
+		text += " " + unit
 	}
 	return text
 }

@@ -1,12 +1,8 @@
 package control
 
-import (
-	"time"
+import "github.com/sluicehq/sluice/telemetry"
 
-	"github.com/sluicehq/sluice/telemetry"
-)
-
-// UpstreamStats are the health of one upstream of the gateways, over all instances.
+// UpstreamStats has the health of one upstream, over all gateways.
 type UpstreamStats struct {
 	Upstream string         `json:"upstream"`
 	InFlight uint64         `json:"in_flight"` // requests under way now
@@ -16,12 +12,12 @@ type UpstreamStats struct {
 	Usual *Latency `json:"usual"`
 }
 
-// UpstreamCounts are the requests to an upstream that ended in a time. A missing class or kind is 0.
+// UpstreamCounts has the requests to an upstream that ended in a time. A missing class or kind is 0.
 type UpstreamCounts struct {
 	Statuses map[string]uint64 `json:"statuses"`  // by class, such as "2xx"
 	Errors   map[string]uint64 `json:"errors"`    // by kind: see telemetry.UpstreamError
-	InFlight uint64            `json:"in_flight"` // the most under way
-	Took     Latency           `json:"took"`      // until the head of the response, a timeout, or the client left
+	InFlight uint64            `json:"in_flight"` // the maximum of requests under way
+	Took     Latency           `json:"took"`      // until the head of the response, a timeout or a cancellation
 }
 
 var statusClasses = [telemetry.StatusClasses]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
@@ -32,7 +28,7 @@ func upstreamsOf(v *telemetry.View) []UpstreamStats {
 		u := &v.Upstreams[i]
 		out := UpstreamStats{
 			Upstream: u.Name, InFlight: u.InFlight,
-			Minute: upstreamCountsOf(u, int(time.Minute/telemetry.Step)+1), Hour: upstreamCountsOf(u, telemetry.RecentSteps),
+			Minute: upstreamCountsOf(u.Latest()), Hour: upstreamCountsOf(u.Last(telemetry.RecentSteps)),
 		}
 		if u.Usual.Count > 0 {
 			usual := latencyOf(u.Usual)
@@ -43,12 +39,7 @@ func upstreamsOf(v *telemetry.View) []UpstreamStats {
 	return all
 }
 
-// upstreamCountsOf adds up the last n steps.
-func upstreamCountsOf(u *telemetry.Upstream, n int) UpstreamCounts {
-	var sum telemetry.UpstreamCounts
-	for i := max(0, len(u.Recent)-n); i < len(u.Recent); i++ {
-		sum.Add(&u.Recent[i])
-	}
+func upstreamCountsOf(sum telemetry.UpstreamCounts) UpstreamCounts {
 	out := UpstreamCounts{Statuses: map[string]uint64{}, Errors: map[string]uint64{}, InFlight: sum.InFlight, Took: latencyOf(sum.Latency())}
 	for class, n := range sum.Statuses {
 		if n > 0 {

@@ -189,7 +189,7 @@ var knownMembers = []Meaning{
 	{"retry_after", "The seconds of Retry-After."},
 }
 
-// membersOfError are those of the bodies that SDKs of models and clients of MCP read.
+// membersOfError are the members of errors that SDKs of models and clients of MCP read.
 var membersOfError = []Meaning{
 	{"type", "What kind of error it is, as a word for programs."},
 	{"code", "Why it was refused, for programs."},

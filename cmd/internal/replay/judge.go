@@ -174,7 +174,7 @@ func untold(need string, f *feed.File) string {
 	return fmt.Sprintf("The format %s of %s does not tell %s.", f.Format, f.Name, what)
 }
 
-// mapped returns what a log does not tell, and how to map it.
+// mapped adds to the name of a missing value how to map it to a field.
 func mapped(what, field string) string {
 	return fmt.Sprintf("%s; map it with --field %s=NAME if its lines have it", what, field)
 }

@@ -83,15 +83,7 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 		}
 		for _, name := range p.Adaptive() {
 			all = append(all, policy.Problem{
-				Rule: name, Message: "only the gateway learns how long the upstream takes",
-				Hint: "integrations such as --check, --grpc, --resp, --spoe and --auth leave the rule out",
-			})
-		}
-	}
-	if s.any() || len(s.auth) > 0 {
-		for _, name := range p.Adaptive() {
-			all = append(all, policy.Problem{
-				Rule: name, Message: "whoever asks at --check, --grpc, --resp, --spoe and --auth does not tell when the response comes",
+				Rule: name, Message: "callers of --check, --grpc, --resp, --spoe and --auth do not report when the response comes",
 				Hint: "there, the rule is left out: the gateway and Go programs apply it",
 			})
 		}

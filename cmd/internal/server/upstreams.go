@@ -128,7 +128,7 @@ func (u upstream) or(sample *url.URL) *url.URL {
 	return u.url
 }
 
-// upstreamStats are the counters of the upstreams. Hosts with the same URL share one.
+// upstreamStats has the counters of the upstreams. Hosts with the same URL share one.
 type upstreamStats struct {
 	all    []*telemetry.UpstreamStats
 	byName map[string]*telemetry.UpstreamStats // by the text of the URL

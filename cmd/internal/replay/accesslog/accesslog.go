@@ -42,13 +42,14 @@ type Entry struct {
 	values []value // of a line of JSON
 }
 
-// Tokens are those that the response reports, -1 where that is not told. Two of Total, Input and Output tell the third.
+// Tokens are the numbers of tokens that the response reports; -1: unknown. Two of Total, Input and Output give the
+// third.
 type Tokens struct {
 	Total, Input, Output int64
 	Cached               int64 // the part of Input from a cache
 }
 
-// Of returns total, input, output or uncached tokens, or -1.
+// Of returns the number of tokens of a kind: total, input, output or uncached. It returns -1 if that is unknown.
 func (t *Tokens) Of(kind string) int64 {
 	switch {
 	case kind == "input":

@@ -85,7 +85,7 @@ type evidence struct {
 	steady   bool       // all day long, on some day
 }
 
-// at sets the request that is decided next. It reports false for one that counts no tokens, where these are limited.
+// at sets the request that is decided next. It returns false if tokens are limited and the request counts none.
 func (g *gauge) at(e *accesslog.Entry, name, tokens string) bool {
 	g.entry, g.name, g.now, g.cost = e, name, max(g.now, e.Time), -1
 	if tokens != "" {

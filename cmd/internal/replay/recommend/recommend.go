@@ -100,7 +100,7 @@ func (c *Config) reading(number int64) feed.Options {
 // measuring is a rule that matches and tells apart as the one that is proposed will.
 func (c *Config) measuring(name, match string) policy.Rule {
 	r := policy.Rule{Name: name, Key: []string{c.Key}, Limit: "1/second"}
-	if c.Tokens != "" { // the estimate is not to be cut to this limit
+	if c.Tokens != "" { // more than any estimate
 		r.Limit, r.Cost, r.Count = "1000000/second", policy.Cost{Tokens: c.Tokens}, policy.Count{Status: []policy.Status{"2xx"}}
 	}
 	if match != "" {

@@ -119,7 +119,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	return err
 }
 
-// unit returns what limits count, behind a number: nothing if these are requests.
+// unit returns the unit of limits as it follows a number. It is empty for requests.
 func (r *Result) unit() string {
 	if r.Tokens != "" {
 		return " tokens"

@@ -29,7 +29,7 @@ type Config struct {
 	Calls    *StoreCalls         // of a shared store
 	Recorder *telemetry.Recorder // nil: decisions are not counted
 	Rules    *rules.Rules
-	// Upstreams are those of the gateway.
+	// Upstreams are the counters of the gateway's upstreams.
 	Upstreams []*telemetry.UpstreamStats
 	Log       *slog.Logger
 }

@@ -10,19 +10,19 @@ import (
 )
 
 var (
-	upstreamDuration = prometheus.NewDesc("sluice_upstream_duration_seconds", "Time from sending a request to an upstream until the head of its response, by class of status. A connection made for the request counts, the upload of its body does not. Requests without a response are in sluice_upstream_errors_total.", []string{"upstream", "status"}, nil)
-	upstreamErrors   = prometheus.NewDesc("sluice_upstream_errors_total", "Requests to an upstream without a response, by kind: connect; tls; timeout, of the head; closed, before the head; malformed, a response that is not HTTP; canceled, the client left or its body broke off; other.", []string{"upstream", "kind"}, nil)
-	upstreamInFlight = prometheus.NewDesc("sluice_upstream_in_flight", "Requests sent to an upstream that wait for the head of the response.", []string{"upstream"}, nil)
+	upstreamDuration = prometheus.NewDesc("sluice_upstream_duration_seconds", "Time from sending a request to an upstream until the head of its response, by class of status. It includes opening a connection, and not the upload of the body. Requests without a response are in sluice_upstream_errors_total.", []string{"upstream", "status"}, nil)
+	upstreamErrors   = prometheus.NewDesc("sluice_upstream_errors_total", "Requests to an upstream without a response, by kind: connect; tls; timeout (no head in time); closed (before the head); malformed (the response is not HTTP); canceled (the client left, or its body broke off); other.", []string{"upstream", "kind"}, nil)
+	upstreamInFlight = prometheus.NewDesc("sluice_upstream_in_flight", "Requests to an upstream that wait for the head of the response.", []string{"upstream"}, nil)
 )
 
-// upstreamBuckets are fewer than the bounds of telemetry, and among them.
+// upstreamBuckets are some of the bounds of telemetry.
 var upstreamBuckets = []time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, time.Minute,
 }
 
-// upstreamMetrics are the health of the upstreams of the gateway.
+// upstreamMetrics sends the series of the gateway's upstreams.
 func upstreamMetrics(all []*telemetry.UpstreamStats) collector {
 	return func(send sender) {
 		for _, u := range all {
@@ -40,7 +40,7 @@ func upstreamMetrics(all []*telemetry.UpstreamStats) collector {
 	}
 }
 
-// upstreamHistogram returns the histogram of a class of status, or nil for 1xx while there are none.
+// upstreamHistogram returns the histogram of a class of status, or nil for 1xx until there is a response.
 func upstreamHistogram(h *telemetry.Histogram, upstream string, class int) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(upstreamBuckets))
 	total, next := uint64(0), 0

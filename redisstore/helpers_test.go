@@ -242,7 +242,7 @@ func startProxies(t testing.TB, c *redistest.Cluster) (proxies []*redistest.Prox
 	return proxies, "redis-cluster://" + strings.Join(addrs, ",")
 }
 
-// silent returns the address of a server that takes connections and says nothing.
+// silent returns the address of a server that accepts connections and never answers.
 func silent(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

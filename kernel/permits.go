@@ -124,8 +124,8 @@ func (s *Permits) end(p *Plan, now, after int64) int64 {
 	return ends[after]
 }
 
-// FullPermits returns the receipt of a charge for a key whose permits were all taken just now. A store without room for
-// another key returns it.
+// FullPermits returns the receipt of a charge as if all permits of its key had just been taken. A store returns it if it
+// has no room for another key.
 func (p *Plan) FullPermits(now, cost int64) Receipt {
 	r := Receipt{Now: now, Used: p.Capacity, Fits: cost <= 0}
 	if p.Kernel == Distinct {

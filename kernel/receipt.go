@@ -113,9 +113,9 @@ func (p *Plan) Owed(r *Receipt) int64 {
 	return max(0, r.Used-p.Capacity)
 }
 
-// Spend changes a receipt of a charge that took nothing, and whose cost fits, to that of a Take with the cost. A
-// penalty's stays. What the receipt cannot tell is assumed against the client: when a log forgets its next units, and
-// which value is the least recently used.
+// Spend changes the receipt of a charge that took nothing to the receipt of a Take with the cost, which must fit.
+// Receipts of penalties stay. A receipt does not contain when a log forgets its next units, and which value is the least
+// recently used: Spend assumes both against the client.
 func (p *Plan) Spend(r *Receipt, cost int64) {
 	switch {
 	case p.Kernel == Lock, p.Queue && r.Prev > 0: // Prev: it takes a turn before the last

@@ -28,16 +28,19 @@ func (c *compiler) adaptive(r *Rule, out *rule) {
 		{"together", len(r.Together) > 0}, {"consistency", r.Consistency != ""}, {"on_error", r.OnError != ""}, {"over", r.Over != ""},
 	}, "remove it, or write a second rule for it", "a rule with \"in_flight: auto\" counts in each process, by latency, and has no %s")
 	least, most := r.InFlight.Least, r.InFlight.Most
-	for field, n := range map[string]int64{"in_flight.least": least, "in_flight.most": most} {
-		if n < 0 || n > maxInFlight {
-			c.fail(field, "use a number from 1 to 65536", "%s is %d", field, n)
-		}
-	}
+	c.checkInFlight("in_flight.least", least)
+	c.checkInFlight("in_flight.most", most)
 	if least > 0 && most > 0 && least > most {
 		c.fail("in_flight.least", "use a smaller least or a larger most", "least is %d, and most is %d", least, most)
 	}
 	out.adaptive = &adaptive.Config{Least: least, Most: most}
 	out.own = resolved{from: "rule", source: r.Source}
+}
+
+func (c *compiler) checkInFlight(field string, n int64) {
+	if n < 0 || n > maxInFlight {
+		c.fail(field, "use a number from 1 to 65536", "%s is %d", field, n)
+	}
 }
 
 // adaptiveOf returns the configuration of the automatic limit of a rule, or nil.
@@ -59,18 +62,17 @@ func (p *Policy) Adaptive() (names []string) {
 	return names
 }
 
-// Load is what an automatic limit of requests under way made of a request. Such a limit counts in the process alone:
-// each instance finds its part of what the upstream bears by the latency of the responses. Limits by rate and such
-// limits are taken together or not at all. Only requests whose integration reports the response have one (see
-// [Request] Timed).
+// Load is the result of an automatic limit of requests under way. Such a limit counts in the process alone: each
+// instance finds its part of the upstream's capacity by the latency of the responses. It is charged together with the
+// limits by rate, or not at all. It counts only requests with Timed set (see [Request]).
 type Load struct {
 	Rule    string
 	Source  string // of the rule: see [Rule]
-	Key     string // of the rule; as short-lived as a Decision's memory
+	Key     string // the key of the subject, in the memory of the Decision
 	Class   string // of the request: "critical", "normal" or "sheddable"
 	Allowed bool   // the request fits
-	Shadow  bool   // the limit does not refuse the request
-	at      int32  // of the rule in the document, counted from 1
+	Shadow  bool   // the limit does not deny the request
+	at      int32  // position of the rule in the document, counted from 1
 }
 
 // loadSubject is the subject of a rule with an automatic limit, for one request.
@@ -79,7 +81,7 @@ type loadSubject struct {
 	key     string
 	shadow  bool
 	fits    bool
-	limiter *adaptive.Limiter // that has given a permit, or nil
+	limiter *adaptive.Limiter // if it has given a permit, else nil
 }
 
 // classify notes the class that a rule gives the request. The lowest counts, so that no client promotes itself.
@@ -101,7 +103,7 @@ func (s *subjects) addLoad(in *input, r *rule, shadow bool) {
 	s.loads = append(s.loads, loadSubject{rule: r, key: s.keys.Key(nil), shadow: shadow})
 }
 
-// enter takes a permit of each automatic limit, or none. It reports false if one of them refuses the request.
+// enter takes a permit of each automatic limit, or of none. It reports false if a limit denies the request.
 func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
 	s := &w.subjects
 	if len(s.loads) == 0 || d.Missing != "" {
@@ -114,7 +116,7 @@ func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
 		limiter := e.loads.Of(l.rule.name, l.key, l.rule.adaptive)
 		if l.fits = limiter.Enter(now, class, l.shadow); !l.fits && !l.shadow {
 			d.Overloaded, d.RetryAfter = l.rule.name, retryOverloaded(class)
-			s.leave(now)
+			s.leave()
 			s.loads = s.loads[:i+1] // the others were not asked
 			return false
 		}
@@ -131,28 +133,28 @@ func (s *subjects) requestClass() adaptive.Class {
 }
 
 // leave returns the permits of the request.
-func (s *subjects) leave(now time.Duration) {
+func (s *subjects) leave() {
 	for i := range s.loads {
 		if l := &s.loads[i]; l.limiter != nil {
-			l.limiter.Leave(now)
+			l.limiter.Leave()
 			l.limiter = nil
 		}
 	}
 }
 
-// retryOverloaded returns a random wait, so that clients do not come back together, and the important ones first.
+// retryOverloaded returns a random wait, which spreads the retries. Requests of higher classes wait for less time.
 func retryOverloaded(class adaptive.Class) time.Duration {
 	return shortestOverloaded + rand.N(longestOverloaded[class]-shortestOverloaded+1)
 }
 
-// shortestOverloaded is half a second, so that waits of whole seconds differ for each class.
+// shortestOverloaded is below a second, because waits are rounded up to seconds: they differ also for critical requests.
 const shortestOverloaded = time.Second / 2
 
 // longestOverloaded is the longest wait of a class.
 var longestOverloaded = [...]time.Duration{adaptive.Critical: 2 * time.Second, adaptive.Normal: 4 * time.Second, adaptive.Sheddable: 8 * time.Second}
 
-// addLoads adds the automatic limits of the request to d. If it passes, d has their permits, which otherwise are
-// returned.
+// addLoads adds the automatic limits of the request to d. An allowed decision keeps their permits; otherwise addLoads
+// returns them.
 func (d *Decision) addLoads(e *Engine, w *work) {
 	s := &w.subjects
 	if !s.entered {
@@ -172,11 +174,11 @@ func (d *Decision) addLoads(e *Engine, w *work) {
 			s.loads[i].limiter = nil
 		}
 	} else {
-		s.leave(e.loads.Now())
+		s.leave()
 	}
 }
 
-// Because is "overload" if the request does not fit, and otherwise empty: see [Result.Because].
+// Because returns "overload" if the request does not fit, and otherwise "": see [Result.Because].
 func (l *Load) Because() string {
 	if l.Allowed {
 		return ""
@@ -190,8 +192,8 @@ func (o *Observation) Classifying() []int { return o.work.subjects.classifying }
 // LoadRuleIndex returns the position in the document of the rule of an automatic limit, by the index of its Load.
 func (o *Observation) LoadRuleIndex(i int) int { return int(o.Decision.Loads[i].at) - 1 }
 
-// LoadShown returns the text that people see of the key of an automatic limit, as the rule's show_key says. It is
-// empty for a rule without a key.
+// LoadShown returns the key of an automatic limit as it is shown to people (see [Policy.ShownKey]), or "" for a rule
+// without a key.
 func (o *Observation) LoadShown(i int) string {
 	if len(o.Policy().rules[o.LoadRuleIndex(i)].key) == 0 {
 		return ""
@@ -199,10 +201,10 @@ func (o *Observation) LoadShown(i int) string {
 	return o.Policy().ShownKey(o.Decision.Loads[i].Key)
 }
 
-// Answered reports the head of the response to a request that has passed, for automatic limits of requests under way:
-// when the request was sent to the upstream or the handler, and the status, 0 if the client left before the head. It
-// returns the permits: a queue shows in the time until the head, and a stream of which the head has been sent waits in
-// none. Further calls do nothing.
+// Answered reports the head of the response to an allowed request to its automatic limits, and returns their permits.
+// The request was sent to the upstream or the handler at sent. The status is that of the response, or 0 if the client
+// left before the head. A queue in the upstream delays heads, so streams hold no permit after theirs. Further calls for
+// the request do nothing.
 func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	o := adaptive.OK
 	switch status {
@@ -214,20 +216,20 @@ func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	e.loads.Answered(d.load, sent, o)
 }
 
-// Adapts reports whether an automatic limit waits for [Engine.Answered].
+// Adapts reports whether the request has automatic limits, which wait for [Engine.Answered].
 func (d *Decision) Adapts() bool { return d.load.Pending() }
 
 // LoadState is the state of an automatic limit of requests under way, in this process.
 type LoadState struct {
 	Rule string
 	Key  string // of the subject
-	// Limit is what a request of the class normal has. Sheddable requests have less, and critical ones more.
+	// Limit is the limit of normal requests. The limit of sheddable requests is lower, and that of critical ones higher.
 	Limit, InFlight int64
-	// Base is the latency of the upstream without a queue, and Latency the present one. They are 0 if unknown.
+	// Base is the latency of the upstream without a queue, and Latency the present latency. Unknown ones are 0.
 	Base, Latency time.Duration
 	Denied        map[string]int64 // requests that did not fit, by class, since the process started
-	// Overloaded is when the present overload started: the first refusal after a minute without one. It is zero if
-	// there is no overload.
+	// Overloaded is the start of the present overload: the first denial after a minute without one. It is zero without
+	// an overload.
 	Overloaded time.Time
 }
 

@@ -308,17 +308,15 @@ func (s *shares) time(t time.Time) int64 {
 	return s.wall + since.Microseconds()
 }
 
-// Demand returns what this engine's tenants of limits that are shared have asked for lately, for
-// [Engine.HearDemand] of the other engines that count in the same store; nil if there was nothing. It
-// is to be told to them some four times a second. It has at most 1000 tenants by hashes of their names,
-// those who ask for the most, and the sum of the others: some 12 KiB.
+// Demand returns what the tenants of shared limits asked this engine for in the last seconds, for [Engine.HearDemand]
+// of the other engines over the same store, or nil if they asked for nothing. Send it about four times a second. It has
+// the 1000 tenants that asked for the most, by hashes of their names, and the sum of the others: some 12 KiB.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }
 
-// HearDemand tells the engine all that the others have last said by [Engine.Demand]. It holds for a
-// second: tenants of whom nothing is heard any more are divided by what they ask this engine for. What
-// cannot be read, since it is of another version, is passed over.
+// HearDemand replaces the demand of the other engines by their latest outputs of [Engine.Demand]. It is valid for a
+// second; after that, tenants are divided by what they ask this engine for. Outputs of another version are ignored.
 func (e *Engine) HearDemand(now time.Time, said [][]byte) {
 	e.shares.Caps.Hear(e.shares.time(now), said)
 }

@@ -251,13 +251,10 @@ func defaultAmbiguous(r *rule) ambiguous {
 	return chargeAmbiguous
 }
 
-// isLimitless reports whether a rule has no limit of any kind, and neither exempts nor blocks.
-func (r *Rule) isLimitless() bool {
-	return r.Limit == "" && len(r.Limits) == 0 && r.InFlight == InFlight{} && r.Distinct == Distinct{} && r.Share.isZero() && !r.Exempt && !r.Block
+// OnlyClassifies reports whether a rule has a class and no limit of any kind, and neither exempts nor blocks.
+func (r *Rule) OnlyClassifies() bool {
+	return r.Class != "" && r.Limit == "" && len(r.Limits) == 0 && r.InFlight == InFlight{} && r.Distinct == Distinct{} && r.Share.isZero() && !r.Exempt && !r.Block
 }
-
-// OnlyClassifies reports whether a rule has a class and no limit.
-func (r *Rule) OnlyClassifies() bool { return r.Class != "" && r.isLimitless() }
 
 // checkUncounted complains about what has no meaning in a rule that exempts or blocks.
 func (c *compiler) checkUncounted(r *Rule) {

@@ -300,7 +300,7 @@ func (c *cost) atMost(told, estimate int64) int64 {
 // settles reports whether the rule goes by the outcome.
 func (r *rule) settles() bool { return r.counts != nil || r.cost.isTold() }
 
-// counting says which requests count.
+// counting selects the requests that count.
 type counting struct {
 	status []statusRange // none: all
 	unless string        // canonical

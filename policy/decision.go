@@ -142,15 +142,15 @@ type Result struct {
 	// Marks says that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool
-	// UnderWay says that the request is denied only because requests under way have reserved what is left: it would
-	// fit if none of those had been charged its estimate. RetryAfter is then about as long as they take.
+	// UnderWay reports that the request fits without the estimates of requests under way, and is denied only because of
+	// them. RetryAfter is then about as long as they take.
 	UnderWay bool
 	at       int32 // of the rule in the document, counted from 1; 0: in none
 	sluice.Decision
 }
 
-// Because says what refuses: "limit", "reserved" (see UnderWay), "penalty", "block", or "store" if the store is away
-// and on_error is deny. It is empty for a result that does not refuse.
+// Because returns why the result denies: "limit", "reserved" (see UnderWay), "penalty", "block", or "store" if the store
+// is unavailable and on_error is deny. It returns "" for a result that allows.
 func (r *Result) Because() string {
 	switch {
 	case r.Allowed:

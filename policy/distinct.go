@@ -17,7 +17,7 @@ import (
 // A value is known by 64 bits of its SHA-256, and values that have them in common count as one. Requests that lack the
 // part share one value, unless the rule's Missing is set. The cost of a request is ignored.
 type Distinct struct {
-	// Of names the key part whose values are counted. It must not be in Key.
+	// Of is the key part to count the values of. It must not be in Key.
 	Of string `json:"of,omitempty"`
 	// Limit is how many values in a period, such as "5/hour": from 1 to 1000, without a burst.
 	Limit string `json:"limit,omitempty"`

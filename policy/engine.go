@@ -154,8 +154,8 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	finished := false
 	if w.timed {
 		defer func() {
-			if !finished { // the store or an observer has panicked
-				w.subjects.leave(e.loads.Now())
+			if !finished { // the store or an observer panicked
+				w.subjects.leave()
 				e.loads.Release(d.load)
 			}
 		}()
@@ -274,9 +274,8 @@ func (o *Observation) Policy() *Policy { return o.work.policy }
 // of the rule in the document, or -1 for a limit that a caller has brought (see [Engine.Adhoc]).
 func (o *Observation) RuleIndex(i int) int { return int(o.Decision.Results[i].at) - 1 }
 
-// Pardoned returns what the request lacks, as Missing of a [Decision] says it, if it would be
-// refused as malformed by a rule that only watches, or is enforced for a share of its subjects; else
-// it is empty.
+// Pardoned returns what the request lacks, as in Missing of a [Decision], if only shadows and rules with Enforce would
+// deny it as malformed. Otherwise it returns "".
 func (o *Observation) Pardoned() string {
 	if o.Decision.Missing != "" || o.Decision.Exempt {
 		return ""
@@ -296,12 +295,11 @@ func (o *Observation) Exempting() string {
 // Client returns the address of the client, as the policy that has decided resolves it.
 func (o *Observation) Client() netip.Addr { return o.work.policy.client(o.Request) }
 
-// Shown returns what people are to see of Sent: all of it, shortened or hashed, as the rule says.
+// Shown returns Sent as it is shown to people: whole, shortened or hashed by the ShowKey of the rule.
 func (o *Observation) Shown(i int) string { return o.Policy().ShownSent(o.Key(i), o.Sent(i)) }
 
-// Key returns the key under which the store counts for a result, by its index, or would if the
-// subject were not blocked; of a limit that is shared, that of the tenant. It is empty for a rule with
-// "block", which counts nothing.
+// Key returns the key of a result, by its index: the key under which the store counts, or would count if the subject
+// were not blocked. For a shared limit it is the key of the tenant, and for a rule with "block", which counts nothing, "".
 func (o *Observation) Key(i int) string {
 	subjects := o.work.subjects.blocked
 	if at := i - (len(o.Decision.Results) - len(subjects)); at >= 0 {

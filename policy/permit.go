@@ -174,11 +174,11 @@ func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }
 // ErrNoPlace is returned for a text that is none of [Engine.Place].
 var ErrNoPlace = errors.New("policy: this is no place that a decision has had")
 
-// Place hands the places in flight of a request over to a caller in another process, who says when it
-// ends: it returns a text that names them, and this process holds them no more. They are free after
-// [kernel.PermitLasts], unless [Engine.HoldPlace] is called in time, on whatever instance. The text also
-// names the turn of a request that is [Decision.Queued], which this engine keeps until it comes. It
-// is empty if there are neither. It has keys of the request in it, and is no secret to who has asked.
+// Place hands the permits of a request over to a caller in another process, which then reports the end of the
+// request. It returns a text that names the permits, and this process stops renewing them. They expire after
+// [kernel.PermitLasts], unless [Engine.HoldPlace] is called in time, on any instance. If the request is
+// [Decision.Queued], the text also names its turn, which this engine keeps. Without permits and a turn the text is
+// empty. It contains keys of the request, and is no secret from the caller.
 func (e *Engine) Place(d Decision) string {
 	e.ended(&d) // only the other process knows when
 	text := e.placeInFlight(d)
@@ -215,9 +215,9 @@ func (e *Engine) placeInFlight(d Decision) string {
 	return handover.Text(permits)
 }
 
-// HoldPlace has the places of a text last for another [kernel.PermitLasts], and reports whether it still
-// has all of them: those that were free have been taken again, if nobody else has taken them. Call it
-// well before they end. What a rule does not count any more is left out.
+// HoldPlace renews the permits that a text names for another [kernel.PermitLasts], and reports whether the request
+// still has all of them. Expired permits are taken again, if others have not taken them. Call it well before they
+// expire. Permits of rules that no longer count requests in flight are left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
 	place, turn, err := cutTurn(place)
 	if err != nil || place == "" && turn != "" {
@@ -230,8 +230,8 @@ func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err er
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !r.Fits }), nil
 }
 
-// ReleasePlace says that the request has ended that has the places of a text: see [Engine.Release]. If its
-// turn has yet to come, and this engine gave it, it gives the turn up: see [Engine.LeaveQueue].
+// ReleasePlace ends the request that has the permits of a text: see [Engine.Release]. If its turn has yet to come, and
+// this engine gave it, it gives the turn up: see [Engine.LeaveQueue].
 func (e *Engine) ReleasePlace(ctx context.Context, place string) error {
 	place, turn, err := cutTurn(place)
 	if err != nil {

@@ -146,7 +146,7 @@ func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
 // bill is what an outcome changes.
 type bill struct {
 	charges []sluice.Charge
-	first   int                  // of the charges of items; one before it says, by not fitting, that this was done before
+	first   int                  // index of the charges of items; if a charge before it does not fit, the bill was settled before
 	items   []Settlement         // those with a charge come first
 	pending []*underway.Estimate // that are settled
 }

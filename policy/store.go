@@ -13,13 +13,13 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/words"
 )
 
-// beStrict says how to mend a rule that has to ask the store each time.
+// beStrict is the hint for a rule that has to ask the store for each request.
 const beStrict = "write \"consistency: strict\""
 
 var consistencyNames = []string{sluice.Strict.String(), sluice.Leased.String(), sluice.Synced.String()}
 
-// consistency compiles that of a rule, of which all but the limits is there. It is Strict if it is
-// wrong.
+// consistency compiles the consistency of a rule, whose other settings except its limits are compiled. It returns
+// Strict after an error.
 func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
 	how := sluice.Consistency(c.choice("consistency", in.Consistency, consistencyNames))
 	if how == sluice.Strict {
@@ -70,14 +70,14 @@ func (c *compiler) checkLeasable(field string, plan *sluice.Plan, r *rule) {
 	c.fail(field, "use a period such as 30d, or "+beStrict, "the limit %v is by the calendar, and cannot be %s: the store has to be asked each time", plan.Limit, r.consistency)
 }
 
-// CountedApart is a rule whose instances do not ask the store each time.
+// CountedApart is a rule that instances count without asking the store for each request.
 type CountedApart struct {
 	Rule        string
 	Consistency sluice.Consistency
 	Plans       []*sluice.Plan // its limits and those of its tiers, one of each kind
 }
 
-// CountedApart tells of every rule that is not strict, in the order of the document.
+// CountedApart returns the rules that are not strict, in the order of the document.
 func (p *Policy) CountedApart() (all []CountedApart) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.consistency != sluice.Strict {
@@ -87,7 +87,7 @@ func (p *Policy) CountedApart() (all []CountedApart) {
 	return all
 }
 
-// named returns what of the hosts and patterns of a rule has one of the words of a list, and which, or "".
+// named returns the first pattern or host of a rule that contains a word of a list, and the word, or "".
 func named(hosts []string, match []*pattern.Pattern, list []string) (text, word string) {
 	for _, p := range match {
 		if word := words.Of(p.Text, list); word != "" {
@@ -102,7 +102,7 @@ func named(hosts []string, match []*pattern.Pattern, list []string) (text, word 
 	return "", ""
 }
 
-// defaultOnError is on_error where a rule does not say it.
+// defaultOnError returns the on_error of a rule that does not set it.
 func defaultOnError(hosts []string, match []*pattern.Pattern, shadow bool) sluice.OnError {
 	if _, word := named(hosts, match, words.Closed); word != "" && !shadow {
 		return sluice.Deny
@@ -114,14 +114,13 @@ func defaultOnError(hosts []string, match []*pattern.Pattern, shadow bool) sluic
 type Outage struct {
 	Rule    string
 	OnError sluice.OnError
-	// Why says what that follows from: "it says so", or "by default", with the word that closes
-	// the rule if one does.
+	// Why is the reason: "it says so" if the rule sets on_error, or "by default", with the word in match or hosts from
+	// which the default follows.
 	Why string
 }
 
-// Outages tells of every rule, in the order of the document, what an outage makes of it. A default
-// follows from the words in match and hosts, so another path can be another default: compare
-// the two, or write on_error.
+// Outages returns the behavior of each rule during an outage of the store, in the order of the document. A default
+// follows from words in match and hosts, so a change of a path can change it: compare both policies, or set on_error.
 func (p *Policy) Outages() []Outage {
 	all := make([]Outage, len(p.rules))
 	for i := range p.rules {
@@ -150,7 +149,7 @@ func (p *Policy) Outages() []Outage {
 	return all
 }
 
-// Cluster says which rules a Redis Cluster can charge in one step: only those with the same hash tag.
+// Cluster returns the rules that a Redis Cluster can charge in one step: only those with the same hash tag.
 // A single server or memory charges all rules in one step.
 //
 // The names in together are rules that can be charged in one step, since they have the
@@ -190,8 +189,8 @@ func (p *Policy) Cluster() (together [][]string, apart []Problem) {
 	return slices.DeleteFunc(together, func(names []string) bool { return len(names) < 2 }), apart
 }
 
-// tag is the same for rules whose hash tags are the same for each request, or "". The
-// part "route" is the pattern that matched, which is the same where the patterns are.
+// tag returns a text that is equal for rules with equal hash tags in each request, or "" for a rule without a hash tag.
+// The part "route" is the pattern that matched, so rules with it need the same patterns.
 func (r *rule) tag() string {
 	var b strings.Builder
 	for _, i := range r.together {

@@ -386,7 +386,7 @@ func (s *Subject) setAdhocKey(key string) {
 	s.key, s.values = s.charged, append(s.values[:0], s.charged[begin:])
 }
 
-// showKey says how much of a rule's keys people are to see.
+// showKey is how much of a rule's keys is shown to people.
 type showKey uint8
 
 const (
@@ -397,14 +397,13 @@ const (
 
 var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "hash"}
 
-// ShownKey returns what people are to see of a key: all of it, shortened or hashed, as its rule
-// says (see [Rule]), without the rule's name. It is one line of text that shows: what is not
-// printable, or would change how its surroundings look, is escaped. Parts have " · " between them.
-// Of keys that no rule of the policy has, values are shortened.
+// ShownKey returns a key as it is shown to people: whole, shortened or hashed by its rule's ShowKey (see [Rule]),
+// without the name of the rule. It is one printable line: other characters, and those that would change the text around
+// them, are escaped. Values are separated by " · ". Values of a key without a rule in the policy are shortened.
 func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
 
-// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. Pseudonyms are
-// those of the key. What is sent is left out if the rule cannot have such a key.
+// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is still made of
+// the key. If the rule cannot have the key sent, ShownSent ignores it.
 func (p *Policy) ShownSent(key, sent string) string {
 	name, subject := parts.CutKey(key)
 	if i, known := p.byName[name]; known {
@@ -425,12 +424,12 @@ func (p *Policy) ShownSent(key, sent string) string {
 	return parts.Join(strings.SplitN(subject, "/", maxKeyParts+1), func(int) bool { return true })
 }
 
-// ShownWhole reports whether people are to see all of the subject's key.
+// ShownWhole reports whether the key is shown whole.
 func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
 
-// Pseudonym returns what "show_key: hash" shows of the subject, whatever its rule shows. It tells subjects
-// apart whose shortened keys look the same. It is the same for all rules that count by the same parts, on all
-// instances. A caller who can guess the key can verify the guess.
+// Pseudonym returns what "show_key: hash" would show of the key. Subjects with equal shortened keys have different
+// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. A caller that can guess
+// a key can verify the guess.
 func (s *Subject) Pseudonym() string {
 	_, subject := parts.CutKey(s.Key())
 	return s.rule.key.Pseudonym(subject)
@@ -447,7 +446,7 @@ func (r *rule) shown(subject string, values []string) string {
 	return r.key.Shown(values, r.show == showShort)
 }
 
-// defaultShow is showKey where the rule does not say it.
+// defaultShow returns the showKey of a rule that does not set it.
 func defaultShow(key parts.List) showKey {
 	if key.Any((*parts.Part).IsSecret) {
 		return showShort
@@ -455,9 +454,8 @@ func defaultShow(key parts.List) showKey {
 	return showWhole
 }
 
-// SecretPart reports whether whoever knows values of a part of a key, such as "api_key", may be able
-// to act as somebody else. Where a rule does not say how much of its keys people see, these are
-// shortened.
+// SecretPart reports whether values of a key part, such as "api_key", are secrets, with which a reader could act as
+// another client. They are shortened unless the rule sets ShowKey.
 func SecretPart(part string) bool {
 	p, err := parts.Parse(part)
 	return err == nil && p.IsSecret()

@@ -1,5 +1,5 @@
-// Package adaptive limits the requests that are under way to an upstream at once, to as many as keep it busy
-// without a long queue. The limit follows the latency that the upstream shows; nobody configures it.
+// Package adaptive limits the requests under way to an upstream to as many as keep it busy without a long queue. The
+// limit follows the latency of the upstream, and needs no configuration.
 //
 // Time is an argument, and a limit changes only in calls of its methods: a Limiter has no goroutine and no
 // clock, and draws nothing at random. The same calls give the same results.
@@ -11,23 +11,23 @@
 // X·(R−base) requests wait in the upstream, and N−X·(R−base) are worked on. While requests are refused, the limit
 // moves to 3/2 of those worked on, and √limit more. Nothing changes while all requests fit.
 //
-// The base falls when latency falls. While all requests fit, it follows the latency slowly. In an overload it rises
-// only on evidence: when half as many requests under way have the same
-// latency, none of them waited. A probe makes the difference: every 20 s, and when an overload begins, it halves
-// the limit of normal and sheddable requests for 500 ms, or for 8 latencies. If half the limit has a queue, too, it
-// is halved again. Probes begin at multiples of their length, so that limiters of one upstream probe together: the
-// latency of an upstream shows little of what a single one of many does.
+// The first base is the latency of the first requests. While all requests fit, the base follows the latency slowly. In
+// an overload it rises only on evidence: if half as many requests under way have the same latency, none of them waited.
+// A probe tries this: every 20 s, and when an overload starts, it halves the limit of normal and sheddable requests for
+// 500 ms, or for 8 latencies. If half the limit has a queue, too, the probe halves it again. Probes start at multiples
+// of their length, so limiters of one upstream probe together; a probe by one of many hardly changes its latency.
 //
-// The limit stays above what was served of late without a queue. It falls by failures only if they become more than
-// usual, and those that half the limit does not make fewer are usual.
+// The limit stays above the number of requests that were lately served without a queue. Failures lower it only if there
+// are more of them than usual. A share of failures that half the limit does not reduce is usual.
 //
-// A request whose client has left counts for as long again as the client waited, because the upstream may still
-// work on it.
+// After a client leaves, its request still counts for as long as the client waited, because the upstream may still work
+// on it.
 //
 // # Classes
 //
-// Normal requests have the limit, sheddable ones √limit less, and critical ones 2·√limit more. When the limit falls,
-// critical requests have room for one window more, until the others have left. Probes do not concern them.
+// The limit is that of normal requests. Sheddable requests have √limit less, and critical requests 2·√limit more. When
+// the limit falls, that of critical requests follows one window later, when other requests have ended. Probes do not
+// change it.
 package adaptive
 
 import (
@@ -89,7 +89,7 @@ type Limiter struct {
 	skipped   int          // answers to later requests before there was a base
 }
 
-// An answer is shown as long as there are too few for windows.
+// An answer is shown while answers are too few for windows.
 type answer struct{ at, took int64 } // µs
 
 // New returns a limiter that knows nothing of its upstream.
@@ -126,10 +126,9 @@ func (l *Limiter) publish() (changed bool) {
 	return changed
 }
 
-// Enter takes a permit and returns true, if a request of this class may have one. With force, a request that
-// does not fit has its permit, too. now is the time since any fixed instant, the same for all calls. If it is
-// the Unix time, limiters of different processes probe a shared upstream together: without
-// that, two of them find good limits, but many do not.
+// Enter takes a permit if a request of this class fits, and reports whether it fits. With force, it takes a permit in
+// any case. now is the time since a fixed instant, the same for all calls. With Unix times, limiters of different
+// processes probe a shared upstream together; otherwise two of them still find good limits, and many do not.
 func (l *Limiter) Enter(now time.Duration, class Class, force bool) (fits bool) {
 	for {
 		n := l.inFlight.Load()
@@ -163,7 +162,7 @@ func (l *Limiter) Fits(now time.Duration, class Class) bool {
 	return l.fits(now, l.inFlight.Load(), class)
 }
 
-// fits reports whether there is room beside n requests under way. Orphans are swept only if there is none.
+// fits reports whether a request fits beside n requests under way. It sweeps orphans only if it would not.
 func (l *Limiter) fits(now time.Duration, n int64, class Class) bool {
 	limit := l.caps[class].Load()
 	if n < l.least.Load() || n+l.orphans.n.Load() < limit {
@@ -178,11 +177,11 @@ func (l *Limiter) fits(now time.Duration, n int64, class Class) bool {
 	return n+l.orphans.n.Load() < limit
 }
 
-// Leave returns a permit, when its request has ended.
-func (l *Limiter) Leave(time.Duration) { l.inFlight.Add(-1) }
+// Leave returns a permit.
+func (l *Limiter) Leave() { l.inFlight.Add(-1) }
 
-// Answered reports the head of a response. The request was sent to the upstream at sent, which is later than its
-// Enter if it waited in a queue here.
+// Answered reports the head of a response. The request was sent to the upstream at sent, which is later than its Enter
+// if the request waited before.
 func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	n, at := l.inFlight.Load(), now.Microseconds()
 	l.mu.Lock()
@@ -212,8 +211,8 @@ func (l *Limiter) Answered(sent, now time.Duration, o Outcome) {
 	}
 }
 
-// isLate reports whether a request is not among the first, whose answers are the first base. The first answers of many
-// requests would be those of the fastest. If the first requests are not answered, others count.
+// isLate reports whether a request came after the first ones, which set the first base. The first answers would not do:
+// among many requests they are the fastest. If too few of the first requests are answered, later ones count, too.
 func (l *Limiter) isLate(sent time.Duration) bool {
 	if last := l.pioneered.Load(); last == 0 || sent.Microseconds() <= last || l.skipped == enough {
 		return false
@@ -246,7 +245,7 @@ type State struct {
 	Limit    int64 // of normal requests
 	InFlight int64
 	Base     time.Duration       // typical latency without a queue, 0 if unknown
-	Latency  time.Duration       // typical latency of late, or that of the latest answer if there are few; 0 if unknown
+	Latency  time.Duration       // latest typical latency, or with few answers the latest one; 0 if unknown
 	Denied   [Critical + 1]int64 // requests that did not fit, by class
 	// Overloaded reports that requests were refused in the last minute, and Since when the first of them was.
 	Overloaded bool

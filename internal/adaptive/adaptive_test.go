@@ -37,7 +37,7 @@ func TestHistories(t *testing.T) {
 			} else if n := len(sent); n > 0 {
 				i := r.IntN(n)
 				l.Answered(sent[i], now, Outcome(r.IntN(3)))
-				l.Leave(now)
+				l.Leave()
 				sent[i] = sent[n-1]
 				sent = sent[:n-1]
 			}
@@ -56,7 +56,7 @@ func TestClockGoesBack(t *testing.T) {
 		now := time.Duration(i%7) * time.Millisecond
 		if l.Enter(now, Normal, false) {
 			l.Answered(now+time.Millisecond, now, OK)
-			l.Leave(now)
+			l.Leave()
 		}
 	}
 	if s := l.State(0); s.InFlight != 0 || s.Limit < defaultLeast {
@@ -85,7 +85,7 @@ func TestConcurrentUse(t *testing.T) {
 				l.Answered(now, time.Since(start), OK)
 				l.State(now)
 				inside.Add(-1)
-				l.Leave(time.Since(start))
+				l.Leave()
 			}
 		})
 	}
@@ -115,7 +115,7 @@ func BenchmarkRequest(b *testing.B) {
 	request := func(l *Limiter, now time.Duration) {
 		if l.Enter(now, Normal, false) {
 			l.Answered(now-20*time.Millisecond, now, OK)
-			l.Leave(now)
+			l.Leave()
 		}
 	}
 	b.Run("alone", func(b *testing.B) {
@@ -149,7 +149,7 @@ func TestFastFailures(t *testing.T) {
 			now += 10 * time.Millisecond
 			l.Enter(now, Normal, false)
 			l.Answered(now-time.Millisecond, now, o)
-			l.Leave(now)
+			l.Leave()
 		}
 		if s := l.State(now); s.Base != 0 || s.Latency != 0 || s.Limit != firstLimit {
 			t.Errorf("outcome %d: %+v", o, s)
@@ -165,7 +165,7 @@ func TestLatencyOfFewRequests(t *testing.T) {
 		now, took := time.Duration(i)*10*time.Second, time.Duration(10+i)*time.Millisecond
 		l.Enter(now, Normal, false)
 		l.Answered(now, now+took, OK)
-		l.Leave(now + took)
+		l.Leave()
 		if s := l.State(now + took); s.Latency != took {
 			t.Fatalf("request %d took %v: %+v", i, took, s)
 		}
@@ -214,7 +214,7 @@ func TestOrphansAreSwept(t *testing.T) {
 	now += 2 * time.Second
 	for range 90 {
 		l.Answered(now-2*time.Second, now, Abandoned)
-		l.Leave(now)
+		l.Leave()
 	}
 	if now += time.Second; !l.Fits(now, Normal) {
 		t.Error("with fewer than least under way, a request does not fit")
@@ -244,7 +244,7 @@ func TestFirstBase(t *testing.T) {
 			sent := start + time.Duration(i)*time.Millisecond + time.Microsecond
 			now := start + time.Duration(100*(i/8+1))*time.Millisecond
 			l.Answered(sent, now, OK)
-			l.Leave(now)
+			l.Leave()
 		}
 		if base := l.State(start + time.Second).Base; base < 80*time.Millisecond || base > 160*time.Millisecond {
 			t.Errorf("from %v: the base is %v", start, base)

@@ -17,7 +17,7 @@ type knee struct {
 	limit       int64
 	critical    int64 // limit of critical requests
 	base        int64
-	rough       bool  // base is of the first answers, which are the fastest
+	rough       bool  // base is the latency of few requests
 	latency     int64 // of the latest window
 	probing     bool
 	up          bool    // the probe doubles the limit
@@ -75,8 +75,8 @@ func (k *knee) slot() int64 {
 	return d
 }
 
-// due returns the time at which few samples are enough for a window: at once for the first, which is not yet of a
-// queue, then at that of the next probe, if there will be one.
+// due returns the time from which few samples are enough for a window: always for the first window, before a queue
+// grows, and later from the time of the next probe, if one is scheduled.
 func (k *knee) due() int64 {
 	switch {
 	case k.base == 0:

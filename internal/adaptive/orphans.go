@@ -2,23 +2,22 @@ package adaptive
 
 import "sync/atomic"
 
-// orphans counts requests whose clients have left, while the upstream may still work on them. Without them, clients
-// that give up and come back would fill an upstream that does not notice. An orphan counts for as long again as its
-// client waited, up to 4 s.
+// orphans counts requests without a client, which the upstream may still work on. Otherwise clients that give up and
+// retry could fill an upstream that does not notice. An orphan counts for as long as its client waited, up to 4 s.
 type orphans struct {
 	n    atomic.Int64
 	slot int64 // time in terms of grid, up to which orphans are gone
 	ends [16]int64
 }
 
-// add adds an orphan at a time, in µs, whose client waited.
+// add adds an orphan. Its client left at a time after it had waited, both in µs.
 func (o *orphans) add(at, waited int64) {
 	end := min((at+waited)/grid, o.slot+int64(len(o.ends))-1)
 	o.ends[end&int64(len(o.ends)-1)]++
 	o.n.Add(1)
 }
 
-// sweep removes those whose time is over.
+// sweep removes the orphans that have expired at a time in µs.
 func (o *orphans) sweep(at int64) {
 	now := at / grid
 	for range min(now-o.slot, int64(len(o.ends))) {

@@ -86,7 +86,7 @@ func (w *window) complete(at, due, latency int64) bool {
 	return n >= few && (at >= due || at-w.open >= max(longest, latency))
 }
 
-// stale reports that there was no answer for long. The first answers thereafter are the fastest, and show nothing.
+// stale reports a long time without answers. The first answers after it are from the fastest requests, and not typical.
 func (w *window) stale(at, latency int64) bool { return at-max(w.seen, w.open) > max(longest, latency) }
 
 // start begins another window. If the limit has changed, it waits until answers have the new latency.
@@ -132,8 +132,7 @@ func (m measure) and(n measure) measure {
 	}
 }
 
-// typical returns the mean of the fastest four fifths and its standard error, which is that of the winsorized
-// samples.
+// typical returns the mean of the fastest four fifths and its standard error, computed from the winsorized samples.
 func (w *window) typical() (mean, err int64) {
 	keep := (w.n*4 + 4) / 5
 	if keep == 0 {

@@ -31,7 +31,7 @@ func (g limiterGate) enter(now time.Duration, c adaptive.Class) permit {
 // head returns the permit, as policies do.
 func (p limiterPermit) head(now time.Duration, o adaptive.Outcome) {
 	p.Answered(p.sent+p.ahead, now+p.ahead, o)
-	p.Leave(now + p.ahead)
+	p.Leave()
 }
 func (p limiterPermit) leave(time.Duration) {}
 

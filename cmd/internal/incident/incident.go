@@ -70,7 +70,7 @@ const (
 	tick = 100 * time.Millisecond
 )
 
-// The upstreams of the script: that of the reports, and that of all else.
+// The upstreams of the script: one for reports, and one for all other requests.
 const (
 	Reports = "http://reports.test"
 	App     = "http://app.test"

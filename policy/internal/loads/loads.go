@@ -51,7 +51,7 @@ func (l *Limits) Of(rule, key string, config *adaptive.Config) *adaptive.Limiter
 	return l.add(rule, key, config)
 }
 
-// Known returns the limit that a key of a rule would have, or nil if there is none yet.
+// Known returns the limit of a key of a rule, or nil before its first request.
 func (l *Limits) Known(rule, key string) *adaptive.Limiter {
 	all := *l.byKey.Load()
 	if known := all[key]; known != nil {
@@ -154,12 +154,12 @@ func (r Ref) Pending() bool { return r.hold != nil }
 // All returns the limits by their keys.
 func (l *Limits) All() iter.Seq2[string, *adaptive.Limiter] { return maps.All(*l.byKey.Load()) }
 
-// Answered reports the head of a response to the limits whose permits the request has, and returns these.
+// Answered reports the head of a response to the limits of the request, and returns its permits.
 func (l *Limits) Answered(r Ref, sent time.Time, o adaptive.Outcome) {
-	at := l.at(sent)
-	l.end(r, func(limiter *adaptive.Limiter, now time.Duration) {
+	at, now := l.at(sent), l.Now()
+	l.end(r, func(limiter *adaptive.Limiter) {
 		limiter.Answered(at, now, o)
-		limiter.Leave(now)
+		limiter.Leave()
 	})
 }
 
@@ -167,7 +167,7 @@ func (l *Limits) Answered(r Ref, sent time.Time, o adaptive.Outcome) {
 func (l *Limits) Release(r Ref) { l.end(r, (*adaptive.Limiter).Leave) }
 
 // end calls leave for each permit of a request, unless these were returned.
-func (l *Limits) end(r Ref, leave func(*adaptive.Limiter, time.Duration)) {
+func (l *Limits) end(r Ref, leave func(*adaptive.Limiter)) {
 	h := r.hold
 	if h == nil {
 		return
@@ -178,9 +178,8 @@ func (l *Limits) end(r Ref, leave func(*adaptive.Limiter, time.Duration)) {
 		return
 	}
 	h.number++
-	now := l.Now()
 	for _, limiter := range h.limiters {
-		leave(limiter, now)
+		leave(limiter)
 	}
 	clear(h.limiters)
 	h.limiters = h.limiters[:0]

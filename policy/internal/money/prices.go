@@ -22,7 +22,7 @@ type Prices struct {
 	unknown  *Price
 }
 
-// pattern is the price of models whose names start with prefix.
+// pattern is the price of models with a common prefix.
 type pattern struct {
 	prefix string
 	*Price
@@ -31,7 +31,7 @@ type pattern struct {
 // NewPrices returns prices without models.
 func NewPrices() *Prices { return &Prices{exact: make(map[string]*Price), unknown: new(Price)} }
 
-// Add adds the price of a model, or of all models whose names start with name. The name is in lower case.
+// Add adds the price of a model, or with isPrefix that of all models that start with name. The name is in lower case.
 func (p *Prices) Add(name string, isPrefix bool, one *Price) {
 	p.unknown.Raise(one)
 	if !isPrefix {
@@ -42,8 +42,7 @@ func (p *Prices) Add(name string, isPrefix bool, one *Price) {
 	slices.SortFunc(p.patterns, func(a, b pattern) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 }
 
-// Of returns the price of a model, which is that of "*" or the highest of each if the model is unknown. Without
-// prices it is nil.
+// Of returns the price of a model. An unknown model has the highest price of each kind of token. Of nil prices it is nil.
 func (p *Prices) Of(model string) *Price {
 	if p == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 // Estimates are estimates that are not settled. A key may be denied only because of them, and then waits a short time
 // instead of a whole period. They are those of one engine, and safe for concurrent use.
 //
-// An estimate is added with an allowed decision whose integration knows when the request ends. It is removed when
+// An estimate is added with an allowed decision, if the integration reports the end of the request. It is removed when
 // it is settled, or with Release, Refund or Place. It stops counting when it can no longer be refunded.
 type Estimates struct {
 	mu      sync.Mutex
@@ -40,7 +40,7 @@ type Estimate struct {
 	at    *list.Element
 }
 
-// Add adds a charge made at a time, which can be refunded for so long. It returns nil if there is no memory.
+// Add adds the charge of a request that was made at since and can be refunded for lasts. It returns nil if maxEstimates is reached.
 func (u *Estimates) Add(c *sluice.Charge, since time.Time, lasts time.Duration) *Estimate {
 	p := &Estimate{state: stateOf(c), units: c.Cost, since: since, until: since.Add(lasts)}
 	u.mu.Lock()
@@ -81,8 +81,9 @@ func (u *Estimates) Remove(estimates []*Estimate) {
 	}
 }
 
-// Wait returns when to try again for units that the state of a charge lacks, if the oldest estimates cover them: after as long as
-// the last one of these has taken so far. It reports false if all estimates together do not cover them.
+// Wait returns how long to wait for units that the state of a charge lacks. The oldest estimates that cover them are
+// likely to be settled first; the wait is as long as the last of these requests has taken so far. It reports false if
+// all estimates together do not cover the units.
 func (u *Estimates) Wait(c *sluice.Charge, lacks int64) (time.Duration, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

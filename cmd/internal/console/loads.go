@@ -120,7 +120,7 @@ func loadChartOf(v *telemetry.View, l *telemetry.Load, day, would bool) *loadCha
 		list, step, length = l.Days, telemetry.LongStep, 24*time.Hour
 	}
 	c := &loadChart{from: v.At.Add(-length).Unix(), to: v.At.Unix()}
-	of := timesOf(v, len(list), step)
+	of := newSteps(v, len(list), step)
 	var points []loadPoint
 	for i := range list {
 		s, lasted := &list[i], of.lasts(i)

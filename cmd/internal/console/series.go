@@ -26,13 +26,13 @@ func longSteps(v *telemetry.View, s *telemetry.Series) steps {
 }
 
 func stepsOf(v *telemetry.View, counts []telemetry.Counts, step time.Duration) steps {
-	s := timesOf(v, len(counts), step)
+	s := newSteps(v, len(counts), step)
 	s.counts = counts
 	return s
 }
 
-// timesOf returns n steps without counts.
-func timesOf(v *telemetry.View, n int, step time.Duration) steps {
+// newSteps returns n steps without counts.
+func newSteps(v *telemetry.View, n int, step time.Duration) steps {
 	return steps{step: step, begin: v.At.Truncate(step).Add(-time.Duration(n-1) * step), now: v.At, since: v.Since}
 }
 

@@ -80,12 +80,12 @@ func TestUpstreamCounts(t *testing.T) {
 		{"half a head", speaks("HTTP/1.1 200 OK\r\nContent-"), false, "timeout 3"},
 		{"no HTTP", speaks("220 mail.test ESMTP\r\n\r\n"), false, "malformed 3"},
 		{"odd field", speaks("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"), false, "malformed 3"},
-		{"large head", speaks("HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", maxHead)+"\r\n\r\n"), false, "malformed 3"},
+		{"large head", speaks("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHead) + "\r\n\r\n"), false, "malformed 3"},
 		{"refused", "http://" + testkit.Addr(t), false, "connect 3"},
 		{"unknown authority", other.URL, false, "tls 3"},
 		{"no TLS", "https://" + plain.Listener.Addr().String(), false, "tls 3"},
-		{"WebSocket", speaks(webSocket+acceptKey(key)+"\r\n\r\n"), true, "1xx 3"},
-		{"no WebSocket", speaks(webSocket+"AAAA\r\n\r\n"), true, "malformed 3"},
+		{"WebSocket", speaks(webSocket + acceptKey(key) + "\r\n\r\n"), true, "1xx 3"},
+		{"no WebSocket", speaks(webSocket + "AAAA\r\n\r\n"), true, "malformed 3"},
 	} {
 		for _, way := range []string{"direct", "transport"} {
 			t.Run(test.name+"/"+way, func(t *testing.T) {

@@ -43,8 +43,9 @@ class _Ask:
         self.wake()
 
     def failed(self, err: Exception) -> None:
-        self._err, self.done = err, True
-        self.wake()
+        if not self.done:
+            self._err, self.done = err, True
+            self.wake()
 
     def result(self) -> Any:
         if self._err is not None:
@@ -105,12 +106,13 @@ class Pool:
     def _call(self, batch: List[_Ask], deadline: float) -> None:
         try:
             response = self._exchange("/v1/check", _wire.batch_body(batch), deadline)
-            for ask in _wire.distribute(batch, response):
-                _wire.distribute([ask], self._exchange("/v1/check", ask.text, deadline))
+            again = _wire.distribute(batch, response)
         except Exception as err:
             for ask in batch:
-                if not ask.done:
-                    ask.failed(err)
+                ask.failed(err)
+            return
+        for ask in again:
+            self._call([ask], deadline)
 
     def post(self, path: str, body: str) -> Any:
         """Makes a call of its own."""
@@ -124,7 +126,7 @@ class Pool:
             unavailable = Unavailable(str(err) or type(err).__name__)
             self._breaker.failed(unavailable)
             raise unavailable from err
-        self._breaker.succeeded()
+        self._breaker.note(_wire.failure(response))
         return response
 
     def _send(self, data: bytes, deadline: float) -> _wire.Response:

@@ -218,7 +218,7 @@ def with_fields(head: Head, fields: Dict[str, str]) -> Head:
 def _target(scope: Scope) -> str:
     """Returns path and query as they came."""
     raw = scope.get("raw_path")
-    path = text(raw) if raw else urllib.parse.quote(scope["path"], safe="/!$&'()*+,;=:@-._~")
+    path = text(raw) if isinstance(raw, bytes) and raw else urllib.parse.quote(scope["path"], safe="/!$&'()*+,;=:@-._~")
     query = text(scope.get("query_string", b""))
     return f"{path}?{query}" if query else path
 

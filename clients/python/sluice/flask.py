@@ -57,13 +57,14 @@ class SluiceFlask:
         exchange: Exchange = flask.g._sluice
         head = with_fields(response.headers.to_wsgi_list(), exchange.fields())
         known = exchange.began(response.status_code, response.headers.to_wsgi_list(), flask.request.method)
-        if known or not response.is_streamed:
-            exchange.bytes = exchange.bytes or response.content_length or 0
+        if known:
             self._sluice.settle(exchange)
+        if not response.is_streamed:
+            end(exchange)
+        elif exchange.pending:
+            response.call_on_close(lambda: end(exchange))
         response.headers.clear()
         response.headers.extend(head)
-        if exchange.pending:
-            response.call_on_close(lambda: end(exchange))
         return response
 
     def _teardown(self, err: Optional[BaseException]) -> None:

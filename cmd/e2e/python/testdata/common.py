@@ -9,7 +9,7 @@ SETTINGS = {"bodies": ["/auth/*"], "attributes": lambda request: {"plan": "trial
 
 
 def client():
-    return Sluice(URL, on_error=os.environ.get("SLUICE_ON_ERROR", "allow"), deadline=float(os.environ.get("SLUICE_DEADLINE", "0.5")))
+    return Sluice(URL, on_error=os.environ.get("SLUICE_ON_ERROR", "allow"), deadline=float(os.environ.get("SLUICE_DEADLINE", "60")))
 
 
 def login(password):

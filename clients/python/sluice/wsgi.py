@@ -145,11 +145,11 @@ def _fields(environ: Environ) -> Iterator[Tuple[str, str]]:
 def _read(environ: Environ) -> Optional[bytes]:
     """Reads the body, and leaves it for the program."""
     length = environ.get("CONTENT_LENGTH") or ""
-    if not length.isdigit() and not environ.get("wsgi.input_terminated"):
+    if not length.isdecimal() and not environ.get("wsgi.input_terminated"):
         return None
-    if length.isdigit() and int(length) > MOST_BODY:
+    if length.isdecimal() and int(length) > MOST_BODY:
         raise too_large()
-    body: bytes = environ["wsgi.input"].read(int(length) if length.isdigit() else MOST_BODY + 1)
+    body: bytes = environ["wsgi.input"].read(int(length) if length.isdecimal() else MOST_BODY + 1)
     if len(body) > MOST_BODY:
         raise too_large()
     environ["wsgi.input"] = io.BytesIO(body)

@@ -126,8 +126,8 @@ func (a answered) text() (text string, passing []int) {
 	return seconds.ReplaceAllString(b.String(), "${1}N"), passing
 }
 
-// requests are a script: a line has a number of times, a method, a path, and then header fields in quotes or a
-// body.
+// requests are a script: a line has a number of times, a method, a path, and then header fields in quotes, or a
+// form or JSON.
 func requests(t testing.TB) (all [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/requests.txt")
@@ -165,7 +165,11 @@ func same(t *testing.T, server, target string, around bool) {
 				header = append(header, word)
 			} else {
 				body = word
-				header = append(header, "Content-Type: application/x-www-form-urlencoded")
+				kind := "application/x-www-form-urlencoded"
+				if word[0] == '{' {
+					kind = "application/json"
+				}
+				header = append(header, "Content-Type: "+kind)
 			}
 		}
 		for range times {

@@ -5,7 +5,7 @@ import os
 from sluice import Sluice
 
 URL = os.environ.get("SLUICE_URL", "")
-SETTINGS = {"bodies": ["/auth/*"], "attributes": lambda request: {"plan": "trial"}}
+SETTINGS = {"bodies": ["/auth/*", "/mcp"]}
 
 
 def client():

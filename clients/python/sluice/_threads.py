@@ -1,6 +1,5 @@
 """The connections of programs with threads."""
 
-import os
 import socket
 import ssl
 import threading
@@ -54,14 +53,14 @@ class _Ask:
 
 
 class Pool:
-    """Is safe for concurrent use, and for processes that fork."""
+    """Is safe for concurrent use."""
 
     def __init__(self, target: _wire.Target, deadline: float, tls: Optional[ssl.SSLContext], breaker: Breaker) -> None:
         self._target, self._deadline, self._tls, self._breaker = target, deadline, tls, breaker
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
-        self._pid = os.getpid()
+    def begin(self) -> None:
+        """Begins without connections: in a new process, those that there are belong to the parent."""
         self._lock = threading.Lock()
         self._queue: Deque[_Ask] = deque()
         self._calls = 0  # being made
@@ -70,8 +69,6 @@ class Pool:
     def ask(self, text: str) -> Any:
         """Returns the answer to a check. It shares the next call with others that wait."""
         self._breaker.admit()
-        if self._pid != os.getpid():  # a child must not share the parent's connections
-            self._begin()
         mine = _Ask(text, time.monotonic() + self._deadline)
         with self._lock:
             if self._calls < CALLS:
@@ -156,8 +153,6 @@ class Pool:
         return response
 
     def _take(self) -> Optional["_Connection"]:
-        if self._pid != os.getpid():
-            self._begin()
         with self._lock:
             return self._idle.pop() if self._idle else None
 

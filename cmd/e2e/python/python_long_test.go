@@ -15,7 +15,17 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// The package and the examples are fully typed.
+// Other servers, and applications without a framework, are the same as the gateway, too.
+func TestLongSameAsGateway(t *testing.T) {
+	t.Parallel()
+	allSame(t, []application{
+		{"starlette", "hypercorn", "starlette_app:app", true},
+		{"django", "uvicorn", "django_app:asgi", true},
+		{"wsgiref", "wsgiref", "wsgi_app:app", false},
+	})
+}
+
+// The package is fully typed, for its oldest Python.
 func TestLongTyped(t *testing.T) {
 	t.Parallel()
 	c := exec.Command(testkit.Program(t, "mypy"), "--cache-dir", t.TempDir(), "sluice")
@@ -112,6 +122,7 @@ func TestLongHeld(t *testing.T) {
 	both(t, func(t *testing.T, app func(...string) string) {
 		g := service(t, odd)
 		url := app("SLUICE_URL=http://" + g.Check)
+		t.Cleanup(func() { letGo(url) })
 		done := make(chan answered, 1)
 		go func() { done <- do(t, "GET", url+"/hold", "") }()
 		testkit.Await(t, "it has its permit", func() bool { return strings.Contains(peek(t, g), `"allowed":false`) })
@@ -120,7 +131,7 @@ func TestLongHeld(t *testing.T) {
 				t.Fatalf("the permit is free: %s", answer)
 			}
 		}
-		do(t, "GET", url+"/go", "")
+		letGo(url)
 		<-done
 		if answer := peek(t, g); !strings.Contains(answer, `"allowed":true`) {
 			t.Errorf("the permit is not free: %s", answer)

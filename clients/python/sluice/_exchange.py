@@ -139,10 +139,10 @@ class Exchange:
             if fields_in(self.head) <= MOST_FIELDS:
                 outcome["headers"] = self.head
         outcome.update(self.outcome)
-        return [
-            json.dumps({**{name: v for name, v in check.items() if name != "place"}, "outcome": outcome, "at": answer.at})
-            for check, answer in open_answers
-        ]
+        settlements = [{**check, "outcome": outcome, "at": answer.at} for check, answer in open_answers]
+        for settlement in settlements:
+            del settlement["place"]
+        return [json.dumps(settlement) for settlement in settlements]
 
     def places(self) -> List[str]:
         """Returns the bodies of the calls that release what the request holds, once."""

@@ -6,7 +6,7 @@ with the settings of Sluice and of the ASGI middleware; functions get Django's r
 """
 
 import asyncio
-from typing import Any, Callable, Dict, Optional
+from typing import Any, AsyncIterable, AsyncIterator, Callable, Dict, Iterable, Iterator, Optional
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -114,8 +114,25 @@ def _finish(exchange: Exchange, request: HttpRequest, response: HttpResponse) ->
             value = response[name] + ", " + value
         response[name.title()] = value
     if exchange.pending and response.streaming:
+        if not known:
+            pieces = response.streaming_content
+            response.streaming_content = _acounted(pieces, exchange) if getattr(response, "is_async", False) else _counted(pieces, exchange)
         response._resource_closers.append(lambda: end(exchange))
     return known or not response.streaming
+
+
+def _counted(pieces: Iterable[bytes], exchange: Exchange) -> Iterator[bytes]:
+    for piece in pieces:
+        exchange.bytes += len(piece)
+        yield piece
+    end(exchange)
+
+
+async def _acounted(pieces: AsyncIterable[bytes], exchange: Exchange) -> AsyncIterator[bytes]:
+    async for piece in pieces:
+        exchange.bytes += len(piece)
+        yield piece
+    await exchange.sluice.asettle(exchange)
 
 
 def _response(answer: Answer) -> HttpResponse:

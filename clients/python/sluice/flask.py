@@ -7,7 +7,7 @@ import flask
 from ._answer import Answer
 from ._exchange import Attributes, Exchange, Refused, current, no_attributes
 from ._sluice import EXEMPT, Sluice
-from .wsgi import describe, end, with_fields
+from .wsgi import Body, describe, end, with_fields
 
 
 class SluiceFlask:
@@ -60,9 +60,11 @@ class SluiceFlask:
         if known:
             self._sluice.settle(exchange)
         if not response.is_streamed:
+            exchange.bytes = response.calculate_content_length() or 0
             end(exchange)
         elif exchange.pending:
-            response.call_on_close(lambda: end(exchange))
+            pieces: Any = response.response
+            response.response = Body(pieces, exchange)
         response.headers.clear()
         response.headers.extend(head)
         return response

@@ -6,7 +6,8 @@ from http import HTTPStatus
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from ._answer import Answer
-from ._exchange import LISTS, MOST_BODY, Attributes, Exchange, Refused, current, described, headers_of, no_attributes, takes_body, text, too_large
+from ._exchange import LISTS, MOST_BODY, Attributes, Exchange, Refused, current
+from ._exchange import described, headers_of, no_attributes, takes_body, text, too_large
 from ._sluice import Sluice
 
 Environ = Dict[str, Any]
@@ -57,30 +58,30 @@ class SluiceWSGIMiddleware:
             exchange.bytes = sum(map(len, body))
             end(exchange)
             return body
-        return _Body(body, exchange)
+        return Body(body, exchange)
 
 
     def _describe(self, environ: Environ) -> Dict[str, Any]:
         return describe(environ, lambda: self._attributes(environ), self._bodies)
 
 
-class _Body:
+class Body:
     """The body of a response, at whose end the request is settled and released."""
 
-    def __init__(self, body: Iterable[bytes], exchange: Exchange) -> None:
+    def __init__(self, body: Iterable[Any], exchange: Exchange) -> None:
         self._body, self._exchange = body, exchange
         self._pieces = iter(body)
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Any]:
         return self
 
-    def __next__(self) -> bytes:
+    def __next__(self) -> Any:
         try:
             piece = next(self._pieces)
         except StopIteration:
             end(self._exchange)
             raise
-        self._exchange.bytes += len(piece)
+        self._exchange.bytes += len(piece.encode() if isinstance(piece, str) else piece)  # Flask has text, too
         return piece
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 from common import client
-from flask import Flask, g, request, session
+from flask import Flask, g, request
 
 from sluice.flask import SluiceFlask
 

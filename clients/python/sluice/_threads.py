@@ -90,8 +90,7 @@ class Pool:
         return mine.result()
 
     def _hand_on(self) -> None:
-        """Lets the thread of a check that waits make the next call. It is the newest one's, since its deadline is
-        the last."""
+        """Gives the next call to the thread of its newest check, whose deadline is the last."""
         with self._lock:
             batch = _wire.next_batch(self._queue)
             if not batch:

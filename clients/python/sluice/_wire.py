@@ -110,7 +110,7 @@ class Ask(Protocol):
 
     @property
     def over(self) -> bool:
-        """Nobody waits for the answer any more."""
+        """The deadline has passed, or the caller has left."""
 
     def answered(self, answer: Any) -> None: ...
 

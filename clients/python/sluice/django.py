@@ -168,6 +168,6 @@ class _Body:
 
 def _is_exempt(request: HttpRequest) -> bool:
     try:
-        return getattr(resolve(request.path_info).func, EXEMPT, False)
+        return getattr(resolve(request.path_info, getattr(request, "urlconf", None)).func, EXEMPT, False)
     except Resolver404:
         return False

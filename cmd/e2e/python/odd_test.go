@@ -24,12 +24,13 @@ import (
 
 // relay stands between the middleware and the service. It counts calls, and can lose or delay answers.
 type relay struct {
-	URL   string
-	mu    sync.Mutex
-	calls map[string]int
-	asked int             // checks in them
-	lose  map[string]bool // the next answer of this path is lost, once
-	gate  chan struct{}   // calls wait until it is closed; nil lets them pass
+	URL         string
+	mu          sync.Mutex
+	connections int
+	calls       map[string]int
+	asked       int             // checks in them
+	lose        map[string]bool // the next answer of this path is lost, once
+	gate        chan struct{}   // calls wait until it is closed; nil lets them pass
 }
 
 func newRelay(t *testing.T, check string) *relay {
@@ -41,7 +42,7 @@ func newRelay(t *testing.T, check string) *relay {
 		resp.ContentLength = -1
 		return nil
 	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		body, _ := io.ReadAll(q.Body)
 		q.Body = io.NopCloser(bytes.NewReader(body))
 		r.mu.Lock()
@@ -61,6 +62,14 @@ func newRelay(t *testing.T, check string) *relay {
 		}
 		to.ServeHTTP(w, q)
 	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if state == http.StateNew {
+			r.connections++
+		}
+	}
+	s.Start()
 	t.Cleanup(func() {
 		r.open()
 		s.Close()
@@ -231,6 +240,14 @@ func TestBatches(t *testing.T) {
 		}
 		if calls := r.count("/v1/check"); calls > 5 || len(seen) != 40 || seen[""] {
 			t.Errorf("%d calls, %d different answers, want at most 5, and 40", calls, len(seen))
+		}
+		for range 20 {
+			do(t, "GET", url+"/priced", "") // with a check and an outcome
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.connections > 4 {
+			t.Errorf("%d connections, want at most 4", r.connections)
 		}
 	})
 }

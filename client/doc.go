@@ -29,10 +29,10 @@
 // program gets the denial as the response if the request is not sent again:
 //
 //   - It has been sent again MaxRetries times.
-//   - The promise is longer than MaxWait. It is not asked again any earlier.
-//   - The promise, and another attempt as long as the last, would not end before the deadline of the
-//     context, of which the Timeout of an http.Client is one.
-//   - The budget is used up: fifty retries, and one for each ten requests. A server that refuses
+//   - The promised time is longer than MaxWait.
+//   - The promised time, and another attempt as long as the last, would end after the deadline of the context, which
+//     includes the Timeout of an http.Client.
+//   - The budget is used up: fifty retries, and one for each ten requests. A server that denies
 //     everything gets a tenth more requests in the long run, and not five times as many.
 //
 // Network errors and other statuses are returned to the program.

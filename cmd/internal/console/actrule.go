@@ -74,7 +74,7 @@ type ruleState struct {
 	Enforce string // the share of subjects for which it does, as in "10%"
 	Exempt  bool
 	Block   bool
-	All     bool // the whole policy is a shadow, whatever the rule says
+	All     bool // the whole policy is a shadow, even if the rule is not
 	Gone    bool // it is not in force
 }
 
@@ -99,7 +99,7 @@ func (s ruleState) Name() string {
 	return "enforced"
 }
 
-// Words is what a badge says.
+// Words is the text of the badge.
 func (s ruleState) Words() string {
 	switch s.Name() {
 	case "partly":

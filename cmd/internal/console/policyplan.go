@@ -21,7 +21,7 @@ type policyPlan struct {
 	Warnings []lineProblem
 	Changes  []ruleChange
 	Notes    []string
-	Diff     []diffLine // of the whole text, where there is no database to change
+	Diff     []diffLine // of the whole text, without a database to change
 	Same     bool
 }
 
@@ -50,7 +50,7 @@ type ruleChange struct {
 	after *policy.Rule // nil: it is removed
 }
 
-// maxProblems is how many are told at once.
+// maxProblems is how many are shown at once.
 const maxProblems = 50
 
 // planPolicy looks what would come of an edited text that was made of base.
@@ -131,7 +131,7 @@ func linesOfProblems(found []policy.Problem) (all []lineProblem) {
 	return all
 }
 
-// settings says that what is no rule is not changed here.
+// settings reports changes outside the rules, which this page does not make.
 func (p *policyPlan) settings(was, is *policy.Document) error {
 	x, err := settingsYAML(*was)
 	if err != nil {
@@ -267,7 +267,7 @@ func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 		switch {
 		case r.Problem != nil:
 			r.Problem.Errors = append(r.Problem.Errors, control.Wrong{Detail: w.Detail})
-		case refused.Status == http.StatusPreconditionFailed: // somebody was quicker
+		case refused.Status == http.StatusPreconditionFailed: // another change came first
 			r.Problem = control.Problemf(refused.Status, "%s", refused.Detail)
 		default:
 			r.Problem = control.Problemf(refused.Status, "%s", w.Detail)

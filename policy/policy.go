@@ -46,6 +46,8 @@ type Policy struct {
 	beneath     *Policy  // that it is the shadow of
 	shadowEnds  int64    // see shadowEnds of compiler
 	adapts      bool     // a rule has an automatic limit of requests under way
+
+	requestParts []requestPart // see RequestParts
 }
 
 // rule is a rule as the engine needs it.

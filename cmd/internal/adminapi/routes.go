@@ -40,6 +40,7 @@ var others = []route{
 	{"GET", "/v1/policy", source.Viewer, "", read((*control.Control).InForce)},
 	{"GET", "/v1/policy/shadow", source.Viewer, "", read((*control.Control).Shadow)},
 	{"PUT", "/v1/policy/shadow", source.Admin, "dry_run", (*API).putShadow},
+	{"POST", "/v1/policy/diff", source.Operator, "live", (*API).diff},
 	{"POST", "/v1/policy/changes", source.Admin, "dry_run", (*API).changeRules},
 	{"GET", "/v1/policy/previous", source.Admin, "", (*API).previous},
 	{"POST", "/v1/policy/previous", source.Admin, "dry_run", (*API).restore},

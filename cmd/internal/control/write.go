@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -37,6 +38,8 @@ type Written struct {
 type Difference struct {
 	DryRun bool `json:"dry_run"`
 	Effect
+	// LastHour is what the change would have done to the latest requests; nil if they are not kept.
+	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
 // Effect is an item before and after a change.
@@ -279,12 +282,15 @@ func (c *Control) logChange(who Caller, kind Kind, deleted bool, version int64) 
 
 // write makes a change, or returns its difference if dry.
 func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*Written, error) {
-	after, err := c.apply(ctx, w, match)
+	after, would, err := c.apply(ctx, w, match)
 	switch {
 	case err != nil:
 		return nil, w.explain(err)
 	case w.Dry:
 		d, err := c.differs(w)
+		if err == nil {
+			d.LastHour, err = c.tryOut(ctx, would.document)
+		}
 		return &Written{ID: w.id, Difference: d}, err
 	}
 	c.logChange(w.who, w.kind, w.document == nil, after.Version)
@@ -295,15 +301,15 @@ func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*W
 	return &Written{ID: w.id, ETag: after.ETag(), Created: created, Document: after.Document}, nil
 }
 
-func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (after item, err error) {
-	_, err = c.policy.change(ctx, w.who.Name, w.Dry, func(tx *source.Tx) (err error) {
+func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (after item, would changed, err error) {
+	would, err = c.policy.change(ctx, w.who.Name, w.Dry, func(tx *source.Tx) (err error) {
 		if w.document == nil {
 			return remove(tx, w.kind, w.id, match)
 		}
 		after, err = put(tx, w.document, w.before.Disabled, match)
 		return err
 	})
-	return after, err
+	return after, would, err
 }
 
 // inFile returns an item of the file.
@@ -329,7 +335,7 @@ func (w *writing) explain(err error) error {
 
 // differs returns the difference that a change would make.
 func (c *Control) differs(w *writing) (*Difference, error) {
-	d := &Difference{true, effectOn(&w.before, w.exists)}
+	d := &Difference{DryRun: true, Effect: effectOn(&w.before, w.exists)}
 	if w.document == nil {
 		if i, shown := c.inFile(w.kind, w.id); shown {
 			d.After = i.Document

@@ -27,7 +27,7 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 			need, why = "in_flight", "Access logs do not tell which requests were under way at the same time, or how long they would have been."
 		}
 		if need != "" {
-			out = append(out, NotJudged{r.Name, need, why + leftOut(r)})
+			out = append(out, NotJudged{r.Name, need, why + LeftOut(r)})
 			left[r.Name] = true
 			continue
 		}
@@ -38,8 +38,8 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 	return doc, out
 }
 
-// leftOut returns what leaving out a rule does to others.
-func leftOut(r *policy.Rule) string {
+// LeftOut returns a sentence about what the other rules count if a rule is left out, or "".
+func LeftOut(r *policy.Rule) string {
 	switch {
 	case r.Exempt:
 		return " What it would exempt is counted by the other rules."

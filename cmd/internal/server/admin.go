@@ -142,7 +142,7 @@ func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, conn
 	}
 	mux.Handle("GET /metrics", s.metrics.Handler(connections))
 	over := control.Config{
-		Engine: s.engine, Stack: s.rules.Stack(), Database: s.rules.Database(), Logger: s.log, DegradedField: s.settings.store.degradedField,
+		Engine: s.engine, Stack: s.rules.Stack(), Database: s.rules.Database(), Recent: s.recent, Logger: s.log, DegradedField: s.settings.store.degradedField,
 	}
 	if s.fleet != nil {
 		over.Telemetry = s.fleet

@@ -176,14 +176,24 @@ func (s *Stack) Check(c *Contents) error {
 	return err
 }
 
-// Would returns the policy that c would make with the file.
-func (s *Stack) Would(c *Contents) (*policy.Policy, error) {
+// Would returns the policy that c would make with the file, and its document, which is not to be changed.
+func (s *Stack) Would(c *Contents) (*policy.Policy, *policy.Document, error) {
 	next, err := s.make(s.file(), c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.checked.CompareAndSwap(next, nil)
-	return next.policy, nil
+	return next.policy, &next.merged.Document, nil
+}
+
+// WouldFile returns the policy that another file would make with the database, and its document, which is not to be
+// changed. For where see [policy.CompileAt].
+func (s *Stack) WouldFile(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, *policy.Document, error) {
+	next, err := s.make(&file{doc, where}, s.contents())
+	if err != nil {
+		return nil, nil, err
+	}
+	return next.policy, &next.merged.Document, nil
 }
 
 // Readable returns the [policy.Errors] of the rows that cannot be read, if there are any.

@@ -17,6 +17,7 @@ type Part struct {
 	kind    *kind
 	name    string   // of the header, cookie, …; or the text of a constant
 	text    string   // as written
+	id      string   // see ID
 	aliases []string // of a header: see headerAliases
 }
 
@@ -38,6 +39,7 @@ func Parse(s string) (Part, error) {
 	if wrong := p.checkName(); wrong != "" {
 		return p, fmt.Errorf("key part %.60q: %.60q %s", s, p.name, wrong)
 	}
+	p.id = name + ":" + p.name
 	return p, nil
 }
 
@@ -45,7 +47,7 @@ func Parse(s string) (Part, error) {
 func (p *Part) String() string { return p.text }
 
 // ID returns the same text for parts that are the same, such as header:x-a and header:X-A.
-func (p *Part) ID() string { return p.kind.name + ":" + p.name }
+func (p *Part) ID() string { return p.id }
 
 // Header returns the name of the header field whose value the part is, or "".
 func (p *Part) Header() string {
@@ -101,6 +103,11 @@ func (p *Part) Canonical(v string) string { return p.kind.canonical(v) }
 // type. Nobody may get past a rule that way: where an absent part makes a rule be skipped, a garbled one must
 // not.
 func (p *Part) Value(x *Reader) (string, bool) {
+	if x.request.Recorded != nil && p.IsRecorded() {
+		if r, known := x.request.Recorded(p.id); known {
+			return x.recorded(&r)
+		}
+	}
 	v, state := p.kind.find(p, x)
 	x.Garbled = state == fields.Garbled
 	return v, state == fields.Present

@@ -46,6 +46,9 @@ type Request struct {
 	BodyLimit              int64 // DefaultBodyLimit if zero
 	Attributes             map[string]string
 	TLSFingerprint         string
+	// Recorded returns what was read of the part with an ID before, or false if it is to be read from the request. May
+	// be nil.
+	Recorded func(id string) (Reading, bool)
 
 	Trusted    []netip.Prefix // proxies
 	IPv6Prefix int            // the bits of an IPv6 address that tell clients apart
@@ -62,6 +65,8 @@ type Reader struct {
 	// BrokeOff reports that the body did, so that no server can read it in any way.
 	BrokeOff bool
 	fault    string // see BodyFault
+	// Unread is set if a part was asked for whose recorded value is missing.
+	Unread bool
 
 	data    []byte // the body, if it was read whole
 	fetched bool   // the body was asked for
@@ -102,7 +107,7 @@ func (x *Reader) Reset() *Request {
 		*x = Reader{}
 	}
 	x.fault, x.fetched, x.data = "", false, nil
-	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", false, false, false, false, false
+	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown, x.Unread = "", "", false, false, false, false, false, false
 	x.buf = x.buf[:0]
 	x.query.reset()
 	x.cookies.reset()

@@ -72,6 +72,8 @@ type effect struct {
 	Paste string
 	Diff  []diffLine
 	Back  string // the page that it began on
+	// LastHour is the effect on the latest requests.
+	LastHour *lastHour
 
 	do   func() (undo, error) // nil: there is nothing to do
 	said string               // once it is done

@@ -112,6 +112,7 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	if !may {
 		e.do = nil
 	}
+	e.LastHour = lastHourOf(would.LastHour)
 	e.Rows = []effectRow{{"Requests beyond a limit", shadowWords(now), shadowWords(&would.After)}}
 	switch e.said = "The policy is enforced again."; {
 	case until == "" && would.After.On:

@@ -51,6 +51,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 		return e, err
 	}
 	e.Warnings = append(e.Warnings, would.Difference.Warnings...)
+	e.LastHour = lastHourOf(would.Difference.LastHour)
 	e.said = fmt.Sprintf("The rule %s is %s now.", name, stateOf(after).Words())
 	return e, nil
 }

@@ -95,6 +95,7 @@ func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Ove
 	}
 	e.Rows = append(e.Rows, effectRow{"Override", overrideWords(was) + ", " + untilWords(was.Until), overrideWords(is) + ", " + untilWords(is.Until)})
 	e.Notes = append(e.Notes, "It takes the place of the override that the subject has.")
+	e.LastHour = lastHourOf(would.Difference.LastHour)
 	return nil
 }
 
@@ -237,6 +238,7 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 	}, func(did *control.Written) undo { return removeMade(did.ID, did.ETag) })
 	if would != nil {
 		e.Warnings = append(e.Warnings, would.Difference.Warnings...)
+		e.LastHour = lastHourOf(would.Difference.LastHour)
 	}
 	return err
 }

@@ -22,6 +22,7 @@ type policyPlan struct {
 	Changes  []ruleChange
 	Notes    []string
 	Diff     []diffLine // of the whole text, without a database to change
+	LastHour *lastHour
 	Same     bool
 }
 
@@ -67,7 +68,10 @@ func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	if !c.policy.Database {
 		plan.Diff = diffLines(base, text)
 		plan.Same = base == text
-		return plan, nil
+		if plan.Same {
+			return plan, nil
+		}
+		return plan, plan.tryFile(c, edited)
 	}
 	if err := plan.settings(&was, edited); err != nil {
 		return nil, err
@@ -84,6 +88,17 @@ func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	}
 	plan.Same = len(plan.Changes) == 0 && len(plan.Problems) == 0
 	return plan, nil
+}
+
+// tryFile tries a policy in place of the file's on the latest requests, if they are kept.
+func (p *policyPlan) tryFile(c *call, edited *policy.Document) error {
+	diff, err := c.s.Control.Diff(c.Context(), c.caller, *edited, true)
+	if err != nil {
+		_, err = c.refusal(err)
+		return err
+	}
+	p.LastHour = lastHourOf(diff.LastHour)
+	return nil
 }
 
 // compile reads and compiles a text as a file's.
@@ -247,6 +262,7 @@ func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
 	for i := range did.Rules {
 		p.Changes[i].foresee(&did.Rules[i].Effect)
 	}
+	p.LastHour = lastHourOf(did.LastHour)
 	return did.Entry, nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// operation answers a call. What it returns becomes the body of a 200; a *reply says more.
+// operation answers a call. Its result becomes the body of a 200, unless it is a *reply.
 type operation func(*API, *call) (any, error)
 
 // route is an operation: its path, the role that it needs, and the parameters of its query, separated by spaces. One that
@@ -68,7 +68,7 @@ func read[Out any](do func(*control.Control, control.Caller) (Out, error)) opera
 	return func(a *API, c *call) (any, error) { return do(a.Control, c.who) }
 }
 
-// ask returns an operation whose argument is the body.
+// ask returns an operation with the body as argument.
 func ask[In, Out any](do func(*control.Control, context.Context, control.Caller, In) (Out, error)) operation {
 	return func(a *API, c *call) (any, error) {
 		in, err := decode[In](c)

@@ -36,7 +36,7 @@ type Config struct {
 	Telemetry Telemetry
 	// Recent is nil if nothing is kept of decisions.
 	Recent *recent.Ring
-	// DegradedField is that of the gateway, whose responses are explained.
+	// DegradedField is that of the gateway, for the explained responses.
 	DegradedField bool
 	Logger        *slog.Logger
 }

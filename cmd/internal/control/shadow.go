@@ -59,7 +59,7 @@ func (c *Control) shadow() ShadowState {
 	return s
 }
 
-// shadowOf returns the state of a policy whose shadow is that of a database and a file.
+// shadowOf returns the state of the shadow of a policy from a database and a file.
 func shadowOf(p *policy.Policy, until, database, file string) ShadowState {
 	s := ShadowState{On: p.WatchOnly(), Until: until}
 	ends, says := p.ShadowUntil()

@@ -19,7 +19,7 @@ type Change struct {
 	// Match is the ETag that the caller has read, or several separated by commas, or "*" for any. The item must have
 	// one of them. Empty: no condition.
 	Match string
-	// Absent says that the item must not exist.
+	// Absent requires that the item does not exist.
 	Absent bool
 }
 
@@ -27,7 +27,7 @@ type Change struct {
 type Written struct {
 	ID   string
 	ETag string // empty if it was deleted
-	// Created says that the item is new.
+	// Created reports that the item is new.
 	Created  bool
 	Document any // nil if it was deleted
 	// Difference is set only by a dry run.
@@ -46,7 +46,7 @@ type Difference struct {
 type Effect struct {
 	Before any `json:"before"` // nil: it does not exist
 	After  any `json:"after"`
-	// BeginsAnew are limits whose counts start from zero.
+	// BeginsAnew are limits that start to count from zero.
 	BeginsAnew []Restart `json:"begins_anew"`
 	Warnings   []string  `json:"warnings"` // about the document
 }

@@ -46,6 +46,7 @@ const routes = {
 
 function serve(req, res) {
   const path = new URL(req.url, "http://x").pathname;
+  res.setHeader("Content-Type", "text/plain");
   res.setHeader("Server-Timing", "app;dur=1");
   if (!routes[path]) res.statusCode = 404;
   (routes[path] ?? routes["/"])(req, res);

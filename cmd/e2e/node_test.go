@@ -1,9 +1,10 @@
 package e2e
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -11,7 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
@@ -136,19 +139,160 @@ func nodeLeft(t testing.TB, g *gateway, line string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.Post("http://"+g.Check+"/v1/peek", "application/json", bytes.NewReader(question))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var answer struct {
 		Results []struct {
 			Name      string
 			Remaining int
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+	nodeCall(t, g, "peek", string(question), &answer)
+	return fmt.Sprint(answer.Results)
+}
+
+// nodeGet returns the status of an answer and a field of it.
+func nodeGet(t testing.TB, url, field string) string {
+	t.Helper()
+	resp, _ := do(t, request(t, http.MethodGet, url, ""))
+	return strings.TrimSpace(strconv.Itoa(resp.StatusCode) + " " + resp.Header.Get(field))
+}
+
+// A request has its place until its response has ended, or its client has left, or its handler has failed.
+func TestNodeInFlight(t *testing.T) {
+	everyNodeFramework(t, `
+  - {name: hold, match: /hold, in_flight: 1}
+  - {name: throws, match: /throws, in_flight: 1}`, func(t *testing.T, g *gateway, url string) {
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		var clients sync.WaitGroup
+		hold := func(ctx context.Context) {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/hold", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			clients.Go(func() {
+				if resp, err := http.DefaultClient.Do(r); err == nil {
+					resp.Body.Close()
+				}
+			})
+			testkit.Await(t, "the handler has it", func() bool { _, body := get(t, url+"/left"); return body == "true" })
+		}
+		hold(ctx)
+		if got := nodeGet(t, url+"/hold", "Retry-After"); got != "429 1" {
+			t.Errorf("%s while another is under way", got)
+		}
+		leave()
+		clients.Wait()
+		if _, body := get(t, url+"/go?name=hold"); body != "true" {
+			t.Errorf("premise: the handler of a client that has left: %s", body)
+		}
+		left := func(want string) func() bool { return func() bool { return nodeLeft(t, g, "GET /hold") == want } }
+		testkit.Await(t, "the place of a client that left is free", left("[{hold 1}]"))
+		hold(t.Context())
+		testkit.Await(t, "the next one has it", left("[{hold 0}]"))
+		get(t, url+"/go?name=hold")
+		clients.Wait()
+		testkit.Await(t, "the place of a response that ended is free", left("[{hold 1}]"))
+		for range 2 {
+			testkit.Await(t, "the place of a handler that failed is free", func() bool { return nodeGet(t, url+"/throws", "") == "500" })
+		}
+	})
+}
+
+// The handler says what a request has cost; without that the estimate stays.
+func TestNodeCost(t *testing.T) {
+	everyNodeFramework(t, `  - {name: report, match: /report, limit: 20/day, cost: {response_header: X-Cost, estimate: 2, max: 9}}`,
+		func(t *testing.T, g *gateway, url string) {
+			for _, step := range []struct {
+				path string
+				left int
+			}{{"/report?cost=9", 11}, {"/report?cost=0", 11}, {"/report", 9}} {
+				if got := nodeGet(t, url+step.path, ""); got != "200" {
+					t.Errorf("%s: %s", step.path, got)
+				}
+				want := fmt.Sprintf("[{report %d}]", step.left)
+				testkit.Await(t, step.path+" leaves "+want, func() bool { return nodeLeft(t, g, "GET /report") == want })
+			}
+		})
+}
+
+// What a handler streams arrives while it streams.
+func TestNodeStream(t *testing.T) {
+	everyNodeFramework(t, `  - {name: egress, match: /events, limit: 1000/day, cost: {response_bytes: 1}}`, func(t *testing.T, g *gateway, url string) {
+		resp, err := http.DefaultClient.Do(request(t, http.MethodGet, url+"/events", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		first := make([]byte, len("data: 1\n\n"))
+		if _, err := io.ReadFull(resp.Body, first); err != nil || string(first) != "data: 1\n\n" {
+			t.Fatalf("%q, %v", first, err)
+		}
+		get(t, url+"/go?name=events")
+		if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "data: 2\n\n" {
+			t.Errorf("%q, %v", rest, err)
+		}
+		testkit.Await(t, "18 bytes are charged", func() bool { return nodeLeft(t, g, "GET /events") == "[{egress 982}]" })
+	})
+}
+
+// A queued request passes in its turn. The turn of a client that leaves goes to the next one.
+func TestNodeQueue(t *testing.T) {
+	everyNodeFramework(t, `
+  - {name: second, match: "/{$}", limit: 1/second burst 5, algorithm: leaky_bucket}
+  - {name: hour, match: /report, limit: 1/hour burst 5, algorithm: leaky_bucket}`, func(t *testing.T, g *gateway, url string) {
+		began := time.Now()
+		for range 2 {
+			if got := nodeGet(t, url+"/", ""); got != "200" {
+				t.Fatal(got)
+			}
+		}
+		if waited := time.Since(began); waited < time.Second {
+			t.Errorf("the second request passed after %v", waited)
+		}
+		get(t, url+"/report")
+		ctx, leave := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/report", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := make(chan error)
+		go func() {
+			resp, err := http.DefaultClient.Do(r)
+			if err == nil {
+				resp.Body.Close()
+			}
+			left <- err
+		}()
+		testkit.Await(t, "the second is queued", func() bool { return nodeLeft(t, g, "GET /report") == "[{hour 3}]" })
+		leave()
+		if err := <-left; err == nil {
+			t.Fatal("the second passed at once")
+		}
+		testkit.Await(t, "the next one has its turn", func() bool {
+			var next struct {
+				Delay float64
+				Place string
+			}
+			nodeCall(t, g, "check", `{"request": {"path": "/report"}}`, &next)
+			if next.Delay <= 3600 {
+				return true
+			}
+			nodeCall(t, g, "release", `{"place": "`+next.Place+`"}`, &next)
+			return false
+		})
+	})
+}
+
+// nodeCall makes a call of the check API.
+func nodeCall(t testing.TB, g *gateway, path, question string, answer any) {
+	t.Helper()
+	resp, err := http.Post("http://"+g.Check+"/v1/"+path, "application/json", strings.NewReader(question))
+	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprint(answer.Results)
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s: %d %v", path, question, resp.StatusCode, err)
+	}
 }

@@ -20,7 +20,8 @@ const routes = {
     res.end("login");
   },
   "/report": (req, res) => {
-    req.sluice?.settle({ cost: Number(new URL(req.url, "http://x").searchParams.get("cost")) });
+    const cost = new URL(req.url, "http://x").searchParams.get("cost");
+    if (cost) req.sluice?.settle({ cost: Number(cost) });
     res.end("report");
   },
   "/download": (req, res) => {

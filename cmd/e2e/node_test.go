@@ -7,16 +7,24 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	wire "github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/policy"
 )
 
 // nodeFrameworks are those of clients/node/test/server.cjs.
@@ -44,12 +52,12 @@ func nodeServer(t testing.TB, framework, service, settings string) string {
 }
 
 // everyNodeFramework runs a test with a server of each framework behind a policy.
-func everyNodeFramework(t *testing.T, policy string, test func(t *testing.T, g *gateway, url string)) {
+func everyNodeFramework(t *testing.T, rules string, test func(t *testing.T, g *gateway, url string)) {
 	t.Parallel()
 	for _, framework := range nodeFrameworks {
 		t.Run(framework, func(t *testing.T) {
 			t.Parallel()
-			g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\ntrusted_proxies: [127.0.0.1]\nrules:\n"+policy))
+			g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\ntrusted_proxies: [127.0.0.1]\nrules:\n"+rules))
 			test(t, g, nodeServer(t, framework, g.Check, "{}"))
 		})
 	}
@@ -66,9 +74,9 @@ func TestNodeAsGateway(t *testing.T) {
 	for _, framework := range nodeFrameworks {
 		t.Run(framework, func(t *testing.T) {
 			t.Parallel()
-			policy := []string{"--check", "127.0.0.1:0", "--policy", "testdata/node/policy.yaml"}
-			front := serve(t, append(policy, "--upstream", nodeServer(t, framework, "none", "{}"))...)
-			service := serve(t, policy...)
+			args := []string{"--check", "127.0.0.1:0", "--policy", "testdata/node/policy.yaml"}
+			front := serve(t, append(args, "--upstream", nodeServer(t, framework, "none", "{}"))...)
+			service := serve(t, args...)
 			url := nodeServer(t, framework, service.Check, "{}")
 			for line := range strings.Lines(string(script)) {
 				if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
@@ -294,5 +302,116 @@ func nodeCall(t testing.TB, g *gateway, path, question string, answer any) {
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%s %s: %d %v", path, question, resp.StatusCode, err)
+	}
+}
+
+// The options of limits, in one program with Express and Fastify, which ends by itself.
+func TestNodeOptions(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--check", "127.0.0.1:0", "--policy", "../../clients/node/test/policy.yaml")
+	if out, err := nodeProgram(t, "options.cjs", g.Check).CombinedOutput(); err != nil || string(out) != "done\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+const nodeWide = "version: 1\nrules: [{name: all, limit: 1000/day}]\n"
+
+// A service that goes away and comes back: onError decides meanwhile, and the next request is limited again.
+func TestNodeRestart(t *testing.T) {
+	t.Parallel()
+	addr, file := testkit.Addr(t), testkit.File(t, "policy.yaml", nodeWide)
+	start := func() *gateway { return serve(t, "--check", addr, "--policy", file) }
+	g := start()
+	open := nodeServer(t, "express5", addr, "{}")
+	closed := nodeServer(t, "fastify5", addr, `{"client": {"onError": "deny"}}`)
+	limited := func(url string) func() bool {
+		return func() bool { return strings.HasPrefix(nodeGet(t, url, "X-RateLimit-Limit"), "200 1000") }
+	}
+	if !limited(open)() || !limited(closed)() {
+		t.Error("premise: there is no limit")
+	}
+	g.Stop()
+	if got := nodeGet(t, open, "X-RateLimit-Limit"); got != "200" {
+		t.Errorf("%s without the service, want 200 without fields", got)
+	}
+
+	// The refusal is the one by which the gateway answers while its store is away.
+	var a wire.Answer
+	h := http.Header{}
+	new(wire.Encoder).Encode(&a, h, &policy.Decision{Unavailable: true, RetryAfter: time.Second}, wire.Client{})
+	resp, body := do(t, request(t, http.MethodGet, closed, ""))
+	if resp.StatusCode != a.Status || body != string(a.Body()) {
+		t.Errorf("%d %s\nwant %d %s", resp.StatusCode, body, a.Status, a.Body())
+	}
+	for name, want := range h {
+		if got := resp.Header[name]; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	start()
+	testkit.Await(t, "the limit is back", limited(open))
+	testkit.Await(t, "the limit is back", limited(closed))
+}
+
+// Each request waits for a service that stands still as long as its deadline says, and after a few of them
+// not at all.
+func TestNodeFrozen(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", nodeWide))
+	url := nodeServer(t, "http", g.Check, `{"client": {"deadline": 100}}`)
+	nodeGet(t, url, "")
+	g.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { g.Signal(syscall.SIGCONT) })
+	testkit.Await(t, "it stands still", g.Frozen)
+	began := time.Now()
+	for n := range 200 {
+		if got := nodeGet(t, url, "X-RateLimit-Limit"); got != "200" {
+			t.Fatalf("request %d: %s", n, got)
+		}
+	}
+	if took := time.Since(began); took < 500*time.Millisecond || took > 10*time.Second {
+		t.Errorf("200 requests took %v, want five deadlines of 100 ms, and one after each second", took)
+	}
+	g.Signal(syscall.SIGCONT)
+	testkit.Await(t, "the limit is back", func() bool { return nodeGet(t, url, "X-RateLimit-Limit") == "200 1000" })
+}
+
+// A call whose connection breaks before its answer is made again, and charged once.
+func TestNodeBrokenConnection(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", nodeWide))
+	proxy := redistest.StartProxy(t, g.Check)
+	url := nodeServer(t, "http", proxy.Addr, "{}")
+	for n := range 10 {
+		var broken atomic.Bool
+		if n > 0 {
+			proxy.Spoil(func() (time.Duration, bool) { return 0, !broken.Swap(true) })
+		}
+		want := fmt.Sprintf("200 %d", 999-n)
+		if got := nodeGet(t, url, "X-RateLimit-Remaining"); got != want || n > 0 && !broken.Load() {
+			t.Errorf("request %d: %s, want %s", n, got, want)
+		}
+		proxy.Heal()
+	}
+}
+
+// Checks at the same time share calls of 64, and no more than the limit passes.
+func TestNodeBatches(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, limit: 150/day}]\n"))
+	target, err := url.Parse("http://" + g.Check)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int64
+	service := httputil.NewSingleHostReverseProxy(target)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		service.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	out, err := nodeProgram(t, "burst.cjs", proxy.Listener.Addr().String(), "1000").CombinedOutput()
+	if err != nil || string(out) != "150\n" || calls.Load() != 16 {
+		t.Errorf("%s of 1000 passed in %d calls, want 150 in 16: %v", out, calls.Load(), err)
 	}
 }

@@ -15,7 +15,7 @@ class CallError extends Error {
   constructor(status, detail) {
     super(`the service answers ${status}: ${detail}`);
     this.name = "CallError";
-    this.status = status;
+    this.serviceStatus = status; // and not status, by which frameworks would answer
   }
 }
 
@@ -54,7 +54,8 @@ class Calls {
     });
   }
 
-  // post makes a call of its own. If it may be repeated, it is made again where a kept connection breaks.
+  // post makes a call of its own. If it may be repeated, it is made again where the connection breaks: the service
+  // may have closed a kept one, or may have been restarted.
   post(path, body, { repeat = false } = {}) {
     return this.#post(path, JSON.stringify(body), performance.now() + this.#deadline, repeat);
   }
@@ -99,7 +100,7 @@ class Calls {
     try {
       return await this.#once(path, body, until, this.#agent);
     } catch (error) {
-      if (!repeat || !error.stale) throw error;
+      if (!repeat || !["ECONNRESET", "EPIPE"].includes(error.code)) throw error;
       return this.#once(path, body, until, false);
     }
   }
@@ -128,11 +129,7 @@ class Calls {
       const request = this.#request(url, { method: "POST", agent, headers });
       const timer = setTimeout(() => request.destroy(late()), left);
       request.on("close", () => clearTimeout(timer));
-      request.on("error", (error) => {
-        // The service closed an idle connection while the call was sent.
-        error.stale = request.reusedSocket && ["ECONNRESET", "EPIPE"].includes(error.code);
-        reject(error);
-      });
+      request.on("error", reject);
       request.on("response", (response) => {
         let text = "";
         response.setEncoding("utf8");
@@ -148,7 +145,7 @@ class Calls {
 // isMistake reports whether the service refused to read a check. It is about that check, and not about the
 // service: to let the request pass would let clients choose to pass.
 function isMistake(error) {
-  return error instanceof CallError && [400, 413].includes(error.status);
+  return error instanceof CallError && [400, 413].includes(error.serviceStatus);
 }
 
 module.exports = { Calls, isMistake };

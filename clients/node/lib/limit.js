@@ -94,7 +94,7 @@ class Limit {
     try {
       return await this.#sluice.check(check, this.#options);
     } catch (error) {
-      if (error.status === 413) return tooLarge();
+      if (error.serviceStatus === 413) return tooLarge();
       throw error;
     }
   }

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { SecureContextOptions } from "node:tls";
 
 /** A value now, or later. */
 type Maybe<T> = T | Promise<T>;
@@ -8,6 +9,8 @@ export interface SluiceOptions {
   url?: string;
   /** One of the service's --door-tokens. */
   token?: string;
+  /** Of an https url: its CA, and a client certificate, as https.request has them. */
+  tls?: SecureContextOptions;
   /** How long a check may take, in milliseconds, with its repetition: 500 by default. */
   deadline?: number;
   /** What happens while the service does not answer: "allow" by default. */

@@ -17,7 +17,7 @@ app.get("/search", (req, res) => res.send("found\n"));
 const perUser = sluice.express({
   rule: "per-user",
   key: (req) => ({ "attr:user": req.get("X-User") ?? "anonymous" }),
-  cost: (req) => Number(req.query.pages ?? 1),
+  cost: 5,
   onError: "deny",
 });
 app.get("/report", perUser, (req, res) => res.send("report\n"));

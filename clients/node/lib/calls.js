@@ -10,6 +10,9 @@ const maxBytes = 48 << 10;
 // At most this many calls with checks are under way. Further checks wait, and share the next call.
 const maxCalls = 8;
 
+// Connections are for settlements and places, too.
+const maxSockets = 64;
+
 // CallError is an answer of the service that is not 200.
 class CallError extends Error {
   constructor(status, detail) {
@@ -27,16 +30,18 @@ class Calls {
   #headers = { "Content-Type": "application/json" };
   #agent;
   #request;
+  #tls;
   #waiting = []; // checks, the oldest first
   #calls = 0; // that are under way
   #scheduled = false;
 
-  constructor({ url, token, deadline }) {
+  constructor({ url, token, deadline, tls }) {
     this.#url = new URL(url.endsWith("/") ? url : `${url}/`);
     if (!["http:", "https:"].includes(this.#url.protocol)) throw new TypeError(`sluice: url is ${url}: it must be http:// or https://`);
     const { Agent, request } = this.#url.protocol === "https:" ? https : http;
-    this.#agent = new Agent({ keepAlive: true });
+    this.#agent = new Agent({ keepAlive: true, maxSockets });
     this.#request = request;
+    this.#tls = tls;
     this.#deadline = deadline;
     if (token) this.#headers.Authorization = `Bearer ${token}`;
   }
@@ -126,7 +131,7 @@ class Calls {
         return;
       }
       const headers = { ...this.#headers, "Content-Length": Buffer.byteLength(body) };
-      const request = this.#request(url, { method: "POST", agent, headers });
+      const request = this.#request(url, { ...this.#tls, method: "POST", agent, headers });
       const timer = setTimeout(() => request.destroy(late()), left);
       request.on("close", () => clearTimeout(timer));
       request.on("error", reject);

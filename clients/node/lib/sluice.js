@@ -26,9 +26,9 @@ class Sluice {
   #holding;
 
   constructor(options = {}) {
-    const { url = "http://127.0.0.1:8081", token, deadline = 500, onError = "allow", log = console.warn, ...rest } = options;
+    const { url = "http://127.0.0.1:8081", token, tls, deadline = 500, onError = "allow", log = console.warn, ...rest } = options;
     known(rest, "Sluice");
-    this.#calls = new Calls({ url, token, deadline });
+    this.#calls = new Calls({ url, token, tls, deadline });
     this.#onError = verdict(onError);
     this.#log = log;
   }
@@ -126,7 +126,7 @@ class Sluice {
     if (++this.#failures >= maxFailures) this.#pausedUntil = performance.now() + pause;
     if (this.#away) return;
     this.#away = true;
-    this.#log(`sluice: the service does not answer, onError decides: ${error.message}`);
+    this.#log(`sluice: the service does not answer, onError decides: ${error.message || error.code}`);
   }
 }
 

@@ -1,30 +1,42 @@
-// A server of the tests: server.cjs FRAMEWORK PORT SERVICE, with the framework "http", "http2", "express4", "express5",
-// "fastify4" or "fastify5". It has the same routes in each, behind a limit by the whole policy; "none" in place of the
-// service is without a limit.
+// A server of the tests: server.cjs FRAMEWORK PORT SERVICE [CLIENT-OPTIONS]. The framework is "http", "express4",
+// "express5", "fastify4" or "fastify5", and each has the same routes behind a limit by the whole policy. With "none"
+// in place of the service there is no limit.
 "use strict";
 
 const http = require("node:http");
-const { Sluice } = require("../index.js");
+const { Sluice } = require("@sluicehq/client");
 
-const [framework, port, service, settings = "{}"] = process.argv.slice(2);
-const { limit = {}, client = {} } = JSON.parse(settings);
-const sluice = service === "none" ? undefined : new Sluice({ url: `http://${service}`, deadline: 10_000, ...client });
+const [framework, port, service, options = "{}"] = process.argv.slice(2);
+const sluice = service === "none" ? undefined : new Sluice({ url: `http://${service}`, deadline: 10_000, ...JSON.parse(options) });
 
 const held = new Map(); // by name: how to go on
 
-// routes write to a response of node:http, whose request has a path, a query and a method.
+// routes return a status and a text.
 const routes = {
-  "/": (req, res) => res.end("ok"),
-  "/login": (req, res) => {
-    res.statusCode = req.headers["x-password"] === "right" ? 200 : 401;
-    res.end("login");
-  },
-  "/report": (req, res) => {
-    const cost = new URL(req.url, "http://x").searchParams.get("cost");
+  "/login": (req) => [req.headers["x-password"] === "right" ? 200 : 401, "login"],
+  "/report": (req) => {
+    const cost = query(req).get("cost");
     if (cost) req.sluice?.settle({ cost: Number(cost) });
-    res.end("report");
+    return [200, "report"];
   },
+  "/quiet": () => [204, ""],
+  "/poll": () => [200, "nothing new"],
+  "/job": () => [200, "done"],
+  "/go": (req) => {
+    const name = query(req).get("name");
+    held.get(name)?.();
+    return [200, String(held.delete(name))];
+  },
+  "/left": () => [200, String(held.has("hold"))],
+  "/throws": () => {
+    throw new Error("the handler is broken");
+  },
+};
+
+// streams write to the response of node:http themselves.
+const streams = {
   "/download": (req, res) => {
+    res.setHeader("Content-Type", "text/plain");
     res.write("a".repeat(600));
     res.end("b".repeat(400));
   },
@@ -34,72 +46,84 @@ const routes = {
     held.set("events", () => res.end("data: 2\n\n"));
   },
   "/hold": (req, res) => held.set("hold", () => res.end("held")),
-  "/go": (req, res) => {
-    const name = new URL(req.url, "http://x").searchParams.get("name");
-    held.get(name)?.();
-    res.end(String(held.delete(name)));
-  },
-  "/left": (req, res) => res.end(String(held.has("hold"))),
-  "/throws": () => {
-    throw new Error("the handler is broken");
-  },
 };
 
-function serve(req, res) {
-  const path = new URL(req.url, "http://x").pathname;
-  res.setHeader("Content-Type", "text/plain");
-  res.setHeader("Server-Timing", "app;dur=1");
-  if (!routes[path]) res.statusCode = 404;
-  (routes[path] ?? routes["/"])(req, res);
+const url = (req) => new URL(req.url, "http://x");
+const query = (req) => url(req).searchParams;
+
+// answer returns the status and the text of a route.
+function answer(req) {
+  const { pathname } = url(req);
+  if (pathname === "/") return [200, "ok"];
+  return routes[pathname]?.(req) ?? [404, "unknown"];
 }
 
-const servers = {
-  http: () => http.createServer(sluice ? sluice.http(guarded(serve), limit) : guarded(serve)),
-  express4: () => express(require("express4")),
-  express5: () => express(require("express")),
-  fastify4: () => fastify(require("fastify4")),
-  fastify5: () => fastify(require("fastify")),
-};
+// fields returns the fields of an answer: with ?cost= and ?free=, those that rules go by.
+function fields(req) {
+  const all = { "Content-Type": "text/plain", "X-Uncounted": query(req).has("free") ? "yes" : "no" };
+  return query(req).has("cost") ? { ...all, "X-Cost": query(req).get("cost") } : all;
+}
 
-// guarded answers as frameworks do when a handler throws.
-function guarded(handler) {
-  return (req, res) => {
-    try {
-      handler(req, res);
-    } catch {
-      res.statusCode = 500;
-      res.end("broken");
-    }
-  };
+function plain(req, res) {
+  const stream = streams[url(req).pathname];
+  if (stream) return stream(req, res);
+  try {
+    const [status, text] = answer(req);
+    res.writeHead(status, fields(req)).end(text);
+  } catch {
+    res.writeHead(500, { "Content-Type": "text/plain" }).end("broken");
+  }
 }
 
 function express(make) {
   const app = make();
   app.disable("x-powered-by");
   app.set("env", "test"); // no stack in the log
-  if (sluice) app.use(sluice.express(limit));
-  app.use(serve);
-  app.use((error, req, res, next) => res.status(500).end("broken"));
+  if (sluice) app.use(sluice.express());
+  app.use((req, res, next) => (streams[req.path] ? streams[req.path](req, res) : next()));
+  app.use((req, res) => {
+    const [status, text] = answer(req);
+    res.status(status).set(fields(req)).send(text);
+  });
+  app.use((error, req, res, next) => res.status(500).send("broken"));
   return http.createServer(app);
 }
 
 function fastify(make) {
   const app = make({ exposeHeadRoutes: false });
-  if (sluice) app.addHook("onRequest", sluice.fastify(limit));
+  if (sluice) app.addHook("onRequest", sluice.fastify());
   app.setErrorHandler((error, request, reply) => reply.code(500).send("broken"));
-  // The routes write as those of node:http do, with the fields that hooks have set.
+  const method = ["GET", "HEAD", "POST", "OPTIONS"];
+  for (const [path, stream] of Object.entries(streams)) {
+    app.route({
+      method,
+      url: path,
+      handler(request, reply) {
+        for (const [name, value] of Object.entries(reply.getHeaders())) reply.raw.setHeader(name, value);
+        reply.hijack();
+        stream(request.raw, reply.raw);
+      },
+    });
+  }
   app.route({
-    method: ["GET", "HEAD", "POST", "OPTIONS"],
+    method,
     url: "*",
-    handler(request, reply) {
-      for (const [name, value] of Object.entries(reply.getHeaders())) reply.raw.setHeader(name, value);
-      reply.hijack();
-      guarded(serve)(request.raw, reply.raw);
+    async handler(request, reply) {
+      const [status, text] = answer(request.raw);
+      return reply.code(status).headers(fields(request.raw)).send(text);
     },
   });
   return app;
 }
 
+const servers = {
+  http: () => http.createServer(sluice ? sluice.http(plain) : plain),
+  express4: () => express(require("express4")),
+  express5: () => express(require("express")),
+  fastify4: () => fastify(require("fastify4")),
+  fastify5: () => fastify(require("fastify")),
+};
+
 const server = servers[framework]();
-if (server.ready) server.listen({ port: Number(port), host: "127.0.0.1" });
-else server.listen(Number(port), "127.0.0.1");
+const address = { port: Number(port), host: "127.0.0.1" };
+server.listen(address);

@@ -370,7 +370,7 @@ const (
 func (b *bodyCondition) check(x *parts.Reader) verdict {
 	value, found := b.part.Value(x)
 	switch {
-	case !found && x.Garbled:
+	case !found && x.Garbled():
 		return doubtful
 	case !found, b.prefix && !strings.HasPrefix(value, b.value), !b.prefix && value != b.value:
 		return fails
@@ -443,14 +443,11 @@ func (in *input) lackOf(p *parts.Part) lack {
 	if fault := in.x.BodyFault(); fault != "" && p.ReadsBody() {
 		return lack{part: fault}
 	}
-	return lack{p.String(), in.x.Garbled}
+	return lack{p.String(), in.x.Garbled()}
 }
 
 // unreadable returns why a request with a body that no rule can read is denied, or "".
 func (w *work) unreadable() string {
-	if !w.policy.readsBody {
-		return ""
-	}
 	estimates := slices.ContainsFunc(w.subjects.list, func(s subject) bool { return s.rule.estimatesStrictly() })
 	if estimates {
 		w.x.BodySize() // reads the body, which may set the fault

@@ -246,7 +246,7 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	s.override = nil
 	part, out := s.resolve(&w.input, m)
 	t.Applies, t.Override = out == charged || out == barred || out == classified || out == adapted, s.override
-	t.Why = withClient(why(m, part, out, w.x.Garbled), r.whyClient(&w.input))
+	t.Why = withClient(why(m, part, out, w.x.Garbled()), r.whyClient(&w.input))
 	if b, v := w.checkBody(r); v == doubtful {
 		t.Why += fmt.Sprintf(", the request has no usable %s", &b.part)
 	}

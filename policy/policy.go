@@ -97,6 +97,7 @@ type rule struct {
 	block       bool
 	show        showKey
 	asks        bool         // for hosts, headers, attributes or clients
+	charged     bool         // whenever a pattern matches
 	clients     []*clientSet // empty: any
 	notClients  []*clientSet
 	source      string // see Rule

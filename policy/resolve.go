@@ -166,7 +166,7 @@ func (s *subjects) add(in *input, r *rule) effect {
 // missing returns the effect of a part that the request lacks. A garbled part never skips a rule, or clients
 // could evade the rule by garbling it.
 func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
-	refuses := r.missing == refuse || r.strict && in.x.Garbled && !in.x.BrokeOff
+	refuses := r.missing == refuse || r.strict && in.x.Garbled() && !in.x.BrokeOff
 	switch {
 	case refuses && !r.isLenient():
 		return refused
@@ -174,7 +174,7 @@ func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 		s.pardoned = in.lackOf(p)
 	}
 	switch {
-	case r.missing == refuse, r.missing == skip && !in.x.Garbled:
+	case r.missing == refuse, r.missing == skip && !in.x.Garbled():
 		return skipped
 	}
 	return charged
@@ -228,13 +228,16 @@ func (w *work) resolve(d *Decision) {
 // resolveAll finds the subjects of all rules that apply, up to the first rule that denies the request for a
 // missing part.
 func (w *work) resolveAll(d *Decision) {
-	for i := range w.matches.rules {
-		if part, out := w.subjects.resolve(&w.input, &w.matches.rules[i]); out == refused {
+	rules := w.matches.rules
+	for i := range rules {
+		if part, out := w.subjects.resolve(&w.input, &rules[i]); out == refused {
 			d.Missing = w.lackOf(part).String()
 			return
 		}
 	}
-	d.Missing = w.unreadable()
+	if w.policy.readsBody {
+		d.Missing = w.unreadable()
+	}
 }
 
 // resolveMalformed finds the subjects of a malformed request, so that such requests are not free. Rules that
@@ -272,7 +275,7 @@ func (w *work) resolveSubject(d *Decision) (undecided bool) {
 		s.tier.name, s.tier.from, s.tier.known = tier, tierDefault, true
 	}
 	if part, out := s.readValue(&w.input, r); out == refused {
-		w.malformed(d, lack{part.String(), w.x.Garbled}.String())
+		w.malformed(d, lack{part.String(), w.x.Garbled()}.String())
 		return false
 	} else if out == charged {
 		s.add(&w.input, r)

@@ -97,7 +97,7 @@ func (p *Part) isNamed() bool { return p.kind.shown >= asName }
 func (p *Part) Canonical(v string) string { return p.kind.canonical(v) }
 
 // Value returns the value of the part in the request of x, which lives until x is reset. It reports false if
-// the part is missing, and x.Garbled then says which way. A part that is absent or empty is simply not there.
+// the part is missing, and x.Garbled() then says which way. A part that is absent or empty is simply not there.
 // A part that is garbled is there, but servers may differ in what they read: it is repeated with different
 // values, malformed, in bytes that are not UTF-8, in a body that is compressed, too large or of an unknown
 // type. Nobody may get past a rule that way: where an absent part makes a rule be skipped, a garbled one must
@@ -109,7 +109,7 @@ func (p *Part) Value(x *Reader) (string, bool) {
 		}
 	}
 	v, state := p.kind.find(p, x)
-	x.Garbled = state == fields.Garbled
+	x.state = state
 	return v, state == fields.Present
 }
 

@@ -1,5 +1,7 @@
 package parts
 
+import "github.com/sluicehq/sluice/policy/internal/fields"
+
 // Known is what is known of a part in a request.
 type Known uint8
 
@@ -45,7 +47,7 @@ func (p *Part) Reading(x *Reader) (r Reading) {
 		r.State, r.Value = Faulty, x.fault
 	case p.ReadsBody() && x.BrokeOff:
 		r.State = BrokenOff
-	case x.Garbled:
+	case x.Garbled():
 		r.State = Garbled
 	}
 	return r
@@ -68,7 +70,10 @@ func (p *Part) isUnread(x *Reader) bool {
 
 // recorded returns what Part.Value does for a recorded part.
 func (x *Reader) recorded(r *Reading) (string, bool) {
-	x.Garbled = r.State > Present
+	x.state = fields.Absent
+	if r.State > Present {
+		x.state = fields.Garbled
+	}
 	switch r.State {
 	case Present:
 		return r.Value, true

@@ -21,7 +21,16 @@ import (
 )
 
 // inPlainText asks for the message of a refusal without a format around it.
-var inPlainText = answer.Client{Header: http.Header{"Accept": {"text/plain"}}}
+var inPlainText = http.Header{"Accept": {"text/plain"}}
+
+// client returns what an answer depends on besides the decision.
+func (s *Server) client() answer.Client {
+	c := answer.Client{Header: inPlainText}
+	if s.engine != nil {
+		c.Fields = s.engine.Policy().Fields()
+	}
+	return c
+}
 
 // pushback is the trailer by which a server says when a call is to be repeated, in milliseconds, or
 // that it is not to be (-1).

@@ -79,6 +79,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		ignoreCase: doc.IgnoreCase,
 		bodyLimit:  c.bodyLimit(doc.BodyLimit),
 		shadowEnds: c.shadowEnds(doc.Shadow),
+		fields:     Fields(c.choice("fields", doc.Fields, fieldNames)),
 		cors:       c.cors(&doc.CORS),
 		answers:    c.answers(doc.Answers),
 		rules:      make([]rule, len(doc.Rules)),

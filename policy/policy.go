@@ -28,6 +28,7 @@ type Policy struct {
 	index       index
 	overrides   overrides
 	reads       map[string]bool // see Reads
+	fields      Fields
 	cors        *CrossOrigin
 	answers     *OwnAnswers
 	prices      *money.Prices // may be nil

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -8,6 +9,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits"
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
 func importNginxCommand() *cobra.Command {
@@ -42,7 +44,10 @@ func convertNginx(c *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.OutOrStdout().Write(text)
+	if _, err = c.OutOrStdout().Write(text); err != nil || len(im.Untranslated) == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: the comments at the beginning of the policy say why\n", words.Counted(len(im.Untranslated), "thing"))
 	return err
 }
 

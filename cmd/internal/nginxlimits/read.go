@@ -398,8 +398,35 @@ func (r *reader) server(d *conf.Directive, inherited scope) error {
 	}
 	s.places = append(s.places, place{kind: serverPlace, text: "paths in no location", prefix: everyPath, paths: pathSet{patterns: []string{everyPath}}, scope: inherited, at: d})
 	s.sort()
-	r.servers = append(r.servers, s)
+	r.addServer(s)
 	return nil
+}
+
+// addServer adds a server. Of several with one name, such as those of ports 80 and 443, it keeps the first with
+// limits, since a rule knows no ports.
+func (r *reader) addServer(s *server) {
+	i := slices.IndexFunc(r.servers, s.sharesName)
+	if i < 0 {
+		r.servers = append(r.servers, s)
+		return
+	}
+	o := r.servers[i]
+	s.isDefault = s.isDefault || o.isDefault
+	switch {
+	case !s.limits():
+		o.isDefault = s.isDefault
+	case !o.limits():
+		r.servers[i] = s
+	case !s.limitsLike(o):
+		r.note(s.at, "the limits of this server: that of %s has the same name, and a rule knows no ports", o.at.Where())
+	}
+}
+
+// limitsLike reports whether two servers have the same locations with the same limits.
+func (s *server) limitsLike(o *server) bool {
+	return slices.EqualFunc(s.places, o.places, func(p, q place) bool {
+		return p.text == q.text && slices.EqualFunc(p.scope.uses(), q.scope.uses(), func(u, v use) bool { return u.likes(&v) })
+	})
 }
 
 // name adds the names of a server.
@@ -419,6 +446,25 @@ func (s *server) name(d *conf.Directive) {
 			s.names = append(s.names, name)
 		}
 	}
+}
+
+// rest returns the index of the place for paths that no longer prefix has.
+func (s *server) rest() int {
+	return slices.IndexFunc(s.places, func(p place) bool { return !p.unknown && slices.Contains(p.paths.patterns, everyPath) })
+}
+
+// limits reports whether a limit is in force anywhere in the server.
+func (s *server) limits() bool {
+	return slices.ContainsFunc(s.places, func(p place) bool { return len(p.scope.reqs)+len(p.scope.conns) > 0 })
+}
+
+// sharesName reports whether two servers have a name in common, or both have none.
+func (s *server) sharesName(o *server) bool {
+	mine, theirs := s.hosts(), o.hosts()
+	if len(mine)+len(s.unknown) == 0 && len(theirs)+len(o.unknown) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(mine, func(h string) bool { return slices.Contains(theirs, h) })
 }
 
 // hosts returns the names as hosts of a rule.

@@ -3,10 +3,12 @@ package nginxlimits
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice"
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -17,6 +19,9 @@ type group struct {
 	zone   *zoneDefinition
 	places map[*server][]bool // for each place of the server, whether the limit is in force there
 }
+
+// in reports whether the limit is in force in place i of a server.
+func (g *group) in(s *server, i int) bool { return i < len(g.places[s]) && g.places[s][i] }
 
 // has reports whether the limit is in force in any place of a server.
 func (g *group) has(s *server) bool { return slices.Contains(g.places[s], true) }
@@ -80,7 +85,7 @@ func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 	if g.conn {
 		what = "limit_conn_zone"
 	}
-	branches, err := r.branches(g.zone.key, 0)
+	branches, err := r.valuesOfKey(g.zone.key)
 	if err != nil {
 		r.note(g.zone.at, "%s %s with the key %q: %v", what, g.zone.name, g.zone.key, err)
 		return nil
@@ -157,18 +162,22 @@ func pathsOf(g *group, s *server) []target {
 			continue
 		}
 		for _, p := range s.places[i].paths.patterns {
-			all = append(all, target{path: p, in: i < len(g.places[s]) && g.places[s][i]})
+			all = append(all, target{path: p, in: g.in(s, i)})
 		}
 	}
 	return simplified(all)
 }
 
-// simplified drops the targets that make no difference: those after the last that is in, those out that no later
+// simplified drops the targets that make no difference: those that an earlier one covers, those out that no later
 // one in meets, and those in that a later one in covers, with none out between them that it meets.
 func simplified(all []target) []target {
-	var kept []target
-	for i := len(all) - 1; i >= 0; i-- {
-		t := all[i]
+	var reached, kept []target
+	for _, t := range all {
+		if !slices.ContainsFunc(reached, func(o target) bool { return coversTarget(o, t) }) {
+			reached = append(reached, t)
+		}
+	}
+	for _, t := range slices.Backward(reached) {
 		needed := true
 		for _, later := range kept {
 			if !meetTarget(t, later) {
@@ -190,22 +199,21 @@ func simplified(all []target) []target {
 }
 
 func meetTarget(a, b target) bool {
-	return meet(a.path, b.path) && (a.host == b.host || a.host == "" || b.host == "") && (a.method == b.method || a.method == "" || b.method == "")
+	return (a.host == b.host || a.host == "" || b.host == "") && (a.method == b.method || a.method == "" || b.method == "") && meet(a.path, b.path)
 }
 
 // coversTarget reports whether all requests of p are requests of q.
 func coversTarget(q, p target) bool {
-	return covers(q.path, p.path) && (q.host == p.host || q.host == "") && (q.method == p.method || q.method == "")
+	return (q.host == p.host || q.host == "") && (q.method == p.method || q.method == "") && covers(q.path, p.path)
 }
 
 // unknownPlaces returns the locations of a server that no pattern can say and for which a limit would have to be
 // said, as a list; or "".
 func unknownPlaces(g *group, s *server) string {
 	var all []string
-	last := slices.IndexFunc(s.places, func(p place) bool { return p.kind == serverPlace })
-	whole := last >= 0 && last < len(g.places[s]) && g.places[s][last]
+	whole := g.in(s, s.rest())
 	for i := range s.places {
-		if p := &s.places[i]; p.unknown && (i < len(g.places[s]) && g.places[s][i]) != whole {
+		if p := &s.places[i]; p.unknown && g.in(s, i) != whole {
 			all = append(all, fmt.Sprintf("%s (%s)", p.text, p.at.Where()))
 		}
 	}
@@ -225,6 +233,11 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 		return one, false
 	}
 	if targets = narrowed(targets, b); !slices.ContainsFunc(targets, func(t target) bool { return t.in }) {
+		for _, s := range servers {
+			if unknown := unknownPlaces(g, s); unknown != "" {
+				r.note(g.at, "%s of the zone %s: a policy has no pattern such as location %s", g.at.Name, g.zone.name, unknown)
+			}
+		}
 		return one, false
 	}
 	r.roughness(g, servers, &one)
@@ -251,8 +264,8 @@ func (g *group) source(servers []*server) string {
 		}
 	}
 	slices.Sort(at)
-	if len(at) > 5 {
-		at = append(at[:5], fmt.Sprintf("%d more", len(at)-5))
+	if len(at) > maxLines {
+		at = append(at[:maxLines:maxLines], fmt.Sprintf("%d more", len(at)-maxLines))
 	}
 	return fmt.Sprintf("%s %s, %s", g.at.Name, strings.Join(g.at.Args, " "), strings.Join(at, ", "))
 }
@@ -379,14 +392,12 @@ func (r *reader) roughness(g *group, servers []*server, one *importedRule) {
 	for _, s := range servers {
 		for i := range s.places {
 			p := &s.places[i]
-			in := i < len(g.places[s]) && g.places[s][i]
-			if in && p.paths.rough != "" && !p.unknown && !slices.Equal(pathsOf(g, s), []target{{path: everyPath, in: true}}) {
+			if g.in(s, i) && p.paths.rough != "" && !p.unknown && !slices.Equal(pathsOf(g, s), []target{{path: everyPath, in: true}}) {
 				one.notes = append(one.notes, fmt.Sprintf("location %s: %s", p.text, p.paths.rough))
 			}
 		}
 		if unknown := unknownPlaces(g, s); unknown != "" {
-			last := g.places[s][len(s.places)-1]
-			if last {
+			if g.in(s, s.rest()) {
 				one.notes = append(one.notes, "also counts location "+unknown+", where nginx has other limits or none: a policy has no such pattern")
 			} else {
 				one.notes = append(one.notes, "does not count location "+unknown+": a policy has no such pattern")
@@ -401,11 +412,11 @@ func (one *importedRule) aim(targets []target) {
 	if len(targets) == 1 && targets[0].pattern() == everyPath {
 		return
 	}
-	in := 0
+	var in []string
 	for _, t := range targets {
 		one.Match = append(one.Match, t.pattern())
 		if t.in {
-			in++
+			in = append(in, t.pattern())
 			continue
 		}
 		one.overrides = append(one.overrides, policy.Override{
@@ -416,9 +427,24 @@ func (one *importedRule) aim(targets []target) {
 		return
 	}
 	one.Key = append(one.Key, "route")
-	one.OnError = "allow" // by default, patterns that are left out would have a say in it
-	if in > 1 {
+	one.keepOnError(in)
+	if len(in) > 1 {
 		one.notes = append(one.notes, "nginx counts these patterns together, and here each counts by itself, since others are left out")
+	}
+}
+
+// keepOnError sets on_error where the default would follow from a pattern that is left out, such as that of a login.
+func (one *importedRule) keepOnError(in []string) {
+	onError := func(match []string) (found sluice.OnError) {
+		rule := one.Rule
+		rule.Match = match
+		if p, err := policy.Compile(policy.Document{Rules: []policy.Rule{rule}}); err == nil {
+			found = p.Outages()[0].OnError
+		}
+		return found
+	}
+	if want := onError(in); want != onError(one.Match) {
+		one.OnError = want.String()
 	}
 }
 
@@ -447,15 +473,29 @@ func freeName(zone string, names map[string]bool) string {
 	return free
 }
 
-// passedOn notes the locations that pass requests on to others by try_files and rewrite, which is not followed.
+// passedOn notes the directives that pass requests on to other locations, or answer them, which is not followed.
 func (r *reader) passedOn(all []*conf.Directive) {
+	at := map[string][]string{}
+	r.findPassing(all, at)
+	for _, name := range slices.Sorted(maps.Keys(at)) {
+		lines := at[name]
+		if len(lines) > maxLines {
+			lines = append(lines[:maxLines:maxLines], fmt.Sprintf("%d more", len(lines)-maxLines))
+		}
+		r.notes = append(r.notes, fmt.Sprintf("%s: %s is not followed; the limits are those of the location that the path of the request names", strings.Join(lines, ", "), name))
+	}
+}
+
+// maxLines is how many lines of a configuration a comment names.
+const maxLines = 5
+
+func (r *reader) findPassing(all []*conf.Directive, at map[string][]string) {
 	for _, d := range all {
 		switch {
-		case d.Name == "try_files", d.Name == "rewrite" && len(d.Args) > 1:
-			r.note(d, "%s is not followed: limits are those of the location that the path of the request names", d.Name)
-		case d.Name == "if" && (names(d.Block, "return") || names(d.Block, "rewrite")):
-			r.note(d, "\"if\" is not translated: what nginx answers there counts here")
+		case d.Name == "try_files", d.Name == "rewrite", d.Name == "if" && (names(d.Block, "return") || names(d.Block, "rewrite")):
+			at[d.Name] = append(at[d.Name], d.Where())
+			continue
 		}
-		r.passedOn(d.Block)
+		r.findPassing(d.Block, at)
 	}
 }

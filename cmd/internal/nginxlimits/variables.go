@@ -71,10 +71,11 @@ func (b *branch) literal() (string, bool) {
 type variables struct {
 	geo, maps map[string]*conf.Directive
 	others    map[string]*conf.Directive // by "set" and the like
+	pieces    int                        // of the key at hand that were looked at
 }
 
 func newVariables() variables {
-	return variables{map[string]*conf.Directive{}, map[string]*conf.Directive{}, map[string]*conf.Directive{}}
+	return variables{geo: map[string]*conf.Directive{}, maps: map[string]*conf.Directive{}, others: map[string]*conf.Directive{}}
 }
 
 // add notes the variable that a directive defines, if it does.
@@ -100,8 +101,14 @@ func (v *variables) add(d *conf.Directive) {
 	}
 }
 
-// maxBranches is the most values of a key that are told apart, and maxReferences how deep variables refer to others.
-const maxBranches, maxReferences = 64, 16
+// Bounds of a key: values that are told apart, how deep variables refer to others, and how many there are in all.
+const maxBranches, maxReferences, maxPieces = 64, 16, 1000
+
+// valuesOfKey returns the values of the key of a zone.
+func (v *variables) valuesOfKey(key string) ([]branch, error) {
+	v.pieces = 0
+	return v.branches(key, 0)
+}
 
 // branches returns the values of a text, with the variables that the configuration defines replaced.
 func (v *variables) branches(text string, depth int) ([]branch, error) {
@@ -112,6 +119,9 @@ func (v *variables) branches(text string, depth int) ([]branch, error) {
 	out := []branch{{}}
 	replaced := false
 	for _, p := range pieces {
+		if v.pieces++; v.pieces > maxPieces {
+			return nil, errors.New("it has too many variables")
+		}
 		values, err := v.valuesOf(p, depth)
 		if err != nil {
 			return nil, err
@@ -205,7 +215,10 @@ func byNetwork(values map[netip.Prefix]string, other string) ([]branch, error) {
 	networks := slices.SortedFunc(maps.Keys(values), netip.Prefix.Compare)
 	for i, p := range networks { // a network stands before those in it
 		for _, q := range networks[i+1:] {
-			if p.Overlaps(q) && values[p] != values[q] {
+			if !p.Overlaps(q) {
+				break
+			}
+			if values[p] != values[q] {
 				return nil, fmt.Errorf("%v is in %v, with another value: list the smaller networks that are left of it", q, p)
 			}
 		}
@@ -220,7 +233,9 @@ func byNetwork(values map[netip.Prefix]string, other string) ([]branch, error) {
 		rest.notClients = append(rest.notClients, shortPrefix(p))
 		i := slices.IndexFunc(out, func(b branch) bool { text, _ := b.literal(); return text == v })
 		if i < 0 {
-			i = len(out)
+			if i = len(out); i == maxBranches {
+				return nil, errors.New("it has too many values")
+			}
 			out = append(out, branch{value: []piece{{text: v}}})
 		}
 		out[i].clients = append(out[i].clients, shortPrefix(p))
@@ -404,7 +419,9 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 		}
 		i := slices.IndexFunc(out, func(b branch) bool { return slices.Equal(b.value, piecesOf(e.value)) })
 		if i < 0 {
-			i = len(out)
+			if i = len(out); i == maxBranches {
+				return nil, errors.New("it has too many values")
+			}
 			out = append(out, branch{value: piecesOf(e.value)})
 		}
 		is(&out[i].condition, e.pattern)
@@ -419,6 +436,9 @@ func splitByPath(entries []entry, other string) ([]branch, error) {
 	for _, e := range entries {
 		if e.value == other {
 			continue
+		}
+		if len(out) == maxBranches {
+			return nil, errors.New("it has too many values")
 		}
 		set := pathSet{}
 		if expr, isRegex := strings.CutPrefix(e.pattern, "~"); isRegex {

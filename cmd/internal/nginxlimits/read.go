@@ -334,8 +334,8 @@ func useOfConn(d *conf.Directive) (use, error) {
 
 func number(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || n > maxRate {
-		return 0, fmt.Errorf("%q is not a number", text)
+	if err != nil || n < 1 || n > maxRate {
+		return 0, fmt.Errorf("%q is not a number above 0", text)
 	}
 	return n, nil
 }

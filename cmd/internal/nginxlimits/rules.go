@@ -34,7 +34,7 @@ type importedRule struct {
 	status    int
 }
 
-// groups returns all groups, in the order of the configuration.
+// groups returns all groups, in the order of their zones.
 func (r *reader) groups() (all []*group) {
 	for _, s := range r.servers {
 		for i := range s.places {
@@ -50,6 +50,7 @@ func (r *reader) groups() (all []*group) {
 			}
 		}
 	}
+	slices.SortStableFunc(all, func(a, b *group) int { return slices.Index(r.zoneOrder, a.zone) - slices.Index(r.zoneOrder, b.zone) })
 	return all
 }
 

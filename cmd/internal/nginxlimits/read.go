@@ -106,10 +106,13 @@ func newReader() *reader {
 
 // note notes what is not translated, and where it is.
 func (r *reader) note(d *conf.Directive, format string, args ...any) {
-	r.notes = append(r.notes, fmt.Sprintf("%s: %s", d.Where(), fmt.Sprintf(format, args...)))
+	note := fmt.Sprintf("%s: %s", d.Where(), fmt.Sprintf(format, args...))
+	if !slices.Contains(r.notes, note) {
+		r.notes = append(r.notes, note)
+	}
 }
 
-// read reads a configuration: a whole one, or what stands in its http block.
+// read reads a configuration: a whole one, or what stands in its http block or in a server.
 func (r *reader) read(all []*conf.Directive) error {
 	top := scope{reqStatus: defaultStatus, connStatus: defaultStatus}
 	var https []*conf.Directive
@@ -136,7 +139,11 @@ func (r *reader) read(all []*conf.Directive) error {
 	if err := top.apply(r, rest); err != nil {
 		return err
 	}
-	for _, d := range rest {
+	blocks := rest
+	if i := slices.IndexFunc(rest, func(d *conf.Directive) bool { return d.Name == "location" }); i >= 0 { // what stands in a server
+		blocks = []*conf.Directive{{Name: "server", Block: rest, File: rest[i].File, Line: rest[i].Line}}
+	}
+	for _, d := range blocks {
 		if d.Name == "server" && d.Block != nil {
 			if err := r.server(d, top); err != nil {
 				return err
@@ -171,6 +178,9 @@ func (r *reader) zones(all []*conf.Directive) error {
 	for _, d := range all {
 		isReq := d.Name == "limit_req_zone"
 		if !isReq && d.Name != "limit_conn_zone" {
+			if err := noZones(d.Block); err != nil {
+				return err
+			}
 			continue
 		}
 		z, err := zoneOfDirective(d)
@@ -186,6 +196,19 @@ func (r *reader) zones(all []*conf.Directive) error {
 		}
 		of[z.name] = z
 		r.zoneOrder = append(r.zoneOrder, z)
+	}
+	return nil
+}
+
+// noZones returns an error for a zone that is defined in a block, where nginx refuses it.
+func noZones(all []*conf.Directive) error {
+	for _, d := range all {
+		if d.Name == "limit_req_zone" || d.Name == "limit_conn_zone" {
+			return d.Errorf("%s stands in the http block, and not in one within it", d.Name)
+		}
+		if err := noZones(d.Block); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -62,10 +62,7 @@ func (r *reader) groupOf(all *[]*group, u use) *group {
 	}
 	z := zones[u.zone]
 	if z == nil {
-		note := fmt.Sprintf("%s: no %s defines the zone %q", u.at.Where(), kind, u.zone)
-		if !slices.Contains(r.notes, note) {
-			r.notes = append(r.notes, note)
-		}
+		r.note(u.at, "no %s defines the zone %q", kind, u.zone)
 		return nil
 	}
 	z.used = true
@@ -487,12 +484,17 @@ func (r *reader) passedOn(all []*conf.Directive) {
 	}
 }
 
+// isRefusal reports whether a parameter is a status with which limits usually refuse.
+func isRefusal(status string) bool { return status == "429" || status == "503" || status == "498" }
+
 // maxLines is how many lines of a configuration a comment names.
 const maxLines = 5
 
 func (r *reader) findPassing(all []*conf.Directive, at map[string][]string) {
 	for _, d := range all {
 		switch {
+		case d.Name == "error_page" && slices.ContainsFunc(d.Args, isRefusal):
+			r.note(d, "error_page %s: write the page under answers", strings.Join(d.Args, " "))
 		case d.Name == "try_files", d.Name == "rewrite", d.Name == "if" && (names(d.Block, "return") || names(d.Block, "rewrite")):
 			at[d.Name] = append(at[d.Name], d.Where())
 			continue

@@ -91,6 +91,24 @@ func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
 	return set, len(set.patterns) > 0
 }
 
+// exactTexts returns the texts of a regular expression from "^" to "$", if they are few.
+func exactTexts(expr string) (texts []string, ok bool) {
+	parsed, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil || len(expr) > 1000 {
+		return nil, false
+	}
+	parsed = parsed.Simplify()
+	last := len(parsed.Sub) - 1
+	if parsed.Op != syntax.OpConcat || last < 1 || parsed.Sub[0].Op != syntax.OpBeginText || parsed.Sub[last].Op != syntax.OpEndText {
+		return nil, false
+	}
+	texts, ok = alternatives(&syntax.Regexp{Op: syntax.OpConcat, Sub: parsed.Sub[1:last]})
+	hasSign := func(s string) bool {
+		return s == "" || strings.ContainsAny(s, string([]rune{anySegment, anyRest, endOfPath}))
+	}
+	return texts, ok && !slices.ContainsFunc(texts, hasSign)
+}
+
 // alternatives returns all texts that a regular expression matches.
 func alternatives(re *syntax.Regexp) (texts []string, ok bool) {
 	switch re.Op {

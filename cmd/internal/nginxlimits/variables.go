@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -48,6 +49,9 @@ type condition struct {
 	paths, notPaths     pathSet
 	headers             map[string]string
 }
+
+// always reports whether every request meets the condition.
+func (c *condition) always() bool { return reflect.ValueOf(*c).IsZero() }
 
 // branch is a value of a variable, and when it has this value.
 type branch struct {
@@ -126,7 +130,7 @@ func (v *variables) branches(text string, depth int) ([]branch, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(values) == 1 {
+		if len(values) == 1 && values[0].always() {
 			for i := range out {
 				out[i].value = append(out[i].value, values[0].value...)
 			}
@@ -267,6 +271,14 @@ func (e *entry) matches(v string) bool {
 	return strings.EqualFold(e.pattern, v)
 }
 
+// texts returns the texts that the entry is for: its own, or those of a regular expression from "^" to "$".
+func (e *entry) texts() (all []string, ok bool) {
+	if e.regex == nil {
+		return []string{e.pattern}, e.pattern != ""
+	}
+	return exactTexts(e.regex.String())
+}
+
 // mapEntries returns the entries in the order in which nginx looks at them, without the default.
 func mapEntries(d *conf.Directive) (all []entry, other string, err error) {
 	var regexes []entry
@@ -315,7 +327,7 @@ func (v *variables) mapBranches(d *conf.Directive, depth int) ([]branch, error) 
 	for _, s := range sources {
 		text, literal := s.literal()
 		if !literal {
-			if len(sources) > 1 || len(s.value) > 1 {
+			if len(sources) > 1 || len(s.value) > 1 || !s.always() {
 				return nil, fmt.Errorf("its source %s is more than one variable", d.Args[0])
 			}
 			split, err := splitBy(s.value[0].variable, entries, other)
@@ -346,7 +358,7 @@ func (v *variables) resolved(all []branch, depth int) ([]branch, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(inner) != 1 {
+		if len(inner) != 1 || !inner[0].always() {
 			return nil, errors.New("its values depend on other variables that depend on the request")
 		}
 		all[i].value = inner[0].value
@@ -408,14 +420,17 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 	var out []branch
 	rest := branch{value: piecesOf(other)}
 	for _, e := range entries {
-		if e.regex != nil || e.pattern == "" {
+		texts, ok := e.texts()
+		if !ok {
 			return nil, fmt.Errorf("%q at %s: a rule has no such condition", e.pattern, e.at.Where())
 		}
 		if e.value == other {
 			continue
 		}
-		if err := isNot(&rest.condition, e.pattern); err != nil && other != "" {
-			return nil, err
+		for _, text := range texts {
+			if err := isNot(&rest.condition, text); err != nil && other != "" {
+				return nil, err
+			}
 		}
 		i := slices.IndexFunc(out, func(b branch) bool { return slices.Equal(b.value, piecesOf(e.value)) })
 		if i < 0 {
@@ -424,7 +439,9 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 			}
 			out = append(out, branch{value: piecesOf(e.value)})
 		}
-		is(&out[i].condition, e.pattern)
+		for _, text := range texts {
+			is(&out[i].condition, text)
+		}
 	}
 	return append(out, rest), nil
 }

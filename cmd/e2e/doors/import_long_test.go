@@ -53,8 +53,9 @@ func TestLongImportRandom(t *testing.T) {
 		now := time.Now()
 		for n := range 40 {
 			from, host, path, key := "127.0.0."+m.pick("1", "9"), m.pick("a.test", "b.test", "c.test", "d.test", "e.test"), m.path(), m.pick("k", "l", "")
-			words := []string{path, "host=" + host, "from=" + from}
-			r := &policy.Request{Method: "GET", Host: host, Path: path, Peer: netip.MustParseAddr(from), Header: http.Header{}, Time: now}
+			method := m.pick("GET", "GET", "POST", "PUT")
+			words := []string{method, path, "host=" + host, "from=" + from}
+			r := &policy.Request{Method: method, Host: host, Path: path, Peer: netip.MustParseAddr(from), Header: http.Header{}, Time: now}
 			if key != "" {
 				words = append(words, "X-Key="+key)
 				r.Header.Set("X-Key", key)
@@ -106,10 +107,14 @@ func (m *configMaker) path() string {
 // config has zones, each of which all uses limit alike.
 func (m *configMaker) config() string {
 	var b strings.Builder
-	b.WriteString("geo $near { default 0; 127.0.0.8/29 1; }\nmap $near $far { 0 $binary_remote_addr; default \"\"; }\nmap $uri $not_x { default $http_x_key; /x \"\"; }\n")
+	b.WriteString("geo $near { default 0; 127.0.0.8/29 1; }\nmap $near $far { 0 $binary_remote_addr; default \"\"; }\nmap $uri $not_x { default $http_x_key; /x \"\"; }\n" +
+		"map $request_method $writes { default \"\"; ~^(POST|PUT)$ $binary_remote_addr; }\nmap $request_method $not_post { default $binary_remote_addr; POST \"\"; }\n" +
+		"map $http_x_key $with_k { default \"\"; k $binary_remote_addr; }\nmap $http_x_key $any { \"\" \"\"; default $uri; }\n" +
+		"map $host $hosts { default \"\"; b.test all; ~^[cd]\\.test$ $binary_remote_addr; }\n")
 	uses := make([]string, 4)
 	for i := range uses {
-		key := m.pick("$binary_remote_addr", "$http_x_key", "$far", "$uri", "$not_x", "all", "$binary_remote_addr$http_x_key", "$host$uri")
+		key := m.pick("$binary_remote_addr", "$http_x_key", "$far", "$uri", "$not_x", "all", "$binary_remote_addr$http_x_key", "$host$uri",
+			"$writes", "$not_post", "$with_k", "$any", "$hosts", "$writes$uri")
 		fmt.Fprintf(&b, "limit_req_zone %s zone=z%d:1m rate=1r/m;\n", key, i)
 		uses[i] = fmt.Sprintf("limit_req zone=z%d%s;", i, m.pick("", " burst=1 nodelay", " burst=2 nodelay", " burst=9 delay=9"))
 	}

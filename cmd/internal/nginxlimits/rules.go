@@ -18,6 +18,7 @@ type group struct {
 	use
 	zone   *zoneDefinition
 	places map[*server][]bool // for each place of the server, whether the limit is in force there
+	mixed  bool               // places refuse with different statuses
 }
 
 // in reports whether the limit is in force in place i of a server.
@@ -68,6 +69,7 @@ func (r *reader) groupOf(all *[]*group, u use) *group {
 	z.used = true
 	for _, g := range *all {
 		if g.likes(&u) {
+			g.mixed = g.mixed || g.status != u.status
 			return g
 		}
 	}
@@ -115,7 +117,7 @@ func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
 	for _, s := range r.servers {
 		if g.has(s) && (!key.byServer || key.always || s.named) {
 			in = append(in, s)
-			apart = apart || !s.isDefault && len(s.wild) > 0 && len(r.servers) > 1
+			apart = apart || !s.isDefault && len(s.wild)+len(s.unknown) > 0 && len(r.servers) > 1
 		}
 	}
 	if len(in) == 0 {
@@ -223,6 +225,10 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	one.Key, one.Missing, one.status = slices.Clone(key.parts), key.missing, g.status
 	one.notes = append(one.notes, g.source(servers))
 	one.notes = append(one.notes, key.notes...)
+	if g.mixed {
+		one.status = tooMany
+		one.notes = append(one.notes, "nginx refuses with a status by location, and here it is the same for all rules")
+	}
 	g.limit(&one)
 	one.Clients, one.NotClients, one.Headers = b.clients, b.notClients, b.headers
 	one.Hosts = b.hosts

@@ -56,6 +56,7 @@ type compiler struct {
 	listsUsed map[string]bool
 	numbers   []string // paths of responses beside usagePaths
 	priced    bool     // the document has prices
+	anyCase   bool     // paths that differ in case only are equal
 }
 
 func newCompiler(where func(path string) (file string, line int)) *compiler {
@@ -85,6 +86,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		rules:      make([]rule, len(doc.Rules)),
 		byName:     c.names,
 	}
+	c.anyCase = doc.IgnoreCase
 	byDefault := c.ambiguous(doc.Ambiguous)
 	c.tierSource(p, &doc.Tiers)
 	c.readLists(doc.Lists)
@@ -387,6 +389,7 @@ func (c *compiler) part(field, text string) *parts.Part {
 		c.fail(field, "", "%v", err)
 		return nil
 	}
+	p.IgnoreCase = c.anyCase
 	return &p
 }
 

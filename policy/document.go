@@ -120,7 +120,7 @@ type Rule struct {
 	// the path in every way to read it, and has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`
 	// Key is what requests are counted by, up to 8 of client_ip, header:NAME, api_key,
-	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, host,
+	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, path, host,
 	// method and const:TEXT. Values of a query and a body are compared as names: see the documentation
 	// of the package. Without a key all requests share one count. API keys and
 	// tokens are not verified here: they are mere names, to be verified in front of Sluice or behind

@@ -37,6 +37,7 @@ type source uint8
 const (
 	fromRule    source = iota + 1 // the rule alone
 	fromPattern                   // its pattern that matched
+	fromPath                      // the path, which has case where the policy does not ignore it
 	fromPeer                      // the address of the client
 	fromLine                      // method and host
 	fromHead                      // header fields
@@ -109,6 +110,12 @@ var partKinds = []kind{
 		// The pattern of the rule that matched.
 		name: "route", find: findRoute, canonical: asIs,
 		source: fromPattern, chosen: notChosen, shown: inFull, verbatim: true,
+	},
+	{
+		// The normalised path, without the query and a slash at its end. A path that servers may read in several
+		// ways is garbled. Clients can make up paths, such as those of pages that do not exist.
+		name: "path", find: findPath, canonical: canonicalPath,
+		source: fromPath, chosen: free, shown: asName,
 	},
 	{
 		name: "host", find: findHost, canonical: pattern.Host,

@@ -19,6 +19,8 @@ type Part struct {
 	text    string   // as written
 	id      string   // see ID
 	aliases []string // of a header: see headerAliases
+	// IgnoreCase makes paths equal that differ in case only.
+	IgnoreCase bool
 }
 
 // Parse reads a part of a key. The error says what to write instead.
@@ -94,7 +96,12 @@ func (p *Part) IsVerbatim() bool { return p.kind.verbatim }
 func (p *Part) isNamed() bool { return p.kind.shown >= asName }
 
 // Canonical returns a value that a document names as Value returns it; not for addresses.
-func (p *Part) Canonical(v string) string { return p.kind.canonical(v) }
+func (p *Part) Canonical(v string) string {
+	if v = p.kind.canonical(v); p.IgnoreCase && p.kind.source == fromPath {
+		return string(fold.AppendCase(nil, v))
+	}
+	return v
+}
 
 // Value returns the value of the part in the request of x, which lives until x is reset. It reports false if
 // the part is missing, and x.Garbled() then says which way. A part that is absent or empty is simply not there.

@@ -13,6 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/clientip"
 	"github.com/sluicehq/sluice/policy/internal/fields"
 	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/paths"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
@@ -38,6 +39,7 @@ const (
 // Request is what parts are read from: fields of the request as package policy has it, and of the policy.
 type Request struct {
 	Method, Host, RawQuery string
+	Path                   string // escaped; empty if it is unknown
 	Peer                   netip.Addr
 	Header                 http.Header
 	ForwardedHeader        string
@@ -76,6 +78,11 @@ type Reader struct {
 	hostName  string // see Host
 	hostKnown bool
 
+	path      string // see findPath
+	pathState fields.Presence
+	pathKnown bool
+	readings  paths.Buffer
+
 	client                       string
 	key                          string // see apiKey
 	keyState                     fields.Presence
@@ -107,6 +114,7 @@ func (x *Reader) Reset() *Request {
 	}
 	x.fault, x.fetched, x.data = "", false, nil
 	x.Route, x.client, x.state, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown, x.Unread = "", "", fields.Absent, false, false, false, false, false
+	x.pathKnown = false
 	x.buf = x.buf[:0]
 	x.query.reset()
 	x.cookies.reset()
@@ -364,6 +372,50 @@ func findBody(p *Part, x *Reader) (string, fields.Presence) {
 }
 
 func findRoute(_ *Part, x *Reader) (string, fields.Presence) { return fields.Value(x.Route) }
+
+// findPath looks the path up once.
+func findPath(p *Part, x *Reader) (string, fields.Presence) {
+	if !x.pathKnown {
+		x.pathKnown = true
+		x.path, x.pathState = x.readPath(p.IgnoreCase)
+	}
+	return x.path, x.pathState
+}
+
+func (x *Reader) readPath(ignoreCase bool) (string, fields.Presence) {
+	if x.request.Path == "" {
+		return "", fields.Absent
+	}
+	all := paths.Readings(x.request.Path, ignoreCase, &x.readings)
+	if len(all) > 1 {
+		return "", fields.Garbled
+	}
+	start := len(x.buf)
+	x.buf = appendPath(x.buf, all[0].Segs)
+	return string(x.buf[start:]), fields.Present
+}
+
+// appendPath appends a path of such segments.
+func appendPath(dst []byte, segments []string) []byte {
+	if len(segments) == 0 {
+		return append(dst, '/')
+	}
+	for _, s := range segments {
+		dst = append(append(dst, '/'), s...)
+	}
+	return dst
+}
+
+// canonicalPath returns a path as findPath does. A text that is no path, or one that servers may read in several
+// ways, becomes empty.
+func canonicalPath(v string) string {
+	var b paths.Buffer
+	all := paths.Readings(v, false, &b)
+	if len(all) > 1 || !strings.HasPrefix(v, "/") {
+		return ""
+	}
+	return string(appendPath(nil, all[0].Segs))
+}
 
 func findHost(_ *Part, x *Reader) (string, fields.Presence) {
 	return fields.Value(x.Host())

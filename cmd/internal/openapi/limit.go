@@ -36,7 +36,8 @@ func (l *limit) note(format string, args ...any) {
 	l.notes = append(l.notes, fmt.Sprintf(format, args...))
 }
 
-// forms are the extensions with a form of their own, by their names. A form returns nil if the extension sets no limit.
+// forms are the extensions with a form of their own, by their names. A form returns nil if the extension is silent
+// about limits, and an empty list if it switches them off.
 var forms = map[string]func(d *Document, n *yaml.Node) []*limit{
 	"x-kuadrant":                           readKuadrant,
 	"x-kong-plugin-rate-limiting":          readKong,
@@ -47,10 +48,13 @@ var forms = map[string]func(d *Document, n *yaml.Node) []*limit{
 	"x-apigateway-ratelimit":               readHuawei,
 }
 
+// off is what an extension returns that switches limits off.
+var off = []*limit{}
+
 // limitsOf returns the limits that the extensions of a document, a path or an operation set. Known reports whether
-// there is one that means a limit.
+// an extension is about limits.
 func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
-	flat := &yaml.Node{Kind: yaml.MappingNode}
+	flat, first := &yaml.Node{Kind: yaml.MappingNode}, ""
 	for key, value := range pairs(n) {
 		var found []*limit
 		switch name := folded(key.Value); {
@@ -58,8 +62,8 @@ func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
 			found = forms[strings.ToLower(key.Value)](d, d.resolve(value, 0))
 		case plainNames[name]:
 			found = d.readPlain(d.resolve(value, 0))
-			known = true
 		case strings.HasPrefix(name, "xratelimit"):
+			first = cmp.Or(first, key.Value)
 			flat.Content = append(flat.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimPrefix(name, "xratelimit")}, value)
 		case name == "xthrottlingtier" || name == "xwso2throttlingtier":
 			found = []*limit{unreadable("the tier %q is defined elsewhere", text(value))}
@@ -67,16 +71,15 @@ func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
 		for _, l := range found {
 			l.extension = key.Value
 		}
-		all, known = append(all, found...), known || len(found) > 0
+		all, known = append(all, found...), known || found != nil
 	}
-	if len(flat.Content) > 0 {
+	if first != "" {
 		for _, l := range d.readPlain(flat) {
-			l.extension = "x-ratelimit-…"
+			l.extension = first
 			all = append(all, l)
 		}
-		known = true
 	}
-	return all, known
+	return all, known || first != ""
 }
 
 // plainNames are the extensions without a product, as folded returns their names.
@@ -120,9 +123,12 @@ func (d *Document) readPlain(n *yaml.Node) []*limit {
 	}
 	switch n.Kind {
 	case yaml.ScalarNode:
+		if slices.Contains([]string{"false", "none", "off", "disabled", "unlimited"}, strings.ToLower(text(n))) {
+			return off
+		}
 		return []*limit{readText(text(n))}
 	case yaml.SequenceNode:
-		var all []*limit
+		all := off
 		for _, item := range d.items(n) {
 			if item.Kind != yaml.SequenceNode {
 				all = append(all, d.readPlain(item)...)
@@ -135,7 +141,7 @@ func (d *Document) readPlain(n *yaml.Node) []*limit {
 		fields[folded(key.Value)] = d.resolve(value, 0)
 	}
 	if text(fields["enabled"]) == "false" || text(fields["enable"]) == "false" || text(fields["disabled"]) == "true" {
-		return nil
+		return off
 	}
 	l := &limit{}
 	l.readFields(fields)

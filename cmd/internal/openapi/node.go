@@ -13,7 +13,7 @@ const maxHops = 32
 
 // field returns the value of a key, behind references within the document; nil if the key is missing.
 func (d *Document) field(n *yaml.Node, key string) *yaml.Node {
-	return d.resolve(lookup(d.resolve(n, 0), key, 0), 0)
+	return d.resolve(lookup(d.resolve(n, 0), key), 0)
 }
 
 // resolve follows aliases and references within the document. It returns nil for a reference that leads nowhere, and
@@ -27,7 +27,7 @@ func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
 			n = n.Alias
 			continue
 		}
-		ref, found := strings.CutPrefix(text(lookup(n, "$ref", 0)), "#")
+		ref, found := strings.CutPrefix(text(lookup(n, "$ref")), "#")
 		if !found {
 			break
 		}
@@ -53,38 +53,43 @@ func (d *Document) pointer(ref string, hops int) *yaml.Node {
 			n = n.Content[i]
 			continue
 		}
-		n = lookup(n, strings.NewReplacer("~1", "/", "~0", "~").Replace(token), 0)
+		n = lookup(n, strings.NewReplacer("~1", "/", "~0", "~").Replace(token))
 	}
 	return n
 }
 
-// lookup returns the value of a key of a mapping, or of what is merged into it with "<<".
-func lookup(n *yaml.Node, key string, hops int) *yaml.Node {
-	if n == nil || n.Kind != yaml.MappingNode || hops == maxHops {
-		return nil
-	}
-	var merged *yaml.Node
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		switch k, v := n.Content[i], n.Content[i+1]; {
-		case k.Value == key && k.Kind == yaml.ScalarNode:
+// lookup returns the value of a key of a mapping, or nil.
+func lookup(n *yaml.Node, key string) *yaml.Node {
+	for k, v := range pairs(n) {
+		if k.Value == key && k.Kind == yaml.ScalarNode {
 			return v
-		case k.Tag == "!!merge":
-			merged = v
 		}
 	}
-	if merged != nil && merged.Kind == yaml.AliasNode {
-		merged = merged.Alias
-	}
-	return lookup(merged, key, hops+1)
+	return nil
 }
 
-// pairs returns the keys and values of a mapping, without what is merged into it.
+// pairs returns the keys and values of a mapping, and behind them those that "<<" merges into it. A key may occur
+// twice, and the first one counts.
 func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	return func(yield func(key, value *yaml.Node) bool) {
-		if n == nil || n.Kind != yaml.MappingNode {
-			return
-		}
-		for i := 0; i+1 < len(n.Content) && yield(n.Content[i], n.Content[i+1]); i += 2 {
+		todo := []*yaml.Node{n}
+		for hops := 0; len(todo) > 0 && hops < maxHops; hops++ {
+			if n, todo = todo[0], todo[1:]; n != nil && n.Kind == yaml.AliasNode {
+				n = n.Alias
+			}
+			switch {
+			case n == nil:
+			case n.Kind == yaml.SequenceNode && hops > 0: // of mappings to merge
+				todo = append(todo, n.Content...)
+			case n.Kind == yaml.MappingNode:
+				for i := 0; i+1 < len(n.Content); i += 2 {
+					if n.Content[i].Tag == "!!merge" {
+						todo = append(todo, n.Content[i+1])
+					} else if !yield(n.Content[i], n.Content[i+1]) {
+						return
+					}
+				}
+			}
 		}
 	}
 }

@@ -44,8 +44,8 @@ func (d *Document) readPaths() {
 			d.leave(key.Line, `write it as in "/users"`, "the path %.60q does not begin with a slash", key.Value)
 		case item == nil || item.Kind != yaml.MappingNode:
 			d.leave(key.Line, "write its methods beneath it, or a reference that leads to them", "the path %.60q has no methods", key.Value)
-		case lookup(item, "$ref", 0) != nil:
-			d.leave(key.Line, "join the files into one first: tools call it to bundle", "the path %.60q is in another file, %.60q", key.Value, text(lookup(item, "$ref", 0)))
+		case lookup(item, "$ref") != nil:
+			d.leave(key.Line, "join the files into one first: tools call it to bundle", "the path %.60q is in another file, %.60q", key.Value, text(lookup(item, "$ref")))
 		default:
 			d.readItem(key.Value, item)
 		}
@@ -54,11 +54,13 @@ func (d *Document) readPaths() {
 
 // readItem reads the operations of a path.
 func (d *Document) readItem(path string, item *yaml.Node) {
+	read := map[string]bool{} // of merged mappings, the first method counts
 	for key, value := range pairs(item) {
 		method, found := methods[key.Value]
-		if !found {
+		if !found || read[key.Value] {
 			continue
 		}
+		read[key.Value] = true
 		node := d.resolve(value, 0)
 		if node == nil || node.Kind != yaml.MappingNode {
 			d.leave(key.Line, "describe it, or leave it out", "%s %.60s is no operation", method, path)

@@ -70,7 +70,7 @@ func readKong(d *Document, n *yaml.Node) []*limit {
 		config = n
 	}
 	if text(d.field(n, "enabled")) == "false" {
-		return nil
+		return off
 	}
 	l := &limit{}
 	for _, name := range kongPeriods {
@@ -112,7 +112,7 @@ func (l *limit) readKong(d *Document, config *yaml.Node) {
 func readKongAdvanced(d *Document, n *yaml.Node) []*limit {
 	config := d.field(n, "config")
 	if text(d.field(n, "enabled")) == "false" {
-		return nil
+		return off
 	}
 	l := &limit{}
 	counts, sizes := d.items(d.field(config, "limit")), d.items(d.field(config, "window_size"))

@@ -25,8 +25,9 @@ type Policy struct {
 	// Left are the operations and paths that are not in the policy.
 	Left policy.Errors
 
-	head     []string
-	comments [][]string // of each rule
+	unlimited []*Operation // for which extensions switch limits off
+	head      []string
+	comments  [][]string // of each rule
 }
 
 // Policy returns a rule for each operation, by the limit in an extension, or as a proposal in shadow mode.
@@ -69,9 +70,8 @@ type builder struct {
 	hosts  []string
 	own    map[string][]*Operation // by the names of rules, for which they were made
 
-	schemes   []string // what is to be known about security schemes
-	proposed  int
-	unlimited []string
+	schemes  []string // what is to be known about security schemes
+	proposed int
 }
 
 // readHosts reads the host names of x-kuadrant.
@@ -121,15 +121,22 @@ func (b *builder) limitsOf(o *Operation) (all []*limit, known bool) {
 func (b *builder) limited(o *Operation, limits []*limit, quota bool) {
 	switch {
 	case hasText(limits):
+		var unread []string
+		for _, l := range limits {
+			if len(l.texts) == 0 {
+				unread = append(unread, l.unread()...)
+			}
+		}
 		for _, l := range limits {
 			if len(l.texts) > 0 {
+				l.notes, unread = append(l.notes, unread...), nil
 				b.add(o, l)
 			}
 		}
 	case len(limits) > 0:
 		b.propose(o, limits)
 	case !quota:
-		b.unlimited = append(b.unlimited, o.String())
+		b.unlimited = append(b.unlimited, o)
 	}
 }
 
@@ -140,12 +147,18 @@ func (b *builder) propose(o *Operation, unread []*limit) {
 		l.texts[0] = proposedRead
 	}
 	for _, u := range unread {
-		for _, n := range u.notes {
-			l.note("not read from %s: %s", u.extension, n)
-		}
+		l.notes = append(l.notes, u.unread()...)
 	}
 	b.proposed++
 	b.add(o, l)
+}
+
+// unread returns why a limit is not in the policy.
+func (l *limit) unread() (all []string) {
+	for _, n := range l.notes {
+		all = append(all, fmt.Sprintf("not read from %s: %s", l.extension, n))
+	}
+	return all
 }
 
 // add adds the rules of one limit of an operation: one for each way in which clients may prove who they are.
@@ -343,12 +356,12 @@ func (b *builder) overlaps() {
 	if err != nil {
 		return // Compile reports it
 	}
-	foreign := map[string][]string{}
+	foreign := map[string][]*Operation{}
 	for i := range b.d.Operations {
 		o := &b.d.Operations[i]
 		for _, rule := range m.rules(o) {
 			if !slices.Contains(b.own[rule], o) {
-				foreign[rule] = append(foreign[rule], o.String())
+				foreign[rule] = append(foreign[rule], o)
 			}
 		}
 	}
@@ -362,11 +375,20 @@ func (b *builder) overlaps() {
 // maxListed is how many operations a comment names.
 const maxListed = 5
 
-func list(all []string) string {
-	if more := len(all) - maxListed; more > 1 {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:maxListed], ", "), more)
+// list returns the first of some operations, and how many more there are.
+func list(all []*Operation) string {
+	var b strings.Builder
+	for i, o := range all {
+		if more := len(all) - i; i == maxListed && more > 1 {
+			fmt.Fprintf(&b, " and %d more", more)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(o.String())
 	}
-	return strings.Join(all, ", ")
+	return b.String()
 }
 
 const maxName = 64

@@ -157,9 +157,19 @@ func (l *limit) readFields(fields map[string]*yaml.Node) {
 			l.texts = append(l.texts, fmt.Sprintf("%d/%s", v, period))
 		}
 	}
-	if len(l.texts) > 0 {
-		return
+	if len(l.texts) == 0 {
+		l.readCount(fields)
 	}
+	for _, name := range burstFields {
+		if v, ok := whole(fields[name]); ok && len(l.texts) == 1 {
+			l.texts[0] += fmt.Sprintf(" burst %d", v)
+			break
+		}
+	}
+}
+
+// readCount reads a count and its period from fields of their own.
+func (l *limit) readCount(fields map[string]*yaml.Node) {
 	var count int64
 	for _, name := range countFields {
 		n := fields[name]
@@ -185,12 +195,6 @@ func (l *limit) readFields(fields map[string]*yaml.Node) {
 	default:
 		l.texts = []string{fmt.Sprintf("%d/%s", count, period)}
 	}
-	for _, name := range burstFields {
-		if v, ok := whole(fields[name]); ok && len(l.texts) == 1 {
-			l.texts[0] += fmt.Sprintf(" burst %d", v)
-			break
-		}
-	}
 }
 
 // periodOf returns the period that the fields of an object have, or "".
@@ -203,7 +207,7 @@ func periodOf(fields map[string]*yaml.Node) string {
 			number, unit = v, "ms"
 		case ok && number == 0:
 			number = v
-		case unit == "" && text(fields[name]) != "":
+		case unit == "" && period(1, text(fields[name])) != "":
 			unit = text(fields[name])
 		}
 	}

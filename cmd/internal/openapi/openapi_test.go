@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -68,7 +69,7 @@ func requests(t *testing.T, data []byte) (all []asked) {
 	return all
 }
 
-// imported returns the policy that a document makes, as it is read from the text that is written.
+// imported returns the policy that a document makes, as it is read from the text that is written, and that text.
 func imported(t *testing.T, name string, data []byte) (*policy.Policy, string) {
 	t.Helper()
 	d, err := Read(name, data)
@@ -93,7 +94,22 @@ func imported(t *testing.T, name string, data []byte) (*policy.Policy, string) {
 	return rules, text.String()
 }
 
-// Each request of a document is counted by the rules that it names, with their limits, and by no others.
+// keysOf returns the keys of the rules in the text of a policy, joined.
+func keysOf(t *testing.T, text string) map[string]string {
+	t.Helper()
+	doc, err := policyfile.Decode("policy.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]string{}
+	for _, r := range doc.Rules {
+		keys[r.Name] = cmp.Or(strings.Join(r.Key, ", "), "nothing")
+	}
+	return keys
+}
+
+// Each request of a document is counted by the rules that it names, with their limits and, where it names them, keys,
+// and by no others.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	for _, name := range documents(t) {
@@ -105,12 +121,18 @@ func TestDocuments(t *testing.T) {
 			}
 			rules, text := imported(t, name, data)
 			engine := policy.NewEngine(memory.New(), rules)
-			all := requests(t, data)
+			keys, all := keysOf(t, text), requests(t, data)
 			if len(all) < 4 {
 				t.Fatalf("%d requests in the document", len(all))
 			}
 			for _, a := range all {
-				if found := counted(t, engine, a); !maps.Equal(found, a.Rules) {
+				found := counted(t, engine, a)
+				for name := range found {
+					if strings.Contains(a.Rules[name], " by ") {
+						found[name] += " by " + keys[name]
+					}
+				}
+				if !maps.Equal(found, a.Rules) {
 					t.Errorf("%s %s is counted by %v; want %v", a.Method, a.URL, found, a.Rules)
 				}
 			}
@@ -167,6 +189,37 @@ func counted(t *testing.T, engine *policy.Engine, a asked) map[string]string {
 		found[r.Rule] = text
 	}
 	return found
+}
+
+// What a policy cannot express is said beside the rule.
+func TestComments(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]string{
+		"petstore.yaml": {"# It also counts GET /pet/findByStatus: all rules that match apply.", "# GET /pet/{petId} (line ", "# Each token of petstore_auth has a count of its own"},
+		"kong.yaml":     {"# Extensions switch limits off for GET /health."},
+		"kuadrant.yaml": {`# It has conditions under "when", which a policy does not know`},
+		"endpoints.yaml": {
+			"# Operations of the metric write-requests that cost 10. From x-google-management.",
+			"# Operations of another cost have a rule and a count of their own",
+		},
+		"products.yaml": {
+			`# Not read from x-throttling-tier: the tier "Gold" is defined elsewhere.`,
+			`# Not read from x-rate-limits: Sluice does not read "Enterprise, unlimited" as a limit.`,
+			"# It has no period that Sluice reads; a minute is assumed", "# Operations with this policy share a count",
+		},
+		"odd.yaml": {"# A wildcard of a pattern is a whole segment, and", "# A pattern sees no query"},
+	} {
+		data, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text := imported(t, name, data)
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s: no comment %q in\n%s", name, w, text)
+			}
+		}
+	}
 }
 
 // In a large document, each operation meets the rule of its name, whatever the values of its parameters.
@@ -307,6 +360,29 @@ paths:
 	rules[4].Match[0] = "DELETE any.example.com/internal/users/{id}" // the document names no host for it
 	check(rules, "[POST /users]", "[]", "[other-host no-base]")
 	check(append(rules, policy.Rule{Name: "all", Key: []string{"client_ip"}, Limit: "1/second"}), "[]", "[POST /users]", "[other-host no-base]")
+}
+
+// Limits are read in the words that people use for them.
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"120/min": "[120/minute]", "60r/m": "[60/minute]", "10 req/s": "[10/second]", "5/h": "[5/hour]", "1/24h": "[1/day]",
+		"1,000 requests per 15 minutes": "[1000/15m]", "3 per 2 hours": "[3/2h]", "7 calls every week": "[7/7d]", "100 a day": "[100/day]",
+		"10000/month": "[10000/month]", "100/minute per user": "[100/minute]", "many": "[]", "5/parsec": "[]", "0/s": "[0/second]", "": "[]",
+		"1/99999999999999999999 s": "[]", "9/99999999999 weeks": "[]",
+	} {
+		if got := fmt.Sprint(readText(text).texts); got != want {
+			t.Errorf("%q: %s; want %s", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"1m": "minute", "90s": "90s", "PT1H30M": "90m", "P1D": "day", "1 minute": "minute", "15 min": "15m", "2 weeks": "14d", "500ms": "500ms",
+		"MINUTE": "minute", "month": "month", "year": "365d", "ip": "", "10": "", "9999999999d": "", "PT": "",
+	} {
+		if got := period(1, text); got != want {
+			t.Errorf("period %q: %q; want %q", text, got, want)
+		}
+	}
 }
 
 // Whatever a document says, what is written is a policy.

@@ -40,8 +40,9 @@ func (d *Document) credentialsOf(o *Operation) credentials {
 			c.keys = append(c.keys, key)
 		}
 	}
+	byAddress := func(key []string) bool { return slices.Equal(key, []string{clientIP}) }
 	switch {
-	case len(c.keys) == 0:
+	case len(c.keys) == 0 || slices.ContainsFunc(c.keys, byAddress): // an address is never missing
 		c.keys = [][]string{{clientIP}}
 	case !slices.ContainsFunc(c.keys, func(k []string) bool { return !coveredByAPIKey(k) }) && len(c.keys) > 1:
 		c.keys = [][]string{{apiKey}}

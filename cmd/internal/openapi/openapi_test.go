@@ -191,6 +191,26 @@ func counted(t *testing.T, engine *policy.Engine, a asked) map[string]string {
 	return found
 }
 
+// A limit that operations share counts by their credentials if these are the same, and else by address: clients
+// without any would share one count.
+func TestSharedLimit(t *testing.T) {
+	t.Parallel()
+	const text = `openapi: 3.0.0
+info: {title: a, version: 1}
+x-ratelimit: 100/minute
+paths:
+  /a: {get: {security: [{key: []}]}}
+  /b: {get: {%s}}
+components: {securitySchemes: {key: {type: apiKey, in: header, name: X-Key}}}
+`
+	for security, want := range map[string]string{"security: [{key: []}]": "header:X-Key", "": "client_ip", "security: []": "client_ip"} {
+		_, policy := imported(t, "a.yaml", fmt.Appendf(nil, text, security))
+		if key := keysOf(t, policy)["api"]; key != want {
+			t.Errorf("%q: key %s; want %s", security, key, want)
+		}
+	}
+}
+
 // What a policy cannot express is said beside the rule.
 func TestComments(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,6 @@ package openapi
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -195,6 +194,3 @@ func cleanBase(path string) string {
 	}
 	return "/" + strings.Join(segments, "/")
 }
-
-// where returns the file and line of an operation.
-func (d *Document) where(o *Operation) string { return fmt.Sprintf("%s:%d", d.File, o.Line) }

@@ -35,7 +35,7 @@ func (d *Document) Policy() (*Policy, error) {
 	b := builder{d: d, quotas: d.quotas(), tyk: d.tykLimits(), own: map[string][]*Operation{}}
 	b.Left = slices.Clone(d.Left)
 	b.readHosts()
-	whole := d.wholeLimits()
+	general := d.generalLimits()
 	inherit, shared := []*Operation{}, map[quotaShare][]*Operation{}
 	for i := range d.Operations {
 		o := &d.Operations[i]
@@ -47,14 +47,14 @@ func (d *Document) Policy() (*Policy, error) {
 		switch {
 		case known || len(costs) > 0:
 			b.limited(o, limits, len(costs) > 0)
-		case hasText(whole):
+		case hasText(general):
 			inherit = append(inherit, o)
 		default:
-			b.propose(o, whole)
+			b.propose(o, general)
 		}
 	}
 	b.shared(shared)
-	b.whole(whole, inherit)
+	b.general(general, inherit)
 	b.overlaps()
 	b.summarize()
 	_, err := policy.Compile(b.Document)
@@ -85,8 +85,8 @@ func (b *builder) readHosts() {
 	}
 }
 
-// wholeLimits returns the limits of the document that are for all operations without their own.
-func (d *Document) wholeLimits() []*limit {
+// generalLimits returns the limits of the document that are for all operations without their own.
+func (d *Document) generalLimits() []*limit {
 	root, _ := d.limitsOf(d.root)
 	info, _ := d.limitsOf(d.field(d.root, "info"))
 	all := slices.Concat(root, info)
@@ -165,7 +165,7 @@ func (l *limit) unread() (all []string) {
 func (b *builder) add(o *Operation, l *limit) {
 	match, notes := b.patterns(o)
 	comments := slices.Concat([]string{title(o) + " " + l.origin()}, sentences(l.notes), notes)
-	b.addKeys(policy.Rule{Name: ruleName(cmp.Or(o.ID, o.String())), Match: match}, o, l, comments, []*Operation{o})
+	b.addKeys(policy.Rule{Name: ruleName(cmp.Or(o.ID, o.String())), Match: match}, l, b.d.credentialsOf(o), comments, []*Operation{o})
 }
 
 // title returns what a rule is for.
@@ -198,17 +198,13 @@ func sentences(texts []string) (all []string) {
 }
 
 // addKeys adds a rule for each key of a limit.
-func (b *builder) addKeys(r policy.Rule, o *Operation, l *limit, comments []string, of []*Operation) {
+func (b *builder) addKeys(r policy.Rule, l *limit, c credentials, comments []string, of []*Operation) {
 	r.Hosts, r.Algorithm, r.Shadow = b.hosts, l.algorithm, l.shadow
 	if r.Limit = l.texts[0]; len(l.texts) > 1 {
 		r.Limit, r.Limits = "", l.texts
 	}
-	c := credentials{keys: [][]string{nil}}
-	switch l.by {
-	case byKey:
-		c.keys[0] = l.key
-	case byCredentials:
-		c = b.d.credentialsOf(o)
+	if l.by != byCredentials {
+		c = credentials{keys: [][]string{l.key}}
 	}
 	if len(c.keys) > 1 {
 		r.Missing = "skip"
@@ -319,8 +315,8 @@ func (b *builder) shared(all map[quotaShare][]*Operation) {
 	}
 }
 
-// whole adds the rules of limits that are for all operations without their own.
-func (b *builder) whole(limits []*limit, of []*Operation) {
+// general adds the rules of limits that are for all operations without their own.
+func (b *builder) general(limits []*limit, of []*Operation) {
 	if len(of) == 0 {
 		return
 	}
@@ -347,7 +343,12 @@ func (b *builder) many(r policy.Rule, l *limit, comments []string, of []*Operati
 			}
 		}
 	}
-	b.addKeys(r, of[0], l, comments, of)
+	c := b.d.credentialsOf(of[0])
+	if l.by == byCredentials && slices.ContainsFunc(of, func(o *Operation) bool { return !slices.EqualFunc(b.d.credentialsOf(o).keys, c.keys, slices.Equal) }) {
+		c = credentials{keys: [][]string{{clientIP}}}
+		comments = append(comments, "Its operations ask for different credentials, so it counts by address.")
+	}
+	b.addKeys(r, l, c, comments, of)
 }
 
 // overlaps notes which operations a rule counts beside its own.

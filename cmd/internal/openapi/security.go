@@ -21,13 +21,11 @@ type credentials struct {
 	notes    []string // about security schemes
 }
 
-// credentialsOf returns the credentials that an operation asks for, or the document's for a nil operation.
+// credentialsOf returns the credentials that an operation asks for.
 func (d *Document) credentialsOf(o *Operation) credentials {
-	security := d.field(d.root, "security")
-	if o != nil {
-		if own := d.field(o.node, "security"); own != nil {
-			security = own
-		}
+	security := d.field(o.node, "security")
+	if security == nil {
+		security = d.field(d.root, "security")
 	}
 	c := credentials{}
 	for _, requirement := range d.items(security) {

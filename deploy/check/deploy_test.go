@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -66,4 +68,22 @@ func TestKubernetes(t *testing.T) {
 		{"  name: sluice\n", "  name: Sluice\n"}, {"apiVersion: apps/v1", "apiVersion: apps/v1beta1"},
 		{"replicas: 2", "replicas: 2\n  replicas: 3"},
 	})
+}
+
+// Actions and base images are pinned by digest, so that what a release is built with does not change by itself.
+func TestPinned(t *testing.T) {
+	workflows, err := filepath.Glob("../../.github/workflows/*.yaml")
+	if err != nil || len(workflows) == 0 {
+		t.Fatal(workflows, err)
+	}
+	action := regexp.MustCompile(`^uses: (\./\S+|\S+@[0-9a-f]{40} # v\d+\.\d+\.\d+)$`)
+	image := regexp.MustCompile(`^FROM .*@sha256:[0-9a-f]{64}( AS \w+)?$`)
+	for _, file := range append(workflows, "../docker/Dockerfile") {
+		for line := range strings.Lines(string(read(t, file))) {
+			line = strings.TrimPrefix(strings.TrimSpace(line), "- ")
+			if strings.HasPrefix(line, "uses: ") && !action.MatchString(line) || strings.HasPrefix(line, "FROM ") && !image.MatchString(line) {
+				t.Errorf("%s: not pinned: %s", file, line)
+			}
+		}
+	}
 }

@@ -60,7 +60,7 @@ func one(t *testing.T, dir, pattern string) string {
 	return files[0]
 }
 
-// The tree is released, for one platform, and what the release has is what it should.
+// TestRelease releases the tree for one platform, and checks each file of the release.
 func TestRelease(t *testing.T) {
 	repository, tree, downloads := t.TempDir(), t.TempDir(), t.TempDir()
 	sh(t, "../..", "git init -q --bare "+repository+"; tree=$(git stash create); git push -q "+repository+" ${tree:-HEAD}:refs/tags/"+version)
@@ -101,7 +101,7 @@ func sbom(t *testing.T, downloads string) {
 		t.Fatal(err)
 	}
 	if c := bom.Metadata.Component; c.Name != "github.com/sluicehq/sluice/cmd" || c.Version != version {
-		t.Errorf("it is about %s %s", c.Name, c.Version)
+		t.Errorf("the SBOM is about %s %s", c.Name, c.Version)
 	}
 	components := map[string]string{}
 	for _, c := range *bom.Components {
@@ -119,9 +119,28 @@ func sbom(t *testing.T, downloads string) {
 	}
 	sum := sha256.Sum256(read(t, filepath.Join(dir, "sluice")))
 	if hash := hex.EncodeToString(sum[:]); !strings.Contains(string(read(t, file)), hash) {
-		t.Errorf("it is not about the binary with the SHA-256 %s", hash)
+		t.Errorf("the SBOM does not have the SHA-256 of the binary, %s", hash)
 	}
 
+	schema := schemaOf16(t)
+	validate := func(text []byte) error {
+		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		if err != nil {
+			return err
+		}
+		return schema.Validate(document)
+	}
+	if err := validate(read(t, file)); err != nil {
+		t.Error(err)
+	}
+	if validate(bytes.Replace(read(t, file), []byte(`"type": "library"`), []byte(`"type": "book"`), 1)) == nil {
+		t.Error("the schema takes anything")
+	}
+}
+
+// schemaOf16 returns the schema of CycloneDX 1.6, which its library has for its own tests.
+func schemaOf16(t *testing.T) *jsonschema.Schema {
+	t.Helper()
 	schemas := filepath.Join(strings.TrimSpace(sh(t, ".", "GOWORK=off go list -m -f '{{.Dir}}' github.com/CycloneDX/cyclonedx-go")), "schema")
 	compiler := jsonschema.NewCompiler()
 	for _, name := range []string{"bom-1.6.schema.json", "spdx.schema.json", "jsf-0.82.schema.json"} {
@@ -138,22 +157,10 @@ func sbom(t *testing.T, downloads string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	validate := func(text []byte) error {
-		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-		if err != nil {
-			return err
-		}
-		return schema.Validate(document)
-	}
-	if err := validate(read(t, file)); err != nil {
-		t.Error(err)
-	}
-	if validate(bytes.Replace(read(t, file), []byte(`"type": "library"`), []byte(`"type": "book"`), 1)) == nil {
-		t.Error("the schema takes anything")
-	}
+	return schema
 }
 
-// files are those of a package, by path, and what they have to be the same as.
+// files are the files of a package, with the file of the tree that each is a copy of.
 var files = map[string]string{
 	"/etc/sluice/sluice.yaml":                          "deploy/systemd/sluice.yaml",
 	"/etc/sluice/policy.yaml":                          "examples/api.yaml",
@@ -165,8 +172,7 @@ var files = map[string]string{
 	"/usr/share/doc/sluice/licences.txt":               "cmd/internal/cli/licences.txt",
 }
 
-// installed compares what a package has put below a directory, and beside files has only those that differ by
-// distribution.
+// installed compares what a package has put below root with files and others, and runs the program.
 func installed(t *testing.T, root string, others ...string) {
 	t.Helper()
 	var found []string
@@ -176,7 +182,7 @@ func installed(t *testing.T, root string, others ...string) {
 	slices.Sort(found)
 	want := slices.Sorted(slices.Values(append(others, slices.Collect(maps.Keys(files))...)))
 	if !slices.Equal(found, want) {
-		t.Errorf("it installs\n%q\nnot\n%q", found, want)
+		t.Errorf("the package installs\n%q\nnot\n%q", found, want)
 	}
 	for path, source := range files {
 		if source != "" && !bytes.Equal(read(t, filepath.Join(root, path)), read(t, filepath.Join("../..", source))) {
@@ -185,23 +191,27 @@ func installed(t *testing.T, root string, others ...string) {
 	}
 	program := filepath.Join(root, "usr/bin/sluice")
 	if out := sh(t, root, program+" version"); !strings.Contains(out, version) {
-		t.Errorf("it is %s", out)
+		t.Errorf("the installed program is %s", out)
 	}
 	sh(t, root, program+" validate etc/sluice/policy.yaml")
+	units(t, root, program)
+}
 
-	needs(t, "systemd-analyze")
-	units := t.TempDir()
+// units verifies the units of a package, with the program where it is.
+func units(t *testing.T, root, program string) {
+	t.Helper()
+	dir := t.TempDir()
 	for _, name := range []string{"sluice.service", "sluice.socket"} {
 		text := string(read(t, filepath.Join(root, "usr/lib/systemd/system", name)))
 		if strings.HasSuffix(name, "service") && !strings.Contains(text, "ExecStart=/usr/bin/sluice serve") {
 			t.Errorf("%s does not run /usr/bin/sluice:\n%s", name, text)
 		}
 		text = strings.ReplaceAll(text, "/usr/bin/sluice", program)
-		if err := os.WriteFile(filepath.Join(units, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out := sh(t, units, "systemd-analyze verify --man=no --recursive-errors=no ./sluice.service ./sluice.socket 2>&1"); out != "" {
+	if out := sh(t, dir, "systemd-analyze verify --man=no --recursive-errors=no ./sluice.service ./sluice.socket 2>&1"); out != "" {
 		t.Error(out)
 	}
 }
@@ -221,10 +231,10 @@ func exists(path string) bool {
 
 // deb installs, removes and purges the package in a directory of its own.
 func deb(t *testing.T, downloads string) {
-	needs(t, "dpkg")
+	needs(t, "dpkg", "systemd-analyze")
 	file, root := one(t, downloads, "sluice_*_amd64.deb"), t.TempDir()
 	if got := sh(t, downloads, "dpkg-deb --show --showformat='${Package} ${Version} ${Architecture}' "+file); got != "sluice "+version[1:]+" amd64" {
-		t.Errorf("it is %s", got)
+		t.Errorf("the package is %s", got)
 	}
 	if got := sh(t, downloads, "dpkg-deb --info "+file+" conffiles"); got != "/etc/sluice/policy.yaml\n/etc/sluice/sluice.yaml\n" {
 		t.Errorf("its conffiles are %q", got)
@@ -253,10 +263,10 @@ func deb(t *testing.T, downloads string) {
 
 // rpm installs the package in a directory of its own.
 func rpm(t *testing.T, downloads string) {
-	needs(t, "rpm")
+	needs(t, "rpm", "systemd-analyze")
 	file, root := one(t, downloads, "sluice-*.x86_64.rpm"), t.TempDir()
 	if got := sh(t, downloads, "rpm -qp --queryformat '%{NAME} %{VERSION} %{ARCH} %{LICENSE} %{BUILDHOST}' "+file); got != "sluice "+version[1:]+" x86_64 Apache-2.0 localhost" {
-		t.Errorf("it is %s", got)
+		t.Errorf("the package is %s", got)
 	}
 	if got := sh(t, downloads, "rpm -qpc "+file); got != "/etc/sluice/policy.yaml\n/etc/sluice/sluice.yaml\n" {
 		t.Errorf("its configuration is %q", got)

@@ -112,6 +112,9 @@ func pod(at *field.Path, p core.PodTemplateSpec) (problems field.ErrorList) {
 		if c.Image == "" {
 			add(c.Name, "it has no image")
 		}
+		if l := c.Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Exec != nil && l.PreStop.Sleep != nil {
+			add(c.Name, "its preStop both runs a command and sleeps")
+		}
 		var own []string
 		for _, port := range c.Ports {
 			for _, problem := range append(validation.IsValidPortName(port.Name), validation.IsValidPortNum(int(port.ContainerPort))...) {

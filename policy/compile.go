@@ -79,6 +79,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 		ignoreCase: doc.IgnoreCase,
 		bodyLimit:  c.bodyLimit(doc.BodyLimit),
 		shadowEnds: c.shadowEnds(doc.Shadow),
+		fields:     Fields(c.choice("fields", doc.Fields, fieldNames)),
 		cors:       c.cors(&doc.CORS),
 		answers:    c.answers(doc.Answers),
 		rules:      make([]rule, len(doc.Rules)),
@@ -106,7 +107,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 	p.queueless = !slices.ContainsFunc(p.rules, func(r rule) bool { return r.algorithm == sluice.LeakyBucket })
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
-		p.reads = p.fieldsRead()
+		p.reads, p.requestParts = p.fieldsRead(), p.requestPartsOf()
 		p.identify(*doc)
 	}
 	return p

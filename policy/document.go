@@ -25,7 +25,11 @@ type Document struct {
 	Shadow string `json:"shadow,omitempty"`
 	// Ambiguous is the default for rules without one of their own: see [Rule].
 	Ambiguous string `json:"ambiguous,omitempty"`
-	CORS      CORS   `json:"cors,omitzero"`
+	// Fields says which header fields report the state of limits to clients: "ietf" for RateLimit and
+	// RateLimit-Policy, "x-ratelimit" for X-RateLimit-Limit, -Remaining and -Reset, or "both", the default. See
+	// [Fields].
+	Fields string `json:"fields,omitempty"`
+	CORS   CORS   `json:"cors,omitzero"`
 	// Answers replace the default answers to refused requests, by status: "400",
 	// "403", "429" or "503".
 	Answers map[string]Answer `json:"answers,omitempty"`

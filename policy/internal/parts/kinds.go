@@ -38,7 +38,8 @@ const (
 	fromRule    source = iota + 1 // the rule alone
 	fromPattern                   // its pattern that matched
 	fromPeer                      // the address of the client
-	fromHead                      // method, host and header fields
+	fromLine                      // method and host
+	fromHead                      // header fields
 	fromQuery                     // names that people type, and so are those in bodies: see Part.Folds
 	fromBody
 	fromTLS
@@ -86,7 +87,7 @@ var partKinds = []kind{
 		source: fromHead, chosen: free, shown: asSecret,
 	},
 	{
-		name: "cookie", arg: "NAME", check: checkCookie, find: findCookie, canonical: asIs,
+		name: cookieKind, arg: "NAME", check: checkCookie, find: findCookie, canonical: asIs,
 		source: fromHead, chosen: free, shown: asSecret,
 	},
 	{
@@ -111,11 +112,11 @@ var partKinds = []kind{
 	},
 	{
 		name: "host", find: findHost, canonical: pattern.Host,
-		source: fromHead, chosen: served, shown: inFull,
+		source: fromLine, chosen: served, shown: inFull,
 	},
 	{
 		name: "method", find: findMethod, canonical: pattern.Method,
-		source: fromHead, chosen: notChosen, shown: inFull,
+		source: fromLine, chosen: notChosen, shown: inFull,
 	},
 	{
 		name: "const", arg: "TEXT", check: anyText, find: findConst, canonical: asIs,
@@ -134,7 +135,10 @@ var partKinds = []kind{
 	},
 }
 
-const headerKind = "header"
+const (
+	headerKind = "header"
+	cookieKind = "cookie"
+)
 
 func asIs(v string) string { return v }
 

@@ -17,6 +17,7 @@ type Part struct {
 	kind    *kind
 	name    string   // of the header, cookie, …; or the text of a constant
 	text    string   // as written
+	id      string   // see ID
 	aliases []string // of a header: see headerAliases
 }
 
@@ -38,6 +39,7 @@ func Parse(s string) (Part, error) {
 	if wrong := p.checkName(); wrong != "" {
 		return p, fmt.Errorf("key part %.60q: %.60q %s", s, p.name, wrong)
 	}
+	p.id = name + ":" + p.name
 	return p, nil
 }
 
@@ -45,7 +47,7 @@ func Parse(s string) (Part, error) {
 func (p *Part) String() string { return p.text }
 
 // ID returns the same text for parts that are the same, such as header:x-a and header:X-A.
-func (p *Part) ID() string { return p.kind.name + ":" + p.name }
+func (p *Part) ID() string { return p.id }
 
 // Header returns the name of the header field whose value the part is, or "".
 func (p *Part) Header() string {
@@ -95,14 +97,19 @@ func (p *Part) isNamed() bool { return p.kind.shown >= asName }
 func (p *Part) Canonical(v string) string { return p.kind.canonical(v) }
 
 // Value returns the value of the part in the request of x, which lives until x is reset. It reports false if
-// the part is missing, and x.Garbled then says which way. A part that is absent or empty is simply not there.
+// the part is missing, and x.Garbled() then says which way. A part that is absent or empty is simply not there.
 // A part that is garbled is there, but servers may differ in what they read: it is repeated with different
 // values, malformed, in bytes that are not UTF-8, in a body that is compressed, too large or of an unknown
 // type. Nobody may get past a rule that way: where an absent part makes a rule be skipped, a garbled one must
 // not.
 func (p *Part) Value(x *Reader) (string, bool) {
+	if x.request.Recorded != nil && p.IsRecorded() {
+		if r, known := x.request.Recorded(p.id); known {
+			return x.recorded(&r)
+		}
+	}
 	v, state := p.kind.find(p, x)
-	x.Garbled = state == fields.Garbled
+	x.state = state
 	return v, state == fields.Present
 }
 

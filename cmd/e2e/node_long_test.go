@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
@@ -142,5 +143,25 @@ func nodeLogins(t *testing.T, url string) {
 	}
 	if want := []int{401, 401, 401, 401, 401, 429}; !slices.Equal(statuses, want) {
 		t.Errorf("logins: %v, want %v", statuses, want)
+	}
+}
+
+// A request keeps its place for longer than one that nobody holds lasts: 10 seconds.
+func TestLongNodeHold(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: hold, match: /hold, in_flight: 1}]\n"))
+	url := nodeServer(t, "http", g.Check, "{}")
+	ended := make(chan string)
+	go func() { ended <- nodeGet(t, url+"/hold", "") }()
+	taken := func() bool { return nodeLeft(t, g, "GET /hold") == "[{hold 0}]" }
+	testkit.Await(t, "it has its place", taken)
+	began := time.Now()
+	testkit.Await(t, "it has its place for 15 seconds", func() bool { return !taken() || time.Since(began) > 15*time.Second })
+	if !taken() {
+		t.Errorf("the place is free after %v", time.Since(began))
+	}
+	get(t, url+"/go?name=hold")
+	if got := <-ended; got != "200" {
+		t.Error(got)
 	}
 }

@@ -9,7 +9,7 @@ const { describe, texts } = require("./request.js");
 // The fields that may be lists, to which earlier middleware may have added.
 const lists = new Set(["vary", "access-control-expose-headers", "ratelimit", "ratelimit-policy"]);
 
-// left is the answer to a request whose client has gone.
+// left is the answer to a request whose client has gone, or that needs none.
 const left = { allowed: false };
 
 // Limit limits requests: it asks about each, sets the fields of the answer, and settles after the response.
@@ -82,7 +82,7 @@ class Limit {
     const exchange = new Exchange(this.#sluice, raw, res, fields);
     if (await this.#options.skip?.(req)) return undefined;
     const answer = await this.#ask(exchange, req, raw, client);
-    if (!(await exchange.follow(answer))) return left;
+    if (!(await exchange.follow(answer)) || res.headersSent) return left; // or another has answered it
     fields.set(answer.headers);
     return answer.allowed ? undefined : answer;
   }
@@ -118,9 +118,7 @@ class Limit {
 function nodeFields(res) {
   return {
     all: () => res.getHeaders(),
-    set: (headers) => {
-      if (!res.headersSent) join(headers, (name) => res.getHeader(name), (name, value) => res.setHeader(name, value));
-    },
+    set: (headers) => join(headers, (name) => res.getHeader(name), (name, value) => res.setHeader(name, value)),
   };
 }
 

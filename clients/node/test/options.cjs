@@ -130,6 +130,7 @@ async function wrongChecks() {
   const [first, wrong, last] = await Promise.allSettled(checks);
   assert.deepEqual([first, last].map(({ value }) => value.results[0].remaining).sort(), [2, 3]);
   assert.match(wrong.reason.message, /400/);
+  await assert.rejects(sluice.check({ rule: "named", key, cost: 1n }), /BigInt/);
   await sluice.refund({ rule: "named", key });
   assert.equal((await sluice.peek({ rule: "named", key })).results[0].remaining, 3);
 }

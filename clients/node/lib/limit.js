@@ -22,7 +22,7 @@ class Limit {
     known(rest, "a limit");
     if ((rule === undefined) !== (key === undefined)) throw new TypeError("sluice: rule and key belong together: key(req) returns the parts of the rule's key");
     if (rule !== undefined && (attributes || body)) throw new TypeError("sluice: attributes and body describe a request: leave out rule and key");
-    verdict(onError ?? "allow");
+    if (typeof onError !== "function") verdict(onError ?? "allow");
     this.#sluice = sluice;
     this.#options = options;
   }
@@ -91,8 +91,9 @@ class Limit {
     const check = await this.#check(req, raw, client);
     if (check.request === null) return tooManyFields();
     exchange.check = check;
+    const { onError } = this.#options;
     try {
-      return await this.#sluice.check(check, this.#options);
+      return await this.#sluice.check(check, { onError: typeof onError === "function" ? await onError(req) : onError });
     } catch (error) {
       if (error.serviceStatus === 413) return tooLarge();
       throw error;

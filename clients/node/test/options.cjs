@@ -159,13 +159,17 @@ async function http2Limits() {
 async function withoutService() {
   const lines = [];
   const away = new Sluice({ url: "http://127.0.0.1:9", log: (line) => lines.push(line) });
-  const app = require("fastify")();
+  const app = require("fastify4")();
   app.addHook("onRequest", away.fastify());
   app.get("/open", () => "passed");
   app.get("/closed", { onRequest: away.fastify({ onError: "deny" }) }, () => "passed");
+  const byMethod = (request) => (request.method === "POST" ? "deny" : "allow");
+  app.route({ method: ["GET", "POST"], url: "/method", onRequest: away.fastify({ onError: byMethod }), handler: () => "passed" });
   assert.equal((await app.inject("/open")).statusCode, 200);
   const refused = await app.inject("/closed");
   assert.deepEqual([refused.statusCode, refused.headers["retry-after"], refused.json().retry_after], [503, "1", 1]);
+  assert.equal((await app.inject("/method")).statusCode, 200);
+  assert.equal((await app.inject({ method: "POST", url: "/method" })).statusCode, 503);
   assert.equal(lines.length, 1);
   assert.match(lines[0], /does not answer.*ECONNREFUSED/);
 }

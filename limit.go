@@ -96,7 +96,7 @@ type Limit struct {
 	// of a queue. Zero stands for the default: Count, or for a [LeakyBucket] what
 	// drains in [DefaultQueueTime] if that is less. Windows and logs have none.
 	Burst int64
-	// Algorithm says how the limit is counted.
+	// Algorithm is the way to count.
 	Algorithm Algorithm
 	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC that begins at
 	// midnight of this day, or of the last day of a month that is shorter. Only FixedWindow

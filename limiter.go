@@ -15,13 +15,11 @@ import (
 // Errors match [ErrUsage] if the call is wrong, and [ErrNever], [ErrTooLong] or the context's
 // error if a Wait ends without its units. All other errors come from the store.
 type Limiter struct {
-	// OnError says what happens while a shared store behind a failover.Store
-	// does not answer: requests pass (Allow, which is the zero value), are refused
-	// (Deny), or a local share of the limit decides (Local). Set it before the first use.
+	// OnError applies while a shared store behind a failover.Store does not answer: requests are allowed (Allow,
+	// the zero value), denied (Deny), or limited by a local allowance (Local). Set it before the first use.
 	OnError OnError
-	// Consistency says how exactly processes that share a store count together. Stores from
-	// stores.Open and packages lease and synced heed it; all others count exactly. Set
-	// it before the first use.
+	// Consistency is how exactly processes that share a store count together. Stores from stores.Open and packages
+	// lease and synced heed it; all others count exactly. Set it before the first use.
 	Consistency Consistency
 	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit,
 	// including those that Wait makes, is an offence, and Reset lifts the penalty. Set it before the first use.
@@ -33,7 +31,7 @@ type Limiter struct {
 	plans  []*Plan
 	queue  *Plan // the LeakyBucket among them, or nil
 	name   string
-	prefix string    // of all keys, except plain ones if there is no name
+	prefix string    // of all keys, except plain ones of a limiter without a name
 	calls  sync.Pool // of *call
 	joints sync.Pool // of *joint, for several charges
 	turns  Turns
@@ -87,8 +85,8 @@ func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision,
 	return d, err
 }
 
-// Peek returns the decision without taking anything: Remaining says what would fit, and Delay how long
-// a unit would wait in a [LeakyBucket].
+// Peek returns the decision without taking anything: Remaining is the cost that would fit, and Delay the time a
+// unit would wait in a [LeakyBucket].
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
 	err = l.take(ctx, key, 0, &d)
 	return d, err

@@ -14,8 +14,7 @@ import (
 // the bound may be exceeded. Errors match [ErrUsage] if the call is wrong. All others are the
 // store's or the context's.
 type Semaphore struct {
-	// OnError says what happens while a shared store does not answer, as in a [Limiter]. Set it before
-	// the first use.
+	// OnError applies while a shared store does not answer, as in a [Limiter]. Set it before the first use.
 	OnError OnError
 
 	store  Store
@@ -37,14 +36,14 @@ func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 	return &Semaphore{store: store, plan: plan, prefix: string(append(AppendKeyPart(nil, name), '!')), holder: NewHolder(store)}, nil
 }
 
-// Acquire takes a permit of a key if one is free, and does not wait: the decision's Allowed says
-// whether one was. Call release when the work is done; it is never nil and may be called again.
-// Work that only OnError lets pass holds no permit.
+// Acquire takes a permit of a key if one is free, and does not wait: the decision's Allowed reports whether one
+// was. Call release when the work is done; it is never nil and may be called again. Work that only OnError lets
+// pass holds no permit.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	c := s.charge(key, 1)
 	c.Permit = NewPermit()
 	if d, err = s.take(ctx, c); err != nil || d.Origin == ByOnError {
-		s.holder.GiveBack(c) // which the store may have counted, and nobody has heard of it
+		s.holder.GiveBack(c) // the store may have counted it although its answer was lost
 		return func() {}, d, err
 	}
 	if !d.Allowed {
@@ -82,7 +81,7 @@ func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err e
 	}
 }
 
-// Peek returns the decision without taking a permit: Remaining says how many are free.
+// Peek returns the decision without taking a permit: Remaining is the number of free permits.
 func (s *Semaphore) Peek(ctx context.Context, key string) (Decision, error) {
 	return s.take(ctx, s.charge(key, 0))
 }

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"time"
@@ -96,6 +97,7 @@ func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")
 	}
+	c.Door = cmp.Or(c.Door, "http")
 	return c.middleware(&door{engine: engine})
 }
 

@@ -108,7 +108,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 	p.queueless = !slices.ContainsFunc(p.rules, func(r rule) bool { return r.algorithm == sluice.LeakyBucket })
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
-		p.reads = p.fieldsRead()
+		p.reads, p.requestParts = p.fieldsRead(), p.requestPartsOf()
 		p.identify(*doc)
 	}
 	return p

@@ -370,7 +370,7 @@ const (
 func (b *bodyCondition) check(x *parts.Reader) verdict {
 	value, found := b.part.Value(x)
 	switch {
-	case !found && x.Garbled:
+	case !found && x.Garbled():
 		return doubtful
 	case !found, b.prefix && !strings.HasPrefix(value, b.value), !b.prefix && value != b.value:
 		return fails
@@ -380,13 +380,16 @@ func (b *bodyCondition) check(x *parts.Reader) verdict {
 
 // checkBody returns the first condition on the body that the request does not meet, or else the first that is
 // doubtful, or nil.
-func (r *rule) checkBody(in *input) (*bodyCondition, verdict) {
+func (w *work) checkBody(r *rule) (*bodyCondition, verdict) {
 	var doubt *bodyCondition
 	for i := range r.bodies {
-		switch b := &r.bodies[i]; b.check(&in.x) {
+		switch b := &r.bodies[i]; b.check(&w.x) {
 		case fails:
 			return b, fails
 		case doubtful:
+			if w.subjects.miss(&w.input, r) {
+				return b, fails
+			}
 			if doubt == nil {
 				doubt = b
 			}
@@ -401,7 +404,7 @@ func (r *rule) checkBody(in *input) (*bodyCondition, verdict) {
 // meetsBody reports whether a rule that exempts or blocks applies by its conditions on the body. A doubtful body
 // is blocked and not exempt. One that could not be read denies the request otherwise.
 func (w *work) meetsBody(r *rule) bool {
-	b, v := r.checkBody(&w.input)
+	b, v := w.checkBody(r)
 	if v == doubtful && r.block && w.x.BodyFault() != "" {
 		w.lacks(r, b)
 		return false
@@ -416,7 +419,7 @@ func (w *work) matchBodies() {
 		return
 	}
 	w.matches.rules = slices.DeleteFunc(w.matches.rules, func(m matched) bool {
-		b, v := m.rule.checkBody(&w.input)
+		b, v := w.checkBody(m.rule)
 		if v == doubtful && (w.x.BodyFault() != "" || m.rule.strict && !w.x.BrokeOff) {
 			w.lacks(m.rule, b)
 		}
@@ -440,14 +443,11 @@ func (in *input) lackOf(p *parts.Part) lack {
 	if fault := in.x.BodyFault(); fault != "" && p.ReadsBody() {
 		return lack{part: fault}
 	}
-	return lack{p.String(), in.x.Garbled}
+	return lack{p.String(), in.x.Garbled()}
 }
 
 // unreadable returns why a request with a body that no rule can read is denied, or "".
 func (w *work) unreadable() string {
-	if !w.policy.readsBody {
-		return ""
-	}
 	estimates := slices.ContainsFunc(w.subjects.list, func(s subject) bool { return s.rule.estimatesStrictly() })
 	if estimates {
 		w.x.BodySize() // reads the body, which may set the fault

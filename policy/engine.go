@@ -184,11 +184,11 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 		}
 		w.resolve(d)
 	}
-	if d.refuseBlocked(w) {
+	if len(w.subjects.blocked) > 0 && d.refuseBlocked(w) {
 		d.Missing = ""
 		return false
 	}
-	if !e.enter(w, d) {
+	if len(w.subjects.loads) > 0 && !e.enter(w, d) {
 		return false
 	}
 	if w.charge(d.Missing != ""); len(w.charges.list) == 0 {
@@ -210,7 +210,7 @@ func (e *Engine) take(ctx context.Context, w *work) error {
 
 // taken completes what the store was asked for, with what it has answered.
 func (e *Engine) taken(ctx context.Context, w *work, err error) error {
-	if err != nil || w.mode == Peek {
+	if err != nil || w.mode == Peek || w.charges.once.at == 0 {
 		return err
 	}
 	return w.charges.once.repeat(ctx, &w.input, &w.charges)
@@ -221,11 +221,15 @@ func (e *Engine) finish(ctx context.Context, w *work, d *Decision, at timing) {
 	if len(w.matches.barring)+len(w.subjects.blocked) > 0 {
 		d.addBlocks(w)
 	}
-	d.addLoads(e, w)
+	if w.subjects.entered {
+		d.addLoads(e, w)
+	}
 	if d.Degraded && w.charges.inFlight() {
 		w.charges.permits.giveBackUnsure(&w.charges, d)
 	}
-	d.form(w)
+	if w.policy.forms && !d.Exempt {
+		d.form(w)
+	}
 	e.observe(ctx, w, d, at)
 	e.end(w) // a panic of the store or the observer may take w with it
 }

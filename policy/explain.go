@@ -246,8 +246,8 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	s.override = nil
 	part, out := s.resolve(&w.input, m)
 	t.Applies, t.Override = out == charged || out == barred || out == classified || out == adapted, s.override
-	t.Why = withClient(why(m, part, out, w.x.Garbled), r.whyClient(&w.input))
-	if b, v := r.checkBody(&w.input); v == doubtful {
+	t.Why = withClient(why(m, part, out, w.x.Garbled()), r.whyClient(&w.input))
+	if b, v := w.checkBody(r); v == doubtful {
 		t.Why += fmt.Sprintf(", the request has no usable %s", &b.part)
 	}
 	if out == exempted || out == barred {
@@ -347,7 +347,7 @@ func (r *rule) whyNotPath(w *work) string {
 	case r.exempt && !w.matches.everyView(r, x):
 		return "does not exempt: the path can be read in more than one way, and not every way matches"
 	}
-	switch b, v := r.checkBody(&w.input); v {
+	switch b, v := w.checkBody(r); v {
 	case fails:
 		return b.whyNot()
 	case doubtful:

@@ -23,7 +23,7 @@ type index struct {
 	always     []int32            // and those that are left
 	typed      []*rule            // rules without patterns that count by a query or a body
 	anyPath    bool               // there are patterns, so that paths have to be read
-	all        []matched          // all rules, if each applies to every request; else nil
+	all        []matched          // all rules, if each applies to every request; else nil. Never changed
 }
 
 // valueIndex has rules by the value that they ask for of something with a name.
@@ -39,6 +39,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 	for i := range rules {
 		r := &rules[i]
 		r.asks = len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0
+		r.charged = !r.asks && !r.exempt && !r.block && (len(r.match) == 0 || !r.strict && r.class <= adaptive.Normal)
 		for _, p := range r.match {
 			x.tree.Add(p, int(x.id(r, p)), r.exempt)
 			x.anyPath = true
@@ -50,7 +51,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 			}
 		}
 	}
-	if !slices.ContainsFunc(rules, func(r rule) bool { return r.asks || r.exempt || r.block || len(r.match) > 0 }) {
+	if !slices.ContainsFunc(rules, func(r rule) bool { return !r.charged || len(r.match)+len(r.bodies) > 0 }) {
 		x.all = x.byID
 	}
 	return x
@@ -134,6 +135,7 @@ const ambiguousPath = unambiguous + "path"
 // matches are the rules that apply to a request.
 type matches struct {
 	rules     []matched
+	lent      bool    // rules is index.all
 	exempting *rule   // the rule that exempts the request, or nil
 	barring   []*rule // rules with "block" that apply
 	ambiguous bool    // the path is ambiguous, and the request is denied for that
@@ -148,13 +150,16 @@ type matches struct {
 }
 
 func (m *matches) reset() {
+	if m.lent {
+		m.rules, m.lent = nil, false
+	}
 	m.ids, m.ends, m.order, m.rules, m.barring = m.ids[:0], m.ends[:0], m.order[:0], m.rules[:0], m.barring[:0]
 	m.exempting, m.ambiguous, m.doubtful, m.pathless, m.lack = nil, false, false, false, lack{}
 }
 
 // apply finds the rules that apply. It reports false if the request is exempt or blocked, which decides it.
 func (w *work) apply(d *Decision) (undecided bool) {
-	if w.policy.exemptsPreflight(w) {
+	if w.policy.cors != nil && w.policy.exemptsPreflight(w) {
 		d.Allowed, d.Exempt = true, true
 		return false
 	}
@@ -174,7 +179,7 @@ func (w *work) apply(d *Decision) (undecided bool) {
 func (w *work) match() {
 	m, x := &w.matches, &w.policy.index
 	if x.all != nil {
-		m.rules = append(m.rules, x.all...)
+		m.rules, m.lent = x.all, true
 		return
 	}
 	m.pathless = m.pathless || w.request.NoPath
@@ -189,10 +194,11 @@ func (w *work) match() {
 		if r == last {
 			continue
 		}
-		if last = r; r.asks && r.unmet(&w.input) != "" {
-			continue
-		}
+		last = r
 		switch {
+		case r.charged:
+			m.rules = append(m.rules, *one)
+		case r.asks && r.unmet(&w.input) != "":
 		case r.block:
 			if w.meetsBody(r) {
 				m.barring = append(m.barring, r)

@@ -46,6 +46,8 @@ type Policy struct {
 	beneath     *Policy  // that it is the shadow of
 	shadowEnds  int64    // see shadowEnds of compiler
 	adapts      bool     // a rule has an automatic limit of requests under way
+
+	requestParts []requestPart // see RequestParts
 }
 
 // rule is a rule as the engine needs it.
@@ -95,6 +97,7 @@ type rule struct {
 	block       bool
 	show        showKey
 	asks        bool         // for hosts, headers, attributes or clients
+	charged     bool         // whenever a pattern matches
 	clients     []*clientSet // empty: any
 	notClients  []*clientSet
 	source      string // see Rule

@@ -84,6 +84,9 @@ type Request struct {
 	// Part says that this is a part of a request that is under way, such as a message of a stream: rules
 	// with in_flight, which have counted that, leave it alone.
 	Part bool
+	// Recorded returns what was read of a part of the request before, by its ID in [Policy.RequestParts], for a request
+	// that is decided again. It returns false for a part that is to be read from the other fields. May be nil.
+	Recorded func(id string) (Reading, bool)
 	// Time is when the request is made, for what depends on it in the policy: overrides and
 	// blocks that end. Now, if it is zero. The store counts by its own clock.
 	Time time.Time

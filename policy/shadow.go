@@ -207,9 +207,9 @@ func (r *rule) whyPartial(watched bool) string {
 // onlyWatched says why a rule that would refuse does not.
 func (r *rule) onlyWatched() string {
 	if r.isPartial() {
-		return " (only watched)"
+		return " (shadow)"
 	}
-	return " (only watched: a shadow never refuses)"
+	return " (shadow: not enforced)"
 }
 
 // Over returns the names of the rules with "over: mark" that let the request pass although it does not fit, in the

@@ -67,7 +67,7 @@ func (in *input) read(req *Request) {
 	if x.Path = req.Path; req.NoPath {
 		x.Path = ""
 	}
-	x.BodyLimit, x.Attributes, x.TLSFingerprint = p.bodyLimit, req.Attributes, req.TLSFingerprint
+	x.BodyLimit, x.Attributes, x.TLSFingerprint, x.Recorded = p.bodyLimit, req.Attributes, req.TLSFingerprint, req.Recorded
 }
 
 func (e *Engine) end(w *work) {

@@ -127,7 +127,7 @@ func leastLeft(results []policy.Result) int64 {
 	return least
 }
 
-// statuses says what the statuses of refusals mean.
+// statuses returns the meanings of the statuses of denials.
 func statuses(p *policy.Policy) (all []Meaning) {
 	unavailable := "The limits cannot be looked up at the moment. Wait for as long as Retry-After says."
 	if len(p.Adaptive()) > 0 {
@@ -168,7 +168,7 @@ var known = []struct{ field, name, says string }{
 	{"Cache-Control", "Cache-Control", "Refusals are not to be cached."},
 }
 
-// meanings says what the fields of answers mean.
+// meanings returns the meanings of the fields of answers.
 func meanings(headers ...http.Header) (all []Meaning) {
 	for _, k := range known {
 		if slices.ContainsFunc(headers, func(h http.Header) bool { return h[k.field] != nil }) {
@@ -197,7 +197,7 @@ var membersOfError = []Meaning{
 	{"data", "The seconds of Retry-After and the limit that refused."},
 }
 
-// members says what the body has, as far as that is built in.
+// members returns the meanings of the members of a built-in body.
 func (e *Example) members() (all []Meaning) {
 	var form struct {
 		Error map[string]json.RawMessage `json:"error"`

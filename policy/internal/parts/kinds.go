@@ -2,7 +2,7 @@
 // their values are compared, written in a key and shown. All that there is to say of a kind of part is in one
 // table, partKinds: to add a kind, add its entry.
 //
-// Package policy is above. Below are packages fields, fold and pattern, which read what clients send, and
+// Package policy is above. Below are packages fields, fold, paths and pattern, which read what clients send, and
 // table, which says how subjects are looked up.
 package parts
 
@@ -37,9 +37,9 @@ type source uint8
 const (
 	fromRule    source = iota + 1 // the rule alone
 	fromPattern                   // its pattern that matched
-	fromPath                      // the path, which has case where the policy does not ignore it
 	fromPeer                      // the address of the client
-	fromHead                      // method, host and header fields
+	fromLine                      // method, host and path
+	fromHead                      // header fields
 	fromQuery                     // names that people type, and so are those in bodies: see Part.Folds
 	fromBody
 	fromTLS
@@ -87,7 +87,7 @@ var partKinds = []kind{
 		source: fromHead, chosen: free, shown: asSecret,
 	},
 	{
-		name: "cookie", arg: "NAME", check: checkCookie, find: findCookie, canonical: asIs,
+		name: cookieKind, arg: "NAME", check: checkCookie, find: findCookie, canonical: asIs,
 		source: fromHead, chosen: free, shown: asSecret,
 	},
 	{
@@ -113,16 +113,16 @@ var partKinds = []kind{
 	{
 		// The normalised path, without the query and a slash at its end. A path that servers may read in several
 		// ways is garbled. Clients can make up paths, such as those of pages that do not exist.
-		name: "path", find: findPath, canonical: canonicalPath,
-		source: fromPath, chosen: free, shown: asName,
+		name: pathKind, find: findPath, canonical: canonicalPath,
+		source: fromLine, chosen: free, shown: asName,
 	},
 	{
 		name: "host", find: findHost, canonical: pattern.Host,
-		source: fromHead, chosen: served, shown: inFull,
+		source: fromLine, chosen: served, shown: inFull,
 	},
 	{
 		name: "method", find: findMethod, canonical: pattern.Method,
-		source: fromHead, chosen: notChosen, shown: inFull,
+		source: fromLine, chosen: notChosen, shown: inFull,
 	},
 	{
 		name: "const", arg: "TEXT", check: anyText, find: findConst, canonical: asIs,
@@ -141,7 +141,11 @@ var partKinds = []kind{
 	},
 }
 
-const headerKind = "header"
+const (
+	headerKind = "header"
+	cookieKind = "cookie"
+	pathKind   = "path"
+)
 
 func asIs(v string) string { return v }
 

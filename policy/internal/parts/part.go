@@ -17,6 +17,7 @@ type Part struct {
 	kind    *kind
 	name    string   // of the header, cookie, …; or the text of a constant
 	text    string   // as written
+	id      string   // see ID
 	aliases []string // of a header: see headerAliases
 	// IgnoreCase makes paths equal that differ in case only.
 	IgnoreCase bool
@@ -40,6 +41,7 @@ func Parse(s string) (Part, error) {
 	if wrong := p.checkName(); wrong != "" {
 		return p, fmt.Errorf("key part %.60q: %.60q %s", s, p.name, wrong)
 	}
+	p.id = name + ":" + p.name
 	return p, nil
 }
 
@@ -47,7 +49,7 @@ func Parse(s string) (Part, error) {
 func (p *Part) String() string { return p.text }
 
 // ID returns the same text for parts that are the same, such as header:x-a and header:X-A.
-func (p *Part) ID() string { return p.kind.name + ":" + p.name }
+func (p *Part) ID() string { return p.id }
 
 // Header returns the name of the header field whose value the part is, or "".
 func (p *Part) Header() string {
@@ -95,21 +97,26 @@ func (p *Part) isNamed() bool { return p.kind.shown >= asName }
 
 // Canonical returns a value that a document names as Value returns it; not for addresses.
 func (p *Part) Canonical(v string) string {
-	if v = p.kind.canonical(v); p.IgnoreCase && p.kind.source == fromPath {
+	if v = p.kind.canonical(v); p.IgnoreCase && p.kind.name == pathKind {
 		return string(fold.AppendCase(nil, v))
 	}
 	return v
 }
 
 // Value returns the value of the part in the request of x, which lives until x is reset. It reports false if
-// the part is missing, and x.Garbled then says which way. A part that is absent or empty is simply not there.
+// the part is missing, and x.Garbled() then says which way. A part that is absent or empty is simply not there.
 // A part that is garbled is there, but servers may differ in what they read: it is repeated with different
 // values, malformed, in bytes that are not UTF-8, in a body that is compressed, too large or of an unknown
 // type. Nobody may get past a rule that way: where an absent part makes a rule be skipped, a garbled one must
 // not.
 func (p *Part) Value(x *Reader) (string, bool) {
+	if x.request.Recorded != nil && p.IsRecorded() {
+		if r, known := x.request.Recorded(p.id); known {
+			return x.recorded(&r)
+		}
+	}
 	v, state := p.kind.find(p, x)
-	x.Garbled = state == fields.Garbled
+	x.state = state
 	return v, state == fields.Present
 }
 

@@ -48,6 +48,9 @@ type Request struct {
 	BodyLimit              int64 // DefaultBodyLimit if zero
 	Attributes             map[string]string
 	TLSFingerprint         string
+	// Recorded returns what was read of the part with an ID before, or false if it is to be read from the request. May
+	// be nil.
+	Recorded func(id string) (Reading, bool)
 
 	Trusted    []netip.Prefix // proxies
 	IPv6Prefix int            // the bits of an IPv6 address that tell clients apart
@@ -59,11 +62,12 @@ type Reader struct {
 	// Route is the key of the pattern that matched, of the rule that is being looked at; empty if it has no
 	// patterns.
 	Route string
-	// Garbled is set by [Part.Value].
-	Garbled bool
+	state fields.Presence // of the part whose value was found last
 	// BrokeOff reports that the body did, so that no server can read it in any way.
 	BrokeOff bool
 	fault    string // see BodyFault
+	// Unread is set if a part was asked for whose recorded value is missing.
+	Unread bool
 
 	data    []byte // the body, if it was read whole
 	fetched bool   // the body was asked for
@@ -109,7 +113,7 @@ func (x *Reader) Reset() *Request {
 		*x = Reader{}
 	}
 	x.fault, x.fetched, x.data = "", false, nil
-	x.Route, x.client, x.Garbled, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", false, false, false, false, false
+	x.Route, x.client, x.state, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown, x.Unread = "", "", fields.Absent, false, false, false, false, false
 	x.pathKnown = false
 	x.buf = x.buf[:0]
 	x.query.reset()
@@ -155,6 +159,9 @@ func (x *Reader) Host() string {
 	}
 	return x.hostName
 }
+
+// Garbled reports whether the part is garbled that [Part.Value] was last called for.
+func (x *Reader) Garbled() bool { return x.state == fields.Garbled }
 
 // BodyRead reports whether the fields of the body have been read.
 func (x *Reader) BodyRead() bool { return x.body.read }

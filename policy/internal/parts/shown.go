@@ -18,8 +18,12 @@ const between = " · "
 // Shown returns what people are to see of the values of a key, as they are written in it. Short shortens those
 // that are names, or if none is, the address.
 func (l List) Shown(values []string, short bool) string {
-	named := l.Any((*Part).isNamed)
-	return Join(values, func(i int) bool { return short && (l[i].isNamed() || l[i].kind.shown == asAddress && !named) })
+	return Join(values, func(i int) bool { return short && l.Shortens(i) })
+}
+
+// Shortens reports whether a value of part i is shortened where keys are: a name, or an address if the key has no name.
+func (l List) Shortens(i int) bool {
+	return l[i].isNamed() || l[i].kind.shown == asAddress && !l.Any((*Part).isNamed)
 }
 
 // Pseudonym returns what stands for a subject, which is the text of a key behind the name of its rule. It is the

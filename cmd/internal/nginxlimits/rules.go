@@ -246,7 +246,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	}
 	r.roughness(g, servers, &one)
 	one.Name = freeName(g.zone.name, names)
-	one.aim(targets)
+	one.setTargets(targets)
 	if wrong := one.problem(); wrong != "" {
 		delete(names, one.Name)
 		r.note(g.at, "%s of the zone %s: %s", g.at.Name, g.zone.name, wrong)
@@ -410,9 +410,9 @@ func (r *reader) roughness(g *group, servers []*server, one *importedRule) {
 	}
 }
 
-// aim has the rule hold for the targets that are in. Those that are out and come before one that is in become
+// setTargets has the rule hold for the targets that are in. Those that are out and come before one that is in become
 // overrides of the part "route", which exempt them.
-func (one *importedRule) aim(targets []target) {
+func (one *importedRule) setTargets(targets []target) {
 	if len(targets) == 1 && targets[0].pattern() == everyPath {
 		return
 	}

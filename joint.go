@@ -63,6 +63,7 @@ func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []D
 	}
 	clear(each)
 	err = l.takeJoint(ctx, key, cost, &d, each)
+	l.observers.call(ctx, key, cost, d, err)
 	return d, err
 }
 

@@ -38,6 +38,8 @@ type Limiter struct {
 	others others
 	owing  sync.Once // sets debts
 	debts  []*Plan   // what Owe charges
+
+	observers observers
 }
 
 // call is what a Take of one charge needs. It cannot be on the stack, because a Store may hand it
@@ -82,6 +84,7 @@ func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision,
 		return d, wrongCost(cost)
 	}
 	err = l.take(ctx, key, cost, &d)
+	l.observers.call(ctx, key, cost, d, err)
 	return d, err
 }
 

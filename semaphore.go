@@ -17,10 +17,12 @@ type Semaphore struct {
 	// OnError applies while a shared store does not answer, as in a [Limiter]. Set it before the first use.
 	OnError OnError
 
-	store  Store
-	plan   *Plan
-	prefix string // of all keys
-	holder *Holder
+	store     Store
+	plan      *Plan
+	name      string
+	prefix    string // of all keys
+	holder    *Holder
+	observers observers
 }
 
 // NewSemaphore returns a semaphore with that many permits for each key, from 1 to 65,536, that counts
@@ -33,8 +35,14 @@ func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Semaphore{store: store, plan: plan, prefix: string(append(AppendKeyPart(nil, name), '!')), holder: NewHolder(store)}, nil
+	return &Semaphore{store: store, plan: plan, name: name, prefix: string(append(AppendKeyPart(nil, name), '!')), holder: NewHolder(store)}, nil
 }
+
+// Name returns the name that the semaphore was made with.
+func (s *Semaphore) Name() string { return s.name }
+
+// Held returns how many permits this process holds, of all keys.
+func (s *Semaphore) Held() int { return s.holder.Held() }
 
 // Acquire takes a permit of a key if one is free, and does not wait: the decision's Allowed reports whether one
 // was. Call release when the work is done; it is never nil and may be called again. Work that only OnError lets
@@ -42,7 +50,9 @@ func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	c := s.charge(key, 1)
 	c.Permit = NewPermit()
-	if d, err = s.take(ctx, c); err != nil || d.Origin == ByOnError {
+	d, err = s.take(ctx, c)
+	s.observers.call(ctx, key, 1, d, err)
+	if err != nil || d.Origin == ByOnError {
 		s.holder.GiveBack(c) // the store may have counted it although its answer was lost
 		return func() {}, d, err
 	}

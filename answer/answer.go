@@ -57,6 +57,9 @@ type Client struct {
 	// Header has the fields of the request: Accept chooses the media type of a refusal,
 	// Origin is looked up in CORS. May be nil.
 	Header http.Header
+	// Fields says which fields report the state of limits, of those that the [Encoder] sends: see
+	// [policy.Policy.Fields].
+	Fields policy.Fields
 	// CORS says which pages of other origins may read the answer. Nil is none.
 	CORS *policy.CrossOrigin
 	// Answers are said in place of what is built in: see [policy.Policy.Answers]. Nil is none.
@@ -119,13 +122,14 @@ func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault str
 	if !d.Allowed {
 		a.refuse(f, c.Header["Accept"])
 	}
+	sent := e.forms(c.Fields)
 	if c.CORS != nil && !d.Exempt {
-		a.encodeCORS(f, c, e.Dialect)
+		a.encodeCORS(f, c, sent)
 	}
 	if d.Now != 0 && a.isLLM() {
 		a.encodeLLM(f)
 	}
-	stated := d.Now != 0 && (e.Dialect != NoRateLimit || e.XFields != NoXFields)
+	stated := d.Now != 0 && sent != forms{NoRateLimit, NoXFields}
 	if d.Allowed && !stated {
 		return
 	}
@@ -134,8 +138,26 @@ func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault str
 	}
 	a.header = e.headers.of(a.results, e.Dialect, a.decision.Now)
 	if stated {
-		a.encodeState(f, e)
+		a.encodeState(f, sent)
 	}
+}
+
+// forms are the forms of the fields that report the state of limits.
+type forms struct {
+	dialect Dialect
+	x       XFields
+}
+
+// forms returns the encoder's forms of the fields that the policy has clients be sent.
+func (e *Encoder) forms(sent policy.Fields) forms {
+	f := forms{e.Dialect, e.XFields}
+	switch sent {
+	case policy.IETFFields:
+		f.x = NoXFields
+	case policy.XFields:
+		f.dialect = NoRateLimit
+	}
+	return f
 }
 
 // fields sets header fields.

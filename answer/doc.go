@@ -17,6 +17,8 @@
 //	X-RateLimit-Remaining: 42
 //	X-RateLimit-Reset: 1795219270
 //
+// A policy may leave out the first two or the last three (see [policy.Fields]), and an [Encoder] may send older forms.
+//
 // RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11) list all the
 // limits that applied, or the 16 most restrictive of them: q requests per w seconds, of
 // which r pass for certain in the next t seconds, unless others use up the same count; more may

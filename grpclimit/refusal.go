@@ -21,7 +21,16 @@ import (
 )
 
 // inPlainText asks for the message of a refusal without a format around it.
-var inPlainText = answer.Client{Header: http.Header{"Accept": {"text/plain"}}}
+var inPlainText = http.Header{"Accept": {"text/plain"}}
+
+// client returns what an answer depends on besides the decision.
+func (s *Server) client() answer.Client {
+	c := answer.Client{Header: inPlainText}
+	if s.engine != nil {
+		c.Fields = s.engine.Policy().Fields()
+	}
+	return c
+}
 
 // pushback is the trailer with the time after which to repeat a call, in milliseconds, or -1 not to repeat it.
 const pushback = "grpc-retry-pushback-ms"

@@ -180,7 +180,7 @@ func (s *Server) ask(ctx context.Context, q *question, d *policy.Decision) (meta
 	s.outage.Note(d)
 	var a answer.Answer
 	header := make(http.Header, 8)
-	s.encoder.Encode(&a, header, d, inPlainText)
+	s.encoder.Encode(&a, header, d, s.client())
 	if a.Status == http.StatusOK {
 		return lower(header), nil
 	}

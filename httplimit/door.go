@@ -113,7 +113,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	client, marks := answer.Client{Header: r.Header}, false
 	if d.engine != nil {
 		p := d.engine.Policy()
-		client.CORS, client.Answers, marks = p.CORS(), p.Answers(), p.Marks()
+		client.Fields, client.CORS, client.Answers, marks = p.Fields(), p.CORS(), p.Answers(), p.Marks()
 	}
 	fault := misaimed(r)
 	if fault == "" {

@@ -13,7 +13,8 @@ import (
 
 // Config has the settings of a middleware. The zero value is a good default.
 type Config struct {
-	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero.
+	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero. A policy may leave out these or the
+	// X-RateLimit fields: see [policy.Fields].
 	Dialect answer.Dialect
 	// XFields is the form of the X-RateLimit fields: [answer.XUnix] if zero.
 	XFields answer.XFields

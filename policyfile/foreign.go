@@ -98,7 +98,7 @@ func index(all []mends) map[string]string {
 
 // homes has the places of keys that may be misplaced.
 var homes = map[string]string{
-	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "body_limit": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
+	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "body_limit": inDocument, "fields": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
 	"rules": inDocument, "version": inDocument,
 	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "body": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "in_flight": inRule, "class": inRule, "distinct": inRule, "algorithm": inRule,
 	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "consistency": inRule, "enforce": inRule, "show_key": inRule, "description": inRule,

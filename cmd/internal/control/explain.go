@@ -232,12 +232,12 @@ func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 func respond(p *policy.Policy, header http.Header, d *policy.Decision, encoder *answer.Encoder) Response {
 	var said answer.Answer
 	out := Response{Header: http.Header{}}
-	encoder.Encode(&said, out.Header, d, answer.Client{Header: header, CORS: p.CORS(), Answers: p.Answers()})
+	encoder.Encode(&said, out.Header, d, answer.Client{Header: header, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()})
 	if d.Allowed {
 		return out
 	}
 	out.Status, out.Body = said.Status, string(said.Body())
-	encoder.Encode(&said, http.Header{}, d, answer.Client{Header: header})
+	encoder.Encode(&said, http.Header{}, d, answer.Client{Header: header, Fields: p.Fields()})
 	out.Own = p.Answers().For(said.Status) != nil
 	return out
 }

@@ -58,7 +58,7 @@ func Rescue(log *slog.Logger, err *error) {
 // the answer to d. Asked are the fields of the request.
 func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, asked http.Header) {
 	p := b.Engine.Policy()
-	client := answer.Client{Header: asked, CORS: p.CORS(), Answers: p.Answers()}
+	client := answer.Client{Header: asked, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()}
 	if fault != "" {
 		b.encoder.Malformed(a, h, fault, client)
 		return

@@ -57,7 +57,7 @@ func (s still) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 const mostRequests = 1<<16 + 1
 
 // happen uses up the limits of a rule, and returns the fields of the first answer and the refusal.
-func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (passed http.Header, refused *Example, err error) {
+func happen(ctx context.Context, r *policy.Rule, client answer.Client) (passed http.Header, refused *Example, err error) {
 	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty, Answer: r.Answer}
 	switch {
 	case r.Distinct.Limit != "": // one request has one value
@@ -89,7 +89,7 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 			return nil, nil, d.Err
 		}
 		header := http.Header{}
-		encoder.Encode(&a, header, &d, answer.Client{Answers: answers})
+		encoder.Encode(&a, header, &d, client)
 		if !d.Allowed {
 			return passed, &Example{a.HTTPStatus(), header, string(a.Body())}, nil
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -89,7 +90,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	}); i >= 0 {
 		one = told[i]
 	}
-	passed, refused, err := happen(ctx, one, p.Answers())
+	passed, refused, err := happen(ctx, one, answer.Client{Fields: p.Fields(), Answers: p.Answers()})
 	if err != nil {
 		return nil, err
 	}

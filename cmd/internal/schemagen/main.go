@@ -84,6 +84,7 @@ func ref(name string) object { return object{"$ref": "#/$defs/" + name} }
 var words = map[string][]string{
 	"CORS.Preflights":    {"exempt", "count"},
 	"Document.Ambiguous": {"refuse", "charge"},
+	"Document.Fields":    {"both", "ietf", "x-ratelimit"},
 	"Rule.Ambiguous":     {"refuse", "charge"},
 	"Rule.Missing":       {"share", "skip", "refuse"},
 	"Rule.Algorithm":     algorithms(),

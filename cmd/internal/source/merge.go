@@ -60,6 +60,7 @@ func (m *merged) settings(top *policy.Document) {
 	m.Shadow = policy.LongerShadow(top.Shadow, m.Shadow)
 	m.Ambiguous = cmp.Or(top.Ambiguous, m.Ambiguous)
 	m.BodyLimit = cmp.Or(top.BodyLimit, m.BodyLimit)
+	m.Fields = cmp.Or(top.Fields, m.Fields)
 	if len(top.CORS.Origins) > 0 {
 		m.CORS = top.CORS
 	}

@@ -32,7 +32,8 @@ func (c *call) appendAnswer(b []byte, over bool) []byte {
 	}
 	var said answer.Answer
 	header := make(http.Header)
-	c.encoder.Encode(&said, header, &all, answer.Client{Answers: c.Engine.Policy().Answers()})
+	p := c.Engine.Policy()
+	c.encoder.Encode(&said, header, &all, answer.Client{Fields: p.Fields(), Answers: p.Answers()})
 	header.Del("Content-Length") // Envoy sets it
 	for _, key := range slices.Sorted(maps.Keys(header)) {
 		for _, v := range header[key] {

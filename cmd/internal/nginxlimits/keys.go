@@ -62,7 +62,7 @@ func keyOfPieces(value []piece) (k zoneKey, err error) {
 	return k, nil
 }
 
-// keyNotes says how the parts of some variables differ from these.
+// keyNotes are the comments for variables that differ from their key parts.
 var keyNotes = map[string]string{
 	"request_uri":           "the key has the path of $request_uri without the query, by which clients could evade the limit",
 	"http_host":             "the key has the host without the port",

@@ -61,8 +61,8 @@ const (
 // maxAlternatives is how many patterns one regular expression may become.
 const maxAlternatives = 64
 
-// regexPaths returns the paths of a regular expression, if patterns can say it: it has to begin with "^/", and what
-// it leaves open has to be whole segments, or the end.
+// regexPaths returns the paths of a regular expression, if patterns can express them: the expression has to begin with
+// "^/", and everything but its literals has to match whole segments, or the rest of the path.
 func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
 	parsed, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil || len(expr) > 1000 {
@@ -195,7 +195,7 @@ func hasSlash(ranges []rune) bool {
 	return false
 }
 
-// patternOf returns the pattern of a text with signs.
+// patternOf returns the pattern of a text with signs, and how it differs from the regular expression.
 func patternOf(text string) (pattern, rough string, ok bool) {
 	text, open, ok := cutEnd(text)
 	segments := strings.Split(text, "/")

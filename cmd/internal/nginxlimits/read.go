@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
 )
 
-// reader reads what limits from a configuration.
+// reader reads the limits of a configuration.
 type reader struct {
 	variables
 	reqZones, connZones map[string]*zoneDefinition
@@ -22,7 +22,7 @@ func newReader() *reader {
 	return &reader{variables: newVariables(), reqZones: map[string]*zoneDefinition{}, connZones: map[string]*zoneDefinition{}}
 }
 
-// note notes what is not translated, and where it is.
+// note adds a comment about a directive that is not translated.
 func (r *reader) note(d *conf.Directive, format string, args ...any) {
 	note := fmt.Sprintf("%s: %s", d.Where(), fmt.Sprintf(format, args...))
 	if !slices.Contains(r.notes, note) {
@@ -30,7 +30,7 @@ func (r *reader) note(d *conf.Directive, format string, args ...any) {
 	}
 }
 
-// read reads a configuration: a whole one, or what stands in its http block or in a server.
+// read reads a configuration: a whole one, or the contents of its http block or of a server.
 func (r *reader) read(all []*conf.Directive) error {
 	http := r.httpBlock(all)
 	r.define(http)
@@ -60,7 +60,7 @@ func (r *reader) read(all []*conf.Directive) error {
 	return nil
 }
 
-// httpBlock returns what stands in the http block, and in no block.
+// httpBlock returns the directives of the http block, and those outside of all blocks.
 func (r *reader) httpBlock(all []*conf.Directive) (http []*conf.Directive) {
 	for _, d := range all {
 		switch d.Name {

@@ -18,7 +18,7 @@ const (
 	serverPlace                  // paths in no location
 )
 
-// place is a location, or what of a server is in none.
+// place is a location, or the paths of a server that are in no location.
 type place struct {
 	kind    placeKind
 	text    string // as the configuration writes it
@@ -111,7 +111,7 @@ func (s *server) name(d *conf.Directive) {
 	}
 }
 
-// rest returns the index of the place for paths that no longer prefix has.
+// rest returns the index of the place of all paths that are in no other.
 func (s *server) rest() int {
 	return slices.IndexFunc(s.places, func(p place) bool { return !p.unknown && slices.Contains(p.paths.patterns, everyPath) })
 }
@@ -184,7 +184,8 @@ func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, 
 	return nil
 }
 
-// answersItself reports whether a location answers, or is not there for clients, before nginx counts.
+// answersItself reports whether nginx answers requests for a location before it counts them: by "return", or with 404
+// because the location is internal.
 func answersItself(block []*conf.Directive) bool {
 	return slices.ContainsFunc(block, func(d *conf.Directive) bool { return d.Name == "return" || d.Name == "internal" })
 }

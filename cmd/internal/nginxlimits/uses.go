@@ -37,7 +37,8 @@ func (u *use) likes(o *use) bool {
 	return a == b
 }
 
-// scope is what is in force in a block. Blocks inherit it, and replace what they say themselves.
+// scope has the limits in force in a block. Inner blocks inherit them; a limit_req or limit_conn of their own replaces all
+// of its kind.
 type scope struct {
 	reqs, conns           []use
 	reqStatus, connStatus int

@@ -39,7 +39,7 @@ func piecesOf(s string) (all []piece) {
 	return all
 }
 
-// condition is what a request must be for a branch to hold.
+// condition is a condition on requests, for a branch.
 type condition struct {
 	clients, notClients []string
 	methods, notMethods []string
@@ -51,7 +51,7 @@ type condition struct {
 // always reports whether every request meets the condition.
 func (c *condition) always() bool { return reflect.ValueOf(*c).IsZero() }
 
-// branch is a value of a variable, and when it has this value.
+// branch is a value of a variable, for the requests that meet its condition.
 type branch struct {
 	condition
 	value []piece
@@ -80,7 +80,7 @@ func newVariables() variables {
 	return variables{geo: map[string]*conf.Directive{}, maps: map[string]*conf.Directive{}, others: map[string]*conf.Directive{}}
 }
 
-// add notes the variable that a directive defines, if it does.
+// add adds the variable that a directive defines, if any.
 func (v *variables) add(d *conf.Directive) {
 	name := func(i int) string {
 		if i < 0 || i >= len(d.Args) {
@@ -103,7 +103,7 @@ func (v *variables) add(d *conf.Directive) {
 	}
 }
 
-// Bounds of a key: values that are told apart, how deep variables refer to others, and how many there are in all.
+// Bounds of a key: its different values, the depth of variables that refer to others, and its variables in all.
 const maxBranches, maxReferences, maxPieces = 64, 16, 1000
 
 // valuesOfKey returns the values of the key of a zone.
@@ -163,7 +163,7 @@ func (v *variables) valuesOf(p piece, depth int) ([]branch, error) {
 	return []branch{{value: []piece{p}}}, nil
 }
 
-// at adds to an error which variable it is about.
+// at adds the variable and its definition to an error.
 func at(d *conf.Directive, name string, err error) error {
 	if err == nil {
 		return nil

@@ -245,8 +245,8 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	}
 }
 
-// defaultAmbiguous is ambiguous where nothing says it. Who counts by what is in a body mostly
-// guards accounts, and honest clients send that in one plain way.
+// defaultAmbiguous is the default of ambiguous. Rules that count by a body mostly guard accounts, and honest
+// clients send that in one plain way.
 func defaultAmbiguous(r *rule) ambiguous {
 	if len(r.bodies) > 0 || r.needs().Any((*parts.Part).ReadsBody) {
 		return refuseAmbiguous

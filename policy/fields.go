@@ -1,6 +1,6 @@
 package policy
 
-// Fields says which header fields report the state of limits to clients, as the document's fields does.
+// Fields selects the header fields that report the state of limits to clients, as in the document.
 type Fields uint8
 
 const (

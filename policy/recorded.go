@@ -41,8 +41,8 @@ type requestPart struct {
 	show showKey
 }
 
-// RequestParts returns the parts that rules read from requests besides method, host and path: parts of keys, values of
-// conditions on attributes and on the body, and what says the tier. They are sorted by ID.
+// RequestParts returns the parts that rules read from requests besides method, host and path: parts of keys, values
+// of conditions on attributes and on the body, and the part with the tier. They are sorted by ID.
 func (p *Policy) RequestParts() []RequestPart {
 	all := make([]RequestPart, len(p.requestParts))
 	for i := range p.requestParts {
@@ -83,7 +83,7 @@ func (o *Observation) Reading(i int) Reading { return o.Policy().requestParts[i]
 // not apply to it.
 func (o *Observation) Missed() []int { return o.work.subjects.missed }
 
-// PartID returns the ID of a key part as a [RequestPart] has it, or "" if there is no such part.
+// PartID returns the ID of a key part as in a [RequestPart], or "" for an unknown part.
 func PartID(part string) string {
 	p, err := parts.Parse(part)
 	if err != nil {

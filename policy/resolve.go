@@ -109,7 +109,7 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	return nil, s.add(in, r)
 }
 
-// miss reports whether a rule has just asked for a part whose recorded value is missing, and notes it.
+// miss reports whether a rule has just read a part without a recorded value, and notes it.
 func (s *subjects) miss(in *input, r *rule) bool {
 	if !in.x.Unread {
 		return false
@@ -183,7 +183,7 @@ func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 // overridden is the source of a limit that comes from an override.
 const overridden = "override"
 
-// inForce returns the limits of the subject whose key has been built: those of its override until that expires,
+// inForce returns the limits of the subject with the key that was built: those of its override until that expires,
 // or of its tier, or the rule's own.
 func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	if in.policy.overrides.byRule != nil {
@@ -199,7 +199,7 @@ func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	return &r.own, 0
 }
 
-// overrideOf returns the override in force for the subject whose key has been built, and its limits, or nil.
+// overrideOf returns the override in force for the subject with the key that was built, and its limits, or nil.
 func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
 	all := &in.policy.overrides
 	if t := all.of(r); t != nil {

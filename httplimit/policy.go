@@ -1,8 +1,6 @@
 package httplimit
 
 import (
-	"cmp"
-
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
@@ -11,7 +9,7 @@ const maxResults = 64
 
 func (d *door) decideByPolicy(c *call) {
 	r := c.r
-	c.request.Method, c.request.Door, c.request.Ends = r.Method, cmp.Or(d.config.Door, "http"), !d.config.AuthOnly
+	c.request.Method, c.request.Door, c.request.Ends = r.Method, d.config.Door, !d.config.AuthOnly
 	c.request.Timed = c.request.Ends
 	c.request.Path, c.request.RawQuery = r.URL.EscapedPath(), r.URL.RawQuery
 	c.describe()
@@ -21,7 +19,7 @@ func (d *door) decideByPolicy(c *call) {
 	d.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
 
-// describe fills in whom a request is from, and for which host.
+// describe fills in the peer and the host of a request.
 func (c *call) describe() {
 	r, config := c.r, &c.door.config
 	c.request.Host, c.request.Header = r.Host, r.Header

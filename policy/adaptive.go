@@ -106,7 +106,7 @@ func (s *subjects) addLoad(in *input, r *rule, shadow bool) {
 // enter takes a permit of each automatic limit, or of none. It reports false if a limit denies the request.
 func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
 	s := &w.subjects
-	if len(s.loads) == 0 || d.Missing != "" {
+	if d.Missing != "" {
 		return true
 	}
 	s.entered = true
@@ -157,9 +157,6 @@ var longestOverloaded = [...]time.Duration{adaptive.Critical: 2 * time.Second, a
 // returns them.
 func (d *Decision) addLoads(e *Engine, w *work) {
 	s := &w.subjects
-	if !s.entered {
-		return
-	}
 	class := classNames[s.requestClass()]
 	for i := range s.loads {
 		l := &s.loads[i]

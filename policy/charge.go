@@ -71,8 +71,9 @@ func (w *work) charge(malformed bool) {
 	if n := w.subjects.limits; n > cap(c.results) {
 		c.results = make([]Result, 0, n) // as the caller of Decide keeps it
 	}
-	for i := range w.subjects.list {
-		c.add(&w.input, &w.subjects.list[i])
+	subjects := w.subjects.list
+	for i := range subjects {
+		c.add(&w.input, &subjects[i])
 	}
 }
 

@@ -40,7 +40,7 @@ func (d *Decision) decide(w *work) {
 	d.Now = c.receipts[0].Now
 	d.Results = c.results
 	for i := range d.Results {
-		d.result(w, i)
+		d.result(w, i, &d.Results[i], &c.receipts[i])
 	}
 	if w.mode == Charge && !d.Repeated {
 		d.keep(w)
@@ -48,9 +48,9 @@ func (d *Decision) decide(w *work) {
 }
 
 // result makes the result of limit i.
-func (d *Decision) result(w *work, i int) {
+func (d *Decision) result(w *work, i int, r *Result, receipt *sluice.Receipt) {
 	c := &w.charges
-	r, receipt, cost := &d.Results[i], &c.receipts[i], c.list[i].Cost
+	cost := c.list[i].Cost
 	if w.mode == Peek {
 		if receipt.Fits && !(receipt.Prev > 0 && isQueue(r.Plan)) { // see Turns.Offer
 			cost = 0
@@ -68,7 +68,7 @@ func (d *Decision) result(w *work, i int) {
 		return
 	}
 	if !d.Allowed || w.mode == GiveBack {
-		r.Delay, r.Early = 0, 0 // there is no turn to wait for
+		r.Delay, r.Early = 0, 0 // a denied request has no turn to wait for
 	}
 	d.weigh(r)
 }

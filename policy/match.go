@@ -39,6 +39,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 	for i := range rules {
 		r := &rules[i]
 		r.asks = len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0
+		r.charged = !r.asks && !r.exempt && !r.block && (len(r.match) == 0 || !r.strict && r.class <= adaptive.Normal)
 		for _, p := range r.match {
 			x.tree.Add(p, int(x.id(r, p)), r.exempt)
 			x.anyPath = true
@@ -50,7 +51,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 			}
 		}
 	}
-	if !slices.ContainsFunc(rules, func(r rule) bool { return r.asks || r.exempt || r.block || len(r.match) > 0 }) {
+	if !slices.ContainsFunc(rules, func(r rule) bool { return !r.charged || len(r.match)+len(r.bodies) > 0 }) {
 		x.all = x.byID
 	}
 	return x
@@ -127,13 +128,14 @@ type matched struct {
 	unclassed bool // the path has another reading, so that the rule does not promote the request
 }
 
-// ambiguousPath is what a request lacks whose path has too many readings to follow. No
-// honest client sends one, and all rules that have patterns would apply to it.
+// ambiguousPath is what a request lacks if its path has too many readings. No honest client sends one, and all
+// rules with patterns would apply to it.
 const ambiguousPath = unambiguous + "path"
 
 // matches are the rules that apply to a request.
 type matches struct {
 	rules     []matched
+	lent      bool    // rules is index.all
 	exempting *rule   // the rule that exempts the request, or nil
 	barring   []*rule // rules with "block" that apply
 	ambiguous bool    // the path is ambiguous, and the request is denied for that
@@ -148,13 +150,16 @@ type matches struct {
 }
 
 func (m *matches) reset() {
+	if m.lent {
+		m.rules, m.lent = nil, false
+	}
 	m.ids, m.ends, m.order, m.rules, m.barring = m.ids[:0], m.ends[:0], m.order[:0], m.rules[:0], m.barring[:0]
 	m.exempting, m.ambiguous, m.doubtful, m.pathless, m.lack = nil, false, false, false, lack{}
 }
 
 // apply finds the rules that apply. It reports false if the request is exempt or blocked, which decides it.
 func (w *work) apply(d *Decision) (undecided bool) {
-	if w.policy.exemptsPreflight(w) {
+	if w.policy.cors != nil && w.policy.exemptsPreflight(w) {
 		d.Allowed, d.Exempt = true, true
 		return false
 	}
@@ -174,7 +179,7 @@ func (w *work) apply(d *Decision) (undecided bool) {
 func (w *work) match() {
 	m, x := &w.matches, &w.policy.index
 	if x.all != nil {
-		m.rules = append(m.rules, x.all...)
+		m.rules, m.lent = x.all, true
 		return
 	}
 	m.pathless = m.pathless || w.request.NoPath
@@ -186,13 +191,11 @@ func (w *work) match() {
 	for _, id := range m.ordered() {
 		one := &x.byID[id]
 		r := one.rule
-		if r == last {
-			continue
-		}
-		if last = r; r.asks && r.unmet(&w.input) != "" {
-			continue
-		}
 		switch {
+		case r == last:
+		case r.charged:
+			m.rules = append(m.rules, *one)
+		case r.asks && r.unmet(&w.input) != "":
 		case r.block:
 			if w.meetsBody(r) {
 				m.barring = append(m.barring, r)
@@ -209,6 +212,7 @@ func (w *work) match() {
 			m.exempting = r
 			return
 		}
+		last = r
 	}
 	if m.ambiguous {
 		m.forgetShadows()
@@ -274,7 +278,7 @@ func (m *matches) someView(r *rule, x *index) bool {
 	return slices.ContainsFunc(m.ids, func(id int32) bool { return x.byID[id].rule == r })
 }
 
-// unmet says which condition other than its patterns the request does not meet, or "".
+// unmet returns the condition other than its patterns that the request does not meet, or "".
 func (r *rule) unmet(in *input) string {
 	if len(r.hosts) > 0 && !hostMatches(r.hosts, in.x.Host()) {
 		return "hosts"

@@ -22,6 +22,7 @@ type subjects struct {
 	entered  bool             // loads were asked
 
 	classifying []int // indexes of the rules with a class alone that apply
+	missed      []int // see Observation.Missed
 }
 
 // subject is the subject of a rule for one request.
@@ -39,6 +40,7 @@ type subject struct {
 
 func (s *subjects) reset() {
 	s.forget()
+	s.missed = s.missed[:0]
 	s.tier.known, s.override, s.pardoned = false, nil, lack{}
 }
 
@@ -90,6 +92,9 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 		case found:
 			s.keys.Add(value)
 		default:
+			if s.miss(in, r) {
+				return p, skipped
+			}
 			if out := s.missing(in, r, p); out != charged {
 				return p, out
 			}
@@ -104,12 +109,24 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	return nil, s.add(in, r)
 }
 
+// miss reports whether a rule has just read a part without a recorded value, and notes it.
+func (s *subjects) miss(in *input, r *rule) bool {
+	if !in.x.Unread {
+		return false
+	}
+	in.x.Unread, s.missed = false, append(s.missed, r.index)
+	return true
+}
+
 // readValue reads the part that a counter of the rule needs besides the key.
 func (s *subjects) readValue(in *input, r *rule) (*parts.Part, effect) {
 	for i := range r.reads {
 		found := false
 		if s.value, found = r.reads[i].Value(&in.x); !found {
 			s.value = ""
+			if s.miss(in, r) {
+				return &r.reads[i], skipped
+			}
 			return &r.reads[i], s.missing(in, r, &r.reads[i])
 		}
 	}
@@ -149,7 +166,7 @@ func (s *subjects) add(in *input, r *rule) effect {
 // missing returns the effect of a part that the request lacks. A garbled part never skips a rule, or clients
 // could evade the rule by garbling it.
 func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
-	refuses := r.missing == refuse || r.strict && in.x.Garbled && !in.x.BrokeOff
+	refuses := r.missing == refuse || r.strict && in.x.Garbled() && !in.x.BrokeOff
 	switch {
 	case refuses && !r.isLenient():
 		return refused
@@ -157,7 +174,7 @@ func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 		s.pardoned = in.lackOf(p)
 	}
 	switch {
-	case r.missing == refuse, r.missing == skip && !in.x.Garbled:
+	case r.missing == refuse, r.missing == skip && !in.x.Garbled():
 		return skipped
 	}
 	return charged
@@ -166,7 +183,7 @@ func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 // overridden is the source of a limit that comes from an override.
 const overridden = "override"
 
-// inForce returns the limits of the subject whose key has been built: those of its override until that expires,
+// inForce returns the limits of the subject with the key that was built: those of its override until that expires,
 // or of its tier, or the rule's own.
 func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	if in.policy.overrides.byRule != nil {
@@ -182,7 +199,7 @@ func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	return &r.own, 0
 }
 
-// overrideOf returns the override in force for the subject whose key has been built, and its limits, or nil.
+// overrideOf returns the override in force for the subject with the key that was built, and its limits, or nil.
 func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
 	all := &in.policy.overrides
 	if t := all.of(r); t != nil {
@@ -211,13 +228,16 @@ func (w *work) resolve(d *Decision) {
 // resolveAll finds the subjects of all rules that apply, up to the first rule that denies the request for a
 // missing part.
 func (w *work) resolveAll(d *Decision) {
-	for i := range w.matches.rules {
-		if part, out := w.subjects.resolve(&w.input, &w.matches.rules[i]); out == refused {
+	rules := w.matches.rules
+	for i := range rules {
+		if part, out := w.subjects.resolve(&w.input, &rules[i]); out == refused {
 			d.Missing = w.lackOf(part).String()
 			return
 		}
 	}
-	d.Missing = w.unreadable()
+	if w.policy.readsBody {
+		d.Missing = w.unreadable()
+	}
 }
 
 // resolveMalformed finds the subjects of a malformed request, so that such requests are not free. Rules that
@@ -255,7 +275,7 @@ func (w *work) resolveSubject(d *Decision) (undecided bool) {
 		s.tier.name, s.tier.from, s.tier.known = tier, tierDefault, true
 	}
 	if part, out := s.readValue(&w.input, r); out == refused {
-		w.malformed(d, lack{part.String(), w.x.Garbled}.String())
+		w.malformed(d, lack{part.String(), w.x.Garbled()}.String())
 		return false
 	} else if out == charged {
 		s.add(&w.input, r)

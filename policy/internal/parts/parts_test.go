@@ -52,9 +52,9 @@ func valueOf(t testing.TB, text string, r *Request) string {
 	x.Route = "GET /r"
 	v, ok := p.Value(&x)
 	switch {
-	case x.Garbled && (ok || v != ""):
+	case x.Garbled() && (ok || v != ""):
 		t.Fatalf("%s is %q, and garbled", text, v)
-	case x.Garbled:
+	case x.Garbled():
 		return "garbled"
 	case ok != (v != ""):
 		t.Fatalf("%s is %q, %v", text, v, ok)
@@ -194,9 +194,9 @@ func FuzzParts(f *testing.F) {
 		for i := range parts {
 			p := &parts[i]
 			v, ok := p.Value(used)
-			garbled := used.Garbled
+			garbled := used.Garbled()
 			w, okToo := p.Value(&fresh)
-			if v != w || ok != okToo || garbled != fresh.Garbled {
+			if v != w || ok != okToo || garbled != fresh.Garbled() {
 				t.Fatalf("%s is %q, %v, then %q, %v", p, v, ok, w, okToo)
 			}
 			if ok == (v == "") || ok && garbled {

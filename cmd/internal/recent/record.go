@@ -30,7 +30,7 @@ const (
 	maxText   = 1 << 10 // bytes of a text; of longer ones the rest is left out
 	maxValues = 8       // of a field; further ones are left out
 	hashLen   = 8
-	slots     = 1 << 12 // texts of a chunk that are found again
+	slotBits  = 11 // of the number of texts of a chunk that are found again
 
 	numberBits = 48 // of a cost
 )
@@ -40,10 +40,19 @@ type writer struct {
 	seed   maphash.Seed
 	stripe int
 	chunk  *chunk // nil before the first record
-	slots  [slots]uint32
+	slots  [1 << slotBits]slot
 	read   []policy.Reading // of the parts
 	value  []byte
 }
+
+// slot is a text of the chunk: its hash, with its position in place of the lowest bits. The other 46 bits of the hash find it, so
+// that the text itself, which is seldom in a cache, is not read.
+type slot uint64
+
+const (
+	positionBits = 18
+	maxChunk     = 1 << positionBits // bytes
+)
 
 func (w *writer) begin(c *chunk) {
 	w.chunk = c
@@ -101,34 +110,27 @@ func (w *writer) text(s string) {
 		w.number(0)
 		return
 	}
-	slot := w.slot(maphash.String(w.seed, s))
-	if w.at(*slot) == s {
-		w.again(*slot)
-		return
+	h := maphash.String(w.seed, s)
+	if !w.again(h) {
+		w.literal(h, s, "")
 	}
-	*slot = w.literal(s, "")
 }
 
-func (w *writer) slot(hash uint64) *uint32 { return &w.slots[hash%slots] }
-
-// at returns the text at a position plus one, or "" if that is 0.
-func (w *writer) at(slot uint32) string {
-	if slot == 0 {
-		return ""
+// again refers to the text with a hash, or reports false if that is not found.
+func (w *writer) again(hash uint64) bool {
+	s := w.slots[hash>>(64-slotBits)]
+	if s == 0 || (uint64(s)^hash)>>positionBits != 0 {
+		return false
 	}
-	text, _ := literalAt(w.chunk.data[slot-1:])
-	return text
+	w.number(uint64(s)%maxChunk<<1 + 1)
+	return true
 }
 
-// again refers to the text at a position plus one.
-func (w *writer) again(slot uint32) { w.number(uint64(slot-1)<<1 + 1) }
-
-// literal appends a text of two pieces, and returns its position plus one.
-func (w *writer) literal(s, rest string) (slot uint32) {
-	slot = uint32(len(w.chunk.data)) + 1
+// literal appends a text of two pieces, and keeps its position under a hash.
+func (w *writer) literal(hash uint64, s, rest string) {
+	w.slots[hash>>(64-slotBits)] = slot(hash&^(maxChunk-1) | uint64(len(w.chunk.data)))
 	w.number(uint64(len(s)+len(rest)) << 1)
 	w.chunk.data = append(append(w.chunk.data, s...), rest...)
-	return slot
 }
 
 // client appends the address of the client, or its hash.
@@ -170,18 +172,16 @@ const maxShown = 128
 // hidden appends the hash of a value, and what people may see of it.
 func (w *writer) hidden(value, sent string, s show) {
 	h := maphash.String(w.seed, value)
-	var raw [hashLen]byte
-	binary.LittleEndian.PutUint64(raw[:], h)
-	slot := w.slot(h)
-	if strings.HasPrefix(w.at(*slot), text(raw[:])) {
-		w.again(*slot)
+	if w.again(h) {
 		return
 	}
+	var raw [hashLen]byte
+	binary.LittleEndian.PutUint64(raw[:], h)
 	shown := ""
 	if s == short {
 		shown = policy.Shorten(sent)
 	}
-	*slot = w.literal(text(raw[:]), shown[:min(len(shown), maxShown)])
+	w.literal(h, text(raw[:]), shown[:min(len(shown), maxShown)])
 }
 
 func (w *writer) field(f *policy.RequestField, values []string) {

@@ -5,7 +5,6 @@ package recent
 import (
 	"context"
 	"hash/maphash"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -26,6 +25,7 @@ const maxStripes = 16
 type Ring struct {
 	seed    maphash.Seed
 	stripes []stripe
+	near    sync.Pool // of the stripes, so that a core mostly gets the one that is in its cache
 	schema  atomic.Pointer[schema] // of the policy that has decided last
 	size    int                    // of a chunk, in bytes
 	most    int                    // sealed chunks
@@ -36,7 +36,7 @@ type Ring struct {
 	sealed []*chunk // the oldest first
 }
 
-// stripe is where a part of the requests is written: a random one, so that cores do not wait for each other.
+// stripe is where a part of the requests is written, so that cores do not wait for each other.
 type stripe struct {
 	mu sync.Mutex
 	writer
@@ -56,15 +56,14 @@ type chunk struct {
 // decision.
 func Watch(e *policy.Engine, bytes int64) *Ring {
 	bytes = max(bytes, LeastBytes)
-	n := 1
-	for n < min(maxStripes, 2*runtime.GOMAXPROCS(0)) {
-		n *= 2
-	}
-	size := int(min(max(bytes/128, 16<<10), 256<<10))
+	n := min(maxStripes, runtime.GOMAXPROCS(0))
+	size := int(min(max(bytes/128, 16<<10), maxChunk))
 	r := &Ring{seed: maphash.MakeSeed(), stripes: make([]stripe, n), size: size, most: max(1, int(bytes)/size-n), trying: make(chan struct{}, 1)}
 	for i := range r.stripes {
 		r.stripes[i].seed, r.stripes[i].stripe = r.seed, i
 	}
+	var next atomic.Uint32
+	r.near.New = func() any { return &r.stripes[next.Add(1)%uint32(n)] }
 	e.Observe(r.observe)
 	return r
 }
@@ -81,7 +80,8 @@ func (r *Ring) observe(_ context.Context, o *policy.Observation) {
 	if at == 0 {
 		at = time.Now().UnixMicro()
 	}
-	w := &r.stripes[rand.Uint32N(uint32(len(r.stripes)))]
+	w := r.near.Get().(*stripe)
+	defer r.near.Put(w)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	need := w.measure(o, s)

@@ -66,5 +66,5 @@ func (c *Control) tryOut(ctx context.Context, would *policy.Document) (*recent.T
 	if c.recent == nil || would == nil {
 		return nil, nil
 	}
-	return c.recent.Try(ctx, c.policy.now().document, would)
+	return c.recent.Try(ctx, would)
 }

@@ -15,6 +15,8 @@ const maxReported = 20
 // report writes what a replay from empty counters has found.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
+	empty, full := p.bounds[0], p.bounds[1]
+	out.Most = Change{max(empty.Newly, full.Newly), max(empty.Freed, full.Freed)}
 	out.Before, out.After = p.sides[0].denied, p.sides[1].denied
 	if p.from != 0 {
 		out.From, out.To = time.UnixMicro(p.from).UTC(), time.UnixMicro(p.to).UTC()

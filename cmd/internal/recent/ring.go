@@ -25,7 +25,7 @@ const maxStripes = 16
 type Ring struct {
 	seed    maphash.Seed
 	stripes []stripe
-	near    sync.Pool // of the stripes, so that a core mostly gets the one that is in its cache
+	near    sync.Pool              // of the stripes, so that a core mostly gets the one that is in its cache
 	schema  atomic.Pointer[schema] // of the policy that has decided last
 	size    int                    // of a chunk, in bytes
 	most    int                    // sealed chunks

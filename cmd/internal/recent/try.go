@@ -5,6 +5,7 @@ import (
 	"context"
 	"hash/maphash"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -78,24 +79,19 @@ func (t *trial) reads(s *schema) bool {
 	return true
 }
 
-// run tries both policies from empty counters, and then from full ones.
+// run tries both policies.
 func (t *trial) run(ctx context.Context, out *Trial) error {
-	for {
-		p, err := t.pass(ctx, false)
-		if err != nil {
-			return err
+	p, err := t.pass(ctx)
+	for range maxPasses {
+		if err != nil || !t.leave(p) {
+			break
 		}
-		if t.leave(p) {
-			continue
-		}
-		p.report(out)
-		break
+		p, err = t.pass(ctx)
 	}
-	full, err := t.pass(ctx, true)
 	if err != nil {
 		return err
 	}
-	out.Full = full.change
+	p.report(out)
 	for _, name := range slices.Sorted(maps.Keys(t.left)) {
 		out.NotJudged = append(out.NotJudged, t.left[name])
 	}
@@ -115,9 +111,17 @@ func (t *trial) leave(p *pass) (some bool) {
 	return some
 }
 
-// pass is one replay by both policies.
+// The sides of a pass: real counters lie between the empty ones and the full ones.
+const (
+	emptyBefore = iota
+	emptyAfter
+	fullBefore
+	fullAfter
+)
+
+// pass is one replay by both policies, from empty and from full counters.
 type pass struct {
-	sides    [2]*side // before and after
+	sides    [4]*side // see emptyBefore and the others
 	reader   *reader
 	requests int64
 	refused  int64 // really
@@ -125,10 +129,12 @@ type pass struct {
 	blind    int64
 	from, to int64
 	change   Change
+	bounds   [2]Change // see bound
 	rules    map[place]*RuleTrial
 	order    map[string]int // of the rules
 	subjects map[string]*SubjectTrial
 	early    bool // it took too long
+	whole    bool // no rule is left out
 }
 
 // place is a rule, and where its limits come from.
@@ -161,20 +167,20 @@ type refusal struct {
 	key        string
 }
 
-func (t *trial) newPass(full bool) (*pass, error) {
-	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}}
+func (t *trial) newPass() (*pass, error) {
+	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, whole: len(t.left) == 0}
 	oldest := slices.MinFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) }).first
 	without := map[string]bool{}
 	for name := range t.left {
 		without[name] = true
 	}
 	for i := range p.sides {
-		doc := t.judges[i].judged(without)
+		doc := t.judges[i%2].judged(without)
 		compiled, err := policy.Compile(doc)
 		if err != nil {
 			return nil, err
 		}
-		p.sides[i] = p.newSide(compiled, &doc, full, max(t.since, oldest))
+		p.sides[i] = p.newSide(compiled, &doc, i >= fullBefore, max(t.since, oldest))
 		for _, r := range doc.Rules {
 			if _, known := p.order[r.Name]; !known {
 				p.order[r.Name] = len(p.order)
@@ -185,8 +191,8 @@ func (t *trial) newPass(full bool) (*pass, error) {
 }
 
 // pass replays the records by both policies.
-func (t *trial) pass(ctx context.Context, full bool) (*pass, error) {
-	p, err := t.newPass(full)
+func (t *trial) pass(ctx context.Context) (*pass, error) {
+	p, err := t.newPass()
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +205,8 @@ func (t *trial) pass(ctx context.Context, full bool) (*pass, error) {
 		if p.reader.at >= t.since {
 			p.decide(ctx)
 		}
-		if n%1024 == 0 {
+		if n%256 == 0 {
+			runtime.Gosched() // live requests come first
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
@@ -233,7 +240,10 @@ func (p *pass) decide(ctx context.Context) {
 		p.from = r.at
 	}
 	p.to = r.at
-	before, after := p.sides[0].decide(ctx, r), p.sides[1].decide(ctx, r)
+	var passes [4]bool
+	for i, s := range p.sides {
+		passes[i] = s.decide(ctx, r)
+	}
 	if r.request.Mode != policy.Charge {
 		return
 	}
@@ -244,9 +254,10 @@ func (p *pass) decide(ctx context.Context) {
 	if r.denied {
 		p.refused++
 	}
-	if r.denied == before {
+	if r.denied == passes[emptyBefore] {
 		p.differs++
 	}
+	p.bound(passes)
 	for i := range p.sides[0].refusals {
 		p.of(&p.sides[0].refusals[i]).Before++
 	}
@@ -254,12 +265,26 @@ func (p *pass) decide(ctx context.Context) {
 		p.of(&p.sides[1].refusals[i]).After++
 	}
 	switch {
-	case before && !after:
+	case passes[emptyBefore] && !passes[emptyAfter]:
 		p.change.Newly++
 		p.note(p.sides[1], func(c *Change) { c.Newly++ })
-	case after && !before:
+	case passes[emptyAfter] && !passes[emptyBefore]:
 		p.change.Freed++
 		p.note(p.sides[0], func(c *Change) { c.Freed++ })
+	}
+}
+
+// bound counts what the change does to the request as it was decided, from empty counters and from full ones. Where
+// rules are left out, one of them has refused what even full counters would let pass.
+func (p *pass) bound(passes [4]bool) {
+	refused := p.reader.denied && (p.whole || !passes[fullBefore])
+	for i, after := range [...]bool{passes[emptyAfter], passes[fullAfter]} {
+		switch {
+		case !p.reader.denied && !after:
+			p.bounds[i].Newly++
+		case refused && after:
+			p.bounds[i].Freed++
+		}
 	}
 }
 

@@ -24,6 +24,8 @@ const (
 	noPath                // see policy.Request
 	givesBack             // see policy.GiveBack
 	hasCost               // the cost of the request follows the time
+	hasID                 // the ID of the request follows, by which its outcome refers to it
+	isOutcome             // this is the outcome of a request
 )
 
 const (
@@ -34,6 +36,12 @@ const (
 
 	numberBits = 48 // of a cost
 )
+
+// The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost, and
+// the values of the fields of responses, as numbers: see yes.
+
+// yes is one more than the number that stands for a value that means yes, such as "true"; 0 stands for any other value.
+const yes = 1 + 1
 
 // writer writes records into a chunk. It is for one goroutine.
 type writer struct {
@@ -72,23 +80,25 @@ func (w *writer) measure(o *policy.Observation, s *schema) int {
 	return n
 }
 
-// write appends the record of a decision whose parts were measured.
-func (w *writer) write(o *policy.Observation, s *schema, at int64) {
+// write appends the record of a decision whose parts were measured. The ID is 0 if no rule goes by the outcome.
+func (w *writer) write(o *policy.Observation, s *schema, at int64, id uint64) {
 	q := o.Request
 	flags := uint64(0)
 	for _, f := range [...]struct {
 		is   bool
 		flag uint64
-	}{{!o.Decision.Allowed, denied}, {q.NoPath, noPath}, {q.Mode == policy.GiveBack, givesBack}, {q.Cost > 1, hasCost}} {
+	}{{!o.Decision.Allowed, denied}, {q.NoPath, noPath}, {q.Mode == policy.GiveBack, givesBack}, {q.Cost > 1, hasCost}, {id > 0, hasID}} {
 		if f.is {
 			flags |= f.flag
 		}
 	}
 	w.number(flags)
-	w.chunk.data = binary.AppendVarint(w.chunk.data, at-w.chunk.last)
-	w.chunk.last = at
+	w.time(at)
 	if q.Cost > 1 {
 		w.number(uint64(q.Cost))
+	}
+	if id > 0 {
+		w.number(id)
 	}
 	w.text(q.Method)
 	w.text(q.Host)
@@ -101,6 +111,50 @@ func (w *writer) write(o *policy.Observation, s *schema, at int64) {
 		w.field(&s.fields[i], q.Header[s.fields[i].Name])
 	}
 }
+
+// measureOutcome returns how many bytes the record of an outcome has at most.
+func measureOutcome(s *schema) int {
+	return binary.MaxVarintLen64 * (8 + len(s.answers)*(1+maxValues))
+}
+
+// outcome appends the record of an outcome.
+func (w *writer) outcome(o *policy.Outcome, s *schema, at int64, id uint64) {
+	w.number(isOutcome)
+	w.time(at)
+	w.number(id)
+	w.number(uint64(max(o.Status, 0)))
+	w.signed(o.Bytes)
+	w.number(uint64(o.Verdict))
+	w.signed(o.Cost)
+	for _, name := range s.answers {
+		values := o.Header[name]
+		values = values[:min(len(values), maxValues)]
+		w.number(uint64(len(values)))
+		for _, v := range values {
+			w.number(answerNumber(strings.TrimSpace(v)))
+		}
+	}
+}
+
+// answerNumber returns the number that stands for a value of a field of a response.
+func answerNumber(v string) uint64 {
+	n, err := strconv.ParseUint(v, 10, numberBits)
+	switch {
+	case err == nil:
+		return n + 1
+	case strings.EqualFold(v, "true"), strings.EqualFold(v, "yes"):
+		return yes
+	}
+	return 0
+}
+
+// time appends the time since the record before.
+func (w *writer) time(at int64) {
+	w.signed(at - w.chunk.last)
+	w.chunk.last = at
+}
+
+func (w *writer) signed(n int64) { w.chunk.data = binary.AppendVarint(w.chunk.data, n) }
 
 func (w *writer) number(n uint64) { w.chunk.data = binary.AppendUvarint(w.chunk.data, n) }
 

@@ -127,6 +127,7 @@ type pass struct {
 	refused  int64 // really
 	differs  int64
 	blind    int64
+	unknown  int64 // outcomes whose requests are not known
 	from, to int64
 	change   Change
 	bounds   [2]Change // see bound
@@ -155,8 +156,10 @@ type side struct {
 	missed   map[string]string // rules by what they have asked for and no record has
 	refusals []refusal         // of the request, by rules
 	keys     []byte
-	unread   string // the last unread part
-	tier     string // ID of the part that says the tier
+	unread   string                      // the last unread part
+	settling []bool                      // rules that go by the outcome
+	open     map[uint64]*policy.Decision // that wait for it
+	tier     string                      // ID of the part that says the tier
 	tiered   []string
 }
 
@@ -203,7 +206,7 @@ func (t *trial) pass(ctx context.Context) (*pass, error) {
 			break
 		}
 		if p.reader.at >= t.since {
-			p.decide(ctx)
+			p.step(ctx)
 		}
 		if n%256 == 0 {
 			runtime.Gosched() // live requests come first
@@ -217,12 +220,13 @@ func (t *trial) pass(ctx context.Context) (*pass, error) {
 }
 
 func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document, full bool, begin int64) *side {
-	s := &side{seed: maphash.MakeSeed(), store: memory.NewSize(storeBytes), begin: begin, missed: map[string]string{}}
+	s := &side{seed: maphash.MakeSeed(), store: memory.NewSize(storeBytes), begin: begin, missed: map[string]string{}, open: map[uint64]*policy.Decision{}}
 	if full {
 		s.full = map[uint64]bool{}
 	}
 	s.tier = policy.PartID(cmp.Or(doc.Tiers.From, doc.Tiers.Subject))
 	for i := range doc.Rules {
+		s.settling = append(s.settling, settles(&doc.Rules[i]))
 		if goesByTier(&doc.Rules[i]) {
 			s.tiered = append(s.tiered, doc.Rules[i].Name)
 		}
@@ -233,7 +237,21 @@ func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document, full bool,
 	return s
 }
 
-// decide puts the present record to both policies.
+// step puts the present record to both policies: a request, or the outcome of one.
+func (p *pass) step(ctx context.Context) {
+	if !p.reader.ended {
+		p.decide(ctx)
+		return
+	}
+	if p.reader.id == 0 {
+		p.unknown++
+	}
+	for _, s := range p.sides {
+		s.settle(ctx, p.reader)
+	}
+}
+
+// decide puts the present request to both policies.
 func (p *pass) decide(ctx context.Context) {
 	r := p.reader
 	if p.from == 0 {
@@ -364,7 +382,28 @@ func (s *side) decide(ctx context.Context, r *reader) (allowed bool) {
 	if !s.decision.Allowed && q.Mode == policy.Charge {
 		s.denied++
 	}
+	if r.id != 0 && s.decision.Unsettled() && len(s.open) < maxOpen {
+		s.open[r.id] = &policy.Decision{}
+		*s.open[r.id] = s.decision
+		s.open[r.id].Results, s.open[r.id].Loads = nil, nil
+	}
 	return s.decision.Allowed
+}
+
+// maxOpen bounds the requests that wait for their outcome.
+const maxOpen = 1 << 16
+
+// settle settles the request of an outcome, if the policy has let it pass.
+func (s *side) settle(ctx context.Context, r *reader) {
+	d := s.open[r.id]
+	if d == nil {
+		return
+	}
+	s.at = r.at
+	s.engine.Settle(ctx, *d, r.outcome)
+	if r.outcome.Bytes >= 0 { // else there is another one
+		delete(s.open, r.id)
+	}
 }
 
 func (s *side) recorded(r *reader, id string) (policy.Reading, bool) {
@@ -395,6 +434,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		}
 	}
 	d := &o.Decision
+	s.missOutcome(o)
 	last := -1
 	for i := range d.Results {
 		index := o.RuleIndex(i)
@@ -405,6 +445,19 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		start := len(s.keys)
 		s.keys = append(s.keys, o.Key(i)...)
 		s.refusals = append(s.refusals, refusal{names[index], d.Results[i].From, d.Results[i].Shadow, text(s.keys[start:])})
+	}
+}
+
+// missOutcome notes the rules that go by an outcome that is not known.
+func (s *side) missOutcome(o *policy.Observation) {
+	if s.reader.id != 0 || !o.Decision.Unsettled() {
+		return
+	}
+	s.blind = s.blind || s.reader.denied
+	for i := range o.Decision.Results {
+		if rule := o.RuleIndex(i); s.settling[rule] && !s.reader.denied {
+			s.missed[o.Policy().RuleNames()[rule]] = "the outcome"
+		}
 	}
 }
 

@@ -138,11 +138,13 @@ func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error)
 		out.Notes = append(out.Notes, "The other instances could not be asked: these are the requests of this one alone.")
 		return out, nil
 	}
-	missing := f.gather(ctx, name, others, out)
-	if missing > 0 {
+	if missing := f.gather(ctx, name, others, out); missing > 0 {
 		out.Notes = append(out.Notes, fmt.Sprintf("%d instances have not answered: their requests are missing.", missing))
 	}
-	return out, f.post(ctx, askedPart, name, nil)
+	if len(others) > 0 {
+		_ = f.post(context.WithoutCancel(ctx), askedPart, name, nil) // otherwise it expires
+	}
+	return out, nil
 }
 
 // ask posts a changed policy, and returns the instances that are to answer.
@@ -171,24 +173,26 @@ func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (o
 
 // gather adds the answers of the others, and returns how many are missing.
 func (f *Fleet) gather(ctx context.Context, name string, others map[string]bool, out *Trial) (missing int) {
+	missing = len(others)
 	until := time.Now().Add(othersFor)
-	for len(others) > 0 && time.Now().Before(until) && ctx.Err() == nil {
+	for missing > 0 && time.Now().Before(until) && ctx.Err() == nil {
 		tried, _ := f.posted(ctx, triedPart) // the next may succeed
 		for id := range others {
 			var found Trial
-			if post := tried[name+"/"+id]; post != nil && unpack(post, &found) == nil {
-				delete(others, id)
+			if post := tried[name+"/"+id]; others[id] && post != nil && unpack(post, &found) == nil {
+				others[id] = false
 				out.add(&found)
+				missing--
 			}
 		}
-		if len(others) > 0 {
+		if missing > 0 {
 			select {
 			case <-time.After(pollEvery):
 			case <-ctx.Done():
 			}
 		}
 	}
-	return len(others)
+	return missing
 }
 
 // add adds the trial of another instance.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/sluicehq/sluice/policy"
@@ -104,4 +105,27 @@ func BenchmarkDecide(b *testing.B) {
 			})
 		})
 	}
+}
+
+// A trial of a full ring.
+func BenchmarkTry(b *testing.B) {
+	now := decode(b, typical)
+	engine := engineOf(b, now)
+	ring := Watch(engine, 64<<20)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2_000_000 {
+		q := some(r)
+		engine.Decide(b.Context(), &q)
+	}
+	would := decode(b, strings.ReplaceAll(typical, "1000000/minute", "1/minute"))
+	before := heap()
+	b.ResetTimer()
+	for b.Loop() {
+		if _, err := ring.Try(b.Context(), now, would); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(int64(m.HeapAlloc)-before)/(1<<20), "MiB")
 }

@@ -60,9 +60,9 @@ const (
 	// MostAge is how old the requests are at most that a trial tries.
 	MostAge = time.Hour
 	// maxTime is how long one replay of a trial takes at most. It ends early then.
-	maxTime = 6 * time.Second
+	maxTime = 10 * time.Second
 	// maxPasses bounds the replays that leave out more rules than the one before.
-	maxPasses = 2
+	maxPasses = 1
 	// storeBytes is what the counters of one policy take at most during a trial.
 	storeBytes = 32 << 20
 )

@@ -91,6 +91,7 @@ func (t *trial) run(ctx context.Context, out *Trial) error {
 	if err != nil {
 		return err
 	}
+	t.leave(p)
 	p.report(out)
 	for _, name := range slices.Sorted(maps.Keys(t.left)) {
 		out.NotJudged = append(out.NotJudged, t.left[name])
@@ -260,7 +261,9 @@ func (p *pass) decide(ctx context.Context) {
 	p.to = r.at
 	var passes [4]bool
 	for i, s := range p.sides {
-		passes[i] = s.decide(ctx, r)
+		if i != fullBefore || !p.whole { // else nothing depends on it
+			passes[i] = s.decide(ctx, r)
+		}
 	}
 	if r.request.Mode != policy.Charge {
 		return

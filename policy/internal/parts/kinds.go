@@ -2,8 +2,8 @@
 // are compared, written in a key and shown. One table, partKinds, has all kinds of parts: to add a kind, add its
 // entry.
 //
-// Package policy is above. Below are packages fields, fold and pattern, which read input of clients, and table,
-// which looks up subjects.
+// Package policy is above. Below are packages fields, fold, paths and pattern, which read input of clients, and
+// table, which looks up subjects.
 package parts
 
 import (
@@ -37,9 +37,8 @@ type source uint8
 const (
 	fromRule    source = iota + 1 // the rule alone
 	fromPattern                   // its pattern that matched
-	fromPath                      // the path, which has case where the policy does not ignore it
 	fromPeer                      // the address of the client
-	fromLine                      // method and host
+	fromLine                      // method, host and path
 	fromHead                      // header fields
 	fromQuery                     // names that people type, and so are those in bodies: see Part.Folds
 	fromBody
@@ -114,8 +113,8 @@ var partKinds = []kind{
 	{
 		// The normalised path, without the query and a slash at its end. A path that servers may read in several
 		// ways is garbled. Clients can make up paths, such as those of pages that do not exist.
-		name: "path", find: findPath, canonical: canonicalPath,
-		source: fromPath, chosen: free, shown: asName,
+		name: pathKind, find: findPath, canonical: canonicalPath,
+		source: fromLine, chosen: free, shown: asName,
 	},
 	{
 		name: "host", find: findHost, canonical: pattern.Host,
@@ -145,6 +144,7 @@ var partKinds = []kind{
 const (
 	headerKind = "header"
 	cookieKind = "cookie"
+	pathKind   = "path"
 )
 
 func asIs(v string) string { return v }

@@ -97,7 +97,7 @@ func (p *Part) isNamed() bool { return p.kind.shown >= asName }
 
 // Canonical returns a value that a document names as Value returns it; not for addresses.
 func (p *Part) Canonical(v string) string {
-	if v = p.kind.canonical(v); p.IgnoreCase && p.kind.source == fromPath {
+	if v = p.kind.canonical(v); p.IgnoreCase && p.kind.name == pathKind {
 		return string(fold.AppendCase(nil, v))
 	}
 	return v

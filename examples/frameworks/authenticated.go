@@ -55,8 +55,8 @@ func ChiAuthenticated(limit Middleware, check func(user, password string) bool) 
 	return r
 }
 
-// EchoLimit is a limit as a middleware of echo, behind one that has set "user". The limit sees the status of an error
-// that a handler returns, because the error is answered within.
+// EchoLimit returns the limit as echo middleware. Middleware before it must set "user". An error that a handler returns
+// is answered inside the limit, so that the limit sees its status.
 func EchoLimit(limit Middleware) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		limited := echo.WrapMiddleware(limit)(func(c echo.Context) error {
@@ -94,7 +94,7 @@ func EchoAuthenticated(limit Middleware, check func(user, password string) bool)
 	return e
 }
 
-// GinLimit is a limit as a middleware of gin, behind one that has set gin.AuthUserKey.
+// GinLimit returns the limit as gin middleware. Middleware before it must set gin.AuthUserKey.
 func GinLimit(limit Middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		allowed := false

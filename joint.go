@@ -142,8 +142,8 @@ func (l *Limiter) turned(c *Charge, cost int64, r *Receipt) {
 	}
 }
 
-// lockCost returns the cost of a lock whose limit is charged cost. Giving units back does not touch
-// the lock; giving [All] back lifts it.
+// lockCost returns the cost of a lock for a limit that is charged cost. Giving units back does not touch the lock;
+// giving [All] back lifts it.
 func lockCost(cost int64) int64 {
 	if cost < 0 && cost != All {
 		return 0

@@ -103,9 +103,8 @@ type Limit struct {
 	// counts by the calendar. Zero is for all other limits.
 	MonthDay int
 	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] returns 1.
-	// Larger units serve limits whose numbers would otherwise be too large to be exact. Callers round costs up
-	// to whole units. Limits of different Money never share
-	// a count. Zero is for limits that do not count money.
+	// Larger units serve limits with numbers that would otherwise be too large to be exact. Callers round costs up
+	// to whole units. Limits of different Money never share a count. Zero is for limits that do not count money.
 	Money int64
 }
 

@@ -95,9 +95,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) 
 	return d, err
 }
 
-// Refund gives back cost units, for example for work that was not done. Units given
-// back beyond those in use are lost, and so are those of a [LeakyBucket], whose turns only LeaveQueue
-// gives up.
+// Refund gives back cost units, for example for work that was not done. Units given back beyond those in use are
+// lost, and so are those of a [LeakyBucket], because only LeaveQueue gives up turns.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
 		return d, usage("sluice: Refund of %d units: must be at least 1", cost)
@@ -147,8 +146,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// giveBack gives up the turn of a caller whose context has ended, and, if atOnce, gives back what else it has
-// just taken.
+// giveBack gives up the turn of a caller after its context has ended, and, if atOnce, gives back its other charges.
 func (l *Limiter) giveBack(ctx context.Context, key string, cost int64, d Decision, atOnce bool) {
 	_ = l.LeaveQueue(key, cost, d) // it is the turn of an admitted Take
 	if !atOnce {

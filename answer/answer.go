@@ -57,27 +57,27 @@ type Client struct {
 	// Header has the fields of the request: Accept chooses the media type of a refusal,
 	// Origin is looked up in CORS. May be nil.
 	Header http.Header
-	// Fields says which fields report the state of limits, of those that the [Encoder] sends: see
+	// Fields selects the fields that report the state of limits, of those that the [Encoder] sends: see
 	// [policy.Policy.Fields].
 	Fields policy.Fields
-	// CORS says which pages of other origins may read the answer. Nil is none.
+	// CORS has the other origins with permission to read the answer. Nil is none.
 	CORS *policy.CrossOrigin
-	// Answers are said in place of what is built in: see [policy.Policy.Answers]. Nil is none.
+	// Answers replace the built-in bodies: see [policy.Policy.Answers]. Nil is none.
 	Answers *policy.OwnAnswers
 }
 
 // Answer is what a door sends. Encode into the zero value, and into the same Answer as often as you
 // like.
 type Answer struct {
-	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 413, 429 or 503, or what
-	// the policy says in its place.
+	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 413, 429 or 503, or that of the
+	// policy's own answer.
 	Status int
 
 	decision *policy.Decision
 	form     policy.Form
 	results  []policy.Result // those that the client may be told about, and shadows
 	most     int             // the index of the most restrictive of them, or -1
-	header   *policyHeader   // of the results, if they are told about
+	header   *policyHeader   // of the results, if they are reported
 	fault    string          // what is wrong with a malformed request
 	quota    bool            // the body is the state of all limits, unless it is a refusal
 	media    int             // of a refusal, as an index of offers, or ownBody
@@ -164,7 +164,7 @@ func (e *Encoder) forms(sent policy.Fields) forms {
 type fields struct {
 	header http.Header
 	arena  *arena
-	first  bool // nobody has set any before
+	first  bool // no other middleware has set any
 }
 
 func newFields(h http.Header, a *arena) fields { return fields{h, a, len(h) == 0} }

@@ -64,7 +64,7 @@ func (a *Answer) encodeState(f fields, sent forms) {
 	case sent.x == NoXFields:
 		return
 	case a.results[a.most].Plan.Kernel == kernel.InFlight:
-		delete(f.header, fieldXReset) // nobody knows
+		delete(f.header, fieldXReset) // the reset is unknown
 	case sent.x == XDelta:
 		f.set(fieldXReset, delta)
 	default:
@@ -142,7 +142,7 @@ func effectiveWindow(r *policy.Result, now int64) int64 {
 	wait := r.RetryAfter.Microseconds()
 	switch {
 	case r.Plan.Kernel == kernel.InFlight:
-		return wait // who is under way may end at any time
+		return wait // requests under way may end at any time
 	case r.Remaining == 0 && r.RetryAfter == sluice.Never:
 		return r.ResetAfter.Microseconds()
 	case r.Remaining == 0:

@@ -155,7 +155,7 @@ func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// changed returns the record of an op whose state changes in place.
+// changed returns the record of an op with a state that changes in place.
 func (o *op) changed(p *sluice.Plan) *record {
 	if o.record == nil {
 		o.record = &record{plan: p}

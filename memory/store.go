@@ -247,7 +247,7 @@ func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 	return ops
 }
 
-// takeAll takes charges whose hashes are in ops.
+// takeAll takes charges with hashes in ops.
 func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {

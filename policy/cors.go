@@ -87,8 +87,7 @@ var unasked = []string{
 // write one, and some frameworks answer OPTIONS as they answer POST: so it has no body, and
 // where something is counted by what people type in, it is a request like any other.
 func (p *Policy) exemptsPreflight(w *work) bool {
-	c := p.cors
-	return c.exempts(w.request) && !w.meetsTyped() && w.bodiless()
+	return p.cors.exempts(w.request) && !w.meetsTyped() && w.bodiless()
 }
 
 func (in *input) bodiless() bool {

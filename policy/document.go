@@ -78,7 +78,7 @@ type TierSubject struct {
 	Tier    string `json:"tier,omitempty"`
 	Until   string `json:"until,omitempty"`  // see [Override]; then the tier is what it would be without
 	Reason  string `json:"reason,omitempty"` // for people
-	By      string `json:"by,omitempty"`     // who made it, for people
+	By      string `json:"by,omitempty"`     // its maker, for people
 	Source  string `json:"-"`                // see [Override]
 }
 
@@ -241,7 +241,7 @@ type Override struct {
 	// UTC; never if empty. See [ParseUntil].
 	Until  string `json:"until,omitempty"`
 	Reason string `json:"reason,omitempty"` // for people
-	By     string `json:"by,omitempty"`     // who made it, for people
+	By     string `json:"by,omitempty"`     // its maker, for people
 	// Source is the origin of the override, as in a [Rule].
 	Source string `json:"-"`
 }

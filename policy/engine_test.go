@@ -23,7 +23,7 @@ func TestSwapWhileDeciding(t *testing.T) {
 trusted_proxies: [10.0.0.0/8]
 rules: [{name: shared, limit: 500/day}, {name: a, limit: 100000/day}]`)
 	b := parse(t, `
-rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2, key: [client_ip], limit: 100000/day}]`)
+rules: [{name: b, match: /, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2, key: [client_ip], limit: 100000/day}]`)
 	e := NewEngine(memory.New(), a)
 	var passed atomic.Int64
 	var wg sync.WaitGroup
@@ -57,6 +57,12 @@ rules: [{name: b, limit: 100000/day}, {name: shared, limit: 500/day}, {name: b2,
 	}
 	if e.Swap(b); e.Policy() != b {
 		t.Error("Policy is not what Swap has set")
+	}
+	for i, p := range []*Policy{a, b, a} { // the rules of a are still its own
+		e.Swap(p)
+		if d := e.Decide(t.Context(), get("/")); d.Results[0].Rule != []string{"shared", "b", "shared"}[i] {
+			t.Errorf("decision %d: %s", i, said(d))
+		}
 	}
 }
 

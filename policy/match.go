@@ -23,7 +23,7 @@ type index struct {
 	always     []int32            // and those that are left
 	typed      []*rule            // rules without patterns that count by a query or a body
 	anyPath    bool               // there are patterns, so that paths have to be read
-	all        []matched          // all rules, if each applies to every request; else nil. Never changed
+	all        []matched          // all rules, if each applies to every request; else nil
 }
 
 // valueIndex has rules by the value that they ask for of something with a name.
@@ -191,11 +191,8 @@ func (w *work) match() {
 	for _, id := range m.ordered() {
 		one := &x.byID[id]
 		r := one.rule
-		if r == last {
-			continue
-		}
-		last = r
 		switch {
+		case r == last:
 		case r.charged:
 			m.rules = append(m.rules, *one)
 		case r.asks && r.unmet(&w.input) != "":
@@ -215,6 +212,7 @@ func (w *work) match() {
 			m.exempting = r
 			return
 		}
+		last = r
 	}
 	if m.ambiguous {
 		m.forgetShadows()

@@ -389,7 +389,8 @@ func (v *View) empty() *Headline {
 	return &Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}
 }
 
-// nothingUnusual is the good news, unless much is refused all the same: silenced says that some alerts are.
+// nothingUnusual is the headline without alerts, or about many denials. silenced reports that some alerts are
+// silenced.
 func (v *View) nothingUnusual(silenced bool) Headline {
 	h := Headline{Level: Good}
 	hour, lately, now := v.within(RecentSteps), v.within(latelySteps), v.within(minuteSteps)

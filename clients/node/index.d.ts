@@ -103,8 +103,8 @@ export interface LimitOptions<Req = any, Res = any> {
   attributes?: (req: Req) => Maybe<Record<string, unknown>>;
   /** The body, for rules that go by it: text, bytes, or what a parser made of it. */
   body?: (req: Req) => unknown;
-  /** In place of that of the Sluice. */
-  onError?: "allow" | "deny";
+  /** In place of that of the Sluice: one for all requests, or for each. */
+  onError?: "allow" | "deny" | ((req: Req) => Maybe<"allow" | "deny">);
   /** Answers a request that is refused. Status and fields are set. Fastify's has no next. */
   handler?: (req: Req, res: Res, answer: Answer, next: (error?: any) => void) => unknown;
 }

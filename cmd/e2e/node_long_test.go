@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
@@ -56,6 +57,9 @@ func TestLongNodeNewcomer(t *testing.T) {
 		"lib/refusal.js", "lib/request.js", "lib/sluice.js", "package.json"}
 	if got := packed(t, packages[0]); !slices.Equal(got, want) {
 		t.Errorf("the package has %v, want %v", got, want)
+	}
+	if ours, theirs := output(t, "", "cat", "../../LICENSE"), output(t, "", "cat", "../../clients/node/LICENSE"); ours != theirs {
+		t.Error("the package has another licence")
 	}
 	npm(dir, "init", "-y")
 	npm(dir, "install", packages[0])
@@ -106,7 +110,7 @@ func packed(t *testing.T, file string) (names []string) {
 // The programs of docs/node.md run, with the policy beside them.
 func TestLongNodeExamples(t *testing.T) {
 	t.Parallel()
-	for name, paths := range map[string][]string{"express": {"/health", "/search", "/report"}, "fastify": {"/search", "/report"}, "http": {"/search"}} {
+	for name, paths := range map[string][]string{"express": {"/search", "/report"}, "fastify": {"/search", "/report"}, "http": {"/search"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := serve(t, "--check", "127.0.0.1:0", "--policy", "../../clients/node/examples/policy.yaml")
@@ -114,13 +118,7 @@ func TestLongNodeExamples(t *testing.T) {
 			_, port, _ := strings.Cut(addr, ":")
 			testkit.Launch(t, nodeProgram(t, "../examples/"+name+".mjs", port, "http://"+g.Check), addr)
 			for _, path := range paths {
-				want := "200 30"
-				switch {
-				case path == "/health":
-					want = "200"
-				case path == "/report":
-					want = "200 100"
-				}
+				want := map[string]string{"/search": "200 30", "/report": "200 100"}[path]
 				if got := nodeGet(t, "http://"+addr+path, "X-RateLimit-Limit"); got != want {
 					t.Errorf("%s: %s, want %s", path, got, want)
 				}
@@ -132,15 +130,39 @@ func TestLongNodeExamples(t *testing.T) {
 	}
 }
 
-// nodeLogins fails to log in until it is refused.
+// nodeLogins fails to log in until it is refused, and is not refused under another name.
 func nodeLogins(t *testing.T, url string) {
 	t.Helper()
-	var statuses []int
-	for range 6 {
-		resp, _ := do(t, request(t, http.MethodPost, url+"/login", `{"username": "ada", "password": "wrong"}`, "Content-Type", "application/json"))
-		statuses = append(statuses, resp.StatusCode)
+	login := func(name string) int {
+		resp, _ := do(t, request(t, http.MethodPost, url+"/login", `{"username": "`+name+`", "password": "wrong"}`, "Content-Type", "application/json"))
+		return resp.StatusCode
 	}
-	if want := []int{401, 401, 401, 401, 401, 429}; !slices.Equal(statuses, want) {
-		t.Errorf("logins: %v, want %v", statuses, want)
+	for n, want := range []int{401, 401, 401, 401, 401, 429} {
+		if got := login("ada"); got != want {
+			t.Errorf("login %d: %d, want %d", n+1, got, want)
+		}
+	}
+	if got := login("grace"); got != http.StatusUnauthorized {
+		t.Errorf("under another name: %d", got)
+	}
+}
+
+// A request keeps its place for longer than one that nobody holds lasts: 10 seconds.
+func TestLongNodeHold(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: hold, match: /hold, in_flight: 1}]\n"))
+	url := nodeServer(t, "http", g.Check, "{}")
+	ended := make(chan string)
+	go func() { ended <- nodeGet(t, url+"/hold", "") }()
+	taken := func() bool { return nodeLeft(t, g, "GET /hold") == "[{hold 0}]" }
+	testkit.Await(t, "it has its place", taken)
+	began := time.Now()
+	testkit.Await(t, "it has its place for 15 seconds", func() bool { return !taken() || time.Since(began) > 15*time.Second })
+	if !taken() {
+		t.Errorf("the place is free after %v", time.Since(began))
+	}
+	get(t, url+"/go?name=hold")
+	if got := <-ended; got != "200" {
+		t.Error(got)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Limits behind authentication: a middleware of the framework finds out who the user is, and a rule with
-// key: [attr:user] counts by that. A request without valid credentials is answered before the limit, which does not
-// count it: a rule by client_ip in front of the authentication limits guesses.
+// Limits behind authentication: a middleware of the framework identifies the user, and a rule with key: [attr:user]
+// counts by the user. A request without valid credentials is answered before the limit, which does not count it. A
+// rule by client_ip in front of the authentication limits guesses.
 
 type userKey struct{}
 
@@ -34,7 +34,7 @@ func ByUser(engine *policy.Engine) Middleware {
 	}.Policy(engine)
 }
 
-// ChiAuthenticated has the limit behind the middleware that authenticates.
+// ChiAuthenticated puts the limit behind the middleware that authenticates.
 func ChiAuthenticated(limit Middleware, check func(user, password string) bool) http.Handler {
 	authenticate := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func EchoLimit(limit Middleware) echo.MiddlewareFunc {
 	}
 }
 
-// EchoAuthenticated has the limit behind a middleware that authenticates.
+// EchoAuthenticated puts the limit behind a middleware that authenticates.
 func EchoAuthenticated(limit Middleware, check func(user, password string) bool) http.Handler {
 	authenticate := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -111,7 +111,7 @@ func GinLimit(limit Middleware) gin.HandlerFunc {
 	}
 }
 
-// ginWriter shows a limit what gin's handlers answer, for rules that count by it.
+// ginWriter writes the answers of gin's handlers through a limit, for rules that count by the outcome.
 type ginWriter struct {
 	gin.ResponseWriter
 	limited http.ResponseWriter
@@ -135,7 +135,7 @@ func (w ginWriter) Flush() {
 	_ = http.NewResponseController(w.limited).Flush() // as gin does, without the error
 }
 
-// GinAuthenticated has the limit behind gin's own authentication.
+// GinAuthenticated puts the limit behind gin's own authentication.
 func GinAuthenticated(limit Middleware, accounts gin.Accounts) http.Handler {
 	g := gin.New()
 	g.Use(gin.BasicAuth(accounts), GinLimit(limit))

@@ -1,4 +1,4 @@
-// Package jsonnode reads JSON as the nodes that the YAML parser would make of it, with their lines. Packages
+// Package jsonnode reads JSON into the nodes of the YAML parser, with their lines. Packages
 // policyfile and cmd/internal/openapi are above it.
 package jsonnode
 
@@ -17,7 +17,7 @@ import (
 // maxDepth is how deep JSON may be nested.
 const maxDepth = 100
 
-// Error is what is wrong with a document, where, and what to do about it.
+// Error is a mistake in a document: where, what, and what to do about it.
 type Error struct {
 	Line          int
 	Message, Hint string
@@ -59,7 +59,7 @@ type reader struct {
 // line returns the line that has been reached.
 func (r *reader) line() int { return r.lineAt(int(r.InputOffset())) }
 
-// lineAt returns the line of an offset that is not before those that were asked for.
+// lineAt returns the line of an offset. Offsets must not decrease from call to call.
 func (r *reader) lineAt(offset int) int {
 	if at := min(offset, len(r.data)); at > r.at {
 		r.ends += bytes.Count(r.data[r.at:at], []byte("\n"))
@@ -95,7 +95,7 @@ func (r *reader) value(depth int) (*yaml.Node, error) {
 	return n, nil
 }
 
-// content reads what is in an object or a list.
+// content reads the members of an object or a list.
 func (r *reader) content(n *yaml.Node, open json.Delim, depth int) error {
 	n.Kind = yaml.SequenceNode
 	if open == '{' {

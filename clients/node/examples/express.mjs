@@ -9,8 +9,8 @@ const [port = "3000", url = "http://127.0.0.1:8081"] = process.argv.slice(2);
 
 const sluice = new Sluice({ url });
 const app = express();
-app.use(sluice.express({ skip: (req) => req.path === "/health" }));
-app.get("/health", (req, res) => res.send("ok\n"));
+app.use(express.json());
+app.use(sluice.express({ body: (req) => req.body, onError: (req) => (req.path === "/login" ? "deny" : "allow") }));
 app.get("/search", (req, res) => res.send("found\n"));
 
 // One rule, by a key that the program knows.
@@ -22,8 +22,7 @@ const perUser = sluice.express({
 });
 app.get("/report", perUser, (req, res) => res.send("report\n"));
 
-// A rule by a field of the body: behind the parser.
-app.post("/login", express.json(), sluice.express({ body: (req) => req.body }), (req, res) => {
+app.post("/login", (req, res) => {
   const right = req.body.password === "right";
   res.status(right ? 200 : 401).send(right ? "welcome\n" : "wrong\n");
 });

@@ -46,10 +46,10 @@ class Calls {
     if (token) this.#headers.Authorization = `Bearer ${token}`;
   }
 
-  // check resolves to the answer to one check. All checks of one turn of the event loop are one call.
-  check(check) {
+  // check resolves to the answer to one check, given as JSON. All checks of one turn of the event loop are one call.
+  check(text) {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ text: JSON.stringify(check), until: performance.now() + this.#deadline, resolve, reject });
+      this.#waiting.push({ text, until: performance.now() + this.#deadline, resolve, reject });
       if (this.#scheduled) return;
       this.#scheduled = true;
       setImmediate(() => {

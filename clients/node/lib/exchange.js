@@ -1,5 +1,7 @@
 "use strict";
 
+const maxTimer = 2 ** 31 - 1; // ms; timers for longer fire at once
+
 // Exchange is a request and its response, from the check until the response has ended.
 class Exchange {
   check; // undefined until the service is asked
@@ -36,6 +38,7 @@ class Exchange {
     this.#expose(answer);
     if (answer.at) this.#count();
     if (answer.at || place) this.#onClose = () => this.#end(answer);
+    if (this.#closed) this.#onClose(); // just now
     return true;
   }
 
@@ -43,7 +46,7 @@ class Exchange {
   #turn(delay) {
     if (this.#closed || delay === 0) return !this.#closed;
     return new Promise((resolve) => {
-      const timer = setTimeout(resolve, delay * 1000, true);
+      const timer = setTimeout(resolve, Math.min(delay * 1000, maxTimer), true);
       this.#onClose = () => {
         clearTimeout(timer);
         resolve(false);

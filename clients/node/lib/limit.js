@@ -9,7 +9,7 @@ const { describe, texts } = require("./request.js");
 // The fields that may be lists, to which earlier middleware may have added.
 const lists = new Set(["vary", "access-control-expose-headers", "ratelimit", "ratelimit-policy"]);
 
-// left is the answer to a request whose client has gone.
+// left is the answer to a request whose client has gone, or that needs none.
 const left = { allowed: false };
 
 // Limit limits requests: it asks about each, sets the fields of the answer, and settles after the response.
@@ -22,7 +22,7 @@ class Limit {
     known(rest, "a limit");
     if ((rule === undefined) !== (key === undefined)) throw new TypeError("sluice: rule and key belong together: key(req) returns the parts of the rule's key");
     if (rule !== undefined && (attributes || body)) throw new TypeError("sluice: attributes and body describe a request: leave out rule and key");
-    verdict(onError ?? "allow");
+    if (typeof onError !== "function") verdict(onError ?? "allow");
     this.#sluice = sluice;
     this.#options = options;
   }
@@ -82,7 +82,7 @@ class Limit {
     const exchange = new Exchange(this.#sluice, raw, res, fields);
     if (await this.#options.skip?.(req)) return undefined;
     const answer = await this.#ask(exchange, req, raw, client);
-    if (!(await exchange.follow(answer))) return left;
+    if (!(await exchange.follow(answer)) || res.headersSent) return left; // or another has answered it
     fields.set(answer.headers);
     return answer.allowed ? undefined : answer;
   }
@@ -91,8 +91,9 @@ class Limit {
     const check = await this.#check(req, raw, client);
     if (check.request === null) return tooManyFields();
     exchange.check = check;
+    const { onError } = this.#options;
     try {
-      return await this.#sluice.check(check, this.#options);
+      return await this.#sluice.check(check, { onError: typeof onError === "function" ? await onError(req) : onError });
     } catch (error) {
       if (error.serviceStatus === 413) return tooLarge();
       throw error;
@@ -118,9 +119,7 @@ class Limit {
 function nodeFields(res) {
   return {
     all: () => res.getHeaders(),
-    set: (headers) => {
-      if (!res.headersSent) join(headers, (name) => res.getHeader(name), (name, value) => res.setHeader(name, value));
-    },
+    set: (headers) => join(headers, (name) => res.getHeader(name), (name, value) => res.setHeader(name, value)),
   };
 }
 

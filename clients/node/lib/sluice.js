@@ -37,9 +37,10 @@ class Sluice {
   // only if the check itself is wrong.
   async check(check, { onError } = {}) {
     const allow = (onError ? verdict(onError) : this.#onError) === "allow";
+    const text = JSON.stringify({ id: randomUUID(), ...check });
     if (performance.now() < this.#pausedUntil) return unavailable(allow);
     try {
-      const answer = await this.#calls.check({ id: randomUUID(), ...check });
+      const answer = await this.#calls.check(text);
       this.#answered();
       return answer;
     } catch (error) {
@@ -50,17 +51,17 @@ class Sluice {
   }
 
   // peek resolves to the answer that a check would get, and charges nothing.
-  peek(check) {
+  async peek(check) {
     return this.#calls.post("v1/peek", check, { repeat: true });
   }
 
   // refund gives back what a check has charged.
-  refund(check) {
+  async refund(check) {
     return this.#calls.post("v1/refund", check);
   }
 
   // settle reports what has become of a request. Its check has the id and the at of the answer.
-  settle(check, outcome, at) {
+  async settle(check, outcome, at) {
     return this.#calls.post("v1/settle", { ...check, outcome, at });
   }
 
@@ -73,7 +74,7 @@ class Sluice {
   }
 
   // release frees the place of a request that has ended, or gives up its turn in a queue.
-  release(place) {
+  async release(place) {
     this.#held.delete(place);
     if (this.#held.size === 0) this.#rest();
     return this.#calls.post("v1/release", { place }, { repeat: true });
@@ -81,7 +82,7 @@ class Sluice {
 
   // background lets a call end by itself. Its error is logged.
   background(call) {
-    call.catch((error) => (isMistake(error) ? this.report(error) : this.#failed(error)));
+    call.catch((error) => (isMistake(error) || error instanceof TypeError ? this.report(error) : this.#failed(error)));
   }
 
   // report logs an error that no caller gets.

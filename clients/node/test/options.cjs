@@ -4,6 +4,8 @@
 const assert = require("node:assert/strict");
 const { once } = require("node:events");
 const http = require("node:http");
+const http2 = require("node:http2");
+const { setImmediate: nextTurn } = require("node:timers/promises");
 const { Sluice } = require("@sluicehq/client"); // by its own name, as programs import it
 
 const sluice = new Sluice({ url: `http://${process.argv[2]}/`, deadline: 10_000 });
@@ -38,6 +40,11 @@ async function expressLimits(express, address) {
   const own = (req, res, answer) => res.status(answer.status).json({ wait: answer.retry_after > 0, rule: answer.results.find((one) => !one.allowed).rule });
   app.use("/slow", sluice.express({ handler: own }), (req, res) => res.send("slow"));
   app.get("/soft", sluice.express(), (req, res) => res.json(req.sluice.answer.over ?? []));
+  const mounted = express.Router();
+  mounted.get("/mounted", sluice.express(), (req, res) => res.send("mounted"));
+  app.use("/api", mounted);
+  const second = sluice.express({ rule: "slow", key: (req) => ({ client_ip: `${req.headers["x-forwarded-for"]}0` }) });
+  app.get("/page/both", sluice.express({ rule: "named", key: (req) => ({ api_key: req.headers["x-user"], "query:page": req.query.page }) }), second, (req, res) => res.send("both"));
   app.get("/wrong", sluice.express({ rule: "unknown", key: () => ({}) }));
   app.get("/broken", sluice.express({ key: () => Promise.reject(new Error("no database")), rule: "named" }));
   app.use((error, req, res, next) => res.status(500).send(error.message));
@@ -63,6 +70,13 @@ async function expressLimits(express, address) {
   const refused = await ask("/slow", from);
   assert.deepEqual([refused.status, await refused.json()], [429, { wait: true, rule: "slow" }]);
   assert.ok(Number(refused.headers.get("Retry-After")) > 0);
+
+  // A mounted router is asked about with the whole path.
+  assert.deepEqual(await statuses(ask, ["/api/mounted", "/api/mounted"], from), [200, 429]);
+
+  // The fields list both limits of one request.
+  const both = (await ask("/page/both?page=2", { headers: { ...from.headers, "x-user": a } })).headers.get("RateLimit");
+  assert.match(both, /^"named";r=3;.*, "slow";r=0/);
 
   await ask("/soft");
   assert.deepEqual(await (await ask("/soft")).json(), ["soft"]);
@@ -116,8 +130,48 @@ async function wrongChecks() {
   const [first, wrong, last] = await Promise.allSettled(checks);
   assert.deepEqual([first, last].map(({ value }) => value.results[0].remaining).sort(), [2, 3]);
   assert.match(wrong.reason.message, /400/);
+  await assert.rejects(sluice.check({ rule: "named", key, cost: 1n }), /BigInt/);
   await sluice.refund({ rule: "named", key });
   assert.equal((await sluice.peek({ rule: "named", key })).results[0].remaining, 3);
+}
+
+// HTTP/2, with the bytes of its responses.
+async function http2Limits() {
+  const server = http2.createServer(sluice.http((req, res) => res.end("x".repeat(1000))));
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const client = http2.connect(`http://127.0.0.1:${server.address().port}`);
+  const get = async () => {
+    const request = client.request({ ":path": "/bytes", ":authority": "a.example" });
+    const [[headers]] = await Promise.all([once(request, "response"), once(request.resume(), "close")]);
+    return [headers[":status"], headers["x-ratelimit-limit"]];
+  };
+  const left = async () => (await sluice.peek({ request: { path: "/bytes", host: "a.example" } })).results[0].remaining;
+  for (const want of [2000, 1000]) {
+    assert.deepEqual(await get(), [200, "3000"]);
+    while ((await left()) > want) await nextTurn();
+    assert.equal(await left(), want);
+  }
+  client.close();
+  server.close();
+}
+
+// A limit has an onError of its own. Nobody listens at this service.
+async function withoutService() {
+  const lines = [];
+  const away = new Sluice({ url: "http://127.0.0.1:9", log: (line) => lines.push(line) });
+  const app = require("fastify4")();
+  app.addHook("onRequest", away.fastify());
+  app.get("/open", () => "passed");
+  app.get("/closed", { onRequest: away.fastify({ onError: "deny" }) }, () => "passed");
+  const byMethod = (request) => (request.method === "POST" ? "deny" : "allow");
+  app.route({ method: ["GET", "POST"], url: "/method", onRequest: away.fastify({ onError: byMethod }), handler: () => "passed" });
+  assert.equal((await app.inject("/open")).statusCode, 200);
+  const refused = await app.inject("/closed");
+  assert.deepEqual([refused.statusCode, refused.headers["retry-after"], refused.json().retry_after], [503, "1", 1]);
+  assert.equal((await app.inject("/method")).statusCode, 200);
+  assert.equal((await app.inject({ method: "POST", url: "/method" })).statusCode, 503);
+  assert.equal(lines.length, 1);
+  assert.match(lines[0], /does not answer.*ECONNREFUSED/);
 }
 
 function wrongOptions() {
@@ -137,6 +191,8 @@ async function main() {
   await fastifyLimits(require("fastify4"), 4);
   await hostileRequests();
   await wrongChecks();
+  await http2Limits();
+  await withoutService();
   console.log("done"); // and its kept connections do not keep the program
 }
 

@@ -16,6 +16,7 @@ app.post(
     rule: "login",
     key: (req) => ({ client_ip: req.ip, "body:username": String(req.body.username) }),
     cost: async (req) => Number(req.query.cost),
+    onError: (req) => (req.path === "/login" ? "deny" : "allow"),
     handler: (req, res, answer) => res.status(answer.status).json({ wait: answer.retry_after }),
   }),
   (req, res) => {

@@ -87,7 +87,7 @@ type importPlayer struct {
 	results chan int // statuses of requests that were held
 }
 
-// step does a step of a script, and returns what came of it.
+// step does a step of a script, and returns its statuses.
 func (p *importPlayer) step(step string) string {
 	words := strings.Fields(step)
 	switch words[0] {
@@ -116,7 +116,7 @@ func (p *importPlayer) step(step string) string {
 	return counted(all)
 }
 
-// times returns how often a request is made, which "3 x" before it says.
+// times returns the number in "3 x REQUEST", or 1, and the request.
 func times(t *testing.T, words []string) (n int, request []string) {
 	if len(words) < 3 || words[1] != "x" {
 		return 1, words

@@ -19,8 +19,8 @@ func importOpenAPICommand() *cobra.Command {
 			"standard input. Versions 3.0 to 3.2 and Swagger 2.0 are read, as YAML or JSON.\n\n" +
 			"Limits are read from x-ratelimit and similar extensions, and from those of Kuadrant, Kong, Kusk,\n" +
 			"APISIX, Tyk, Google, Yandex and Huawei. An operation without one gets a proposal in shadow mode,\n" +
-			"which refuses nothing. Rules count by the credentials that the operation asks for, or else by\n" +
-			"address. What a policy cannot express is a comment beside the rule.\n\n" +
+			"which denies nothing. Rules count by the credentials that the operation requires, or else by\n" +
+			"address. Comments beside a rule name settings that a policy cannot express.\n\n" +
 			"Paths in other files are reported and left out: then the exit code is 1.",
 		Example: "  sluice import openapi openapi.yaml > policy.yaml",
 		Args:    command.Args(1, 1, "import openapi: which document? Give one file, or - for standard input"),

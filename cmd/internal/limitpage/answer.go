@@ -184,7 +184,7 @@ var knownMembers = []Meaning{
 	{"title", "The status in words."},
 	{"status", "The status."},
 	{"detail", "What was refused and why, for people. Programs should not read it."},
-	{"violated-policies", "The names of the limits that refused, as in RateLimit-Policy."},
+	{"violated-policies", "The names of the limits that refused."},
 	{"error", "Why it was refused, as a word for programs."},
 	{"retry_after", "The seconds of Retry-After."},
 }

@@ -15,7 +15,7 @@ import (
 // Imported is a policy made of a configuration of nginx.
 type Imported struct {
 	Document policy.Document
-	// Untranslated is what of the limits the policy lacks, each with the line of the source.
+	// Untranslated are the limits and settings that the policy lacks, each with its line and the reason.
 	Untranslated []string
 
 	comments [][]string // of each rule

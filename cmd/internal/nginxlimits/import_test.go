@@ -93,7 +93,7 @@ func TestImportMistakes(t *testing.T) {
 	}
 }
 
-// Whatever the configuration, there is a policy, or an error with a line.
+// Every text becomes a valid policy, or an error with a line.
 func FuzzImport(f *testing.F) {
 	for _, name := range []string{"testdata/import.txt", "../../e2e/doors/testdata/imports.txt", "../../e2e/doors/testdata/imports_long.txt"} {
 		for _, c := range testkit.Script(f, name) {

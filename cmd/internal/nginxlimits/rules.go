@@ -110,7 +110,7 @@ func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 	return out
 }
 
-// together returns the servers whose requests one rule counts.
+// together groups the servers in which the limit is in force: one rule counts the requests of each group.
 func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
 	var in []*server
 	apart := key.byServer
@@ -207,8 +207,8 @@ func coversTarget(q, p target) bool {
 	return (q.host == p.host || q.host == "") && (q.method == p.method || q.method == "") && covers(q.path, p.path)
 }
 
-// unknownPlaces returns the locations of a server that no pattern can say and for which a limit would have to be
-// said, as a list; or "".
+// unknownPlaces returns a list of the locations of a server that have no pattern and differ from the rest of the server:
+// the limit is in force only there, or everywhere else. It is empty without such locations.
 func unknownPlaces(g *group, s *server) string {
 	var all []string
 	whole := g.in(s, s.rest())
@@ -246,7 +246,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	}
 	r.roughness(g, servers, &one)
 	one.Name = freeName(g.zone.name, names)
-	one.aim(targets)
+	one.setTargets(targets)
 	if wrong := one.problem(); wrong != "" {
 		delete(names, one.Name)
 		r.note(g.at, "%s of the zone %s: %s", g.at.Name, g.zone.name, wrong)
@@ -255,7 +255,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	return one, true
 }
 
-// source is the comment that says where a rule comes from.
+// source returns a comment with the directives and lines that the rule translates.
 func (g *group) source(servers []*server) string {
 	var at []string
 	for _, s := range servers {
@@ -374,7 +374,7 @@ func narrowed(targets []target, b *branch) []target {
 	return simplified(all)
 }
 
-// within returns what of a target is in one of the patterns, if there are any.
+// within returns the parts of a target that the patterns match. Without patterns it returns the target.
 func within(t target, patterns []string) (all []target) {
 	if len(patterns) == 0 || !t.in {
 		return []target{t}
@@ -410,9 +410,9 @@ func (r *reader) roughness(g *group, servers []*server, one *importedRule) {
 	}
 }
 
-// aim has the rule hold for the targets that are in. Those that are out and come before one that is in become
+// setTargets has the rule hold for the targets that are in. Those that are out and come before one that is in become
 // overrides of the part "route", which exempt them.
-func (one *importedRule) aim(targets []target) {
+func (one *importedRule) setTargets(targets []target) {
 	if len(targets) == 1 && targets[0].pattern() == everyPath {
 		return
 	}
@@ -477,7 +477,7 @@ func freeName(zone string, names map[string]bool) string {
 	return free
 }
 
-// passedOn notes the directives that pass requests on to other locations, or answer them, which is not followed.
+// passedOn adds comments about directives that pass requests on to other locations, or answer them.
 func (r *reader) passedOn(all []*conf.Directive) {
 	at := map[string][]string{}
 	r.findPassing(all, at)
@@ -490,7 +490,7 @@ func (r *reader) passedOn(all []*conf.Directive) {
 	}
 }
 
-// isRefusal reports whether a parameter is a status with which limits usually refuse.
+// isRefusal reports whether a parameter is a status that limits usually have.
 func isRefusal(status string) bool { return status == "429" || status == "503" || status == "498" }
 
 // maxLines is how many lines of a configuration a comment names.

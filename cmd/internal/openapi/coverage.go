@@ -49,8 +49,8 @@ func Cover(rules *policy.Document, d *Document) (*Coverage, error) {
 	return c, nil
 }
 
-// matcher finds the rules whose patterns and hosts an operation meets. It asks the engine, with rules of which only
-// these are left.
+// matcher finds the rules whose patterns and hosts match an operation. Its engine has copies of the rules without
+// their other conditions.
 type matcher struct {
 	engine     *policy.Engine
 	names      []string

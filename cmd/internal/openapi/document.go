@@ -1,9 +1,9 @@
-// Package openapi reads from an OpenAPI document what a policy can be made of: operations, the paths under which
-// servers offer them, the credentials that they ask for, and limits in extensions. Commands are above it; packages
-// policy and policyfile, in whose form it writes rules, are below.
+// Package openapi makes a policy of an OpenAPI document, and compares a policy with one. It reads the operations, the
+// paths under which servers offer them, the credentials that they require, and limits in extensions. Commands are
+// above it, packages policy and policyfile below.
 //
-// Versions 3.0 to 3.2 and Swagger 2.0 are read, as YAML and JSON. References within the document are followed, those
-// to other files are not.
+// It reads versions 3.0 to 3.2 and Swagger 2.0, as YAML and JSON. It follows references within the document, and not
+// those to other files.
 package openapi
 
 import (
@@ -23,7 +23,7 @@ import (
 // MaxDocument is the size of the largest document in bytes.
 const MaxDocument = 64 << 20
 
-// Document is what is read of an OpenAPI document.
+// Document is an OpenAPI document.
 type Document struct {
 	File       string
 	Title      string
@@ -35,7 +35,7 @@ type Document struct {
 	swagger bool // version 2.0
 }
 
-// Read reads a document. The name is that of the file, for messages. The error is a [policy.Errors] with the line.
+// Read reads a document. Messages have the name of its file. The error is a [policy.Errors] with the line.
 func Read(name string, data []byte) (*Document, error) {
 	root, problem := parse(name, data)
 	if problem == nil {
@@ -76,7 +76,7 @@ func parse(name string, data []byte) (*yaml.Node, *policy.Problem) {
 	return doc.Content[0], nil
 }
 
-// check returns what keeps the document from being read.
+// check returns the reason why the document cannot be read, or nil.
 func (d *Document) check() *policy.Problem {
 	wrong := func(n *yaml.Node, hint, format string, args ...any) *policy.Problem {
 		return &policy.Problem{File: d.File, Line: max(1, n.Line), Message: fmt.Sprintf(format, args...), Hint: hint}

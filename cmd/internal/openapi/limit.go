@@ -12,22 +12,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// limit is what an extension limits.
+// limit is a limit in an extension.
 type limit struct {
 	extension string
 	texts     []string // as in a policy: "100/minute"
 	by        countBy
 	key       []string // if by is byKey
 	algorithm string
-	shadow    bool // the policy cannot limit what the extension does, and would limit more
+	shadow    bool // because the rule would limit more than the extension does
 	notes     []string
 }
 
-// countBy is what has a count of its own.
+// countBy is what a limit counts by.
 type countBy uint8
 
 const (
-	byCredentials countBy = iota // as the operation tells clients apart
+	byCredentials countBy = iota // by the security of the operation
 	byAll                        // all clients together
 	byKey
 )
@@ -36,8 +36,8 @@ func (l *limit) note(format string, args ...any) {
 	l.notes = append(l.notes, fmt.Sprintf(format, args...))
 }
 
-// forms are the extensions with a form of their own, by their names. A form returns nil if the extension is silent
-// about limits, and an empty list if it switches them off.
+// forms are the readers of extensions of products, by the names of the extensions. A reader returns nil for an
+// extension without a limit, and an empty list for one that switches limits off.
 var forms = map[string]func(d *Document, n *yaml.Node) []*limit{
 	"x-kuadrant":                           readKuadrant,
 	"x-kong-plugin-rate-limiting":          readKong,
@@ -48,7 +48,7 @@ var forms = map[string]func(d *Document, n *yaml.Node) []*limit{
 	"x-apigateway-ratelimit":               readHuawei,
 }
 
-// off is what an extension returns that switches limits off.
+// off is the result for an extension that switches limits off.
 var off = []*limit{}
 
 // limitsOf returns the limits that the extensions of a document, a path or an operation set. Known reports whether
@@ -82,7 +82,7 @@ func (d *Document) limitsOf(n *yaml.Node) (all []*limit, known bool) {
 	return all, known || first != ""
 }
 
-// plainNames are the extensions without a product, as folded returns their names.
+// plainNames are the names of extensions that belong to no product, folded.
 var plainNames = map[string]bool{"xratelimit": true, "xratelimits": true, "xratelimiting": true, "xthrottle": true, "xthrottling": true}
 
 // folded returns a name in small letters without "-" and "_".
@@ -90,14 +90,14 @@ func folded(name string) string {
 	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
 }
 
-// unreadable is a limit of which only a note is left.
+// unreadable returns a limit that has only a note.
 func unreadable(format string, args ...any) *limit {
 	l := &limit{}
 	l.note(format, args...)
 	return l
 }
 
-// Fields of a plain extension, folded, in the order in which they count.
+// Names of the fields of a plain extension, folded. The first one present counts.
 var (
 	countFields  = []string{"limit", "max", "maxrequests", "requests", "requestlimit", "permitlimit", "permits", "events", "calls", "count", "rate", "quota", "requestsperunit", "allow", "points"}
 	periodFields = []string{"window", "windowseconds", "windowsizeseconds", "windowsize", "windowms", "period", "periodseconds", "interval", "intervalseconds", "duration", "timewindow", "timeframe", "per", "unit", "timeunit"}
@@ -105,7 +105,7 @@ var (
 	keyFields    = []string{"key", "by", "keyby", "limitby", "countby", "scope", "identifier", "per"}
 )
 
-// directFields are fields that name the period of the number that they have.
+// directFields are the periods of fields that are named after one.
 var directFields = map[string]string{
 	"rps": "second", "requestspersecond": "second", "persecond": "second", "second": "second",
 	"rpm": "minute", "requestsperminute": "minute", "perminute": "minute", "minute": "minute",
@@ -115,7 +115,7 @@ var directFields = map[string]string{
 	"year": "365d",
 }
 
-// readPlain reads an extension that people write without a product in mind: a text such as "100/minute", a list of
+// readPlain reads an extension that belongs to no product: a text such as "100/minute", a list of
 // limits, or an object with a count and a period under one of many names.
 func (d *Document) readPlain(n *yaml.Node) []*limit {
 	if n == nil {
@@ -197,7 +197,7 @@ func (l *limit) readCount(fields map[string]*yaml.Node) {
 	}
 }
 
-// periodOf returns the period that the fields of an object have, or "".
+// periodOf returns the period in the fields of an object, or "".
 func periodOf(fields map[string]*yaml.Node) string {
 	number, unit := int64(0), ""
 	for _, name := range periodFields {
@@ -228,7 +228,7 @@ func firstText(fields map[string]*yaml.Node, names []string) string {
 	return ""
 }
 
-// readKey reads what a limit is counted by.
+// readKey reads what a limit counts by.
 func (l *limit) readKey(by string) {
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(wordsOf(by), w) })

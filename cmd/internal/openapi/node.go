@@ -115,7 +115,7 @@ func text(n *yaml.Node) string {
 	return n.Value
 }
 
-// whole returns a whole number above zero that a scalar has, as a number or as text.
+// whole returns the whole number above zero in a scalar, which may be text.
 func whole(n *yaml.Node) (int64, bool) {
 	v, err := strconv.ParseInt(strings.NewReplacer("_", "", ",", "").Replace(text(n)), 10, 64)
 	return v, err == nil && v > 0

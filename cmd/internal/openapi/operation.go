@@ -76,7 +76,7 @@ func (d *Document) readItem(path string, item *yaml.Node) {
 	}
 }
 
-// samples returns values of the path parameters that name some: the first that is allowed, or an example.
+// samples returns values of path parameters: the first of the allowed values, or an example.
 func (d *Document) samples(item, node *yaml.Node) map[string]string {
 	all := map[string]string{}
 	for _, p := range slices.Concat(d.items(d.field(item, "parameters")), d.items(d.field(node, "parameters"))) {
@@ -157,7 +157,7 @@ func (d *Document) urls(server *yaml.Node) []string {
 	return all
 }
 
-// baseOf returns what a URL of a server, which may be relative, says.
+// baseOf returns the host and the path of a server's URL, which may be relative.
 func baseOf(url string) base {
 	url, _, _ = strings.Cut(url, "?")
 	url, _, _ = strings.Cut(url, "#")
@@ -169,7 +169,7 @@ func baseOf(url string) base {
 	return base{hostOf(host), cleanBase(path)}
 }
 
-// hostOf returns a host as rules name it, and "" for one that is not known, or of a developer's machine.
+// hostOf returns a host as rules name it, and "" for an unknown or a local one.
 func hostOf(host string) string {
 	host = strings.ToLower(host[strings.LastIndexByte(host, '@')+1:])
 	if !strings.HasPrefix(host, "[") {

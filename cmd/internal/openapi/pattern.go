@@ -69,7 +69,7 @@ func wildcard(segment string) (name string, rest bool) {
 	return name, rest
 }
 
-// unique returns a name that is not among those there are.
+// unique returns the name, with a number if the names contain it.
 func unique(name string, names []string) string {
 	if name == "" {
 		name = "part"

@@ -41,7 +41,7 @@ func (d *Document) counterText(n *yaml.Node) string {
 	return text(n)
 }
 
-// readSelector adds what a counter of Kuadrant selects to what a limit is counted by.
+// readSelector adds the selector of a counter of Kuadrant to the key of a limit.
 func (l *limit) readSelector(selector string) {
 	_, header, isHeader := strings.Cut(selector, "request.headers.")
 	if !isHeader {
@@ -81,12 +81,12 @@ func readKong(d *Document, n *yaml.Node) []*limit {
 	if len(l.texts) == 0 {
 		l.note("it has none of %s", strings.Join(kongPeriods, ", "))
 	}
-	l.readKong(d, config)
+	l.kongKey(d, config)
 	return []*limit{l}
 }
 
-// readKong reads what Kong counts by.
-func (l *limit) readKong(d *Document, config *yaml.Node) {
+// kongKey reads what a plugin of Kong counts by.
+func (l *limit) kongKey(d *Document, config *yaml.Node) {
 	field := func(names ...string) string {
 		for _, name := range names {
 			if v := text(d.field(config, name)); v != "" {
@@ -126,7 +126,7 @@ func readKongAdvanced(d *Document, n *yaml.Node) []*limit {
 	if len(l.texts) == 0 {
 		l.note("it has no list of limits with their window_size")
 	}
-	l.readKong(d, config)
+	l.kongKey(d, config)
 	return []*limit{l}
 }
 
@@ -166,7 +166,7 @@ func readAPISIX(d *Document, n *yaml.Node) (all []*limit) {
 		} else {
 			l.note("limit-count has no count with a time_window")
 		}
-		l.readAPISIX(text(d.field(of, "key")))
+		l.apisixKey(text(d.field(of, "key")))
 		all = append(all, l)
 	}
 	if of := d.field(n, "limit-req"); of != nil {
@@ -181,14 +181,14 @@ func readAPISIX(d *Document, n *yaml.Node) (all []*limit) {
 		} else {
 			l.note("the rate of limit-req is no whole number")
 		}
-		l.readAPISIX(text(d.field(of, "key")))
+		l.apisixKey(text(d.field(of, "key")))
 		all = append(all, l)
 	}
 	return all
 }
 
-// readAPISIX reads what APISIX counts by: a variable of nginx.
-func (l *limit) readAPISIX(key string) {
+// apisixKey reads what a plugin of APISIX counts by: a variable of nginx.
+func (l *limit) apisixKey(key string) {
 	header, isHeader := strings.CutPrefix(strings.TrimPrefix(key, "$"), "http_")
 	switch {
 	case isHeader && header == "x_forwarded_for", strings.HasSuffix(key, "remote_addr"), key == "":

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// quotas are the limits of Google's metrics by the names of these, from x-google-management.
+// quotas returns the limits in x-google-management, by the names of their metrics.
 func (d *Document) quotas() map[string]*limit {
 	all := map[string]*limit{}
 	for _, name := range []string{"x-google-management", "x-google-api-management"} {
@@ -50,7 +50,7 @@ func (d *Document) addQuota(all map[string]*limit, extension string, of *yaml.No
 	}
 }
 
-// costs returns what an operation costs of each metric.
+// costs returns the cost of an operation by metric.
 func (d *Document) costs(o *Operation) map[string]int64 {
 	quota := d.field(o.node, "x-google-quota")
 	costs := d.field(quota, "metricCosts")

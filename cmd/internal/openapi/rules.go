@@ -19,7 +19,7 @@ const (
 	proposedWrite = "20/minute"
 )
 
-// Policy is what a document makes of rules, with comments for the people who read them.
+// Policy is a policy made of a document, with comments.
 type Policy struct {
 	Document policy.Document
 	// Left are the operations and paths that are not in the policy.
@@ -68,9 +68,9 @@ type builder struct {
 	quotas map[string]*limit
 	tyk    map[string]*limit
 	hosts  []string
-	own    map[string][]*Operation // by the names of rules, for which they were made
+	own    map[string][]*Operation // of each rule, by its name
 
-	schemes  []string // what is to be known about security schemes
+	schemes  []string // notes about security schemes
 	proposed int
 }
 
@@ -161,14 +161,14 @@ func (l *limit) unread() (all []string) {
 	return all
 }
 
-// add adds the rules of one limit of an operation: one for each way in which clients may prove who they are.
+// add adds the rules of one limit of an operation: one for each alternative of its security.
 func (b *builder) add(o *Operation, l *limit) {
 	match, notes := b.patterns(o)
 	comments := slices.Concat([]string{title(o) + " " + l.origin()}, sentences(l.notes), notes)
 	b.addKeys(policy.Rule{Name: ruleName(cmp.Or(o.ID, o.String())), Match: match}, l, b.d.credentialsOf(o), comments, []*Operation{o})
 }
 
-// title returns what a rule is for.
+// title describes an operation.
 func title(o *Operation) string {
 	text := o.String()
 	if o.Summary != "" {
@@ -224,7 +224,7 @@ func (b *builder) addKeys(r policy.Rule, l *limit, c credentials, comments []str
 	}
 }
 
-// append adds a rule if a policy can have it, with a name that no other has.
+// append adds a rule under a unique name. A rule that does not compile counts by address, or is left out.
 func (b *builder) append(r policy.Rule, comments []string, of []*Operation) {
 	err := compiles(r)
 	if err != nil && len(r.Key) > 0 && !slices.Equal(r.Key, []string{clientIP}) {
@@ -248,7 +248,7 @@ func (b *builder) append(r policy.Rule, comments []string, of []*Operation) {
 	b.comments = append(b.comments, comments)
 }
 
-// compiles returns why a policy cannot have a rule.
+// compiles returns why a rule does not compile, or nil.
 func compiles(r policy.Rule) error {
 	if r.Name == "" {
 		r.Name, r.Limit = "rule", proposedRead
@@ -274,7 +274,7 @@ func (b *builder) patterns(o *Operation) (all, notes []string) {
 	return all, sentences(notes)
 }
 
-// quotaShare is a metric and what an operation costs of it.
+// quotaShare is a metric and a cost.
 type quotaShare struct {
 	metric string
 	cost   int64

@@ -18,7 +18,7 @@ func (b *builder) summarize() {
 	}
 	b.head = append(b.head, fmt.Sprintf("Made of %s: %s.", from, words.Counted(len(b.d.Operations), "operation")))
 	if b.proposed > 0 {
-		b.head = append(b.head, fmt.Sprintf("%s without a limit in the document: the rules marked \"Proposed\" are shadows, which refuse nothing until \"shadow: true\" is removed. \"sluice recommend\" finds limits in an access log.", words.Counted(b.proposed, "operation")))
+		b.head = append(b.head, fmt.Sprintf("%s without a limit in the document: the rules marked \"Proposed\" are shadows, which deny nothing until \"shadow: true\" is removed. \"sluice recommend\" finds limits in an access log.", words.Counted(b.proposed, "operation")))
 	}
 	if len(b.unlimited) > 0 {
 		b.head = append(b.head, "Extensions switch limits off for "+list(b.unlimited)+".")

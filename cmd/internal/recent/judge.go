@@ -85,7 +85,7 @@ func (j *judge) lacksPart(part string) (need, why string) {
 func isRecorded(id string) bool {
 	kind, _, _ := strings.Cut(id, ":")
 	switch kind {
-	case "", "client_ip", "route", "host", "method", "const":
+	case "", "client_ip", "route", "path", "host", "method", "const":
 		return false
 	}
 	return true

@@ -19,7 +19,7 @@ var foreignParts = map[string]string{
 	"domain": "host", "servername": "host", "verb": "method", "session": "cookie:session",
 }
 
-// meantPart says what to write in place of a part of a key that there is not.
+// meantPart returns what to write in place of an unknown key part.
 func meantPart(s string) string {
 	s = strings.TrimSpace(s)
 	name, arg := s, ""

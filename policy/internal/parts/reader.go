@@ -62,11 +62,11 @@ type Reader struct {
 	// Route is the key of the pattern that matched, of the rule that is being looked at; empty if it has no
 	// patterns.
 	Route string
-	state fields.Presence // of the part whose value was found last
+	state fields.Presence // of the part that was read last
 	// BrokeOff reports that the body did, so that no server can read it in any way.
 	BrokeOff bool
 	fault    string // see BodyFault
-	// Unread is set if a part was asked for whose recorded value is missing.
+	// Unread is set if a part without a recorded value was read.
 	Unread bool
 
 	data    []byte // the body, if it was read whole
@@ -324,7 +324,7 @@ func (x *Reader) bearer() (string, fields.Presence) {
 	return fields.Value(token)
 }
 
-// name makes a value that somebody has typed comparable.
+// name makes a typed value comparable.
 func (x *Reader) name(m fields.Member, state fields.Presence) (string, fields.Presence) {
 	if state != fields.Present {
 		return "", state
@@ -475,7 +475,7 @@ func (x *Reader) bodyMembers() *fields.Members {
 	return &m.Members
 }
 
-// claimMembers returns the claims of the bearer token, of which nobody has verified the signature.
+// claimMembers returns the claims of the bearer token, without a check of its signature.
 func (x *Reader) claimMembers() *fields.Members {
 	m := &x.claims
 	if m.read {

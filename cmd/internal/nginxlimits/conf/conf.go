@@ -58,7 +58,11 @@ type Files struct {
 // relative to its directory, as those of nginx.conf do.
 func (f *Files) Add(name string) error {
 	f.base = filepath.Dir(name)
-	return f.read(name, &f.Directives, 0)
+	text, err := f.read(name)
+	if err != nil {
+		return err
+	}
+	return f.parse(name, text, &f.Directives, 0)
 }
 
 // dumped is the line before each file in the output of "nginx -T".
@@ -83,15 +87,13 @@ func (f *Files) AddText(name, text string) error {
 	return f.Add(text[starts[0][2]:starts[0][3]])
 }
 
-func (f *Files) read(name string, into *[]*Directive, depth int) error {
+// read returns the text of a file.
+func (f *Files) read(name string) (string, error) {
 	if text, known := f.dump[name]; known {
-		return f.parse(name, text, into, depth)
+		return text, nil
 	}
 	text, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	return f.parse(name, string(text), into, depth)
+	return string(text), err
 }
 
 // glob returns the names of the files that a pattern with wildcards matches.
@@ -142,13 +144,15 @@ func (f *Files) include(d *Directive, into *[]*Directive, depth int) error {
 		slices.Sort(names)
 	}
 	for _, name := range names {
-		err := f.read(name, into, depth+1)
+		text, err := f.read(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			f.Missing = append(f.Missing, Missing{d.Args[0], d})
-		case err != nil && strings.HasPrefix(err.Error(), "open "), err != nil && strings.HasPrefix(err.Error(), "read "):
-			return d.Errorf("include: %w", err)
+			continue
 		case err != nil:
+			return d.Errorf("include: %w", err)
+		}
+		if err := f.parse(name, text, into, depth+1); err != nil {
 			return err
 		}
 	}

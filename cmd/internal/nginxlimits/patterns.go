@@ -2,6 +2,7 @@ package nginxlimits
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"regexp/syntax"
 	"slices"
@@ -60,8 +61,8 @@ const (
 // maxAlternatives is how many patterns one regular expression may become.
 const maxAlternatives = 64
 
-// regexPaths returns the paths of a regular expression, if patterns can say it: it has to begin with "^/", and what
-// it leaves open has to be whole segments, or the end.
+// regexPaths returns the paths of a regular expression, if patterns can express them: the expression has to begin with
+// "^/", and everything but its literals has to match whole segments, or the rest of the path.
 func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
 	parsed, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil || len(expr) > 1000 {
@@ -194,29 +195,17 @@ func hasSlash(ranges []rune) bool {
 	return false
 }
 
-// patternOf returns the pattern of a text with signs.
+// patternOf returns the pattern of a text with signs, and how it differs from the regular expression.
 func patternOf(text string) (pattern, rough string, ok bool) {
-	text, open := text, true
-	if before, after, found := strings.Cut(text, string(endOfPath)); found {
-		if strings.Trim(after, string(endOfPath)) != "" {
-			return "", "", false
-		}
-		text, open = before, false
-	}
-	if before, after, found := strings.Cut(text, string(anyRest)); found {
-		if after != "" {
-			return "", "", false
-		}
-		text, open = before, true
-	}
+	text, open, ok := cutEnd(text)
 	segments := strings.Split(text, "/")
-	if segments[0] != "" || len(segments) < 2 {
+	if !ok || segments[0] != "" || len(segments) < 2 {
 		return "", "", false
 	}
 	for i, s := range segments {
 		switch {
 		case s == string(anySegment):
-			segments[i] = "{s" + string(rune('a'+i%26)) + "}"
+			segments[i] = fmt.Sprintf("{s%d}", i)
 			rough = "here it takes any text in place of what stands between two slashes there"
 		case strings.ContainsRune(s, anySegment):
 			return "", "", false
@@ -230,10 +219,20 @@ func patternOf(text string) (pattern, rough string, ok bool) {
 		return pattern + "/", cmp.Or(rough, "in nginx it also takes paths that go on without a slash, such as "+text+"x"), true
 	case open:
 		return pattern, rough, true
-	case pattern == "/":
+	case pattern == everyPath:
 		return "/{$}", rough, true
 	}
 	return strings.TrimSuffix(pattern, "/"), rough, true
+}
+
+// cutEnd cuts the signs off the end of a text, and reports whether paths may go on there. Elsewhere they are no end.
+func cutEnd(text string) (before string, open, ok bool) {
+	before, after, ends := strings.Cut(text, string(endOfPath))
+	if strings.Trim(after, string(endOfPath)) != "" {
+		return "", false, false
+	}
+	before, after, rest := strings.Cut(before, string(anyRest))
+	return before, rest || !ends, after == ""
 }
 
 // covers reports whether every path of the pattern p is one of the pattern q. Neither has a method or a host.

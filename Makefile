@@ -49,7 +49,7 @@ test-ci:
 	$(call TESTSUM,race) $(RACE) -vet=off -timeout 20m $(PURE)
 	$(call TESTSUM,long) $(RACE) -tags long -run '^TestLong' -skip 'TestLongServers|TestLongTraefik|TestLongSimulation|TestLongRivals|TestLongOverload' -vet=off -p 2 -timeout 40m $(LONG)
 	cd bench && go test -tags long $(RACE) ./migrate ./fleet ./letpass
-	cd deploy/check && GOWORK=off go test ./...
+	cd deploy/check && GOWORK=off go test -count 1 -timeout 30m ./...
 
 # Everything, in full: see the table in CONTRIBUTING.md.
 test-all: test test-ci leases collations ratelimit h2spec peers crash fleet traefik simulation overload histories draws chaos consistency differential deluge

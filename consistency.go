@@ -36,10 +36,9 @@ func ParseConsistency(name string) (Consistency, error) {
 // String returns what [ParseConsistency] reads.
 func (c Consistency) String() string { return consistencyNames[min(c, Synced)] }
 
-// Leasable returns nil if a process may count by the plan without asking the shared store each
-// time, as [Leased] and [Synced] do: for a token bucket, GCRA, and windows of a fixed length. For any
-// other plan it returns an error that says why not and what to use instead; charges of such plans
-// are counted as [Strict], whatever their Consistency.
+// Leasable returns nil if a process may count by the plan without asking the shared store each time, as [Leased]
+// and [Synced] do: for a token bucket, GCRA, and windows of a fixed length. For any other plan it returns an error
+// with the reason and an alternative. Charges of such plans are counted as [Strict], whatever their Consistency.
 func (p *Plan) Leasable() error {
 	const use = "use token_bucket, gcra, fixed_window or sliding_window_counter"
 	switch {

@@ -12,17 +12,16 @@ const Never time.Duration = math.MaxInt64
 
 // Decision is what a [Receipt] means for the caller.
 type Decision struct {
-	// Allowed says that the cost fits. For one of several charges, see [Admitted].
+	// Allowed reports that the cost fits. For one of several charges, see [Admitted].
 	Allowed bool
 	// Remaining is how many units would fit now, rounded down. Turns in a queue that callers have given
 	// up are not in it.
 	Remaining int64
-	// RetryAfter is, on a refusal, exactly how long until the cost fits if nobody
-	// takes or gives back anything, in whole microseconds: it does not fit one tick of
-	// the plan earlier. [Never] says that it can never fit. If the cost was allowed
-	// and nothing remains, it is how long until one more unit fits, else zero. For a
-	// charge that [Deny] refuses it is a second, since nobody knows when the store will be back,
-	// and so it is if all permits in flight are taken. It is zero if the last of them was just taken.
+	// RetryAfter of a denied cost is the exact time until it fits, in whole microseconds, provided that no other
+	// call takes or gives back units: it does not fit one tick of the plan earlier. It is [Never] if the cost can
+	// never fit. If the cost was allowed and nothing remains, RetryAfter is the time until one more unit fits, and
+	// otherwise zero. It is a second for a charge that [Deny] refuses, because the end of an outage is unknown, and
+	// for permits in flight if all are taken. It is zero if this call took the last permit.
 	RetryAfter time.Duration
 	// ResetAfter is how long until nothing is used. It is zero for permits in flight, where that is not known.
 	ResetAfter time.Duration
@@ -30,9 +29,9 @@ type Decision struct {
 	Delay time.Duration
 	// Now is the store's clock at the decision, in microseconds since the Unix epoch.
 	Now int64
-	// Origin says who decided.
+	// Origin is the part of the system that decided.
 	Origin Origin
-	// Locked says that a [Penalty] is in force: the key is refused, whatever it has left.
+	// Locked reports that a [Penalty] is in force: the key is denied, whatever it has left.
 	Locked bool
 	// Early is the level that drains between the turn and the end of Delay, which is a whole number of
 	// ticks: [Limiter.LeaveQueue] needs to know the turn exactly.

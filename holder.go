@@ -22,9 +22,8 @@ const (
 	maxOwed  = 1024
 )
 
-// NewPermit returns a number for Charge.Permit that nobody else has, and which is never 0.
-// It is random, from a generator seeded by the system: among as many as a plan can have permits, the
-// chance that two are equal is 1 in 10^10.
+// NewPermit returns a unique number for Charge.Permit, which is never 0. It is random, from a generator seeded by
+// the system: among as many as a plan can have permits, the chance that two are equal is 1 in 10^10.
 func NewPermit() uint64 {
 	for {
 		if n := rand.Uint64(); n != 0 {
@@ -51,7 +50,7 @@ type Holder struct {
 	busy  bool      // what it calls runs
 
 	releasing int           // calls of Release under way
-	quiet     chan struct{} // closed when none is, for those who wait for that
+	quiet     chan struct{} // closed when no call is running
 }
 
 // Hold is a permit held by a [Holder].
@@ -116,7 +115,7 @@ func (p *Hold) Leave() Charge {
 
 // Release is [Hold.Release] of several at once, and returns the first error.
 func (h *Holder) Release(ctx context.Context, holds ...*Hold) (err error) {
-	h.begin() // before anything is let go, so that nobody who waits for it misses it
+	h.begin() // before a permit is released, so that no waiting call misses it
 	defer h.end()
 	if holds = h.let(holds); len(holds) == 0 {
 		return nil
@@ -188,7 +187,7 @@ func (h *Holder) released() <-chan struct{} {
 // confirmed reports whether the store itself did it, not a stand-in.
 func confirmed(c *TakeCall) bool { return c.Err == nil && !c.Receipts[0].Origin.Degraded() }
 
-// let lets go of the holds, and returns those that nobody had let go of before.
+// let releases the holds, and returns those that were not released before.
 func (h *Holder) let(holds []*Hold) []*Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()

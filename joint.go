@@ -49,9 +49,8 @@ func (l *Limiter) compile(limits []Limit) error {
 // not change the slice.
 func (l *Limiter) Plans() []*Plan { return l.plans }
 
-// TakeEach is [Limiter.Take] that also fills each with the decision of every limit; each must be as
-// long as Plans. If any limit refuses, none counts anything, even those whose own decision says
-// Allowed.
+// TakeEach is [Limiter.Take] that also fills each with the decision of every limit; each must be as long as Plans.
+// If any limit denies, none counts anything, even those whose own decision is Allowed.
 func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []Decision) (d Decision, err error) {
 	switch {
 	case cost < 1:
@@ -64,13 +63,14 @@ func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []D
 	}
 	clear(each)
 	err = l.takeJoint(ctx, key, cost, &d, each)
+	l.observers.call(ctx, key, cost, d, err)
 	return d, err
 }
 
-// LeaveQueue gives up the turn that d, a decision of Take for cost units, waits for, before its Delay
-// is over: this limiter gives it to a later caller. Call it once for a decision, and do not wait any
-// more. Other limits keep what they have counted: by then it may belong to a window that has ended.
-// Without a [LeakyBucket] there is no queue and nothing to give up. See [Turns].
+// LeaveQueue gives up the turn that d, a decision of Take for cost units, waits for, before its Delay is over: this
+// limiter gives it to a later caller. Call it once for a decision, and do not wait any more. Other limits keep what
+// they have counted: by then it may belong to a window that has ended. Without a [LeakyBucket] there is no queue,
+// and LeaveQueue does nothing. See [Turns].
 func (l *Limiter) LeaveQueue(key string, cost int64, d Decision) error {
 	switch {
 	case cost < 1:
@@ -142,8 +142,8 @@ func (l *Limiter) turned(c *Charge, cost int64, r *Receipt) {
 	}
 }
 
-// lockCost returns the cost of a lock whose limit is charged cost. Giving units back does not touch
-// the lock; giving [All] back lifts it.
+// lockCost returns the cost of a lock for a limit that is charged cost. Giving units back does not touch the lock;
+// giving [All] back lifts it.
 func lockCost(cost int64) int64 {
 	if cost < 0 && cost != All {
 		return 0
@@ -168,7 +168,7 @@ func tightest(c *joint, each []Decision) Decision {
 			each[i] = one
 		}
 	}
-	if !all.Allowed { // then there is no turn to wait for
+	if !all.Allowed { // a denied call has no turn to wait for
 		all.Delay, all.Early = 0, 0
 		for i := range each {
 			each[i].Delay, each[i].Early = 0, 0
@@ -182,7 +182,7 @@ func (d *Decision) tighten(one *Decision) {
 	switch {
 	case d.Allowed == one.Allowed:
 		d.Origin = max(d.Origin, one.Origin)
-	case d.Allowed: // who refuses has decided
+	case d.Allowed: // a denial has set d
 		d.Allowed, d.Origin = false, one.Origin
 	}
 	d.Remaining = min(d.Remaining, one.Remaining)

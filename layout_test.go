@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"/cmd/internal/console"},
 	{"/cmd/internal/adminapi", "/cmd/internal/access", "/cmd/internal/apitest"},
 	{"/cmd/internal/control"},
-	{"/cmd/internal/source", "/cmd/internal/door", "/cmd/internal/limitpage", "/cmd/internal/nginxlimits", "/cmd/internal/replay", "/cmd/internal/incident", "/cmd/internal/schemagen"},
+	{"/cmd/internal/source", "/cmd/internal/door", "/cmd/internal/limitpage", "/cmd/internal/nginxlimits", "/cmd/internal/openapi", "/cmd/internal/replay", "/cmd/internal/recent", "/cmd/internal/incident", "/cmd/internal/schemagen"},
 	{"/httplimit", "/grpclimit", "/client", "/promlimit", "/otellimit", "/telemetry", "/answer", "/policyfile", "/internal/policytest"},
 	{"/policy"},
 	{"/memory", "/redisstore", "/failover", "/lease", "/synced", "/stores", "/storetest", "/internal/share", "/internal/plantest", "/internal/faultstore"},

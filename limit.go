@@ -96,16 +96,15 @@ type Limit struct {
 	// of a queue. Zero stands for the default: Count, or for a [LeakyBucket] what
 	// drains in [DefaultQueueTime] if that is less. Windows and logs have none.
 	Burst int64
-	// Algorithm says how the limit is counted.
+	// Algorithm is the way to count.
 	Algorithm Algorithm
 	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC that begins at
 	// midnight of this day, or of the last day of a month that is shorter. Only FixedWindow
 	// counts by the calendar. Zero is for all other limits.
 	MonthDay int
 	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] returns 1.
-	// Larger units serve limits whose numbers would otherwise be too large to be exact. Callers round costs up
-	// to whole units. Limits of different Money never share
-	// a count. Zero is for limits that do not count money.
+	// Larger units serve limits with numbers that would otherwise be too large to be exact. Callers round costs up
+	// to whole units. Limits of different Money never share a count. Zero is for limits that do not count money.
 	Money int64
 }
 

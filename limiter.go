@@ -15,13 +15,11 @@ import (
 // Errors match [ErrUsage] if the call is wrong, and [ErrNever], [ErrTooLong] or the context's
 // error if a Wait ends without its units. All other errors come from the store.
 type Limiter struct {
-	// OnError says what happens while a shared store behind a failover.Store
-	// does not answer: requests pass (Allow, which is the zero value), are refused
-	// (Deny), or a local share of the limit decides (Local). Set it before the first use.
+	// OnError applies while a shared store behind a failover.Store does not answer: requests are allowed (Allow,
+	// the zero value), denied (Deny), or limited by a local allowance (Local). Set it before the first use.
 	OnError OnError
-	// Consistency says how exactly processes that share a store count together. Stores from
-	// stores.Open and packages lease and synced heed it; all others count exactly. Set
-	// it before the first use.
+	// Consistency is how exactly processes that share a store count together. Stores from stores.Open and packages
+	// lease and synced heed it; all others count exactly. Set it before the first use.
 	Consistency Consistency
 	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit,
 	// including those that Wait makes, is an offence, and Reset lifts the penalty. Set it before the first use.
@@ -33,13 +31,15 @@ type Limiter struct {
 	plans  []*Plan
 	queue  *Plan // the LeakyBucket among them, or nil
 	name   string
-	prefix string    // of all keys, except plain ones if there is no name
+	prefix string    // of all keys, except plain ones of a limiter without a name
 	calls  sync.Pool // of *call
 	joints sync.Pool // of *joint, for several charges
 	turns  Turns
 	others others
 	owing  sync.Once // sets debts
 	debts  []*Plan   // what Owe charges
+
+	observers observers
 }
 
 // call is what a Take of one charge needs. It cannot be on the stack, because a Store may hand it
@@ -84,19 +84,19 @@ func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision,
 		return d, wrongCost(cost)
 	}
 	err = l.take(ctx, key, cost, &d)
+	l.observers.call(ctx, key, cost, d, err)
 	return d, err
 }
 
-// Peek returns the decision without taking anything: Remaining says what would fit, and Delay how long
-// a unit would wait in a [LeakyBucket].
+// Peek returns the decision without taking anything: Remaining is the cost that would fit, and Delay the time a
+// unit would wait in a [LeakyBucket].
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
 	err = l.take(ctx, key, 0, &d)
 	return d, err
 }
 
-// Refund gives back cost units, for example for work that was not done. Units given
-// back beyond those in use are lost, and so are those of a [LeakyBucket], whose turns only LeaveQueue
-// gives up.
+// Refund gives back cost units, for example for work that was not done. Units given back beyond those in use are
+// lost, and so are those of a [LeakyBucket], because only LeaveQueue gives up turns.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
 		return d, usage("sluice: Refund of %d units: must be at least 1", cost)
@@ -146,8 +146,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// giveBack gives up the turn of a caller whose context has ended, and, if atOnce, gives back what else it has
-// just taken.
+// giveBack gives up the turn of a caller after its context has ended, and, if atOnce, gives back its other charges.
 func (l *Limiter) giveBack(ctx context.Context, key string, cost int64, d Decision, atOnce bool) {
 	_ = l.LeaveQueue(key, cost, d) // it is the turn of an admitted Take
 	if !atOnce {

@@ -1,6 +1,6 @@
 package sluice
 
-// Origin says who decided a charge. The zero value is [ByStore].
+// Origin is the part of the system that decided a charge. The zero value is [ByStore].
 type Origin uint8
 
 const (

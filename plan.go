@@ -92,7 +92,7 @@ func (p *Plan) WithMost(units int64) (*Plan, error) {
 	return q, nil
 }
 
-// compile returns the plan of a limit whose states may hold at least most units.
+// compile returns the plan of a limit with states that may hold at least most units.
 func compile(l Limit, most int64) (*Plan, error) {
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("limit %v: %w", l, err)

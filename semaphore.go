@@ -14,14 +14,15 @@ import (
 // the bound may be exceeded. Errors match [ErrUsage] if the call is wrong. All others are the
 // store's or the context's.
 type Semaphore struct {
-	// OnError says what happens while a shared store does not answer, as in a [Limiter]. Set it before
-	// the first use.
+	// OnError applies while a shared store does not answer, as in a [Limiter]. Set it before the first use.
 	OnError OnError
 
-	store  Store
-	plan   *Plan
-	prefix string // of all keys
-	holder *Holder
+	store     Store
+	plan      *Plan
+	name      string
+	prefix    string // of all keys
+	holder    *Holder
+	observers observers
 }
 
 // NewSemaphore returns a semaphore with that many permits for each key, from 1 to 65,536, that counts
@@ -34,17 +35,25 @@ func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Semaphore{store: store, plan: plan, prefix: string(append(AppendKeyPart(nil, name), '!')), holder: NewHolder(store)}, nil
+	return &Semaphore{store: store, plan: plan, name: name, prefix: string(append(AppendKeyPart(nil, name), '!')), holder: NewHolder(store)}, nil
 }
 
-// Acquire takes a permit of a key if one is free, and does not wait: the decision's Allowed says
-// whether one was. Call release when the work is done; it is never nil and may be called again.
-// Work that only OnError lets pass holds no permit.
+// Name returns the name that the semaphore was made with.
+func (s *Semaphore) Name() string { return s.name }
+
+// Held returns how many permits this process holds, of all keys.
+func (s *Semaphore) Held() int { return s.holder.Held() }
+
+// Acquire takes a permit of a key if one is free, and does not wait: the decision's Allowed reports whether one
+// was. Call release when the work is done; it is never nil and may be called again. Work that only OnError lets
+// pass holds no permit.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	c := s.charge(key, 1)
 	c.Permit = NewPermit()
-	if d, err = s.take(ctx, c); err != nil || d.Origin == ByOnError {
-		s.holder.GiveBack(c) // which the store may have counted, and nobody has heard of it
+	d, err = s.take(ctx, c)
+	s.observers.call(ctx, key, 1, d, err)
+	if err != nil || d.Origin == ByOnError {
+		s.holder.GiveBack(c) // the store may have counted it although its answer was lost
 		return func() {}, d, err
 	}
 	if !d.Allowed {
@@ -82,7 +91,7 @@ func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err e
 	}
 }
 
-// Peek returns the decision without taking a permit: Remaining says how many are free.
+// Peek returns the decision without taking a permit: Remaining is the number of free permits.
 func (s *Semaphore) Peek(ctx context.Context, key string) (Decision, error) {
 	return s.take(ctx, s.charge(key, 0))
 }

@@ -23,10 +23,9 @@ type Charge struct {
 	// committed all the same, up to the plan's Most, and Receipt.Cut is the rest. It never refuses the
 	// Take; if another charge does, it is not committed. Penalties and permits ignore Owe.
 	Owe bool
-	// OnError says what happens to this charge when the shared store does not answer.
-	// Stores that cannot fail over ignore it.
+	// OnError decides this charge if the shared store does not answer. Stores that cannot fail over ignore it.
 	OnError OnError
-	// Consistency says how exactly processes that share a store count it together.
+	// Consistency is how exactly processes that share a store count the charge together.
 	Consistency Consistency
 	// Permit is the permit to take or give back, for a plan of [NewInFlight]: a number that
 	// no other caller has chosen, such as a random one. For a plan of [NewDistinct] it is a hash of the value.
@@ -147,9 +146,8 @@ type Store interface {
 	// [Offends], its [kernel.Lock], which would have fit, does not fit and begins its penalty, whether or
 	// not the Take is refused, and however many do so at the same time.
 	//
-	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If
-	// the error is not nil, receipts say nothing, and whether the charges were
-	// committed is for the store to document.
+	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If the error is not nil, receipts
+	// are undefined, and the store documents whether the charges were committed.
 	//
 	// A state that has drained may be forgotten. It then stays empty, even if the
 	// clock steps back to a time at which it was not.

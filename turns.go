@@ -56,9 +56,8 @@ func (t *Turns) pickAll(charges []Charge) (all []picked) {
 	return all
 }
 
-// Take does what the store's Take does, but gives the charges of queues the turns that callers have
-// given up, the earliest first. The store then only looks at these charges, and their receipts say
-// which turns they have.
+// Take does what the store's Take does, but gives the charges of queues the turns that callers have given up, the
+// earliest first. The store then only looks at these charges, and their receipts have the turns.
 func (t *Turns) Take(ctx context.Context, store Store, charges []Charge, receipts []Receipt) error {
 	all := t.pickAll(charges)
 	return t.settle(ctx, store, charges, receipts, all, store.Take(ctx, charges, receipts))
@@ -97,7 +96,7 @@ func (t *Turns) Leave(turn turns.Turn) { t.kept.Leave(turn) }
 // Forget drops the turns of a queue that is reset.
 func (t *Turns) Forget(key string, p *Plan) { t.kept.Forget(key, &p.Plan) }
 
-// settle has the receipts say which turns were picked, or keeps these for later callers.
+// settle writes the picked turns to the receipts, or keeps them for later callers.
 func (t *Turns) settle(ctx context.Context, store Store, charges []Charge, receipts []Receipt, all []picked, err error) error {
 	for i := range all {
 		charges[all[i].charge].Cost = all[i].cost

@@ -16,7 +16,7 @@ type others struct {
 	mutex sync.Mutex                         // held to replace it
 }
 
-// With returns a limiter of another limit with the store, name, OnError, Consistency and Lock of l.
+// With returns a limiter of another limit with the store, name, OnError, Consistency, Lock and observers of l.
 // It is for limits that depend on the caller, such as a customer's plan from a database. It caches the
 // first thousand limits, so that it can be called for each request; any others are compiled each
 // time, which costs a microsecond.
@@ -30,7 +30,7 @@ func (l *Limiter) With(limit Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	other.OnError, other.Consistency, other.Lock = l.OnError, l.Consistency, l.Lock
+	other.OnError, other.Consistency, other.Lock, other.observers = l.OnError, l.Consistency, l.Lock, l.observers
 	l.others.keep(limit, other)
 	return other, nil
 }

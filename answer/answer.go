@@ -57,24 +57,27 @@ type Client struct {
 	// Header has the fields of the request: Accept chooses the media type of a refusal,
 	// Origin is looked up in CORS. May be nil.
 	Header http.Header
-	// CORS says which pages of other origins may read the answer. Nil is none.
+	// Fields selects the fields that report the state of limits, of those that the [Encoder] sends: see
+	// [policy.Policy.Fields].
+	Fields policy.Fields
+	// CORS has the other origins with permission to read the answer. Nil is none.
 	CORS *policy.CrossOrigin
-	// Answers are said in place of what is built in: see [policy.Policy.Answers]. Nil is none.
+	// Answers replace the built-in bodies: see [policy.Policy.Answers]. Nil is none.
 	Answers *policy.OwnAnswers
 }
 
 // Answer is what a door sends. Encode into the zero value, and into the same Answer as often as you
 // like.
 type Answer struct {
-	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 413, 429 or 503, or what
-	// the policy says in its place.
+	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 413, 429 or 503, or that of the
+	// policy's own answer.
 	Status int
 
 	decision *policy.Decision
 	form     policy.Form
 	results  []policy.Result // those that the client may be told about, and shadows
 	most     int             // the index of the most restrictive of them, or -1
-	header   *policyHeader   // of the results, if they are told about
+	header   *policyHeader   // of the results, if they are reported
 	fault    string          // what is wrong with a malformed request
 	quota    bool            // the body is the state of all limits, unless it is a refusal
 	media    int             // of a refusal, as an index of offers, or ownBody
@@ -119,13 +122,14 @@ func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault str
 	if !d.Allowed {
 		a.refuse(f, c.Header["Accept"])
 	}
+	sent := e.forms(c.Fields)
 	if c.CORS != nil && !d.Exempt {
-		a.encodeCORS(f, c, e.Dialect)
+		a.encodeCORS(f, c, sent)
 	}
 	if d.Now != 0 && a.isLLM() {
 		a.encodeLLM(f)
 	}
-	stated := d.Now != 0 && (e.Dialect != NoRateLimit || e.XFields != NoXFields)
+	stated := d.Now != 0 && sent != forms{NoRateLimit, NoXFields}
 	if d.Allowed && !stated {
 		return
 	}
@@ -134,15 +138,33 @@ func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault str
 	}
 	a.header = e.headers.of(a.results, e.Dialect, a.decision.Now)
 	if stated {
-		a.encodeState(f, e)
+		a.encodeState(f, sent)
 	}
+}
+
+// forms are the forms of the fields that report the state of limits.
+type forms struct {
+	dialect Dialect
+	x       XFields
+}
+
+// forms returns the encoder's forms of the fields that the policy has clients be sent.
+func (e *Encoder) forms(sent policy.Fields) forms {
+	f := forms{e.Dialect, e.XFields}
+	switch sent {
+	case policy.IETFFields:
+		f.x = NoXFields
+	case policy.XFields:
+		f.dialect = NoRateLimit
+	}
+	return f
 }
 
 // fields sets header fields.
 type fields struct {
 	header http.Header
 	arena  *arena
-	first  bool // nobody has set any before
+	first  bool // no other middleware has set any
 }
 
 func newFields(h http.Header, a *arena) fields { return fields{h, a, len(h) == 0} }

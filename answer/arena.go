@@ -11,7 +11,7 @@ type arena struct {
 	used  int // of lists
 }
 
-// A chunk lives for as long as any of the answers whose values are in it.
+// A chunk lives for as long as any of the answers with values in it.
 const (
 	textChunk = 1 << 10
 	listChunk = 60

@@ -1,19 +1,22 @@
 package answer
 
-// exposed are the fields that pages of other origins may read, by dialect.
-var exposed = [...]string{
-	Draft11:     "RateLimit, RateLimit-Policy" + exposedAlways,
-	Draft7:      "RateLimit, RateLimit-Policy" + exposedAlways,
-	Draft3:      "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset" + exposedAlways,
-	NoRateLimit: exposedAlways[len(", "):],
-}
-
-const exposedAlways = ", Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
+// exposed are the fields that pages of other origins may read, by dialect, without and with those of X-RateLimit.
+var exposed = func() (names [NoRateLimit + 1][2]string) {
+	for dialect, own := range [...]string{
+		Draft11:     "RateLimit, RateLimit-Policy, ",
+		Draft7:      "RateLimit, RateLimit-Policy, ",
+		Draft3:      "RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, ",
+		NoRateLimit: "",
+	} {
+		names[dialect] = [2]string{own + "Retry-After", own + "Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"}
+	}
+	return names
+}()
 
 // encodeCORS lets a page of an allowed origin read the answer: all of a refusal or a quota, but only
 // our own fields in a response of the handler behind the door, if the handler lets the page read that
 // at all.
-func (a *Answer) encodeCORS(f fields, c Client, dialect Dialect) {
+func (a *Answer) encodeCORS(f fields, c Client, sent forms) {
 	allowed, origin := a.decision.Allowed && !a.quota, c.Header["Origin"]
 	if !allowed && !c.CORS.Any() {
 		f.join("Vary", "Origin")
@@ -21,7 +24,11 @@ func (a *Answer) encodeCORS(f fields, c Client, dialect Dialect) {
 	if len(origin) != 1 || !c.CORS.Allows(origin[0]) {
 		return
 	}
-	names := exposed[min(dialect, NoRateLimit)]
+	x := 1
+	if sent.x == NoXFields {
+		x = 0
+	}
+	names := exposed[min(sent.dialect, NoRateLimit)][x]
 	if a.isLLM() {
 		names += ", " + exposedLLM[a.form]
 	}

@@ -1,10 +1,10 @@
-// Package answer turns decisions into statuses, header fields and bodies, for any protocol, and makes
-// queued requests wait. Middleware and integrations are above it, package policy is below; it knows nothing
-// of connections. An integration takes these steps:
+// Package answer turns decisions into statuses, header fields and bodies, for any protocol, and delays queued requests.
+// Middleware and integrations are above it, package policy is below; it knows nothing of connections. An integration
+// takes these steps:
 //
 //	engine.Decide(ctx, request)                 // or answer.Take, for a single limiter
-//	answer.Settle(ctx, &decision, nil, giveBack) // waits, if there is a queue
-//	outage.Note(&decision)                       // logs when a store goes and comes back
+//	answer.Settle(ctx, &decision, nil, giveBack) // waits for a turn in a queue
+//	outage.Note(&decision)                       // logs the start and the end of an outage
 //	encoder.Encode(&a, header, &decision, client) // sets fields; then send a.Status, a.Body()
 //
 // # Fields
@@ -17,16 +17,17 @@
 //	X-RateLimit-Remaining: 42
 //	X-RateLimit-Reset: 1795219270
 //
-// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11) list all the
-// limits that applied, or the 16 most restrictive of them: q requests per w seconds, of
-// which r pass for certain in the next t seconds, unless others use up the same count; more may
-// come back meanwhile. X-RateLimit has room for one limit: on a refusal the one with the longest
-// wait, otherwise the one of which the smallest share is left. Its Limit is the burst if that is
-// larger than the count, and its Reset is t from now.
+// A policy may leave out the first two or the last three (see [policy.Fields]), and an [Encoder] may send older forms.
 //
-// A limit of requests in flight has no window. It uses the draft's unit for such limits and has no t,
-// and X-RateLimit-Reset is missing if that limit is the one shown. Older dialects, which require a
-// reset, get one second, and nothing in their RateLimit-Policy:
+// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11) list the limits that applied, or the 16 most
+// restrictive of them: q requests per w seconds, with r guaranteed in the next t seconds, unless other requests use the
+// same count; more may become available meanwhile. X-RateLimit describes one limit: on a denial the one with the longest
+// wait, otherwise the one with the smallest fraction left. Its Limit is the burst if that is larger than the count, and
+// its Reset is t from now.
+//
+// A limit of requests in flight has no window. It uses the draft's unit for such limits and has no t, and
+// X-RateLimit-Reset is missing if that limit is the one shown. Older dialects require a reset: they get one second, and
+// nothing in their RateLimit-Policy:
 //
 //	RateLimit-Policy: "search";q=10;qu="concurrent-requests"
 //	RateLimit: "search";r=3
@@ -35,29 +36,25 @@
 //
 //	RateLimit-Policy: "team-usd";q=50000000;qu="micro-usd";w=86400
 //
-// A limit over less than a second, or a fraction of one, is announced in whole seconds at
-// the same rate: 3/250ms as q=12;w=1. Anything in a name but printable ASCII is written
-// as %XX. Shadow rules are not mentioned, since they refuse nobody. Without an answer from the store
-// there are no such fields, because nothing is known.
+// A limit over less than a second, or a fraction of one, is reported in whole seconds at the same rate: 3/250ms as
+// q=12;w=1. Characters in a name other than printable ASCII are written as %XX. Shadow rules are not reported, because
+// they deny nothing. Without an answer from the store the fields are missing.
 //
-// # Refusals
+// # Denials
 //
-// A refusal has status 429, or 503 if the store does not answer, or 400 if the request is malformed or
-// lacks what a rule counts by, or 403 if it is blocked. It must not be cached (Cache-Control:
-// no-store). X-Request-Id has the ID of the refusal, if refusals have one: see
-// [policy.Engine.NameRefusals]. Retry-After says when the request will fit, in seconds and rounded up; for requests in
-// flight it says to ask again in a second. It is missing if the request can never fit. The body is a problem of RFC 9457 by default, plain
-// JSON or text where the client's Accept prefers that:
+// A denial has status 429; 503 if the store does not answer or the upstream is overloaded; 400 if the request is
+// malformed or lacks a key part; or 403 if it is blocked. It must not be cached (Cache-Control: no-store). X-Request-Id
+// has the ID of the denial, if denials have one: see [policy.Engine.NameRefusals]. Retry-After is the time until the
+// request will fit, in seconds and rounded up; for requests in flight it is a second. It is missing if the request can
+// never fit. The body is a problem of RFC 9457 by default, and plain JSON or text if the client's Accept prefers that:
 //
 //	{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",
 //	 "title":"Too Many Requests","status":429,
 //	 "detail":"Limit per-ip: 100 per 60s. Retry in 17 s.","violated-policies":["per-ip"],
 //	 "error":"rate_limit_exceeded","retry_after":17}
 //
-// If too many requests are in flight, the detail is "Too many requests at once: limit search is
-// 10. Retry in 1 s."
+// If too many requests are in flight, the detail is "Too many requests at once: limit search is 10. Retry in 1 s."
 //
-// If a policy has answers of its own ([policy.Answer]), [Client] carries them, and they determine the
-// status, the body and additional fields; Content-Length and Vary are set for such a body. All other
-// fields stay.
+// The policy's own answers ([policy.Answer]), which [Client] carries, determine the status, the body and additional
+// fields; Content-Length and Vary are set for such a body. All other fields stay.
 package answer

@@ -34,19 +34,19 @@ var StateFields = [...]string{
 
 // encodeState sets the fields that tell the state of limits. Those that have room for one
 // limit only tell the most restrictive.
-func (a *Answer) encodeState(f fields, e *Encoder) {
+func (a *Answer) encodeState(f fields, sent forms) {
 	limit := a.mostLabel().limit
 
 	// All values are cut from one string, and remaining and delta from the states.
 	t := stateText{text: a.text[:0], one: a.most, now: a.decision.Now}
-	t.append(a, e.Dialect, limit)
+	t.append(a, sent.dialect, limit)
 	all := len(t.text)
 	t.text = strconv.AppendInt(t.text, seconds(t.now+t.effective), 10)
 	a.text = t.text
 	s := a.arena.text(t.text)
 	remaining, delta, unix := s[t.remaining.from:t.remaining.to], s[t.delta.from:t.delta.to], s[all:]
 
-	switch e.Dialect {
+	switch sent.dialect {
 	case Draft11:
 		f.join(fieldPolicy, a.header.policy)
 		f.join(fieldRateLimit, s[:all])
@@ -61,11 +61,11 @@ func (a *Answer) encodeState(f fields, e *Encoder) {
 		f.set(fieldReset, delta)
 	}
 	switch {
-	case e.XFields == NoXFields:
+	case sent.x == NoXFields:
 		return
 	case a.results[a.most].Plan.Kernel == kernel.InFlight:
-		delete(f.header, fieldXReset) // nobody knows
-	case e.XFields == XDelta:
+		delete(f.header, fieldXReset) // the reset is unknown
+	case sent.x == XDelta:
 		f.set(fieldXReset, delta)
 	default:
 		f.set(fieldXReset, unix)
@@ -142,7 +142,7 @@ func effectiveWindow(r *policy.Result, now int64) int64 {
 	wait := r.RetryAfter.Microseconds()
 	switch {
 	case r.Plan.Kernel == kernel.InFlight:
-		return wait // who is under way may end at any time
+		return wait // requests under way may end at any time
 	case r.Remaining == 0 && r.RetryAfter == sluice.Never:
 		return r.ResetAfter.Microseconds()
 	case r.Remaining == 0:

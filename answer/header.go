@@ -18,7 +18,7 @@ import (
 // maxInteger is the largest integer that a structured field can hold.
 const maxInteger = 999_999_999_999_999
 
-// policyHeader is what is said about a set of rules, whatever the state of their limits.
+// policyHeader is the constant part of the header for a set of rules.
 type policyHeader struct {
 	labels []label
 	policy string // RateLimit-Policy
@@ -26,7 +26,7 @@ type policyHeader struct {
 	from, until int64
 }
 
-// label is what is said about one limit.
+// label is the constant part of the header for one limit.
 type label struct {
 	rule  string
 	name  string // Result.Name
@@ -45,8 +45,8 @@ type label struct {
 // are many, some are made anew each time.
 type headerCache [256]atomic.Pointer[policyHeader]
 
-// of returns the header at now for the results that clients are told about. A shadow is not in force,
-// and clients that heeded it would slow down for nothing.
+// of returns the header at now for the reported results. Shadows are not reported, because clients would slow down
+// for nothing.
 func (c *headerCache) of(results []policy.Result, dialect Dialect, now int64) *policyHeader {
 	var h uint64
 	for i := range results {

@@ -30,7 +30,7 @@ func Take(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, 
 	set(l, &took, err, d)
 }
 
-// set sets what is said of all limits together.
+// set sets the parts of d that are common to all limits.
 func set(l *sluice.Limiter, took *sluice.Decision, err error, d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Delay, d.Now = took.Allowed, took.RetryAfter, took.Delay, took.Now
 	d.Degraded, d.Unavailable = took.Origin.Degraded(), took.Origin == sluice.ByOnError && !took.Allowed

@@ -48,7 +48,7 @@ func (a *Answer) own(h http.Header, c Client) {
 	f.set("Content-Length", strconv.Itoa(len(body)))
 }
 
-// said is the problem with the status that is sent.
+// said is the problem with the sent status.
 func (a *Answer) said() *problem {
 	p := a.problem()
 	if p.status == a.Status {

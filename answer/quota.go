@@ -11,18 +11,18 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Quota turns a into the answer to a client that asks what is left of its limits, and sets its
-// fields in h: d is what [policy.Engine.Quota] has said, and is changed. Its body is
+// Quota turns a into the answer to a client's query of its limits, and sets its fields in h. d is the result of
+// [policy.Engine.Quota], and is changed. The body is
 //
 //	{"limits":[{"name":"per-key","quota":100,"window":60,"remaining":0,"reset":1795219270,"retry_after":17}]}
 //
-// with quota units in window seconds, of which remaining are left, the time in seconds since 1970
-// at which all are there again, and, where the request that is asked about does not fit, the
-// seconds until it does. A client that owes has the debt as "owed". A limit of requests in flight has
-// "unit":"concurrent-requests" in place of window and reset, one of tokens that the response reports "unit":"tokens", and
-// one in USD "unit":"micro-usd" and its numbers as decimals: "usd":{"quota":"50","remaining":"12.40"}. The names, quotas and windows are those of RateLimit-Policy, and all
-// limits are there. It is a refusal if the client is blocked, the request asked about is malformed,
-// or the store does not answer.
+// with quota units in window seconds, the remaining ones, the time of the full reset in seconds since 1970, and, if
+// the described request does not fit, the seconds until it does. A debt of the client is "owed". A limit of
+// requests in flight has "unit":"concurrent-requests" in place of window and reset, one of tokens from the response
+// "unit":"tokens", and one in USD "unit":"micro-usd" and its numbers as decimals:
+// "usd":{"quota":"50","remaining":"12.40"}. The names, quotas and windows are those of RateLimit-Policy, for all
+// limits. The answer is a denial if the client is blocked, the described request is malformed, or the store does
+// not answer.
 func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	switch {
 	case d.Blocked != "" || d.Missing != "":

@@ -84,7 +84,7 @@ func playAnswers(t *testing.T, c *testkit.Case) {
 			r.Peer = netip.MustParseAddr(from)
 		}
 		r.Method, r.Path, _ = strings.Cut(line, " ")
-		client := Client{Header: r.Header, CORS: p.CORS(), Answers: p.Answers()}
+		client := Client{Header: r.Header, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()}
 		var a Answer
 		h := make(http.Header)
 		if r.Method == "QUOTA" {

@@ -13,8 +13,8 @@ import (
 // because the client leaves or the deadline of ctx is nearer, it turns d into a refusal and calls
 // giveBack, with a context that has not ended, to give up the turn.
 //
-// Before the wait it calls drain, if that is not nil, to read the rest of the request, since only then
-// does a door learn that the client has left; an error says that it has.
+// Before the wait it calls drain, if that is not nil, to read the rest of the request, because only then does a
+// server notice that the client has left. An error of drain means that it has.
 //
 // It also refuses a request that the store did not decide because the client had left: otherwise
 // leaving early would be a way to avoid being counted.
@@ -65,8 +65,8 @@ func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 	}
 }
 
-// expire turns a decision whose turn did not come in time into a refusal. What it says about the limits
-// no longer holds: time has passed, and the turn was given up.
+// expire turns a decision into a denial, if its turn did not come in time. Its state of the limits is no longer
+// valid: time has passed, and the turn was given up.
 func expire(d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0
 	for i := range d.Results {
@@ -87,7 +87,7 @@ type Outage struct {
 // logs that itself.
 func (o *Outage) Note(d *policy.Decision) {
 	failed := d.Err != nil
-	if !failed && d.Now == 0 || // nobody has asked the store
+	if !failed && d.Now == 0 || // the store was not called
 		len(d.Results) == 0 || o.lasts.Load() == failed || !o.lasts.CompareAndSwap(!failed, failed) {
 		return
 	}

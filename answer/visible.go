@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxVisible is the most limits that clients are told about.
+// maxVisible is the most limits that are reported to clients.
 const maxVisible = 16
 
 // top returns the most restrictive results, in the order of the document. An answer to a
@@ -39,7 +39,7 @@ func top(results []policy.Result, now int64) []policy.Result {
 	return most
 }
 
-// visible returns how many of the results clients are told about.
+// visible returns how many of the results are reported to clients.
 func visible(results []policy.Result) (n int) {
 	for i := range results {
 		if !results[i].Shadow {

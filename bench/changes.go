@@ -18,7 +18,7 @@ const (
 	changingRules    = "growth: a change of a rule"
 )
 
-// users is how many there are, of whom some have an override, or are in a tier.
+// users is the number of users. Some have an override, or are in a tier.
 const users = 100_000
 
 // listed is a table for as many of the users.

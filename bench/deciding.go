@@ -92,7 +92,7 @@ func footprintWorks() []work {
 // keysLast is long enough that no window ends meanwhile.
 const keysLast = 1000 * time.Hour
 
-// bring has a million keys decided that nobody has seen.
+// bring decides about a million new keys.
 func bring(decide func(string) bool, buf []byte) error {
 	for i := range million {
 		// A key of its own, that only the limiter may keep.

@@ -17,7 +17,7 @@ import (
 // questioned is a server that is asked for decisions, in a process of its own.
 type questioned struct {
 	start func(e doorPlace) *exec.Cmd
-	// dial says how to speak with it over a connection.
+	// dial returns the speaker for a connection.
 	dial     func(c net.Conn) speaker
 	uncounts bool // it answers without counting
 	few      bool // clients share connections: sixteen questions on each
@@ -63,7 +63,7 @@ type doorLoad struct {
 
 const (
 	doorBudget = 2 * time.Second
-	doorLimit  = 1_000_000_000 // a day, of each key: nobody is refused
+	doorLimit  = 1_000_000_000 // a day, of each key: no request is denied
 )
 
 // atDoor measures a server that is asked, and asserts that it has counted every question.
@@ -171,7 +171,7 @@ func (l doorLoad) during(d time.Duration, addr string, dial func(net.Conn) speak
 	return n
 }
 
-// converse keeps as many questions open as the load says, and returns how many were answered.
+// converse keeps as many questions open as the load has, and returns how many were answered.
 func (l doorLoad) converse(deadline time.Time, s speaker, at int, all keys) (n int) {
 	ask := func() {
 		s.ask(all.at(at % all.len()))
@@ -241,7 +241,7 @@ func serveSluice(policy string, args func(e doorPlace) []string) func(e doorPlac
 			all = append(all, "--policy", file)
 		}
 		if e.redis != "" {
-			// So long that a busy machine makes nobody decide without the store.
+			// So long that no decision is made without the store on a busy machine.
 			all = append(all, "--store", "redis://"+e.redis, "--store-timeout", "10s")
 		}
 		return exec.Command(filepath.Join(os.Getenv(binDir), "sluice"), all...)
@@ -366,7 +366,7 @@ func doorWorks(s setting) []work {
 	}
 }
 
-// withoutRedis is a server that keeps its counts, whoever is beside it.
+// withoutRedis is a server with its own counts.
 func withoutRedis(start func(e doorPlace) *exec.Cmd) func(e doorPlace) *exec.Cmd {
 	return func(e doorPlace) *exec.Cmd {
 		e.redis = ""

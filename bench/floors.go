@@ -21,7 +21,7 @@ var constantFields = http.Header{
 	"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Reset": {"1795392000"},
 }
 
-// constant is the floor of the JSON API: net/http that reads a body and says a constant.
+// constant is the floor of the JSON API: net/http that reads a body and answers a constant.
 func constant(listen string) error {
 	answer := []byte(constantAnswer)
 	return http.ListenAndServe(listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

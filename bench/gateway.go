@@ -22,7 +22,7 @@ import (
 // inBetween starts a proxy in a process of its own, from listen to upstream.
 type inBetween func(dir, listen, upstream string) *exec.Cmd
 
-// binDir says where children find the gateways that were built for them.
+// binDir names the folder of the gateways that were built for child processes.
 const binDir = "BENCH_BIN"
 
 const (

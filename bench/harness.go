@@ -20,14 +20,13 @@ import (
 	"time"
 )
 
-// work is one thing that every contender does. A contender runs in a process of its own,
-// once a round, so that nobody pays for another's garbage.
+// work is one thing that every contender does. A contender runs in its own process, once a round, so that none pays
+// for another's garbage.
 type work struct {
 	name       string
 	about      string
 	contenders []contender
-	// measure runs a contender and returns what it cost. It fails if the contender
-	// has not done what the work says.
+	// measure runs a contender and returns what it cost. It fails if the contender has not done the work.
 	measure func(c contender) (sample, error)
 	columns []string // of the sample's values, the first decides
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// counted is a contender whose decisions are sent to a server under callgrind: once some,
-// once more, and the difference is what they cost.
+// counted is a contender with a server under callgrind: decisions are sent in two numbers, and the difference is
+// their cost.
 type counted struct {
 	// record makes the contender ask the server at addr once; what runs a script is
 	// then sent many times. It returns which of what was sent that is.

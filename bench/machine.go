@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// compares are the modules whose versions matter.
+// compares are the modules to report versions of.
 var compares = []string{
 	"golang.org/x/time", "github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2",
 	"github.com/ulule/limiter/v3", "github.com/go-chi/httprate", "github.com/didip/tollbooth/v8",
@@ -22,7 +22,7 @@ var compares = []string{
 	"github.com/envoyproxy/ratelimit", "google.golang.org/grpc",
 }
 
-// machine says what all this ran on.
+// machine describes the machine of the run.
 func machine() string {
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	kernel, _, _ := strings.Cut(strings.TrimSpace(string(release)), "-")

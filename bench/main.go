@@ -17,7 +17,7 @@ import (
 // quickWorks are those of most of the figures to reach, with what takes long left out.
 const quickWorks = `hot key, allowed$|1 M keys, uniform|what a key takes|a flood|middleware|64 callers|gateway|a stream|pipelined 64|rules`
 
-// setting is what the flags say. Children get it too.
+// setting is the values of the flags. Child processes get it, too.
 type setting struct {
 	quick   bool
 	profile string // a directory

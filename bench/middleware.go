@@ -36,7 +36,8 @@ const onePolicy = "sluice/httplimit, a policy of one rule"
 var doors = []contender{
 	{"sluice/httplimit, one limiter", ours, inFront(sluiceLimit)},
 	{"sluice/httplimit, one limiter, three fields", ours, inFront(sluiceThree)},
-	{onePolicy, ours, inFront(sluicePolicy)},
+	{onePolicy, ours, sluicePolicy("")},
+	{onePolicy + ", three fields", other, sluicePolicy("fields: x-ratelimit\n")},
 	{"sethvargo/go-limiter", rival, inFront(sethvargoDoor)},
 	{"throttled", rival, inFront(throttledDoor)},
 	{"ulule/limiter", rival, inFront(ululeDoor)},
@@ -57,10 +58,13 @@ func sluiceThree(count int, period time.Duration, next http.Handler) http.Handle
 	return httplimit.Config{Dialect: answer.NoRateLimit}.Limit(l, nil)(next)
 }
 
-func sluicePolicy(count int, period time.Duration, next http.Handler) http.Handler {
-	p, err := policyfile.Parse("bench.yaml", fmt.Appendf(nil, "version: 1\nrules:\n  - name: per-address\n    key: [client_ip]\n    limit: %v\n", limitOf(count, period)))
-	must(err)
-	return httplimit.Policy(policy.NewEngine(memory.New(), p))(next)
+// sluicePolicy limits by a policy with a setting.
+func sluicePolicy(setting string) inFront {
+	return func(count int, period time.Duration, next http.Handler) http.Handler {
+		p, err := policyfile.Parse("bench.yaml", fmt.Appendf(nil, "version: 1\n%srules:\n  - name: per-address\n    key: [client_ip]\n    limit: %v\n", setting, limitOf(count, period)))
+		must(err)
+		return httplimit.Policy(policy.NewEngine(memory.New(), p))(next)
+	}
 }
 
 func sethvargoDoor(count int, period time.Duration, next http.Handler) http.Handler {

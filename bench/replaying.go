@@ -171,7 +171,7 @@ func readLog(file string) (int64, error) {
 	return stats.Requests, err
 }
 
-// clocked is a memory store that says what it has lost.
+// clocked is a memory store that reports its losses.
 type clocked struct{ *memory.Store }
 
 func (c clocked) Evicted() int64 { return c.Losses().Evicted }

@@ -14,8 +14,7 @@ type report struct {
 	took    time.Duration
 }
 
-// markdown writes the figures to reach, with what notes says about those that are missed,
-// and a table a work.
+// markdown writes the targets, with the notes about missed ones, and a table for each work.
 func (r report) markdown(notes string) string {
 	var b strings.Builder
 	rounds := 0
@@ -136,7 +135,7 @@ func table(b *strings.Builder, w work, rs results) {
 	ratios(b, w, rs)
 }
 
-// compared are the columns whose ratios mean something.
+// compared are the columns with meaningful ratios.
 var compared = []string{"ns", "added CPU ns", "CPU ns", "2 threads ns", "per second", "CPU µs", "proxy CPU µs", "door CPU µs", "p50 µs", "p99 µs", "bytes", "instructions"}
 
 // ratios writes how ours compares with the best rival of each column, and with the floors.

@@ -94,7 +94,7 @@ type respSpeaker struct {
 	left    func(reply []string) int64
 }
 
-// respCommand is a command, and where its reply says what is left.
+// respCommand is a command, and the place of the remaining units in its reply.
 type respCommand struct {
 	command func(key string) []string
 	left    func(reply []string) int64
@@ -189,7 +189,7 @@ type grpcSpeaker struct {
 	fields []hpack.HeaderField
 	next   uint32           // the stream of the next question
 	window int64            // bytes that the server takes
-	left   map[uint32]int64 // of streams whose end has yet to come
+	left   map[uint32]int64 // of open streams
 	text   []byte
 }
 

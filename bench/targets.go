@@ -47,7 +47,7 @@ type target struct {
 	measured func(results) []float64
 }
 
-// verdict says how far the figure is from the goal, and whether that is more than its spread.
+// verdict returns the distance of the figure from the target, and whether that is more than its spread.
 func (t target) verdict(mid, spread float64) string {
 	by := t.goal - mid
 	if t.least {

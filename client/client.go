@@ -112,7 +112,7 @@ func (t *Transport) target(r *http.Request) pace.Target {
 	}
 }
 
-// read returns what a response says of limits.
+// read returns the limits that a response reports.
 func read(response *http.Response) pace.Answer {
 	h, now := response.Header, time.Now()
 	promise, promised := pace.RetryAfter(h, now)
@@ -155,7 +155,7 @@ func repeat(r *http.Request) *http.Request {
 	return &again
 }
 
-// idempotent is as in net/http, where a key without a value says so without being sent.
+// idempotent follows net/http, where a key without a value marks the request without being sent.
 func idempotent(r *http.Request) bool {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:

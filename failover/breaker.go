@@ -39,8 +39,7 @@ const (
 type shard struct {
 	s     *Store
 	index int
-	// inUse says that the circuit is closed, settling that it has been for less than
-	// settlingTime after an outage.
+	// inUse is true while the circuit is closed, and settling for settlingTime after an outage.
 	inUse, settling atomic.Bool
 	circuit         circuitbreaker.CircuitBreaker[any]
 	failuresInRow   atomic.Int64 // failures since the last success

@@ -158,7 +158,7 @@ func TestManyShardsAreBounded(t *testing.T) {
 	})
 }
 
-// Decisions of the shared store that it makes without its server are no sign of life, and Config.Asked is
+// Decisions of the shared store that it makes without its server are no sign of life, and Config.OnCall is
 // not told of them. A share begins with what a sync has counted.
 func TestKnown(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestKnown(t *testing.T) {
 		t.Run(origin.String(), func(t *testing.T) {
 			var told []error
 			asked := func(took time.Duration, err error) { told = append(told, err) }
-			bubble(t, failover.Config{Asked: asked}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
+			bubble(t, failover.Config{OnCall: asked}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
 				p := plan(t, "10/day", sluice.FixedWindow)
 				know(sv, origin)
 				sv.Set(faultstore.Unsent)
@@ -205,7 +205,7 @@ func know(sv *faultstore.Store, origin sluice.Origin) {
 	})
 }
 
-// Config.Asked is called with each decision that the server makes, alone or in a list, and with its error. It is
+// Config.OnCall is called with each decision that the server makes, alone or in a list, and with its error. It is
 // not called for what a caller has not waited for.
 func TestAsked(t *testing.T) {
 	t.Parallel()
@@ -219,7 +219,7 @@ func TestAsked(t *testing.T) {
 			t.Errorf("a decision took %v, want a millisecond", took)
 		}
 	}
-	bubble(t, failover.Config{Asked: asked}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
+	bubble(t, failover.Config{OnCall: asked}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
 		p := plan(t, "10/day", sluice.TokenBucket)
 		step := func(what string, wantTold, wantFailed int) {
 			t.Helper()

@@ -1,5 +1,5 @@
-// Package failover keeps a limiter answering when the shared store does not. Policies and limiters ask it;
-// it wraps package synced, lease or redisstore, and package memory is its fallback.
+// Package failover keeps a limiter answering while its shared store is unavailable. It wraps package synced, lease or
+// redisstore, and falls back to package memory. Limiters and policies are above it.
 //
 // A [Store] wraps a shared [sluice.Store], such as Redis, and is a store itself:
 //
@@ -7,135 +7,115 @@
 //	store := failover.New(shared, failover.Config{})
 //	defer store.Close()
 //
-// While the shared store answers, its receipts are passed on. If it does not, because it
-// is down, slow, or refuses writes, the charge's OnError decides, at once, and
-// the receipts' Origin says so:
+// While the shared store answers, the Store returns its receipts. If the shared store is down, slow, or refuses writes,
+// the OnError of each charge decides without delay, and the receipts' Origin shows it:
 //
-//   - Deny: the request is refused. If any charge of a Take that is not a shadow says so,
-//     nothing is counted.
-//   - Local: a share of the limit decides, in a stand-in in memory.
-//   - Allow: the charge passes, and is counted in the stand-in as well.
+//   - Deny: the request is denied. If any charge of a Take that is not a shadow has Deny, nothing is counted.
+//   - Local: a local allowance, which is a fraction of the limit, decides in a fallback in memory.
+//   - Allow: the charge is allowed, and counted in the fallback as well.
 //
-// A [sluice.Limiter] has it as a field, and a rule of a policy as on_error.
+// OnError is a field of a [sluice.Limiter], and on_error in a rule of a policy.
 //
-// A shared store that answers is healthy, even if it cannot read what it has under a key:
-// see [Unreadable]. Such a charge is decided by its OnError, as while the store is away,
-// and the others of its Take by the store, all or none. No circuit opens. The log names
-// the key, at most ten in a minute.
+// A shared store that answers is healthy, even if it cannot read the value of a key: see [Unreadable]. The charges of
+// that key are decided by their OnError, as in an outage. The store decides the other charges of the Take, all or none.
+// No circuit opens. The log names at most ten such keys a minute.
 //
-// In an outage, charges that give back always pass, and go to the stand-in. Units taken before the
-// outage are not given back in the shared store.
+// During an outage, charges that give back are always allowed, and go to the fallback. Units taken before the outage are
+// not given back in the shared store.
 //
-// # Away, and back
+// # Detection and recovery
 //
-// A decision waits for the shared store until the deadline, 50 ms. At most 1,024 wait at
-// the same time, and others are decided locally at once, so that the first moments of an
-// outage cost little memory. Refusals from the shared store's deny cache need no wait,
-// and do not count as a sign of life. A circuit breaker for each part of the store (each master
-// of a cluster) opens when half of at least 20 calls within a second have failed, or when
-// five or more have failed, over at least 300 ms, and none has succeeded meanwhile. A single failure is followed up by probes, at
-// most 80 a second, so that an outage is also detected within a second if there are few callers, or
-// callers that do not wait for the deadline. An idle store is
-// probed once a second. A caller that goes away is no failure, and a hiccup at a high rate
-// does not open the circuit. A store of [OpenLater] that has not been opened is away from
-// the start.
+// A decision waits for the shared store until the deadline, 50 ms by default. At most 1,024 decisions wait at the same
+// time. Further ones are decided locally at once, which bounds memory in the first moments of an outage. Denials from
+// the deny cache of the shared store need no wait, and do not prove that its server is alive.
 //
-// With a longer deadline D, a store that hangs is detected later: at most half a second after D
-// if there are callers, and five times D after the next probe if there are none.
+// Each part of the store (each master of a cluster) has a circuit breaker. It opens when half of at least 20 calls
+// within a second have failed, or when at least five calls over at least 300 ms have failed and none has succeeded. A
+// single failure starts probes, at most 80 a second, so an outage is detected within a second even with few callers, or
+// with callers that do not wait for the deadline. An idle store is probed once a second. A canceled call is no failure,
+// and a short pause at a high rate does not open the circuit. A store of [OpenLater] is unavailable until it is opened.
 //
-// While a circuit is open, a decision costs no network and no wait, and a Take with a
-// charge for that part is decided locally as a whole. Every 400 to 600 ms a probe is
-// sent, by one goroutine and not by callers. Probes write, since a server that is
-// loading or read-only answers reads. When all of those sent within 60 ms have
-// succeeded the store is in use again, less than a second after its return. A store that
-// failed again within five seconds has to answer for four times as long, up to 900 ms:
-// one that comes and goes stays away, and one that is back for good is used within two
-// seconds. Each change of state is one line in the log.
+// With a longer deadline D, a store that hangs is detected later: at most half a second after D while there are calls,
+// and otherwise five times D after the next probe.
 //
-// Charges that are on several masters of a cluster are taken one after the other, within
-// one deadline: three of them are three round trips. Where the masters are far away, keep
-// the keys of a decision together by a common hash tag ("together" in a policy), or set a
-// longer deadline. Decisions that run out of time in this way do not open a circuit,
-// because each master answers in time by itself: every one of them waits for the whole
-// deadline, and is decided locally.
+// While a circuit is open, a decision needs no network and no wait. A Take with a charge for that part is decided
+// locally as a whole. One goroutine sends a probe every 400 to 600 ms. Probes write, because a server that is loading
+// or read-only answers reads. The store is used again when all probes within 60 ms have succeeded, less than a second
+// after its return. A store that failed again within five seconds has to answer for four times as long, up to 900 ms:
+// an unstable store stays unused, and a stable one is used within two seconds. Each change of state is logged in one
+// line.
 //
-// # The local share
+// Charges on several masters of a cluster are taken one after the other within one deadline: three charges take three
+// round trips. If the masters are far away, keep the keys of a decision together by a common hash tag ("together" in a
+// policy), or set a longer deadline. Decisions that reach the deadline in this way do not open a circuit, because each
+// master answers in time: every such decision waits for the whole deadline and is then decided locally.
 //
-// A share is counted as the limit is, but every unit costs as much as there are instances:
-// 7 per second by two is 3.5 per second. It is at least one unit. The number of instances
-// is that of the last heartbeat, or Config.Instances; a lower count has to last for
-// five seconds first. Every instance sends heartbeats, also one with that setting. A service that starts while the
-// shared store is away, without that setting, assumes that it is alone.
+// # The local allowance
 //
-// A share begins where the shared store was when this instance saw the key last, or reserved units of
-// it ([Overheard]), as far as it is remembered (about the last 16,000 keys). A log is taken to be as
-// full as it was until its newest unit expires.
+// The fallback counts the limit as the shared store does, except that each unit costs as many units as there are
+// instances: two instances have 3.5 per second each of a limit of 7 per second. The allowance is at least one unit. The
+// number of instances is that of the last heartbeat, or Config.Instances. A lower number has to last for five seconds
+// first. Every instance sends heartbeats, even with Config.Instances. A process that starts during an outage, without
+// Config.Instances, assumes that it is alone.
 //
-// A key that owed the shared store more than its limit when the store was last seen
-// ([sluice.Charge].Owe) owes each share that, too. What it comes to owe during an outage is owed to the
-// shared store on return, in addition to what follows, even where OnError is Deny or Allow.
+// An allowance starts at the level that the shared store had when this instance last used the key, or reserved units of
+// it ([Overheard]). It remembers about the last 16,000 keys. A log is assumed to be as full as it was until its newest
+// unit expires.
 //
-// On return, what a share has used is written back: at most a share of one burst for each
-// key, so at most one burst from all instances, nothing that time has given back already,
-// and at most 500 keys a second. A key that waits for that is decided locally, for at most
-// two seconds. Decisions whose outcome is unknown, because the shared store was asked and
-// did not answer, are counted in the share and not written back: it may have counted them,
-// and nothing is charged twice. So a request that Deny has refused because the answer was
-// lost or late may have been counted all the same, and nothing is given back: whether it was
-// counted cannot be known. A key of which all decisions end like that has one share
-// until the shared store answers for it. Nor is a debt sent again whose answer was lost.
-// Up to 65,536 keys are kept; those above it are limited, but begin with a full share and
-// are not written back. Shares and debts are lost when the process ends.
+// A key that owed the shared store more than its limit ([sluice.Charge].Owe) when the store was last reached owes this to
+// each allowance, too. Debts of an outage are charged to the shared store after it, in addition to the following, even if
+// OnError is Deny or Allow.
 //
-// A [kernel.Lock] has no parts: each instance keeps the penalties of its own share. They are
-// neither taken over from the shared store nor written back. So a key locked out there has a share of
-// the limit while the store is away, and one locked out here is free when the store is back.
+// After an outage, the use of an allowance is written back: for each key at most the allowance of one burst, so at most
+// one burst from all instances; nothing that time has given back; and at most 500 keys a second. A key that waits for
+// its turn is decided locally, for at most two seconds. A decision whose answer was lost is counted in the allowance and
+// not written back, because the shared store may have counted it, and nothing is charged twice. For the same reason a
+// request that Deny denied after a lost or late answer may have been counted, and nothing is given back. A key with
+// only lost answers has one allowance until the shared store answers for it. A debt whose answer was lost is not sent
+// again. At most 65,536 keys are kept; further keys are limited, but start with a full allowance and are not written
+// back. Allowances and debts are lost when the process ends.
 //
-// Of places in flight ([sluice.NewInFlight]) and distinct values ([sluice.NewDistinct]) a share is an Nth of them, and at
-// least one. Nothing is
-// taken over or written back: whoever holds a place takes it again within seconds, there as here, and
-// what nobody takes again ends by itself. A value that is used in an outage counts there only. A place that is given back while the store is away stays
-// taken there until its end.
+// A [kernel.Lock] cannot be divided: each instance keeps the penalties of its own allowance, and does not exchange them
+// with the shared store. So a key that is locked there has an allowance during an outage, and a key that is locked here
+// is free after it.
 //
-// # How much too much
+// The allowance of permits in flight ([sluice.NewInFlight]) and of distinct values ([sluice.NewDistinct]) is an Nth of
+// the limit, and at least one. Neither is taken over or written back: the holder of a permit takes it again within
+// seconds, in either direction, and permits that are not taken again expire. A value that is first used in an outage
+// counts only there. A permit that is given back during an outage stays taken in the shared store until it expires.
 //
-// With burst B (the count of a window), rate r, N instances, and an outage of T for the
-// instances, a key is admitted beyond the exact limit by at most
+// # Bounds on excess
+//
+// With a burst B (the count of a window), a rate r, N instances, and an outage of T for the instances, a key is allowed
+// at most
 //
 //	(1 − 1/N)·B + (1 − 1/N)·min(B, r·T) + r·t + u
 //
-// units in and after the outage. The first term is for shares whose instances have not
-// seen what others had used before; it is zero if each instance sees each key. The
-// second is for what others have used and not written back when the first instance is
-// back; t is that delay, at most the difference in when the instances find the store away
-// or back, mostly below half a second, plus n/500 seconds if n keys wait. u is the number
-// of decisions that the store was asked for and has not counted: those between its failure and the
-// opening of the circuit, at most what is asked in a deadline, 300 ms and the probes in between, which is
-// half a second with the default deadline.
+// units above the exact limit during and after the outage. The first term is for allowances of instances that have not
+// seen the use by others; it is zero if each instance sees each key. The second term is the use by others that is not
+// yet written back when the first instance recovers. t is that delay: at most the difference between the times at which
+// instances detect the outage or its end, mostly less than half a second, plus n/500 seconds if n keys wait. u is the
+// number of requested decisions that the store did not count, from its failure until the circuit opens: at most the
+// requests within a deadline, 300 ms and the probes in between, which is half a second with the default deadline.
 //
-// With two instances that is about one burst at the worst. With more it is up to
-// 2·(1 − 1/N): 1.33 bursts with three, and below two with any number. It is less than one
-// with any number where each instance sees each key, as behind a balancer that deals
-// requests out in turn. In tests it was 0 to 0.7 bursts with two, and 0 to 0.8 with up to
-// five. A shared store that has forgotten its counts, as Redis without persistence does
-// when it is restarted, admits one burst more of its own.
+// With two instances this is about one burst at worst. With more it is up to 2·(1 − 1/N) bursts: 1.33 with three, and
+// less than two with any number. It is less than one burst with any number if each instance sees each key, for example
+// behind a round-robin balancer. In tests it was 0 to 0.7 bursts with two instances, and 0 to 0.8 with up to five. A
+// shared store that loses its counts, such as Redis without persistence at a restart, allows one burst more.
 //
-// Charges that the shared store is not asked for each time (package lease, package synced) are
-// decided as before while its parts are in use, and for 300 ms at the most after it has answered
-// last. [sluice.Leased] ones add nothing, since what is spent has been counted before: t is up to
-// 250 ms longer for them. [sluice.Synced] ones add what they may be above the limit while the store
-// answers, (N − 1)·(B + 0.3 s·r), and what is lost if the store goes down while it is told: of each
-// instance at most what it has let pass since it told last, so in all at most N·(B + 0.3 s·r), and
-// of traffic that comes evenly what passes in a tenth of a second. What has not been told by then is
-// told once the store is back.
+// Packages lease and synced decide without a call for each charge. They continue while the parts of the store are in
+// use, and for at most 300 ms after its last answer. [sluice.Leased] charges add nothing, because the store has counted
+// the units before they are spent; t is up to 250 ms longer for them. [sluice.Synced] charges add their excess with a
+// healthy store, (N − 1)·(B + 0.3 s·r), and the reports that are lost if the store fails while it receives them: at most
+// what each instance has allowed since its last report, in all N·(B + 0.3 s·r), and for even traffic what it allows in a
+// tenth of a second. Reports that were not yet sent are sent after the outage.
 //
-// Of n places in flight, up to n more may be given each time that the store goes or comes back, until
-// those that were held before have been taken again, by a [sluice.Holder] within two seconds. No
-// request is ended for that: where those under way are too many, no other begins.
+// Of n permits in flight, up to n more may be given each time the store fails or recovers, until the earlier ones have
+// been taken again, by a [sluice.Holder] within two seconds. No request is ended for this; while too many are under way,
+// no other starts.
 //
-// Of n distinct values, n more may be used in an outage, and as many again when the store is back, since it does not
-// know those.
+// Of n distinct values, n more may be used in an outage, and again as many after it, because the store does not know
+// them.
 //
-// Where the limit is less than N units, a share of one unit each is more than the limit.
-// With Allow there is no bound: every request passes.
+// If the limit is less than N units, allowances of one unit each exceed the limit. With Allow there is no bound.
 package failover

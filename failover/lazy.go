@@ -88,7 +88,7 @@ func (p *Lazy) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
 	p.passOn()
 }
 
-// passOn tells the store, if it is open, who listens.
+// passOn passes the listener to the store, if that is open.
 func (p *Lazy) passOn() {
 	s, heard := p.store.Load(), p.heard.Load()
 	if s != nil && heard != nil {

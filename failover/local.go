@@ -183,7 +183,7 @@ func unlisted(c *sluice.Charge, instances int64) *entry {
 	return &entry{shareKey: "k" + c.Key, baselineKey: "o" + c.Key, instances: instances}
 }
 
-// full reports whether there is no room, even after forgetting entries that are empty.
+// full reports whether the ledger is full, even after empty entries are removed.
 func (l *ledger) full(now int64) bool {
 	if len(l.entries) >= maxEntries && now-l.swept > time.Second.Microseconds() {
 		l.swept = now

@@ -14,15 +14,14 @@ import (
 // Shared is what a [Store] needs of the store that it stands before. redisstore.Store is
 // one, and [Bulkhead] makes one of any other store. It may be a [SharedEach], too.
 //
-// An error of TakeWithin may say that nothing was charged ([Uncharged]), or which keys the
-// store cannot read ([Unreadable]).
+// An error of TakeWithin may implement [Uncharged], if nothing was charged, or [Unreadable], which names the keys
+// that the store cannot read.
 type Shared interface {
-	// TakeWithin is the Take of a [sluice.Store] that returns after wait at the latest, and
-	// as soon as its context ends, whatever its server or client library does. It touches
-	// neither charges nor receipts from then on. What it decides without asking its server,
-	// because it remembers, is told by receipts of [sluice.ByDenyCache], [sluice.ByLease] and
-	// [sluice.BySync], and counts as no sign of life. With a wait of 0 it answers nothing else,
-	// and does so at once.
+	// TakeWithin is the Take of a [sluice.Store] that returns after wait at the latest, and as soon as its context
+	// ends, whatever its server or client library does. It touches neither charges nor receipts from then on.
+	// Decisions from memory, without a call to the server, have the Origin [sluice.ByDenyCache], [sluice.ByLease]
+	// or [sluice.BySync] in their receipts, and do not prove that the server is alive. With a wait of 0 it returns
+	// only such decisions, and at once.
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
 
 	// Shard returns which part of the store counts a key, from 0 up. Parts fail each for

@@ -31,7 +31,7 @@ type Status struct {
 
 // ShardStatus is the state of a part of the shared store.
 type ShardStatus struct {
-	// Away says that its circuit breaker is open: nothing but probes goes there.
+	// Away reports that its circuit breaker is open: the store sends it only probes.
 	Away bool
 	// Since is when that last changed, or when the part was first seen.
 	Since time.Time

@@ -13,8 +13,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// Config is how a [Store] fails over. The zero value is fine for one instance, and for
-// many whose shared store counts them.
+// Config is how a [Store] fails over. The zero value works for one instance, and for several if the shared store
+// counts them by heartbeats.
 type Config struct {
 	// Deadline is how long a decision may wait for the shared store. Zero is
 	// [DefaultDeadline].
@@ -26,16 +26,15 @@ type Config struct {
 	// stands for as many as were alive when it was last heard of: see [Shared]. Where
 	// that was never known either, nothing is divided.
 	Instances int
-	// Local is the stand-in. It is asked under a lock and has to answer at once; nobody
-	// else may charge it. Nil is a memory store of its own.
+	// Local is the fallback. Its Take is called under a lock and has to return at once, and it must not be charged
+	// by others. Nil means a new memory store.
 	Local sluice.Store
 	// Logger gets one line for each change of state. Nil is [slog.Default].
 	Logger *slog.Logger
-	// Asked, if not nil, is told of each decision that the shared store was asked for: how long
-	// that took, and its error if it has made none. What the store remembers is not told, nor what
-	// a caller has not waited for. Of a list, each call took as long as the list. It is called on
-	// the goroutine that asks, which waits for it.
-	Asked func(took time.Duration, err error)
+	// OnCall, if not nil, is called after each call of the shared store with its duration and error, on the
+	// goroutine of the caller, which waits for it. It is not called for decisions from memory, nor for calls that
+	// were canceled by their caller. Each call of a list takes as long as the list.
+	OnCall func(took time.Duration, err error)
 }
 
 // Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby and
@@ -52,7 +51,7 @@ type Store struct {
 	deadline       time.Duration
 	maxCalls       int64
 	log            *slog.Logger
-	tell           func(took time.Duration, err error) // Config.Asked
+	tell           func(took time.Duration, err error) // Config.OnCall
 	id             string                              // of this instance
 	countInstances bool                                // the instances are counted, and not set
 	instances      atomic.Int64
@@ -80,7 +79,7 @@ func New(shared Shared, c Config) *Store {
 		deadline: c.Deadline,
 		maxCalls: int64(c.MaxCalls),
 		log:      c.Logger,
-		tell:     c.Asked,
+		tell:     c.OnCall,
 		id:       rand.Text(),
 		recent:   newRecent(),
 	}
@@ -123,10 +122,9 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// Take asks the shared store, or decides without it: then the receipts' Origin says so, and
-// each charge's OnError has its say. The error is never the shared store's. It is the
-// caller's: charges that break the contract, or a context that has ended, with whether
-// anything was charged unknown; or the stand-in's, if that is not a memory store.
+// Take calls the shared store, or decides without it by each charge's OnError; the receipts' Origin shows which. It
+// never returns an error of the shared store. Its errors are for charges that break the contract, for a context
+// that has ended, when it is unknown whether anything was charged, and of a fallback that is not a memory store.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return err
@@ -147,7 +145,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 		return nil
 	}
 	if gone := ctx.Err(); gone != nil {
-		// That the caller did not wait says little, but is worth a look.
+		// A caller that did not wait proves little, but is a reason to probe.
 		suspect(shards)
 		return gone
 	}
@@ -198,8 +196,7 @@ func remembered(receipts []sluice.Receipt) bool {
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !fromMemory(r.Origin) })
 }
 
-// fromMemory reports whether a charge was decided by what a process knows of a shared store, which
-// says nothing of whether its server is alive.
+// fromMemory reports whether a charge was decided from memory, which does not prove that the server is alive.
 func fromMemory(o sluice.Origin) bool {
 	return o == sluice.ByDenyCache || o == sluice.ByLease || o == sluice.BySync
 }
@@ -247,7 +244,7 @@ func (s *Store) failed(shards []*shard, err error) {
 	case len(shards) == 1:
 		shards[0].failed(err)
 	default:
-		// It takes a probe to find out whose failure it was.
+		// Only a probe shows whether the server or the caller failed.
 		suspect(shards)
 	}
 }

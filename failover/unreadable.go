@@ -38,9 +38,9 @@ func (p *portion) add(c sluice.Charge, place int) {
 	p.places = append(p.places, place)
 }
 
-// withoutUnreadable takes where the shared store has said that it cannot read some charges.
-// Those are decided locally, each by its OnError, and the others by the shared store: all
-// of them or none. The error is that of the shared store about the others.
+// withoutUnreadable repeats a Take for which the shared store has reported unreadable keys. Their charges are
+// decided locally, each by its OnError, and the others by the shared store, all or none. The error is that of the
+// shared store for the others.
 func (s *Store) withoutUnreadable(ctx context.Context, err error, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.count.unreadable.Add(1)
 	var foreign, rest portion

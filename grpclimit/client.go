@@ -81,7 +81,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return &listening{ClientStream: stream, pacer: &c.pacer, pass: pass}, nil
 }
 
-// listening is a stream whose header and trailers are looked at when the first message has come.
+// listening is a stream that reads its header and trailers after the first message.
 type listening struct {
 	grpc.ClientStream
 	pacer *pace.Pacer
@@ -102,10 +102,11 @@ func (l *listening) RecvMsg(message any) error {
 	return err
 }
 
-// ended is the error of a call whose context has ended while it waited.
+// ended is the error of a call after its context has ended while it waited.
 func ended(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
-// read returns what the answer to a call says of limits. A refusal is what says when to repeat it.
+// read returns the limits that the answer to a call reports. An answer is a denial if it has a time to repeat the
+// call.
 func read(err error, header, trailer metadata.MD) (a pace.Answer) {
 	fields := make(http.Header, len(header)+len(trailer))
 	for _, md := range []metadata.MD{header, trailer} {

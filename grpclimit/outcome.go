@@ -16,10 +16,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Settle says what a handler knows better than its answer tells, for rules of a policy that go by
-// the outcome of the call: its Verdict, its Cost, or a Status in place of that of the answer. What
-// is zero comes from the answer; Header and Bytes always do. The context is that of the call. Where
-// no rule goes by the outcome it does nothing.
+// Settle overrides the outcome of a call for the rules that depend on it: its Verdict, its Cost, or its Status.
+// Zero fields come from the answer, and Header and Bytes always do. ctx is that of the call. Without rules that
+// depend on the outcome Settle does nothing.
 func Settle(ctx context.Context, o policy.Outcome) {
 	if all, _ := ctx.Value(outcomeKey{}).(*outcome); all != nil {
 		all.mu.Lock()
@@ -118,7 +117,7 @@ func (o *outcome) of(ctx context.Context) policy.Outcome {
 	}
 }
 
-// watched is a stream whose outcome is looked at.
+// watched is a stream that reports its outcome.
 type watched struct {
 	grpc.ServerStream
 	outcome *outcome

@@ -21,10 +21,18 @@ import (
 )
 
 // inPlainText asks for the message of a refusal without a format around it.
-var inPlainText = answer.Client{Header: http.Header{"Accept": {"text/plain"}}}
+var inPlainText = http.Header{"Accept": {"text/plain"}}
 
-// pushback is the trailer by which a server says when a call is to be repeated, in milliseconds, or
-// that it is not to be (-1).
+// client returns what an answer depends on besides the decision.
+func (s *Server) client() answer.Client {
+	c := answer.Client{Header: inPlainText}
+	if s.engine != nil {
+		c.Fields = s.engine.Policy().Fields()
+	}
+	return c
+}
+
+// pushback is the trailer with the time after which to repeat a call, in milliseconds, or -1 not to repeat it.
 const pushback = "grpc-retry-pushback-ms"
 
 // refuse returns the trailers and the error of a refusal. There is no header: clients repeat only

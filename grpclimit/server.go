@@ -38,8 +38,8 @@ type Config struct {
 	// Attributes sets what only the program knows of a call, for rules of [Config.Policy] with
 	// "key: [attr:user]".
 	Attributes func(ctx context.Context, fullMethod string, attributes map[string]string)
-	// Logger is told, once per change, that the store cannot be asked or can be asked
-	// again. If nil it is slog.Default().
+	// Logger gets a line when the store becomes unavailable, and when it is available again. Nil means
+	// slog.Default().
 	Logger *slog.Logger
 }
 
@@ -63,10 +63,9 @@ type question struct {
 // Policy returns interceptors that let a policy decide.
 func Policy(engine *policy.Engine) *Server { return Config{}.Policy(engine) }
 
-// Limit returns interceptors that take one unit of limiter for each call, under the key that key
-// returns: that of the client's address if it is nil, as in
-// [github.com/sluicehq/sluice/httplimit.ClientIP]. When the store does not answer, calls pass; a
-// limiter whose OnError is [sluice.Deny] refuses them as UNAVAILABLE.
+// Limit returns interceptors that take one unit of limiter for each call, under the result of key, or the client's
+// address if key is nil, as in [github.com/sluicehq/sluice/httplimit.ClientIP]. If the store does not answer, calls
+// are allowed; a limiter with OnError [sluice.Deny] denies them as UNAVAILABLE.
 func Limit(limiter *sluice.Limiter, key func(ctx context.Context, fullMethod string) string) *Server {
 	return Config{}.Limit(limiter, key)
 }
@@ -114,7 +113,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	defer s.release(ctx, &d)
 	fields, refusal := s.ask(ctx, &q, &d)
 	if refusal != nil {
-		_ = grpc.SetTrailer(ctx, fields) // an error says that there is no call to answer
+		_ = grpc.SetTrailer(ctx, fields) // fails only if there is no call to answer
 		return nil, refusal
 	}
 	_ = grpc.SetHeader(ctx, fields)
@@ -181,14 +180,14 @@ func (s *Server) ask(ctx context.Context, q *question, d *policy.Decision) (meta
 	s.outage.Note(d)
 	var a answer.Answer
 	header := make(http.Header, 8)
-	s.encoder.Encode(&a, header, d, inPlainText)
+	s.encoder.Encode(&a, header, d, s.client())
 	if a.Status == http.StatusOK {
 		return lower(header), nil
 	}
 	return s.refuse(&a, header, d)
 }
 
-// metered is a stream each of whose messages counts. It is read from by one goroutine at a time.
+// metered is a stream that counts each message. One goroutine at a time reads from it.
 type metered struct {
 	grpc.ServerStream
 	server   *Server

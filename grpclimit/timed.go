@@ -52,7 +52,7 @@ func (c *clock) report(code int) {
 	})
 }
 
-// timed is a stream whose first message is the head of the response.
+// timed is a stream with its first message as the head of the response.
 type timed struct {
 	grpc.ServerStream
 	clock *clock

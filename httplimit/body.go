@@ -61,7 +61,7 @@ func (c *call) bound() (restart, release func()) {
 	if body, ok := c.r.Body.(interface{ SetReadDeadline(time.Time) error }); ok {
 		read = body
 	}
-	// An error says that there are no deadlines here, as in tests without a server.
+	// It fails if deadlines are not supported, as in tests without a server.
 	restart = func() {
 		_ = read.SetReadDeadline(time.Now().Add(cmp.Or(c.door.config.BodyTimeout, defaultBodyTimeout)))
 	}
@@ -80,7 +80,7 @@ func (c *call) linger() {
 	}
 }
 
-// replay is a body whose beginning has been read. The handler reads it from the beginning, and gets the same error at its
+// replay is a body after its start was read. The handler reads it from the start, and gets the same error at its
 // end.
 type replay struct {
 	rest io.ReadCloser

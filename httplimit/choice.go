@@ -13,7 +13,7 @@ import (
 
 // Choice is the limit of a request.
 type Choice struct {
-	// Limiter decides. If it is nil there is no limit, and the request passes uncounted.
+	// Limiter decides. If it is nil, the request passes uncounted.
 	Limiter *sluice.Limiter
 	// Key is what the request counts under: requests with equal keys share the limit.
 	Key string

@@ -11,18 +11,17 @@ import (
 
 // ClientIP finds the address that a request comes from.
 //
-// The zero value believes nobody: the address is the one that the connection comes from
-// (RemoteAddr). That is right where clients connect directly. Behind a proxy it is the
-// proxy's address, and all clients share one limit until the proxy is in Trusted.
+// The zero value trusts no proxy: the address is that of the connection (RemoteAddr). That is right if clients
+// connect directly. Behind a proxy it is the proxy's address, and all clients share one limit until the proxy is in
+// Trusted.
 //
-// A header with addresses is a list to which each proxy appends the peer it has seen, and whose
-// beginning the client can write as it likes. So it is read from its end, and only as long as the
-// writer of an entry is trusted: the result is the first address, going backwards, that is not a
-// trusted proxy. What comes before it is never looked at.
+// A header with addresses is a list to which each proxy appends its peer. The client can set the start of the list
+// freely. So it is read from its end, and only as long as the writer of an entry is trusted: the result is the
+// first address, going backwards, that is not a trusted proxy. What comes before it is never looked at.
 //
-// An entry that is not an address ends the search: the result is then the trusted proxy that passed it
-// on, so that all who send garbage share one limit, and none of them gets a fresh one. The same holds
-// after 100 entries.
+// An entry that is not an address ends the search: the result is then the trusted proxy that passed it on, so that
+// all clients that send garbage share one limit, and none of them gets a fresh one. The same holds after 100
+// entries.
 type ClientIP struct {
 	// Trusted are the addresses of the proxies in front of this server. Trust whole
 	// networks only where every machine in them is yours: a client with an address in

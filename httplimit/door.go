@@ -113,7 +113,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	client, marks := answer.Client{Header: r.Header}, false
 	if d.engine != nil {
 		p := d.engine.Policy()
-		client.CORS, client.Answers, marks = p.CORS(), p.Answers(), p.Marks()
+		client.Fields, client.CORS, client.Answers, marks = p.Fields(), p.CORS(), p.Answers(), p.Marks()
 	}
 	fault := misaimed(r)
 	if fault == "" {
@@ -183,10 +183,10 @@ func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
 	return exchange.DropNominated(h, d.config.ForwardedHeader)
 }
 
-// say sends an answer of which the fields are set.
+// say sends an answer after its fields are set.
 func say(w http.ResponseWriter, r *http.Request, a *answer.Answer, status int) {
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(a.Body()) // an error is the client's, who has left
+		_, _ = w.Write(a.Body()) // fails only if the client has left
 	}
 }

@@ -13,7 +13,8 @@ import (
 
 // Config has the settings of a middleware. The zero value is a good default.
 type Config struct {
-	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero.
+	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero. A policy may leave out these or the
+	// X-RateLimit fields: see [policy.Fields].
 	Dialect answer.Dialect
 	// XFields is the form of the X-RateLimit fields: [answer.XUnix] if zero.
 	XFields answer.XFields
@@ -33,45 +34,41 @@ type Config struct {
 	// RequestID names a request for [Config.Policy], so that one that is made again is not charged
 	// again: see [policy.Request] ID. An empty one names none.
 	RequestID func(r *http.Request) string
-	// Door is what observers of the engine are told that these requests came through: "http" if
-	// empty.
+	// Door is the name of this integration for observers of the engine: "http" if empty.
 	Door string
-	// TLSFingerprint returns the JA4 of the client's TLS, for rules of [Config.Policy] with
-	// "key: [tls_fingerprint]", or "" if there is none. [crypto/tls.Config.GetConfigForClient]
-	// is told what it is made of.
+	// TLSFingerprint returns the JA4 of the client's TLS, for rules of [Config.Policy] with "key:
+	// [tls_fingerprint]", or "" without TLS. Compute it from the ClientHelloInfo given to
+	// [crypto/tls.Config.GetConfigForClient].
 	TLSFingerprint func(r *http.Request) string
-	// BodyTimeout bounds the time for reading the first 64 KiB of a body that rules count by, or whose request
-	// waits in a queue, and for each further part that is as large as all before it: 10 s if zero. What takes longer
-	// counts as garbled, and breaks off for the handler, too. Where the server has a ReadTimeout, only that holds.
+	// BodyTimeout bounds the time for reading the first 64 KiB of a body that rules count by, or of a request in a
+	// queue, and for each further part that is as large as all before it: 10 s if zero. A slower body counts as
+	// garbled, and breaks off for the handler, too. If the server has a ReadTimeout, that applies instead.
 	BodyTimeout time.Duration
 	// Refuse writes the answer to refusals in place of the door: see [Refusal].
 	Refuse Refusal
 	// KeepDecision lets handlers look at the decision: see [DecisionFrom]. It costs a copy of
 	// the decision and of the request for each request that passes.
 	KeepDecision bool
-	// AwaitOutcome lets handlers behind [Config.Limit] and [Config.LimitBy] say with [Settle]
-	// whether a request counts and what it has cost. It costs a copy of the request for each
-	// that passes. Rules of a policy say themselves that they go by the outcome.
+	// AwaitOutcome lets handlers behind [Config.Limit] and [Config.LimitBy] call [Settle] to set whether a request
+	// counts, and its cost. It costs a copy of each allowed request. Rules of a policy that depend on the outcome
+	// do not need it.
 	AwaitOutcome bool
-	// AuthOnly says that the handler only says that a request may pass, and that something else serves
-	// it, as behind nginx's auth_request: nobody knows here when it ends, so rules with in_flight look
-	// and it takes no place.
+	// AuthOnly is for a handler that only authorizes requests which another server serves, as behind nginx's
+	// auth_request: the end of a request is unknown, so it takes no permit, and rules with in_flight only look.
 	AuthOnly bool
-	// QuotaPath is a path such as /v1/quota, at which [Config.Policy] answers GET and HEAD itself,
-	// with what is left of the limits of whoever asks: see [answer.Encoder.Quota]. Asking counts
-	// for no rule. The limits are those that hold whatever the path, and with ?path=/orders, and
-	// &method=POST if it is not GET, also those of such a request, without what goes by a query
-	// or a body. Who is blocked gets 403. The zero value is no such path.
+	// QuotaPath is a path such as /v1/quota, at which [Config.Policy] answers GET and HEAD itself, with the
+	// remaining quota of the caller: see [answer.Encoder.Quota]. Such requests are not counted. The limits are
+	// those of rules for all paths, and with ?path=/orders, and &method=POST if it is not GET, also those of such a
+	// request, without rules that use a query or a body. A blocked caller gets 403. Empty means no such path.
 	QuotaPath string
-	// Logger is told, once per change, that the store cannot be asked or can be asked
-	// again. If nil it is slog.Default().
+	// Logger gets a line when the store becomes unavailable, and when it is available again. Nil means
+	// slog.Default().
 	Logger *slog.Logger
 }
 
-// Limit returns a middleware that takes one unit of limiter for each request, under
-// the key that key returns: ClientIP{}.Key if it is nil. Requests with equal keys share a
-// limit, including those with an empty key. When the store does not answer, requests pass; a
-// limiter whose OnError is [sluice.Deny] refuses them with status 503.
+// Limit returns a middleware that takes one unit of limiter for each request, under the result of key, which is
+// ClientIP{}.Key if nil. Requests with equal keys share a limit, including those with an empty key. If the store
+// does not answer, requests are allowed; a limiter with OnError [sluice.Deny] denies them with status 503.
 func Limit(limiter *sluice.Limiter, key func(*http.Request) string) func(http.Handler) http.Handler {
 	return Config{}.Limit(limiter, key)
 }

@@ -9,16 +9,15 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Keep wraps a reverse proxy so that clients see what the doors in front of it say about limits:
-// [net/http/httputil.ReverseProxy] adds the fields of the upstream's response to those already there,
-// and drops the latter when the upstream sends an informational response such as 103.
+// Keep wraps a reverse proxy so that clients see the limits of the middleware in front of it:
+// [net/http/httputil.ReverseProxy] adds the fields of the upstream's response to those already set, and drops the
+// latter when the upstream sends an informational response such as 103.
 //
 //	handler := httplimit.Policy(engine)(httplimit.Keep(proxy))
 //
-// The RateLimit and X-RateLimit fields of the upstream are replaced where a door has
-// said something, and pass where none has, for example where no rule applied. The same holds for the
-// fields of the APIs of language models, such as x-ratelimit-remaining-tokens. The
-// handler gets at Flush, Hijack and the deadlines by [http.ResponseController].
+// The RateLimit and X-RateLimit fields of the upstream are replaced if the middleware has set any, and pass
+// otherwise, for example if no rule applied. The same holds for the fields of the APIs of language models, such as
+// x-ratelimit-remaining-tokens. The handler reaches Flush, Hijack and the deadlines by [http.ResponseController].
 func Keep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		k := &keeper{header: w.Header()}
@@ -33,7 +32,7 @@ func Keep(next http.Handler) http.Handler {
 	})
 }
 
-// keeper puts back what doors have said.
+// keeper restores the fields of the middleware.
 type keeper struct {
 	own    exchange.Exchange
 	header http.Header
@@ -42,7 +41,7 @@ type keeper struct {
 	done   bool
 }
 
-// keep notes what doors have said, and reports whether that is anything.
+// keep saves the fields of the middleware, and reports whether any is set.
 func (k *keeper) keep() (any bool) {
 	for i, name := range answer.StateFields {
 		k.values[i] = k.header[name]

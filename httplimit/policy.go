@@ -19,7 +19,7 @@ func (d *door) decideByPolicy(c *call) {
 	d.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
 
-// describe fills in whom a request is from, and for which host.
+// describe fills in the peer and the host of a request.
 func (c *call) describe() {
 	r, config := c.r, &c.door.config
 	c.request.Host, c.request.Header = r.Host, r.Header

@@ -13,8 +13,7 @@ func (d *door) asksQuota(r *http.Request) bool {
 	return d.config.QuotaPath != "" && d.engine != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.EscapedPath() == d.config.QuotaPath
 }
 
-// encodeQuota answers a client that asks what is left of its limits, and says what is wrong with
-// how it asks, or "".
+// encodeQuota answers a client's query of its limits, and returns what is wrong with the query, or "".
 func (d *door) encodeQuota(c *call, client answer.Client) (fault string) {
 	if fault = c.describeQuota(); fault != "" {
 		d.encoder.Malformed(&c.answer, c.w.Header(), fault, client)
@@ -27,8 +26,8 @@ func (d *door) encodeQuota(c *call, client answer.Client) (fault string) {
 	return ""
 }
 
-// describeQuota fills in the method and the path of the request that is asked about, and says what is
-// wrong with them, or "".
+// describeQuota fills in the method and the path of the described request, and returns what is wrong with them, or
+// "".
 func (c *call) describeQuota() (fault string) {
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	path := query.Get("path")

@@ -11,18 +11,16 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Settle says what a handler knows better than its response tells, for rules of [Policy] that go
-// by the outcome of the request: its Verdict, its Cost, or a Status in place of that of the
-// response. What is zero comes from the response; Header and Bytes always do. The context is that of
-// the request. If no rule goes by the outcome, Settle does nothing.
+// Settle overrides the outcome of a request for the rules of [Policy] that depend on it: its Verdict, its Cost, or
+// its Status. Zero fields come from the response, and Header and Bytes always do. ctx is that of the request.
+// Without rules that depend on the outcome, Settle does nothing.
 //
-// Limits of [Config.Limit] and [Config.LimitBy] go by its Verdict and its Cost if [Config]
-// AwaitOutcome is set, but for leaky buckets. The response says nothing about them.
+// Limits of [Config.Limit] and [Config.LimitBy] use its Verdict and its Cost if [Config] AwaitOutcome is set,
+// except leaky buckets. They do not depend on the response.
 //
-// Call it before the response begins: a rule that knows by then what it goes by is settled before
-// the client hears of it. Others, such as those by the length of the response, or by a cost that
-// no header has told, are settled when the handler returns; until then there is time for their
-// Cost. Do not call it while the handler writes.
+// Call it before the response starts: rules with a known outcome are settled before the client gets the head.
+// Others, such as rules by the length of the response, or with a cost that no header has set, are settled when the
+// handler returns; until then Settle can set their Cost. Do not call it while the handler writes.
 func Settle(ctx context.Context, o policy.Outcome) {
 	for s, _ := ctx.Value(settlingKey{}).(*settling); s != nil; s = s.outer {
 		s.said = o
@@ -32,8 +30,8 @@ func Settle(ctx context.Context, o policy.Outcome) {
 // settlingKey is the key of the *settling in the context of a request.
 type settlingKey struct{}
 
-// settling is a request whose outcome rules go by. It settles before the response begins, so that the
-// client's next request meets what is given back, and again when the handler has returned.
+// settling is a request with rules that depend on its outcome. It settles before the response starts, so that the
+// client's next request finds what is given back, and again when the handler has returned.
 type settling struct {
 	own      exchange.Exchange
 	exchange *exchange.Exchange
@@ -96,7 +94,7 @@ func (s *settling) end(returned bool) {
 	s.settle(bytes)
 }
 
-// Head settles what the head of the response says.
+// Head settles by the head of the response.
 func (s *settling) Head(status int) int {
 	switch {
 	case !exchange.Final(status):

@@ -24,7 +24,7 @@ func (c *call) await(l *sluice.Limiter, key string) {
 	}
 }
 
-// settle makes the difference once the handler has said what it goes by.
+// settle corrects the charge by the outcome that the handler has set.
 func (t *taken) settle(s *settling, o policy.Outcome) {
 	switch {
 	case o.Verdict == policy.CountsNot:

@@ -7,10 +7,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// misaimed says what is wrong with the target of a request, or "". Rules look at the path
-// and the host, so there must be no doubt about either. A server takes more than
-// origin-form (/path), absolute-form (http://host/path) and the "*" of OPTIONS: of
-// "a:http://host/path" it makes a URL without a path, and a proxy passes that on.
+// misaimed returns what is wrong with the target of a request, or "". Rules use the path and the host, so neither
+// may be in doubt. A server accepts more than origin-form (/path), absolute-form (http://host/path) and the "*" of
+// OPTIONS: it turns "a:http://host/path" into a URL without a path, and a proxy passes that on.
 func misaimed(r *http.Request) string {
 	u := r.URL
 	switch {

@@ -5,8 +5,7 @@ package kernel
 // use, and is not safe for concurrent use.
 type Log struct{ units history }
 
-// history is the units of a log, oldest first. A position says where in them something is, until
-// they change.
+// history is the units of a log, oldest first. A position in it is valid until it changes.
 type history interface {
 	// newest returns the tick of the newest unit. It returns false for an empty log.
 	newest() (tick int64, any bool)
@@ -61,8 +60,8 @@ func (l *Log) Step(p *Plan, now, cost int64) Receipt {
 	return l.at(p, now).receipt(0)
 }
 
-// Owe is [Log.Step] for a cost that is due in any case. If it does not fit, the
-// receipt says so, but the log keeps it all the same, up to the plan's Most.
+// Owe is [Log.Step] for a cost that is due in any case. If it does not fit, Fits of the receipt is false, but the
+// log keeps the cost, up to the plan's Most.
 func (l *Log) Owe(p *Plan, now, cost int64) Receipt {
 	r := l.Step(p, now, cost)
 	if r.Fits || cost <= 0 {
@@ -86,8 +85,8 @@ func (l *Log) push(v view, cost int64) {
 	l.units.push(v.now, cost)
 }
 
-// Look returns the receipt for cost units at now without taking them: Used and Tick are those
-// before the cost, and Fits says whether it would fit.
+// Look returns the receipt for cost units at now without taking them: Used and Tick are those before the cost, and
+// Fits reports whether it would fit.
 func (l *Log) Look(p *Plan, now, cost int64) Receipt { return l.at(p, now).receipt(cost) }
 
 // EmptyAt returns when the log equals the empty log, in microseconds since the epoch.

@@ -25,7 +25,7 @@ const (
 	Lock
 	// InFlight keeps which permits are held: see [Permits].
 	InFlight
-	// Distinct keeps which values were used in the last period, as permits that nobody gives back.
+	// Distinct keeps the values of the last period, as permits that are never given back.
 	Distinct
 )
 
@@ -131,8 +131,8 @@ type Spec struct {
 	Sliding, Queue bool
 }
 
-// New returns the plan of a limit, by the finest tick of 1 µs, 1 ms or 1 s that lets its numbers be exact. It
-// fails if there is none, and if the spec is not valid.
+// New returns the plan of a limit, by the finest tick of 1 µs, 1 ms or 1 s that lets its numbers be exact. It fails
+// if no tick is exact, and if the spec is not valid.
 func New(s Spec) (p Plan, err error) {
 	if s.Count < 1 || s.Period < 1 || s.Kernel == Meter && s.Burst < 1 {
 		return Plan{}, errors.New("the count, the period and the burst of a limit are at least 1")

@@ -1,23 +1,22 @@
 package kernel
 
-// Snapshot is what a receipt says about the state of a key. As long as nothing is given back, the
-// receipts of later charges can be derived from it: units taken since then only add to those used,
-// so a charge that the snapshot refuses is refused.
+// Snapshot is the state of a key as far as a receipt shows it. As long as nothing is given back, the receipts of
+// later charges can be derived from it: units taken since then only add to those used, so a charge that the
+// snapshot refuses is refused.
 type Snapshot struct {
 	// Now is the time of the receipt, in microseconds since the Unix epoch.
 	Now int64
 
-	// state is the kernel's. For a log it holds the tick of the newest unit, the number of units,
-	// and, as Prev, the tick at which the oldest expires: 0 if there is none or it is unknown. For
-	// permits it holds how many are held, and of distinct values when the last was used and a new one fits.
+	// state is the kernel's. For a log it holds the tick of the newest unit, the number of units, and, as Prev, the
+	// tick at which the oldest expires: 0 if unknown or if the log is empty. For permits it holds the number held,
+	// and for distinct values the times of the last use and of the next new value.
 	state State
 	// For a log: at the tick expiry, this many of its oldest units will have expired.
 	expired, expiry int64
 }
 
-// Snapshot returns what r, the receipt of a charge of cost, says about its key. The receipt of a log
-// may not say when its oldest unit expires: oldest is that tick, or 0 if the store does not say
-// either.
+// Snapshot returns the state of a key as shown by r, the receipt of a charge of cost. The receipt of a log may lack
+// the tick at which its oldest unit expires: oldest is that tick, or 0 if it is unknown.
 func (p *Plan) Snapshot(cost int64, r Receipt, oldest int64) Snapshot {
 	s := Snapshot{Now: r.Now}
 	switch p.Kernel {

@@ -32,8 +32,8 @@ func (p *Plan) Step(s State, now, cost int64, r *Receipt) State {
 	return s
 }
 
-// Owe is [Plan.Step] for a cost that is due in any case, such as the rest of the cost of a request that has passed. If it does not fit, r says
-// so, but the state holds it all the same, up to Most.
+// Owe is [Plan.Step] for a cost that is due in any case, such as the rest of the cost of a request that has passed.
+// If it does not fit, Fits of r is false, but the state keeps the cost, up to Most.
 func (p *Plan) Owe(s State, now, cost int64, r *Receipt) State {
 	s = p.Step(s, now, cost, r)
 	if r.Fits || cost <= 0 || p.Kernel == Lock {

@@ -71,8 +71,7 @@ func (b *batch) close() (spent, first int64) {
 	return first - b.skipped.Load(), first
 }
 
-// unspend takes back the spending of units, and reports whether it could: nobody has spent others
-// since.
+// unspend undoes the spending of units, and reports whether it could: only if no others were spent since.
 func (b *batch) unspend(first, cost int64) bool {
 	return b.next.CompareAndSwap(first+cost, first)
 }

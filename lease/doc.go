@@ -1,5 +1,5 @@
-// Package lease spends units of a shared store without asking it for each, and never above the limit.
-// Packages synced and failover wrap it; it wraps package redisstore.
+// Package lease reserves units of a shared store in batches and spends them without further calls, never above the
+// limit. Packages synced and failover wrap it; it wraps package redisstore.
 //
 // A [Store] wraps a shared store such as Redis, and is wrapped by a failover.Store:
 //
@@ -8,18 +8,16 @@
 //	defer leased.Close()
 //	store := failover.New(leased, failover.Config{})
 //
-// It handles charges that are [sluice.Leased] and whose plan is [sluice.Plan.Leasable], and passes all
-// others on. For a key in frequent use, it takes units for the next quarter of a second with one call,
-// and spends them on requests as they come. A key in rare use costs a call for each request, as it
-// would without a lease, and is counted exactly.
+// It handles [sluice.Leased] charges with a [sluice.Plan.Leasable] plan, and passes all others on. For a key in
+// frequent use, one call reserves units for the next quarter of a second, and requests spend them. A key in rare
+// use costs a call for each request, as without a lease, and is counted exactly.
 //
-// # Nothing is ever admitted above the limit
+// # The limit is never exceeded
 //
-// A reservation is a Take like any other, so the shared level never exceeds the limit, whoever takes.
-// It exceeds what has been admitted by the units reserved and not yet spent. All that could go wrong
-// is that such a unit drains before it is spent: its room would be given to another process, and
-// then it would be spent on top of that. So a unit of a meter may be spent until the level that was
-// beneath it when it was reserved would have drained, and not later:
+// A reservation is a Take like any other, so the shared level never exceeds the limit. It exceeds the admitted
+// units by those that are reserved and not yet spent. One mistake is possible: such a unit drains before it is
+// spent, another process gets its room, and then it is spent as well. So a unit of a meter may be spent only until
+// the level beneath it at its reservation has drained:
 //
 //	a unit that was reserved at tick r, at a level of W beneath it, may be spent up to tick
 //	r + ⌊(W − G)/Drain⌋, and for [Horizon] at most
@@ -38,17 +36,15 @@
 // an answer or a process, takes 1 off N; giving one back takes U off L and 1 off N; and a strict Take
 // adds the same to both. So E ≤ L ≤ Size after each Take: the exact limiter admits them all. ∎
 //
-// The package's tests go through all orders of these steps, with answers late and lost, and find the
-// mistake if units live a tick too long, or if the budget is left out.
+// The package's tests try all orders of these steps, with late and lost answers. They fail if units live a tick too
+// long, or if the budget is left out.
 //
-// So leased and strict processes may share a key, reservations need no room of their own, and what
-// is not spent drains as if it had been. A unit of a window may be spent as long as the
-// server's time is surely in its window: the counts of the exact limiter are never above the shared
-// ones, and the previous window only weighs less with time.
+// So leased and strict processes may share a key, reservations need no additional room, and unspent units drain
+// like spent ones. A unit of a window may be spent as long as the server's time is surely in its window: the counts
+// of the exact limiter are never above the shared ones, and the previous window only weighs less with time.
 //
-// An earlier design reserved above the limit, each unit with a time before which it could not be spent.
-// Strict processes took the room that it needed, and processes with little demand wasted what they had
-// reserved.
+// An earlier design reserved above the limit, with a time for each unit before which it could not be spent. Strict
+// processes took the room that it needed, and processes with little demand wasted their reservations.
 //
 // The server's time at a moment of this process lies between bounds that follow from a receipt: it
 // was Receipt.Now at some time between sending and hearing, by this machine's monotonic clock, which is
@@ -60,44 +56,40 @@
 // limit, and ends the lease of its key in this process, which gives back what it had reserved. Units are reserved only
 // by Takes that fit, so no process reserves any until the debt has drained.
 //
-// What others owe or give back of units that they had spent, and what they reset, is not known here: after
-// that, each process may spend, or give back, what it had reserved before, for [Horizon] at most. The same
-// holds for a server that has lost its counts, or whose clock was set or is made to run faster than
-// that, and when a burst is changed: until all processes have the new one, they do not agree on the size of the
-// bucket, nor on the budget.
+// A process does not see debts, refunds and resets by others: after one, each process may still spend, or give
+// back, what it had reserved before, for at most [Horizon]. The same holds for a server that has lost its counts,
+// or whose clock was set or is made to run faster than that, and when a burst is changed: until all processes have
+// the new one, they do not agree on the size of the bucket, nor on the budget.
 //
 // # What it costs
 //
-// Units that a process has reserved and does not spend in time are lost, as if they had been admitted:
-// what a killed process held, and the rest where demand falls. A process that is idle, or closes, gives
-// back what may still be spent, within the budget. Where a level is so low that units would drain
-// before they are spent, a process fills it up with units of its own, to at most half of what is free:
-// so a bucket that is leased and asked for far below its limit has a quarter to a half less than its
-// burst left. Until the level is that high, the store decides.
+// Reserved units that are not spent in time are lost, as if they had been admitted: those of a killed process, and
+// the rest when demand falls. An idle or closing process gives back what may still be spent, within the budget. If
+// a level is so low that units would drain before they are spent, a process first fills it up, to at most half of
+// what is free: a leased bucket far below its limit has a quarter to a half less left than its burst. Until the
+// level is that high, the store decides.
 //
-// The horizon of a limit is the time for which its units are reserved ([Ahead]): a quarter of that in
-// which a full bucket drains, or [Horizon] if that is less.
+// The horizon of a limit is the time for which its units are reserved ([Ahead]): a quarter of the time in which a
+// full bucket drains, at most [Horizon].
 //
-// At its limit a key is shared in lumps: a process that gets less than it asked for asks again
-// a quarter of the horizon later at the soonest, and refuses until then. Its receipts have that as the
-// wait, and as what remains what this process has reserved. Where a window is used up they have the
-// wait that the store has told of, though it is asked again after a second at most, since others may
-// have given back.
+// At its limit a key is divided in lumps: a process that gets less than it requested tries again a quarter of the
+// horizon later at the earliest, and denies until then. Its receipts have this as the wait, and the reserved units
+// as what remains. For a window that is used up they have the wait of the store's receipt, but the process tries
+// again after at most a second, because others may have given back.
 //
-// Turns of a sliding window counter are a quarter as long. What it has free at one moment and nobody
-// takes is not there later: it admits up to 3 % less. Near the end of a window less is reserved.
+// Turns of a sliding window counter are a quarter as long. Free units that are not taken at once are lost later: it
+// admits up to 3 % less. Near the end of a window less is reserved.
 //
-// What calls it saves, and how much less is admitted, for 2 to 1,000 processes and several horizons, is in
-// bench/RESULTS-fleet.md.
+// bench/RESULTS-fleet.md has the saved calls and the lost units, for 2 to 1,000 processes and several horizons.
 //
-// A key is leased once a process has asked for 8 units of it in a quarter of a second, and for three a horizon,
-// if the limit lets at least four pass in that. So many processes with a small burst, whose horizon is short,
-// save no calls; a larger burst makes it longer. If it then asks for fewer than 8 units of a bucket in a horizon,
-// or for fewer than 4 while the bucket is less than half full, the store decides again. A charge of more than a
-// quarter of what passes in a horizon asks the store. At most 4,096 keys are leased at a time in a process. A charge that gives back, or
-// resets, ends the lease of its key in this process, and what is reserved is lost: do not lease what is given
-// back to often. Policies refuse that.
+// A lease starts once a process has requested 8 units of a key in a quarter of a second, and three in a horizon, if
+// the limit allows at least four in a horizon. With a small burst the horizon is short, and many processes save no
+// calls; a larger burst makes it longer. The lease ends when the process requests fewer than 8 units of a bucket in
+// a horizon, or fewer than 4 while the bucket is less than half full. A charge of more than a quarter of the units
+// of a horizon goes to the store. A process leases at most 4,096 keys at a time. A charge that gives back, or
+// resets, ends the lease of its key in this process, and its reserved units are lost: do not lease keys with
+// frequent refunds. Policies reject that.
 //
-// The bounds of the server's time hold as long as this machine's monotonic clock runs: a machine that is
-// suspended may spend what it held when it wakes.
+// The bounds of the server's time hold as long as this machine's monotonic clock runs: a suspended machine may
+// spend its reserved units when it wakes.
 package lease

@@ -86,7 +86,7 @@ func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	return b, nil
 }
 
-// learn takes note of what the store has said of n units, asked for and heard at these times of the Store.
+// learn records the store's receipt for n units, requested at sent and received at back, in the time of the Store.
 func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,8 +118,8 @@ type fetching struct {
 
 func newFetching() *fetching { return &fetching{over: make(chan struct{})} }
 
-// errDrained is the outcome of a reservation of which too little was left when it was heard of: the level is so
-// low that units drain on their way. Whoever has waited for it asks the store, rather than wait for another.
+// errDrained is the outcome of a reservation with too little left when its receipt arrives: the level is so low
+// that units drain on the way. Callers that waited for it call the store instead of waiting for another.
 var errDrained = errors.New("lease: what was reserved has drained on its way")
 
 // others is how many units all processes may give back in a horizon.
@@ -204,7 +204,7 @@ func (s *Store) sweepLater() {
 	s.sweeper.Reset(sweepEvery)
 }
 
-// sweep ends the pools that nobody asks any more, and gives back what is of no use.
+// sweep ends pools that are no longer used, and gives back their units.
 func (s *Store) sweep() {
 	if !s.track() {
 		return
@@ -229,11 +229,11 @@ func (s *Store) sweep() {
 	s.inserting.Unlock()
 }
 
-// keptFor is how long, in microseconds, a pool is kept that nobody asks.
+// keptFor is how long an unused pool is kept, in microseconds.
 const keptFor = 1_000_000
 
-// look reports whether a pool is not worth it any more, and returns what can only be given back: all of
-// it, if nobody has asked for longer than it takes to ask for six units, which is hardly ever by chance.
+// look reports whether a pool no longer pays off, and returns the batches to give back: all, if no request came for
+// longer than six units usually take, which hardly ever happens by chance.
 func (p *pool) look(at int64) (idle bool, old []*batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 // Horizon is how long a unit may be kept at most, by the server's clock.
 const Horizon = 250 * time.Millisecond
 
-// grant is what a receipt says of units that were reserved by one Take. They are numbered from 0 in
-// the order in which they are spent, and each may be spent up to a time of its own, which never gets
-// earlier from one to the next. Times are the server's, in microseconds.
+// grant is a reservation of units by one Take, as its receipt shows it. They are numbered from 0 in the order in
+// which they are spent, and each may be spent up to a time of its own, which never gets earlier from one to the
+// next. Times are the server's, in microseconds.
 type grant struct {
 	plan    *sluice.Plan
 	now     int64 // when they were reserved
@@ -41,8 +41,8 @@ func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	return g
 }
 
-// first returns which unit is the first that may be spent at a time, g.n if there is none. The time
-// is not before that of the reservation.
+// first returns the number of the first unit that may be spent at a time, or g.n if no unit may. The time is not
+// before that of the reservation.
 func (g *grant) first(at int64) int64 {
 	switch {
 	case at > g.end:
@@ -125,9 +125,8 @@ func largest(p *sluice.Plan, h int64) int64 {
 	return max(1, int64(float64(p.Capacity)*float64(h)/float64(p.Span*p.Tick))/4)
 }
 
-// refused returns the receipt of a charge that does not fit now, and is told to come back after wait,
-// in microseconds: a state of the plan that says so. A window cannot say less than its end, nor a
-// sliding one anything beyond.
+// refused returns the receipt of a charge that does not fit now, with a wait in microseconds: that of a state of
+// the plan. The wait of a window is at least until its end, and that of a sliding window at most until then.
 func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	r := sluice.Receipt{Receipt: kernel.Receipt{Now: now}, Origin: sluice.ByLease}
 	if p.Kernel == kernel.Meter {
@@ -166,7 +165,7 @@ func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	r.Used = p.Capacity - left
 }
 
-// drained returns a level, of a meter, by now, if nobody has taken since.
+// drained returns the level of a meter at now, if no units were taken since.
 func drained(p *sluice.Plan, level, since, now int64) int64 {
 	ticks := max(0, now/p.Tick-since/p.Tick)
 	if ticks > math.MaxInt64/2/p.Drain {

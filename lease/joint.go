@@ -144,7 +144,7 @@ func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *slui
 	return true
 }
 
-// putBack undoes what was spent, whose receipts then tell what remains without it.
+// putBack undoes the spending. The receipts then have what remains without it.
 func (s *Store) putBack(j *joint, receipts []sluice.Receipt) {
 	for i := range j.spent {
 		x := &j.spent[i]
@@ -153,8 +153,8 @@ func (s *Store) putBack(j *joint, receipts []sluice.Receipt) {
 	}
 }
 
-// tell has the receipt of a charge that the shared store has refused say no shorter a wait than this process
-// refuses for.
+// tell raises the wait in the receipt of a charge that the shared store denied to the time for which this process
+// denies.
 func (p *pool) tell(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	if r.Fits || p.plan.Kernel != kernel.Meter || r.Origin != sluice.ByStore {
 		return

@@ -49,7 +49,7 @@ type pool struct {
 	asked          int64          // when that was more than before
 }
 
-// known is what the server has last said of a state.
+// known is a state in the server's last receipt.
 type known struct {
 	receipt    sluice.Receipt
 	sent, back int64
@@ -248,8 +248,8 @@ func (p *pool) wait(units int64) {
 	p.mu.Unlock()
 }
 
-// worthwhile reports whether units are to be reserved. Unless a bucket has plenty, as many have to be asked for
-// as began the lease, and half as many if it has: for fewer nobody should fill it up. p.mu is held.
+// worthwhile reports whether units are to be reserved. The demand has to be at least that which started the lease,
+// or half of it if the bucket has plenty. Less demand is no reason to fill up a bucket. p.mu is held.
 func (p *pool) worthwhile(at int64) bool {
 	return p.plan.Kernel != kernel.Meter || p.known.back == 0 || p.demand >= worth || p.demand >= worth/2 && p.plenty(p.room(at))
 }

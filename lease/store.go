@@ -106,8 +106,8 @@ func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) { s.he
 // unbounded is the wait of a Take that has none.
 const unbounded = -1
 
-// Take implements [sluice.Store]. What is spent from a lease is told by receipts of
-// [sluice.ByLease], whose Now is the latest time that the server can have had.
+// Take implements [sluice.Store]. Receipts of units spent from a lease have the Origin [sluice.ByLease], and as Now
+// the latest time that the server's clock can have shown.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if len(charges) == 1 && len(receipts) == 1 && s.takeFast(&charges[0], &receipts[0]) {
 		return nil
@@ -291,8 +291,8 @@ func (s *Store) pool(c *sluice.Charge) *pool {
 	return p
 }
 
-// begin makes the pool of a key, if it is worth one. Who asks next has its first units reserved: now they
-// would compete with what is asked for.
+// begin creates the pool of a key, if leasing it pays off. The next call reserves its first units: now they would
+// compete with the present request.
 func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 	h := horizon(c.Plan)
 	if h == 0 {
@@ -405,7 +405,7 @@ func (p *pool) refuse(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	default: // it is owed
 		last = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: drained(p.plan, k.receipt.Used, k.receipt.Now, now)}}
 	}
-	// What is known of a window, or of a debt, may say that it takes longer than until the store is asked again.
+	// The wait for a window or a debt may be longer than the time until the next call of the store.
 	last.Fits, last.Origin = false, sluice.ByLease
 	if p.plan.Decide(c.Cost, last).RetryAfter > p.plan.Decide(c.Cost, *r).RetryAfter {
 		*r = last

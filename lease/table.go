@@ -36,7 +36,7 @@ func (s *Store) find(hash uint64, c *sluice.Charge) *pool {
 	return nil
 }
 
-// insert adds a pool, unless there is no room or it is there already.
+// insert adds a pool, unless the table is full or contains it.
 func (s *Store) insert(p *pool) {
 	s.inserting.Lock()
 	defer s.inserting.Unlock()

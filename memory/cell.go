@@ -23,9 +23,9 @@ const (
 // bucket is a cache line: what a processor reads at once.
 type bucket [4]cell
 
-// at returns the cell of a tag in either of two buckets, or any cell if there is none. It reads both
-// and does not branch: a processor cannot predict where a state is, and would wait for the first
-// bucket before it fetches the second.
+// at returns the cell of a tag in either of two buckets, or any cell if the tag has none. It reads both and does
+// not branch: a processor cannot predict where a state is, and would wait for the first bucket before it fetches
+// the second.
 func at(first, second *bucket, tag uint64) *cell {
 	i, j := first.index(tag), second.index(tag)
 	if j != 0 {
@@ -34,7 +34,7 @@ func at(first, second *bucket, tag uint64) *cell {
 	return &first[(i|j)&3]
 }
 
-// index returns the number of the cell of a tag, and 4 more, or 0 if there is none.
+// index returns the number of the cell of a tag, and 4 more, or 0 if the tag has no cell.
 func (b *bucket) index(tag uint64) int {
 	return 4*b[0].has(tag) | 5*b[1].has(tag) | 6*b[2].has(tag) | 7*b[3].has(tag)
 }
@@ -99,8 +99,8 @@ func (c *cell) put(word, tag uint64) {
 	c.word.Store(word)
 }
 
-// move moves the state in a cell to a free one. While it is in neither, whoever looks for it
-// waits for the lock, which the caller has.
+// move moves the state in a cell to a free one. While it is in neither, readers of it wait for the lock, which the
+// caller has.
 func (c *cell) move(to *cell) {
 	if w := c.take(); w != free {
 		to.put(w, c.tag.Load())

@@ -38,7 +38,7 @@ func (s *Store) takeGroup(calls []sluice.TakeCall) {
 		c, p := &calls[i], &places[i]
 		if p.layout == nil {
 			c.Err = s.take(own, c.Charges, c.Receipts)
-			now = s.now() // nobody is told an earlier time than those before
+			now = s.now() // times never go back from one receipt to the next
 			continue
 		}
 		c.Err = nil

@@ -41,9 +41,9 @@ func (s *Store) evictOverflow(bytes int64, below priority, now int64) bool {
 // sampleSize is how many summaries are read, unless all of these are above a half.
 const sampleSize = 64
 
-// victimStripe returns the stripe whose overflow has the lowest priority, and that priority as far
-// as it is known without locks. It reads the summaries of some stripes, and of all if these have
-// only records that have used more than half: so such records go last, wherever the others are.
+// victimStripe returns the stripe with the overflow of the lowest priority, and that priority as far as it is known
+// without locks. It reads the summaries of some stripes, and of all if these have only records that have used more
+// than half: so such records go last, wherever the others are.
 func (s *Store) victimStripe(now int64) (at int, lowest priority) {
 	summaries := s.overflow.summaries
 	first := int(s.overflow.hand.Add(1) % uint64(len(summaries)))

@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// takeFast takes one charge from a state in a cell, without the lock. It reports false, having done
-// nothing, if there is no such state, if it has to know the time to know the cost, or if that is owed.
+// takeFast takes one charge from a state in a cell, without the lock. It does nothing and reports false if the
+// state is missing, if the cost depends on the time, or if the cost is owed.
 func (s *Store) takeFast(now int64, hash uint64, c *sluice.Charge, r *sluice.Receipt) bool {
 	cost := c.Cost
 	l := s.plans.find(c.Plan)
@@ -35,10 +35,9 @@ func (s *Store) takeFast(now int64, hash uint64, c *sluice.Charge, r *sluice.Rec
 	return taken
 }
 
-// limited remembers a part of the hashes that were refused last: a power of two of them. Whoever is
-// refused is mostly refused again, and takeClockFirst cannot refuse: with keys by Zipf's law, of which
-// two thirds of the requests are refused, to ask it in vain takes a quarter of the time. A wrong guess
-// costs no more.
+// limited remembers some of the hashes that were denied last: a power of two of them. A denied key is mostly denied
+// again, and takeClockFirst cannot deny: with keys by Zipf's law, where two thirds of the requests are denied,
+// calling it in vain takes a quarter of the time. A wrong guess costs no more.
 type limited []lately
 
 type lately struct{ hash atomic.Uint32 }

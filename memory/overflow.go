@@ -8,8 +8,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// record is a state that does not fit a cell: a log, permits, or one whose numbers are too
-// large.
+// record is a state that does not fit a cell: a log, permits, or one with numbers that are too large.
 type record struct {
 	plan  *sluice.Plan
 	state kernel.State

@@ -2,8 +2,8 @@ package memory
 
 import "github.com/sluicehq/sluice"
 
-// takePair is takeAllFast for two charges, as most Takes of several have: without lists it takes two
-// thirds of the time. It also reports false if somebody else is quicker.
+// takePair is takeAllFast for two charges, as most Takes of several have: without lists it takes two thirds of the
+// time. It also reports false if another call claims a cell first.
 func (s *Store) takePair(now int64, a, b *sluice.Charge, ra, rb *sluice.Receipt) bool {
 	if a.Plan == nil || b.Plan == nil || a.Owe || b.Owe {
 		return false
@@ -36,7 +36,7 @@ func (s *Store) takePair(now int64, a, b *sluice.Charge, ra, rb *sluice.Receipt)
 	now = s.at(now)
 	na, ok := la.step(wa, ta, now, a.CostAt(now), ra)
 	nb, also := lb.step(wb, tb, now, b.CostAt(now), rb)
-	if ok = ok && also; !ok { // the receipts say nothing yet
+	if ok = ok && also; !ok { // the receipts are not valid yet
 		claimed.word.Store(is)
 		return false
 	}

@@ -21,7 +21,7 @@ const (
 // the size of its table, so that what a look-up reads besides fits the processor's first cache.
 type tables struct {
 	sizes  []atomic.Uint32          // of each table: see size
-	planes []atomic.Pointer[bucket] // as many as a table may have; nil where there is none yet
+	planes []atomic.Pointer[bucket] // as many as a table may have; nil until allocated
 
 	grow sync.Mutex
 	made atomic.Uint32 // how many planes there are
@@ -35,8 +35,8 @@ func (t *tables) init(n, maxBuckets int) {
 	}
 }
 
-// size is how many buckets a table uses, in 16 bits that say which is the last, and above them 16
-// that say which bits of a hash count: so many that there are up to twice as many buckets.
+// size is how many buckets a table uses: the low 16 bits are the last bucket, and the high 16 the mask of the bits
+// of a hash that count, enough for up to twice as many buckets.
 type size uint32
 
 func sizeOf(buckets uint32) size {
@@ -46,8 +46,8 @@ func sizeOf(buckets uint32) size {
 
 func (z size) buckets() uint32 { return uint32(z&0xffff) + 1 }
 
-// place is that of linear hashing: who would be in a bucket that the table does not have yet is
-// in the one from which that will be split.
+// place is the place in linear hashing: a state of a bucket that does not exist yet is in the bucket from which it
+// will be split.
 func (z size) place(hash uint32) uint32 {
 	i := hash & uint32(z>>16)
 	if i > uint32(z&0xffff) {

@@ -13,8 +13,8 @@ import (
 // maxPlans is how many plans the 16 bits beside a hash tell apart.
 const maxPlans = 1 << 16
 
-// layout says how the states of a plan are packed into a word that is never 0: a meter
-// as tick·Drain + level, a window as its number, the previous count and its own.
+// layout is the packing of the states of a plan into a word that is never 0: a meter as tick·Drain + level, a
+// window as its number, the previous count and its own.
 type layout struct {
 	plan  *sluice.Plan
 	index uint64
@@ -185,8 +185,7 @@ type plans struct {
 	siblings map[uint64]*siblings // by fingerprint
 	// A hash table with linear probing, at most half full, replaced when it grows.
 	table atomic.Pointer[[]atomic.Pointer[layout]]
-	// By index. Its array is shared by the lists before it, whose readers don't look
-	// beyond their length.
+	// By index. Earlier lists share its array, and their readers stay within their length.
 	list atomic.Pointer[[]*layout]
 }
 

@@ -53,7 +53,7 @@ func priorityOf(p *sluice.Plan, r *sluice.Receipt, asked int64) (_ priority, unt
 		ends = r.Tick
 	}
 	used := p.Capacity - d.Remaining
-	if p.Once { // what is asked again without it is charged again, and nobody is let off
+	if p.Once { // without the record, a repeated request is charged again
 		used = 0
 	}
 	return newPriority(used, p.Capacity, asked, ends), until

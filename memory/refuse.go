@@ -16,8 +16,8 @@ const (
 	crowdedFor = 10_000
 )
 
-// crowded reports whether a charge may need room in the overflow for a new key, and there is none.
-// It makes room where it can. The caller has no stripe locked.
+// crowded reports whether a charge may need room in the overflow for a new key while the overflow is full. It makes
+// room where it can. The caller has no stripe locked.
 func (s *Store) crowded(now int64, charges []sluice.Charge) bool {
 	most := s.overflow.max - s.overflow.max/spare
 	if s.overflow.bytes.Load() <= most || !s.anyOverflows(charges) {
@@ -42,8 +42,7 @@ func (s *Store) anyOverflows(charges []sluice.Charge) bool {
 	return false
 }
 
-// refuseNew gives an op whose key is new a state that is used up, if there is no room for one of
-// its own. It is not kept.
+// refuseNew gives an op with a new key a state that is used up, and does not keep it, if the overflow is full.
 func (s *Store) refuseNew(o *op, c *sluice.Charge, crowded bool, now int64) {
 	if o.cell != nil || o.record != nil || o.twin || c.Cost <= 0 || c.Owe {
 		return

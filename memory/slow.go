@@ -46,8 +46,8 @@ func (s *Store) takeSlow(now int64, charges []sluice.Charge, receipts []sluice.R
 	}
 }
 
-// lock locks the stripes of ops, each once and in the same order for everybody, so that there is no
-// deadlock. Claims come after locks: whoever has claimed a cell waits for no lock.
+// lock locks the stripes of ops, each once and always in the same order, which prevents deadlocks. Claims come
+// after locks: a call that has claimed a cell waits for no lock.
 func lock(ops []op, order []int32) {
 	for n, i := range order {
 		if n == 0 || ops[i].stripe != ops[order[n-1]].stripe {
@@ -155,7 +155,7 @@ func (o *op) try(now int64, c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// changed returns the record of an op whose state changes in place.
+// changed returns the record of an op with a state that changes in place.
 func (o *op) changed(p *sluice.Plan) *record {
 	if o.record == nil {
 		o.record = &record{plan: p}

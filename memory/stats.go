@@ -1,6 +1,6 @@
 package memory
 
-// Stats says what a store holds.
+// Stats are the numbers of keys in a store.
 type Stats struct {
 	// Keys is the number of states that are not empty.
 	Keys int

@@ -15,10 +15,10 @@
 // its requests, a client brings as many new keys as there is room for: if clients can make up
 // keys, limit by address as well.
 //
-// Only a hash of each key is kept, with a random seed: 58 bits in a store of the default size.
-// The probability that any two of a million keys share a state is one in 500,000, and nobody
-// outside can find out which. Storing whole keys was tried: a hot key costs 2.5 times as much, one
-// of a million keys five times, and each takes 140 bytes plus its length.
+// Only a hash of each key is kept, with a random seed: 58 bits in a store of the default size. The probability that
+// any two of a million keys share a state is one in 500,000, and clients cannot find out which. Storing whole keys
+// was tried: a hot key costs 2.5 times as much, one of a million keys five times, and each takes 140 bytes plus its
+// length.
 package memory
 
 import (
@@ -247,7 +247,7 @@ func (s *Store) hashed(charges []sluice.Charge, ops []op) []op {
 	return ops
 }
 
-// takeAll takes charges whose hashes are in ops.
+// takeAll takes charges with hashes in ops.
 func (s *Store) takeAll(now int64, charges []sluice.Charge, receipts []sluice.Receipt, ops []op, order []int32) {
 	if len(ops) > 1 {
 		for i := range ops {
@@ -295,7 +295,7 @@ type op struct {
 	held      int64   // the bytes of record, 0 if it is not kept yet
 	old, new  kernel.State
 	twin      bool // has the hash of another
-	full      bool // of places: there is no room for a new key, so all of them are taken
+	full      bool // for permits: a new key has no room, so all its permits count as taken
 }
 
 // sortByHash puts the numbers of ops in order, the same for everybody.

@@ -167,7 +167,7 @@ func (st *stripe) alternate(c *cell, in *bucket) *bucket {
 	return a
 }
 
-// grow has the table use all planes that there are, and reports false if it did.
+// grow makes the table use all allocated planes, and reports false if it already did.
 func (st *stripe) grow() bool {
 	size, made := st.size(), st.tables.made.Load()
 	for n := size; n < made; n++ {
@@ -177,8 +177,8 @@ func (st *stripe) grow() bool {
 	return size < made
 }
 
-// split adds bucket n, and moves into it what belongs there, all of which is in one other bucket.
-// Whoever looks for a state meanwhile where it was, or will be, waits for the lock.
+// split adds bucket n, and moves into it what belongs there, all of which is in one other bucket. Meanwhile, calls
+// for a state in either bucket wait for the lock.
 func (st *stripe) split(n uint32) {
 	t, stripe := st.tables, uint64(st.number)
 	from := uint32(1)<<(bits.Len32(n)-1) ^ n

@@ -156,7 +156,7 @@ func add(rules []string, rule string) []string {
 // tightest returns the result that is in force of which the smallest share is left, or -1.
 func tightest(d *policy.Decision) int {
 	best := -1
-	if d.Now == 0 { // nobody knows what is left
+	if d.Now == 0 { // what remains is unknown
 		return best
 	}
 	for i := range d.Results {

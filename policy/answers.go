@@ -30,8 +30,8 @@ type Answer struct {
 	Bodies []Body `json:"bodies,omitempty"`
 }
 
-// Body is a body in one media type, for clients whose Accept prefers that type. Clients without a
-// preference get the first that is not HTML; only clients that name HTML get that.
+// Body is a body in one media type, for clients with an Accept that prefers this type. Clients without a preference
+// get the first that is not HTML; only clients that name HTML get HTML.
 //
 // The text is a template of [text/template] with the fields of [AnswerValues], of text/html one
 // of [html/template]. In JSON a value goes
@@ -46,8 +46,8 @@ type Body struct {
 	Text string `json:"body,omitempty"` // at most 64 KiB, and so is what it makes
 }
 
-// AnswerValues are the values that a template of a [Body] can use. Clients are told all of them
-// anyway, and none comes from a request. What a refusal does not have is zero.
+// AnswerValues are the values that a template of a [Body] can use. Clients get all of them anyway, and none comes
+// from a request. Values that a denial lacks are zero.
 type AnswerValues struct {
 	// Type, Title, Status, Detail, ViolatedPolicies and Error are the members of the built-in
 	// problem (RFC 9457), and so is RetryAfter: the seconds until the request fits, or zero if it
@@ -73,7 +73,7 @@ type AnswerValues struct {
 // OwnAnswers are the answers of a policy. A nil one has none.
 type OwnAnswers struct{ byStatus map[int]*OwnAnswer }
 
-// Answers returns what the document's answers say, or nil.
+// Answers returns the document's answers, or nil.
 func (p *Policy) Answers() *OwnAnswers { return p.answers }
 
 // For returns the answer to refusals with a status, or nil.
@@ -202,7 +202,7 @@ func (c *compiler) body(field string, b *Body, samples []any) *template.Template
 	return out
 }
 
-// typeHint says what to write in place of a type.
+// typeHint returns what to write in place of a type.
 func typeHint(s string) string {
 	short := map[string]string{"html": "text/html", "json": "application/json", "xml": "application/xml", "text": "text/plain", "plain": "text/plain"}
 	before, _, parameters := strings.Cut(s, ";")
@@ -231,8 +231,8 @@ func samples(refusal, status int) []any {
 	return []any{&most, &least}
 }
 
-// ownHeaders checks the header fields of an answer: none may split it in two, replace what a door
-// says, or concern the connection.
+// ownHeaders checks the header fields of an answer: none may split it in two, replace a field of an integration, or
+// concern the connection.
 func (c *compiler) ownHeaders(field string, in map[string]string) map[string]string {
 	out := make(map[string]string, len(in))
 	for _, name := range sortedKeys(in) {
@@ -274,7 +274,7 @@ func (w *warner) answers() {
 	}
 }
 
-// Lines say what the answers are, in the order of their statuses.
+// Lines describes the answers, in the order of their statuses.
 func (o *OwnAnswers) Lines() []string {
 	if o == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 // maxBlocks is the most blocks that an engine has. To add one copies them all.
 const maxBlocks = 10_000
 
-// blocked is the source of the limit in a [Result] whose subject is blocked.
+// blocked is the source of the limit in a [Result] with a blocked subject.
 const blocked = "block"
 
 // Block is a subject that is refused, whatever it has used.
@@ -165,8 +165,8 @@ func refuseBarred(d *Decision, by *rule) {
 	d.Blocked, d.RetryAfter = by.name, sluice.Never
 }
 
-// addBlocks adds the rules with "block" that apply to d, and the subjects that are blocked, behind what
-// limits say. An exemption comes before them.
+// addBlocks adds the rules with "block" that apply, and the blocked subjects, to d, after the results of limits. An
+// exemption comes first.
 func (d *Decision) addBlocks(w *work) {
 	if d.Exempt {
 		return

@@ -191,7 +191,7 @@ func (p *Policy) identify(doc Document) {
 	sum := sha256.New()
 	_ = json.NewEncoder(sum).Encode(doc) // a document is plain text and numbers, and a hash takes all
 	for _, name := range sortedKeys(doc.Lists) {
-		if doc.Lists[name].File != "" { // of which a document says no more than the name
+		if doc.Lists[name].File != "" { // a document has only its name
 			_ = json.NewEncoder(sum).Encode(doc.Lists[name].Networks)
 		}
 	}

@@ -56,6 +56,7 @@ type compiler struct {
 	listsUsed map[string]bool
 	numbers   []string // paths of responses beside usagePaths
 	priced    bool     // the document has prices
+	anyCase   bool     // paths that differ in case only are equal
 }
 
 func newCompiler(where func(path string) (file string, line int)) *compiler {
@@ -79,11 +80,13 @@ func (c *compiler) compile(doc *Document) *Policy {
 		ignoreCase: doc.IgnoreCase,
 		bodyLimit:  c.bodyLimit(doc.BodyLimit),
 		shadowEnds: c.shadowEnds(doc.Shadow),
+		fields:     Fields(c.choice("fields", doc.Fields, fieldNames)),
 		cors:       c.cors(&doc.CORS),
 		answers:    c.answers(doc.Answers),
 		rules:      make([]rule, len(doc.Rules)),
 		byName:     c.names,
 	}
+	c.anyCase = doc.IgnoreCase
 	byDefault := c.ambiguous(doc.Ambiguous)
 	c.tierSource(p, &doc.Tiers)
 	c.readLists(doc.Lists)
@@ -106,7 +109,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 	p.queueless = !slices.ContainsFunc(p.rules, func(r rule) bool { return r.algorithm == sluice.LeakyBucket })
 	if len(c.problems) == 0 {
 		p.index = newIndex(p.rules, p.ignoreCase)
-		p.reads = p.fieldsRead()
+		p.reads, p.requestParts = p.fieldsRead(), p.requestPartsOf()
 		p.identify(*doc)
 	}
 	return p
@@ -242,8 +245,8 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	}
 }
 
-// defaultAmbiguous is ambiguous where nothing says it. Who counts by what is in a body mostly
-// guards accounts, and honest clients send that in one plain way.
+// defaultAmbiguous is the default of ambiguous. Rules that count by a body mostly guard accounts, and honest
+// clients send that in one plain way.
 func defaultAmbiguous(r *rule) ambiguous {
 	if len(r.bodies) > 0 || r.needs().Any((*parts.Part).ReadsBody) {
 		return refuseAmbiguous
@@ -386,6 +389,7 @@ func (c *compiler) part(field, text string) *parts.Part {
 		c.fail(field, "", "%v", err)
 		return nil
 	}
+	p.IgnoreCase = c.anyCase
 	return &p
 }
 

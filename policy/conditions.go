@@ -86,7 +86,7 @@ func (c *compiler) headerName(field, s string) bool {
 	return false
 }
 
-// canonicalHeader returns the name of a header as requests have it, or "" where there is none.
+// canonicalHeader returns the name of a header as requests have it, or "" if it is invalid.
 func (c *compiler) canonicalHeader(field, s string) string {
 	if s == "" || !c.headerName(field, s) {
 		return ""
@@ -132,7 +132,7 @@ type clientSet struct {
 	*networks.Set
 }
 
-// name says which part of the set an address of the set is in.
+// name returns the part of the set that contains an address.
 func (c *clientSet) name(a netip.Addr) string {
 	i := slices.IndexFunc(c.own, func(p netip.Prefix) bool { return p.Contains(a) })
 	if i < 0 {
@@ -154,8 +154,8 @@ func setWith(sets []*clientSet, a netip.Addr) *clientSet {
 // asksForClient reports whether the rule has conditions on the address of the client.
 func (r *rule) asksForClient() bool { return len(r.clients)+len(r.notClients) > 0 }
 
-// unmetClient says which condition on its address the client does not meet, or "". A client
-// without an address is in no list; what exempts all but some does not exempt it.
+// unmetClient returns the condition on its address that the client does not meet, or "". A client without an
+// address is in no list, and an exemption of all but some does not exempt it.
 func (r *rule) unmetClient(in *input) string {
 	a := in.x.Address()
 	switch {
@@ -167,7 +167,7 @@ func (r *rule) unmetClient(in *input) string {
 	return ""
 }
 
-// whyClient says where the client is that meets the rule's conditions on its address, or "".
+// whyClient returns the reason why the client meets the rule's conditions on its address, or "".
 func (r *rule) whyClient(in *input) string {
 	a := in.x.Address()
 	var all []string
@@ -180,7 +180,7 @@ func (r *rule) whyClient(in *input) string {
 	return strings.Join(all, ", ")
 }
 
-// whyNotClient says where the client is or is not, of a condition that it does not meet.
+// whyNotClient returns the reason why the client does not meet a condition.
 func (r *rule) whyNotClient(in *input, condition string) string {
 	a := in.x.Address()
 	set := setWith(r.notClients, a)
@@ -251,7 +251,7 @@ func (c *compiler) networks(field string, texts []string) []netip.Prefix {
 	return all
 }
 
-// fileName matches what somebody may have meant for the file of a list.
+// fileName matches a text that was probably meant as the file of a list.
 var fileName = regexp.MustCompile(`^[a-zA-Z0-9_./-]*[a-zA-Z_-][a-zA-Z0-9_-]*\.(txt|list|lst|conf|csv|netset|ipset)$`)
 
 // network reads an address or a network, and complains about one that is both.
@@ -272,7 +272,7 @@ func (c *compiler) network(field, s string) (netip.Prefix, bool) {
 	return p, true
 }
 
-// clients compiles whom a rule asks for: names of lists, and networks.
+// clients compiles the clients of a rule: names of lists, and networks.
 func (c *compiler) clients(field string, entries []string) (sets []*clientSet) {
 	own := &clientSet{}
 	for i, s := range entries {
@@ -380,13 +380,16 @@ func (b *bodyCondition) check(x *parts.Reader) verdict {
 
 // checkBody returns the first condition on the body that the request does not meet, or else the first that is
 // doubtful, or nil.
-func (r *rule) checkBody(in *input) (*bodyCondition, verdict) {
+func (w *work) checkBody(r *rule) (*bodyCondition, verdict) {
 	var doubt *bodyCondition
 	for i := range r.bodies {
-		switch b := &r.bodies[i]; b.check(&in.x) {
+		switch b := &r.bodies[i]; b.check(&w.x) {
 		case fails:
 			return b, fails
 		case doubtful:
+			if w.subjects.miss(&w.input, r) {
+				return b, fails
+			}
 			if doubt == nil {
 				doubt = b
 			}
@@ -401,7 +404,7 @@ func (r *rule) checkBody(in *input) (*bodyCondition, verdict) {
 // meetsBody reports whether a rule that exempts or blocks applies by its conditions on the body. A doubtful body
 // is blocked and not exempt. One that could not be read denies the request otherwise.
 func (w *work) meetsBody(r *rule) bool {
-	b, v := r.checkBody(&w.input)
+	b, v := w.checkBody(r)
 	if v == doubtful && r.block && w.x.BodyFault() != "" {
 		w.lacks(r, b)
 		return false
@@ -416,7 +419,7 @@ func (w *work) matchBodies() {
 		return
 	}
 	w.matches.rules = slices.DeleteFunc(w.matches.rules, func(m matched) bool {
-		b, v := m.rule.checkBody(&w.input)
+		b, v := w.checkBody(m.rule)
 		if v == doubtful && (w.x.BodyFault() != "" || m.rule.strict && !w.x.BrokeOff) {
 			w.lacks(m.rule, b)
 		}

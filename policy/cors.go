@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
-// CrossOrigin says which pages of other origins may read what a door answers itself. A nil one
-// allows none.
+// CrossOrigin has the other origins with permission to read the answers of an integration. A nil CrossOrigin
+// permits none.
 type CrossOrigin struct {
 	origins     []origin
 	any         bool // every origin
@@ -22,10 +22,10 @@ type CrossOrigin struct {
 
 // origin is https://app.example.com, or with a star all below: https://*.example.com.
 type origin struct {
-	before, after string // the star; after is empty if there is none
+	before, after string // the star; after is empty without one
 }
 
-// CORS returns what the document's cors says, or nil.
+// CORS returns the document's cors, or nil.
 func (p *Policy) CORS() *CrossOrigin { return p.cors }
 
 // Allows reports whether pages of the origin may read answers.
@@ -77,8 +77,8 @@ func (c *CrossOrigin) exempts(r *Request) bool {
 	return len(from) == 1 && c.Allows(from[0])
 }
 
-// unasked are fields that no browser sends with a preflight: what a handler of OPTIONS could
-// take for a method or for somebody's word on who it is.
+// unasked are fields that no browser sends with a preflight: a handler of OPTIONS could take them for a method or
+// an identity.
 var unasked = []string{
 	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "Authorization", "Cookie", "X-Api-Key",
 }

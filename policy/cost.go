@@ -17,19 +17,19 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// Cost is what a request costs under a rule: a number, or what a header of the request says, or what
-// its response tells. As JSON and YAML it is a number in the first case, and else an object.
+// Cost is what a request costs under a rule: a number, the value of a header of the request, or a cost from its
+// response. In JSON and YAML it is a number in the first case, and otherwise an object.
 type Cost struct {
-	// Default is the cost where no header says it: 1 if zero.
+	// Default is the cost without the header: 1 if zero.
 	Default int64 `json:"default,omitempty"`
-	// Header is the one that says it. Of several values the largest counts. Above Max it is
-	// Max, 0 is 1, and what is not a whole number is the default.
+	// Header is the header of the request with the cost. The largest of several values counts. Above Max it is Max,
+	// 0 is 1, and a value that is no whole number is the default.
 	Header string `json:"header,omitempty"`
 	// Max is the largest cost. It is needed with a header of the request or the response.
 	Max int64 `json:"max,omitempty"`
-	// ResponseHeader is a header of the response that says it. Of several values the largest
-	// counts. Above Max it is Max, 0 is nothing, and what is no whole number, or not there, is
-	// the estimate. Clients get to see it.
+	// ResponseHeader is the header of the response with the cost. The largest of several values counts. Above Max
+	// it is Max, 0 is nothing, and a missing value, or one that is no whole number, is the estimate. Clients see
+	// this header.
 	ResponseHeader string `json:"response_header,omitempty"`
 	// ResponseBytes is of how many bytes of the response's body each costs a unit; a part of
 	// them costs one, too. Of a connection that is upgraded it is the estimate. Above Max, if there
@@ -87,15 +87,15 @@ func (c *Cost) UnmarshalJSON(data []byte) error {
 // IsZero reports whether nothing is set.
 func (c Cost) IsZero() bool { return reflect.ValueOf(c).IsZero() }
 
-// Count says which requests a rule counts in the end. Before there is a response all are
-// counted, so that nobody gets more of them through at a time. What does not count is given
-// back: see [Engine.Settle]. A request whose outcome nobody knows counts.
+// Count selects the requests that a rule counts in the end. Until the response all are counted, so that no client
+// gets more through at a time. Requests that do not count are given back: see [Engine.Settle]. A request with an
+// unknown outcome counts.
 type Count struct {
-	// Status are the statuses of responses to requests that count, such as "401", or "4xx" for
-	// a whole class: all if there are none. That of a connection that is upgraded is 101.
+	// Status are the statuses of responses to requests that count, such as "401", or "4xx" for a whole class. Empty
+	// means all. The status of an upgraded connection is 101.
 	Status []Status `json:"status,omitempty"`
-	// UnlessHeader is a header of the response by which it says that the request does not
-	// count, whatever the status: with 1, true or yes. Clients get to see it.
+	// UnlessHeader is a header of the response. With the value 1, true or yes the request does not count, at any
+	// status. Clients see this header.
 	UnlessHeader string `json:"unless_header,omitempty"`
 }
 
@@ -191,8 +191,7 @@ func (c *compiler) costTold(in *Cost) cost {
 	return out
 }
 
-// costFromHeader checks the largest cost that a header or a body may say, and the cost of that name
-// where it says nothing.
+// costFromHeader checks the largest cost of a header or a body, and the default, under the given name.
 func (c *compiler) costFromHeader(name string, without, most int64) {
 	switch {
 	case most == 0:

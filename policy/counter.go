@@ -8,7 +8,7 @@ import "github.com/sluicehq/sluice"
 type counter interface {
 	// reset forgets the last decision.
 	reset()
-	// charge is called for each subject whose rule has the counter. It may change the charges of the subject's
+	// charge is called for each subject of a rule with the counter. It may change the charges of the subject's
 	// limits, c.list[first:].
 	charge(in *input, c *charges, s *subject, first int)
 	// beside appends charges. They have no results.

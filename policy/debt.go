@@ -62,8 +62,8 @@ func (c *compiler) keepIn(limits []limit, r *rule) {
 	}
 }
 
-// withDebt returns the plan of a limit whose states keep so many units, and the debt of the rule on top,
-// or as much of it as can be counted exactly.
+// withDebt returns the plan of a limit with states that keep so many units, and on top the debt of the rule, or as
+// much of it as can be counted exactly.
 func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.Plan {
 	most := money.Units(r.debt, plan)
 	key := keptKey{plan, capacity, most}
@@ -138,8 +138,7 @@ func (p *Policy) atOnce(r *rule) (most int64) {
 	return most
 }
 
-// Debt is how much a key may owe under a limit of a rule whose cost the response tells: see
-// [Engine.Settle].
+// Debt is how much a key may owe under a limit of a rule with a cost from the response: see [Engine.Settle].
 type Debt struct {
 	Rule  string
 	Limit sluice.Limit
@@ -162,8 +161,8 @@ type Debt struct {
 	Lockout time.Duration
 }
 
-// Debts returns what keys may owe under each limit of a rule and of its tiers, for rules whose cost the
-// response tells, in the order of the document.
+// Debts returns what keys may owe under each limit of a rule and of its tiers, for rules with a cost from the
+// response, in the order of the document.
 func (p *Policy) Debts() (all []Debt) {
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -220,7 +219,7 @@ func (w *warner) reservations(r *rule) {
 	}
 }
 
-// debt warns of a limit whose states do not hold what one response may cost.
+// debt warns of a limit with states that do not hold the cost of one response.
 func (w *warner) debt(r *rule) {
 	if r.debt == 0 {
 		return

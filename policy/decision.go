@@ -12,22 +12,20 @@ import (
 
 // Decision is the answer of an [Engine] to a request. [Engine.DecideInto] uses it again.
 type Decision struct {
-	// Allowed says that the request may pass, after Delay.
+	// Allowed reports that the request may pass, after Delay.
 	Allowed bool
-	// Exempt says that a rule exempts the request, or that cors exempts preflights: nothing
-	// was counted, and Results is empty.
+	// Exempt reports that a rule exempts the request, or that cors exempts preflights: nothing was counted, and
+	// Results is empty.
 	Exempt bool
-	// Degraded says that the shared store did not answer, and that each rule's
-	// on_error has decided in its place.
+	// Degraded reports that the shared store did not answer, and that each rule's on_error decided in its place.
 	Degraded bool
-	// Unavailable says that the request is refused because of that, and not because of
-	// a limit. RetryAfter then says when to ask again.
+	// Unavailable reports that the request is denied because of that, and not because of a limit. RetryAfter is
+	// then the time to retry.
 	Unavailable bool
-	// Missing names what a request lacks to be decided about: "an unambiguous path",
-	// where servers could read it in too many ways, or the part of a key that a rule with
-	// "missing: refuse" asks for, for example "header:X-API-Key". Such a request is
-	// refused as malformed. It counts for the rules that can count it all the same, and if
-	// these refuse it, that is what the decision says. See [Decision.Ambiguous].
+	// Missing is what a request lacks for a decision: "an unambiguous path", if servers could read it in too many
+	// ways, or a key part that a rule with "missing: refuse" requires, for example "header:X-API-Key". Such a
+	// request is denied as malformed. Rules that can count it do so, and if these deny it, the decision is theirs.
+	// See [Decision.Ambiguous].
 	Missing string
 	// Blocked is the name of the rule by which the request is blocked: one with "block", or one
 	// of which an override or [Subject.Block] blocks the subject. RetryAfter is how long that
@@ -36,9 +34,9 @@ type Decision struct {
 	// Overloaded is the name of the rule with an automatic limit of requests under way that denies the request,
 	// because the upstream is overloaded. Nothing was counted.
 	Overloaded string
-	// Repeated says that a request with this ID and these charges was let through before, within
-	// [RepeatedWithin]. It is let through again, and nothing was charged, except where it needs
-	// another turn in a queue. It is refused only if that is full.
+	// Repeated reports that a request with this ID and these charges was allowed before, within [RepeatedWithin].
+	// It is allowed again, and nothing was charged, unless it needs another turn in a queue. It is denied only if
+	// the queue is full.
 	Repeated bool
 	// RetryAfter is the longest wait of the results that refuse, or [sluice.Never].
 	RetryAfter time.Duration
@@ -47,7 +45,7 @@ type Decision struct {
 	// Now is the store's clock in microseconds since the Unix epoch. It is zero if no
 	// store has answered; of the results only Allowed means something then.
 	Now int64
-	// Err is what the store has said in place of an answer, for a log.
+	// Err is the error of the store, for a log.
 	Err error
 	// Form is the form of the answer that a rule asks for.
 	Form Form
@@ -123,11 +121,11 @@ func (d *Decision) Clone() Decision {
 	return c
 }
 
-// Result is what one limit of a rule has said.
+// Result is the result of one limit of a rule.
 type Result struct {
 	Rule string // its name
-	// Name is what clients are told that the limit is called, if its rule has several, such as
-	// "api-1h": see [LimitNames]. Otherwise it is empty, and they are told Rule.
+	// Name is the name of the limit in fields for clients, such as "api-1h", if its rule has several limits: see
+	// [LimitNames]. Otherwise it is empty, and the fields have Rule.
 	Name string
 	Plan *sluice.Plan // nil for what blocks
 	// From is what the limit was resolved from: "rule", "tier:pro" or "override", which may
@@ -139,7 +137,7 @@ type Result struct {
 	Owed   int64 // the debt of the key, in results of a [Subject] and of previews only
 	Unit   Unit  // of its cost
 	Shadow bool  // counts and reports, never refuses, or not this subject
-	// Marks says that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
+	// Marks reports that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool
 	// UnderWay reports that the request fits without the estimates of requests under way, and is denied only because of

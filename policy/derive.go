@@ -68,7 +68,7 @@ func (d *Decision) result(w *work, i int, r *Result, receipt *sluice.Receipt) {
 		return
 	}
 	if !d.Allowed || w.mode == GiveBack {
-		r.Delay, r.Early = 0, 0 // there is no turn to wait for
+		r.Delay, r.Early = 0, 0 // a denied request has no turn to wait for
 	}
 	d.weigh(r)
 }

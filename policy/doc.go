@@ -11,8 +11,8 @@
 //	engine := policy.NewEngine(memory.New(), p)
 //	decision := engine.Decide(ctx, &policy.Request{Method: "GET", Path: "/api/users", Peer: addr})
 //
-// The fields of [Document] and [Rule] say what a document can have. Package policyfile reads one
-// from a file, package httplimit puts an engine in front of a [net/http.Handler].
+// The fields of [Document] and [Rule] are what a document can have. Package policyfile reads one from a file,
+// package httplimit puts an engine in front of a [net/http.Handler].
 //
 // # What is read is what is meant
 //
@@ -21,16 +21,14 @@
 // known to read it. Where these differ, the setting "ambiguous" decides, and never in the
 // client's favor.
 //
-// Paths are read with "%XX" unescaped once, twice or not at all, before or after they are split;
-// with "." and ".." resolved, at any of these stages, or left alone; with empty segments
-// dropped; with "\" for "/"; with ";parameters" cut; ended at an escaped "?" or "#"; with what
-// follows "//" taken for a host, and what follows a script, as in "/index.php/login", for a path
-// of its own; and with a suffix such as ".json" for a format, where a rule
-// limits. A request with control characters, "%uXXXX" or a character in too many bytes in
-// its path, or with too many readings to follow, is refused. Not covered are
-// servers that rewrite paths by rules of their own, that take a method from a field or a
-// parameter (limit POST as well), or that drop what is at the ends of a path, as some file
-// systems do of "login. ".
+// Paths are read with "%XX" unescaped once, twice or not at all, before or after they are split; with "." and ".."
+// resolved, at any of these stages, or left alone; with empty segments dropped; with "\" for "/"; with
+// ";parameters" cut; ended at an escaped "?" or "#"; with the text after "//" as a host, and the text after a
+// script, as in "/index.php/login", as a separate path; and, for rules that limit, with a suffix such as ".json" as
+// a format. A request with control characters, "%uXXXX" or overlong characters in its path, or with too many
+// readings, is denied. Not covered are servers that rewrite paths by their own rules, that take a method from a
+// field or a parameter (limit POST as well), or that drop characters at the ends of a path, as some file systems do
+// with "login. ".
 //
 // Fields of a body are looked for in forms, in JSON objects and, as "outer[name]", in the
 // objects inside them, in multipart/form-data as browsers and common clients write it, and in

@@ -9,12 +9,11 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// Document is a policy as people write it: limits, patterns and parts of keys are text. The
-// zero value of a field leaves it out. [Compile] says what is wrong with one; package policyfile
-// reads and writes it as YAML and JSON, with the names of the tags here.
+// Document is a policy as it is written: limits, patterns and parts of keys are text. The zero value of a field
+// leaves it out. [Compile] returns the errors in it. Package policyfile reads and writes it as YAML and JSON, with
+// the names of the tags here.
 type Document struct {
-	// TrustedProxies are addresses and networks whose forwarded headers are believed: none
-	// by default.
+	// TrustedProxies are addresses and networks with trusted forwarded headers: none by default.
 	TrustedProxies []string `json:"trusted_proxies,omitempty"`
 	// IPv6Prefix is how many leading bits of an IPv6 address identify a client: 64 if zero.
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
@@ -25,7 +24,11 @@ type Document struct {
 	Shadow string `json:"shadow,omitempty"`
 	// Ambiguous is the default for rules without one of their own: see [Rule].
 	Ambiguous string `json:"ambiguous,omitempty"`
-	CORS      CORS   `json:"cors,omitzero"`
+	// Fields selects the header fields that report the state of limits to clients: "ietf" for RateLimit and
+	// RateLimit-Policy, "x-ratelimit" for X-RateLimit-Limit, -Remaining and -Reset, or "both", the default. See
+	// [Fields].
+	Fields string `json:"fields,omitempty"`
+	CORS   CORS   `json:"cors,omitzero"`
 	// Answers replace the default answers to refused requests, by status: "400",
 	// "403", "429" or "503".
 	Answers map[string]Answer `json:"answers,omitempty"`
@@ -50,21 +53,19 @@ type CORS struct {
 	Origins []string `json:"origins,omitempty"`
 	// Credentials lets them send cookies. Not with "*".
 	Credentials bool `json:"credentials,omitempty"`
-	// Preflights says what becomes of the OPTIONS that browsers send before the request of
-	// such a page: with "exempt" nothing counts it, with "count", the default, it is a request
-	// like any other. One that is exempt has no body and no credentials, and no rule counts by
-	// a query or a body on its path. Anybody can send one, as often as they like, to all other
-	// paths: exempt them if the upstream does no more for OPTIONS than to answer it.
+	// Preflights is the treatment of the OPTIONS requests that browsers send before the requests of such a page.
+	// With "exempt" they are not counted; with "count", the default, they are requests like any other. An exempt
+	// preflight has no body and no credentials, and no rule counts by a query or a body on its path. Any client can
+	// send any number of them to all other paths: exempt them if the upstream only answers OPTIONS.
 	Preflights string `json:"preflights,omitempty"`
 }
 
-// Tiers says where the tier of a request is found: in the subjects of the document, else in what
-// From names, else it is the default. A client that can set what From names chooses its own tier,
-// and one that can name another's subject gets that subject's tier: have something in front of
-// Sluice set or verify both.
+// Tiers is where the tier of a request is found: in the subjects of the document, else in the part From, else it is
+// the default. A client that can set the part From chooses its own tier, and one that can name another's subject
+// gets that subject's tier: set or verify both in front of Sluice.
 type Tiers struct {
-	From    string `json:"from,omitempty"`    // a part of a key that says the tier: see [Rule]
-	Subject string `json:"subject,omitempty"` // a part of a key that says who is looked up in the subjects
+	From    string `json:"from,omitempty"`    // the key part with the tier: see [Rule]
+	Subject string `json:"subject,omitempty"` // the key part to look up in the subjects
 	Default string `json:"default,omitempty"` // the tier of all others
 }
 
@@ -77,7 +78,7 @@ type TierSubject struct {
 	Tier    string `json:"tier,omitempty"`
 	Until   string `json:"until,omitempty"`  // see [Override]; then the tier is what it would be without
 	Reason  string `json:"reason,omitempty"` // for people
-	By      string `json:"by,omitempty"`     // who made it, for people
+	By      string `json:"by,omitempty"`     // its maker, for people
 	Source  string `json:"-"`                // see [Override]
 }
 
@@ -95,17 +96,17 @@ type Rule struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// Headers have a value that a request must have, or "*" for any.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Attributes have a value that the program must say of a request, or "*" for any: see
-	// [Request]. A door that says none, such as the gateway, never meets them.
+	// Attributes have a value that the program must set for a request, or "*" for any: see [Request]. Requests of
+	// an integration without attributes, such as the gateway, never meet them.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Body has values that fields of the body must have. Fields are named, and values compared, as those of the key
 	// part body:FIELD are: {method: tools/call, "params[name]": search}. A "*" at the end of a value stands for any
 	// rest, and alone for any value. Where servers may read a field in several ways, a limit goes by Ambiguous, a
 	// block applies, and an exemption does not.
 	Body map[string]string `json:"body,omitempty"`
-	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists, one of which has to
-	// contain the client; NotClients are those that must not contain it. The client is whom the
-	// trusted proxies name, its whole address counts, and IPv6Prefix plays no part.
+	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists, one of which has to contain the
+	// client; NotClients are those that must not contain it. The client is the one that the trusted proxies name.
+	// Its whole address counts, without regard to IPv6Prefix.
 	Clients    []string `json:"clients,omitempty"`
 	NotClients []string `json:"not_clients,omitempty"`
 	// Block refuses a request for good, also where it matches the path in only one way to read
@@ -116,7 +117,7 @@ type Rule struct {
 	// the path in every way to read it, and has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`
 	// Key is what requests are counted by, up to 8 of client_ip, header:NAME, api_key,
-	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, host,
+	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, path, host,
 	// method and const:TEXT. Values of a query and a body are compared as names: see the documentation
 	// of the package. Without a key all requests share one count. API keys and
 	// tokens are not verified here: they are mere names, to be verified in front of Sluice or behind
@@ -131,10 +132,10 @@ type Rule struct {
 	// can count them. A part that is there but unreadable, or twice with different values,
 	// is not missing but ambiguous.
 	Missing string `json:"missing,omitempty"`
-	// Ambiguous is what happens to a request whose path, whose part of the key, or whose field of Body servers
-	// may read in several ways: with "refuse" it is refused as malformed, with "charge" every
-	// reading of the path is charged, and all doubtful keys share one count. The default is
-	// "refuse" for a rule with Body or a key with body:FIELD, and else "charge". A shadow refuses nothing.
+	// Ambiguous is what happens to a request with a path, a key part, or a field of Body that servers may read in
+	// several ways. With "refuse" it is denied as malformed; with "charge" every reading of the path is charged,
+	// and all doubtful keys share one count. The default is "refuse" for a rule with Body or a key with body:FIELD,
+	// and otherwise "charge". A shadow denies nothing.
 	Ambiguous string `json:"ambiguous,omitempty"`
 	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20" or "10000/month", or
 	// "50 USD/day" where the cost is in USD. Limits in USD are counted in micro-USD, or where that
@@ -166,28 +167,26 @@ type Rule struct {
 	// Share is a limit that several share, in place of Limit.
 	Share Share `json:"share,omitzero"`
 	Cost  Cost  `json:"cost,omitzero"`
-	// Count lets the outcome of a request say whether it counts: without it, every request does.
+	// Count lets the outcome of a request decide whether it counts. Without it, every request does.
 	Count Count `json:"count,omitzero"`
 	// Penalty locks out a key that exceeds a limit of the rule: see [Penalty].
 	Penalty Penalty `json:"penalty,omitzero"`
-	// OnError is what happens while the store does not answer: "allow", "deny", or "local" for
-	// a local share of the limit, where the store has a stand-in that keeps one. The default
-	// is "allow", but "deny" for a rule whose match or hosts name a login, a password or a
-	// payment, as in "POST /auth/sign-in" or "/v1/payments": there, nobody should be able to
-	// guess or to pay without a limit.
+	// OnError is what happens while the store does not answer: "allow", "deny", or "local" for a local allowance of
+	// the limit, if the store has a fallback. The default is "allow", but "deny" for a rule with a login, a
+	// password or a payment in its match or hosts, as in "POST /auth/sign-in" or "/v1/payments": no client should
+	// guess or pay there without a limit.
 	OnError string `json:"on_error,omitempty"`
-	// Consistency is how exactly the instances that share a store count the rule together: "strict",
-	// the default, asks the store each time; "leased" reserves units ahead and spends them without
-	// asking, never above the limit; "synced" counts in each instance and tells the others ten times
-	// a second, above the limit by what they have not heard of yet. Package lease and package synced
-	// say by how much. The last two are for a token_bucket, gcra, fixed_window or
-	// sliding_window_counter without months, penalty, count or a cost that the response tells. Over a
+	// Consistency is how exactly the instances that share a store count the rule together: "strict", the default,
+	// asks the store each time; "leased" reserves units ahead and spends them without asking, never above the
+	// limit; "synced" counts in each instance and reports to the others ten times a second, above the limit by what
+	// is not yet reported. Packages lease and synced have the bounds. The last two are for a token_bucket, gcra,
+	// fixed_window or sliding_window_counter without months, penalty, count or a cost from the response. Over a
 	// store that is not shared all three are the same.
 	Consistency string `json:"consistency,omitempty"`
-	// Answer is the form of the answers to requests to which the rule applies, whichever rule refuses them: "llm" is
-	// that of the APIs of language models, so that their SDKs obey it, Anthropic's for /v1/messages and what is below
-	// it, and else OpenAI's; "mcp" is an error of JSON-RPC. Without it, refusals are problems of RFC 9457, or what the
-	// Answers of the document say. Of several rules the first that has an Answer counts.
+	// Answer is the form of denials of requests to which the rule applies, by any rule: "llm" is that of the APIs
+	// of language models, which their SDKs obey, Anthropic's for /v1/messages and the paths below it, and otherwise
+	// OpenAI's; "mcp" is an error of JSON-RPC. Without it, denials are problems of RFC 9457, or the Answers of the
+	// document. The Answer of the first rule with one counts.
 	Answer string `json:"answer,omitempty"`
 	// Over is what happens to a request that does not fit: "refuse", the default, or "mark". A marked request passes,
 	// and the upstream receives the rule's name in the field [OverField]; see [Decision.Over]. Clients are not
@@ -201,23 +200,23 @@ type Rule struct {
 	// in at 20 %. A client that can choose its key can choose to be out. Empty means all subjects. Such a
 	// rule refuses nothing as malformed.
 	Enforce string `json:"enforce,omitempty"`
-	// ShowKey is how much people see of the rule's keys, in what reports on them: "whole"; "short",
-	// the first four characters and the last two of names, of short ones less (see [Shorten]), while
-	// addresses beside them, routes, hosts and methods stay whole; or "hash", which tells subjects
-	// apart by 12 digits. These are a pseudonym, the same on every instance and after every start, and
-	// no encryption: whoever can guess a value can find it by trying. The default is "short" for a key
-	// with a [SecretPart] (api_key, cookie:NAME, jwt:CLAIM or header:Authorization), and else "whole".
+	// ShowKey is the form in which people see the rule's keys: "whole"; "short", the first four characters and the
+	// last two of names, and less of short ones (see [Shorten]), while addresses beside them, routes, hosts and
+	// methods stay whole; or "hash", 12 digits for each subject. The digits are a pseudonym, the same on every
+	// instance and after every start, and no encryption: a value that can be guessed can be found by trying. The
+	// default is "short" for a key with a [SecretPart] (api_key, cookie:NAME, jwt:CLAIM or header:Authorization),
+	// and otherwise "whole".
 	ShowKey string `json:"show_key,omitempty"`
-	// Source says where the rule came from, such as "file" or "database". Whoever assembles the
-	// document sets it; files do not have it, but traces and results do.
+	// Source is the origin of the rule, such as "file" or "database". The code that assembles the document sets it;
+	// files do not have it, but traces and results do.
 	Source string `json:"-"`
 }
 
-// Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit,
-// Limits, InFlight, Block and Exempt. A subject without an override has the limits of its tier, else
-// the rule's; [Result] tells which. Limits that count alike, such as buckets of one rate or windows of
-// one length, share their counts; any other starts from zero. So does a sliding_window_log whose count
-// changes from 1,024 at most to more, or back.
+// Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit, Limits, InFlight,
+// Block and Exempt. A subject without an override has the limits of its tier, or else the rule's; [Result] has
+// their source. Limits that count alike, such as buckets of one rate or windows of one length, share their counts;
+// any other starts from zero. So does a sliding_window_log when its count changes from at most 1,024 to more, or
+// back.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
 	// Key has values of parts of the rule's key. A part that is left out or "*" stands for
@@ -242,8 +241,8 @@ type Override struct {
 	// UTC; never if empty. See [ParseUntil].
 	Until  string `json:"until,omitempty"`
 	Reason string `json:"reason,omitempty"` // for people
-	By     string `json:"by,omitempty"`     // who made it, for people
-	// Source says where the override came from, as in a [Rule].
+	By     string `json:"by,omitempty"`     // its maker, for people
+	// Source is the origin of the override, as in a [Rule].
 	Source string `json:"-"`
 }
 
@@ -349,7 +348,7 @@ func (l *List) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// untilHint says how to write when something ends.
+// untilHint is how to write an end.
 const untilHint = "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC"
 
 // ParseUntil reads when an override or a place in a tier ends: a time of RFC 3339, or a date,
@@ -365,11 +364,11 @@ func ParseUntil(text string) (time.Time, error) {
 	return t.AddDate(0, 0, 1), nil
 }
 
-// Terms says in words until when the override holds, why, and who made it. The text begins with a
-// space or a comma, to be put behind another; it is empty if none of that is known.
+// Terms returns the end, the reason and the maker of the override in words. The text starts with a space or a
+// comma, to follow another; it is empty if all are unknown.
 func (o *Override) Terms() string { return terms(o.Until, o.Reason, o.By) }
 
-// Terms says the same of an entry of the subjects as [Override.Terms] of an override.
+// Terms returns the same for an entry of the subjects as [Override.Terms].
 func (t *TierSubject) Terms() string { return terms(t.Until, t.Reason, t.By) }
 
 func terms(until, reason, by string) (text string) {

@@ -61,7 +61,7 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 
 // each is the memory of a DecideEach.
 type each struct {
-	all    []made   // all that observers are told of, and those with work of their own
+	all    []made   // decisions for observers, and those with their own work
 	asking []asking // those that wait for the store
 	flying bool     // some of them for a place in flight
 	calls  []sluice.TakeCall
@@ -92,8 +92,7 @@ func (b *each) begin(e *Engine, n int) {
 	b.charges, b.receipts = slices.Grow(b.charges[:0], n), slices.Grow(b.receipts[:0], n)
 }
 
-// plain reports whether a request is one charge under a limit that the caller has brought, and
-// nothing else has a say.
+// plain reports whether a request is only one charge under a limit of the caller.
 func (b *each) plain(r *Request) bool {
 	return b.anyPlain && r.Subject != nil && r.Subject.rule.index == adhoc && r.Mode == Charge && r.ID == ""
 }

@@ -70,7 +70,7 @@ func (e *Engine) Untimed() { e.untimed = true }
 // watched reports whether anybody looks at decisions.
 func (e *Engine) watched() bool { return len(e.observers) > 0 }
 
-// timed reports whether somebody is told how long they take.
+// timed reports whether observers get the durations.
 func (e *Engine) timed() bool { return e.watched() && !e.untimed }
 
 // began returns when a decision begins, if anybody wants to know.
@@ -95,9 +95,9 @@ type timing struct {
 	took  time.Duration
 }
 
-// Swap makes p the policy of all decisions that begin from now on. Counts stay: they belong to the
-// names of the rules and to the kind of their limits. A policy whose document says so is a shadow
-// until the end given there: see [Policy.ShadowUntil].
+// Swap makes p the policy of all decisions that begin from now on. Counts stay: they belong to the names of the
+// rules and to the kind of their limits. A policy with a shadow in its document is a shadow until the end given
+// there: see [Policy.ShadowUntil].
 func (e *Engine) Swap(p *Policy) {
 	if p == nil {
 		p = new(Policy)
@@ -171,8 +171,8 @@ func (e *Engine) decide(ctx context.Context, w *work, d *Decision) {
 	}
 }
 
-// prepare makes the charges of the request, and reports whether the store is to be asked for them.
-// If not, d is the decision; if so, d.Missing may say what the request is refused for all the same.
+// prepare makes the charges of the request, and reports whether to take them from the store. If not, d is the
+// decision. If so, d.Missing may deny the request all the same.
 func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 	if w.request.Subject != nil {
 		if !w.resolveSubject(d) {
@@ -202,7 +202,7 @@ func (e *Engine) prepare(ctx context.Context, w *work, d *Decision) bool {
 func (e *Engine) take(ctx context.Context, w *work) error {
 	c := &w.charges
 	c.complete(&w.input)
-	if w.policy.queueless && w.request.Subject == nil { // there are no turns to give
+	if w.policy.queueless && w.request.Subject == nil { // no turn to give
 		return e.taken(ctx, w, e.store.Take(ctx, c.list, c.receipts))
 	}
 	return e.taken(ctx, w, e.turns.Take(ctx, e.store, c.list, c.receipts))
@@ -247,11 +247,10 @@ func (e *Engine) observe(ctx context.Context, w *work, d *Decision, at timing) {
 	}
 }
 
-// Refund has a request leave the queue whose decision has a Delay, for a client that leaves before its
-// turn has come: call it before the delay has passed. Another request that this engine decides about
-// may have the turn: see [Engine.LeaveQueue]. What other rules have counted stays, but for those that go
-// by the outcome (see Settle). Its places in flight are released. The context may have ended. Of
-// other decisions nothing is given back.
+// Refund removes a request with a Delay from its queue, for a client that leaves before its turn: call it before
+// the delay has passed. Another request that this engine decides about may get the turn: see [Engine.LeaveQueue].
+// The charges of other rules stay, except those that depend on the outcome (see Settle). Its permits are released.
+// The context may have ended. For other decisions Refund gives nothing back.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
 	e.Release(ctx, d)
 	if e.refund(ctx, d.queued) {

@@ -15,15 +15,15 @@ import (
 
 // Trace explains a decision.
 type Trace struct {
-	// Decision is what [Engine.Decide] would say now. Nothing has been taken: Remaining,
-	// ResetAfter and Delay of its results are those before the request.
+	// Decision is what [Engine.Decide] would return now. Nothing was taken: Remaining, ResetAfter and Delay of its
+	// results are those before the request.
 	Decision Decision
 	// Client is where the request comes from, as trusted proxies tell it.
 	Client netip.Addr
-	// Tier is that of the request, if a rule asks for one, and TierFrom what says it: "subjects",
-	// the part of the request that tiers.from names, or "default".
+	// Tier is that of the request, if a rule needs one, and TierFrom its source: "subjects", the part of the
+	// request that tiers.from names, or "default".
 	Tier, TierFrom string
-	// TierSubject is the entry of the subjects that says it, if one does. Do not change it.
+	// TierSubject is the entry of the subjects with the tier, if any. Do not change it.
 	TierSubject *TierSubject
 	// Rules are all the rules, in the order of the document.
 	Rules []RuleTrace
@@ -36,11 +36,11 @@ type RuleTrace struct {
 	Rule    string
 	Source  string // see [Rule]
 	Applies bool
-	// Why says what matched, or what did not.
+	// Why is what matched, or what did not.
 	Why string
 	// Key is the text under which the store counts, if the rule charges something.
 	Key string
-	// Results are what its limits would say; nothing if it charges nothing.
+	// Results are those of its limits, empty if it charges nothing.
 	Results []Result
 	// After are Results once the request has been charged; see [Trace.After].
 	After []Result
@@ -50,9 +50,9 @@ type RuleTrace struct {
 	Watched  bool
 	// Override is the one that holds for the subject, if there is one. Do not change it.
 	Override *Override
-	// Share says what the subject's part is at present of a limit that is shared: see [Share].
+	// Share is the subject's present allocation of a shared limit, in words: see [Share].
 	Share string
-	// Then says what the response changes of that, if it does.
+	// Then is what the response changes, in words.
 	Then string
 	// Consistency is how the instances that share a store count what the rule charges.
 	Consistency sluice.Consistency
@@ -67,9 +67,9 @@ type LoadTrace struct {
 	State LoadState
 }
 
-// Explain returns what [Engine.Decide] would say about a request, and why. It looks at the counts in
-// the store without changing them, and takes time in proportion to the number of rules. It asks all
-// rules, even those for which Decide would not read the body because others refuse already.
+// Explain returns what [Engine.Decide] would return for a request, and why. It reads the counts in the store
+// without changing them, and takes time in proportion to the number of rules. It evaluates all rules, even those
+// for which Decide would not read the body because others deny already.
 func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	w := e.begin(req, &t.Decision)
 	w.timed = w.policy.adapts && req.Subject == nil // as by an integration that reports responses
@@ -154,7 +154,7 @@ func (t *Trace) exempt(w *work, by *rule, why string) {
 	}
 }
 
-// explainTier says in which tier the request is, if a rule has asked.
+// explainTier sets the tier of the request, if a rule needs it.
 func (t *Trace) explainTier(w *work) {
 	if !w.subjects.tier.known {
 		return
@@ -165,7 +165,7 @@ func (t *Trace) explainTier(w *work) {
 	}
 }
 
-// explainLimits gives the rules what their limits say.
+// explainLimits sets the results of the rules' limits.
 func (t *Trace) explainLimits(w *work) {
 	i, c := 0, &w.charges
 	for n := range t.Rules {
@@ -240,14 +240,14 @@ func (t *Trace) explainRules(w *work) (missing string) {
 	return missing
 }
 
-// explainMatch finds the subject of a rule that matches, and says what it makes of the request.
+// explainMatch finds the subject of a matching rule, and returns the rule's effect on the request.
 func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	r, s := m.rule, &w.subjects
 	s.override = nil
 	part, out := s.resolve(&w.input, m)
 	t.Applies, t.Override = out == charged || out == barred || out == classified || out == adapted, s.override
 	t.Why = withClient(why(m, part, out, w.x.Garbled()), r.whyClient(&w.input))
-	if b, v := r.checkBody(&w.input); v == doubtful {
+	if b, v := w.checkBody(r); v == doubtful {
 		t.Why += fmt.Sprintf(", the request has no usable %s", &b.part)
 	}
 	if out == exempted || out == barred {
@@ -264,8 +264,8 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	return part, out
 }
 
-// whyUncounted says why a rule that holds for the request does not count it: its subject, which was
-// resolved last, is exempt or blocked.
+// whyUncounted returns why a rule that applies to the request does not count it: its subject, which was resolved
+// last, is exempt or blocked.
 func (s *subjects) whyUncounted(r *rule, out effect) string {
 	if out == exempted {
 		return "an override exempts the subject" + s.override.Terms()
@@ -310,7 +310,7 @@ func why(m *matched, missing *parts.Part, out effect, garbled bool) string {
 // everyRequest is why a rule without conditions applies.
 const everyRequest = "every request"
 
-// withClient adds to why a rule applies what its conditions on the client say, if there are any.
+// withClient adds the rule's conditions on the client, if any, to the reason why it applies.
 func withClient(why, client string) string {
 	switch {
 	case client == "":
@@ -321,7 +321,7 @@ func withClient(why, client string) string {
 	return why + ", " + client
 }
 
-// whyNot says which condition the request does not meet.
+// whyNot returns the condition that the request does not meet.
 func (r *rule) whyNot(w *work) string {
 	condition := r.unmet(&w.input)
 	switch {
@@ -347,7 +347,7 @@ func (r *rule) whyNotPath(w *work) string {
 	case r.exempt && !w.matches.everyView(r, x):
 		return "does not exempt: the path can be read in more than one way, and not every way matches"
 	}
-	switch b, v := r.checkBody(&w.input); v {
+	switch b, v := w.checkBody(r); v {
 	case fails:
 		return b.whyNot()
 	case doubtful:
@@ -386,7 +386,7 @@ func (t *RuleTrace) explainBlock(w *work, r *rule) {
 	t.Why = withClient(t.Why, r.whyClient(&w.input))
 }
 
-// then says what the response changes of what the rule charges, or "".
+// then returns how the response changes the charges of the rule, or "".
 func (r *rule) then() string {
 	var all []string
 	if c := r.counts; c != nil {
@@ -407,7 +407,7 @@ func (r *rule) then() string {
 	return strings.Join(all, ", else ")
 }
 
-// unlessText says which requests do not count.
+// unlessText describes the requests that do not count.
 func (c *counting) unlessText() string {
 	var when []string
 	if len(c.status) > 0 {

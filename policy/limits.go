@@ -209,10 +209,9 @@ func LimitPlan(text, algorithm string) *sluice.Plan {
 	return p
 }
 
-// LimitNames returns the names by which clients are told of limits that are charged together under
-// a name: an empty one if there is only one limit, which has that name itself, and else the name
-// and the period, as in "api-1s", "api-1h" and "api-month". Where periods are the same, "-2"
-// follows.
+// LimitNames returns the names, in fields for clients, of limits that are charged together under a name: empty for
+// a single limit, which has that name itself, and otherwise the name and the period, as in "api-1s", "api-1h" and
+// "api-month". The second limit of the same period gets "-2".
 func LimitNames(name string, plans []*sluice.Plan) []string {
 	names := make([]string, len(plans))
 	if len(plans) < 2 {

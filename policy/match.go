@@ -128,8 +128,8 @@ type matched struct {
 	unclassed bool // the path has another reading, so that the rule does not promote the request
 }
 
-// ambiguousPath is what a request lacks whose path has too many readings to follow. No
-// honest client sends one, and all rules that have patterns would apply to it.
+// ambiguousPath is what a request lacks if its path has too many readings. No honest client sends one, and all
+// rules with patterns would apply to it.
 const ambiguousPath = unambiguous + "path"
 
 // matches are the rules that apply to a request.
@@ -278,7 +278,7 @@ func (m *matches) someView(r *rule, x *index) bool {
 	return slices.ContainsFunc(m.ids, func(id int32) bool { return x.byID[id].rule == r })
 }
 
-// unmet says which condition other than its patterns the request does not meet, or "".
+// unmet returns the condition other than its patterns that the request does not meet, or "".
 func (r *rule) unmet(in *input) string {
 	if len(r.hosts) > 0 && !hostMatches(r.hosts, in.x.Host()) {
 		return "hosts"

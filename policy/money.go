@@ -79,8 +79,8 @@ func (c *compiler) checkMoney(field string, l sluice.Limit, r *rule) bool {
 	return false
 }
 
-// tooMuch complains about a limit in USD that cannot be counted, and says what can. It reports whether that is
-// because the amount is too large.
+// tooMuch adds an error for a limit in USD that cannot be counted, with the possible ones. It reports whether the
+// amount is too large.
 func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
 	most := money.Most(l)
 	if most == 0 || most >= l.Count {

@@ -32,8 +32,8 @@ const (
 type once struct {
 	noCounter
 	engine   *Engine
-	at       int    // index of the ID's charge; 0: there is none
-	text     []byte // text whose hash is the key of the charge
+	at       int    // index of the ID's charge; 0: none
+	text     []byte // text of the hash that is the key of the charge
 	keys     parts.Keys
 	repeated bool // the store has refused the charge of the ID
 }
@@ -109,8 +109,7 @@ func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	return sluice.Charge{Key: k.Beside(beside, key), Plan: oncePlan, Cost: 1, OnError: sluice.Local}
 }
 
-// appendAsked appends what tells one question from all others: its ID, and what it asks for, which
-// is so many times what the charges say.
+// appendAsked appends what identifies a request: its ID, and its charges times a factor.
 func appendAsked(dst []byte, id string, charges []sluice.Charge, times int64) []byte {
 	dst = appendText(dst, id)
 	for i := range charges {

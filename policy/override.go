@@ -10,12 +10,12 @@ import (
 
 // overrides are those of a policy, by the rule. They are never changed.
 type overrides struct {
-	byRule   []table.Table[*resolved] // by rule.index; empty if there are none
+	byRule   []table.Table[*resolved] // by rule.index; empty without overrides
 	list     []Override               // what they were made of
 	warnings []Problem
 }
 
-// of returns the overrides of a rule, or nil if there are none of any.
+// of returns the overrides of a rule, or nil without any overrides.
 func (o *overrides) of(r *rule) *table.Table[*resolved] {
 	if o.byRule == nil || r.index == adhoc {
 		return nil
@@ -86,14 +86,14 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	}
 }
 
-// saysKey is what the overrides have in common that say the same.
+// saysKey identifies overrides with the same effect.
 type saysKey struct {
 	limits        *limit // the first, or nil
 	block, exempt bool
 	source        string
 }
 
-// says returns what an override says, which is the same for many, or nil if that is wrong.
+// says returns the effect of an override, which many may share, or nil if it is invalid.
 func (c *compiler) says(o *Override, r *rule) *resolved {
 	key := saysKey{nil, o.Block, o.Exempt, o.Source}
 	var limits []limit
@@ -122,10 +122,10 @@ func (c *compiler) says(o *Override, r *rule) *resolved {
 	return says
 }
 
-// overrideHint says how an override may look.
+// overrideHint is an example of an override.
 const overrideHint = "write for example \"{rule: per-key, key: {api_key: abc}, limit: 500/minute}\""
 
-// terms reads what an override says but for whom.
+// terms reads the end and the effect of an override.
 func (c *compiler) terms(o *Override) (until int64, ok bool) {
 	before := len(c.problems)
 	limited := len(o.LimitTexts()) > 0

@@ -42,7 +42,7 @@ func (p *Penalty) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// penalty compiles a penalty, or returns nil where there is none.
+// penalty compiles a penalty, or returns nil without one.
 func (c *compiler) penalty(in *Penalty) *sluice.Plan {
 	if *in == (Penalty{}) {
 		return nil

@@ -77,10 +77,9 @@ func (d *Decision) HeldToEnd() bool { return len(d.held) > 0 }
 // releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
 const releaseTimeout = time.Second
 
-// Release says that a request has ended, by the decision that has let it pass, so that its places in
-// flight are free for others. As long as it is not called they are held. All copies of the decision
-// share them, and they are released once. The context may have ended. If the store does not answer in
-// time, it is tried again in the background, and a place is free after [kernel.PermitLasts] at the latest.
+// Release ends a request by its decision, and releases its permits in flight, which are held until then. All copies
+// of the decision share them, and they are released once. The context may have ended. If the store does not answer
+// in time, Release retries in the background, and a permit expires after [kernel.PermitLasts] at the latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
 	e.ended(&d)
 	e.loads.Release(d.load)

@@ -18,7 +18,7 @@ type Policy struct {
 	ipv6Prefix  int
 	bodyLimit   int64 // bytes
 	ignoreCase  bool
-	tierFrom    *parts.Part // nil: no part says the tier
+	tierFrom    *parts.Part // nil: no part has the tier
 	tierSubject *parts.Part // nil: no subjects are looked up
 	tier        string      // of all others
 	subjects    tierSubjects
@@ -28,6 +28,7 @@ type Policy struct {
 	index       index
 	overrides   overrides
 	reads       map[string]bool // see Reads
+	fields      Fields
 	cors        *CrossOrigin
 	answers     *OwnAnswers
 	prices      *money.Prices // may be nil
@@ -46,6 +47,8 @@ type Policy struct {
 	beneath     *Policy  // that it is the shadow of
 	shadowEnds  int64    // see shadowEnds of compiler
 	adapts      bool     // a rule has an automatic limit of requests under way
+
+	requestParts []requestPart // see RequestParts
 }
 
 // rule is a rule as the engine needs it.
@@ -67,7 +70,7 @@ type rule struct {
 	needsBody  bool // the rule cannot count requests without their body
 	folds      bool // a part of its key: see Observation.Sent
 	algorithm  sluice.Algorithm
-	// calendar says that the rule names no algorithm, so that months have their own.
+	// calendar reports that the rule names no algorithm, so that months have their own.
 	calendar bool
 	own      resolved
 	tiers    map[string]*resolved
@@ -106,8 +109,8 @@ type rule struct {
 // needs returns the parts of a request that the rule reads: those of its key, and those that counters read.
 func (r *rule) needs() parts.List { return slices.Concat(r.key, r.reads) }
 
-// resolved are limits that hold together, at least one unless an override has something else to
-// say, and where they come from: "rule", "tier:pro" or "override".
+// resolved are limits that apply together, at least one unless an override blocks or exempts, and their source:
+// "rule", "tier:pro" or "override".
 type resolved struct {
 	limits        []limit
 	from          string
@@ -115,17 +118,16 @@ type resolved struct {
 	block, exempt bool
 }
 
-// missing says what happens to a request that lacks a part of a rule's key.
+// missing is what happens to a request that lacks a part of a rule's key.
 type missing uint8
 
 const (
-	share  missing = iota // it shares a bucket with all who lack it
+	share  missing = iota // it shares a bucket with all requests that lack it
 	skip                  // the rule does not apply
 	refuse                // it is refused as malformed
 )
 
-// ambiguous says what happens to a request that servers may read in several ways, in what a
-// rule goes by: its path, or a part of the key.
+// ambiguous is what happens to a request with a path or a key part that servers may read in several ways.
 type ambiguous uint8
 
 const (
@@ -134,11 +136,11 @@ const (
 	chargeAmbiguous                  // every reading of the path is charged, and one count is shared by all doubtful keys
 )
 
-// TrustedProxies returns the document's trusted_proxies: the peers whose forwarded headers are
-// believed. There are none by default.
+// TrustedProxies returns the document's trusted_proxies: the peers with trusted forwarded headers. By default it is
+// empty.
 func (p *Policy) TrustedProxies() []netip.Prefix { return slices.Clone(p.trusted) }
 
-// Warnings returns what the document may say but probably does not mean.
+// Warnings returns valid settings that are probably mistakes.
 func (p *Policy) Warnings() []Problem {
 	all := slices.Concat(p.warnings, p.overrides.warnings, p.subjects.warnings)
 	sortProblems(all)
@@ -181,16 +183,16 @@ func (p *Policy) fieldsRead() map[string]bool {
 	return names
 }
 
-// WithoutBody returns a problem for each rule that reads the body of requests, for a door to which
-// nobody brings bodies. The problems say who asks there, asker, and what to do about it, hint.
-// Shadows are among them, since they would report what is not so.
+// WithoutBody returns a problem for each rule that reads the body of requests, for an integration without bodies.
+// The problems name the caller, asker, and have the hint. Shadows are included, because their reports would be
+// false.
 func (p *Policy) WithoutBody(asker, hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needsBody },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not bring them", asker), hint)
 }
 
-// WithoutBodyOrPath is WithoutBody for a door whose askers have no paths either: rules with "match"
-// apply to nothing there.
+// WithoutBodyOrPath is WithoutBody for an integration without paths, too: rules with "match" apply to nothing
+// there.
 func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needsBody && len(r.match) == 0 },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not bring them", asker), hint)

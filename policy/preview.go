@@ -74,9 +74,9 @@ func (c *charges) wouldFit(i int) {
 	}
 }
 
-// After returns what [Engine.Decide] would say now of the request: the Decision, with Remaining,
-// ResetAfter and Delay of its results as they are once the request has been charged. Of a request that is
-// refused before its body is read, there are only the results of the rules that were asked by then.
+// After returns what [Engine.Decide] would return now for the request: the Decision, with Remaining, ResetAfter and
+// Delay of its results after the charge. For a request that is denied before its body is read, it has only the
+// results of the rules evaluated by then.
 func (t *Trace) After() Decision {
 	if t.after != nil {
 		return *t.after
@@ -105,7 +105,7 @@ func (d *Decision) after(w *work) *Decision {
 	for i := range after.Results {
 		r, receipt := &after.Results[i], &c.receipts[i]
 		if !receipt.Fits || receipt.Origin == sluice.ByOnError {
-			continue // nothing is taken, or nobody knows what remains
+			continue // nothing is taken, or what remains is unknown
 		}
 		c.list[i].Plan.DecideInto(c.list[i].Cost, receipt, &r.Decision)
 		for _, k := range c.active {
@@ -140,9 +140,9 @@ func (d *Decision) refusedFirst(w *work) *Decision {
 	return &first
 }
 
-// A receipt says what remains, from which follows whether any cost fits. When a cost will fit follows
-// from it too, except for a log: its Wait is that of the cost that the store was asked for. So to
-// look at a log the store is asked for that cost, together with a charge that never fits.
+// A receipt has what remains, which shows whether a cost fits. It also shows when a cost will fit, except for a
+// log: its Wait is that of the requested cost. So to look at a log, that cost is requested together with a charge
+// that never fits.
 
 // unfittable is the plan of that charge, which no policy has.
 var unfittable = func() *sluice.Plan {
@@ -192,8 +192,8 @@ func (w *logWaits) addNext(c *charges) {
 	}
 }
 
-// addUnknown adds the charges of a decision that do not fit and whose receipts have the wait of another
-// cost. Asked returns the cost that the store was asked for.
+// addUnknown adds the charges of a decision that do not fit and have receipts with the wait of another cost. asked
+// returns the cost that was requested from the store.
 func (w *logWaits) addUnknown(c *charges, d *Decision, asked func(charge int) int64) {
 	for i := range c.results {
 		o, r := &c.list[i], &c.receipts[i]
@@ -234,13 +234,12 @@ func (w *logWaits) decideAgain() {
 	}
 }
 
-// Quota tells of every limit that holds for whoever sends a request what is left of it, and takes
-// nothing: the results of the decision are what [Engine.Decide] would say now, as in a [Trace].
-// Without a Path, the limits are those of rules that have no patterns, and hold whatever the path.
+// Quota returns what remains of every limit of the sender of a request, and takes nothing: the results of the
+// decision are those that [Engine.Decide] would return now, as in a [Trace]. Without a Path, the limits are those
+// of rules without patterns, which apply to all paths.
 //
-// Left out are rules that do not count the request, and those that go by its query or body, which
-// name others than who asks. A request that is blocked is told so, and one that is exempt has no
-// limits. No observer hears of it.
+// It leaves out rules that do not count the request, and those that use its query or body, which may name others
+// than the sender. A blocked request is denied as such, and an exempt one has no limits. Observers are not called.
 func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	w := e.begin(req, &d)
 	defer e.end(w)
@@ -277,17 +276,16 @@ func (p *Policy) tierTyped() bool {
 	return false
 }
 
-// looksFirst reports whether rules are asked before the body is read for others. An ID that has
-// passed before passes whatever these say, and what is given back is not refused.
+// looksFirst reports whether rules are evaluated before the body is read for others. An ID that was allowed before
+// is allowed in any case, and a refund is not denied.
 func (w *work) looksFirst() bool {
 	return w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
 		slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody })
 }
 
-// refusedUnread reports whether the request is refused by rules that need not read its body,
-// so that nobody who is over a limit makes us wait for a body, or work on it. It looks and
-// takes nothing: what passes is decided again, whole. Rules that take more than one unit are left
-// to that.
+// refusedUnread reports whether rules that do not need the body deny the request, so that a client over a limit
+// cannot make the engine wait for a body, or work on it. It takes nothing: a request that passes is decided again
+// as a whole, with the rules that take more than one unit.
 func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 	if w.matches.ambiguous || !w.looksFirst() {
 		return false

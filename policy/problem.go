@@ -10,8 +10,8 @@ import (
 
 // Problem is one thing that is wrong, or looks wrong, with a policy document.
 type Problem struct {
-	// File and Line, counted from 1, say where it is written, if it is in a file. A file without
-	// a line is where else it is from, such as a database.
+	// File and Line, counted from 1, are its place in a file. A File without a Line is another source, such as a
+	// database.
 	File string
 	Line int
 	// Path is the field that it is about, as in rules[3].limit or
@@ -20,7 +20,7 @@ type Problem struct {
 	Path    string
 	Rule    string // the rule that it is in, if any
 	Message string // what is wrong
-	Hint    string // what to do about it, if there is something to say
+	Hint    string // what to do about it, or empty
 }
 
 // String returns `api.yaml:12: rule "login": unknown key "limt"; did you mean "limit"?`. Of what
@@ -99,7 +99,7 @@ func (c *compiler) warn(found *[]Problem, hint, format string, args ...any) {
 	*found = append(*found, Problem{Path: c.path(""), Rule: c.rule, Message: fmt.Sprintf(format, args...), Hint: hint}.at(c.where))
 }
 
-// first says where the first of two things is that may be there once.
+// first returns the place of the first of two duplicates.
 func (c *compiler) first(item int) string {
 	path := fmt.Sprintf("%s[%d]", c.list, item)
 	if c.where != nil {
@@ -124,7 +124,7 @@ func (c *compiler) ended(found *[]Problem, what string, until int64) {
 	}
 }
 
-// endedMore says how many warnings ended has left out.
+// endedMore adds how many warnings ended has left out.
 func (c *compiler) endedMore(found *[]Problem) {
 	if more := c.endings - maxEnded; more > 0 {
 		*found = append(*found, Problem{Path: c.list, Message: fmt.Sprintf("%d more have ended", more), Hint: "remove them"}.at(c.where))

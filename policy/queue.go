@@ -42,10 +42,10 @@ func (d *Decision) wait(w *work) {
 // Queued reports whether the request waits for a turn that it may give up: see [Engine.LeaveQueue].
 func (d *Decision) Queued() bool { return d.queued != nil }
 
-// LeaveQueue gives up the turn of a request whose decision has a Delay, so that a later request that
-// this engine decides about may have it. Call it before the delay has passed, for a request that does
-// not pass after all. All other charges stay: see [Engine.Refund]. The parts of a request, of
-// [Engine.DecideTogether], have one turn, which is given up once all of them have left.
+// LeaveQueue gives up the turn of a request with a Delay, so that a later request that this engine decides about
+// may have it. Call it before the delay has passed, for a request that does not pass after all. All other charges
+// stay: see [Engine.Refund]. The parts of a request of [Engine.DecideTogether] share one turn, which is given up
+// once all of them have left.
 //
 // The engine that decided has the turn: it is unused if the process ends.
 func (e *Engine) LeaveQueue(d Decision) { e.leave(d.queued) }
@@ -133,7 +133,7 @@ func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
 const (
 	// maxAwaited is how many requests are known to wait for their turns.
 	maxAwaited = 1 << 16
-	// sweepAfter is how often those are forgotten whose turns have come.
+	// sweepAfter is the interval in which past turns are removed.
 	sweepAfter = time.Second
 )
 

@@ -13,19 +13,19 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// Request is what a policy looks at. Doors fill it in; the zero value of a field says
-// that the door has no such thing.
+// Request is the input of a policy. Integrations fill it in; the zero value of a field means that the integration
+// does not have it.
 type Request struct {
 	Method string // "GET"; empty is GET
 	Host   string // as in http.Request, with or without a port
 	// Path is the path as it was sent, escaped ("/a%2fb"), without the query.
 	Path     string
 	RawQuery string
-	// NoPath says that nobody knows the path, as of a request that a server could not read: rules
-	// with patterns do not apply to it.
+	// NoPath reports that the path is unknown, as for a request that a server could not read: rules with patterns
+	// do not apply to it.
 	NoPath bool
-	// Peer is the other end of the connection. Who the client is follows from it, and from
-	// what the policy's trusted proxies say in a header.
+	// Peer is the other end of the connection. The client follows from it, and from the header of the policy's
+	// trusted proxies.
 	Peer   netip.Addr
 	Header http.Header
 	// ForwardedHeader is the name of that header: X-Forwarded-For if empty.
@@ -33,10 +33,9 @@ type Request struct {
 	// Client is the address of the client, if the door has found it already by Peer and that header. The zero
 	// value is not known yet.
 	Client netip.Addr
-	// Body returns the whole body if it has at most limit bytes, else nil; and an error
-	// if it broke off, so that nobody gets to see the whole of it. The door restores it
-	// for whoever comes next. It is called at most once: if a rule that matches needs it,
-	// or with a limit of 0 to learn whether a preflight has one. May be nil.
+	// Body returns the whole body if it has at most limit bytes, or else nil; and an error if it broke off, and no
+	// reader gets the whole of it. The integration restores it for the next reader. It is called at most once: if a
+	// matching rule needs it, or with a limit of 0 to learn whether a preflight has one. It may be nil.
 	Body func(limit int64) ([]byte, error)
 	// Attributes are what only the program knows, or another protocol brings, such as the user
 	// from a context: rules count by them with "attr:NAME". What is empty is not there.
@@ -47,43 +46,41 @@ type Request struct {
 	// Cost is how many such requests this one counts for: each rule takes as many times its
 	// cost, but for those with in_flight. Below 1 it is 1.
 	Cost int64
-	// Mode is what is asked for: to be charged, unless it says otherwise. A peek is told what
-	// remains without it. What is given back is no more than is used, asks nobody who is blocked by
-	// [Subject.Block], lifts no penalty, and frees no place in flight.
+	// Mode is the kind of the request: by default it is charged. A peek gets what remains without it. A refund
+	// gives back at most what is used, ignores [Subject.Block], lifts no penalty, and frees no permit.
 	Mode Mode
-	// Subject, if set, is asked alone, in place of the rules that match, by the policy in force: its
-	// override, the tier that its key says or else the default one, and the rule's fixed cost. Of
-	// the request only Cost, Mode, ID and Time mean something then. A rule that there is no more
-	// limits nothing; one whose key has changed refuses, as Missing says, since it knows the subject
-	// under another key: [Engine.Subject] returns it.
+	// Subject, if set, is decided alone, in place of the matching rules, by the policy in force: its override, the
+	// tier of its key or else the default one, and the rule's fixed cost. Of the request only Cost, Mode, ID and
+	// Time are used then. A rule that no longer exists limits nothing. A rule with another key than before denies,
+	// with Missing set, because it has the subject under another key: [Engine.Subject] returns it.
 	Subject *Subject
-	// ID names the request, if it is not empty, so that a proxy that asks again is not charged
-	// again: the same request with the same ID, by the keys, limits and costs that it is charged,
-	// counts once within [RepeatedWithin]. It is charged in the same step of the store as the
-	// limits, so that of many who ask at once one is charged, and it takes the place of a key there.
-	// If it was refused it is asked anew, and so it is once it was given back: by [Engine.Refund], or
-	// by [GiveBack] with the same ID, which gives back once. What is repeated has nothing to refund or
-	// to settle. In a queue it waits for the turn that it had; once that has passed, or if another
-	// instance gave it, it takes another turn. An instance that decides while the shared store is away knows only what it has let through
-	// itself, and on a cluster it is one step where all charges have one hash tag.
+	// ID names the request, if it is not empty, so that a proxy that repeats a call is not charged again: the same
+	// request with the same ID, keys, limits and costs counts once within [RepeatedWithin]. The ID is charged in
+	// the same step of the store as the limits, so that one of many simultaneous calls is charged, and takes the
+	// space of a key there. A denied ID is decided again, and so is one that was given back, by [Engine.Refund] or
+	// by [GiveBack] with the same ID, which gives back once. A repetition has nothing to refund or to settle. In a
+	// queue it waits for the turn that it had; once that has passed, or if another instance gave it, it takes
+	// another turn. During an outage of the shared store an instance knows only the IDs that it allowed itself, and
+	// on a cluster it is one step only if all charges have one hash tag.
 	//
-	// Whoever can choose it has as many requests as they like for one: take it from those that are
-	// trusted. With an ID bodies are read before any rule is asked, and new refusals are not
-	// answered from memory.
+	// A client that can choose the ID gets any number of requests for one: take it only from trusted sources. With
+	// an ID bodies are read before any rule is evaluated, and new denials are not answered from memory.
 	ID string
-	// Door names where the request was asked about, such as "gateway", for observers. There are a
-	// few, whatever requests say.
+	// Door names the integration of the request, such as "gateway", for observers. It never comes from requests.
 	Door string
-	// Ends says that the door knows when the request ends, and calls [Engine.Release] then. Else rules
-	// with in_flight only look at how many are under way: they refuse while all places are taken, and
-	// the request takes none.
+	// Ends reports that the integration knows the end of the request, and calls [Engine.Release] then. Otherwise
+	// rules with in_flight only look at the number under way: they deny while all permits are taken, and the
+	// request takes none.
 	Ends bool
-	// Timed says that the integration reports the response by [Engine.Answered]. Automatic limits of requests under way
-	// count only such requests.
+	// Timed reports that the integration reports the response by [Engine.Answered]. Automatic limits of requests
+	// under way count only such requests.
 	Timed bool
-	// Part says that this is a part of a request that is under way, such as a message of a stream: rules
-	// with in_flight, which have counted that, leave it alone.
+	// Part reports that this is a part of a request under way, such as a message of a stream, which rules with
+	// in_flight have counted already.
 	Part bool
+	// Recorded returns what was read of a part of the request before, by its ID in [Policy.RequestParts], for a request
+	// that is decided again. It returns false for a part that is to be read from the other fields. May be nil.
+	Recorded func(id string) (Reading, bool)
 	// Time is when the request is made, for what depends on it in the policy: overrides and
 	// blocks that end. Now, if it is zero. The store counts by its own clock.
 	Time time.Time
@@ -112,10 +109,10 @@ func (p *Policy) Partition(r *Request) netip.Addr {
 	return parts.MaskClient(p.client(r), p.ipv6Prefix)
 }
 
-// Aim sets Path and RawQuery from target, a path with its query or the "*" of OPTIONS, for a door that
-// is told about a request instead of receiving it. A Host among the fields becomes the
-// request's. If a server would have refused such a request, or read it otherwise than rules do, it
-// returns a sentence that says what is wrong with its head; else "".
+// Aim sets Path and RawQuery from target, a path with its query or the "*" of OPTIONS, for an integration that gets
+// a description of a request instead of the request. A Host among the fields becomes the request's. If a server
+// would have rejected such a request, or read it differently from rules, Aim returns a sentence about the fault in
+// its head, and otherwise "".
 func (r *Request) Aim(target string) (fault string) {
 	if named := r.Header["Host"]; named != nil {
 		if r.Host == "" && len(named) == 1 {

@@ -22,6 +22,7 @@ type subjects struct {
 	entered  bool             // loads were asked
 
 	classifying []int // indexes of the rules with a class alone that apply
+	missed      []int // see Observation.Missed
 }
 
 // subject is the subject of a rule for one request.
@@ -39,6 +40,7 @@ type subject struct {
 
 func (s *subjects) reset() {
 	s.forget()
+	s.missed = s.missed[:0]
 	s.tier.known, s.override, s.pardoned = false, nil, lack{}
 }
 
@@ -90,6 +92,9 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 		case found:
 			s.keys.Add(value)
 		default:
+			if s.miss(in, r) {
+				return p, skipped
+			}
 			if out := s.missing(in, r, p); out != charged {
 				return p, out
 			}
@@ -104,12 +109,24 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	return nil, s.add(in, r)
 }
 
+// miss reports whether a rule has just read a part without a recorded value, and notes it.
+func (s *subjects) miss(in *input, r *rule) bool {
+	if !in.x.Unread {
+		return false
+	}
+	in.x.Unread, s.missed = false, append(s.missed, r.index)
+	return true
+}
+
 // readValue reads the part that a counter of the rule needs besides the key.
 func (s *subjects) readValue(in *input, r *rule) (*parts.Part, effect) {
 	for i := range r.reads {
 		found := false
 		if s.value, found = r.reads[i].Value(&in.x); !found {
 			s.value = ""
+			if s.miss(in, r) {
+				return &r.reads[i], skipped
+			}
 			return &r.reads[i], s.missing(in, r, &r.reads[i])
 		}
 	}
@@ -166,7 +183,7 @@ func (s *subjects) missing(in *input, r *rule, p *parts.Part) effect {
 // overridden is the source of a limit that comes from an override.
 const overridden = "override"
 
-// inForce returns the limits of the subject whose key has been built: those of its override until that expires,
+// inForce returns the limits of the subject with the key that was built: those of its override until that expires,
 // or of its tier, or the rule's own.
 func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	if in.policy.overrides.byRule != nil {
@@ -182,7 +199,7 @@ func (s *subjects) inForce(in *input, r *rule) (by *resolved, until int64) {
 	return &r.own, 0
 }
 
-// overrideOf returns the override in force for the subject whose key has been built, and its limits, or nil.
+// overrideOf returns the override in force for the subject with the key that was built, and its limits, or nil.
 func (s *subjects) overrideOf(in *input, r *rule) (*table.Entry, *resolved) {
 	all := &in.policy.overrides
 	if t := all.of(r); t != nil {

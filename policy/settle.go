@@ -17,21 +17,19 @@ import (
 
 // Outcome is what has become of a request that was let through: see [Engine.Settle].
 type Outcome struct {
-	// Status is that of the response, 101 for a connection that was taken over. It is zero where
-	// nobody knows, because a handler has panicked or a client has left before there was a
-	// response. Such a request counts, as it may be a guess that was made.
+	// Status is that of the response, 101 for a connection that was taken over. It is zero if unknown, because a
+	// handler panicked or a client left before the response. Such a request counts, because it may have been a
+	// guess.
 	Status int
 	Header http.Header // of the response
 	// Bytes is the length of its body. As long as that is not known it is negative, and rules that
 	// go by it are left to another Settle.
 	Bytes int64
-	// Verdict is what the program itself says, of rules with a count. They go by it, and by the
-	// response only if it is zero.
+	// Verdict is the program's own verdict for rules with a count. If it is zero, they use the response.
 	Verdict Verdict
-	// Cost is, likewise, what the program says that the request has cost, of rules whose cost the
-	// response tells. It is all that they take, and not multiplied by the Cost of the [Request]. Of a cost in
-	// USD it is in micro-USD.
-	// Above the max of a rule it is that. Negative is nothing at all.
+	// Cost is the program's own cost of the request for rules with a cost from the response. It is not multiplied
+	// by the Cost of the [Request]. Of a cost in USD it is in micro-USD. Above the max of a rule it is that.
+	// Negative is nothing at all.
 	Cost int64
 	// Read is the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse]. Where
 	// it is nil, such a request costs the estimate.
@@ -41,11 +39,11 @@ type Outcome struct {
 	Numbers map[string]int64
 }
 
-// Verdict says whether a request counts for rules with a count.
+// Verdict is whether a request counts for rules with a count.
 type Verdict uint8
 
 const (
-	ByResponse Verdict = iota // status and header say it
+	ByResponse Verdict = iota // status and header decide
 	Counts
 	CountsNot
 )

@@ -18,16 +18,16 @@ import (
 // ShadowAlways is the Shadow of a [Document] that is a shadow until that is taken away.
 const ShadowAlways = "always"
 
-// ShadowAll makes a shadow of every policy that is in force from now on, whatever it says: see
-// [Policy.Shadowed]. Nothing is refused any more. Call it before the first decision.
+// ShadowAll makes every policy in force from now on a shadow: see [Policy.Shadowed]. Nothing is denied any more.
+// Call it before the first decision.
 func (e *Engine) ShadowAll() {
 	e.shadow = true
 	e.Swap(e.Policy())
 }
 
-// Shadowed returns a policy that counts and reports as p does, and refuses nothing: every rule is
-// a shadow, also one that blocks, and with it what overrides say, and limits that callers bring. Nor
-// is anything refused as malformed: see [Observation.Pardoned]. What p exempts stays exempt.
+// Shadowed returns a policy that counts and reports as p does, and refuses nothing: every rule is a shadow, also
+// one that blocks, with its overrides, and so are limits of callers. Malformed requests are not denied either: see
+// [Observation.Pardoned]. Exemptions of p stay.
 func (p *Policy) Shadowed() *Policy {
 	if p.watchOnly {
 		return p
@@ -46,8 +46,8 @@ func (p *Policy) Shadowed() *Policy {
 // WatchOnly reports whether the policy refuses nothing: see [Policy.Shadowed].
 func (p *Policy) WatchOnly() bool { return p.watchOnly }
 
-// ShadowUntil returns until when the document says that all of it is a shadow, as an [Engine] makes
-// it one. The time is zero where that does not end, and may have passed.
+// ShadowUntil returns the end of the shadow of the whole document, which an [Engine] applies. The time is zero for
+// a shadow without an end, and may have passed.
 func (p *Policy) ShadowUntil() (until time.Time, says bool) {
 	switch p.shadowEnds {
 	case 0:
@@ -95,8 +95,7 @@ func LongerShadow(a, b string) string {
 	return a
 }
 
-// dressed returns a policy as the engine has it in force: a shadow, if all are, or as long as the
-// policy says so.
+// dressed returns a policy as it is in force: a shadow, if all are, or until the end of its own shadow.
 func (e *Engine) dressed(p *Policy) *Policy {
 	if e.shadow || p.shadowEnds > time.Now().UnixMicro() {
 		return p.Shadowed()
@@ -123,8 +122,8 @@ func (e *Engine) current() *Policy {
 	return p
 }
 
-// isShadow reports whether a rule that refuses nobody by itself, or by the whole policy, refuses.
-// What callers bring is no rule of the policy, and may outlive it.
+// isShadow reports whether a rule is a shadow by itself, or by the whole policy. Limits of callers are no rules of
+// the policy, and may outlive it.
 func (p *Policy) isShadow(r *rule) bool { return r.shadow || r.index == adhoc && p.watchOnly }
 
 // everybody is the share of a rule that is enforced for all subjects, in hundredths of a percent.
@@ -184,8 +183,8 @@ func (r *rule) isPartial() bool { return r.rollout > 0 }
 // of its key has no subject of which one could tell whether it is enforced for that.
 func (r *rule) isLenient() bool { return r.shadow || r.isPartial() }
 
-// isShadowFor reports whether the rule only watches the subject of a key, without its hash tag. It
-// is the same on every instance, and who is enforced at a share is so at every larger one.
+// isShadowFor reports whether the rule is a shadow for the subject of a key, without its hash tag. It is the same
+// on every instance, and a subject that is enforced at one percentage is so at every larger one.
 func (r *rule) isShadowFor(key []byte) bool {
 	if !r.isPartial() {
 		return r.shadow
@@ -195,7 +194,7 @@ func (r *rule) isShadowFor(key []byte) bool {
 	return uint16(at) >= r.rollout
 }
 
-// whyPartial says for whom the rule is enforced.
+// whyPartial describes the subjects for which the rule is enforced.
 func (r *rule) whyPartial(watched bool) string {
 	s := "enforced for " + shareText(r.rollout)
 	if watched {
@@ -204,12 +203,12 @@ func (r *rule) whyPartial(watched bool) string {
 	return s + ": this subject is"
 }
 
-// onlyWatched says why a rule that would refuse does not.
+// onlyWatched returns why a rule that would deny does not.
 func (r *rule) onlyWatched() string {
 	if r.isPartial() {
-		return " (only watched)"
+		return " (shadow)"
 	}
-	return " (only watched: a shadow never refuses)"
+	return " (shadow: not enforced)"
 }
 
 // Over returns the names of the rules with "over: mark" that let the request pass although it does not fit, in the

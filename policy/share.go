@@ -12,30 +12,27 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fair"
 )
 
-// Share divides a limit among the tenants who share it. While there is room everybody gets what they ask
-// for. While there is not, each tenant that is active gets what it asks for, or at least its part of
-// the limit by weight, and what one leaves unused is divided among the others in the same way (max-min
-// fairness). The limit itself is counted as that of any rule, and is never exceeded, whatever is known
-// of tenants.
+// Share divides a limit among tenants. While the limit has room, every tenant gets its demand. Otherwise each
+// active tenant gets its demand, or at least its allocation by weight, and the unused part of an allocation is
+// divided among the others in the same way (max-min fairness). The limit itself is counted as in any rule, and is
+// never exceeded.
 //
-// A tenant is active who has asked for something, allowed or not, within the window: a second, or of a
-// limit of less than 32 a second the time of 32 units. Four times in it the limit is divided by what was
-// asked for. A newcomer has its part at once; shares have settled two windows after more is asked for
-// than there is, or later where the burst is less than a quarter of what the limit gives in the window;
-// and what somebody no longer uses is lent to the others within half a window. Who asks for more than
-// its part leaves the end of the burst to those who do not: what the limit gives in a quarter of the
-// window, at most half of the burst. A tenant can save up a quarter of the window of its part, and
-// at least a request. A wait that is told is that by the shares as they are.
+// A tenant is active if it sent a request, allowed or not, within the window: one second, or for a limit below 32 a
+// second the time of 32 units. Four times in a window the limit is divided by the demand. A new tenant has its
+// allocation at once. Allocations settle within two windows after demand exceeds the limit, or later if the burst
+// is less than a quarter of the limit's units in a window. Unused allocation goes to the others within half a
+// window. A tenant above its allocation leaves the end of the burst to the others: the limit's units in a quarter
+// of the window, at most half of the burst. A tenant can save up a quarter of a window of its allocation, and at
+// least one request. Waits are those by the present allocations.
 //
-// A rule of several units a request divides units. Processes that share a store go by what tenants ask
-// all of them for, if they are told: see [Engine.Demand]. While it is away each divides its share of the
-// limit, if it has one, among those who ask it. Of a limit, 10,000 tenants are told apart at a
-// time, and those beyond leave the reserve to these; of an engine 1000 limits, those with other values
-// of the rule's Key, and those beyond are counted and not divided. A shadow counts for the limit what
-// would have been let through.
+// A rule with several units a request divides units. Processes that share a store use the demand of tenants in all
+// of them, if they exchange it: see [Engine.Demand]. During an outage each divides its local allowance, if any,
+// among its own tenants. A limit distinguishes 10,000 tenants at a time, and further ones leave the reserve to
+// these. An engine divides 1000 limits, by the values of the rule's Key, and counts further ones without dividing
+// them. A shadow charges the limit with what would have been allowed.
 type Share struct {
-	// Of is the limit that is shared, such as "1000/second", of a token_bucket or gcra. Whose it is
-	// the Key of the rule says.
+	// Of is the limit to divide, such as "1000/second", of a token_bucket or gcra. The Key of the rule is its
+	// owner.
 	Of string `json:"of,omitempty"`
 	// By are the parts that name the tenant: see Key of a [Rule]. Behind those of Key they are the key
 	// of a subject, in overrides and elsewhere.
@@ -49,7 +46,7 @@ func (s *Share) isZero() bool { return s.Of == "" && len(s.By) == 0 && len(s.Wei
 
 // sharing is how a rule shares its limit.
 type sharing struct {
-	owner   int // how many parts of the key say whose the limit is
+	owner   int // how many parts of the key are the owner of the limit
 	weights map[string]int64
 	// How far a tenant may be ahead of its time, in nanoseconds: a quarter of the window, or as long
 	// as the limit takes for its burst while there is enough for all.
@@ -63,7 +60,7 @@ const (
 	maxTurn = 1 << 50 // 13 days
 )
 
-// sharing compiles the share of a rule, whose key is complete.
+// sharing compiles the share of a rule with a complete key.
 func (c *compiler) sharing(p *Policy, r *Rule, out *rule, owner int) {
 	before := len(c.problems)
 	c.checkShare(r, out)
@@ -175,23 +172,23 @@ func (f *sharing) weight(tier string) int64 {
 	return 1
 }
 
-// SharedLimit is a rule whose limit is divided among tenants.
+// SharedLimit is a rule with a limit that is divided among tenants.
 type SharedLimit struct {
 	Rule  string
 	Limit sluice.Limit
 	By    []string // the parts that name a tenant
-	// Weights are those that tenants can have, the least first: at least that of whoever has no tier
-	// in the share.
+	// Weights are those that tenants can have, the smallest first: at least that of a tenant without a tier in the
+	// share.
 	Weights []SharedWeight
-	// Window is for how long who has asked is active, and Settles after how long at the latest shares
-	// have settled: see [Share]. Settles is 0 if the burst is so small that this is not known.
+	// Window is how long a tenant is active after a request, and Settles the longest time until allocations settle:
+	// see [Share]. Settles is 0 if the burst is too small for a bound.
 	Window, Settles time.Duration
 }
 
 // SharedWeight is a weight in a [SharedLimit].
 type SharedWeight struct {
 	Weight int64
-	Tiers  []string // who have it, in order
+	Tiers  []string // tiers with this weight, in order
 	Others bool     // and so do all other tenants
 }
 
@@ -238,7 +235,7 @@ func (s *SharedLimit) Whole() string {
 	return l.String()
 }
 
-// Part says how much of the limit a weight has of so many, as in "83.3/second".
+// Part returns the part of the limit for a weight out of a sum of weights, as in "83.3/second".
 func (s *SharedLimit) Part(weight, of int64) string {
 	return rateText(float64(s.Limit.Count) * float64(weight) / float64(of) / s.Limit.Period.Seconds())
 }
@@ -283,7 +280,7 @@ func (w *warner) sharing(r *rule) {
 	w.weights(r)
 }
 
-// weights warns of a weight for a tier that is nobody's, where the document alone says whose a tier is.
+// weights warns of a weight for a tier without subjects, if only the document assigns tiers.
 func (w *warner) weights(r *rule) {
 	p := w.policy
 	if p.tierFrom != nil || len(p.subjects.list) == 0 {

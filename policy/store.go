@@ -18,8 +18,8 @@ const beStrict = "write \"consistency: strict\""
 
 var consistencyNames = []string{sluice.Strict.String(), sluice.Leased.String(), sluice.Synced.String()}
 
-// consistency compiles the consistency of a rule, whose other settings except its limits are compiled. It returns
-// Strict after an error.
+// consistency compiles the consistency of a rule, after its other settings except its limits. It returns Strict
+// after an error.
 func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
 	how := sluice.Consistency(c.choice("consistency", in.Consistency, consistencyNames))
 	if how == sluice.Strict {

@@ -14,26 +14,25 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// Subject is one of those whom a rule tells apart, for administration: what the store has
-// counted for it can be looked at and given back, and it can be blocked. It goes by the policy
-// that was in force when [Engine.Subject] returned it.
+// Subject is a subject of a rule, for administration: its counts in the store can be read and given back, and it
+// can be blocked. It uses the policy that was in force when [Engine.Subject] returned it.
 //
-// A subject has a count for each kind of limit that it may be held to: those of its override if
-// one has limits, else those of its tier, where the key alone says that, else the rule's own and
-// those of all tiers. Where limits count alike, it is one.
+// A subject has a count for each kind of limit that may apply to it: those of its override, if it has limits, else
+// those of its tier, if the key alone determines it, else the rule's own and those of all tiers. Limits that count
+// alike share one count.
 //
-// A tenant that shares a limit has its time in it. What is given back to it is given back to the limit,
-// too, and a reset leaves that as it is, since it is not the tenant's alone.
+// For a tenant of a shared limit, a refund goes to the limit, too, and a reset leaves the limit as it is, because
+// other tenants share it.
 type Subject struct {
 	engine  *Engine
 	policy  *Policy // nil if the limit was brought
 	rule    *rule
 	charged string   // the key, with its hash tag if it has one
 	owner   string   // that of the limit which it shares, if it does
-	weight  int64    // then, if the key says it; else 0
+	weight  int64    // then, if the key determines it; else 0
 	key     string   // the key
 	values  []string // of its parts, as they are written in it
-	spelled []string // the same with names as they were given; nil: there are none that differ
+	spelled []string // the same with names as they were given; nil if none differs
 	text    []byte   // the key of a limit that was brought
 	shadow  bool     // the rule only watches it
 }
@@ -141,7 +140,7 @@ func (p *Policy) countingRule(name string) (*rule, error) {
 	}
 }
 
-// subject returns the subject of a rule whose key k has built, on the memory of that.
+// subject returns the subject of a rule with the key that k has built, in its memory.
 func (e *Engine) subject(p *Policy, r *rule, k *parts.Keys) *Subject {
 	s := &Subject{engine: e, policy: p, rule: r, key: k.Key(nil), values: k.Values(), shadow: r.isShadowFor(k.Bytes())}
 	if r.sharing == nil {
@@ -167,8 +166,8 @@ func (s *Subject) looked() *work {
 	return w
 }
 
-// held returns the limits that the subject may be held to, with different fingerprints, and the
-// override that says so, or nil.
+// held returns the limits that may apply to the subject, with different fingerprints, and the override that sets
+// them, or nil.
 func (s *Subject) held() ([]counted, *Override) {
 	if s.policy == nil {
 		return s.rule.own.counted(), nil
@@ -181,8 +180,8 @@ func (s *Subject) held() ([]counted, *Override) {
 // Rule returns the name of the subject's rule, or the name that was given to [Engine.Adhoc].
 func (s *Subject) Rule() string { return s.rule.name }
 
-// Enforced says whether the rule refuses the subject, such as "enforced for 10 %: this subject is not",
-// if it refuses a share of its subjects; else it is empty.
+// Enforced returns whether a rule with a rollout percentage denies the subject, such as "enforced for 10 %: this
+// subject is not". Without a percentage it returns "".
 func (s *Subject) Enforced() string {
 	if !s.rule.isPartial() {
 		return ""
@@ -204,9 +203,8 @@ func (s *Subject) Values() map[string]string {
 	return all
 }
 
-// Hashed returns the parts of the subject's key whose values are not known, because they were too
-// long to be kept. Such a subject can be looked at, given back to, reset and blocked, but neither
-// [Engine.Subject] nor an override can name it by its Values.
+// Hashed returns the parts of the subject's key with unknown values, which were too long to be kept. Such a subject
+// can be read, refunded, reset and blocked, but neither [Engine.Subject] nor an override can name it by its Values.
 func (s *Subject) Hashed() (names []string) {
 	for i := range s.rule.key {
 		if _, state := s.rule.key[i].Unwrite(s.values[i], s.rule.match); state == parts.Hashed {
@@ -461,7 +459,7 @@ func SecretPart(part string) bool {
 	return err == nil && p.IsSecret()
 }
 
-// Shorten returns so much of a value of a key that people recognize it and nobody can use it: the
-// first four characters and the last two, of one of less than 12 the first two, of one of less than 6
-// none, and of an address its network. It is a line that shows, as [Policy.ShownKey] is.
+// Shorten returns the part of a value of a key by which people recognize it without being able to use it: the first
+// four characters and the last two; below 12 characters the first two, below 6 none; and of an address its network.
+// The result is printable, as that of [Policy.ShownKey].
 func Shorten(value string) string { return string(parts.AppendShort(nil, value)) }

@@ -6,7 +6,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
-// tierSubjects are who is in which tier. They are never changed.
+// tierSubjects are the subjects of tiers. They never change.
 type tierSubjects struct {
 	table.Table[string]
 	list     []TierSubject // what they were made of
@@ -160,7 +160,7 @@ func (s *subjects) tierName(in *input) string {
 	return s.tier.name
 }
 
-// What else than a part of the request says its tier: see [Trace].
+// Sources of a tier other than a part of the request: see [Trace].
 const (
 	tierListed  = "subjects"
 	tierDefault = "default"
@@ -178,7 +178,7 @@ func (s *subjects) listedTier(in *input) *table.Entry {
 	return in.policy.subjects.Find(value.Subject, in.clock)
 }
 
-// customer returns the key of the value of the part that says whose the tier is.
+// customer returns the key of the value of tiers.subject.
 func (s *subjects) customer(in *input) (key *parts.Keys, found bool) {
 	value, found := in.policy.tierSubject.Value(&in.x)
 	if !found {
@@ -191,8 +191,8 @@ func (s *subjects) customer(in *input) (key *parts.Keys, found bool) {
 	return k, true
 }
 
-// tierOfKey returns the tier of the subject of a rule whose key has been built, where that does not depend
-// on the rest of its requests.
+// tierOfKey returns the tier of the subject with the key that was built, if it does not depend on the rest of its
+// requests.
 func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 	p := in.policy
 	if p.tierSubject == nil {

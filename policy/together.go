@@ -9,15 +9,14 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// DecideTogether decides about the parts of one request: all of them are charged, or none. What
-// several parts charge alike is added up. Each decision says what its own part is told. If one part
-// is refused none is charged, and the decisions that are Allowed say only what would have been. A
-// part that peeks refuses none but itself: it is told how things stand once the others are charged.
-// The result is whether all parts that do not peek are allowed or, if all peek, whether all are.
+// DecideTogether decides about the parts of one request: all of them are charged, or none. Equal charges of several
+// parts are added up. Each decision is that of its own part. If one part is denied none is charged, and Allowed
+// decisions are only what would have been. A part that peeks denies only itself, and gets the state after the
+// charges of the others. The result is whether all parts that do not peek are allowed or, if all peek, whether all
+// are.
 //
-// With an ID in any part, all parts are one question. No more than 1024 charges can be taken
-// together, one for each limit of a key, for each penalty and for the ID: a request that needs more
-// is refused, as Missing says.
+// With an ID in any part, all parts are one request. At most 1024 charges can be taken together, one for each limit
+// of a key, for each penalty and for the ID: a request that needs more is denied, with Missing set.
 func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decision) (allowed bool) {
 	began := e.began()
 	t := together{parts: make([]onePart, len(reqs)), places: make(map[stateID]int), uncut: make(map[int]int64)}

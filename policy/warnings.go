@@ -68,7 +68,7 @@ type warner struct {
 	found  []Problem
 }
 
-// add adds a warning about a rule, or about a field of the document if there is no rule.
+// add adds a warning about a rule, or about a field of the document for a nil rule.
 func (w *warner) add(r *rule, path, hint, format string, args ...any) {
 	p := Problem{Path: path, Message: fmt.Sprintf(format, args...), Hint: hint}
 	if r != nil {
@@ -142,7 +142,7 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 
 func (w *warner) exempt(r *rule) {
 	switch {
-	case len(r.clients) > 0: // and nobody else
+	case len(r.clients) > 0: // and no other
 	case len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes) == 0:
 		w.add(r, "", "say under match what is exempt", "the rule exempts every request, so nothing is limited")
 	case len(r.headers) > 0:
@@ -209,7 +209,7 @@ func (w *warner) hostless(r *rule) {
 	}
 }
 
-// sensitive warns of what should stay closed while nobody counts and does not.
+// sensitive warns of rules that should deny during an outage and do not.
 func (w *warner) sensitive(r *rule, closed []*rule) {
 	if r.onError != sluice.Allow || r.shadow {
 		return
@@ -338,7 +338,7 @@ func (w *warner) forgeable(r *rule, floor bool) {
 			"whoever can send the header %s chooses what their requests cost", r.cost.header)
 	}
 	key := r.key
-	if r.sharing != nil { // whose limit holds for all tenants together
+	if r.sharing != nil { // the limit applies to all tenants together
 		w.forgeableShare(r)
 		key = key[:r.sharing.owner]
 	}
@@ -353,7 +353,7 @@ func madeUp(key parts.List) bool {
 	return len(key) > 0 && !key.Any(func(p *parts.Part) bool { return !p.IsFree() })
 }
 
-// forgeableShare warns of tenants that nobody verifies.
+// forgeableShare warns of unverified tenants.
 func (w *warner) forgeableShare(r *rule) {
 	if by := r.key[r.sharing.owner:]; madeUp(by) {
 		w.add(r, "", "have what stands before Sluice set or verify it",

@@ -64,7 +64,10 @@ func (in *input) read(req *Request) {
 	x, p := in.x.Reset(), in.policy
 	x.Method, x.Host, x.RawQuery, x.Header, x.Body = req.Method, req.Host, req.RawQuery, req.Header, req.Body
 	x.Peer, x.Client, x.ForwardedHeader, x.Trusted, x.IPv6Prefix = req.Peer, req.Client, req.ForwardedHeader, p.trusted, p.ipv6Prefix
-	x.BodyLimit, x.Attributes, x.TLSFingerprint = p.bodyLimit, req.Attributes, req.TLSFingerprint
+	if x.Path = req.Path; req.NoPath {
+		x.Path = ""
+	}
+	x.BodyLimit, x.Attributes, x.TLSFingerprint, x.Recorded = p.bodyLimit, req.Attributes, req.TLSFingerprint, req.Recorded
 }
 
 func (e *Engine) end(w *work) {

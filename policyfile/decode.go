@@ -235,7 +235,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, what string) {
 
 var nameSyntax = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// ruleName returns the name of the rule that n is, so that every problem in it can say so.
+// ruleName returns the name of the rule n, for its problems.
 func ruleName(n *yaml.Node) string {
 	if name, _ := value(n, "name", 0); name != nil && nameSyntax.MatchString(name.Value) {
 		return name.Value
@@ -254,7 +254,7 @@ func (d *decoder) cost(n *yaml.Node, c *policy.Cost) {
 	}
 }
 
-// field is a key of a mapping whose keys are known, and what reads its value.
+// field is a known key of a mapping, and the function that reads its value.
 type field struct {
 	name string
 	read func(*yaml.Node)
@@ -290,7 +290,7 @@ func (d *decoder) notEmpty(n *yaml.Node, what string) {
 	}
 }
 
-// pair is an entry of a mapping whose keys are free.
+// pair is an entry of a mapping with free keys.
 type pair struct {
 	line  int
 	key   string
@@ -388,7 +388,7 @@ func (d *decoder) boolean(n *yaml.Node, what string) bool {
 	return n.Value == "true"
 }
 
-// kindOf says what n is, in words.
+// kindOf returns the kind of n in words.
 func kindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:

@@ -32,9 +32,9 @@
 //	subjects:
 //	  - {subject: k-43, tier: pro, until: 2027-01-31, reason: a trial}
 //
-// A date without a time is the end of that day in UTC. A document begins with its version, and has
-// rules, though there may be none. A single entry needs no list, and a cost without a header is a
-// number. Names of other files in it are relative to its directory.
+// A date without a time is the end of that day in UTC. A document starts with its version, and has a list of rules,
+// which may be empty. A single entry needs no list, and a cost without a header is a number. Names of other files
+// in it are relative to its directory.
 //
 // Unknown keys, duplicates and invalid values are errors, reported with their line and with
 // what to write instead. Anchors, aliases and tags are not supported, nor are several documents

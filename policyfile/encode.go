@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluicehq/sluice/internal/jsonnode"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -38,9 +39,7 @@ func Encode(name string, doc policy.Document) ([]byte, error) {
 	if err != nil || strings.HasSuffix(name, ".json") {
 		return visible(b.Bytes(), true), err
 	}
-	r := jsonReader{Decoder: json.NewDecoder(&b)}
-	r.UseNumber()
-	root, err := r.value(0)
+	root, err := jsonnode.Read(b.Bytes())
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ const (
 	inSubject  = "a subject"
 )
 
-// foreign says what to write for keys that other limiters have, where they are written as what
-// a mapping of a policy is called. The keys are as [spelling.Fold] returns them.
+// foreign has the replacements for keys of other limiters, by the mapping of a policy in which they are found. The
+// keys are as [spelling.Fold] returns them.
 var foreign = index([]mends{
 	{inRule, "rate rps rpm average max maxrequests maxcalls requests hits requestspersecond requestsperminute requestsperhour requestsperday requestsperunit limitforperiod quota threshold points second minute hour day",
 		`write it all in one text, as in "limit: 100/minute"`},
@@ -96,16 +96,16 @@ func index(all []mends) map[string]string {
 	return byKey
 }
 
-// homes says where keys are known that somebody may have written in another place.
+// homes has the places of keys that may be misplaced.
 var homes = map[string]string{
-	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "body_limit": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
+	"trusted_proxies": inDocument, "ipv6_prefix": inDocument, "ignore_case": inDocument, "body_limit": inDocument, "fields": inDocument, "cors": inDocument, "answers": inDocument, "lists": inDocument, "overrides": inDocument, "subjects": inDocument,
 	"rules": inDocument, "version": inDocument,
 	"name": inRule, "match": inRule, "hosts": inRule, "headers": inRule, "attributes": inRule, "body": inRule, "clients": inRule, "not_clients": inRule, "block": inRule, "key": inRule, "limit": inRule, "limits": inRule, "in_flight": inRule, "class": inRule, "distinct": inRule, "algorithm": inRule,
 	"cost": inRule, "count": inRule, "missing": inRule, "together": inRule, "on_error": inRule, "consistency": inRule, "enforce": inRule, "show_key": inRule, "description": inRule,
 	"until": inOverride, "reason": inOverride,
 }
 
-// meant says what to write in place of a key that a mapping does not have.
+// meant returns what to write in place of an unknown key of a mapping.
 func meant(n *yaml.Node, what, key string, fields []field) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
@@ -134,7 +134,7 @@ func meant(n *yaml.Node, what, key string, fields []field) string {
 	return "its keys are " + strings.Replace(spelling.OneOf(names), " or ", " and ", 1)
 }
 
-// burstHint says what to write for a burst beside a limit, or "" if that is not clear.
+// burstHint returns what to write for a burst beside a limit, or "" if that is not clear.
 func burstHint(n *yaml.Node) string {
 	texts := map[string]string{"algorithm": "token_bucket"}
 	for _, key := range []string{"limit", "burst", "algorithm"} {
@@ -194,7 +194,7 @@ func mappingHint(what string) string {
 	return "write \"name: value\" lines"
 }
 
-// textHint says how to make a text of a node that is none.
+// textHint returns how to turn a node into a text.
 func textHint(n *yaml.Node, what string) string {
 	ofKey := what == "an entry of key" || what == "an entry of together" || what == "tiers.from" || what == "tiers.subject"
 	if ofKey && pairOfTexts(n) {

@@ -109,8 +109,7 @@ func lineOf(root *yaml.Node, path string) int {
 	return line
 }
 
-// value returns the value of a key of a mapping and the line of the key, or nil and line if
-// there is none.
+// value returns the value of a key of a mapping and the line of the key, or nil and line without such a key.
 func value(n *yaml.Node, key string, line int) (*yaml.Node, int) {
 	if n.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(n.Content); i += 2 {

@@ -82,9 +82,9 @@ func Decode(name string, data []byte) (policy.Document, error) {
 	return doc, nil
 }
 
-// merge returns what the decoder has found, and what the compiler has found of what the
-// decoder could read: a rule of which something could not be read is not said to lack anything.
-// Problems in the file of that name come first, in the order of the lines.
+// merge returns the problems of the decoder, and those of the compiler about what the decoder could read: a rule
+// with an unreadable part is not reported as incomplete. Problems in the file of that name come first, in the order
+// of the lines.
 func merge(unread, found policy.Errors, name string) policy.Errors {
 	doubtful := make(map[string]bool)
 	for _, p := range unread {

@@ -120,8 +120,8 @@ func tabbedLine(data []byte, from int) int {
 	return 0
 }
 
-// plain reports whether there are no anchors, aliases and tags at or below n. They make
-// a document say more than one can see in it, and are how a small one explodes.
+// plain reports whether n and the nodes below it are free of anchors, aliases and tags. These hide parts of a
+// document from its readers, and can make a small document huge.
 func (d *decoder) plain(n *yaml.Node) bool {
 	switch {
 	case n.Kind == yaml.AliasNode:

@@ -3,6 +3,8 @@
 //	engine := policy.NewEngine(store, rules)
 //	prometheus.MustRegister(promlimit.New(telemetry.Watch(engine, telemetry.Config{})))
 //
+// [Limiter] and [Semaphore] do the same for those without a policy.
+//
 // Series are labelled by rule, door and outcome, and never by a key, a host or a path, so their
 // number depends on the policy and not on requests: at most two rules more than
 // [telemetry.MaxRules] (the rest of them share a name) with 7 series each, or 20 if responses report

@@ -14,9 +14,9 @@ const (
 	// reply for ever more others.
 	maxCallRequests = 256
 	maxCallCharges  = 1024
-	// usualWorkers is how many calls are under way at a time, on a connection each. If none
-	// has been sent for lateAfter, since the server is far away, one more worker starts, up to
-	// maxWorkers: so nobody waits for somebody else's round trip.
+	// usualWorkers is how many calls are under way at a time, on a connection each. If no call was sent for
+	// lateAfter, because the server is far away, one more worker starts, up to maxWorkers: no request waits for the
+	// round trip of others.
 	usualWorkers = 2
 	maxWorkers   = 24
 	lateAfter    = 2 * time.Millisecond
@@ -223,7 +223,7 @@ func (b *batcher) work() {
 	w.sentAt = time.Time{}
 	for b.fill(w) {
 		w.run(b)
-		runtime.Gosched() // those who were answered may ask again, and come along
+		runtime.Gosched() // answered callers may send their next request in time for this batch
 	}
 	b.store.freeWorkers.Put(w)
 }

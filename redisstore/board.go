@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxPosts is how many instances a board has room for. Who would have expired first makes room.
+	// maxPosts is how many instances a board has room for. The post that expires first makes room.
 	maxPosts = 256
 	// maxPosted bounds what an instance leaves there, and maxPostedAll what is read of a part.
 	maxPosted    = 1 << 20
@@ -21,8 +21,8 @@ const (
 	maxSealed    = maxPosted + codecOverhead
 )
 
-// post leaves what an instance says in a hash, whose fields have no expiry of their own everywhere:
-// when each ends is kept beside it. What would end much later is of a clock that has stepped back.
+// post stores a message in a hash. Not all servers have expiry of single fields, so a second key has the ends. A
+// post with a much later end is from before a clock stepped back.
 var post = fmt.Sprintf(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -71,12 +71,11 @@ end
 return {names, texts}
 `, maxPosts, maxInstance, maxPosted, maxSealed)
 
-// Post leaves what an instance has to say to others that share the store, in place of what it has
-// said before, until it expires. There are a few parts, for each of which there are two keys: the
-// prefix and "{posts:PART}", and that with ":until". With a HashKey what is said is encrypted, and
-// the names of instances, of up to 256 bytes, are not. At most 256 instances have room, and a MiB each. All posts of a
-// part expire after about the same time: one that would stay twice as long is taken for one of a
-// clock that was ahead, and forgotten.
+// Post stores a message of an instance for the others that share the store, in place of its previous one, until it
+// expires. Each part has two keys: the prefix and "{posts:PART}", and the same with ":until". A HashKey encrypts
+// messages, but not the names of instances, of up to 256 bytes. At most 256 instances have room, with a MiB each.
+// All posts of a part should expire after about the same time: one that would stay twice as long is attributed to a
+// clock that was ahead, and deleted.
 func (s *Store) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
 	if len(said) > maxPosted {
 		return fmt.Errorf("redisstore: %d bytes are too many to be posted: at most %d are taken", len(said), maxPosted)
@@ -93,8 +92,8 @@ func (s *Store) Post(ctx context.Context, part, instance string, said []byte, ex
 	return err
 }
 
-// Posted returns what instances have said of a part, by instance. What is not encrypted with this
-// HashKey is left out. It reads up to 32 MiB: of more, the posts that expire last.
+// Posted returns the messages of a part, by instance. It ignores messages that are not encrypted with this HashKey,
+// and reads up to 32 MiB, the posts that expire last.
 func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, error) {
 	key := s.postKey(part)
 	all := map[string][]byte{}

@@ -4,10 +4,9 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// coalesced is one or more requests of a call that ask for the same. The script is asked once
-// how many of them are admitted, first come first served, and what each of them is told
-// follows from that. As nothing in between touches their keys, and all of it is decided
-// at one time, it is what they would be told one by one.
+// coalesced is one or more identical requests of a call. The script returns how many of them are admitted, first
+// come first served, and the answer to each follows from that. As no other charge touches their keys in between,
+// and all are decided at one time, the answers are the same as one by one.
 type coalesced struct {
 	head *request
 	n    int
@@ -36,8 +35,7 @@ func (c *scriptCall) coalesce() {
 	clear(c.ids)
 }
 
-// join adds r to group n if it asks for the same and nobody has asked for any of its keys
-// since.
+// join adds r to group n if it is identical, and if no request since has a key of it.
 func (c *scriptCall) join(r *request, n int) bool {
 	g := &c.groups[n]
 	if !g.head.sameAs(r) {

@@ -9,7 +9,7 @@ import (
 
 // codec encrypts what instances send each other through the server, if keys are secret. It uses AES-256-GCM
 // with a key for one purpose that is derived from the secret. The nonce is in front.
-type codec struct{ aead cipher.AEAD } // nil: there is no secret
+type codec struct{ aead cipher.AEAD } // nil without a secret
 
 const codecOverhead = 12 + 16 // nonce and tag
 

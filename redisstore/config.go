@@ -18,14 +18,14 @@ import (
 // DefaultPrefix begins the name of every key that a [Store] writes.
 const DefaultPrefix = "sluice:"
 
-// Config says where the server is and how to talk to it. [ParseURL] makes one of a URL.
+// Config is the address of the server, and how to connect. [ParseURL] returns that of a URL.
 type Config struct {
 	// Addrs has one "host:port", or several of a Cluster or of Sentinels. An address
 	// that begins with "/" is the path of a Unix socket.
 	Addrs []string
-	// Cluster says that Addrs are nodes of a Redis or Valkey Cluster; some will do.
+	// Cluster is set if Addrs are nodes of a Redis or Valkey Cluster. Some of the nodes are enough.
 	Cluster bool
-	// Master says that Addrs are Sentinels, and names the master that they watch.
+	// Master is the name of the master, if Addrs are Sentinels that watch it.
 	Master string
 
 	Username, Password                 string
@@ -37,9 +37,9 @@ type Config struct {
 	// Prefix begins the name of every key, and of a channel, and is [DefaultPrefix] if empty. Stores with
 	// the same prefix on the same server share their counts. It contains no brace.
 	Prefix string
-	// HashKey, if not empty, replaces every key by its HMAC-SHA256 under HashKey, cut to
-	// 128 bits, so that the server does not learn who is limited. All processes that
-	// share counts need the same one. It should have 32 random bytes.
+	// HashKey, if not empty, replaces every key by its HMAC-SHA256 under HashKey, cut to 128 bits, which hides the
+	// clients' keys from the server. All processes that share counts need the same one. It should have 32 random
+	// bytes.
 	HashKey []byte
 }
 
@@ -57,15 +57,13 @@ func (c Config) prefix() string {
 //	redis-sentinel://[user[:password]@]host[:26379],…/master[/database]
 //	unix://[user[:password]@]/path/of/socket[?db=database]
 //
-// With rediss, rediss-cluster and rediss-sentinel the connection is encrypted, and
-// these may follow behind "?": ca, cert and key, the names of PEM files with
-// the certificates to trust, and with a client certificate and its key; server_name,
-// what the certificate of the server is for if not for its host. With any scheme:
-// prefix; hash_key, the name of a file whose bytes are the HashKey; and for Sentinels that
-// ask for it sentinel_user and sentinel_password.
+// The schemes rediss, rediss-cluster and rediss-sentinel use TLS, with the parameters ca, cert and key, names of
+// PEM files with trusted certificates, a client certificate and its key; and server_name, the name in the server's
+// certificate if it differs from the host. All schemes have the parameters prefix; hash_key, the name of a file
+// with the bytes of the HashKey; and sentinel_user and sentinel_password.
 //
-// Characters that mean something in a URL are written as %40 for "@", %2F for "/" and so
-// on. Errors repeat nothing of the URL, since it may have secrets in unexpected places.
+// Escape special characters, such as "@" as %40 and "/" as %2F. Errors repeat no part of the URL, because it may
+// have secrets in unexpected places.
 func ParseURL(s string) (Config, error) {
 	c, err := parseURL(s)
 	if err != nil {

@@ -26,8 +26,7 @@ type conns struct {
 // retireEvery bounds how often all connections are made anew.
 const retireEvery = time.Second
 
-// retire lets no connection that is there now be used again, because they may lead where
-// nobody answers any more, or to a server that has become a replica.
+// retire excludes all present connections from use, because their server may be gone, or may have become a replica.
 func (cs *conns) retire() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

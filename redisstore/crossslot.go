@@ -20,16 +20,16 @@ type slotPart struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
 	places   []int // of the charges in the Take
-	// known says that the receipts have been written from memory, as of a Take that is
-	// refused, and refuses that this part does so.
+	// known reports that the receipts were written from memory, as for a denied Take, and refuses that this part
+	// denies.
 	known, refuses bool
 	order          float64 // the lower, the sooner it is asked
 }
 
-// takeAcrossSlots takes charges of several slots, slot by slot, and gives back the earlier
-// ones if one refuses or fails. Where one is known to refuse, and once one has refused, the
-// others are only looked at, so that nobody is refused for units that would be given back. Turns in a queue
-// are taken last and not given back: the receipt says them, for [sluice.Turns].
+// takeAcrossSlots takes charges of several slots, slot by slot, and gives back the earlier ones if one refuses or
+// fails. If one is known to deny, and once one has denied, the others are only looked at, so that no request is
+// denied because of units that would be given back. Turns in a queue are taken last and not given back: the receipt
+// has them, for [sluice.Turns].
 func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	parts := s.slotParts(charges)
 	if err := s.lookAtQueues(ctx, parts); err != nil {
@@ -64,8 +64,8 @@ func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, re
 	return nil
 }
 
-// lookAtQueues looks whether queues refuse that are asked after another queue, whose turn could not be given
-// back.
+// lookAtQueues looks at the queues that come after another queue, before the first takes a turn, which it could not
+// give back.
 func (s *Store) lookAtQueues(ctx context.Context, parts []slotPart) error {
 	first := slices.IndexFunc(parts, slotPart.queues)
 	for i := first + 1; first >= 0 && i < len(parts); i++ {
@@ -203,10 +203,9 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	}
 }
 
-// undo returns the part that gives back what p has taken, while it counts: what comes when a window is over
-// would be taken off the next one. Its charges keep copies of their keys, which the caller may reuse when
-// its context has ended. A place in flight that was held before is given back, too: whoever is refused
-// holds none.
+// undo returns the part that gives back what p has taken, as long as it counts: after the end of a window a refund
+// would be taken off the next one. Its charges keep copies of their keys, which the caller may reuse when its
+// context has ended. It gives back a permit that was held before, too: a denied request holds none.
 func (p *slotPart) undo() slotPart {
 	u := slotPart{slot: p.slot, places: p.places, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
 	for i := range u.charges {

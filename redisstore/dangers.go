@@ -8,10 +8,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Dangers looks at how the masters are set up, and returns what is dangerous for limits there, as
-// sentences that say what to change; among them whether the user lacks rights without which instances
-// do not hear of each other, such as that to subscribe. What a server does not let us look at is left out. It is an
-// error if no server answers.
+// Dangers returns sentences about settings of the masters that endanger limits, and how to change them. These
+// include missing permissions of the user that instances need to reach each other, such as to subscribe. Settings
+// that a server hides are left out. It fails if no server answers.
 func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	var all []string
 	var failed error
@@ -58,7 +57,7 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// dangers judges what INFO and the setting save say. What is not said is not judged.
+// dangers judges the output of INFO and the setting save. Missing values are not judged.
 func dangers(info map[string]string, save string) (found []string) {
 	if info["role"] == "slave" {
 		return nil // it is what its master is

@@ -11,12 +11,11 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// cacheFor is how long a state that refuses is remembered, in microseconds. Until it
-// drains it refuses exactly, as long as nothing is given back. What this process gives
-// back counts at once, and what another resets or gives back when we hear of it (see resets); what
-// is not heard of, a server that has lost its states, or a clock that was set, is noticed
-// after this long. So nobody is refused wrongly for more than a second, and one who keeps
-// asking costs the server a call a second.
+// cacheFor is how long a state that denies is remembered, in microseconds. Until it drains its denials are exact,
+// as long as nothing is given back. Refunds by this process count at once, and resets and refunds by others when
+// their message arrives (see resets). Without a message they take effect after this time, and so do lost states and
+// a clock that was set. So no wrong denial lasts for more than a second, and a client that keeps trying costs the
+// server a call a second.
 const cacheFor = 1_000_000
 
 const (
@@ -25,10 +24,9 @@ const (
 	cacheWays = 4
 )
 
-// denyCache remembers what the server has said lately of the states in requests that it
-// refused. It is a 4-way set-associative cache of 16,384 states in 1.5 MB, made with the
-// first refusal: a new state takes the place of the one of its set that the server was asked
-// for the longest ago.
+// denyCache remembers the server's latest receipts of states in denied requests. It is a 4-way set-associative
+// cache of 16,384 states in 1.5 MB, allocated with the first denial. A new state replaces the one of its set with
+// the oldest receipt.
 type denyCache struct {
 	base  time.Time
 	seed  maphash.Seed
@@ -43,16 +41,15 @@ type cacheSet struct {
 	floor int64
 }
 
-// cacheEntry is what the server has said of a state. It is found by a keyed hash of 63 bits:
-// the probability that a key is taken for one of a full table is 2 in 10^15.
+// cacheEntry is the server's receipt of a state. It is found by a keyed hash of 63 bits: the probability that a key
+// is mistaken for one of a full table is 2 in 10^15.
 type cacheEntry struct {
 	tag             uint64
 	kernel.Snapshot     // its Now is the server's time, or unknownState
 	place           int // among the requests that were decided at that time
-	// The server has said so between these times, in microseconds by the clock of denyCache.
+	// The server answered between these times, in microseconds by the clock of denyCache.
 	sent, back int64
-	// counted says that a state is unknown for what the server had counted at sent: what is asked
-	// later is right.
+	// counted reports that the state at sent is unknown; later receipts are valid.
 	counted bool
 }
 
@@ -67,11 +64,10 @@ func newDenyCache() *denyCache {
 // at returns a time by the clock of d.
 func (d *denyCache) at(t time.Time) int64 { return t.Sub(d.base).Microseconds() }
 
-// answer reports whether one of charges is certain to be refused, and if so writes the
-// receipts that the server would give. Their time is not before that of the answer that is
-// remembered. A refusal that may be an offence is none of these, as the server has to note it: see
-// [sluice.Offends]. What others do to a state that does not refuse may be missing, and so may
-// those who took while the refusal was under way: the refusal is right without them.
+// answer reports whether one of charges is certain to be refused, and if so writes the receipts that the server
+// would give. Their time is not before that of the remembered answer. A denial that may be an offence needs the
+// server, which records it: see [sluice.Offends]. The receipts may lack changes by others to states that do not
+// deny, and those made while the denial was under way: the denial is right without them.
 func (d *denyCache) answer(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return d.table.Load() != nil && d.answerAt(d.at(time.Now()), charges, receipts)
 }
@@ -102,7 +98,7 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 		if !ok {
 			return false, false
 		}
-		if c.Plan.Kernel == kernel.Lock { // whose penalty may be over by then
+		if c.Plan.Kernel == kernel.Lock { // the penalty may be over by then
 			if receipts[i].Receipt = r; sluice.Offends(charges, receipts, i) {
 				return false, false
 			}
@@ -195,8 +191,8 @@ func (d *denyCache) makeTable() {
 	}
 }
 
-// givesBack reports whether charges give back what may have refused: not places in flight, by which
-// nobody is refused from memory.
+// givesBack reports whether charges give back units of a state that may deny from memory, which permits in flight
+// never do.
 func givesBack(charges []sluice.Charge) bool {
 	for i := range charges {
 		if charges[i].Cost < 0 && !charges[i].Plan.Kernel.Permits() {

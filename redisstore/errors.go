@@ -25,7 +25,7 @@ const (
 	Unknown
 	// Loading: the server is reading its data from disk. Nothing was charged.
 	Loading
-	// Busy: the server is held up by somebody's script. Nothing was charged.
+	// Busy: the server is busy with another client's script. Nothing was charged.
 	Busy
 	// ReadOnly: the server takes no writes: it is a replica, or it cannot save to
 	// disk. Nothing was charged.
@@ -60,8 +60,8 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Error is what a [Store] returns where it could not decide. Use [errors.AsType] to
-// look at its Kind. It unwraps to what the context, the network or the server has said.
+// Error is the error of a [Store] that could not decide. Use [errors.AsType] to read its Kind. It unwraps to the
+// error of the context, the network or the server.
 type Error struct {
 	Kind Kind
 	Err  error
@@ -76,13 +76,12 @@ func (e *Error) NotCharged() bool { return e.Kind != Unknown && e.Kind != BadRep
 
 // ForeignState is what an [Error] of kind Foreign unwraps to. Nothing was charged.
 //
-// A text that is no state has been deleted, so that the count under its key begins anew
-// with the next Take: without that it would be in the way for ever, as nothing makes it
-// expire. Its name has the prefix and the fingerprint of a limit, so it is nobody else's. A
-// list, a hash or another type stays, since somebody has put it there on purpose: all Takes
-// of its key fail until it is deleted.
+// A string that is no state was deleted, and the next Take of its key starts a new count: the string would stay for
+// ever, because it does not expire. Its name has the prefix and the fingerprint of a limit, so no other program
+// uses it. A list, a hash or another type stays, because it was written on purpose: all Takes of its key fail until
+// it is deleted.
 type ForeignState struct {
-	Keys    []string // in Redis: hashed where [Config].HashKey says so
+	Keys    []string // in Redis: hashed if [Config].HashKey is set
 	Deleted []bool   // of each key
 	charges []int
 }
@@ -154,7 +153,7 @@ func replyKind(e *rueidis.RedisError) Kind {
 	if kind, ok := replyKinds[word]; ok {
 		return kind
 	}
-	// Older servers say within a script's error what has stopped it.
+	// Older servers wrap the cause in the error of the script.
 	if word == "ERR" && strings.Contains(rest, "OOM command not allowed") {
 		return OutOfMemory
 	}

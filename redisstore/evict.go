@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// EvictsByExpiry reports whether a master evicts first the keys that expire first when its memory is
-// full: maxmemory-policy is volatile-ttl. [Kept] says which keys those are.
+// EvictsByExpiry reports whether a master evicts first the keys that expire first when its memory is full:
+// maxmemory-policy is volatile-ttl. [Kept] returns these keys.
 func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 	var failed error
 	for _, node := range s.client.Nodes() {

@@ -14,14 +14,13 @@ type Keys struct {
 	HashKey []byte
 }
 
-// New returns a store over a client that the program has already, for a single server,
-// Sentinels or a cluster. It asks the server what it is, and loads the script; errors are
-// those of [Config.Open]. Close leaves the client open: close it afterwards, or before if nobody
-// is to wait for a server that does not answer.
+// New returns a store over an existing client of a single server, Sentinels or a cluster. It inspects the server,
+// and loads the script; errors are those of [Config.Open]. Close leaves the client open: close it afterwards, or
+// before, which also ends the wait for a server that does not answer.
 //
-// Any client will do that sends writes to masters: ReplicaOnly is refused, and SendToReplicas
-// must be false for commands that are not read-only. Nothing is sent twice, whatever its
-// DisableRetry says. These options are worth setting, and [Open] does:
+// Any client will do that sends writes to masters: ReplicaOnly is refused, and SendToReplicas must be false for
+// commands that are not read-only. Nothing is sent twice, whatever its DisableRetry. These options are recommended,
+// and [Open] sets them:
 //
 //   - ConnWriteTimeout: 5 s. It is how long a call whose answer is lost is waited for. No
 //     caller waits for it longer than its context, but Close does, and more than 24 such calls

@@ -59,7 +59,7 @@ func (n *nodes) watch(ctx context.Context) {
 	}
 }
 
-// refresh leaves the table as it is if the cluster does not say.
+// refresh leaves the table as it is if the cluster does not report its slots.
 func (n *nodes) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, nodesEvery)
 	defer cancel()

@@ -19,8 +19,8 @@ const (
 	callFor = 5 * time.Second
 )
 
-// Open connects to the server at a URL as [ParseURL] reads it. It takes at most five
-// seconds, and its errors say which setting to change.
+// Open connects to the server at a URL as [ParseURL] reads it. It takes at most five seconds, and its errors name
+// the setting to change.
 func Open(ctx context.Context, url string) (*Store, error) {
 	c, err := ParseURL(url)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c Config) connect(ctx context.Context, conns *conns) (rueidis.Client, erro
 	}
 }
 
-// inspect looks whether the server is what c says and the user has the rights, and loads the script.
+// inspect checks that the server is of the kind in c and that the user has the permissions, and loads the script.
 func (c Config) inspect(ctx context.Context, client rueidis.Client) error {
 	if c.Cluster && client.Mode() != rueidis.ClientModeCluster {
 		return &Error{Misconfigured, fmt.Errorf("%s is not a node of a cluster: use redis:// instead of redis-cluster://", c.Addrs[0])}
@@ -138,8 +138,7 @@ func (c Config) inspect(ctx context.Context, client rueidis.Client) error {
 	return c.prepareAll(ctx, client)
 }
 
-// inspectSingle asks a server that should be a single one for its mode and role. Old
-// servers do not say.
+// inspectSingle asks a server that should be a single one for its mode and role. Old servers do not report them.
 func (c Config) inspectSingle(ctx context.Context, client rueidis.Client) error {
 	hello, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).ToMap()
 	if err != nil {

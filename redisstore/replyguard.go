@@ -46,7 +46,7 @@ func (e *replyError) Error() string {
 
 func notRedis(format string, args ...any) error { return &replyError{fmt.Sprintf(format, args...)} }
 
-// guard is a connection whose replies are checked. One goroutine reads, and one writes.
+// guard is a connection that checks its replies. One goroutine reads, and one writes.
 type guard struct {
 	net.Conn
 	sent  resp // the commands
@@ -54,7 +54,7 @@ type guard struct {
 	fault error
 
 	mu      sync.Mutex
-	pending []pending // commands whose replies are to come, in order
+	pending []pending // commands that wait for their replies, in order
 	first   int       // of pending
 	hello3  bool      // messages have a type of their own: it is RESP3
 	pubsub  bool      // it has subscribed
@@ -62,7 +62,7 @@ type guard struct {
 	unsubscribing bool
 }
 
-// pending is a command whose reply is to come.
+// pending is a command that waits for its reply.
 type pending struct {
 	command  command
 	confirms int // of (un)subscribe: a message for each channel
@@ -435,8 +435,8 @@ func (r *resp) ended() bool {
 	return true
 }
 
-// careful is a client whose panics are errors. The guard leaves it none on connections of [Config.Open];
-// a client of [New] has no guard.
+// careful is a client that turns panics into errors. The guard prevents all of them on connections of
+// [Config.Open]; a client of [New] has no guard.
 type careful struct{ rueidis.Client }
 
 func (c careful) Do(ctx context.Context, cmd rueidis.Completed) (result rueidis.RedisResult) {

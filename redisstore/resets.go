@@ -27,11 +27,11 @@ const (
 	// messages a second of a process, and where many listen, fewer.
 	gatherFor      = 50 * time.Millisecond
 	gatherListener = 5 * time.Millisecond
-	// nearlyFull is the most that is left, as a multiple of what is given back, of a state that is told
-	// of. What leaves more has hardly kept another from being refused.
+	// nearlyFull is the largest rest of a state, as a multiple of the refund, for which a refund is published. A
+	// state with a larger rest has hardly denied requests before.
 	nearlyFull = 10
-	// maxHeard is how many states are forgotten in a second because others say so: a quarter
-	// of what the cache holds, so that whoever may publish cannot empty it.
+	// maxHeard is how many states messages of others can remove in a second: a quarter of the cache, so that a
+	// client with permission to publish cannot empty it.
 	maxHeard = cacheSets * cacheWays / 4
 )
 
@@ -228,8 +228,8 @@ func (r *resets) receive(ctx context.Context) (confirmed bool, err error) {
 	return answered.Load(), err
 }
 
-// unsubscribe leaves a connection of somebody else's client as it was. Another store over that
-// client with the same prefix loses its subscription, too, and asks for it again.
+// unsubscribe restores a connection of a borrowed client. Another store over that client with the same prefix loses
+// its subscription, too, and renews it.
 func (r *resets) unsubscribe(wire rueidis.CommandClient) {
 	ctx, cancel := context.WithTimeout(context.Background(), publishTryFor)
 	defer cancel()
@@ -246,7 +246,7 @@ func (r *resets) attempted(err error) {
 	})
 }
 
-// danger says what to change if the server does not let us hear of resets.
+// danger returns what to change if the server does not let the user subscribe to resets.
 func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	select {
 	case <-r.tried:
@@ -259,8 +259,8 @@ func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	return fmt.Sprintf("what another instance resets or gives back is noticed here after up to a second, since SUBSCRIBE is refused (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
 }
 
-// hear forgets the states in a message. What it does is bounded, since whoever may publish there
-// may say anything: it costs calls for the states that it names, and can grant nothing.
+// hear removes the states in a message. Its work is bounded, because any client with permission to publish can send
+// anything: a message costs calls for the states that it names, and grants nothing.
 func (r *resets) hear(m rueidis.PubSubMessage) {
 	d := r.store.denyCache
 	at := d.at(time.Now())

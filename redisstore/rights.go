@@ -46,9 +46,8 @@ try('ZRANGE', key, '0', '0')
 try('PUBLISH', ARGV[2], '')
 `
 
-// trial returns a script that says of each command that has failed its name, and why. The key is no
-// declared one, so that each node of a cluster runs the script, whoever has the key's slot: rights are
-// looked at first.
+// trial returns a script that reports the names of failed commands, with the reasons. Its key is not declared, so
+// each node of a cluster runs the script, regardless of the key's slot: permissions are checked first.
 func trial(commands string) string {
 	return `
 local key, failed = ARGV[1], {}
@@ -117,7 +116,7 @@ func (c Config) prepare(ctx context.Context, address string, node rueidis.Client
 	return nil
 }
 
-// missed says what to allow the user so that instances hear of each other.
+// missed returns the permissions that the user needs for messages between instances.
 func (c Config) missed(ctx context.Context, node rueidis.Client) (problem string, found bool) {
 	m, err := node.Do(ctx, node.B().Arbitrary("EVAL", trial(useful), "0", c.trialKey(), c.resetChannel()).Build()).ToMessage()
 	if err != nil {

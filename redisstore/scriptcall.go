@@ -32,9 +32,8 @@ const (
 // anyCost is at least the capacity of any plan, and later than any time.
 const anyCost = 1 << 52
 
-// watching has, for each lock of a request, where the script replies to a charge that says that the
-// request was taken before, or 0, how many charges the lock watches, and where the script replies to
-// them: their first numbers, counted from 1.
+// watching has, for each lock of a request: the position of the reply for the charge that recognizes a repeated
+// request, or 0; the number of charges that the lock watches; and the positions of their replies, counted from 1.
 type watching []uint16
 
 // request is one Take on its way. The caller owns it, lends it to a worker, and gets it
@@ -56,8 +55,8 @@ type request struct {
 	index   int    // in the group, counted from 0
 	n       int    // in the group
 	reply   string // of the group: packed numbers
-	// oldest has, per charge of a log that refuses, when its oldest unit expires, if the
-	// script has said it; else 0.
+	// oldest has, per charge of a log that denies, when its oldest unit expires, or 0 if the script did not report
+	// it.
 	oldest []int64
 	sentAt time.Time // the moment before it was sent
 	err    error
@@ -283,7 +282,7 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 // long reports whether a state of p may be long, so that it is not read as a whole.
 func long(p *sluice.Plan) bool { return p.Kernel == kernel.ExactLog || p.Kernel.Permits() }
 
-// appendPlan packs what the script needs to know about a plan, whose states keep up to so many units.
+// appendPlan packs what the script needs of a plan with states of up to so many units.
 func appendPlan(dst []byte, p *sluice.Plan, units int64) []byte {
 	dst = append(dst, byte(p.Kernel))
 	tick, capacity, most := float64(p.Tick), float64(p.Capacity), float64(units)
@@ -378,8 +377,7 @@ func number(reply string, i int) float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[8*i : 8*i+8])))
 }
 
-// What the script says of a state that is not ours: it was a text and has been deleted, or
-// is of another type and stays.
+// The script's replies for a foreign state: a string that it deleted, or another type, which stays.
 const (
 	badText = -1 << 53
 	badType = -1 << 54
@@ -424,7 +422,7 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 	return nil
 }
 
-// foreign returns an error that names the charges whose states are not ours, or nil.
+// foreign returns an error that names the charges with foreign states, or nil.
 func (r *request) foreign() error {
 	var e *ForeignState
 	at := 0

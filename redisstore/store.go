@@ -18,14 +18,14 @@ import (
 // maxCharges is the most charges of one Take.
 const maxCharges = maxCallCharges
 
-// Store is a [sluice.Store] whose states are kept by Redis or Valkey. It is safe for
-// concurrent use. Make one per process with [Open], and end it with Close.
+// Store is a [sluice.Store] in Redis or Valkey. It is safe for concurrent use. Open one per process with [Open],
+// and end it with Close.
 //
-// Take returns an [*Error] if it could not decide, whose Kind says whether the charges
-// may have been counted all the same. It never waits longer than its context.
+// Take returns an [*Error] if it could not decide. Its Kind shows whether the charges may have been counted all the
+// same. It never waits longer than its context.
 type Store struct {
 	client   rueidis.Client
-	borrowed bool // the client is somebody else's: see New
+	borrowed bool // the client belongs to the caller of New
 	conns    *conns
 	names    *naming
 	hash     string // of the script
@@ -113,15 +113,13 @@ func (s *Store) track() bool {
 // Take implements [sluice.Store]. The time is the server's. One Take has at most 1024
 // charges.
 //
-// On a cluster, charges are committed together if their keys begin with the same hash
-// tag, "{alice}". Others are taken one hash slot after the other, and given back if
-// a later one refuses: another caller may be refused in between who would not have
-// been. What is given back after the edge of a window is taken off the new one. If a slot
-// is known to refuse, the others are only looked at, so both are rare.
+// On a cluster, charges are committed together if their keys begin with the same hash tag, "{alice}". Others are
+// taken one hash slot after the other, and given back if a later one denies. In between, they may deny another
+// request that would otherwise fit; and a refund after the edge of a window is taken off the new one. Both are
+// rare, because if a slot is known to deny, the others are only looked at.
 //
-// Charges that are certain to be refused by what the server has said within the last
-// second are refused without asking it again, which receipts tell as their Origin: see the
-// package's documentation.
+// Charges that certainly do not fit, according to an answer of the server within the last second, are denied
+// without another call. The Origin of their receipts shows it: see the package's documentation.
 //
 // As soon as its context ends Take returns, and leaves charges and receipts alone.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {

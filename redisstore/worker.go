@@ -28,7 +28,7 @@ type worker struct {
 	abandoned bool      // its batcher does not wait for it; under the batcher's lock
 }
 
-// run has all requests decided, or gives them an error, and tells those who wait.
+// run decides all requests, or gives them an error, and wakes their callers.
 func (w *worker) run(b *batcher) {
 	if w.store.cluster {
 		w.splitBySlot()
@@ -73,8 +73,8 @@ func (w *worker) splitBySlot() {
 	clear(w.bySlot)
 }
 
-// send runs the script for each call. A call is sent again only after NOSCRIPT,
-// TRYAGAIN, MOVED and ASK, which say that it has not run.
+// send runs the script for each call. A call is sent again only after NOSCRIPT, TRYAGAIN, MOVED and ASK, which mean
+// that it has not run.
 func (w *worker) send(b *batcher) {
 	var giveUp time.Time
 	for calls, pause := w.calls, time.Millisecond; ; {
@@ -179,9 +179,8 @@ func (w *worker) do(calls []*scriptCall, load bool) []rueidis.RedisResult {
 	return w.result[:]
 }
 
-// failed wraps an error of the client library. A server that has become a replica may still
-// be reached by old connections while a new one would lead to the master. A cluster says
-// where to go.
+// failed wraps an error of the client library. Old connections may lead to a server that has become a replica,
+// while a new one leads to the master. A cluster redirects.
 func (s *Store) failed(err error) error {
 	e := failure(err)
 	if e.Kind == ReadOnly && !s.cluster {
@@ -190,8 +189,8 @@ func (s *Store) failed(err error) error {
 	return e
 }
 
-// isMoving reports whether the server has redirected a call. The library follows MOVED
-// and ASK, but not for ever while nodes disagree on whose the keys are.
+// isMoving reports whether the server has redirected a call. The library follows MOVED and ASK, but not for ever
+// while nodes disagree on the owner of the keys.
 func isMoving(e *rueidis.RedisError) bool {
 	_, moved := e.IsMoved()
 	_, ask := e.IsAsk()

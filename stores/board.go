@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Board is where instances that share a store leave what they have to say for each other: see
-// [redisstore.Store.Post].
+// Board carries messages between instances that share a store: see [redisstore.Store.Post].
 type Board struct{ store *Store }
 
 // Board returns that of a shared store, or nil.
@@ -20,7 +19,7 @@ func (s *Store) Board() *Board {
 
 var errNotOpen = errors.New("stores: the shared store could not be opened yet")
 
-// Post leaves a part of what an instance says, until it expires.
+// Post stores a part of an instance's message until it expires.
 func (b *Board) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
 	shared := b.store.shared.Load()
 	if shared == nil {
@@ -29,7 +28,7 @@ func (b *Board) Post(ctx context.Context, part, instance string, said []byte, ex
 	return shared.Post(ctx, part, instance, said, expires)
 }
 
-// Posted returns a part of what all instances have said, by instance.
+// Posted returns one part of the messages of all instances, by instance.
 func (b *Board) Posted(ctx context.Context, part string) (map[string][]byte, error) {
 	shared := b.store.shared.Load()
 	if shared == nil {

@@ -16,7 +16,7 @@ func kind(err error) redisstore.Kind {
 	return 0
 }
 
-// logDangers says what about a server is dangerous for limits.
+// logDangers logs settings of a server that endanger limits.
 func (s *Store) logDangers(ctx context.Context, shared *redisstore.Store) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -46,7 +46,7 @@ func start(s *Store) *Store {
 	return s
 }
 
-// watchLosses says in the log when more keys are limited than the memory has room for.
+// watchLosses logs when more keys are limited than memory has room for.
 func (s *Store) watchLosses(ctx context.Context) {
 	ticker := time.NewTicker(lossesLooked)
 	defer ticker.Stop()

@@ -42,12 +42,11 @@ type Config struct {
 	// Required makes it an error of [Open] that a shared store cannot be reached. Otherwise
 	// each charge's OnError decides until it can.
 	Required bool
-	// Logger is told of what is dangerous about a server or wrong with it, of each change of
-	// state, and once a minute at most of keys for which there was no room in memory. Nil is
-	// slog.Default().
+	// Logger gets dangerous settings and errors of a server, each change of its state, and at most once a minute a
+	// warning about keys without room in memory. Nil means slog.Default().
 	Logger *slog.Logger
-	// Asked is told of decisions that a shared store was asked for: see [failover.Config].
-	Asked func(took time.Duration, err error)
+	// OnCall is called after each call of a shared store: see [failover.Config].
+	OnCall func(took time.Duration, err error)
 }
 
 // Store is a [sluice.Store] that always answers.
@@ -66,10 +65,9 @@ type Store struct {
 	watching    sync.WaitGroup
 }
 
-// Open opens the store of a URL that [redisstore.ParseURL] reads, or of the word [Memory]. It
-// takes at most five seconds. A shared store that cannot be reached is not an error, unless it is
-// Required: it is tried again in the background. One that could never be reached with these
-// settings is an error, which says what to change. Close the store when done.
+// Open opens the store of a URL that [redisstore.ParseURL] reads, or of the word [Memory]. It takes at most five
+// seconds. A shared store that cannot be reached is not an error, unless it is Required: Open retries in the
+// background. Settings that can never work are an error with advice. Close the store when done.
 func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	local := c.Memory.New()
@@ -88,7 +86,7 @@ func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.failover = failover.New(shared, failover.Config{Deadline: c.Deadline, Instances: c.Instances, Local: local, Logger: c.Logger, Asked: c.Asked})
+	s.failover = failover.New(shared, failover.Config{Deadline: c.Deadline, Instances: c.Instances, Local: local, Logger: c.Logger, OnCall: c.OnCall})
 	s.store, s.closeShared = s.failover, shared.Close
 	return start(s), nil
 }
@@ -185,8 +183,8 @@ func (s *Store) reach(ctx context.Context, config redisstore.Config, required bo
 	return failover.OpenLater(s.opener(config, err)), nil
 }
 
-// opener returns a function that opens a store that could not be opened because of problem.
-// It says so where there is another kind of problem than before.
+// opener returns a function that opens a store that could not be opened because of problem. It logs a problem that
+// differs from the one before.
 func (s *Store) opener(config redisstore.Config, problem error) func(context.Context) (failover.Shared, error) {
 	last := kind(problem)
 	return func(ctx context.Context) (failover.Shared, error) {

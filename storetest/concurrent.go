@@ -140,8 +140,7 @@ func testRate(t *testing.T, s takes) {
 	})
 }
 
-// tooMany says where more units were admitted, each at a moment in µs and in that
-// order, than the limit allows.
+// tooMany returns a message if more units were admitted than the limit allows. admitted are times in µs, in order.
 func tooMany(l sluice.Limit, admitted []int64) string {
 	period := l.Period.Microseconds()
 	first, lowest := 0, int64(math.MaxInt64)

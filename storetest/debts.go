@@ -216,8 +216,8 @@ func testManyBursts(t *testing.T, store TimedStore) {
 	}
 }
 
-// testDebts has callers, for an hour, whose requests turn out to cost more than was charged for them, and
-// who pay the rest afterwards.
+// testDebts has callers, for an hour, with requests that cost more than was charged for them, and charges the rest
+// afterwards.
 func testDebts(t *testing.T, store TimedStore) {
 	for _, count := range []int64{500, 5000} {
 		each(t, sluice.Limit{Count: count, Period: time.Minute}, func(t *testing.T, p *sluice.Plan) {

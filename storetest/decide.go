@@ -63,8 +63,8 @@ func (s search) first(ok func(tick int64) bool) time.Duration {
 	return time.Duration(max(0, (tick+n)*s.terms.tick-s.now)) * time.Microsecond
 }
 
-// least returns the least number from 0 that is ok, or n if none below it is. It is sort.Search,
-// whose int may have 32 bits.
+// least returns the least number from 0 that is ok, or n if none below it is. It is sort.Search for int64, because
+// int may have 32 bits.
 func least(n int64, ok func(int64) bool) int64 {
 	from := int64(0)
 	for from < n {

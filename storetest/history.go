@@ -20,8 +20,8 @@ const (
 	earliest, latest     = 1_000_000_000_000_000, 2_000_000_000_000_000 // 2001 to 2033
 )
 
-// history makes up takes. A scene has few subjects, whose periods are of one order of
-// magnitude, so that all of them are often near their limit.
+// history makes up takes. A scene has few subjects with periods of one order of magnitude, so that all of them are
+// often near their limit.
 type history struct {
 	rng      *rand.Rand
 	now      int64

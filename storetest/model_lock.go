@@ -20,8 +20,8 @@ func newLockTerms(p sluice.Penalty) *terms {
 	}
 }
 
-// exceeded reports whether one of the charges with that key, not owed, costs more than its limit has, and none
-// says that all of them were taken before.
+// exceeded reports whether a charge with that key, not owed, costs more than its limit has left, and no receipt
+// shows that the request was taken before.
 func exceeded(charges []sluice.Charge, receipts []sluice.Receipt, key string) bool {
 	limits, before := 0, 0
 	for i, c := range charges {

@@ -58,8 +58,8 @@ func testPenalty(t *testing.T, s takes) {
 	})
 }
 
-// testPenaltyOfOthers holds that only those offend who exceed a limit of the same key that stands
-// before the lock, and that what is known of a key is of that key.
+// testPenaltyOfOthers checks that only charges that exceed a limit of the same key before the lock offend, and that
+// stores keep the knowledge about keys apart.
 func testPenaltyOfOthers(t *testing.T, s takes) {
 	lock, p := hour(t), plan(t, still(1))
 	mine, other := t.Name()+"/mine", t.Name()+"/other"
@@ -104,9 +104,8 @@ func testPenaltyOfOthers(t *testing.T, s takes) {
 
 func testConcurrentPenalty(t *testing.T, s takes) { Penalty(t, s.store) }
 
-// Penalty has 64 callers exceed a limit of ten at the same time, over stores that count together:
-// ten pass, one penalty begins, everybody is told the same end of it, and nobody passes while it
-// lasts, whatever the limit has left.
+// Penalty has 64 callers exceed a limit of ten at the same time, over stores that count together: ten pass, one
+// penalty begins, all callers get the same end of it, and none passes while it lasts, whatever the limit has left.
 func Penalty(t *testing.T, stores ...sluice.Store) {
 	lock := hour(t)
 	each(t, still(10), func(t *testing.T, p *sluice.Plan) {

@@ -38,8 +38,8 @@ func ofPermits(t *testing.T, s takes, test func(t *testing.T, s takes, plan func
 	})
 }
 
-// testPlaces holds that a place is known by its number: taken again it takes no second one, and
-// given back twice it frees nobody else's.
+// testPlaces checks that the number identifies a permit: taken again it is not a second permit, and given back
+// twice it frees no other.
 func testPlaces(t *testing.T, s takes) {
 	ofPermits(t, s, testPermits)
 }
@@ -67,8 +67,8 @@ func testPermits(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	}
 }
 
-// testPlacesBound holds that places are those of the key, and their number only a bound: who has one
-// keeps it when there are to be fewer.
+// testPlacesBound checks that permits belong to the key and the limit is only a bound: a lower limit does not end
+// permits.
 func testPlacesBound(t *testing.T, s takes) {
 	ofPermits(t, s, testPermitsBound)
 }
@@ -185,7 +185,7 @@ func testPermitsOfMany(t *testing.T, s takes, plan func(n int64) *sluice.Plan) {
 	if took.Load() < places {
 		t.Errorf("%d took a place, and %d were refused", took.Load(), refused.Load())
 	}
-	// Those who hold on to theirs.
+	// The callers that keep their permits.
 	var last sync.Map
 	together(func(caller int) {
 		c := sluice.Charge{Key: t.Name(), Plan: p, Permit: uint64(caller), Cost: 1}
@@ -265,7 +265,7 @@ func testPlacesEnd(t *testing.T, store TimedStore) {
 	expect(start+lasts/2, 2, 1, true, 2)
 	expect(start+lasts-1, 3, 1, false, 2)
 	expect(start+lasts, 3, 0, true, 1)
-	expect(start+lasts-1, 3, 0, true, 2) // nobody has forgotten it yet
+	expect(start+lasts-1, 3, 0, true, 2) // it has not expired yet
 	expect(start+lasts, 3, 1, true, 2)
 	expect(start+lasts-1, 1, 0, true, 2) // and now it is gone
 	expect(start+lasts+lasts/2-1, 2, 1, true, 2)

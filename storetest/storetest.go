@@ -1,9 +1,8 @@
 // Package storetest holds stores to the contract of [sluice.Store].
 //
-// A store's own tests call [Run], which needs nothing but the store. A store whose clock
-// a test can set calls [RunTimed] and [RunVectors] too, and is compared with another one
-// by [Differential]: two stores that have seen the same history give the same receipts,
-// bit for bit. [Model] is the other one where there is none yet.
+// A store's own tests call [Run], which needs nothing but the store. A store whose clock a test can set calls
+// [RunTimed] and [RunVectors] too, and is compared with another one by [Differential]: two stores that have seen
+// the same history give the same receipts, bit for bit. [Model] is such a store for a first comparison.
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) sluice.Store { return mystore.New() })
@@ -19,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// TimedStore is a store whose clock a test sets. Keep TakeAt out of reach of production.
+// TimedStore is a store with a clock that a test sets. Keep TakeAt out of reach of production.
 type TimedStore interface {
 	sluice.Store
 	// TakeAt is Take at now, in microseconds since the Unix epoch. The clock may go
@@ -82,7 +81,7 @@ func spoilt(n int) []sluice.Receipt {
 	return receipts
 }
 
-// misshapen says what cannot be right about a receipt whatever happened before.
+// misshapen returns a message about a receipt that is wrong after any history.
 func misshapen(c sluice.Charge, r sluice.Receipt) string {
 	switch {
 	case r.Now <= 0:

@@ -8,9 +8,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// RunTimed holds a store to what only a clock that is set can show: that a refused cost
-// fits after exactly the promised wait, that a state is gone when it was said to be, and
-// that a clock that jumps locks nobody out.
+// RunTimed tests a store with a clock that it sets: a denied cost fits after exactly the promised wait, a state is
+// gone at the promised time, and a clock that jumps locks no key.
 func RunTimed(t *testing.T, newStore func(t *testing.T) TimedStore) {
 	for _, test := range []struct {
 		name string
@@ -67,7 +66,7 @@ func (s *timed) one(p *sluice.Plan, cost int64) sluice.Decision {
 	return s.takes.one(s.t.Name(), p, cost)
 }
 
-// at is a store whose clock stands.
+// at is a store with a clock that stands still.
 type at struct {
 	store TimedStore
 	now   int64
@@ -143,8 +142,7 @@ func testStepBack(t *testing.T, s *timed, p *sluice.Plan) {
 	}
 }
 
-// testJumpBack jumps back by ten periods: nobody waits longer than if the capacity had
-// been used up at that moment.
+// testJumpBack jumps back by ten periods: no key waits longer than if its capacity had been used up at that moment.
 func testJumpBack(t *testing.T, s *timed, p *sluice.Plan) {
 	s.fill(p)
 	s.now -= 10*p.Limit.Period.Microseconds() + 1

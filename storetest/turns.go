@@ -114,7 +114,7 @@ func (f *fleet) ask(key string, others ...sluice.Charge) {
 	heap.Push(&f.events, c)
 }
 
-// use notes a turn, which must be as far from its neighbours as the limit says, but for the tick to which
+// use records a turn, and checks its distance to its neighbours against the limit, except for the tick to which
 // turns are rounded up.
 func (f *fleet) use(t turn) {
 	l := f.queue.Limit

@@ -80,7 +80,7 @@ type VectorStep struct {
 	Lock VectorLock `json:"lock,omitzero"`
 }
 
-// VectorLock is what a lock says: see [VectorStep].
+// VectorLock is the expected state of a lock: see [VectorStep].
 type VectorLock struct {
 	Fits       bool  `json:"fits"`
 	Penalties  int64 `json:"penalties,omitempty"`
@@ -132,7 +132,7 @@ func (v Vector) Compile(t testing.TB) *sluice.Plan {
 	return p
 }
 
-// Compile returns the plan of a step of the vector v, whose limit has the plan p.
+// Compile returns the plan of a step of the vector v with the limit's plan p.
 func (s VectorStep) Compile(t testing.TB, v Vector, p *sluice.Plan) *sluice.Plan {
 	t.Helper()
 	if s.Count == 0 && s.Burst == 0 {

@@ -1,6 +1,6 @@
-// Package synced lets each process count for itself and report to the others ten times a second. Of the
-// three ways to count it is the least exact, and calls the shared store least. Package failover wraps it;
-// it wraps package lease or redisstore.
+// Package synced lets each process count for itself and report to the others ten times a second. Of the three ways to
+// count it is the least exact, and calls the shared store least. Package failover wraps it, and it wraps package lease or
+// redisstore.
 //
 // A [Store] wraps a shared store, such as Redis, and is wrapped by a failover.Store:
 //
@@ -9,62 +9,55 @@
 //	defer counts.Close()
 //	store := failover.New(counts, failover.Config{})
 //
-// Charges that are [sluice.Synced] are decided here, from the shared store's last answer and what
-// this process has taken since. All other charges are passed on, as are those whose plan [Can]
-// rejects and those that a [sluice.Penalty] watches. A Take of both kinds is all or nothing. Receipts that come from memory have the Origin [sluice.BySync].
+// [sluice.Synced] charges are decided here, from the shared store's last answer and what this process has taken since.
+// All other charges go to the shared store, as do those with a plan that [Can] rejects and those under a
+// [sluice.Penalty]. A Take of both kinds is all or nothing. Receipts from memory have the Origin [sluice.BySync].
 //
-// Every 100 ms ([Every]), one call has a charge for each key in use: it tells
-// the shared store what was taken here, and returns what is known there. So a key costs each process
-// at most ten charges a second, however often it is asked for. If the last answer
-// about a key is older than 300 ms, the shared store is asked before deciding, so that a key in rare
-// use costs a call each time, and one charge later on. Up to 65,536 keys are counted here; any more
-// are counted strictly.
+// Every 100 ms ([Every]), one call has a charge for each key in use: it reports to the shared store what was taken here,
+// and returns the level there. So a key costs each process at most ten charges a second, at any rate of requests. If the
+// last answer for a key is older than 300 ms, the shared store is called before the decision: a key in rare use costs a
+// call each time, and one charge later on. Up to 65,536 keys are counted here; further keys are counted strictly.
 //
-// # How much too much
+// # Bounds on excess
 //
-// What the others have taken and not yet told is admitted once more. With N processes a limit is
+// Units that other processes have taken and not yet reported are allowed a second time. With N processes a limit is
 // exceeded by at most
 //
 //	(N − 1) · (B + r·A)
 //
-// units, where B is the burst, r the rate, and A how old what a process knows may be, 300 ms. Of a
-// window it is (N − 1)·B with the count of the window as B. [Excess] returns it. It is reached where
-// all processes are asked for a whole burst of the same key before they have heard of each other. A
-// process never lets pass more above the limit than the others have in the 400 ms and the time of a
-// call before, and in the 200 ms before for a key that is asked for all the time.
+// units, where B is the burst, r the rate, and A the largest age of what a process knows, 300 ms. For a window the bound
+// is (N − 1)·B with the count of the window as B. [Excess] returns it. It is reached if all processes get requests for a
+// whole burst of the same key before their first reports. The excess that a process allows is at most what the others
+// have taken in the 400 ms and the time of a call before, or in 200 ms for a key that is requested all the time.
 //
-// Proof. When a process i lets a unit pass, what it knows of is at most the limit: all that was told
-// until τ, when it heard last, and its own. What it does not know of another process j is what j had
-// not told at τ, and what j has let pass since. When j tells p units at σ, the level that it hears, V,
-// is at least p; until it tells again it lets pass at most Size − V and what drains. So what j tells
-// after τ, and has let pass and not told, is at most Size and what drains in A: B + r·A units. Telling
-// units later than they were let pass never makes the level lower, so the exact level of all is at
-// most what i knows of and the sum of these over the others. ∎
+// Proof. When a process i allows a unit, the level that it knows is at most the limit: all reports until τ, its last
+// answer, and its own units. Unknown to it are the units of another process j that j had not reported at τ, and those
+// that j has allowed since. When j reports p units at σ, the level V that it receives is at least p; until its next
+// report it allows at most Size − V and what drains. So the units that j reports after τ, or has allowed and not
+// reported, are at most Size and what drains in A: B + r·A units. Reporting units later than they were allowed never
+// lowers the level, so the exact level of all is at most what i knows and the sum of these over the others. ∎
 //
-// Units above the limit are reported as well, as costs that are owed ([sluice.Charge].Owe), and all requests are
-// refused until they have drained: over a longer time no more passes than the limit allows. A
-// plan that is counted strictly by another process under the same key forgets what is above its
-// Most; have all processes use the same policy. A cost that is owed counts here at once, and is
-// reported like any other.
+// Units above the limit are reported as well, as costs that are owed ([sluice.Charge].Owe), and all requests are denied
+// until they have drained: over a longer time no more is allowed than the limit. If another process counts a plan
+// strictly under the same key, units above its Most are lost; use the same policy in all processes. A cost that is owed
+// counts here at once, and is reported like any other.
 //
 // # Clocks that step back
 //
-// A bucket whose store's clock steps back looks fuller than it is, by what drains in the length of the step. It is
-// cut to what it may hold: its burst, what may be owed, and [Excess] for as many processes as share the store.
-// So no key waits longer than that takes to drain. The number of processes comes from the heartbeats, which a
-// failover.Store sends every second. A process that has just started assumes at least 4 for three seconds. Until all
-// have heard of a new one, which takes a second, what is above the limit may be cut to the number before.
+// When the clock of the store steps back, a bucket looks fuller than it is, by what drains in the length of the step. It
+// is cut to its most: the burst, the debt that is allowed, and [Excess] for the processes that share the store. No key
+// waits longer than this takes to drain. The number of processes comes from the heartbeats, which a failover.Store sends
+// every second. A process that has just started assumes at least 4 for three seconds. Until all processes know of a new
+// one, which takes a second, the excess may be cut to the earlier number.
 //
-// In the other direction, a little is lost. What was taken within the last 100 ms drains from when it
-// was told, so a process may be refused while up to what drains in that time is free; limits with a
-// burst of less than twice that, and windows of less than a second, are counted strictly. What is
-// on its way at the end of a window is counted in the next one.
+// In the other direction, a little is lost. Units of the last 100 ms drain from the time of their report, so a process
+// may deny while up to what drains in that time is free. Limits with a burst of less than twice that, and windows of
+// less than a second, are counted strictly. Reports under way at the end of a window count in the next one.
 //
-// # When the shared store goes away
+// # Outages of the shared store
 //
-// For 300 ms a process decides from what it knows; then it asks, and the failover.Store takes over.
-// What it has taken and not told by then is at most B + r·A. It is told when the store is back,
-// unless it has drained or its window is over by then. What was being told at that moment may have
-// been counted, and is not told again: nothing is counted twice. What a process that is killed has
-// not told is not counted. One that is closed tells all of it.
+// For 300 ms a process decides from memory; then it calls the store, and the failover.Store takes over. At that time it
+// has at most B + r·A unreported units. It reports them after the outage, unless they have drained or their window is
+// over. A report under way at the start of the outage may have been counted, and is not sent again: nothing is counted
+// twice. Unreported units of a process that is killed are lost. Close reports all of them.
 package synced

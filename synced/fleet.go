@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// fewerFor is how long a lower number of instances has to last: a store that was restarted, or
-	// whose clock was set, learns of them one heartbeat at a time.
+	// fewerFor is how long a lower number of instances has to last: a store that was restarted, or has a new time,
+	// learns of them one heartbeat at a time.
 	fewerFor = 10 * time.Second
 	// settlesIn is how long a process takes to hear of those that were started with it. Until then it
 	// takes them to be startWith at least.

@@ -17,11 +17,11 @@ const staleAfter = 3 * Every
 
 const (
 	leastBursts = 2           // a burst is at least what drains in so many rounds
-	leastWindow = time.Second // in which what is told too late matters little
+	leastWindow = time.Second // late reports matter little in windows of this length
 )
 
-// Can returns nil where processes can count by the plan for themselves, else an error that says why
-// they cannot. Charges of such a plan are passed on to the shared store, whatever they say.
+// Can returns nil if processes can count by the plan separately, and otherwise an error with the reason. Charges of
+// such a plan always go to the shared store.
 func Can(p *sluice.Plan) error {
 	if err := p.Leasable(); err != nil {
 		return err

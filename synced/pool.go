@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// pool is what is known of a key here: what the shared store has said of it last, and what this
-// process has taken since. That may be above the limit, so it is counted by a plan with more room.
+// pool is the local knowledge of a key: the shared store's last receipt, and what this process has taken since.
+// This may exceed the limit, so a plan with more room counts it.
 type pool struct {
 	mu         sync.Mutex
 	serial     int64
@@ -20,8 +20,8 @@ type pool struct {
 	// clock, or later.
 	state kernel.State
 	now   int64
-	// The store has answered between sent and back, by the clock of the Store; never, if back is 0.
-	// It has said that so much was used then, by its clock.
+	// The store answered between sent and back, by the clock of the Store; never, if back is 0. Its receipt had the
+	// following use and time of its clock.
 	sent, back time.Duration
 	said, used int64
 
@@ -29,8 +29,8 @@ type pool struct {
 	flying int64         // units that it is being told of
 	window int64         // that own belongs to, if windows are fixed
 	taken  time.Duration // when own has changed last
-	asked  time.Duration // when somebody asked last
-	pins   int           // who is using it
+	asked  time.Duration // time of the last request
+	pins   int           // calls that use the pool
 }
 
 // use makes p count by a plan for so many instances, which may have changed.
@@ -58,7 +58,7 @@ func (p *pool) look(at time.Duration) (r sluice.Receipt) {
 	return r
 }
 
-// step takes or gives back units, whatever the limit says.
+// step takes or gives back units without regard to the limit.
 func (p *pool) step(at time.Duration, cost int64, r *sluice.Receipt) {
 	now := p.clock(at)
 	p.roll(now)
@@ -93,8 +93,8 @@ func (p *pool) take(at time.Duration, cost int64, owe bool) sluice.Receipt {
 	return r
 }
 
-// heard notes what the store has said of what it was asked for at sent, and returns the receipt of it
-// that includes what it does not know.
+// heard records the store's receipt of a charge sent at sent, and returns it with the units that the store does not
+// know added.
 func (p *pool) heard(at time.Duration, r *sluice.Receipt, sent time.Duration) sluice.Receipt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,8 +104,7 @@ func (p *pool) heard(at time.Duration, r *sluice.Receipt, sent time.Duration) sl
 	return all
 }
 
-// learn notes what the store has said, and reports whether nothing newer was known: answers come in
-// any order.
+// learn records a receipt of the store, and reports whether it is the newest: answers come in any order.
 func (p *pool) learn(r *sluice.Receipt, sent, back time.Duration) bool {
 	if sent < p.back && (r.Now < p.said || r.Now == p.said && r.Used < p.used) {
 		return false
@@ -139,7 +138,7 @@ func (p *pool) tell(at time.Duration) (cost, until int64) {
 	return cost, until
 }
 
-// told notes that the store has counted what it was told, in a window, as r says.
+// told records that the store has counted a report, in a window, with the receipt r.
 func (p *pool) told(cost, window int64, r *sluice.Receipt, sent, back time.Duration) {
 	flying := p.flying
 	p.flying = 0

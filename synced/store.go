@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Shared is what a [Store] needs of the store that it stands before. What failover.Shared says of
-// these methods holds here. It may have a TakeEachWithin, too.
+// Shared is what a [Store] needs of the store that it wraps. The methods have the contract of failover.Shared. It
+// may have a TakeEachWithin, too.
 type Shared interface {
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
 	Shard(key string) int
@@ -162,7 +162,7 @@ func (s *Store) widened(p *sluice.Plan, instances int) *sluice.Plan {
 	return w.plan
 }
 
-// pin returns the pool of a charge, which stays until it is released, or nil if there is no room.
+// pin returns the pool of a charge, which stays until it is released, or nil if there are too many pools.
 func (s *Store) pin(c *sluice.Charge, at time.Duration) *pool {
 	id := stateID{c.Key, c.Plan.Fingerprint}
 	t := s.table(c.Key)

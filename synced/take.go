@@ -18,7 +18,7 @@ type take struct {
 	got   []sluice.Receipt
 	at    []int   // of rest, in the Take
 	order []*pool // as they are locked
-	// refused says that a charge that is counted here refuses. Then rest is only looked at.
+	// refused reports that a charge that is counted here denies. Then rest is only looked at.
 	refused bool
 }
 
@@ -33,8 +33,8 @@ type held struct {
 	passed bool // it is in rest as well, to be given back
 }
 
-// TakeWithin implements failover.Shared. An error says, by its NotCharged and Unreadable, what that
-// of the shared store says.
+// TakeWithin implements failover.Shared. NotCharged and Unreadable of its errors are those of the shared store's
+// errors.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if !slices.ContainsFunc(charges, func(c sluice.Charge) bool { return c.Consistency == sluice.Synced }) {
 		return s.shared.TakeWithin(ctx, wait, charges, receipts)
@@ -199,7 +199,7 @@ func (s *Store) ask(ctx context.Context, wait time.Duration, calls []sluice.Take
 		switch err := asks[n].Err; {
 		case err == nil:
 			h.pool.mu.Lock()
-			// While something is being told nobody knows whether this answer has it.
+			// It is unknown whether this answer includes a report that is on its way.
 			if h.pool.flying == 0 || !h.pool.fresh(back) {
 				h.pool.learn(&asks[n].Receipts[0], sent, back)
 			}
@@ -327,7 +327,7 @@ func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	h.window, h.after = p.window, p.state
 }
 
-// putBack undoes take, and makes r a receipt that says so.
+// putBack undoes take, and makes r the receipt without it.
 func (h *held) putBack(at time.Duration, r *sluice.Receipt) {
 	p := h.pool
 	p.mu.Lock()
@@ -345,7 +345,7 @@ func (h *held) putBack(at time.Duration, r *sluice.Receipt) {
 	r.Fits, r.Origin = fits, origin
 }
 
-// finish takes over what the shared store has said.
+// finish copies the receipts of the shared store.
 func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err error) error {
 	at := s.clock()
 	if !k.refused && (err != nil || !sluice.Admitted(k.rest, k.got)) {

@@ -54,8 +54,7 @@ func (s *Store) tellLast() {
 	s.tell(context.Background(), calls, news, map[int]bool{})
 }
 
-// news returns what there is to tell and to ask, of the parts of the store of which that is to be
-// done, and forgets pools that nobody uses.
+// news returns the reports and requests for the selected parts of the store, and drops unused pools.
 func (s *Store) news(whether func(shard int) (ask, tell bool)) (calls []sluice.TakeCall, news []told) {
 	for i := range s.tables {
 		t := &s.tables[i]
@@ -76,7 +75,7 @@ func (s *Store) news(whether func(shard int) (ask, tell bool)) (calls []sluice.T
 				c := sluice.Charge{Key: id.key, Plan: p.wide}
 				if tell {
 					c.Cost, c.Until = p.tell(at)
-					c.Owe = c.Cost > 0 // it has passed, whatever the limit says
+					c.Owe = c.Cost > 0 // it was allowed, even if it exceeds the limit
 				}
 				news = append(news, told{p, c.Cost, p.window, shard})
 				calls = append(calls, sluice.TakeCall{Charges: []sluice.Charge{c}, Receipts: make([]sluice.Receipt, 1)})

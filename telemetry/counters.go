@@ -53,7 +53,7 @@ type ruleCell struct {
 	_     [(64 - (columns+1)*8%64) % 64]byte
 }
 
-// ruleCounters count what one rule says, since it was first seen.
+// ruleCounters count the outcomes of one rule since it was first seen.
 type ruleCounters struct {
 	name    string
 	cells   []ruleCell

@@ -19,7 +19,7 @@ func (v *View) clock(at time.Time) string {
 	return at.UTC().Format(layout) + " UTC"
 }
 
-// plain makes a text of somebody else's fit for a sentence.
+// plain makes a foreign text fit for a sentence.
 func plain(s string) string { return printable.Text(s, 120) }
 
 // decimal writes a rate: two figures below 10, whole ones above.

@@ -145,7 +145,7 @@ const (
 	everybodyLeast = 100 // requests
 )
 
-// oneForAll tells that all clients of a rule look like one, which is a proxy that nobody trusts.
+// oneForAll reports that all clients of a rule look like one, because of a proxy that is not trusted.
 func (v *View) oneForAll(r *Rule) *Headline {
 	top := &r.Traffic[Hour]
 	if len(top.Items) == 0 || top.Total < everybodyLeast {
@@ -288,8 +288,8 @@ func (v *View) name(s *Subject) string {
 	return name + " #" + subject.Pseudonym()[:pseudonymShown]
 }
 
-// Unblocked returns the subjects that the rule refused in a window, and how many there were, without what a
-// block refused: the operator who set the block knows of it.
+// Unblocked returns the subjects that the rule denied in a window, and their number, without those denied by a
+// block, which its operator knows.
 func (r *Rule) Unblocked(w Window) (top Top, subjects uint64) {
 	top, subjects = r.Refusals[w], r.Refused[w]
 	if !slices.ContainsFunc(top.Items, func(s Subject) bool { return s.Blocked > 0 }) {
@@ -359,7 +359,7 @@ func (v *View) silent() *Headline {
 	return h
 }
 
-// missing says whose numbers are.
+// missing names the instances without numbers.
 func (v *View) missing() string {
 	var stale []Instance
 	for _, i := range v.Instances {
@@ -389,7 +389,8 @@ func (v *View) empty() *Headline {
 	return &Headline{Level: Unknown, Text: "No request has come yet.", Since: v.Since}
 }
 
-// nothingUnusual is the good news, unless much is refused all the same: silenced says that some alerts are.
+// nothingUnusual is the headline without alerts, or about many denials. silenced reports that some alerts are
+// silenced.
 func (v *View) nothingUnusual(silenced bool) Headline {
 	h := Headline{Level: Good}
 	hour, lately, now := v.within(RecentSteps), v.within(latelySteps), v.within(minuteSteps)

@@ -25,8 +25,8 @@ func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 type LoadState struct {
 	Limits          uint64 // number of limits
 	Limit, InFlight uint64 // sums over the limits; Limit is the one for the class normal
-	// Base is the latency of the upstream without a queue, and Latency the present one, of the limit whose Latency is
-	// the largest multiple of its Base. They are 0 if unknown.
+	// Base is the latency of the upstream without a queue, and Latency the present one, of the limit with the
+	// largest ratio of Latency to Base. They are 0 if unknown.
 	Base, Latency time.Duration
 	// Overloaded is when the present overload started. It is zero if no request was denied in the last minute.
 	Overloaded time.Time
@@ -288,7 +288,7 @@ func (l *Load) LastMinute() (denied, watched ByClass) {
 // appendCells.
 const loadVersion = 1
 
-// postedLoads returns a post of the automatic limits of this instance, or nil if there are none.
+// postedLoads returns a post of the automatic limits of this instance, or nil without any.
 func (r *Recorder) postedLoads() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// table has the counters of the rules of a policy. It does not change, but for what its counters say.
+// table has the counters of the rules of a policy. Only its counters change.
 type table struct {
 	names []string // policy.RuleNames, which tells the rules of policies apart
 	// rules are in the order of the document: at most MaxRules, then that of all others and that of
@@ -186,7 +186,7 @@ func overall(d *policy.Decision, would, marked bool) Outcome {
 	return Allow
 }
 
-// judgement is what one rule has said of a request.
+// judgement is the outcome of one rule for a request.
 type judgement struct {
 	outcome              Outcome
 	near, local, blocked bool
@@ -194,7 +194,7 @@ type judgement struct {
 	plan *sluice.Plan
 }
 
-// judge returns what the rule of result i has said, by all of its limits, and moves i behind them.
+// judge returns the outcome of the rule of result i, over all of its limits, and moves i behind them.
 func judge(d *policy.Decision, i *int) (j judgement) {
 	rule, shadow, marks := d.Results[*i].Rule, d.Results[*i].Shadow, d.Results[*i].Marks
 	refuses, delays := false, false
@@ -212,7 +212,7 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 		}
 		delays = delays || r.Delay > 0
 		j.local = j.local || r.Origin.Degraded()
-		// Without a time nobody has said what remains.
+		// Without a time it is unknown what remains.
 		j.near = j.near || r.Plan != nil && d.Now != 0 && r.Remaining*5 < r.Plan.Capacity
 	}
 	switch {

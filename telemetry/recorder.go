@@ -13,9 +13,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config says what a [Recorder] keeps.
+// Config is what a [Recorder] keeps.
 type Config struct {
-	// Subjects has it keep who is refused and who asks most. Without it there are only counts.
+	// Subjects makes it keep the subjects with the most denials and requests. Without it, it keeps only counts.
 	Subjects bool
 	// Instance names this process to others; the zero value is the host's name and the process.
 	Instance string
@@ -33,7 +33,7 @@ type Recorder struct {
 	started  time.Time
 	table    atomic.Pointer[table]
 	doors    atomic.Pointer[[]*doorCounters]
-	subjects *subjects // nil: there are none
+	subjects *subjects // nil if not kept
 
 	mu sync.Mutex
 	timeline

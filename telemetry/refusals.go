@@ -36,10 +36,10 @@ const (
 // empty is not known.
 type Refusal struct {
 	At time.Time
-	// Shadow says that the request passed: the rule would have refused it.
+	// Shadow reports that the request was allowed: the rule would have denied it.
 	Shadow bool
 	Marked bool // it passed with a mark: see [policy.Result.Over]. It is a Shadow, too
-	// Rule is empty for a request that lacked something, which Missing says.
+	// Rule is empty for a request that lacked something: see Missing.
 	Rule, Limit, LimitName, From string
 	Because                      string // see policy.Result; "overload": see policy.Load
 	Class                        string // of the request, if it was denied because of an overload
@@ -58,12 +58,12 @@ type Refusal struct {
 }
 
 // KeepRefusals keeps the last 4096 refusals, each under an ID: what the request brings in X-Request-Id or in
-// traceparent, or that of its door, or else one that it gets (see [policy.Engine.NameRefusals]). A request
-// that a shadow would have refused is kept only if it brings one. Call it before the first decision. It keeps the first 32 within an hour
-// of each subject of a rule and the first 256 of each public address (or IPv6 /64), then fewer and
-// fewer, so that nobody pushes out everybody else, and at most 100 a second of a rule on average. New
-// ones replace the oldest of the rule with the most, so an attack on one rule does not push out the
-// refusals of others. They take at most some 4 MiB.
+// traceparent, or that of its door, or else one that it gets (see [policy.Engine.NameRefusals]). A request that a
+// shadow would have refused is kept only if it brings one. Call it before the first decision. It keeps the first 32
+// within an hour of each subject of a rule and the first 256 of each public address (or IPv6 /64), then fewer and
+// fewer, so that no client displaces all others, and at most 100 a second of a rule on average. New ones replace
+// the oldest of the rule with the most, so an attack on one rule does not push out the refusals of others. They
+// take at most some 4 MiB.
 func KeepRefusals(e *policy.Engine) *Refusals {
 	k := &Refusals{
 		subjects: newRefusalSampler(keptFirst), networks: newRefusalSampler(keptOfNetwork),
@@ -94,8 +94,8 @@ func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 	})
 }
 
-// dueOfNetwork counts a refusal of an address, whatever its subject, which may be one that was made up
-// for the request. A private address may be a proxy that nobody trusts, and be everybody.
+// dueOfNetwork counts a refusal of an address, whatever its subject, which may be one that was made up for the
+// request. A private address may be an untrusted proxy, and stand for all clients.
 func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 	if !client.IsValid() || client.IsPrivate() || client.IsLoopback() || client.IsLinkLocalUnicast() {
 		return true
@@ -166,7 +166,7 @@ func (r *Refusal) isOf(id string) bool {
 	return id != "" && (r.RequestID == id || r.TraceID == id || r.Brought == id)
 }
 
-// Kept returns how many refusals are kept, and the time of the oldest; it is zero if there are none.
+// Kept returns how many refusals are kept, and the time of the oldest; it is zero if none is kept.
 func (k *Refusals) Kept() (n int, since time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -128,7 +128,7 @@ func writeRefusals(all []*Refusal, instance string) []byte {
 	}
 	for {
 		var said bytes.Buffer
-		w, _ := flate.NewWriter(&said, flate.BestSpeed) // a level that there is
+		w, _ := flate.NewWriter(&said, flate.BestSpeed) // a valid level
 		for _, text := range texts {
 			_, _ = w.Write(append(text, '\n')) // a buffer takes everything
 		}

@@ -35,9 +35,9 @@ import (
 // gigabyte a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are told apart,
 // in 200 KiB; further ones push out those refused longest ago.
 //
-// Nothing from a request can end a line or reach a terminal as a control character: characters that do
-// not print become "�", and long texts end in "…". If logger's output is slow, nobody waits for it:
-// lines are dropped, and counted as unwritten.
+// Nothing from a request can end a line or reach a terminal as a control character: characters that do not print
+// become "�", and long texts end in "…". If logger's output is slow, no request waits for it: lines are dropped,
+// and counted as unwritten.
 func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 	l := &refusalLog{
 		refusalSampler: newRefusalSampler(firstOnes),
@@ -70,7 +70,7 @@ const (
 	refusalsOfMalformed = "*malformed" // requests that lack something
 )
 
-// refusalLog is fed by observers, who never wait, and empties into a handler.
+// refusalLog takes refusals from observers, without waiting, and writes them to a handler.
 //
 // Each refusal is in one of: a line, the left_out of a later one, a summary.
 type refusalLog struct {

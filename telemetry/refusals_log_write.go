@@ -48,11 +48,11 @@ func (l *refusalLog) stop() {
 	close(l.end)
 	select {
 	case <-l.ended:
-	case <-time.After(stopWithin): // a writer that blocks keeps nobody
+	case <-time.After(stopWithin): // a writer that blocks must not delay the end
 	}
 }
 
-// forget frees the places of those who were not refused since a time, and sums them up.
+// forget frees the entries of subjects without a refusal since a time, and sums them up.
 func (l *refusalLog) forget(since time.Time) {
 	for i := range l.subjects {
 		set := &l.subjects[i]

@@ -73,8 +73,8 @@ type refusedSubject struct {
 	at             int64 // when it was refused last, in unix nanoseconds
 }
 
-// sample counts a refusal, and reports whether it is one of those that are told, and how many were not
-// before it. It returns the subject that was pushed out, if one was.
+// sample counts a refusal, and reports whether it is written, and how many before it were left out. It returns the
+// subject that was displaced, if any.
 func (l *refusalSampler) sample(hash uint64, rule string, now time.Time) (leftOut uint64, due bool, gone refusedSubject) {
 	at := now.UnixNano()
 	set := &l.subjects[hash>>32%subjectSets]

@@ -19,7 +19,7 @@ func (r *ring[T]) has(n int64) bool { return len(r.cells) > 0 && n >= r.first() 
 // since returns a step, or the nearest one that is kept.
 func (r *ring[T]) since(from int64) int64 { return max(min(from, r.last), r.first()) }
 
-// sinceUsed returns the first step from one on whose value is not zero, or the step after the latest.
+// sinceUsed returns the first step, starting at from, with a value that is not zero, or the step after the latest.
 func sinceUsed[T comparable](r *ring[T], from int64) int64 {
 	from = max(from, r.first())
 	for from <= r.last && *r.cell(from) == *new(T) {

@@ -13,7 +13,7 @@ import (
 // each is a value of the part of a request that the policy's tiers call the subject, or, where a refused
 // request has none, the subject of the rule that refused it.
 type Tier struct {
-	Name string // empty: requests that neither have a customer nor say a tier
+	Name string // empty: requests without a customer and a tier
 	// Refused and Asked are how many customers were refused, and how many there were.
 	Refused, Asked [Windows]uint64
 	// Refusals are the customers with the most refused requests, and Traffic those with the most requests. What

@@ -7,12 +7,12 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Outcome is what a rule has said of a request.
+// Outcome is the outcome of a rule for a request.
 type Outcome uint8
 
 const (
 	Allow     Outcome = iota
-	Delayed           // let pass, after a wait in a queue; a shadow makes nobody wait, but would have
+	Delayed           // allowed after a wait in a queue, or a shadow that would have made the request wait
 	Degraded          // let pass without the shared store: by on_error, or by the local share of the limit
 	Deny              // refused, by a limit, a block or on_error
 	WouldDeny         // let pass by a shadow, or by a rule that is not enforced for the subject, and refused otherwise
@@ -105,8 +105,8 @@ type Instance struct {
 	Stale   bool      // that is too long ago: what it counts is missing here
 	Version string    // of Sluice
 	Policy  string    // tells policies in force apart
-	// Differs says that it has another policy in force than the instance that made the view, and that neither has
-	// changed its policy in the last 30 seconds: a change takes a few of them to be everywhere, and to be known.
+	// Differs reports that its policy differs from that of the instance that made the view, and that neither has
+	// changed its policy in the last 30 seconds: a change takes a few seconds to reach all instances.
 	Differs bool
 	Store   Store
 	Took    Latency // decisions of the last minute, through all doors
@@ -119,11 +119,10 @@ type Instance struct {
 type Store struct {
 	Kind   string // "memory" or "redis"
 	Shards int    // of a shared store
-	Away   int    // shards whose circuit breaker is open
+	Away   int    // shards with an open circuit breaker
 	Local  uint64 // decisions of the last minute that were made without it
 	Keys   uint64 // held in memory
-	// Evicted is how many keys of those who were being limited were forgotten for want of memory,
-	// since the start.
+	// Evicted is how many limited keys were forgotten for lack of memory, since the start.
 	Evicted uint64
 	Took    Latency // calls of a shared store in the last minute
 }
@@ -143,7 +142,7 @@ type Event struct {
 	Instance string
 }
 
-// Rule is what one rule has said.
+// Rule is what telemetry keeps of one rule.
 type Rule struct {
 	Name string
 	Series

@@ -84,8 +84,8 @@ func (o outcome) callsADecision() float64 { return float64(o.calls) / float64(o.
 // under is the share of what one bucket admits that the fleet does not, in percent.
 func (o outcome) under() float64 { return 100 * float64(o.exact-o.admitted) / float64(o.exact) }
 
-// watch asks the nodes of a fleet, which say what they admit and at which microsecond. The times at which
-// they are asked are the same whatever they are.
+// watch sends requests to the nodes of a fleet, which return whether they admit one and at which microsecond. The
+// times of the requests are the same for all fleets.
 func (f fleet) watch(plan *sluice.Plan, ask func(node int) (at int64, ok bool), calls func() int64) (o outcome) {
 	var mu sync.Mutex
 	var asked, admitted []int64

@@ -60,7 +60,7 @@ func texts(document any, path string) (all []string) {
 
 // instead are other places of what a command line of deploy/ names: ports that are free, and a server
 // that is away.
-var instead = strings.NewReplacer("=:8080", "=127.0.0.1:0", "=:9090", "=127.0.0.1:0", "redis:6379", "127.0.0.1:1")
+var instead = strings.NewReplacer("=:8080", "=127.0.0.1:0", "=:8081", "=127.0.0.1:0", "=:8082", "=127.0.0.1:0", "=:9090", "=127.0.0.1:0", "redis:6379", "127.0.0.1:1")
 
 // runs runs a command line of deploy/ with other ports, and the files of mounted where they are.
 func runs(t *testing.T, args []string, mounted map[string]string) *gateway {
@@ -169,11 +169,12 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
+// The manifests that the chart renders, which deploy/check compares, run.
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"kubernetes/gateway.yaml", "kubernetes/sidecar.yaml"} {
+	for name, listens := range map[string][]string{"gateway": {"proxy"}, "sidecar": {"proxy"}, "service": {"check", "grpc"}} {
 		kinds := map[string]any{}
-		for _, o := range documents(t, name) {
+		for _, o := range documents(t, "kubernetes/"+name+".yaml") {
 			kinds[at[string](o, "kind")] = o
 		}
 		pod := at[map[string]any](kinds["Deployment"], "spec.template")
@@ -187,21 +188,26 @@ func TestKubernetes(t *testing.T) {
 		for _, p := range at[[]any](c, "ports") {
 			ports[at[string](p, "name")] = at[int](p, "containerPort")
 		}
-		for port, flag := range map[string]string{"http": "--proxy", "admin": "--admin"} {
-			if arg := flag + "=:" + strconv.Itoa(ports[port]); !slices.Contains(args, arg) {
-				t.Errorf("%s: the port %s is not that of %s: %q", name, port, arg, args)
-			}
-		}
 
-		// The Service finds the pods and their port.
+		// The Service finds the pods and their ports, which are those of the flags.
 		selector, labels := at[map[string]any](kinds["Service"], "spec.selector"), at[map[string]any](pod, "metadata.labels")
 		for key, value := range selector {
 			if labels[key] != value {
 				t.Errorf("%s: the Service selects %s: %s, and pods have %q", name, key, value, labels)
 			}
 		}
-		if p := at[string](kinds["Service"], "spec.ports.0.targetPort"); p != "http" || len(selector) == 0 {
-			t.Errorf("%s: the Service leads to the port %q of %q", name, p, selector)
+		leads := at[[]any](kinds["Service"], "spec.ports")
+		if len(leads) != len(listens) || len(selector) == 0 {
+			t.Errorf("%s: the Service leads to %v of %q", name, leads, selector)
+		}
+		for i, flag := range append(slices.Clip(listens), "admin") {
+			port := strings.Replace(flag, "proxy", "http", 1)
+			if arg := "--" + flag + "=:" + strconv.Itoa(ports[port]); !slices.Contains(args, arg) {
+				t.Errorf("%s: the port %s is not that of %s: %q", name, port, arg, args)
+			}
+			if i < len(leads) && at[string](leads[i], "targetPort") != port {
+				t.Errorf("%s: the Service leads to %v, not to %s", name, leads[i], port)
+			}
 		}
 
 		// The files of the ConfigMap are where they are mounted.
@@ -210,7 +216,7 @@ func TestKubernetes(t *testing.T) {
 			overwrite(t, filepath.Join(files, file), content.(string))
 		}
 		if at[string](c, "volumeMounts.0.name") != at[string](pod, "spec.volumes.0.name") ||
-			at[string](pod, "spec.volumes.0.configMap.name") != at[string](kinds["ConfigMap"], "metadata.name") {
+			at[string](pod, "spec.volumes.0.projected.sources.0.configMap.name") != at[string](kinds["ConfigMap"], "metadata.name") {
 			t.Errorf("%s: the ConfigMap is not what is mounted: %v", name, pod)
 		}
 		// The store is in a Secret, since its URL has a password.

@@ -76,7 +76,7 @@ rules:
 	}
 	for _, command := range [][]string{{"top", "--once", "--admin-url", g.Admin}, {"check", "--admin-url", g.Admin, g.URL + "/export"}} {
 		out, _ := exec.CommandContext(t.Context(), testkit.Binary(t), command...).CombinedOutput()
-		want := map[string]string{"top": "normal, sheddable since ", "check": "refuses: the upstream is overloaded for class sheddable"}[command[0]]
+		want := map[string]string{"top": "normal, sheddable since ", "check": "denied: the upstream is overloaded for class sheddable"}[command[0]]
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%v lacks %q:\n%s", command, want, out)
 		}

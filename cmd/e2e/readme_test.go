@@ -179,7 +179,7 @@ func TestReadmeCode(t *testing.T) {
 	for language, places := range map[string][]string{
 		"go":     {"../../examples/*/*.go", "../../bench/migrate/*.go"},
 		"python": {"../../examples/clients/python/*.py"},
-		"js":     {"../../examples/clients/node/*.mjs"},
+		"js":     {"../../examples/clients/node/*.mjs", "../../clients/node/examples/*.mjs"},
 	} {
 		margin := regexp.MustCompile(`(?m)^\s+`)
 		var sources strings.Builder

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -59,20 +61,29 @@ func TestCompose(t *testing.T) {
 
 func TestKubernetes(t *testing.T) {
 	check := func(path string) error { return manifest(read(t, path)) }
-	names, err := filepath.Glob("../kubernetes/*.yaml")
-	if err != nil || len(names) == 0 {
-		t.Fatal(names, err)
-	}
-	for _, name := range names {
-		if err := check(name); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 	refuses(t, "../kubernetes/gateway.yaml", check, [][2]string{
 		{"readinessProbe:", "readynessProbe:"}, {"memory: 512Mi", "memory: 512MB"}, {"memory: 512Mi", "memory: 64Mi"},
 		{"replicas: 2", "replicas: two"}, {"port: admin}, periodSeconds: 2}", "port: amdin}, periodSeconds: 2}"},
-		{"{name: config, mountPath", "{name: other, mountPath"}, {"matchLabels: {app: sluice}", "matchLabels: {app: other}"},
-		{"metadata: {name: sluice}", "metadata: {name: Sluice}"}, {"apiVersion: apps/v1", "apiVersion: apps/v1beta1"},
+		{"{name: config, mountPath", "{name: other, mountPath"}, {"matchLabels:\n      app.kubernetes.io/name: sluice", "matchLabels:\n      app.kubernetes.io/name: other"},
+		{"  name: sluice\n", "  name: Sluice\n"}, {"apiVersion: apps/v1", "apiVersion: apps/v1beta1"},
 		{"replicas: 2", "replicas: 2\n  replicas: 3"},
 	})
+}
+
+// Actions and base images are pinned by digest, so that what a release is built with does not change by itself.
+func TestPinned(t *testing.T) {
+	workflows, err := filepath.Glob("../../.github/workflows/*.yaml")
+	if err != nil || len(workflows) == 0 {
+		t.Fatal(workflows, err)
+	}
+	action := regexp.MustCompile(`^uses: (\./\S+|\S+@[0-9a-f]{40} # v\d+\.\d+\.\d+)$`)
+	image := regexp.MustCompile(`^FROM .*@sha256:[0-9a-f]{64}( AS \w+)?$`)
+	for _, file := range append(workflows, "../docker/Dockerfile") {
+		for line := range strings.Lines(string(read(t, file))) {
+			line = strings.TrimPrefix(strings.TrimSpace(line), "- ")
+			if strings.HasPrefix(line, "uses: ") && !action.MatchString(line) || strings.HasPrefix(line, "FROM ") && !image.MatchString(line) {
+				t.Errorf("%s: not pinned: %s", file, line)
+			}
+		}
+	}
 }

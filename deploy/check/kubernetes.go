@@ -10,8 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
 	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	disruption "k8s.io/api/policy/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
@@ -51,6 +55,14 @@ func object(data []byte) error {
 		o = &core.Service{}
 	case meta.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}:
 		o = &apps.Deployment{}
+	case meta.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}:
+		o = &autoscaling.HorizontalPodAutoscaler{}
+	case meta.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}:
+		o = &disruption.PodDisruptionBudget{}
+	case meta.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}:
+		o = &networking.NetworkPolicy{}
+	case meta.TypeMeta{APIVersion: "monitoring.coreos.com/v1", Kind: "ServiceMonitor"}:
+		o = &monitoring.ServiceMonitor{}
 	default:
 		return fmt.Errorf("%s of %s is not looked at here: add it", kind.Kind, kind.APIVersion)
 	}
@@ -99,6 +111,9 @@ func pod(at *field.Path, p core.PodTemplateSpec) (problems field.ErrorList) {
 		}
 		if c.Image == "" {
 			add(c.Name, "it has no image")
+		}
+		if l := c.Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Exec != nil && l.PreStop.Sleep != nil {
+			add(c.Name, "its preStop both runs a command and sleeps")
 		}
 		var own []string
 		for _, port := range c.Ports {

@@ -42,7 +42,7 @@ func Echo(limit Middleware) http.Handler {
 	return limit(e)
 }
 
-// Gin is an http.Handler, too. Which paths the limits are for is what a policy says.
+// Gin is an http.Handler, too. The policy selects the paths of the limits.
 func Gin(limit Middleware) http.Handler {
 	g := gin.New()
 	g.GET("/free", func(c *gin.Context) { c.String(http.StatusOK, "free") })
@@ -78,7 +78,7 @@ func Gateway(limit Middleware) (http.Handler, error) {
 // unauthorized is a login with a wrong password.
 func unauthorized(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
 
-// left says what the limit of a request has left, which the middleware keeps with
+// left returns what remains of the limit of a request, from the decision that the middleware keeps with
 // httplimit.Config.KeepDecision.
 func left(r *http.Request) string {
 	d, found := httplimit.DecisionFrom(r.Context())

@@ -1,4 +1,4 @@
-// Command outgoing asks an API that has limits, and waits as the API says.
+// Command outgoing calls an API with limits, and waits as the API requires.
 package main
 
 import (

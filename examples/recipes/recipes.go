@@ -36,7 +36,7 @@ func byUser(engine *policy.Engine) func(http.Handler) http.Handler {
 	}.Policy(engine)
 }
 
-// logins counts attempts that fail, and locks out who has had five of them.
+// logins counts failed attempts, and locks out a name after five.
 type logins struct {
 	failures *sluice.Limiter
 	check    func(name, password string) bool
@@ -58,8 +58,8 @@ func newLogins(store sluice.Store, check func(name, password string) bool) (*log
 
 var errTooManyFailures = errors.New("too many failed logins")
 
-// login takes the unit before it looks at the password, and gives it back if that is right: of many
-// who ask at once, no more than five get to guess.
+// login takes the unit before it looks at the password, and gives it back if that is right: of many attempts at
+// once, no more than five are checked.
 func (l *logins) login(ctx context.Context, name, password string) (ok bool, err error) {
 	d, err := l.failures.Take(ctx, name, 1)
 	if err != nil {

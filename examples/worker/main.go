@@ -43,7 +43,8 @@ func run(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	// What is refused all the same, since others use the API, too, is sent again when the API says.
+	// Requests that are denied all the same, because of other users of the API, are sent again when the API
+	// permits.
 	api := &http.Client{Transport: &client.Transport{}, Timeout: time.Minute}
 	return work(ctx, limiter, api, url, os.Stdin)
 }

@@ -23,7 +23,7 @@ type Layer interface {
 	Head(status int) int
 }
 
-// Taker is a [Layer] that answers in place of the handler whose response it keeps back.
+// Taker is a [Layer] that withholds the response of the handler and may answer in its place.
 type Taker interface {
 	Take(body []byte)
 }
@@ -31,7 +31,7 @@ type Taker interface {
 // Bound bounds the time that a client may take to read.
 type Bound interface {
 	Begin() error // before a write, which an error prevents
-	End() error   // after it; an error says that it took too long
+	End() error   // after it; it returns an error if the handler took too long
 }
 
 // Exchange is the writer of a response, around that of the server. Like that, it is not safe for concurrent use.
@@ -41,8 +41,8 @@ type Exchange struct {
 
 	// Default is the status where the handler sets none: 200 if zero.
 	Default int
-	// Length, if positive, is that of a body whose last byte is written by itself. It stays in the server's
-	// buffer until the handler has returned.
+	// Length, if positive, is that of a body. Its last byte is written separately, and stays in the server's buffer
+	// until the handler has returned.
 	Length int64
 	Bytes  int64 // of the body that were written
 	Bound  Bound // nil: none
@@ -52,7 +52,8 @@ type Exchange struct {
 	Peer      netip.Addr
 	Trusted   bool      // the peer is a trusted proxy
 	Forwarded [3]string // memory for the X-Forwarded fields
-	// Cleaned says that the fields were removed that Connection names, and Fault what kept them from it.
+	// Cleaned reports that the fields named by Connection were removed, and Fault is the reason if they could not
+	// be.
 	Cleaned bool
 	Fault   string
 	Passed  bool // to the upstream

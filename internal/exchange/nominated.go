@@ -10,14 +10,14 @@ import (
 // maxConnection is the most bytes of a Connection field, of which each may be a name.
 const maxConnection = 1000
 
-// DropNominated removes the fields that Connection names. A proxy behind us does so before
-// it passes the request on, and what nobody behind us reads is no key of a limit.
+// DropNominated removes the fields that Connection names. A proxy behind this one does so before it passes the
+// request on, and a field that no server reads is no key of a limit.
 //
 // Fields that are about this connection stay, and so do those that proxies in front of us
 // write, of which forwarded may name another one: the limits read them, and a client must not
 // take them away.
 //
-// It returns what is wrong with Connection, or "": of too many names none could be left out.
+// It returns what is wrong with Connection, or "". With too many names it removes none.
 func DropNominated(h http.Header, forwarded string) (fault string) {
 	lines := h["Connection"]
 	size := len(lines)

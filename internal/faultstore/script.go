@@ -356,7 +356,7 @@ func parse(words []string) (*sluice.Plan, error) {
 	return parseRate(words)
 }
 
-// parseRate makes a plan of a limit, whose last words may be an algorithm and what keys may owe.
+// parseRate returns the plan of a limit. Its last words may be an algorithm and the debt of a key.
 func parseRate(words []string) (*sluice.Plan, error) {
 	owe := int64(0)
 	if n := len(words); n > 2 && words[n-2] == "owe" {

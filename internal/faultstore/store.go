@@ -223,18 +223,18 @@ func travel(ctx context.Context, way time.Duration) error {
 	}
 }
 
-// Clocked is a backing store whose clock a test sets back.
+// Clocked is a backing store with a clock that a test can set back.
 type Clocked struct {
 	TakerAt
 	behind atomic.Int64
 }
 
-// TakerAt is a store that is told the time, such as a memory store.
+// TakerAt is a store with the time as an argument, such as a memory store.
 type TakerAt interface {
 	TakeAt(ctx context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error
 }
 
-// NewClocked returns a store over one that is told the time.
+// NewClocked returns a store over one with the time as an argument.
 func NewClocked(store TakerAt) *Clocked { return &Clocked{TakerAt: store} }
 
 // SetBack sets the clock back, further each time.

@@ -35,7 +35,7 @@ func main() {
 	t.print(os.Stdout)
 }
 
-// table says what characters become.
+// table has what characters become.
 type table struct {
 	measured []equality
 	// words has what characters become, as yet; each word is made of characters that may
@@ -45,7 +45,7 @@ type table struct {
 	garbled map[rune]bool
 }
 
-// equality says that a database takes a character for a word.
+// equality is a character that a database treats as equal to a word.
 type equality struct {
 	char rune
 	word string

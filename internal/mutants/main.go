@@ -236,7 +236,7 @@ func ofFile(name string) (all []mutant, err error) {
 				if n.Op == token.NOT {
 					add(n.OpPos, n.OpPos+1, "")
 				}
-			case *ast.ExprStmt: // a call whose result nobody takes
+			case *ast.ExprStmt: // a call with an unused result
 				if _, ok := n.X.(*ast.CallExpr); ok {
 					add(n.Pos(), n.End(), "")
 				}

@@ -266,11 +266,11 @@ func decimal(text string) (n float64, ok bool) {
 	if whole == "" || strings.Trim(whole+part, "0123456789") != "" {
 		return 0, false
 	}
-	n, _ = strconv.ParseFloat(text, 64) // an error says that it is infinite
+	n, _ = strconv.ParseFloat(text, 64) // after an error it is infinite
 	return n, true
 }
 
-// longest is what longer times are taken for: nobody waits for them.
+// longest replaces longer times, for which no caller waits.
 const longest = 100 * 365 * 24 * time.Hour
 
 func seconds(n int64) time.Duration { return fraction(float64(n)) }

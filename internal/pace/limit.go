@@ -9,7 +9,7 @@ import (
 type limit struct {
 	left  int64         // how many requests may be sent before until
 	until time.Time     // from then on there is one each time, until the server tells more
-	each  time.Duration // each if the server has not said at what rate
+	each  time.Duration // each if the rate of the server is unknown
 	since time.Time     // when it became known
 	told  time.Time     // when the latest news came
 
@@ -42,9 +42,9 @@ func (l *limit) take(now time.Time) {
 	}
 }
 
-// tell takes what the answer to a request says that was sent at some time, and how many others the
-// server may not have counted by then. Answers may overtake each other: only one to a request that
-// was sent when the latest news were there can say that there is more.
+// tell records the state in the answer to a request. uncounted is the number of other requests that the server may
+// not have counted by then. Answers may overtake each other: only the answer to a request that was sent after the
+// latest state was known can raise what remains.
 func (l *limit) tell(s State, uncounted int64, sent, now time.Time) {
 	left := max(0, s.Left-uncounted)
 	newer := sent.After(l.told)
@@ -68,7 +68,7 @@ func (l *limit) refuse(promise time.Duration, now time.Time) {
 	}
 }
 
-// widest is how many may be under way before nobody is held up any more.
+// widest is the number under way from which no request is delayed.
 const widest = 32
 
 // pass notes that a request was let through that was sent at some time. After a refusal it makes

@@ -1,11 +1,10 @@
 // Package pace decides how long a client waits for a server's limits, and whether and when it repeats a
 // denied request. Packages client and grpclimit are above it; it knows no connection.
 //
-// What an answer tells holds for the limits that it names. A request waits for those that the last
-// answer on its route has told of; on a route that has had none, for those that every answer of the
-// server has told of, on two routes at least. When the time of a limit is over of which nothing was
-// left, one request goes ahead in each window/quota, and all others as soon as an answer has told
-// that there is room.
+// An answer reports the state of the limits that it names. A request waits for the limits in the last answer on its
+// route; on a route without an answer, for those in every answer of the server, on at least two routes. After the
+// reset of a limit with nothing remaining, one request is sent in each window/quota, and all others as soon as an
+// answer shows that they fit.
 package pace
 
 import (
@@ -47,7 +46,7 @@ func Hash(parts ...string) uint64 {
 	return h.Sum64()
 }
 
-// Answer is what the answer to a request says of limits.
+// Answer is the state of limits in the answer to a request.
 type Answer struct {
 	States  []State
 	Refused bool
@@ -74,9 +73,9 @@ const (
 
 func (p *Pacer) maxWait() time.Duration { return cmp.Or(p.MaxWait, defaultMaxWait) }
 
-// Wait waits until the limits that are known have room for a request. It waits no longer than
-// MaxWait in all, and where the wait would not end before the deadline of ctx it does not begin:
-// what the server says is then a better answer than none. The error is that of ctx.
+// Wait waits until the known limits have room for a request, at most for MaxWait. If the wait would end after the
+// deadline of ctx, Wait returns at once, because an answer of the server is better than none. The error is that of
+// ctx.
 func (p *Pacer) Wait(ctx context.Context, to Target) (*Pass, error) {
 	latest := p.latest(ctx, time.Now())
 	for {
@@ -122,7 +121,7 @@ func (p *Pacer) take(to Target, now, latest time.Time) (pass *Pass, wait time.Du
 	return pass, 0, nil
 }
 
-// Tell takes what the answer to a request says. For each that has passed it is to be called, or Done.
+// Tell records the answer to a request. Call it or Done for each request after Wait.
 func (p *Pacer) Tell(pass *Pass, a Answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +133,7 @@ func (p *Pacer) Tell(pass *Pass, a Answer) {
 	}
 }
 
-// Done says that there will be no answer to a request, or no other.
+// Done ends a request that gets no answer, or no further one.
 func (p *Pacer) Done(pass *Pass) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,12 +142,11 @@ func (p *Pacer) Done(pass *Pass) {
 	}
 }
 
-// Again reports whether a request that was refused for the nth time, counted from 0, is to be sent
-// again, and after what time: the promise and a part that is left to chance, so that those who were
-// refused together do not come back together. The deadline of ctx has to leave time for the wait,
-// and for another attempt as long as this one. All requests of a pacer have one budget of retries,
-// of fifty and one for each ten requests, so that a server that refuses everything gets hardly more
-// than a tenth more.
+// Again reports whether to send a request again that was denied for the nth time, counted from 0, and after which
+// wait: the promised time and a random part, so that clients that were denied together do not return together. The
+// deadline of ctx has to leave time for the wait, and for another attempt as long as this one. All requests of a
+// pacer share a budget of retries, fifty and one for each ten requests, so that a server that denies everything
+// gets hardly more than a tenth more requests.
 func (p *Pacer) Again(ctx context.Context, pass *Pass, n int, promise time.Duration) (wait time.Duration, ok bool) {
 	retries := cmp.Or(p.MaxRetries, defaultMaxRetries)
 	if n >= retries || promise > p.maxWait() {

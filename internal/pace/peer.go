@@ -15,7 +15,7 @@ type peer struct {
 	routes  map[uint64]*route
 	flying  map[*Pass]struct{}
 	answers int           // that have told of limits
-	changed chan struct{} // closed when a limit has more room; nil if nobody waits
+	changed chan struct{} // closed when a limit has more room; nil without waiting requests
 	used    time.Time
 }
 

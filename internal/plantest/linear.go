@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Linear is what is known of a store whose concurrent takes have to look as if they had come one after the
-// other, each at the time in its receipts.
+// Linear checks that concurrent takes of a store look as if they had come one after the other, each at the time in
+// its receipts.
 type Linear struct {
 	// Ordered: the time in a receipt is no earlier than the last change of the state. That is so unless a
 	// state has become again what it was by a give-back.
@@ -77,8 +77,8 @@ func (l Linear) replay(before [linearSubjects]replayed, takes []taken) (ok bool,
 		if want.Origin = 0; got != want {
 			return false, nil
 		}
-		// A take that changes nothing may have looked at the clock while another, whose time was earlier,
-		// was about to change the state.
+		// A take that changes nothing may have read the clock while another take with an earlier time was about to
+		// change the state.
 		if r.state != before[o.subject].state {
 			r.now = want.Now
 		}
@@ -98,7 +98,7 @@ func (r *replayed) step(c sluice.Charge, cost, now int64) (receipt sluice.Receip
 		r.state = c.Plan.Step(r.state, now, cost, &receipt.Receipt)
 		return receipt
 	}
-	// A log whose units all stay counts as a number, and its newest unit is of its last take.
+	// A log without expired units counts as a number, and its newest unit is of its last take.
 	receipt = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: r.state.Used, Tick: r.state.Tick, Fits: true}}
 	if cost > 0 {
 		r.state = kernel.State{Used: r.state.Used + cost, Tick: now}

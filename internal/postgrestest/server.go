@@ -152,7 +152,7 @@ func binaries(t testing.TB) string {
 	return filepath.Dir(found[len(found)-1])
 }
 
-// account is whom the server runs as: it refuses root. It ends with the test binary.
+// account is the user that runs the server, which refuses root. The server ends with the test binary.
 func account(t testing.TB) *syscall.SysProcAttr {
 	t.Helper()
 	as := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

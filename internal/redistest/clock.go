@@ -17,9 +17,8 @@ import (
 //go:embed testdata/clock.c
 var clockSource string
 
-// StartMovable is [Start] of a server whose clock [Server.SetClock] moves. It needs gcc,
-// as the race detector does. (faketime would do, but for servers with jemalloc: that
-// asks for the time before faketime is ready.)
+// StartMovable is [Start] of a server with a clock that [Server.SetClock] sets. It needs gcc, as the race detector
+// does. (faketime fails for servers with jemalloc, which reads the time before faketime is ready.)
 func StartMovable(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s := prepare(t, Binaries(t)[0], settings...)

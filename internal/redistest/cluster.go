@@ -59,8 +59,8 @@ func prepareCluster(t testing.TB, masters, replicas int, settings ...string) *Cl
 	return c
 }
 
-// config returns what a node knows of the cluster when it starts: all. Nodes that were told of
-// one another would learn the rest by and by, and meanwhile tell their clients of a part.
+// config returns the configuration with which a node starts, with the whole cluster. Nodes that meet each other
+// learn it gradually, and meanwhile give their clients a part.
 func (c *Cluster) config(name uint64, myself int) string {
 	masters, shards := len(c.Masters), c.Nodes[0].hasShards()
 	id := func(i int) string { return fmt.Sprintf("%016x%024x", name, i) }
@@ -105,8 +105,8 @@ func busPort(s *Server) string {
 	return s.args[slices.Index(s.args, "--cluster-port")+1]
 }
 
-// waitOK waits until every node knows who has each slot and who follows whom, and thinks that
-// all is well. Whatever node a client asks then tells it of all.
+// waitOK waits until every node knows the owner of each slot and the replicas of each master, and reports that the
+// cluster is ok. Then every node gives clients the whole cluster.
 func (c *Cluster) waitOK(t testing.TB) {
 	t.Helper()
 	for _, s := range c.Nodes {
@@ -119,8 +119,8 @@ func (c *Cluster) waitOK(t testing.TB) {
 	c.Settle(t)
 }
 
-// Settle waits until all nodes agree who has which slots, and who follows whom. Changes that
-// come faster than the nodes talk to each other leave them at odds for long.
+// Settle waits until all nodes agree on the owners of slots, and on replicas. Changes that are faster than the
+// gossip of the nodes leave them in disagreement for long.
 func (c *Cluster) Settle(t testing.TB) {
 	t.Helper()
 	testkit.Await(t, "the nodes agree", func() bool {
@@ -132,8 +132,7 @@ func (c *Cluster) Settle(t testing.TB) {
 	})
 }
 
-// view returns what a node thinks that the masters have, and in which epoch, and whom the
-// others follow.
+// view returns a node's view of the cluster: the slots and epochs of the masters, and the masters of the replicas.
 func (c *Cluster) view(s *Server) string {
 	var nodes []string
 	for line := range strings.Lines(s.Do("CLUSTER", "NODES")) {

@@ -63,7 +63,7 @@ func (c *Cluster) Move(t testing.TB, key string) {
 	c.Settle(t)
 }
 
-// owns reports whether a node says that it has a slot.
+// owns reports whether a node claims a slot.
 func owns(s *Server, slot string) bool {
 	n, _ := strconv.Atoi(slot)
 	for line := range strings.Lines(s.Do("CLUSTER", "NODES")) {

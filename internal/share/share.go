@@ -90,11 +90,10 @@ func (s Share) Ahead(r, baseline sluice.Receipt) int64 {
 	return min(max(0, (more+s.unit-1)/s.unit), s.limit.Capacity)
 }
 
-// Receipt turns the share's receipt of a charge into one from which the limit's own plan reaches
-// the share's decision. Cost is in units of the limit. A receipt of the whole limit cannot say
-// everything about a share, so one thing is exact: the delay, for a request admitted to a queue;
-// the wait, if less than the cost remains (a sliding window counter may ask for slightly longer than
-// needed); otherwise what remains.
+// Receipt turns the share's receipt of a charge into one from which the limit's own plan derives the share's
+// decision. Cost is in units of the limit. A receipt of the whole limit cannot express all of a share, so one value
+// is exact: the delay, for a request admitted to a queue; the wait, if less than the cost remains (for a sliding
+// window counter it may be slightly too long); otherwise what remains.
 func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	p, plan := s.limit, s.Plan
 	switch {
@@ -106,7 +105,7 @@ func (s Share) Receipt(cost int64, r sluice.Receipt) sluice.Receipt {
 	}
 	left := plan.Decide(0, r).Remaining / s.unit
 	need := int64(1)
-	if !r.Fits && cost <= p.Capacity { // else it never fits, and there is no wait to tell
+	if !r.Fits && cost <= p.Capacity { // a larger cost never fits, and has no wait
 		need = cost
 	}
 	switch {
@@ -172,8 +171,8 @@ func ticksUntil(p *sluice.Plan, now int64, d time.Duration) int64 {
 	return ceilDiv(now+d.Microseconds(), p.Tick) - now/p.Tick
 }
 
-// Owes returns the cost in the share of units that are due in any case: as [Share.Cost], but
-// more than the share holds is still more, so that a receipt says how much of it was cut.
+// Owes returns the cost in the share of units that are due in any case: as [Share.Cost], but not limited to what
+// the share holds, so that a receipt shows how much of it was cut.
 func (s Share) Owes(units int64) int64 {
 	const most = 1 << 51 // no state holds as much
 	if units > most/s.unit {

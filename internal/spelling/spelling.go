@@ -40,8 +40,8 @@ func Suggest(name string, names []string) string {
 	return "use " + OneOf(names)
 }
 
-// opens are the words of policies that let requests pass. Nobody should come to write one of
-// them because they mistyped another.
+// opens are the words of policies that allow requests. No typing error of another word should be corrected to one
+// of them.
 var opens = []string{"allow", "enforce", "exempt", "shadow", "skip"}
 
 // Nearest returns which of names was most probably meant, or "" if that is not clear. It is

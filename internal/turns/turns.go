@@ -1,5 +1,5 @@
 // Package turns keeps turns in queues that callers have given up, for later callers. Above it is package sluice,
-// whose Turns puts it between callers and a store; below it is package kernel.
+// where Turns puts it between callers and a store; below it is package kernel.
 package turns
 
 import (

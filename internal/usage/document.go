@@ -388,7 +388,7 @@ func (d *document) endWord(w []byte) {
 	d.endValue()
 }
 
-// hold keeps a piece of a token whose end is in a later piece.
+// hold keeps a piece of a token that ends in a later piece.
 func (d *document) hold(piece []byte) {
 	copy(d.buf[min(d.held, maxToken):], piece)
 	d.held += len(piece)

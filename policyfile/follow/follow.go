@@ -29,8 +29,7 @@ const (
 	// settle is how long the files must be quiet before they are read, and how long they must
 	// stay the same then, so that one that is being written is not applied in halves.
 	settle = 100 * time.Millisecond
-	// poll is how often a file is looked at where nothing is heard of it: network
-	// file systems tell nobody.
+	// poll is the interval in which files are checked without a notification: network file systems send none.
 	poll = 10 * time.Second
 	// maxLogged bounds the problems of a refused file that are logged.
 	maxLogged = 20
@@ -40,8 +39,8 @@ const (
 // and answers that it has in others.
 type File struct {
 	Path string
-	// Logger is told of each policy that is loaded or refused, a line for each problem.
-	// Nil is slog.Default().
+	// Logger gets a line for each policy that is loaded, and for each problem of one that is rejected. Nil means
+	// slog.Default().
 	Logger *slog.Logger
 	// Refused, if not nil, is called with what the log has: why the file cannot be read, or what
 	// is wrong with the policy in it, which is a [policy.Errors]. The old policy stays.
@@ -78,7 +77,7 @@ func (f *File) Load() (*policy.Policy, error) {
 	return p, err
 }
 
-// read makes a policy of the file, and says what it was made of.
+// read returns the policy of the file, and the files that it was read from.
 func (f *File) read() (*policy.Policy, files, error) {
 	data, err := policyfile.ReadFile(f.Path)
 	made := files{f.Path: stateOf(data, err)}
@@ -110,16 +109,14 @@ func (f *File) changed() bool {
 
 var errPipe = errors.New("it is from a pipe, which can be read only once: give a file, to load it again")
 
-// Watch calls apply with each new policy until ctx ends, and returns then: when the content of the
-// file, or of that of a list or an answer, has changed, in whatever way (written in place, renamed
-// over, a symbolic link on the way to it turned), and whenever reload receives, which may be nil.
-// It looks at once, too, and applies what is there if Load has read something else. A policy that
-// cannot be read changes nothing.
+// Watch calls apply with each new policy until ctx ends, and returns then: when the content of the file, or of that
+// of a list or an answer, has changed, in whatever way (written in place, renamed over, a symbolic link on the way
+// to it turned), and whenever reload receives, which may be nil. It also checks at once, and applies the content if
+// it differs from that of Load. A policy that cannot be read changes nothing.
 //
-// What is applied has been read twice, 100 ms apart, with the same content, so that a file that is
-// being written in place is not applied in halves, unless its writer pauses for longer: a writer
-// that may should rename a complete file over it. A change is noticed within ten seconds on file
-// systems that tell nobody of changes, and never in a pipe, which the log says.
+// A file is applied after two reads, 100 ms apart, with the same content, so that a half-written file is not
+// applied unless its writer pauses for longer: such a writer should rename a complete file over it. A change takes
+// up to ten seconds on file systems without notifications. Changes of a pipe are not noticed, and Watch logs that.
 func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
 	if info, err := os.Stat(f.Path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		f.log().Warn("the policy is from a pipe, which can be read only once: its changes are not followed; give a file for that", "file", f.Path)
@@ -225,7 +222,7 @@ func (f *File) follow(w *fsnotify.Watcher) {
 
 func (f *File) log() *slog.Logger { return cmp.Or(f.Logger, slog.Default()) }
 
-// refuse says why a policy is not taken.
+// refuse logs why a policy is rejected.
 func (f *File) refuse(err error) {
 	if f.Refused != nil {
 		f.Refused(err)

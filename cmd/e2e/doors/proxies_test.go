@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -50,7 +51,7 @@ func nginxExample(name string) func(t *testing.T, limiter, backend string, repla
 
 // proxyTests hold for every proxy.
 var proxyTests = map[string]func(*testing.T, proxy){
-	"requests": testRequests, "bodies": testBodies, "store away": testStoreAway, "asked twice": testAskedTwice, "same": testSame,
+	"requests": testRequests, "bodies": testBodies, "store away": testStoreAway, "asked twice": testAskedTwice, "same": testSame, "fields": testFields,
 	"limiter stopped": func(t *testing.T, p proxy) { p.testWithout(t, testkit.Addr(t)) },
 	"limiter hangs":   func(t *testing.T, p proxy) { p.testWithout(t, mute(t)) },
 }
@@ -146,6 +147,42 @@ func testRequests(t *testing.T, p proxy) {
 		}
 	}
 	testPathFields(t, addr)
+}
+
+// testFields: clients get the fields that the policy sends, and none without a value.
+func testFields(t *testing.T, p proxy) {
+	if p.untold {
+		t.Skip("the client is not told what is left")
+	}
+	ietf, x := []string{"Ratelimit", "Ratelimit-Policy"}, []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+	for fields, want := range map[string][]string{
+		"fields: ietf":        ietf,
+		"fields: x-ratelimit": x,
+		"":                    slices.Concat(ietf, x),
+	} {
+		url := p.running(t, threeADay+fields)
+		for _, wantStatus := range []int{200, 200, 200, 429} {
+			got := status(t, wantStatus, "GET", url+"/", "")
+			var names []string
+			for name, values := range got.header {
+				if strings.Contains(name, "Ratelimit") {
+					names = append(names, name)
+					if len(values) != 1 || values[0] == "" {
+						t.Errorf("%s %d: %s is %q", fields, wantStatus, name, values)
+					}
+				}
+			}
+			slices.Sort(names)
+			if !slices.Equal(names, want) {
+				t.Errorf("%s %d: %q, want %q", fields, wantStatus, names, want)
+			}
+		}
+	}
+	// Permits have no reset.
+	url := p.running(t, "version: 1\nrules: [{name: a, key: [client_ip], in_flight: 3}]")
+	if got := status(t, 200, "GET", url+"/", ""); got.header["X-Ratelimit-Reset"] != nil || got.header.Get("X-RateLimit-Limit") != "3" {
+		t.Errorf("permits: %v", got.header)
+	}
 }
 
 // requestOf reads a step of testdata/requests.txt, which explains it.

@@ -1,5 +1,5 @@
-// Package access identifies callers: by a token, by a client certificate, or because they are on this machine.
-// The admin API and the console are above it; package control, whose callers it returns, is below.
+// Package access identifies callers: by a token, by a client certificate, or because they are on this machine. It
+// returns callers of package control, which is below it. The admin API and the console are above.
 package access
 
 import (
@@ -22,8 +22,8 @@ type Access struct {
 	// Tokens returns the tokens that are valid. An error means that they are not known now: then no token is
 	// accepted.
 	Tokens func() ([]source.TokenRow, error)
-	// Local lets callers on this machine do everything as long as there are no tokens. It is
-	// for an address that only this machine reaches.
+	// Local gives callers on this machine all permissions while no token exists. It is for an address that only
+	// this machine reaches.
 	Local bool
 	// Guess calls look, which looks at a token that comes from an address with a port and is neither
 	// right nor wrong while the tokens are unknown. After too many wrong ones it returns an error instead, which
@@ -31,8 +31,8 @@ type Access struct {
 	Guess func(from, token string, look func() (right, wrong bool)) error
 }
 
-// Identify returns who has sent a request: by token, by certificate, or by being on this machine. The error is
-// a [control.Problem] that says what is missing, or that of Guess.
+// Identify returns the caller of a request: by token, by certificate, or as a caller on this machine. The error is
+// a [control.Problem] about missing credentials, or that of Guess.
 func (a *Access) Identify(r *http.Request) (control.Caller, error) {
 	if given := r.Header.Values("Authorization"); len(given) > 0 {
 		scheme, text, _ := strings.Cut(given[0], " ")
@@ -57,8 +57,8 @@ func (a *Access) Identify(r *http.Request) (control.Caller, error) {
 	return control.Caller{Name: "local", Role: source.Admin}, nil
 }
 
-// SignIn returns whose token that is, unless too many from that address were wrong: then the error is that of
-// Guess.
+// SignIn returns the caller of a token, unless too many tokens from that address were wrong: then the error is that
+// of Guess.
 func (a *Access) SignIn(from, token string) (who control.Caller, err error) {
 	if a.Guess == nil || strings.TrimSpace(token) == "" {
 		return a.Holder(token)
@@ -74,8 +74,8 @@ func (a *Access) SignIn(from, token string) (who control.Caller, err error) {
 	return who, err
 }
 
-// Holder returns whose token that is. It is for tokens that were right before, as in a session: guesses are not
-// limited. It compares with every token, so that the time reveals none of them.
+// Holder returns the caller of a token. It is for tokens that were right before, as in a session: it does not limit
+// guesses. It compares with every token, so that the time reveals none of them.
 func (a *Access) Holder(token string) (control.Caller, error) {
 	if token = strings.TrimSpace(token); token == "" {
 		return control.Caller{}, unknown("which token? \"sluice token create\" makes one")

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// Health says how a process is doing. The zero value is alive and not ready.
+// Health is the health of a process. The zero value is alive and not ready.
 type Health struct {
 	ready    atomic.Bool
 	required func() bool
@@ -17,7 +17,7 @@ type Health struct {
 // Require adds a condition to being ready. It is called before the health is asked for.
 func (h *Health) Require(holds func() bool) { h.required = holds }
 
-// SetReady says whether new traffic should be sent here.
+// SetReady sets whether the process is ready for new traffic.
 func (h *Health) SetReady(ready bool) { h.ready.Store(ready) }
 
 // Handler answers /healthz with 200 as long as the process runs, and /readyz with 200

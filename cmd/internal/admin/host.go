@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Hosts lets only requests pass whose Host is an address, localhost, or one of names. A
-// page in a browser can give its own name the address of this machine (DNS rebinding), and
-// then read what answers; its requests carry that name. Without a Host it is no browser.
+// Hosts rejects requests unless their Host is an address, localhost, or one of names. A page in a browser can point
+// its own name at this machine (DNS rebinding), and then read the answers; its requests have that name. Requests
+// without a Host are not from a browser.
 func Hosts(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostname(r.Host); host != "" && !local(host) && !slices.ContainsFunc(names, func(n string) bool { return hostname(n) == host }) {

@@ -48,7 +48,7 @@ type API struct {
 	failures failureLog
 }
 
-// call is a request whose caller is known.
+// call is a request of a known caller.
 type call struct {
 	*http.Request
 	w     http.ResponseWriter

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/control"
 	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
 )
 
 func (a *API) putShadow(c *call) (any, error) {
@@ -13,6 +14,25 @@ func (a *API) putShadow(c *call) (any, error) {
 		return nil, err
 	}
 	return a.Control.PutShadow(c.Context(), c.who, r, control.Change{Dry: c.query.dry, Match: c.Header.Get("If-Match")})
+}
+
+// diff compares the policy in the body with the one in force.
+func (a *API) diff(c *call) (any, error) {
+	live, err := c.query.flag("live")
+	if err != nil {
+		return nil, err
+	}
+	data, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := policyfile.Decode("body.json", data)
+	if found, wrong := err.(policy.Errors); wrong {
+		return nil, control.Mistakes(found, "-")
+	} else if err != nil {
+		return nil, err
+	}
+	return a.Control.Diff(c.Context(), c.who, doc, live)
 }
 
 func (a *API) restore(c *call) (any, error) {

@@ -182,11 +182,8 @@ func readQuery(raw, parameters string) (q query, err error) {
 
 // parse parses the parameters that many operations have.
 func (q *query) parse() (err error) {
-	switch v, given := q.values["dry_run"]; {
-	case v == "true":
-		q.dry = true
-	case given && v != "false":
-		return control.BadParameter("dry_run", "write dry_run=true, or leave it out")
+	if q.dry, err = q.flag("dry_run"); err != nil {
+		return err
 	}
 	if text, given := q.values["limit"]; given {
 		if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > maxPage {
@@ -194,6 +191,15 @@ func (q *query) parse() (err error) {
 		}
 	}
 	return nil
+}
+
+// flag returns a parameter that is true or false, which is the default.
+func (q *query) flag(name string) (bool, error) {
+	v, given := q.values[name]
+	if given && v != "true" && v != "false" {
+		return false, control.BadParameter(name, "write %s=true, or leave it out", name)
+	}
+	return v == "true", nil
 }
 
 // or returns a parameter, which may be empty, or otherwise if it is left out.

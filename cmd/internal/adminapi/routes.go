@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// operation answers a call. What it returns becomes the body of a 200; a *reply says more.
+// operation answers a call. Its result becomes the body of a 200, unless it is a *reply.
 type operation func(*API, *call) (any, error)
 
 // route is an operation: its path, the role that it needs, and the parameters of its query, separated by spaces. One that
@@ -40,6 +40,7 @@ var others = []route{
 	{"GET", "/v1/policy", source.Viewer, "", read((*control.Control).InForce)},
 	{"GET", "/v1/policy/shadow", source.Viewer, "", read((*control.Control).Shadow)},
 	{"PUT", "/v1/policy/shadow", source.Admin, "dry_run", (*API).putShadow},
+	{"POST", "/v1/policy/diff", source.Operator, "live", (*API).diff},
 	{"POST", "/v1/policy/changes", source.Admin, "dry_run", (*API).changeRules},
 	{"GET", "/v1/policy/previous", source.Admin, "", (*API).previous},
 	{"POST", "/v1/policy/previous", source.Admin, "dry_run", (*API).restore},
@@ -67,7 +68,7 @@ func read[Out any](do func(*control.Control, control.Caller) (Out, error)) opera
 	return func(a *API, c *call) (any, error) { return do(a.Control, c.who) }
 }
 
-// ask returns an operation whose argument is the body.
+// ask returns an operation with the body as argument.
 func ask[In, Out any](do func(*control.Control, context.Context, control.Caller, In) (Out, error)) operation {
 	return func(a *API, c *call) (any, error) {
 		in, err := decode[In](c)

@@ -52,9 +52,8 @@ func (d *Document) Operations() (all []string) {
 	return all
 }
 
-// Check says in what an exchange differs from what the document has for it: the answer, and, if
-// that is no error, the request with its body sent. Where the document has no such operation, the
-// answer has to be a problem or a redirection.
+// Check returns how an exchange differs from the document: the answer, and, if that is no error, the request with
+// the body sent. For an operation that is not in the document, the answer has to be a problem or a redirection.
 func (d *Document) Check(r *http.Request, sent string, status int, header http.Header, body []byte) error {
 	route, parameters, err := d.router.FindRoute(r)
 	if err != nil {

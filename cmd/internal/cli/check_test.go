@@ -38,7 +38,7 @@ func TestCheckNamesDisabledRules(t *testing.T) {
 	if err := c.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if want := "\n- resting          disabled in the database\n\npasses\n"; !strings.Contains(out.String(), want) {
+	if want := "\n- resting          disabled in the database\n\nallowed\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q lacks %q", out.String(), want)
 	}
 }

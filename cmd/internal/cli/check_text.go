@@ -67,11 +67,11 @@ func (q *checkSettings) printRule(out io.Writer, rule *control.RuleExplanation) 
 		} else {
 			line("limit", "%s, %s, from the %s", l.Limit, l.Algorithm, from)
 		}
-		line("says", "%s", verdict(l, rule.Enforced))
+		line("result", "%s", verdict(l, rule.Enforced))
 		switch {
 		case !q.all:
 		case inFlight(l):
-			line("after", "%d of %d places free, as long as it is under way", l.After.Remaining, l.Capacity)
+			line("after", "%d of %d permits free while it runs", l.After.Remaining, l.Capacity)
 		default:
 			line("after", "%s of %s left, full again in %v", l.USD.Text(l.After.Remaining), l.Text(l.Capacity), command.RoundUp(l.After.FullIn.Duration()))
 		}
@@ -91,22 +91,22 @@ func (q *checkSettings) printRule(out io.Writer, rule *control.RuleExplanation) 
 
 // printLoad writes an automatic limit of requests under way.
 func printLoad(line func(what, format string, args ...any), l *control.LoadExplanation) {
-	says := "fits: class " + l.Class
+	result := "allowed: class " + l.Class
 	switch {
 	case !l.Known:
-		line("limit", "in_flight auto: not known yet; a gateway finds it by the latency of its upstream")
+		line("limit", "in_flight auto: unknown until requests show the latency of the upstream")
 	case l.Base != nil && l.Latency != nil:
 		line("limit", "in_flight auto: %d of %d under way; latency %v, idle %v", l.InFlight, l.Limit, roundLatency(*l.Latency), roundLatency(*l.Base))
 	default:
 		line("limit", "in_flight auto: %d of %d under way", l.InFlight, l.Limit)
 	}
 	if !l.Allowed {
-		says = "refuses: the upstream is overloaded for class " + l.Class
+		result = "denied: the upstream is overloaded for class " + l.Class
 	}
 	if l.Shadow {
-		says += " (only watched: a shadow never refuses)"
+		result += " (shadow: not enforced)"
 	}
-	line("says", "%s", says)
+	line("result", "%s", result)
 }
 
 // roundLatency returns a time in seconds as a duration for people.
@@ -132,30 +132,30 @@ func inFlight(l *control.LimitExplanation) bool { return l.Algorithm == "in_flig
 // verdict returns whether the request fits a limit, and why.
 func verdict(l *control.LimitExplanation, enforced string) string {
 	cost, left := l.USD.Text(l.Cost), l.Text(l.Before.Remaining)
-	s := fmt.Sprintf("fits: it costs %s of %s", cost, left)
+	s := fmt.Sprintf("allowed: costs %s of %s", cost, left)
 	wait := l.RetryAfter.Duration()
 	switch {
 	case !l.Allowed && wait == sluice.Never:
-		s = fmt.Sprintf("refuses: a cost of %s can never fit", l.Text(l.Cost))
+		s = fmt.Sprintf("denied: a cost of %s can never fit", l.Text(l.Cost))
 	case l.Locked:
-		s = fmt.Sprintf("refuses: locked out for exceeding it, for another %v", command.RoundUp(wait))
+		s = fmt.Sprintf("denied: locked out, for another %v", command.RoundUp(wait))
 	case inFlight(l) && l.Allowed:
-		s = fmt.Sprintf("fits: %d of %d places are free", l.Before.Remaining, l.Capacity)
+		s = fmt.Sprintf("allowed: %d of %d permits are free", l.Before.Remaining, l.Capacity)
 	case inFlight(l):
-		s = fmt.Sprintf("refuses: all %d places are taken", l.Capacity)
+		s = fmt.Sprintf("denied: all %d permits are taken", l.Capacity)
 	case !l.Allowed:
-		s = fmt.Sprintf("refuses: it costs %s of %s, and fits in %v", cost, left, command.RoundUp(wait))
+		s = fmt.Sprintf("denied: costs %s of %s, retry in %v", cost, left, command.RoundUp(wait))
 	case l.Delay > 0:
-		s += fmt.Sprintf(", and waits %v for its turn", command.RoundUp(l.Delay.Duration()))
+		s += fmt.Sprintf(", delayed by %v", command.RoundUp(l.Delay.Duration()))
 	}
 	switch {
 	case l.Marks && !l.Allowed:
-		return "marks: " + strings.TrimPrefix(s, "refuses: ")
+		return "marked: " + strings.TrimPrefix(s, "denied: ")
 	case l.Marks:
 	case l.Shadow && enforced != "":
-		s += " (only watched: enforced for " + enforced + ", and not for this subject)"
+		s += " (shadow: enforced for " + enforced + ", not for this subject)"
 	case l.Shadow:
-		s += " (only watched: a shadow never refuses)"
+		s += " (shadow: not enforced)"
 	}
 	return s
 }
@@ -163,25 +163,25 @@ func verdict(l *control.LimitExplanation, enforced string) string {
 func printDecision(out io.Writer, e *control.Explanation) {
 	switch {
 	case e.Exempt:
-		fmt.Fprintln(out, "\npasses: exempt, nothing is counted")
+		fmt.Fprintln(out, "\nallowed: exempt, not counted")
 	case e.Blocked != "":
-		fmt.Fprintf(out, "\nrefused: rule %q blocks the request\n", e.Blocked)
+		fmt.Fprintf(out, "\ndenied: rule %q blocks the request\n", e.Blocked)
 	case e.Overloaded != "":
-		fmt.Fprintf(out, "\nrefused: the upstream is overloaded, by rule %q\n", e.Overloaded)
+		fmt.Fprintf(out, "\ndenied: the upstream is overloaded, by rule %q\n", e.Overloaded)
 	case e.Missing != "":
 		lacks := "it lacks " + e.Missing
 		if what := (&policy.Decision{Missing: e.Missing}).Ambiguous(); what != "" {
 			lacks = "its " + what + " can be read in more than one way"
 		}
-		fmt.Fprintf(out, "\nrefused: %s\n", printable.Line(lacks))
+		fmt.Fprintf(out, "\ndenied: %s\n", printable.Line(lacks))
 	case e.Allowed && e.Delay > 0:
-		fmt.Fprintf(out, "\npasses after %v\n", command.RoundUp(e.Delay.Duration()))
+		fmt.Fprintf(out, "\nallowed after %v\n", command.RoundUp(e.Delay.Duration()))
 	case e.Allowed:
-		fmt.Fprintln(out, "\npasses")
+		fmt.Fprintln(out, "\nallowed")
 	case e.RetryAfter < 0:
-		fmt.Fprintln(out, "\nrefused, always")
+		fmt.Fprintln(out, "\ndenied: retries cannot succeed")
 	default:
-		fmt.Fprintf(out, "\nrefused: try again in %v\n", command.RoundUp(e.RetryAfter.Duration()))
+		fmt.Fprintf(out, "\ndenied: retry in %v\n", command.RoundUp(e.RetryAfter.Duration()))
 	}
 }
 

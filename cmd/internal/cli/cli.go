@@ -22,7 +22,7 @@ func rootCommand(b Build) *cobra.Command {
 		Version: b.line(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(server.Command(b.version()), validateCommand(), checkCommand(), describeCommand(), replayCommand(), recommendCommand())
+	root.AddCommand(server.Command(b.version()), validateCommand(), checkCommand(), describeCommand(), diffCommand(), replayCommand(), recommendCommand())
 	root.AddCommand(migrateCommand(), exportCommand(), importCommand(), tokenCommand(), versionCommand(b))
 	root.AddCommand(remote.Commands()...)
 	return root

@@ -41,7 +41,7 @@ func importCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&s.yes, "yes", false, "make the changes, instead of only showing them")
 	f.StringVar(&s.policy, "policy", "", "policy `file` that the gateways combine with the database, if any: the two must form a valid policy together")
-	c.AddCommand(importEnvoyCommand())
+	c.AddCommand(importEnvoyCommand(), importNginxCommand(), importOpenAPICommand())
 	return c
 }
 

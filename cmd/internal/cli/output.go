@@ -14,8 +14,8 @@ import (
 // destination is what a command writes, and where: to a file, or to standard output if file is "".
 type destination struct{ format, file string }
 
-// destinationOf parses --output: a format, or a file whose extension stands for one. Formats has both; what says
-// what to write.
+// destinationOf parses --output: a format, or a file with the extension of one. formats has both; what names the
+// output.
 func destinationOf(output string, formats map[string]string, what string) (destination, error) {
 	if format, ok := formats[output]; ok {
 		return destination{format: format}, nil

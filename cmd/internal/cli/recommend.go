@@ -138,7 +138,7 @@ func writeRecommendation(out io.Writer, to destination, r *recommend.Result) err
 	return err
 }
 
-// keepInput writes standard input to a file, whose name it returns.
+// keepInput writes standard input to a file, and returns its name.
 func keepInput(in io.Reader) (string, error) {
 	file, err := os.CreateTemp("", "sluice-recommend-*")
 	if err != nil {

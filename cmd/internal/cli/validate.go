@@ -3,15 +3,18 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/openapi"
 	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/policy"
 )
 
 func validateCommand() *cobra.Command {
+	var api string
 	cluster := false
 	c := &cobra.Command{
 		Use:   "validate FILE...",
@@ -28,19 +31,32 @@ func validateCommand() *cobra.Command {
 			"looks like a mistake; they go there too, and leave the exit code at 0. Ten of a kind are listed,\n" +
 			"and how many more there are.\n\n" +
 			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +
-			"same requests can if they name the same parts of their keys under \"together\".",
+			"same requests can if they name the same parts of their keys under \"together\".\n\n" +
+			"With --openapi, also compare each policy with an OpenAPI document: each operation that no rule\n" +
+			"applies to is a warning, and each rule that applies to no operation is noted.",
 		Args:    command.Args(1, 0, "validate: which file? Give at least one, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, files []string) error {
+			var operations *openapi.Document
+			if api != "" {
+				var err error
+				if operations, err = readOpenAPI(api, c.InOrStdin()); err != nil {
+					return command.Failed(command.Unreadable("--openapi", err))
+				}
+			}
 			failed := false
 			for _, file := range files {
-				p, err := readFile(file, c.InOrStdin(), policy.CompileAt)
+				source := policySource{file: file}
+				doc, p, err := source.read(c, "validate")
 				if err != nil {
 					failed = true
-					c.PrintErrln(command.Unreadable("validate", err))
+					c.PrintErrln(err)
 					continue
 				}
 				if err := printValid(c, file, p, cluster); err != nil {
+					return command.Failed(err)
+				}
+				if err := printCoverage(c, file, doc, operations); err != nil {
 					return command.Failed(err)
 				}
 			}
@@ -50,6 +66,7 @@ func validateCommand() *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().StringVar(&api, "openapi", "", "OpenAPI document `file` to compare the policies with")
 	c.Flags().BoolVar(&cluster, "cluster", false, "say which rules a Redis Cluster can charge in one step")
 	return c
 }
@@ -72,5 +89,35 @@ func printValid(c *cobra.Command, file string, p *policy.Policy, cluster bool) e
 	for _, a := range apart {
 		c.PrintErrln("note:", a)
 	}
+	return err
+}
+
+// printCoverage writes how many operations of a document meet a rule of a policy, which do not, and which rules meet
+// none. Nothing is written without a document.
+func printCoverage(c *cobra.Command, file string, doc *policy.Document, d *openapi.Document) error {
+	if d == nil {
+		return nil
+	}
+	met, err := openapi.Cover(doc, d)
+	if err != nil {
+		return err
+	}
+	problems := func(all []*openapi.Operation, format, hint string) (lines []policy.Problem) {
+		for _, o := range all {
+			lines = append(lines, policy.Problem{File: d.File, Line: o.Line, Message: fmt.Sprintf(format, file, o), Hint: hint})
+		}
+		return lines
+	}
+	unmet := problems(met.Unmet, "no rule of %s applies to %s", "add a rule, or a pattern to one")
+	for _, line := range command.WarningLines(slices.Concat(d.Left, unmet)) {
+		c.PrintErrln("warning:", line)
+	}
+	for _, line := range command.WarningLines(problems(met.General, "only rules of %s for all paths apply to %s", "")) {
+		c.PrintErrln("note:", line)
+	}
+	for _, name := range met.Idle {
+		c.PrintErrf("note: rule %q applies to no operation in %s\n", name, d.File)
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "%s: rules apply to %d of %s in %s\n", file, met.Operations-len(met.Unmet), words.Counted(met.Operations, "operation"), d.File)
 	return err
 }

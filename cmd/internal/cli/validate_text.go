@@ -72,8 +72,8 @@ func printCluster(out *bytes.Buffer, file string, together [][]string, apart boo
 
 // outageText returns what a rule does while the store is down.
 func outageText(o policy.Outage) string {
-	does := [...]string{sluice.Allow: "passes", sluice.Deny: "refuses", sluice.Local: "limits to the local share"}[o.OnError]
-	return fmt.Sprintf("%s if the store is away: %s", does, o.Why)
+	does := [...]string{sluice.Allow: "allow", sluice.Deny: "deny", sluice.Local: "limit to the local allowance"}[o.OnError]
+	return fmt.Sprintf("%s if the store is unavailable (%s)", does, o.Why)
 }
 
 // consistencyText is how instances that share a store count a rule that is not strict.

@@ -15,7 +15,7 @@ import (
 // of text or are invisible. The escape "\u202e" has the same meaning in JSON and YAML.
 type output struct {
 	file *os.File
-	half []byte // the start of a character whose rest has yet to be written
+	half []byte // the start of a character that is not yet complete
 	err  error  // of the first write that failed
 }
 

@@ -89,8 +89,8 @@ func knownVariables(root *cobra.Command) map[string]string {
 	return known
 }
 
-// ofService reports whether Kubernetes sets the variable: it does so in every container next to a Service
-// whose name starts with sluice.
+// ofService reports whether Kubernetes sets the variable: it does so in every container next to a Service with a
+// name that starts with sluice.
 func ofService(name string) bool {
 	for i := range name {
 		_, service := os.LookupEnv(name[:i] + "_SERVICE_HOST")
@@ -109,7 +109,7 @@ func meantVariable(name string, flags []string) string {
 	return "unset it, or see \"sluice serve --help\": SLUICE_LOG_LEVEL is --log-level"
 }
 
-// fromFile reads a flat YAML document whose keys are the names of flags.
+// fromFile reads a flat YAML document with names of flags as keys.
 func fromFile(flags *pflag.FlagSet, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 type act struct {
 	name string
 	role source.Role
-	// look says what would come of it, by a dry run. Its problem is shown beside the form; other errors are of
-	// what the request names.
+	// look returns the effect, by a dry run. Its problem is shown beside the form; other errors are about what the
+	// request names.
 	look func(c *call, f url.Values) (*effect, error)
 }
 
@@ -51,7 +51,7 @@ func actRoutes() (all []route) {
 // effect is what would come of an act.
 type effect struct {
 	Act    string
-	Title  string // what is done, and to whom
+	Title  string // the act and its subject
 	Whom   string // a key from outside, shown behind the title
 	Verb   string // on the button
 	Danger bool
@@ -66,18 +66,20 @@ type effect struct {
 	Problem  *control.Problem // why it cannot be done so
 	NoUndo   string           // why it cannot be undone, if it cannot
 
-	// How says how it is done where this page cannot do it. Paste is what to put into the file then,
-	// and Diff what to change in it.
+	// How describes another way if this page cannot act. Paste is then the text for the file, and Diff the change
+	// of it.
 	How   string
 	Paste string
 	Diff  []diffLine
 	Back  string // the page that it began on
+	// LastHour is the effect on the latest requests.
+	LastHour *lastHour
 
 	do   func() (undo, error) // nil: there is nothing to do
 	said string               // once it is done
 }
 
-// Here reports whether this page may do it, once what the form says is right.
+// Here reports whether this page may act, once the form is valid.
 func (e *effect) Here() bool { return e.How == "" && (e.do != nil || len(e.Fields) > 0) }
 
 // Possible reports whether there is something to do.

@@ -39,7 +39,7 @@ func (a *alerts) silence(name string) *control.Silence {
 // silenced reports whether an alert is silenced.
 func (a *alerts) silenced(name string) bool { return a.silence(name) != nil }
 
-// text returns what an alert says; empty if there is none of that name.
+// text returns the text of an alert, or "" for an unknown name.
 func (a *alerts) text(name string) string {
 	if i := slices.IndexFunc(a.Alerts, func(one control.Alert) bool { return one.Alert == name }); i >= 0 {
 		return a.Alerts[i].Text
@@ -50,7 +50,7 @@ func (a *alerts) text(name string) string {
 // maxMoreAlerts is how many are listed beside the first.
 const maxMoreAlerts = 5
 
-// others returns what is wrong beside what is said first, and is not silenced.
+// others returns the alerts that are not silenced, without the first.
 func (a *alerts) others(first string) (all []control.Alert) {
 	for _, one := range a.Alerts {
 		if one.Alert != first && one.Silenced == nil && len(all) < maxMoreAlerts {

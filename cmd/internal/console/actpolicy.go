@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// shadowWord is what somebody types who makes the whole policy a shadow.
+// shadowWord is what an admin types to make the whole policy a shadow.
 const shadowWord = "shadow"
 
 // shadowWords is what becomes of requests beyond a limit.
@@ -112,6 +112,7 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	if !may {
 		e.do = nil
 	}
+	e.LastHour = lastHourOf(would.LastHour)
 	e.Rows = []effectRow{{"Requests beyond a limit", shadowWords(now), shadowWords(&would.After)}}
 	switch e.said = "The policy is enforced again."; {
 	case until == "" && would.After.On:
@@ -123,13 +124,13 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	return nil
 }
 
-// allWords says how many of the requests of the last hour had an outcome.
+// allWords returns the number of requests of the last hour with an outcome, in words.
 func (c *call) allWords(o telemetry.Outcome, what string) string {
 	v := c.view()
 	return hourWords(v.All.Recent, o, refusedIn(v, telemetry.Hour, o), what)
 }
 
-// hourWords says how many of the requests of the last hour had an outcome, of how many subjects.
+// hourWords returns the number of requests of the last hour with an outcome, and of their subjects, in words.
 func hourWords(hour []telemetry.Counts, o telemetry.Outcome, subjects uint64, what string) string {
 	n := sumOf(hour)
 	if n.Total() == 0 {

@@ -54,11 +54,12 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 		return e, err
 	}
 	e.Notes = append(e.Notes, restartWords(would.BeginsAnew)...)
+	e.LastHour = lastHourOf(would.LastHour)
 	e.said = fmt.Sprintf("The policy is as it was before %s.", timeWords(*p.At))
 	return e, nil
 }
 
-// restartWords says of which limits counting starts again.
+// restartWords returns sentences about limits that start to count again.
 func restartWords(all []control.Restart) (notes []string) {
 	for _, r := range all {
 		notes = append(notes, fmt.Sprintf("What was counted for %s begins anew: %s becomes %s.", r.Rule, r.Was, r.Is))
@@ -88,7 +89,7 @@ func (e *effect) previousParts(p *control.Previous) error {
 	return nil
 }
 
-// previousFile shows what the file said before.
+// previousFile shows the earlier contents of the file.
 func (e *effect) previousFile(p *control.Previous) error {
 	was, err := policyfile.Encode(editedName, p.Now.Document)
 	if err != nil {

@@ -51,6 +51,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 		return e, err
 	}
 	e.Warnings = append(e.Warnings, would.Difference.Warnings...)
+	e.LastHour = lastHourOf(would.Difference.LastHour)
 	e.said = fmt.Sprintf("The rule %s is %s now.", name, stateOf(after).Words())
 	return e, nil
 }
@@ -74,7 +75,7 @@ type ruleState struct {
 	Enforce string // the share of subjects for which it does, as in "10%"
 	Exempt  bool
 	Block   bool
-	All     bool // the whole policy is a shadow, whatever the rule says
+	All     bool // the whole policy is a shadow, even if the rule is not
 	Gone    bool // it is not in force
 }
 
@@ -99,7 +100,7 @@ func (s ruleState) Name() string {
 	return "enforced"
 }
 
-// Words is what a badge says.
+// Words is the text of the badge.
 func (s ruleState) Words() string {
 	switch s.Name() {
 	case "partly":

@@ -95,6 +95,7 @@ func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Ove
 	}
 	e.Rows = append(e.Rows, effectRow{"Override", overrideWords(was) + ", " + untilWords(was.Until), overrideWords(is) + ", " + untilWords(is.Until)})
 	e.Notes = append(e.Notes, "It takes the place of the override that the subject has.")
+	e.LastHour = lastHourOf(would.Difference.LastHour)
 	return nil
 }
 
@@ -237,6 +238,7 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 	}, func(did *control.Written) undo { return removeMade(did.ID, did.ETag) })
 	if would != nil {
 		e.Warnings = append(e.Warnings, would.Difference.Warnings...)
+		e.LastHour = lastHourOf(would.Difference.LastHour)
 	}
 	return err
 }
@@ -256,7 +258,7 @@ func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err erro
 	return err
 }
 
-// raised says what another limit makes of what was counted.
+// raised returns the effect of another limit on the counts.
 func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows []effectRow) {
 	after := *state
 	after.Override = &control.OverrideState{Document: o}
@@ -270,7 +272,7 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 		l := control.LimitState{Limit: text, Algorithm: algorithm}
 		plan := policy.LimitPlan(text, algorithm)
 		if plan == nil {
-			continue // the dry run says what is wrong with it
+			continue // the dry run reports what is wrong with it
 		}
 		l.Capacity = plan.Limit.Value(plan.Capacity)
 		l.Remaining = l.Capacity
@@ -284,7 +286,7 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 		anew = anew || !kept
 		after.Limits = append(after.Limits, l)
 	}
-	if was := state.Limits; o.InFlight > 0 && len(was) > 0 { // who is under way keeps their places
+	if was := state.Limits; o.InFlight > 0 && len(was) > 0 { // requests under way keep their permits
 		after.Limits = []control.LimitState{{Algorithm: was[0].Algorithm, Capacity: o.InFlight, Remaining: max(0, o.InFlight-was[0].Used)}}
 	}
 	rows = append(rows, effectRow{"Limit", limitsHeld(state), limitsHeld(&after)})
@@ -314,7 +316,7 @@ func splitLimits(text string) (all []string) {
 	return all
 }
 
-// doubled is what limits are raised to if nobody says to what.
+// doubled is the default to which limits are raised.
 func doubled(limits []control.LimitState) string {
 	var all []string
 	for _, s := range limits {

@@ -46,7 +46,7 @@ func (k *cache[K, V]) get(key K, life time.Duration, load func() (V, error)) (V,
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	v.busy = false
-	if errors.Is(err, context.Canceled) { // who asked has gone, which says nothing to others
+	if errors.Is(err, context.Canceled) { // the caller has gone, which does not matter to others
 		return value, err
 	}
 	v.value, v.err, v.at = value, err, time.Now()

@@ -12,13 +12,13 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// call is a request of a caller who is known.
+// call is a request of a known caller.
 type call struct {
 	*http.Request
 	w       http.ResponseWriter
 	s       *server
 	caller  control.Caller
-	session *session // nil if the request says itself who calls
+	session *session // nil if the request authenticates itself
 	// policy is the one in force when the request came. It is not to be changed.
 	policy *control.InForce
 }
@@ -27,7 +27,7 @@ type call struct {
 // and as it is, escaped.
 const maxForm = 16 << 20
 
-// maxSignIn is that of the form of a caller who is not known yet.
+// maxSignIn is the largest form of an unknown caller.
 const maxSignIn = 16 << 10
 
 // callTime is how long a page may take to be made, once its form has arrived.
@@ -36,7 +36,7 @@ const callTime = 15 * time.Second
 // formTime is how long a form may take to arrive. Tests have less patience.
 var formTime = 20 * time.Second
 
-// admitted makes a handler of a route: it finds out who calls, and whether the caller may.
+// admitted returns the handler of a route, which authenticates the caller and checks the permission.
 func (s *server) admitted(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		c := &call{Request: req, w: w, s: s}
@@ -55,7 +55,7 @@ func (s *server) admitted(r route) http.Handler {
 	})
 }
 
-// errUnknown is for callers who have to sign in.
+// errUnknown is for callers that have to sign in.
 var errUnknown = errors.New("sign in first")
 
 func (s *server) admit(c *call, r route) (err error) {
@@ -88,7 +88,7 @@ func (s *server) identify(c *call) (err error) {
 	return nil
 }
 
-// fail answers with a page that says what is wrong.
+// fail answers with a page about the error.
 func (s *server) fail(c *call, err error) {
 	if errors.Is(err, errUnknown) {
 		if wantsPage(c.Request) {
@@ -122,7 +122,7 @@ func wantsPage(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// changedSince is said where an ETag does not hold any more.
+// changedSince is the message for an ETag that is no longer valid.
 const changedSince = "Somebody else has changed it since you looked, and nothing was changed now. Look at what it says now, and try again."
 
 // refusal returns why control has refused something, in words for people. Other errors are returned as they

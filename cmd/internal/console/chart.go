@@ -213,7 +213,7 @@ func stackedAreas(x []float64, top float64, layers []layer) (all []area) {
 	return all
 }
 
-// Areas returns what is drawn for each outcome that there was.
+// Areas returns the areas of the outcomes that occurred.
 func (c *chart) Areas() (all []area) {
 	if len(c.At) == 0 {
 		return nil
@@ -271,7 +271,7 @@ type chartRow struct {
 	Rates []float64
 }
 
-// Rows are some dozen of its steps, for who cannot see it.
+// Rows are about a dozen of its steps, for readers who cannot see it.
 func (c *chart) Rows() (all []chartRow) {
 	every := max(1, len(c.At)/12)
 	for from := 0; from < len(c.At); from += every {
@@ -305,8 +305,7 @@ func coordinate(f float64) string { return strconv.FormatFloat(math.Round(f*10)/
 // spark is a little chart without axes, 100 by 24.
 type spark struct{ Line, Area string }
 
-// sparkOf draws values; those that are negative are not known, and
-// of a single one there is no line.
+// sparkOf draws values. Negative ones are unknown, and a single one has no line.
 func sparkOf(values []float64) (s spark) {
 	top, known := 0.0, 0
 	for _, v := range values {

@@ -15,15 +15,15 @@
 //
 //	{{define "content"}}<h1>Rules</h1>{{range .Data}}…{{end}}{{end}}
 //
-// A [control.Problem] that the function returns becomes a page that says so. A template gets a [shown]: .Data is
-// the page's, .Operator and .Admin say what the caller may do, and buttons that the caller may not use are left
-// out. Files whose names begin with "_" are parts that all templates have: see _parts.html for keys, times and forms.
+// A [control.Problem] that the function returns becomes a page about it. A template gets a [shown]: .Data is the
+// page's, .Operator and .Admin are the permissions of the caller, and buttons without permission are left out.
+// Files whose names begin with "_" are parts that all templates have: see _parts.html for keys, times and forms.
 //
-// What changes something is a POST. That a page of this server has sent it is checked before the function is
-// called, and it ends with c.done, which leads to a page that says what was done, with a button that undoes it.
-// An act has a page of its own at GET, with its effect, so that it works without JavaScript; console.js shows
-// that page as a dialog where a link has data-dialog. Its function offers a change, see offer, and undo.go has
-// what takes changes back.
+// Changes are POSTs. Before the function is called, the server checks that one of its pages sent the form. The
+// function ends with c.done, which leads to a page with a notice and a button that undoes the change. An act has a
+// page of its own at GET, with its effect, so that it works without JavaScript; console.js shows that page as a
+// dialog where a link has data-dialog. Its function offers a change, see offer, and undo.go has what takes changes
+// back.
 //
 // The Content-Security-Policy allows no style or script within a page, and no style attributes. Widths that
 // depend on data are attributes of SVG. What comes from a request is shown by {{key …}} or

@@ -23,7 +23,7 @@ type history struct {
 	days   [telemetry.LongSteps]sample
 }
 
-// note keeps what a view says now: the most of each step.
+// note adds a view: the maximum of each step.
 func (h *history) note(v *telemetry.View) {
 	slow, who := slowest(v), refusedIn(v, telemetry.Minute, telemetry.Deny)
 	h.mu.Lock()

@@ -11,7 +11,7 @@ import (
 // maxItems is more than any list has: pages that need all of one ask for so many.
 const maxItems = 1 << 24
 
-// item returns an item in force, or nil if there is none of that ID.
+// item returns an item in force, or nil for an unknown ID.
 func (c *call) item(kind control.Kind, id string) (*control.Item, error) {
 	found, err := c.s.Control.Read(c.caller, kind, id)
 	if p := control.AsProblem(err); p != nil && p.Status == http.StatusNotFound {

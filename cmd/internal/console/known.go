@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// known is what the first page knows beside what was counted. It is the same for all who may look.
+// known is what the first page knows beside the counts. It is the same for all viewers.
 type known struct {
 	// By whether the caller sees whole keys.
 	audits    cache[bool, []source.Entry]
@@ -35,7 +35,7 @@ func (c *call) rulesInForce() map[string]*policy.Rule {
 	return byName
 }
 
-// lastAudits returns the latest changes. Without a database there are none.
+// lastAudits returns the latest changes, none without a database.
 func (s *server) lastAudits(c *call) []source.Entry {
 	all, _ := s.known.audits.get(c.caller.Role.May(source.Operator), 3*time.Second, func() ([]source.Entry, error) {
 		ctx, cancel := context.WithTimeout(c.Context(), callTime) // a stream has no end

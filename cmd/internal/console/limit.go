@@ -50,7 +50,7 @@ func (l limit) Amount(n int64) string {
 	return number(n)
 }
 
-// Words is the limit as people say it.
+// Words is the limit in words.
 func (l limit) Words() string {
 	if l.inFlight() {
 		return inFlightWords(l.Capacity)

@@ -26,7 +26,7 @@ const (
 	writeTime       = 10 * time.Second
 )
 
-// streamTime is how often a page that is open is told what changed.
+// streamTime is the interval of updates of an open page.
 const streamTime = 2 * time.Second
 
 // live counts the pages that are kept up to date.
@@ -59,12 +59,12 @@ func (l *live) leave(name string) {
 	}
 }
 
-// update is what a page is told: what changed since it was told before.
+// update is the changes since the last update of a page.
 type update struct {
 	At    int64             `json:"at"` // unix seconds
 	Chart *chart            `json:"chart"`
 	HTML  map[string]string `json:"html"`
-	// Say is the headline if it is another one, for those who listen rather than look.
+	// Say is the headline if it changed, for screen readers.
 	Say string `json:"say,omitempty"`
 }
 

@@ -19,7 +19,7 @@ const (
 	maxNotices = 50
 )
 
-// notice says what was done, on the page that follows it.
+// notice reports an act on the next page.
 type notice struct {
 	ID   string
 	Text string
@@ -47,7 +47,7 @@ type notices struct {
 	of map[string][]*notice
 }
 
-// done leads to another page, which says what was done, and undoes it unless undo is nil.
+// done leads to another page with a notice, and a button for undo unless that is nil.
 func (c *call) done(to, text string, undo undo) error {
 	n := &notice{ID: rand.Text(), Text: text, undo: undo, to: to, at: time.Now()}
 	c.s.notices.add(c.caller.Name, n)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// auditRow is a change that somebody has made.
+// auditRow is a change by an operator.
 type auditRow struct {
 	source.Entry
 	Did     string // "created the override of"
@@ -54,7 +54,7 @@ func (s *server) auditPage(c *call) error {
 	return s.show(c, http.StatusOK, "audit", pageOf("Audit log", "audit", d))
 }
 
-// auditRow makes an entry readable. Who is in which tier is shortened if that is named by a secret.
+// auditRow makes an entry readable. The subject of a tier is shortened if it is a secret.
 func (c *call) auditRow(e *source.Entry, secret bool) auditRow {
 	row := auditRow{Entry: *e, Target: e.Target}
 	before, after := fieldsOf(e.Before), fieldsOf(e.After)
@@ -118,7 +118,7 @@ func rulesByName(list source.Row) fields {
 	return all
 }
 
-// auditWords say what was done, without the key of a subject that it was done to.
+// auditWords describe an act, without the key of its subject.
 func auditWords(e *source.Entry) string {
 	name := e.Target
 	switch {
@@ -133,7 +133,7 @@ func auditWords(e *source.Entry) string {
 	return didWords(e) + " " + printable(name)
 }
 
-// rowFields are fields that a database keeps of each row, which the entry says itself.
+// rowFields are fields of rows that the entry has itself.
 var rowFields = []string{"id", "updated_at", "updated_by", "version", "by", "rule", "position"}
 
 // didWords is what was done, before the name of what it was done to.
@@ -159,7 +159,7 @@ func didWords(e *source.Entry) string {
 // inSettings has the fields of the document in a row of the settings.
 func inSettings(row fields) fields {
 	document := fieldsOf(row["document"])
-	delete(document, "rules") // there are none in it
+	delete(document, "rules") // an entry has no rules
 	return document
 }
 
@@ -175,13 +175,12 @@ func (c *call) veilKey(row fields, rule string) string {
 	return rule
 }
 
-// changesItem reports whether an action is a change of what the database keeps. Others are acts on
-// what was counted, whose target is a rule.
+// changesItem reports whether an action changes the database. Others act on counts, and have a rule as target.
 func changesItem(action string) bool {
 	return action == "create" || action == "replace" || action == "delete"
 }
 
-// shortenSubject shortens the name in a row of who is in which tier.
+// shortenSubject shortens the subject in a row of tiers.
 func shortenSubject(row fields) {
 	if name := textOf(row["subject"]); name != "" {
 		row["subject"] = source.Row(control.JSON(policy.Shorten(name)))

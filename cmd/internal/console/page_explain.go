@@ -15,18 +15,18 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// explainShown is what the page has that says why a request is refused: by its ID, by what its 429
-// said, or by what it is.
+// explainShown is the page that explains a denial, by the ID of the request, by the text of its 429, or by the
+// request itself.
 type explainShown struct {
 	ID   string
-	Said string // what the 429 said
+	Said string // text of the 429
 
 	// What is known of the ID.
 	Found    *control.Refusals
 	Refusals []refusalShown
 	Unkept   *control.Problem
 
-	Named   []namedRule // in what was said
+	Named   []namedRule // in the text
 	Nothing bool        // nothing is named in it
 
 	Request   explainForm
@@ -76,7 +76,7 @@ type namedRule struct {
 	State            ruleState
 }
 
-// explainForm is a request as somebody describes it.
+// explainForm is a request as described in the form.
 type explainForm struct{ Method, URL, From, Headers string }
 
 // explanation is what would become of a request.
@@ -118,7 +118,7 @@ func (e *explanation) rules(applies bool) []ruleExplained {
 type ruleExplained struct {
 	control.RuleExplanation
 	Shown string // what people see of the key
-	URL   string // of the subject, if it may be said
+	URL   string // of the subject, if it may be shown
 }
 
 // Refuses reports whether one of its limits does, and Would whether it only would.
@@ -194,8 +194,8 @@ func (c *call) findRefusals(d *explainShown) error {
 // requestIDField finds the ID in the fields of a 429.
 var requestIDField = regexp.MustCompile(`(?im)^[<\s]*x-request-id:\s*(\S+)`)
 
-// explainSaid says what a 429 was about, or what would become of a request now. It changes nothing: it
-// is a POST since headers may be secrets, which are not to be in a URL.
+// explainSaid explains a 429, or what would be decided about a request now. It changes nothing: it is a POST
+// because headers may be secrets, which must not be in a URL.
 func (s *server) explainSaid(c *call) error {
 	f := c.PostForm
 	d := &explainShown{Said: f.Get("said"), Request: explainForm{f.Get("method"), strings.TrimSpace(f.Get("url")), strings.TrimSpace(f.Get("from")), f.Get("headers")}}
@@ -217,7 +217,7 @@ func (s *server) explainSaid(c *call) error {
 	return s.showExplain(c, http.StatusOK, d)
 }
 
-// explainRequest says what would become of the request that the form describes.
+// explainRequest explains what would be decided about the request in the form.
 func (s *server) explainRequest(c *call, d *explainShown) error {
 	headers, err := headersOf(d.Request.Headers)
 	if err == nil {
@@ -269,7 +269,7 @@ func headersOf(text string) (map[string]string, error) {
 	return all, nil
 }
 
-// maxSaid is how much of what was said is looked at.
+// maxSaid is how much of the text is read.
 const maxSaid = 64 << 10
 
 // rulesNamed returns the rules that a text names, by their own names or by those of their limits, such
@@ -290,7 +290,7 @@ func rulesNamed(p *control.InForce, text string) (all []namedRule) {
 	return all
 }
 
-// limitNames are those that clients are told of the limits of a rule, of its tiers, too.
+// limitNames are the names of the limits of a rule and its tiers in response fields.
 func limitNames(r *policy.Rule) (all []string) {
 	for _, list := range append(slices.Collect(maps.Values(r.Tiers)), r.Limits) {
 		var plans []*sluice.Plan

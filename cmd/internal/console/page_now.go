@@ -17,12 +17,11 @@ import (
 const (
 	maxRows    = 12 // of the table of rules
 	maxWho     = 10
-	maxLooked  = 20 // of those refused, whose limits are looked at
+	maxLooked  = 20 // of denied subjects with limits looked up
 	maxChanges = 5
 )
 
-// firstShown is the first page: the answers to what somebody asks at three in the morning, in that
-// order.
+// firstShown is the first page: answers to the questions of an operator at three in the morning, in order.
 type firstShown struct {
 	Ask asked
 	At  time.Time
@@ -38,11 +37,11 @@ type firstShown struct {
 	Quiet         []control.Alert // and silenced
 	Tiles         []tile
 	Chart         *chart
-	Flat          string // what the chart says if nothing was refused
+	Flat          string // text of the chart if nothing was denied
 	Unused        bool   // nothing has met the chosen rule
 	Back          string // how far is known
 	UnusedIs      *policy.Rule
-	UnusedCheck   string // a command that says why
+	UnusedCheck   string // a command that explains it
 
 	Rules     []ruleRow
 	RuleCount int
@@ -77,7 +76,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineBut(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
-	if worst := f.Headline.Subject; worst != nil { // whom the text names already
+	if worst := f.Headline.Subject; worst != nil { // the text names it already
 		named := *worst
 		named.Shown = c.shownSubject(worst)
 		f.Headline.Subject = &named
@@ -220,7 +219,7 @@ type ruleRow struct {
 	any         bool
 }
 
-// Arrow says in a word how the rate is against what is usual.
+// Arrow compares the rate with the usual one in a word.
 func (r ruleRow) Arrow() string {
 	switch now := r.Rate - r.Blocked; {
 	case r.Usual < 0 || r.Shadow:
@@ -314,8 +313,8 @@ func (f *firstShown) judge(c *call, v *telemetry.View, chosen *telemetry.Rule, r
 
 // shadowLine is what rules would do that are not enforced.
 type shadowLine struct {
-	Rules    int // that would have refused somebody
-	All      int // that there are
+	Rules    int // that would have denied requests
+	All      int // all shadows
 	Subjects uint64
 	Partly   bool // a rule of Rules is enforced for some
 	Did      bool // Subjects has those that a rule of Rules refused while it was enforced

@@ -26,7 +26,7 @@ type whoRow struct {
 	Link    string
 }
 
-// who finds those refused most by the chosen rule, or by all, and looks at what holds for them.
+// who finds the subjects with the most denials by the chosen rule, or by all, and looks up their limits.
 func (s *server) who(c *call, f *firstShown, v *telemetry.View, chosen *telemetry.Rule, rules map[string]*policy.Rule) {
 	w := f.Ask.Window
 	var all []whoRow
@@ -107,9 +107,8 @@ func (r harmedRow) Lost() string {
 	return percent(r.Who.Refused) + " of its requests, "
 }
 
-// harmed groups those that were refused, whoever has more than others first: by the tiers of their requests,
-// whatever rules refused these, and beside that those that have an override. Subjects that are blocked are not
-// hurt.
+// harmed groups denied subjects by the tiers of their requests, over all rules, higher tiers first, and besides
+// those with an override. Blocked subjects are not included.
 func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []whoRow, rules map[string]*policy.Rule) (rows []harmedRow) {
 	for i := range v.Tiers {
 		if row, some := s.harmedTier(c, &v.Tiers[i], w); some {
@@ -247,7 +246,7 @@ func joinedEvents(all []change) (out []change) {
 	return out
 }
 
-// changesOf are the latest, of those who operate and of what happened by itself.
+// changesOf are the latest changes, by operators and automatic ones.
 func changesOf(v *telemetry.View, audits []source.Entry, since time.Time) (all []change) {
 	for i := range audits {
 		a := &audits[i]
@@ -325,7 +324,7 @@ func healthOf(v *telemetry.View) (h health) {
 	return h
 }
 
-// trouble orders instances: those first that somebody has to look at.
+// trouble orders instances: those with problems first.
 func (r instanceRow) trouble() (n int) {
 	for i, yes := range []bool{r.Self, r.Store.Evicted > 0, r.Local > 0, r.Differs && !r.Stale, r.Store.Away > 0, r.Stale} {
 		n |= btoi(yes) << i

@@ -49,7 +49,7 @@ func (c *call) policyEdited() (d *policyShown, err error) {
 // unixLines takes the "\r" away that forms put at the end of lines.
 func unixLines(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
-// policyCheck says what would come of an edited policy.
+// policyCheck shows the effect of an edited policy.
 func (s *server) policyCheck(c *call) error {
 	d, err := c.policyEdited()
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *server) policyApply(c *call) error {
 	if err != nil {
 		return err
 	}
-	if !d.Plan.Good() { // somebody was quicker
+	if !d.Plan.Good() { // another change came first
 		return s.showPolicy(c, d.Plan.status(), d)
 	}
 	var said []string

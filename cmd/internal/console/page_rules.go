@@ -24,7 +24,7 @@ type ruleLine struct {
 	Near                                  float64 // share of the last hour's decisions that left less than a fifth
 	Refused                               uint64  // subjects in the last hour
 	Unmet                                 bool    // no request has met it since there are counts
-	Check                                 string  // a command that says why
+	Check                                 string  // a command that explains it
 }
 
 // rulesShown is what the page of all rules has.
@@ -156,7 +156,7 @@ type ruleShown struct {
 	Subjects  bool       // false for a rule with an automatic limit, or with a class alone
 	Load      *loadRow   // nil: the rule has no automatic limit
 	Loads     *loadChart // nil: nothing is known yet
-	Young     bool       // there is not enough for a day, so it is of an hour
+	Young     bool       // the last day is not covered, so it is the last hour
 	Verdict   *verdict
 	Tops      []topShown
 	Overrides []overrideRow
@@ -251,7 +251,7 @@ func (c *call) topOf(t *telemetry.Top) topList {
 	return out
 }
 
-// factsOf are what else a rule says.
+// factsOf are the other settings of a rule.
 func factsOf(r *policy.Rule) (all []fact) {
 	add := func(name, value string) {
 		if value != "" {

@@ -37,7 +37,7 @@ func (s *server) subjects(c *call) error {
 	return s.show(c, http.StatusOK, "subjects", page{Title: "Subjects", Section: "subjects", Script: "acts.js", Data: found})
 }
 
-// namesKey reports whether a query has values of a key, or says that there are none to have.
+// namesKey reports whether a query has values of a key, or marks a key without values.
 func namesKey(q url.Values) bool {
 	for name := range q {
 		if strings.HasPrefix(name, "key.") {
@@ -53,14 +53,14 @@ type found struct {
 	// Hits are subjects, those that used most first.
 	Hits []hit
 	More int // hits that are not shown
-	// Unseen are subjects that there may be: nothing has been counted for them or is set for them.
+	// Unseen are possible subjects without counts and settings.
 	Unseen []hit
-	// Forms are the rules whose key has more parts than one value fills.
+	// Forms are the rules with more key parts than one value fills.
 	Forms []keyForm
 	Rules []string // with a key, for the choice of one
-	// RequestID says that what was asked for may be one.
+	// RequestID reports that the query may be one.
 	RequestID bool
-	Seen      []topRow // without a question: who was refused most of late
+	Seen      []topRow // without a query: subjects with the most denials lately
 }
 
 type hit struct {
@@ -117,8 +117,7 @@ func (c *call) search(asked, onlyRule string) (*found, error) {
 	return out, nil
 }
 
-// searchRule adds the subject of a rule whose key is what was asked for, or a form for the rest of
-// the key.
+// searchRule adds the subject of a rule with the query as key, or a form for the rest of the key.
 func (c *call) searchRule(out *found, view *telemetry.View, r *policy.Rule, asked string) {
 	parts := countedParts(r)
 	for _, part := range parts {
@@ -172,7 +171,7 @@ func fits(part, value string) bool {
 	return true
 }
 
-// searchSeen adds subjects of the lists of telemetry whose shown key has the text.
+// searchSeen adds subjects from the lists of telemetry with the text in their shown key.
 func (c *call) searchSeen(out *found, view *telemetry.View, asked string) {
 	known := map[string]bool{}
 	for _, h := range out.Hits {
@@ -278,7 +277,7 @@ type subjectShown struct {
 // otherRule is what another rule has counted under the same value.
 type otherRule struct {
 	control.SubjectState
-	URL string // empty where it would say a key that the caller is not to see
+	URL string // empty if it would contain a key that the caller must not see
 }
 
 // strip draws what a subject did in the last hour.
@@ -319,8 +318,8 @@ func (s *server) subject(c *call, ref *subjectRef) error {
 	return s.show(c, http.StatusOK, "subject", pageOf("Subject of "+ref.Rule.Name, "subjects", d))
 }
 
-// withoutKey returns where a subject that is named by its key is shown by its ID; empty: its rule shows the whole
-// key, or there is no such page.
+// withoutKey returns the page that shows a subject by its ID instead of its key. It is empty if the rule shows
+// whole keys, or without such a page.
 func (c *call) withoutKey(v *telemetry.View, ref *subjectRef) string {
 	seen := seenSubject(v, ref.Rule.Name, ref.Text)
 	if ref.ID != "" || ref.Whole || seen == nil || seen.ID == "" {

@@ -21,7 +21,8 @@ type policyPlan struct {
 	Warnings []lineProblem
 	Changes  []ruleChange
 	Notes    []string
-	Diff     []diffLine // of the whole text, where there is no database to change
+	Diff     []diffLine // of the whole text, without a database to change
+	LastHour *lastHour
 	Same     bool
 }
 
@@ -50,7 +51,7 @@ type ruleChange struct {
 	after *policy.Rule // nil: it is removed
 }
 
-// maxProblems is how many are told at once.
+// maxProblems is how many are shown at once.
 const maxProblems = 50
 
 // planPolicy looks what would come of an edited text that was made of base.
@@ -67,7 +68,10 @@ func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	if !c.policy.Database {
 		plan.Diff = diffLines(base, text)
 		plan.Same = base == text
-		return plan, nil
+		if plan.Same {
+			return plan, nil
+		}
+		return plan, plan.tryFile(c, edited)
 	}
 	if err := plan.settings(&was, edited); err != nil {
 		return nil, err
@@ -84,6 +88,17 @@ func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	}
 	plan.Same = len(plan.Changes) == 0 && len(plan.Problems) == 0
 	return plan, nil
+}
+
+// tryFile tries a policy in place of the file's on the latest requests, if they are kept.
+func (p *policyPlan) tryFile(c *call, edited *policy.Document) error {
+	diff, err := c.s.Control.Diff(c.Context(), c.caller, *edited, true)
+	if err != nil {
+		_, err = c.refusal(err)
+		return err
+	}
+	p.LastHour = lastHourOf(diff.LastHour)
+	return nil
 }
 
 // compile reads and compiles a text as a file's.
@@ -131,7 +146,7 @@ func linesOfProblems(found []policy.Problem) (all []lineProblem) {
 	return all
 }
 
-// settings says that what is no rule is not changed here.
+// settings reports changes outside the rules, which this page does not make.
 func (p *policyPlan) settings(was, is *policy.Document) error {
 	x, err := settingsYAML(*was)
 	if err != nil {
@@ -247,6 +262,7 @@ func (p *policyPlan) send(c *call, dry bool) (entry int64, err error) {
 	for i := range did.Rules {
 		p.Changes[i].foresee(&did.Rules[i].Effect)
 	}
+	p.LastHour = lastHourOf(did.LastHour)
 	return did.Entry, nil
 }
 
@@ -267,7 +283,7 @@ func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 		switch {
 		case r.Problem != nil:
 			r.Problem.Errors = append(r.Problem.Errors, control.Wrong{Detail: w.Detail})
-		case refused.Status == http.StatusPreconditionFailed: // somebody was quicker
+		case refused.Status == http.StatusPreconditionFailed: // another change came first
 			r.Problem = control.Problemf(refused.Status, "%s", refused.Detail)
 		default:
 			r.Problem = control.Problemf(refused.Status, "%s", w.Detail)

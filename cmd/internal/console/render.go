@@ -65,8 +65,8 @@ const budgetsSection = "budgets"
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// templates returns the pages by their names, each with the layout and all parts. They are read once
-// somebody wants one: most commands never do.
+// templates returns the pages by their names, each with the layout and all parts. They are read on first use: most
+// commands never need them.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/_*.html"))
 	names, err := fs.Glob(templateFiles, "templates/*.html")

@@ -12,15 +12,15 @@ import (
 type route struct {
 	pattern string      // as of [http.ServeMux]
 	role    source.Role // that it needs
-	// handle writes the answer, or says what is wrong. Where it changes something, where the
-	// request is from has been checked, and its form is parsed.
+	// handle writes the answer, or returns an error. For changes, the origin of the request has been checked and
+	// its form parsed.
 	handle func(*server, *call) error
 }
 
 // liveRoute is that of the stream, which lasts.
 const liveRoute = "GET /live"
 
-// routes returns all that there are but the assets and signing in.
+// routes returns all routes except the assets and signing in.
 func routes() []route {
 	return slices.Concat([]route{
 		{"GET /{$}", source.Viewer, (*server).first},

@@ -17,6 +17,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
 	"github.com/sluicehq/sluice/cmd/internal/console"
 	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/memory"
@@ -37,6 +38,7 @@ func newConsole(t *testing.T) *consolePages {
 	i := apitest.NewInstance(t, apitest.SQLite(t))
 	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.Engine, telemetry.Config{Subjects: true}), Refusals: telemetry.KeepRefusals(i.Engine)}
 	i.Over.Telemetry = fleet
+	i.Over.Recent = recent.Watch(i.Engine, recent.LeastBytes)
 	i.Serve()
 	i.Script(`
 POST /v1/rules {"name": "own", "match": ["GET /own"], "key": ["client_ip"], "limit": "2/day", "shadow": true} => 201

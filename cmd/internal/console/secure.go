@@ -29,10 +29,10 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// readForm parses a form, unless a page of another origin may have sent it. A browser says by Sec-Fetch-Site or
-// Origin where a POST comes from; one that says neither may be an old browser, so only a program that
-// authenticates itself may leave out both. The Host has been checked, so that an address that an attacker's name
-// leads to is another origin, too.
+// readForm parses a form, unless a page of another origin may have sent it. Browsers send the origin of a POST in
+// Sec-Fetch-Site or Origin. A request with neither may be from an old browser, so only a program that authenticates
+// itself may leave out both. The Host has been checked, so a name of an attacker that leads to this address is
+// another origin, too.
 func (s *server) readForm(c *call) error {
 	reads := http.NewResponseController(c.w)
 	_ = reads.SetReadDeadline(time.Now().Add(formTime)) // before a refusal, too, after which the server reads the rest

@@ -19,7 +19,7 @@ type Config struct {
 	// Done is closed when the server starts to end: pages that are kept up to date are let go.
 	Done    <-chan struct{}
 	Version string
-	Try     string // a command that sends a first request, or "" if there is no simple one
+	Try     string // a command that sends a first request, or "" if none is simple
 	Logger  *slog.Logger
 }
 
@@ -34,8 +34,8 @@ type server struct {
 	history  history
 }
 
-// Handler answers everything below "/". Whoever mounts it checks the Host. Until Done is closed, it
-// looks at the view in every step.
+// Handler answers everything below "/". The caller has to check the Host. Until Done is closed, it reads the view
+// in every step.
 func Handler(c Config) http.Handler { return newServer(c).handler() }
 
 func newServer(c Config) *server {

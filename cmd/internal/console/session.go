@@ -18,9 +18,9 @@ const (
 	maxOfOne = 50
 )
 
-// session is a browser in which somebody has signed in.
+// session is a browser that has signed in.
 type session struct {
-	id    [sha256.Size]byte // hash of what the cookie says
+	id    [sha256.Size]byte // hash of the cookie's value
 	token string
 	ends  time.Time
 }
@@ -53,7 +53,7 @@ func (s *sessions) begin(r *http.Request, token string) *http.Cookie {
 	return cookie(r, text, int(sessionLife.Seconds()))
 }
 
-// of returns the session of a request, if it has one that is in force, and whose it is.
+// of returns the valid session of a request, if any, and its caller.
 func (s *sessions) of(r *http.Request, signIn func(string) (control.Caller, error)) (*session, control.Caller) {
 	c, err := r.Cookie(cookieName(r))
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *sessions) end(one *session) {
 	s.all = slices.DeleteFunc(s.all, func(old *session) bool { return old == one })
 }
 
-// cookieName: browsers take a cookie with this prefix only over TLS, and from nobody but this very host.
+// cookieName: browsers accept a cookie with this prefix only over TLS, and only from this very host.
 func cookieName(r *http.Request) string {
 	if r.TLS != nil {
 		return "__Host-sluice"

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// signInShown is what the page of that name says.
+// signInShown is the page to sign in.
 type signInShown struct {
 	Next string
 	Said string // that is wrong
@@ -74,7 +74,7 @@ func (s *server) signOut(c *call) error {
 	return c.redirect("/sign-in")
 }
 
-// within returns where to go on, which is a page of this server whatever it says.
+// within returns the next page, which is always one of this server.
 func within(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(next, "/") ||

@@ -19,7 +19,7 @@ type subjectRef struct {
 	Rule *policy.Rule // not to be changed
 }
 
-// Query names the subject in a URL, by the ID if it was asked for by that: it says no key.
+// Query names the subject in a URL, by the ID if the request did: it contains no key.
 func (r *subjectRef) Query() string { return r.values().Encode() }
 
 // Act is where an act on the subject is.
@@ -96,8 +96,8 @@ func (c *call) subjectByID(id string) (*subjectRef, error) {
 	return &subjectRef{name, id, rule}, err
 }
 
-// link returns what telemetry knows of a subject, or nil, and a URL that leads to it without a key that the
-// caller is not to see; it is empty where there is no such way.
+// link returns what telemetry knows of a subject, or nil, and a URL without a key that the caller must not see, or
+// "".
 func (c *call) link(v *telemetry.View, rule string, key map[string]string) (seen *telemetry.Subject, link string) {
 	name, err := c.s.Control.OverrideName(c.caller, rule, key)
 	if err != nil || name.Text == "" {

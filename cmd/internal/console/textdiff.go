@@ -28,7 +28,7 @@ func diffLines(before, after string) (all []diffLine) {
 	return all
 }
 
-// ended returns a text whose last line ends as the others do.
+// ended returns a text with a line feed at its end.
 func ended(text string) []byte {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"

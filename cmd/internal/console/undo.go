@@ -2,7 +2,7 @@ package console
 
 import "github.com/sluicehq/sluice/cmd/internal/control"
 
-// undo takes back an act for the caller who did it. It fails if another caller has changed the same since.
+// undo takes back an act for its caller. It fails if another caller has changed the same item since.
 type undo func(*call) error
 
 // putBack makes an item what it was, unless another caller has changed it since an act left it with an ETag.

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// verdict says whether a rule refuses an attacker, or has a limit that is too low.
+// verdict is the judgement whether a rule denies an attacker, or has a limit that is too low.
 type verdict struct {
 	Rule     string
 	Words    string
@@ -22,7 +22,7 @@ type verdict struct {
 	Refused  uint64 // subjects
 	Asked    uint64
 	Refusals uint64
-	Would    bool // it is a shadow: nobody was refused
+	Would    bool // it is a shadow: no request was denied
 	Uses     []use
 	UsesOf   int // subjects that are in Uses
 	// Everybody is the one subject that makes nearly all traffic and has a private address.
@@ -106,8 +106,8 @@ func (v *verdict) firstTen() string {
 	return plural(v.Refused, "subject", "subjects")
 }
 
-// sharesInWords is for a rule of which nobody can say how many times its limit somebody has asked for:
-// one of requests in flight, or one that is no more.
+// sharesInWords is for a rule without a ratio of requests to its limit: one of requests in flight, or one that no
+// longer exists.
 func (v *verdict) sharesInWords() {
 	first, ten := v.Shares[0].Of, v.Shares[min(1, len(v.Shares)-1)].Of
 	switch {
@@ -138,8 +138,8 @@ func timesOfRefused(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.
 	return all
 }
 
-// median returns how many times the limit the subject asked for that the middle one of all refusals met: a
-// few that were refused twice say nothing of those that make nearly all of the refusals.
+// median returns how many times the limit the subject of the middle denial requested: a few subjects with two
+// denials prove nothing about those with nearly all denials.
 func median(all []timesRefused) float64 {
 	var sum, half uint64
 	for _, t := range all {
@@ -245,8 +245,8 @@ func timesWords(f float64) string {
 	return number(int64(math.Round(f)))
 }
 
-// everybody finds the one subject that is nearly all traffic of a rule that counts by address, if its
-// address is a private one: then it is likely to be a proxy whose word is not believed.
+// everybody finds the one subject with nearly all traffic of a rule that counts by address, if its address is
+// private: then it is probably an untrusted proxy.
 func (v *verdict) everybody(c *call, r *telemetry.Rule, w telemetry.Window) {
 	top := &r.Traffic[w]
 	if len(top.Items) == 0 || top.Total < 100 {

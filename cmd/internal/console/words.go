@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// limitWords is a limit as people say it. The algorithm is said where it is not the usual one.
+// limitWords is a limit in words, with the algorithm if it is not the default.
 func limitWords(text, algorithm string) string {
 	said := limitpage.InWords(text, algorithm)
 	if strings.HasPrefix(algorithm, "sliding") {

@@ -150,7 +150,7 @@ func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *poli
 	if !found || own.Version == 0 || !c.alone(s, o) {
 		return Problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
 	}
-	_, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id}, source.Match(own.Version))
+	_, _, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id}, source.Match(own.Version))
 	if err == nil && !dry {
 		c.logChange(who, Overrides, true, 0)
 	}

@@ -27,8 +27,8 @@ type OpenRule struct {
 	Why  string `json:"why"`
 }
 
-// blockEverywhere blocks a subject under every rule whose key has all parts of the subject's own, in one
-// transaction if there is a database.
+// blockEverywhere blocks a subject under every rule with all parts of the subject's key, in one transaction with a
+// database.
 func (c *Control) blockEverywhere(ctx context.Context, who Caller, r *BlockRequest, until time.Time, dry bool) (*SubjectChange, error) {
 	blocked := SubjectChange{Blocked: []BlockedRule{}, Open: []OpenRule{}}
 	out, err := c.change(ctx, who, r.Target, dry, subjectAct{

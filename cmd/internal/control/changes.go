@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -27,6 +28,8 @@ type ChangedRules struct {
 	DryRun bool          `json:"dry_run"`
 	Entry  int64         `json:"entry"` // in the audit log; 0: nothing was changed
 	Rules  []ChangedRule `json:"rules"`
+	// LastHour is set by a dry run: see [Difference].
+	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
 // ChangedRule is the result of one edit, at the same index.
@@ -78,7 +81,8 @@ func (c *Control) ChangeRules(ctx context.Context, who Caller, edits []RuleEdit,
 			e.Warnings = append(e.Warnings, described(w))
 		}
 	}
-	return &ChangedRules{dry, entry, changed}, nil
+	hour, err := c.tryOut(ctx, p.document)
+	return &ChangedRules{dry, entry, changed, hour}, err
 }
 
 // ruleChanges compares edits with the rules in force.

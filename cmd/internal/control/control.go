@@ -10,6 +10,7 @@ import (
 	"net/http"
 
 	"github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -25,7 +26,7 @@ type Telemetry interface {
 	FindRefusals(ctx context.Context, id string) telemetry.FoundRefusals
 }
 
-// Config is what a Control is over. All but Database, Telemetry and DegradedField are needed.
+// Config is what a Control is over. All but Database, Telemetry, Recent and DegradedField are needed.
 type Config struct {
 	Engine *policy.Engine
 	// Stack has the policy in force as it is written, and Database changes it. Nil: the policy is that of a file.
@@ -33,7 +34,9 @@ type Config struct {
 	Database *source.Database
 	// Telemetry is nil if nothing is counted.
 	Telemetry Telemetry
-	// DegradedField is that of the gateway, whose responses are explained.
+	// Recent is nil if nothing is kept of decisions.
+	Recent *recent.Ring
+	// DegradedField is that of the gateway, for the explained responses.
 	DegradedField bool
 	Logger        *slog.Logger
 }
@@ -44,6 +47,7 @@ type Control struct {
 	engine    *policy.Engine
 	policy    *written
 	telemetry Telemetry
+	recent    *recent.Ring
 	logger    *slog.Logger
 	encoder   answer.Encoder
 	stats     statsCache
@@ -53,7 +57,7 @@ type Control struct {
 // New returns a Control over a configuration.
 func New(config Config) *Control {
 	p := &written{stack: config.Stack, database: config.Database}
-	c := &Control{engine: config.Engine, policy: p, telemetry: config.Telemetry, logger: config.Logger}
+	c := &Control{engine: config.Engine, policy: p, telemetry: config.Telemetry, recent: config.Recent, logger: config.Logger}
 	c.encoder.DegradedField = config.DegradedField
 	return c
 }

@@ -60,7 +60,7 @@ var needs = map[string]source.Role{
 	"Name": source.Viewer, "NameOf": source.Viewer, "OverrideName": source.Viewer, "View": source.Viewer,
 	"Stats": source.Viewer, "RuleStats": source.Viewer, "Top": source.Viewer, "Refusals": source.Viewer, "Alerts": source.Viewer,
 	"Reset": source.Operator, "Refund": source.Operator, "Block": source.Operator, "Unblock": source.Operator, "Silence": source.Operator, "Unsilence": source.Operator,
-	"PutShadow": source.Admin, "ChangeRules": source.Admin, "Previous": source.Admin, "Restore": source.Admin,
+	"Diff": source.Operator, "PutShadow": source.Admin, "ChangeRules": source.Admin, "Previous": source.Admin, "Restore": source.Admin,
 	"Create": source.Admin, "Put": source.Admin, "Delete": source.Admin, // of rules
 }
 

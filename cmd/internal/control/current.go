@@ -15,10 +15,10 @@ import (
 
 // current is the policy in force as it is written. It is not changed: after a change there is another one.
 type current struct {
-	document   *policy.Document // file and database; the Source of its parts says which
-	file       *policy.Document // nil: there is no file
+	document   *policy.Document // file and database; see the Source of its parts
+	file       *policy.Document // nil without a file
 	fileBefore *policy.Document // the file before; nil: unchanged since the start
-	contents   *source.Contents // of the database; nil: there is none
+	contents   *source.Contents // of the database, or nil
 
 	version func() string          // made of the document: instances with the same policy return the same
 	lists   map[Kind]func() []item // in the order of their IDs
@@ -80,7 +80,7 @@ type item struct {
 	Version   int64
 	UpdatedAt time.Time
 	UpdatedBy string
-	// Disabled says that a rule of the database is not in force. Only SQL disables rules.
+	// Disabled reports that a rule of the database is not in force. Only SQL disables rules.
 	Disabled bool
 	// Document is a *policy.Rule, *Tier, *policy.TierSubject or *policy.Override.
 	Document any

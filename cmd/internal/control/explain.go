@@ -58,7 +58,7 @@ type TierExplanation struct {
 	Name   string `json:"name"` // empty: none
 	From   string `json:"from"` // "subjects", a key part, or "default"
 	Source string `json:"source,omitempty"`
-	Terms  string `json:"terms,omitempty"` // until when, why and by whom
+	Terms  string `json:"terms,omitempty"` // the end, the reason and the maker
 }
 
 // RuleExplanation is the part of one rule in an Explanation.
@@ -67,11 +67,11 @@ type RuleExplanation struct {
 	Source  string `json:"source"`
 	Applies bool   `json:"applies"`
 	Why     string `json:"why"`
-	// Key is the key in the store; viewers see it as the rule's show_key says.
+	// Key is the key in the store; for viewers it is shortened or hashed by the rule's show_key.
 	Key      string         `json:"key,omitempty"`
 	Override *OverrideState `json:"override,omitempty"`
-	// Enforced is the rollout percentage of the rule, and Watched says that this subject is not
-	// among those for which it is enforced. Both are left out without a rollout.
+	// Enforced is the rollout percentage of the rule, and Watched reports that it is not enforced for this subject.
+	// Both are left out without a rollout.
 	Enforced string             `json:"enforced,omitempty"`
 	Watched  bool               `json:"watched,omitempty"`
 	Limits   []LimitExplanation `json:"limits"`
@@ -149,7 +149,7 @@ type Response struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"headers"`
 	Body   string      `json:"body"`
-	// Own says that the body is one of the policy's answers.
+	// Own reports that the body is one of the policy's answers.
 	Own bool `json:"own"`
 }
 
@@ -232,12 +232,12 @@ func explainRule(t *policy.RuleTrace, outage policy.Outage) RuleExplanation {
 func respond(p *policy.Policy, header http.Header, d *policy.Decision, encoder *answer.Encoder) Response {
 	var said answer.Answer
 	out := Response{Header: http.Header{}}
-	encoder.Encode(&said, out.Header, d, answer.Client{Header: header, CORS: p.CORS(), Answers: p.Answers()})
+	encoder.Encode(&said, out.Header, d, answer.Client{Header: header, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()})
 	if d.Allowed {
 		return out
 	}
 	out.Status, out.Body = said.Status, string(said.Body())
-	encoder.Encode(&said, http.Header{}, d, answer.Client{Header: header})
+	encoder.Encode(&said, http.Header{}, d, answer.Client{Header: header, Fields: p.Fields()})
 	out.Own = p.Answers().For(said.Status) != nil
 	return out
 }

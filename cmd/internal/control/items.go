@@ -105,7 +105,7 @@ func (c *Control) List(who Caller, kind Kind, q Query) (*Page, error) {
 	return out, nil
 }
 
-// defaultPage is the size of a page whose limit is 0.
+// defaultPage is the size of a page with limit 0.
 const defaultPage = 100
 
 // position returns the name that a page follows, and its size.

@@ -13,8 +13,8 @@ type LoadStats struct {
 	Limits   uint64 `json:"limits"` // number of limits
 	Limit    uint64 `json:"limit"`  // their sum, for the class normal
 	InFlight uint64 `json:"in_flight"`
-	// Base is the latency of the upstream without a queue, and Latency the present one, in seconds, of the limit whose
-	// latency is the largest multiple of its base; null: unknown.
+	// Base is the latency of the upstream without a queue, and Latency the present one, in seconds, of the limit
+	// with the largest ratio of latency to base; null: unknown.
 	Base    *float64 `json:"base"`
 	Latency *float64 `json:"latency"`
 	// Overloaded is when the present overload started; null: no request was denied in the last minute.

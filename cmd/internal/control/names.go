@@ -77,7 +77,7 @@ func (c *Control) single(rule string, key map[string]string) (*policy.Subject, b
 	return s, err == nil
 }
 
-// shownKey returns what people see of the key of an override, as the rule says.
+// shownKey returns the key of an override as it is shown to people, by the show_key of the rule.
 func (c *Control) shownKey(rule string, key map[string]string) string {
 	if s, single := c.single(rule, key); single {
 		return s.Shown()

@@ -53,8 +53,8 @@ func (f *overrideFilter) wants(o *policy.Override) bool {
 	return f.Query.wants(o) && f.says(o)
 }
 
-// says reports whether an override has the text in one of its fields. A caller who may not see a key must
-// give a whole value: no value can be guessed letter by letter.
+// says reports whether an override has the text in one of its fields. A caller that must not see a key has to give
+// a whole value, so that no value can be guessed letter by letter.
 func (f *overrideFilter) says(o *policy.Override) bool {
 	if f.text == "" {
 		return true

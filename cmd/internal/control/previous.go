@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -75,6 +76,8 @@ func (c *Control) previousFile() (*Previous, error) {
 type Restored struct {
 	DryRun     bool      `json:"dry_run"`
 	BeginsAnew []Restart `json:"begins_anew"`
+	// LastHour is set by a dry run: see [Difference].
+	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
 // Restore takes back the last change of rules, tiers and settings in one transaction. Entry is that of
@@ -109,5 +112,6 @@ func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool
 	if !dry {
 		c.logAct(who, "policy changed", "restored_before", entry)
 	}
-	return out, nil
+	out.LastHour, err = c.tryOut(ctx, p.document)
+	return out, err
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// veil removes keys from results for callers who may only see what rules show of
-// them. A nil veil removes nothing.
+// veil removes keys from results for callers that may see only the shown form of keys. A nil veil removes nothing.
 type veil struct {
 	control *Control
 	rules   map[string]bool // whether keys of the rule are hidden

@@ -17,7 +17,7 @@ type Refusals struct {
 	Refusals []Refusal  `json:"refusals"` // the latest first
 	Kept     int        `json:"kept"`     // of all requests
 	Since    *time.Time `json:"since"`    // the oldest that is kept; null: none is
-	// Alone says that those of other instances could not be read.
+	// Alone reports that those of other instances could not be read.
 	Alone bool `json:"alone,omitempty"`
 }
 

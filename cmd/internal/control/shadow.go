@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -27,6 +28,8 @@ type ShadowChange struct {
 	DryRun bool        `json:"dry_run"`
 	Before ShadowState `json:"before"`
 	After  ShadowState `json:"after"`
+	// LastHour is set by a dry run: see [Difference].
+	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
 // Tag returns the ETag of the state.
@@ -56,7 +59,7 @@ func (c *Control) shadow() ShadowState {
 	return s
 }
 
-// shadowOf returns the state of a policy whose shadow is that of a database and a file.
+// shadowOf returns the state of the shadow of a policy from a database and a file.
 func shadowOf(p *policy.Policy, until, database, file string) ShadowState {
 	s := ShadowState{On: p.WatchOnly(), Until: until}
 	ends, says := p.ShadowUntil()
@@ -121,9 +124,10 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	}
 	out := &ShadowChange{DryRun: change.Dry, Before: before}
 	if change.Dry {
-		out.After = shadowOf(p, longer, r.Until, file)
+		out.After = shadowOf(p.Policy, longer, r.Until, file)
 		out.After.On, out.After.ETag = longer != "", before.ETag // an engine turns it on
-		return out, nil
+		out.LastHour, err = c.tryOut(ctx, p.document)
+		return out, err
 	}
 	c.logAct(who, "policy changed", "kind", "settings", "shadow", r.Until)
 	out.After = c.shadow()

@@ -206,8 +206,8 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	return &out, nil
 }
 
-// describe adds the limits and the mode of the rule, which is nil if it is gone. All says that the whole policy is
-// in shadow mode.
+// describe adds the limits and the mode of the rule, which is nil if it is gone. all reports that the whole policy
+// is in shadow mode.
 func (s *RuleStats) describe(r *policy.Rule, all bool) {
 	s.Limits = []string{}
 	if r == nil {

@@ -25,7 +25,7 @@ type SubjectState struct {
 	BlockedUntil *time.Time `json:"blocked_until,omitempty"`
 	// Override is the one that applies to the subject.
 	Override *OverrideState `json:"override,omitempty"`
-	// Enforced says whether a rule with a rollout percentage is enforced for this subject.
+	// Enforced reports whether a rule with a rollout percentage is enforced for this subject.
 	Enforced string       `json:"enforced,omitempty"`
 	Limits   []LimitState `json:"limits"`
 }
@@ -35,7 +35,7 @@ type OverrideState struct {
 	ID       string           `json:"id"`
 	Source   string           `json:"source"`
 	Document *policy.Override `json:"document"`
-	// Alone says that the override is for this subject and no other.
+	// Alone reports that the override is for this subject and no other.
 	Alone bool `json:"-"`
 }
 

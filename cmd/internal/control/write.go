@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -18,7 +19,7 @@ type Change struct {
 	// Match is the ETag that the caller has read, or several separated by commas, or "*" for any. The item must have
 	// one of them. Empty: no condition.
 	Match string
-	// Absent says that the item must not exist.
+	// Absent requires that the item does not exist.
 	Absent bool
 }
 
@@ -26,7 +27,7 @@ type Change struct {
 type Written struct {
 	ID   string
 	ETag string // empty if it was deleted
-	// Created says that the item is new.
+	// Created reports that the item is new.
 	Created  bool
 	Document any // nil if it was deleted
 	// Difference is set only by a dry run.
@@ -37,13 +38,15 @@ type Written struct {
 type Difference struct {
 	DryRun bool `json:"dry_run"`
 	Effect
+	// LastHour is what the change would have done to the latest requests; nil if they are not kept.
+	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
 // Effect is an item before and after a change.
 type Effect struct {
 	Before any `json:"before"` // nil: it does not exist
 	After  any `json:"after"`
-	// BeginsAnew are limits whose counts start from zero.
+	// BeginsAnew are limits that start to count from zero.
 	BeginsAnew []Restart `json:"begins_anew"`
 	Warnings   []string  `json:"warnings"` // about the document
 }
@@ -279,12 +282,15 @@ func (c *Control) logChange(who Caller, kind Kind, deleted bool, version int64) 
 
 // write makes a change, or returns its difference if dry.
 func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*Written, error) {
-	after, err := c.apply(ctx, w, match)
+	after, would, err := c.apply(ctx, w, match)
 	switch {
 	case err != nil:
 		return nil, w.explain(err)
 	case w.Dry:
 		d, err := c.differs(w)
+		if err == nil {
+			d.LastHour, err = c.tryOut(ctx, would.document)
+		}
 		return &Written{ID: w.id, Difference: d}, err
 	}
 	c.logChange(w.who, w.kind, w.document == nil, after.Version)
@@ -295,15 +301,15 @@ func (c *Control) write(ctx context.Context, w *writing, match source.Match) (*W
 	return &Written{ID: w.id, ETag: after.ETag(), Created: created, Document: after.Document}, nil
 }
 
-func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (after item, err error) {
-	_, err = c.policy.change(ctx, w.who.Name, w.Dry, func(tx *source.Tx) (err error) {
+func (c *Control) apply(ctx context.Context, w *writing, match source.Match) (after item, would changed, err error) {
+	would, err = c.policy.change(ctx, w.who.Name, w.Dry, func(tx *source.Tx) (err error) {
 		if w.document == nil {
 			return remove(tx, w.kind, w.id, match)
 		}
 		after, err = put(tx, w.document, w.before.Disabled, match)
 		return err
 	})
-	return after, err
+	return after, would, err
 }
 
 // inFile returns an item of the file.
@@ -329,7 +335,7 @@ func (w *writing) explain(err error) error {
 
 // differs returns the difference that a change would make.
 func (c *Control) differs(w *writing) (*Difference, error) {
-	d := &Difference{true, effectOn(&w.before, w.exists)}
+	d := &Difference{DryRun: true, Effect: effectOn(&w.before, w.exists)}
 	if w.document == nil {
 		if i, shown := c.inFile(w.kind, w.id); shown {
 			d.After = i.Document

@@ -64,21 +64,29 @@ func remove(tx *source.Tx, kind Kind, id string, match source.Match) error {
 	return tx.DeleteOverride(id, match)
 }
 
+// changed is the policy after a change.
+type changed struct {
+	*policy.Policy
+	document *policy.Document // after a dry run; otherwise nil
+}
+
 // change makes a change, puts it into force unless it is dry, and returns the new policy, which
 // was compiled once, before the change was committed.
-func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) (*policy.Policy, error) {
+func (w *written) change(ctx context.Context, actor string, dry bool, fn func(*source.Tx) error) (p changed, err error) {
 	if dry {
 		_, after, err := w.database.DryRun(ctx, actor, fn)
 		if err != nil {
-			return nil, err
+			return p, err
 		}
-		return w.stack.Would(after)
+		p.Policy, p.document, err = w.stack.Would(after)
+		return p, err
 	}
 	if _, err := w.database.Change(ctx, actor, fn); err != nil {
-		return nil, err
+		return p, err
 	}
-	err := w.stack.Contents(w.database.Known())
-	return w.stack.Policy(), err
+	err = w.stack.Contents(w.database.Known())
+	p.Policy = w.stack.Policy()
+	return p, err
 }
 
 // record does an act outside the database, with an audit entry if there is a database. There is none if do fails.

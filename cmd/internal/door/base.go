@@ -17,9 +17,8 @@ import (
 // Config is what a door decides and answers by.
 type Config struct {
 	Engine *policy.Engine
-	// Authorize returns an error unless a caller with this address and token may ask; the token is
-	// empty if the caller sends none. Nil lets everybody ask. An error that has a method RetrySeconds
-	// says when to try again.
+	// Authorize returns an error unless a caller with this address and token has permission; the token is empty if
+	// missing. Nil permits all callers. The method RetrySeconds of an error, if any, returns when to retry.
 	Authorize     func(from, token string) error
 	DegradedField bool         // see [answer.Encoder]
 	Logger        *slog.Logger // slog.Default() if nil
@@ -55,11 +54,11 @@ func Rescue(log *slog.Logger, err *error) {
 	}
 }
 
-// Answer turns a into the answer to a request, and sets its fields in h: a refusal if the request has a
-// fault, else what d says. Asked are the fields of the request.
+// Answer turns a into the answer to a request, and sets its fields in h: a denial if the request has a fault, else
+// the answer to d. Asked are the fields of the request.
 func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault string, asked http.Header) {
 	p := b.Engine.Policy()
-	client := answer.Client{Header: asked, CORS: p.CORS(), Answers: p.Answers()}
+	client := answer.Client{Header: asked, Fields: p.Fields(), CORS: p.CORS(), Answers: p.Answers()}
 	if fault != "" {
 		b.encoder.Malformed(a, h, fault, client)
 		return
@@ -68,7 +67,7 @@ func (b *Base) Answer(a *answer.Answer, h http.Header, d *policy.Decision, fault
 	b.encoder.Encode(a, h, d, client)
 }
 
-// FieldNames appends the names of the fields that a door passes on, in order. A length is for whoever sends a body to say.
+// FieldNames appends the names of the fields that a door passes on, in order. The sender of a body sets its length.
 func FieldNames(names []string, h http.Header) []string {
 	for name := range h {
 		if name != "Content-Length" {

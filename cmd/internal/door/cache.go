@@ -2,7 +2,7 @@ package door
 
 import "sync"
 
-// maxCached is the most values of a [Cache]. Callers have a few; whoever makes them up has each made again.
+// maxCached is the most values of a [Cache]. Callers have a few; made-up ones are not cached for long.
 const maxCached = 1024
 
 // Cache keeps what is expensive to make. If it is full it forgets everything, and what is in use comes back.

@@ -1,5 +1,5 @@
-// Package door has what the ways in for programs share: who may ask, by what they decide, and how they answer. The packages
-// below its path are above it, packages policy and answer are below.
+// Package door has what the integrations share: permissions of callers, decisions and answers. The packages below
+// its path are above it, packages policy and answer are below.
 package door
 
 import (

@@ -1,8 +1,8 @@
-// Package incident is an hour of traffic for tests, made by a script with a seed: several thousand
-// clients, three paying customers behind one address, a scraper, an attack on logins, a slow upstream,
-// a Redis that comes and goes, two changes of the policy, and a block. It is played through an engine, a
-// store and a recorder in the virtual time of [testing/synctest], and keeps its own books of it: what
-// every request was, what its decision said, and which names were sent.
+// Package incident is an hour of traffic for tests, made by a script with a seed: several thousand clients, three
+// paying customers behind one address, a scraper, an attack on logins, a slow upstream, a Redis that comes and
+// goes, two changes of the policy, and a block. It is played through an engine, a store and a recorder in the
+// virtual time of [testing/synctest], and keeps its own books: every request, its decision, and the names that were
+// sent.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		h := incident.Start(t)
@@ -86,8 +86,8 @@ const (
 var (
 	Attacked = []string{"mary", "lucy", "bobby", "kathy"}
 	Mistyped = []string{"amy", "Henry", "judy", "Sydney", "timothy"}
-	// Hurt are customers of the tier pro who share the address Office, with their requests a second. They
-	// never reach their own limit.
+	// Hurt are customers of the tier pro behind the address Office, with their requests a second. They never reach
+	// their own limit.
 	Hurt = map[string]float64{"k-pro-acme": 3.5, "k-pro-bolt": 3, "k-pro-crux": 2.5}
 )
 

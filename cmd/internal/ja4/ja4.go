@@ -57,7 +57,7 @@ func list(values []uint16) string {
 	return strings.Join(texts, ",")
 }
 
-// version is the highest that the client supports. SSL is not told apart: nobody here speaks it.
+// version is the highest that the client supports. SSL is not distinguished, because Go does not support it.
 func version(supported []uint16) string {
 	versions := known(supported)
 	if len(versions) == 0 {

@@ -136,7 +136,7 @@ func output(dir string, env []string, name string, args ...string) ([]byte, erro
 // file is a text of a module.
 type file struct{ name, text string }
 
-// texts returns what a module says of its licence, and the names of the licences.
+// texts returns the licence files of a module, and the names of the licences.
 func (m *module) texts() (files []file, licences []string, err error) {
 	dirs := slices.Sorted(maps.Keys(m.dirs))
 	for _, dir := range dirs {

@@ -57,7 +57,7 @@ func (s still) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 const mostRequests = 1<<16 + 1
 
 // happen uses up the limits of a rule, and returns the fields of the first answer and the refusal.
-func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (passed http.Header, refused *Example, err error) {
+func happen(ctx context.Context, r *policy.Rule, client answer.Client) (passed http.Header, refused *Example, err error) {
 	alone := policy.Rule{Name: r.Name, Key: []string{"const:example"}, InFlight: r.InFlight, Algorithm: r.Algorithm, Penalty: r.Penalty, Answer: r.Answer}
 	switch {
 	case r.Distinct.Limit != "": // one request has one value
@@ -89,7 +89,7 @@ func happen(ctx context.Context, r *policy.Rule, answers *policy.OwnAnswers) (pa
 			return nil, nil, d.Err
 		}
 		header := http.Header{}
-		encoder.Encode(&a, header, &d, answer.Client{Answers: answers})
+		encoder.Encode(&a, header, &d, client)
 		if !d.Allowed {
 			return passed, &Example{a.HTTPStatus(), header, string(a.Body())}, nil
 		}
@@ -127,7 +127,7 @@ func leastLeft(results []policy.Result) int64 {
 	return least
 }
 
-// statuses says what the statuses of refusals mean.
+// statuses returns the meanings of the statuses of denials.
 func statuses(p *policy.Policy) (all []Meaning) {
 	unavailable := "The limits cannot be looked up at the moment. Wait for as long as Retry-After says."
 	if len(p.Adaptive()) > 0 {
@@ -168,7 +168,7 @@ var known = []struct{ field, name, says string }{
 	{"Cache-Control", "Cache-Control", "Refusals are not to be cached."},
 }
 
-// meanings says what the fields of answers mean.
+// meanings returns the meanings of the fields of answers.
 func meanings(headers ...http.Header) (all []Meaning) {
 	for _, k := range known {
 		if slices.ContainsFunc(headers, func(h http.Header) bool { return h[k.field] != nil }) {
@@ -184,7 +184,7 @@ var knownMembers = []Meaning{
 	{"title", "The status in words."},
 	{"status", "The status."},
 	{"detail", "What was refused and why, for people. Programs should not read it."},
-	{"violated-policies", "The names of the limits that refused, as in RateLimit-Policy."},
+	{"violated-policies", "The names of the limits that refused."},
 	{"error", "Why it was refused, as a word for programs."},
 	{"retry_after", "The seconds of Retry-After."},
 }
@@ -197,7 +197,7 @@ var membersOfError = []Meaning{
 	{"data", "The seconds of Retry-After and the limit that refused."},
 }
 
-// members says what the body has, as far as that is built in.
+// members returns the meanings of the members of a built-in body.
 func (e *Example) members() (all []Meaning) {
 	var form struct {
 		Error map[string]json.RawMessage `json:"error"`

@@ -15,17 +15,18 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/answer"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Page is what is told.
+// Page is the contents of a page.
 type Page struct {
 	Tiers    []string // the names of the columns of limits
 	Costs    bool     // whether a request counts more than one anywhere
 	Limits   []Limit
 	Further  bool     // there are limits that are not listed
-	Lockouts []string // the names of limits whose excess is refused for longer
+	Lockouts []string // the names of limits with a lockout
 	Statuses []Meaning
 	Fields   []Meaning
 	Members  []Meaning // of the body, if that is JSON
@@ -50,7 +51,7 @@ type Piece struct {
 	Code bool // it stands in a request or a response as it is
 }
 
-// Meaning says what something means.
+// Meaning is a name and its meaning.
 type Meaning struct{ Name, Says string }
 
 // Of returns the page of a document that p is compiled of.
@@ -89,7 +90,7 @@ func Of(ctx context.Context, doc *policy.Document, p *policy.Policy) (*Page, err
 	}); i >= 0 {
 		one = told[i]
 	}
-	passed, refused, err := happen(ctx, one, p.Answers())
+	passed, refused, err := happen(ctx, one, answer.Client{Fields: p.Fields(), Answers: p.Answers()})
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +160,8 @@ func names(r *policy.Rule) []string {
 	return policy.LimitNames(r.Name, plans)
 }
 
-// appliesTo says which requests a rule counts. Values of headers may be secrets, and attributes are
-// what the program knows.
+// appliesTo describes the requests that a rule counts. Values of headers may be secrets, and attributes come from
+// the program.
 func appliesTo(r *policy.Rule) (t Text) {
 	t = t.list("", r.Match)
 	if len(r.Match) == 0 {
@@ -183,7 +184,7 @@ func appliesTo(r *policy.Rule) (t Text) {
 
 func (t Text) words(s string) Text { return append(t, Piece{s, false}) }
 
-// say appends a sentence in which code stands for each %s.
+// say appends a sentence with code in place of each %s.
 func (t Text) say(format string, code ...string) Text {
 	for i, s := range strings.Split(format, "%s") {
 		if i > 0 {
@@ -206,7 +207,7 @@ func (t Text) list(before string, all []string) Text {
 	return t
 }
 
-// counted says who shares a count.
+// counted describes the clients that share a count.
 func counted(doc *policy.Document, r *policy.Rule) (t Text) {
 	if r.OnlyClassifies() {
 		return t.words("nothing")
@@ -267,7 +268,7 @@ func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 	return t, lacking
 }
 
-// cost says what a request counts.
+// cost describes the cost of a request.
 func cost(r *policy.Rule) (t Text) {
 	switch c := &r.Cost; {
 	case c.USD != "":
@@ -329,7 +330,7 @@ func DistinctInWords(of, text string) string {
 	return fmt.Sprintf("%s different values of %s per %s", count, of, period)
 }
 
-// InWords says what a limit lets pass.
+// InWords describes a limit.
 func InWords(text, algorithm string) string {
 	p := policy.LimitPlan(text, algorithm)
 	if p == nil {

@@ -63,7 +63,7 @@ func (v *versus) merge(o *versus) {
 // maxChanged is how many clients each list of changes has at most.
 const maxChanged = 20
 
-// difference says what changes from one report to the other.
+// difference returns what changes from one report to the other.
 func (v *versus) difference(before, after *Report) *Difference {
 	d := &Difference{Report: after, Both: v.both, Only: v.only, Newly: v.newly}
 	for _, name := range before.Order {

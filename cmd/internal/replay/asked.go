@@ -6,8 +6,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Asked makes the requests that [Run] puts to a policy, for those who ask one in their own way. It is for one
-// goroutine.
+// Asked makes the requests that [Run] sends to a policy, for other callers of one. It is for one goroutine.
 type Asked struct{ requests *requests }
 
 // NewAsked returns what makes the requests for the policy of a document.

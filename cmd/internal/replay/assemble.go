@@ -100,7 +100,7 @@ func (j *judged) describe(i int, t *ruleTally, steps int) Rule {
 	return r
 }
 
-// describe returns what the policy says of a rule, without counts.
+// describe returns a rule of the policy, without counts.
 func describe(written *policy.Rule) Rule {
 	r := Rule{
 		Shadow: written.Shadow, Kind: "limit", Key: keyOf(written), Limits: []string{}, Algorithm: written.Algorithm,
@@ -225,7 +225,7 @@ func (j *judged) shownKey(r *record) string {
 	return strings.Replace(shown, made.String(), r.name, 1)
 }
 
-// pattern says how the requests of a subject have come.
+// pattern describes how the requests of a subject came.
 func (r *record) pattern() string {
 	s := r.subject
 	n, span := int64(s.requests), seconds(s.last-s.first)

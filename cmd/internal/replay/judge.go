@@ -27,7 +27,7 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 			need, why = "in_flight", "Access logs do not tell which requests were under way at the same time, or how long they would have been."
 		}
 		if need != "" {
-			out = append(out, NotJudged{r.Name, need, why + leftOut(r)})
+			out = append(out, NotJudged{r.Name, need, why + LeftOut(r)})
 			left[r.Name] = true
 			continue
 		}
@@ -38,8 +38,8 @@ func judgeable(doc policy.Document, files []feed.File) (policy.Document, []NotJu
 	return doc, out
 }
 
-// leftOut says what it does to the others that a rule is left out.
-func leftOut(r *policy.Rule) string {
+// LeftOut returns a sentence about what the other rules count if a rule is left out, or "".
+func LeftOut(r *policy.Rule) string {
 	switch {
 	case r.Exempt:
 		return " What it would exempt is counted by the other rules."
@@ -123,7 +123,7 @@ func namesHost(pattern string) bool {
 	return pattern != "" && pattern[0] != '/'
 }
 
-// untold says why nobody can go by a need in a file; empty if it is told.
+// untold returns why a file lacks a need, or "".
 func untold(need string, f *feed.File) string {
 	name, arg, _ := strings.Cut(need, ":")
 	t := &f.Tells
@@ -201,11 +201,10 @@ func wholeSeconds(files []feed.File) bool {
 	return slices.ContainsFunc(files, func(f feed.File) bool { return f.Format != "" && !f.Tells.Fine })
 }
 
-// withExactLogs returns the document with a sliding_window_log_exact for each sliding_window_log, and
-// whether there is one. A log rounds times to a small part of its period, which next to nobody notices
-// whose requests come at any time. In whole seconds, many come exactly one period after others, and the
-// rounding would decide about all of them. Logs of more than [kernel.FineLogCount] round so much that it
-// is noticed, and stay.
+// withExactLogs returns the document with a sliding_window_log_exact for each sliding_window_log, and whether there
+// is one. A log rounds times to a small part of its period, which hardly matters for requests at any time. In whole
+// seconds, many requests come exactly one period after others, and the rounding would decide about all of them.
+// Logs of more than [kernel.FineLogCount] round so much that it matters, and stay.
 func withExactLogs(doc policy.Document) (policy.Document, bool) {
 	some := false
 	rules := slices.Clone(doc.Rules)

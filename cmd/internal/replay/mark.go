@@ -11,10 +11,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// marker finds who has made requests, and the part that they are of. It is for one goroutine.
+// marker finds the clients of requests, and the part that they belong to. It is for one goroutine.
 type marker struct {
 	run       *replay
-	client    policy.Request // with no more than says who the client is
+	client    policy.Request // with only what identifies the client
 	header    http.Header
 	forwarded [1]string
 }

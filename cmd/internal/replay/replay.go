@@ -26,7 +26,7 @@ type Store interface {
 	Evicted() int64
 }
 
-// Config says what is replayed.
+// Config is what to replay.
 type Config struct {
 	Files    []string
 	Feed     feed.Options // but for Begin
@@ -82,7 +82,7 @@ type replay struct {
 	other   string    // what the other side is called
 	sides   []*judged // the policy, and the other if there is one
 	parts   []*part
-	split   *policy.Policy // the one whose networks are larger: by which clients are divided
+	split   *policy.Policy // the one with larger networks, which divides clients
 	trusted []netip.Prefix
 	workers []*worker
 

@@ -15,9 +15,9 @@ type Report struct {
 	// Malformed are refused, too, for what they lack: a part of a key, or a path that all servers read
 	// in the same way.
 	Malformed int64 `json:"malformed,omitempty"`
-	// SubjectsRefused is how many values of keys were refused at least once, by whichever rule that enforces, and
-	// Subjects how many there were; those of rules with the same key count once. They are exact up to
-	// [MaxSubjects] of all rules together, and beyond estimates, which Estimated says.
+	// SubjectsRefused is how many values of keys were refused at least once, by any enforced rule, and Subjects how
+	// many there were; those of rules with the same key count once. They are exact up to [MaxSubjects] of all rules
+	// together, and estimates above, if Estimated.
 	SubjectsRefused int64           `json:"subjects_refused"`
 	Subjects        int64           `json:"subjects"`
 	Estimated       bool            `json:"estimated,omitempty"`
@@ -44,7 +44,7 @@ type Report struct {
 	// lie in one minute of the hour, that a store too small has forgotten states. Whole sentences.
 	Notes []string `json:"notes,omitempty"`
 
-	// Against is what another policy would change. It is nil if there is none.
+	// Against is what another policy would change, or nil.
 	Against *Difference `json:"against,omitempty"`
 }
 
@@ -89,8 +89,8 @@ type Log struct {
 	Skipped int64         `json:"skipped"`
 	Late    int64         `json:"late"`
 	Unread  []feed.Unread `json:"unread,omitempty"`
-	// Limited are requests that the log says were answered 429 or 503: behind a limiter a log holds
-	// retries, and not what clients wanted.
+	// Limited are requests with status 429 or 503 in the log: behind a limiter a log has retries, and not the
+	// demand of clients.
 	Limited int64 `json:"limited"`
 }
 
@@ -112,9 +112,9 @@ type Rule struct {
 
 	Subjects        int64 `json:"subjects"`
 	SubjectsRefused int64 `json:"subjects_refused"`
-	// Hardness is how many of the refused subjects were down for how long at the longest: refused
-	// once; for less than a minute, ten minutes, an hour, a day; or longer. A subject is down from a
-	// refusal on until the next request of it that passes, or until it was told that one would.
+	// Hardness is how many of the refused subjects were down for how long at the longest: refused once; for less
+	// than a minute, ten minutes, an hour, a day; or longer. A subject is down from a denial until its next allowed
+	// request, or until the end of the denial's wait.
 	Hardness [6]int64 `json:"hardness"`
 	// Longest is the longest wait that a refusal told.
 	Longest time.Duration `json:"longest_wait_ns"`
@@ -142,10 +142,10 @@ type Subject struct {
 	Refused  int64     `json:"refused"`
 	First    time.Time `json:"first"` // refusal
 	Last     time.Time `json:"last"`
-	// Down is the longest time from a refusal to the next request that passed, or to when the last
-	// refusal before that said one would; of what is down at the end of the log, to the last refusal.
+	// Down is the longest time from a denial to the next allowed request, or to the end of the wait of the last
+	// denial before it; at the end of the log, to the last denial.
 	Down time.Duration `json:"down_ns"`
-	// Pattern says in a few words how its requests come: "a burst of 40 within 2 s, then silence".
+	// Pattern describes in a few words how its requests come: "a burst of 40 within 2 s, then silence".
 	Pattern string `json:"pattern"`
 	Path    string `json:"path"` // asked for most when it was refused, without its query
 }
@@ -164,7 +164,7 @@ type NotJudged struct {
 	Why   string `json:"why"`   // a sentence
 }
 
-// Shadowed is a rule whose refusals another would have made as well.
+// Shadowed is a rule with denials that another rule would have made as well.
 type Shadowed struct {
 	Rule string `json:"rule"`
 	By   string `json:"by"`

@@ -64,7 +64,7 @@ func newRequests(docs ...*policy.Document) *requests {
 	return q
 }
 
-// of returns the request that an entry tells of, whose peer is known. It is good until the next one.
+// of returns the request of an entry from a known peer. It is valid until the next one.
 func (q *requests) of(e *accesslog.Entry, peer netip.Addr) *policy.Request {
 	r := &q.request
 	r.Method, r.Host, r.Peer, r.Time, r.NoPath = text(e.Method), text(e.Host), peer, time.UnixMicro(e.Time), false
@@ -161,8 +161,8 @@ func (q *requests) fields(e *accesslog.Entry) {
 	}
 }
 
-// peerOf returns the address of whoever connected, and whether it is made up of a name. A log without
-// clients has the last address of X-Forwarded-For: that of whoever the proxy before it saw.
+// peerOf returns the address of the peer, and whether it stands for a name. For a log without clients it is the
+// last address of X-Forwarded-For: the peer of the proxy in front.
 func peerOf(e *accesslog.Entry) (peer netip.Addr, named bool) {
 	if len(e.Client) == 0 {
 		last := e.Forwarded
@@ -187,8 +187,8 @@ func parsePeer(s string) (netip.Addr, bool) {
 	return a.Addr(), err == nil
 }
 
-// addressOf returns the address that stands for the name of a client: one of fd00::/8, which nobody has
-// on the Internet, and that differs from others in what ipv6_prefix lets count.
+// addressOf returns the address that stands for the name of a client: one of fd00::/8, which is not used on the
+// Internet. Addresses of different names differ within ipv6_prefix.
 func addressOf(name []byte) netip.Addr {
 	h := uint64(14695981039346656037) // FNV-1a: two names of a log that share an address are no harm
 	for _, c := range name {

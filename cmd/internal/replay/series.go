@@ -22,8 +22,8 @@ func (a *axis) micros() int64 { return stepSeconds[a.level] * 1e6 }
 
 func (a *axis) begins() time.Time { return time.UnixMicro(a.begin * a.micros()).UTC() }
 
-// at returns the step of a time. One before the first is in the first; one that is too late for the series
-// is in the last if there are no longer steps, and else there is room only once they are longer.
+// at returns the step of a time. One before the first is in the first; one that is too late for the series is in
+// the last if steps cannot become longer, and otherwise has room only once they are longer.
 func (a *axis) at(t int64) (i int, room bool) {
 	number := t / a.micros()
 	if a.steps == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/axiomhq/hyperloglog"
 )
 
-// MaxSubjects is how many subjects, those of each rule apart, are told apart in all. Of further ones it is
-// estimated how many they are. One takes up to 400 bytes if it was refused, and else up to 200.
+// MaxSubjects is how many subjects are distinguished, over all rules. The number of further ones is estimated. A
+// subject takes up to 400 bytes if it was denied, and otherwise up to 200.
 const MaxSubjects = 1 << 20
 
 // runGap is the silence that ends a run of requests, in seconds.
@@ -38,13 +38,13 @@ type record struct {
 	first   int64 // refusal
 	last    int64
 	since   int64 // when it went down; 0: it is not
-	until   int64 // when what it was told last lets it pass again
+	until   int64 // end of the wait of its last denial
 	down    int64 // longest time
 	bestRun uint16
 	runSpan uint32 // of that run
 	mayPass int64  // how many refusals might have passed since its limit was unused: see secondGains
 	paths   [3]pathCount
-	// enforced says that it was refused by a rule that does not only watch it.
+	// enforced reports that it was denied by an enforced rule.
 	enforced bool
 }
 
@@ -71,7 +71,7 @@ type subjects struct {
 	beyond *beyond           // what there was no room for
 }
 
-// beyond estimates how many subjects there are that there is no room for, with a standard error of 0.8 %.
+// beyond estimates the number of subjects above the maximum, with a standard error of 0.8 %.
 type beyond struct {
 	seen, refused map[int]*hyperloglog.Sketch // by rule
 	values        hyperloglog.Sketch
@@ -86,13 +86,13 @@ func newSubjects(seed maphash.Seed, room, rules int) *subjects {
 type seen struct {
 	key   string
 	rule  int
-	of    *subject // nil: there is no room for it
+	of    *subject // nil above the maximum
 	hash  uint64
 	value uint64 // stands for the value, whichever rule of the group has it
 }
 
-// request notes a request of the subject of a rule that has a key of the store, whose value has that hash. What
-// it returns is good until the next one.
+// request counts a request of the subject of a rule, by its key in the store and the hash of its value. The result
+// is valid until the next one.
 func (t *subjects) request(rule, group int, key string, text uint64, now int64) seen {
 	if t.begin == 0 {
 		t.begin = now
@@ -129,14 +129,13 @@ func (t *subjects) request(rule, group int, key string, text uint64, now int64) 
 	return seen{key, rule, s, hash, value}
 }
 
-// subjectHash returns the hash of the subject of a rule whose value has that hash. It differs from those of three
-// other rules in its topmost bits alone, so that the places of these are side by side: one request is often of
-// all of them.
+// subjectHash returns the hash of the subject of a rule by the hash of its value. It differs from those of three
+// other rules only in its topmost bits, so that their places are side by side: a request often has all of them.
 func subjectHash(rule int, text uint64) uint64 {
 	return (text + uint64(rule>>2)*0x9e3779b97f4a7c15) ^ uint64(rule&3)<<62
 }
 
-// newcomer returns a place for a hash that has none, or nil if there is no room.
+// newcomer returns a place for a new hash, or nil above the maximum.
 func (t *subjects) newcomer(hash uint64) *subject {
 	if t.known >= t.room {
 		return nil
@@ -158,8 +157,7 @@ func (t *subjects) endRun(s *subject) {
 	}
 }
 
-// refused notes that the request was refused, or would have been by a rule that only watches.
-// Wait is what it was told, in microseconds.
+// refused counts a denial of the request, by a rule or a shadow. Wait is that of the denial, in microseconds.
 func (t *subjects) refused(s seen, now, wait int64, enforced bool, name, path string) {
 	if s.of == nil {
 		sketchOf(t.beyond.refused, s.rule).InsertHash(s.hash)
@@ -222,13 +220,13 @@ func (t *subjects) passed(s seen, now int64, unused bool) {
 		t.records[s.of.record-1].mayPass = 0
 	}
 	if r := &t.records[s.of.record-1]; r.since != 0 {
-		// Whoever goes away is not down for as long as that lasts.
+		// A subject that goes away is not down meanwhile.
 		r.down = max(r.down, min(now, r.until)-r.since)
 		r.since = 0
 	}
 }
 
-// end ends what is under way, when there are no more requests.
+// end closes open downtimes after the last request.
 func (t *subjects) end() {
 	for i := range t.places {
 		s := &t.places[i]
@@ -276,7 +274,7 @@ func valueOf(key string) string {
 	return value
 }
 
-// further estimates how many subjects there are that there is no room for.
+// further estimates the number of subjects above the maximum.
 func (t *subjects) further(rule int, value, hash uint64) {
 	if t.beyond == nil {
 		t.beyond = &beyond{seen: map[int]*hyperloglog.Sketch{}, refused: map[int]*hyperloglog.Sketch{}}

@@ -85,7 +85,7 @@ func numbersOf(t *accesslog.Tokens) map[string]int64 {
 	}
 }
 
-// never is what whoever is blocked was told to wait, longer than any log.
+// never is the wait of a blocked subject, longer than any log.
 const never = math.MaxInt64 * time.Nanosecond
 
 // observe counts a decision.

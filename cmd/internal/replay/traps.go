@@ -13,13 +13,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// traps are what a reader must know of a log to trust what is said of it.
+// traps are the properties of a log that limit the trust in a report.
 type traps struct {
 	ended      int64 // requests of which only the end is known
-	noPath     int64 // that nobody could read
+	noPath     int64 // that the server could not read
 	noClient   int64
-	proxies    int64 // of a trusted proxy that does not say for whom
-	disbelieve int64 // with an X-Forwarded-For that nobody believes
+	proxies    int64 // of a trusted proxy without the client's address
+	disbelieve int64 // with an untrusted X-Forwarded-For
 	preflights int64 // that may be one
 }
 
@@ -55,7 +55,7 @@ func (t *traps) merge(o *traps) {
 	t.proxies, t.disbelieve, t.preflights = t.proxies+o.proxies, t.disbelieve+o.disbelieve, t.preflights+o.preflights
 }
 
-// notes returns what there is to say, in whole sentences.
+// notes returns the remarks, in whole sentences.
 func (t *traps) notes(r *Report, c *tally, j *judged, counted []*counts, stats *feed.Stats) (notes []string) {
 	say := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if c.requests == 0 {

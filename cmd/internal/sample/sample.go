@@ -64,7 +64,7 @@ func Handler() http.Handler {
 	return mux
 }
 
-// search finds the users whose name contains the query, or the rest of the path.
+// search finds the users with the query, or the rest of the path, in their name.
 func search(w http.ResponseWriter, r *http.Request) {
 	q := r.PathValue("rest")
 	if q == "" {
@@ -124,6 +124,6 @@ func readCredentials(w http.ResponseWriter, r *http.Request) (c credentials, ok 
 func reply(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The client may have left; there is nobody to tell.
+	// It fails only if the client has left.
 	_ = json.NewEncoder(w).Encode(body)
 }

@@ -84,6 +84,7 @@ func ref(name string) object { return object{"$ref": "#/$defs/" + name} }
 var words = map[string][]string{
 	"CORS.Preflights":    {"exempt", "count"},
 	"Document.Ambiguous": {"refuse", "charge"},
+	"Document.Fields":    {"both", "ietf", "x-ratelimit"},
 	"Rule.Ambiguous":     {"refuse", "charge"},
 	"Rule.Missing":       {"share", "skip", "refuse"},
 	"Rule.Algorithm":     algorithms(),
@@ -149,7 +150,7 @@ func (g *generator) of(t reflect.Type, field string) object {
 			}
 			return list
 		}
-		if field == "Document.TrustedProxies" { // nobody, said aloud
+		if field == "Document.TrustedProxies" { // explicitly empty
 			return texts(0)
 		}
 		return ref("texts")
@@ -214,7 +215,7 @@ func (g *generator) fields(t reflect.Type, properties object) {
 	}
 }
 
-// readComments returns what the sources say of types and of their fields, by "Type" and "Type.Field".
+// readComments returns the comments of types and of their fields, by "Type" and "Type.Field".
 func readComments(dir string) (map[string]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {

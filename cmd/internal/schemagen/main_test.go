@@ -122,7 +122,7 @@ func TestWords(t *testing.T) {
 	s := schema(t)
 	for field, list := range words {
 		name, ok := map[string]string{
-			"CORS.Preflights": "cors: {origins: [https://a.example], preflights: %}", "Document.Ambiguous": "ambiguous: %", "Rule.Ambiguous": "- ambiguous: %", "Rule.Missing": "- missing: %", "Rule.Algorithm": "- algorithm: %",
+			"CORS.Preflights": "cors: {origins: [https://a.example], preflights: %}", "Document.Ambiguous": "ambiguous: %", "Document.Fields": "fields: %", "Rule.Ambiguous": "- ambiguous: %", "Rule.Missing": "- missing: %", "Rule.Algorithm": "- algorithm: %",
 			"Rule.OnError": "- on_error: %", "Rule.Consistency": "- consistency: %", "Rule.ShowKey": "- show_key: %",
 			"Rule.Answer": "- answer: %", "Rule.Over": "- over: %", "Rule.Class": "- class: %", "Cost.Tokens": "- cost: {tokens: %}", "Cost.Unknown": "- cost: {tokens: total, unknown: %}", "Cost.Usage": "- cost: {tokens: total, usage: %}",
 		}[field]

@@ -24,7 +24,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/source"
 )
 
-// adminSettings are those of the admin address, and who may use its API.
+// adminSettings are those of the admin address and its callers.
 type adminSettings struct {
 	address     command.Address
 	hosts       []string
@@ -121,7 +121,7 @@ func (s *server) openAdmin(connections *proxy.Connections) error {
 	return nil
 }
 
-// adminCallers returns who may use the admin API at an address.
+// adminCallers returns the access to the admin API at an address.
 func (s *server) adminCallers(addr net.Addr) *access.Access {
 	file := &tokens.File{Path: s.settings.admin.tokens}
 	return &access.Access{
@@ -142,7 +142,7 @@ func (s *server) adminHandler(callers *access.Access, done <-chan struct{}, conn
 	}
 	mux.Handle("GET /metrics", s.metrics.Handler(connections))
 	over := control.Config{
-		Engine: s.engine, Stack: s.rules.Stack(), Database: s.rules.Database(), Logger: s.log, DegradedField: s.settings.store.degradedField,
+		Engine: s.engine, Stack: s.rules.Stack(), Database: s.rules.Database(), Recent: s.recent, Logger: s.log, DegradedField: s.settings.store.degradedField,
 	}
 	if s.fleet != nil {
 		over.Telemetry = s.fleet

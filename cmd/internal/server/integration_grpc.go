@@ -137,7 +137,7 @@ func (h *drainableHealth) Watch(r *healthpb.HealthCheckRequest, stream healthpb.
 	}
 }
 
-// watchStream is a stream whose context ends earlier.
+// watchStream is a stream with a context that ends earlier.
 type watchStream struct {
 	healthpb.Health_WatchServer
 	ctx context.Context

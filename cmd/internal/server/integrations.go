@@ -103,7 +103,7 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 // authorizer checks the token of a caller; nil if callers need none. From is their address and port.
 type authorizer func(from, token string) error
 
-// doorConfig returns the settings of an integration whose callers authorize lets in.
+// doorConfig returns the settings of an integration with callers that authorize admits.
 func (s *server) doorConfig(authorize authorizer) door.Config {
 	return door.Config{Engine: s.engine, Authorize: authorize, DegradedField: s.settings.store.degradedField, Logger: s.log}
 }
@@ -151,7 +151,7 @@ func (s *server) warnOpen(flag string, addr net.Addr) {
 		return
 	}
 	set := &s.settings.integrations
-	needsToken := set.tokens != "" && flag != "--spoe" // whose protocol has none
+	needsToken := set.tokens != "" && flag != "--spoe" // SPOE has no tokens
 	switch {
 	case !needsToken && !set.tls.VerifiesClients():
 		s.log.Warn("whoever reaches this address can ask, and spend the limits of others: bind it to 127.0.0.1 or to a network of your own, or ask who they are with --door-tokens or --door-tls-client-ca",

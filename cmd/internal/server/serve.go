@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/admin"
 	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/server/listeners"
 	"github.com/sluicehq/sluice/cmd/internal/server/logging"
 	"github.com/sluicehq/sluice/cmd/internal/server/metrics"
@@ -73,6 +74,7 @@ type server struct {
 	store     *stores.Store
 	engine    *policy.Engine
 	fleet     *telemetry.Fleet // nil: telemetry is off
+	recent    *recent.Ring     // nil: no requests are kept
 	metrics   *metrics.Metrics
 	upstreams upstreamStats
 	tracer    *tracing.Tracer // nil: tracing is off
@@ -135,6 +137,9 @@ func (s *server) observe(calls *metrics.StoreCalls) {
 	if s.settings.telemetry.enabled {
 		recorder = telemetry.Watch(s.engine, telemetry.Config{Subjects: true, Version: s.version, Upstreams: s.upstreams.all})
 		s.fleet = newFleet(recorder, s.engine, s.store, calls)
+	}
+	if size := s.settings.telemetry.recent; size > 0 {
+		s.recent = recent.Watch(s.engine, int64(size))
 	}
 	s.rules.Use(s.engine, s.store, recorder)
 	s.metrics = metrics.New(metrics.Config{

@@ -58,6 +58,6 @@ func (s *storeSettings) open(ctx context.Context, log *slog.Logger, called func(
 		Instances: s.instances,
 		Required:  s.required,
 		Logger:    log,
-		Asked:     called,
+		OnCall:    called,
 	})
 }

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/server/metrics"
 	"github.com/sluicehq/sluice/cmd/internal/server/tracing"
 	"github.com/sluicehq/sluice/policy"
@@ -17,11 +20,21 @@ import (
 type telemetrySettings struct {
 	enabled bool
 	traces  tracing.URL
+	recent  command.Size
 }
 
 func (s *telemetrySettings) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&s.enabled, "telemetry", true, "count decisions, for the console, sluice top and the admin API; false saves some memory and time")
+	s.recent = 64 << 20
+	f.Var(&s.recent, "recent", "most memory for the requests of the last hour, on which changes of the policy are tried; 0 keeps none.\nNo bodies are kept, and of keys no more than their rules show")
 	f.Var(&s.traces, "traces", "OTLP/HTTP `URL` to send traces to, such as http://localhost:4318: spans of requests whose callers have a sampled\ntrace. OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and similar variables set the rest (default none)")
+}
+
+func (s *telemetrySettings) check() error {
+	if s.recent != 0 && s.recent < recent.LeastBytes {
+		return errors.New("--recent must be 0, or at least 1MiB")
+	}
+	return nil
 }
 
 // newFleet returns what the instances that share a store have recorded together.

@@ -11,8 +11,8 @@ import (
 // SQLite takes a time for each that grows with their number.
 const batch = 100
 
-// insertAll adds rows that are complete and not there yet, with their entries in the audit log, in
-// a few statements: put takes four for each, and others who write wait meanwhile.
+// insertAll adds new, complete rows with their entries in the audit log, in a few statements: put takes four for
+// each, and other writers wait meanwhile.
 func insertAll[R any](tx *Tx, k *kind[R], rows []R) error {
 	added := make(map[string]bool, len(rows))
 	for some := range slices.Chunk(rows, batch) {

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Match is a condition on a row that is put or deleted: the Version that it has to have, so that
-// nobody overwrites what they have not seen.
+// Match is a condition on a row that is put or deleted: the Version that it must have, so that no change overwrites
+// another one unseen.
 type Match int64
 
 const (
 	Any    Match = -1 // whatever there is
-	Absent Match = 0  // there is none yet
+	Absent Match = 0  // the row must not exist
 )
 
-// Conflict is the error of a change whose [Match] does not hold: somebody else was faster.
+// Conflict is the error of a change if its [Match] fails: another change came first.
 type Conflict struct {
 	Kind, Target string
-	Version      int64 // what the row has; 0: there is none
+	Version      int64 // the version of the row; 0: missing
 }
 
 func (c *Conflict) Error() string {
@@ -54,18 +54,18 @@ type Tx struct {
 	set    *ruleSet // collects the entries of the rules that are changed together
 }
 
-// Contents returns what the database said before the change.
+// Contents returns the contents of the database before the change.
 func (tx *Tx) Contents() *Contents { return tx.before }
 
-// Change runs fn in a transaction, and commits it with an entry in the audit log for each row
-// that it has changed, under the name of actor. It returns the version of the database then.
+// Change runs fn in a transaction, and commits it with an entry in the audit log for each changed row, under the
+// name of actor. It returns the new version of the database.
 //
-// Changes of all instances are made one after the other: fn sees what those before it have
-// committed. It should not take long, and ask nobody else. Without a deadline of ctx it has 30 s.
+// Changes by all instances run one after the other: fn sees the commits before it. It should be quick, and call no
+// other service. Without a deadline of ctx it has 30 s.
 //
-// The error is that of fn, the [policy.Errors] of what makes no policy (the paths name rows, as in
-// rules["login"].limit, overrides[17].key["api_key"] or tiers["pro"].limits["login"]), one that
-// matches [ErrAway], or that of ctx; nothing is changed then, but see ErrAway.
+// The error is that of fn, the [policy.Errors] of an invalid policy (their paths name rows, as in
+// rules["login"].limit, overrides[17].key["api_key"] or tiers["pro"].limits["login"]), one that matches [ErrAway],
+// or that of ctx. After an error nothing is changed, but see ErrAway.
 func (d *Database) Change(ctx context.Context, actor string, fn func(*Tx) error) (version int64, err error) {
 	_, after, err := d.change(ctx, actor, fn, true)
 	if err != nil {
@@ -74,7 +74,7 @@ func (d *Database) Change(ctx context.Context, actor string, fn func(*Tx) error)
 	return after.Version, nil
 }
 
-// DryRun is Change that commits nothing. It returns what the database says before and after.
+// DryRun is Change without the commit. It returns the contents before and after.
 func (d *Database) DryRun(ctx context.Context, actor string, fn func(*Tx) error) (before, after *Contents, err error) {
 	return d.change(ctx, actor, fn, false)
 }
@@ -244,8 +244,7 @@ func (k *kind[R]) matches(old *R, found bool, r *R, match Match) error {
 	return &Conflict{k.name, k.target(r), version}
 }
 
-// same reports whether r says what old does, which can be read. If r does not say who has made it,
-// whoever has made old is right.
+// same reports whether r has the contents of old, which is valid. If r names no maker, that of old is right.
 func (k *kind[R]) same(old, r *R) (bool, error) {
 	said := *r
 	k.sign(&said, k.maker(old))

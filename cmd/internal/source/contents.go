@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Contents is what a database says, at one moment. It is never changed and may be shared.
+// Contents is a snapshot of a database. It never changes and may be shared.
 type Contents struct {
 	Version   int64 // grows with every change
 	Settings  SettingsRow
@@ -41,8 +41,7 @@ func (v versions) base() versions {
 	return v
 }
 
-// SamePolicy reports whether c and other, which may be nil, say the same of a policy: only tokens
-// may differ.
+// SamePolicy reports whether c and other, which may be nil, have the same policy: only tokens may differ.
 func (c *Contents) SamePolicy(other *Contents) bool {
 	return c == other || c.comparable(other) && c.versions.policy() == other.versions.policy()
 }
@@ -98,7 +97,7 @@ func (c *Contents) Disabled() (names []string) {
 	return names
 }
 
-// Read returns all that the database says. The error matches [ErrAway] or [ErrNotMigrated].
+// Read returns the contents of the database. The error matches [ErrAway] or [ErrNotMigrated].
 func (d *Database) Read(ctx context.Context) (*Contents, error) {
 	c, err := d.latest(ctx, nil)
 	if err != nil {
@@ -173,7 +172,7 @@ func (d *Database) contents(ctx context.Context, q query, old *Contents, lock st
 	return c, nil
 }
 
-// versions reads the versions, and locks them if lock says so.
+// versions reads the versions. lock is a clause that locks them, or empty.
 func (d *Database) versions(ctx context.Context, q query, lock string) (v versions, err error) {
 	rows, err := q.QueryContext(ctx, "SELECT value, settings, rules, tiers, subjects, overrides, tokens FROM sluice_version"+lock)
 	if err != nil {

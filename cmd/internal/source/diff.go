@@ -3,7 +3,7 @@ package source
 // Difference is a row that two contents do not have in common.
 type Difference struct {
 	Kind, Target  string // as in an [Entry]
-	Before, After string // what it says, as JSON; empty where it is not there
+	Before, After string // the row as JSON; empty if missing
 }
 
 // Diff returns what differs in a policy from one to the other: settings, rules, tiers, subjects and
@@ -44,7 +44,7 @@ func diff[R any](k *kind[R], before, after []R) (all []Difference) {
 	return all
 }
 
-// says is a row as JSON, without when and by whom it was changed.
+// says is a row as JSON, without the time and actor of its last change.
 func (k *kind[R]) says(r *R) string {
 	said := *r
 	*k.meta(&said) = Meta{}

@@ -33,10 +33,10 @@ type kind[R any] struct {
 	target func(*R) string  // tells rows apart
 	ident  func(*R) string  // likewise, and faster; nil: target
 	check  func(*R) error   // complains about what cannot be kept
-	by     func(*R) *string // who has made a row; nil: that is not kept
+	by     func(*R) *string // the maker of a row; nil: not kept
 }
 
-// maker returns who has made a row, if that is kept.
+// maker returns the maker of a row, if it is kept.
 func (k *kind[R]) maker(r *R) string {
 	if k.by == nil {
 		return ""
@@ -44,7 +44,7 @@ func (k *kind[R]) maker(r *R) string {
 	return *k.by(r)
 }
 
-// sign says who has made a row, if that is kept and not said.
+// sign sets the maker of a row, if it is kept and missing.
 func (k *kind[R]) sign(r *R, who string) {
 	if k.by != nil {
 		*k.by(r) = cmp.Or(*k.by(r), who)
@@ -97,7 +97,7 @@ func (k *kind[R]) selectAll() string {
 	return "SELECT " + k.selected + metaColumns + " FROM " + k.table
 }
 
-// where is the condition that finds a row by its key, whose parts are $1, $2, ….
+// where is the condition that finds a row by the parts of its key, $1, $2, ….
 func (k *kind[R]) where() string {
 	conditions := make([]string, k.key)
 	for i := range conditions {

@@ -11,18 +11,17 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// What the Source of rules, overrides and subjects says.
+// Values of Source of rules, overrides and subjects.
 const (
 	FromFile     = "file"
 	FromDatabase = "database"
 )
 
-// Merge returns the document of a file with what a database says on top of it; either may be nil.
-// A rule of the database takes the place of the file's of that name, and the others follow; an
-// override takes the place of the file's of the same rule and key, and a subject that of the file's;
-// a tier's limits take the place of those that rules have for it; and each setting that the
-// database has, that of the file. Source says of each which of them it is from. Neither is
-// changed.
+// Merge returns the document of a file with the contents of a database on top of it; either may be nil. A rule of
+// the database replaces the file's rule of the same name, and other rules of the database follow. An override
+// replaces the file's override of the same rule and key, a subject that of the file, the limits of a tier those
+// that rules have for it, and each setting that of the file. Source of each is its origin. Merge changes neither
+// argument.
 func Merge(file *policy.Document, c *Contents) *policy.Document {
 	return &merge(file, c).Document
 }
@@ -50,8 +49,8 @@ func merge(file *policy.Document, c *Contents) *merged {
 	return m
 }
 
-// settings puts each setting that top has in the place of the file's. All is a shadow as long as either
-// says so: no end in one of them is to enforce what the other does not.
+// settings replaces the file's settings by those of top. The policy is a shadow as long as either is: the end of
+// one must not enforce the other.
 func (m *merged) settings(top *policy.Document) {
 	if len(top.TrustedProxies) > 0 {
 		m.TrustedProxies = top.TrustedProxies
@@ -61,6 +60,7 @@ func (m *merged) settings(top *policy.Document) {
 	m.Shadow = policy.LongerShadow(top.Shadow, m.Shadow)
 	m.Ambiguous = cmp.Or(top.Ambiguous, m.Ambiguous)
 	m.BodyLimit = cmp.Or(top.BodyLimit, m.BodyLimit)
+	m.Fields = cmp.Or(top.Fields, m.Fields)
 	if len(top.CORS.Origins) > 0 {
 		m.CORS = top.CORS
 	}
@@ -108,10 +108,9 @@ func (m *merged) mergeRules(file []policy.Rule, rows []RuleRow) {
 	}
 }
 
-// mergeTiers gives rules the limits of tiers. What is of rules that there are not is left to
-// strays.
+// mergeTiers gives rules the limits of tiers. Limits for missing rules are left to strays.
 func (m *merged) mergeTiers(rows []TierRow) {
-	own := make(map[int]bool) // whose map is not shared
+	own := make(map[int]bool) // rules with a map of their own
 	at := m.ruleIndexes()
 	for i := range rows {
 		for rule, limits := range rows[i].Limits {
@@ -138,7 +137,7 @@ func (m *merged) ruleIndexes() map[string]int {
 	return at
 }
 
-// strays are limits of tiers for rules that there are not.
+// strays are limits of tiers for missing rules.
 func (m *merged) strays() (all policy.Errors) {
 	at := m.ruleIndexes()
 	for i := range m.contents.Tiers {

@@ -103,7 +103,7 @@ func TestMerge(t *testing.T) {
 // Every field of the settings of a document is merged: a new one must not be forgotten.
 func TestMergeSettings(t *testing.T) {
 	full := policy.Document{
-		TrustedProxies: []string{"10.0.0.0/8"}, IPv6Prefix: 56, IgnoreCase: true, Shadow: "always", Ambiguous: "refuse", BodyLimit: "1MiB",
+		TrustedProxies: []string{"10.0.0.0/8"}, IPv6Prefix: 56, IgnoreCase: true, Shadow: "always", Ambiguous: "refuse", BodyLimit: "1MiB", Fields: "ietf",
 		CORS:  policy.CORS{Origins: []string{"*"}},
 		Lists: map[string]policy.List{"us": {Networks: []string{"192.0.2.0/24"}}},
 		Tiers: policy.Tiers{From: "header:X-Plan", Subject: "api_key", Default: "free"},

@@ -37,7 +37,7 @@ func migrateAll(ctx context.Context, dialect goose.Dialect, db *sql.DB, folder s
 		if err == nil {
 			return steps, nil
 		}
-		// Where there is no lock, another instance may have done it first.
+		// Without a lock, another instance may have migrated first.
 		if after, look := provider.GetDBVersion(ctx); look != nil || after <= before {
 			return steps, fmt.Errorf("migration: %w", err)
 		}

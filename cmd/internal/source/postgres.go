@@ -55,7 +55,7 @@ func newPostgres(text string, log *slog.Logger) (dialect, string, error) {
 	return &postgres{config, log}, name.String(), nil
 }
 
-// parseReason says what is wrong with a URL without repeating any of it.
+// parseReason returns what is wrong with a URL without repeating any of it.
 func parseReason(err error) string {
 	for _, known := range []string{"invalid port", "invalid connect_timeout", "failed to configure TLS", "failed to read service", "invalid sslcertmode", "unknown target_session_attrs value"} {
 		if strings.Contains(err.Error(), ": "+known) {
@@ -117,8 +117,8 @@ func (p *postgres) follow(ctx context.Context, _ *sql.DB, wake, lost func()) {
 	}
 }
 
-// listen wakes at every notification, and once when it has begun to listen: who listens only now
-// has not heard of what was before.
+// listen calls wake at every notification, and once after it starts to listen, because earlier notifications were
+// missed.
 func (p *postgres) listen(ctx context.Context, wake, lost func()) error {
 	conn, err := pgx.ConnectConfig(ctx, p.config.Copy())
 	if err != nil {

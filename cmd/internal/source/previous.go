@@ -14,9 +14,9 @@ const maxBack = 20_000
 // errLarge is an [Invalid]: part of a change is no version that ever was in force.
 var errLarge error = &Invalid{"entry", "the last change has too many entries to be taken back at once: import the policy that is to hold"}
 
-// LastChange returns the entries of the audit log of the last change of rules, tiers and settings, in
-// the order in which they were made; none if there was none. Who is in which tier, overrides, and that
-// the whole policy is a shadow, come and go by themselves, and are left out.
+// LastChange returns the audit entries of the last change of rules, tiers and settings, in their order, or none
+// without such a change. It leaves out the tiers of subjects, overrides, and the shadow of the whole policy, which
+// can end by themselves.
 func (d *Database) LastChange(ctx context.Context) ([]Entry, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -62,7 +62,7 @@ func (d *Database) lastChange(ctx context.Context, q query) (all []Entry, err er
 	}
 }
 
-// onlyShadow reports whether an entry says no more than that the whole policy is a shadow, or is not.
+// onlyShadow reports whether an entry only turns the shadow of the whole policy on or off.
 func onlyShadow(e *Entry) bool {
 	if e.Kind != settingsKind.name {
 		return false
@@ -74,7 +74,7 @@ func onlyShadow(e *Entry) bool {
 	return was.saysBeside() == is.saysBeside()
 }
 
-// saysBeside is what settings say beside that all is a shadow.
+// saysBeside is the settings without the shadow of the whole policy.
 func (r *SettingsRow) saysBeside() string {
 	said := *r
 	said.Document.Shadow, said.Document.Rules = "", nil

@@ -125,8 +125,7 @@ func (tx *Tx) DeleteTier(name string, match Match) error {
 	return remove(tx, tierKind, match, name, name)
 }
 
-// PutSubject creates or replaces what is said of that subject. Who made it is the actor, if By is
-// empty.
+// PutSubject creates or replaces the row of a subject. An empty By becomes the actor.
 func (tx *Tx) PutSubject(r SubjectRow, match Match) (SubjectRow, error) {
 	return put(tx, subjectKind, r, match, nil)
 }
@@ -135,13 +134,12 @@ func (r *SubjectRow) check() error {
 	return checkTexts("subject", r.Subject, "tier", r.Tier, "reason", r.Reason, "by", r.By)
 }
 
-// DeleteSubject deletes what is said of a subject.
+// DeleteSubject deletes the row of a subject.
 func (tx *Tx) DeleteSubject(subject string, match Match) error {
 	return remove(tx, subjectKind, match, subject, subject)
 }
 
-// PutOverride creates or replaces the override of that rule and key, whatever its ID. Who made it
-// is the actor, if By is empty.
+// PutOverride creates or replaces the override of a rule and key, with any ID. An empty By becomes the actor.
 func (tx *Tx) PutOverride(r OverrideRow, match Match) (OverrideRow, error) {
 	return put(tx, overrideKind, r, match, nil)
 }
@@ -257,7 +255,7 @@ func checkAll(field string, v reflect.Value) error {
 	return nil
 }
 
-// checkUntil complains about what says of nothing when it ends.
+// checkUntil returns an error for an invalid end.
 func checkUntil(until string) error {
 	if until == "" {
 		return nil

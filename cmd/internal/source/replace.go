@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Replace makes the database say what a document does, and nothing else: what is not in it is
-// deleted. Limits of tiers are then all in the rules. What is the same stays as it is.
+// Replace makes the database equal to a document, and deletes all else. Limits of tiers are then all in the rules.
+// Equal rows stay as they are.
 func (tx *Tx) Replace(doc *policy.Document) error {
 	settings := *doc
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Meta is what every row has beside what it says.
+// Meta is the common part of all rows.
 type Meta struct {
 	// Version is that of the last change of the row: it grows with every change, and is never
 	// used again. See [Match].
@@ -23,8 +23,8 @@ type Meta struct {
 	fault string // why the row cannot be read
 }
 
-// SettingsRow is everything of a document but its rules, subjects and overrides. There is at
-// most one; its Version is 0 if there is none.
+// SettingsRow is everything of a document but its rules, subjects and overrides. A database has at most one; its
+// Version is 0 if it is missing.
 type SettingsRow struct {
 	Document policy.Document `json:"document"`
 	Meta
@@ -51,8 +51,7 @@ type TierRow struct {
 	Meta
 }
 
-// SubjectRow says that a subject is in a tier. Subject is a value of the part that tiers.subject
-// names, and finds the row.
+// SubjectRow puts a subject into a tier. Subject is a value of the key part tiers.subject, and the key of the row.
 type SubjectRow struct {
 	policy.TierSubject
 	Meta
@@ -88,7 +87,7 @@ var roles = []Role{Nobody, Viewer, Operator, Admin}
 // May reports whether r includes needed. An unknown role includes none.
 func (r Role) May(needed Role) bool { return slices.Index(roles, r) >= slices.Index(roles, needed) }
 
-// String returns the name, "nobody" of the empty role.
+// String returns the name, and "nobody" for the empty role.
 func (r Role) String() string { return cmp.Or(string(r), "nobody") }
 
 // ParseRole returns the role of that name, viewer, operator or admin, and Nobody for any other.

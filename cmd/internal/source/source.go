@@ -8,11 +8,10 @@
 //	err = stack.Contents(contents)
 //	go db.Watch(ctx, func(c *source.Contents) { err := stack.Contents(c); … })
 //
-// The database has rules, tiers, subjects, overrides, settings (the rest of a document) and the
-// tokens of the admin API. [Database.Change] changes them, with an entry in the audit log for each,
-// in one transaction, and refuses what does not make a policy. Every row has the version of its
-// last change, so that nobody overwrites what they have not seen: see [Match]. Whoever changes the
-// tables by SQL is followed as well, and leaves nothing in the audit log.
+// The database has rules, tiers, subjects, overrides, settings (the rest of a document) and the tokens of the admin
+// API. [Database.Change] changes them, with an entry in the audit log for each, in one transaction, and rejects an
+// invalid policy. Every row has the version of its last change, so that no change overwrites another one unseen:
+// see [Match]. Instances follow changes by SQL as well, but these leave no entry in the audit log.
 //
 // A [Stack] puts a database on top of a file.
 package source
@@ -49,7 +48,7 @@ var (
 	ErrFull error = awayError("the disk of the database of the rules is full")
 	// ErrNotMigrated is matched where the tables are not there.
 	ErrNotMigrated = errors.New(`the database has no tables of Sluice: "sluice migrate" makes them`)
-	// ErrNotFound is matched where there is no such row.
+	// ErrNotFound is matched by errors about a missing row.
 	ErrNotFound = errors.New("not found")
 )
 
@@ -94,15 +93,14 @@ type dialect interface {
 	// follow calls wake when something may have changed, until ctx ends, and lost when it may
 	// have missed something.
 	follow(ctx context.Context, read *sql.DB, wake, lost func())
-	// unmigrated reports whether an error says that a table is not there.
+	// unmigrated reports whether an error is about a missing table.
 	unmigrated(error) bool
-	// full reports whether an error says that the disk is full.
+	// full reports whether an error is about a full disk.
 	full(error) bool
 }
 
-// Open opens a database: "sqlite:FILE", "postgres://user@host/name". It does not ask it for
-// anything: [Database.Migrate] or [Database.Read] will say whether it is there. Nil is
-// slog.Default().
+// Open opens a database: "sqlite:FILE", "postgres://user@host/name". It does not connect: [Database.Migrate] or
+// [Database.Read] will. A nil log is slog.Default().
 func Open(url string, log *slog.Logger) (*Database, error) {
 	d := &Database{log: cmp.Or(log, slog.Default()), wakes: make(chan struct{}, 1), poll: poll}
 	scheme, rest, _ := strings.Cut(url, ":")
@@ -173,8 +171,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout)
 }
 
-// snapshot returns what the database says at one moment, and reads only what has changed since old,
-// which may be nil.
+// snapshot returns a snapshot of the database, and reads only the changes since old, which may be nil.
 func (d *Database) snapshot(ctx context.Context, old *Contents) (*Contents, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -20,7 +20,7 @@ const (
 	readers = 4
 	// filePoll is how often the version in a file is read: some 50 µs each.
 	filePoll = 100 * time.Millisecond
-	// busyTimeout bounds the wait for others who use the file.
+	// busyTimeout bounds the wait for other users of the file.
 	busyTimeout = 20 * time.Second
 )
 
@@ -39,8 +39,8 @@ func newSQLite(rest string) (dialect, string, error) {
 	return &sqlite{absolute}, "sqlite:" + path, err
 }
 
-// dsn has the settings of a connection. A commit is on the disk when it is acknowledged
-// (synchronous), and whoever writes waits for the others. No connection makes the file.
+// dsn has the settings of a connection. A commit is on the disk when it is acknowledged (synchronous), and writers
+// wait for each other. No connection creates the file.
 func (s *sqlite) dsn(more url.Values) string {
 	more.Set("mode", "rw")
 	more["_pragma"] = append([]string{fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds())}, append(more["_pragma"], "synchronous(FULL)")...)
@@ -57,11 +57,11 @@ func (s *sqlite) open() (read, write *sql.DB, err error) {
 		return nil, nil, err
 	}
 	read.SetMaxOpenConns(readers)
-	write.SetMaxOpenConns(1) // those who write queue here, in order, rather than at the file
+	write.SetMaxOpenConns(1) // writers queue here, in order, rather than at the file
 	return read, write, nil
 }
 
-// migrate makes the file if it is not there: tokens are in it, so nobody else reads it.
+// migrate creates a missing file, readable only by its owner, because it has tokens.
 func (s *sqlite) migrate(ctx context.Context, write *sql.DB) (int, error) {
 	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrNotExist) {

@@ -9,9 +9,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Stack puts a database on top of a file, and what they make into force: see [Merge]. Either may
-// change at any time, and either may be all that there is. What does not make a policy changes
-// nothing. It is safe for concurrent use once its fields are set.
+// Stack puts a database on top of a file (see [Merge]), and the resulting policy into force. Either may change at
+// any time, and either may be missing. An invalid policy changes nothing. A Stack is safe for concurrent use once
+// its fields are set.
 type Stack struct {
 	// Name is that of the database, for problems in it.
 	Name string
@@ -19,14 +19,14 @@ type Stack struct {
 	// the changes, and never by two at once.
 	Swap func(*policy.Policy)
 
-	// Accept, if not nil, says what the doors have against a policy: a [policy.Errors].
+	// Accept, if not nil, returns the objections of the integrations to a policy: a [policy.Errors].
 	Accept func(*policy.Policy) error
 
-	// FileTaken, if not nil, is called when a file that File has refused has come into force since:
-	// what the database says now makes a policy with it.
+	// FileTaken, if not nil, is called when a file that File rejected is in force, because it is valid with a
+	// change of the database.
 	FileTaken func()
 
-	changing sync.Mutex // whoever puts something into force
+	changing sync.Mutex // held while a policy comes into force
 	state    atomic.Pointer[state]
 	checked  atomic.Pointer[state] // what Check has made last
 	tried    *state                // what File has made last
@@ -39,7 +39,7 @@ type Stack struct {
 // state is what is in force, and what it was made of.
 type state struct {
 	file     *file
-	before   *file // that was in force before file, and says something else
+	before   *file // in force before file, with other contents
 	contents *Contents
 	merged   *merged
 	policy   *policy.Policy
@@ -68,7 +68,7 @@ func (s *Stack) Document() (*policy.Document, *Contents) {
 	return &policy.Document{}, nil
 }
 
-// FileDocument returns the document of the file beneath; nil if there is none. Do not change it.
+// FileDocument returns the document of the file, or nil without a file. Do not change it.
 func (s *Stack) FileDocument() *policy.Document {
 	if f := s.file(); f != nil {
 		return &f.Document
@@ -76,8 +76,8 @@ func (s *Stack) FileDocument() *policy.Document {
 	return nil
 }
 
-// FileBefore returns the document of the file that was in force before, and said something else; nil
-// if there was none. Do not change it.
+// FileBefore returns the document of the file that was in force before with other contents, or nil. Do not change
+// it.
 func (s *Stack) FileBefore() *policy.Document {
 	if now := s.state.Load(); now != nil && now.before != nil {
 		return &now.before.Document
@@ -139,10 +139,8 @@ func (s *Stack) UseFile() error {
 	return nil
 }
 
-// Contents puts what a database says into force, on top of the file if there is one, unless it has
-// said something newer already. The error is
-// a [policy.Errors], whose paths name rows as those of [Database.Change] do; nothing has changed
-// then.
+// Contents puts the contents of a database into force, on top of the file if any, unless newer contents are in
+// force. The error is a [policy.Errors] with paths as in [Database.Change]; then nothing has changed.
 func (s *Stack) Contents(c *Contents) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -178,14 +176,24 @@ func (s *Stack) Check(c *Contents) error {
 	return err
 }
 
-// Would returns the policy that c would make with the file.
-func (s *Stack) Would(c *Contents) (*policy.Policy, error) {
+// Would returns the policy that c would make with the file, and its document, which is not to be changed.
+func (s *Stack) Would(c *Contents) (*policy.Policy, *policy.Document, error) {
 	next, err := s.make(s.file(), c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s.checked.CompareAndSwap(next, nil)
-	return next.policy, nil
+	return next.policy, &next.merged.Document, nil
+}
+
+// WouldFile returns the policy that another file would make with the database, and its document, which is not to be
+// changed. For where see [policy.CompileAt].
+func (s *Stack) WouldFile(doc policy.Document, where func(path string) (string, int)) (*policy.Policy, *policy.Document, error) {
+	next, err := s.make(&file{doc, where}, s.contents())
+	if err != nil {
+		return nil, nil, err
+	}
+	return next.policy, &next.merged.Document, nil
 }
 
 // Readable returns the [policy.Errors] of the rows that cannot be read, if there are any.
@@ -281,7 +289,7 @@ func (s *state) tables(next *state) (p *policy.Policy, err error) {
 	return p, err
 }
 
-// where says in which file and line something is written, or in which database.
+// where returns the file and line, or the database, of a path.
 func (s *state) where(name string) func(path string) (string, int) {
 	if s.file == nil && s.contents == nil {
 		return nil
@@ -298,7 +306,7 @@ func (s *state) where(name string) func(path string) (string, int) {
 	}
 }
 
-// explain makes problems say where they are, and by which path.
+// explain adds places and paths to problems.
 func (s *state) explain(err error, name string) error {
 	problems, ok := errors.AsType[policy.Errors](err)
 	if !ok {
@@ -316,7 +324,7 @@ func (s *state) explain(err error, name string) error {
 	return all
 }
 
-// named says that problems are in the database.
+// named names the database in problems.
 func (s *Stack) named(problems policy.Errors) policy.Errors {
 	for i := range problems {
 		problems[i].File = s.Name

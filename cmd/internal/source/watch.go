@@ -59,7 +59,7 @@ func (d *Database) Watch(ctx context.Context, apply func(*Contents)) {
 func (d *Database) wake() {
 	select {
 	case d.wakes <- struct{}{}:
-	default: // it will, for somebody else
+	default: // a wake-up is already pending
 	}
 }
 
@@ -83,7 +83,7 @@ func (d *Database) look(ctx context.Context) *Contents {
 	return c
 }
 
-// newer returns what the database says if that is not old. In doubt it reads all.
+// newer returns the contents of the database if they are newer than old. In doubt it reads all.
 func (d *Database) newer(ctx context.Context, old *Contents, doubt bool) (*Contents, error) {
 	if doubt || old == nil {
 		return d.again(ctx)

@@ -8,9 +8,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Connector opens no more connections to a database at once than Places has places: what all
-// instances of a program have open together stays below what the server takes. Whoever needs one more
-// waits until its context ends.
+// Connector opens no more connections to a database at once than Places has permits: all instances of a program
+// together stay below the limit of the server. A call that needs one more waits until its context ends.
 //
 //	db := sql.OpenDB(&inflight.Connector{Connector: connector, Places: places, Name: "orders"})
 //	db.SetConnMaxIdleTime(time.Second) // an idle connection has its place, too

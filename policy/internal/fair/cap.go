@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// MaxTenants is how many tenants of a cap are told apart at a time. Further ones share a place.
+	// MaxTenants is how many tenants a cap distinguishes at a time. Further ones share a place.
 	MaxTenants = 10_000
 	// MaxWeight is the largest weight.
 	MaxWeight = 1000
@@ -40,11 +40,11 @@ const (
 	farAhead   = 1 << 40 // more than anybody asks for in an epoch
 )
 
-// Cap is what the tenants who share a limit have asked for lately. It is safe for concurrent use.
+// Cap is the latest demand of the tenants of a shared limit. It is safe for concurrent use.
 //
-// Time is divided into epochs, a quarter of the window each. Demand is what was asked for in the last
-// window, of a newcomer in proportion, and a tenant is active who has asked in it. The first who asks
-// in an epoch divides the cap anew, in time n·log n, while others go on by the old division.
+// Time is divided into epochs, a quarter of the window each. Demand is the units requested in the last window, in
+// proportion for a new tenant, and a tenant with requests in it is active. The first request in an epoch divides
+// the cap again, in time n·log n, while others use the old division.
 type Cap struct {
 	ID            uint64 // the same in all processes
 	count, period int64  // units in so many microseconds
@@ -63,14 +63,14 @@ type Cap struct {
 	parts  atomic.Int64 // by how many the cap was divided then: see Note
 	known  atomic.Pointer[map[string]*tenant]
 
-	adding sync.Mutex         // whoever changes fresh or known
+	adding sync.Mutex         // guards fresh and known
 	fresh  map[string]*tenant // that are not known yet
 	many   int                // of both
 
-	dividing sync.Mutex // whoever has what follows, and the past of tenants
+	dividing sync.Mutex // guards the following, and the past of tenants
 	division Level      // changed with adding, too
 	wants    []Want
-	rest     tenant // all who have no place
+	rest     tenant // all tenants without a place
 	others   others
 }
 
@@ -81,7 +81,7 @@ type tenant struct {
 	asked   atomic.Int64 // in this epoch
 	limited atomic.Bool  // it asks for more than there is for it
 	free    atomic.Int64 // units of an epoch from which on it does so, where there is less than is asked for
-	each    atomic.Int64 // see Terms; of one who is limited
+	each    atomic.Int64 // see Terms; of a limited tenant
 	due     atomic.Int64 // when it is no more ahead of its time, in microseconds
 
 	past   [epochs]int64 // in the last epochs, the newest first
@@ -95,14 +95,13 @@ type Terms struct {
 	// Each is how many nanoseconds of its own time a unit takes a tenant, of a part of the cap so many
 	// times as many: a share of its time goes by as slowly.
 	Each int64
-	// Short says that there is less than is asked for.
+	// Short reports that demand exceeds the cap.
 	Short bool
-	// Over says that the tenant asks for more than its part. Then the bucket is to hold no more than
-	// Line with what is asked for, and the reserve is left to those who do not. It says so where that
-	// can be.
+	// Over reports that the tenant requests more than its allocation. Then the bucket should hold at most Line with
+	// the request, and the reserve is left to other tenants.
 	Over bool
 	Line int64
-	// Above says that the bucket held more when this was last known.
+	// Above reports that the bucket held more when this was last known.
 	Above bool
 
 	part          Level // of an epoch
@@ -121,7 +120,7 @@ func (t *Terms) Ahead(now int64) int64 { return max(0, t.tenant.due.Load()-now) 
 // Within returns how many more units the tenant can ask for in this epoch until it is over its part.
 func (t *Terms) Within() int64 { return t.part.Of(t.weight) - t.asked }
 
-// Window returns the time in microseconds in which who asks is active.
+// Window returns how long a tenant is active after a request, in microseconds.
 func Window(count int64, period time.Duration) int64 {
 	return max(minWindow, mulDiv(minUnits, period.Microseconds(), count))
 }
@@ -155,7 +154,7 @@ func (c *Cap) Same(count int64, period time.Duration, burst int64) bool {
 	return c.count == count && c.period == period.Microseconds() && c.burst == burst
 }
 
-// Idle reports whether nobody has asked for a while.
+// Idle reports whether the cap had no requests for a while.
 func (c *Cap) Idle(now int64) bool { return now-c.began.Load() > 2*epochs*c.epoch }
 
 // identify returns the same number for a name in all processes.
@@ -190,10 +189,10 @@ func (c *Cap) Look(key string, weight, units, now int64, terms *Terms) {
 
 // Part is what there is for a tenant.
 type Part struct {
-	// Each is how many nanoseconds lie between the units of its part: as the cap is divided if there is
-	// less than is asked for, and else if all who are active asked for theirs.
+	// Each is how many nanoseconds lie between the units of its allocation: by the present division if demand
+	// exceeds the cap, and otherwise by that for full demand of all active tenants.
 	Each    int64
-	Weights int64 // of all who are active, itself included
+	Weights int64 // of all active tenants, itself included
 	Short   bool  // there is less than is asked for
 }
 
@@ -291,7 +290,7 @@ func (c *Cap) admit(t *tenant, weight int64) {
 	c.grant(t, weight)
 }
 
-// grant tells a tenant its part. Whoever calls it has adding or dividing.
+// grant sets the allocation of a tenant. The caller holds adding or dividing.
 func (c *Cap) grant(t *tenant, weight int64) (part int64) {
 	part = c.division.Of(weight)
 	t.free.Store(max(1, part/scale))
@@ -301,7 +300,7 @@ func (c *Cap) grant(t *tenant, weight int64) (part int64) {
 	return part
 }
 
-// each returns how many nanoseconds lie between the units of one who is limited.
+// each returns how many nanoseconds lie between the units of a limited tenant.
 func (c *Cap) each(weight int64) int64 {
 	if c.division.Rest == 0 {
 		return c.epoch * epochs * 1000 // nothing is left for it
@@ -335,7 +334,7 @@ func (c *Cap) renew(now int64) {
 	c.divide(now)
 }
 
-// turn moves what was asked for into the past, and forgets who is not active.
+// turn moves demand into the past, and drops inactive tenants.
 func (c *Cap) turn(steps int64) {
 	c.rest.turn(steps)
 	known := *c.known.Load()
@@ -377,17 +376,17 @@ func (t *tenant) turn(steps int64) {
 	for _, n := range t.past {
 		sum += n
 	}
-	// Who has asked for a lot and stops is not waited for until the window is over: no more is
-	// believed than what the last epoch makes likely.
+	// A tenant that stops after a large demand does not count until the window is over: its demand is at most what
+	// the last epoch makes likely.
 	last := t.past[0]
 	t.demand = min(sum*epochs/t.age, epochs*(last+2*root(last)+4))
 }
 
-// divide divides the cap among those who are active.
+// divide divides the cap among the active tenants.
 func (c *Cap) divide(now int64) {
 	theirs := c.heard(now)
 	if c.parts.Load() > 1 {
-		theirs = nil // who have parts of their own
+		theirs = nil // tenants with their own allocation
 	}
 	known := *c.known.Load()
 	c.wants = c.wants[:0]
@@ -413,7 +412,7 @@ func (c *Cap) divide(now int64) {
 	for _, t := range known {
 		t.limited.Store(t.wants > c.grant(t, t.weight.Load()))
 	}
-	for _, t := range c.fresh { // who have come meanwhile
+	for _, t := range c.fresh { // new tenants since then
 		all += t.weight.Load()
 		c.grant(t, t.weight.Load())
 	}

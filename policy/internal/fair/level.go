@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// Want is what somebody asks for, and by what weight. Both are below 2^42, and a weight is at least 1.
+// Want is a demand and its weight. Both are below 2^42, and a weight is at least 1.
 type Want struct{ Demand, Weight int64 }
 
 // Level is how much there is for a unit of weight: Rest/Weight. Where there is enough for all,
 // Weight is 0.
 type Level struct{ Rest, Weight int64 }
 
-// Fill divides a capacity by weighted max-min fairness, as water fills vessels: whoever asks for less
-// than their part has what they ask for, and the others divide what is left by their weights. (Bertsekas
-// and Gallager, Data Networks, 6.5.2.) It takes time n·log n, and sorts wants.
+// Fill divides a capacity by weighted max-min fairness, as water fills vessels: a demand below its part is met, and
+// the others divide the rest by their weights. (Bertsekas and Gallager, Data Networks, 6.5.2.) It takes time n·log
+// n, and sorts wants.
 func Fill(wants []Want, capacity int64) Level {
 	sum := Level{Rest: max(capacity, 0)}
 	for _, w := range wants {

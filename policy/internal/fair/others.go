@@ -10,8 +10,8 @@ import (
 // MaxPosted is how many tenants a post names. Of the others it has the sum.
 const MaxPosted = 1000
 
-// Asked is what a tenant has asked for in a window. Its ID is the same in all processes; 0 stands for
-// several, of whom only the sum is known.
+// Asked is the demand of a tenant in a window. Its ID is the same in all processes; 0 stands for several tenants,
+// with their sum.
 type Asked struct {
 	ID             uint64
 	Demand, Weight int64
@@ -61,11 +61,11 @@ func (c *Cap) Hear(said []Asked, now int64) {
 	c.others = o
 }
 
-// others is what other processes have said.
+// others is the posts of other processes.
 type others struct {
 	at      int64
 	tenants map[uint64]*other
-	sum     other // of those whose names nobody knows
+	sum     other // of tenants without a name
 }
 
 type other struct {
@@ -73,7 +73,7 @@ type other struct {
 	here           bool // it asks this process, too
 }
 
-// heard returns what others have said, if it is not too old.
+// heard returns the posts of others, if they are not too old.
 func (c *Cap) heard(now int64) *others {
 	if age := now - c.others.at; age < -othersLast || age > othersLast {
 		return nil
@@ -104,7 +104,7 @@ func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	want(o.sum.demand, o.sum.weight)
 }
 
-// Trim makes posts name at most MaxPosted tenants together, those who ask for the most.
+// Trim reduces posts to at most MaxPosted named tenants together, those with the largest demand.
 func Trim(posts []Post) {
 	total := 0
 	for i := range posts {

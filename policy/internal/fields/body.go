@@ -11,11 +11,11 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
-// bodyKind is what the fields around a body say that it is.
+// bodyKind is the kind of a body by its header fields.
 type bodyKind uint8
 
 const (
-	doubtfulBody bodyKind = iota // compressed, in another encoding than UTF-8, or said twice
+	doubtfulBody bodyKind = iota // compressed, in another encoding than UTF-8, or declared twice
 	otherBody                    // of a type that is not known
 	jsonBody
 	formBody // a form; or nothing or plain text, which some servers read as one
@@ -25,11 +25,10 @@ const (
 // AddBody adds the fields of a body that is not empty: of a form, of a JSON object, or of
 // multipart/form-data.
 //
-// What a body is depends on the server. Those that read JSON seldom look at the
-// Content-Type, those that read forms often look at no more than its beginning, and some
-// take for a form whatever lacks one. So every body is read in all the ways that a server
-// may read it: whatever begins with a brace has to be an object to the letter, and what has
-// pairs as a form has them as well. A body that nobody can be sure of is garbled.
+// What a body is depends on the server. Servers of JSON seldom check the Content-Type, those of forms often only
+// its start, and some treat a body without one as a form. So every body is read in all the ways in which a server
+// may read it: a body that starts with a brace must be a valid object, and pairs of a form count as well. A body
+// that is uncertain is garbled.
 func (m *Members) AddBody(data []byte, h http.Header) {
 	kind, boundary := kindOfBody(h)
 	text := unsafe.String(unsafe.SliceData(data), len(data))
@@ -73,7 +72,7 @@ func EncodedBody(h http.Header) bool {
 	return encoding != "" && !strings.EqualFold(encoding, "identity") || len(h["Content-Encoding"]) > 1
 }
 
-// kindOfBody says what a body is from its fields, and the boundary of a multipart body.
+// kindOfBody returns the kind of a body by its header fields, and the boundary of a multipart body.
 func kindOfBody(h http.Header) (kind bodyKind, boundary string) {
 	if EncodedBody(h) {
 		return doubtfulBody, ""
@@ -124,8 +123,7 @@ func plainKind(typ string) bodyKind {
 	return otherBody
 }
 
-// plainBoundary returns the boundary that is all that s says, as clients write it: of characters
-// that need no quotes.
+// plainBoundary returns the boundary if s has nothing else, as clients write it: of characters that need no quotes.
 func plainBoundary(s string) (string, bool) {
 	name, value, _ := strings.Cut(trimBlanks(s), "=")
 	if n := len(value); n > 1 && value[0] == '"' && value[n-1] == '"' {
@@ -206,7 +204,7 @@ func (m *Members) addField(part string) bool {
 	return named
 }
 
-// kindOfPart says whether a field of a type is text.
+// kindOfPart returns whether a field of a type is text.
 func kindOfPart(typ string) memberKind {
 	typ, charset, _ := strings.Cut(strings.ToLower(typ), "; charset=")
 	if typ == "text/plain" && slices.Contains(utf8Names, charset) {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
-// likeness says how a server may take the name of a member for a name that is asked for.
+// likeness is how a server may match the name of a member to a requested name.
 type likeness uint8
 
 const (
@@ -180,8 +180,7 @@ func sameLetters(s, name string, prefix bool) bool {
 	return n == 0 || prefix && splits(rune(rest[0]))
 }
 
-// nextLetter returns the first character of s that is not soft and the length of s up to and
-// with it, or 0 if there is none.
+// nextLetter returns the first character of s that is not soft and the length of s up to and with it, or 0.
 func nextLetter(s string) (rune, int) {
 	for i, r := range s {
 		if r < utf8.RuneSelf && !soft[r] {

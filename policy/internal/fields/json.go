@@ -22,8 +22,8 @@ func (m *Members) addJSON(data []byte, nested bool) bool {
 	return end >= 0 && jsonscan.Space(s, end) == len(s)
 }
 
-// addObject adds the members of the object at i, which is in another of the name outer unless that
-// is empty, and returns where it ends. It is negative if there is none, or m is garbled.
+// addObject adds the members of the object at i, which is in another of the name outer unless that is empty, and
+// returns where it ends. It is negative without an object, or if m is garbled.
 func (m *Members) addObject(s string, i int, outer string, nested bool) int {
 	if i == len(s) || s[i] != '{' {
 		return ^i
@@ -52,7 +52,7 @@ func (m *Members) addObject(s string, i int, outer string, nested bool) int {
 	return i
 }
 
-// jsonText returns what a value says; null is no text.
+// jsonText returns the text of a value; null is no text.
 func jsonText(raw string) (string, memberKind) {
 	switch raw[0] {
 	case '"':

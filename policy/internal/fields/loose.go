@@ -23,8 +23,8 @@ func isAPIField(name string) bool {
 	return apiFields[outer]
 }
 
-// addLoose adds the pairs of m.loose whose names are like name. It skips text that cannot be a name of a form.
-// It takes time in proportion to the text.
+// addLoose adds the pairs of m.loose with names like name. It skips text that cannot be a name of a form. It takes
+// time in proportion to the text.
 func (m *Members) addLoose(f *finding, name string) {
 	s := m.loose
 	for from := 0; f.state != Garbled; {

@@ -18,7 +18,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/percent"
 )
 
-// Presence says whether a request has a value.
+// Presence is whether a request has a value.
 type Presence uint8
 
 const (
@@ -41,7 +41,7 @@ type Members struct {
 	// loose is a text in which servers that take any body for a form find pairs, whatever else it is. It may have
 	// very many, so they are looked for when a field is asked for.
 	loose string
-	json  bool // a JSON object whose Content-Type is application/json
+	json  bool // a JSON object with Content-Type application/json
 }
 
 // Member is a name with its value.
@@ -72,15 +72,15 @@ const (
 	brokenMember // has no text that all servers agree on
 )
 
-// maxMembers is the most members of a form that are looked at. Servers stop at about as many, and to
-// go through more would cost us more than it costs whoever sends them. Objects of JSON have more: a member for
-// each token whose probability a request for text changes.
+// maxMembers is the most members of a form that are read. Servers stop at about as many, and reading more would
+// cost more than sending them. Objects of JSON have more: requests to models can have a member for each token with
+// a changed probability.
 const (
 	maxMembers     = 1000
 	maxJSONMembers = 4000
 )
 
-// Reset empties m, whose memory is used again. What it has returned is no longer valid.
+// Reset empties m and keeps its memory. Earlier results are no longer valid.
 func (m *Members) Reset() {
 	clear(m.list)
 	*m = Members{list: m.list[:0], names: m.names[:0]}
@@ -181,9 +181,8 @@ func (e *Member) value() (text string, number int64, ok bool) {
 	return text, number, ok
 }
 
-// get returns the member that a server may find by that name. It is garbled if there are
-// several that differ, or one whose name only some servers take for it: alike says which
-// those are. What is empty is no name of anything, and does not count.
+// get returns the member that a server may find by that name. It is garbled if several differ, or if only some
+// servers match its name: see alike. An empty value does not count.
 func (m *Members) get(name string, alike func(s, name string) likeness) (Member, Presence) {
 	if m.garbled {
 		return Member{}, Garbled

@@ -1,10 +1,10 @@
 // Package fold gives names that servers treat as equal one spelling: those that differ only in case, and
 // those that common databases or frameworks take for one account. Package policy is above it.
 //
-// A folded name folds to itself, and folding costs nanoseconds a character. The documentation of package
-// policy says which names are equal, internal/foldgen how the table is made. Collations contradict each
-// other: where two say that x equals y and x equals z, y and z become one if that costs few names;
-// otherwise the character is refused, and all such names share one key.
+// A folded name folds to itself, and folding costs nanoseconds a character. The documentation of package policy
+// lists equal names, and internal/foldgen makes the table. Collations contradict each other: where two say that x
+// equals y and x equals z, y and z become one if that costs few names; otherwise the character is refused, and all
+// such names share one key.
 package fold
 
 import (
@@ -201,7 +201,7 @@ func (t *nameTable) entry(r rune) uint16 {
 	return nothing
 }
 
-// fold.txt is written by foldgen, which says what is in it.
+// fold.txt is written and described by foldgen.
 //
 //go:generate sh -c "go run ../../../internal/foldgen <testdata/collations.txt >fold.txt"
 //go:embed fold.txt

@@ -14,12 +14,12 @@ var foreignParts = map[string]string{
 	"remoteaddr": "client_ip", "remoteaddress": "client_ip", "binaryremoteaddr": "client_ip", "realip": "client_ip",
 	"xforwardedfor": "client_ip", "xrealip": "client_ip",
 	"key": "api_key", "token": "api_key", "credential": "api_key", "authorization": "api_key", "bearer": "api_key", "consumer": "api_key",
-	"path": "route", "url": "route", "uri": "route", "endpoint": "route",
+	"url": "path", "uri": "path", "requesturi": "path", "endpoint": "route",
 	"user": "jwt:sub", "userid": "jwt:sub", "sub": "jwt:sub", "username": "body:username",
 	"domain": "host", "servername": "host", "verb": "method", "session": "cookie:session",
 }
 
-// meantPart says what to write in place of a part of a key that there is not.
+// meantPart returns what to write in place of an unknown key part.
 func meantPart(s string) string {
 	s = strings.TrimSpace(s)
 	name, arg := s, ""

@@ -113,8 +113,8 @@ func (k *Keys) tagged(together []int) string {
 	return k.since(end)
 }
 
-// Tenant returns the key of a limit that tenants share, whose key has the first owner parts of this one, and the
-// key of the tenant: with the hash tag of together, or else one that puts it beside the limit.
+// Tenant returns the key of a limit that tenants share, with the first owner parts of this key, and the key of the
+// tenant: with the hash tag of together, or else one that puts it beside the limit.
 func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 	start, end := k.start, k.rest+1 // a name and "/"
 	if owner > 0 {

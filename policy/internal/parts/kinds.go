@@ -1,9 +1,9 @@
-// Package parts has the parts of a rule's key: what they are called, how they are read from a request, how
-// their values are compared, written in a key and shown. All that there is to say of a kind of part is in one
-// table, partKinds: to add a kind, add its entry.
+// Package parts has the parts of a rule's key: their names, how they are read from a request, and how their values
+// are compared, written in a key and shown. One table, partKinds, has all kinds of parts: to add a kind, add its
+// entry.
 //
-// Package policy is above. Below are packages fields, fold and pattern, which read what clients send, and
-// table, which says how subjects are looked up.
+// Package policy is above. Below are packages fields, fold, paths and pattern, which read input of clients, and
+// table, which looks up subjects.
 package parts
 
 import (
@@ -38,14 +38,15 @@ const (
 	fromRule    source = iota + 1 // the rule alone
 	fromPattern                   // its pattern that matched
 	fromPeer                      // the address of the client
-	fromHead                      // method, host and header fields
+	fromLine                      // method, host and path
+	fromHead                      // header fields
 	fromQuery                     // names that people type, and so are those in bodies: see Part.Folds
 	fromBody
 	fromTLS
 	fromProgram // what calls the engine
 )
 
-// chosen says how far clients choose a value.
+// chosen is how far clients choose a value.
 type chosen uint8
 
 const (
@@ -55,14 +56,14 @@ const (
 	claimed          // as they like, unless something verifies tokens
 )
 
-// shown says how much of a value people see.
+// shown is how much of a value people see.
 type shown uint8
 
 const (
 	inFull    shown = iota + 1
 	asAddress       // in full, and where a rule shortens keys, shortened if it counts by no name
 	asName          // in full, and where a rule shortens keys, shortened
-	asSecret        // shortened unless the rule says otherwise
+	asSecret        // shortened unless the rule sets show_key
 )
 
 // partKinds has all kinds of parts.
@@ -80,13 +81,13 @@ var partKinds = []kind{
 		source: fromHead, chosen: free, shown: asName,
 	},
 	{
-		// X-API-Key, or the token of "Authorization: Bearer". Somebody before or behind us has to verify it.
-		// With both and different ones it is garbled: then name the header that counts.
+		// X-API-Key, or the token of "Authorization: Bearer". A server in front or behind has to verify it. If both
+		// are present and differ it is garbled: then name the header that counts.
 		name: "api_key", find: findAPIKey, canonical: trimmed,
 		source: fromHead, chosen: free, shown: asSecret,
 	},
 	{
-		name: "cookie", arg: "NAME", check: checkCookie, find: findCookie, canonical: asIs,
+		name: cookieKind, arg: "NAME", check: checkCookie, find: findCookie, canonical: asIs,
 		source: fromHead, chosen: free, shown: asSecret,
 	},
 	{
@@ -110,12 +111,18 @@ var partKinds = []kind{
 		source: fromPattern, chosen: notChosen, shown: inFull, verbatim: true,
 	},
 	{
+		// The normalised path, without the query and a slash at its end. A path that servers may read in several
+		// ways is garbled. Clients can make up paths, such as those of pages that do not exist.
+		name: pathKind, find: findPath, canonical: canonicalPath,
+		source: fromLine, chosen: free, shown: asName,
+	},
+	{
 		name: "host", find: findHost, canonical: pattern.Host,
-		source: fromHead, chosen: served, shown: inFull,
+		source: fromLine, chosen: served, shown: inFull,
 	},
 	{
 		name: "method", find: findMethod, canonical: pattern.Method,
-		source: fromHead, chosen: notChosen, shown: inFull,
+		source: fromLine, chosen: notChosen, shown: inFull,
 	},
 	{
 		name: "const", arg: "TEXT", check: anyText, find: findConst, canonical: asIs,
@@ -127,14 +134,18 @@ var partKinds = []kind{
 		source: fromProgram, chosen: notChosen, shown: asName,
 	},
 	{
-		// The JA4 of the client's TLS, where the listener ends it. It tells programs apart and no people, and
-		// whoever wants to can look like another one: good beside the address, for clients without a name.
+		// The JA4 of the client's TLS, if the listener terminates it. It distinguishes programs and not people, and
+		// a client can imitate another: useful beside the address, for clients without a name.
 		name: "tls_fingerprint", find: findTLS, canonical: asIs,
 		source: fromTLS, chosen: free, shown: inFull,
 	},
 }
 
-const headerKind = "header"
+const (
+	headerKind = "header"
+	cookieKind = "cookie"
+	pathKind   = "path"
+)
 
 func asIs(v string) string { return v }
 

@@ -23,7 +23,7 @@ func TestEveryKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := &Request{
-		Method: "POST", Host: "example.com", RawQuery: "a=v", Peer: netip.MustParseAddr("2001:db8::1:1"), IPv6Prefix: 64,
+		Method: "POST", Host: "example.com", Path: "/a/b", RawQuery: "a=v", Peer: netip.MustParseAddr("2001:db8::1:1"), IPv6Prefix: 64,
 		Header: http.Header{"A": {"v"}, "Cookie": {"a=v"}, "Authorization": {"Bearer " + token(`{"a":"v"}`)}, "Content-Type": {"application/json"}},
 		Body:   body(`{"a":"v"}`), Attributes: map[string]string{"a": "v/w"}, TLSFingerprint: "t13d",
 	}

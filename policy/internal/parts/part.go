@@ -17,10 +17,13 @@ type Part struct {
 	kind    *kind
 	name    string   // of the header, cookie, …; or the text of a constant
 	text    string   // as written
+	id      string   // see ID
 	aliases []string // of a header: see headerAliases
+	// IgnoreCase makes paths equal that differ in case only.
+	IgnoreCase bool
 }
 
-// Parse reads a part of a key. The error says what to write instead.
+// Parse reads a part of a key. The error has what to write instead.
 func Parse(s string) (Part, error) {
 	name, arg, colon := strings.Cut(s, ":")
 	i := slices.IndexFunc(partKinds, func(k kind) bool { return k.name == name })
@@ -38,6 +41,7 @@ func Parse(s string) (Part, error) {
 	if wrong := p.checkName(); wrong != "" {
 		return p, fmt.Errorf("key part %.60q: %.60q %s", s, p.name, wrong)
 	}
+	p.id = name + ":" + p.name
 	return p, nil
 }
 
@@ -45,9 +49,9 @@ func Parse(s string) (Part, error) {
 func (p *Part) String() string { return p.text }
 
 // ID returns the same text for parts that are the same, such as header:x-a and header:X-A.
-func (p *Part) ID() string { return p.kind.name + ":" + p.name }
+func (p *Part) ID() string { return p.id }
 
-// Header returns the name of the header field whose value the part is, or "".
+// Header returns the name of the header field of the part, or "".
 func (p *Part) Header() string {
 	if p.kind.name != headerKind {
 		return ""
@@ -82,7 +86,7 @@ func (p *Part) IsChosen() bool { return p.kind.chosen >= served }
 // IsClaim reports whether the value is that of a token, which something has to verify.
 func (p *Part) IsClaim() bool { return p.kind.chosen == claimed }
 
-// IsSecret reports whether whoever knows a value may be able to act as somebody else.
+// IsSecret reports whether knowledge of a value may be enough to act as another client.
 func (p *Part) IsSecret() bool { return p.kind.shown == asSecret || p.Header() == "Authorization" }
 
 // IsVerbatim reports whether values are written in keys as they are.
@@ -92,15 +96,24 @@ func (p *Part) IsVerbatim() bool { return p.kind.verbatim }
 func (p *Part) isNamed() bool { return p.kind.shown >= asName }
 
 // Canonical returns a value that a document names as Value returns it; not for addresses.
-func (p *Part) Canonical(v string) string { return p.kind.canonical(v) }
+func (p *Part) Canonical(v string) string {
+	if v = p.kind.canonical(v); p.IgnoreCase && p.kind.name == pathKind {
+		return string(fold.AppendCase(nil, v))
+	}
+	return v
+}
 
-// Value returns the value of the part in the request of x, which lives until x is reset. It reports false if
-// the part is missing, and x.Garbled() then says which way. A part that is absent or empty is simply not there.
-// A part that is garbled is there, but servers may differ in what they read: it is repeated with different
-// values, malformed, in bytes that are not UTF-8, in a body that is compressed, too large or of an unknown
-// type. Nobody may get past a rule that way: where an absent part makes a rule be skipped, a garbled one must
-// not.
+// Value returns the value of the part in the request of x, which lives until x is reset. It reports false if the
+// part is missing, and x.Garbled() then reports which way. An empty part is absent, too. A garbled part is present,
+// but servers may differ in what they read: it is repeated with different values, malformed, in bytes that are not
+// UTF-8, in a body that is compressed, too large or of an unknown type. No client may get past a rule that way: an
+// absent part may skip a rule, and a garbled one must not.
 func (p *Part) Value(x *Reader) (string, bool) {
+	if x.request.Recorded != nil && p.IsRecorded() {
+		if r, known := x.request.Recorded(p.id); known {
+			return x.recorded(&r)
+		}
+	}
 	v, state := p.kind.find(p, x)
 	x.state = state
 	return v, state == fields.Present
@@ -147,7 +160,7 @@ func (l List) Unknown(values map[string]string) (names []string) {
 	return names
 }
 
-// known returns all parts that there are, as documentation writes them.
+// known returns all parts, as documentation writes them.
 func known() string {
 	var all []string
 	for _, k := range partKinds {

@@ -13,6 +13,7 @@ import (
 	"github.com/sluicehq/sluice/internal/clientip"
 	"github.com/sluicehq/sluice/policy/internal/fields"
 	"github.com/sluicehq/sluice/policy/internal/fold"
+	"github.com/sluicehq/sluice/policy/internal/paths"
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
@@ -38,6 +39,7 @@ const (
 // Request is what parts are read from: fields of the request as package policy has it, and of the policy.
 type Request struct {
 	Method, Host, RawQuery string
+	Path                   string // escaped; empty if it is unknown
 	Peer                   netip.Addr
 	Header                 http.Header
 	ForwardedHeader        string
@@ -46,6 +48,9 @@ type Request struct {
 	BodyLimit              int64 // DefaultBodyLimit if zero
 	Attributes             map[string]string
 	TLSFingerprint         string
+	// Recorded returns what was read of the part with an ID before, or false if it is to be read from the request. May
+	// be nil.
+	Recorded func(id string) (Reading, bool)
 
 	Trusted    []netip.Prefix // proxies
 	IPv6Prefix int            // the bits of an IPv6 address that tell clients apart
@@ -57,10 +62,12 @@ type Reader struct {
 	// Route is the key of the pattern that matched, of the rule that is being looked at; empty if it has no
 	// patterns.
 	Route string
-	state fields.Presence // of the part whose value was found last
+	state fields.Presence // of the part that was read last
 	// BrokeOff reports that the body did, so that no server can read it in any way.
 	BrokeOff bool
 	fault    string // see BodyFault
+	// Unread is set if a part without a recorded value was read.
+	Unread bool
 
 	data    []byte // the body, if it was read whole
 	fetched bool   // the body was asked for
@@ -70,6 +77,11 @@ type Reader struct {
 
 	hostName  string // see Host
 	hostKnown bool
+
+	path      string // see findPath
+	pathState fields.Presence
+	pathKnown bool
+	readings  paths.Buffer
 
 	client                       string
 	key                          string // see apiKey
@@ -101,7 +113,8 @@ func (x *Reader) Reset() *Request {
 		*x = Reader{}
 	}
 	x.fault, x.fetched, x.data = "", false, nil
-	x.Route, x.client, x.state, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown = "", "", fields.Absent, false, false, false, false
+	x.Route, x.client, x.state, x.BrokeOff, x.keyKnown, x.resolved, x.hostKnown, x.Unread = "", "", fields.Absent, false, false, false, false, false
+	x.pathKnown = false
 	x.buf = x.buf[:0]
 	x.query.reset()
 	x.cookies.reset()
@@ -311,7 +324,7 @@ func (x *Reader) bearer() (string, fields.Presence) {
 	return fields.Value(token)
 }
 
-// name makes a value that somebody has typed comparable.
+// name makes a typed value comparable.
 func (x *Reader) name(m fields.Member, state fields.Presence) (string, fields.Presence) {
 	if state != fields.Present {
 		return "", state
@@ -359,6 +372,50 @@ func findBody(p *Part, x *Reader) (string, fields.Presence) {
 }
 
 func findRoute(_ *Part, x *Reader) (string, fields.Presence) { return fields.Value(x.Route) }
+
+// findPath looks the path up once.
+func findPath(p *Part, x *Reader) (string, fields.Presence) {
+	if !x.pathKnown {
+		x.pathKnown = true
+		x.path, x.pathState = x.readPath(p.IgnoreCase)
+	}
+	return x.path, x.pathState
+}
+
+func (x *Reader) readPath(ignoreCase bool) (string, fields.Presence) {
+	if x.request.Path == "" {
+		return "", fields.Absent
+	}
+	all := paths.Readings(x.request.Path, ignoreCase, &x.readings)
+	if len(all) > 1 {
+		return "", fields.Garbled
+	}
+	start := len(x.buf)
+	x.buf = appendPath(x.buf, all[0].Segs)
+	return string(x.buf[start:]), fields.Present
+}
+
+// appendPath appends a path of such segments.
+func appendPath(dst []byte, segments []string) []byte {
+	if len(segments) == 0 {
+		return append(dst, '/')
+	}
+	for _, s := range segments {
+		dst = append(append(dst, '/'), s...)
+	}
+	return dst
+}
+
+// canonicalPath returns a path as findPath does. A text that is no path, or one that servers may read in several
+// ways, becomes empty.
+func canonicalPath(v string) string {
+	var b paths.Buffer
+	all := paths.Readings(v, false, &b)
+	if len(all) > 1 || !strings.HasPrefix(v, "/") {
+		return ""
+	}
+	return string(appendPath(nil, all[0].Segs))
+}
 
 func findHost(_ *Part, x *Reader) (string, fields.Presence) {
 	return fields.Value(x.Host())
@@ -418,7 +475,7 @@ func (x *Reader) bodyMembers() *fields.Members {
 	return &m.Members
 }
 
-// claimMembers returns the claims of the bearer token, of which nobody has verified the signature.
+// claimMembers returns the claims of the bearer token, without a check of its signature.
 func (x *Reader) claimMembers() *fields.Members {
 	m := &x.claims
 	if m.read {

@@ -18,18 +18,22 @@ const between = " · "
 // Shown returns what people are to see of the values of a key, as they are written in it. Short shortens those
 // that are names, or if none is, the address.
 func (l List) Shown(values []string, short bool) string {
-	named := l.Any((*Part).isNamed)
-	return Join(values, func(i int) bool { return short && (l[i].isNamed() || l[i].kind.shown == asAddress && !named) })
+	return Join(values, func(i int) bool { return short && l.Shortens(i) })
+}
+
+// Shortens reports whether a value of part i is shortened where keys are: a name, or an address if the key has no name.
+func (l List) Shortens(i int) bool {
+	return l[i].isNamed() || l[i].kind.shown == asAddress && !l.Any((*Part).isNamed)
 }
 
 // Pseudonym returns what stands for a subject, which is the text of a key behind the name of its rule. It is the
-// same for all rules with these parts, wherever they run, so whoever guesses a value can tell that it is this one.
+// same for all rules with these parts, in all processes, so a guessed value can be verified.
 func (l List) Pseudonym(subject string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "sluice show_key %q %s", l.Names(), subject))
 	return hex.EncodeToString(sum[:6])
 }
 
-// Join returns what people are to see of the values of any key. Short says which of them are shortened.
+// Join returns the shown form of the values of any key. short selects those to shorten.
 func Join(values []string, short func(i int) bool) string {
 	var b []byte
 	for i, v := range values {
@@ -59,8 +63,8 @@ func AppendShown(dst []byte, written string, short bool) []byte {
 	return AppendShort(dst, value)
 }
 
-// AppendShort appends so much of a value that people recognize it and nobody can use it: the first four characters
-// and the last two, of one of less than 12 the first two, of one of less than 6 none, and of an address its network.
+// AppendShort appends the part of a value by which people recognize it without being able to use it: the first four
+// characters and the last two; below 12 characters the first two, below 6 none; and of an address its network.
 func AppendShort(dst []byte, value string) []byte {
 	if a, err := netip.ParseAddr(value); err == nil {
 		return appendNetwork(dst, a)

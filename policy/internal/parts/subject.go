@@ -29,8 +29,8 @@ func (k *Keys) AddNamed(p *Part, i int, v string, ipv6Prefix int, of *table.Shap
 	return err
 }
 
-// network returns the text of the first address of the network that a value names, and its
-// length; ok is false if v is no network, or one whose addresses have one key.
+// network returns the text of the first address of the network that a value names, and its length; ok is false if v
+// is no network, or one with a single key for all of its addresses.
 func (p *Part) network(i int, v string, ipv6Prefix int) (first string, n table.Network, ok bool) {
 	if !p.IsAddress() {
 		return "", table.Network{}, false

@@ -84,7 +84,7 @@ func (p *Part) Fold(written string) string {
 	return string(sluice.AppendKeyPart(nil, p.Canonical(value)))
 }
 
-// State says what a text in a key stands for.
+// State is what a text in a key stands for.
 type State uint8
 
 const (

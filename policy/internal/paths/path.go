@@ -33,10 +33,9 @@ type Buffer struct {
 }
 
 const (
-	// maxReadings is the most readings of a path that are told apart, maxSegments the most
-	// segments of one, and maxPathWork the most that is done for all of them, in bytes,
-	// where a segment costs as much as segmentWork bytes do. So no path costs much more
-	// than a plain one, and none of an honest client comes near.
+	// maxReadings is the most readings of a path, maxSegments the most segments of one, and maxPathWork the most
+	// work for all of them, in bytes, where a segment costs as much as segmentWork bytes. So no path costs much
+	// more than a plain one. Paths of honest clients are far below.
 	maxReadings = 32
 	maxPath     = 16 << 10 // as the most that servers take
 	maxSegments = 128
@@ -173,18 +172,18 @@ func originForm(path string) string {
 	return "/" + path
 }
 
-// pathHints says which habits of servers matter for a path.
+// pathHints are the habits of servers that matter for a path.
 type pathHints struct {
 	decode  int  // how often unescaping may make a difference before splitting: 0 to 2
 	params  bool // there may be ";"
 	slashes bool // there may be "\"
 	end     int  // where the path may end early, if not 0
-	wild    bool // nobody can say what servers make of it
+	wild    bool // servers may read it in unknown ways
 	// segments is how many there may be.
 	segments int
 }
 
-// plain reports whether there is no more than one way to split and unescape the path.
+// plain reports whether the path has only one way to split and unescape it.
 func (h *pathHints) plain() bool { return h.decode == 0 && !h.params && !h.slashes && h.end == 0 }
 
 func scanPath(path string) (h pathHints) {

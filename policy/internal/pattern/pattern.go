@@ -21,12 +21,11 @@ import (
 // PATH may contain {name} for one segment, and end with {name...} or a slash for
 // everything below, or with {$}. A GET pattern matches HEAD as well.
 //
-// Four things differ from [net/http.ServeMux], so that nothing slips past a limit:
-// every pattern that matches counts, and not only the most specific one. A slash at the
-// end of a request's path says nothing: "/login" matches /login/, and "/a/", "/a/{$}"
-// and "/a/{x...}" match /a. Nor does a suffix that names a format: "/login" matches
-// /login.json, unless the rule is exempt. And a path is matched in all the ways that a
-// server may read it: see [paths.Readings].
+// Four things differ from [net/http.ServeMux], so that nothing slips past a limit: every pattern that matches
+// counts, and not only the most specific one. A slash at the end of a request's path makes no difference: "/login"
+// matches /login/, and "/a/", "/a/{$}" and "/a/{x...}" match /a. Nor does a suffix that names a format: "/login"
+// matches /login.json, unless the rule is exempt. And a path is matched in all the ways that a server may read it:
+// see [paths.Readings].
 type Pattern struct {
 	Text   string   // as written
 	Key    string   // Text as a part of a key
@@ -43,7 +42,7 @@ var knownMethods = strings.Fields("GET HEAD POST PUT PATCH DELETE OPTIONS CONNEC
 // IsMethod reports whether a method, in capitals, is one that patterns can name.
 func IsMethod(m string) bool { return slices.Contains(knownMethods, m) }
 
-// Parse reads a pattern. The error says what to write instead.
+// Parse reads a pattern. The error has what to write instead.
 func Parse(s string) (*Pattern, error) {
 	p, err := read(s)
 	if err != nil {
@@ -202,7 +201,7 @@ func wildcardName(s string) bool {
 // EveryPath reports whether the pattern matches every path of every host.
 func (p *Pattern) EveryPath() bool { return p.Host == "" && p.multi && len(p.segs) == 0 }
 
-// Meets reports whether both patterns can match one request, whose path all servers read alike.
+// Meets reports whether both patterns can match one request with a path that all servers read alike.
 func (p *Pattern) Meets(q *Pattern, ignoreCase bool) bool {
 	if !methodsMeet(p.Method, q.Method) || p.Host != "" && q.Host != "" && p.Host != q.Host {
 		return false

@@ -33,8 +33,7 @@ type Entry struct {
 	Item    uint32 // index in the list that the table was made of
 }
 
-// hash stands for the text of a subject. It has 128 bits, and nobody knows the key, so that no two texts
-// are taken for one.
+// hash stands for the text of a subject. It has 128 bits and a secret key, so no two texts have the same.
 type hash [2]uint64
 
 // seeds are the same for all tables, so that they can be compared.
@@ -44,14 +43,13 @@ func hashOf(subject []byte) hash {
 	return hash{maphash.Bytes(seeds[0], subject), maphash.Bytes(seeds[1], subject)}
 }
 
-// Shape says which parts of a key a subject names, and which of them by a network.
+// Shape is which parts of a key a subject names, and which of them by a network.
 type Shape struct {
 	Exact   uint32 // bit i: part i of the key is named, and not "*"
 	Network Network
 }
 
-// Network says which part of a key is named by a network, and the size of that. The zero value says that
-// none is.
+// Network is the part of a key that is named by a network, and the size of that. The zero value means none.
 type Network struct {
 	Part int // counted from 1
 	Six  bool
@@ -160,7 +158,7 @@ func (s *set) find(subject hash) *Entry {
 	}
 }
 
-// add adds an entry whose subject has none.
+// add adds an entry for a new subject.
 func (s *set) add(e Entry) {
 	if s.used++; 2*s.used > len(s.slots) {
 		old := s.slots

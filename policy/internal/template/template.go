@@ -1,6 +1,5 @@
-// Package template compiles the bodies of responses that an operator writes: templates of text/template or
-// html/template whose values cannot become anything but text of their media type, and whose costs are bounded.
-// Package policy is above it.
+// Package template compiles an operator's bodies of responses: templates of text/template or html/template with
+// bounded costs and with values that stay text in their media type. Package policy is above it.
 package template
 
 import (
@@ -24,7 +23,7 @@ import (
 // MaxSize is how many bytes the text of a template may have, and the text that it makes.
 const MaxSize = 64 << 10
 
-// kind says what a value has to be made of for a body to stay what it is.
+// kind is the escaping of values that keeps a body well formed.
 type kind uint8
 
 const (
@@ -112,8 +111,8 @@ type Error struct {
 // templateName is what the packages call a template in their errors.
 const templateName = "line"
 
-// New compiles a text of a media type. The samples are pointers to values of one type, whose fields the
-// template can use: it must make a body of each.
+// New compiles a text of a media type. The samples are pointers to values of one type with the fields that the
+// template can use. The template must work for each of them.
 func New(media, text string, samples ...any) (*Template, *Error) {
 	t := &Template{Media: media, ContentType: media, kind: kindOf(media)}
 	if strings.HasPrefix(media, "text/") || t.kind == xmlText {
@@ -157,7 +156,7 @@ var (
 	noFunction = regexp.MustCompile(`function "(\w+)" not defined`)
 )
 
-// explain says what is wrong with a text, in the words of an operator.
+// explain returns what is wrong with a text, in the words of an operator.
 func explain(err error, sample any) *Error {
 	values := reflect.TypeOf(sample).Elem()
 	out := &Error{Hint: "the syntax is that of Go's text/template"}
@@ -209,7 +208,7 @@ func parseHTML(text string) (*htmltemplate.Template, error) {
 	return t, circular(trees)
 }
 
-// parseText makes a template whose values cannot be more than the text of its kind.
+// parseText returns a template that keeps its values text of its kind.
 func parseText(text string, of kind) (*template.Template, error) {
 	t, err := template.New(templateName).Funcs(shortTexts).Funcs(template.FuncMap{"json": jsonValue, "_json": escapedJSON}).Parse(text)
 	if err != nil {

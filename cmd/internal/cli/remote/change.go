@@ -13,7 +13,7 @@ import (
 // held is an item that the gateway has.
 type held struct{ path, etag, text string }
 
-// find returns the item at a path, without its text, and decodes it; nil if there is none.
+// find returns the item at a path, without its text, and decodes it. It returns nil for a missing item.
 func (a *Client) find(ctx context.Context, path string, document any) (*held, error) {
 	answer, err := a.call(ctx, http.MethodGet, path, nil, "", nil, document)
 	switch {

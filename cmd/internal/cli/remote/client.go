@@ -23,6 +23,7 @@ import (
 
 	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/policy"
 )
 
 const (
@@ -38,13 +39,13 @@ type Client struct {
 	dryRun, writing bool
 }
 
-// adminHelp ends the help of every command that calls the admin API.
-const adminHelp = "\n\nIt asks a running gateway at --admin-url, with the token in SLUICE_TOKEN if it needs one."
+// Help ends the help of every command that calls the admin API.
+const Help = "\n\nIt asks a running gateway at --admin-url, with the token in SLUICE_TOKEN if it needs one."
 
 // command returns a command that calls the admin API.
 func (a *Client) command(use, short, long, example string, run func(*cobra.Command, []string) error) *cobra.Command {
 	c := &cobra.Command{
-		Use: use, Short: short, Long: long + adminHelp, Example: example,
+		Use: use, Short: short, Long: long + Help, Example: example,
 		Args: cobra.ArbitraryArgs, PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := a.CheckOutput(); err != nil {
@@ -98,6 +99,17 @@ func (a *Client) Named() bool { return a.url != "" }
 func (a *Client) Explain(ctx context.Context, r *control.CheckRequest) (*control.Explanation, error) {
 	found := new(control.Explanation)
 	_, err := a.call(ctx, http.MethodPost, "/v1/explain", nil, "", r, found)
+	return found, err
+}
+
+// Diff compares a policy with the one that is in force in the gateway. With live it is tried on the latest requests.
+func (a *Client) Diff(ctx context.Context, doc policy.Document, live bool) (*control.PolicyDiff, error) {
+	q := url.Values{}
+	if live {
+		q.Set("live", "true")
+	}
+	found := new(control.PolicyDiff)
+	_, err := a.call(ctx, http.MethodPost, "/v1/policy/diff", q, "", control.Document{Version: 1, Document: doc}, found)
 	return found, err
 }
 

@@ -21,7 +21,7 @@ func healthcheckCommand() *cobra.Command {
 		Use:   "healthcheck",
 		Short: "Ask a running gateway whether it is ready",
 		Long: "Ask a running gateway whether it is ready: exit code 0 if it is, and 1 if it is not or does not\n" +
-			"answer within 5 s. It is for health checks of containers, where curl may be missing." + adminHelp,
+			"answer within 5 s. It is for health checks of containers, where curl may be missing." + Help,
 		Args: command.FlagsOnly, PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, _ []string) error {
 			said, err := a.ready(c.Context())

@@ -134,7 +134,7 @@ func fitted(text string, width, height int) string {
 	return strings.Join(lines[:min(len(lines), height)], "\n")
 }
 
-// byChange returns the rules, those first whose refusals differ most from what is usual.
+// byChange returns the rules, ordered by how much their denials differ from the usual rate.
 func byChange(all []control.RuleStats) []control.RuleStats {
 	all = slices.Clone(all)
 	change := func(r control.RuleStats) float64 {

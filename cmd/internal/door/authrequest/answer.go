@@ -21,7 +21,7 @@ type answering struct {
 func (a *answering) Head(status int) int {
 	h := a.exchange.Header()
 	if a.bodiless {
-		delete(h, "Content-Length") // there is no body
+		delete(h, "Content-Length") // the answer has no body
 	}
 	switch {
 	case status == http.StatusOK && a.location != "":

@@ -19,7 +19,7 @@ type Asker struct {
 type kind struct {
 	name, product             string
 	method, uri, host, client string
-	list                      bool // client is a list, to which the proxy appends whom it has seen
+	list                      bool // client is a list, to which the proxy appends its peer
 	redirects                 bool // passing is X-Accel-Redirect
 	deny                      int  // the status of all refusals; 0: their own
 	only4xx                   bool // what is 5xx would be a failure of ours
@@ -111,8 +111,8 @@ func (a Asker) String() string {
 // Name is the kind of proxy, which is also the last part of its path.
 func (a Asker) Name() string { return a.kind.name }
 
-// BringsBody reports whether the bodies of requests come with the questions. If not, mend says what
-// to do where a rule needs them.
+// BringsBody reports whether the proxy sends the bodies of requests. If not, mend is the advice for rules that need
+// them.
 func (a Asker) BringsBody() (brings bool, mend string) {
 	if a.body {
 		return true, ""

@@ -22,7 +22,7 @@ import (
 // Root is what the paths of all askers begin with.
 const Root = "/auth/"
 
-// Config says who may ask, and how they are answered.
+// Config has the permitted callers, and the form of answers.
 type Config struct {
 	door.Config // the token is that of X-Sluice-Token
 	Askers      []Asker

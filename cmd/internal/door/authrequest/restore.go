@@ -76,8 +76,8 @@ func (d *decider) aim(r *http.Request, target string) (err error) {
 	return nil
 }
 
-// escaped returns a target whose path has no bytes that should have been escaped. A [url.URL] would
-// write such a path anew, with other escapes undone that servers may tell from what they stand for.
+// escaped returns a target with all bytes of its path escaped that should be. A [url.URL] would rewrite such a
+// path, and undo other escapes that servers may distinguish from what they stand for.
 func escaped(target string) string {
 	path, query, asks := strings.Cut(target, "?")
 	if !strings.ContainsFunc(path, unwritable) {
@@ -90,8 +90,8 @@ func escaped(target string) string {
 	return path
 }
 
-// unwritable reports whether a path should have escaped the character. Of control characters
-// nobody knows what a server reads: they stay, and are refused.
+// unwritable reports whether a path should have escaped the character. Servers differ in reading control
+// characters: these stay, and are rejected.
 func unwritable(r rune) bool { return r >= 0x80 || strings.ContainsRune("\"<>\\^`{|}", r) }
 
 // from sets the client.
@@ -114,8 +114,8 @@ func (d *decider) from(r *http.Request) error {
 	return nil
 }
 
-// identify makes the ID of the request one that no other has: whoever can choose it saves
-// themselves a repetition of the very same request, and nothing else.
+// identify makes the ID of the request unique: a client that chooses it saves the charge of a repetition of the
+// very same request, and nothing else.
 func (d *decider) identify(r *http.Request) error {
 	if !d.id {
 		return nil
@@ -132,7 +132,7 @@ func (d *decider) identify(r *http.Request) error {
 	return nil
 }
 
-// restoreBody leaves the body where bodies come. Of a part of one nobody can tell what it says.
+// restoreBody keeps the body if the proxy sends bodies. Part of a body is not readable.
 func (d *decider) restoreBody(r *http.Request) {
 	partial := take(r.Header, partialField) == "true"
 	switch {

@@ -82,7 +82,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) *problem {
 	return c.serve()
 }
 
-// admit refuses those who may not ask.
+// admit rejects callers without permission.
 func (a *api) admit(r *http.Request) *problem {
 	h := r.Header
 	if h["Origin"] != nil || h["Sec-Fetch-Site"] != nil {

@@ -155,7 +155,7 @@ func (c *call) decide(checks []*check) {
 	c.api.Engine.DecideEach(c.r.Context(), c.asked, c.decisions[:len(c.asked)])
 }
 
-// settle settles one check, and says whether there was anything to settle.
+// settle settles one check, and reports whether there was anything to settle.
 func (c *call) settle(one *check) *problem {
 	if one.fault != "" {
 		return badMember("/request", "%s", one.fault) // it was never charged
@@ -182,7 +182,7 @@ func (c *call) places(place string) *problem {
 	return c.report(c.operation.said, done)
 }
 
-// report says whether something was done.
+// report writes whether something was done.
 func (c *call) report(member string, done bool) *problem {
 	c.out = fmt.Appendf(c.out[:0], `{"%s":%t}`, member, done)
 	c.send(http.StatusOK)
@@ -226,7 +226,7 @@ func (c *call) send(code int) {
 	if code != http.StatusOK {
 		c.w.WriteHeader(code)
 	}
-	_, _ = c.w.Write(c.out) // an error is the client's, who has left
+	_, _ = c.w.Write(c.out) // fails only if the client has left
 }
 
 // autoLength is up to where net/http counts the length of a body by itself.

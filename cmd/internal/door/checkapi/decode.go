@@ -91,7 +91,7 @@ var outcomeMembers = []member[*policy.Outcome]{
 	{"bytes", integer(0, door.MaxUnits, func(o *policy.Outcome) *int64 { return &o.Bytes })},
 	{"cost", func(d *decoder, o *policy.Outcome) (ok bool) {
 		if o.Cost, ok = d.integer(0, door.MaxUnits); o.Cost == 0 {
-			o.Cost = -1 // nothing at all; zero would be nothing said
+			o.Cost = -1 // nothing at all; zero would mean missing
 		}
 		return ok
 	}},
@@ -193,7 +193,7 @@ func (d *decoder) check(c *check, takes memberSet) bool {
 	return ok && d.complete(seen)
 }
 
-// complete says what is wrong with the members of a check taken together.
+// complete checks the members of a check together.
 func (d *decoder) complete(seen memberSet) bool {
 	switch {
 	case seen.has(inChecks):
@@ -237,7 +237,7 @@ func (d *decoder) peek(c *check) bool {
 	return ok
 }
 
-// place reads whether whoever asks will say when the request ends, or the place that it has.
+// place reads whether the caller will report the end of the request, or the permit that it has.
 func (d *decoder) place(c *check) (ok bool) {
 	if d.operation.places != nil {
 		c.place, ok = d.text("a place")

@@ -54,7 +54,7 @@ func (c *call) appendAnswer(one *check, ds []policy.Decision) []policy.Decision 
 	return ds
 }
 
-// appendDecision appends what the decision says besides.
+// appendDecision appends the rest of the decision.
 func appendDecision(dst []byte, d *policy.Decision) []byte {
 	dst = appendSeconds(append(dst, `,"delay":`...), d.Delay)
 	dst = appendTrue(dst, `,"exempt":true`, d.Exempt)
@@ -106,8 +106,8 @@ func appendTrue(dst []byte, member string, yes bool) []byte {
 	return dst
 }
 
-// appendResult appends what one limit has said. Its numbers are there if they are known, and mean
-// what they do in the fields X-RateLimit.
+// appendResult appends the result of one limit. Known numbers are included, with the meaning of the fields
+// X-RateLimit.
 func appendResult(dst []byte, r *policy.Result, now int64) []byte {
 	dst = appendText(append(dst, `{"rule":`...), r.Rule)
 	dst = appendText(append(dst, `,"name":`...), cmp.Or(r.Name, r.Rule))
@@ -125,7 +125,7 @@ func appendResult(dst []byte, r *policy.Result, now int64) []byte {
 	if now != 0 && r.Origin != sluice.ByOnError {
 		dst = appendMember(dst, `,"limit":`, r.Plan.ReportedLimit())
 		dst = appendMember(dst, `,"remaining":`, limit.Value(r.Remaining))
-		if r.Plan.Kernel != kernel.InFlight { // nobody knows when those end that are under way
+		if r.Plan.Kernel != kernel.InFlight { // the end of requests under way is unknown
 			dst = appendMember(dst, `,"reset":`, (now+r.ResetAfter.Microseconds()+999_999)/1_000_000)
 		}
 	}

@@ -57,7 +57,7 @@ func badMember(pointer, format string, args ...any) *problem {
 	return p
 }
 
-// within says that the problem is in a member of that name.
+// within adds the name of a member to the place of the problem.
 func (p *problem) within(name string) {
 	if len(p.Errors) > 0 {
 		*p.Errors[0].Pointer = "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name) + *p.Errors[0].Pointer
@@ -72,5 +72,5 @@ func (p *problem) write(w http.ResponseWriter) {
 	w.WriteHeader(p.Status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(p) // an error is the client's, who has left
+	_ = enc.Encode(p) // fails only if the client has left
 }

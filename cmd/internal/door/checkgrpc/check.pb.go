@@ -174,7 +174,7 @@ type CheckRequest struct {
 	Cost  int64                `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"` // how many such requests it counts for: 1 if zero
 	Mode  Mode                 `protobuf:"varint,4,opt,name=mode,proto3,enum=sluice.v1.Mode" json:"mode,omitempty"`
 	Id    string               `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // the same check with the same id counts once within a minute
-	// Rules with in_flight give the request a place until Release is called: the caller says when it
+	// Rules with in_flight give the request a permit until Release is called: the caller reports when it
 	// ends. Without it they only look. Not with a mode.
 	Place         bool `protobuf:"varint,6,opt,name=place,proto3" json:"place,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -273,7 +273,7 @@ type CheckRequest_Request struct {
 }
 
 type CheckRequest_Subject struct {
-	Subject *Subject `protobuf:"bytes,2,opt,name=subject,proto3,oneof"` // a rule, and whom it counts
+	Subject *Subject `protobuf:"bytes,2,opt,name=subject,proto3,oneof"` // a subject of a rule
 }
 
 func (*CheckRequest_Request) isCheckRequest_About() {}
@@ -479,7 +479,7 @@ func (x *Subject) GetKey() map[string]string {
 type CheckResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Allowed    bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Status     int32                  `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`                          // what an HTTP server says: 200, or 400, 403, 413, 429 or 503, or what the policy says in its place
+	Status     int32                  `protobuf:"varint,2,opt,name=status,proto3" json:"status,omitempty"`                          // as for HTTP: 200, or 400, 403, 413, 429 or 503, or that of the policy's own answer
 	RetryAfter *durationpb.Duration   `protobuf:"bytes,3,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // of a refusal, when it will fit; not there: never
 	Delay      *durationpb.Duration   `protobuf:"bytes,4,opt,name=delay,proto3" json:"delay,omitempty"`                             // of what a queue lets pass later: wait so long
 	Results    []*Result              `protobuf:"bytes,5,rep,name=results,proto3" json:"results,omitempty"`                         // by limit
@@ -489,7 +489,7 @@ type CheckResponse struct {
 	Blocked    string                 `protobuf:"bytes,9,opt,name=blocked,proto3" json:"blocked,omitempty"`  // the rule that blocks
 	Missing    string                 `protobuf:"bytes,10,opt,name=missing,proto3" json:"missing,omitempty"` // what the request lacks to be counted
 	Known      bool                   `protobuf:"varint,11,opt,name=known,proto3" json:"known,omitempty"`    // by its id: it was let through before, and charged then
-	Body       []byte                 `protobuf:"bytes,12,opt,name=body,proto3" json:"body,omitempty"`       // of a refusal, for who has nothing better to say; its type is among the headers
+	Body       []byte                 `protobuf:"bytes,12,opt,name=body,proto3" json:"body,omitempty"`       // of a denial, to send to the client; its type is among the headers
 	// What is wrong with a check of a batch, which was not charged. Nothing else is there then.
 	Error         string   `protobuf:"bytes,13,opt,name=error,proto3" json:"error,omitempty"`
 	Place         string   `protobuf:"bytes,14,opt,name=place,proto3" json:"place,omitempty"` // in flight, for Hold and Release, and the turn of one with a delay; empty: neither
@@ -700,7 +700,7 @@ type Outcome struct {
 	Bytes         *int64                 `protobuf:"varint,3,opt,name=bytes,proto3,oneof" json:"bytes,omitempty"`                                                                         // the length of the body of the response
 	Cost          *int64                 `protobuf:"varint,4,opt,name=cost,proto3,oneof" json:"cost,omitempty"`                                                                           // in micro-USD for rules in USD
 	Numbers       map[string]int64       `protobuf:"bytes,5,rep,name=numbers,proto3" json:"numbers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // of the response by their paths, such as "usage.prompt_tokens"
-	Counts        *bool                  `protobuf:"varint,6,opt,name=counts,proto3,oneof" json:"counts,omitempty"`                                                                       // whether it counts, whatever status and headers say
+	Counts        *bool                  `protobuf:"varint,6,opt,name=counts,proto3,oneof" json:"counts,omitempty"`                                                                       // whether it counts, in place of status and headers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -948,9 +948,9 @@ func (*ReleaseResponse) Descriptor() ([]byte, []int) {
 type Result struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rule          string                 `protobuf:"bytes,1,opt,name=rule,proto3" json:"rule,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // that clients are told
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // in the fields of responses
 	Allowed       bool                   `protobuf:"varint,3,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Shadow        bool                   `protobuf:"varint,4,opt,name=shadow,proto3" json:"shadow,omitempty"` // tells, and refuses nobody
+	Shadow        bool                   `protobuf:"varint,4,opt,name=shadow,proto3" json:"shadow,omitempty"` // reported, and never enforced
 	Limit         int64                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`   // units in a period
 	Remaining     int64                  `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // not there: never, or it is allowed

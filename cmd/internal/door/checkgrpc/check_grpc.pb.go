@@ -34,19 +34,19 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type ChecksClient interface {
-	// One check. INVALID_ARGUMENT says what is wrong with it; then nothing was charged.
+	// One check. Errors in it are INVALID_ARGUMENT with a reason; then nothing was charged.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
 	// Batches of checks that have nothing to do with each other, each of which is one call of the
 	// store. There is one answer for each batch, in their order. Several batches may be under way
 	// before the first is answered.
 	CheckStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CheckBatch, CheckBatchResponse], error)
-	// Say that a request is still under way that has a place in flight. Call it every few seconds: a
-	// place is free 10 s after it was taken or held last, so that one whose caller has died blocks nobody
+	// Report that a request with a permit in flight is still under way. Call it every few seconds: a
+	// place is free 10 s after it was taken or held last, so that one of a caller that has died blocks no other
 	// for longer. UNAVAILABLE if the store is away.
 	Hold(ctx context.Context, in *Place, opts ...grpc.CallOption) (*HoldResponse, error)
-	// Say that a request has ended: its place is free for others. One that does not wait for its turn in a
-	// queue gives that up, if this is said before it to the instance that answered the check: a later check
-	// gets it. It does no harm to say so twice.
+	// Report that a request has ended: its permit is free. One that does not wait for its turn in a
+	// queue gives that up, if this is reported before it to the instance that answered the check: a later check
+	// gets it. Repeating it does no harm.
 	Release(ctx context.Context, in *Place, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// Report the outcome of a request that a check let pass, for rules that go by it: what does not count is given
 	// back, and where the outcome has the cost, the difference is charged or given back. Do so once. INVALID_ARGUMENT
@@ -119,19 +119,19 @@ func (c *checksClient) Settle(ctx context.Context, in *SettleRequest, opts ...gr
 // All implementations must embed UnimplementedChecksServer
 // for forward compatibility.
 type ChecksServer interface {
-	// One check. INVALID_ARGUMENT says what is wrong with it; then nothing was charged.
+	// One check. Errors in it are INVALID_ARGUMENT with a reason; then nothing was charged.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
 	// Batches of checks that have nothing to do with each other, each of which is one call of the
 	// store. There is one answer for each batch, in their order. Several batches may be under way
 	// before the first is answered.
 	CheckStream(grpc.BidiStreamingServer[CheckBatch, CheckBatchResponse]) error
-	// Say that a request is still under way that has a place in flight. Call it every few seconds: a
-	// place is free 10 s after it was taken or held last, so that one whose caller has died blocks nobody
+	// Report that a request with a permit in flight is still under way. Call it every few seconds: a
+	// place is free 10 s after it was taken or held last, so that one of a caller that has died blocks no other
 	// for longer. UNAVAILABLE if the store is away.
 	Hold(context.Context, *Place) (*HoldResponse, error)
-	// Say that a request has ended: its place is free for others. One that does not wait for its turn in a
-	// queue gives that up, if this is said before it to the instance that answered the check: a later check
-	// gets it. It does no harm to say so twice.
+	// Report that a request has ended: its permit is free. One that does not wait for its turn in a
+	// queue gives that up, if this is reported before it to the instance that answered the check: a later check
+	// gets it. Repeating it does no harm.
 	Release(context.Context, *Place) (*ReleaseResponse, error)
 	// Report the outcome of a request that a check let pass, for rules that go by it: what does not count is given
 	// back, and where the outcome has the cost, the difference is charged or given back. Do so once. INVALID_ARGUMENT

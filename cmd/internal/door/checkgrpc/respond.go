@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// answer returns what is said of a decision.
+// answer returns the response for a decision.
 func (s *service) answer(c *check, d *policy.Decision) *CheckResponse {
 	var a answer.Answer
 	header := http.Header{}
@@ -46,7 +46,7 @@ func headers(h http.Header) (all []*Header) {
 	return all
 }
 
-// result is what one limit has said. Its numbers are there if they are known.
+// result is the result of one limit. Unknown numbers are missing.
 func result(r *policy.Result, now int64) *Result {
 	out := &Result{
 		Rule: text(r.Rule), Name: text(cmp.Or(r.Name, r.Rule)), Allowed: r.Allowed, Shadow: r.Shadow, From: r.From,
@@ -55,7 +55,7 @@ func result(r *policy.Result, now int64) *Result {
 		return out
 	}
 	out.Limit, out.Remaining = r.Plan.ReportedLimit(), r.Plan.Limit.Value(r.Remaining)
-	if r.Plan.Kernel != kernel.InFlight { // nobody knows when those end that are under way
+	if r.Plan.Kernel != kernel.InFlight { // the end of requests under way is unknown
 		out.ResetAfter = durationpb.New(r.ResetAfter)
 	}
 	if !r.Allowed && r.RetryAfter != sluice.Never {

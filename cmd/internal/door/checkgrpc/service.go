@@ -109,7 +109,7 @@ func (s *service) Settle(ctx context.Context, in *SettleRequest) (_ *SettleRespo
 	return &SettleResponse{Settled: true}, nil
 }
 
-// placeError says what has kept a place from being held or given back.
+// placeError returns the error of a permit that could not be held or given back.
 func placeError(err error) error {
 	switch {
 	case err == nil:
@@ -122,7 +122,7 @@ func placeError(err error) error {
 
 var errRefused = status.Error(codes.Unauthenticated, `who are you? Send one of the tokens of --door-tokens as "authorization: Bearer …"`)
 
-// admit refuses those who may not ask.
+// admit rejects callers without permission.
 func (s *service) admit(ctx context.Context) error {
 	return door.AdmitCall(ctx, s.Authorize, errRefused)
 }

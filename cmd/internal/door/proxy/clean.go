@@ -11,19 +11,17 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Clean leaves of a request what the upstream will get of it, before next decides about
-// it: whatever is decided by is what the upstream reads.
+// Clean reduces a request to what the upstream gets, before next decides about it: decisions and the upstream read
+// the same request.
 //
-//   - Fields that change the path, the method or the host are dropped, but for u.Keep and,
-//     of trusted proxies, X-Forwarded-Prefix and its kind. So are names with
-//     anything but letters, digits and hyphens, which CGI and its heirs take for a hyphen,
-//     but for those of u.Keep, too.
-//   - Of upgrades only that of a WebSocket stays. Any other would be a tunnel for requests
-//     that nobody counts.
-//   - A request without a host is one for the name of an http upstream, which gets it so.
-//   - What Connection names is dropped as package httplimit does it elsewhere.
-//   - HTTP/2 carries what HTTP/1 cannot, and net/http lets some of it pass: what could be read
-//     in two ways is answered with 400.
+//   - Fields that change the path, the method or the host are dropped, except those of u.Keep and, of trusted proxies,
+//     X-Forwarded-Prefix and similar. So are names with other characters than letters, digits and hyphens, which CGI
+//     and similar interfaces turn into a hyphen, except those of u.Keep.
+//   - Of upgrades only that of a WebSocket stays. Any other would be a tunnel for requests that are not counted.
+//   - A request without a host is for the name of an http upstream, which gets it as its Host.
+//   - The fields that Connection names are dropped, as in package httplimit.
+//   - HTTP/2 carries more than HTTP/1, and net/http accepts some of it: requests that could be read in two ways are
+//     answered with 400.
 //
 // The requests come from [Server].
 func Clean(u Upstream, next http.Handler) http.Handler {
@@ -131,8 +129,7 @@ func plainName(name string) bool {
 	return true
 }
 
-// cleanTrailer removes the trailers that somebody may take for the fields of the head that
-// were decided by: some servers mix the two.
+// cleanTrailer removes trailers with names of fields that decisions use: some servers mix trailers with the head.
 func (c *cleaner) cleanTrailer(r *http.Request) {
 	for name := range r.Trailer {
 		if c.dropped[name] || name == "" || !plainName(name) || strings.HasPrefix(name, "X-Forwarded-") ||

@@ -43,8 +43,8 @@ func (c *Connections) Refused() (all, address uint64) {
 	return c.refusedAll.Load(), c.refusedAddress.Load()
 }
 
-// Listener wraps l. A write on one of its connections that nobody reads fails after stall:
-// a deadline for a whole response, as http.Server has it, would cut streams.
+// Listener wraps l. A write on one of its connections fails after stall if the client does not read: a deadline for
+// a whole response, as in http.Server, would cut streams.
 func (c *Connections) Listener(l net.Listener, stall time.Duration) net.Listener {
 	return &listener{l, c, stall}
 }
@@ -115,7 +115,7 @@ func (c *Connections) trusts(addr netip.Addr) bool {
 	return c.Trusted != nil && (httplimit.ClientIP{Trusted: c.Trusted()}).Trusts(addr)
 }
 
-// warn logs at most once a minute: those who cause it can do so all the time.
+// warn logs at most once a minute, because clients can cause it at any rate.
 func (c *Connections) warn(text string, addr netip.Addr, most int) {
 	if c.warnings.Opens(time.Minute) {
 		c.Log.Warn(text, "address", addr, "at_most", most)
@@ -151,8 +151,8 @@ func (c *conn) Close() error {
 	return err
 }
 
-// CloseWrite lets the server say goodbye before it closes: a client that is still sending
-// would otherwise lose the answer.
+// CloseWrite lets the server end its side before it closes: a client that is still sending would otherwise lose the
+// answer.
 func (c *conn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func closeWrite(c net.Conn) error {

@@ -61,7 +61,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errSwitch):
 		p, own = &problem{http.StatusBadGateway, "The upstream switches protocols, and not to the WebSocket that was asked for."}, false
 	case r.Context().Err() != nil && r.ContentLength == 0:
-		panic(http.ErrAbortHandler) // the client has left: there is nobody to answer
+		panic(http.ErrAbortHandler) // the client has left
 	case r.Context().Err() != nil:
 		// The server ends the context also when a read of the body fails, and that may
 		// be noticed before the error of the read is.

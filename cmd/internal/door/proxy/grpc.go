@@ -27,9 +27,8 @@ func callOf(resp *http.Response) *clientBody {
 	return call
 }
 
-// Head keeps back what the gateway itself answers to a call, to say it in the words of gRPC: a client
-// makes of a 429 that the server is not there, and does not learn when to come back. What the
-// upstream says passes as it is.
+// Head withholds an answer of the gateway itself to a call, to send it as a status of gRPC: clients turn a 429 into
+// UNAVAILABLE, without the time to retry. Answers of the upstream pass unchanged.
 func (b *clientBody) Head(status int) int {
 	if b.answered || status < 400 {
 		return status
@@ -38,7 +37,7 @@ func (b *clientBody) Head(status int) int {
 	return 0
 }
 
-// Take sends the answer that is kept back, if any, whose body it gets. It does so once.
+// Take sends the withheld answer, if any, once. body is that of the answer.
 func (b *clientBody) Take(body []byte) {
 	if b.status == 0 {
 		return

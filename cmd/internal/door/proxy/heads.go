@@ -71,8 +71,8 @@ func (f *frames) next() {
 	}
 }
 
-// headConn closes a connection of HTTP/2 whose client begins a head, or another frame but DATA, and
-// does not finish it in time. Deadlines would not do: servers of gRPC set their own.
+// headConn closes a connection of HTTP/2 if its client starts a head, or another frame except DATA, and does not
+// finish it in time. Deadlines would not do: servers of gRPC set their own.
 type headConn struct {
 	net.Conn
 	frames  frames
@@ -108,8 +108,8 @@ func (c *headConn) start() {
 // CloseWrite is that of a connection without TLS.
 func (c *headConn) CloseWrite() error { return closeWrite(c.Conn) }
 
-// BoundHeads wraps l, whose connections speak HTTP/2 or another protocol and are no *tls.Conn that
-// an http.Server looks for: see [BoundHeadsTLS].
+// BoundHeads wraps l. Its connections have HTTP/2 or another protocol, and are no *tls.Conn, for which an
+// http.Server looks: see [BoundHeadsTLS].
 func BoundHeads(l net.Listener, timeout time.Duration) net.Listener {
 	return &headListener{l, timeout}
 }

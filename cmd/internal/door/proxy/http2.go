@@ -12,8 +12,7 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// pingAfter is how long a connection of HTTP/2 may be silent before somebody asks whether the
-// other end is still there.
+// pingAfter is how long a connection of HTTP/2 may be silent before a ping checks that the other end is alive.
 const pingAfter = time.Minute
 
 // bounds is what one connection of HTTP/2 can cost. What is sent and reset at once counts as
@@ -82,7 +81,7 @@ type stall struct {
 	late     bool
 }
 
-// boundStream returns the writer of an answer whose client has so long to read what is written.
+// boundStream returns the writer of an answer that fails if the client does not read for after.
 func boundStream(w http.ResponseWriter, r *http.Request, after time.Duration) *stall {
 	s := &stall{after: after}
 	s.exchange = exchange.Join(w, r, &s.own, nil)
@@ -90,7 +89,7 @@ func boundStream(w http.ResponseWriter, r *http.Request, after time.Duration) *s
 	return s
 }
 
-// BoundStreams ends a stream of HTTP/2 whose client does not read its answer for that long.
+// BoundStreams ends a stream of HTTP/2 if its client does not read the answer for after.
 func BoundStreams(next http.Handler, after time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 2 {

@@ -71,8 +71,8 @@ func (l *link) end() {
 	l.owner.slots.leave()
 }
 
-// exchange sends r and reads the head of the response. After an error the caller ends the
-// connection; unanswered says that it was lost before anything came.
+// exchange sends r and reads the head of the response. After an error the caller ends the connection; unanswered
+// reports that it was lost before any answer.
 func (l *link) exchange(r *http.Request, body []byte) (resp *http.Response, unanswered bool, err error) {
 	b := &linkBody{link: l}
 	if r.Context().Done() != nil {
@@ -129,7 +129,7 @@ func (l *link) readHead(r *http.Request) (*http.Response, error) {
 		case err != nil:
 			return nil, cmp.Or(l.lost, err) // a line that has not ended is malformed to ReadResponse
 		case resp.StatusCode == http.StatusSwitchingProtocols:
-			return nil, errSwitch // nobody has asked for one here
+			return nil, errSwitch // this request has no upgrade
 		case resp.StatusCode < 100:
 			return nil, errStatus
 		case resp.StatusCode >= 200:
@@ -186,7 +186,7 @@ type linkBody struct {
 	keep bool        // the connection is good for another request
 	here bool        // all of the body has come
 	err  error       // of a Read
-	stop func() bool // of the watch on the context; nil: there is none
+	stop func() bool // of the watch on the context, or nil
 
 	canceled, ended atomic.Bool
 }
@@ -197,8 +197,7 @@ func (b *linkBody) cancel() {
 	_ = b.link.SetDeadline(time.Unix(1, 0))
 }
 
-// done gives the connection back, if all of the response has been read and nobody is about to
-// cancel it, or ends it.
+// done gives the connection back, if all of the response was read and no cancellation is under way, or ends it.
 func (b *linkBody) done(all bool) {
 	if b.ended.Swap(true) {
 		return

@@ -1,10 +1,9 @@
 // Package proxy passes requests on to an upstream, and protects both sides from each other's slowness. It
 // limits nothing: package server, above it, puts httplimit before it.
 //
-// Clean runs before the decision, so that the upstream gets the very bytes that were decided about. What
-// cannot be passed on as it was read is refused or dropped. A 101 is passed on only with the
-// Sec-WebSocket-Accept that answers the client's key: a server whose status a client may choose would
-// otherwise open a tunnel.
+// Clean runs before the decision, so that the upstream gets the bytes that the decision was about. What cannot be
+// passed on as it was read is rejected or dropped. A 101 is passed on only with the Sec-WebSocket-Accept that
+// answers the client's key: otherwise a server that lets clients choose the status would open a tunnel.
 package proxy
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Upstream says where requests go.
+// Upstream is where requests go.
 type Upstream struct {
 	// URL is http, https, or h2c for HTTP/2 without TLS. Its path is put before that of each
 	// request. It may be nil if there are Hosts.
@@ -38,8 +37,7 @@ type Upstream struct {
 	// CA are the authorities that https upstreams are held against. If it is nil, those of
 	// the system are.
 	CA *x509.CertPool
-	// Timeout bounds the wait for the head of a response. Zero is no bound. What
-	// follows may take as long as it likes, as long as there is no Silence.
+	// Timeout bounds the wait for the head of a response. Zero is no bound. The rest has no bound but Silence.
 	Timeout time.Duration
 	// Silence bounds the time in which nothing comes of the body of a response, and in
 	// which nothing goes either way of a WebSocket. Zero is no bound.
@@ -49,7 +47,7 @@ type Upstream struct {
 	MaxStreams, MaxConnections int
 	// MaxBody is the largest request body in bytes. Zero is no bound.
 	MaxBody int64
-	// Trusted returns the proxies whose X-Forwarded headers are believed.
+	// Trusted returns the proxies with trusted X-Forwarded headers.
 	Trusted func() []netip.Prefix
 	// Keep names fields that [Clean] would drop, and that the upstream needs.
 	Keep []string
@@ -63,14 +61,13 @@ type Upstream struct {
 	Log *slog.Logger
 }
 
-// Handler passes requests to u. One for a host that no upstream is for is a 421.
+// Handler passes requests to u. A request for a host without an upstream gets a 421.
 //
-// The upstream learns the client from X-Forwarded-For, -Host and -Proto. What a trusted
-// peer has said is passed on; what anybody else has said is dropped. An http or h2c upstream
-// gets the client's Host, an https one its own name.
+// The upstream learns the client from X-Forwarded-For, -Host and -Proto. Those of a trusted peer are passed on, and
+// those of other peers replaced. An http or h2c upstream gets the client's Host, an https one its own name.
 //
-// The target is passed on as it was decided about. "OPTIONS *" is answered here, since it
-// asks for no path of the upstream's.
+// The target is passed on as it was decided about. "OPTIONS *" is answered here, because it has no path of the
+// upstream.
 //
 // An upstream that cannot be reached is a 502, one that does not answer in time a 504.
 func Handler(u Upstream) http.Handler {
@@ -130,7 +127,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "*" {
-		return // net/http says 200, and that there is no body
+		return // net/http sends 200 and no body
 	}
 	if g.MaxBody > 0 && r.Body != nil && r.Body != http.NoBody {
 		r.Body = http.MaxBytesReader(w, r.Body, g.MaxBody)
@@ -174,8 +171,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// closeAfter ends the connection with the answer if the upload of r has not ended by now. The server
-// may not read the rest of a body whose Read it has broken off, and would take it for the next request.
+// closeAfter ends the connection with the answer if the upload of r has not ended by now. After an interrupted Read
+// of a body, the server may not read its rest, and would mistake it for the next request.
 func closeAfter(answer http.Header, r *http.Request) {
 	if r.ContentLength >= 0 {
 		return
@@ -218,10 +215,9 @@ func (g *gateway) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// streamBody is the body of a request that came over HTTP/2. ReverseProxy keeps a Transport from
-// closing the client's body, since over HTTP/1 that can wait for what the client has not sent. Over
-// HTTP/2 it waits for nothing, and ends a Read under way: until that returns, a Transport of HTTP/2
-// does not end a call whose client may still send.
+// streamBody is the body of a request over HTTP/2. ReverseProxy keeps a Transport from closing the client's body,
+// because over HTTP/1 that can wait for the client. Over HTTP/2 closing does not wait, and ends a Read under way:
+// until it returns, a Transport of HTTP/2 does not end a call that the client may still send to.
 type streamBody struct {
 	io.ReadCloser
 	client io.Closer
@@ -232,7 +228,7 @@ func (b *streamBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// forwardedFields tell the upstream who is calling.
+// forwardedFields name the client to the upstream.
 var forwardedFields = [...]string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
 // setForwarded sets them in place of what came in. Of a chain of addresses only the client and the last
@@ -263,7 +259,7 @@ func scheme(r *http.Request) string {
 	return "http"
 }
 
-// said returns the single value that a trusted peer has given, or else what we know.
+// said returns the single value of a trusted peer, or else the known one.
 func said(in http.Header, name string, trusted bool, known string) string {
 	if v := in[name]; trusted && len(v) == 1 {
 		return v[0]

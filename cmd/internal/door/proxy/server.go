@@ -14,15 +14,15 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Client says how much patience there is with clients.
+// Client has the time limits for clients.
 type Client struct {
 	// HeaderTimeout bounds the time for the head of a request.
 	HeaderTimeout time.Duration
 	// StallTimeout closes connections on which no byte of a body moves, in either
 	// direction, for this long. It does not bound the whole: slow is fine.
 	StallTimeout time.Duration
-	// Silence takes the place of StallTimeout for a call of gRPC, which may have nothing to
-	// say for a while, and what comes of the answer ends it, too. Zero is no bound.
+	// Silence replaces StallTimeout for a call of gRPC, which may be silent for a while. Parts of the answer end a
+	// silence, too. Zero is no bound.
 	Silence time.Duration
 	// MaxHeader is the largest head of a request in bytes; net/http adds 4 KiB.
 	MaxHeader int
@@ -73,15 +73,14 @@ func (c Client) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		defer b.Take(nil)
 	}
 	b.await()
-	// The server's own request keeps its body: by that it knows who waits for a 100, and
-	// that a refusal must not wait for what is never sent.
+	// The server's own request keeps its body: from it the server knows that a client waits for a 100, and that a
+	// denial must not wait for a body that is never sent.
 	own := r.WithContext(ctx)
 	own.Body = b
 	next.ServeHTTP(w, own)
 }
 
-// lingering is how long the server goes on reading a body that nobody wants. It does so
-// before it sends an answer.
+// lingering is how long the server reads an unwanted body before it sends an answer.
 const lingering = 500 * time.Millisecond
 
 // clientBody is the body of a request. Its errors are marked as the client's, and it does
@@ -96,7 +95,7 @@ type clientBody struct {
 	answered bool
 	answer   atomic.Pointer[answerBody]
 	exchange *exchange.Exchange
-	status   int // of an answer of ours that is told in other words; 0: none
+	status   int // of an own answer that is sent in another form; 0: none
 
 	mu      sync.Mutex // for what must not be used when the handler has returned
 	control *http.ResponseController
@@ -144,7 +143,7 @@ func (b *clientBody) open() bool {
 // linger bounds the reading of what is left, if anything is.
 func (b *clientBody) linger() { b.finish(time.Now().Add(lingering)) }
 
-// Close comes from whoever wants no more, and the server's body reads on in it.
+// Close is called by a reader that wants no more, and the server's body reads on in it.
 func (b *clientBody) Close() error {
 	b.linger()
 	return b.ReadCloser.Close()

@@ -23,7 +23,7 @@ func newSlots(most int) *slots {
 	return &slots{Weighted: semaphore.NewWeighted(int64(most))}
 }
 
-// take waits for a slot. If there is none it calls room, which may make one.
+// take waits for a slot. Without a free one it calls room, which may free one.
 func (s *slots) take(ctx context.Context, room func()) error {
 	if s.TryAcquire(1) {
 		return nil

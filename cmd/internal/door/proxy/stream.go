@@ -15,8 +15,8 @@ var (
 	errStreams = errors.New("too many WebSockets, event streams and gRPC streams are open")
 )
 
-// streams bounds answers: the silence within any, and the number of those that have no end
-// of their own: WebSockets, event streams, and calls of gRPC whose client may still send.
+// streams bounds answers: the silence within any, and the number of endless ones: WebSockets, event streams, and
+// calls of gRPC with a client that may still send.
 type streams struct {
 	silence time.Duration // zero is no bound
 	most    int           // zero is no bound
@@ -67,7 +67,7 @@ func endless(resp *http.Response) bool {
 type answerBody struct {
 	io.ReadCloser
 	silence time.Duration
-	timer   *time.Timer // nil: there is no bound
+	timer   *time.Timer // nil without a bound
 	late    atomic.Bool
 	release func()
 	call    *clientBody // of gRPC: the other direction; or nil

@@ -20,8 +20,8 @@ type question struct {
 	looks bool   // CL.THROTTLE with a quantity of 0
 }
 
-// ask returns the request of another question, whose answer is told before any other reply, and
-// a subject that is free for it. Its batch may be asked as soon as the next one comes.
+// ask returns the request of another question and a free subject for it. Its answer is sent before any other reply.
+// Its batch may be decided as soon as the next one comes.
 func (c *conn) ask(q question) (r *policy.Request, free *policy.Subject) {
 	if c.asked != nil && len(c.asked.questions) == maxBatch {
 		c.decide()

@@ -12,13 +12,13 @@ import (
 type command struct {
 	run         func(c *conn, args [][]byte)
 	least, most int  // arguments, with the name; most is 0 where any number will do
-	open        bool // also to who has not shown a token yet
-	asks        bool // for a decision, which is told with others: all else is told when it is run
+	open        bool // also before a token was sent
+	asks        bool // for a decision, which is answered with others: all else is answered when it is run
 	key         int  // which argument is the key, for clients that want to know
 }
 
-// commands are by their names in upper case. They are what people call and what clients say when
-// they connect.
+// commands are by their names in upper case. They are those of users, and those that clients send when they
+// connect.
 var commands map[string]command
 
 func init() { // COMMAND tells of all of them
@@ -119,7 +119,7 @@ func (c *conn) reset([][]byte) {
 	c.line('+', "RESET")
 }
 
-// speaks is the version that clients take this for: they go by it in what they say.
+// speaks is the version that clients see, and by which they choose commands.
 const speaks = "7.0.0"
 
 func (c *conn) info([][]byte) {

@@ -175,7 +175,7 @@ func (c *conn) await() {
 // wait sets the deadline of what is read next.
 func (c *conn) wait(d time.Duration) {
 	c.heard, c.ran = false, false
-	_ = c.socket.SetReadDeadline(time.Now().Add(d)) // what is closed says so when it is read
+	_ = c.socket.SetReadDeadline(time.Now().Add(d)) // reading a closed connection fails
 	if until := c.draining.Load(); until != 0 {
 		_ = c.socket.SetReadDeadline(time.Unix(0, until))
 	}

@@ -141,8 +141,8 @@ const spaces = " \t\r\v\f\x00"
 // browser reports whether a line is one that a browser can be made to send here.
 func browser(word []byte) bool { return is(word, "POST") || is(word, "HOST:") }
 
-// cutWord cuts the word that line begins with, in whose place it writes what it says: "\n" in
-// quotes is a line feed. What is quoted must end with a space or the line.
+// cutWord cuts the first word of line, and writes its meaning in its place: "\n" in quotes is a line feed. Quotes
+// must end before a space or at the end of the line.
 func cutWord(line []byte) (word, rest []byte, ok bool) {
 	word = line[:0]
 	for at := 0; at < len(line); {

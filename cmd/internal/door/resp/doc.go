@@ -29,5 +29,5 @@
 //	limits       for each limit of the rule an array of rule, allowed, limit, remaining,
 //	             retry_after and reset_after
 //
-// Besides, it knows what clients say when they connect.
+// Besides, it knows the commands that clients send when they connect.
 package resp

@@ -2,7 +2,7 @@ package resp
 
 import "strconv"
 
-// reply is what a client is told: replies one behind the other.
+// reply is the output to a client: replies one after the other.
 type reply struct {
 	text  []byte
 	proto int // 2 or 3

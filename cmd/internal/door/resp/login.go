@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// login is who a connection has shown to be.
+// login is the identity of a connection.
 type login struct {
 	permitted bool
 	token     string
@@ -38,7 +38,7 @@ func (c *conn) auth(args [][]byte) {
 	}
 }
 
-// enter lets in who has a token, and tells others why not.
+// enter admits a connection with a token, and sends others the reason.
 func (c *conn) enter(token []byte) bool {
 	if c.server.Authorize == nil {
 		c.fail("ERR nobody needs a token here: --door-tokens is not set")

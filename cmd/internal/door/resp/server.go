@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/door/sockets"
 )
 
-// Config says what a [Server] asks, and how patient it is.
+// Config has the engine and the time limits of a [Server].
 type Config struct {
 	door.Config
 	// Patience is how long a client may take for its first command, for AUTH where it has to, and

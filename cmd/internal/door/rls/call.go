@@ -34,7 +34,7 @@ type part struct {
 // maxKept is the most descriptors that a call is used again with.
 const maxKept = 16
 
-// end forgets what the request said.
+// end drops the request.
 func (c *call) end() {
 	for i := range c.parts {
 		clear(c.parts[i].attributes)
@@ -226,8 +226,8 @@ func (c *call) useUp(ctx context.Context) {
 // its own.
 const againTimeout = time.Second
 
-// again asks once more, of those descriptors that which wants; what is said then is dropped. It does
-// so for a caller that has left, too: Envoy waits for 20 ms, and what was charged stays charged.
+// again decides once more about the selected descriptors, and drops the answers. It does so for a caller that has
+// left, too: Envoy waits for 20 ms, and charges stay.
 func (c *call) again(ctx context.Context, which func(i int) bool) {
 	var some []*policy.Request
 	for i := range c.asked {
@@ -249,7 +249,7 @@ func (c *call) overQuota(i int) bool {
 	return r != nil && !r.Allowed && c.asked[i].Mode != policy.GiveBack
 }
 
-// resultOf returns what a limit of the configuration has said, or nil.
+// resultOf returns the result of a limit of the configuration, or nil.
 func resultOf(d *policy.Decision, l *limit) *policy.Result {
 	if l == nil {
 		return nil

@@ -22,8 +22,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(r.bytes)}, nil
 }
 
-// Unmarshal leaves what is wrong with a request to who answers it, so that it is answered by a code
-// that says so.
+// Unmarshal leaves errors in a request to the service, which answers with the right code.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ours := v.(*request)
 	if !ours {

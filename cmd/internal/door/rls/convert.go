@@ -7,8 +7,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Convert returns a policy that decides about descriptors as the limits do, and what of them no
-// policy can say. It needs no configuration beside it: its rules go by the attributes of descriptors.
+// Convert returns a policy that decides about descriptors as the limits do, and problems for what a policy cannot
+// express. It needs no configuration beside it: its rules use the attributes of descriptors.
 //
 // Rules of a policy apply side by side, and the tree takes the first that is found: so a limit for
 // all values of a key exempts those values that have a descriptor of their own.

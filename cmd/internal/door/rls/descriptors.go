@@ -15,13 +15,13 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// described is the FileDescriptorSet of the service and of all that its files import, each behind
-// what it imports. Envoy's Go packages have the same, with three megabytes of code that nobody calls.
+// described is the FileDescriptorSet of the service and of all that its files import, each behind what it imports.
+// Envoy's Go packages have the same, with three megabytes of unused code.
 //
 //go:embed descriptors.binpb.gz
 var described []byte
 
-// describe has whoever asks by reflection told what the service takes.
+// describe registers the service for reflection.
 var describe = sync.OnceValue(func() error {
 	zr, err := gzip.NewReader(bytes.NewReader(described))
 	if err != nil {

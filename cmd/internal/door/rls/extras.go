@@ -32,8 +32,9 @@ func (c *call) appendAnswer(b []byte, over bool) []byte {
 	}
 	var said answer.Answer
 	header := make(http.Header)
-	c.encoder.Encode(&said, header, &all, answer.Client{Answers: c.Engine.Policy().Answers()})
-	header.Del("Content-Length") // Envoy says it of what it sends
+	p := c.Engine.Policy()
+	c.encoder.Encode(&said, header, &all, answer.Client{Fields: p.Fields(), Answers: p.Answers()})
+	header.Del("Content-Length") // Envoy sets it
 	for _, key := range slices.Sorted(maps.Keys(header)) {
 		for _, v := range header[key] {
 			b = appendHeader(b, responseHeader, key, v)
@@ -42,7 +43,7 @@ func (c *call) appendAnswer(b []byte, over bool) []byte {
 	return appendText(b, 5, string(said.Body()))
 }
 
-// join makes all say what d does, too.
+// join adds d to all.
 func join(all, d *policy.Decision) {
 	all.Results = append(all.Results, d.Results...)
 	all.Now = max(all.Now, d.Now)

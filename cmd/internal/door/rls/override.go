@@ -34,7 +34,7 @@ func (c *call) override(i int) error {
 	}
 	switch limits := c.Limits(); {
 	case limits != nil && limits.domains[c.request.domain] == nil:
-		return nil // as with any other descriptor of a domain that there is not
+		return nil // as for any descriptor of an unknown domain
 	case l.unit < second || l.unit > year:
 		return fmt.Errorf("descriptors[%d].limit.unit: %d is no unit", i, o.unit)
 	case l.multiplier == 0:
@@ -45,7 +45,7 @@ func (c *call) override(i int) error {
 	p.plan = l
 	if l.requests == 0 {
 		p.unasked, p.closed = true, c.request.cost(d) > 0 && !d.negative
-		c.asked[i].Mode = policy.Peek // rules, whose answer is not told
+		c.asked[i].Mode = policy.Peek // rules, which are not answered
 		return nil
 	}
 	plan, err := c.plans.Get(l, c.newPlan)

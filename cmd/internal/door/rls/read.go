@@ -31,8 +31,7 @@ type File struct {
 	Data []byte
 }
 
-// ReadDir reads the files of a configuration: those in a directory whose names end with .yaml or
-// .yml, in the order of their names.
+// ReadDir reads the files of a configuration: .yaml and .yml in a directory, in the order of their names.
 func ReadDir(dir string) (files []File, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -131,7 +130,7 @@ type member struct {
 	read func(*yaml.Node)
 }
 
-// mapping reads a mapping, whose other keys are errors.
+// mapping reads a mapping. Other keys than those of members are errors.
 func (r *reader) mapping(n *yaml.Node, what string, members []member) {
 	if n = follow(n); n.Kind != yaml.MappingNode {
 		r.fail(n.Line, "write \"name: value\" lines", "%s is %s, and must be a mapping", what, kindOf(n))
@@ -262,7 +261,7 @@ func (r *reader) descriptor(n *yaml.Node, parent *node, steps []step) {
 		{"descriptors", func(n *yaml.Node) { w.descriptors = n }},
 		{"shadow_mode", func(n *yaml.Node) { w.shadow = r.boolean(n, "shadow_mode") }},
 		{"quota_mode", func(n *yaml.Node) { w.quota = r.boolean(n, "quota_mode") }},
-		// These two say what metrics of that project are called; they change no decision.
+		// These two name metrics of that project; they change no decision.
 		{"detailed_metric", func(n *yaml.Node) { r.boolean(n, "detailed_metric") }},
 		{"value_to_metric", func(n *yaml.Node) { r.boolean(n, "value_to_metric") }},
 		{"share_threshold", func(n *yaml.Node) { w.shared = r.boolean(n, "share_threshold") }},

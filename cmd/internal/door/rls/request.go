@@ -214,7 +214,7 @@ func wrapped(m string, set func(uint64)) error {
 	})
 }
 
-// check says what is wrong with a request that could be read.
+// check returns what is wrong with a readable request.
 func (r *request) check() error {
 	if r.domain == "" {
 		return errors.New("domain: the request has none")

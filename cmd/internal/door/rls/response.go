@@ -25,7 +25,7 @@ type status struct {
 	limit     currentLimit
 	hasLimit  bool
 	remaining uint32
-	reset     int64 // in seconds; negative: nothing is said
+	reset     int64 // in seconds; negative: unknown
 }
 
 // reply is an encoded RateLimitResponse.

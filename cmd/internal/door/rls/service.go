@@ -22,8 +22,8 @@ const serviceName = "envoy.service.ratelimit.v3.RateLimitService"
 // Config is what the service decides by.
 type Config struct {
 	Engine *policy.Engine
-	// Limits returns the configuration that the engine's policy was made from. If Limits is nil or returns nil,
-	// there is no configuration.
+	// Limits returns the configuration that the engine's policy was made from. Without a configuration, Limits is
+	// nil or returns nil.
 	Limits func() *Limits
 	// Authorize returns an error unless a caller with this address and token may ask. Nil lets
 	// everybody. An error that has a method RetrySeconds becomes RESOURCE_EXHAUSTED.

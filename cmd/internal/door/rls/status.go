@@ -49,7 +49,7 @@ func (c *call) marks() (all []string) {
 	return all
 }
 
-// status returns what is said of a descriptor.
+// status returns the status of a descriptor.
 func (c *call) status(i int) (s status) {
 	p, d := &c.parts[i], &c.ds[i]
 	s = status{code: codeOK, reset: -1}
@@ -105,12 +105,12 @@ func nearest(d *policy.Decision, own *limit) *policy.Result {
 	return nil
 }
 
-// limitOf says what a limit is in Envoy's terms: so many in so many units. A fraction of a second is
-// told in whole seconds at the same rate.
+// limitOf returns a limit in Envoy's terms: requests per unit. A fraction of a second becomes whole seconds at the
+// same rate.
 func limitOf(r *policy.Result) (l currentLimit) {
 	l.name = cmp.Or(r.Name, r.Rule)
 	limit := &r.Plan.Limit
-	if r.Plan.Kernel == kernel.InFlight { // for which there is no unit
+	if r.Plan.Kernel == kernel.InFlight { // Envoy has no unit for it
 		l.requests = saturated(r.Plan.Capacity)
 		return l
 	}

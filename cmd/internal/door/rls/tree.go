@@ -14,7 +14,7 @@ type Limits struct {
 	// Document has a rule for each limit, by the attribute "limit": what is counted and how, so
 	// that overrides, administration and reports see it as they see any other.
 	Document policy.Document
-	// Where says in which file and line a field of the document is written: see [policy.CompileAt].
+	// Where returns the file and line of a field of the document: see [policy.CompileAt].
 	Where func(path string) (file string, line int)
 
 	domains map[string]*node
@@ -173,7 +173,7 @@ var units = [...]struct {
 	week:   {"week", "7d", 7 * 24 * 3600},
 }
 
-// unitNamed returns the unit of that name, in any case; 0 if there is none.
+// unitNamed returns the unit of that name, in any case, or 0.
 func unitNamed(name string) unit {
 	for u := second; u <= week; u++ {
 		if strings.EqualFold(units[u].name, name) {
@@ -231,8 +231,7 @@ func countKeys(entries []entry, key string) (n int) {
 	return n
 }
 
-// appendShape appends the value of descriptorAttribute: descriptors whose keys differ never have
-// the same.
+// appendShape appends the value of descriptorAttribute: descriptors with different keys never have the same.
 func appendShape(dst []byte, entries []entry) []byte {
 	for i := range entries {
 		if i > 0 {

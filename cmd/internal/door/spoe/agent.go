@@ -40,7 +40,7 @@ func New(c door.Config) *Agent {
 	return a
 }
 
-// complain logs at most once a minute: whoever causes it can do so all the time.
+// complain logs at most once a minute, because peers can cause it at any rate.
 func (a *Agent) complain(text string, about ...any) {
 	if a.complaints.Opens(time.Minute) {
 		a.Logger.Warn(text, about...)

@@ -67,8 +67,7 @@ func (b *batch) forget() {
 	b.questions, b.requests, b.asked = b.questions[:0], b.requests[:0], b.asked[:0]
 }
 
-// answer decides about all of the batch, and appends the answers to c.out, but for those whose turn
-// has yet to come.
+// answer decides about all of the batch, and appends the answers to c.out, except those that wait for their turn.
 func (c *conn) answer(b *batch) {
 	b.came = time.Now()
 	for _, q := range b.questions {
@@ -141,7 +140,7 @@ func (c *conn) settle(ctx context.Context, d *policy.Decision) {
 	answer.Settle(ctx, d, nil, func(ctx context.Context) { c.agent.Engine.Refund(ctx, *d) })
 }
 
-// encode appends the answer that says what is wrong with the request, or else d.
+// encode appends the answer with the fault of the request, or else with d.
 func (c *conn) encode(dst []byte, e *encoding, q *question, d *policy.Decision, fault string) []byte {
 	if e.fields == nil {
 		e.fields = make(http.Header)

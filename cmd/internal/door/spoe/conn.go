@@ -34,7 +34,7 @@ type conn struct {
 
 	ctx     context.Context
 	cancel  context.CancelFunc
-	waiting sync.WaitGroup // requests whose turn has yet to come
+	waiting sync.WaitGroup // requests that wait for their turn
 	queued  chan struct{}  // has an entry for each
 
 	reading  sync.Mutex
@@ -134,7 +134,7 @@ func (c *conn) Drain() {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	c.draining = true
-	_ = c.socket.SetReadDeadline(time.Now()) // an error says that it is closed already
+	_ = c.socket.SetReadDeadline(time.Now()) // fails only if it is closed already
 }
 
 func (c *conn) drains() bool {
@@ -184,7 +184,7 @@ func (c *conn) write(p []byte) error {
 	return err
 }
 
-// end says goodbye, where that is of use. Turns that have yet to come are waited for.
+// end sends a DISCONNECT frame, if that is of use, after it has waited for pending turns.
 func (c *conn) end(err error) {
 	var f *fault
 	switch late := errors.Is(err, os.ErrDeadlineExceeded); {

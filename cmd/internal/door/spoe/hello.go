@@ -2,7 +2,7 @@ package spoe
 
 import "strings"
 
-// hello is what HAProxy says first.
+// hello is the first message of HAProxy.
 type hello struct {
 	size        int // the largest frame that both take
 	healthcheck bool

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// maxWait bounds the argument wait: the turn of whoever waits longer is of no use to HAProxy.
+// maxWait bounds the argument wait: a later turn is of no use to HAProxy.
 const maxWait = time.Minute
 
 // question is a NOTIFY frame, read.
@@ -27,7 +27,7 @@ type question struct {
 	body    string
 	hasBody bool // the argument is there
 	unseen  bool // a rule had to read a body that the argument is missing for
-	hosts   bool // the head has a Host that servers read otherwise than the argument says
+	hosts   bool // the head has a Host that servers read differently from the argument
 
 	seen  arguments
 	texts []string // the values of header
@@ -104,7 +104,7 @@ func (q *question) argument(name string, v value) {
 	case "host":
 		q.request.Host = v.text
 	case "src":
-		q.request.Peer, _ = netip.AddrFromSlice([]byte(v.text)) // of a Unix socket there is none
+		q.request.Peer, _ = netip.AddrFromSlice([]byte(v.text)) // missing for a Unix socket
 		q.seen.src = true
 	case "headers":
 		q.readHeaders(v.text)
@@ -157,8 +157,8 @@ func (q *question) readHeaders(s string) {
 	}
 }
 
-// misaimed says what is wrong with the target, or "". HAProxy lets pass what servers read in several
-// ways, if its configuration says so.
+// misaimed returns what is wrong with the target, or "". HAProxy passes ambiguous targets if its configuration
+// permits them.
 func (q *question) misaimed() string {
 	r := &q.request
 	switch {
@@ -178,8 +178,8 @@ func (q *question) misaimed() string {
 
 var errUnseen = errors.New("spoe: the message has no argument body")
 
-// readBody is the Body of the request. HAProxy sends what has come when the message is made: only
-// the length that the client has announced says whether this is all.
+// readBody is the Body of the request. HAProxy sends the part that has arrived when it builds the message: only the
+// length that the client announced shows whether this is all.
 func (q *question) readBody(limit int64) ([]byte, error) {
 	switch announced := q.announced(); {
 	case limit == 0:
@@ -195,7 +195,7 @@ func (q *question) readBody(limit int64) ([]byte, error) {
 	return []byte(q.body), nil
 }
 
-// bodiless reports whether it is known that there is no body.
+// bodiless reports whether the request is known to have no body.
 func (q *question) bodiless() bool {
 	announced := q.announced()
 	return announced == 0 || announced < 0 && q.hasBody && q.body == "" && !q.chunked()

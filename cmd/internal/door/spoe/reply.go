@@ -43,7 +43,7 @@ func (r *reply) setText(name, text string) {
 	r.set(name, func(dst []byte) []byte { return appendText(append(dst, typeString), text) })
 }
 
-// setAnswer sets all that HAProxy needs to say what a says.
+// setAnswer sets all that HAProxy needs to send a.
 func (r *reply) setAnswer(a *answer.Answer, allowed bool, fields http.Header) {
 	value := typeBool
 	if allowed {

@@ -2,7 +2,7 @@ package spoe
 
 import "math/bits"
 
-// The types of values. The upper four bits of the byte that says which it is are flags.
+// The types of values. The upper four bits of the byte with the type are flags.
 const (
 	typeNull byte = iota
 	typeBool
@@ -55,9 +55,9 @@ func (d *decoder) uint32() (n uint32) {
 	return n
 }
 
-// varint reads a number of HAProxy's: below 240 it is a byte. Else the four upper bits of the first
-// byte are set, and what the following bytes say, seven bits at a time and the lowest first, is
-// added to it, shifted by four bits, where a byte of 128 and more counts whole and is not the last.
+// varint reads a number of HAProxy. A number below 240 is one byte. Otherwise the four upper bits of the first byte
+// are set, and the following bytes, seven bits each and the lowest first, are added, shifted by four bits. A byte
+// of 128 or more counts whole and is not the last.
 func (d *decoder) varint() uint64 {
 	n := uint64(d.byte())
 	if n < 240 {

@@ -17,18 +17,17 @@ import (
 // either is used again; once that memory has grown, [Format.Parse] allocates nothing but a few bytes for
 // a duration that is written with its unit.
 type Entry struct {
-	// Time is when the request began, in microseconds since the Unix epoch; when it ended, if Ended,
-	// because the line does not say how long it took.
+	// Time is the start of the request, in microseconds since the Unix epoch. If Ended, it is the end, because the
+	// line has no duration.
 	Time int64
-	// Method and Target are those of the request line, the target with its query and, from some
-	// formats, absolute, which says the host, too. Both are empty where the server could not read the request.
+	// Method and Target are those of the request line. The target has its query, and in some formats it is
+	// absolute, with the host. Both are empty if the server could not read the request.
 	Method, Target, Host []byte
 	Status               int   // 0 if there was no response
 	Sent                 int64 // bytes of the response, -1 if that is not told
 	Tokens               Tokens
 	Model                []byte // of the request
-	// Client is the address or the name of who connected, without a port. Forwarded is what
-	// X-Forwarded-For said.
+	// Client is the address or the name of the peer, without a port. Forwarded is X-Forwarded-For.
 	Forwarded, Client  []byte
 	Ended              bool
 	User               []byte // that the client has given, whether it may or not
@@ -84,10 +83,10 @@ type Field struct {
 	Name, Value []byte
 }
 
-// Tells says what the lines of a format can tell beside method, path and status. What is not told
-// cannot be judged by.
+// Tells has what the lines of a format contain beside method, path and status. Rules that need more cannot be
+// judged.
 type Tells struct {
-	Client    bool // who connected
+	Client    bool // the peer
 	Forwarded bool
 	User      bool
 	Host      bool
@@ -113,8 +112,8 @@ type Format struct {
 	Name  string // as [Lookup] takes it
 	Tells Tells
 	line  func(line []byte, e *Entry) error
-	// header returns the format of the lines that follow a directive such as #Fields; nil where
-	// there are none.
+	// header returns the format of the lines that follow a directive such as #Fields; nil for formats without
+	// directives.
 	header func(directive []byte) (*Format, error)
 	// narrow returns what a sample of lines tells; nil where every line of the format tells the same.
 	narrow func(sample [][]byte) Tells
@@ -135,8 +134,8 @@ func (f *Format) Narrow(sample [][]byte) *Format {
 // logger in the same file, or of a probe that the proxy itself has made.
 var ErrSkip = errors.New("accesslog: no request")
 
-// Parse reads a line, without what ends it, into e. The error is [ErrSkip], or says in a few words what
-// is not as the format has it; errors are made once, so that a log of garbage costs no memory.
+// Parse reads a line, without what ends it, into e. The error is [ErrSkip], or has in a few words the difference
+// from the format. Errors are created once, so that a log of garbage costs no memory.
 func (f *Format) Parse(line []byte, e *Entry) error {
 	e.reset()
 	if len(line) == 0 {
@@ -145,8 +144,8 @@ func (f *Format) Parse(line []byte, e *Entry) error {
 	return f.line(line, e)
 }
 
-// Entries yields what the lines of a sample say, in the memory of one entry, or what is wrong with them.
-// Directives among them change the format.
+// Entries yields the entries of the lines of a sample, in the memory of one entry, or their errors. Directives
+// among them change the format.
 func (f *Format) Entries(sample [][]byte) iter.Seq2[*Entry, error] {
 	return func(yield func(*Entry, error) bool) {
 		var e Entry
@@ -206,7 +205,7 @@ func (e *Entry) reset() {
 	*e = Entry{Sent: -1, Duration: -1, Tokens: noTokens, Headers: headers[:0], Attributes: e.Attributes[:0], own: own[:0], values: e.values}
 }
 
-// Options are what a log does not say by itself.
+// Options are what a log does not contain.
 type Options struct {
 	// Zone is that of times without one, such as HAProxy's: UTC if nil.
 	Zone *time.Location

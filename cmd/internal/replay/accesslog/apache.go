@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The formats that Apache's configuration has by name. As combined is nginx's too, whose times are the
-// requests' ends, its times are taken for ends, and for begins in the others.
+// The named formats of Apache's configuration. Times of combined are taken for ends of requests, because nginx
+// writes that format, too, with ends. Times of the others are starts.
 const (
 	commonFormat        = `%h %l %u %t "%r" %>s %b`
 	combinedFormat      = commonFormat + ` "%{Referer}i" "%{User-Agent}i"`

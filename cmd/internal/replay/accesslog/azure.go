@@ -7,7 +7,7 @@ import (
 
 var errRecords = errors.New(`many records in one line: write each in a line of its own, as "jq -c .records[]" does`)
 
-// The access log of Azure's Application Gateway, of both versions, whose units differ.
+// The access log of Azure's Application Gateway. Its two versions have different units.
 func azure(o Options) *Format {
 	const (
 		category = whats + iota

@@ -80,7 +80,7 @@ func (e *Entry) caddyTook(raw []byte) {
 	}
 }
 
-// credentials are the fields that Caddy blots out unless it is told to log them.
+// credentials are the fields that Caddy redacts by default.
 var credentials = []string{"Authorization", "Cookie", "Proxy-Authorization", "Set-Cookie"}
 
 // caddyHeaders takes all fields of the header that were logged. A credential that was blotted out would

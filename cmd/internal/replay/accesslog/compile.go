@@ -41,7 +41,7 @@ func tokenize(format string, mark byte, syntax *regexp.Regexp, read func(match [
 	return tokens, nil
 }
 
-// compile makes the format of the tokens. t says what the server does beside.
+// compile returns the format of the tokens. t has the other habits of the server.
 func compile(name string, tokens []part, t *text) (*Format, error) {
 	for _, k := range tokens {
 		n := len(t.pieces)

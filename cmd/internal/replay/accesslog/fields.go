@@ -107,7 +107,7 @@ const (
 	mostDots     = 8
 )
 
-// checkFields says what is wrong with a map of fields.
+// checkFields returns what is wrong with a map of fields.
 func checkFields(fields map[string]string) error {
 	if len(fields) > mostFields {
 		return fmt.Errorf("%d fields are mapped: at most %d can be", len(fields), mostFields)
@@ -187,7 +187,7 @@ func jsonFields(o Options) *Format {
 	log := jsonLog{fields: wanted, when: when}
 	log.begin = func(e *Entry) error {
 		if !e.has(whatMethod) && !e.has(whatRequest) && !((e.has(whatTarget) || e.has(whatPath)) && (mapped || e.has(whatStatus))) {
-			return ErrSkip // what a program has to say beside its requests, which may well have a path
+			return ErrSkip // another line of the program, which may have a path, too
 		}
 		return nil
 	}

@@ -68,8 +68,8 @@ func Lookup(name string, o Options) (*Format, error) {
 // enough of 100 lines of a sample are those that a format must read.
 const enough = 95
 
-// Detect returns the format that reads at least 95 of 100 of the lines of a sample, the most telling of
-// several, or an error that says which formats read how many.
+// Detect returns the format that reads at least 95 of 100 of the lines of a sample, the one with the most fields if
+// several do, or an error with the number of lines that each format reads.
 func Detect(sample [][]byte, o Options) (*Format, error) {
 	if err := checkFields(o.Fields); err != nil {
 		return nil, err

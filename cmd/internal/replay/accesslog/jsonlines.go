@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// jsonLog is a log whose lines are JSON objects.
+// jsonLog is a log with a JSON object in each line.
 type jsonLog struct {
 	// fields are where the values of a request stand, by what they are. Of several paths, which blanks
 	// separate, the first that is there counts. Those from [whats] on are the format's own.
@@ -95,7 +95,7 @@ const maxTokens = 1_000_000_000
 // has reports whether the line has a value in a slot, if only null.
 func (e *Entry) has(slot int) bool { return e.values[slot].raw != nil }
 
-// told returns the text in a slot; nothing for "-", with which many programs say that they have none.
+// told returns the text in a slot, and nothing for "-", which many programs write for a missing value.
 func (e *Entry) told(slot int) []byte {
 	b := e.text(e.values[slot])
 	if len(b) == 1 && b[0] == '-' {
@@ -162,8 +162,7 @@ func (e *Entry) took(slot, shift int) {
 	}
 }
 
-// ended takes the time at which the request ended, and makes it that at which it began if it is told how
-// long it took.
+// ended sets the end of the request, and turns it into the start if the duration is known.
 func (e *Entry) ended(at int64) {
 	e.Time, e.Ended = at, e.Duration < 0
 	if !e.Ended {

@@ -6,8 +6,8 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// text returns what a value says: of a string its text, of a number, true or false as it is written, of
-// an array its first. It is empty for everything else.
+// text returns a value as text: a string, a number, true or false as written, and the first element of an array. It
+// is empty for other values.
 func (e *Entry) text(v value) []byte {
 	raw := v.raw
 	if len(raw) > 0 && raw[0] == '[' {

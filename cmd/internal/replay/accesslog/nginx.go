@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ofNginx are the variables of nginx that tell something, and others whose values have no spaces. Those
-// that are not here may hold anything.
+// ofNginx are the variables of nginx that fill fields. Variables that are neither here nor in tame may have any
+// value.
 var ofNginx = map[string]variable{
 	"remote_addr":          {what: valClient, shape: word},
 	"remote_user":          {what: valUser},
@@ -42,7 +42,7 @@ var ofNginx = map[string]variable{
 	"uri$is_args$args": {what: valTarget},
 }
 
-// tame are variables of nginx whose values have no spaces and tell nothing.
+// tame are variables of nginx that fill no field and have no spaces in their values.
 const tame = " binary_remote_addr body_bytes_received bytes_received connection connection_requests connection_time connections_active content_length" +
 	" gzip_ratio hostname https limit_conn_status limit_rate limit_req_status msec nginx_version pid pipe proxy_alternative_upstream_name proxy_host proxy_port" +
 	" proxy_protocol_addr proxy_protocol_port proxy_upstream_name realip_remote_addr realip_remote_port request_completion request_length scheme server_addr" +

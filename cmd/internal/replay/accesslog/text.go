@@ -110,13 +110,13 @@ type text struct {
 	escapes bool
 	// decode, if not nil, returns what was sent, of a value as it is written in another way.
 	decode func(e *Entry, value []byte, w what) []byte
-	// doubt: a value may hold its literal. A line is then cut from the left and from the right, and is
-	// read only where both come to the same, which is when there is no other way to cut it.
+	// doubt: a value may hold its literal. A line is then cut from the left and from the right, and is read only if
+	// both give the same, because then no other way to cut it exists.
 	doubt bool
-	// request: both the method and the target are told, and empty where the server could not read them.
+	// request: the line has the method and the target, empty if the server could not read them.
 	request bool
 	ends    bool // the time is the end of the request
-	lasts   bool // and its duration is told
+	lasts   bool // and its duration is known
 	zone    *time.Location
 }
 
@@ -356,7 +356,7 @@ func within(b []byte, i int) bool {
 	return b[i] == ' ' && (i > 0 && b[i-1] == ',' || bytes.HasPrefix(b[i:], []byte(" : ")) || i > 1 && string(b[i-2:i]) == " :")
 }
 
-// unquoted returns the index of the first quote that is not escaped, -1 if there is none.
+// unquoted returns the index of the first quote that is not escaped, or -1.
 func unquoted(b []byte, escaped bool) int {
 	for off := 0; ; off++ {
 		i := bytes.IndexByte(b[off:], '"')

@@ -11,12 +11,12 @@ type moment struct {
 	hour, minute, second int
 	micros               int64 // of the second, or of the epoch if whole
 	offset               int   // seconds east of UTC
-	zoned                bool  // the offset is told
+	zoned                bool  // the offset is known
 	whole                bool  // micros is everything
 }
 
-// unix returns microseconds since the Unix epoch, and false if there is no such time. Without an offset
-// it is the time of zone.
+// unix returns microseconds since the Unix epoch, and false for an invalid time. Without an offset it is the time
+// of zone.
 func (m *moment) unix(zone *time.Location) (int64, bool) {
 	if m.whole {
 		return m.micros, true
@@ -50,7 +50,7 @@ func two(b []byte) int {
 
 const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
 
-// monthOf returns the number of an English month's first three letters, 0 if there is none.
+// monthOf returns the number of an English month by its first three letters, or 0.
 func monthOf(b []byte) int {
 	for i := 0; i < len(months); i += 3 {
 		if months[i] == b[0] && months[i+1] == b[1] && months[i+2] == b[2] {

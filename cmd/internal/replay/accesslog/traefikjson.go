@@ -23,7 +23,7 @@ func traefikJSON(o Options) *Format {
 			return nil
 		},
 		finish: func(e *Entry) error {
-			// ClientHost is what X-Forwarded-For says where Traefik has let it pass, which may be a list.
+			// ClientHost is X-Forwarded-For, which may be a list, if Traefik has let it pass.
 			if len(e.Client) == 0 {
 				e.Client, e.Forwarded = e.Forwarded, nil
 			} else if bytes.Equal(e.Forwarded, e.Client) {
@@ -69,7 +69,7 @@ func traefikJSON(o Options) *Format {
 
 var requestField = []byte(`"request_`)
 
-// traefikHeaders takes the fields of the header that Traefik was told to log.
+// traefikHeaders reads the fields of the header that Traefik logs.
 func (e *Entry) traefikHeaders(line []byte) {
 	for name, raw := range jsonscan.Members(line[jsonscan.Space(line, 0):]) {
 		name, ok := bytes.CutPrefix(name, requestField[1:])

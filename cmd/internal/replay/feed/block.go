@@ -19,7 +19,7 @@ const (
 	shownBytes = 200 // of each
 
 	entryBytes = int(unsafe.Sizeof(Entry{}))
-	// huge are lines whose entry is not used again, since its own memory may be as large.
+	// huge is the length of lines from which their entry is not reused, because its own memory may be as large.
 	huge = 4 << 10
 	// keepBlock is the largest buffer that is used again.
 	keepBlock = 512 << 10
@@ -34,7 +34,7 @@ var (
 // block is some whole lines of a file, and what they tell.
 type block struct {
 	format *accesslog.Format // nil in a file of nothing but comments
-	// refuse says why no line is parsed, last why the last line is not.
+	// refuse is the reason why no line is parsed, last the reason of the last line.
 	refuse, last error
 	buf, data    []byte
 	size         int // of what data was in the file
@@ -49,7 +49,7 @@ type block struct {
 	to      int64
 
 	done chan struct{} // gets one when it is parsed
-	refs atomic.Int32  // who still needs it
+	refs atomic.Int32  // users of the block
 }
 
 // unread is an unreadable line of a block.

@@ -25,7 +25,7 @@ import (
 // Window is how much later than its place in a file a request may be found and still be put in order.
 const Window = 5 * time.Minute
 
-// Options say how logs are read.
+// Options are how logs are read.
 type Options struct {
 	Format *accesslog.Format // nil recognizes that of each file by its first lines
 	Parse  accesslog.Options
@@ -68,7 +68,7 @@ type File struct {
 	Format string          `json:"format"` // empty where there was no line
 	Bytes  int64           `json:"bytes"`  // after decompression
 	Tells  accesslog.Tells `json:"tells"`
-	// Broken says why the rest of a compressed file could not be read: it is cut off or damaged.
+	// Broken is the reason why the rest of a compressed file could not be read: it is cut off or damaged.
 	Broken string `json:"broken,omitempty"`
 }
 
@@ -86,15 +86,15 @@ type Entry struct {
 	accesslog.Entry
 }
 
-// Mark is who has made a request.
+// Mark is the client of a request.
 type Mark struct {
 	Peer  netip.Addr
 	Named bool  // the address is made up for a name
 	Part  uint8 // of those into which clients are divided
 }
 
-// Batch is some requests, in the order of their time. Whoever gets it gives it back with Release, from
-// whichever goroutine, after which its entries are no more.
+// Batch is some requests, in the order of their time. Its receiver gives it back with Release, on any goroutine,
+// and must not use its entries afterwards.
 type Batch struct {
 	Entries []*Entry
 	blocks  []*block // that these are in
@@ -129,8 +129,8 @@ var usual = sizes{block: 256 << 10, line: 1 << 20, window: Window, memory: 128 <
 // goroutine. Requests of one time are in the order of their file, and of files, the one that begins
 // earlier is first. It ends early with the error of f or of ctx.
 //
-// A file may be plain or compressed with gzip or zstd, whatever its name, and "-" is standard input. A
-// compressed file that breaks off is read up to there, and [File.Broken] says so.
+// A file may be plain or compressed with gzip or zstd, under any name, and "-" is standard input. A damaged
+// compressed file is read up to the damage, and sets [File.Broken].
 func Read(ctx context.Context, files []string, o Options, f func(*Batch) error) (Stats, error) {
 	return read(ctx, files, o, usual, f)
 }
@@ -218,10 +218,10 @@ func read(ctx context.Context, files []string, o Options, size sizes, f func(*Ba
 	return m.stats, err
 }
 
-// tellEvery is how often progress is told.
+// tellEvery is the interval between reports of progress.
 const tellEvery = 100 * time.Millisecond
 
-// named says of which file an error is, where it does not say so itself.
+// named adds the file to an error without one.
 func named(name string, err error) error {
 	if name == "-" {
 		name = "standard input"

@@ -38,8 +38,8 @@ func (r *run) tie(s *run) int {
 	return cmp.Or(cmp.Compare(r.stream.rank, s.stream.rank), cmp.Compare(r.seq, s.seq))
 }
 
-// merger puts the requests of all files in one order. What it does depends on the files alone and not on
-// who is faster: it always reads on in the file that is furthest behind.
+// merger puts the requests of all files in one order. The order depends on the files alone and not on speed: it
+// always reads on in the file that is furthest behind.
 type merger struct {
 	size     sizes
 	emit     func(*Batch) error
@@ -93,7 +93,7 @@ func (m *merger) run(ctx context.Context, procs int) error {
 	return nil
 }
 
-// wait says which files are to be read.
+// wait selects the files to read.
 func (m *merger) wait(sources []*source) {
 	for _, s := range sources {
 		m.waiting = append(m.waiting, &stream{source: s, latest: math.MinInt64 / 2, bound: s.earliest(m.size.window)})
@@ -104,7 +104,7 @@ func (m *merger) wait(sources []*source) {
 	}
 }
 
-// behind returns the file whose next request may be the earliest, nil if all have ended.
+// behind returns the file that may have the earliest next request, or nil if all have ended.
 func (m *merger) behind() *stream {
 	var first *stream
 	for _, s := range m.active {

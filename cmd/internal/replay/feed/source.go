@@ -36,7 +36,7 @@ type source struct {
 	info   fs.FileInfo // of a regular file, which is opened again
 	size   int64       // as on disk; -1 if not known
 	format *accesslog.Format
-	first  int64        // time of the first request in the sample; MinInt64 if there is none
+	first  int64        // time of the first request in the sample, or MinInt64
 	done   atomic.Int64 // bytes read
 
 	raw   io.Reader // what is open, if something is
@@ -158,7 +158,7 @@ func (s *source) sample(text io.Reader, most int) (lines [][]byte, whole bool, e
 	switch {
 	case err == io.EOF:
 		whole = true
-	case err != nil && !broken(err): // a file that is damaged is told of when it is read
+	case err != nil && !broken(err): // a damaged file is reported when it is read
 		return nil, false, err
 	default:
 		buf = buf[:bytes.LastIndexByte(buf, '\n')+1]

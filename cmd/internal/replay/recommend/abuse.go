@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// falseAlarms is how often a log without abuse has somebody set aside for the gap alone. Of 150 made up logs each
-// it was 4 with Pareto tails of 1.2, 2 and 3, and none with exponential and lognormal ones.
+// falseAlarms is how often subjects of a log without abuse are set aside for the gap alone. Of 150 made up logs
+// each it was 4 with Pareto tails of 1.2, 2 and 3, and none with exponential and lognormal ones.
 const falseAlarms = 0.04
 
 const (
@@ -80,7 +80,7 @@ func findAbuse(subjects []*subject) []aside {
 	return found
 }
 
-// behavior says what in the requests of a subject looks like abuse, or "".
+// behavior returns what in the requests of a subject looks like abuse, or "".
 func (s *subject) behavior() string {
 	v := s.evidence
 	if v == nil || s.requests < 20 {

@@ -60,7 +60,7 @@ var ones = func() (p peaks) {
 	return p
 }()
 
-// of is what p says of a rate; nil is of a single request.
+// of is the burst of p at a rate; that of nil is a single request.
 func (p *peaks) of(i int) int64 {
 	if p == nil {
 		return 1

@@ -94,7 +94,7 @@ func mayExceed(n int, share, sure *big.Rat) int {
 	return min(best, n-1)
 }
 
-// needed is the least number of subjects whose largest value bounds that share (Wilks 1941).
+// needed is the least number of subjects of which the largest value bounds that share (Wilks 1941).
 func needed(share, sure *big.Rat) int {
 	e, _ := share.Float64()
 	c, _ := sure.Float64()
@@ -119,9 +119,8 @@ func attainable(n int, sure *big.Rat) float64 {
 	return -math.Expm1(math.Log1p(-c) / float64(n))
 }
 
-// nextDay is the probability that of m further subjects at most k lie above the value that j of n
-// exceed. Who draws n and m from one distribution sees E above with
-// P(E=e) = C(j+e, e) C(n-j-1+m-e, m-e) / C(n+m, m).
+// nextDay is the probability that of m further subjects at most k lie above the value that j of n exceed. If n and
+// m are drawn from one distribution, E lie above with P(E=e) = C(j+e, e) C(n-j-1+m-e, m-e) / C(n+m, m).
 func nextDay(n, j, m, k int) float64 {
 	switch {
 	case j >= n || k < 0:

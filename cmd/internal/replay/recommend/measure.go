@@ -123,7 +123,7 @@ func (g *gauge) Take(_ context.Context, charges []sluice.Charge, receipts []slui
 func (g *gauge) note(key string, reserved, cost int64) {
 	name, who, _ := strings.Cut(key, "/")
 	r := g.rules[name]
-	if r == nil || who == "!" { // nobody: the log does not tell
+	if r == nil || who == "!" { // the log has no client
 		return
 	}
 	r.requests++

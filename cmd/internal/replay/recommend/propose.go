@@ -53,9 +53,9 @@ func (b *bound) holds(c float64) float64 { return max(0, 1-float64(b.looks)*(1-c
 
 // choose returns the rate at which a subject gets least through in a window, and its burst.
 //
-// Who looks at the bursts of all rates to choose one must make sure of all of them. That takes more than twice
-// the subjects at first, and next to nothing where there are many. In between, a part of the subjects chooses
-// the rate, and as many as are needed bound the burst. Where there are too few for a promise, all choose.
+// Choosing a rate by the bursts of all rates requires confidence in all of them. That takes more than twice the
+// subjects at first, and hardly more with many. In between, some of the subjects choose the rate, and as many as
+// needed bound the burst. With too few for a promise, all choose.
 func (t *terms) choose(all []point) bound {
 	n := len(all)
 	needs := needed(t.share, t.sure)
@@ -190,16 +190,15 @@ func above(all []point, at int, burst int64) (subjects int, requests int64) {
 	return subjects, requests
 }
 
-// logs are limits for which a sliding log of so few units is cheap, such as logins: nobody gets more than these
-// in any window.
+// logs is the largest limit for which a sliding log is cheap, such as for logins: no window has more.
 const logs = 20
 
 // limitOf makes a limit of a burst, rounded up. The burst that is returned is one that the limit is never below:
 // a bucket of the rate and that burst refuses whatever it refuses.
 func limitOf(at int, burst int64, window time.Duration) (limit sluice.Limit, safe int64) {
 	r := grid[at]
-	// Whoever fits the bucket has at most burst + rate*window in a window, ends included. A log counts a unit
-	// for up to two of its ticks longer, which are 2^-15 of the window.
+	// A subject that fits the bucket has at most burst + rate*window in a window, ends included. A log counts a
+	// unit for up to two of its ticks longer, which are 2^-15 of the window.
 	more := r.perSecond() * window.Seconds() * (1 + 1.0/4096)
 	if count := nextRound(int64(math.Floor(float64(burst) + more + 1e-9))); count <= logs {
 		return sluice.Limit{Count: count, Period: window, Algorithm: sluice.SlidingWindowLog}, max(burst, int64(math.Floor(float64(count)-more)))

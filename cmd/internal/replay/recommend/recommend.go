@@ -29,14 +29,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config says what to recommend from, and what to promise.
+// Config has what to recommend from, and what to promise.
 type Config struct {
 	Files      []string // read three times, so that none is "-"
 	Feed       feed.Options
 	Share      *big.Rat // of subjects, and of requests, that may be refused
 	Confidence *big.Rat
 	Window     time.Duration  // in which one subject should do the least harm
-	Key        string         // what subjects are told apart by, as in a policy
+	Key        string         // key of subjects, as in a policy
 	Tokens     string         // limits these tokens, as in a cost of a policy; empty: requests
 	Zone       *time.Location // of days; UTC if nil
 	Compile    func(policy.Document) (*policy.Policy, error)
@@ -182,7 +182,7 @@ func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside
 // never is a day after all others.
 const never = 1<<31 - 1
 
-// who returns what a key has behind the name of its rule.
+// who returns a key without the name of its rule.
 func who(key string) string {
 	_, who, _ := strings.Cut(key, "/")
 	return who
@@ -196,7 +196,7 @@ func (s *subject) shown(p *policy.Policy) string {
 	return p.ShownKey(s.key)
 }
 
-// without returns whom to leave out.
+// without returns the subjects to leave out.
 func without(abuse []aside) map[string]bool {
 	left := map[string]bool{}
 	for _, a := range abuse {
@@ -301,7 +301,7 @@ func (t *terms) convention(subjects []point) *Convention {
 	}
 	slices.Sort(busiest)
 	c := &Convention{P99: busiest[len(busiest)-1-len(busiest)/100]}
-	// A little above: the next round number, which is also one whose bursts are known.
+	// A little above: the next round number, which also has a known burst.
 	count := nextRound(int64(c.P99) + 1)
 	at := slices.Index(grid[:], rate{count, time.Second})
 	if at < 0 {
@@ -365,7 +365,7 @@ func (s *surveyed) note(e *accesslog.Entry) {
 // hardly ever begins and ends at midnight to the second.
 const leastLog = 23 * time.Hour
 
-// notes says what in the log makes bursts other than they were.
+// notes returns what in the log changes bursts.
 func (s *surveyed) notes() (notes []string) {
 	n := s.routes.requests
 	if lasts := time.Duration(s.stats.To-s.stats.From) * time.Microsecond; lasts < leastLog {

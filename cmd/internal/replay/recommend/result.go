@@ -48,9 +48,8 @@ type Rule struct {
 	// RequestsAbove is how many requests these subjects made: at most so many are refused.
 	RequestsAbove int64 `json:"requests_above"`
 
-	// Promised says that of all subjects at most the share is above the limit, with the confidence
-	// that was asked for. Confidence is what the data give that share; Attainable is the share
-	// that they give that confidence.
+	// Promised reports that at most the share of all subjects is above the limit, with the requested confidence.
+	// Confidence is what the data give that share; Attainable is the share that they give that confidence.
 	Promised   bool    `json:"promised"`
 	N          int     `json:"n"` // subjects that the burst is bounded by
 	J          int     `json:"j"` // of these that may be above
@@ -62,7 +61,7 @@ type Rule struct {
 	NextSubjects int     `json:"next_day_subjects"`
 	// Harm is the most requests, or tokens, that a subject gets through in a window.
 	Harm float64 `json:"most_in_window"`
-	// WithAside is the burst, rounded up, if nobody were set aside.
+	// WithAside is the burst, rounded up, with no subject set aside.
 	WithAside  int64          `json:"burst_with_set_aside,omitempty"`
 	Bursts     []Quantile     `json:"bursts,omitempty"`
 	Neighbors  []Neighbor     `json:"neighbors,omitempty"`

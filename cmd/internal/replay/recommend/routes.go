@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	maxSegments  = 16   // of a path that are told apart
+	maxSegments  = 16   // of a path that are distinguished
 	maxLiteral   = 64   // bytes of a segment that may stand for itself
 	fewChildren  = 12   // a place with more rare ones than this has a wildcard
 	maxRoutes    = 20   // that have limits of their own, the busiest
@@ -19,10 +19,10 @@ const (
 	defaultNodes = 1 << 16
 )
 
-// routes learns which paths are one. It is a tree of the segments of paths, in which what looks like an
-// identifier is a wildcard at once, and what turns out to be rare becomes one: when there is no room, and
-// at the end. So it takes a bounded number of nodes, and what has a hundredth of all requests is
-// never lost to a flood of others (lossy counting, Manku and Motwani 2002).
+// routes learns which paths are one. It is a tree of the segments of paths. A segment that looks like an identifier
+// is a wildcard at once, and rare ones become wildcards when the tree is full, and at the end. So the number of
+// nodes is bounded, and a path with a hundredth of all requests is never lost to a flood of others (lossy counting,
+// Manku and Motwani 2002).
 type routes struct {
 	root     node
 	nodes    int
@@ -48,7 +48,7 @@ func (c *counts) add(o counts) {
 	}
 }
 
-// methods are those that routes are told apart by. A pattern of GET matches HEAD as well.
+// methods are those that distinguish routes. A pattern of GET matches HEAD as well.
 var methods = [...]string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 func methodIndex(method string) int {
@@ -300,7 +300,7 @@ func (n *node) wildcard(segments []string) string {
 
 var notInName = regexp.MustCompile(`[^a-z0-9._]+`)
 
-// ruleName makes a name for a rule of a pattern, unlike those that there are.
+// ruleName returns a new name for a rule of a pattern.
 func ruleName(pattern string, taken map[string]bool) string {
 	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(pattern), "-"), "-.")
 	if len(name) > 56 {

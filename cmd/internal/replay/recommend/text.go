@@ -33,7 +33,7 @@ func (r *Rule) words() string {
 	return r.Limit + ", " + r.Algorithm
 }
 
-// promise says in sentences what the limit keeps.
+// promise describes the promise of the limit in sentences.
 func (r *Rule) promise(out *Result) []string {
 	var lines []string
 	if r.Promised {
@@ -135,7 +135,7 @@ func (r *Result) asideRequests() (n int64) {
 	return n
 }
 
-// total says what the whole policy refuses of the log: first of all requests, then of whom.
+// total describes what the whole policy denies of the log: requests first, then subjects.
 func (p *Replay) total(aside bool) string {
 	all := p.Refused + p.AsideRefused
 	s := fmt.Sprintf("Replayed on the same log: the whole policy refuses %s (%s) of %s", humanize.Comma(all), ratio(all, p.Requests), words.Counted(p.Requests, "request"))

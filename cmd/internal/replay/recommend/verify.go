@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/replay"
 )
 
-// replayed puts the log to the policy that was made from it, and counts whom it refuses.
+// replayed runs the log through the policy that was made from it, and counts denied subjects.
 func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay, error) {
 	if len(r.Document.Rules) == 0 {
 		return nil, nil
@@ -40,7 +40,7 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 			MayRefuse: part(c.Share, rule.Requests), MaySubjects: part(c.Share, int64(rule.Subjects)),
 		}
 		out.Rules[rule.Name] = of
-		// What was seen of a sample says nothing exact of all.
+		// A sample gives no exact numbers of all.
 		out.Kept = out.Kept && (r.Sampled > 0 || of.Refused <= of.MayRefuse && int64(of.Subjects) <= of.MaySubjects)
 	}
 	return out, nil
@@ -48,7 +48,7 @@ func replayed(ctx context.Context, c Config, r *Result, abuse []aside) (*Replay,
 
 // witness counts what stores refuse. Refusals are few where a policy keeps its promise.
 type witness struct {
-	left map[string]bool // who is set aside
+	left map[string]bool // subjects set aside
 
 	mu    sync.Mutex
 	rules map[string]*refusals
@@ -75,7 +75,7 @@ func (r *refusals) of(aside bool) *refused {
 	return &r.others
 }
 
-// watchedStore is a store whose refusals are counted.
+// watchedStore is a store that counts its denials.
 type watchedStore struct {
 	replay.Store
 	*witness

@@ -21,9 +21,7 @@ func (r *Result) WriteYAML(w io.Writer) error {
 	}
 	b := &strings.Builder{}
 	comment := func(indent, format string, args ...any) {
-		for _, line := range words.Wrap(inComment(fmt.Sprintf(format, args...)), 100-len(indent)) {
-			fmt.Fprintf(b, "%s# %s\n", indent, line)
-		}
+		b.WriteString(words.Comment(indent, fmt.Sprintf(format, args...)))
 	}
 	comment("", "Recommended from %s, %s to %s: %s, by %s.", words.Counted(r.Requests, "request"), r.From.Format("2006-01-02 15:04"), r.To.Format("2006-01-02 15:04 MST"), words.Span(r.To.Sub(r.From)), r.Key)
 	comment("", "At most %s of the subjects and of the requests are to be refused, with %s confidence, by each rule.", r.Share, r.Confidence)
@@ -83,14 +81,4 @@ func (r *Rule) evidence(out *Result, comment func(format string, args ...any)) {
 	if len(r.Forward) > 0 {
 		comment("Learned from the days before it, it stayed within twice the promise on %d of %s.", within, words.Counted(len(r.Forward), "day"))
 	}
-}
-
-// inComment returns what a comment of YAML can hold of a text.
-func inComment(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f || c == 0x85 || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffd {
-			return ' '
-		}
-		return c
-	}, text)
 }

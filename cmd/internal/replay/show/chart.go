@@ -36,7 +36,7 @@ func requestsChart(s replay.Series) *drawn {
 	return draw(s, [][]int64{s.Requests, s.Refused}, []legend{{"requests", 0}, {"refused", 1}}, peaks(s))
 }
 
-// peaks says how high a series rises.
+// peaks describes the peaks of a series.
 func peaks(s replay.Series) string {
 	if len(s.Requests) == 0 {
 		return ""

@@ -231,7 +231,7 @@ func (p *printer) rules(r *replay.Report) {
 	}
 }
 
-// what says what a rule is: its limits, or that it blocks or exempts, and whether it only watches.
+// what describes a rule: its limits, or that it blocks or exempts, and whether it is a shadow.
 func what(rule replay.Rule) string {
 	if rule.Shadow {
 		return limit(rule) + " (shadow)"
@@ -239,7 +239,7 @@ func what(rule replay.Rule) string {
 	return limit(rule)
 }
 
-// limit says what a rule does.
+// limit describes what a rule does.
 func limit(rule replay.Rule) string {
 	text := strings.Join(rule.Limits, ", ")
 	switch {
@@ -320,7 +320,7 @@ func (p *printer) list(name string, sentences []string, most int) {
 	}
 }
 
-// findings are what the counts say about the rules, in sentences.
+// findings are conclusions from the counts about the rules, in sentences.
 func findings(r *replay.Report) (found []string) {
 	if len(r.NeverHit) > 0 {
 		found = append(found, "No request met "+names(r.NeverHit)+".")
@@ -461,7 +461,7 @@ func changes(d *replay.Difference) (all []change) {
 	return all
 }
 
-// verdict says in a sentence or two what the other policy changes.
+// verdict describes in a sentence or two what the other policy changes.
 func verdict(r *replay.Report, d *replay.Difference) string {
 	if d.Newly == 0 && d.Only == 0 {
 		return "It would refuse the same requests."

@@ -52,8 +52,8 @@ func when(t time.Time) string {
 const maxMarks = 2
 
 // safe is text of a log that cannot do anything to a terminal or to the lines around it, in at most most
-// characters. What does not print as itself is written as an escape: controls, invalid UTF-8, what changes
-// the direction of text, and what nobody can see.
+// characters. Characters that do not print as themselves are escaped: controls, invalid UTF-8, changes of the
+// direction of text, and invisible characters.
 func safe(s string, most int) string {
 	var b strings.Builder
 	marks := maxMarks // there is nothing yet that a mark could be on
@@ -78,7 +78,7 @@ func safe(s string, most int) string {
 	return b.String()
 }
 
-// who is what the rules of a report count, one of it: a client where all go by its address.
+// who is the noun for one subject of the rules of a report: a client if all count by its address.
 func who(r *replay.Report) string {
 	for _, rule := range r.Rules {
 		if rule.Kind == "limit" && !(len(rule.Key) == 1 && rule.Key[0] == "client_ip") {

@@ -61,7 +61,7 @@ func (q *queue) run() {
 }
 
 func (q *queue) write(line []byte) {
-	_, _ = q.out.Write(line) // there is no other place to log it
+	_, _ = q.out.Write(line) // it cannot be logged elsewhere
 	if n := q.lost.Swap(0); n > 0 {
 		slog.New(slog.NewJSONHandler(q.out, nil)).Warn("lines left out of the log: its reader is too slow", "lines", n)
 	}

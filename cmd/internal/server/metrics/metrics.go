@@ -88,7 +88,7 @@ func (m *Metrics) Handler(connections *proxy.Connections) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
-// collector sends metrics whose values it reads at each scrape.
+// collector sends metrics, with values read at each scrape.
 type collector func(send sender)
 
 // Describe describes nothing, so that the registry accepts any metric.

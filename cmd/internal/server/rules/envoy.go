@@ -26,7 +26,7 @@ type envoyFiles struct {
 	done   [sha256.Size]byte // of the files that were applied or refused last
 }
 
-// EnvoyLimits returns the limits of a configuration of envoyproxy/ratelimit; nil if there is none.
+// EnvoyLimits returns the limits of a configuration of envoyproxy/ratelimit; or nil.
 func (r *Rules) EnvoyLimits() *rls.Limits {
 	if r.envoy == nil {
 		return nil

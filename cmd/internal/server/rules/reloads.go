@@ -101,7 +101,7 @@ func logRefused(log *slog.Logger, unread, refused string, err error) {
 	}
 }
 
-// logRestarts logs limits whose counters a reload has reset, because the limits have changed.
+// logRestarts logs limits with counters that a reload has reset, because the limits have changed.
 func logRestarts(log *slog.Logger, all []policy.Restart) {
 	for _, a := range all[:min(len(all), maxLogged)] {
 		log.Warn("limit begins anew: what was counted under the old one does not count", "rule", a.Rule, "of", a.From, "was", a.Was, "is", a.Is)

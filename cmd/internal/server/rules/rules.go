@@ -55,7 +55,7 @@ type Rules struct {
 
 	warned       []string // the last warnings in the log
 	reloads      reloads
-	looked       chan struct{} // receives when the file has been taken or refused, or there is none
+	looked       chan struct{} // receives when the file was accepted or rejected, or without a file
 	shadowLogged atomic.Bool   // the whole policy is in shadow mode, and the log has it
 }
 
@@ -146,7 +146,7 @@ func (r *Rules) migrate(ctx context.Context) error {
 // Stack returns the policy in force as it is written.
 func (r *Rules) Stack() *source.Stack { return r.stack }
 
-// Database returns the database; nil if there is none.
+// Database returns the database, or nil.
 func (r *Rules) Database() *source.Database { return r.db }
 
 // Use puts later policies into force in an engine, which already has the first one. It warns of rules that

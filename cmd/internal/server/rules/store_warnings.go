@@ -24,7 +24,7 @@ func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	}
 }
 
-// evictable returns the rule whose new keys expire last, and the rules whose keys expire sooner even if
+// evictable returns the rule with new keys that expire last, and the rules with keys that expire sooner even if
 // their limits are used up: a store that evicts by expiry evicts those for new keys.
 func evictable(plans []policy.RulePlan) (short []string, long string) {
 	var longest time.Duration

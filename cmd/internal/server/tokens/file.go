@@ -20,7 +20,7 @@ type File struct {
 	NoRoles bool // its lines have no roles
 }
 
-// Read returns the tokens, or an error if the file is invalid now. Without a path there are none.
+// Read returns the tokens, or an error if the file is invalid now. Without a path it returns none.
 func (f *File) Read() (all []source.TokenRow, err error) {
 	if f.Path == "" {
 		return nil, nil

@@ -23,10 +23,10 @@ const (
 	knownTokens = 1 << 12
 )
 
-// Guesses limits how many wrong tokens an address may try, and logs them. After too many, it only checks
-// tokens that the address has used before, so that an attacker does not lock out callers who share the
-// address. Repeating one wrong token is one guess, so a program with an old token does not lock out others.
-// It is safe for concurrent use.
+// Guesses limits how many wrong tokens an address may try, and logs them. After too many, it only checks tokens
+// that the address has used before, so that an attacker does not lock out callers with the same address. Repeating
+// one wrong token is one guess, so a program with an old token does not lock out others. It is safe for concurrent
+// use.
 type Guesses struct {
 	wrong *sluice.Limiter // by network
 	lines *sluice.Limiter // of the log

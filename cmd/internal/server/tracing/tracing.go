@@ -68,8 +68,7 @@ func (u *URL) Set(s string) error {
 // requests, and those for which the queue of 2048 spans to the receiver is full, have no span.
 const maxSpans = 200
 
-// Tracer makes spans of requests whose callers have a sampled trace. A nil Tracer makes none, and wraps
-// nothing.
+// Tracer makes spans of requests that are part of a sampled trace. A nil Tracer makes none, and wraps nothing.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
@@ -117,8 +116,8 @@ func (t *Tracer) Close(by time.Time) {
 	}
 }
 
-// start starts the span of a request whose caller has a sampled trace. The span is nil for all others, and
-// for those that the environment does not sample.
+// start starts the span of a request that is part of a sampled trace. The span is nil for all others, and for those
+// that the environment does not sample.
 func (t *Tracer) start(ctx context.Context, carrier propagation.TextMapCarrier, name string) (context.Context, trace.Span) {
 	remote := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 	if !remote.IsSampled() {

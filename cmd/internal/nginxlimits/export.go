@@ -1,6 +1,12 @@
-// Package nginxlimits translates a policy to nginx's limit_req, as an outer wall before Sluice (sluice
-// export nginx). It covers the rules that count every request by address alone, and denies no more than
-// Sluice does, with the exceptions that it prints. Package cli is above it, package policy is below.
+// Package nginxlimits translates between policies and nginx's limit_req and limit_conn. Package cli is above it, package
+// policy is below.
+//
+// [Write] translates a policy to an outer wall before Sluice (sluice export nginx). It covers the rules that count
+// every request by address alone, and denies no more than Sluice does, with the exceptions that it prints.
+//
+// [Import] translates a configuration to a policy (sluice import nginx). A location has its own limits or those of its
+// server, and in a policy all rules that match apply. So a rule has a pattern for each location that it leaves out,
+// before those that it counts, and an override that exempts this route.
 package nginxlimits
 
 import (

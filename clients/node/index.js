@@ -1,0 +1,3 @@
+"use strict";
+
+exports.Sluice = require("./lib/sluice.js").Sluice;

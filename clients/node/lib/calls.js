@@ -1,0 +1,156 @@
+"use strict";
+
+const http = require("node:http");
+const https = require("node:https");
+
+// The service answers only 16 calls at a time that are larger than this.
+const maxChecks = 64;
+const maxBytes = 48 << 10;
+
+// At most this many calls with checks are under way. Further checks wait, and share the next call.
+const maxCalls = 8;
+
+// Connections are for settlements and places, too.
+const maxSockets = 64;
+
+// CallError is an answer of the service that is not 200.
+class CallError extends Error {
+  constructor(status, detail) {
+    super(`the service answers ${status}: ${detail}`);
+    this.name = "CallError";
+    this.serviceStatus = status; // and not status, by which frameworks would answer
+  }
+}
+
+// Calls makes the calls to one service, over connections that are kept alive. Idle connections do not keep
+// the process running.
+class Calls {
+  #url;
+  #deadline;
+  #headers = { "Content-Type": "application/json" };
+  #agent;
+  #request;
+  #tls;
+  #waiting = []; // checks, the oldest first
+  #calls = 0; // that are under way
+  #scheduled = false;
+
+  constructor({ url, token, deadline, tls }) {
+    this.#url = new URL(url.endsWith("/") ? url : `${url}/`);
+    if (!["http:", "https:"].includes(this.#url.protocol)) throw new TypeError(`sluice: url is ${url}: it must be http:// or https://`);
+    const { Agent, request } = this.#url.protocol === "https:" ? https : http;
+    this.#agent = new Agent({ keepAlive: true, maxSockets });
+    this.#request = request;
+    this.#tls = tls;
+    this.#deadline = deadline;
+    if (token) this.#headers.Authorization = `Bearer ${token}`;
+  }
+
+  // check resolves to the answer to one check, given as JSON. All checks of one turn of the event loop are one call.
+  check(text) {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ text, until: performance.now() + this.#deadline, resolve, reject });
+      if (this.#scheduled) return;
+      this.#scheduled = true;
+      setImmediate(() => {
+        this.#scheduled = false;
+        this.#flush();
+      });
+    });
+  }
+
+  // post makes a call of its own. If it may be repeated, it is made again where the connection breaks: the service
+  // may have closed a kept one, or may have been restarted.
+  post(path, body, { repeat = false } = {}) {
+    return this.#post(path, JSON.stringify(body), performance.now() + this.#deadline, repeat);
+  }
+
+  // close closes idle connections.
+  close() {
+    this.#agent.destroy();
+  }
+
+  #flush() {
+    while (this.#waiting.length > 0 && this.#calls < maxCalls) void this.#send(this.#batch());
+  }
+
+  #batch() {
+    let count = 0;
+    for (let bytes = 0; count < this.#waiting.length && count < maxChecks; count++) {
+      bytes += Buffer.byteLength(this.#waiting[count].text);
+      if (bytes > maxBytes && count > 0) break;
+    }
+    return this.#waiting.splice(0, count);
+  }
+
+  // send never rejects. Each check has an id, so a call whose connection breaks can be repeated.
+  async #send(batch) {
+    this.#calls++;
+    try {
+      const { answers } = await this.#post("v1/check", `{"checks":[${batch.map((one) => one.text)}]}`, batch[0].until, true);
+      batch.forEach((one, n) => one.resolve(answers[n]));
+    } catch (error) {
+      if (batch.length > 1 && isMistake(error)) {
+        for (const one of batch) void this.#send([one]); // one of them is wrong, and none was charged
+      } else {
+        for (const one of batch) one.reject(error);
+      }
+    } finally {
+      this.#calls--;
+      this.#flush();
+    }
+  }
+
+  async #post(path, body, until, repeat) {
+    try {
+      return await this.#once(path, body, until, this.#agent);
+    } catch (error) {
+      if (!repeat || !["ECONNRESET", "EPIPE"].includes(error.code)) throw error;
+      return this.#once(path, body, until, false);
+    }
+  }
+
+  async #once(path, body, until, agent) {
+    const { status, text } = await this.#exchange(new URL(path, this.#url), body, until, agent);
+    let answer;
+    try {
+      answer = JSON.parse(text);
+    } catch {
+      throw new CallError(status, "the body is no JSON: is this the address of --check?");
+    }
+    if (status !== 200) throw new CallError(status, answer.detail);
+    return answer;
+  }
+
+  #exchange(url, body, until, agent) {
+    return new Promise((resolve, reject) => {
+      const left = until - performance.now();
+      const late = () => new Error(`no answer within ${this.#deadline} ms`);
+      if (left <= 0) {
+        reject(late());
+        return;
+      }
+      const headers = { ...this.#headers, "Content-Length": Buffer.byteLength(body) };
+      const request = this.#request(url, { ...this.#tls, method: "POST", agent, headers });
+      const timer = setTimeout(() => request.destroy(late()), left);
+      request.on("close", () => clearTimeout(timer));
+      request.on("error", reject);
+      request.on("response", (response) => {
+        let text = "";
+        response.setEncoding("utf8");
+        response.on("data", (part) => (text += part));
+        response.on("end", () => resolve({ status: response.statusCode, text }));
+        response.on("error", reject);
+      });
+      request.end(body);
+    });
+  }
+}
+
+// isMistake reports whether the service refused to read a check. It is about that check, and not about the
+// service: to let the request pass would let clients choose to pass.
+function isMistake(error) {
+  return error instanceof CallError && [400, 413].includes(error.serviceStatus);
+}
+
+module.exports = { Calls, isMistake };

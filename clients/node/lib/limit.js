@@ -1,0 +1,141 @@
+"use strict";
+
+const { randomUUID } = require("node:crypto");
+const { Exchange } = require("./exchange.js");
+const { known, verdict } = require("./options.js");
+const { tooLarge, tooManyFields } = require("./refusal.js");
+const { describe, texts } = require("./request.js");
+
+// The fields that may be lists, to which earlier middleware may have added.
+const lists = new Set(["vary", "access-control-expose-headers", "ratelimit", "ratelimit-policy"]);
+
+// left is the answer to a request whose client has gone, or that needs none.
+const left = { allowed: false };
+
+// Limit limits requests: it asks about each, sets the fields of the answer, and settles after the response.
+class Limit {
+  #sluice;
+  #options;
+
+  constructor(sluice, options = {}) {
+    const { rule, key, cost, skip, attributes, body, onError, handler, ...rest } = options;
+    known(rest, "a limit");
+    if ((rule === undefined) !== (key === undefined)) throw new TypeError("sluice: rule and key belong together: key(req) returns the parts of the rule's key");
+    if (rule !== undefined && (attributes || body)) throw new TypeError("sluice: attributes and body describe a request: leave out rule and key");
+    if (typeof onError !== "function") verdict(onError ?? "allow");
+    this.#sluice = sluice;
+    this.#options = options;
+  }
+
+  express() {
+    return (req, res, next) => {
+      this.#admit(req, req, res, nodeFields(res)).then((answer) => this.#proceed(req, res, answer, next)).catch((error) => process.nextTick(next, error));
+    };
+  }
+
+  http(handler) {
+    const middleware = this.express();
+    return (req, res) => {
+      middleware(req, res, (error) => {
+        if (!error) return handler(req, res);
+        this.#sluice.report(error);
+        res.statusCode = 500;
+        res.end();
+      });
+    };
+  }
+
+  fastify() {
+    return async (request, reply) => {
+      const answer = await this.#admit(request, request.raw, reply.raw, replyFields(reply));
+      if (!answer) return undefined;
+      if (answer === left) return reply.hijack();
+      reply.code(answer.status);
+      if (this.#options.handler) await this.#options.handler(request, reply, answer);
+      else reply.send(Buffer.from(answer.body ?? ""));
+      return reply;
+    };
+  }
+
+  // proceed goes on behind Express's middleware. What it calls runs outside of the promise, so that an error
+  // thrown there is not a rejection.
+  async #proceed(req, res, answer, next) {
+    if (!answer) {
+      process.nextTick(next);
+      return;
+    }
+    if (answer === left) return;
+    res.statusCode = answer.status;
+    if (this.#options.handler) {
+      await this.#options.handler(req, res, answer, next);
+      return;
+    }
+    const body = Buffer.from(answer.body ?? "");
+    res.setHeader("Content-Length", body.length);
+    res.end(body);
+  }
+
+  // admit resolves to undefined if the request may pass, else to the answer that refuses it.
+  async #admit(req, raw, res, fields) {
+    if (res.destroyed || raw.socket.destroyed) return left;
+    const client = raw.socket.remoteAddress ?? "127.0.0.1"; // a Unix socket is of this machine
+    const exchange = new Exchange(this.#sluice, raw, res, fields);
+    if (await this.#options.skip?.(req)) return undefined;
+    const answer = await this.#ask(exchange, req, raw, client);
+    if (!(await exchange.follow(answer)) || res.headersSent) return left; // or another has answered it
+    fields.set(answer.headers);
+    return answer.allowed ? undefined : answer;
+  }
+
+  async #ask(exchange, req, raw, client) {
+    const check = await this.#check(req, raw, client);
+    if (check.request === null) return tooManyFields();
+    exchange.check = check;
+    const { onError } = this.#options;
+    try {
+      return await this.#sluice.check(check, { onError: typeof onError === "function" ? await onError(req) : onError });
+    } catch (error) {
+      if (error.serviceStatus === 413) return tooLarge();
+      throw error;
+    }
+  }
+
+  async #check(req, raw, client) {
+    const { rule, key, cost, attributes, body } = this.#options;
+    const check = { id: randomUUID(), place: true };
+    if (rule !== undefined) {
+      check.rule = rule;
+      check.key = texts(await key(req));
+    } else {
+      check.request = describe(req, raw, client, { attributes: await attributes?.(req), body: await body?.(req) });
+    }
+    const units = typeof cost === "function" ? await cost(req) : cost;
+    if (units !== undefined) check.cost = units;
+    return check;
+  }
+}
+
+// nodeFields are the fields of a response of node:http.
+function nodeFields(res) {
+  return {
+    all: () => res.getHeaders(),
+    set: (headers) => join(headers, (name) => res.getHeader(name), (name, value) => res.setHeader(name, value)),
+  };
+}
+
+// replyFields are the fields of a response of Fastify.
+function replyFields(reply) {
+  return {
+    all: () => reply.getHeaders(),
+    set: (headers) => join(headers, (name) => reply.getHeader(name), (name, value) => reply.header(name, value)),
+  };
+}
+
+function join(headers, get, set) {
+  for (const [name, value] of Object.entries(headers)) {
+    const before = lists.has(name.toLowerCase()) ? get(name) : undefined;
+    set(name, before === undefined ? value : [before, value].flat().join(", "));
+  }
+}
+
+module.exports = { Limit };

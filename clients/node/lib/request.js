@@ -1,0 +1,69 @@
+"use strict";
+
+const maxFields = 256; // of the check API
+
+// describe returns the request of a check: what the policy decides by, as it came. It returns null if the
+// request has more header fields than a check may have.
+function describe(req, raw, client, { attributes, body }) {
+  const headers = fields(raw.rawHeaders);
+  if (!headers) return null;
+  const request = { method: raw.method, path: utf8(req.originalUrl ?? raw.url), headers, client };
+  if (raw.authority) request.host = raw.authority; // HTTP/2
+  if (attributes) request.attributes = texts(attributes);
+  addBody(request, body);
+  return request;
+}
+
+// fields returns header fields by name, in lower case. A list has those that came on lines of their own.
+function fields(raw) {
+  const all = Object.create(null); // a name may be __proto__
+  if (raw.length / 2 > maxFields) return null;
+  for (let i = 0; i < raw.length; i += 2) {
+    const name = raw[i].toLowerCase();
+    if (name.startsWith(":")) continue; // HTTP/2
+    const value = utf8(raw[i + 1]);
+    const before = all[name];
+    all[name] = before === undefined ? value : [before, value].flat();
+  }
+  return all;
+}
+
+// addBody sets the body: text, bytes, or what a parser made of it, which is sent as JSON.
+function addBody(request, body) {
+  if (body === undefined || body === null) return;
+  if (typeof body === "string") {
+    request.body = whole(body);
+  } else if (body instanceof Uint8Array) {
+    request.body_base64 = Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString("base64");
+  } else {
+    request.body = JSON.stringify(body);
+    request.headers["content-type"] = "application/json";
+    delete request.headers["content-encoding"];
+  }
+}
+
+// texts returns an object whose values are texts. What is undefined or null is missing.
+function texts(values) {
+  const all = Object.create(null);
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== undefined && value !== null) all[name] = whole(String(value));
+  }
+  return all;
+}
+
+// utf8 returns the text of bytes that Node has read as Latin-1: as UTF-8, if they are that.
+function utf8(text) {
+  if (!/[\x80-\xff]/.test(text)) return text;
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.from(text, "latin1"));
+  } catch {
+    return text;
+  }
+}
+
+// whole replaces halves of surrogate pairs, which no UTF-8 can have.
+function whole(text) {
+  return text.replace(/\p{Surrogate}/gu, "\uFFFD");
+}
+
+module.exports = { describe, texts };

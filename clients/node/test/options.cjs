@@ -1,0 +1,199 @@
+// The options of limits: options.cjs SERVICE, with the policy beside it. It asserts, and ends by itself.
+"use strict";
+
+const assert = require("node:assert/strict");
+const { once } = require("node:events");
+const http = require("node:http");
+const http2 = require("node:http2");
+const { setImmediate: nextTurn } = require("node:timers/promises");
+const { Sluice } = require("@sluicehq/client"); // by its own name, as programs import it
+
+const sluice = new Sluice({ url: `http://${process.argv[2]}/`, deadline: 10_000 });
+
+// listening resolves to a function that makes requests to a server, and ends it.
+async function listening(server) {
+  if (server.ready) await server.listen({ port: 0, host: "127.0.0.1" });
+  else await once(server.listen(0, "127.0.0.1"), "listening");
+  const { port } = (server.server ?? server).address();
+  const ask = (path, init) => fetch(`http://127.0.0.1:${port}${path}`, { ...init, headers: { connection: "close", ...init?.headers } });
+  ask.close = () => server.close();
+  return ask;
+}
+
+async function statuses(ask, paths, init) {
+  const all = [];
+  for (const path of paths) all.push((await ask(path, init)).status);
+  return all;
+}
+
+const json = (value) => ({ method: "POST", body: JSON.stringify(value), headers: { "content-type": "application/json" } });
+
+async function expressLimits(express, address) {
+  const app = express();
+  app.set("env", "test");
+  const user = (req) => ({ user: req.headers["x-user"] });
+  const router = express.Router();
+  router.get("/jobs", sluice.express({ attributes: user, skip: async (req) => req.headers["x-admin"] === "1" }), (req, res) => res.send("job"));
+  app.use(router);
+  app.post("/login", express.json(), sluice.express({ body: (req) => req.body }), (req, res) => res.send("in"));
+  app.get("/page", sluice.express({ rule: "named", key: (req) => ({ api_key: req.headers["x-user"], "query:page": req.query.page }), cost: (req) => Number(req.query.cost ?? 1) }), (req, res) => res.send("page"));
+  const own = (req, res, answer) => res.status(answer.status).json({ wait: answer.retry_after > 0, rule: answer.results.find((one) => !one.allowed).rule });
+  app.use("/slow", sluice.express({ handler: own }), (req, res) => res.send("slow"));
+  app.get("/soft", sluice.express(), (req, res) => res.json(req.sluice.answer.over ?? []));
+  const mounted = express.Router();
+  mounted.get("/mounted", sluice.express(), (req, res) => res.send("mounted"));
+  app.use("/api", mounted);
+  const second = sluice.express({ rule: "slow", key: (req) => ({ client_ip: `${req.headers["x-forwarded-for"]}0` }) });
+  app.get("/page/both", sluice.express({ rule: "named", key: (req) => ({ api_key: req.headers["x-user"], "query:page": req.query.page }) }), second, (req, res) => res.send("both"));
+  app.get("/wrong", sluice.express({ rule: "unknown", key: () => ({}) }));
+  app.get("/broken", sluice.express({ key: () => Promise.reject(new Error("no database")), rule: "named" }));
+  app.use((error, req, res, next) => res.status(500).send(error.message));
+  const ask = await listening(http.createServer(app));
+  const a = `a-${address}`;
+  const from = { headers: { "x-forwarded-for": address } };
+
+  // Subjects of the program, and requests that are not asked about.
+  assert.deepEqual(await statuses(ask, ["/jobs", "/jobs", "/jobs"], { headers: { "x-user": a } }), [200, 200, 429]);
+  assert.deepEqual(await statuses(ask, ["/jobs"], { headers: { "x-user": `${a}2` } }), [200]);
+  const skipped = await ask("/jobs", { headers: { "x-user": a, "x-admin": "1" } });
+  assert.deepEqual([skipped.status, skipped.headers.get("RateLimit")], [200, null]);
+
+  // A parsed body, also one with half a surrogate pair.
+  assert.deepEqual(await statuses(ask, ["/login", "/login"], json({ username: a })), [200, 429]);
+  assert.deepEqual(await statuses(ask, ["/login", "/login"], json({ username: `${a}\ud800` })), [400, 400]);
+
+  // One rule, by a key and with a cost.
+  assert.deepEqual(await statuses(ask, ["/page?page=1&cost=3", "/page?page=1&cost=2", "/page?page=1"], { headers: { "x-user": a } }), [200, 429, 200]);
+
+  // What a program answers itself.
+  await ask("/slow", from);
+  const refused = await ask("/slow", from);
+  assert.deepEqual([refused.status, await refused.json()], [429, { wait: true, rule: "slow" }]);
+  assert.ok(Number(refused.headers.get("Retry-After")) > 0);
+
+  // A mounted router is asked about with the whole path.
+  assert.deepEqual(await statuses(ask, ["/api/mounted", "/api/mounted"], from), [200, 429]);
+
+  // The fields list both limits of one request.
+  const both = (await ask("/page/both?page=2", { headers: { ...from.headers, "x-user": a } })).headers.get("RateLimit");
+  assert.match(both, /^"named";r=3;.*, "slow";r=0/);
+
+  await ask("/soft");
+  assert.deepEqual(await (await ask("/soft")).json(), ["soft"]);
+
+  // Mistakes of the program are errors, and no request passes by one.
+  const wrong = await ask("/wrong");
+  assert.equal(wrong.status, 500);
+  assert.match(await wrong.text(), /400.*unknown/);
+  assert.equal(await (await ask("/broken")).text(), "no database");
+  ask.close();
+}
+
+async function fastifyLimits(fastify, name) {
+  const app = fastify();
+  const user = `f-${name}`;
+  app.post("/login", { preHandler: sluice.fastify({ body: (request) => request.body }) }, () => "in");
+  app.get("/page", { onRequest: sluice.fastify({ rule: "named", key: (request) => ({ api_key: user, "query:page": request.query.page }), cost: 3 }) }, () => "page");
+  app.register(async (scope) => {
+    scope.addHook("onRequest", sluice.fastify({ attributes: () => ({ user }), handler: (request, reply, answer) => reply.send({ status: answer.status }) }));
+    scope.get("/jobs", (request) => request.raw.sluice.answer.results[0].rule);
+  });
+  app.get("/wrong", { onRequest: sluice.fastify({ rule: "unknown", key: () => ({}) }) }, () => "no");
+  const ask = await listening(app);
+  assert.deepEqual(await statuses(ask, ["/login", "/login"], json({ username: user })), [200, 429]);
+  assert.deepEqual(await statuses(ask, ["/page?page=1", "/page?page=1"]), [200, 429]);
+  assert.equal(await (await ask("/jobs")).text(), "jobs");
+  await ask("/jobs");
+  const refused = await ask("/jobs");
+  assert.deepEqual([refused.status, await refused.json()], [429, { status: 429 }]);
+  assert.equal((await ask("/wrong")).status, 500);
+  await ask.close();
+}
+
+// What clients can send to be let through, or to break what is sent to the service.
+async function hostileRequests() {
+  const ask = await listening(http.createServer(sluice.http((req, res) => res.end("passed"), { attributes: () => ({ user: "\udfff" }) })));
+  const many = Object.fromEntries(Array.from({ length: 300 }, (_, n) => [`x-${n}`, "1"]));
+  const refused = await ask("/jobs", { headers: many });
+  assert.deepEqual([refused.status, (await refused.json()).status], [431, 431]);
+  assert.deepEqual(await statuses(ask, ["/jobs", "/jobs", "/jobs"]), [200, 200, 429]);
+  const large = await listening(http.createServer(sluice.http((req, res) => res.end("passed"), { body: () => "x".repeat(3 << 20) })));
+  assert.equal((await large("/login")).status, 413);
+  ask.close();
+  large.close();
+}
+
+// A wrong check does not spoil those that share its call.
+async function wrongChecks() {
+  const key = { api_key: "b", "query:page": "1" };
+  const checks = [key, { api_key: "b" }, key].map((key) => sluice.check({ rule: "named", key }));
+  const [first, wrong, last] = await Promise.allSettled(checks);
+  assert.deepEqual([first, last].map(({ value }) => value.results[0].remaining).sort(), [2, 3]);
+  assert.match(wrong.reason.message, /400/);
+  await assert.rejects(sluice.check({ rule: "named", key, cost: 1n }), /BigInt/);
+  await sluice.refund({ rule: "named", key });
+  assert.equal((await sluice.peek({ rule: "named", key })).results[0].remaining, 3);
+}
+
+// HTTP/2, with the bytes of its responses.
+async function http2Limits() {
+  const server = http2.createServer(sluice.http((req, res) => res.end("x".repeat(1000))));
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const client = http2.connect(`http://127.0.0.1:${server.address().port}`);
+  const get = async () => {
+    const request = client.request({ ":path": "/bytes", ":authority": "a.example" });
+    const [[headers]] = await Promise.all([once(request, "response"), once(request.resume(), "close")]);
+    return [headers[":status"], headers["x-ratelimit-limit"]];
+  };
+  const left = async () => (await sluice.peek({ request: { path: "/bytes", host: "a.example" } })).results[0].remaining;
+  for (const want of [2000, 1000]) {
+    assert.deepEqual(await get(), [200, "3000"]);
+    while ((await left()) > want) await nextTurn();
+    assert.equal(await left(), want);
+  }
+  client.close();
+  server.close();
+}
+
+// A limit has an onError of its own. Nobody listens at this service.
+async function withoutService() {
+  const lines = [];
+  const away = new Sluice({ url: "http://127.0.0.1:9", log: (line) => lines.push(line) });
+  const app = require("fastify4")();
+  app.addHook("onRequest", away.fastify());
+  app.get("/open", () => "passed");
+  app.get("/closed", { onRequest: away.fastify({ onError: "deny" }) }, () => "passed");
+  const byMethod = (request) => (request.method === "POST" ? "deny" : "allow");
+  app.route({ method: ["GET", "POST"], url: "/method", onRequest: away.fastify({ onError: byMethod }), handler: () => "passed" });
+  assert.equal((await app.inject("/open")).statusCode, 200);
+  const refused = await app.inject("/closed");
+  assert.deepEqual([refused.statusCode, refused.headers["retry-after"], refused.json().retry_after], [503, "1", 1]);
+  assert.equal((await app.inject("/method")).statusCode, 200);
+  assert.equal((await app.inject({ method: "POST", url: "/method" })).statusCode, 503);
+  assert.equal(lines.length, 1);
+  assert.match(lines[0], /does not answer.*ECONNREFUSED/);
+}
+
+function wrongOptions() {
+  assert.throws(() => new Sluice({ onerror: "deny" }), /no option onerror/);
+  assert.throws(() => new Sluice({ onError: "open" }), /"allow" or "deny"/);
+  assert.throws(() => new Sluice({ url: "localhost:8081" }), /http/);
+  assert.throws(() => sluice.express({ keyGenerator: () => "" }), /no option keyGenerator/);
+  assert.throws(() => sluice.express({ rule: "named" }), /belong together/);
+  assert.throws(() => sluice.express({ onError: "open" }), /"allow" or "deny"/);
+}
+
+async function main() {
+  wrongOptions();
+  await expressLimits(require("express4"), "192.0.2.4");
+  await expressLimits(require("express"), "192.0.2.5");
+  await fastifyLimits(require("fastify"), 5);
+  await fastifyLimits(require("fastify4"), 4);
+  await hostileRequests();
+  await wrongChecks();
+  await http2Limits();
+  await withoutService();
+  console.log("done"); // and its kept connections do not keep the program
+}
+
+main();

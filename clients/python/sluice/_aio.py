@@ -1,0 +1,151 @@
+"""The connections of programs with asyncio."""
+
+import asyncio
+import ssl
+import weakref
+from collections import deque
+from typing import Any, Deque, List, Optional, Tuple
+
+from . import _wire
+from ._answer import Unavailable
+from ._breaker import Breaker
+from ._threads import CALLS, KEPT
+
+_Streams = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class _Ask:
+    def __init__(self, text: str, deadline: float, future: "asyncio.Future[Any]") -> None:
+        self.text, self.deadline, self._future = text, deadline, future
+
+    @property
+    def over(self) -> bool:
+        return self._future.done()
+
+    def answered(self, answer: Any) -> None:
+        if not self._future.done():
+            self._future.set_result(answer)
+
+    def failed(self, err: Exception) -> None:
+        if not self._future.done():
+            self._future.set_exception(err)
+
+
+class _Loop:
+    """What belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self.queue: Deque[_Ask] = deque()
+        self.calls = 0  # being made
+        self.idle: List[_Streams] = []
+        self.tasks: "set[asyncio.Task[None]]" = set()  # the loop itself keeps only weak references
+
+
+class AsyncPool:
+    """May be used from several event loops, each in its own thread."""
+
+    def __init__(self, target: _wire.Target, deadline: float, tls: Optional[ssl.SSLContext], breaker: Breaker) -> None:
+        self._target, self._deadline, self._tls, self._breaker = target, deadline, tls, breaker
+        self._loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]" = weakref.WeakKeyDictionary()
+
+    def _of(self, loop: asyncio.AbstractEventLoop) -> _Loop:
+        state = self._loops.get(loop)
+        if state is None:
+            state = self._loops.setdefault(loop, _Loop())
+        return state
+
+    async def ask(self, text: str) -> Any:
+        """Returns the answer to a check. It shares the next call with others that wait."""
+        self._breaker.admit()
+        loop = asyncio.get_running_loop()
+        state = self._of(loop)
+        future: "asyncio.Future[Any]" = loop.create_future()
+        ask = _Ask(text, loop.time() + self._deadline, future)
+        state.queue.append(ask)
+        if state.calls < CALLS:
+            state.calls += 1
+            task = loop.create_task(self._work(loop, state))
+            state.tasks.add(task)
+            task.add_done_callback(state.tasks.discard)
+        timer = loop.call_at(ask.deadline, ask.failed, Unavailable(f"no answer within {self._deadline} s"))
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    async def _work(self, loop: asyncio.AbstractEventLoop, state: _Loop) -> None:
+        """Makes calls until no check waits."""
+        try:
+            while True:
+                batch = _wire.next_batch(state.queue)
+                if not batch:
+                    return
+                await self._call(batch, batch[-1].deadline - loop.time())
+        finally:
+            state.calls -= 1
+
+    async def _call(self, batch: List[_Ask], left: float) -> None:
+        try:
+            response = await self._exchange("/v1/check", _wire.batch_body(batch), left)
+            again = _wire.distribute(batch, response)
+        except Exception as err:
+            for ask in batch:
+                ask.failed(err)
+            return
+        except BaseException:  # the loop is closing
+            for ask in batch:
+                ask.failed(Unavailable("the program ends"))
+            raise
+        for ask in again:
+            await self._call([ask], left)
+
+    async def post(self, path: str, body: str) -> Any:
+        """Makes a call of its own."""
+        self._breaker.admit()
+        return _wire.read(await self._exchange(path, body, self._deadline))
+
+    async def _exchange(self, path: str, body: str, left: float) -> _wire.Response:
+        try:
+            response = await asyncio.wait_for(self._send(self._target.request(path, body)), left)
+        except (OSError, asyncio.TimeoutError) as err:
+            unavailable = Unavailable(str(err) or f"no answer within {self._deadline} s")
+            self._breaker.failed(unavailable)
+            raise unavailable from err
+        self._breaker.note(_wire.failure(response))
+        return response
+
+    async def _send(self, data: bytes) -> _wire.Response:
+        """Sends a call again, on a new connection, if a kept one fails: see [_threads.Pool]."""
+        state = self._of(asyncio.get_running_loop())
+        if state.idle:
+            try:
+                return await self._over(state, state.idle.pop(), data)
+            except OSError:
+                _close(state)
+        streams = await asyncio.open_connection(self._target.host, self._target.port, ssl=self._tls)
+        return await self._over(state, streams, data)
+
+    async def _over(self, state: _Loop, streams: _Streams, data: bytes) -> _wire.Response:
+        reader, writer = streams
+        response = None
+        try:
+            writer.write(data)
+            await writer.drain()
+            parser = _wire.Parser()
+            while response is None:
+                response = parser.feed(await reader.read(1 << 16))
+            return response
+        finally:
+            if response is not None and response.reusable and len(state.idle) < KEPT:
+                state.idle.append(streams)
+            else:
+                writer.close()
+
+    async def close(self) -> None:
+        """Closes the idle connections of the running loop."""
+        _close(self._of(asyncio.get_running_loop()))
+
+
+def _close(state: _Loop) -> None:
+    while state.idle:
+        state.idle.pop()[1].close()

@@ -1,0 +1,82 @@
+"""What a check returns."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Optional, Sequence, Tuple
+
+
+class SluiceError(Exception):
+    """A check that the service cannot read: a mistake of the program, such as an unknown rule."""
+
+
+class Unavailable(Exception):
+    """The service did not answer in time, or not at all."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a check. Its names are those of the check API."""
+
+    allowed: bool
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)  # for the client
+    body: str = ""  # of a refusal
+    retry_after: Optional[int] = None  # seconds; None if waiting does not help
+    delay: float = 0.0  # seconds until the turn in a queue
+    over: Sequence[str] = ()  # rules that only mark, and are exceeded
+    place: Optional[str] = None  # a permit in flight, or a turn
+    at: Optional[str] = None  # when it was charged, if a rule counts by outcome
+    asked: bool = True  # False if the service did not answer, and on_error decided
+    raw: Mapping[str, Any] = field(default_factory=dict)  # all of it
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> "Answer":
+        return cls(
+            allowed=raw["allowed"],
+            status=raw["status"],
+            headers=raw["headers"],
+            body=raw.get("body", ""),
+            retry_after=raw.get("retry_after"),
+            delay=raw["delay"],
+            over=raw.get("over", ()),
+            place=raw.get("place"),
+            at=raw.get("at"),
+            raw=raw,
+        )
+
+    @property
+    def http_status(self) -> int:
+        """The status of the HTTP response: an error of JSON-RPC travels with 200, as clients of MCP expect."""
+        return 200 if self.body.startswith('{"jsonrpc":') else self.status
+
+    @property
+    def head(self) -> Sequence[Tuple[str, str]]:
+        """The header fields of the HTTP response that refuses."""
+        return [*self.headers.items(), ("Content-Length", str(len(self.body.encode())))]
+
+
+def unavailable(on_error: str) -> Answer:
+    """Returns the answer that stands for that of a service which did not answer."""
+    if on_error == "allow":
+        return Answer(allowed=True, asked=False)
+    return refusal(
+        503,
+        "temporary_reduced_capacity",
+        "Limits cannot be checked at the moment. Retry in 1 s.",
+        kind="https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+        retry_after=1,
+    )
+
+
+TITLES = {413: "Request Entity Too Large", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+
+
+def refusal(status: int, error: str, detail: str, kind: str = "about:blank", retry_after: Optional[int] = None) -> Answer:
+    """Returns a refusal by the middleware itself, in the form of the gateway's."""
+    problem = {"type": kind, "title": TITLES[status], "status": status, "detail": detail, "error": error}
+    headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
+    if retry_after is not None:
+        problem["retry_after"] = retry_after
+        headers["Retry-After"] = str(retry_after)
+    body = json.dumps(problem, separators=(",", ":")) + "\n"
+    return Answer(allowed=False, status=status, headers=headers, body=body, retry_after=retry_after, asked=False)

@@ -1,0 +1,49 @@
+"""Spares requests the deadline while the service is down."""
+
+import logging
+import threading
+import time
+from typing import Optional
+
+from ._answer import Unavailable
+
+log = logging.getLogger("sluice")
+
+
+class Breaker:
+    """After five failed calls in a row, one call a second tries whether the service is back; all other checks
+    fail at once."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._next = 0.0  # when the next call may be made
+
+    def admit(self) -> None:
+        """Raises Unavailable if no call may be made now."""
+        if self._failures < 5:
+            return
+        with self._lock:
+            now = time.monotonic()
+            if now < self._next:
+                raise Unavailable("the service did not answer the last calls")
+            self._next = now + 1
+
+    def note(self, err: Optional[Exception]) -> None:
+        """Notes an answer of the service, and raises the error that it is."""
+        if err is not None:
+            self.failed(err)
+            raise err
+        if self._failures:
+            with self._lock:
+                self._failures = 0
+            log.warning("the service at %s answers again", self._url)
+
+    def failed(self, err: Exception) -> None:
+        with self._lock:
+            self._failures += 1
+            self._next = time.monotonic() + 1
+            first = self._failures == 1
+        if first:
+            log.warning("the service at %s does not answer, and on_error decides: %s", self._url, err or type(err).__name__)

@@ -1,0 +1,250 @@
+"""One request to the program, and all that was asked about it."""
+
+import base64
+import ipaddress
+import json
+import uuid
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+
+from ._answer import Answer, refusal
+
+if TYPE_CHECKING:
+    from ._sluice import Sluice
+
+OnError = Union[str, Callable[[Any], str]]
+Attributes = Callable[[Any], Mapping[str, Optional[str]]]
+
+# The most header fields of a request or a response that the service takes.
+MOST_FIELDS = 256
+
+# The largest body that is sent with a check, in bytes.
+MOST_BODY = 1 << 20
+
+# Lists, to which the fields of the answer are added. Others are replaced.
+LISTS = frozenset(["vary", "access-control-expose-headers"])
+
+# Lists that several answers to one request share.
+SHARED = frozenset(["ratelimit", "ratelimit-policy", *LISTS])
+
+
+# Fields of a refusal that belong to its body.
+OF_BODY = frozenset(["content-type", "cache-control"])
+
+
+class Refused(Exception):
+    """A limit has refused the request. The middleware turns it into the response."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"refused with {answer.status}")
+        self.answer = answer
+
+
+class Exchange:
+    """Belongs to one request. It is passed on with the context, so that decorators and outcome find it."""
+
+    def __init__(self, sluice: "Sluice", request: Callable[[], Any], describe: Callable[[], Dict[str, Any]]) -> None:
+        self.sluice = sluice
+        self._request, self._describe = request, describe
+        self._made: Any = None
+        self.answers: List[Tuple[Dict[str, Any], Answer]] = []  # with the checks
+        self.outcome: Dict[str, Any] = {}  # what the program reports
+        self.status = 0  # of the response; 0 before it begins
+        self.head: Dict[str, Any] = {}  # its fields
+        self.bytes = 0  # of its body, so far
+        self.headless = False  # a response without a body
+        self.settled = False
+
+    @property
+    def request(self) -> Any:
+        """The request as the framework has it."""
+        if self._made is None:
+            self._made = self._request()
+        return self._made
+
+    def check(self, rule: Optional[str], key: Optional[Mapping[str, str]], cost: int) -> Dict[str, Any]:
+        """Returns a check of a rule, or of the request."""
+        check: Dict[str, Any] = {"id": str(uuid.uuid4()), "place": True}
+        if rule is None:
+            check["request"] = self._describe()
+        else:
+            check["rule"], check["key"] = rule, dict(key or {})
+        if cost != 1:
+            check["cost"] = cost
+        return check
+
+    def note(self, check: Dict[str, Any], answer: Answer) -> None:
+        """Keeps an answer. Raises Refused if the request may not pass."""
+        self.answers.append((check, answer))
+        if not answer.allowed:
+            raise Refused(answer)
+        if answer.place is not None:
+            self.sluice.keeper.add(answer.place)
+
+    @property
+    def answer(self) -> Optional[Answer]:
+        """The first answer, which is the one about the whole request if that was asked about."""
+        return self.answers[0][1] if self.answers else None
+
+    def fields(self) -> Dict[str, str]:
+        """Returns the fields of the response, by their names in lower case."""
+        fields: Dict[str, str] = {}
+        tightest: Optional[int] = None
+        for _, answer in self.answers:
+            given = {name.lower(): value for name, value in answer.headers.items() if name.lower() not in OF_BODY}
+            remaining = given.get("x-ratelimit-remaining", "")
+            tighter = tightest is None or remaining.isdecimal() and int(remaining) < tightest
+            if tighter and remaining.isdecimal():
+                tightest = int(remaining)
+            for name, value in given.items():
+                if name in SHARED and name in fields and fields[name] != value:
+                    fields[name] += ", " + value
+                elif tighter or name not in fields:
+                    fields[name] = value
+        return fields
+
+    def began(self, status: int, head: Iterable[Tuple[str, str]], method: str) -> bool:
+        """Notes the head of the response. It reports whether the length of the body is known by now, so that the
+        request can be settled before the client has the head."""
+        self.status, self.head = status, headers_of(head)
+        self.headless = method == "HEAD" or status < 200 or status in (204, 304)
+        return self.headless or self.length is not None
+
+    @property
+    def pending(self) -> bool:
+        """Something is left to settle or to release."""
+        return any(answer.at is not None or answer.place is not None for _, answer in self.answers)
+
+    @property
+    def length(self) -> Optional[int]:
+        """The length of the body by the head."""
+        for name, value in self.head.items():
+            if name.lower() == "content-length" and isinstance(value, str) and value.isdecimal():
+                return int(value)
+        return None
+
+    def settlements(self) -> List[str]:
+        """Returns the bodies of the calls that settle the request, once."""
+        if self.settled:
+            return []
+        self.settled = True
+        open_answers = [(check, answer) for check, answer in self.answers if answer.at is not None]
+        if not open_answers:
+            return []
+        outcome: Dict[str, Any] = {}
+        if self.status:
+            known = self.length
+            outcome["status"] = self.status
+            outcome["bytes"] = 0 if self.headless else self.bytes if known is None else known
+            if fields_in(self.head) <= MOST_FIELDS:
+                outcome["headers"] = self.head
+        outcome.update(self.outcome)
+        settlements = [{**check, "outcome": outcome, "at": answer.at} for check, answer in open_answers]
+        for settlement in settlements:
+            del settlement["place"]
+        return [json.dumps(settlement) for settlement in settlements]
+
+    def places(self) -> List[str]:
+        """Returns the bodies of the calls that release what the request holds, once."""
+        held, places = self.answers, []
+        self.answers = []
+        for _, answer in held:
+            if answer.place is not None:
+                self.sluice.keeper.remove(answer.place)
+                places.append(json.dumps({"place": answer.place}))
+        return places
+
+    def abandon(self) -> None:
+        """Lets what the request holds expire by itself."""
+        self.places()
+
+
+current: ContextVar[Optional[Exchange]] = ContextVar("sluice_exchange", default=None)
+
+
+def outcome(
+    *,
+    status: Optional[int] = None,
+    cost: Optional[int] = None,
+    counts: Optional[bool] = None,
+    numbers: Optional[Mapping[str, int]] = None,
+) -> None:
+    """Reports what the response does not show, for rules that count by outcome: call it while the request is
+    handled, before the response begins. The names are those of the outcome of /v1/settle. Without a middleware,
+    it does nothing."""
+    exchange = current.get()
+    if exchange is not None:
+        given = {"status": status, "cost": cost, "counts": counts, "numbers": numbers and dict(numbers)}
+        exchange.outcome.update({name: value for name, value in given.items() if value is not None})
+
+
+def text(raw: bytes) -> str:
+    """Reads bytes of a head: UTF-8, or else each byte as a character."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def headers_of(pairs: Iterable[Tuple[str, str]]) -> Dict[str, Any]:
+    """Returns header fields as a check has them: a text each, or a list of those on lines of their own."""
+    headers: Dict[str, Any] = {}
+    for name, value in pairs:
+        name = name.lower()
+        if name not in headers:
+            headers[name] = value
+        elif isinstance(headers[name], list):
+            headers[name].append(value)
+        else:
+            headers[name] = [headers[name], value]
+    return headers
+
+
+def fields_in(headers: Mapping[str, Any]) -> int:
+    return sum(len(value) if isinstance(value, list) else 1 for value in headers.values())
+
+
+def described(
+    method: str,
+    path: str,
+    headers: Dict[str, Any],
+    client: Optional[str],
+    attributes: Mapping[str, Optional[str]],
+    body: Optional[bytes],
+) -> Dict[str, Any]:
+    """Returns the request of a check."""
+    request: Dict[str, Any] = {"method": method, "path": path, "headers": headers}
+    if fields_in(headers) > MOST_FIELDS:
+        raise Refused(refusal(431, "malformed_request", "The request has too many header fields."))
+    if client and is_address(client):
+        request["client"] = client
+    known = {name: value for name, value in attributes.items() if value is not None}
+    if known:
+        request["attributes"] = known
+    if body is not None:
+        try:
+            request["body"] = body.decode()
+        except UnicodeDecodeError:
+            request["body_base64"] = base64.b64encode(body).decode()
+    return request
+
+
+def is_address(client: str) -> bool:
+    try:
+        ipaddress.ip_address(client)
+    except ValueError:
+        return False
+    return True
+
+
+def takes_body(path: str, bodies: Iterable[str]) -> bool:
+    """Reports whether bodies to a path go with the check: "/login" alone, or "/v1/*" with all below."""
+    return any(path == p or p.endswith("*") and path.startswith(p[:-1]) for p in bodies)
+
+
+def too_large() -> Refused:
+    return Refused(refusal(413, "body_too_large", f"The body is larger than {MOST_BODY} bytes."))
+
+
+def no_attributes(_: Any) -> Mapping[str, Optional[str]]:
+    return {}

@@ -1,0 +1,194 @@
+"""The connections of programs with threads."""
+
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from typing import Any, Deque, List, Optional
+
+from . import _wire
+from ._answer import Unavailable
+from ._breaker import Breaker
+
+# Calls with checks at a time. Checks that come meanwhile wait, and share the next call.
+CALLS = 4
+
+# Idle connections that are kept.
+KEPT = 16
+
+
+class _Ask:
+    """A check whose thread makes the call itself, or sleeps until another thread has."""
+
+    def __init__(self, text: str, deadline: float) -> None:
+        self.text, self.deadline = text, deadline
+        self.batch: Optional[List["_Ask"]] = None  # what the thread is to call with
+        self.done = self.over = False
+        self._answer: Any = None
+        self._err: Optional[Exception] = None
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    def sleep(self) -> None:
+        self._asleep.acquire(timeout=max(0.0, self.deadline - time.monotonic()))
+
+    def wake(self) -> None:
+        if self._asleep.locked():
+            self._asleep.release()
+
+    def answered(self, answer: Any) -> None:
+        self._answer, self.done = answer, True
+        self.wake()
+
+    def failed(self, err: Exception) -> None:
+        if not self.done:
+            self._err, self.done = err, True
+            self.wake()
+
+    def result(self) -> Any:
+        if self._err is not None:
+            raise self._err
+        return self._answer
+
+
+class Pool:
+    """Is safe for concurrent use."""
+
+    def __init__(self, target: _wire.Target, deadline: float, tls: Optional[ssl.SSLContext], breaker: Breaker) -> None:
+        self._target, self._deadline, self._tls, self._breaker = target, deadline, tls, breaker
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins without connections: in a new process, those that there are belong to the parent."""
+        self._lock = threading.Lock()
+        self._queue: Deque[_Ask] = deque()
+        self._calls = 0  # being made
+        self._idle: List[_Connection] = []
+
+    def ask(self, text: str) -> Any:
+        """Returns the answer to a check. It shares the next call with others that wait."""
+        self._breaker.admit()
+        mine = _Ask(text, time.monotonic() + self._deadline)
+        with self._lock:
+            if self._calls < CALLS:
+                self._calls += 1
+                mine.batch = [mine]
+            else:
+                self._queue.append(mine)
+        if mine.batch is None:
+            mine.sleep()
+        with self._lock:
+            mine.over = not mine.done and mine.batch is None
+        if mine.over:
+            raise Unavailable(f"no answer within {self._deadline} s")
+        if mine.batch is not None:
+            try:
+                self._call(mine.batch, mine.deadline)
+            finally:
+                self._hand_on()
+        return mine.result()
+
+    def _hand_on(self) -> None:
+        """Gives the next call to the thread of its newest check, whose deadline is the last."""
+        with self._lock:
+            batch = _wire.next_batch(self._queue)
+            if not batch:
+                self._calls -= 1
+                return
+            batch[-1].batch = batch
+        batch[-1].wake()
+
+    def _call(self, batch: List[_Ask], deadline: float) -> None:
+        try:
+            response = self._exchange("/v1/check", _wire.batch_body(batch), deadline)
+            again = _wire.distribute(batch, response)
+        except Exception as err:
+            for ask in batch:
+                ask.failed(err)
+            return
+        for ask in again:
+            self._call([ask], deadline)
+
+    def post(self, path: str, body: str) -> Any:
+        """Makes a call of its own."""
+        self._breaker.admit()
+        return _wire.read(self._exchange(path, body, time.monotonic() + self._deadline))
+
+    def _exchange(self, path: str, body: str, deadline: float) -> _wire.Response:
+        try:
+            response = self._send(self._target.request(path, body), deadline)
+        except OSError as err:
+            unavailable = Unavailable(str(err) or type(err).__name__)
+            self._breaker.failed(unavailable)
+            raise unavailable from err
+        self._breaker.note(_wire.failure(response))
+        return response
+
+    def _send(self, data: bytes, deadline: float) -> _wire.Response:
+        """Sends a call again, on a new connection, if a kept one fails: the service may have closed it. What was
+        charged is not charged twice, since every check and every outcome has an ID."""
+        kept = self._take()
+        if kept is not None:
+            try:
+                return self._over(kept, data, deadline)
+            except OSError:
+                if time.monotonic() >= deadline:
+                    raise
+                self.close()  # the others are as old
+        return self._over(_Connection(self._target, self._tls, deadline), data, deadline)
+
+    def _over(self, connection: "_Connection", data: bytes, deadline: float) -> _wire.Response:
+        try:
+            response = connection.exchange(data, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            if response.reusable and len(self._idle) < KEPT:
+                self._idle.append(connection)
+                return response
+        connection.close()
+        return response
+
+    def _take(self) -> Optional["_Connection"]:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+class _Connection:
+    def __init__(self, target: _wire.Target, tls: Optional[ssl.SSLContext], deadline: float) -> None:
+        self._socket = socket.create_connection((target.host, target.port), timeout=_left(deadline))
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=target.host)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def exchange(self, data: bytes, deadline: float) -> _wire.Response:
+        self._socket.settimeout(_left(deadline))
+        self._socket.sendall(data)
+        parser = _wire.Parser()
+        while True:
+            self._socket.settimeout(_left(deadline))
+            response = parser.feed(self._socket.recv(1 << 16))
+            if response is not None:
+                return response
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no answer before the deadline")
+    return left

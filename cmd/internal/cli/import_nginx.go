@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/nginxlimits"
+	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+	"github.com/sluicehq/sluice/cmd/internal/words"
+)
+
+func importNginxCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "nginx FILE…",
+		Short: "Turn limit_req and limit_conn of nginx into a policy",
+		Long: "Turn limit_req and limit_conn of a configuration of nginx into a policy on standard output, with the\n" +
+			"files that it includes. The files are whole configurations, or what stands in the http block.\n" +
+			"\"-\" is standard input. What a policy cannot say is a comment, with the line of the source.",
+		Example: "  sluice import nginx /etc/nginx/nginx.conf > policy.yaml\n" +
+			"  nginx -T | sluice import nginx - > policy.yaml",
+		Args:    command.Args(1, 1000, "import nginx: which files? Give nginx.conf, or - for standard input"),
+		PreRunE: command.ApplySettings,
+		RunE: func(c *cobra.Command, args []string) error {
+			return command.Failed(convertNginx(c, args))
+		},
+	}
+}
+
+func convertNginx(c *cobra.Command, names []string) error {
+	var files conf.Files
+	for _, name := range names {
+		if err := addFile(&files, name, c.InOrStdin()); err != nil {
+			return err
+		}
+	}
+	im, err := nginxlimits.Import(&files)
+	if err != nil {
+		return err
+	}
+	text, err := im.Text(names)
+	if err != nil {
+		return err
+	}
+	if _, err = c.OutOrStdout().Write(text); err != nil || len(im.Untranslated) == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: the comments at the beginning of the policy say why\n", words.Counted(len(im.Untranslated), "thing"))
+	return err
+}
+
+func addFile(files *conf.Files, name string, in io.Reader) error {
+	if name != "-" {
+		return files.Add(name)
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return err
+	}
+	return files.AddText("standard input", string(text))
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/command"
+	"github.com/sluicehq/sluice/cmd/internal/openapi"
+)
+
+func importOpenAPICommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "openapi FILE",
+		Short: "Turn an OpenAPI document into a policy",
+		Long: "Turn an OpenAPI document into a policy on standard output, with a rule for each operation. \"-\" is\n" +
+			"standard input. Versions 3.0 to 3.2 and Swagger 2.0 are read, as YAML or JSON.\n\n" +
+			"Limits are read from x-ratelimit and similar extensions, and from those of Kuadrant, Kong, Kusk,\n" +
+			"APISIX, Tyk, Google, Yandex and Huawei. An operation without one gets a proposal in shadow mode,\n" +
+			"which denies nothing. Rules count by the credentials that the operation requires, or else by\n" +
+			"address. Comments beside a rule name settings that a policy cannot express.\n\n" +
+			"Paths in other files are reported and left out: then the exit code is 1.",
+		Example: "  sluice import openapi openapi.yaml > policy.yaml",
+		Args:    command.Args(1, 1, "import openapi: which document? Give one file, or - for standard input"),
+		PreRunE: command.ApplySettings,
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := readOpenAPI(args[0], c.InOrStdin())
+			if err != nil {
+				return command.Failed(command.Unreadable("import openapi", err))
+			}
+			return command.Failed(convertOpenAPI(c.OutOrStdout(), d))
+		},
+	}
+}
+
+func convertOpenAPI(out io.Writer, d *openapi.Document) error {
+	p, err := d.Policy()
+	if err != nil {
+		return err
+	}
+	if err := p.WriteYAML(out); err != nil {
+		return err
+	}
+	if len(p.Left) > 0 {
+		return fmt.Errorf("these are not in the policy:\n%w", p.Left)
+	}
+	return nil
+}
+
+// readOpenAPI reads a document from a file, or from in if the name is [command.Stdin].
+func readOpenAPI(name string, in io.Reader) (*openapi.Document, error) {
+	if name == command.Stdin {
+		name = "stdin"
+	} else {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, openapi.MaxDocument+1))
+	if err != nil {
+		return nil, err
+	}
+	return openapi.Read(name, data)
+}

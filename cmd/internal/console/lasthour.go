@@ -1,0 +1,65 @@
+package console
+
+import (
+	"fmt"
+
+	"github.com/sluicehq/sluice/cmd/internal/recent"
+	"github.com/sluicehq/sluice/cmd/internal/words"
+)
+
+// lastHour is what a change would have done to the latest requests. It is nil if they are not kept.
+type lastHour struct{ *recent.Trial }
+
+func lastHourOf(t *recent.Trial) *lastHour {
+	if t == nil {
+		return nil
+	}
+	return &lastHour{t}
+}
+
+// Headline is the result in a sentence or two. Counters before the first request are unknown, so a number is a range
+// from empty to full counters.
+func (l *lastHour) Headline() string {
+	if l.Requests == 0 {
+		return "No request of the last hour is recorded yet, so the change was not tried on any."
+	}
+	tried := fmt.Sprintf("Of the %s since %s", words.Counted(l.Requests, "request"), timeWords(l.From))
+	newly, freed := between(l.Newly, l.Full.Newly), between(l.Freed, l.Full.Freed)
+	newly, freed = "newly denies "+newly, "allows "+freed+" that were denied"
+	switch {
+	case !l.Bad() && max(l.Freed, l.Full.Freed) == 0:
+		return tried + ", the change denies the same ones as before."
+	case !l.Bad():
+		return tried + ", the change " + freed + "."
+	case max(l.Freed, l.Full.Freed) == 0:
+		return tried + ", the change " + newly + "."
+	}
+	return tried + ", the change " + newly + ", and " + freed + "."
+}
+
+// Bad reports whether the change denies more requests than before.
+func (l *lastHour) Bad() bool { return max(l.Newly, l.Full.Newly) > 0 }
+
+// Uncertain is a sentence about counters from before the first request, or "".
+func (l *lastHour) Uncertain() string {
+	if l.Change == l.Full {
+		return ""
+	}
+	return "A range is from empty to full counters before the first request: the truth is between them."
+}
+
+// Old is a sentence about requests that the present policy decides differently now, or "".
+func (l *lastHour) Old() string {
+	if l.Differs == 0 {
+		return ""
+	}
+	return fmt.Sprintf("The policy in force decides %s differently from what happened, because counters are older or the policy has changed since.", words.Counted(l.Differs, "request"))
+}
+
+// between is a range of two counts in any order.
+func between(a, b int64) string {
+	if a == b {
+		return number(a)
+	}
+	return number(min(a, b)) + " to " + number(max(a, b))
+}

@@ -1,0 +1,227 @@
+// Package conf reads configuration files of nginx, with the files that they include. It knows the syntax and no
+// directives. Package nginxlimits is above it.
+package conf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Directive is a directive, or an entry of a block such as that of map.
+type Directive struct {
+	Name  string
+	Args  []string
+	Block []*Directive // nil without a block
+	File  string
+	Line  int
+}
+
+// Where returns the file and the line.
+func (d *Directive) Where() string { return fmt.Sprintf("%s:%d", d.File, d.Line) }
+
+// Errorf returns an error that begins with the file and the line.
+func (d *Directive) Errorf(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", d.Where(), fmt.Errorf(format, args...))
+}
+
+// Missing is a file that a configuration includes and that does not exist.
+type Missing struct {
+	Name string
+	By   *Directive
+}
+
+// Bounds, far above what configurations need.
+const (
+	maxDepth = 32
+	maxFiles = 2000
+	maxBytes = 32 << 20 // of all files
+)
+
+// Files is a configuration in several files.
+type Files struct {
+	Directives []*Directive
+	Missing    []Missing
+
+	base  string            // the directory that names of included files are relative to
+	dump  map[string]string // files by name, of the output of "nginx -T"
+	files int
+	bytes int
+}
+
+// Add reads a file, and appends its directives to those that were read before. Files that it includes have names
+// relative to its directory, as those of nginx.conf do.
+func (f *Files) Add(name string) error {
+	f.base = filepath.Dir(name)
+	text, err := f.read(name)
+	if err != nil {
+		return err
+	}
+	return f.parse(name, text, &f.Directives, 0)
+}
+
+// dumped is the line before each file in the output of "nginx -T".
+var dumped = regexp.MustCompile(`(?m)^# configuration file (.+):$`)
+
+// AddText is Add for a text that is not in a file. In the output of "nginx -T", included files are those of the
+// output. Otherwise their names are relative to the working directory.
+func (f *Files) AddText(name, text string) error {
+	f.base = "."
+	starts := dumped.FindAllStringSubmatchIndex(text, -1)
+	if len(starts) == 0 {
+		return f.parse(name, text, &f.Directives, 0)
+	}
+	f.dump = map[string]string{}
+	for i, at := range starts {
+		end := len(text)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		f.dump[text[at[2]:at[3]]] = strings.TrimPrefix(text[at[1]:end], "\n")
+	}
+	return f.Add(text[starts[0][2]:starts[0][3]])
+}
+
+// read returns the text of a file.
+func (f *Files) read(name string) (string, error) {
+	if text, known := f.dump[name]; known {
+		return text, nil
+	}
+	text, err := os.ReadFile(name)
+	return string(text), err
+}
+
+// glob returns the names of the files that a pattern with wildcards matches.
+func (f *Files) glob(pattern string) (names []string, err error) {
+	if f.dump == nil {
+		return filepath.Glob(pattern)
+	}
+	for name := range f.dump {
+		matches, err := filepath.Match(pattern, name)
+		if err != nil {
+			return nil, err
+		}
+		if matches {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+func (f *Files) parse(name, text string, into *[]*Directive, depth int) error {
+	f.files++
+	f.bytes += len(text)
+	if f.files > maxFiles || f.bytes > maxBytes {
+		return fmt.Errorf("%s: the configuration has more than %d files, or more than %d MiB", name, maxFiles, maxBytes>>20)
+	}
+	p := &parser{lexer: lexer{text: text, file: name, line: 1}, files: f, depth: depth}
+	return p.block(into, nil)
+}
+
+// include reads the files that a directive names, which may have wildcards.
+func (f *Files) include(d *Directive, into *[]*Directive, depth int) error {
+	if len(d.Args) != 1 {
+		return d.Errorf("include has one name")
+	}
+	if depth == maxDepth {
+		return d.Errorf("files include each other more than %d times", maxDepth)
+	}
+	pattern := d.Args[0]
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(f.base, pattern)
+	}
+	names := []string{pattern}
+	if strings.ContainsAny(pattern, "*?[") {
+		var err error
+		if names, err = f.glob(pattern); err != nil {
+			return d.Errorf("include %s: %w", d.Args[0], err)
+		}
+		slices.Sort(names)
+	}
+	for _, name := range names {
+		text, err := f.read(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			f.Missing = append(f.Missing, Missing{d.Args[0], d})
+			continue
+		case err != nil:
+			return d.Errorf("include: %w", err)
+		}
+		if err := f.parse(name, text, into, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type parser struct {
+	lexer
+	files *Files
+	depth int
+	open  int // blocks that are open
+}
+
+// maxNested is the depth of blocks.
+const maxNested = 100
+
+// block reads directives up to the end of the block that began with a directive, or of the file.
+func (p *parser) block(into *[]*Directive, of *Directive) error {
+	for {
+		first, err := p.next()
+		switch {
+		case err != nil:
+			return err
+		case first.kind == endOfFile && of != nil:
+			return of.Errorf("the block of %s has no end", of.Name)
+		case first.kind == endOfFile, first.kind == closes && of != nil:
+			return nil
+		case first.kind != word:
+			return p.unexpected(first)
+		}
+		if err := p.directive(first, into); err != nil {
+			return err
+		}
+	}
+}
+
+// directive reads a directive that begins with a word.
+func (p *parser) directive(first token, into *[]*Directive) error {
+	d := &Directive{Name: first.text, File: p.file, Line: first.line}
+	for {
+		t, err := p.next()
+		switch {
+		case err != nil:
+			return err
+		case t.kind == word:
+			d.Args = append(d.Args, t.text)
+			continue
+		case t.kind == ends && d.Name == "include" && !first.quoted:
+			return p.files.include(d, into, p.depth)
+		case t.kind == ends:
+			*into = append(*into, d)
+			return nil
+		case t.kind != opens:
+			return p.unexpected(t)
+		}
+		*into = append(*into, d)
+		d.Block = []*Directive{}
+		if strings.HasSuffix(d.Name, "_by_lua_block") {
+			return p.skipLua(d)
+		}
+		if p.open++; p.open > maxNested {
+			return d.Errorf("more than %d blocks in each other", maxNested)
+		}
+		defer func() { p.open-- }()
+		return p.block(&d.Block, d)
+	}
+}
+
+func (p *parser) unexpected(t token) error {
+	what := map[kind]string{endOfFile: "the end of the file", opens: `"{"`, closes: `"}"`, ends: `";"`}[t.kind]
+	return fmt.Errorf("%s:%d: unexpected %s", p.file, t.line, what)
+}

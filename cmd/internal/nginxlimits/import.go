@@ -1,0 +1,144 @@
+package nginxlimits
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// Imported is a policy made of a configuration of nginx.
+type Imported struct {
+	Document policy.Document
+	// Untranslated are the limits and settings that the policy lacks, each with its line and the reason.
+	Untranslated []string
+
+	comments [][]string // of each rule
+	head     []string
+}
+
+// Import translates limit_req and limit_conn to a policy. The error has a file and a line.
+func Import(files *conf.Files) (*Imported, error) {
+	r := newReader()
+	if err := r.read(files.Directives); err != nil {
+		return nil, err
+	}
+	im := &Imported{Document: policy.Document{TrustedProxies: r.trusted, Rules: []policy.Rule{}}}
+	for _, m := range files.Missing {
+		r.note(m.By, "%s is not there, and so is not read", m.Name)
+	}
+	r.importRules(im)
+	for _, z := range r.zoneOrder {
+		if !z.used {
+			r.note(z.at, "no limit uses the zone %q", z.name)
+		}
+	}
+	if len(im.Document.Rules) > 0 {
+		r.passedOn(files.Directives)
+	}
+	im.Untranslated = r.notes
+	if _, err := policy.Compile(im.Document); err != nil {
+		return nil, fmt.Errorf("the rules do not make a policy together: %w", err)
+	}
+	return im, nil
+}
+
+// importRules adds the rules of all groups.
+func (r *reader) importRules(im *Imported) {
+	names := map[string]bool{}
+	groups := r.groups()
+	var all []importedRule
+	for _, g := range groups {
+		rules := r.rules(g, names)
+		for i := range rules {
+			if len(groups) > 1 && slices.ContainsFunc(groups, func(o *group) bool { return o != g && o.zone == g.zone }) {
+				rules[i].notes = append(rules[i].notes, "nginx counts all uses of the zone "+g.zone.name+" together; here each kind of use has a rule, which counts by itself")
+			}
+		}
+		all = append(all, rules...)
+	}
+	im.status(all)
+	for _, one := range all {
+		im.Document.Rules = append(im.Document.Rules, one.Rule)
+		im.Document.Overrides = append(im.Document.Overrides, one.overrides...)
+		im.comments = append(im.comments, one.notes)
+		if slices.Contains(one.Key, "client_ip") {
+			im.Document.IPv6Prefix = 128
+		}
+	}
+}
+
+// tooMany is the status of a refusal by a rule.
+const tooMany = 429
+
+// status has refusals get the status that nginx gives them, if it is the same for all rules.
+func (im *Imported) status(all []importedRule) {
+	if len(all) == 0 {
+		return
+	}
+	same := !slices.ContainsFunc(all, func(o importedRule) bool { return o.status != all[0].status })
+	switch {
+	case same && all[0].status == tooMany:
+	case same && all[0].status != 444:
+		im.Document.Answers = map[string]policy.Answer{fmt.Sprint(tooMany): {Status: all[0].status}}
+		im.head = append(im.head, fmt.Sprintf("answers: nginx refuses with %d. Without these lines it is 429, which clients expect of a limit.", all[0].status))
+	default:
+		for i := range all {
+			if all[i].status != tooMany {
+				all[i].notes = append(all[i].notes, fmt.Sprintf("nginx refuses with %d, and here it is 429, since all rules have the same", all[i].status))
+			}
+		}
+	}
+}
+
+// Text returns the policy as YAML, with comments.
+func (im *Imported) Text(sources []string) ([]byte, error) {
+	text, err := policyfile.Encode("policy.yaml", im.Document)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	comment(&b, "", "Made by \"sluice import nginx\" from "+strings.Join(sources, ", ")+".")
+	comment(&b, "", "A pattern matches more spellings of a path than a location: with and without a slash at the end, and /login.json for /login.")
+	if im.Document.IPv6Prefix != 0 {
+		comment(&b, "", "ipv6_prefix: nginx counts each IPv6 address. Leave it out, and a client with a network of them has one count.")
+	}
+	for _, line := range im.head {
+		comment(&b, "", line)
+	}
+	if len(im.Untranslated) > 0 {
+		b.WriteString("#\n# Not translated:\n")
+		for _, note := range im.Untranslated {
+			comment(&b, "", "- "+note)
+		}
+	}
+	im.annotate(&b, text)
+	return b.Bytes(), nil
+}
+
+// annotate writes the text of the document with the comments of rules before them.
+func (im *Imported) annotate(b *bytes.Buffer, text []byte) {
+	section, rule := "", 0
+	for line := range strings.Lines(string(text)) {
+		if line[0] != ' ' {
+			section = line
+		}
+		if strings.HasPrefix(section, "rules:") && strings.HasPrefix(line, "  - ") && rule < len(im.comments) {
+			for _, note := range im.comments[rule] {
+				comment(b, "  ", note)
+			}
+			rule++
+		}
+		b.WriteString(line)
+	}
+}
+
+// comment writes a line of text, of which nothing can end the comment.
+func comment(b *bytes.Buffer, indent, text string) {
+	fmt.Fprintf(b, "%s# %s\n", indent, printable.Line(text))
+}

@@ -1,0 +1,98 @@
+package nginxlimits
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// headerName returns the name of the header of a variable, which has "_" for "-".
+func headerName(variable string) string {
+	words := strings.Split(variable, "_")
+	for i, w := range words {
+		if w != "" {
+			words[i] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, "-")
+}
+
+// zoneKey is the key of a rule, made of a zone's key.
+type zoneKey struct {
+	parts    []string
+	missing  string
+	byServer bool     // $server_name is in it
+	always   bool     // it is never empty, whatever the name of the server
+	notes    []string // how it differs
+}
+
+// keyParts are the variables of nginx that have a key part.
+var keyParts = map[string]string{
+	"binary_remote_addr": "client_ip", "remote_addr": "client_ip", "host": "host", "http_host": "host",
+	"request_method": "method", "uri": "path", "document_uri": "path", "request_uri": "path",
+}
+
+// keyOfPieces returns the key that a value stands for, or why a policy has none.
+func keyOfPieces(value []piece) (k zoneKey, err error) {
+	optional := false // a part may be missing
+	for _, p := range value {
+		switch part := keyParts[p.variable]; {
+		case p.variable == "":
+			k.always = k.always || p.text != ""
+		case p.variable == "server_name":
+			k.byServer = true
+		case part != "":
+			k.always = true
+			k.add(part, p.variable)
+		default:
+			if part = clientPart(p.variable); part == "" {
+				return k, fmt.Errorf("a policy has no key part for $%s", p.variable)
+			}
+			optional = true
+			k.add(part, p.variable)
+		}
+	}
+	switch {
+	case !optional || k.always || k.byServer:
+	case len(k.parts) == 1:
+		k.missing = "skip"
+	default:
+		k.notes = append(k.notes, "nginx does not count requests that have nothing of the key; here they have one count")
+	}
+	return k, nil
+}
+
+// keyNotes are the comments for variables that differ from their key parts.
+var keyNotes = map[string]string{
+	"request_uri":           "the key has the path of $request_uri without the query, by which clients could evade the limit",
+	"http_host":             "the key has the host without the port",
+	"http_x_forwarded_for":  addressNote,
+	"http_x_real_ip":        addressNote,
+	"http_cf_connecting_ip": addressNote,
+}
+
+const addressNote = "clients choose the value of this header unless a proxy sets it: prefer client_ip with trusted_proxies"
+
+// add adds a part for a variable.
+func (k *zoneKey) add(part, variable string) {
+	if note := keyNotes[variable]; note != "" {
+		k.notes = append(k.notes, note)
+	}
+	if !slices.Contains(k.parts, part) {
+		k.parts = append(k.parts, part)
+	}
+}
+
+// clientPart returns the part for a variable whose value may be empty.
+func clientPart(name string) string {
+	if rest, ok := strings.CutPrefix(name, "http_"); ok {
+		return "header:" + headerName(rest)
+	}
+	if rest, ok := strings.CutPrefix(name, "cookie_"); ok {
+		return "cookie:" + rest
+	}
+	if rest, ok := strings.CutPrefix(name, "arg_"); ok {
+		return "query:" + rest
+	}
+	return ""
+}

@@ -1,0 +1,335 @@
+package nginxlimits
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+)
+
+// geoBranches returns the values of a geo by the networks of clients.
+func geoBranches(d *conf.Directive) ([]branch, error) {
+	if len(d.Args) == 2 && d.Args[0] != "$remote_addr" && d.Args[0] != "$binary_remote_addr" {
+		return nil, fmt.Errorf("it goes by %s and not by the address of the client", d.Args[0])
+	}
+	values := map[netip.Prefix]string{}
+	other := ""
+	for _, e := range d.Block {
+		switch {
+		case e.Name == "ranges", e.Name == "delete", e.Name == "proxy", e.Name == "proxy_recursive":
+			return nil, fmt.Errorf("%q at %s: a list has addresses and networks", e.Name, e.Where())
+		case len(e.Args) != 1:
+			return nil, fmt.Errorf("the entry at %s has no value", e.Where())
+		case e.Name == "default":
+			other = e.Args[0]
+			continue
+		}
+		network, err := parseNetwork(e.Name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Where(), err)
+		}
+		if network.Bits() == 0 && network.Addr().Is4() {
+			other = e.Args[0]
+			continue
+		}
+		values[network] = e.Args[0]
+	}
+	return byNetwork(values, other)
+}
+
+func parseNetwork(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is neither an address nor a network", text)
+	}
+	return p.Masked(), nil
+}
+
+// byNetwork returns a branch for each value, and one for the clients in no network.
+func byNetwork(values map[netip.Prefix]string, other string) ([]branch, error) {
+	networks := slices.SortedFunc(maps.Keys(values), netip.Prefix.Compare)
+	for i, p := range networks { // a network stands before those in it
+		for _, q := range networks[i+1:] {
+			if !p.Overlaps(q) {
+				break
+			}
+			if values[p] != values[q] {
+				return nil, fmt.Errorf("%v is in %v, with another value: list the smaller networks that are left of it", q, p)
+			}
+		}
+	}
+	var out []branch
+	rest := branch{value: piecesOf(other)}
+	for _, p := range networks {
+		v := values[p]
+		if v == other {
+			continue
+		}
+		rest.notClients = append(rest.notClients, shortPrefix(p))
+		i := slices.IndexFunc(out, func(b branch) bool { text, _ := b.literal(); return text == v })
+		if i < 0 {
+			if i = len(out); i == maxBranches {
+				return nil, errors.New("it has too many values")
+			}
+			out = append(out, branch{value: []piece{{text: v}}})
+		}
+		out[i].clients = append(out[i].clients, shortPrefix(p))
+	}
+	return append(out, rest), nil
+}
+
+// shortPrefix returns a network, or the address if it is only one.
+func shortPrefix(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// entry is an entry of a map.
+type entry struct {
+	pattern string
+	regex   *regexp.Regexp // nil for a text
+	value   string
+	at      *conf.Directive
+}
+
+// matches reports whether the entry is for a value.
+func (e *entry) matches(v string) bool {
+	if e.regex != nil {
+		return e.regex.MatchString(v)
+	}
+	return strings.EqualFold(e.pattern, v)
+}
+
+// texts returns the texts that the entry is for: its own, or those of a regular expression from "^" to "$".
+func (e *entry) texts() (all []string, ok bool) {
+	if e.regex == nil {
+		return []string{e.pattern}, e.pattern != ""
+	}
+	return exactTexts(e.regex.String())
+}
+
+// mapEntries returns the entries in the order in which nginx looks at them, without the default.
+func mapEntries(d *conf.Directive) (all []entry, other string, err error) {
+	var regexes []entry
+	for _, e := range d.Block {
+		switch {
+		case len(e.Args) == 0 && (e.Name == "volatile" || e.Name == "hostnames"):
+			if e.Name == "hostnames" {
+				return nil, "", fmt.Errorf("%q at %s: it has names with wildcards", e.Name, e.Where())
+			}
+			continue
+		case len(e.Args) != 1:
+			return nil, "", fmt.Errorf("the entry at %s has no value", e.Where())
+		case e.Name == "default":
+			other = e.Args[0]
+		case strings.HasPrefix(e.Name, "~"):
+			expr, folded := strings.CutPrefix(e.Name[1:], "*")
+			if folded {
+				expr = "(?i)" + expr
+			}
+			re, err := regexp.Compile(expr)
+			if err != nil {
+				return nil, "", fmt.Errorf("the regular expression at %s: %w", e.Where(), err)
+			}
+			regexes = append(regexes, entry{e.Name, re, e.Args[0], e})
+		default:
+			all = append(all, entry{strings.TrimPrefix(e.Name, `\`), nil, e.Args[0], e})
+		}
+	}
+	return append(all, regexes...), other, nil
+}
+
+// mapBranches returns the values of a map.
+func (v *variables) mapBranches(d *conf.Directive, depth int) ([]branch, error) {
+	if len(d.Args) != 2 {
+		return nil, errors.New("it has no source")
+	}
+	entries, other, err := mapEntries(d)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := v.branches(d.Args[0], depth)
+	if err != nil {
+		return nil, err
+	}
+	var out []branch
+	for _, s := range sources {
+		text, literal := s.literal()
+		if !literal {
+			if len(sources) > 1 || len(s.value) > 1 || !s.always() {
+				return nil, fmt.Errorf("its source %s is more than one variable", d.Args[0])
+			}
+			split, err := splitBy(s.value[0].variable, entries, other)
+			if err != nil {
+				return nil, err
+			}
+			return v.resolved(split, depth)
+		}
+		value := other
+		if i := slices.IndexFunc(entries, func(e entry) bool { return e.matches(text) }); i >= 0 {
+			value = entries[i].value
+		}
+		out = addBranch(out, branch{s.condition, piecesOf(value)})
+	}
+	return v.resolved(out, depth)
+}
+
+// resolved replaces variables in the values of branches.
+func (v *variables) resolved(all []branch, depth int) ([]branch, error) {
+	for i := range all {
+		var text strings.Builder
+		for _, p := range all[i].value {
+			if text.WriteString(p.text); p.variable != "" {
+				text.WriteString("${" + p.variable + "}")
+			}
+		}
+		inner, err := v.branches(text.String(), depth)
+		if err != nil {
+			return nil, err
+		}
+		if len(inner) != 1 || !inner[0].always() {
+			return nil, errors.New("its values depend on other variables that depend on the request")
+		}
+		all[i].value = inner[0].value
+	}
+	return all, nil
+}
+
+// addBranch adds a branch, or has one with the same value hold for its clients, too.
+func addBranch(all []branch, b branch) []branch {
+	for i := range all {
+		o := &all[i]
+		switch {
+		case !slices.Equal(o.value, b.value):
+		case len(o.clients) > 0 && len(b.clients) > 0:
+			o.clients = append(o.clients, b.clients...)
+			return all
+		case len(o.clients) > 0 && len(b.notClients) > 0:
+			clients := o.clients
+			o.clients, o.notClients = nil, slices.DeleteFunc(b.notClients, func(c string) bool { return slices.Contains(clients, c) })
+			return all
+		}
+	}
+	return append(all, b)
+}
+
+// splitBy returns the branches of a map by a variable of nginx.
+func splitBy(variable string, entries []entry, other string) ([]branch, error) {
+	switch header, isHeader := strings.CutPrefix(variable, "http_"); {
+	case variable == "remote_addr":
+		return splitByAddress(entries, other)
+	case variable == "request_method":
+		return splitByText(entries, other, func(c *condition, text string) { c.methods = append(c.methods, text) },
+			func(c *condition, text string) error { c.notMethods = append(c.notMethods, text); return nil })
+	case variable == "uri" || variable == "document_uri" || variable == "request_uri":
+		return splitByPath(entries, other)
+	case variable == "host" || variable == "http_host":
+		return splitByText(entries, other, func(c *condition, text string) { c.hosts = append(c.hosts, strings.ToLower(text)) },
+			func(*condition, string) error { return errors.New("a rule cannot leave out hosts") })
+	case isHeader:
+		return splitByHeader(headerName(header), entries, other)
+	}
+	return nil, fmt.Errorf("a rule has no condition on $%s", variable)
+}
+
+func splitByAddress(entries []entry, other string) ([]branch, error) {
+	values := map[netip.Prefix]string{}
+	for _, e := range entries {
+		a, err := netip.ParseAddr(e.pattern)
+		if err != nil {
+			return nil, fmt.Errorf("%q at %s is not an address", e.pattern, e.at.Where())
+		}
+		values[netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())] = e.value
+	}
+	return byNetwork(values, other)
+}
+
+// splitByText returns a branch for each value of a map whose entries are texts, and one for the default.
+func splitByText(entries []entry, other string, is func(*condition, string), isNot func(*condition, string) error) ([]branch, error) {
+	var out []branch
+	rest := branch{value: piecesOf(other)}
+	for _, e := range entries {
+		texts, ok := e.texts()
+		if !ok {
+			return nil, fmt.Errorf("%q at %s: a rule has no such condition", e.pattern, e.at.Where())
+		}
+		if e.value == other {
+			continue
+		}
+		for _, text := range texts {
+			if err := isNot(&rest.condition, text); err != nil && other != "" {
+				return nil, err
+			}
+		}
+		i := slices.IndexFunc(out, func(b branch) bool { return slices.Equal(b.value, piecesOf(e.value)) })
+		if i < 0 {
+			if i = len(out); i == maxBranches {
+				return nil, errors.New("it has too many values")
+			}
+			out = append(out, branch{value: piecesOf(e.value)})
+		}
+		for _, text := range texts {
+			is(&out[i].condition, text)
+		}
+	}
+	return append(out, rest), nil
+}
+
+// splitByPath is splitByText for paths, which entries can name by regular expressions.
+func splitByPath(entries []entry, other string) ([]branch, error) {
+	var out []branch
+	rest := branch{value: piecesOf(other)}
+	for _, e := range entries {
+		if e.value == other {
+			continue
+		}
+		if len(out) == maxBranches {
+			return nil, errors.New("it has too many values")
+		}
+		set := pathSet{}
+		if expr, isRegex := strings.CutPrefix(e.pattern, "~"); isRegex {
+			expr, folded := strings.CutPrefix(expr, "*")
+			found := false
+			if set, found = regexPaths(expr, folded); !found {
+				return nil, fmt.Errorf("%q at %s: a policy has no such pattern", e.pattern, e.at.Where())
+			}
+		} else if set = exactPaths(e.pattern); !strings.HasPrefix(e.pattern, "/") {
+			return nil, fmt.Errorf("%q at %s is not a path", e.pattern, e.at.Where())
+		}
+		rest.notPaths.patterns = append(rest.notPaths.patterns, set.patterns...)
+		out = append(out, branch{condition{paths: set}, piecesOf(e.value)})
+	}
+	return append(out, rest), nil
+}
+
+// splitByHeader returns branches by the value of a header. A rule can ask for a value or for any.
+func splitByHeader(name string, entries []entry, other string) ([]branch, error) {
+	var out []branch
+	rest := branch{value: piecesOf(other)}
+	for _, e := range entries {
+		switch {
+		case e.value == other:
+		case e.regex != nil:
+			return nil, fmt.Errorf("%q at %s: a rule asks for the whole value of a header", e.pattern, e.at.Where())
+		case e.pattern == "" && e.value == "":
+			rest.headers = map[string]string{name: "*"}
+		case e.pattern == "":
+			return nil, fmt.Errorf("a rule cannot ask for requests without %s", name)
+		case other != "":
+			return nil, fmt.Errorf("a rule cannot leave out a value of %s", name)
+		default:
+			out = append(out, branch{condition{headers: map[string]string{name: e.pattern}}, piecesOf(e.value)})
+		}
+	}
+	return append(out, rest), nil
+}

@@ -1,0 +1,273 @@
+package nginxlimits
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"regexp/syntax"
+	"slices"
+	"strings"
+)
+
+// pathSet is a set of paths as patterns of rules. In a pattern that ends in "/" all paths below it are matched, too.
+type pathSet struct {
+	patterns []string
+	rough    string // what the patterns match too much or too little, as a part of a sentence; or ""
+}
+
+// everyPath is the pattern of all paths.
+const everyPath = "/"
+
+// prefixPaths returns the paths of a location that is a prefix. A policy goes by segments, and nginx by characters.
+func prefixPaths(prefix string) pathSet {
+	if prefix == everyPath {
+		return pathSet{patterns: []string{everyPath}}
+	}
+	path := escapePath(prefix)
+	if strings.HasSuffix(path, "/") {
+		return pathSet{patterns: []string{path}}
+	}
+	return pathSet{[]string{path + "/"}, "in nginx it also takes paths that go on without a slash, such as " + prefix + "x"}
+}
+
+// exactPaths returns the path of a location with "=".
+func exactPaths(path string) pathSet {
+	if path == everyPath {
+		return pathSet{patterns: []string{"/{$}"}}
+	}
+	return pathSet{patterns: []string{escapePath(strings.TrimRight(path, "/"))}}
+}
+
+// escapePath writes an unescaped path as patterns have it.
+func escapePath(path string) string {
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		s = url.PathEscape(s)
+		if s == "*" || s == "**" || strings.HasPrefix(s, ":") {
+			s = strings.NewReplacer("*", "%2A", ":", "%3A").Replace(s)
+		}
+		segments[i] = s
+	}
+	return strings.Join(segments, "/")
+}
+
+// Signs that stand in the alternatives of a regular expression for more than a character.
+const (
+	anySegment = '\uE000' // characters without a slash
+	anyRest    = '\uE001' // any characters up to the end
+	endOfPath  = '\uE002'
+)
+
+// maxAlternatives is how many patterns one regular expression may become.
+const maxAlternatives = 64
+
+// regexPaths returns the paths of a regular expression, if patterns can express them: the expression has to begin with
+// "^/", and everything but its literals has to match whole segments, or the rest of the path.
+func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
+	parsed, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil || len(expr) > 1000 {
+		return set, false
+	}
+	parsed = parsed.Simplify()
+	if parsed.Op != syntax.OpConcat || len(parsed.Sub) < 2 || parsed.Sub[0].Op != syntax.OpBeginText {
+		return set, false
+	}
+	texts, ok := alternatives(&syntax.Regexp{Op: syntax.OpConcat, Sub: parsed.Sub[1:]})
+	if !ok {
+		return set, false
+	}
+	for _, text := range texts {
+		pattern, rough, ok := patternOf(text)
+		if !ok {
+			return set, false
+		}
+		set.rough = cmp.Or(set.rough, rough)
+		if !slices.Contains(set.patterns, pattern) {
+			set.patterns = append(set.patterns, pattern)
+		}
+	}
+	if ignoreCase && strings.ToUpper(expr) != strings.ToLower(expr) {
+		set.rough = cmp.Or(set.rough, "in nginx upper and lower case are the same there, and here only with ignore_case: true")
+	}
+	return set, len(set.patterns) > 0
+}
+
+// exactTexts returns the texts of a regular expression from "^" to "$", if they are few.
+func exactTexts(expr string) (texts []string, ok bool) {
+	parsed, err := syntax.Parse(expr, syntax.Perl)
+	if err != nil || len(expr) > 1000 {
+		return nil, false
+	}
+	parsed = parsed.Simplify()
+	last := len(parsed.Sub) - 1
+	if parsed.Op != syntax.OpConcat || last < 1 || parsed.Sub[0].Op != syntax.OpBeginText || parsed.Sub[last].Op != syntax.OpEndText {
+		return nil, false
+	}
+	texts, ok = alternatives(&syntax.Regexp{Op: syntax.OpConcat, Sub: parsed.Sub[1:last]})
+	hasSign := func(s string) bool {
+		return s == "" || strings.ContainsAny(s, string([]rune{anySegment, anyRest, endOfPath}))
+	}
+	return texts, ok && !slices.ContainsFunc(texts, hasSign)
+}
+
+// alternatives returns all texts that a regular expression matches.
+func alternatives(re *syntax.Regexp) (texts []string, ok bool) {
+	switch re.Op {
+	case syntax.OpEmptyMatch:
+		return []string{""}, true
+	case syntax.OpLiteral:
+		return []string{string(re.Rune)}, true
+	case syntax.OpEndText:
+		return []string{string(endOfPath)}, true
+	case syntax.OpCapture:
+		return alternatives(re.Sub[0])
+	case syntax.OpQuest:
+		texts, ok = alternatives(re.Sub[0])
+		return append(texts, ""), ok
+	case syntax.OpAlternate:
+		for _, sub := range re.Sub {
+			more, ok := alternatives(sub)
+			if texts = append(texts, more...); !ok || len(texts) > maxAlternatives {
+				return nil, false
+			}
+		}
+		return texts, true
+	case syntax.OpConcat:
+		return concatenated(re.Sub)
+	case syntax.OpCharClass:
+		return characters(re.Rune)
+	case syntax.OpPlus, syntax.OpStar:
+		return repeated(re)
+	}
+	return nil, false
+}
+
+// concatenated returns each text of the first expression with each text of the second behind it, and so on.
+func concatenated(all []*syntax.Regexp) (texts []string, ok bool) {
+	texts = []string{""}
+	for _, sub := range all {
+		more, ok := alternatives(sub)
+		if !ok || len(texts)*len(more) > maxAlternatives {
+			return nil, false
+		}
+		var longer []string
+		for _, text := range texts {
+			for _, next := range more {
+				longer = append(longer, text+next)
+			}
+		}
+		texts = longer
+	}
+	return texts, true
+}
+
+// characters returns the characters of a class of a few. Each range is its first and last character.
+func characters(ranges []rune) (texts []string, ok bool) {
+	for i := 0; i < len(ranges); i += 2 {
+		for r := ranges[i]; r <= ranges[i+1]; r++ {
+			if texts = append(texts, string(r)); len(texts) > 8 {
+				return nil, false
+			}
+		}
+	}
+	return texts, true
+}
+
+// repeated returns the sign for one or more characters of a class, or for any number of any.
+func repeated(re *syntax.Regexp) (texts []string, ok bool) {
+	switch sub := re.Sub[0]; {
+	case sub.Op == syntax.OpAnyCharNotNL || sub.Op == syntax.OpAnyChar:
+		return []string{string(anyRest)}, true
+	case sub.Op != syntax.OpCharClass || re.Op == syntax.OpStar:
+		return nil, false
+	case hasSlash(sub.Rune):
+		return nil, false
+	}
+	return []string{string(anySegment)}, true
+}
+
+func hasSlash(ranges []rune) bool {
+	for i := 0; i < len(ranges); i += 2 {
+		if ranges[i] <= '/' && '/' <= ranges[i+1] {
+			return true
+		}
+	}
+	return false
+}
+
+// patternOf returns the pattern of a text with signs, and how it differs from the regular expression.
+func patternOf(text string) (pattern, rough string, ok bool) {
+	text, open, ok := cutEnd(text)
+	segments := strings.Split(text, "/")
+	if !ok || segments[0] != "" || len(segments) < 2 {
+		return "", "", false
+	}
+	for i, s := range segments {
+		switch {
+		case s == string(anySegment):
+			segments[i] = fmt.Sprintf("{s%d}", i)
+			rough = "here it takes any text in place of what stands between two slashes there"
+		case strings.ContainsRune(s, anySegment):
+			return "", "", false
+		default:
+			segments[i] = escapePath(s)
+		}
+	}
+	pattern = strings.Join(segments, "/")
+	switch {
+	case open && !strings.HasSuffix(pattern, "/"):
+		return pattern + "/", cmp.Or(rough, "in nginx it also takes paths that go on without a slash, such as "+text+"x"), true
+	case open:
+		return pattern, rough, true
+	case pattern == everyPath:
+		return "/{$}", rough, true
+	}
+	return strings.TrimSuffix(pattern, "/"), rough, true
+}
+
+// cutEnd cuts the signs off the end of a text, and reports whether paths may go on there. Elsewhere they are no end.
+func cutEnd(text string) (before string, open, ok bool) {
+	before, after, ends := strings.Cut(text, string(endOfPath))
+	if strings.Trim(after, string(endOfPath)) != "" {
+		return "", false, false
+	}
+	before, after, rest := strings.Cut(before, string(anyRest))
+	return before, rest || !ends, after == ""
+}
+
+// covers reports whether every path of the pattern p is one of the pattern q. Neither has a method or a host.
+func covers(q, p string) bool {
+	below := strings.HasSuffix(q, "/")
+	qs, ps := segmentsOf(q), segmentsOf(p)
+	if len(qs) > len(ps) || len(qs) < len(ps) && !below || strings.HasSuffix(p, "/") && !below {
+		return false
+	}
+	for i := range qs {
+		if qs[i] != ps[i] && !strings.HasPrefix(qs[i], "{") {
+			return false
+		}
+	}
+	return true
+}
+
+// meet reports whether a path can be one of both patterns.
+func meet(p, q string) bool {
+	ps, qs := segmentsOf(p), segmentsOf(q)
+	if len(ps) < len(qs) && !strings.HasSuffix(p, "/") || len(qs) < len(ps) && !strings.HasSuffix(q, "/") {
+		return false
+	}
+	for i := range min(len(ps), len(qs)) {
+		if ps[i] != qs[i] && !strings.HasPrefix(ps[i], "{") && !strings.HasPrefix(qs[i], "{") {
+			return false
+		}
+	}
+	return true
+}
+
+func segmentsOf(pattern string) []string {
+	pattern = strings.Trim(strings.TrimSuffix(pattern, "{$}"), "/")
+	if pattern == "" {
+		return nil
+	}
+	return strings.Split(pattern, "/")
+}

@@ -1,0 +1,510 @@
+package nginxlimits
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// group is all uses of a zone that limit alike, and so one count: a rule.
+type group struct {
+	use
+	zone   *zoneDefinition
+	places map[*server][]bool // for each place of the server, whether the limit is in force there
+	mixed  bool               // places refuse with different statuses
+}
+
+// in reports whether the limit is in force in place i of a server.
+func (g *group) in(s *server, i int) bool { return i < len(g.places[s]) && g.places[s][i] }
+
+// has reports whether the limit is in force in any place of a server.
+func (g *group) has(s *server) bool { return slices.Contains(g.places[s], true) }
+
+// importedRule is a rule with its comments.
+type importedRule struct {
+	policy.Rule
+	overrides []policy.Override
+	notes     []string
+	status    int
+}
+
+// groups returns all groups, in the order of their zones.
+func (r *reader) groups() (all []*group) {
+	for _, s := range r.servers {
+		for i := range s.places {
+			for _, u := range s.places[i].scope.uses() {
+				g := r.groupOf(&all, u)
+				if g == nil {
+					continue
+				}
+				if g.places[s] == nil {
+					g.places[s] = make([]bool, len(s.places))
+				}
+				g.places[s][i] = true
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *group) int { return slices.Index(r.zoneOrder, a.zone) - slices.Index(r.zoneOrder, b.zone) })
+	return all
+}
+
+// groupOf returns the group of a use, which it may add, or nil for a zone that is not defined.
+func (r *reader) groupOf(all *[]*group, u use) *group {
+	zones, kind := r.reqZones, "limit_req_zone"
+	if u.conn {
+		zones, kind = r.connZones, "limit_conn_zone"
+	}
+	z := zones[u.zone]
+	if z == nil {
+		r.note(u.at, "no %s defines the zone %q", kind, u.zone)
+		return nil
+	}
+	z.used = true
+	for _, g := range *all {
+		if g.likes(&u) {
+			g.mixed = g.mixed || g.status != u.status
+			return g
+		}
+	}
+	g := &group{use: u, zone: z, places: map[*server][]bool{}}
+	*all = append(*all, g)
+	return g
+}
+
+// rules translates a group to a rule, or to several: of servers that count separately, and of keys that depend on
+// the request.
+func (r *reader) rules(g *group, names map[string]bool) []importedRule {
+	what := "limit_req_zone"
+	if g.conn {
+		what = "limit_conn_zone"
+	}
+	branches, err := r.valuesOfKey(g.zone.key)
+	if err != nil {
+		r.note(g.zone.at, "%s %s with the key %q: %v", what, g.zone.name, g.zone.key, err)
+		return nil
+	}
+	var out []importedRule
+	for _, b := range branches {
+		if text, literal := b.literal(); literal && text == "" {
+			continue // nginx does not count it
+		}
+		key, err := keyOfPieces(b.value)
+		if err != nil {
+			r.note(g.zone.at, "%s %s with the key %q: %v", what, g.zone.name, g.zone.key, err)
+			continue
+		}
+		for _, servers := range r.together(g, &key) {
+			one, ok := r.rule(g, &b, &key, servers, names)
+			if ok {
+				out = append(out, one)
+			}
+		}
+	}
+	return out
+}
+
+// together groups the servers in which the limit is in force: one rule counts the requests of each group.
+func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
+	var in []*server
+	apart := key.byServer
+	for _, s := range r.servers {
+		if g.has(s) && (!key.byServer || key.always || s.named) {
+			in = append(in, s)
+			apart = apart || !s.isDefault && len(s.wild)+len(s.unknown) > 0 && len(r.servers) > 1
+		}
+	}
+	if len(in) == 0 {
+		r.note(g.zone.at, "the zone %s: nginx does not count by $server_name in servers without server_name", g.zone.name)
+		return nil
+	}
+	if len(in) < 2 || !apart || !key.byServer && r.alike(g) {
+		return [][]*server{in}
+	}
+	for _, s := range in {
+		all = append(all, []*server{s})
+	}
+	return all
+}
+
+// alike reports whether the limit is in force for the same paths of all servers.
+func (r *reader) alike(g *group) bool {
+	first := pathsOf(g, r.servers[0])
+	return !slices.ContainsFunc(r.servers, func(s *server) bool {
+		return !g.has(s) || !slices.Equal(pathsOf(g, s), first) || unknownPlaces(g, s) != ""
+	}) || len(r.servers) == 1
+}
+
+// target is a pattern of paths, and whether the limit is in force there. Of several, the first that matches counts.
+type target struct {
+	method, host, path string
+	in                 bool
+}
+
+func (t target) pattern() string {
+	if t.method != "" {
+		return t.method + " " + t.host + t.path
+	}
+	return t.host + t.path
+}
+
+// pathsOf returns the targets of a server that make a difference, without hosts.
+func pathsOf(g *group, s *server) []target {
+	var all []target
+	for i := range s.places {
+		if s.places[i].unknown {
+			continue
+		}
+		for _, p := range s.places[i].paths.patterns {
+			all = append(all, target{path: p, in: g.in(s, i)})
+		}
+	}
+	return simplified(all)
+}
+
+// simplified drops the targets that make no difference: those that an earlier one covers, those out that no later
+// one in meets, and those in that a later one in covers, with none out between them that it meets.
+func simplified(all []target) []target {
+	var reached, kept []target
+	for _, t := range all {
+		if !slices.ContainsFunc(reached, func(o target) bool { return coversTarget(o, t) }) {
+			reached = append(reached, t)
+		}
+	}
+	for _, t := range slices.Backward(reached) {
+		needed := true
+		for _, later := range kept {
+			if !meetTarget(t, later) {
+				continue
+			}
+			if t.in == later.in && coversTarget(later, t) {
+				needed = false
+			}
+			break
+		}
+		if !t.in && !slices.ContainsFunc(kept, func(o target) bool { return o.in && meetTarget(t, o) }) {
+			needed = false
+		}
+		if needed {
+			kept = slices.Insert(kept, 0, t)
+		}
+	}
+	return kept
+}
+
+func meetTarget(a, b target) bool {
+	return (a.host == b.host || a.host == "" || b.host == "") && (a.method == b.method || a.method == "" || b.method == "") && meet(a.path, b.path)
+}
+
+// coversTarget reports whether all requests of p are requests of q.
+func coversTarget(q, p target) bool {
+	return (q.host == p.host || q.host == "") && (q.method == p.method || q.method == "") && covers(q.path, p.path)
+}
+
+// unknownPlaces returns a list of the locations of a server that have no pattern and differ from the rest of the server:
+// the limit is in force only there, or everywhere else. It is empty without such locations.
+func unknownPlaces(g *group, s *server) string {
+	var all []string
+	whole := g.in(s, s.rest())
+	for i := range s.places {
+		if p := &s.places[i]; p.unknown && g.in(s, i) != whole {
+			all = append(all, fmt.Sprintf("%s (%s)", p.text, p.at.Where()))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// rule translates the limit of a group for servers and a branch of its key.
+func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, names map[string]bool) (one importedRule, ok bool) {
+	one.Key, one.Missing, one.status = slices.Clone(key.parts), key.missing, g.status
+	one.notes = append(one.notes, g.source(servers))
+	one.notes = append(one.notes, key.notes...)
+	if g.mixed {
+		one.status = tooMany
+		one.notes = append(one.notes, "nginx refuses with a status by location, and here it is the same for all rules")
+	}
+	g.limit(&one)
+	one.Clients, one.NotClients, one.Headers = b.clients, b.notClients, b.headers
+	one.Hosts = b.hosts
+	targets, ok := r.targets(g, servers, &one)
+	if !ok {
+		return one, false
+	}
+	if targets = narrowed(targets, b); !slices.ContainsFunc(targets, func(t target) bool { return t.in }) {
+		for _, s := range servers {
+			if unknown := unknownPlaces(g, s); unknown != "" {
+				r.note(g.at, "%s of the zone %s: a policy has no pattern such as location %s", g.at.Name, g.zone.name, unknown)
+			}
+		}
+		return one, false
+	}
+	r.roughness(g, servers, &one)
+	one.Name = freeName(g.zone.name, names)
+	one.setTargets(targets)
+	if wrong := one.problem(); wrong != "" {
+		delete(names, one.Name)
+		r.note(g.at, "%s of the zone %s: %s", g.at.Name, g.zone.name, wrong)
+		return one, false
+	}
+	return one, true
+}
+
+// source returns a comment with the directives and lines that the rule translates.
+func (g *group) source(servers []*server) string {
+	var at []string
+	for _, s := range servers {
+		for i, in := range g.places[s] {
+			for _, u := range s.places[i].scope.uses() {
+				if in && g.likes(&u) && !slices.Contains(at, u.at.Where()) {
+					at = append(at, u.at.Where())
+				}
+			}
+		}
+	}
+	slices.Sort(at)
+	if len(at) > maxLines {
+		at = append(at[:maxLines:maxLines], fmt.Sprintf("%d more", len(at)-maxLines))
+	}
+	return fmt.Sprintf("%s %s, %s", g.at.Name, strings.Join(g.at.Args, " "), strings.Join(at, ", "))
+}
+
+// limit sets the limit of a rule.
+func (g *group) limit(one *importedRule) {
+	one.Shadow = g.dryRun
+	if g.conn {
+		one.InFlight.Most = g.requests
+		return
+	}
+	one.Limit = fmt.Sprintf("%s burst %d", g.zone.rate, g.burst+1)
+	switch {
+	case g.nodelay:
+	case g.delay > 0:
+		one.notes = append(one.notes, fmt.Sprintf("nginx delays those beyond delay=%d; here they pass at once. With \"burst %d\" they are refused, with \"algorithm: leaky_bucket\" all beyond the first wait", g.delay, g.delay+1))
+	default:
+		one.Algorithm = "leaky_bucket"
+	}
+}
+
+// targets returns the targets of a rule for servers, with hosts if these matter, and sets the hosts of the rule.
+func (r *reader) targets(g *group, servers []*server, one *importedRule) (all []target, ok bool) {
+	switch {
+	case len(servers) == len(r.servers) && r.alike(g):
+		return pathsOf(g, servers[0]), true
+	case len(servers) == 1 && !servers[0].isDefault:
+		s := servers[0]
+		if len(s.unknown) > 0 {
+			r.note(s.at, "a rule has no hosts such as %s", strings.Join(s.unknown, ", "))
+		}
+		hosts := s.hosts()
+		if len(one.Hosts) > 0 {
+			hosts = slices.DeleteFunc(slices.Clone(one.Hosts), func(h string) bool { return !slices.Contains(s.names, h) })
+		}
+		if one.Hosts = hosts; len(hosts) == 0 {
+			return nil, false
+		}
+		return pathsOf(g, s), true
+	}
+	byDefault := -1
+	for i, s := range servers {
+		if s.isDefault && byDefault < 0 {
+			byDefault = i
+			continue
+		}
+		all = append(all, hosted(s, pathsOf(g, s))...)
+	}
+	if byDefault >= 0 {
+		all = append(all, r.others(servers[byDefault], one)...)
+		all = append(all, pathsOf(g, servers[byDefault])...)
+	}
+	return simplified(all), true
+}
+
+// hosted returns targets for each name of a server, and behind them all other paths of it, which are out.
+func hosted(s *server, paths []target) (all []target) {
+	for _, h := range s.names {
+		for _, t := range paths {
+			t.host = h
+			all = append(all, t)
+		}
+		all = append(all, target{host: h, path: everyPath})
+	}
+	return all
+}
+
+// others returns the hosts that are not of the default server, as targets that are out.
+func (r *reader) others(byDefault *server, one *importedRule) (all []target) {
+	for _, s := range r.servers {
+		if s == byDefault || s.isDefault {
+			continue
+		}
+		for _, h := range s.names {
+			all = append(all, target{host: h, path: everyPath})
+		}
+		if odd := slices.Concat(s.wild, s.unknown); len(odd) > 0 {
+			one.notes = append(one.notes, fmt.Sprintf("also counts requests for %s, which have a server of their own (%s)", strings.Join(odd, ", "), s.at.Where()))
+		}
+	}
+	return all
+}
+
+// narrowed returns the targets for the methods and paths of a branch.
+func narrowed(targets []target, b *branch) []target {
+	var all []target
+	for _, m := range b.notMethods {
+		all = append(all, target{method: m, path: everyPath})
+	}
+	for _, p := range b.notPaths.patterns {
+		all = append(all, target{path: p})
+	}
+	for _, t := range targets {
+		if len(b.methods) == 0 {
+			all = append(all, within(t, b.paths.patterns)...)
+		}
+		for _, m := range b.methods {
+			t.method = m
+			all = append(all, within(t, b.paths.patterns)...)
+		}
+	}
+	return simplified(all)
+}
+
+// within returns the parts of a target that the patterns match. Without patterns it returns the target.
+func within(t target, patterns []string) (all []target) {
+	if len(patterns) == 0 || !t.in {
+		return []target{t}
+	}
+	for _, p := range patterns {
+		switch {
+		case covers(t.path, p):
+			t.path = p
+			all = append(all, t)
+		case covers(p, t.path):
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// roughness notes where the patterns of a rule match more or less than nginx does.
+func (r *reader) roughness(g *group, servers []*server, one *importedRule) {
+	for _, s := range servers {
+		for i := range s.places {
+			p := &s.places[i]
+			if g.in(s, i) && p.paths.rough != "" && !p.unknown && !slices.Equal(pathsOf(g, s), []target{{path: everyPath, in: true}}) {
+				one.notes = append(one.notes, fmt.Sprintf("location %s: %s", p.text, p.paths.rough))
+			}
+		}
+		if unknown := unknownPlaces(g, s); unknown != "" {
+			if g.in(s, s.rest()) {
+				one.notes = append(one.notes, "also counts location "+unknown+", where nginx has other limits or none: a policy has no such pattern")
+			} else {
+				one.notes = append(one.notes, "does not count location "+unknown+": a policy has no such pattern")
+			}
+		}
+	}
+}
+
+// setTargets has the rule hold for the targets that are in. Those that are out and come before one that is in become
+// overrides of the part "route", which exempt them.
+func (one *importedRule) setTargets(targets []target) {
+	if len(targets) == 1 && targets[0].pattern() == everyPath {
+		return
+	}
+	var in []string
+	for _, t := range targets {
+		one.Match = append(one.Match, t.pattern())
+		if t.in {
+			in = append(in, t.pattern())
+			continue
+		}
+		one.overrides = append(one.overrides, policy.Override{
+			Rule: one.Name, Key: map[string]string{"route": t.pattern()}, Exempt: true, Reason: "nginx has other limits there, or none",
+		})
+	}
+	if len(one.overrides) == 0 {
+		return
+	}
+	one.Key = append(one.Key, "route")
+	one.keepOnError(in)
+	if len(in) > 1 {
+		one.notes = append(one.notes, "nginx counts these patterns together, and here each counts by itself, since others are left out")
+	}
+}
+
+// keepOnError sets on_error where the default would follow from a pattern that is left out, such as that of a login.
+func (one *importedRule) keepOnError(in []string) {
+	onError := func(match []string) (found sluice.OnError) {
+		rule := one.Rule
+		rule.Match = match
+		if p, err := policy.Compile(policy.Document{Rules: []policy.Rule{rule}}); err == nil {
+			found = p.Outages()[0].OnError
+		}
+		return found
+	}
+	if want := onError(in); want != onError(one.Match) {
+		one.OnError = want.String()
+	}
+}
+
+// problem returns what is wrong with the rule, if it is not valid.
+func (one *importedRule) problem() string {
+	_, err := policy.Compile(policy.Document{Rules: []policy.Rule{one.Rule}, Overrides: one.overrides})
+	if err == nil {
+		return ""
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9._-]+`)
+
+// freeName returns a name for a rule that no other has.
+func freeName(zone string, names map[string]bool) string {
+	name := strings.TrimLeft(notInNames.ReplaceAllString(strings.ToLower(zone), "-"), "._-")
+	if name = cmp.Or(name, "zone"); len(name) > 56 {
+		name = name[:56]
+	}
+	free := name
+	for i := 2; names[free]; i++ {
+		free = fmt.Sprintf("%s-%d", name, i)
+	}
+	names[free] = true
+	return free
+}
+
+// passedOn adds comments about directives that pass requests on to other locations, or answer them.
+func (r *reader) passedOn(all []*conf.Directive) {
+	at := map[string][]string{}
+	r.findPassing(all, at)
+	for _, name := range slices.Sorted(maps.Keys(at)) {
+		lines := at[name]
+		if len(lines) > maxLines {
+			lines = append(lines[:maxLines:maxLines], fmt.Sprintf("%d more", len(lines)-maxLines))
+		}
+		r.notes = append(r.notes, fmt.Sprintf("%s: %s is not followed; the limits are those of the location that the path of the request names", strings.Join(lines, ", "), name))
+	}
+}
+
+// isRefusal reports whether a parameter is a status that limits usually have.
+func isRefusal(status string) bool { return status == "429" || status == "503" || status == "498" }
+
+// maxLines is how many lines of a configuration a comment names.
+const maxLines = 5
+
+func (r *reader) findPassing(all []*conf.Directive, at map[string][]string) {
+	for _, d := range all {
+		switch {
+		case d.Name == "error_page" && slices.ContainsFunc(d.Args, isRefusal):
+			r.note(d, "error_page %s: write the page under answers", strings.Join(d.Args, " "))
+		case d.Name == "try_files", d.Name == "rewrite", d.Name == "if" && (names(d.Block, "return") || names(d.Block, "rewrite")):
+			at[d.Name] = append(at[d.Name], d.Where())
+			continue
+		}
+		r.findPassing(d.Block, at)
+	}
+}

@@ -1,0 +1,232 @@
+package nginxlimits
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+)
+
+// placeKind is a kind of location, in the order in which nginx prefers them.
+type placeKind uint8
+
+const (
+	exactPlace  placeKind = iota // =
+	firmPlace                    // ^~
+	regexPlace                   // ~ and ~*
+	prefixPlace                  // without a sign
+	serverPlace                  // paths in no location
+)
+
+// place is a location, or the paths of a server that are in no location.
+type place struct {
+	kind    placeKind
+	text    string // as the configuration writes it
+	prefix  string // of a location that is no regular expression
+	paths   pathSet
+	unknown bool // no pattern says which paths it has
+	scope   scope
+	at      *conf.Directive
+}
+
+// server is a server.
+type server struct {
+	named     bool     // it has a name, be it "_"
+	names     []string // exact names
+	wild      []string // as hosts of rules write them
+	unknown   []string // names that hosts cannot say
+	isDefault bool
+	places    []place // in the order in which nginx looks at them
+	at        *conf.Directive
+}
+
+// server reads a server, unless it answers everything by itself.
+func (r *reader) server(d *conf.Directive, inherited scope) error {
+	s := &server{at: d}
+	if err := inherited.apply(r, d.Block); err != nil {
+		return err
+	}
+	for _, c := range d.Block {
+		switch c.Name {
+		case "return":
+			return nil // nginx answers before it counts
+		case "server_name":
+			s.name(c)
+		case "listen":
+			s.isDefault = s.isDefault || slices.Contains(c.Args, "default_server") || slices.Contains(c.Args, "default")
+		}
+	}
+	if err := r.locations(d.Block, s, inherited, ""); err != nil {
+		return err
+	}
+	s.places = append(s.places, place{kind: serverPlace, text: "paths in no location", prefix: everyPath, paths: pathSet{patterns: []string{everyPath}}, scope: inherited, at: d})
+	s.sort()
+	r.addServer(s)
+	return nil
+}
+
+// addServer adds a server. Of several with one name, such as those of ports 80 and 443, it keeps the first with
+// limits, since a rule knows no ports.
+func (r *reader) addServer(s *server) {
+	i := slices.IndexFunc(r.servers, s.sharesName)
+	if i < 0 {
+		r.servers = append(r.servers, s)
+		return
+	}
+	o := r.servers[i]
+	s.isDefault = s.isDefault || o.isDefault
+	switch {
+	case !s.limits():
+		o.isDefault = s.isDefault
+	case !o.limits():
+		r.servers[i] = s
+	case !s.limitsLike(o):
+		r.note(s.at, "the limits of this server: that of %s has the same name, and a rule knows no ports", o.at.Where())
+	}
+}
+
+// limitsLike reports whether two servers have the same locations with the same limits.
+func (s *server) limitsLike(o *server) bool {
+	return slices.EqualFunc(s.places, o.places, func(p, q place) bool {
+		return p.text == q.text && slices.EqualFunc(p.scope.uses(), q.scope.uses(), func(u, v use) bool { return u.likes(&v) })
+	})
+}
+
+// name adds the names of a server.
+func (s *server) name(d *conf.Directive) {
+	for _, n := range d.Args {
+		name := strings.ToLower(n)
+		s.named = s.named || name != ""
+		switch {
+		case name == "_" || name == "":
+		case strings.HasPrefix(name, "~"), strings.HasSuffix(name, "*"), strings.Contains(name, "$"):
+			s.unknown = append(s.unknown, n)
+		case strings.HasPrefix(name, "."):
+			s.names, s.wild = append(s.names, name[1:]), append(s.wild, "*"+name)
+		case strings.HasPrefix(name, "*."):
+			s.wild = append(s.wild, name)
+		default:
+			s.names = append(s.names, name)
+		}
+	}
+}
+
+// rest returns the index of the place of all paths that are in no other.
+func (s *server) rest() int {
+	return slices.IndexFunc(s.places, func(p place) bool { return !p.unknown && slices.Contains(p.paths.patterns, everyPath) })
+}
+
+// limits reports whether a limit is in force anywhere in the server.
+func (s *server) limits() bool {
+	return slices.ContainsFunc(s.places, func(p place) bool { return len(p.scope.reqs)+len(p.scope.conns) > 0 })
+}
+
+// sharesName reports whether two servers have a name in common, or both have none.
+func (s *server) sharesName(o *server) bool {
+	mine, theirs := s.hosts(), o.hosts()
+	if len(mine)+len(s.unknown) == 0 && len(theirs)+len(o.unknown) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(mine, func(h string) bool { return slices.Contains(theirs, h) })
+}
+
+// hosts returns the names as hosts of a rule.
+func (s *server) hosts() []string { return slices.Concat(s.names, s.wild) }
+
+// sort orders the places as nginx looks at them. A prefix below one with "^~" comes before that.
+func (s *server) sort() {
+	for i := range s.places {
+		p := &s.places[i]
+		below := func(o place) bool { return o.kind == firmPlace && strings.HasPrefix(p.prefix, o.prefix) }
+		if p.kind == prefixPlace && slices.ContainsFunc(s.places, below) {
+			p.kind = firmPlace
+		}
+	}
+	slices.SortStableFunc(s.places, func(a, b place) int {
+		switch {
+		case a.kind != b.kind:
+			return int(a.kind) - int(b.kind)
+		case a.kind == regexPlace:
+			return 0
+		}
+		return len(b.prefix) - len(a.prefix)
+	})
+}
+
+// locations reads the locations of a block.
+func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, outer string) error {
+	for _, d := range block {
+		if d.Name != "location" || d.Block == nil {
+			continue
+		}
+		p, ok := placeOf(d)
+		if !ok {
+			return d.Errorf("location has a path, or one of =, ^~, ~ and ~* and a path")
+		}
+		if strings.HasPrefix(p.prefix, "@") {
+			continue // requests come to it from others, which have counted them
+		}
+		p.scope = inherited
+		if err := p.scope.apply(r, d.Block); err != nil {
+			return err
+		}
+		if err := r.locations(d.Block, s, p.scope, p.prefix); err != nil {
+			return err
+		}
+		if p.kind == regexPlace && outer != "" && outer != everyPath && !p.within(outer) {
+			p.unknown = true
+		}
+		if answersItself(d.Block) {
+			p.scope = scope{}
+		}
+		s.places = append(s.places, p)
+	}
+	return nil
+}
+
+// answersItself reports whether nginx answers requests for a location before it counts them: by "return", or with 404
+// because the location is internal.
+func answersItself(block []*conf.Directive) bool {
+	return slices.ContainsFunc(block, func(d *conf.Directive) bool { return d.Name == "return" || d.Name == "internal" })
+}
+
+// within reports whether all patterns of a place are below a prefix.
+func (p *place) within(prefix string) bool {
+	return !slices.ContainsFunc(p.paths.patterns, func(pattern string) bool { return !strings.HasPrefix(pattern, strings.TrimSuffix(prefix, "/")) })
+}
+
+func placeOf(d *conf.Directive) (p place, ok bool) {
+	args := d.Args
+	if len(args) == 1 { // the sign may be written without a space
+		for _, sign := range []string{"=", "^~", "~*", "~"} {
+			if rest, found := strings.CutPrefix(args[0], sign); found {
+				args = []string{sign, rest}
+				break
+			}
+		}
+	}
+	p = place{text: strings.Join(d.Args, " "), at: d}
+	switch {
+	case len(args) == 1:
+		p.kind, p.prefix = prefixPlace, args[0]
+	case len(args) != 2:
+		return p, false
+	case args[0] == "=":
+		p.kind, p.prefix, p.paths = exactPlace, args[1], exactPaths(args[1])
+		return p, true
+	case args[0] == "^~":
+		p.kind, p.prefix = firmPlace, args[1]
+	case args[0] == "~" || args[0] == "~*":
+		p.kind = regexPlace
+		var known bool
+		p.paths, known = regexPaths(args[1], args[0] == "~*")
+		p.unknown = !known
+		return p, true
+	default:
+		return p, false
+	}
+	if p.paths = prefixPaths(p.prefix); !strings.HasPrefix(p.prefix, "/") {
+		p.unknown = true
+	}
+	return p, true
+}

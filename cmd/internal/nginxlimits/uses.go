@@ -1,0 +1,265 @@
+package nginxlimits
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+)
+
+// zoneDefinition is a limit_req_zone or a limit_conn_zone.
+type zoneDefinition struct {
+	name, key string
+	rate      string // as in a limit of a policy, of a limit_req_zone
+	at        *conf.Directive
+	used      bool
+}
+
+// use is a limit_req or a limit_conn: a zone, and how it limits.
+type use struct {
+	conn     bool
+	zone     string
+	burst    int64
+	nodelay  bool
+	delay    int64 // how many requests beyond the first pass without a delay
+	requests int64 // at the same time, of a limit_conn
+	dryRun   bool
+	status   int
+	at       *conf.Directive
+}
+
+// likes reports whether two uses limit alike.
+func (u *use) likes(o *use) bool {
+	a, b := *u, *o
+	a.at, b.at, a.status, b.status = nil, nil, 0, 0
+	return a == b
+}
+
+// scope has the limits in force in a block. Inner blocks inherit them; a limit_req or limit_conn of their own replaces all
+// of its kind.
+type scope struct {
+	reqs, conns           []use
+	reqStatus, connStatus int
+	reqDry, connDry       bool
+}
+
+// uses returns the limits in force.
+func (s *scope) uses() (all []use) {
+	for _, u := range s.reqs {
+		u.dryRun, u.status = s.reqDry, s.reqStatus
+		all = append(all, u)
+	}
+	for _, u := range s.conns {
+		u.dryRun, u.status = s.connDry, s.connStatus
+		all = append(all, u)
+	}
+	return all
+}
+
+// zones reads the definitions of zones.
+func (r *reader) zones(all []*conf.Directive) error {
+	for _, d := range all {
+		isReq := d.Name == "limit_req_zone"
+		if !isReq && d.Name != "limit_conn_zone" {
+			if err := noZones(d.Block); err != nil {
+				return err
+			}
+			continue
+		}
+		z, err := zoneOfDirective(d)
+		if err != nil {
+			return err
+		}
+		of := r.connZones
+		if isReq {
+			of = r.reqZones
+		}
+		if of[z.name] != nil {
+			return d.Errorf("the zone %q is defined at %s already", z.name, of[z.name].at.Where())
+		}
+		of[z.name] = z
+		r.zoneOrder = append(r.zoneOrder, z)
+	}
+	return nil
+}
+
+// noZones returns an error for a zone that is defined in a block, where nginx refuses it.
+func noZones(all []*conf.Directive) error {
+	for _, d := range all {
+		if d.Name == "limit_req_zone" || d.Name == "limit_conn_zone" {
+			return d.Errorf("%s stands in the http block, and not in one within it", d.Name)
+		}
+		if err := noZones(d.Block); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
+	z := &zoneDefinition{at: d}
+	for i, arg := range d.Args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch {
+		case i == 0:
+			z.key = arg
+		case name == "zone":
+			z.name, _, _ = strings.Cut(value, ":")
+		case name == "rate":
+			rate, err := rateOfText(value)
+			if err != nil {
+				return nil, d.Errorf("%w", err)
+			}
+			z.rate = rate
+		case name == "sync": // of a cluster, whose instances count together here anyway
+		default:
+			return nil, d.Errorf("unknown parameter %q of %s", arg, d.Name)
+		}
+	}
+	switch {
+	case z.name == "":
+		return nil, d.Errorf("%s has no zone", d.Name)
+	case z.rate == "" && d.Name == "limit_req_zone":
+		z.rate = "1/second"
+	}
+	return z, nil
+}
+
+// maxRate is the largest number that is read, above what any limit needs.
+const maxRate = 1 << 31
+
+// rateOfText returns a rate as limits of a policy are written.
+func rateOfText(text string) (string, error) {
+	number, unit := strings.TrimSuffix(text, "r/s"), "second"
+	if number == text {
+		number, unit = strings.TrimSuffix(text, "r/m"), "minute"
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if number == text || err != nil || n < 1 || n > maxRate {
+		return "", fmt.Errorf("the rate %q is not as in 10r/s or 30r/m", text)
+	}
+	return fmt.Sprintf("%d/%s", n, unit), nil
+}
+
+// defaultStatus is the status with which nginx refuses.
+const defaultStatus = 503
+
+// apply reads the limits of a block over those that it inherits.
+func (s *scope) apply(r *reader, block []*conf.Directive) error {
+	var reqs, conns []use
+	for _, d := range block {
+		var err error
+		switch d.Name {
+		case "limit_req":
+			err = appendUse(&reqs, d, useOfReq)
+		case "limit_conn":
+			err = appendUse(&conns, d, useOfConn)
+		case "limit_req_status":
+			s.reqStatus, err = statusOf(d)
+		case "limit_conn_status":
+			s.connStatus, err = statusOf(d)
+		case "limit_req_dry_run":
+			s.reqDry, err = isOn(d)
+		case "limit_conn_dry_run":
+			s.connDry, err = isOn(d)
+		case "limit_zone":
+			r.note(d, "limit_zone is of nginx before 1.1.8: write limit_conn_zone")
+		case "set_real_ip_from", "real_ip_header":
+			r.realIP(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if reqs != nil {
+		s.reqs = reqs
+	}
+	if conns != nil {
+		s.conns = conns
+	}
+	return nil
+}
+
+func appendUse(all *[]use, d *conf.Directive, read func(*conf.Directive) (use, error)) error {
+	u, err := read(d)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(*all, func(o use) bool { return o.zone == u.zone }) {
+		return d.Errorf("the zone %q is used twice in one block", u.zone)
+	}
+	*all = append(*all, u)
+	return nil
+}
+
+func useOfReq(d *conf.Directive) (use, error) {
+	u := use{at: d}
+	for _, arg := range d.Args {
+		name, value, _ := strings.Cut(arg, "=")
+		var err error
+		switch {
+		case name == "zone":
+			u.zone = value
+		case name == "burst":
+			u.burst, err = number(value)
+		case name == "delay":
+			u.delay, err = number(value)
+		case arg == "nodelay":
+			u.nodelay = true
+		default:
+			return u, d.Errorf("unknown parameter %q of limit_req", arg)
+		}
+		if err != nil {
+			return u, d.Errorf("%s: %w", name, err)
+		}
+	}
+	if u.zone == "" {
+		return u, d.Errorf("limit_req has no zone")
+	}
+	if u.burst == 0 || u.delay >= u.burst {
+		u.nodelay = true // no request is ever delayed
+	}
+	if u.nodelay {
+		u.delay = 0
+	}
+	return u, nil
+}
+
+func useOfConn(d *conf.Directive) (use, error) {
+	u := use{at: d, conn: true}
+	if len(d.Args) != 2 {
+		return u, d.Errorf("limit_conn has a zone and a number")
+	}
+	n, err := number(d.Args[1])
+	if err != nil || n < 1 || n > 65535 {
+		return u, d.Errorf("limit_conn: %q is not a number from 1 to 65535", d.Args[1])
+	}
+	u.zone, u.requests = d.Args[0], n
+	return u, nil
+}
+
+func number(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > maxRate {
+		return 0, fmt.Errorf("%q is not a number above 0", text)
+	}
+	return n, nil
+}
+
+func statusOf(d *conf.Directive) (int, error) {
+	if len(d.Args) == 1 {
+		if n, err := strconv.Atoi(d.Args[0]); err == nil && n >= 400 && n <= 599 {
+			return n, nil
+		}
+	}
+	return 0, d.Errorf("%s is a status from 400 to 599", d.Name)
+}
+
+func isOn(d *conf.Directive) (bool, error) {
+	if len(d.Args) == 1 && (d.Args[0] == "on" || d.Args[0] == "off") {
+		return d.Args[0] == "on", nil
+	}
+	return false, d.Errorf("%s is on or off", d.Name)
+}

@@ -1,0 +1,172 @@
+package nginxlimits
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+)
+
+// piece is a part of a text with variables: a variable, or the text between two.
+type piece struct {
+	variable string // without "$"; empty for text
+	text     string
+}
+
+var variableSyntax = regexp.MustCompile(`\$(?:\{(\w+)\}|(\w+))`)
+
+// piecesOf splits a text at its variables.
+func piecesOf(s string) (all []piece) {
+	for s != "" {
+		at := variableSyntax.FindStringSubmatchIndex(s)
+		if at == nil {
+			return append(all, piece{text: s})
+		}
+		if at[0] > 0 {
+			all = append(all, piece{text: s[:at[0]]})
+		}
+		name := at[2:4]
+		if name[0] < 0 {
+			name = at[4:6]
+		}
+		all = append(all, piece{variable: strings.ToLower(s[name[0]:name[1]])})
+		s = s[at[1]:]
+	}
+	return all
+}
+
+// condition is a condition on requests, for a branch.
+type condition struct {
+	clients, notClients []string
+	methods, notMethods []string
+	hosts               []string
+	paths, notPaths     pathSet
+	headers             map[string]string
+}
+
+// always reports whether every request meets the condition.
+func (c *condition) always() bool { return reflect.ValueOf(*c).IsZero() }
+
+// branch is a value of a variable, for the requests that meet its condition.
+type branch struct {
+	condition
+	value []piece
+}
+
+// literal returns the value if it has no variables.
+func (b *branch) literal() (string, bool) {
+	var text strings.Builder
+	for _, p := range b.value {
+		if p.variable != "" {
+			return "", false
+		}
+		text.WriteString(p.text)
+	}
+	return text.String(), true
+}
+
+// variables has those that a configuration defines.
+type variables struct {
+	geo, maps map[string]*conf.Directive
+	others    map[string]*conf.Directive // by "set" and the like
+	pieces    int                        // of the key at hand that were looked at
+}
+
+func newVariables() variables {
+	return variables{geo: map[string]*conf.Directive{}, maps: map[string]*conf.Directive{}, others: map[string]*conf.Directive{}}
+}
+
+// add adds the variable that a directive defines, if any.
+func (v *variables) add(d *conf.Directive) {
+	name := func(i int) string {
+		if i < 0 || i >= len(d.Args) {
+			return ""
+		}
+		return strings.ToLower(strings.TrimPrefix(d.Args[i], "$"))
+	}
+	switch d.Name {
+	case "geo":
+		v.geo[name(len(d.Args)-1)] = d
+	case "map":
+		v.maps[name(1)] = d
+	case "set":
+		v.others[name(0)] = d
+	case "split_clients", "auth_request_set":
+		v.others[name(len(d.Args)-1)] = d
+		if d.Name == "auth_request_set" {
+			v.others[name(0)] = d
+		}
+	}
+}
+
+// Bounds of a key: its different values, the depth of variables that refer to others, and its variables in all.
+const maxBranches, maxReferences, maxPieces = 64, 16, 1000
+
+// valuesOfKey returns the values of the key of a zone.
+func (v *variables) valuesOfKey(key string) ([]branch, error) {
+	v.pieces = 0
+	return v.branches(key, 0)
+}
+
+// branches returns the values of a text, with the variables that the configuration defines replaced.
+func (v *variables) branches(text string, depth int) ([]branch, error) {
+	if depth > maxReferences {
+		return nil, errors.New("its variables refer to each other")
+	}
+	pieces := piecesOf(text)
+	out := []branch{{}}
+	replaced := false
+	for _, p := range pieces {
+		if v.pieces++; v.pieces > maxPieces {
+			return nil, errors.New("it has too many variables")
+		}
+		values, err := v.valuesOf(p, depth)
+		if err != nil {
+			return nil, err
+		}
+		if len(values) == 1 && values[0].always() {
+			for i := range out {
+				out[i].value = append(out[i].value, values[0].value...)
+			}
+			continue
+		}
+		if replaced {
+			return nil, errors.New("it is made of several variables that depend on the request")
+		}
+		replaced = true
+		before := out[0].value
+		out = nil
+		for _, b := range values {
+			out = append(out, branch{b.condition, slices.Concat(before, b.value)})
+		}
+	}
+	return out, nil
+}
+
+// valuesOf returns the values of a piece.
+func (v *variables) valuesOf(p piece, depth int) ([]branch, error) {
+	if d := v.geo[p.variable]; d != nil && p.variable != "" {
+		all, err := geoBranches(d)
+		return all, at(d, "$"+p.variable, err)
+	}
+	if d := v.maps[p.variable]; d != nil && p.variable != "" {
+		all, err := v.mapBranches(d, depth+1)
+		return all, at(d, "$"+p.variable, err)
+	}
+	if d := v.others[p.variable]; d != nil {
+		return nil, fmt.Errorf("%q of %s sets $%s, which depends on the way of the request through nginx", d.Name, d.Where(), p.variable)
+	}
+	return []branch{{value: []piece{p}}}, nil
+}
+
+// at adds the variable and its definition to an error.
+func at(d *conf.Directive, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s (%s of %s): %w", name, d.Name, d.Where(), err)
+}

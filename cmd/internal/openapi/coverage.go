@@ -1,0 +1,116 @@
+package openapi
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Coverage is how the rules of a policy and the operations of a document meet.
+type Coverage struct {
+	Operations int
+	// Unmet are operations to which no rule applies, whatever the headers, the body and the client.
+	Unmet []*Operation
+	// General are operations to which only rules without patterns and hosts apply.
+	General []*Operation
+	// Idle are rules with patterns or hosts that apply to no operation.
+	Idle []string
+}
+
+// Cover compares a policy with a document.
+func Cover(rules *policy.Document, d *Document) (*Coverage, error) {
+	m, err := newMatcher(rules, d)
+	if err != nil {
+		return nil, err
+	}
+	c, met := &Coverage{Operations: len(d.Operations)}, map[string]bool{}
+	for i := range d.Operations {
+		o := &d.Operations[i]
+		found := m.rules(o)
+		switch {
+		case len(found) > 0:
+		case m.everywhere:
+			c.General = append(c.General, o)
+		default:
+			c.Unmet = append(c.Unmet, o)
+		}
+		for _, name := range found {
+			met[name] = true
+		}
+	}
+	for _, name := range m.names {
+		if !met[name] {
+			c.Idle = append(c.Idle, name)
+		}
+	}
+	return c, nil
+}
+
+// matcher finds the rules whose patterns and hosts match an operation. Its engine has copies of the rules without
+// their other conditions.
+type matcher struct {
+	engine     *policy.Engine
+	names      []string
+	hosts      []string // that the rules name
+	everywhere bool     // a rule is for all requests
+}
+
+func newMatcher(doc *policy.Document, d *Document) (*matcher, error) {
+	m := &matcher{hosts: []string{""}}
+	only := policy.Document{IgnoreCase: doc.IgnoreCase}
+	for i := range doc.Rules {
+		r := &doc.Rules[i]
+		if len(r.Match)+len(r.Hosts) == 0 {
+			m.everywhere = true
+			continue
+		}
+		only.Rules = append(only.Rules, policy.Rule{Name: r.Name, Match: r.Match, Hosts: r.Hosts, Limit: "1000000/second"})
+		m.names = append(m.names, r.Name)
+		m.addHosts(r)
+	}
+	p, err := policy.Compile(only)
+	if err != nil {
+		return nil, err
+	}
+	m.engine = policy.NewEngine(memory.New(), p)
+	return m, nil
+}
+
+// addHosts adds the hosts that a rule names, to be tried where the document names none.
+func (m *matcher) addHosts(r *policy.Rule) {
+	for _, h := range r.Hosts {
+		if name, wild := strings.CutPrefix(h, "*."); wild {
+			h = "any." + name
+		}
+		m.hosts = append(m.hosts, h)
+	}
+	for _, p := range r.Match {
+		if h, _, _ := strings.Cut(p[strings.LastIndexAny(p, " \t")+1:], "/"); h != "" {
+			m.hosts = append(m.hosts, h)
+		}
+	}
+	slices.Sort(m.hosts)
+	m.hosts = slices.Compact(m.hosts)
+}
+
+// rules returns the names of the rules that an operation meets at any of its servers.
+func (m *matcher) rules(o *Operation) (all []string) {
+	for _, b := range o.bases {
+		hosts := []string{b.host}
+		if b.host == "" {
+			hosts = m.hosts
+		}
+		for _, host := range hosts {
+			d := m.engine.Decide(context.Background(), &policy.Request{Method: o.Method, Host: host, Path: o.path(b.path)})
+			for _, r := range d.Results {
+				if !slices.Contains(all, r.Rule) {
+					all = append(all, r.Rule)
+				}
+			}
+		}
+	}
+	return all
+}

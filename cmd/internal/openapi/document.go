@@ -1,0 +1,107 @@
+// Package openapi makes a policy of an OpenAPI document, and compares a policy with one. It reads the operations, the
+// paths under which servers offer them, the credentials that they require, and limits in extensions. Commands are
+// above it, packages policy and policyfile below.
+//
+// It reads versions 3.0 to 3.2 and Swagger 2.0, as YAML and JSON. It follows references within the document, and not
+// those to other files.
+package openapi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluicehq/sluice/internal/jsonnode"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// MaxDocument is the size of the largest document in bytes.
+const MaxDocument = 64 << 20
+
+// Document is an OpenAPI document.
+type Document struct {
+	File       string
+	Title      string
+	Operations []Operation
+	// Left are the operations and paths that could not be read.
+	Left policy.Errors
+
+	root    *yaml.Node
+	swagger bool // version 2.0
+}
+
+// Read reads a document. Messages have the name of its file. The error is a [policy.Errors] with the line.
+func Read(name string, data []byte) (*Document, error) {
+	root, problem := parse(name, data)
+	if problem == nil {
+		d := &Document{File: name, root: root}
+		if problem = d.check(); problem == nil {
+			d.Title = text(d.field(d.field(root, "info"), "title"))
+			d.readPaths()
+			return d, nil
+		}
+	}
+	return nil, policy.Errors{*problem}
+}
+
+// parse returns the root of the YAML or JSON in data.
+func parse(name string, data []byte) (*yaml.Node, *policy.Problem) {
+	if len(data) > MaxDocument {
+		return nil, &policy.Problem{File: name, Line: 1, Message: fmt.Sprintf("the document is larger than %d MiB", MaxDocument>>20), Hint: "leave out descriptions and examples"}
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		root, err := jsonnode.Read(data)
+		if err == nil {
+			return root, nil
+		}
+		if strings.HasSuffix(name, ".json") {
+			wrong, _ := errors.AsType[*jsonnode.Error](err)
+			return nil, &policy.Problem{File: name, Line: wrong.Line, Message: wrong.Message, Hint: wrong.Hint}
+		}
+	}
+	var doc yaml.Node
+	switch err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, &policy.Problem{File: name, Line: 1, Message: "the document is empty", Hint: `it begins with "openapi: 3.1.0"`}
+	case err != nil:
+		p := policyfile.YAMLProblem(name, data, err)
+		return nil, &p
+	}
+	return doc.Content[0], nil
+}
+
+// check returns the reason why the document cannot be read, or nil.
+func (d *Document) check() *policy.Problem {
+	wrong := func(n *yaml.Node, hint, format string, args ...any) *policy.Problem {
+		return &policy.Problem{File: d.File, Line: max(1, n.Line), Message: fmt.Sprintf(format, args...), Hint: hint}
+	}
+	version, swagger := d.field(d.root, "openapi"), d.field(d.root, "swagger")
+	switch {
+	case version == nil && swagger == nil:
+		return wrong(d.root, `it begins with "openapi: 3.1.0", or "swagger: \"2.0\""`, "this is no OpenAPI document: it names no version")
+	case swagger != nil && text(swagger) == "2.0":
+		d.swagger = true
+	case version != nil && (text(version) == "3" || strings.HasPrefix(text(version), "3.")):
+	case version != nil:
+		return wrong(version, "convert it to 3.1", "version %.20q of OpenAPI is not supported", text(version))
+	default:
+		return wrong(swagger, "convert it to OpenAPI 3", "version %.20q of Swagger is not supported", text(swagger))
+	}
+	if paths := d.field(d.root, "paths"); paths == nil {
+		return wrong(d.root, "give the document that describes the API", "the document has no paths")
+	} else if paths.Kind != yaml.MappingNode {
+		return wrong(paths, `write "paths:" and beneath it "/path:"`, "paths is no mapping")
+	}
+	return nil
+}
+
+// leave adds a problem that leaves an operation or a path out.
+func (d *Document) leave(line int, hint, format string, args ...any) {
+	d.Left = append(d.Left, policy.Problem{File: d.File, Line: line, Message: fmt.Sprintf(format, args...), Hint: hint})
+}

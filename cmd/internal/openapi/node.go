@@ -1,0 +1,122 @@
+package openapi
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxHops bounds how many references, aliases and merges lead from one node to another.
+const maxHops = 32
+
+// field returns the value of a key, behind references within the document; nil if the key is missing.
+func (d *Document) field(n *yaml.Node, key string) *yaml.Node {
+	return d.resolve(lookup(d.resolve(n, 0), key), 0)
+}
+
+// resolve follows aliases and references within the document. It returns nil for a reference that leads nowhere, and
+// a reference to another file as it is.
+func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
+	for ; n != nil; hops++ {
+		if hops == maxHops {
+			return nil
+		}
+		if n.Kind == yaml.AliasNode {
+			n = n.Alias
+			continue
+		}
+		ref, found := strings.CutPrefix(text(lookup(n, "$ref")), "#")
+		if !found {
+			break
+		}
+		n = d.pointer(ref, hops+1)
+	}
+	return n
+}
+
+// pointer returns the node that a JSON pointer names, or nil.
+func (d *Document) pointer(ref string, hops int) *yaml.Node {
+	ref, err := url.PathUnescape(ref)
+	if err != nil {
+		return nil
+	}
+	n := d.root
+	for token := range strings.SplitSeq(strings.TrimPrefix(ref, "/"), "/") {
+		n = d.resolve(n, hops)
+		if n != nil && n.Kind == yaml.SequenceNode {
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(n.Content) {
+				return nil
+			}
+			n = n.Content[i]
+			continue
+		}
+		n = lookup(n, strings.NewReplacer("~1", "/", "~0", "~").Replace(token))
+	}
+	return n
+}
+
+// lookup returns the value of a key of a mapping, or nil.
+func lookup(n *yaml.Node, key string) *yaml.Node {
+	for k, v := range pairs(n) {
+		if k.Value == key && k.Kind == yaml.ScalarNode {
+			return v
+		}
+	}
+	return nil
+}
+
+// pairs returns the keys and values of a mapping, and behind them those that "<<" merges into it. A key may occur
+// twice, and the first one counts.
+func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
+	return func(yield func(key, value *yaml.Node) bool) {
+		todo := []*yaml.Node{n}
+		for hops := 0; len(todo) > 0 && hops < maxHops; hops++ {
+			if n, todo = todo[0], todo[1:]; n != nil && n.Kind == yaml.AliasNode {
+				n = n.Alias
+			}
+			switch {
+			case n == nil:
+			case n.Kind == yaml.SequenceNode && hops > 0: // of mappings to merge
+				todo = append(todo, n.Content...)
+			case n.Kind == yaml.MappingNode:
+				for i := 0; i+1 < len(n.Content); i += 2 {
+					if n.Content[i].Tag == "!!merge" {
+						todo = append(todo, n.Content[i+1])
+					} else if !yield(n.Content[i], n.Content[i+1]) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// items returns the entries of a list, behind references within the document.
+func (d *Document) items(n *yaml.Node) (all []*yaml.Node) {
+	if n == nil || n.Kind != yaml.SequenceNode {
+		return nil
+	}
+	for _, c := range n.Content {
+		if c = d.resolve(c, 0); c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// text returns the text of a scalar, and "" for anything else.
+func text(n *yaml.Node) string {
+	if n == nil || n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		return ""
+	}
+	return n.Value
+}
+
+// whole returns the whole number above zero in a scalar, which may be text.
+func whole(n *yaml.Node) (int64, bool) {
+	v, err := strconv.ParseInt(strings.NewReplacer("_", "", ",", "").Replace(text(n)), 10, 64)
+	return v, err == nil && v > 0
+}

@@ -1,0 +1,439 @@
+package openapi
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// written is what a test reads of a document, apart from the code under test.
+type written struct {
+	Paths      map[string]yaml.Node
+	Components struct {
+		PathItems map[string]yaml.Node `yaml:"pathItems"`
+	}
+}
+
+// asked is a request of x-test, and the limits that have to count it, by the rules.
+type asked struct {
+	Method, URL string
+	Headers     map[string]string
+	Rules       map[string]string
+}
+
+// requests returns the requests in a document with the methods of their operations.
+func requests(t *testing.T, data []byte) (all []asked) {
+	t.Helper()
+	data = bytes.ReplaceAll(data, []byte(`\ud83d\ude00`), []byte("smile"))
+	var doc written
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, items := range []map[string]yaml.Node{doc.Paths, doc.Components.PathItems} {
+		for path, item := range items {
+			var operations map[string]yaml.Node
+			if err := item.Decode(&operations); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			for method, node := range operations {
+				var operation struct {
+					Test []asked `yaml:"x-test"`
+				}
+				if node.Decode(&operation) != nil {
+					continue // parameters
+				}
+				for _, a := range operation.Test {
+					if a.Method == "" {
+						a.Method = strings.ToUpper(method)
+					}
+					all = append(all, a)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// imported returns the policy that a document makes, as it is read from the text that is written, and that text.
+func imported(t *testing.T, name string, data []byte) (*policy.Policy, string) {
+	t.Helper()
+	d, err := Read(name, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Left) > 0 {
+		t.Errorf("left out: %v", p.Left)
+	}
+	var text bytes.Buffer
+	if err := p.WriteYAML(&text); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := policyfile.Parse("policy.yaml", text.Bytes())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &text)
+	}
+	return rules, text.String()
+}
+
+// keysOf returns the keys of the rules in the text of a policy, joined.
+func keysOf(t *testing.T, text string) map[string]string {
+	t.Helper()
+	doc, err := policyfile.Decode("policy.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]string{}
+	for _, r := range doc.Rules {
+		keys[r.Name] = cmp.Or(strings.Join(r.Key, ", "), "nothing")
+	}
+	return keys
+}
+
+// Each request of a document is counted by the rules that it names, with their limits and, where it names them, keys,
+// and by no others.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	for _, name := range documents(t) {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules, text := imported(t, name, data)
+			engine := policy.NewEngine(memory.New(), rules)
+			keys, all := keysOf(t, text), requests(t, data)
+			if len(all) < 4 {
+				t.Fatalf("%d requests in the document", len(all))
+			}
+			for _, a := range all {
+				found := counted(t, engine, a)
+				for name := range found {
+					if strings.Contains(a.Rules[name], " by ") {
+						found[name] += " by " + keys[name]
+					}
+				}
+				if !maps.Equal(found, a.Rules) {
+					t.Errorf("%s %s is counted by %v; want %v", a.Method, a.URL, found, a.Rules)
+				}
+			}
+			if t.Failed() {
+				t.Log(text)
+			}
+		})
+	}
+}
+
+func documents(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("testdata/*.[yj]*")
+	if err != nil || len(names) < 8 {
+		t.Fatalf("%d documents: %v", len(names), err)
+	}
+	return names
+}
+
+// counted returns the rules that count a request, and their limits.
+func counted(t *testing.T, engine *policy.Engine, a asked) map[string]string {
+	t.Helper()
+	r, err := http.NewRequest(a.Method, a.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range a.Headers {
+		r.Header.Set(name, value)
+	}
+	d := engine.Decide(t.Context(), &policy.Request{
+		Method: r.Method, Host: r.URL.Host, Path: r.URL.EscapedPath(), RawQuery: r.URL.RawQuery,
+		Header: r.Header, Peer: netip.MustParseAddr("192.0.2.1"),
+	})
+	found := map[string]string{}
+	for _, r := range d.Results {
+		limit := r.Plan.Limit
+		if burst := limit.Burst; burst == limit.Count {
+			limit.Burst = 0
+		}
+		text := strings.TrimSuffix(limit.String(), fmt.Sprintf(" burst %d", limit.Count))
+		text = strings.Replace(text, "m0s", "m", 1)
+		if found[r.Rule] != "" {
+			text = found[r.Rule] + ", " + text
+		}
+		if r.Shadow && !strings.HasSuffix(text, "shadow") {
+			text += " shadow"
+		}
+		if limit.Algorithm.String() == "leaky_bucket" {
+			text += " leaky_bucket"
+		}
+		if r.Cost > 1 {
+			text += fmt.Sprint(" cost ", r.Cost)
+		}
+		found[r.Rule] = text
+	}
+	return found
+}
+
+// A limit that operations share counts by their credentials if these are the same, and else by address: clients
+// without any would share one count.
+func TestSharedLimit(t *testing.T) {
+	t.Parallel()
+	const text = `openapi: 3.0.0
+info: {title: a, version: 1}
+x-ratelimit: 100/minute
+paths:
+  /a: {get: {security: [{key: []}]}}
+  /b: {get: {%s}}
+components: {securitySchemes: {key: {type: apiKey, in: header, name: X-Key}}}
+`
+	for security, want := range map[string]string{"security: [{key: []}]": "header:X-Key", "": "client_ip", "security: []": "client_ip"} {
+		_, policy := imported(t, "a.yaml", fmt.Appendf(nil, text, security))
+		if key := keysOf(t, policy)["api"]; key != want {
+			t.Errorf("%q: key %s; want %s", security, key, want)
+		}
+	}
+}
+
+// What a policy cannot express is said beside the rule.
+func TestComments(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]string{
+		"petstore.yaml": {"# It also counts GET /pet/findByStatus: all rules that match apply.", "# GET /pet/{petId} (line ", "# Each token of petstore_auth has a count of its own"},
+		"kong.yaml":     {"# Extensions switch limits off for GET /health."},
+		"kuadrant.yaml": {`# It has conditions under "when", which a policy does not know`},
+		"endpoints.yaml": {
+			"# Operations of the metric write-requests that cost 10. From x-google-management.",
+			"# Operations of another cost have a rule and a count of their own",
+		},
+		"products.yaml": {
+			`# Not read from x-throttling-tier: the tier "Gold" is defined elsewhere.`,
+			`# Not read from x-rate-limits: Sluice does not read "Enterprise, unlimited" as a limit.`,
+			"# It has no period that Sluice reads; a minute is assumed", "# Operations with this policy share a count",
+		},
+		"odd.yaml": {"# A wildcard of a pattern is a whole segment, and", "# A pattern sees no query"},
+	} {
+		data, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text := imported(t, name, data)
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s: no comment %q in\n%s", name, w, text)
+			}
+		}
+	}
+}
+
+// In a large document, each operation meets the rule of its name, whatever the values of its parameters.
+func TestManyOperations(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(31, 4))
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	var text strings.Builder
+	text.WriteString("openapi: 3.0.0\ninfo: {title: Large, version: '1'}\nservers: [{url: 'https://api.example.com/v1'}]\npaths:\n")
+	templates := map[string]string{} // by the names of operations
+	for i := range 100 {
+		path := fmt.Sprintf("/r%d", i%40)
+		for range random.IntN(3) {
+			path += pick("/{id}", "/{user-id}", "/items", "/{a}.json", "/{from}..{to}", "/x y", "/é")
+		}
+		path += fmt.Sprint("/n", i)
+		fmt.Fprintf(&text, "  %q:\n", path)
+		for _, method := range []string{pick("get", "head"), pick("post", "put", "delete")} {
+			name := fmt.Sprintf("%s-%d", method, i)
+			templates[name] = strings.ToUpper(method) + " /v1" + path
+			fmt.Fprintf(&text, "    %s: {operationId: %s%s}\n", method, name, pick("", ", x-ratelimit: 7/hour", ", tags: [a, b], summary: 'Do: # it'"))
+		}
+	}
+	rules, _ := imported(t, "large.yaml", []byte(text.String()))
+	engine := policy.NewEngine(memory.New(), rules)
+	if len(templates) != 200 {
+		t.Fatalf("%d operations", len(templates))
+	}
+	for name, template := range templates {
+		method, path, _ := strings.Cut(template, " ")
+		for range 5 {
+			url := strings.NewReplacer(" ", "%20", "{id}", pick("7", "a-b", "%C3%A9"), "{user-id}", pick("u_1", "00000000-0000-4000-8000-000000000000"),
+				"{a}", pick("x", "q.r"), "{from}", pick("1", "z"), "{to}", pick("2", "9")).Replace(path)
+			if found := counted(t, engine, asked{Method: method, URL: url}); found[name] == "" {
+				t.Errorf("%s %s of %s is counted by %v", method, url, template, found)
+			}
+		}
+	}
+}
+
+// What cannot be read is an error with its line.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, text, want string }{
+		{"a.yaml", "", "a.yaml:1: the document is empty"},
+		{"a.yaml", "# none\n\nrules: []\n", "a.yaml:3: this is no OpenAPI document: it names no version"},
+		{"a.yaml", "- a\n", "a.yaml:1: this is no OpenAPI document"},
+		{"a.yaml", "info: {}\nopenapi: 4.0.0\npaths: {}\n", `a.yaml:2: version "4.0.0" of OpenAPI is not supported`},
+		{"a.yaml", "swagger: 1.2\n", `a.yaml:1: version "1.2" of Swagger is not supported`},
+		{"a.yaml", "openapi: 3.1.0\nwebhooks: {}\n", "a.yaml:1: the document has no paths"},
+		{"a.yaml", "openapi: 3.1.0\n\npaths: [a]\n", "a.yaml:3: paths is no mapping"},
+		{"a.yaml", "openapi: 3.1.0\npaths:\n\t/a: {}\n", "a.yaml:3: this is not YAML"},
+		{"a.json", "{\n\"openapi\": \"3.1.0\",\n\"paths\": {]\n}", "a.json:3: this is not JSON"},
+	} {
+		_, err := Read(c.name, []byte(c.text))
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%q: %v; want %s", c.text, err, c.want)
+		}
+	}
+}
+
+// What of a document is not in the policy is reported with its line, and the rest is there.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	const text = `openapi: 3.0.0
+info: {title: a, version: 1}
+paths:
+  /good: {get: {}}
+  /away: {$ref: "paths/away.yaml"}
+  /nowhere: {$ref: "#/components/pathItems/None"}
+  /loop: {$ref: "#/paths/~1loop"}
+  bad: {get: {}}
+  /list: []
+  /dots/../x: {get: {}}
+  /method: {get: soon, post: {}}
+`
+	d, err := Read("a.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[int]bool{}
+	for _, l := range p.Left {
+		if l.File != "a.yaml" || l.Message == "" {
+			t.Errorf("%+v", l)
+		}
+		lines[l.Line] = true
+	}
+	if want := map[int]bool{5: true, 6: true, 7: true, 8: true, 9: true, 10: true, 11: true}; !maps.Equal(lines, want) {
+		t.Errorf("problems in lines %v: %v", slices.Sorted(maps.Keys(lines)), p.Left)
+	}
+	if r := p.Document.Rules; len(r) != 2 || r[0].Name != "get-good" || r[1].Name != "post-method" {
+		t.Errorf("rules: %+v", r)
+	}
+}
+
+// Coverage finds operations without a rule and rules without an operation, by servers, methods and hosts.
+func TestCover(t *testing.T) {
+	t.Parallel()
+	d, err := Read("a.yaml", []byte(`openapi: 3.0.0
+info: {title: a, version: 1}
+servers: [{url: "https://api.example.com/v1"}]
+paths:
+  /users: {get: {}, post: {}}
+  /users/{id}: {get: {}, delete: {servers: [{url: /internal}]}}
+  /{lang}/docs: {get: {parameters: [{name: lang, in: path, schema: {enum: [en]}}]}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := []policy.Rule{
+		{Name: "read", Match: []string{"GET /v1/users", "GET api.example.com/v1/users/{id}"}, Limit: "1/second"},
+		{Name: "other-host", Match: []string{"/v1/users"}, Hosts: []string{"www.example.com"}, Limit: "1/second"},
+		{Name: "no-base", Match: []string{"POST /users"}, Headers: map[string]string{"X": "y"}, Limit: "1/second"},
+		{Name: "docs", Match: []string{"/v1/en/docs"}, Exempt: true},
+		{Name: "internal", Match: []string{"DELETE any.example.com/internal/users/7"}, Block: true},
+	}
+	check := func(rules []policy.Rule, unmet, general, idle string) {
+		t.Helper()
+		c, err := Cover(&policy.Document{Rules: rules}, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(c.Unmet); got != unmet {
+			t.Errorf("no rule for %s; want %s", got, unmet)
+		}
+		if got := fmt.Sprint(c.General); got != general {
+			t.Errorf("only general rules for %s; want %s", got, general)
+		}
+		if got := fmt.Sprint(c.Idle); got != idle || c.Operations != 5 {
+			t.Errorf("idle: %s of %d; want %s", got, c.Operations, idle)
+		}
+	}
+	check(rules, "[POST /users DELETE /users/{id}]", "[]", "[other-host no-base internal]")
+	rules[4].Match[0] = "DELETE any.example.com/internal/users/{id}" // the document names no host for it
+	check(rules, "[POST /users]", "[]", "[other-host no-base]")
+	check(append(rules, policy.Rule{Name: "all", Key: []string{"client_ip"}, Limit: "1/second"}), "[]", "[POST /users]", "[other-host no-base]")
+}
+
+// Limits are read in the words that people use for them.
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"120/min": "[120/minute]", "60r/m": "[60/minute]", "10 req/s": "[10/second]", "5/h": "[5/hour]", "1/24h": "[1/day]",
+		"1,000 requests per 15 minutes": "[1000/15m]", "3 per 2 hours": "[3/2h]", "7 calls every week": "[7/7d]", "100 a day": "[100/day]",
+		"10000/month": "[10000/month]", "100/minute per user": "[100/minute]", "many": "[]", "5/parsec": "[]", "0/s": "[0/second]", "": "[]",
+		"1/99999999999999999999 s": "[]", "9/99999999999 weeks": "[]",
+	} {
+		if got := fmt.Sprint(readText(text).texts); got != want {
+			t.Errorf("%q: %s; want %s", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"1m": "minute", "90s": "90s", "PT1H30M": "90m", "P1D": "day", "1 minute": "minute", "15 min": "15m", "2 weeks": "14d", "500ms": "500ms",
+		"MINUTE": "minute", "month": "month", "year": "365d", "ip": "", "10": "", "9999999999d": "", "PT": "",
+	} {
+		if got := period(1, text); got != want {
+			t.Errorf("period %q: %q; want %q", text, got, want)
+		}
+	}
+}
+
+// Whatever a document says, what is written is a policy.
+func FuzzRead(f *testing.F) {
+	for _, name := range []string{"petstore.yaml", "kong.yaml", "kuadrant.yaml", "endpoints.yaml", "fastapi.json", "apigateway.json", "products.yaml", "odd.yaml"} {
+		data, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte("openapi: 3\npaths: &p {/a: *p, <<: *p}\nx-ratelimit: 9999999999999999/s\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := Read("api.yaml", data)
+		if err != nil {
+			return
+		}
+		p, err := d.Policy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		if err := p.WriteYAML(&text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := policyfile.Parse("policy.yaml", text.Bytes()); err != nil {
+			t.Fatalf("%v\n%s", err, &text)
+		}
+		c, err := Cover(&p.Document, d)
+		if err != nil || len(c.Unmet) > len(p.Left)+len(p.unlimited) {
+			t.Fatalf("%v: %v is met by no rule of\n%s", err, c.Unmet, &text)
+		}
+	})
+}

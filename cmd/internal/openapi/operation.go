@@ -1,0 +1,196 @@
+package openapi
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Operation is a method of a path.
+type Operation struct {
+	Method  string // "" is any
+	Path    string // the template, as it is written
+	ID      string // the operationId, or ""
+	Summary string
+	Tags    []string
+	Line    int
+
+	bases  []base     // where servers offer it
+	node   *yaml.Node // of the operation
+	item   *yaml.Node // of its path
+	sample map[string]string
+}
+
+// String returns the method and the path.
+func (o *Operation) String() string {
+	return strings.TrimSpace(cmp.Or(o.Method, "any method of") + " " + o.Path)
+}
+
+// methods are the keys of a path that are operations.
+var methods = map[string]string{
+	"get": "GET", "put": "PUT", "post": "POST", "delete": "DELETE", "options": "OPTIONS", "head": "HEAD",
+	"patch": "PATCH", "trace": "TRACE", "query": "QUERY",
+	"x-amazon-apigateway-any-method": "", "x-yc-apigateway-any-method": "",
+}
+
+func (d *Document) readPaths() {
+	for key, value := range pairs(d.field(d.root, "paths")) {
+		switch item := d.resolve(value, 0); {
+		case strings.HasPrefix(key.Value, "x-"):
+		case !strings.HasPrefix(key.Value, "/"):
+			d.leave(key.Line, `write it as in "/users"`, "the path %.60q does not begin with a slash", key.Value)
+		case item == nil || item.Kind != yaml.MappingNode:
+			d.leave(key.Line, "write its methods beneath it, or a reference that leads to them", "the path %.60q has no methods", key.Value)
+		case lookup(item, "$ref") != nil:
+			d.leave(key.Line, "join the files into one first: tools call it to bundle", "the path %.60q is in another file, %.60q", key.Value, text(lookup(item, "$ref")))
+		default:
+			d.readItem(key.Value, item)
+		}
+	}
+}
+
+// readItem reads the operations of a path.
+func (d *Document) readItem(path string, item *yaml.Node) {
+	read := map[string]bool{} // of merged mappings, the first method counts
+	for key, value := range pairs(item) {
+		method, found := methods[key.Value]
+		if !found || read[key.Value] {
+			continue
+		}
+		read[key.Value] = true
+		node := d.resolve(value, 0)
+		if node == nil || node.Kind != yaml.MappingNode {
+			d.leave(key.Line, "describe it, or leave it out", "%s %.60s is no operation", method, path)
+			continue
+		}
+		o := Operation{Method: method, Path: path, Line: key.Line, node: node, item: item}
+		o.ID, o.Summary = text(d.field(node, "operationId")), text(d.field(node, "summary"))
+		for _, tag := range d.items(d.field(node, "tags")) {
+			o.Tags = append(o.Tags, text(tag))
+		}
+		o.sample = d.samples(item, node)
+		o.bases = d.bases(item, node)
+		d.Operations = append(d.Operations, o)
+	}
+}
+
+// samples returns values of path parameters: the first of the allowed values, or an example.
+func (d *Document) samples(item, node *yaml.Node) map[string]string {
+	all := map[string]string{}
+	for _, p := range slices.Concat(d.items(d.field(item, "parameters")), d.items(d.field(node, "parameters"))) {
+		if text(d.field(p, "in")) != "path" {
+			continue
+		}
+		of := p
+		if schema := d.field(p, "schema"); schema != nil {
+			of = schema
+		}
+		value := text(d.field(of, "const"))
+		if allowed := d.items(d.field(of, "enum")); len(allowed) > 0 {
+			value = text(allowed[0])
+		}
+		value = cmp.Or(value, text(d.field(p, "example")), text(d.field(of, "example")), text(d.field(of, "default")))
+		if value != "" {
+			all[text(d.field(p, "name"))] = value
+		}
+	}
+	return all
+}
+
+// base is where a server offers operations.
+type base struct {
+	host string // in lower case, without a port; "" if it is unknown
+	path string // without a slash at the end
+}
+
+// bases returns where an operation is offered: by its own servers, those of its path, or those of the document.
+func (d *Document) bases(item, node *yaml.Node) (all []base) {
+	if d.swagger {
+		return []base{{hostOf(text(d.field(d.root, "host"))), cleanBase(text(d.field(d.root, "basePath")))}}
+	}
+	var servers []*yaml.Node
+	for _, n := range []*yaml.Node{node, item, d.root} {
+		if servers = d.items(d.field(n, "servers")); len(servers) > 0 {
+			break
+		}
+	}
+	for _, s := range servers {
+		for _, url := range d.urls(s) {
+			if b := baseOf(url); !slices.Contains(all, b) {
+				all = append(all, b)
+			}
+		}
+	}
+	if len(all) == 0 {
+		all = []base{{}}
+	}
+	return all
+}
+
+// maxURLs bounds how many URLs the variables of a server make.
+const maxURLs = 16
+
+// urls returns the URLs of a server, with each value of a variable that lists its values, and the default of others.
+func (d *Document) urls(server *yaml.Node) []string {
+	all := []string{text(d.field(server, "url"))}
+	for name, variable := range pairs(d.field(server, "variables")) {
+		variable = d.resolve(variable, 0)
+		values := []string{text(d.field(variable, "default"))}
+		for _, v := range d.items(d.field(variable, "enum")) {
+			if !slices.Contains(values, text(v)) {
+				values = append(values, text(v))
+			}
+		}
+		if len(all)*len(values) > maxURLs {
+			values = values[:1]
+		}
+		var next []string
+		for _, url := range all {
+			for _, v := range values {
+				next = append(next, strings.ReplaceAll(url, "{"+name.Value+"}", v))
+			}
+		}
+		all = next
+	}
+	return all
+}
+
+// baseOf returns the host and the path of a server's URL, which may be relative.
+func baseOf(url string) base {
+	url, _, _ = strings.Cut(url, "?")
+	url, _, _ = strings.Cut(url, "#")
+	_, rest, found := strings.Cut(url, "://")
+	if !found {
+		return base{path: cleanBase(url)}
+	}
+	host, path, _ := strings.Cut(rest, "/")
+	return base{hostOf(host), cleanBase(path)}
+}
+
+// hostOf returns a host as rules name it, and "" for an unknown or a local one.
+func hostOf(host string) string {
+	host = strings.ToLower(host[strings.LastIndexByte(host, '@')+1:])
+	if !strings.HasPrefix(host, "[") {
+		host, _, _ = strings.Cut(host, ":")
+	}
+	if strings.ContainsAny(host, "{}[]") || host == "localhost" || strings.HasPrefix(host, "127.") || host == "0.0.0.0" {
+		return ""
+	}
+	return host
+}
+
+// cleanBase returns a base path with a slash at its beginning and none at its end, or "".
+func cleanBase(path string) string {
+	var segments []string
+	for s := range strings.SplitSeq(path, "/") {
+		if s != "" && s != "." {
+			segments = append(segments, s)
+		}
+	}
+	if len(segments) == 0 {
+		return ""
+	}
+	return "/" + strings.Join(segments, "/")
+}

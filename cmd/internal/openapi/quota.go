@@ -1,0 +1,67 @@
+package openapi
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// quotas returns the limits in x-google-management, by the names of their metrics.
+func (d *Document) quotas() map[string]*limit {
+	all := map[string]*limit{}
+	for _, name := range []string{"x-google-management", "x-google-api-management"} {
+		limits := d.field(d.field(d.field(d.root, name), "quota"), "limits")
+		if limits == nil {
+			limits = d.field(d.field(d.root, name), "quota")
+		}
+		for _, of := range d.items(limits) {
+			d.addQuota(all, name, of)
+		}
+		for _, of := range pairs(limits) {
+			d.addQuota(all, name, d.resolve(of, 0))
+		}
+	}
+	return all
+}
+
+// addQuota adds one limit of a metric.
+func (d *Document) addQuota(all map[string]*limit, extension string, of *yaml.Node) {
+	metric := text(d.field(of, "metric"))
+	if metric == "" {
+		return
+	}
+	values := d.field(of, "values")
+	if standard := d.field(values, "STANDARD"); standard != nil {
+		values = standard
+	}
+	_, unit, _ := strings.Cut(text(d.field(of, "unit")), "/")
+	unit, _, _ = strings.Cut(unit, "/")
+	l := all[metric]
+	if l == nil {
+		l = &limit{extension: extension}
+		all[metric] = l
+	}
+	if v, ok := whole(values); ok && period(1, cmp.Or(unit, "min")) != "" {
+		l.texts = append(l.texts, fmt.Sprintf("%d/%s", v, period(1, cmp.Or(unit, "min"))))
+	} else {
+		l.note("the limit of the metric %q has no number with a period", metric)
+	}
+}
+
+// costs returns the cost of an operation by metric.
+func (d *Document) costs(o *Operation) map[string]int64 {
+	quota := d.field(o.node, "x-google-quota")
+	costs := d.field(quota, "metricCosts")
+	if costs == nil {
+		costs = quota
+	}
+	all := map[string]int64{}
+	for metric, cost := range pairs(costs) {
+		if v, ok := whole(d.resolve(cost, 0)); ok {
+			all[metric.Value] = v
+		}
+	}
+	return all
+}

@@ -1,0 +1,115 @@
+package openapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// clientIP is the part of a key for clients without credentials.
+const clientIP = "client_ip"
+
+// apiKey is the part of a key for tokens of "Authorization: Bearer", and for X-API-Key.
+const apiKey = "api_key"
+
+// credentials are the keys by which an operation tells clients apart: one for each alternative that it accepts.
+type credentials struct {
+	keys     [][]string
+	optional bool
+	notes    []string // about security schemes
+}
+
+// credentialsOf returns the credentials that an operation asks for.
+func (d *Document) credentialsOf(o *Operation) credentials {
+	security := d.field(o.node, "security")
+	if security == nil {
+		security = d.field(d.root, "security")
+	}
+	c := credentials{}
+	for _, requirement := range d.items(security) {
+		key := d.keyOf(requirement, &c)
+		if len(key) == 0 {
+			c.optional, c.keys = true, nil
+			break
+		}
+		if !slices.ContainsFunc(c.keys, func(k []string) bool { return slices.Equal(k, key) }) {
+			c.keys = append(c.keys, key)
+		}
+	}
+	byAddress := func(key []string) bool { return slices.Equal(key, []string{clientIP}) }
+	switch {
+	case len(c.keys) == 0 || slices.ContainsFunc(c.keys, byAddress): // an address is never missing
+		c.keys = [][]string{{clientIP}}
+	case !slices.ContainsFunc(c.keys, func(k []string) bool { return !coveredByAPIKey(k) }) && len(c.keys) > 1:
+		c.keys = [][]string{{apiKey}}
+	}
+	return c
+}
+
+// coveredByAPIKey reports whether the part api_key finds the credentials of a key as well.
+func coveredByAPIKey(key []string) bool {
+	return len(key) == 1 && (key[0] == apiKey || strings.EqualFold(key[0], "header:X-API-Key"))
+}
+
+func (c *credentials) note(format string, args ...any) {
+	if n := fmt.Sprintf(format, args...); !slices.Contains(c.notes, n) {
+		c.notes = append(c.notes, n)
+	}
+}
+
+// maxParts is the number of parts that a key has at most.
+const maxParts = 8
+
+// keyOf returns the key of one alternative; empty for one that asks for nothing.
+func (d *Document) keyOf(requirement *yaml.Node, c *credentials) (key []string) {
+	schemes := d.field(d.field(d.root, "components"), "securitySchemes")
+	if d.swagger {
+		schemes = d.field(d.root, "securityDefinitions")
+	}
+	for name := range pairs(requirement) {
+		part := d.partOf(name.Value, d.field(schemes, name.Value), c)
+		if !slices.Contains(key, part) && len(key) < maxParts {
+			key = append(key, part)
+		}
+	}
+	return key
+}
+
+// partOf returns the part of a key for a security scheme.
+func (d *Document) partOf(name string, scheme *yaml.Node, c *credentials) string {
+	kind, of := text(d.field(scheme, "type")), text(d.field(scheme, "name"))
+	switch kind {
+	case "apiKey":
+		switch in := text(d.field(scheme, "in")); in {
+		case "header", "query", "cookie":
+			if strings.EqualFold(of, "Authorization") && in == "header" {
+				return "header:Authorization"
+			}
+			return in + ":" + of
+		}
+	case "http", "basic":
+		return d.httpPart(name, strings.ToLower(text(d.field(scheme, "scheme"))+map[string]string{"basic": "basic"}[kind]), scheme, c)
+	case "oauth2", "openIdConnect":
+		c.note("each token of %s has a count of its own, so a client that gets a new token starts at zero: key: [\"jwt:sub\"] counts by user if the tokens are JWTs", name)
+		return apiKey
+	}
+	c.note("a key has no part for the security scheme %s, so rules for it count by address", name)
+	return clientIP
+}
+
+// httpPart returns the part of a key for a scheme of the Authorization header.
+func (d *Document) httpPart(name, scheme string, n *yaml.Node, c *credentials) string {
+	switch {
+	case scheme == "bearer" && strings.EqualFold(text(d.field(n, "bearerFormat")), "JWT"):
+		c.note("rules for %s count by the subject of its tokens, which Sluice does not verify: have something before it or behind it do so", name)
+		return "jwt:sub"
+	case scheme == "bearer":
+		return apiKey
+	case scheme == "basic":
+		return "header:Authorization"
+	}
+	c.note("the Authorization header of %s may differ for each request, so rules for it count by address", name)
+	return clientIP
+}

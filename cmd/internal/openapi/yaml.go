@@ -1,0 +1,51 @@
+package openapi
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sluicehq/sluice/cmd/internal/words"
+	"github.com/sluicehq/sluice/policyfile"
+)
+
+// summarize writes the comments at the head of the policy.
+func (b *builder) summarize() {
+	from := b.d.File
+	if b.d.Title != "" {
+		from += ", " + b.d.Title
+	}
+	b.head = append(b.head, fmt.Sprintf("Made of %s: %s.", from, words.Counted(len(b.d.Operations), "operation")))
+	if b.proposed > 0 {
+		b.head = append(b.head, fmt.Sprintf("%s without a limit in the document: the rules marked \"Proposed\" are shadows, which deny nothing until \"shadow: true\" is removed. \"sluice recommend\" finds limits in an access log.", words.Counted(b.proposed, "operation")))
+	}
+	if len(b.unlimited) > 0 {
+		b.head = append(b.head, "Extensions switch limits off for "+list(b.unlimited)+".")
+	}
+	b.head = append(b.head, b.schemes...)
+}
+
+// WriteYAML writes the policy with its comments.
+func (p *Policy) WriteYAML(w io.Writer) error {
+	text, err := policyfile.Encode("policy.yaml", p.Document)
+	if err != nil {
+		return err
+	}
+	b := &strings.Builder{}
+	for _, line := range p.head {
+		b.WriteString(words.Comment("", line))
+	}
+	next := p.comments
+	for line := range bytes.Lines(text) {
+		if bytes.HasPrefix(line, []byte("  - ")) && len(next) > 0 {
+			for _, c := range next[0] {
+				b.WriteString(words.Comment("  ", c))
+			}
+			next = next[1:]
+		}
+		b.Write(line)
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,161 @@
+package recent
+
+import (
+	"encoding/binary"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// value is a part of a record.
+type value struct {
+	policy.Reading
+	hidden bool   // the value is a token in place of it
+	shown  string // what people see of the value; empty: the value, or of a hidden one the token
+}
+
+// reader reads the records of chunks of one schema after each other. What it has of a record is valid until the next.
+type reader struct {
+	chunks []chunk
+	rest   []byte
+	whole  []byte // of the chunk
+	schema *schema
+
+	at      int64 // microseconds since the Unix epoch
+	denied  bool
+	request policy.Request
+	client  value // of a hidden client
+	values  []value
+	header  http.Header
+	attrs   map[string]string
+	tokens  []byte
+}
+
+func newReader(chunks []chunk) *reader {
+	r := &reader{chunks: chunks, header: http.Header{}, attrs: map[string]string{}}
+	r.request.Header, r.request.Attributes, r.request.Door = r.header, r.attrs, "recent"
+	r.request.Body = func(int64) ([]byte, error) { return []byte{}, nil } // rules that read none come first, as they did
+	return r
+}
+
+// next reads a record, and reports false behind the last.
+func (r *reader) next() bool {
+	for len(r.rest) == 0 {
+		if len(r.chunks) == 0 {
+			return false
+		}
+		c := &r.chunks[0]
+		r.rest, r.whole, r.schema, r.at = c.data, c.data, c.schema, c.first
+		r.chunks = r.chunks[1:]
+	}
+	r.tokens = r.tokens[:0]
+	q := &r.request
+	flags := r.number()
+	delta, n := binary.Varint(r.rest)
+	r.rest = r.rest[n:]
+	r.at += delta
+	r.denied, q.NoPath, q.Mode, q.Cost = flags&denied != 0, flags&noPath != 0, policy.Charge, 0
+	if flags&givesBack != 0 {
+		q.Mode = policy.GiveBack
+	}
+	if flags&hasCost != 0 {
+		q.Cost = int64(r.number())
+	}
+	q.Method, q.Host, q.Path = r.text(), r.text(), r.text()
+	r.readClient()
+	r.values = r.values[:0]
+	clear(r.attrs)
+	for i := range r.schema.parts {
+		r.readPart(&r.schema.parts[i])
+	}
+	clear(r.header)
+	for _, f := range r.schema.fields {
+		r.readField(f.Name)
+	}
+	return true
+}
+
+func (r *reader) number() uint64 {
+	n, used := binary.Uvarint(r.rest)
+	r.rest = r.rest[used:]
+	return n
+}
+
+func (r *reader) text() string {
+	n, used := binary.Uvarint(r.rest)
+	if n&1 == 1 {
+		r.rest = r.rest[used:]
+		s, _ := literalAt(r.whole[n>>1:])
+		return s
+	}
+	s, length := literalAt(r.rest)
+	r.rest = r.rest[length:]
+	return s
+}
+
+func (r *reader) readClient() {
+	s := r.text()
+	r.client, r.request.Peer = value{}, netip.Addr{}
+	switch {
+	case s == "":
+	case r.schema.client != whole:
+		r.client = r.hidden(s)
+	default:
+		r.request.Peer, _ = netip.AddrFromSlice([]byte(s))
+	}
+	r.request.Client = r.request.Peer
+}
+
+func (r *reader) readPart(p *schemaPart) {
+	v := value{Reading: policy.Reading{State: policy.ReadingState(r.number())}}
+	switch {
+	case v.State == policy.Faulty:
+		v.Value = r.text()
+	case v.State != policy.Present:
+	case p.show != whole:
+		v = r.hidden(r.text())
+	default:
+		v.Value, v.shown, _ = strings.Cut(r.text(), "\x00")
+	}
+	r.values = append(r.values, v)
+	if name, is := strings.CutPrefix(p.id, "attr:"); is && v.State == policy.Present {
+		r.attrs[name] = v.Value
+	}
+}
+
+// hidden returns the value of a text that begins with a hash.
+func (r *reader) hidden(s string) value {
+	return value{policy.Reading{State: policy.Present, Value: r.token("", binary.LittleEndian.Uint64([]byte(s)))}, true, s[hashLen:]}
+}
+
+// token returns the text that stands for a value with a hash.
+func (r *reader) token(prefix string, hash uint64) string {
+	start := len(r.tokens)
+	r.tokens = appendToken(append(r.tokens, prefix...), hash)
+	return text(r.tokens[start:])
+}
+
+// appendToken appends the token of a hash. Digits stay as they are however values of a part are compared.
+func appendToken(dst []byte, hash uint64) []byte {
+	return strconv.AppendUint(dst, hash, 10)
+}
+
+// fieldPrefix starts the token of the value of a field, so that it is no number.
+const fieldPrefix = "h"
+
+func (r *reader) readField(name string) {
+	for n := r.number(); n > 0; n-- {
+		if number := r.number(); number > 0 {
+			start := len(r.tokens)
+			r.tokens = strconv.AppendUint(r.tokens, number-1, 10)
+			r.header[name] = append(r.header[name], text(r.tokens[start:]))
+			continue
+		}
+		hash := binary.LittleEndian.Uint64(r.rest)
+		r.rest = r.rest[hashLen:]
+		r.header[name] = append(r.header[name], r.token(fieldPrefix, hash))
+	}
+}

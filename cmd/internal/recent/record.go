@@ -1,0 +1,209 @@
+package recent
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// A record has flags, the time since the record before it in microseconds, method, host, path and client, then the
+// parts and the fields of the schema. Numbers are varints. A text is twice its length and its bytes; or, if the chunk
+// has it already, twice the position of that plus one.
+//
+// A part has its state, and if it is present a text. Where the schema hides the part, the first 8 bytes of the text are
+// a hash of the value, and the others what people may see of it. Else the spelling of a folded name follows after a
+// zero byte. A field has the number of its values, and of each a number plus one, or zero and a hash.
+
+// The flags of a record.
+const (
+	denied    = 1 << iota // really
+	noPath                // see policy.Request
+	givesBack             // see policy.GiveBack
+	hasCost               // the cost of the request follows the time
+)
+
+const (
+	maxText   = 1 << 10 // bytes of a text; of longer ones the rest is left out
+	maxValues = 8       // of a field; further ones are left out
+	hashLen   = 8
+	slots     = 1 << 12 // texts of a chunk that are found again
+
+	numberBits = 48 // of a cost
+)
+
+// writer writes records into a chunk. It is for one goroutine.
+type writer struct {
+	seed   maphash.Seed
+	stripe int
+	chunk  *chunk // nil before the first record
+	slots  [slots]uint32
+	read   []policy.Reading // of the parts
+	value  []byte
+}
+
+func (w *writer) begin(c *chunk) {
+	w.chunk = c
+	clear(w.slots[:])
+}
+
+// measure reads the parts of a request, and returns how many bytes its record has at most.
+func (w *writer) measure(o *policy.Observation, s *schema) int {
+	const number = binary.MaxVarintLen64
+	n := 16*number + 3*maxText + len(s.fields)*(1+maxValues)*(number+hashLen)
+	w.read = w.read[:0]
+	for i := range s.parts {
+		r := o.Reading(s.parts[i].at)
+		w.read = append(w.read, r)
+		n += 2*number + min(len(r.Value)+len(r.Sent), 2*maxText) + maxShown
+	}
+	return n
+}
+
+// write appends the record of a decision whose parts were measured.
+func (w *writer) write(o *policy.Observation, s *schema, at int64) {
+	q := o.Request
+	flags := uint64(0)
+	for _, f := range [...]struct {
+		is   bool
+		flag uint64
+	}{{!o.Decision.Allowed, denied}, {q.NoPath, noPath}, {q.Mode == policy.GiveBack, givesBack}, {q.Cost > 1, hasCost}} {
+		if f.is {
+			flags |= f.flag
+		}
+	}
+	w.number(flags)
+	w.chunk.data = binary.AppendVarint(w.chunk.data, at-w.chunk.last)
+	w.chunk.last = at
+	if q.Cost > 1 {
+		w.number(uint64(q.Cost))
+	}
+	w.text(q.Method)
+	w.text(q.Host)
+	w.text(q.Path)
+	w.client(o, s)
+	for i := range s.parts {
+		w.part(&s.parts[i], &w.read[i])
+	}
+	for i := range s.fields {
+		w.field(&s.fields[i], q.Header[s.fields[i].Name])
+	}
+}
+
+func (w *writer) number(n uint64) { w.chunk.data = binary.AppendUvarint(w.chunk.data, n) }
+
+func (w *writer) text(s string) {
+	s = s[:min(len(s), maxText)]
+	if s == "" {
+		w.number(0)
+		return
+	}
+	slot := w.slot(maphash.String(w.seed, s))
+	if w.at(*slot) == s {
+		w.again(*slot)
+		return
+	}
+	*slot = w.literal(s, "")
+}
+
+func (w *writer) slot(hash uint64) *uint32 { return &w.slots[hash%slots] }
+
+// at returns the text at a position plus one, or "" if that is 0.
+func (w *writer) at(slot uint32) string {
+	if slot == 0 {
+		return ""
+	}
+	text, _ := literalAt(w.chunk.data[slot-1:])
+	return text
+}
+
+// again refers to the text at a position plus one.
+func (w *writer) again(slot uint32) { w.number(uint64(slot-1)<<1 + 1) }
+
+// literal appends a text of two pieces, and returns its position plus one.
+func (w *writer) literal(s, rest string) (slot uint32) {
+	slot = uint32(len(w.chunk.data)) + 1
+	w.number(uint64(len(s)+len(rest)) << 1)
+	w.chunk.data = append(append(w.chunk.data, s...), rest...)
+	return slot
+}
+
+// client appends the address of the client, or its hash.
+func (w *writer) client(o *policy.Observation, s *schema) {
+	a := o.Client().Unmap().WithZone("")
+	switch {
+	case !a.IsValid():
+		w.number(0)
+	case s.client != whole:
+		address := o.Policy().Partition(o.Request).String()
+		w.hidden(address, address, s.client)
+	default:
+		w.value = append(w.value[:0], a.AsSlice()...)
+		w.text(text(w.value))
+	}
+}
+
+func (w *writer) part(p *schemaPart, r *policy.Reading) {
+	w.number(uint64(r.State))
+	switch {
+	case r.State == policy.Faulty:
+		w.text(r.Value)
+	case r.State != policy.Present:
+	case p.show != whole && r.Sent != "":
+		w.hidden(r.Value, r.Sent, p.show)
+	case p.show != whole:
+		w.hidden(r.Value, r.Value, p.show)
+	case r.Sent == "":
+		w.text(r.Value)
+	default:
+		w.value = append(append(append(w.value[:0], r.Value...), 0), r.Sent...)
+		w.text(text(w.value))
+	}
+}
+
+// maxShown bounds what people see of a hidden value, in bytes.
+const maxShown = 128
+
+// hidden appends the hash of a value, and what people may see of it.
+func (w *writer) hidden(value, sent string, s show) {
+	h := maphash.String(w.seed, value)
+	var raw [hashLen]byte
+	binary.LittleEndian.PutUint64(raw[:], h)
+	slot := w.slot(h)
+	if strings.HasPrefix(w.at(*slot), text(raw[:])) {
+		w.again(*slot)
+		return
+	}
+	shown := ""
+	if s == short {
+		shown = policy.Shorten(sent)
+	}
+	*slot = w.literal(text(raw[:]), shown[:min(len(shown), maxShown)])
+}
+
+func (w *writer) field(f *policy.RequestField, values []string) {
+	values = values[:min(len(values), maxValues)]
+	w.number(uint64(len(values)))
+	for _, v := range values {
+		v = strings.TrimSpace(v)
+		if n, err := strconv.ParseUint(v, 10, numberBits); err == nil && f.Cost {
+			w.number(n + 1)
+			continue
+		}
+		w.number(0)
+		w.chunk.data = binary.LittleEndian.AppendUint64(w.chunk.data, maphash.String(w.seed, v))
+	}
+}
+
+// literalAt returns the text that data begins with, and the length of both.
+func literalAt(data []byte) (s string, n int) {
+	length, used := binary.Uvarint(data)
+	n = used + int(length>>1)
+	return text(data[used:n]), n
+}
+
+// text is b as a string, for as long as b is not changed.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -1,0 +1,61 @@
+package recent
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// maxReported bounds the subjects of a Trial.
+const maxReported = 20
+
+// report writes what a replay from empty counters has found.
+func (p *pass) report(out *Trial) {
+	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
+	out.Before, out.After = p.sides[0].denied, p.sides[1].denied
+	if p.from != 0 {
+		out.From, out.To = time.UnixMicro(p.from).UTC(), time.UnixMicro(p.to).UTC()
+	}
+	for _, r := range p.rules {
+		out.Rules = append(out.Rules, *r)
+	}
+	slices.SortFunc(out.Rules, func(a, b RuleTrial) int {
+		return cmp.Or(cmp.Compare(p.order[a.Rule], p.order[b.Rule]), cmp.Compare(a.From, b.From))
+	})
+	for _, s := range p.subjects {
+		out.Subjects = append(out.Subjects, *s)
+	}
+	out.sortSubjects()
+	out.Notes = append(out.Notes, p.notes()...)
+}
+
+// sortSubjects keeps the subjects with the most changes, in order.
+func (t *Trial) sortSubjects() {
+	slices.SortFunc(t.Subjects, func(a, b SubjectTrial) int {
+		return cmp.Or(cmp.Compare(b.Newly+b.Freed, a.Newly+a.Freed), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Subject, b.Subject))
+	})
+	t.Subjects = slices.Clip(t.Subjects[:min(len(t.Subjects), maxReported)])
+}
+
+func (p *pass) notes() (notes []string) {
+	if p.blind > 0 {
+		notes = append(notes, fmt.Sprintf("%s requests were refused before a rule had read all that it goes by, such as a field of the body: that rule does not count them here.", humanize.Comma(p.blind)))
+	}
+	if p.early {
+		notes = append(notes, fmt.Sprintf("The trial was ended after %v, before the last request.", maxTime))
+	}
+	evicted := int64(0)
+	for _, s := range p.sides {
+		evicted += int64(s.store.Losses().Evicted)
+	}
+	if evicted > 0 {
+		notes = append(notes, fmt.Sprintf("The trial had no room for %s counters: a few refusals may be missing.", humanize.Comma(evicted)))
+	}
+	if len(p.subjects) >= maxSubjects {
+		notes = append(notes, fmt.Sprintf("More than %s subjects are decided otherwise: some of those with the most changes may be missing.", humanize.Comma(maxSubjects)))
+	}
+	return notes
+}

@@ -1,0 +1,161 @@
+// Package recent keeps what the latest decisions were about, in a ring of bounded size, and tries changed policies on
+// it with the engine and the store that limit live traffic. Package control is above it.
+package recent
+
+import (
+	"context"
+	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// LeastBytes is the size of the smallest ring.
+const LeastBytes = 1 << 20
+
+// maxStripes bounds the chunks that are written at the same time.
+const maxStripes = 16
+
+// Ring keeps what decisions were about: time, method, host, path without the query, address of the client, and the parts
+// of the request that rules read. Where a rule hides a part of its keys, the ring keeps a hash with a secret of the
+// process in place of the value. It never keeps bodies. It is safe for concurrent use.
+type Ring struct {
+	seed    maphash.Seed
+	stripes []stripe
+	schema  atomic.Pointer[schema] // of the policy that has decided last
+	size    int                    // of a chunk, in bytes
+	most    int                    // sealed chunks
+	lost    atomic.Int64           // requests too large for a chunk
+	trying  chan struct{}          // has an element during a trial
+
+	mu     sync.Mutex
+	sealed []*chunk // the oldest first
+}
+
+// stripe is where a part of the requests is written: a random one, so that cores do not wait for each other.
+type stripe struct {
+	mu sync.Mutex
+	writer
+	_ [64]byte
+}
+
+// chunk is a part of the ring that can be read by itself. Bytes that are written do not change.
+type chunk struct {
+	schema *schema
+	stripe int
+	first  int64 // time of the first record, in microseconds since the Unix epoch
+	last   int64 // of the last record
+	data   []byte
+}
+
+// Watch returns a ring of at most so many bytes that keeps the decisions of an engine. Call it before the first
+// decision.
+func Watch(e *policy.Engine, bytes int64) *Ring {
+	bytes = max(bytes, LeastBytes)
+	n := 1
+	for n < min(maxStripes, 2*runtime.GOMAXPROCS(0)) {
+		n *= 2
+	}
+	size := int(min(max(bytes/128, 16<<10), 256<<10))
+	r := &Ring{seed: maphash.MakeSeed(), stripes: make([]stripe, n), size: size, most: max(1, int(bytes)/size-n), trying: make(chan struct{}, 1)}
+	for i := range r.stripes {
+		r.stripes[i].seed, r.stripes[i].stripe = r.seed, i
+	}
+	e.Observe(r.observe)
+	return r
+}
+
+func (r *Ring) observe(_ context.Context, o *policy.Observation) {
+	if !kept(o) {
+		return
+	}
+	s := r.schema.Load()
+	if s == nil || s.policy.Load() != o.Policy() {
+		s = r.follow(o.Policy())
+	}
+	at := o.Decision.Now
+	if at == 0 {
+		at = time.Now().UnixMicro()
+	}
+	w := &r.stripes[rand.Uint32N(uint32(len(r.stripes)))]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	need := w.measure(o, s)
+	if need > r.size {
+		r.lost.Add(1)
+		return
+	}
+	if w.chunk == nil || w.chunk.schema != s || need > cap(w.chunk.data)-len(w.chunk.data) {
+		r.seal(w.chunk)
+		w.begin(&chunk{schema: s, stripe: w.stripe, first: at, last: at, data: make([]byte, 0, r.size)})
+	}
+	w.write(o, s, at)
+}
+
+// kept reports whether a decision is kept: one that the rules have made about a request. Requests that are exempt as
+// preflights, repeated, denied because of an overload or blocked by an operator are decided apart from the rules.
+func kept(o *policy.Observation) bool {
+	d := &o.Decision
+	switch {
+	case o.Request.Subject != nil, o.Request.Mode == policy.Peek, d.Repeated && d.Allowed, d.Overloaded != "":
+		return false
+	case d.Exempt && o.Exempting() == "":
+		return false
+	}
+	for i := range d.Results {
+		if r := &d.Results[i]; r.Plan == nil && r.From == "block" && o.Key(i) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// seal adds a chunk to those that are read only. The oldest of these are dropped.
+func (r *Ring) seal(c *chunk) {
+	if c == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sealed = append(r.sealed, c)
+	if more := len(r.sealed) - r.most; more > 0 {
+		r.sealed = append(r.sealed[:0:0], r.sealed[more:]...)
+	}
+}
+
+// follow returns the schema of a policy, which is the present one if that is the same.
+func (r *Ring) follow(p *policy.Policy) *schema {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, next := r.schema.Load(), schemaOf(p)
+	if now != nil && now.same(next) {
+		now.policy.Store(p)
+		return now
+	}
+	r.schema.Store(next)
+	return next
+}
+
+// chunks returns what the ring has now. The chunks of a stripe are in order.
+func (r *Ring) chunks() []chunk {
+	var writing []chunk
+	for i := range r.stripes {
+		s := &r.stripes[i]
+		s.mu.Lock()
+		defer s.mu.Unlock() // until the sealed ones are known, so that none is there twice or missing
+		if s.chunk != nil {
+			writing = append(writing, *s.chunk)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]chunk, 0, len(r.sealed)+len(writing))
+	for _, c := range r.sealed {
+		all = append(all, *c)
+	}
+	return append(all, writing...)
+}

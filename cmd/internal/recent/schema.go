@@ -1,0 +1,74 @@
+package recent
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// show is how much people see of a part: see [policy.RequestPart].
+type show uint8
+
+const (
+	whole show = iota
+	short
+	hash
+)
+
+// schema is what records have of a request. Policies that read the same share one.
+type schema struct {
+	policy atomic.Pointer[policy.Policy] // one of them
+	parts  []schemaPart
+	fields []policy.RequestField
+	client show
+}
+
+// schemaPart is a part of requests that records have.
+type schemaPart struct {
+	id   string
+	show show
+	at   int // in policy.RequestParts
+}
+
+// clientPart is the ID of the address of the client, which is in each record.
+const clientPart = "client_ip:"
+
+func schemaOf(p *policy.Policy) *schema {
+	s := &schema{fields: p.RequestFields()}
+	s.policy.Store(p)
+	for i, part := range p.RequestParts() {
+		show := whole
+		switch part.Show {
+		case "short":
+			show = short
+		case "hash":
+			show = hash
+		}
+		if part.ID == clientPart {
+			s.client = show
+			continue
+		}
+		s.parts = append(s.parts, schemaPart{part.ID, show, i})
+	}
+	return s
+}
+
+// same reports whether records of both schemas have the same.
+func (s *schema) same(o *schema) bool {
+	return s.client == o.client && slices.Equal(s.parts, o.parts) && slices.Equal(s.fields, o.fields)
+}
+
+// find returns the index of a part, or -1.
+func (s *schema) find(id string) int {
+	return slices.IndexFunc(s.parts, func(p schemaPart) bool { return p.id == id })
+}
+
+// hides reports whether records have a hash in place of the values of a part.
+func (s *schema) hides(id string) bool {
+	if id == clientPart {
+		return s.client != whole
+	}
+	i := s.find(id)
+	return i >= 0 && s.parts[i].show != whole
+}

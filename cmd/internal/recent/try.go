@@ -1,0 +1,414 @@
+package recent
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/kernel"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// trial is a trial under way.
+type trial struct {
+	ring   *Ring
+	chunks []chunk
+	since  int64 // time of the first request, in microseconds since the Unix epoch
+	judges [2]judge
+	left   map[string]replay.NotJudged // rules that neither policy has
+
+	tiers [2]string // IDs of the parts that say the tier
+}
+
+// begin finds what can be judged: by the schema of the chunk that was begun last.
+func (t *trial) begin(before, after *policy.Document) {
+	newest := slices.MaxFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) })
+	t.left = map[string]replay.NotJudged{}
+	for i, doc := range []*policy.Document{before, after} {
+		j := &t.judges[i]
+		*j = judge{t.ring.seed, newest.schema, *doc}
+		for _, l := range j.left() {
+			t.left[l.Rule] = l
+		}
+	}
+	t.drop()
+}
+
+// drop drops the chunks whose records have less than the newest ones, or hide other parts, and those before them.
+func (t *trial) drop() {
+	newest := t.judges[0].schema
+	for _, c := range t.chunks {
+		if c.schema != newest && !t.reads(c.schema) {
+			t.since = max(t.since, c.last+1)
+		}
+	}
+	t.chunks = slices.DeleteFunc(t.chunks, func(c chunk) bool { return c.last < t.since })
+}
+
+// reads reports whether records of a schema have what the rules that are judged go by, as the newest schema has it.
+func (t *trial) reads(s *schema) bool {
+	newest := t.judges[0].schema
+	if s.client != newest.client {
+		return false
+	}
+	for i := range t.judges {
+		j := judge{t.judges[i].seed, s, t.judges[i].doc}
+		for k := range j.doc.Rules {
+			r := &j.doc.Rules[k]
+			if _, left := t.left[r.Name]; left {
+				continue
+			}
+			if need, _ := j.lacks(r); need != "" {
+				return false
+			}
+			for _, part := range partsOf(&j.doc, r) {
+				if id := policy.PartID(part); isRecorded(id) && s.parts[s.find(id)].show != newest.parts[newest.find(id)].show {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// run tries both policies from empty counters, and then from full ones.
+func (t *trial) run(ctx context.Context, out *Trial) error {
+	for {
+		p, err := t.pass(ctx, false)
+		if err != nil {
+			return err
+		}
+		if t.leave(p) {
+			continue
+		}
+		p.report(out)
+		break
+	}
+	full, err := t.pass(ctx, true)
+	if err != nil {
+		return err
+	}
+	out.Full = full.change
+	for _, name := range slices.Sorted(maps.Keys(t.left)) {
+		out.NotJudged = append(out.NotJudged, t.left[name])
+	}
+	return nil
+}
+
+// leave leaves out the rules that have asked for what no record has, and reports whether there are any.
+func (t *trial) leave(p *pass) (some bool) {
+	for i := range p.sides {
+		for name, part := range p.sides[i].missed {
+			if _, left := t.left[name]; !left {
+				some = true
+				t.left[name] = replay.NotJudged{Rule: name, Needs: part, Why: "No rule in force has read " + part + " of some requests that the rule would count."}
+			}
+		}
+	}
+	return some
+}
+
+// pass is one replay by both policies.
+type pass struct {
+	sides    [2]*side // before and after
+	reader   *reader
+	requests int64
+	refused  int64 // really
+	differs  int64
+	blind    int64
+	from, to int64
+	change   Change
+	rules    map[place]*RuleTrial
+	order    map[string]int // of the rules
+	subjects map[string]*SubjectTrial
+	early    bool // it took too long
+}
+
+// place is a rule, and where its limits come from.
+type place struct{ rule, from string }
+
+// side is one of the policies.
+type side struct {
+	engine   *policy.Engine
+	store    *memory.Store
+	full     map[uint64]bool // keys whose counters were filled; nil: none are
+	seed     maphash.Seed
+	begin    int64
+	reader   *reader
+	at       int64
+	blind    bool  // a rule does not count the request, which was refused before the rule had read a part of it
+	denied   int64 // requests
+	decision policy.Decision
+	missed   map[string]string // rules by what they have asked for and no record has
+	refusals []refusal         // of the request, by rules
+	keys     []byte
+	unread   string // the last unread part
+	tier     string // ID of the part that says the tier
+	tiered   []string
+}
+
+// refusal is that of a rule, which as a shadow has refused nothing.
+type refusal struct {
+	rule, from string
+	shadow     bool
+	key        string
+}
+
+func (t *trial) newPass(full bool) (*pass, error) {
+	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}}
+	oldest := slices.MinFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) }).first
+	without := map[string]bool{}
+	for name := range t.left {
+		without[name] = true
+	}
+	for i := range p.sides {
+		doc := t.judges[i].judged(without)
+		compiled, err := policy.Compile(doc)
+		if err != nil {
+			return nil, err
+		}
+		p.sides[i] = p.newSide(compiled, &doc, full, max(t.since, oldest))
+		for _, r := range doc.Rules {
+			if _, known := p.order[r.Name]; !known {
+				p.order[r.Name] = len(p.order)
+			}
+		}
+	}
+	return p, nil
+}
+
+// pass replays the records by both policies.
+func (t *trial) pass(ctx context.Context, full bool) (*pass, error) {
+	p, err := t.newPass(full)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	records := newMerger(t.chunks)
+	for n := 0; !p.early; n++ {
+		if p.reader = records.next(); p.reader == nil {
+			break
+		}
+		if p.reader.at >= t.since {
+			p.decide(ctx)
+		}
+		if n%1024 == 0 {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			p.early = time.Since(began) > maxTime
+		}
+	}
+	return p, nil
+}
+
+func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document, full bool, begin int64) *side {
+	s := &side{seed: maphash.MakeSeed(), store: memory.NewSize(storeBytes), begin: begin, missed: map[string]string{}}
+	if full {
+		s.full = map[uint64]bool{}
+	}
+	s.tier = policy.PartID(cmp.Or(doc.Tiers.From, doc.Tiers.Subject))
+	for i := range doc.Rules {
+		if goesByTier(&doc.Rules[i]) {
+			s.tiered = append(s.tiered, doc.Rules[i].Name)
+		}
+	}
+	s.engine = policy.NewEngine(s, compiled)
+	s.engine.Observe(s.observe)
+	s.engine.Untimed()
+	return s
+}
+
+// decide puts the present record to both policies.
+func (p *pass) decide(ctx context.Context) {
+	r := p.reader
+	if p.from == 0 {
+		p.from = r.at
+	}
+	p.to = r.at
+	before, after := p.sides[0].decide(ctx, r), p.sides[1].decide(ctx, r)
+	if r.request.Mode != policy.Charge {
+		return
+	}
+	p.requests++
+	if p.sides[0].blind || p.sides[1].blind {
+		p.blind++
+	}
+	if r.denied {
+		p.refused++
+	}
+	if r.denied == before {
+		p.differs++
+	}
+	for i := range p.sides[0].refusals {
+		p.of(&p.sides[0].refusals[i]).Before++
+	}
+	for i := range p.sides[1].refusals {
+		p.of(&p.sides[1].refusals[i]).After++
+	}
+	switch {
+	case before && !after:
+		p.change.Newly++
+		p.note(p.sides[1], func(c *Change) { c.Newly++ })
+	case after && !before:
+		p.change.Freed++
+		p.note(p.sides[0], func(c *Change) { c.Freed++ })
+	}
+}
+
+// note counts a request that only one side refuses for the rules and subjects that refuse it.
+func (p *pass) note(s *side, count func(*Change)) {
+	for i := range s.refusals {
+		f := &s.refusals[i]
+		if f.shadow {
+			continue
+		}
+		count(&p.of(f).Change)
+		if c := p.subject(s, f); c != nil {
+			count(c)
+		}
+	}
+}
+
+func (p *pass) of(f *refusal) *RuleTrial {
+	at := place{f.rule, f.from}
+	if p.rules[at] == nil {
+		p.rules[at] = &RuleTrial{Rule: f.rule, From: f.from}
+	}
+	return p.rules[at]
+}
+
+// maxSubjects bounds the subjects that are told apart.
+const maxSubjects = 50_000
+
+// subject returns what changes for the subject of a refusal, or nil if there are too many.
+func (p *pass) subject(s *side, f *refusal) *Change {
+	known := p.subjects[f.key]
+	if known == nil {
+		if len(p.subjects) >= maxSubjects || f.key == "" {
+			return nil
+		}
+		key := strings.Clone(f.key)
+		known = &SubjectTrial{Rule: f.rule, Subject: p.reader.shown(s.engine.Policy().ShownKey(key))}
+		p.subjects[key] = known
+	}
+	return &known.Change
+}
+
+// shown returns a subject whose tokens are what people see of the values.
+func (r *reader) shown(subject string) string {
+	values := strings.Split(subject, between)
+	for i, v := range values {
+		for k := range r.values {
+			values[i] = r.values[k].shownFor(v, values[i])
+		}
+		values[i] = r.client.shownFor(v, values[i])
+	}
+	return strings.Join(values, between)
+}
+
+// between stands between the values of a subject.
+const between = " · "
+
+// shownFor returns what people see of a value in a subject if it is that of v, or else the other text.
+func (v *value) shownFor(text, other string) string {
+	switch {
+	case v.State != policy.Present || text != v.Value:
+		return other
+	case v.shown != "":
+		return v.shown
+	case v.hidden:
+		return "#" + text[:min(len(text), 12)]
+	}
+	return other
+}
+
+func (s *side) decide(ctx context.Context, r *reader) (allowed bool) {
+	q := &r.request
+	q.Time = time.UnixMicro(r.at)
+	q.Recorded = func(id string) (policy.Reading, bool) { return s.recorded(r, id) }
+	s.reader, s.at, s.refusals, s.keys, s.unread = r, r.at, s.refusals[:0], s.keys[:0], ""
+	s.engine.DecideInto(ctx, q, &s.decision)
+	if !s.decision.Allowed && q.Mode == policy.Charge {
+		s.denied++
+	}
+	return s.decision.Allowed
+}
+
+func (s *side) recorded(r *reader, id string) (policy.Reading, bool) {
+	if id == clientPart {
+		return r.client.Reading, r.schema.client != whole
+	}
+	i := r.schema.find(id)
+	if i >= 0 && r.values[i].State != policy.Unread {
+		return r.values[i].Reading, true
+	}
+	s.unread = id
+	if id == s.tier && !r.denied {
+		for _, name := range s.tiered {
+			s.missed[name] = id
+		}
+	}
+	return policy.Reading{State: policy.Unread}, true
+}
+
+// observe notes which rules refuse a request.
+func (s *side) observe(_ context.Context, o *policy.Observation) {
+	names := o.Policy().RuleNames()
+	missed := o.Missed()
+	s.blind = s.reader.denied && len(missed) > 0
+	for _, i := range missed {
+		if !s.blind {
+			s.missed[names[i]] = strings.TrimSuffix(s.unread, ":")
+		}
+	}
+	d := &o.Decision
+	last := -1
+	for i := range d.Results {
+		index := o.RuleIndex(i)
+		if d.Results[i].Allowed || index == last {
+			continue
+		}
+		last = index
+		start := len(s.keys)
+		s.keys = append(s.keys, o.Key(i)...)
+		s.refusals = append(s.refusals, refusal{names[index], d.Results[i].From, d.Results[i].Shadow, text(s.keys[start:])})
+	}
+}
+
+// Take takes at the time of the request.
+func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	if s.full != nil {
+		if err := s.fill(ctx, charges); err != nil {
+			return err
+		}
+	}
+	return s.store.TakeAt(ctx, s.at, charges, receipts)
+}
+
+// fill fills the counters of charges that come for the first time, as of the first request. Penalties stay lifted, and
+// different values uncounted.
+func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
+	for _, c := range charges {
+		id := maphash.String(s.seed, c.Key) + c.Plan.Fingerprint
+		if c.Plan.Kernel == kernel.Lock || c.Plan.Kernel == kernel.Distinct || s.full[id] || len(s.full) >= maxFull {
+			continue
+		}
+		s.full[id] = true
+		c.Cost, c.Shadow, c.Owe, c.Until = c.Plan.Capacity, true, false, 0
+		if err := s.store.TakeAt(ctx, s.begin, []sluice.Charge{c}, make([]sluice.Receipt, 1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxFull bounds the counters that are filled.
+const maxFull = 1 << 20

@@ -1,0 +1,8 @@
+#!/bin/sh
+# An update restarts a running Sluice, whose sockets stay open. A first installation starts nothing: the
+# settings in /etc/sluice come first.
+set -e
+if [ -z "${DPKG_ROOT-}" ] && [ -d /run/systemd/system ]; then
+	systemctl daemon-reload
+	systemctl try-restart sluice.service
+fi

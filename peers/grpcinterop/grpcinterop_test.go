@@ -1,0 +1,131 @@
+// Package grpcinterop runs the interoperability tests of grpc-go behind grpclimit, and through the gateway.
+package grpcinterop
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/interop"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/memory"
+	"github.com/sluicehq/sluice/policy"
+)
+
+// fatal has the tests of grpc-go fail as those of Go do: they end by logging something fatal.
+type fatal struct{ grpclog.LoggerV2 }
+
+type failure string
+
+func (fatal) Fatal(args ...any)                 { panic(failure(fmt.Sprint(args...))) }
+func (fatal) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
+func (fatal) Fatalln(args ...any)               { panic(failure(fmt.Sprintln(args...))) }
+
+func TestMain(m *testing.M) {
+	grpclog.SetLoggerV2(fatal{grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)})
+	os.Exit(m.Run())
+}
+
+// cases are those that need no account with a cloud.
+var cases = map[string]func(context.Context, testgrpc.TestServiceClient, ...grpc.CallOption){
+	"empty unary":                 interop.DoEmptyUnaryCall,
+	"large unary":                 interop.DoLargeUnaryCall,
+	"client streaming":            interop.DoClientStreaming,
+	"server streaming":            interop.DoServerStreaming,
+	"ping pong":                   interop.DoPingPong,
+	"empty stream":                interop.DoEmptyStream,
+	"timeout on sleeping server":  interop.DoTimeoutOnSleepingServer,
+	"cancel after begin":          interop.DoCancelAfterBegin,
+	"cancel after first response": interop.DoCancelAfterFirstResponse,
+	"custom metadata":             interop.DoCustomMetadata,
+	"status code and message":     interop.DoStatusCodeAndMessage,
+	"special status message":      interop.DoSpecialStatusMessage,
+}
+
+func run(t *testing.T, addr string, creds credentials.TransportCredentials) {
+	t.Helper()
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cc.Close() })
+	client := testgrpc.NewTestServiceClient(cc)
+	try := func(name string, call func(ctx context.Context)) {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if p := recover(); p != nil {
+					t.Error(p)
+				}
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			call(ctx)
+		})
+	}
+	for name, call := range cases {
+		try(name, func(ctx context.Context) { call(ctx, client) })
+		try(name+", compressed", func(ctx context.Context) { call(ctx, client, grpc.UseCompressor(gzip.Name)) })
+	}
+	try("unimplemented method", func(ctx context.Context) { interop.DoUnimplementedMethod(ctx, cc) })
+	try("unimplemented service", func(ctx context.Context) {
+		interop.DoUnimplementedService(ctx, testgrpc.NewUnimplementedServiceClient(cc))
+	})
+}
+
+// serve serves what the tests call.
+func serve(t *testing.T, options ...grpc.ServerOption) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(options...)
+	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+// rules apply to every call, and the second goes by its outcome.
+func rules() policy.Document {
+	return policy.Document{Rules: []policy.Rule{
+		{Name: "all", Key: []string{"client_ip"}, Limit: "1000000/minute"},
+		{Name: "failures", Key: []string{"client_ip"}, Limit: "1000000/minute", Count: policy.Count{Status: []policy.Status{"4xx", "5xx"}}},
+		{Name: "calls", Key: []string{"client_ip"}, InFlight: policy.InFlight{Most: 1000}},
+	}}
+}
+
+func TestGrpclimit(t *testing.T) {
+	p, err := policy.Compile(rules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := grpclimit.Config{PerMessage: true}.Policy(policy.NewEngine(memory.New(), p))
+	run(t, serve(t, limit.Options()...), insecure.NewCredentials())
+}
+
+func TestGateway(t *testing.T) {
+	t.Setenv("GOWORK", "") // the program is built in its own workspace
+	authority := testkit.NewAuthority(t)
+	cert, key := authority.Make("gateway")
+	g := testkit.Serve(t, "--tls-cert", cert, "--tls-key", key, "--upstream", "h2c://"+serve(t),
+		"--policy", testkit.File(t, "policy.yaml", `version: 1
+rules:
+  - {name: all, key: [client_ip], limit: 1000000/minute}
+  - {name: failures, key: [client_ip], limit: 1000000/minute, count: {status: [4xx, 5xx]}}
+  - {name: calls, key: [client_ip], in_flight: 1000}
+`))
+	run(t, g.Addr, credentials.NewTLS(authority.Client()))
+}

@@ -1,0 +1,110 @@
+// Package redis_rate has the API of github.com/go-redis/redis_rate, over Sluice.
+package redis_rate
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sluicehq/sluice"
+	"github.com/sluicehq/sluice/redisstore"
+)
+
+// URL names the environment variable with the URL of the server.
+const URL = "PEERS_REDIS"
+
+// Limit is a rate and a burst.
+type Limit = redis_rate.Limit
+
+// Result is a decision.
+type Result = redis_rate.Result
+
+// PerSecond returns a limit.
+func PerSecond(rate int) Limit { return redis_rate.PerSecond(rate) }
+
+// Limiter counts in the server at URL.
+type Limiter struct {
+	limiter *sluice.Limiter
+	last    *sluice.Limiter // of the limit used last
+}
+
+// NewLimiter returns a limiter. Its client is ignored.
+func NewLimiter(*redis.Ring) *Limiter {
+	store, err := redisstore.Open(context.Background(), os.Getenv(URL))
+	if err != nil {
+		panic(err)
+	}
+	l, err := sluice.NewLimiter(store, "", sluice.Limit{Count: 1, Period: time.Second})
+	if err != nil {
+		panic(err)
+	}
+	return &Limiter{l, l}
+}
+
+// Allow takes one unit.
+func (l *Limiter) Allow(ctx context.Context, key string, limit Limit) (*Result, error) {
+	return l.AllowN(ctx, key, limit, 1)
+}
+
+// AllowN takes n units, or looks at what is left if n is zero.
+func (l *Limiter) AllowN(ctx context.Context, key string, limit Limit, n int) (*Result, error) {
+	of, err := l.of(limit)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		d, err := of.Peek(ctx, key)
+		return result(&d, limit, n, 0), err
+	}
+	d, err := of.Take(ctx, key, int64(n))
+	if !d.Allowed {
+		return result(&d, limit, n, 0), err
+	}
+	return result(&d, limit, n, n), err
+}
+
+// AllowAtMost takes as many of n units as are left.
+func (l *Limiter) AllowAtMost(ctx context.Context, key string, limit Limit, n int) (*Result, error) {
+	if n == 0 {
+		return l.AllowN(ctx, key, limit, 0)
+	}
+	of, err := l.of(limit)
+	for err == nil {
+		var d sluice.Decision
+		if d, err = of.Take(ctx, key, int64(n)); d.Allowed {
+			return result(&d, limit, n, n), nil
+		} else if err == nil && n == 1 {
+			return result(&d, limit, n, 0), nil
+		}
+		n = max(1, int(d.Remaining))
+	}
+	return nil, err
+}
+
+// Reset forgets what was taken by the limit used last. The key of redis_rate is all that there is; the state of
+// Sluice belongs to the key and the rate.
+func (l *Limiter) Reset(ctx context.Context, key string) error { return l.last.Reset(ctx, key) }
+
+func (l *Limiter) of(limit Limit) (of *sluice.Limiter, err error) {
+	of, err = l.limiter.With(sluice.Limit{Count: int64(limit.Rate), Period: limit.Period, Burst: int64(limit.Burst)})
+	if err == nil {
+		l.last = of
+	}
+	return of, err
+}
+
+// result says of n units, of which some were taken, what redis_rate says.
+func result(d *sluice.Decision, limit Limit, n, allowed int) *Result {
+	r := &Result{Limit: limit, Allowed: allowed, Remaining: int(d.Remaining), RetryAfter: -1, ResetAfter: d.ResetAfter}
+	switch {
+	case n == 0 || allowed > 0:
+	case d.RetryAfter == sluice.Never: // redis_rate has the time in which so many come, although they do not fit then
+		r.RetryAfter = time.Duration(n-r.Remaining) * limit.Period / time.Duration(limit.Rate)
+	default:
+		r.RetryAfter = d.RetryAfter
+	}
+	return r
+}

@@ -1,0 +1,88 @@
+package parts
+
+import "github.com/sluicehq/sluice/policy/internal/fields"
+
+// Known is what is known of a part in a request.
+type Known uint8
+
+const (
+	Absent    Known = iota // the request lacks it
+	Present                // it has the value
+	Garbled                // servers may read it in several ways
+	BrokenOff              // it is garbled, because the body broke off
+	Faulty                 // no rule can go by the body: see [Reader.BodyFault]
+	Unread                 // nothing has read it
+)
+
+// Reading is a part as it was read from a request.
+type Reading struct {
+	State Known
+	Value string // of a part that is Present; what the request lacks if it is Faulty
+	Sent  string // the value as the request spells it, if that differs
+}
+
+// IsRecorded reports whether the value comes from what a request has besides its line and the rule, so that a record of
+// the request needs the value.
+func (p *Part) IsRecorded() bool {
+	return p.kind.source != fromRule && p.kind.source != fromPattern && p.kind.source != fromLine
+}
+
+// Reading returns the part of the request of x, for a record. It parses nothing that no rule has asked for: such a part
+// is Unread. The texts are valid until x is reset.
+func (p *Part) Reading(x *Reader) (r Reading) {
+	if p.isUnread(x) {
+		r.State = Unread
+		return r
+	}
+	value, found := p.Value(x)
+	switch {
+	case found:
+		r.State, r.Value = Present, value
+		if p.Folds() {
+			if sent := x.Spelling(p); sent != value {
+				r.Sent = sent
+			}
+		}
+	case p.ReadsBody() && x.fault != "":
+		r.State, r.Value = Faulty, x.fault
+	case p.ReadsBody() && x.BrokeOff:
+		r.State = BrokenOff
+	case x.Garbled():
+		r.State = Garbled
+	}
+	return r
+}
+
+// isUnread reports whether the part is one of members that have not been parsed.
+func (p *Part) isUnread(x *Reader) bool {
+	switch {
+	case p.kind.source == fromBody:
+		return !x.body.read
+	case p.kind.source == fromQuery:
+		return !x.query.read && x.request.RawQuery != ""
+	case p.kind.chosen == claimed:
+		return !x.claims.read && len(x.request.Header["Authorization"]) > 0
+	case p.kind.name == cookieKind:
+		return !x.cookies.read && len(x.request.Header["Cookie"]) > 0
+	}
+	return false
+}
+
+// recorded returns what Part.Value does for a recorded part.
+func (x *Reader) recorded(r *Reading) (string, bool) {
+	x.state = fields.Absent
+	if r.State > Present {
+		x.state = fields.Garbled
+	}
+	switch r.State {
+	case Present:
+		return r.Value, true
+	case BrokenOff:
+		x.BrokeOff = true
+	case Faulty:
+		x.fault = r.Value
+	case Unread:
+		x.Unread = true
+	}
+	return "", false
+}

@@ -87,15 +87,17 @@ class AsyncPool:
     async def _call(self, batch: List[_Ask], left: float) -> None:
         try:
             response = await self._exchange("/v1/check", _wire.batch_body(batch), left)
-            for ask in _wire.distribute(batch, response):
-                _wire.distribute([ask], await self._exchange("/v1/check", ask.text, left))
+            again = _wire.distribute(batch, response)
         except Exception as err:
             for ask in batch:
                 ask.failed(err)
+            return
         except BaseException:  # the loop is closing
             for ask in batch:
                 ask.failed(Unavailable("the program ends"))
             raise
+        for ask in again:
+            await self._call([ask], left)
 
     async def post(self, path: str, body: str) -> Any:
         """Makes a call of its own."""
@@ -109,7 +111,7 @@ class AsyncPool:
             unavailable = Unavailable(str(err) or f"no answer within {self._deadline} s")
             self._breaker.failed(unavailable)
             raise unavailable from err
-        self._breaker.succeeded()
+        self._breaker.note(_wire.failure(response))
         return response
 
     async def _send(self, data: bytes) -> _wire.Response:

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from typing import Optional
 
 from ._answer import Unavailable
 
@@ -29,7 +30,11 @@ class Breaker:
                 raise Unavailable("the service did not answer the last calls")
             self._next = now + 1
 
-    def succeeded(self) -> None:
+    def note(self, err: Optional[Exception]) -> None:
+        """Notes an answer of the service, and raises the error that it is."""
+        if err is not None:
+            self.failed(err)
+            raise err
         if self._failures:
             with self._lock:
                 self._failures = 0

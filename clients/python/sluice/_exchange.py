@@ -93,8 +93,8 @@ class Exchange:
         for _, answer in self.answers:
             given = {name.lower(): value for name, value in answer.headers.items() if name.lower() not in OF_BODY}
             remaining = given.get("x-ratelimit-remaining", "")
-            tighter = tightest is None or remaining.isdigit() and int(remaining) < tightest
-            if tighter and remaining.isdigit():
+            tighter = tightest is None or remaining.isdecimal() and int(remaining) < tightest
+            if tighter and remaining.isdecimal():
                 tightest = int(remaining)
             for name, value in given.items():
                 if name in SHARED and name in fields and fields[name] != value:
@@ -119,7 +119,7 @@ class Exchange:
     def length(self) -> Optional[int]:
         """The length of the body by the head."""
         for name, value in self.head.items():
-            if name.lower() == "content-length" and isinstance(value, str) and value.isdigit():
+            if name.lower() == "content-length" and isinstance(value, str) and value.isdecimal():
                 return int(value)
         return None
 
@@ -139,10 +139,10 @@ class Exchange:
             if fields_in(self.head) <= MOST_FIELDS:
                 outcome["headers"] = self.head
         outcome.update(self.outcome)
-        return [
-            json.dumps({**{name: v for name, v in check.items() if name != "place"}, "outcome": outcome, "at": answer.at})
-            for check, answer in open_answers
-        ]
+        settlements = [{**check, "outcome": outcome, "at": answer.at} for check, answer in open_answers]
+        for settlement in settlements:
+            del settlement["place"]
+        return [json.dumps(settlement) for settlement in settlements]
 
     def places(self) -> List[str]:
         """Returns the bodies of the calls that release what the request holds, once."""

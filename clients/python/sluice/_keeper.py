@@ -15,6 +15,10 @@ class Keeper:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins with nothing to hold: in a new process, that belongs to the parent."""
         self._changed = threading.Condition()
         self._places: Set[str] = set()
         self._thread: Optional[threading.Thread] = None

@@ -4,10 +4,12 @@ import asyncio
 import functools
 import inspect
 import json
+import os
 import ssl
 import time
 import typing
 import uuid
+import weakref
 from typing import Any, Callable, Dict, Mapping, Optional, TypeVar, Union
 
 from . import _wire
@@ -58,6 +60,13 @@ class Sluice:
         self._async = AsyncPool(target, deadline, context, breaker)
         self.keeper = Keeper(self._pool)
         self.exempts = False  # some function is exempt
+        if hasattr(os, "register_at_fork"):
+            forked = weakref.WeakMethod(self._forked)
+            os.register_at_fork(after_in_child=lambda: _call(forked()))
+
+    def _forked(self) -> None:
+        self._pool.begin()
+        self.keeper.begin()
 
     # Checks by name.
 
@@ -205,6 +214,11 @@ class Sluice:
         if callable(on_error):
             on_error = on_error(exchange.request if exchange else None)
         return unavailable(on_error)
+
+
+def _call(f: Optional[Callable[[], None]]) -> None:
+    if f is not None:
+        f()
 
 
 def _lost(path: str) -> None:

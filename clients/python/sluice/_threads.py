@@ -1,6 +1,5 @@
 """The connections of programs with threads."""
 
-import os
 import socket
 import ssl
 import threading
@@ -43,8 +42,9 @@ class _Ask:
         self.wake()
 
     def failed(self, err: Exception) -> None:
-        self._err, self.done = err, True
-        self.wake()
+        if not self.done:
+            self._err, self.done = err, True
+            self.wake()
 
     def result(self) -> Any:
         if self._err is not None:
@@ -53,14 +53,14 @@ class _Ask:
 
 
 class Pool:
-    """Is safe for concurrent use, and for processes that fork."""
+    """Is safe for concurrent use."""
 
     def __init__(self, target: _wire.Target, deadline: float, tls: Optional[ssl.SSLContext], breaker: Breaker) -> None:
         self._target, self._deadline, self._tls, self._breaker = target, deadline, tls, breaker
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
-        self._pid = os.getpid()
+    def begin(self) -> None:
+        """Begins without connections: in a new process, those that there are belong to the parent."""
         self._lock = threading.Lock()
         self._queue: Deque[_Ask] = deque()
         self._calls = 0  # being made
@@ -69,8 +69,6 @@ class Pool:
     def ask(self, text: str) -> Any:
         """Returns the answer to a check. It shares the next call with others that wait."""
         self._breaker.admit()
-        if self._pid != os.getpid():  # a child must not share the parent's connections
-            self._begin()
         mine = _Ask(text, time.monotonic() + self._deadline)
         with self._lock:
             if self._calls < CALLS:
@@ -92,8 +90,7 @@ class Pool:
         return mine.result()
 
     def _hand_on(self) -> None:
-        """Lets the thread of a check that waits make the next call. It is the newest one's, since its deadline is
-        the last."""
+        """Gives the next call to the thread of its newest check, whose deadline is the last."""
         with self._lock:
             batch = _wire.next_batch(self._queue)
             if not batch:
@@ -105,12 +102,13 @@ class Pool:
     def _call(self, batch: List[_Ask], deadline: float) -> None:
         try:
             response = self._exchange("/v1/check", _wire.batch_body(batch), deadline)
-            for ask in _wire.distribute(batch, response):
-                _wire.distribute([ask], self._exchange("/v1/check", ask.text, deadline))
+            again = _wire.distribute(batch, response)
         except Exception as err:
             for ask in batch:
-                if not ask.done:
-                    ask.failed(err)
+                ask.failed(err)
+            return
+        for ask in again:
+            self._call([ask], deadline)
 
     def post(self, path: str, body: str) -> Any:
         """Makes a call of its own."""
@@ -124,7 +122,7 @@ class Pool:
             unavailable = Unavailable(str(err) or type(err).__name__)
             self._breaker.failed(unavailable)
             raise unavailable from err
-        self._breaker.succeeded()
+        self._breaker.note(_wire.failure(response))
         return response
 
     def _send(self, data: bytes, deadline: float) -> _wire.Response:
@@ -154,8 +152,6 @@ class Pool:
         return response
 
     def _take(self) -> Optional["_Connection"]:
-        if self._pid != os.getpid():
-            self._begin()
         with self._lock:
             return self._idle.pop() if self._idle else None
 

@@ -10,6 +10,9 @@ from ._answer import SluiceError, Unavailable
 MOST_CHECKS = 64
 MOST_BYTES = 48 << 10
 
+# Statuses of answers to wrong questions.
+MISTAKES = (400, 413, 415)
+
 # The largest answer that is read, in bytes.
 MOST_ANSWER = 8 << 20
 
@@ -107,7 +110,7 @@ class Ask(Protocol):
 
     @property
     def over(self) -> bool:
-        """Nobody waits for the answer any more."""
+        """The deadline has passed, or the caller has left."""
 
     def answered(self, answer: Any) -> None: ...
 
@@ -143,30 +146,33 @@ def distribute(batch: List[A], response: Response) -> List[A]:
     check makes the service refuse the whole batch, and nothing of it has been charged."""
     if response.status == 400 and len(batch) > 1:
         return batch
-    try:
-        reply = read(response)
-        answers = [reply] if len(batch) == 1 else reply["answers"]
-        if len(answers) != len(batch):
-            raise Unavailable("the service sent another number of answers than there were checks")
-    except Exception as err:
-        for ask in batch:
-            ask.failed(err)
-        return []
+    reply = read(response)
+    answers = [reply] if len(batch) == 1 else reply["answers"]
+    if len(answers) != len(batch):
+        raise Unavailable("the service sent another number of answers than there were checks")
     for ask, answer in zip(batch, answers):
         ask.answered(answer)
     return []
 
 
+def failure(response: Response) -> Optional[Unavailable]:
+    """Returns an error if the service answered that it cannot or will not answer."""
+    return None if response.status in (200, *MISTAKES) else Unavailable(_detail(response))
+
+
 def read(response: Response) -> Any:
-    """Returns the JSON of a response, or raises what its status means."""
+    """Returns the JSON of an answer, or raises SluiceError if the question was wrong."""
+    if response.status in MISTAKES:
+        raise SluiceError(_detail(response))
     try:
-        reply = json.loads(response.body)
+        return json.loads(response.body)
     except ValueError:
-        reply = None
-    if response.status == 200 and isinstance(reply, dict):
-        return reply
-    detail = reply.get("detail") if isinstance(reply, dict) else None
-    text = f"the service answered {response.status}: {detail or 'nothing that can be read'}"
-    if response.status in (400, 413, 415):
-        raise SluiceError(text)
-    raise Unavailable(text)
+        raise SluiceError("the answer is not JSON: is this the address of --check?") from None
+
+
+def _detail(response: Response) -> str:
+    try:
+        detail = json.loads(response.body)["detail"]
+    except (ValueError, TypeError, KeyError):
+        detail = "is this the address of --check?"
+    return f"the service answered {response.status}: {detail}"

@@ -7,7 +7,8 @@ from collections import deque
 from typing import Any, Awaitable, Callable, Deque, Dict, Iterable, List, MutableMapping, Optional, Sequence, Tuple
 
 from ._answer import Answer
-from ._exchange import LISTS, MOST_BODY, Attributes, Exchange, Refused, current, described, headers_of, no_attributes, takes_body, text, too_large
+from ._exchange import LISTS, MOST_BODY, Attributes, Exchange, Refused, current
+from ._exchange import described, headers_of, no_attributes, takes_body, text, too_large
 from ._sluice import EXEMPT, Sluice
 
 Scope = MutableMapping[str, Any]
@@ -72,7 +73,7 @@ class SluiceMiddleware:
         except Refused as refused:
             if exchange.status:
                 raise
-            await self._refuse(refused.answer, scope, receive, responder)
+            await self._refuse(refused.answer, scope, responder)
         except Exception:
             exchange.status = exchange.status or 500  # which a server or a framework makes of it
             raise
@@ -107,7 +108,8 @@ class SluiceMiddleware:
         routes = getattr(scope.get("app", self.app), "routes", None)
         return routes is not None and getattr(_endpoint(routes, scope), EXEMPT, False)
 
-    async def _refuse(self, answer: Answer, scope: Scope, receive: "_Receive", responder: "_Responder") -> None:
+    @staticmethod
+    async def _refuse(answer: Answer, scope: Scope, responder: "_Responder") -> None:
         head = [(name.lower().encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in answer.head]
         body = b"" if scope.get("method") == "HEAD" else answer.body.encode()
         prefix = "http.response"
@@ -218,7 +220,7 @@ def with_fields(head: Head, fields: Dict[str, str]) -> Head:
 def _target(scope: Scope) -> str:
     """Returns path and query as they came."""
     raw = scope.get("raw_path")
-    path = text(raw) if raw else urllib.parse.quote(scope["path"], safe="/!$&'()*+,;=:@-._~")
+    path = text(raw) if isinstance(raw, bytes) and raw else urllib.parse.quote(scope["path"], safe="/!$&'()*+,;=:@-._~")
     query = text(scope.get("query_string", b""))
     return f"{path}?{query}" if query else path
 

@@ -6,7 +6,7 @@ with the settings of Sluice and of the ASGI middleware; functions get Django's r
 """
 
 import asyncio
-from typing import Any, Dict, Optional
+from typing import Any, AsyncIterable, AsyncIterator, Callable, Dict, Iterable, Iterator, Optional
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -14,7 +14,7 @@ from django.urls import Resolver404, resolve
 
 from ._answer import Answer
 from ._exchange import LISTS, Exchange, Refused, current, no_attributes
-from ._sluice import EXEMPT, Sluice
+from ._sluice import EXEMPT, Cost, F, Key, Sluice
 from .wsgi import describe, end
 
 _shared: Dict[str, Sluice] = {}
@@ -26,6 +26,16 @@ def sluice() -> Sluice:
         names = ("url", "token", "deadline", "on_error", "tls")
         _shared["sluice"] = Sluice(**{name: value for name, value in _settings().items() if name in names})
     return _shared["sluice"]
+
+
+def limit(rule: Optional[str] = None, *, key: Optional[Key] = None, cost: Cost = 1) -> Callable[[F], F]:
+    """Is Sluice.limit, for views."""
+    return sluice().limit(rule, key=key, cost=cost)
+
+
+def exempt(view: F) -> F:
+    """Is Sluice.exempt, for views."""
+    return sluice().exempt(view)
 
 
 def _settings() -> Dict[str, Any]:
@@ -60,6 +70,8 @@ def SluiceMiddleware(get_response: Any) -> Any:
             current.reset(token)
         if _finish(exchange, request, response):
             client.settle(exchange)
+        if not response.streaming:
+            client.release(exchange)
         return response
 
     async def async_middleware(request: HttpRequest) -> HttpResponse:
@@ -76,6 +88,8 @@ def SluiceMiddleware(get_response: Any) -> Any:
             current.reset(token)
         if _finish(exchange, request, response):
             await client.asettle(exchange)
+        if not response.streaming:
+            await client.arelease(exchange)
         return response
 
     chosen: Any = async_middleware if asyncio.iscoroutinefunction(get_response) else middleware
@@ -99,9 +113,26 @@ def _finish(exchange: Exchange, request: HttpRequest, response: HttpResponse) ->
         if name in LISTS and response.has_header(name) and response[name] != value:
             value = response[name] + ", " + value
         response[name.title()] = value
-    if exchange.pending:
+    if exchange.pending and response.streaming:
+        if not known:
+            pieces = response.streaming_content
+            response.streaming_content = _acounted(pieces, exchange) if getattr(response, "is_async", False) else _counted(pieces, exchange)
         response._resource_closers.append(lambda: end(exchange))
     return known or not response.streaming
+
+
+def _counted(pieces: Iterable[bytes], exchange: Exchange) -> Iterator[bytes]:
+    for piece in pieces:
+        exchange.bytes += len(piece)
+        yield piece
+    end(exchange)
+
+
+async def _acounted(pieces: AsyncIterable[bytes], exchange: Exchange) -> AsyncIterator[bytes]:
+    async for piece in pieces:
+        exchange.bytes += len(piece)
+        yield piece
+    await exchange.sluice.asettle(exchange)
 
 
 def _response(answer: Answer) -> HttpResponse:
@@ -137,6 +168,6 @@ class _Body:
 
 def _is_exempt(request: HttpRequest) -> bool:
     try:
-        return getattr(resolve(request.path_info).func, EXEMPT, False)
+        return getattr(resolve(request.path_info, getattr(request, "urlconf", None)).func, EXEMPT, False)
     except Resolver404:
         return False

@@ -7,7 +7,7 @@ import flask
 from ._answer import Answer
 from ._exchange import Attributes, Exchange, Refused, current, no_attributes
 from ._sluice import EXEMPT, Sluice
-from .wsgi import describe, end, with_fields
+from .wsgi import Body, describe, end, with_fields
 
 
 class SluiceFlask:
@@ -57,13 +57,16 @@ class SluiceFlask:
         exchange: Exchange = flask.g._sluice
         head = with_fields(response.headers.to_wsgi_list(), exchange.fields())
         known = exchange.began(response.status_code, response.headers.to_wsgi_list(), flask.request.method)
-        if known or not response.is_streamed:
-            exchange.bytes = exchange.bytes or response.content_length or 0
+        if known:
             self._sluice.settle(exchange)
+        if not response.is_streamed:
+            exchange.bytes = response.calculate_content_length() or 0
+            end(exchange)
+        elif exchange.pending:
+            pieces: Any = response.response
+            response.response = Body(pieces, exchange)
         response.headers.clear()
         response.headers.extend(head)
-        if exchange.pending:
-            response.call_on_close(lambda: end(exchange))
         return response
 
     def _teardown(self, err: Optional[BaseException]) -> None:

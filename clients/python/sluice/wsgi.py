@@ -6,7 +6,8 @@ from http import HTTPStatus
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from ._answer import Answer
-from ._exchange import LISTS, MOST_BODY, Attributes, Exchange, Refused, current, described, headers_of, no_attributes, takes_body, text, too_large
+from ._exchange import LISTS, MOST_BODY, Attributes, Exchange, Refused, current
+from ._exchange import described, headers_of, no_attributes, takes_body, text, too_large
 from ._sluice import Sluice
 
 Environ = Dict[str, Any]
@@ -51,30 +52,36 @@ class SluiceWSGIMiddleware:
             raise
         finally:
             current.reset(token)
-        return _Body(body, exchange) if exchange.pending else body
+        if not exchange.pending:
+            return body
+        if isinstance(body, (list, tuple)):  # all of it is there, and servers go by its length
+            exchange.bytes = sum(map(len, body))
+            end(exchange)
+            return body
+        return Body(body, exchange)
 
 
     def _describe(self, environ: Environ) -> Dict[str, Any]:
         return describe(environ, lambda: self._attributes(environ), self._bodies)
 
 
-class _Body:
+class Body:
     """The body of a response, at whose end the request is settled and released."""
 
-    def __init__(self, body: Iterable[bytes], exchange: Exchange) -> None:
+    def __init__(self, body: Iterable[Any], exchange: Exchange) -> None:
         self._body, self._exchange = body, exchange
         self._pieces = iter(body)
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Any]:
         return self
 
-    def __next__(self) -> bytes:
+    def __next__(self) -> Any:
         try:
             piece = next(self._pieces)
         except StopIteration:
             end(self._exchange)
             raise
-        self._exchange.bytes += len(piece)
+        self._exchange.bytes += len(piece.encode() if isinstance(piece, str) else piece)  # Flask has text, too
         return piece
 
     def close(self) -> None:
@@ -139,11 +146,11 @@ def _fields(environ: Environ) -> Iterator[Tuple[str, str]]:
 def _read(environ: Environ) -> Optional[bytes]:
     """Reads the body, and leaves it for the program."""
     length = environ.get("CONTENT_LENGTH") or ""
-    if not length.isdigit() and not environ.get("wsgi.input_terminated"):
+    if not length.isdecimal() and not environ.get("wsgi.input_terminated"):
         return None
-    if length.isdigit() and int(length) > MOST_BODY:
+    if length.isdecimal() and int(length) > MOST_BODY:
         raise too_large()
-    body: bytes = environ["wsgi.input"].read(int(length) if length.isdigit() else MOST_BODY + 1)
+    body: bytes = environ["wsgi.input"].read(int(length) if length.isdecimal() else MOST_BODY + 1)
     if len(body) > MOST_BODY:
         raise too_large()
     environ["wsgi.input"] = io.BytesIO(body)

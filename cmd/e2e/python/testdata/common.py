@@ -5,11 +5,11 @@ import os
 from sluice import Sluice
 
 URL = os.environ.get("SLUICE_URL", "")
-SETTINGS = {"bodies": ["/auth/*"], "attributes": lambda request: {"plan": "trial"}}
+SETTINGS = {"bodies": ["/auth/*", "/mcp"]}
 
 
 def client():
-    return Sluice(URL, on_error=os.environ.get("SLUICE_ON_ERROR", "allow"))
+    return Sluice(URL, on_error=os.environ.get("SLUICE_ON_ERROR", "allow"), deadline=float(os.environ.get("SLUICE_DEADLINE", "60")))
 
 
 def login(password):

@@ -23,7 +23,7 @@ elif server == "hypercorn":
 elif server == "waitress":
     import waitress
 
-    waitress.serve(app, host="127.0.0.1", port=port, threads=16)
+    waitress.serve(app, host="127.0.0.1", port=port, threads=64)
 elif server == "wsgiref":
     import socketserver
     import wsgiref.simple_server as simple

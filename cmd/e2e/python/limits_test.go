@@ -1,0 +1,71 @@
+package python
+
+import (
+	"strings"
+	"testing"
+)
+
+// limits has a rule for every request and one that only decorators ask.
+const limits = `version: 1
+rules:
+  - {name: all, key: [client_ip], limit: 100/day}
+  - {name: reports, attributes: {asked: by name}, key: ["attr:user"], limit: 10/day}
+  - {name: account, key: ["attr:account"], missing: skip, limit: 1/day}
+`
+
+// Functions have limits of their own: by rule, key and cost. Exempt ones have none.
+func TestDecorators(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ module, server, target string }{
+		{"fastapi", "uvicorn", "limits_fastapi:app"},
+		{"flask", "waitress", "limits_flask:app"},
+		{"django", "waitress", "limits_django:app"},
+		{"django", "uvicorn", "limits_django:asgi"},
+	} {
+		t.Run(c.target, func(t *testing.T) {
+			t.Parallel()
+			needs(t, c.module, c.server)
+			url := app(t, c.server, c.target, "SLUICE_URL=http://"+service(t, limits).Check)
+			ask := func(method, path, body string, status int, remaining string, header ...string) answered {
+				t.Helper()
+				got := do(t, method, url+path, body, append(header, "Content-Type: application/json")...)
+				if got.status != status || got.header.Get("X-Ratelimit-Remaining") != remaining {
+					t.Fatalf("%s %s: %d, %q remain, want %d, %q\n%v\n%s", method, path, got.status, got.header.Get("X-Ratelimit-Remaining"), status, remaining, got.header, got.body)
+				}
+				return got
+			}
+			got := ask("POST", "/reports/alice?pages=7", `{"title":"t"}`, 200, "3")
+			if left := got.header.Get("Ratelimit"); !strings.HasPrefix(left, `"all";r=99;`) || !strings.Contains(left, `, "reports";r=3;`) {
+				t.Errorf("RateLimit is %s", left)
+			}
+			for _, member := range []string{`"user":"alice"`, `"title":"t"`, `"pages":7`} {
+				if !strings.Contains(strings.ReplaceAll(got.body, ": ", ":"), member) {
+					t.Errorf("%s lacks %s", got.body, member)
+				}
+			}
+			got = ask("POST", "/reports/alice?pages=4", `{"title":"t"}`, 429, "3")
+			if !strings.Contains(got.body, `"violated-policies":["reports"]`) || got.header.Get("Content-Type") != "application/problem+json" ||
+				got.header.Get("Retry-After") == "" || got.header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%v\n%s", got.header, got.body)
+			}
+			if got = ask("GET", "/sync/bob", "", 200, "9"); !strings.Contains(got.body, "all") {
+				t.Errorf("the answer to the handler is %s", got.body)
+			}
+			for range 5 {
+				ask("GET", "/free", "", 200, "")
+			}
+			if c.module == "fastapi" {
+				ask("GET", "/wrong", "", 500, "") // Starlette sends it outside of the middleware
+			} else {
+				ask("GET", "/wrong", "", 500, "96")
+			}
+			if c.module != "fastapi" {
+				ask("GET", "/nowhere", "", 404, "0", "X-User: carol")
+				ask("GET", "/nowhere", "", 429, "0", "X-User: carol")
+			}
+			if c.target == "limits_django:asgi" {
+				ask("GET", "/awaited/dora", "", 200, "9")
+			}
+		})
+	}
+}

@@ -1,0 +1,29 @@
+"""calls.py URL TOKEN makes each call without a request, in both forms."""
+
+import asyncio
+import sys
+
+from sluice import Sluice
+
+sluice = Sluice(sys.argv[1], token=sys.argv[2], deadline=60, on_error="deny")
+key = {"api_key": "k"}
+
+
+def said(answer):
+    left = [result["remaining"] for result in answer.raw.get("results", [])]
+    return f"{answer.status} {left}"
+
+
+def blocking():
+    return [sluice.check("jobs", key, 3), sluice.peek("jobs", key), sluice.refund("jobs", key, 2), sluice.check("jobs", key, 11)]
+
+
+async def awaited():
+    answers = [await sluice.acheck("jobs", key, 3), await sluice.apeek("jobs", key), await sluice.arefund("jobs", key, 2)]
+    await sluice.aclose()
+    return answers
+
+
+print(*map(said, blocking()), sep=", ")
+sluice.close()
+print(*map(said, asyncio.run(awaited())), sep=", ")

@@ -1,0 +1,34 @@
+"""Limits in Flask: by the user of the session, for one route, and for none."""
+
+from flask import Flask, g, session
+
+from sluice import Sluice
+from sluice.flask import SluiceFlask
+
+app = Flask(__name__)
+app.secret_key = "change me"
+
+
+@app.before_request
+def log_in():
+    g.user = session.get("user")
+
+
+sluice = Sluice("http://localhost:8081")
+SluiceFlask(app, sluice, attributes=lambda request: {"user": g.user})
+
+
+def customer(request):
+    return {"attr:customer": request.view_args["customer"]}
+
+
+@app.post("/reports/<customer>")
+@sluice.limit("reports", key=customer, cost=lambda request: int(request.args.get("pages", 1)))
+def report(customer):
+    return {"report": customer}
+
+
+@app.get("/health")
+@sluice.exempt
+def health():
+    return "ok"

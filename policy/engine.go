@@ -20,6 +20,7 @@ import (
 type Engine struct {
 	observers []func(context.Context, *Observation)
 	settled   []func(context.Context, *Settlement)
+	outcomes  []func(id uint64, o *Outcome)
 	untimed   bool
 	named     bool // refused requests get an ID
 

@@ -32,7 +32,7 @@ func diffCommand() *cobra.Command {
 			"place of the gateway's policy file, with the rules of its database on top. \"-\" is standard input.\n\n" +
 			"With --live, try it on the requests of the last hour that the gateway keeps (see serve --recent),\n" +
 			"and show which of them would newly be refused, and which no longer, by rule and tier. Both policies\n" +
-			"are tried from empty counters and from full ones: the truth is between the two." + remote.Help,
+			"count from zero. Real counters may be older than what is kept: the most that this can change is shown, too." + remote.Help,
 		Example: "  sluice diff api.yaml\n  sluice diff api.yaml --live",
 		Args:    command.Args(1, 1, "diff: which file? Give one, or - for standard input"),
 		PreRunE: command.ApplySettings,
@@ -51,30 +51,11 @@ func (s *diffSettings) run(c *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	found, err := s.Diff(c.Context(), inlined(*doc), s.live)
+	found, err := s.Diff(c.Context(), recent.Inlined(*doc), s.live)
 	if err != nil {
 		return err
 	}
 	return s.Print(c, found, func(w io.Writer) { writeDiff(w, found) })
-}
-
-// inlined returns a document that has the contents of its files in place of their names.
-func inlined(doc policy.Document) policy.Document {
-	lists := map[string]policy.List{}
-	for name, l := range doc.Lists {
-		lists[name] = policy.List{Networks: l.Networks}
-	}
-	answers := map[string]policy.Answer{}
-	for status, a := range doc.Answers {
-		a.File = ""
-		a.Bodies = append([]policy.Body(nil), a.Bodies...)
-		for i := range a.Bodies {
-			a.Bodies[i].File = ""
-		}
-		answers[status] = a
-	}
-	doc.Lists, doc.Answers, doc.Prices.File = lists, answers, ""
-	return doc
 }
 
 func writeDiff(w io.Writer, d *control.PolicyDiff) {
@@ -104,9 +85,8 @@ func writeTrial(w io.Writer, t *recent.Trial) {
 	}
 	fmt.Fprintf(w, "\n%s requests of %s, from %s to %s:\n", humanize.Comma(t.Requests), instances(t.Instances), t.From.Format(time.RFC3339), t.To.Format(time.RFC3339))
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  \tFROM EMPTY COUNTERS\tFROM FULL ONES")
-	fmt.Fprintf(table, "  newly refused\t%s\t%s\n", humanize.Comma(t.Newly), humanize.Comma(t.Full.Newly))
-	fmt.Fprintf(table, "  no longer refused\t%s\t%s\n", humanize.Comma(t.Freed), humanize.Comma(t.Full.Freed))
+	fmt.Fprintf(table, "  newly refused\t%s\t(at most %s)\n", humanize.Comma(t.Newly), humanize.Comma(t.Most.Newly))
+	fmt.Fprintf(table, "  no longer refused\t%s\t(at most %s)\n", humanize.Comma(t.Freed), humanize.Comma(t.Most.Freed))
 	_ = table.Flush()
 	if t.Differs > 0 {
 		fmt.Fprintf(w, "  The policy in force decides %s of them otherwise here than it did: counters were older, or another policy was in force.\n", humanize.Comma(t.Differs))

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -21,6 +23,9 @@ rules:
 
 // A ring takes no more memory than it is given, however many requests come, and has many of them.
 func TestMemory(t *testing.T) {
+	if testkit.Race {
+		t.Skip("the race detector takes memory of its own")
+	}
 	const size = 16 << 20
 	engine := engineOf(t, decode(t, typical))
 	before := heap()
@@ -128,4 +133,32 @@ func BenchmarkTry(b *testing.B) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	b.ReportMetric(float64(int64(m.HeapAlloc)-before)/(1<<20), "MiB")
+}
+
+// Requests are kept, and changes tried, at the same time.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	doc := decode(t, typical)
+	engine := engineOf(t, doc)
+	ring := Watch(engine, LeastBytes)
+	var asking sync.WaitGroup
+	const each = 500
+	for i := range uint64(8) {
+		asking.Go(func() {
+			r := rand.New(rand.NewPCG(i, 3))
+			for range each {
+				q := some(r)
+				engine.Decide(t.Context(), &q)
+			}
+		})
+	}
+	for range 3 {
+		if _, err := ring.Try(t.Context(), doc, doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asking.Wait()
+	if got, err := ring.Try(t.Context(), doc, doc); err != nil || got.Requests != 8*each || got.Differs != 0 {
+		t.Errorf("%v, %s", err, encoded(t, got))
+	}
 }

@@ -68,7 +68,11 @@ func TestTrialIsWhatTheEngineDoes(t *testing.T) {
 		now := all[0]
 		ring := Watch(now.engine, 8<<20)
 		r := rand.New(rand.NewPCG(31, 1))
-		for begin := time.Now(); time.Since(begin) < time.Hour-time.Minute; {
+		long := time.Hour - time.Minute
+		if testkit.Race {
+			long = 3 * time.Minute // in which not every change has an effect
+		}
+		for begin := time.Now(); time.Since(begin) < long; {
 			time.Sleep(time.Duration(1+r.IntN(600_000)) * time.Microsecond)
 			q := traffic(r)
 			decisions := make([]policy.Decision, len(all))
@@ -125,7 +129,7 @@ func (l *live) compare(t *testing.T, ring *Ring, now *live) error {
 	}
 	var got Trial
 	p.report(&got)
-	if tried.leave(p) || len(tried.left) > 0 || got.Differs != 0 || got.Change != want || want == (Change{}) || got.Requests != int64(len(l.allowed)) {
+	if tried.leave(p) || len(tried.left) > 0 || got.Differs != 0 || got.Change != want || want == (Change{}) && !testkit.Race || got.Requests != int64(len(l.allowed)) {
 		return fmt.Errorf("want %+v of %d requests: %s", want, len(l.allowed), encoded(t, got))
 	}
 	if got.Most.Newly < want.Newly || got.Most.Freed < want.Freed {

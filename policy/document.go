@@ -36,14 +36,14 @@ type Document struct {
 	// unit as in 512KiB or 16MiB: 8MiB if empty. Larger ones are denied with status 413, and where the bodies of
 	// all requests take up the memory for bodies, with 503.
 	BodyLimit string `json:"body_limit,omitempty"`
-	// Lists are networks under names that rules ask for: see [Rule].
+	// Lists are named networks for the clients of rules: see [Rule].
 	Lists map[string]List `json:"lists,omitempty"`
 	// Prices are what models cost, for rules that count money: see [Cost].
 	Prices    Prices        `json:"prices,omitzero"`
 	Tiers     Tiers         `json:"tiers,omitzero"`
 	Rules     []Rule        `json:"rules"`
 	Overrides []Override    `json:"overrides,omitempty"`
-	Subjects  []TierSubject `json:"subjects,omitempty"` // which of them are in which tier
+	Subjects  []TierSubject `json:"subjects,omitempty"` // subjects with a tier of their own
 }
 
 // CORS lets pages of other origins read refusals, and the limit fields of all answers. Without origins it has no effect.
@@ -227,8 +227,8 @@ type Override struct {
 	// Limit, or Limits if there are several, takes the place of all that the rule has.
 	Limit  string   `json:"limit,omitempty"`
 	Limits []string `json:"limits,omitempty"`
-	// InFlight is how many requests of the subject may be under way, of a rule with InFlight. Those
-	// that are keep their places.
+	// InFlight is how many requests of the subject may be under way, of a rule with InFlight. Requests under way
+	// keep their permits.
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Block refuses the requests that the rule would count for the subject, charges nothing for
 	// them, and holds whether the store answers or not: see [Decision]. An override of a shadow
@@ -311,9 +311,9 @@ func (f *InFlight) UnmarshalJSON(data []byte) error {
 // an object with the name of a file.
 type List struct {
 	Networks []string
-	// File is where they are kept, one on a line, if they are. A document has the name, and is
-	// no less data for it: package policyfile reads the file, relative to that of the policy,
-	// where it compiles what it has read. A program sets Networks, though there may be none.
+	// File is the name of a file with the networks, one on a line, relative to the file of the policy. Package
+	// policyfile reads it when it compiles a policy, so a document contains only the name. Programs set Networks
+	// instead, which may be empty.
 	File string
 }
 
@@ -351,8 +351,8 @@ func (l *List) UnmarshalJSON(data []byte) error {
 // untilHint is how to write an end.
 const untilHint = "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC"
 
-// ParseUntil reads when an override or a place in a tier ends: a time of RFC 3339, or a date,
-// which is the end of that day in UTC. From the moment that it returns on, it does not hold.
+// ParseUntil reads when an override, or a subject's time in a tier, ends: a time of RFC 3339, or a date, which is
+// the end of that day in UTC. It no longer applies at the returned time itself.
 func ParseUntil(text string) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil

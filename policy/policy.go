@@ -222,8 +222,8 @@ func (p *Policy) without(wants func(*rule) bool, message, hint string) (problems
 	return problems
 }
 
-// ByOutcome returns the names of the rules that go by the outcome of requests: see [Engine.Settle].
-// Behind a door that never learns it everything counts, and costs what is estimated.
+// ByOutcome returns the names of the rules that go by the outcome of requests: see [Engine.Settle]. In an
+// integration that never learns the outcome, every request counts, and costs its estimate.
 func (p *Policy) ByOutcome() (names []string) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.settles() {

@@ -196,9 +196,9 @@ func fieldsHold(h http.Header) bool {
 	return true
 }
 
-// PlainHost reports whether all servers read the same host: a name or an address, with a
-// port or without, or none at all. Of "a:80:80" some take the host "a", and some none, and
-// of the dots behind "a.." some take off one and some all. Doors refuse a request with another.
+// PlainHost reports whether all servers read the same host: a name or an address, with a port or without, or none
+// at all. In "a:80:80", some servers read the host "a" and some none; in "a..", some drop one dot and some both.
+// Integrations refuse requests with such hosts.
 func PlainHost(s string) bool {
 	if literal, found := strings.CutPrefix(s, "["); found {
 		inner, rest, closed := strings.Cut(literal, "]")

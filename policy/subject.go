@@ -92,10 +92,9 @@ func (s *Subject) Shown() string {
 	return s.policy.ShownSent(s.key, s.rule.name+"/"+strings.Join(s.spelled, "/"))
 }
 
-// SubjectOf returns the subject that is counted under a key, which is one of [Subject.Key],
-// [Observation.Key], [Observation.Sent] or [RuleTrace]. Values of more than [sluice.MaxKeyPart] bytes are in a key by
-// their hash alone: such a subject is as good as any other, but what the value was is not known (see
-// [Subject.Hashed]).
+// SubjectOf returns the subject that is counted under a key, which is one of [Subject.Key], [Observation.Key],
+// [Observation.Sent] or [RuleTrace]. Values of more than [sluice.MaxKeyPart] bytes are in a key by their hash
+// alone: such a subject works like any other, but its values are unknown (see [Subject.Hashed]).
 func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	p := e.current()
 	name, subject := parts.CutKey(key)

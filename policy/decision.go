@@ -126,16 +126,16 @@ type Result struct {
 	// Name is the name of the limit in fields for clients, such as "api-1h", if its rule has several limits: see
 	// [LimitNames]. Otherwise it is empty, and the fields have Rule.
 	Name string
-	Plan *sluice.Plan // nil for what blocks
-	// From is what the limit was resolved from: "rule", "tier:pro" or "override", which may
-	// block, too; "block" where the rule is there to block, or [Subject.Block] has; "caller" for a
-	// limit that the caller has brought: see [Engine.Adhoc].
+	Plan *sluice.Plan // nil for a block
+	// From is the origin of the limit: "rule", "tier:pro", or "override", which may also be a block; "block" for a
+	// rule with "block" or a subject of [Subject.Block]; or "caller" for a limit that the caller supplies: see
+	// [Engine.Adhoc].
 	From   string
 	Source string // of that rule or override: see [Rule]
 	Cost   int64
 	Owed   int64 // the debt of the key, in results of a [Subject] and of previews only
 	Unit   Unit  // of its cost
-	Shadow bool  // counts and reports, never refuses, or not this subject
+	Shadow bool  // counts and reports, but does not refuse: never, or not this subject
 	// Marks reports that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool

@@ -128,5 +128,6 @@ func (values) explain(c *charges, i int) string {
 	return fmt.Sprintf("the value of %v is new: %d of %d count", &r.reads[0], used, plan.Capacity)
 }
 
-// Distinct reports whether the rule counts different values. Nothing can be given back to such a subject but all of it.
+// Distinct reports whether the rule counts different values. Such a subject can only be reset: single units cannot
+// be given back.
 func (s *Subject) Distinct() bool { return s.rule.distinct }

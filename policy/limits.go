@@ -412,8 +412,8 @@ type RulePlan struct {
 	Plan *sluice.Plan
 }
 
-// Plans returns the limits of all rules, their own and those of tiers, in the order of the document.
-// Limits of one rule that count alike are there once. Those of overrides are left out.
+// Plans returns the limits of all rules, their own and those of tiers, in the order of the document. Limits of one
+// rule that share their counts are listed once. Limits of overrides are left out.
 func (p *Policy) Plans() (all []RulePlan) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.charges() {

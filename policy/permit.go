@@ -62,8 +62,8 @@ func (p *Policy) InFlight() (names []string) {
 	return names
 }
 
-// InFlight reports whether the rule counts requests under way. Nothing can be given back to such a
-// subject but all of it.
+// InFlight reports whether the rule counts requests under way. Such a subject can only be reset:
+// single units cannot be given back.
 func (s *Subject) InFlight() bool { return s.rule.inFlight }
 
 // Held reports whether the request holds a permit in flight: see [Engine.Release].

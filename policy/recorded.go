@@ -57,8 +57,8 @@ type RequestField struct {
 	Cost bool   // it is the cost of a rule
 }
 
-// RequestFields returns the header fields that conditions and costs go by, sorted by name. Parts of keys are not among
-// them.
+// RequestFields returns the header fields that conditions and costs use, sorted by name. Parts of keys are not
+// among them.
 func (p *Policy) RequestFields() (all []RequestField) {
 	costs := map[string]bool{}
 	for i := range p.rules {

@@ -125,7 +125,8 @@ type Settlement struct {
 	// Estimate is the charge before the response, and Cost the final one, both in units of Limit: see
 	// [sluice.Limit.Money].
 	Estimate, Cost int64
-	// Cut is what the outcome told beyond that: it is above the rule's max, or above what a key can owe.
+	// Cut is the part of the reported cost that is not charged, because it is above the rule's max, or above what a
+	// key can owe.
 	Cut int64
 	// Unread is why the response does not report its cost, for rules that read it: "encoded" (compressed), "type"
 	// (neither JSON nor events), "malformed", "missing", "interrupted" or "no_body". Otherwise it is empty.
@@ -237,8 +238,8 @@ func numberLimits(open []openCharge) {
 	}
 }
 
-// Lasts returns for how long what was taken is what a refund gives back: in a window until it
-// ends, else until nothing is used any more.
+// Lasts returns for how long the units of the request can be given back: in a window until it ends, and otherwise
+// until nothing is used any more.
 func (r *Result) Lasts() time.Duration {
 	if r.Plan.Limit.Algorithm == sluice.SlidingWindowCounter {
 		return r.ResetAfter - r.Plan.Limit.Period // later it belongs to the previous window

@@ -220,7 +220,7 @@ func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
 	}
 	lines := bytes.Count(s.log.Bytes(), []byte("refused a caller"))
 	if most := int(time.Since(began)/time.Second) + 2; lines < 1 || lines > most {
-		t.Errorf("%d lines, and %d are the most: %s", lines, most, s.log)
+		t.Errorf("%d lines, the maximum is %d: %s", lines, most, s.log)
 	}
 }
 

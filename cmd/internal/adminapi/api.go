@@ -143,6 +143,6 @@ type failureLog struct{ last atomic.Int64 }
 func (f *failureLog) log(log *slog.Logger, r *http.Request, err error) {
 	now := time.Now().Unix()
 	if last := f.last.Load(); last < now && f.last.CompareAndSwap(last, now) {
-		log.Warn("admin API refused a caller", "from", r.RemoteAddr, "reason", err.Error())
+		log.Warn("admin API denied access", "from", r.RemoteAddr, "reason", err.Error())
 	}
 }

@@ -28,11 +28,12 @@ func diffCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff FILE",
 		Short: "Compare a policy file with the policy that is in force",
-		Long: "Compare a policy file with the policy that is in force in a running gateway: as if the file took the\n" +
-			"place of the gateway's policy file, with the rules of its database on top. \"-\" is standard input.\n\n" +
-			"With --live, try it on the requests of the last hour that the gateway keeps (see serve --recent),\n" +
-			"and show which of them would newly be refused, and which no longer, by rule and tier. Both policies\n" +
-			"are tried from empty counters and from full ones: the truth is between the two." + remote.Help,
+		Long: "Compare a policy file with the policy in force in a running gateway, as if the file replaced the\n" +
+			"gateway's policy file, with the rules of its database on top. \"-\" is standard input.\n\n" +
+			"With --live, try the file on the requests of the last hour that the gateway has recorded (see\n" +
+			"serve --recent). The result shows the requests that would newly be denied or no longer be\n" +
+			"denied, by rule and tier. Both policies start once from empty and once from full counters: the\n" +
+			"truth lies in between." + remote.Help,
 		Example: "  sluice diff api.yaml\n  sluice diff api.yaml --live",
 		Args:    command.Args(1, 1, "diff: which file? Give one, or - for standard input"),
 		PreRunE: command.ApplySettings,

@@ -31,16 +31,16 @@ func importCommand() *cobra.Command {
 	c := databaseCommand(&cobra.Command{
 		Use:   "import --rules URL FILE",
 		Short: "Make a database of rules match a policy file",
-		Long: "Make a database of rules match a policy file, and nothing else: what is not in the file\n" +
-			"is deleted from the database. \"-\" is standard input. What differs is shown, and done only with\n" +
-			"--yes, in one transaction. Tokens stay.",
+		Long: "Make a database of rules match a policy file. Entries that are missing from the file are deleted\n" +
+			"from the database. Tokens are kept. \"-\" is standard input. The command shows the differences;\n" +
+			"with --yes, it applies them in one transaction.",
 		Example: "  sluice import --rules sqlite:rules.db api.yaml\n" +
 			"  sluice import --rules sqlite:rules.db --yes api.yaml",
 		Args: command.Args(1, 1, "import: which file? Give one, or - for standard input"),
 	}, s.run)
 	f := c.Flags()
 	f.BoolVar(&s.yes, "yes", false, "make the changes, instead of only showing them")
-	f.StringVar(&s.policy, "policy", "", "policy `file` that the gateways combine with the database, if any: the two must form a valid policy together")
+	f.StringVar(&s.policy, "policy", "", "policy `file` that gateways combine with the database, if any; the two must form a valid policy")
 	c.AddCommand(importEnvoyCommand(), importNginxCommand(), importOpenAPICommand())
 	return c
 }

@@ -104,7 +104,7 @@ func (s *server) fail(c *call, err error) {
 	s.logAway(c, err)
 	p := control.AsProblem(err)
 	if p == nil {
-		s.Logger.Error("console: a page could not be made", "path", c.URL.Path, "error", err)
+		s.Logger.Error("console: rendering a page failed", "path", c.URL.Path, "error", err)
 		p = control.Problemf(http.StatusInternalServerError, "This page could not be made. The log of Sluice says why.")
 	}
 	if c.caller.Role == source.Nobody {
@@ -112,7 +112,7 @@ func (s *server) fail(c *call, err error) {
 		return
 	}
 	if err := s.show(c, p.Status, "problem", page{Title: http.StatusText(p.Status), Data: p}); err != nil {
-		s.Logger.Error("console: a page could not be made", "path", c.URL.Path, "error", err)
+		s.Logger.Error("console: rendering a page failed", "path", c.URL.Path, "error", err)
 		http.Error(c.w, p.Detail, p.Status)
 	}
 }

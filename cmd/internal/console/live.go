@@ -125,7 +125,7 @@ func (s *server) tell(c *call, t *teller) error {
 	for _, id := range fragments {
 		var b bytes.Buffer
 		if err := templates()["first"].ExecuteTemplate(&b, "first-"+id, shown); err != nil {
-			s.Logger.Error("console: a part of a page could not be made", "part", id, "error", err)
+			s.Logger.Error("console: rendering part of a page failed", "part", id, "error", err)
 			continue
 		}
 		if html := b.String(); t.seen[id] != html {

@@ -72,7 +72,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	s.history.note(v)
 	a, err := c.alerts()
 	if err != nil { // then nothing is silenced
-		s.Logger.Warn("console: it is not known what is silenced", "error", err)
+		s.Logger.Warn("console: cannot read the silenced alerts", "error", err)
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineBut(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()

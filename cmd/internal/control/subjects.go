@@ -298,13 +298,13 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 	return c.change(ctx, who, r.Target, dry, subjectAct{
 		apply: func(s *found, dry bool) error {
 			if s.InFlight() {
-				return BadField("/rule", "it counts requests in flight, which end by themselves: reset the subject to free all places")
+				return BadField("/rule", "it counts requests in flight, which end by themselves: reset the subject to free all permits")
 			}
 			if s.Distinct() {
-				return BadField("/rule", "it counts different values, of which none can be given back: reset the subject to forget all")
+				return BadField("/rule", "it counts different values, which cannot be refunded: reset the subject to forget all")
 			}
 			if s.Queues() {
-				return BadField("/rule", "it is a queue, whose turns belong to the requests that wait: reset the subject to empty it")
+				return BadField("/rule", "it is a queue of waiting requests: reset the subject to empty it")
 			}
 			if r.USD != "" && s.rule.Cost.USD == "" {
 				return BadField("/usd", "the rule has no limit in USD: write units")

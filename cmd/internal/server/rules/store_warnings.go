@@ -13,7 +13,7 @@ import (
 func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	if r.store.Cluster() {
 		if _, apart := p.Cluster(); len(apart) > 0 {
-			r.Log.Info("the cluster charges some rules one after the other: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
+			r.Log.Info("the cluster charges some rules one by one: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
 		}
 	}
 	if r.store.EvictsByExpiry() {

@@ -13,9 +13,9 @@ const (
 	ByLease
 	// BySync: this process, from what it has counted and what others have told it.
 	BySync
-	// ByLocalShare: a local share of the limit, since the shared store does not answer.
+	// ByLocalShare: a local share of the limit, since the shared store is unavailable.
 	ByLocalShare
-	// ByOnError: [Allow] or [Deny], since the shared store does not answer. The receipt of
+	// ByOnError: [Allow] or [Deny], since the shared store is unavailable. The receipt of
 	// an admitted charge describes the local share, that of a refused one has only the time.
 	ByOnError
 )

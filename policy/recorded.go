@@ -20,7 +20,7 @@ const (
 	Absent    = parts.Absent    // the request lacks the part
 	Present   = parts.Present   // it has the value
 	Garbled   = parts.Garbled   // servers may read it in several ways
-	BrokenOff = parts.BrokenOff // it is Garbled, because the body broke off
+	BrokenOff = parts.BrokenOff // it is Garbled, because the body ended early
 	Faulty    = parts.Faulty    // no rule can go by the body; the value is what the request lacks
 	Unread    = parts.Unread    // no rule has read it
 )

@@ -110,7 +110,7 @@ func defaultOnError(hosts []string, match []*pattern.Pattern, shadow bool) sluic
 	return sluice.Allow
 }
 
-// Outage is what a rule does while the shared store does not answer.
+// Outage is what a rule does while the shared store is unavailable.
 type Outage struct {
 	Rule    string
 	OnError sluice.OnError

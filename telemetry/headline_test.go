@@ -97,7 +97,7 @@ func TestHeadline(t *testing.T) {
 		"more than yesterday": {change(view(quiet), func(v *telemetry.View) { v.All = since(steady(10, 990), time.Hour, 20) }),
 			"good", "Nothing unusual. 2.9 % refused (yesterday at this hour 1 %).", "", time.Time{}, ""},
 		"much, as ever": {change(view(telemetry.Rule{Name: "scrapers", Series: steady(400, 0), Usual: 400}), func(v *telemetry.View) { v.All = steady(420, 580) }),
-			"unknown", "42 % of requests refused in the last minute, 42 % in the last 10 minutes, 42 % in the last hour. No rule refuses more than usual now; scrapers refuses the most.", "scrapers", time.Time{}, ""},
+			"unknown", "42 % of requests refused in the last minute, 42 % in the last 10 minutes, 42 % in the last hour. No rule denies more than usual now; scrapers refuses the most.", "scrapers", time.Time{}, ""},
 		"much, until a while ago": {change(view(quiet), func(v *telemetry.View) {
 			v.All = steady(3, 997)
 			for i := range 280 {
@@ -107,33 +107,33 @@ func TestHeadline(t *testing.T) {
 		"the usual is unknown, and much": {change(view(unknown(380)), func(v *telemetry.View) { v.All = steady(380, 1000) }),
 			"bad", "Since 2 Mar 03:05 UTC new refuses 380/s.", "new", at.Add(-48 * time.Hour).Truncate(5 * time.Minute).Add(5 * time.Minute), ""},
 		"one subject": {view(quiet, refuses(1, telemetry.Top{Items: alone.Items, Total: 100})),
-			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. The rule refuses nobody else.",
+			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. The rule denies no other subject.",
 			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), "203.0.113.7"},
 		"one subject, and others": {view(refuses(60, attacker)),
 			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. 59 others are refused, too.",
 			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), "203.0.113.7"},
 		"a crowd": {view(refuses(1204, crowd(1204, 1))),
-			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). Many subjects (1,204), none above 0.1 %: is the limit too low, or is it a crowd?",
+			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). Many subjects (1,204), none above 0.1 %: the limit may be too low, or it is a crowd.",
 			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), ""},
 		"always so": {view(telemetry.Rule{Name: "scrapers", Series: steady(38, 0), Usual: 38}),
 			"good", "Nothing unusual. 0 of 3.6 M requests refused in the last hour, as yesterday at this hour.", "", time.Time{}, ""},
 		"an instance is silent": {change(view(quiet), stale),
-			"unknown", "No numbers for 40 s: instance b does not answer.", "", at.Add(-40 * time.Second), ""},
+			"unknown", "No data for 40 s: instance b does not respond.", "", at.Add(-40 * time.Second), ""},
 		"the store is away": {change(view(refuses(1, alone)), func(v *telemetry.View) {
 			v.Instances[0].Store.Away, v.Instances[0].Store.Local = 1, 1204
 			v.Events = []telemetry.Event{{At: at.Add(-20 * time.Minute), Kind: "circuit", Instance: "a"}}
-		}), "bad", "Since 02:40 UTC the shared store does not answer: this instance limits by its own share, or as on_error says (1,204 decisions in the last minute).",
+		}), "bad", "Since 02:40 UTC the shared store is unavailable: this instance uses its local allowance, or what on_error sets (1,204 decisions in the last minute).",
 			"", at.Add(-20 * time.Minute), ""},
 		"a shard is away for one of two": {change(view(), func(v *telemetry.View) {
 			v.Instances = append(v.Instances, telemetry.Instance{Name: "b", Store: telemetry.Store{Shards: 3, Away: 1, Local: 1}})
-		}), "bad", "1 of 3 shards of the shared store do not answer 1 of 2 instances: they limit by their own share, or as on_error says (1 decision in the last minute).",
+		}), "bad", "1 of 3 shards of the shared store are unavailable 1 of 2 instances: they use local allowances, or what on_error sets (1 decision in the last minute).",
 			"", time.Time{}, ""},
 		"everybody is one": {view(proxy),
-			"unknown", "Everybody seems to be 10.0.0.9: is it your load balancer? Then name it in trusted_proxies, so that clients are told apart.",
+			"unknown", "Nearly all requests come from 10.0.0.9. If it is your load balancer, add it to trusted_proxies to distinguish clients.",
 			"per-client", time.Time{}, "per-client/10.0.0.9"},
 		"a reload failed": {change(view(quiet), func(v *telemetry.View) {
 			v.Events = []telemetry.Event{{At: at.Add(-5 * time.Minute), Kind: "refused", Instance: "a", Text: "api.yaml:3: the rule has no limit"}, {At: at.Add(-time.Hour), Kind: "reload", Instance: "a"}}
-		}), "bad", "At 02:55 UTC a policy was refused, and the older one stays in force: api.yaml:3: the rule has no limit.", "", at.Add(-5 * time.Minute), ""},
+		}), "bad", "At 02:55 UTC an invalid policy was rejected, and the older one stays in force: api.yaml:3: the rule has no limit.", "", at.Add(-5 * time.Minute), ""},
 		"a reload failed, and another did not": {change(view(quiet), func(v *telemetry.View) {
 			v.Events = []telemetry.Event{{At: at, Kind: "reload", Instance: "a"}, {At: at.Add(-time.Hour), Kind: "refused", Instance: "a"}}
 		}), "good", "Nothing unusual. 0 of 3.6 M requests refused in the last hour, as yesterday at this hour.", "", time.Time{}, ""},
@@ -154,7 +154,7 @@ func TestHeadline(t *testing.T) {
 	}
 	blocked := refuses(2, telemetry.Top{Items: []telemetry.Subject{subject("b", 60), subject("203.0.113.7", 40)}, Total: 100})
 	blocked.Refusals[telemetry.Minute].Items[0].Blocked = 60
-	if text := view(blocked).Headline().Text; !strings.HasSuffix(text, "203.0.113.7. The rule refuses nobody else who is not blocked.") {
+	if text := view(blocked).Headline().Text; !strings.HasSuffix(text, "203.0.113.7. The rule denies no other subject that is not blocked.") {
 		t.Errorf("beside a blocked subject: %s", text)
 	}
 	evil := refuses(1, telemetry.Top{Items: []telemetry.Subject{subject("x\x1b[2J\n\u202e"+strings.Repeat("y", 500), 94)}, Total: 100})
@@ -201,7 +201,7 @@ func TestHeadlineTellsShortKeysApart(t *testing.T) {
 func TestHeadlineOfShadow(t *testing.T) {
 	t.Parallel()
 	for passed, want := range map[int]string{
-		0:    "100 % of requests refused in the last minute, 100 % in the last 10 minutes, 100 % in the last hour. Nothing is refused now: the whole policy is a shadow.",
+		0:    "100 % of requests refused in the last minute, 100 % in the last 10 minutes, 100 % in the last hour. Nothing is denied now: the whole policy is in shadow mode.",
 		9900: "Nothing unusual. 1 % refused in the last hour.",
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,7 @@ const (
 
 // Names in place of that of a rule.
 const (
-	refusalsOfCallers   = "*caller"    // limits that callers bring: see policy.Engine.Adhoc
+	refusalsOfCallers   = "*caller"    // limits sent by callers: see policy.Engine.Adhoc
 	refusalsOfMalformed = "*malformed" // requests that lack something
 )
 

@@ -73,7 +73,7 @@ func byWhom(t *testing.T, both [2]*gateway) (store, standIn float64) {
 	return store, standIn
 }
 
-func away(r record) bool { return strings.HasPrefix(r.Msg, "shared store is away") }
+func away(r record) bool { return strings.HasPrefix(r.Msg, "shared store is unavailable") }
 func back(r record) bool { return strings.HasPrefix(r.Msg, "shared store is available again") }
 
 // awaitBoth waits until that is the last change of state that both instances have logged,

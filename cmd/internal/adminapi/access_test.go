@@ -218,7 +218,7 @@ func TestRefusedCallersAreLoggedOnceASecond(t *testing.T) {
 	for range 50 {
 		s.Do("GET", "/v1/policy", "").Want(401)
 	}
-	lines := bytes.Count(s.log.Bytes(), []byte("refused a caller"))
+	lines := bytes.Count(s.log.Bytes(), []byte("denied access"))
 	if most := int(time.Since(began)/time.Second) + 2; lines < 1 || lines > most {
 		t.Errorf("%d lines, the maximum is %d: %s", lines, most, s.log)
 	}

@@ -130,7 +130,7 @@ func sameOrigin(next http.Handler) http.Handler {
 			foreign = foreign || err != nil || !strings.EqualFold(u.Host, r.Host)
 		}
 		if foreign {
-			write(w, http.StatusForbidden, "application/problem+json", control.Problemf(http.StatusForbidden, "a page of another origin cannot use this API"))
+			write(w, http.StatusForbidden, "application/problem+json", control.Problemf(http.StatusForbidden, "pages of other origins cannot use this API"))
 			return
 		}
 		next.ServeHTTP(w, r)

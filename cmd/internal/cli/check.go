@@ -104,13 +104,13 @@ func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
 	remote := command.FromCommandLine(f, "admin-url") != ""
 	switch {
 	case remote && local:
-		return false, errors.New("--admin-url: the gateway has a policy of its own: leave --policy and --rules out")
+		return false, errors.New("--admin-url: the gateway has its own policy: remove --policy and --rules")
 	case !q.admin.Named() || local, !remote && q.policy.any():
 		return false, nil
 	case q.shadow:
-		return false, errors.New("--shadow: a running gateway says itself whether it only watches")
+		return false, errors.New("--shadow: a running gateway has its own setting for shadow mode")
 	case q.times != 1:
-		return false, errors.New("--times: a running gateway is asked about one request, and counts none")
+		return false, errors.New("--times: a running gateway decides about one request and charges nothing")
 	}
 	return true, nil
 }
@@ -143,7 +143,7 @@ func (q *checkSettings) explainRemotely(c *cobra.Command, r *http.Request) (*con
 	in := &control.CheckRequest{Method: r.Method, URL: r.URL.String(), Headers: map[string]string{}, Body: q.data, From: q.from}
 	for name, values := range r.Header {
 		if len(values) > 1 {
-			return nil, fmt.Errorf("--header: %s is there twice, and a running gateway is asked about one", name)
+			return nil, fmt.Errorf("--header: %s occurs twice, and a running gateway accepts one", name)
 		}
 		in.Headers[name] = values[0]
 	}
@@ -160,7 +160,7 @@ func (q *checkSettings) request(target string) (*http.Request, error) {
 		}
 	}
 	if strings.HasPrefix(target, "//") { // NewRequest would read a host
-		return nil, fmt.Errorf("%q: behind two slashes stands a host: to ask for this path, write http://host%s", target, target)
+		return nil, fmt.Errorf("%q: two slashes are followed by a host: for this path, write http://host%s", target, target)
 	}
 	r, err := http.NewRequest(method, target, nil)
 	if invalid := new(url.Error); errors.As(err, &invalid) {
@@ -173,7 +173,7 @@ func (q *checkSettings) request(target string) (*http.Request, error) {
 	case err != nil:
 		return nil, fmt.Errorf("--from %q: write an address, as in 192.0.2.1", q.from)
 	case !strings.HasPrefix(r.URL.Path, "/"):
-		return nil, fmt.Errorf("%q: write a path that begins with a slash, as in /api/users, or a whole URL", target)
+		return nil, fmt.Errorf("%q: write a path that starts with a slash, as in /api/users, or a whole URL", target)
 	case q.times < 1:
 		return nil, errors.New("--times must be at least 1")
 	}

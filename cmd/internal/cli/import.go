@@ -73,7 +73,7 @@ func (s *importSettings) run(c *cobra.Command, db *source.Database, args []strin
 	}
 	switch {
 	case len(differences) == 0:
-		_, err := fmt.Fprintln(c.OutOrStdout(), "nothing differs")
+		_, err := fmt.Fprintln(c.OutOrStdout(), "no differences")
 		return err
 	case !s.yes:
 		_, err := fmt.Fprintf(c.OutOrStdout(), "%s to make%s: give --yes to make them\n", words.Counted(len(differences), "change"), deletions(differences))
@@ -91,7 +91,7 @@ func (s *importSettings) run(c *cobra.Command, db *source.Database, args []strin
 func (s *importSettings) apply(ctx context.Context, db *source.Database, seen int64, replace func(*source.Tx) error) (int64, error) {
 	return db.Change(ctx, actor(), func(tx *source.Tx) error {
 		if tx.Contents().Version != seen {
-			return errors.New("somebody has changed the database in between: run it again, and look at what differs then")
+			return errors.New("the database has changed in the meantime: run the command again, and check the differences")
 		}
 		return replace(tx)
 	})

@@ -53,7 +53,7 @@ func convertEnvoy(c *cobra.Command, dir string, algorithm sluice.Algorithm) erro
 		return err
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("these are not in the policy:\n%w", policy.Errors(left))
+		return fmt.Errorf("these settings are not in the policy:\n%w", policy.Errors(left))
 	}
 	return nil
 }

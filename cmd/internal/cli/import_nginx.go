@@ -47,7 +47,7 @@ func convertNginx(c *cobra.Command, names []string) error {
 	if _, err = c.OutOrStdout().Write(text); err != nil || len(im.Untranslated) == 0 {
 		return err
 	}
-	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: the comments at the beginning of the policy say why\n", words.Counted(len(im.Untranslated), "thing"))
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: see the comments at the start of the policy\n", words.Counted(len(im.Untranslated), "thing"))
 	return err
 }
 

@@ -44,7 +44,7 @@ func convertOpenAPI(out io.Writer, d *openapi.Document) error {
 		return err
 	}
 	if len(p.Left) > 0 {
-		return fmt.Errorf("these are not in the policy:\n%w", p.Left)
+		return fmt.Errorf("these settings are not in the policy:\n%w", p.Left)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err e
 	}
 	try := policy.Document{Rules: []policy.Rule{{Name: "key", Key: []string{config.Key}, Limit: "1/second"}}}
 	if _, err := policy.Compile(try); err != nil {
-		return config, fmt.Errorf("--key: %q cannot be a key: use client_ip, user, or what else the log tells, such as header:X-Api-Key, query:token or host", q.key)
+		return config, fmt.Errorf("--key: %q cannot be a key: use client_ip, user, or another part that the log contains, such as header:X-Api-Key, query:token or host", q.key)
 	}
 	return config, nil
 }
@@ -146,7 +146,7 @@ func writeRecommendation(out io.Writer, to destination, r *recommend.Result) err
 func keepInput(in io.Reader) (string, error) {
 	file, err := os.CreateTemp("", "sluice-recommend-*")
 	if err != nil {
-		return "", fmt.Errorf("standard input is read several times, and needs a file meanwhile: %w", err)
+		return "", fmt.Errorf("cannot create a temporary file for standard input: %w", err)
 	}
 	_, err = io.Copy(file, in)
 	if err = errors.Join(err, file.Close()); err != nil {

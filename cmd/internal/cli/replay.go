@@ -80,7 +80,7 @@ func (l *logFormat) flags(c *cobra.Command) {
 func (l *logFormat) options(in io.Reader) (o feed.Options, err error) {
 	o.Stdin = in
 	if o.Parse.Zone, err = time.LoadLocation(l.zone); err != nil {
-		return o, fmt.Errorf("--zone %.60q: there is no such time zone: write it as in Europe/Berlin", l.zone)
+		return o, fmt.Errorf("--zone %.60q: unknown time zone: write it as in Europe/Berlin", l.zone)
 	}
 	for _, field := range l.fields {
 		name, path, found := strings.Cut(field, "=")
@@ -147,7 +147,7 @@ func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error 
 	nodes, against := command.FromCommandLine(f, "nodes") != "", command.FromCommandLine(f, "against") != ""
 	switch {
 	case nodes && against:
-		return errors.New("--nodes: instances that count each for itself and --against are two questions: ask one at a time")
+		return errors.New("--nodes: --nodes and --against cannot be combined: use one at a time")
 	case q.against != "" && !nodes:
 		doc, _, err := (&policySource{file: q.against}).read(c, "--against")
 		config.Against = doc
@@ -177,7 +177,7 @@ func reportTo(output string, args []string) (to destination, logs []string, err 
 	}
 	i := slices.IndexFunc(args, func(arg string) bool { return strings.HasSuffix(arg, ".html") })
 	if i < 0 {
-		return to, nil, errors.New("--output html: which file? Write it behind, as in --output html report.html access.log")
+		return to, nil, errors.New("--output html: which file? Write it after html, as in --output html report.html access.log")
 	}
 	to.file = args[i]
 	return to, slices.Delete(slices.Clone(args), i, i+1), nil

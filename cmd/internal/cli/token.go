@@ -63,7 +63,7 @@ func createToken(ctx context.Context, db *source.Database, name string, role sou
 		return "", fmt.Errorf("--%s: %s", invalid.Field, invalid.Message)
 	}
 	if _, ok := errors.AsType[*source.Conflict](err); ok {
-		return "", fmt.Errorf("--name: there is a token %q: delete it, or give another name", name)
+		return "", fmt.Errorf("--name: the token %q exists: delete it, or give another name", name)
 	}
 	return secret, err
 }
@@ -88,7 +88,7 @@ func tokenListCommand() *cobra.Command {
 
 func tokenDeleteCommand() *cobra.Command {
 	return databaseCommand(&cobra.Command{
-		Use: "Delete a token; gateways reject it within a second", Short: "Delete a token: gateways refuse it within a second",
+		Use: "delete --rules URL NAME", Short: "Delete a token; gateways reject it within a second",
 		Args: command.Args(1, 1, "token delete: which token? Give its name"),
 	}, func(c *cobra.Command, db *source.Database, args []string) error {
 		_, err := db.Change(c.Context(), actor(), func(tx *source.Tx) error { return tx.DeleteToken(args[0], source.Any) })

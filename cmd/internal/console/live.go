@@ -71,11 +71,11 @@ type update struct {
 // stream keeps a page up to date until it is closed, or the server ends.
 func (s *server) stream(c *call) error {
 	if site := c.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
-		return control.Problemf(http.StatusForbidden, "This is for pages of this server.")
+		return control.Problemf(http.StatusForbidden, "Only pages of this server can use this.")
 	}
 	if !s.live.enter(c.caller.Name) {
 		c.w.Header().Set("Retry-After", "30")
-		return control.Problemf(http.StatusServiceUnavailable, "Too many pages are open. This one stays as it is.")
+		return control.Problemf(http.StatusServiceUnavailable, "Too many pages are open: this one is not updated.")
 	}
 	defer s.live.leave(c.caller.Name)
 	out := http.NewResponseController(c.w)

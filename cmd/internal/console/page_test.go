@@ -207,11 +207,11 @@ func TestFirstPageAnswers(t *testing.T) {
 		}, []string{"No request has come yet", "/act/shadow", "Nobody was refused"}},
 		"enforced": {page(enforced, ""), []string{">2 shadow rules would have refused 14 subjects today."}, nil},
 		"tried":    {page(tried, ""), []string{">2 shadow rules refused, or would have refused, 14 subjects today."}, nil},
-		"quiet":    {page(quiet(now), ""), []string{"refused in the last hour", "Nobody was refused.", "No customer is hurt.", "Nothing is wrong with it", "No numbers of an upstream."}, []string{"▲ more", "/act/"}},
+		"quiet":    {page(quiet(now), ""), []string{"refused in the last hour", "Nobody was refused.", "No customer is hurt.", "No problems", "No numbers of an upstream."}, []string{"▲ more", "/act/"}},
 		"outage":   {page(outage(now), ""), []string{"silent since", "circuit open: 1 of 3", "decisions a second are made without the store"}, nil},
 		"unused":   {page(quiet(now), "?rule=exports"), []string{"No request has met", "GET /export", "sluice check"}, nil},
-		"narrow":   {page(quietSince(now), fmt.Sprintf("?from=%d&to=%d", now.Add(-50*time.Minute).Unix(), now.Add(-49*time.Minute).Unix())), []string{"No request came between", "Show all of the time"}, nil},
-		"balancer": {page(private, "?rule=login-address"), []string{"Everybody seems to be", "trusted_proxies"}, nil},
+		"narrow":   {page(quietSince(now), fmt.Sprintf("?from=%d&to=%d", now.Add(-50*time.Minute).Unix(), now.Add(-49*time.Minute).Unix())), []string{"No requests between", "Show the whole time range"}, nil},
+		"balancer": {page(private, "?rule=login-address"), []string{"Nearly all requests come from", "trusted_proxies"}, nil},
 	} {
 		for _, text := range c.want {
 			if !strings.Contains(c.text, text) {
@@ -264,7 +264,7 @@ func TestVerdictTellsAttackFromLowLimit(t *testing.T) {
 		"One subject, not far above the limit.":               rule(1, 100, 700),
 		"Few subjects, far above the limit.":                  rule(8, 6000, 6600),
 		"Few subjects, just above the limit.":                 rule(8, 60, 660),
-		"Many subjects, just above the limit: is it too low?": rule(80, 60, 660),
+		"Many subjects, just above the limit: it may be too low.": rule(80, 60, 660),
 		"Many subjects, far above the limit.":                 rule(80, 6000, 6600),
 	} {
 		if v := judge(r, telemetry.Hour, limit, false); v.Words != want {

@@ -43,7 +43,7 @@ var (
 	// ErrAway is matched by errors of a database that does not answer, or not as it should. If
 	// it comes of [Database.Change], the change may have been committed all the same: look, or
 	// make it again with a [Match].
-	ErrAway = errors.New("unexpected answer from the rules database")
+	ErrAway = errors.New("the rules database failed")
 	// ErrFull is matched where the disk of the database is full: nothing was changed. So is ErrAway.
 	ErrFull error = awayError("the disk of the rules database is full")
 	// ErrNotMigrated is matched where the tables are not there.

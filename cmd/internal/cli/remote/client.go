@@ -141,7 +141,7 @@ func (a *Client) call(ctx context.Context, method, path string, q url.Values, et
 	}
 	if out != nil {
 		if err := json.Unmarshal(answer.body, out); err != nil {
-			return answer, command.Failed(fmt.Errorf("the answer of %s is none of the admin API: is --admin-url right? %w", a.url, err))
+			return answer, command.Failed(fmt.Errorf("%s did not answer like the admin API: check --admin-url: %w", a.url, err))
 		}
 	}
 	return answer, nil
@@ -225,7 +225,7 @@ func (a *Client) unreachable(err error) error {
 	}
 	hint := "is it the admin address of a gateway?"
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		hint = "nothing listens there: is \"sluice serve\" running, and is that its --admin?"
+		hint = "connection refused: is \"sluice serve\" running, and is this its --admin address?"
 	}
 	return command.Failed(fmt.Errorf("%s: %w: %s", a.url, err, hint))
 }
@@ -237,10 +237,10 @@ func (a *Client) refusal(answer *adminAnswer) error {
 		Errors []struct{ Pointer, Parameter, Header, Detail string }
 	}
 	if err := json.Unmarshal(answer.body, &p); err != nil || p.Detail == "" {
-		return fmt.Errorf("%s: %d, and no answer of the admin API: is --admin-url right?", a.url, answer.status)
+		return fmt.Errorf("%s: %d, not a response of the admin API: check --admin-url", a.url, answer.status)
 	}
 	if answer.status == http.StatusUnauthorized && os.Getenv(command.TokenVariable) == "" {
-		return fmt.Errorf("who are you? Set %s to a token, which \"sluice token create\" makes, or --tls-cert and --tls-key", command.TokenVariable)
+		return fmt.Errorf("authentication required: set %s to a token (see \"sluice token create\"), or use --tls-cert and --tls-key", command.TokenVariable)
 	}
 	if len(p.Errors) < 2 {
 		where := ""

@@ -137,7 +137,7 @@ func overrideDeleteCommand() *cobra.Command {
 				return err
 			}
 			if old == nil {
-				return command.Failed(fmt.Errorf("there is no override of rule %q for %s: see \"sluice override list\"", s.rule, keyText(s.key)))
+				return command.Failed(fmt.Errorf("rule %q has no override for %s: see \"sluice override list\"", s.rule, keyText(s.key)))
 			}
 			return a.remove(c, old)
 		})

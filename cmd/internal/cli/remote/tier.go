@@ -40,7 +40,7 @@ func (s *tierSettings) set(c *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case len(given.rest) != 1:
-		return errors.New("subject set: which tier? Write its name behind the value, as in api_key=k-42 pro")
+		return errors.New("subject set: which tier? Write its name after the value, as in api_key=k-42 pro")
 	}
 	if err := s.expiry.check("subject delete"); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (s *tierSettings) set(c *cobra.Command, args []string) error {
 
 func subjectDeleteCommand() *cobra.Command {
 	a := &Client{writing: true}
-	return a.command("Remove a subject from its tier", "Take a subject out of its tier",
+	return a.command("delete PART=VALUE", "Remove a subject from its tier",
 		"Remove a subject from the tier that the database puts it into. An entry in the policy file cannot\n"+
 			"be deleted; if it has the same subject, it applies again.",
 		"  sluice subject delete api_key=k-42",
@@ -70,7 +70,7 @@ func subjectDeleteCommand() *cobra.Command {
 				return err
 			}
 			if old == nil {
-				return command.Failed(fmt.Errorf("%s is in no tier by its name: see \"sluice subject list\"", keyText(given.key)))
+				return command.Failed(fmt.Errorf("%s has no tier: see \"sluice subject list\"", keyText(given.key)))
 			}
 			return a.remove(c, old)
 		})
@@ -84,7 +84,7 @@ func (a *Client) findTier(ctx context.Context, given *subjectArgs) (part string,
 	}
 	value, found := given.key[part]
 	if !found || value == "" || len(given.key) > 1 {
-		return part, nil, command.Failed(fmt.Errorf("%s: the policy looks subjects up by %s: write %s=VALUE", keyText(given.key), part, part))
+		return part, nil, command.Failed(fmt.Errorf("%s: the policy looks up subjects by %s: write %s=VALUE", keyText(given.key), part, part))
 	}
 	document := policy.TierSubject{}
 	if old, err = a.find(ctx, "/v1/subjects/"+url.PathEscape(value), &document); old != nil {
@@ -104,7 +104,7 @@ func (a *Client) tierPart(ctx context.Context) (string, error) {
 	}
 	part := now.Document.Tiers.Subject
 	if part == "" {
-		return "", command.Failed(errors.New("the policy looks no subjects up: write which part of a key names them, as in \"tiers: {subject: api_key}\""))
+		return "", command.Failed(errors.New("the policy does not look up subjects: set the key part that names them, as in \"tiers: {subject: api_key}\""))
 	}
 	return part, nil
 }

@@ -144,7 +144,7 @@ func (r *reader) mapping(n *yaml.Node, what string, members []member) {
 		case at < 0 || key.Kind != yaml.ScalarNode:
 			r.fail(key.Line, "it may have "+namesOf(members), "unknown key %.60q in %s", key.Value, what)
 		case seen[key.Value]:
-			r.fail(key.Line, "remove one of them", "%s is there twice", key.Value)
+			r.fail(key.Line, "remove one of them", "%s occurs twice", key.Value)
 		case value.Tag == "!!null" && value.Kind == yaml.ScalarNode: // as if it were not there
 		default:
 			members[at].read(value)

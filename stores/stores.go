@@ -76,7 +76,7 @@ func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	}
 	config, err := redisstore.ParseURL(url)
 	if err != nil && strings.HasPrefix(url, Memory) {
-		err = fmt.Errorf("%w; for the memory of this process, write %q and nothing behind it", err, Memory)
+		err = fmt.Errorf("%w; for the memory of this process, write only %q", err, Memory)
 	}
 	if err != nil {
 		return nil, err

@@ -260,12 +260,12 @@ func TestVerdictTellsAttackFromLowLimit(t *testing.T) {
 	}
 	limit := mustLimit(t, "10/minute") // 600 in the hour
 	for want, r := range map[string]*telemetry.Rule{
-		"One subject, far above the limit.":                   rule(1, 59400, 60000),
-		"One subject, not far above the limit.":               rule(1, 100, 700),
-		"Few subjects, far above the limit.":                  rule(8, 6000, 6600),
-		"Few subjects, just above the limit.":                 rule(8, 60, 660),
+		"One subject, far above the limit.":                       rule(1, 59400, 60000),
+		"One subject, not far above the limit.":                   rule(1, 100, 700),
+		"Few subjects, far above the limit.":                      rule(8, 6000, 6600),
+		"Few subjects, just above the limit.":                     rule(8, 60, 660),
 		"Many subjects, just above the limit: it may be too low.": rule(80, 60, 660),
-		"Many subjects, far above the limit.":                 rule(80, 6000, 6600),
+		"Many subjects, far above the limit.":                     rule(80, 6000, 6600),
 	} {
 		if v := judge(r, telemetry.Hour, limit, false); v.Words != want {
 			t.Errorf("%q, want %q", v.Words, want)

@@ -24,11 +24,11 @@ type judge struct {
 func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	switch {
 	case r.InFlight != (policy.InFlight{}):
-		return "in_flight", "What is kept does not tell which requests were under way at the same time."
+		return "in_flight", "The recorded requests do not show which were under way at the same time."
 	case !isZeroCount(r):
-		return "count", "What is kept does not tell how requests ended."
+		return "count", "The recorded requests do not contain the outcome."
 	case r.Cost.ReadsResponse() || r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes != 0:
-		return "cost", "What is kept does not tell what responses cost."
+		return "cost", "The recorded requests do not contain the cost of responses."
 	}
 	for _, part := range partsOf(&j.doc, r) {
 		if need, why = j.lacksPart(part); need != "" {
@@ -37,7 +37,7 @@ func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	}
 	for _, name := range fieldsOf(r) {
 		if !j.hasField(name, name == http.CanonicalHeaderKey(r.Cost.Header)) {
-			return "header:" + name, fmt.Sprintf("The header %s is not kept, because no rule in force goes by it.", name)
+			return "header:" + name, fmt.Sprintf("The header %s is not recorded, because no rule in force uses it.", name)
 		}
 	}
 	return j.lacksOpen(r)
@@ -78,7 +78,7 @@ func (j *judge) lacksPart(part string) (need, why string) {
 	if !isRecorded(id) || j.schema.find(id) >= 0 {
 		return "", ""
 	}
-	return part, fmt.Sprintf("%s is not kept, because no rule in force goes by it.", part)
+	return part, fmt.Sprintf("%s is not recorded, because no rule in force uses it.", part)
 }
 
 // isRecorded reports whether a record needs the part with an ID besides the line of the request and the client.
@@ -97,7 +97,7 @@ func (j *judge) hasField(name string, cost bool) bool {
 
 // lacksOpen is lacks for what needs the values that the ring has hashes of.
 func (j *judge) lacksOpen(r *policy.Rule) (need, why string) {
-	const hidden = "Of %s only hashes are kept, and %s needs the values."
+	const hidden = "Only hashes of %s are recorded, and %s needs the values."
 	hides := func(part string) bool { return j.schema.hides(policy.PartID(part)) }
 	if len(r.Clients)+len(r.NotClients) > 0 && j.schema.client != whole {
 		return "client_ip", fmt.Sprintf(hidden, "client_ip", "a network")

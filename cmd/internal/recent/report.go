@@ -42,7 +42,7 @@ func (t *Trial) sortSubjects() {
 
 func (p *pass) notes() (notes []string) {
 	if p.blind > 0 {
-		notes = append(notes, fmt.Sprintf("%s requests were refused before a rule had read all that it goes by, such as a field of the body: that rule does not count them here.", humanize.Comma(p.blind)))
+		notes = append(notes, fmt.Sprintf("%s requests were denied before a rule had read all its inputs, such as a field of the body: that rule does not count them here.", humanize.Comma(p.blind)))
 	}
 	if p.early {
 		notes = append(notes, fmt.Sprintf("The trial was ended after %v, before the last request.", maxTime))
@@ -52,10 +52,10 @@ func (p *pass) notes() (notes []string) {
 		evicted += int64(s.store.Losses().Evicted)
 	}
 	if evicted > 0 {
-		notes = append(notes, fmt.Sprintf("The trial had no room for %s counters: a few refusals may be missing.", humanize.Comma(evicted)))
+		notes = append(notes, fmt.Sprintf("The trial lacked memory for %s counters: a few denials may be missing.", humanize.Comma(evicted)))
 	}
 	if len(p.subjects) >= maxSubjects {
-		notes = append(notes, fmt.Sprintf("More than %s subjects are decided otherwise: some of those with the most changes may be missing.", humanize.Comma(maxSubjects)))
+		notes = append(notes, fmt.Sprintf("Decisions change for more than %s subjects: some with many changes may be missing.", humanize.Comma(maxSubjects)))
 	}
 	return notes
 }

@@ -387,7 +387,7 @@ func (p *printer) doubts(r *replay.Report) {
 	for _, n := range r.NotJudged {
 		left = append(left, safe(n.Rule, 64)+": "+safe(n.Why, 300))
 	}
-	p.list("not judged, because the log does not tell", left, 1000)
+	p.list("not judged, because the log lacks the data", left, 1000)
 	p.list("read only in part", broken(r), 400)
 	if len(r.Log.Unread) > 0 {
 		shown := r.Log.Unread[:min(len(r.Log.Unread), textLines)]
@@ -464,7 +464,7 @@ func changes(d *replay.Difference) (all []change) {
 // verdict describes in a sentence or two what the other policy changes.
 func verdict(r *replay.Report, d *replay.Difference) string {
 	if d.Newly == 0 && d.Only == 0 {
-		return "It would refuse the same requests."
+		return "It would deny the same requests."
 	}
 	none := func(n int64, thing string) string {
 		if n == 0 {
@@ -486,7 +486,7 @@ func verdict(r *replay.Report, d *replay.Difference) string {
 		return text + " It would refuse the same clients, of each more or less."
 	}
 	newly := none(d.ClientsNewly, "client")
-	return fmt.Sprintf("%s %s would be newly refused, and %s no longer at all.",
+	return fmt.Sprintf("%s %s would newly be denied, and %s no longer at all.",
 		text, strings.ToUpper(newly[:1])+newly[1:], none(d.ClientsFreed, "client"))
 }
 

@@ -18,7 +18,7 @@ func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	}
 	if r.store.EvictsByExpiry() {
 		if short, long := evictable(p.Plans()); len(short) > 0 {
-			r.Log.Warn("maxmemory-policy is volatile-ttl: when memory is full, a flood of new keys of one rule frees clients that have used up others, whose keys expire sooner; set it to noeviction, or give the rules periods of similar length",
+			r.Log.Warn("maxmemory-policy is volatile-ttl: when memory is full, a flood of new keys of one rule evicts counters of other rules that expire sooner; set it to noeviction, or give the rules periods of similar length",
 				"flooded", long, "freed", strings.Join(short, ", "))
 		}
 	}

@@ -115,7 +115,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"no URL":          {"", stores.Config{}, redisstore.Misconfigured, "store URL"},
 		"another scheme":  {"http://localhost", stores.Config{}, redisstore.Misconfigured, "unknown scheme"},
-		"memory as a URL": {"memory://", stores.Config{}, redisstore.Misconfigured, `write "memory" and nothing behind it`},
+		"memory as a URL": {"memory://", stores.Config{}, redisstore.Misconfigured, `write only "memory"`},
 		"wrong password":  {secret, stores.Config{}, redisstore.Misconfigured, "password"},
 		"away, but asked": {away.URL(), stores.Config{Required: true}, redisstore.Unavailable, "start the server"},
 	}

@@ -232,9 +232,9 @@ func title(name string) string {
 
 func verb(name string) string {
 	if title(name) != name {
-		return "refuse"
+		return "deny"
 	}
-	return "refuses"
+	return "denies"
 }
 
 // Shares of refusals from which one subject, or ten, are the story.
@@ -264,7 +264,7 @@ func (v *View) who(r *Rule) (text string, first *Subject) {
 		}
 		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s", percent(one), v.name(first), others), first
 	case one >= oneShare:
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s refused, too.", percent(one), v.name(first), others(subjects-1)), first
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s denied, too.", percent(one), v.name(first), others(subjects-1)), first
 	case ten >= tenShare:
 		n := min(len(top.Items), 10)
 		return fmt.Sprintf(" %d subjects make %s of it, first %s with %s.", n, percent(ten), v.name(first), percent(one)), first
@@ -401,11 +401,11 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 	case now.share() >= muchRefused && v.perSecond(&v.All, v.All.blockedRecent, denied) >= unusualLeast, hour.share() >= muchRefused && lately.share() >= muchRefused:
 		return v.muchRefused(now, lately, hour, silenced)
 	case hour.share() >= muchRefused:
-		h.Text = fmt.Sprintf("Nothing unusual now. %s refused in the last 10 minutes, %s in the last hour", percent(lately.share()), percent(hour.share()))
+		h.Text = fmt.Sprintf("Nothing unusual now. %s denied in the last 10 minutes, %s in the last hour", percent(lately.share()), percent(hour.share()))
 	case hour.refused+hour.blocked == 0:
-		h.Text = fmt.Sprintf("Nothing unusual. 0 of %s refused in the last hour", number(hour.all, "request"))
+		h.Text = fmt.Sprintf("Nothing unusual. 0 of %s denied in the last hour", number(hour.all, "request"))
 	default:
-		h.Text = fmt.Sprintf("Nothing unusual. %s refused", percent(hour.share()))
+		h.Text = fmt.Sprintf("Nothing unusual. %s denied", percent(hour.share()))
 		if v.watchOnly {
 			h.Text += " in the last hour"
 		}
@@ -427,7 +427,7 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 // muchRefused tells that much is or was refused, although no rule refuses more than usual, or its alert is silenced.
 func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline {
 	h := Headline{Level: Unknown}
-	h.Text = fmt.Sprintf("%s of requests refused in the last minute, %s in the last 10 minutes, %s in the last hour.",
+	h.Text = fmt.Sprintf("%s of requests denied in the last minute, %s in the last 10 minutes, %s in the last hour.",
 		percent(now.share()), percent(lately.share()), percent(hour.share()))
 	if silenced {
 		h.Text = "Nothing unusual. " + h.Text

@@ -158,7 +158,7 @@ func (s *server) showExplain(c *call, status int, d *explainShown) error {
 	if d.Request.Method == "" {
 		d.Request.Method = http.MethodGet
 	}
-	return s.show(c, status, "explain", pageOf("Why was it refused?", "explain", d))
+	return s.show(c, status, "explain", pageOf("Why was it denied?", "explain", d))
 }
 
 // form is what is known of a request that was refused.

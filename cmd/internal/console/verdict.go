@@ -71,7 +71,7 @@ func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *
 	if v.Refusals == 0 {
 		if n := r.Refusals[w].Total; n > 0 {
 			v.Kind, v.Words = "good", "Only blocked subjects."
-			v.Detail = plural(n, "request was", "requests were") + " refused, by a block."
+			v.Detail = plural(n, "request was", "requests were") + " denied, by a block."
 		}
 		return v
 	}

@@ -41,7 +41,7 @@ func printRequests(w io.Writer, r *control.Requests) {
 	const format = "%-14s%12s%14s%14s%14s\n"
 	fmt.Fprintf(w, format, "REQUESTS", "NOW", "MINUTE", "HOUR", "DAY")
 	for _, o := range []struct{ outcome, word string }{
-		{"allow", "allowed"}, {"deny", "refused"}, {"would_deny", "would refuse"}, {"marked", "marked"}, {"delayed", "delayed"}, {"degraded", "without store"},
+		{"allow", "allowed"}, {"deny", "denied"}, {"would_deny", "would deny"}, {"marked", "marked"}, {"delayed", "delayed"}, {"degraded", "without store"},
 	} {
 		if o.outcome != "allow" && o.outcome != "deny" && r.Day[o.outcome] == 0 {
 			continue

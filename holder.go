@@ -102,7 +102,7 @@ func (h *Holder) owe(o owed) {
 }
 
 // Release gives the permit back. Releasing it again does nothing, and returns nil. After an error,
-// or if a stand-in has answered for a shared store, the Holder tries again in the background; at the
+// or if a fallback has answered for a shared store, the Holder tries again in the background; at the
 // latest, the permit is free after [kernel.PermitLasts].
 func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx, p) }
 
@@ -184,7 +184,7 @@ func (h *Holder) released() <-chan struct{} {
 	return quiet
 }
 
-// confirmed reports whether the store itself did it, not a stand-in.
+// confirmed reports whether the store itself did it, not a fallback.
 func confirmed(c *TakeCall) bool { return c.Err == nil && !c.Receipts[0].Origin.Degraded() }
 
 // let releases the holds, and returns those that were not released before.

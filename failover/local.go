@@ -19,7 +19,7 @@ const (
 )
 
 // ledger has the keys that were decided locally and have not been written back yet.
-// Decisions hold the lock, mostly for reading, while they charge the stand-in, so that an
+// Decisions hold the lock, mostly for reading, while they charge the fallback, so that an
 // entry is written back with all of its charges.
 type ledger struct {
 	mu      sync.RWMutex
@@ -36,13 +36,13 @@ type stateID struct {
 	fingerprint uint64
 }
 
-// entry is a key during one outage. In the stand-in it has two states that begin alike,
+// entry is a key during one outage. In the fallback it has two states that begin alike,
 // with what the shared store had counted: the share, which decides, and the baseline, which
 // is charged only with what the shared store may have counted, too. So the difference
 // between them, at any time, is what the shared store does not know: the debt.
 type entry struct {
 	key                   string
-	shareKey, baselineKey string // in the stand-in
+	shareKey, baselineKey string // in the fallback
 	shard                 *shard
 	limit                 *sluice.Plan       // nil of an entry that is used once
 	consistency           sluice.Consistency // by which its debt is written back
@@ -57,7 +57,7 @@ type entry struct {
 	unknownAt atomic.Int64
 }
 
-// batch is what the stand-in is asked for one decision.
+// batch is what the fallback is asked for one decision.
 type batch struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
@@ -288,7 +288,7 @@ func (e *entry) part(c *sluice.Charge, now int64) sluice.Charge {
 	}
 }
 
-// fill makes the charges for the stand-in. If the shared store may have been charged, the
+// fill makes the charges for the fallback. If the shared store may have been charged, the
 // baseline is, too.
 func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied bool) {
 	b.charges = b.charges[:0]
@@ -323,7 +323,7 @@ func (s *Store) owe(e *entry, cost int64) {
 	}
 }
 
-// take asks the stand-in.
+// take asks the fallback.
 func (b *batch) take(ctx context.Context, local sluice.Store) error {
 	if cap(b.receipts) < len(b.charges) {
 		b.receipts = make([]sluice.Receipt, len(b.charges))
@@ -332,7 +332,7 @@ func (b *batch) take(ctx context.Context, local sluice.Store) error {
 	return local.Take(ctx, b.charges, b.receipts)
 }
 
-// read turns the stand-in's receipts of shares into the caller's.
+// read turns the fallback's receipts of shares into the caller's.
 func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied bool) {
 	at := 0
 	for i, e := range b.entries {
@@ -357,7 +357,7 @@ func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied 
 	}
 }
 
-// punish notes the offences of a Take that was decided locally: in the stand-in a lock has a key of
+// punish notes the offences of a Take that was decided locally: in the fallback a lock has a key of
 // its own, and sees none of what it watches.
 func (s *Store) punish(ctx context.Context, b *batch, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	for i := range charges {

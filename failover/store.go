@@ -70,7 +70,7 @@ type Store struct {
 	running sync.WaitGroup
 }
 
-// New puts shared behind a deadline, a circuit breaker and a local stand-in. Call Close
+// New puts shared behind a deadline, a circuit breaker and a local fallback. Call Close
 // when done.
 func New(shared Shared, c Config) *Store {
 	s := &Store{
@@ -114,7 +114,7 @@ func New(shared Shared, c Config) *Store {
 func (s *Store) Instances() int64 { return s.instances.Load() }
 
 // Close ends what runs in the background. It closes neither the shared store nor the
-// stand-in. What has not been written back by then is lost.
+// fallback. What has not been written back by then is lost.
 func (s *Store) Close() {
 	s.growing.Lock()
 	s.cancel()

@@ -75,7 +75,7 @@ func moveForeign(foreign, rest portion, places []int) (portion, portion) {
 	return foreign, left
 }
 
-// takeBoth takes foreign from the stand-in and rest from the shared store. It gives back the
+// takeBoth takes foreign from the fallback and rest from the shared store. It gives back the
 // first if the second refuses or fails, and only looks at the second if the first refuses.
 func (s *Store) takeBoth(ctx context.Context, foreign, rest *portion) error {
 	if err := s.decideLocally(ctx, foreign.charges, foreign.receipts, false); err != nil {
@@ -100,7 +100,7 @@ func (s *Store) takeBoth(ctx context.Context, foreign, rest *portion) error {
 	return err
 }
 
-// undo gives back to the stand-in what p has taken.
+// undo gives back to the fallback what p has taken.
 func (s *Store) undo(ctx context.Context, p *portion) error {
 	charges, receipts := slices.Clone(p.charges), make([]sluice.Receipt, len(p.receipts))
 	for i := range charges {

@@ -92,7 +92,7 @@ func (s *Store) unanswered(e *entry) bool {
 	return at > 0 && !e.empty(time.Now().UnixMicro()) && !s.recent.after(&sluice.Charge{Key: e.key, Plan: e.limit}, at)
 }
 
-// owed asks the stand-in what a share has used above its baseline and time has not given
+// owed asks the fallback what a share has used above its baseline and time has not given
 // back since: at most a share of a burst, and what is due above that.
 func (s *Store) owed(e *entry) debt {
 	if !e.pending.Load() {

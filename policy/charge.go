@@ -15,6 +15,7 @@ type charges struct {
 	receipts []sluice.Receipt // one for each charge
 	costs    []int64          // the costs of the charges during a preview, in which they are 0
 	began    time.Time        // start of the Take, if a rule goes by the outcome
+	made     time.Time        // Time of the request, likewise
 
 	turns       *sluice.Turns
 	counters    []counter // one of each kind
@@ -131,7 +132,7 @@ func (c *charges) complete(in *input) {
 func (c *charges) expect(in *input) {
 	c.receipts = slices.Grow(c.receipts[:0], len(c.list))[:len(c.list)]
 	if in.policy.settles {
-		c.began = time.Now()
+		c.began, c.made = time.Now(), in.request.Time
 	}
 }
 

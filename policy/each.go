@@ -33,12 +33,12 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 		b.all = append(b.all, made{asking{w, d}, r, 0})
 		// Rules may ask the store before they read a body (see looksFirst), and for places that those
 		// before this request have taken.
-		if r.Body != nil && r.ID == "" || b.flying && !r.Ends {
+		if r.Body != nil && r.ID == "" || b.underWay && !r.Ends {
 			b.take(ctx, e)
 		}
 		if e.prepare(ctx, w, d) {
 			c := &w.charges
-			b.flying = b.flying || c.inFlight() && r.Ends
+			b.underWay = b.underWay || c.inFlight() && r.Ends
 			c.complete(&w.input)
 			b.ask(asking{w, d}, c.list, c.receipts)
 			if r.ID != "" && slices.ContainsFunc(c.list, func(c sluice.Charge) bool { return isQueue(c.Plan) }) {
@@ -61,10 +61,10 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 
 // each is the memory of a DecideEach.
 type each struct {
-	all    []made   // decisions for observers, and those with their own work
-	asking []asking // those that wait for the store
-	flying bool     // some of them for a place in flight
-	calls  []sluice.TakeCall
+	all      []made   // decisions for observers, and those with their own work
+	asking   []asking // those that wait for the store
+	underWay bool     // some of them for a place in flight
+	calls    []sluice.TakeCall
 
 	// Requests that are plain share it, so that a list of them stays in the processor's
 	// caches.
@@ -147,7 +147,7 @@ func (b *each) take(ctx context.Context, e *Engine) {
 	}
 	clear(b.calls)
 	clear(b.asking)
-	b.flying = false
+	b.underWay = false
 	b.calls, b.asking = b.calls[:0], b.asking[:0]
 }
 

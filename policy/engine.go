@@ -20,6 +20,7 @@ import (
 type Engine struct {
 	observers []func(context.Context, *Observation)
 	settled   []func(context.Context, *Settlement)
+	outcomes  []func(id uint64, o *Outcome)
 	untimed   bool
 	named     bool // refused requests get an ID
 
@@ -102,7 +103,7 @@ func (e *Engine) Swap(p *Policy) {
 	if p == nil {
 		p = new(Policy)
 	}
-	e.policy.Store(e.dressed(p))
+	e.policy.Store(e.effective(p))
 	e.loads.Configure(p.adaptiveOf)
 }
 
@@ -126,7 +127,7 @@ func (e *Engine) exchange(change func(*Policy) (*Policy, error)) error {
 			written = p.beneath
 		}
 		next, err := change(written)
-		if err != nil || e.policy.CompareAndSwap(p, e.dressed(next)) {
+		if err != nil || e.policy.CompareAndSwap(p, e.effective(next)) {
 			return err
 		}
 	}

@@ -39,7 +39,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 	for i := range rules {
 		r := &rules[i]
 		r.asks = len(r.hosts)+len(r.headers)+len(r.attributes)+len(r.clients)+len(r.notClients) > 0
-		r.charged = !r.asks && !r.exempt && !r.block && (len(r.match) == 0 || !r.strict && r.class <= adaptive.Normal)
+		r.certain = !r.asks && !r.exempt && !r.block && (len(r.match) == 0 || !r.strict && r.class <= adaptive.Normal)
 		for _, p := range r.match {
 			x.tree.Add(p, int(x.id(r, p)), r.exempt)
 			x.anyPath = true
@@ -51,7 +51,7 @@ func newIndex(rules []rule, ignoreCase bool) index {
 			}
 		}
 	}
-	if !slices.ContainsFunc(rules, func(r rule) bool { return !r.charged || len(r.match)+len(r.bodies) > 0 }) {
+	if !slices.ContainsFunc(rules, func(r rule) bool { return !r.certain || len(r.match)+len(r.bodies) > 0 }) {
 		x.all = x.byID
 	}
 	return x
@@ -193,7 +193,7 @@ func (w *work) match() {
 		r := one.rule
 		switch {
 		case r == last:
-		case r.charged:
+		case r.certain:
 			m.rules = append(m.rules, *one)
 		case r.asks && r.unmet(&w.input) != "":
 		case r.block:

@@ -98,7 +98,7 @@ type rule struct {
 	block       bool
 	show        showKey
 	asks        bool         // for hosts, headers, attributes or clients
-	charged     bool         // whenever a pattern matches
+	certain     bool         // nothing but its patterns says whether it applies
 	clients     []*clientSet // empty: any
 	notClients  []*clientSet
 	source      string // see Rule

@@ -75,6 +75,20 @@ func (p *Policy) RequestFields() (all []RequestField) {
 	return all
 }
 
+// ResponseFields returns the canonical names of the header fields of responses that rules go by, sorted.
+func (p *Policy) ResponseFields() []string {
+	names := map[string]bool{}
+	for i := range p.rules {
+		r := &p.rules[i]
+		names[r.cost.told] = true
+		if r.counts != nil {
+			names[r.counts.unless] = true
+		}
+	}
+	delete(names, "")
+	return sortedKeys(names)
+}
+
 // Reading returns the reading of a part, by its index in [Policy.RequestParts]. Its texts are valid until the observer
 // returns.
 func (o *Observation) Reading(i int) Reading { return o.Policy().requestParts[i].Reading(&o.work.x) }

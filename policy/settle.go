@@ -34,6 +34,8 @@ type Outcome struct {
 	// Read is the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse]. Where
 	// it is nil, such a request costs the estimate.
 	Read *ResponseReader
+	// At is when the outcome was known, for a request with a Time; now, if it is zero.
+	At time.Time
 	// Numbers are the numbers of the response by their paths, such as "usage.prompt_tokens", for callers that have
 	// read it themselves. They count if Read is nil.
 	Numbers map[string]int64
@@ -58,6 +60,8 @@ type unsettled struct {
 	reads *numbers  // see Decision.ReadsResponse; may be nil
 	asks  bool      // see Decision.AsksUsage
 	taken time.Time // not after the store has counted
+	made  time.Time // see Outcome.At; zero: taken
+	id    uint64    // see Decision.Track; 0: none
 }
 
 // openCharge is a charge that the outcome may change.
@@ -98,6 +102,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	if d.unsettled == nil {
 		return
 	}
+	e.observeOutcome(d.unsettled.id, &o)
 	b := d.unsettled.settle(&o)
 	_ = e.settle(ctx, &b) // what cannot be settled stays until it is forgotten
 	e.underWay.Remove(b.pending)
@@ -139,6 +144,24 @@ func (s *Settlement) Amounts() (reserved, settled int64) {
 // settles, which waits for f to return. Call it before the first decision.
 func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
 	e.settled = append(e.settled, f)
+}
+
+// ObserveOutcomes registers f to be called with each outcome, before it is settled, and with the ID of [Decision.Track].
+// It is 0 for outcomes of [Engine.SettleRequest]. Call it before the first decision.
+func (e *Engine) ObserveOutcomes(f func(id uint64, o *Outcome)) { e.outcomes = append(e.outcomes, f) }
+
+func (e *Engine) observeOutcome(id uint64, o *Outcome) {
+	for _, f := range e.outcomes {
+		f(id, o)
+	}
+}
+
+// Track gives an unsettled decision an ID other than 0, by which observers recognize its outcome: see
+// [Engine.ObserveOutcomes]. An observer of decisions may call it.
+func (d *Decision) Track(id uint64) {
+	if d.unsettled != nil {
+		d.unsettled.id = id
+	}
 }
 
 // bill is what an outcome changes.
@@ -203,7 +226,7 @@ func (c *charges) unsettled(d *Decision) *unsettled {
 	if len(open) == 0 {
 		return nil
 	}
-	return &unsettled{open: open, reads: reads, asks: asks, taken: c.began}
+	return &unsettled{open: open, reads: reads, asks: asks, taken: c.began, made: c.made}
 }
 
 // numberLimits sets the index of each charge.
@@ -234,6 +257,9 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	}
 	var same []Settlement
 	age := time.Since(u.taken)
+	if !o.At.IsZero() && !u.made.IsZero() {
+		age = o.At.Sub(u.made)
+	}
 	rest := u.open[:0]
 	for _, c := range u.open {
 		told, unread, known := c.costOf(o)
@@ -314,6 +340,7 @@ func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) err
 	case d.Blocked != "":
 		return fmt.Errorf("%w, or by a policy that has changed: rule %q blocks it", ErrNotCharged, d.Blocked)
 	}
+	e.observeOutcome(0, &o)
 	u := chargedBefore(w)
 	waiting := len(u.open)
 	b := u.settle(&o)

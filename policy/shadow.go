@@ -95,8 +95,8 @@ func LongerShadow(a, b string) string {
 	return a
 }
 
-// dressed returns a policy as it is in force: a shadow, if all are, or until the end of its own shadow.
-func (e *Engine) dressed(p *Policy) *Policy {
+// effective returns a policy as it is in force: a shadow, if all are, or until the end of its own shadow.
+func (e *Engine) effective(p *Policy) *Policy {
 	if e.shadow || p.shadowEnds > time.Now().UnixMicro() {
 		return p.Shadowed()
 	}

@@ -33,7 +33,7 @@ const Memory = "memory"
 // Config are the settings of a [Store]. The zero value is a good one.
 type Config struct {
 	// Memory is that of the counts of this process: all of them with the word [Memory], else
-	// those of the stand-in.
+	// those of the fallback.
 	Memory memory.Config
 	// Deadline is how long a decision may wait for a shared store: see [failover.Config].
 	Deadline time.Duration

@@ -62,10 +62,10 @@ func (v *View) Alerts(most int) []Headline {
 }
 
 // Headline returns the first alert as one or a few sentences for the operator on call. Times in it are UTC.
-func (v *View) Headline() Headline { return v.HeadlineBut(func(string) bool { return false }) }
+func (v *View) Headline() Headline { return v.HeadlineExcept(func(string) bool { return false }) }
 
-// HeadlineBut is Headline without the alerts that are silenced, by their names.
-func (v *View) HeadlineBut(silenced func(alert string) bool) Headline {
+// HeadlineExcept is Headline without the alerts that are silenced, by their names.
+func (v *View) HeadlineExcept(silenced func(alert string) bool) Headline {
 	left := 0
 	for _, h := range v.alerts() {
 		if silenced(h.Alert) {

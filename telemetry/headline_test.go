@@ -149,7 +149,7 @@ func TestHeadline(t *testing.T) {
 	}
 	known := view(refuses(1, alone))
 	known.All = since(steady(3, 60), 13*time.Minute+5*time.Second, 38)
-	if h := known.HeadlineBut(func(string) bool { return true }); h.Level != "unknown" || h.Rule != "" || !strings.HasPrefix(h.Text, "Nothing else is unusual. 39 % of requests denied in the last minute, ") || strings.Contains(h.Text, "No rule") {
+	if h := known.HeadlineExcept(func(string) bool { return true }); h.Level != "unknown" || h.Rule != "" || !strings.HasPrefix(h.Text, "Nothing else is unusual. 39 % of requests denied in the last minute, ") || strings.Contains(h.Text, "No rule") {
 		t.Errorf("with its alert silenced: %s, %s", h.Level, h.Text)
 	}
 	blocked := refuses(2, telemetry.Top{Items: []telemetry.Subject{subject("b", 60), subject("203.0.113.7", 40)}, Total: 100})

@@ -77,16 +77,16 @@ export interface Result {
   retry_after?: number;
 }
 
-/** What has become of a request. What is missing is taken from the response. */
+/** The outcome of a request. Missing members are taken from the response. */
 export interface Outcome {
   status?: number;
   headers?: Record<string, string | string[]>;
   bytes?: number;
-  /** What it has cost, for rules whose cost the response tells. */
+  /** The cost, for rules that take it from the response. */
   cost?: number;
   /** Numbers of the response by their paths, such as "usage.total_tokens". */
   numbers?: Record<string, number>;
-  /** Whether it counts, whatever the status is. */
+  /** Whether the request counts, regardless of its status. */
   counts?: boolean;
 }
 
@@ -99,7 +99,7 @@ export interface LimitOptions<Req = any, Res = any> {
   cost?: number | ((req: Req) => Maybe<number>);
   /** Returns true for requests that pass unasked and uncounted. */
   skip?: (req: Req) => Maybe<boolean>;
-  /** What the program knows of the request, for rules with attr:NAME. */
+  /** Values for the key parts attr:NAME. */
   attributes?: (req: Req) => Maybe<Record<string, unknown>>;
   /** The body, for rules that go by it: text, bytes, or what a parser made of it. */
   body?: (req: Req) => unknown;
@@ -109,10 +109,10 @@ export interface LimitOptions<Req = any, Res = any> {
   handler?: (req: Req, res: Res, answer: Answer, next: (error?: any) => void) => unknown;
 }
 
-/** What a handler has of its request's limits, as req.sluice, and in Fastify as request.raw.sluice. */
+/** The decision about a request, for its handler: req.sluice, or request.raw.sluice in Fastify. */
 export interface Passage {
   answer: Answer;
-  /** Reports what the response does not tell. It is sent after the response. */
+  /** Adds to the outcome that is reported after the response. */
   settle(outcome: Outcome): void;
 }
 
@@ -126,7 +126,7 @@ declare module "http" {
 export class Sluice {
   constructor(options?: SluiceOptions);
 
-  /** Middleware for Express, and for whatever else has (req, res, next). */
+  /** Middleware for Express, and for other frameworks with (req, res, next). */
   express<Req extends IncomingMessage = any, Res extends ServerResponse = any>(
     options?: LimitOptions<Req, Res>,
   ): (req: Req, res: Res, next: (error?: any) => void) => void;
@@ -140,11 +140,11 @@ export class Sluice {
   /** A hook for Fastify: onRequest, or preHandler if it needs the body. */
   fastify<Request = any, Reply = any>(options?: LimitOptions<Request, Reply>): (request: Request, reply: Reply) => Promise<any>;
 
-  /** Asks, and charges what is allowed. If the service does not answer, onError does; it rejects only if the check is wrong. */
+  /** Asks, and charges what is allowed. Without an answer, onError decides. It rejects only if the check is invalid. */
   check(check: Check, options?: { onError?: "allow" | "deny" }): Promise<Answer>;
   /** Asks, and charges nothing. This and what follows rejects if the service does not answer. */
   peek(check: Check): Promise<Answer>;
-  /** Gives back what a check has charged. */
+  /** Gives back the charge of a check. */
   refund(check: Check): Promise<Answer>;
   /** Reports the outcome of a check with its id, and the at of the answer. */
   settle(check: Check, outcome: Outcome, at?: string): Promise<{ settled: boolean }>;

@@ -147,7 +147,7 @@ func nodeLogins(t *testing.T, url string) {
 	}
 }
 
-// A request keeps its place for longer than one that nobody holds lasts: 10 seconds.
+// A long request keeps its place. The service frees one that is not held after 10 seconds.
 func TestLongNodeHold(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: hold, match: /hold, in_flight: 1}]\n"))

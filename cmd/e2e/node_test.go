@@ -211,7 +211,7 @@ func TestNodeInFlight(t *testing.T) {
 	})
 }
 
-// The handler says what a request has cost; without that the estimate stays.
+// A handler reports the cost of a request. Without a report the estimate stays.
 func TestNodeCost(t *testing.T) {
 	everyNodeFramework(t, `  - {name: report, match: /report, limit: 20/day, cost: {response_header: X-Cost, estimate: 2, max: 9}}`,
 		func(t *testing.T, g *gateway, url string) {
@@ -228,7 +228,7 @@ func TestNodeCost(t *testing.T) {
 		})
 }
 
-// What a handler streams arrives while it streams.
+// The parts of a streamed response arrive one by one.
 func TestNodeStream(t *testing.T) {
 	everyNodeFramework(t, `  - {name: egress, match: /events, limit: 1000/365d, cost: {response_bytes: 1}}`, func(t *testing.T, g *gateway, url string) {
 		resp, err := http.DefaultClient.Do(request(t, http.MethodGet, url+"/events", ""))
@@ -359,8 +359,7 @@ func TestNodeRestart(t *testing.T) {
 	testkit.Await(t, "the limit is back", limited(closed))
 }
 
-// Each request waits for a service that stands still as long as its deadline says, and after a few of them
-// not at all.
+// The first requests to a frozen service wait for their deadlines. Later ones do not wait.
 func TestNodeFrozen(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", nodeWide))

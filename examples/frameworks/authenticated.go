@@ -55,8 +55,8 @@ func ChiAuthenticated(limit Middleware, check func(user, password string) bool) 
 	return r
 }
 
-// EchoLimit makes a middleware of echo of a limit. It belongs behind the middleware that sets "user". It answers the
-// errors that handlers return, so that the limit sees their status.
+// EchoLimit returns the limit as echo middleware. Middleware before it must set "user". An error that a handler returns
+// is answered inside the limit, so that the limit sees its status.
 func EchoLimit(limit Middleware) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		limited := echo.WrapMiddleware(limit)(func(c echo.Context) error {
@@ -94,7 +94,7 @@ func EchoAuthenticated(limit Middleware, check func(user, password string) bool)
 	return e
 }
 
-// GinLimit makes a middleware of gin of a limit. It belongs behind the middleware that sets gin.AuthUserKey.
+// GinLimit returns the limit as gin middleware. Middleware before it must set gin.AuthUserKey.
 func GinLimit(limit Middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		allowed := false

@@ -60,7 +60,7 @@ func cost(query string) int64 {
 	return max(1, total)
 }
 
-// graphQL charges what a query costs, up to 100 units.
+// graphQL charges the cost of a query, up to 100 units.
 func graphQL(limiter *sluice.Limiter, cost func(query string) int64, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct {

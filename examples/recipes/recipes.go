@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// send has a worker wait for its turn before each message that it sends.
+// send sends the messages, each as soon as the limit allows it.
 func send(ctx context.Context, limiter *sluice.Limiter, messages []string, one func(string) error) error {
 	for _, m := range messages {
 		if err := limiter.Wait(ctx, "mail", 1); err != nil {
@@ -27,7 +27,7 @@ func send(ctx context.Context, limiter *sluice.Limiter, messages []string, one f
 
 type userKey struct{}
 
-// byUser counts by the user that the program's own middleware has put into the context.
+// byUser counts by the user that the program's own middleware has stored in the context.
 func byUser(engine *policy.Engine) func(http.Handler) http.Handler {
 	return httplimit.Config{
 		Attributes: func(r *http.Request, attributes map[string]string) {
@@ -58,7 +58,7 @@ func newLogins(store sluice.Store, check func(name, password string) bool) (*log
 
 var errTooManyFailures = errors.New("too many failed logins")
 
-// login takes the unit before it looks at the password, and gives it back if that is right: of many attempts at
+// login takes the unit before it checks the password, and refunds it if the password is right: of many attempts at
 // once, no more than five are checked.
 func (l *logins) login(ctx context.Context, name, password string) (ok bool, err error) {
 	d, err := l.failures.Take(ctx, name, 1)

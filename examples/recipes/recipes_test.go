@@ -28,7 +28,7 @@ func limiter(t *testing.T, text string) *sluice.Limiter {
 	return l
 }
 
-// Time stands still in a bubble, and goes on when everybody waits for it.
+// Time stands still in a bubble, and jumps ahead when all goroutines wait.
 func TestSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, sent := time.Now(), 0

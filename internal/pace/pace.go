@@ -117,7 +117,7 @@ func (p *Pacer) take(to Target, now, latest time.Time) (pass *Pass, wait time.Du
 		l.take(now)
 	}
 	pass = &Pass{to, now, limits}
-	peer.flying[pass] = struct{}{}
+	peer.underWay[pass] = struct{}{}
 	return pass, 0, nil
 }
 
@@ -127,7 +127,7 @@ func (p *Pacer) Tell(pass *Pass, a Answer) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	peer := p.peer(pass.to.Peer, now)
-	delete(peer.flying, pass)
+	delete(peer.underWay, pass)
 	if len(a.States) > 0 || a.Refused || len(pass.limits) > 0 {
 		peer.tell(pass, a, now)
 	}
@@ -138,7 +138,7 @@ func (p *Pacer) Done(pass *Pass) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if peer := p.peers[pass.to.Peer]; peer != nil {
-		delete(peer.flying, pass)
+		delete(peer.underWay, pass)
 	}
 }
 

@@ -23,8 +23,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d peers", len(p.peers))
 	}
 	for _, one := range p.peers {
-		if len(one.limits) > maxLimits || len(one.routes) > maxRoutes || len(one.flying) > 0 {
-			t.Errorf("%d limits, %d routes and %d requests under way", len(one.limits), len(one.routes), len(one.flying))
+		if len(one.limits) > maxLimits || len(one.routes) > maxRoutes || len(one.underWay) > 0 {
+			t.Errorf("%d limits, %d routes and %d requests under way", len(one.limits), len(one.routes), len(one.underWay))
 		}
 	}
 }

@@ -11,12 +11,12 @@ const (
 
 // peer is what is known of a server, as one of its clients.
 type peer struct {
-	limits  map[string]*remembered
-	routes  map[uint64]*route
-	flying  map[*Pass]struct{}
-	answers int           // that have told of limits
-	changed chan struct{} // closed when a limit has more room; nil without waiting requests
-	used    time.Time
+	limits   map[string]*remembered
+	routes   map[uint64]*route
+	underWay map[*Pass]struct{}
+	answers  int           // that have told of limits
+	changed  chan struct{} // closed when a limit has more room; nil without waiting requests
+	used     time.Time
 }
 
 type remembered struct {
@@ -38,7 +38,7 @@ func (p *Pacer) peer(key uint64, now time.Time) *peer {
 		if p.peers == nil {
 			p.peers = map[uint64]*peer{}
 		}
-		one = &peer{limits: map[string]*remembered{}, routes: map[uint64]*route{}, flying: map[*Pass]struct{}{}}
+		one = &peer{limits: map[string]*remembered{}, routes: map[uint64]*route{}, underWay: map[*Pass]struct{}{}}
 		forget(p.peers, maxPeers, func(x *peer) time.Time { return x.used })
 		p.peers[key] = one
 	}
@@ -146,7 +146,7 @@ func (p *peer) tellStates(r *route, pass *Pass, states []State, now time.Time) (
 // to pass: those under way, but for such as were sent so long before that they will have arrived.
 func (p *peer) uncounted(l *limit, pass *Pass, now time.Time) (n int64) {
 	since := pass.at.Add(-now.Sub(pass.at))
-	for other := range p.flying {
+	for other := range p.underWay {
 		if !other.at.Before(since) && other.under(l, pass.to.Route) {
 			n++
 		}

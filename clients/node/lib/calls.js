@@ -3,7 +3,7 @@
 const http = require("node:http");
 const https = require("node:https");
 
-// The service answers only 16 calls at a time that are larger than this.
+// The bounds of a call. The service answers at most 16 calls at a time that are much larger.
 const maxChecks = 64;
 const maxBytes = 48 << 10;
 
@@ -147,8 +147,8 @@ class Calls {
   }
 }
 
-// isMistake reports whether the service refused to read a check. It is about that check, and not about the
-// service: to let the request pass would let clients choose to pass.
+// isMistake reports whether the service rejected a check as invalid. onError must not decide about it: a client
+// could send an invalid request in order to pass.
 function isMistake(error) {
   return error instanceof CallError && [400, 413].includes(error.serviceStatus);
 }

@@ -25,8 +25,8 @@ class Exchange {
     });
   }
 
-  // follow resolves to whether the answer can be acted on: in its turn, if it is queued, and unless the client
-  // has left. From then on it settles what rules go by after the response.
+  // follow resolves to true when the answer can be acted on: at the turn of a queued request. It resolves to false
+  // if the client has left. After the response it settles.
   async follow(answer) {
     const { delay, place } = answer;
     if (place) this.#sluice.hold(place);
@@ -96,7 +96,7 @@ class Exchange {
     return check;
   }
 
-  // outcome returns what rules go by. A response that has not begun has no status, and counts.
+  // outcome returns the outcome of the request. Without a response it has no status, and the request counts.
   #outcome() {
     const outcome = { bytes: this.#raw.method === "HEAD" ? 0 : this.#bytes, ...this.#said };
     if (!this.#res.headersSent) return outcome;

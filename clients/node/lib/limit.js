@@ -9,7 +9,7 @@ const { describe, texts } = require("./request.js");
 // The fields that may be lists, to which earlier middleware may have added.
 const lists = new Set(["vary", "access-control-expose-headers", "ratelimit", "ratelimit-policy"]);
 
-// left is the answer to a request whose client has gone, or that needs none.
+// left stands for the answer to a request that needs none: its client has left, or it was answered elsewhere.
 const left = { allowed: false };
 
 // Limit limits requests: it asks about each, sets the fields of the answer, and settles after the response.
@@ -57,8 +57,8 @@ class Limit {
     };
   }
 
-  // proceed goes on behind Express's middleware. What it calls runs outside of the promise, so that an error
-  // thrown there is not a rejection.
+  // proceed calls next or refuses. next runs outside of the promise, because an error thrown there must not become a
+  // rejection.
   async #proceed(req, res, answer, next) {
     if (!answer) {
       process.nextTick(next);
@@ -82,7 +82,7 @@ class Limit {
     const exchange = new Exchange(this.#sluice, raw, res, fields);
     if (await this.#options.skip?.(req)) return undefined;
     const answer = await this.#ask(exchange, req, raw, client);
-    if (!(await exchange.follow(answer)) || res.headersSent) return left; // or another has answered it
+    if (!(await exchange.follow(answer)) || res.headersSent) return left;
     fields.set(answer.headers);
     return answer.allowed ? undefined : answer;
   }

@@ -1,12 +1,12 @@
 "use strict";
 
-// verdict returns onError if it is one.
+// verdict returns onError, and throws if it is invalid.
 function verdict(onError) {
   if (onError === "allow" || onError === "deny") return onError;
   throw new TypeError(`sluice: onError is ${onError}: it must be "allow" or "deny"`);
 }
 
-// known throws for an option with an unknown name, which would silently limit nothing.
+// known throws if there are unknown options: a typing error must not turn off a limit.
 function known(rest, what) {
   const [name] = Object.keys(rest);
   if (name) throw new TypeError(`sluice: ${what} has no option ${name}`);

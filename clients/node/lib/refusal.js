@@ -1,6 +1,6 @@
 "use strict";
 
-// refusal returns an answer as the service has it, to a request that was refused without it.
+// refusal returns an answer in the form of the API for a request that is refused without the service.
 function refusal(status, type, title, detail, more) {
   return {
     allowed: false,

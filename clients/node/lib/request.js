@@ -2,8 +2,8 @@
 
 const maxFields = 256; // of the check API
 
-// describe returns the request of a check: what the policy decides by, as it came. It returns null if the
-// request has more header fields than a check may have.
+// describe returns the request for a check, with method, path and header fields as they arrived. It returns null if
+// there are more than maxFields.
 function describe(req, raw, client, { attributes, body }) {
   const headers = fields(raw.rawHeaders);
   if (!headers) return null;
@@ -42,7 +42,7 @@ function addBody(request, body) {
   }
 }
 
-// texts returns an object whose values are texts. What is undefined or null is missing.
+// texts converts values to strings, and drops those that are undefined or null.
 function texts(values) {
   const all = Object.create(null);
   for (const [name, value] of Object.entries(values)) {
@@ -51,7 +51,7 @@ function texts(values) {
   return all;
 }
 
-// utf8 returns the text of bytes that Node has read as Latin-1: as UTF-8, if they are that.
+// utf8 decodes a text again that Node decoded as Latin-1, if its bytes are valid UTF-8.
 function utf8(text) {
   if (!/[\x80-\xff]/.test(text)) return text;
   try {
@@ -61,7 +61,7 @@ function utf8(text) {
   }
 }
 
-// whole replaces halves of surrogate pairs, which no UTF-8 can have.
+// whole replaces lone surrogates, which UTF-8 cannot encode.
 function whole(text) {
   return text.replace(/\p{Surrogate}/gu, "\uFFFD");
 }

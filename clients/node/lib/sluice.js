@@ -6,15 +6,15 @@ const { Limit } = require("./limit.js");
 const { known, verdict } = require("./options.js");
 const { unavailable } = require("./refusal.js");
 
-const holdEvery = 3000; // ms; the service frees a place that nobody has held for 10 s
+const holdEvery = 3000; // ms; the service frees a place 10 s after its last hold
 
-// After this many calls in a row without an answer, none is made for a while: requests do not wait for a
-// deadline each.
+// After this many failed calls in a row, no call is made during the pause. Otherwise each request would wait for
+// its deadline.
 const maxFailures = 5;
 const pause = 1000; // ms
 
-// Sluice asks a Sluice service ("sluice serve --check") whether requests may pass. Make one for the whole
-// program: what it knows of its service, and its connections, are shared by all middleware.
+// Sluice asks a Sluice service ("sluice serve --check") whether requests may pass. A program needs one: its
+// middleware shares the connections and the state of the service.
 class Sluice {
   #calls;
   #onError;
@@ -33,8 +33,8 @@ class Sluice {
     this.#log = log;
   }
 
-  // check resolves to the answer of the service, or, if that does not answer, to one by onError. It rejects
-  // only if the check itself is wrong.
+  // check resolves to the answer of the service. Without an answer, onError decides. It rejects only if the check
+  // is invalid.
   async check(check, { onError } = {}) {
     const allow = (onError ? verdict(onError) : this.#onError) === "allow";
     const text = JSON.stringify({ id: randomUUID(), ...check });
@@ -55,12 +55,12 @@ class Sluice {
     return this.#calls.post("v1/peek", check, { repeat: true });
   }
 
-  // refund gives back what a check has charged.
+  // refund gives back the charge of a check.
   async refund(check) {
     return this.#calls.post("v1/refund", check);
   }
 
-  // settle reports what has become of a request. Its check has the id and the at of the answer.
+  // settle reports the outcome of a request. The check has its id, and at is that of the answer.
   async settle(check, outcome, at) {
     return this.#calls.post("v1/settle", { ...check, outcome, at });
   }
@@ -85,12 +85,12 @@ class Sluice {
     call.catch((error) => (isMistake(error) || error instanceof TypeError ? this.report(error) : this.#failed(error)));
   }
 
-  // report logs an error that no caller gets.
+  // report logs an error that has no other way to the program.
   report(error) {
     this.#log(`sluice: ${error?.stack ?? error}`);
   }
 
-  // express returns middleware for Express, and for whatever else has (req, res, next).
+  // express returns middleware for Express, and for other frameworks with (req, res, next).
   express(options) {
     return new Limit(this, options).express();
   }
@@ -105,7 +105,7 @@ class Sluice {
     return new Limit(this, options).fastify();
   }
 
-  // close closes the connections. What is under way ends by itself.
+  // close closes idle connections. Calls under way end by themselves.
   close() {
     this.#rest();
     this.#calls.close();

@@ -155,7 +155,7 @@ async function http2Limits() {
   server.close();
 }
 
-// A limit has an onError of its own. Nobody listens at this service.
+// A limit has its own onError. No service listens at this address.
 async function withoutService() {
   const lines = [];
   const away = new Sluice({ url: "http://127.0.0.1:9", log: (line) => lines.push(line) });

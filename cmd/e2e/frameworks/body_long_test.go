@@ -168,7 +168,7 @@ func (r *draft) packed() {
 
 // multipart returns a form in parts.
 func (g grammar) multipart(boundary, name string) string {
-	parts := []string{g.part(g.fieldName(), g.dressed(name))}
+	parts := []string{g.part(g.fieldName(), g.effective(name))}
 	if g.one(3) {
 		parts = []string{g.part("a", pick(g, g.glued(name), g.polyglot(name), g.json(name), "&"+g.pairs(name)+"&", "\r\n"+g.pairs(name)+"\r\n"))}
 	}

@@ -54,7 +54,7 @@ func (g grammar) spelled(name string) string {
 	if !g.one(g.calm) {
 		return pick(g, url.QueryEscape(name), url.QueryEscape(name), url.PathEscape(name), name)
 	}
-	name = g.dressed(name)
+	name = g.effective(name)
 	switch g.IntN(6) {
 	case 0:
 		return url.QueryEscape(name) + pick(g, words["behind a value"]...)
@@ -79,8 +79,8 @@ func (g grammar) escapeAll(s string) string {
 	return b.String()
 }
 
-// dressed returns the name as somebody may write it whom a database takes for the same.
-func (g grammar) dressed(name string) string {
+// effective returns the name as somebody may write it whom a database takes for the same.
+func (g grammar) effective(name string) string {
 	switch g.IntN(8) {
 	case 0:
 		return strings.ToUpper(name)

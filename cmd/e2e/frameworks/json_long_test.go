@@ -43,7 +43,7 @@ func (g grammar) jsonName() string {
 
 // jsonValue writes the name as a value.
 func (g grammar) jsonValue(name string) string {
-	name = pick(g, name, g.dressed(name))
+	name = pick(g, name, g.effective(name))
 	switch g.IntN(14) {
 	case 0:
 		return fmt.Sprintf("[%q]", name)

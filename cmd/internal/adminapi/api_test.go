@@ -17,6 +17,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/adminapi"
 	"github.com/sluicehq/sluice/cmd/internal/apitest"
 	"github.com/sluicehq/sluice/cmd/internal/control"
+	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/memory"
 	"github.com/sluicehq/sluice/policy"
@@ -104,6 +105,8 @@ func prepare(t *testing.T, change func(*setup)) *server {
 		Config: control.Config{Engine: s.engine, Stack: stack, Logger: slog.New(slog.NewTextHandler(s.log, nil))},
 		Access: access.Access{Tokens: none, Local: true},
 	}
+	inForce := func() *policy.Document { doc, _ := stack.Document(); return doc }
+	s.config.Recent = recent.NewFleet(recent.Watch(s.engine, recent.LeastBytes), nil, inForce, s.config.Logger)
 	if change != nil {
 		change(&s.config)
 	}

@@ -18,34 +18,34 @@ func lastHourOf(t *recent.Trial) *lastHour {
 }
 
 // Headline is the result in a sentence or two. Counters before the first request are unknown, so a number is a range
-// from empty to full counters.
+// from empty counters to the most that older ones can make of it.
 func (l *lastHour) Headline() string {
 	if l.Requests == 0 {
 		return "No request of the last hour is recorded yet, so the change was not tried on any."
 	}
 	tried := fmt.Sprintf("Of the %s since %s", words.Counted(l.Requests, "request"), timeWords(l.From))
-	newly, freed := between(l.Newly, l.Full.Newly), between(l.Freed, l.Full.Freed)
+	newly, freed := between(l.Newly, l.Most.Newly), between(l.Freed, l.Most.Freed)
 	newly, freed = "newly denies "+newly, "allows "+freed+" that were denied"
 	switch {
-	case !l.Bad() && max(l.Freed, l.Full.Freed) == 0:
+	case !l.Bad() && max(l.Freed, l.Most.Freed) == 0:
 		return tried + ", the change denies the same ones as before."
 	case !l.Bad():
 		return tried + ", the change " + freed + "."
-	case max(l.Freed, l.Full.Freed) == 0:
+	case max(l.Freed, l.Most.Freed) == 0:
 		return tried + ", the change " + newly + "."
 	}
 	return tried + ", the change " + newly + ", and " + freed + "."
 }
 
 // Bad reports whether the change denies more requests than before.
-func (l *lastHour) Bad() bool { return max(l.Newly, l.Full.Newly) > 0 }
+func (l *lastHour) Bad() bool { return max(l.Newly, l.Most.Newly) > 0 }
 
 // Uncertain is a sentence about counters from before the first request, or "".
 func (l *lastHour) Uncertain() string {
-	if l.Change == l.Full {
+	if l.Change == l.Most {
 		return ""
 	}
-	return "A range is from empty to full counters before the first request: the truth is between them."
+	return "The upper end of a range includes counters from before the first recorded request."
 }
 
 // Old is a sentence about requests that the present policy decides differently now, or "".

@@ -74,7 +74,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	if err != nil { // then nothing is silenced
 		s.Logger.Warn("console: cannot read the silenced alerts", "error", err)
 	}
-	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineBut(a.silenced)}
+	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineExcept(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
 	if worst := f.Headline.Subject; worst != nil { // the text names it already
 		named := *worst

@@ -38,7 +38,8 @@ func newConsole(t *testing.T) *consolePages {
 	i := apitest.NewInstance(t, apitest.SQLite(t))
 	fleet := &telemetry.Fleet{Recorder: telemetry.Watch(i.Engine, telemetry.Config{Subjects: true}), Refusals: telemetry.KeepRefusals(i.Engine)}
 	i.Over.Telemetry = fleet
-	i.Over.Recent = recent.Watch(i.Engine, recent.LeastBytes)
+	inForce := func() *policy.Document { doc, _ := i.Stack.Document(); return doc }
+	i.Over.Recent = recent.NewFleet(recent.Watch(i.Engine, recent.LeastBytes), nil, inForce, slog.New(slog.DiscardHandler))
 	i.Serve()
 	i.Script(`
 POST /v1/rules {"name": "own", "match": ["GET /own"], "key": ["client_ip"], "limit": "2/day", "shadow": true} => 201

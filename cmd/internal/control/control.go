@@ -35,7 +35,7 @@ type Config struct {
 	// Telemetry is nil if nothing is counted.
 	Telemetry Telemetry
 	// Recent is nil if nothing is kept of decisions.
-	Recent *recent.Ring
+	Recent *recent.Fleet
 	// DegradedField is that of the gateway, for the explained responses.
 	DegradedField bool
 	Logger        *slog.Logger
@@ -47,7 +47,7 @@ type Control struct {
 	engine    *policy.Engine
 	policy    *written
 	telemetry Telemetry
-	recent    *recent.Ring
+	recent    *recent.Fleet
 	logger    *slog.Logger
 	encoder   answer.Encoder
 	stats     statsCache

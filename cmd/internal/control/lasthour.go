@@ -66,5 +66,11 @@ func (c *Control) tryOut(ctx context.Context, would *policy.Document) (*recent.T
 	if c.recent == nil || would == nil {
 		return nil, nil
 	}
-	return c.recent.Try(ctx, c.policy.now().document, would)
+	trial, err := c.recent.Try(ctx, would)
+	if err != nil && ctx.Err() != nil {
+		p := Problemf(http.StatusServiceUnavailable, "trying the change on the last hour took too long: others are being tried")
+		p.Retry = 10
+		return nil, p
+	}
+	return trial, err
 }

@@ -25,10 +25,15 @@ func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	switch {
 	case r.InFlight != (policy.InFlight{}):
 		return "in_flight", "The recorded requests do not show which were under way at the same time."
-	case !isZeroCount(r):
-		return "count", "The recorded requests do not contain the outcome."
-	case r.Cost.ReadsResponse() || r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes != 0:
-		return "cost", "The recorded requests do not contain the cost of responses."
+	case r.Cost.ReadsResponse():
+		return "cost", "The recorded requests do not contain the numbers in responses."
+	case settles(r) && !j.schema.settles:
+		return "the outcome", "The outcome of requests is not recorded, because no rule in force uses it."
+	}
+	for _, name := range [...]string{r.Count.UnlessHeader, r.Cost.ResponseHeader} {
+		if name != "" && !slices.Contains(j.schema.answers, http.CanonicalHeaderKey(name)) {
+			return "response_header:" + name, fmt.Sprintf("The header %s of responses is not recorded, because no rule in force uses it.", name)
+		}
 	}
 	for _, part := range partsOf(&j.doc, r) {
 		if need, why = j.lacksPart(part); need != "" {
@@ -43,7 +48,10 @@ func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	return j.lacksOpen(r)
 }
 
-func isZeroCount(r *policy.Rule) bool { return len(r.Count.Status) == 0 && r.Count.UnlessHeader == "" }
+// settles reports whether a rule goes by the outcome of requests.
+func settles(r *policy.Rule) bool {
+	return len(r.Count.Status) > 0 || r.Count.UnlessHeader != "" || r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes != 0
+}
 
 // partsOf returns the key parts that a rule reads from requests, as the document writes them.
 func partsOf(doc *policy.Document, r *policy.Rule) []string {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluicehq/sluice/policy"
 )
@@ -24,7 +25,10 @@ type reader struct {
 	whole  []byte // of the chunk
 	schema *schema
 
-	at      int64 // microseconds since the Unix epoch
+	at      int64  // microseconds since the Unix epoch
+	id      uint64 // of the request, or of the one whose outcome this is; 0: unknown
+	ended   bool   // the record is an outcome
+	outcome policy.Outcome
 	denied  bool
 	request policy.Request
 	client  value // of a hidden client
@@ -54,15 +58,20 @@ func (r *reader) next() bool {
 	r.tokens = r.tokens[:0]
 	q := &r.request
 	flags := r.number()
-	delta, n := binary.Varint(r.rest)
-	r.rest = r.rest[n:]
-	r.at += delta
+	r.at += r.signed()
 	r.denied, q.NoPath, q.Mode, q.Cost = flags&denied != 0, flags&noPath != 0, policy.Charge, 0
 	if flags&givesBack != 0 {
 		q.Mode = policy.GiveBack
 	}
+	if r.ended = flags&isOutcome != 0; r.ended {
+		r.readOutcome()
+		return true
+	}
 	if flags&hasCost != 0 {
 		q.Cost = int64(r.number())
+	}
+	if r.id = 0; flags&hasID != 0 {
+		r.id = r.number()
 	}
 	q.Method, q.Host, q.Path = r.text(), r.text(), r.text()
 	r.readClient()
@@ -82,6 +91,28 @@ func (r *reader) number() uint64 {
 	n, used := binary.Uvarint(r.rest)
 	r.rest = r.rest[used:]
 	return n
+}
+
+func (r *reader) signed() int64 {
+	n, used := binary.Varint(r.rest)
+	r.rest = r.rest[used:]
+	return n
+}
+
+func (r *reader) readOutcome() {
+	r.id = r.number()
+	o := &r.outcome
+	*o = policy.Outcome{Status: int(r.number()), Bytes: r.signed(), Verdict: policy.Verdict(r.number()), Cost: r.signed(), At: time.UnixMicro(r.at)}
+	o.Header = http.Header{}
+	for _, name := range r.schema.answers {
+		for n := r.number(); n > 0; n-- {
+			value := "other"
+			if number := r.number(); number > 0 {
+				value = strconv.FormatUint(number-1, 10)
+			}
+			o.Header[name] = append(o.Header[name], value)
+		}
+	}
 }
 
 func (r *reader) text() string {

@@ -24,26 +24,43 @@ const (
 	noPath                // see policy.Request
 	givesBack             // see policy.GiveBack
 	hasCost               // the cost of the request follows the time
+	hasID                 // the ID of the request follows, by which its outcome refers to it
+	isOutcome             // this is the outcome of a request
 )
 
 const (
 	maxText   = 1 << 10 // bytes of a text; of longer ones the rest is left out
 	maxValues = 8       // of a field; further ones are left out
 	hashLen   = 8
-	slots     = 1 << 12 // texts of a chunk that are found again
+	slotBits  = 11 // of the number of texts of a chunk that are found again
 
 	numberBits = 48 // of a cost
 )
+
+// The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost, and
+// the values of the fields of responses, as numbers: see yes.
+
+// yes is one more than the number that stands for a value that means yes, such as "true"; 0 stands for any other value.
+const yes = 1 + 1
 
 // writer writes records into a chunk. It is for one goroutine.
 type writer struct {
 	seed   maphash.Seed
 	stripe int
 	chunk  *chunk // nil before the first record
-	slots  [slots]uint32
+	slots  [1 << slotBits]slot
 	read   []policy.Reading // of the parts
 	value  []byte
 }
+
+// slot is a text of the chunk: its hash, with its position in place of the lowest bits. The other 46 bits of the hash find it, so
+// that the text itself, which is seldom in a cache, is not read.
+type slot uint64
+
+const (
+	positionBits = 18
+	maxChunk     = 1 << positionBits // bytes
+)
 
 func (w *writer) begin(c *chunk) {
 	w.chunk = c
@@ -63,23 +80,25 @@ func (w *writer) measure(o *policy.Observation, s *schema) int {
 	return n
 }
 
-// write appends the record of a decision whose parts were measured.
-func (w *writer) write(o *policy.Observation, s *schema, at int64) {
+// write appends the record of a decision whose parts were measured. The ID is 0 if no rule goes by the outcome.
+func (w *writer) write(o *policy.Observation, s *schema, at int64, id uint64) {
 	q := o.Request
 	flags := uint64(0)
 	for _, f := range [...]struct {
 		is   bool
 		flag uint64
-	}{{!o.Decision.Allowed, denied}, {q.NoPath, noPath}, {q.Mode == policy.GiveBack, givesBack}, {q.Cost > 1, hasCost}} {
+	}{{!o.Decision.Allowed, denied}, {q.NoPath, noPath}, {q.Mode == policy.GiveBack, givesBack}, {q.Cost > 1, hasCost}, {id > 0, hasID}} {
 		if f.is {
 			flags |= f.flag
 		}
 	}
 	w.number(flags)
-	w.chunk.data = binary.AppendVarint(w.chunk.data, at-w.chunk.last)
-	w.chunk.last = at
+	w.time(at)
 	if q.Cost > 1 {
 		w.number(uint64(q.Cost))
+	}
+	if id > 0 {
+		w.number(id)
 	}
 	w.text(q.Method)
 	w.text(q.Host)
@@ -93,6 +112,50 @@ func (w *writer) write(o *policy.Observation, s *schema, at int64) {
 	}
 }
 
+// measureOutcome returns how many bytes the record of an outcome has at most.
+func measureOutcome(s *schema) int {
+	return binary.MaxVarintLen64 * (8 + len(s.answers)*(1+maxValues))
+}
+
+// outcome appends the record of an outcome.
+func (w *writer) outcome(o *policy.Outcome, s *schema, at int64, id uint64) {
+	w.number(isOutcome)
+	w.time(at)
+	w.number(id)
+	w.number(uint64(max(o.Status, 0)))
+	w.signed(o.Bytes)
+	w.number(uint64(o.Verdict))
+	w.signed(o.Cost)
+	for _, name := range s.answers {
+		values := o.Header[name]
+		values = values[:min(len(values), maxValues)]
+		w.number(uint64(len(values)))
+		for _, v := range values {
+			w.number(answerNumber(strings.TrimSpace(v)))
+		}
+	}
+}
+
+// answerNumber returns the number that stands for a value of a field of a response.
+func answerNumber(v string) uint64 {
+	n, err := strconv.ParseUint(v, 10, numberBits)
+	switch {
+	case err == nil:
+		return n + 1
+	case strings.EqualFold(v, "true"), strings.EqualFold(v, "yes"):
+		return yes
+	}
+	return 0
+}
+
+// time appends the time since the record before.
+func (w *writer) time(at int64) {
+	w.signed(at - w.chunk.last)
+	w.chunk.last = at
+}
+
+func (w *writer) signed(n int64) { w.chunk.data = binary.AppendVarint(w.chunk.data, n) }
+
 func (w *writer) number(n uint64) { w.chunk.data = binary.AppendUvarint(w.chunk.data, n) }
 
 func (w *writer) text(s string) {
@@ -101,34 +164,27 @@ func (w *writer) text(s string) {
 		w.number(0)
 		return
 	}
-	slot := w.slot(maphash.String(w.seed, s))
-	if w.at(*slot) == s {
-		w.again(*slot)
-		return
+	h := maphash.String(w.seed, s)
+	if !w.again(h) {
+		w.literal(h, s, "")
 	}
-	*slot = w.literal(s, "")
 }
 
-func (w *writer) slot(hash uint64) *uint32 { return &w.slots[hash%slots] }
-
-// at returns the text at a position plus one, or "" if that is 0.
-func (w *writer) at(slot uint32) string {
-	if slot == 0 {
-		return ""
+// again refers to the text with a hash, or reports false if that is not found.
+func (w *writer) again(hash uint64) bool {
+	s := w.slots[hash>>(64-slotBits)]
+	if s == 0 || (uint64(s)^hash)>>positionBits != 0 {
+		return false
 	}
-	text, _ := literalAt(w.chunk.data[slot-1:])
-	return text
+	w.number(uint64(s)%maxChunk<<1 + 1)
+	return true
 }
 
-// again refers to the text at a position plus one.
-func (w *writer) again(slot uint32) { w.number(uint64(slot-1)<<1 + 1) }
-
-// literal appends a text of two pieces, and returns its position plus one.
-func (w *writer) literal(s, rest string) (slot uint32) {
-	slot = uint32(len(w.chunk.data)) + 1
+// literal appends a text of two pieces, and keeps its position under a hash.
+func (w *writer) literal(hash uint64, s, rest string) {
+	w.slots[hash>>(64-slotBits)] = slot(hash&^(maxChunk-1) | uint64(len(w.chunk.data)))
 	w.number(uint64(len(s)+len(rest)) << 1)
 	w.chunk.data = append(append(w.chunk.data, s...), rest...)
-	return slot
 }
 
 // client appends the address of the client, or its hash.
@@ -170,18 +226,16 @@ const maxShown = 128
 // hidden appends the hash of a value, and what people may see of it.
 func (w *writer) hidden(value, sent string, s show) {
 	h := maphash.String(w.seed, value)
-	var raw [hashLen]byte
-	binary.LittleEndian.PutUint64(raw[:], h)
-	slot := w.slot(h)
-	if strings.HasPrefix(w.at(*slot), text(raw[:])) {
-		w.again(*slot)
+	if w.again(h) {
 		return
 	}
+	var raw [hashLen]byte
+	binary.LittleEndian.PutUint64(raw[:], h)
 	shown := ""
 	if s == short {
 		shown = policy.Shorten(sent)
 	}
-	*slot = w.literal(text(raw[:]), shown[:min(len(shown), maxShown)])
+	w.literal(h, text(raw[:]), shown[:min(len(shown), maxShown)])
 }
 
 func (w *writer) field(f *policy.RequestField, values []string) {

@@ -15,6 +15,8 @@ const maxReported = 20
 // report writes what a replay from empty counters has found.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
+	empty, full := p.bounds[0], p.bounds[1]
+	out.Most = Change{max(empty.Newly, full.Newly), max(empty.Freed, full.Freed)}
 	out.Before, out.After = p.sides[0].denied, p.sides[1].denied
 	if p.from != 0 {
 		out.From, out.To = time.UnixMicro(p.from).UTC(), time.UnixMicro(p.to).UTC()
@@ -42,7 +44,10 @@ func (t *Trial) sortSubjects() {
 
 func (p *pass) notes() (notes []string) {
 	if p.blind > 0 {
-		notes = append(notes, fmt.Sprintf("%s requests were denied before a rule had read all its inputs, such as a field of the body: that rule does not count them here.", humanize.Comma(p.blind)))
+		notes = append(notes, fmt.Sprintf("%s requests were denied before a rule had all its inputs, such as a field of the body or the response. Here, rules that use a field do not count them, and rules that use the response count them as if it had not arrived.", humanize.Comma(p.blind)))
+	}
+	if p.unknown > 0 {
+		notes = append(notes, fmt.Sprintf("%s outcomes were reported without their decision: such requests count here as if they had no outcome.", humanize.Comma(p.unknown)))
 	}
 	if p.early {
 		notes = append(notes, fmt.Sprintf("The trial was ended after %v, before the last request.", maxTime))

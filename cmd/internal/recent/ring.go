@@ -5,7 +5,6 @@ package recent
 import (
 	"context"
 	"hash/maphash"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -26,9 +25,11 @@ const maxStripes = 16
 type Ring struct {
 	seed    maphash.Seed
 	stripes []stripe
+	near    sync.Pool              // of the stripes, so that a core mostly gets the one that is in its cache
 	schema  atomic.Pointer[schema] // of the policy that has decided last
 	size    int                    // of a chunk, in bytes
 	most    int                    // sealed chunks
+	ids     atomic.Uint64          // of requests whose outcome rules go by
 	lost    atomic.Int64           // requests too large for a chunk
 	trying  chan struct{}          // has an element during a trial
 
@@ -36,7 +37,7 @@ type Ring struct {
 	sealed []*chunk // the oldest first
 }
 
-// stripe is where a part of the requests is written: a random one, so that cores do not wait for each other.
+// stripe is where a part of the requests is written, so that cores do not wait for each other.
 type stripe struct {
 	mu sync.Mutex
 	writer
@@ -56,16 +57,16 @@ type chunk struct {
 // decision.
 func Watch(e *policy.Engine, bytes int64) *Ring {
 	bytes = max(bytes, LeastBytes)
-	n := 1
-	for n < min(maxStripes, 2*runtime.GOMAXPROCS(0)) {
-		n *= 2
-	}
-	size := int(min(max(bytes/128, 16<<10), 256<<10))
+	n := min(maxStripes, runtime.GOMAXPROCS(0))
+	size := int(min(max(bytes/128, 16<<10), maxChunk))
 	r := &Ring{seed: maphash.MakeSeed(), stripes: make([]stripe, n), size: size, most: max(1, int(bytes)/size-n), trying: make(chan struct{}, 1)}
 	for i := range r.stripes {
 		r.stripes[i].seed, r.stripes[i].stripe = r.seed, i
 	}
+	var next atomic.Uint32
+	r.near.New = func() any { return &r.stripes[next.Add(1)%uint32(n)] }
 	e.Observe(r.observe)
+	e.ObserveOutcomes(r.observeOutcome)
 	return r
 }
 
@@ -81,19 +82,46 @@ func (r *Ring) observe(_ context.Context, o *policy.Observation) {
 	if at == 0 {
 		at = time.Now().UnixMicro()
 	}
-	w := &r.stripes[rand.Uint32N(uint32(len(r.stripes)))]
+	id := uint64(0)
+	if o.Decision.Unsettled() {
+		id = r.ids.Add(1)
+		o.Decision.Track(id)
+	}
+	w := r.near.Get().(*stripe)
+	defer r.near.Put(w)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	need := w.measure(o, s)
-	if need > r.size {
-		r.lost.Add(1)
+	if r.room(w, s, w.measure(o, s), at) {
+		w.write(o, s, at, id)
+	}
+}
+
+func (r *Ring) observeOutcome(id uint64, o *policy.Outcome) {
+	s := r.schema.Load()
+	if s == nil {
 		return
 	}
-	if w.chunk == nil || w.chunk.schema != s || need > cap(w.chunk.data)-len(w.chunk.data) {
+	at := time.Now().UnixMicro()
+	w := r.near.Get().(*stripe)
+	defer r.near.Put(w)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.room(w, s, measureOutcome(s), at) {
+		w.outcome(o, s, at, id)
+	}
+}
+
+// room makes room for a record, and reports whether a chunk is large enough for it.
+func (r *Ring) room(w *stripe, s *schema, bytes int, at int64) bool {
+	if bytes > r.size {
+		r.lost.Add(1)
+		return false
+	}
+	if w.chunk == nil || w.chunk.schema != s || bytes > cap(w.chunk.data)-len(w.chunk.data) {
 		r.seal(w.chunk)
 		w.begin(&chunk{schema: s, stripe: w.stripe, first: at, last: at, data: make([]byte, 0, r.size)})
 	}
-	w.write(o, s, at)
+	return true
 }
 
 // kept reports whether a decision is kept: one that the rules have made about a request. Requests that are exempt as

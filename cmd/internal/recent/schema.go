@@ -22,6 +22,9 @@ type schema struct {
 	parts  []schemaPart
 	fields []policy.RequestField
 	client show
+	// answers are names of header fields of responses: see policy.ResponseFields.
+	answers []string
+	settles bool // rules go by the outcome of requests, so that it is kept
 }
 
 // schemaPart is a part of requests that records have.
@@ -35,7 +38,7 @@ type schemaPart struct {
 const clientPart = "client_ip:"
 
 func schemaOf(p *policy.Policy) *schema {
-	s := &schema{fields: p.RequestFields()}
+	s := &schema{fields: p.RequestFields(), answers: p.ResponseFields(), settles: len(p.ByOutcome()) > 0}
 	s.policy.Store(p)
 	for i, part := range p.RequestParts() {
 		show := whole
@@ -56,7 +59,7 @@ func schemaOf(p *policy.Policy) *schema {
 
 // same reports whether records of both schemas have the same.
 func (s *schema) same(o *schema) bool {
-	return s.client == o.client && slices.Equal(s.parts, o.parts) && slices.Equal(s.fields, o.fields)
+	return s.client == o.client && slices.Equal(s.parts, o.parts) && slices.Equal(s.fields, o.fields) && slices.Equal(s.answers, o.answers) && s.settles == o.settles
 }
 
 // find returns the index of a part, or -1.

@@ -18,8 +18,9 @@ type Trial struct {
 	Before int64 `json:"refused_before"`
 	After  int64 `json:"refused_after"`
 	Change
-	// Full is the same from counters that are full when the first request comes: the truth is between both.
-	Full Change `json:"from_full_counters"`
+	// Most is the most that the change does to the requests as they were decided, from empty or from full counters, since
+	// the real ones may be older than what is kept.
+	Most Change `json:"at_most"`
 	// Differs is how many requests the policy in force decides otherwise than they were decided: because real counters
 	// are older than what is kept, or the policy has changed since.
 	Differs   int64              `json:"decided_otherwise"`
@@ -59,7 +60,9 @@ const (
 	// MostAge is how old the requests are at most that a trial tries.
 	MostAge = time.Hour
 	// maxTime is how long one replay of a trial takes at most. It ends early then.
-	maxTime = 8 * time.Second
+	maxTime = 10 * time.Second
+	// maxPasses bounds the replays that leave out more rules than the one before.
+	maxPasses = 1
 	// storeBytes is what the counters of one policy take at most during a trial.
 	storeBytes = 32 << 20
 )

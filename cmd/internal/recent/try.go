@@ -5,6 +5,7 @@ import (
 	"context"
 	"hash/maphash"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -78,24 +79,20 @@ func (t *trial) reads(s *schema) bool {
 	return true
 }
 
-// run tries both policies from empty counters, and then from full ones.
+// run tries both policies.
 func (t *trial) run(ctx context.Context, out *Trial) error {
-	for {
-		p, err := t.pass(ctx, false)
-		if err != nil {
-			return err
+	p, err := t.pass(ctx)
+	for range maxPasses {
+		if err != nil || !t.leave(p) {
+			break
 		}
-		if t.leave(p) {
-			continue
-		}
-		p.report(out)
-		break
+		p, err = t.pass(ctx)
 	}
-	full, err := t.pass(ctx, true)
 	if err != nil {
 		return err
 	}
-	out.Full = full.change
+	t.leave(p)
+	p.report(out)
 	for _, name := range slices.Sorted(maps.Keys(t.left)) {
 		out.NotJudged = append(out.NotJudged, t.left[name])
 	}
@@ -115,20 +112,31 @@ func (t *trial) leave(p *pass) (some bool) {
 	return some
 }
 
-// pass is one replay by both policies.
+// The sides of a pass: real counters lie between the empty ones and the full ones.
+const (
+	emptyBefore = iota
+	emptyAfter
+	fullBefore
+	fullAfter
+)
+
+// pass is one replay by both policies, from empty and from full counters.
 type pass struct {
-	sides    [2]*side // before and after
+	sides    [4]*side // see emptyBefore and the others
 	reader   *reader
 	requests int64
 	refused  int64 // really
 	differs  int64
 	blind    int64
+	unknown  int64 // outcomes whose requests are not known
 	from, to int64
 	change   Change
+	bounds   [2]Change // see bound
 	rules    map[place]*RuleTrial
 	order    map[string]int // of the rules
 	subjects map[string]*SubjectTrial
 	early    bool // it took too long
+	whole    bool // no rule is left out
 }
 
 // place is a rule, and where its limits come from.
@@ -149,8 +157,10 @@ type side struct {
 	missed   map[string]string // rules by what they have asked for and no record has
 	refusals []refusal         // of the request, by rules
 	keys     []byte
-	unread   string // the last unread part
-	tier     string // ID of the part that says the tier
+	unread   string                      // the last unread part
+	settling []bool                      // rules that go by the outcome
+	open     map[uint64]*policy.Decision // that wait for it
+	tier     string                      // ID of the part that says the tier
 	tiered   []string
 }
 
@@ -161,20 +171,20 @@ type refusal struct {
 	key        string
 }
 
-func (t *trial) newPass(full bool) (*pass, error) {
-	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}}
+func (t *trial) newPass() (*pass, error) {
+	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, whole: len(t.left) == 0}
 	oldest := slices.MinFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) }).first
 	without := map[string]bool{}
 	for name := range t.left {
 		without[name] = true
 	}
 	for i := range p.sides {
-		doc := t.judges[i].judged(without)
+		doc := t.judges[i%2].judged(without)
 		compiled, err := policy.Compile(doc)
 		if err != nil {
 			return nil, err
 		}
-		p.sides[i] = p.newSide(compiled, &doc, full, max(t.since, oldest))
+		p.sides[i] = p.newSide(compiled, &doc, i >= fullBefore, max(t.since, oldest))
 		for _, r := range doc.Rules {
 			if _, known := p.order[r.Name]; !known {
 				p.order[r.Name] = len(p.order)
@@ -185,8 +195,8 @@ func (t *trial) newPass(full bool) (*pass, error) {
 }
 
 // pass replays the records by both policies.
-func (t *trial) pass(ctx context.Context, full bool) (*pass, error) {
-	p, err := t.newPass(full)
+func (t *trial) pass(ctx context.Context) (*pass, error) {
+	p, err := t.newPass()
 	if err != nil {
 		return nil, err
 	}
@@ -197,9 +207,10 @@ func (t *trial) pass(ctx context.Context, full bool) (*pass, error) {
 			break
 		}
 		if p.reader.at >= t.since {
-			p.decide(ctx)
+			p.step(ctx)
 		}
-		if n%1024 == 0 {
+		if n%256 == 0 {
+			runtime.Gosched() // live requests come first
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
@@ -210,12 +221,13 @@ func (t *trial) pass(ctx context.Context, full bool) (*pass, error) {
 }
 
 func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document, full bool, begin int64) *side {
-	s := &side{seed: maphash.MakeSeed(), store: memory.NewSize(storeBytes), begin: begin, missed: map[string]string{}}
+	s := &side{seed: maphash.MakeSeed(), store: memory.NewSize(storeBytes), begin: begin, missed: map[string]string{}, open: map[uint64]*policy.Decision{}}
 	if full {
 		s.full = map[uint64]bool{}
 	}
 	s.tier = policy.PartID(cmp.Or(doc.Tiers.From, doc.Tiers.Subject))
 	for i := range doc.Rules {
+		s.settling = append(s.settling, settles(&doc.Rules[i]))
 		if goesByTier(&doc.Rules[i]) {
 			s.tiered = append(s.tiered, doc.Rules[i].Name)
 		}
@@ -226,14 +238,33 @@ func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document, full bool,
 	return s
 }
 
-// decide puts the present record to both policies.
+// step puts the present record to both policies: a request, or the outcome of one.
+func (p *pass) step(ctx context.Context) {
+	if !p.reader.ended {
+		p.decide(ctx)
+		return
+	}
+	if p.reader.id == 0 {
+		p.unknown++
+	}
+	for _, s := range p.sides {
+		s.settle(ctx, p.reader)
+	}
+}
+
+// decide puts the present request to both policies.
 func (p *pass) decide(ctx context.Context) {
 	r := p.reader
 	if p.from == 0 {
 		p.from = r.at
 	}
 	p.to = r.at
-	before, after := p.sides[0].decide(ctx, r), p.sides[1].decide(ctx, r)
+	var passes [4]bool
+	for i, s := range p.sides {
+		if i != fullBefore || !p.whole { // else nothing depends on it
+			passes[i] = s.decide(ctx, r)
+		}
+	}
 	if r.request.Mode != policy.Charge {
 		return
 	}
@@ -244,9 +275,10 @@ func (p *pass) decide(ctx context.Context) {
 	if r.denied {
 		p.refused++
 	}
-	if r.denied == before {
+	if r.denied == passes[emptyBefore] {
 		p.differs++
 	}
+	p.bound(passes)
 	for i := range p.sides[0].refusals {
 		p.of(&p.sides[0].refusals[i]).Before++
 	}
@@ -254,12 +286,26 @@ func (p *pass) decide(ctx context.Context) {
 		p.of(&p.sides[1].refusals[i]).After++
 	}
 	switch {
-	case before && !after:
+	case passes[emptyBefore] && !passes[emptyAfter]:
 		p.change.Newly++
 		p.note(p.sides[1], func(c *Change) { c.Newly++ })
-	case after && !before:
+	case passes[emptyAfter] && !passes[emptyBefore]:
 		p.change.Freed++
 		p.note(p.sides[0], func(c *Change) { c.Freed++ })
+	}
+}
+
+// bound counts what the change does to the request as it was decided, from empty counters and from full ones. Where
+// rules are left out, one of them has refused what even full counters would let pass.
+func (p *pass) bound(passes [4]bool) {
+	refused := p.reader.denied && (p.whole || !passes[fullBefore])
+	for i, after := range [...]bool{passes[emptyAfter], passes[fullAfter]} {
+		switch {
+		case !p.reader.denied && !after:
+			p.bounds[i].Newly++
+		case refused && after:
+			p.bounds[i].Freed++
+		}
 	}
 }
 
@@ -339,7 +385,28 @@ func (s *side) decide(ctx context.Context, r *reader) (allowed bool) {
 	if !s.decision.Allowed && q.Mode == policy.Charge {
 		s.denied++
 	}
+	if r.id != 0 && s.decision.Unsettled() && len(s.open) < maxOpen {
+		s.open[r.id] = &policy.Decision{}
+		*s.open[r.id] = s.decision
+		s.open[r.id].Results, s.open[r.id].Loads = nil, nil
+	}
 	return s.decision.Allowed
+}
+
+// maxOpen bounds the requests that wait for their outcome.
+const maxOpen = 1 << 16
+
+// settle settles the request of an outcome, if the policy has let it pass.
+func (s *side) settle(ctx context.Context, r *reader) {
+	d := s.open[r.id]
+	if d == nil {
+		return
+	}
+	s.at = r.at
+	s.engine.Settle(ctx, *d, r.outcome)
+	if r.outcome.Bytes >= 0 { // else there is another one
+		delete(s.open, r.id)
+	}
 }
 
 func (s *side) recorded(r *reader, id string) (policy.Reading, bool) {
@@ -370,6 +437,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		}
 	}
 	d := &o.Decision
+	s.missOutcome(o)
 	last := -1
 	for i := range d.Results {
 		index := o.RuleIndex(i)
@@ -380,6 +448,19 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 		start := len(s.keys)
 		s.keys = append(s.keys, o.Key(i)...)
 		s.refusals = append(s.refusals, refusal{names[index], d.Results[i].From, d.Results[i].Shadow, text(s.keys[start:])})
+	}
+}
+
+// missOutcome notes the rules that go by an outcome that is not known.
+func (s *side) missOutcome(o *policy.Observation) {
+	if s.reader.id != 0 || !o.Decision.Unsettled() {
+		return
+	}
+	s.blind = s.blind || s.reader.denied
+	for i := range o.Decision.Results {
+		if rule := o.RuleIndex(i); s.settling[rule] && !s.reader.denied {
+			s.missed[o.Policy().RuleNames()[rule]] = "the outcome"
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request
 
 // outcomeOf returns the outcome that the log has of a request.
 func outcomeOf(e *accesslog.Entry) policy.Outcome {
-	o := policy.Outcome{Status: e.Status, Bytes: e.Sent}
+	o := policy.Outcome{Status: e.Status, Bytes: e.Sent, At: time.UnixMicro(e.Time)}
 	if e.Tokens.Total >= 0 || e.Tokens.Input >= 0 || e.Tokens.Output >= 0 {
 		o.Bytes = max(o.Bytes, 0) // the response has ended
 		o.Numbers = numbersOf(&e.Tokens)

@@ -76,7 +76,7 @@ type server struct {
 	store     *stores.Store
 	engine    *policy.Engine
 	fleet     *telemetry.Fleet // nil: telemetry is off
-	recent    *recent.Ring     // nil: no requests are kept
+	recent    *recent.Fleet    // nil: no requests are kept
 	metrics   *metrics.Metrics
 	upstreams upstreamStats
 	tracer    *tracing.Tracer // nil: tracing is off
@@ -141,7 +141,7 @@ func (s *server) observe(calls *metrics.StoreCalls) {
 		s.fleet = newFleet(recorder, s.engine, s.store, calls)
 	}
 	if size := s.settings.telemetry.recent; size > 0 {
-		s.recent = recent.Watch(s.engine, int64(size))
+		s.recent = s.newRecent(recent.Watch(s.engine, int64(size)))
 	}
 	s.rules.Use(s.engine, s.store, recorder)
 	s.metrics = metrics.New(metrics.Config{
@@ -168,6 +168,9 @@ func (s *server) serve(ctx context.Context, hangups <-chan os.Signal) (err error
 	defer stopExchanging()
 	if s.fleet != nil {
 		background.Go(func() { s.fleet.Run(exchanging) })
+	}
+	if s.recent != nil {
+		background.Go(func() { s.recent.Run(following) })
 	}
 	background.Go(func() { exchangeDemand(exchanging, s.engine, s.store.Board(), s.log) })
 	ready := func(is bool) {

@@ -48,6 +48,18 @@ func newFleet(recorder *telemetry.Recorder, engine *policy.Engine, store *stores
 	return fleet
 }
 
+// newRecent returns the rings of the instances that share the store.
+func (s *server) newRecent(ring *recent.Ring) *recent.Fleet {
+	inForce := func() *policy.Document {
+		doc, _ := s.rules.Stack().Document()
+		return doc
+	}
+	if board := s.store.Board(); board != nil {
+		return recent.NewFleet(ring, board, inForce, s.log)
+	}
+	return recent.NewFleet(ring, nil, inForce, s.log)
+}
+
 // countKeysEvery is how often the keys in memory are counted, which takes milliseconds.
 const countKeysEvery = 10 * time.Second
 

@@ -2,12 +2,15 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sluicehq/sluice/cmd/internal/control"
 )
 
 // held is an item that the gateway has.
@@ -40,6 +43,7 @@ func (a *Client) put(c *cobra.Command, collection string, old *held, document an
 			fmt.Fprintf(out, "%s %s\n", a.tense("was", "is"), old.text)
 		}
 		fmt.Fprintf(out, "%s %s\n", a.tense("is", "would be"), text)
+		a.writeTrial(out, &answer)
 	})
 }
 
@@ -51,7 +55,16 @@ func (a *Client) remove(c *cobra.Command, old *held) error {
 	}
 	return a.print(c, answer, func(out io.Writer) {
 		fmt.Fprintf(out, "%s %s\n", a.tense("deleted", "would delete"), old.text)
+		a.writeTrial(out, &answer)
 	})
+}
+
+// writeTrial writes what a dry run would have done to the requests of the last hour, if the gateway keeps any.
+func (a *Client) writeTrial(w io.Writer, answer *adminAnswer) {
+	var would control.Difference
+	if a.dryRun && json.Unmarshal(answer.body, &would) == nil && would.LastHour != nil {
+		WriteTrial(w, would.LastHour)
+	}
 }
 
 // changeQuery returns the query of a change.

@@ -1,0 +1,63 @@
+package remote
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/sluicehq/sluice/cmd/internal/recent"
+	"github.com/sluicehq/sluice/internal/printable"
+)
+
+// WriteTrial writes what a change would have done to the latest requests.
+func WriteTrial(w io.Writer, t *recent.Trial) {
+	if t.Requests == 0 {
+		fmt.Fprintln(w, "\nNo requests have been recorded yet.")
+		writeNotJudged(w, t)
+		return
+	}
+	fmt.Fprintf(w, "\n%s requests of %s, from %s to %s:\n", humanize.Comma(t.Requests), instances(t.Instances), t.From.Format(time.RFC3339), t.To.Format(time.RFC3339))
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "  newly denied\t%s\t(at most %s)\n", humanize.Comma(t.Newly), humanize.Comma(t.Most.Newly))
+	fmt.Fprintf(table, "  no longer denied\t%s\t(at most %s)\n", humanize.Comma(t.Freed), humanize.Comma(t.Most.Freed))
+	_ = table.Flush()
+	if t.Differs > 0 {
+		fmt.Fprintf(w, "  For %s of them, the policy in force decides differently now: counters were older, or another policy was in force.\n", humanize.Comma(t.Differs))
+	}
+	if len(t.Rules) > 0 {
+		fmt.Fprintln(table, "\nRULE\tLIMITS FROM\tDENIES NOW\tWOULD DENY\tNEWLY\tNO LONGER")
+		for _, r := range t.Rules {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", printable.Line(r.Rule), printable.Line(r.From), humanize.Comma(r.Before), humanize.Comma(r.After), humanize.Comma(r.Newly), humanize.Comma(r.Freed))
+		}
+	}
+	if len(t.Subjects) > 0 {
+		fmt.Fprintln(table, "\nSUBJECT\tRULE\tNEWLY\tNO LONGER")
+		for _, s := range t.Subjects {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", printable.Line(s.Subject), printable.Line(s.Rule), humanize.Comma(s.Newly), humanize.Comma(s.Freed))
+		}
+	}
+	_ = table.Flush()
+	writeNotJudged(w, t)
+}
+
+func writeNotJudged(w io.Writer, t *recent.Trial) {
+	if len(t.NotJudged)+len(t.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, n := range t.NotJudged {
+		fmt.Fprintln(w, printable.Line(fmt.Sprintf("Not judged: %s, which needs %s. %s", n.Rule, n.Needs, n.Why)))
+	}
+	for _, note := range t.Notes {
+		fmt.Fprintln(w, printable.Line(note))
+	}
+}
+
+func instances(n int) string {
+	if n == 1 {
+		return "one instance"
+	}
+	return fmt.Sprintf("%d instances", n)
+}

@@ -1,0 +1,294 @@
+package recent
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/internal/printable"
+	"github.com/sluicehq/sluice/policy"
+	"github.com/sluicehq/sluice/telemetry"
+)
+
+// Fleet tries changes on the rings of all instances that share a store. An instance posts the changed policy, the
+// others post what it would have done to their requests, and the answers are added.
+type Fleet struct {
+	Ring  *Ring
+	Board telemetry.Board // nil: this is the only instance
+	// Document returns the policy in force.
+	Document func() *policy.Document
+	Logger   *slog.Logger
+
+	id string // of this run of the instance
+}
+
+// Parts of the board.
+const (
+	herePart  = "trial-here" // the instances that answer
+	askedPart = "trial"      // changed policies
+	triedPart = "tried"      // answers, by the trial and the instance
+)
+
+const (
+	boardFor  = 2 * time.Second // the longest wait for the board
+	postsFor  = 30 * time.Second
+	hereEvery = 10 * time.Second
+	lookEvery = time.Second            // for trials of others
+	pollEvery = 200 * time.Millisecond // for answers
+	// othersFor is how long the others have time to answer.
+	othersFor = 12 * time.Second
+	maxAsked  = 16 << 20 // bytes of a policy
+)
+
+// NewFleet returns a Fleet. Without a board, it has only its own ring.
+func NewFleet(ring *Ring, board telemetry.Board, document func() *policy.Document, logger *slog.Logger) *Fleet {
+	return &Fleet{Ring: ring, Board: board, Document: document, Logger: logger, id: rand.Text()}
+}
+
+// Run answers trials of the other instances until the context ends.
+func (f *Fleet) Run(ctx context.Context) {
+	if f.Board == nil {
+		return
+	}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	answered := map[string]bool{}
+	for here := (time.Time{}); ; {
+		if time.Since(here) >= hereEvery && f.post(ctx, herePart, f.id, nil) == nil {
+			here = time.Now()
+		}
+		answered = f.answer(ctx, answered)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (f *Fleet) post(ctx context.Context, part, instance string, post []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, boardFor)
+	defer cancel()
+	return f.Board.Post(ctx, part, instance, post, postsFor)
+}
+
+func (f *Fleet) posted(ctx context.Context, part string) (map[string][]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, boardFor)
+	defer cancel()
+	return f.Board.Posted(ctx, part)
+}
+
+// answer answers the trials that are posted, but for those that were answered before, and returns the posted ones.
+func (f *Fleet) answer(ctx context.Context, before map[string]bool) (now map[string]bool) {
+	asked, err := f.posted(ctx, askedPart)
+	if err != nil {
+		return before
+	}
+	now = map[string]bool{}
+	for name, post := range asked {
+		if now[name] = true; before[name] || strings.HasPrefix(name, f.id) || len(post) == 0 {
+			continue
+		}
+		if err := f.answerOne(ctx, name, post); err != nil && ctx.Err() == nil {
+			f.Logger.Warn("a trial of another instance cannot be answered", "error", err)
+		}
+	}
+	return now
+}
+
+func (f *Fleet) answerOne(ctx context.Context, name string, post []byte) error {
+	var would policy.Document
+	if err := unpack(post, &would); err != nil {
+		return err
+	}
+	found, err := f.Ring.Try(ctx, f.Document(), &would)
+	if err != nil {
+		return err
+	}
+	packed, err := pack(found)
+	if err != nil {
+		return err
+	}
+	return f.post(ctx, triedPart, name+"/"+f.id, packed)
+}
+
+// Try returns what a change of the policy in force would have done to the requests of the last hour of all instances.
+func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error) {
+	if f.Board == nil {
+		return f.Ring.Try(ctx, f.Document(), would)
+	}
+	name := f.id + " " + rand.Text()
+	others, err := f.ask(ctx, name, would)
+	out, failed := f.Ring.Try(ctx, f.Document(), would)
+	if failed != nil {
+		return nil, failed
+	}
+	if err != nil {
+		f.Logger.Warn("a trial reaches no other instance", "error", err)
+		out.Notes = append(out.Notes, "The other instances are not reachable: these are only the requests of this one.")
+		return out, nil
+	}
+	if missing := f.gather(ctx, name, others, out); missing > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("%d instances did not respond: their requests are missing.", missing))
+	}
+	if len(others) > 0 {
+		_ = f.post(context.WithoutCancel(ctx), askedPart, name, nil) // otherwise it expires
+	}
+	return out, nil
+}
+
+// ask posts a changed policy, and returns the instances that are to answer.
+func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (others map[string]bool, err error) {
+	here, err := f.posted(ctx, herePart)
+	if err != nil {
+		return nil, err
+	}
+	others = map[string]bool{}
+	for id := range here {
+		if id != f.id {
+			others[id] = true
+		}
+	}
+	if len(others) == 0 {
+		return others, nil
+	}
+	inlined := Inlined(*would)
+	inlined.Answers = nil
+	post, err := pack(&inlined)
+	if err != nil {
+		return nil, err
+	}
+	return others, f.post(ctx, askedPart, name, post)
+}
+
+// gather adds the answers of the others, and returns how many are missing.
+func (f *Fleet) gather(ctx context.Context, name string, others map[string]bool, out *Trial) (missing int) {
+	missing = len(others)
+	until := time.Now().Add(othersFor)
+	for missing > 0 && time.Now().Before(until) && ctx.Err() == nil {
+		tried, _ := f.posted(ctx, triedPart) // the next may succeed
+		for id := range others {
+			var found Trial
+			if post := tried[name+"/"+id]; others[id] && post != nil && unpack(post, &found) == nil {
+				others[id] = false
+				out.add(&found)
+				missing--
+			}
+		}
+		if missing > 0 {
+			select {
+			case <-time.After(pollEvery):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return missing
+}
+
+// add adds the trial of another instance.
+func (t *Trial) add(o *Trial) {
+	if t.From.IsZero() || !o.From.IsZero() && o.From.Before(t.From) {
+		t.From = o.From
+	}
+	if o.To.After(t.To) {
+		t.To = o.To
+	}
+	t.Requests, t.Refused, t.Before, t.After, t.Differs = t.Requests+o.Requests, t.Refused+o.Refused, t.Before+o.Before, t.After+o.After, t.Differs+o.Differs
+	t.Change.add(o.Change)
+	t.Most.add(o.Most)
+	t.Instances += o.Instances
+	for i := range o.Rules {
+		t.addRule(&o.Rules[i])
+	}
+	for i := range o.Subjects {
+		t.addSubject(&o.Subjects[i])
+	}
+	t.sortSubjects()
+	for _, n := range o.NotJudged {
+		if !slices.ContainsFunc(t.NotJudged, func(k replay.NotJudged) bool { return k.Rule == n.Rule }) {
+			t.NotJudged = append(t.NotJudged, replay.NotJudged{Rule: line(n.Rule), Needs: line(n.Needs), Why: line(n.Why)})
+		}
+	}
+	for _, note := range o.Notes {
+		if note = line(note); !slices.Contains(t.Notes, note) {
+			t.Notes = append(t.Notes, note)
+		}
+	}
+}
+
+func (c *Change) add(o Change) { c.Newly, c.Freed = c.Newly+o.Newly, c.Freed+o.Freed }
+
+func (t *Trial) addRule(o *RuleTrial) {
+	rule, from := line(o.Rule), line(o.From)
+	i := slices.IndexFunc(t.Rules, func(r RuleTrial) bool { return r.Rule == rule && r.From == from })
+	if i < 0 {
+		t.Rules = append(t.Rules, RuleTrial{Rule: rule, From: from})
+		i = len(t.Rules) - 1
+	}
+	r := &t.Rules[i]
+	r.Before, r.After = r.Before+o.Before, r.After+o.After
+	r.Change.add(o.Change)
+}
+
+func (t *Trial) addSubject(o *SubjectTrial) {
+	rule, subject := line(o.Rule), line(o.Subject)
+	i := slices.IndexFunc(t.Subjects, func(s SubjectTrial) bool { return s.Rule == rule && s.Subject == subject })
+	if i < 0 {
+		t.Subjects = append(t.Subjects, SubjectTrial{Rule: rule, Subject: subject})
+		i = len(t.Subjects) - 1
+	}
+	t.Subjects[i].Change.add(o.Change)
+}
+
+// line bounds a text that anything may have written to the board.
+func line(text string) string { return printable.Text(text, 1<<10) }
+
+// pack returns a value for the board.
+func pack(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = w.Write(text); err == nil {
+		err = w.Close()
+	}
+	return b.Bytes(), err
+}
+
+// unpack reads a post.
+func unpack(post []byte, v any) error {
+	return json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(post)), maxAsked)).Decode(v)
+}
+
+// Inlined returns a document that has the contents of its files in place of their names.
+func Inlined(doc policy.Document) policy.Document {
+	doc.Lists = maps.Clone(doc.Lists)
+	for name, l := range doc.Lists {
+		doc.Lists[name] = policy.List{Networks: slices.Concat([]string{}, l.Networks)}
+	}
+	doc.Answers = maps.Clone(doc.Answers)
+	for status, a := range doc.Answers {
+		a.File, a.Bodies = "", slices.Clone(a.Bodies)
+		for i := range a.Bodies {
+			a.Bodies[i].File = ""
+		}
+		doc.Answers[status] = a
+	}
+	doc.Prices.File = ""
+	return doc
+}

@@ -32,7 +32,7 @@ func (l *Limiter) compile(limits []Limit) error {
 		}
 		same := func(p *Plan) bool { return p.Fingerprint == plan.Fingerprint }
 		if j := slices.IndexFunc(l.plans, same); j >= 0 {
-			return usage("sluice: the limits %v and %v have one rate or one window, so that one of them never refuses: leave out the one that lets more pass", limits[j], limits[i])
+			return usage("sluice: the limits %v and %v have one rate or one window, so one of them never denies: leave out the one that lets more pass", limits[j], limits[i])
 		}
 		if limit.Algorithm == LeakyBucket {
 			if l.queue != nil {

@@ -23,7 +23,7 @@ type Charge struct {
 	// committed all the same, up to the plan's Most, and Receipt.Cut is the rest. It never refuses the
 	// Take; if another charge does, it is not committed. Penalties and permits ignore Owe.
 	Owe bool
-	// OnError decides this charge if the shared store does not answer. Stores that cannot fail over ignore it.
+	// OnError decides this charge if the shared store is unavailable. Stores that cannot fail over ignore it.
 	OnError OnError
 	// Consistency is how exactly processes that share a store count the charge together.
 	Consistency Consistency
@@ -96,7 +96,7 @@ func (c *Charge) countsUntil(r *Receipt) int64 {
 	return r.Now + lasts.Microseconds()
 }
 
-// OnError is a rule's decision on what happens while the shared store does not answer.
+// OnError is a rule's decision on what happens while the shared store is unavailable.
 type OnError uint8
 
 const (

@@ -96,8 +96,8 @@ func (o *Outage) Note(d *policy.Decision) {
 		logger = slog.Default()
 	}
 	if failed {
-		logger.Warn("rate limits are decided without the store", "error", d.Err)
+		logger.Warn("the store is unavailable: limits are decided without it", "error", d.Err)
 	} else {
-		logger.Info("rate limits are decided by the store again")
+		logger.Info("the store is available again")
 	}
 }

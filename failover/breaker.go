@@ -137,11 +137,11 @@ func (h *shard) changed() {
 	}
 	h.mu.Unlock()
 	if inUse {
-		h.s.log.Info("shared store is used again", "shard", h.index, "away", lasted)
+		h.s.log.Info("shared store is available again", "shard", h.index, "away", lasted)
 		return
 	}
 	h.suspect()
-	h.s.log.Warn("shared store is away: on_error decides", "shard", h.index, "error", last)
+	h.s.log.Warn("shared store is unavailable: on_error decides", "shard", h.index, "error", last)
 }
 
 // watch probes the shard when there is a reason to, until ctx ends.

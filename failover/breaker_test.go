@@ -30,7 +30,7 @@ func TestCircuit(t *testing.T) {
 					bubble(t, failover.Config{Logger: logTo(&log)}, func(t *testing.T, sv *faultstore.Store, s *failover.Store) {
 						testCircuit(t, sv, s, f, interval, patience)
 					})
-					if len(log.all) != 2 || !strings.Contains(log.all[0], "away") || !strings.Contains(log.all[1], "used again") {
+					if len(log.all) != 2 || !strings.Contains(log.all[0], "unavailable") || !strings.Contains(log.all[1], "available again") {
 						t.Errorf("%d lines of log, want one for each change: %q", len(log.all), log.all)
 					}
 				})

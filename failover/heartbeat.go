@@ -39,7 +39,7 @@ func (b *heartbeats) beat() {
 	case !b.s.countInstances: // others count this one, and stores below count all
 	case err == nil:
 		if b.failedInRow >= warnAfter {
-			b.s.log.Info("the instances are counted again", "instances", n)
+			b.s.log.Info("the number of instances is known again", "instances", n)
 		}
 		b.failedInRow = 0
 		b.counted(int64(min(max(1, n), maxInstances)))
@@ -56,7 +56,7 @@ func (b *heartbeats) failed(err error) {
 		return
 	}
 	if b.failedInRow++; b.failedInRow == warnAfter {
-		b.s.log.Warn("the instances cannot be counted: if the shared store goes away, limits are divided by the last known number",
+		b.s.log.Warn("cannot count the instances: if the shared store becomes unavailable, limits are divided by the last known number",
 			"instances", b.s.instances.Load(), "error", err)
 	}
 }

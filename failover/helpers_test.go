@@ -134,7 +134,7 @@ func cut(t testing.TB, sv *faultstore.Store, s *failover.Store, f faultstore.Fau
 func mend(t testing.TB, sv *faultstore.Store, s *failover.Store) {
 	t.Helper()
 	sv.Set(nil)
-	until(t, 100*time.Second, "the shared store is used again", func() bool {
+	until(t, 100*time.Second, "the shared store is available again", func() bool {
 		st := s.Status()
 		return !st.Degraded() && st.Owing == 0
 	})

@@ -36,9 +36,9 @@ func TestHistories(t *testing.T) {
 				"away": 0, "owing": st.Owing, "instances": int(s.Instances()), "written": int(st.WrittenBack), "unreadable": int(st.Unreadable),
 				"shared": int(st.Shared), "local": int(st.Local), "failed": int(st.Failed), "timed_out": int(st.TimedOut),
 				// lines of the log
-				"changes": log.about("=\"shared store is"), "uncounted": log.about("cannot be counted"),
-				"counted": log.about("counted again"), "of_three": log.about("instances=3"),
-				"unreadable_lines": log.about("holds something else"), "left_out": log.about("not_logged_since=400"),
+				"changes": log.about("=\"shared store is"), "uncounted": log.about("cannot count the instances"),
+				"counted": log.about("number of instances is known again"), "of_three": log.about("instances=3"),
+				"unreadable_lines": log.about("contains foreign data"), "left_out": log.about("not_logged_since=400"),
 			}
 			if st.Degraded() {
 				numbers["away"] = 1

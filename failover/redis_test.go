@@ -108,7 +108,7 @@ func TestRedisUnreadable(t *testing.T) {
 	look("a list", true, 0)
 	server.Do("DEL", name)
 	look("after it", false, 1)
-	if log.about("it was deleted") != 1 || log.about("holds something else") != 2 || log.about(name) != 2 {
+	if log.about("it was deleted") != 1 || log.about("contains foreign data") != 2 || log.about(name) != 2 {
 		t.Errorf("%q", log.all)
 	}
 }

@@ -149,6 +149,6 @@ func (c *complaints) shouldLog(text string) (skipped int, yes bool) {
 // complain logs that the shared store cannot read a key, which err names.
 func (s *Store) complain(err error) {
 	if skipped, yes := s.complaints.shouldLog(err.Error()); yes {
-		s.log.Warn("the shared store holds something else under a key: on_error decides for it", "error", err, "not_logged_since", skipped)
+		s.log.Warn("a key in the shared store contains foreign data: on_error decides for that key", "error", err, "not_logged_since", skipped)
 	}
 }

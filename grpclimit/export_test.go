@@ -6,7 +6,7 @@ import "reflect"
 func (c *Client) UnderWay() (n int) {
 	peers := reflect.ValueOf(&c.pacer).Elem().FieldByName("peers")
 	for i := peers.MapRange(); i.Next(); {
-		n += i.Value().Elem().FieldByName("flying").Len()
+		n += i.Value().Elem().FieldByName("underWay").Len()
 	}
 	return n
 }

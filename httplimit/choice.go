@@ -70,6 +70,6 @@ func (d *door) fail(c *call, err error) {
 	}
 	c.decision.Unavailable, c.decision.Err, c.decision.RetryAfter = true, err, time.Second
 	if c.r.Context().Err() == nil && d.failures.Opens(time.Second) {
-		d.logger().Warn("a request is refused, since its limit could not be chosen", "error", err)
+		d.logger().Warn("request denied: its limit could not be chosen", "error", err)
 	}
 }

@@ -31,7 +31,7 @@ func (d *door) logger() *slog.Logger { return cmp.Or(d.config.Logger, slog.Defau
 // logTooLate warns of a framework that writes what a handler has returned, such as an error, once
 // the middleware is done, and so hides from it what rules go by.
 func (d *door) logTooLate() {
-	d.logger().Warn("responses are written behind the middleware, which has taken them for 200: put it before the whole framework, so that limits can go by their outcome")
+	d.logger().Warn("responses are written outside the middleware, which assumes status 200: wrap the whole framework, so that limits see the real status")
 }
 
 // decide fills in c.decision for c.r.

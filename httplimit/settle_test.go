@@ -161,7 +161,7 @@ func TestSettleTooLate(t *testing.T) {
 	}
 	for i, late := range []bool{false, true, true} {
 		framework(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), late)
-		if got, want := strings.Count(text.String(), "written behind the middleware"), min(i, 1); got != want {
+		if got, want := strings.Count(text.String(), "written outside the middleware"), min(i, 1); got != want {
 			t.Errorf("request %d: %d warnings, want %d: %s", i, got, want, &text)
 		}
 	}

@@ -18,7 +18,7 @@ func misaimed(r *http.Request) string {
 	case r.RequestURI == "*" && r.Method != http.MethodOptions:
 		return `The target "*" is for OPTIONS only.`
 	case !policy.PlainHost(r.Host):
-		return "The Host must be a name or an address, and perhaps a port."
+		return "The Host must be a name or an address, with an optional port."
 	case strings.IndexByte(r.RequestURI, '#') >= 0:
 		return "The request target must not have a fragment." // at which some servers end it
 	case u.Scheme == "" && u.Host == "" && u.Opaque == "" && u.User == nil:

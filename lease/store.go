@@ -310,7 +310,7 @@ func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 type late struct{}
 
 func (late) Error() string {
-	return "lease: the shared store has to be asked, and there is no time for it"
+	return "lease: the shared store is needed, and the deadline leaves no time for it"
 }
 func (late) NotCharged() bool { return true }
 func (late) Unwrap() error    { return context.DeadlineExceeded }

@@ -26,7 +26,7 @@ func (c *compiler) adaptive(r *Rule, out *rule) {
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""}, {"tiers", len(r.Tiers) > 0}, {"share", !r.Share.isZero()},
 		{"distinct", r.Distinct != Distinct{}}, {"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
 		{"together", len(r.Together) > 0}, {"consistency", r.Consistency != ""}, {"on_error", r.OnError != ""}, {"over", r.Over != ""},
-	}, "remove it, or write a second rule for it", "a rule with \"in_flight: auto\" counts in each process, by latency, and has no %s")
+	}, "remove it, or use a second rule for it", "a rule with \"in_flight: auto\" counts in each process, by latency, and cannot have %s")
 	least, most := r.InFlight.Least, r.InFlight.Most
 	c.checkInFlight("in_flight.least", least)
 	c.checkInFlight("in_flight.most", most)

@@ -227,7 +227,7 @@ func (a *allocations) explain(_ *charges, i int) string {
 	case t == nil:
 		return ""
 	case t.cap == nil:
-		return fmt.Sprintf("weight %d: too many limits are shared at a time to divide this one", t.weight)
+		return fmt.Sprintf("weight %d: too many shared limits are active to divide this one", t.weight)
 	}
 	limit := t.rule.sharedLimit()
 	whole := limit.Whole()
@@ -235,11 +235,11 @@ func (a *allocations) explain(_ *charges, i int) string {
 	now := rateText(1e9 / float64(p.Each))
 	switch {
 	case p.Short:
-		return fmt.Sprintf("weight %d of %d that are active, which ask for more than %s: %s at present", t.weight, p.Weights, whole, now)
+		return fmt.Sprintf("weight %d of %d active: demand is above %s, so %s at present", t.weight, p.Weights, whole, now)
 	case p.Weights == t.weight:
-		return fmt.Sprintf("weight %d, and nobody else is active: all of %s", t.weight, whole)
+		return fmt.Sprintf("weight %d, the only active tenant: all of %s", t.weight, whole)
 	}
-	return fmt.Sprintf("weight %d of %d that are active: what it asks for, since %s is enough for all, and at least %s", t.weight, p.Weights, whole, now)
+	return fmt.Sprintf("weight %d of %d active: its whole demand, since %s is enough for all, and at least %s", t.weight, p.Weights, whole, now)
 }
 
 // turnPlans count the time of tenants, in nanoseconds: a unit takes one as long as lies between those of

@@ -116,7 +116,7 @@ func (c *compiler) answers(in map[string]Answer) *OwnAnswers {
 	for _, text := range sortedKeys(in) {
 		field := fmt.Sprintf("answers[%q]", text)
 		if !slices.Contains(answered, text) {
-			c.fail(field, "use "+spelling.OneOf(answered), "no refusal has the status %s", spelling.Quote(text))
+			c.fail(field, "use "+spelling.OneOf(answered), "denied requests never have the status %s", spelling.Quote(text))
 			continue
 		}
 		status, _ := strconv.Atoi(text)
@@ -137,18 +137,18 @@ func (c *compiler) answer(field string, status int, a *Answer) *OwnAnswer {
 	single := a.Body != Body{}
 	switch {
 	case single && len(bodies) > 0:
-		c.fail(field+".bodies", "write them all under bodies", "there is a body beside the bodies")
+		c.fail(field+".bodies", "write them all under bodies", "the answer has both body and bodies")
 	case single:
 		bodies, at = []Body{a.Body}, func(int) string { return field }
 	case len(bodies) > maxBodies:
-		c.fail(field+".bodies", "keep those that clients ask for", "there are %d bodies, and %d are the most", len(bodies), maxBodies)
+		c.fail(field+".bodies", "keep those that clients request", "there are %d bodies, the maximum is %d", len(bodies), maxBodies)
 	case len(bodies)+len(a.Headers) == 0 && a.Status == 0:
-		c.fail(field, `write for example "{type: text/html, file: slow-down.html}"`, "the answer says nothing")
+		c.fail(field, `write for example "{type: text/html, file: slow-down.html}"`, "the answer is empty")
 	}
 	for i := range bodies {
 		if b := c.body(at(i), &bodies[i], samples(status, sent)); b != nil {
 			if slices.ContainsFunc(out.bodies, func(o *template.Template) bool { return o.Media == b.Media }) {
-				c.fail(at(i)+".type", "remove one of them", "there are two bodies of type %s", b.Media)
+				c.fail(at(i)+".type", "remove one of them", "the answer has two bodies of type %s", b.Media)
 			}
 			out.bodies = append(out.bodies, b)
 		}
@@ -179,13 +179,13 @@ func (c *compiler) body(field string, b *Body, samples []any) *template.Template
 		c.fail(field+".type", typeHint(b.Type), "%s is not a media type", spelling.Quote(b.Type))
 		return nil
 	case b.Text == "" && b.File != "":
-		c.fail(field+".file", "load the policy with package policyfile, or set Text", "the body is in the file %s, which nobody has read", spelling.Quote(b.File))
+		c.fail(field+".file", "load the policy with package policyfile, or set Text", "the body is in the file %s, which has not been loaded", spelling.Quote(b.File))
 		return nil
 	case b.Text == "":
-		c.fail(field, `write "body: …", or "file: …" with the name of a file beside the policy`, "there is no body of type %s", b.Type)
+		c.fail(field, `write "body: …", or "file: …" with the name of a file beside the policy`, "the body of type %s is missing", b.Type)
 		return nil
 	case len(b.Text) > template.MaxSize:
-		c.fail(at, "refusals have to be cheap: have it load the rest from elsewhere", "the body has %d bytes, and %d are the most", len(b.Text), template.MaxSize)
+		c.fail(at, "denials have to be cheap: load the rest from elsewhere", "the body has %d bytes, the maximum is %d", len(b.Text), template.MaxSize)
 		return nil
 	case !utf8.ValidString(b.Text):
 		c.fail(at, "write it in UTF-8", "the body is not UTF-8")
@@ -240,11 +240,11 @@ func (c *compiler) ownHeaders(field string, in map[string]string) map[string]str
 		switch _, twice := out[canonical]; {
 		case !c.headerName(at, name):
 		case slices.Contains(aboutConnection, canonical):
-			c.fail(at, "leave it out", "the header %s is about the connection, and the server's", canonical)
+			c.fail(at, "leave it out", "the header %s belongs to the connection", canonical)
 		case setByDoors(canonical):
 			c.fail(at, "leave it out", "the header %s is set by Sluice", canonical)
 		case twice:
-			c.fail(at, "remove one of them", "the header %s is there twice", canonical)
+			c.fail(at, "remove one of them", "the header %s occurs twice", canonical)
 		case !headerValue.MatchString(value):
 			c.fail(at, "write one line of up to 1000 characters of ASCII, without spaces around it", "%s is not a value of the header %s", spelling.Quote(value), canonical)
 		default:
@@ -269,7 +269,7 @@ func setByDoors(name string) bool {
 func (w *warner) answers() {
 	blocks := slices.ContainsFunc(w.policy.rules, func(r rule) bool { return r.block && !r.shadow })
 	if w.policy.answers.For(http.StatusForbidden) != nil && !blocks {
-		w.add(nil, `answers["403"]`, `write "block: true" in a rule, or "status: 403" in the answer of another status`, "no rule blocks, so nobody is answered with 403")
+		w.add(nil, `answers["403"]`, `write "block: true" in a rule, or "status: 403" in the answer of another status`, "no rule blocks, so no request gets 403")
 	}
 }
 

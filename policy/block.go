@@ -30,13 +30,13 @@ type Block struct {
 func (s *Subject) Block(until time.Time) error {
 	switch {
 	case s.engine.Policy().watchOnly:
-		return fmt.Errorf("policy: the whole policy only watches, and rule %q refuses nobody", s.rule.name)
+		return fmt.Errorf("policy: the whole policy is in shadow mode, so rule %q denies nothing", s.rule.name)
 	case s.rule.shadow:
-		return fmt.Errorf("policy: rule %q is a shadow, and refuses nobody", s.rule.name)
+		return fmt.Errorf("policy: rule %q is in shadow mode, and denies nothing", s.rule.name)
 	case s.shadow:
-		return fmt.Errorf("policy: rule %q is enforced for %s of its subjects, and refuses nothing to this one", s.rule.name, shareText(s.rule.rollout))
+		return fmt.Errorf("policy: rule %q is enforced for %s of its subjects, but not for this one", s.rule.name, shareText(s.rule.rollout))
 	case !until.After(time.Now()):
-		return fmt.Errorf("policy: the time until which %s is to be blocked has passed: %v", s.key, until)
+		return fmt.Errorf("policy: the end of the block of %s has passed: %v", s.key, until)
 	}
 	return s.engine.changeBlocks(func(all map[string]int64) { all[s.key] = until.UnixMicro() })
 }
@@ -86,7 +86,7 @@ func (e *Engine) changeBlocks(change func(map[string]int64)) error {
 	}
 	maps.DeleteFunc(all, func(_ string, until int64) bool { return until <= now })
 	if change(all); len(all) > maxBlocks {
-		return fmt.Errorf("policy: %d subjects are blocked, and no more can be: unblock some, or give them overrides instead", maxBlocks)
+		return fmt.Errorf("policy: %d subjects are blocked, which is the maximum: unblock some, or use overrides", maxBlocks)
 	}
 	e.blocks.Store(&all)
 	return nil

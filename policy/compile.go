@@ -176,7 +176,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 		c.sharing(p, r, &out, owner)
 	}
 	if out.needs().Has("route") && len(out.match) == 0 {
-		c.fail("key", "name the routes under match, or use host or method", "the part \"route\" needs a rule with match")
+		c.fail("key", "list the routes under match, or use host or method", "the part \"route\" needs a rule with match")
 	}
 	out.counters = out.kinds()
 	out.folds = out.key.Any((*parts.Part).Folds)
@@ -189,7 +189,7 @@ func (c *compiler) compileRule(p *Policy, r *Rule, byDefault ambiguous) rule {
 // name checks the name of a rule.
 func (c *compiler) name(r *Rule) {
 	if r.Name == "" {
-		c.fail("", "write \"name: …\": keys and answers carry it", "the rule has no name")
+		c.fail("", "write \"name: …\": keys and responses contain it", "the rule has no name")
 		return
 	}
 	if !c.checkName("name", "name", r.Name) {
@@ -197,7 +197,7 @@ func (c *compiler) name(r *Rule) {
 	}
 	c.rule = r.Name
 	if first, twice := c.names[r.Name]; twice {
-		c.fail("name", "give it another name", "there are two rules of this name, %s", c.first(first))
+		c.fail("name", "give it another name", "two rules have this name, %s", c.first(first))
 		return
 	}
 	c.names[r.Name] = c.item
@@ -225,7 +225,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 		return
 	}
 	if p.tierFrom == nil && p.tierSubject == nil {
-		c.fail("tiers", "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "nothing says where a request's tier is to be found")
+		c.fail("tiers", "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "the source of a request's tier is missing")
 	}
 	out.tiers = make(map[string]*resolved, len(r.Tiers))
 	for _, name := range sortedKeys(r.Tiers) {
@@ -235,7 +235,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 		}
 		tier := p.canonicalTier(name)
 		if out.tiers[tier] != nil {
-			c.fail(field, "keep one of them", "no request can tell the tier %s from another of the rule", spelling.Quote(name))
+			c.fail(field, "keep one of them", "the tier %s cannot be distinguished from another of the rule", spelling.Quote(name))
 		}
 		if len(r.Tiers[name]) == 0 {
 			c.fail(field, "write for example \"1000/minute\", or a number in a rule with in_flight", "the tier %s has no limit", spelling.Quote(name))
@@ -305,7 +305,7 @@ func (c *compiler) together(r *Rule, key parts.List) (tag []int) {
 		case i >= 0:
 			c.fail(field, "remove one of them", "together has the part %s twice", spelling.Quote(name))
 		case len(r.Key) == 0:
-			c.fail(field, "remove it: all of the rule's requests share one key", "together needs a key")
+			c.fail(field, "remove it: all requests of the rule share one key", "together needs a key")
 		case !slices.Contains(r.Key, name): // else the key has been complained about
 			c.fail(field, spelling.Suggest(name, key.Names()), "%s in together is not a part of the key", spelling.Quote(name))
 		}
@@ -406,7 +406,7 @@ func (c *compiler) parts(of string, texts []string, all parts.List) parts.List {
 		all = append(all, *p)
 	}
 	if len(all) > maxKeyParts {
-		c.fail(of, "leave out what tells nobody apart", "key has %d parts, and %d are the most", len(all), maxKeyParts)
+		c.fail(of, "remove parts that distinguish no clients", "key has %d parts, the maximum is %d", len(all), maxKeyParts)
 	}
 	return all
 }

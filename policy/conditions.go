@@ -37,7 +37,7 @@ func (c *compiler) hosts(texts []string) (all []string) {
 	for i, s := range texts {
 		host := strings.TrimSuffix(strings.ToLower(s), ".")
 		if host == "*" {
-			c.fail(fmt.Sprintf("hosts[%d]", i), "leave hosts out: a rule without them is for every host", "%s is not a host", spelling.Quote(s))
+			c.fail(fmt.Sprintf("hosts[%d]", i), "remove hosts: a rule without them applies to every host", "%s is not a host", spelling.Quote(s))
 			continue
 		}
 		if !hostSyntax.MatchString(strings.TrimPrefix(host, "*.")) {
@@ -67,7 +67,7 @@ func (c *compiler) headers(values map[string]string) (all []headerCondition) {
 			c.fail(field, "write a value, or \"*\" for any", "header %s is empty", spelling.Quote(name))
 		}
 		if slices.ContainsFunc(all, func(o headerCondition) bool { return o.name == h.name }) {
-			c.fail(field, "remove one of them", "the header %s is written twice", h.name)
+			c.fail(field, "remove one of them", "the header %s occurs twice", h.name)
 		}
 		all = append(all, h)
 	}
@@ -111,7 +111,7 @@ func (c *compiler) attributes(values map[string]string) (all []attributeConditio
 		field, value := fmt.Sprintf("attributes[%q]", name), values[name]
 		switch {
 		case name == "" || strings.ContainsFunc(name, parts.Hidden) || strings.TrimSpace(name) != name:
-			c.fail(field, "write it as the program does, as in plan", "%s is not the name of an attribute", spelling.Quote(name))
+			c.fail(field, "write it as in the program, for example plan", "%s is not the name of an attribute", spelling.Quote(name))
 		case strings.HasPrefix(name, "attr:"):
 			c.fail(field, "write "+spelling.Quote(strings.TrimPrefix(name, "attr:")), "the attribute %s is written without attr:", spelling.Quote(name))
 		case value == "":
@@ -224,11 +224,11 @@ func (c *compiler) readLists(lists map[string]List) {
 	for _, name := range sortedKeys(lists) {
 		field := fmt.Sprintf("lists[%q]", name)
 		if c.checkName(field, "list", name) && isNetwork(name) {
-			c.fail(field, "begin it with a letter, so that nobody takes it for an address", "list %s is not a name", spelling.Quote(name))
+			c.fail(field, "start it with a letter, so that it cannot be confused with an address", "list %s is not a name", spelling.Quote(name))
 		}
 		l := lists[name]
 		if l.File != "" && l.Networks == nil {
-			c.fail(field, "load the policy with package policyfile, or set Networks", "list %s is in the file %s, which nobody has read", spelling.Quote(name), spelling.Quote(l.File))
+			c.fail(field, "load the policy with package policyfile, or set Networks", "list %s is in the file %s, which has not been loaded", spelling.Quote(name), spelling.Quote(l.File))
 		}
 		c.lists[name] = &clientSet{list: name, Set: networks.New(c.networks(field, l.Networks))}
 	}
@@ -281,7 +281,7 @@ func (c *compiler) clients(field string, entries []string) (sets []*clientSet) {
 			sets = append(sets, list)
 			c.listsUsed[s] = true
 		} else if !isNetwork(s) {
-			c.fail(at, c.meantList(s), "there is no list %s", spelling.Quote(s))
+			c.fail(at, c.meantList(s), "unknown list %s", spelling.Quote(s))
 		} else if p, ok := c.network(at, s); ok {
 			own.own = append(own.own, p)
 		}
@@ -300,7 +300,7 @@ func (c *compiler) unused() []string {
 func (c *compiler) meantList(s string) string {
 	if fileName.MatchString(s) {
 		name := strings.ToLower(strings.TrimSuffix(path.Base(s), path.Ext(s)))
-		return fmt.Sprintf("if it is a file, write \"lists: {%s: {file: %s}}\" at the top of the document, and the name of the list here", listName(name), s)
+		return fmt.Sprintf("if it is a file, write \"lists: {%s: {file: %s}}\" at the top of the document, and use the name of the list here", listName(name), s)
 	}
 	if len(c.lists) == 0 {
 		return fmt.Sprintf("write \"lists: {%s: [192.0.2.0/24]}\" at the top of the document, or a network here", listName(s))

@@ -140,7 +140,7 @@ func (c *compiler) cors(doc *CORS) *CrossOrigin {
 	}
 	out.preflights = c.choice("cors.preflights", doc.Preflights, []string{"count", "exempt"}) == 1
 	if out.any && out.credentials {
-		c.fail("cors.credentials", "name the origins", "cors would let every page read answers to requests with cookies")
+		c.fail("cors.credentials", "name the origins", "cors would allow every page to read responses to requests with cookies")
 	}
 	return out
 }
@@ -155,7 +155,7 @@ func (c *compiler) origin(out *CrossOrigin, field, s string) {
 	case m == nil:
 		c.fail(field, "write it as in https://app.example.com, \"https://*.example.com\" or \"*\": in lower case, without a path", "%s is not an origin", spelling.Quote(s))
 	case m[1] == "http" && m[4] == ":80", m[1] == "https" && m[4] == ":443":
-		c.fail(field, "leave the port out, as browsers do", "%s has the port that its scheme has anyway", spelling.Quote(s))
+		c.fail(field, "leave the port out, as browsers do", "%s contains the default port of its scheme", spelling.Quote(s))
 	case m[2] != "":
 		out.origins = append(out.origins, origin{m[1] + "://", "." + m[3] + m[4]})
 	default:

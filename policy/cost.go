@@ -142,9 +142,9 @@ func (c *compiler) cost(in *Cost) cost {
 	out := cost{fixed: cmp.Or(in.Default, 1), max: in.Max}
 	switch {
 	case in.Estimate != Estimate{}:
-		c.fail("cost.estimate", "write \"response_header: X-Cost\" or \"tokens: total\" beside it", "an estimate is for a cost that the response tells")
+		c.fail("cost.estimate", "add \"response_header: X-Cost\" or \"tokens: total\"", "an estimate needs a cost that the response reports")
 	case in.Unknown != "" || in.Usage != "":
-		c.fail("cost", "write \"tokens: total\" beside it", "unknown and usage are for a cost in the body of the response")
+		c.fail("cost", "add \"tokens: total\"", "unknown and usage need a cost in the body of the response")
 	case in.Header == "" && in.Max != 0:
 		c.fail("cost", "write for example \"header: X-Cost\", or \"cost: 5\" for all", "cost has no header")
 	case in.Header == "":
@@ -170,9 +170,9 @@ func (c *compiler) costTold(in *Cost) cost {
 	}
 	switch {
 	case len(sources) > 1:
-		c.fail("cost."+sources[0], "keep one of them, or write a rule for each", "cost has both %s and %s", sources[0], sources[1])
+		c.fail("cost."+sources[0], "keep one of them, or use a rule for each", "cost has both %s and %s", sources[0], sources[1])
 	case in.Default != 0:
-		c.fail("cost.default", fmt.Sprintf("write \"estimate: %d\"", in.Default), "what is charged before the response tells is the estimate")
+		c.fail("cost.default", fmt.Sprintf("write \"estimate: %d\"", in.Default), "the charge before the response is the estimate")
 	case in.ReadsResponse():
 		out.usage, out.usd = c.usageCost(in), in.USD != ""
 	case in.Estimate.Bytes != 0 || in.Estimate.Output != 0:
@@ -247,7 +247,7 @@ func (c *compiler) checkOutcome(r *rule) {
 	if r.counts == nil {
 		field = "cost"
 	}
-	c.fail(field, "use another algorithm", "a leaky_bucket gives each request its turn, which cannot be taken back by what the response says")
+	c.fail(field, "use another algorithm", "a leaky_bucket assigns each request a turn, which the response cannot take back")
 }
 
 // of returns the cost that a header gives. If there are several values the largest counts; it is

@@ -214,7 +214,7 @@ func (w *warner) reservations(r *rule) {
 	for _, l := range r.allLimits() {
 		if units, fit := r.reserved(l.plan); fit < 2 {
 			w.add(r, "", "lower the estimate (estimate: {output: 500}), or raise the limit or its burst",
-				"a request that does not limit its output is charged %s of %v until its response has ended, so that no second one fits meanwhile", l.plan.Limit.Amount(units), l.plan.Limit)
+				"a request that does not limit its output is charged %s of %v until its response has ended, so that no second one fits until then", l.plan.Limit.Amount(units), l.plan.Limit)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func (w *warner) debt(r *rule) {
 		largest := money.Units(r.cost.max, l.plan)
 		if owed := l.plan.Most - r.most[l.plan.Fingerprint]; owed < largest-money.Units(r.cost.fixed, l.plan) {
 			w.add(r, "", "lower the cost's max, or use another algorithm, a smaller burst or a shorter or rounder period",
-				"a response may cost %s, and a key can owe only %s of it under %v: the rest is not charged",
+				"a response may cost %s, but under %v a key can owe at most %s: the rest is not charged",
 				l.plan.Limit.Amount(largest), l.plan.Limit.Amount(owed), l.plan.Limit)
 		}
 	}

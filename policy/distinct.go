@@ -28,19 +28,19 @@ func (c *compiler) distinct(r *Rule, out *rule) {
 	c.without([]setting{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != (InFlight{})}, {"share", !r.Share.isZero()},
 		{"algorithm", r.Algorithm != ""}, {"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()},
-	}, "write a second rule, with a limit, for that", "a rule with distinct counts different values, and has no %s")
+	}, "use a second rule with a limit for that", "a rule with distinct counts different values, and cannot have %s")
 	out.distinct = true
 	if r.Distinct.Limit == "" {
 		c.fail("distinct", "write for example \"limit: 5/hour\" in it", "distinct has no limit")
 	}
 	if r.Distinct.Of == "" {
-		c.fail("distinct", "write for example \"of: client_ip\" in it", "distinct does not name the part whose values it counts")
+		c.fail("distinct", "write for example \"of: client_ip\" in it", "distinct does not name the key part whose values count")
 		return
 	}
 	switch part := c.part("distinct.of", r.Distinct.Of); {
 	case part == nil:
 	case out.key.Contains(part):
-		c.fail("distinct.of", "name another part, such as client_ip or \"body:username\"", "a key has a single value of %s, which is a part of it", part)
+		c.fail("distinct.of", "name another part, such as client_ip or \"body:username\"", "%s is a part of the key, so each key has only one value of it", part)
 	default:
 		out.reads = append(out.reads, *part)
 	}
@@ -50,10 +50,10 @@ func (c *compiler) distinct(r *Rule, out *rule) {
 func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	switch {
 	case l.Burst != 0 || l.MonthDay != 0:
-		c.fail(field, "write a count and a period alone, as in \"5/hour\"", "%v has a burst or a month, and different values have none", l)
+		c.fail(field, "write only a count and a period, as in \"5/hour\"", "%v has a burst or a month, which distinct does not support", l)
 		return nil
 	case l.Count > kernel.MaxDistinct:
-		c.fail(field, fmt.Sprintf("use from 1 to %d", kernel.MaxDistinct), "%d different values are more than a store keeps for a key", l.Count)
+		c.fail(field, fmt.Sprintf("use from 1 to %d", kernel.MaxDistinct), "%d different values per key are too many", l.Count)
 		return nil
 	}
 	plan, err := sluice.NewDistinct(l)

@@ -118,7 +118,7 @@ func (c *compiler) limits(field string, texts []string, r *rule) []limit {
 		return known
 	}
 	if len(texts) > maxLimits {
-		c.fail(field, "leave out those that hardly ever refuse", "there are %d limits, and %d are the most", len(texts), maxLimits)
+		c.fail(field, "remove those that hardly ever deny", "there are %d limits, the maximum is %d", len(texts), maxLimits)
 		return nil
 	}
 	before := len(c.problems)
@@ -159,7 +159,7 @@ func (c *compiler) checkApart(field string, texts []string, before []limit, plan
 	if other := before[i].plan; plan.Limit.Value(plan.Capacity) < other.Limit.Value(other.Capacity) {
 		idle = first
 	}
-	c.fail(field, "leave out "+spelling.Quote(idle), "%s and %s have the same %s, so that one of them never refuses",
+	c.fail(field, "leave out "+spelling.Quote(idle), "%s and %s have the same %s, so one of them never denies",
 		spelling.Quote(first), spelling.Quote(second), what)
 }
 
@@ -243,7 +243,7 @@ func shortPeriod(d time.Duration) string {
 func (c *compiler) checkTold(field string, limits []limit) {
 	for _, l := range limits {
 		if _, taken := c.names[l.name]; taken && l.name != "" {
-			c.fail(field, "give one of the two rules another name", "clients are told one of its limits as %q, and there is a rule of this name", l.name)
+			c.fail(field, "give one of the two rules another name", "responses call one of its limits %q, which is the name of another rule", l.name)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func (c *compiler) noLimit(field, text string, err error) {
 	several := severalLimits(text)
 	switch {
 	case slices.Contains(unlimited, strings.ToLower(text)):
-		c.fail(field, "write how many may pass, as in \"10000/minute\"", "%s is not a limit", spelling.Quote(text))
+		c.fail(field, "write the number of requests allowed, as in \"10000/minute\"", "%s is not a limit", spelling.Quote(text))
 	case several != "":
 		c.fail(field, fmt.Sprintf("write \"limits: [%s]\"", several), "%s is more than one limit", spelling.Quote(text))
 	default:
@@ -349,7 +349,7 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	}
 	c.checkLeasable(field, plan, r)
 	if cost := money.Units(r.cost.fixed, plan); cost > plan.Capacity {
-		c.fail(field, "lower the cost or raise the limit or its burst", "a request costs %s, and the limit %v never lets more than %s pass at once",
+		c.fail(field, "lower the cost or raise the limit or its burst", "a request costs %s, and the limit %v never allows more than %s at once",
 			plan.Limit.Amount(cost), l, plan.Limit.Amount(plan.Capacity))
 	}
 	return plan

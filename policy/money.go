@@ -72,7 +72,7 @@ func (c *compiler) checkMoney(field string, l sluice.Limit, r *rule) bool {
 	case inUSD && !r.cost.usd:
 		c.fail(field, `write "cost: {usd: prices}" in the rule, or leave USD out`, "the limit %v is in USD, and the rule's costs are not", l)
 	case !inUSD && r.cost.usd:
-		c.fail(field, `write for example "50 USD/day", or give it a rule of its own`, "the limit %v is not in USD, and the rule's costs are", l)
+		c.fail(field, `write for example "50 USD/day", or use a separate rule`, "the limit %v is not in USD, and the rule's costs are", l)
 	default:
 		return true
 	}
@@ -102,7 +102,7 @@ func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
 	if len(use) > 0 {
 		hint += ", or the algorithm " + spelling.OneOf(use)
 	}
-	c.fail(field, hint, "a %s cannot count the limit %v exactly, not even in units of %s", l.Algorithm, l, printable.FormatMoney(money.Coarsest))
+	c.fail(field, hint, "a %s cannot count the limit %v exactly, even in units of %s", l.Algorithm, l, printable.FormatMoney(money.Coarsest))
 	return true
 }
 
@@ -198,7 +198,7 @@ func (c *compiler) prices(in *Prices) *money.Prices {
 		field := fmt.Sprintf("prices[%q]", name)
 		folded := strings.ToLower(name)
 		if before, twice := seen[folded]; twice {
-			c.fail(field, "keep one of them", "the prices of %s and %s are those of the same models", spelling.Quote(before), spelling.Quote(name))
+			c.fail(field, "keep one of them", "the prices of %s and %s apply to the same models", spelling.Quote(before), spelling.Quote(name))
 			continue
 		}
 		seen[folded] = name
@@ -207,7 +207,7 @@ func (c *compiler) prices(in *Prices) *money.Prices {
 		begins, isPattern := strings.CutSuffix(folded, "*")
 		switch {
 		case strings.Contains(begins, "*"):
-			c.fail(field, `write a name such as "gpt-5-mini", or its beginning as in "gpt-5*"`, "the model %s has a \"*\" before its end", spelling.Quote(name))
+			c.fail(field, `write a name such as "gpt-5-mini", or a prefix, as in "gpt-5*"`, "the model %s has a \"*\" that is not at its end", spelling.Quote(name))
 		case begins == "" && !isPattern:
 			c.fail(field, `write "*" for all other models`, "the model has no name")
 		default:

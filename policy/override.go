@@ -67,17 +67,17 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	c.rule = o.Rule
 	r := &p.rules[i]
 	if len(r.key) == 0 {
-		c.fail("", "change the rule instead", "the rule has no key, so it has no subjects to override")
+		c.fail("", "change the rule instead", "the rule has no key, and so no subjects to override")
 		return
 	}
 	if r.sharing != nil && len(o.LimitTexts()) > 0 {
-		c.fail("limit", "give its tier another weight, or write \"block: true\"", "the rule shares its limit, so that no tenant has one of its own")
+		c.fail("limit", "give its tier another weight, or write \"block: true\"", "the rule has a shared limit, so tenants have no limit of their own")
 		return
 	}
 	subject, of, ok := c.subject(p, r.key, o.Key)
 	if says := c.says(o, r); ok && says != nil {
 		if first, twice := all.byRule[i].Add(of, subject, says, until, c.item); twice {
-			c.fail("", "remove one of them", "there are two overrides for this subject, %s", c.first(first))
+			c.fail("", "remove one of them", "this subject has two overrides, %s", c.first(first))
 		}
 	}
 	c.ended(&all.warnings, "override", until)

@@ -20,7 +20,7 @@ func (c *compiler) inFlight(r *Rule, out *rule) {
 	c.without([]setting{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""},
 		{"cost", !r.Cost.IsZero()}, {"count", !r.Count.isZero()}, {"penalty", r.Penalty != Penalty{}},
-	}, "write a second rule, with a limit, for that", "a rule with in_flight counts requests under way, and has no %s")
+	}, "use a second rule with a limit for that", "a rule with in_flight counts requests under way, and cannot have %s")
 	out.inFlight = true
 	out.own = resolved{limits: c.places("in_flight", r.InFlight.Most, out), from: "rule", source: r.Source}
 }
@@ -46,7 +46,7 @@ func (c *compiler) tierPlaces(field string, texts []string, r *rule) []limit {
 	text := strings.Join(texts, ", ")
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		c.fail(field, "write how many may be under way, as in \"pro: 50\"", "%s is not a number of requests, which tiers of a rule with in_flight have", spelling.Quote(text))
+		c.fail(field, "write the number of permits, as in \"pro: 50\"", "%s is not a number: tiers of a rule with in_flight have a number of permits", spelling.Quote(text))
 		return nil
 	}
 	return c.places(field, n, r)
@@ -171,7 +171,7 @@ func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }
 
 // ErrNoPlace is returned for a text that does not come from [Engine.Place].
-var ErrNoPlace = errors.New("policy: this is no place that a decision has had")
+var ErrNoPlace = errors.New("policy: not a permit of a decision")
 
 // Place hands the permits of a request over to a caller in another process, which then reports the end of the
 // request. It returns a text that names the permits, and this process stops renewing them. They expire after

@@ -188,21 +188,21 @@ func (p *Policy) fieldsRead() map[string]bool {
 // false.
 func (p *Policy) WithoutBody(asker, hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needsBody },
-		fmt.Sprintf("the rule reads the bodies of requests, and %s does not bring them", asker), hint)
+		fmt.Sprintf("the rule reads the bodies of requests, and %s does not send them", asker), hint)
 }
 
 // WithoutBodyOrPath is WithoutBody for an integration without paths, too: rules with "match" apply to nothing
 // there.
 func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needsBody && len(r.match) == 0 },
-		fmt.Sprintf("the rule reads the bodies of requests, and %s does not bring them", asker), hint)
+		fmt.Sprintf("the rule reads the bodies of requests, and %s does not send them", asker), hint)
 }
 
 // WithoutTLS returns a problem for each rule that counts by tls_fingerprint, with a hint what to do about it, for
 // an integration that does not terminate TLS: such a rule would count all clients together, or never apply.
 func (p *Policy) WithoutTLS(hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needs().Any((*parts.Part).NeedsTLS) },
-		"the rule counts by tls_fingerprint, and the gateway ends no TLS", hint)
+		"the rule counts by tls_fingerprint, and the gateway does not terminate TLS", hint)
 }
 
 // without returns a problem for each rule that wants what a door does not have.

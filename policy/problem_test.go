@@ -57,7 +57,7 @@ func problemsOf(p *Policy, err error, want string) string {
 func idleLimits(p *Policy) (all []string) {
 	for _, w := range p.Warnings() {
 		if limit, found := strings.CutPrefix(w.Message, "the limit "); found {
-			limit, _, _ = strings.Cut(limit, " never refuses")
+			limit, _, _ = strings.Cut(limit, " never denies")
 			all = append(all, limit)
 		}
 	}
@@ -76,7 +76,7 @@ func TestDocumentProblems(t *testing.T) {
 		n    int
 	}{
 		{clients(List{File: "abusers.txt", Networks: []string{}}), "", 0},
-		{clients(List{File: "abusers.txt"}), `list "abusers" is in the file "abusers.txt", which nobody has read`, 1},
+		{clients(List{File: "abusers.txt"}), `list "abusers" is in the file "abusers.txt", which has not been loaded`, 1},
 		{clients(List{Networks: slices.Repeat([]string{"nonsense"}, 1000)}), "nonsense", maxBadEntries},
 		{Document{Tiers: Tiers{From: "method"}, Rules: []Rule{{Name: "a", Limit: "1/day", Tiers: map[string]Limits{"x": {}}}}}, `the tier "x" has no limit`, 1},
 		{Document{Rules: []Rule{{Name: "a", Exempt: true, Penalty: Penalty{First: "1m"}}}}, "an exempt rule counts nothing and has no penalty", 1},

@@ -125,11 +125,11 @@ func (r *Request) Aim(target string) (fault string) {
 	}
 	switch {
 	case r.Method != "" && !token(r.Method), r.Method == http.MethodConnect:
-		return "The method is none that a request can have."
+		return "Invalid method."
 	case !PlainHost(r.Host):
-		return "The Host must be a name or an address, and perhaps a port."
+		return "The Host must be a name or an address, with an optional port."
 	case !fieldsHold(r.Header):
-		return "The head has a field that none can have."
+		return "Invalid header field."
 	case target == "*" && r.Method == http.MethodOptions:
 		r.Path = target
 		return ""

@@ -31,7 +31,7 @@ func TestAim(t *testing.T) {
 		}
 	}
 	for _, header := range []http.Header{{"A B": {"c"}}, {"A": {"b\x01"}}} {
-		if fault := (&Request{Header: header}).Aim("/"); fault != "The head has a field that none can have." {
+		if fault := (&Request{Header: header}).Aim("/"); fault != "Invalid header field." {
 			t.Errorf("%q: %q", header, fault)
 		}
 	}

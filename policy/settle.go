@@ -314,7 +314,7 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) 
 
 // ErrNothingToSettle is returned by [Engine.SettleRequest] where no rule that counts the request
 // goes by its outcome, or by what is known of it yet.
-var ErrNothingToSettle = errors.New("policy: no rule that counts the request goes by this outcome")
+var ErrNothingToSettle = errors.New("policy: no rule that counted the request depends on this outcome")
 
 // ErrNotCharged is matched by the errors of [Engine.SettleRequest] about a request that the policy
 // would not have let through.

@@ -72,7 +72,7 @@ func (c *compiler) shadowEnds(text string) int64 {
 	}
 	t, err := ParseUntil(text)
 	if err != nil {
-		c.fail("shadow", untilHint+", or \"always\"", "shadow is %s, and has to be until when the whole policy refuses nothing", spelling.Quote(text))
+		c.fail("shadow", untilHint+", or \"always\"", "shadow is %s, which is not the end of a shadow mode", spelling.Quote(text))
 		return 0
 	}
 	return max(1, t.UnixMicro())
@@ -142,14 +142,14 @@ func (c *compiler) enforce(r *Rule) uint16 {
 		c.fail("enforce", hint, "the share %.20q is not a percentage with at most two decimals", r.Enforce)
 		return 0
 	case share == 0:
-		c.fail("enforce", "write \"shadow: true\", if it is to refuse nobody", "the share must be above 0 %%")
+		c.fail("enforce", "write \"shadow: true\" to deny nothing", "the share must be above 0 %%")
 	case share > everybody:
 		c.fail("enforce", hint, "the share must be at most 100 %%")
 		return 0
 	}
 	switch {
 	case r.Shadow:
-		c.fail("enforce", "remove one of them", "a shadow is enforced for nobody")
+		c.fail("enforce", "remove one of them", "a rule in shadow mode cannot have \"enforce\"")
 	case len(r.Key)+len(r.Share.By) == 0 && !r.InFlight.Auto: // which goes by clients
 		c.fail("enforce", "give it a key, or remove \"enforce\"", "a rule without a key has no subjects to choose from")
 	}
@@ -238,7 +238,7 @@ func (r *rule) neverRefuses() bool { return r.shadow || r.marks }
 func (c *compiler) over(r *Rule, out *rule) (marks bool) {
 	marks = c.choice("over", r.Over, []string{"refuse", "mark"}) > 0
 	if marks && out.algorithm == sluice.LeakyBucket {
-		c.fail("over", "choose another algorithm, or remove \"over\"", "a leaky_bucket makes requests wait, and marks none")
+		c.fail("over", "choose another algorithm, or remove \"over\"", "a leaky_bucket delays requests, and cannot mark them")
 	}
 	return marks
 }

@@ -70,7 +70,7 @@ func TestShadowWhole(t *testing.T) {
 			e.Swap(p)
 			watches("after a swap")
 			s := subjectOf(t, e, "key", map[string]string{"header:X-Key": "a"})
-			if err := s.Block(time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "the whole policy only watches") {
+			if err := s.Block(time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "the whole policy is in shadow mode") {
 				t.Errorf("to block: %v", err)
 			}
 			many := make([]*Request, maxTogether+1)

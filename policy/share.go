@@ -68,7 +68,7 @@ func (c *compiler) sharing(p *Policy, r *Rule, out *rule, owner int) {
 	case r.Share.Of == "":
 		c.fail("share", "write for example \"of: 1000/second\"", "the share has no of")
 	case len(r.Share.By) == 0:
-		c.fail("share", "write for example \"by: [header:X-Tenant]\"", "the share has no by, so nobody knows who shares the limit")
+		c.fail("share", "write for example \"by: [header:X-Tenant]\"", "the share has no by, so the tenants are unknown")
 	}
 	weights := c.weights(p, r)
 	if len(c.problems) > before {
@@ -81,11 +81,11 @@ func (c *compiler) sharing(p *Policy, r *Rule, out *rule, owner int) {
 	plan := limits[0].plan
 	l := plan.Limit
 	if l.MonthDay > 0 {
-		c.fail("share.of", "share a limit such as 1000/day", "a month is not shared: what is not used early may all be used up late")
+		c.fail("share.of", "share a limit such as 1000/day", "a limit by the month cannot be shared: what is unused early could all be used late")
 		return
 	}
 	if fair.Window(l.Count, l.Period) > fair.MaxWindow.Microseconds() {
-		c.fail("share.of", "write key and limit in place of by and of, so that each tenant has one of its own", "%v is too little to be shared: it must be at least 32 a day", l)
+		c.fail("share.of", "use key and limit instead of by and of, so that each tenant has its own limit", "%v is too little to be shared: it must be at least 32 a day", l)
 		return
 	}
 	if fair.Units(l.Count, l.Period) > fair.MaxUnits {
@@ -94,7 +94,7 @@ func (c *compiler) sharing(p *Policy, r *Rule, out *rule, owner int) {
 	}
 	fills := float64(l.Burst) / float64(l.Count) * float64(l.Period) // nanoseconds
 	if fills > maxTurn/2 {
-		c.fail("share.of", "lower the burst", "the burst of %v is that of more than 6 days, which is too long to be shared", l)
+		c.fail("share.of", "lower the burst", "the burst of %v takes more than 6 days to refill, which is too long to be shared", l)
 		return
 	}
 	out.own = resolved{limits: limits, from: "rule", source: r.Source}
@@ -116,16 +116,16 @@ func (c *compiler) checkShare(r *Rule, out *rule) {
 		{"limits", len(r.Limits) > 0, "give each a rule of its own"},
 		{"in_flight", r.InFlight != (InFlight{}), "give it a rule of its own"},
 		{"tiers", len(r.Tiers) > 0, "give tiers their weights in the share, or a limit in another rule"},
-		{"penalty", r.Penalty != Penalty{}, "give it to a rule that has a limit for each tenant"},
-		{"count", !r.Count.isZero(), "give it to a rule with a limit: a share counts what is asked for"},
-		{"cost", out.cost.isTold(), "write what a request costs, or the header of it that says so"},
+		{"penalty", r.Penalty != Penalty{}, "move it to a rule with a limit for each tenant"},
+		{"count", !r.Count.isZero(), "move it to a rule with a limit: a share counts demand"},
+		{"cost", out.cost.isTold(), "write the cost of a request, or a request header that contains it"},
 	} {
 		if f.set {
 			c.fail(f.name, f.hint, "there are both share and %s", f.name)
 		}
 	}
 	if a := out.algorithm; a != sluice.TokenBucket && a != sluice.GCRA {
-		c.fail("algorithm", "use token_bucket or gcra", "a share has no %v: only of what flows steadily does everybody get a part all the time", a)
+		c.fail("algorithm", "use token_bucket or gcra", "a share cannot use %v: only steady algorithms give every tenant something all the time", a)
 	}
 }
 
@@ -135,7 +135,7 @@ func (c *compiler) weights(p *Policy, r *Rule) map[string]int64 {
 		return nil
 	}
 	if p.tierFrom == nil && p.tierSubject == nil {
-		c.fail("share.weights", "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "nothing says where a request's tier is to be found")
+		c.fail("share.weights", "write for example \"tiers: {from: header:X-Plan}\" at the top of the document", "the source of a request's tier is missing")
 	}
 	all := make(map[string]int64, len(r.Share.Weights))
 	for _, name := range sortedKeys(r.Share.Weights) {
@@ -149,7 +149,7 @@ func (c *compiler) weights(p *Policy, r *Rule) map[string]int64 {
 		}
 		tier := p.canonicalTier(name)
 		if _, twice := all[tier]; twice {
-			c.fail(field, "keep one of them", "no request can tell the tier %s from another of the rule", spelling.Quote(name))
+			c.fail(field, "keep one of them", "the tier %s cannot be distinguished from another of the rule", spelling.Quote(name))
 		}
 		all[tier] = weight
 	}
@@ -269,12 +269,12 @@ func (w *warner) sharing(r *rule) {
 		sum += weight.Weight
 	}
 	if least := s.Weights[0]; len(s.Weights) > 1 && units*least.Weight < sum {
-		w.add(r, "", "bring the weights closer together, or raise the limit",
-			"beside one tenant of each other weight, one of weight %d has %s of %v: less than a request in the %v for which shares are divided",
+		w.add(r, "", "use weights that differ less, or raise the limit",
+			"beside one tenant of each other weight, one of weight %d has %s of %v: less than a request in the %v for which the limit is divided",
 			least.Weight, s.Part(least.Weight, sum), s.Whole(), s.Window)
 	}
 	if s.Settles == 0 {
-		w.add(r, "", "leave the burst out, which makes it as much as a period gives",
+		w.add(r, "", "remove the burst: the default is the amount of one period",
 			"the burst of %d is less than the limit gives in %v, so shares settle later than in %v", s.Limit.Burst, s.Window/4, 2*s.Window)
 	}
 	w.weights(r)
@@ -293,7 +293,7 @@ func (w *warner) weights(r *rule) {
 	slices.Sort(known)
 	for _, name := range sortedKeys(r.sharing.weights) {
 		if !slices.Contains(known, name) {
-			w.add(r, "", spelling.Suggest(name, known), "the weight of %s is of a tier that nobody has", spelling.Quote(name))
+			w.add(r, "", spelling.Suggest(name, known), "the weight of %s names an unknown tier", spelling.Quote(name))
 		}
 	}
 }

@@ -27,17 +27,17 @@ func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
 	}
 	switch {
 	case in.InFlight != (InFlight{}):
-		c.fail("consistency", beStrict, "a rule with in_flight is counted strictly: a place is taken by one request only")
+		c.fail("consistency", beStrict, "a rule with in_flight is counted strictly: a permit belongs to one request only")
 	case r.distinct:
-		c.fail("consistency", beStrict, "a rule with distinct is counted strictly: only the store has all values")
+		c.fail("consistency", beStrict, "a rule with distinct is counted strictly: only the store knows all values")
 	case !in.Share.isZero():
-		c.fail("consistency", beStrict, "a share is counted strictly: what tenants are given follows from what all of them have used")
+		c.fail("consistency", beStrict, "a share is counted strictly: allocations depend on the usage of all tenants")
 	case r.lock != nil:
-		c.fail("consistency", beStrict, "a rule with a penalty is counted strictly: whoever exceeds it is to be refused everywhere at once")
+		c.fail("consistency", beStrict, "a rule with a penalty is counted strictly: the penalty applies on all instances at once")
 	case r.counts != nil:
-		c.fail("consistency", beStrict, "a rule with a count is counted strictly: what does not count is given back where it was taken")
+		c.fail("consistency", beStrict, "a rule with a count is counted strictly: requests that do not count are refunded at the store")
 	case r.cost.isTold():
-		c.fail("consistency", beStrict, "a rule whose cost the response tells is counted strictly: the difference is charged where the estimate was")
+		c.fail("consistency", beStrict, "a rule whose cost the response reports is counted strictly: the difference is charged at the store")
 	case !leasable[r.algorithm]:
 		var use []string
 		for _, a := range sluice.Algorithms() {
@@ -45,7 +45,7 @@ func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
 				use = append(use, a.String())
 			}
 		}
-		c.fail("consistency", "use "+spelling.OneOf(use), "a %s cannot be %s: the store has to be asked each time", r.algorithm, how)
+		c.fail("consistency", "use "+spelling.OneOf(use), "a %s cannot be %s: every request needs the store", r.algorithm, how)
 	default:
 		return how
 	}
@@ -67,7 +67,7 @@ func (c *compiler) checkLeasable(field string, plan *sluice.Plan, r *rule) {
 	if r.consistency == sluice.Strict || plan.Leasable() == nil {
 		return
 	}
-	c.fail(field, "use a period such as 30d, or "+beStrict, "the limit %v is by the calendar, and cannot be %s: the store has to be asked each time", plan.Limit, r.consistency)
+	c.fail(field, "use a period such as 30d, or "+beStrict, "the limit %v follows the calendar, and cannot be %s: every request needs the store", plan.Limit, r.consistency)
 }
 
 // CountedApart is a rule that instances count without asking the store for each request.
@@ -110,11 +110,11 @@ func defaultOnError(hosts []string, match []*pattern.Pattern, shadow bool) sluic
 	return sluice.Allow
 }
 
-// Outage is what a rule does while the shared store does not answer.
+// Outage is what a rule does while the shared store is unavailable.
 type Outage struct {
 	Rule    string
 	OnError sluice.OnError
-	// Why is the reason: "it says so" if the rule sets on_error, or "by default", with the word in match or hosts from
+	// Why is the reason: "set by the rule" if the rule sets on_error, or "by default", with the word in match or hosts from
 	// which the default follows.
 	Why string
 }
@@ -133,15 +133,15 @@ func (p *Policy) Outages() []Outage {
 		case r.classifies:
 			o.OnError, o.Why = sluice.Allow, "it has a class and no limit"
 		case r.adaptive != nil:
-			o.OnError, o.Why = sluice.Allow, "it does not ask the store"
+			o.OnError, o.Why = sluice.Allow, "it does not use the store"
 		case r.block:
 			o.OnError, o.Why = sluice.Deny, "it blocks"
 		case r.shadow:
-			o.OnError, o.Why = sluice.Allow, "a shadow never refuses"
+			o.OnError, o.Why = sluice.Allow, "a rule in shadow mode never denies"
 		case r.marks:
-			o.Why = "it marks, and never refuses"
+			o.Why = "it marks, and never denies"
 		case !r.byDefault:
-			o.Why = "it says so"
+			o.Why = "set by the rule"
 		case r.onError == sluice.Deny:
 			o.Why = fmt.Sprintf("by default, since %s names %q", spelling.Quote(text), word)
 		}
@@ -244,12 +244,12 @@ func (p *Policy) apartFrom(r *rule, others []*rule) Problem {
 	if more := len(names) - most; more > 1 {
 		names = append(names[:most:most], fmt.Sprintf("%d more", more))
 	}
-	hint := "their keys have no part in common that \"together\" could name"
+	hint := "their keys have no common part for \"together\""
 	if len(shared) > 0 {
 		hint = fmt.Sprintf("write \"together: [%s]\" in all of them", strings.Join(shared.Names(), ", "))
 	}
 	return Problem{
 		File: r.file, Line: r.line, Path: fmt.Sprintf("rules[%d]", r.index), Rule: r.name, Hint: hint,
-		Message: "on a cluster it is not charged in one step with " + strings.Join(names, ", "),
+		Message: "on a cluster, it is not charged in one step with " + strings.Join(names, ", "),
 	}
 }

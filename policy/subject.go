@@ -38,7 +38,7 @@ type Subject struct {
 }
 
 // ErrStoreAway is returned where the shared store did not answer.
-var ErrStoreAway = errors.New("policy: the shared store does not answer, and nothing was changed in it")
+var ErrStoreAway = errors.New("policy: the shared store is unavailable, and nothing was changed")
 
 // Subject returns the subject of a rule with these values of its key, by the parts as the rule
 // writes them; they are compared as those of requests are, so that "2001:db8::1" stands for its
@@ -99,7 +99,7 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	p := e.current()
 	name, subject := parts.CutKey(key)
 	if name == "" {
-		return nil, fmt.Errorf("policy: %s is counted under a limit that its caller brings, and no rule knows it", spelling.Quote(key))
+		return nil, fmt.Errorf("policy: %s is counted under a limit that its caller sends, and belongs to no rule", spelling.Quote(key))
 	}
 	r, err := p.countingRule(name)
 	if err != nil {
@@ -290,13 +290,13 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)
 	}
 	if s.rule.inFlight {
-		return nil, fmt.Errorf("policy: rule %q counts requests in flight, which end by themselves: Reset frees all places", s.rule.name)
+		return nil, fmt.Errorf("policy: rule %q counts requests in flight, which end by themselves: Reset frees all permits", s.rule.name)
 	}
 	if s.rule.distinct {
-		return nil, fmt.Errorf("policy: rule %q counts different values, of which none can be given back: Reset forgets all", s.rule.name)
+		return nil, fmt.Errorf("policy: rule %q counts different values, which cannot be refunded: Reset forgets all", s.rule.name)
 	}
 	if s.Queues() {
-		return nil, fmt.Errorf("policy: rule %q is a queue, whose turns belong to those who wait: Reset empties it", s.rule.name)
+		return nil, fmt.Errorf("policy: rule %q is a queue of waiting requests: Reset empties it", s.rule.name)
 	}
 	limits, _ := s.held()
 	return s.take(ctx, limits, -units)

@@ -39,7 +39,7 @@ func (c *compiler) tierPart(field, text string) *parts.Part {
 	case "":
 		return nil
 	case "route":
-		c.fail(field, "use what the request says of the subject, for example header:X-Plan", "%s cannot be route", field)
+		c.fail(field, "use a part of the request, for example header:X-Plan", "%s cannot be route", field)
 		return nil
 	}
 	return c.part(field, text)
@@ -63,7 +63,7 @@ func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
 	c.list, c.rule = "subjects", ""
 	if len(list) > 0 && p.tierSubject == nil {
 		c.item = 0
-		c.fail("", "write for example \"tiers: {subject: api_key}\" at the top of the document", "nothing says which part of a request the subjects are")
+		c.fail("", "write for example \"tiers: {subject: api_key}\" at the top of the document", "the key part that names subjects is missing")
 		return all
 	}
 	unknown := make(map[string]int) // the first item of each
@@ -79,7 +79,7 @@ func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
 	delete(known, "")
 	for _, tier := range sortedKeys(unknown) {
 		c.item = unknown[tier]
-		c.warn(&all.warnings, spelling.Suggest(tier, sortedKeys(known)), "no rule has the tier %s: who is in it has the rules' own limits", spelling.Quote(tier))
+		c.warn(&all.warnings, spelling.Suggest(tier, sortedKeys(known)), "no rule has the tier %s: its subjects get the rules' own limits", spelling.Quote(tier))
 	}
 	c.endedMore(&all.warnings)
 	all.Sort()
@@ -120,7 +120,7 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 	}
 	tier = p.canonicalTier(in.Tier)
 	if first, twice := all.Add(of, subject, tier, until, c.item); twice {
-		c.fail("", "remove one of them", "there are two entries for this subject, %s", c.first(first))
+		c.fail("", "remove one of them", "this subject has two entries, %s", c.first(first))
 	}
 	c.ended(&all.warnings, "entry", until)
 	return tier, true

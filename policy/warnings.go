@@ -19,7 +19,7 @@ import (
 func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 	w := &warner{where: where, policy: p}
 	if len(p.rules) == 0 {
-		w.add(nil, "", "add one", "there are no rules, so nothing is limited")
+		w.add(nil, "", "add one", "the policy has no rules, so nothing is limited")
 	}
 	w.tiers()
 	w.trust()
@@ -81,7 +81,7 @@ func (w *warner) add(r *rule, path, hint, format string, args ...any) {
 func (w *warner) manyLoads(r *rule) {
 	for i := range r.key {
 		if p := &r.key[i]; p.IsFree() || p.IsChosen() && len(r.hosts) == 0 {
-			w.add(r, "", "use the key host, and list under hosts the names that --upstream has", "a client that makes up values of %s has a limit for each, so that the upstream is not protected", p)
+			w.add(r, "", "use the key host, and list the names of --upstream under hosts", "clients can invent values of %s and get a limit for each, so the upstream is not protected", p)
 			return
 		}
 	}
@@ -93,25 +93,25 @@ func (w *warner) class(r *rule) {
 		w.add(r, "", "add a rule with \"in_flight: auto\", or remove the class", "the class has no effect, because no rule has \"in_flight: auto\"")
 	}
 	if r.class == adaptive.Critical && len(r.headers) > 0 && len(r.match)+len(r.hosts)+len(r.attributes)+len(r.clients) == 0 {
-		w.add(r, "", "say under match what is critical, or have something before Sluice set the field or remove it",
-			"whoever can send the header %s is critical, and served when others are denied", r.headers[0].name)
+		w.add(r, "", "list critical paths under match, or have a proxy in front of Sluice set or remove the header",
+			"clients that can send the header %s become critical, and are served when others are denied", r.headers[0].name)
 	}
 }
 
 func (w *warner) tiers() {
 	if from := w.policy.tierFrom; from != nil && from.IsFree() {
-		hint := "have what stands before Sluice set it or remove it"
+		hint := "have a proxy in front of Sluice set or remove it"
 		if from.IsClaim() {
-			hint = "have something before Sluice verify the token"
+			hint = "have a proxy in front of Sluice verify the token"
 		}
-		w.add(nil, "tiers.from", hint, "whoever can send %s chooses their own tier", from)
+		w.add(nil, "tiers.from", hint, "clients that can send %s choose their own tier", from)
 	}
 	if subject := w.policy.tierSubject; subject != nil {
 		switch {
 		case subject.IsClaim():
-			w.add(nil, "tiers.subject", "have something before Sluice verify the token", "whoever can send the %s of somebody else has their tier", subject)
+			w.add(nil, "tiers.subject", "have a proxy in front of Sluice verify the token", "clients that can send another client's %s get its tier", subject)
 		case subject.Folds():
-			w.add(nil, "tiers.subject", "take what is a secret, as api_key is", "whoever can write the %s of somebody else has their tier", subject)
+			w.add(nil, "tiers.subject", "use a secret, such as api_key", "clients that can send another client's %s get its tier", subject)
 		}
 	}
 }
@@ -119,8 +119,8 @@ func (w *warner) tiers() {
 func (w *warner) trust() {
 	for _, p := range w.policy.trusted {
 		if p.Bits() == 0 {
-			w.add(nil, "trusted_proxies", "list the proxies that stand before Sluice",
-				"trusted_proxies has %v: whoever writes X-Forwarded-For chooses their own address", p)
+			w.add(nil, "trusted_proxies", "list only the proxies in front of Sluice",
+				"trusted_proxies has %v: clients can choose their own address with X-Forwarded-For", p)
 		}
 	}
 }
@@ -144,14 +144,14 @@ func (w *warner) exempt(r *rule) {
 	switch {
 	case len(r.clients) > 0: // and no other
 	case len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes) == 0:
-		w.add(r, "", "say under match what is exempt", "the rule exempts every request, so nothing is limited")
+		w.add(r, "", "list exempt paths under match", "the rule exempts every request, so nothing is limited")
 	case len(r.headers) > 0:
-		w.add(r, "", "have what stands before Sluice set it or remove it",
-			"whoever can send the header %s is exempt", r.headers[0].name)
+		w.add(r, "", "have a proxy in front of Sluice set or remove it",
+			"clients that can send the header %s are exempt", r.headers[0].name)
 	case len(r.attributes) > 0: // a program vouches for it
 	case r.anyHost() != "":
-		w.add(r, "", "have what stands before Sluice check the host",
-			"whoever writes Host: %s into a request is exempt", r.anyHost())
+		w.add(r, "", "have a proxy in front of Sluice check the host",
+			"clients that send Host: %s are exempt", r.anyHost())
 	}
 }
 
@@ -177,7 +177,7 @@ func (w *warner) preflights(r *rule) {
 		return
 	}
 	w.add(r, "", "name the paths under match, or leave out \"preflights: exempt\"",
-		"no preflight is exempt, since the rule counts requests to every path by what is in their query or body")
+		"no preflight is exempt, because the rule counts requests to every path by their query or body")
 }
 
 // everyPath reports whether the rule holds on every path of every host.
@@ -196,7 +196,7 @@ func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 		}
 	}
 	if by != nil {
-		w.add(r, "", "narrow what that one matches", "the rule never counts: rule %q exempts all that it matches", by.name)
+		w.add(r, "", "narrow the match of that rule", "the rule never counts: rule %q exempts all its requests", by.name)
 	}
 }
 
@@ -204,7 +204,7 @@ func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 func (w *warner) hostless(r *rule) {
 	for _, p := range r.match {
 		if p.Host != "" && p.Host != "localhost" && !strings.ContainsAny(p.Host, ".:") {
-			w.add(r, "", "begin it with \"/\" if it is a path", "the pattern %s is for the host %s", spelling.Quote(p.Text), p.Host)
+			w.add(r, "", "start it with \"/\" if it is a path", "the pattern %s matches the host %s", spelling.Quote(p.Text), p.Host)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (w *warner) sensitive(r *rule, closed []*rule) {
 	if word == "" || slices.ContainsFunc(closed, func(c *rule) bool { return c.covers(r) }) {
 		return
 	}
-	w.add(r, "", "write \"on_error: deny\" (or local)", "%s is unlimited while the store does not answer", spelling.Quote(what))
+	w.add(r, "", "write \"on_error: deny\" (or local)", "%s is unlimited while the store is unavailable", spelling.Quote(what))
 }
 
 // closed returns the rules that refuse while the store does not answer.
@@ -261,7 +261,7 @@ func (w *warner) idle(r *rule) {
 		}
 		for _, b := range set.limits {
 			if a := tighterThan(set.limits, b.plan); a != nil && !w.policy.countsElsewhere(r, set, b.plan) {
-				w.add(r, "", "leave it out, or lower it", "the limit %v%s never refuses, since %v is always tighter", b.plan.Limit, of, a.Limit)
+				w.add(r, "", "remove it, or lower it", "the limit %v%s never denies, because %v is always tighter", b.plan.Limit, of, a.Limit)
 			}
 		}
 	}
@@ -319,7 +319,7 @@ func (w *warner) hasty(r *rule) {
 	}
 	for _, plan := range r.plans() {
 		if plan.Capacity < fewUnderWay {
-			w.add(r, "", "raise the limit or its burst", "with the limit %v, %d requests at the same time are locked out, whether they count in the end or not", plan.Limit, plan.Capacity+1)
+			w.add(r, "", "raise the limit or its burst", "with the limit %v, %d requests at the same time are locked out, whether or not they count in the end", plan.Limit, plan.Capacity+1)
 			return
 		}
 	}
@@ -334,8 +334,8 @@ func isFloor(r rule) bool {
 
 func (w *warner) forgeable(r *rule, floor bool) {
 	if r.cost.header != "" {
-		w.add(r, "", "have what stands before Sluice set it or remove it",
-			"whoever can send the header %s chooses what their requests cost", r.cost.header)
+		w.add(r, "", "have a proxy in front of Sluice set or remove it",
+			"clients that can send the header %s choose the cost of their requests", r.cost.header)
 	}
 	key := r.key
 	if r.sharing != nil { // the limit applies to all tenants together
@@ -344,7 +344,7 @@ func (w *warner) forgeable(r *rule, floor bool) {
 	}
 	if !floor && madeUp(key) {
 		w.add(r, "", "add a rule without match whose key is [client_ip]",
-			"a client that makes up a new %s for each request has no limit", &key[0])
+			"clients that invent a new %s for each request have no limit", &key[0])
 	}
 }
 
@@ -356,21 +356,21 @@ func madeUp(key parts.List) bool {
 // forgeableShare warns of unverified tenants.
 func (w *warner) forgeableShare(r *rule) {
 	if by := r.key[r.sharing.owner:]; madeUp(by) {
-		w.add(r, "", "have what stands before Sluice set or verify it",
-			"a client that makes up a new %s for each request has the parts of many tenants", &by[0])
+		w.add(r, "", "have a proxy in front of Sluice set or verify it",
+			"clients that invent a new %s for each request get the allocations of many tenants", &by[0])
 	}
 }
 
 // block warns of a rule that blocks whatever comes.
 func (w *warner) block(r *rule) {
 	if !r.neverRefuses() && len(r.match) == 0 && !r.asks && len(r.bodies) == 0 {
-		w.add(r, "", "say under clients or match what is blocked", "the rule blocks every request")
+		w.add(r, "", "restrict the block with clients or match", "the rule blocks every request")
 	}
 }
 
 // lists warns of lists that no rule uses.
 func (w *warner) lists() {
 	for _, name := range w.policy.listsUnused {
-		w.add(nil, fmt.Sprintf("lists[%q]", name), "name it under a rule's clients or not_clients, or remove it", "no rule asks for the list %s", name)
+		w.add(nil, fmt.Sprintf("lists[%q]", name), "use it in a rule's clients or not_clients, or remove it", "no rule uses the list %s", name)
 	}
 }

@@ -43,7 +43,7 @@ func (d *decoder) readBody(at path, b *policy.Body, read func(path string) ([]by
 	defer func() { d.path = nil }()
 	line := lineOf(d.root, d.path.String())
 	if b.Text != "" {
-		d.fail(line, "keep one of them", "there is a file beside the body")
+		d.fail(line, "keep one of them", "the answer has both file and body")
 		return
 	}
 	file, text, err := d.readBeside(b.File, "the body", read)
@@ -52,7 +52,7 @@ func (d *decoder) readBody(at path, b *policy.Body, read func(path string) ([]by
 		return
 	}
 	if b.Text = text; text == "" {
-		d.fail(line, "write into it what is to be said", "the body: %s is empty", file)
+		d.fail(line, "write the text of the body into it", "the body: %s is empty", file)
 	}
 	d.parts[d.path.String()] = part{file: file}
 }

@@ -72,7 +72,7 @@ func (d *decoder) document() (doc policy.Document) {
 	version := field{"version", d.version}
 	d.fields(d.root, inDocument, append([]field{version}, d.fieldsOf(reflect.ValueOf(&doc).Elem(), "")...))
 	if d.root.Kind == yaml.MappingNode && !hasKey(d.root, "version") {
-		d.fail(d.root.Line, "begin it with \"version: 1\"", "the document has no version")
+		d.fail(d.root.Line, "add \"version: 1\" as the first line", "the document has no version")
 	}
 	if d.root.Kind == yaml.MappingNode && !hasKey(d.root, "rules") {
 		d.fail(d.root.Line, "write \"rules:\" and below it \"- name: …\"", "the document has no rules")
@@ -308,7 +308,7 @@ func (d *decoder) pairs(n *yaml.Node, what string) []pair {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		if k.Kind != yaml.ScalarNode || isNull(k) {
-			d.fail(k.Line, "put it into quotes if it is a name", "a key of %s is %s", what, kindOf(k))
+			d.fail(k.Line, "quote it if it is a name", "a key of %s is %s", what, kindOf(k))
 			continue
 		}
 		if before, twice := lines[k.Value]; twice {

@@ -45,9 +45,9 @@ func TestBadBodyInFile(t *testing.T) {
 	if err == nil {
 		t.Fatal("it was accepted")
 	}
-	diff(t, err.Error(), name+`:3: the body: `+filepath.Join(dir, "sub", "blocked.html")+` is empty; write into it what is to be said
+	diff(t, err.Error(), name+`:3: the body: `+filepath.Join(dir, "sub", "blocked.html")+` is empty; write the text of the body into it
 `+name+`:7: rule "b": unknown key "limt" in a rule; did you mean "limit"?
-`+filepath.Join(dir, "slow-down.html")+`:3: the body cannot be made: there is no value .Again; use ".Type", ".Title", ".Status", ".Detail", ".ViolatedPolicies", ".Error", ".RetryAfter", ".Rule", ".Limit", ".Remaining", ".Reset" or ".Wait"`)
+`+filepath.Join(dir, "slow-down.html")+`:3: the template fails: unknown value .Again; use ".Type", ".Title", ".Status", ".Detail", ".ViolatedPolicies", ".Error", ".RetryAfter", ".Rule", ".Limit", ".Remaining", ".Reset" or ".Wait"`)
 }
 
 // A file that is no text of people's is refused, also where it is larger than any policy.
@@ -55,7 +55,7 @@ func TestLargeBodyInFile(t *testing.T) {
 	large := strings.Repeat("a", policyfile.MaxDocument+1)
 	for _, size := range []int{64<<10 + 1, len(large)} {
 		_, err := policyfile.ParseWith("p.yaml", []byte(answering), func(string) ([]byte, error) { return []byte(large[:size]), nil })
-		if err == nil || !strings.Contains(err.Error(), "which is the most") && !strings.Contains(err.Error(), "65536 are the most") {
+		if err == nil || !strings.Contains(err.Error(), "has more than") && !strings.Contains(err.Error(), "the maximum is 65536") {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestBadListInFile(t *testing.T) {
 		t.Fatal("it was accepted")
 	}
 	name, sub := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "sub", "abusers.txt")
-	diff(t, err.Error(), name+`:2: list "none": open `+filepath.Join(dir, "none.txt")+`: no such file or directory; it is looked for beside the policy, unless its name begins with "/"
+	diff(t, err.Error(), name+`:2: list "none": open `+filepath.Join(dir, "none.txt")+`: no such file or directory; the path is relative to the policy, unless it starts with "/"
 `+name+`:5: rule "b": unknown key "limt" in a rule; did you mean "limit"?
 `+sub+`:3: "192.0.2.7/24" is an address and the length of a network; write "192.0.2.0/24" for the network, or "192.0.2.7" for the address
 `+sub+`:5: "nonsense" is neither an address nor a CIDR; write it as in 10.0.0.0/8, 192.0.2.7 or "2001:db8::/32"`)

@@ -40,16 +40,16 @@ func slip(data []byte, at int, message string) (line int, hint string) {
 	for n := max(1, at-1); n <= at; n++ {
 		m := tightColon.FindStringSubmatch(d[n-1])
 		if m != nil && d.mendedBy(n, m[1]+m[2]+": "+m[3], at) {
-			return n, fmt.Sprintf("put a space behind the colon: \"%s: %.60s\"", m[2], m[3])
+			return n, fmt.Sprintf("put a space after the colon: \"%s: %.60s\"", m[2], m[3])
 		}
 	}
 	switch {
 	case strings.Contains(message, "alphabetic or numeric"):
-		return at, "put text that begins with * or & into quotes"
+		return at, "quote text that starts with * or &"
 	case strings.Contains(message, "end of stream"):
-		return at, "close the quotes that are opened here"
+		return at, "close the quotes opened here"
 	case strings.Contains(message, "',' or"):
-		return at, "close what { or [ opens, put commas between, and text that holds { } [ ] : or # into quotes"
+		return at, "close each { and [, separate entries by commas, and quote text that contains { } [ ] : or #"
 	}
 	if line, hint = d.misindented(); line > 0 {
 		return line, hint

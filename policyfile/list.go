@@ -56,7 +56,7 @@ func (d *decoder) readLists(doc *policy.Document, read func(path string) ([]byte
 // returns the path of the file.
 func (d *decoder) readBeside(name, content string, read func(path string) ([]byte, error)) (file, text string, err error) {
 	if read == nil {
-		return "", "", fmt.Errorf("the file %s is not read here; write %s into the policy, or load that from a file", spelling.Quote(name), content)
+		return "", "", fmt.Errorf("the file %s cannot be read here; write %s into the policy, or load the policy from a file", spelling.Quote(name), content)
 	}
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(d.file), name)
@@ -64,9 +64,9 @@ func (d *decoder) readBeside(name, content string, read func(path string) ([]byt
 	data, err := read(name)
 	switch {
 	case err != nil:
-		return "", "", fmt.Errorf("%w; it is looked for beside the policy, unless its name begins with \"/\"", err)
+		return "", "", fmt.Errorf("%w; the path is relative to the policy, unless it starts with \"/\"", err)
 	case len(data) > MaxDocument:
-		return "", "", fmt.Errorf("%s has more than %d bytes, which is the most", name, MaxDocument)
+		return "", "", fmt.Errorf("%s has more than %d bytes", name, MaxDocument)
 	}
 	return name, strings.TrimPrefix(string(data), "\ufeff"), nil
 }

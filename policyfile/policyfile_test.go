@@ -117,7 +117,7 @@ func TestDocumentOfDoc(t *testing.T) {
 }
 
 func TestDocumentTooLarge(t *testing.T) {
-	for size, want := range map[int]string{policyfile.MaxDocument: "not YAML", policyfile.MaxDocument + 1: "are the most"} {
+	for size, want := range map[int]string{policyfile.MaxDocument: "not YAML", policyfile.MaxDocument + 1: "the maximum is"} {
 		file := filepath.Join(t.TempDir(), "large.yaml")
 		if err := os.WriteFile(file, append([]byte("]"), make([]byte, size-1)...), 0o600); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 // parse returns the one document in data, or nil.
 func (d *decoder) parse(data []byte) *yaml.Node {
 	if len(data) > MaxDocument {
-		d.fail(1, "split it, or keep subjects out of it", "the document has %d bytes, and %d are the most", len(data), MaxDocument)
+		d.fail(1, "split it, or move subjects into a database", "the document has %d bytes, the maximum is %d", len(data), MaxDocument)
 		return nil
 	}
 	if strings.HasSuffix(d.file, ".json") {
@@ -29,7 +29,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	var doc, more yaml.Node
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		d.fail(1, "it begins with \"version: 1\"", "the document is empty")
+		d.fail(1, "the first line is \"version: 1\"", "the document is empty")
 		return nil
 	case err != nil:
 		d.syntax(data, err)
@@ -37,7 +37,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	}
 	switch err := dec.Decode(&more); {
 	case err == nil:
-		d.fail(more.Line, "put it into a file of its own", "there is a second document in the file")
+		d.fail(more.Line, "put it into a file of its own", "the file has a second document")
 	case !errors.Is(err, io.EOF):
 		d.syntax(data, err)
 		return nil
@@ -74,9 +74,9 @@ func YAMLProblem(file string, data []byte, err error) policy.Problem {
 			line = n
 		}
 	}
-	hint := "put text that holds { } [ ] : # or * into quotes, and begin what belongs together in the same column"
+	hint := "quote text that contains { } [ ] : # or *, and align entries of the same block"
 	if tab := tabbedLine(data, line-1); tab > 0 && (tab == line || strings.Contains(message, "tab")) {
-		line, hint = tab, "indent with spaces: YAML does not take tabs"
+		line, hint = tab, "indent with spaces: YAML does not allow tabs"
 	} else if at, mend := slip(data, line, message); at > 0 {
 		line, hint = at, mend
 	}
@@ -128,7 +128,7 @@ func (d *decoder) plain(n *yaml.Node) bool {
 		d.fail(n.Line, "write it out", "the alias *%.60s is not supported", n.Value)
 		return false
 	case n.Anchor != "":
-		d.fail(n.Line, "write it out where it is used", "the anchor &%.60s is not supported", n.Anchor)
+		d.fail(n.Line, "repeat the value where it is used", "the anchor &%.60s is not supported", n.Anchor)
 		return false
 	case n.Style&yaml.TaggedStyle != 0:
 		d.fail(n.Line, "leave the tag out", "the tag %.60s is not supported", n.Tag)

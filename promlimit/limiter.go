@@ -36,7 +36,7 @@ func Limiter(l *sluice.Limiter) prometheus.Collector {
 //	sluice_semaphore_held{semaphore}  permits that this process holds, of all keys
 func Semaphore(s *sluice.Semaphore) prometheus.Collector {
 	t := newTally("semaphore", s.Name())
-	t.holds = newDesc("semaphore", "held", "Permits of a semaphore that this process holds, of all keys.", t.name)
+	t.holds = newDesc("semaphore", "held", "Permits of a semaphore that this process holds, over all keys.", t.name)
 	t.held = s.Held
 	s.Observe(t.note)
 	return t
@@ -62,7 +62,7 @@ func newTally(kind, name string) *tally {
 	return &tally{
 		name:      name,
 		decisions: newDesc(kind, "decisions_total", "Decisions of a "+kind+" without a policy, by outcome: allow, delayed, degraded or deny.", name, "outcome"),
-		failures:  newDesc(kind, "errors_total", "Decisions of a "+kind+" without an answer from the shared store, by what decided instead: allow, deny, local, or returned if the caller got the error.", name, "on_error"),
+		failures:  newDesc(kind, "errors_total", "Decisions of a "+kind+" without an answer from the shared store, by what decided instead: allow, deny, local, or returned (the caller got the error).", name, "on_error"),
 	}
 }
 

@@ -103,7 +103,7 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// While the shared store does not answer, on_error says what has decided.
+// While the shared store is unavailable, on_error says what has decided.
 func TestLimiterOnError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -103,7 +103,7 @@ func parseURL(s string) (Config, error) {
 		port = "26379"
 		c.Master, path = path[0], path[1:]
 		if c.Master == "" {
-			return c, errors.New("the name of the master is missing: write it behind the addresses, as in redis-sentinel://host/mymaster")
+			return c, errors.New("the name of the master is missing: write it after the addresses, as in redis-sentinel://host/mymaster")
 		}
 		if len(path) > 0 {
 			db, path = path[0], path[1:]
@@ -117,7 +117,7 @@ func parseURL(s string) (Config, error) {
 		return c, errors.New("unknown scheme: use redis, rediss, redis-cluster, rediss-cluster, redis-sentinel, rediss-sentinel or unix")
 	}
 	if len(path) > 0 {
-		return c, errors.New("there is too much behind the address")
+		return c, errors.New("unexpected text after the address")
 	}
 	if scheme != "unix" {
 		for i, host := range strings.Split(hosts, ",") {
@@ -145,7 +145,7 @@ func cutHosts(s string) (hosts, rest string, err error) {
 	}
 	// The password may have gone on there.
 	if strings.ContainsAny(behind[end:], "@#") {
-		return "", "", errors.New(`there is an "@" or "#" behind the address: ` + encode)
+		return "", "", errors.New(`"@" or "#" after the address: ` + encode)
 	}
 	start := strings.LastIndexByte(behind[:end], '@') + 1
 	return behind[start:end], scheme + "://" + behind[:start] + behind[end:], nil
@@ -282,11 +282,11 @@ func (c Config) check() error {
 	var problem string
 	switch {
 	case len(c.Addrs) == 0:
-		problem = "there is no address"
+		problem = "missing address"
 	case c.Cluster && c.Master != "":
 		problem = "both Cluster and Master are set: Sentinels do not watch clusters"
 	case len(c.Addrs) > 1 && !c.Cluster && c.Master == "":
-		problem = "there are several addresses: use redis-cluster:// for a cluster, redis-sentinel:// for Sentinels"
+		problem = "several addresses: use redis-cluster:// for a cluster, redis-sentinel:// for Sentinels"
 	case c.Cluster && c.DB != 0:
 		problem = "a cluster has only database 0: leave the database out"
 	case strings.ContainsAny(c.Prefix, "{}"):

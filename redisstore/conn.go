@@ -106,7 +106,7 @@ func (cs *conns) dial(ctx context.Context, addr string, d *net.Dialer, config *t
 
 // errStale is what a write to a connection ends with that should not be used any more.
 // Nothing has been sent.
-var errStale = errors.New("the connection died while it was idle")
+var errStale = errors.New("the connection broke while it was idle")
 
 // conn is a connection, under its encryption if it has one.
 type conn struct {

@@ -66,10 +66,10 @@ func dangers(info map[string]string, save string) (found []string) {
 	case policy == "" || policy == "noeviction":
 	case policy == "volatile-ttl": // holds for some rules: see EvictsByExpiry
 	case info["maxmemory"] != "0":
-		found = append(found, fmt.Sprintf("maxmemory-policy is %s: when memory is full, a flood of new keys frees clients that have used up their limits; set it to noeviction", policy))
+		found = append(found, fmt.Sprintf("maxmemory-policy is %s: when memory is full, a flood of new keys evicts the counters of clients that have used up their limits; set it to noeviction", policy))
 	}
 	if info["aof_enabled"] == "0" && save == "" {
-		found = append(found, "nothing is saved to disk: a restart forgets all counts, and everybody has a full burst again; set appendonly yes if that matters")
+		found = append(found, "nothing is saved to disk: a restart resets all counters; set appendonly yes if that matters")
 	}
 	if version := info["redis_version"]; tooOld(version) {
 		found = append(found, fmt.Sprintf("version %s is older than 6.2, the oldest that is supported", version))

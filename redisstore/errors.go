@@ -95,9 +95,9 @@ func (e *ForeignState) Error() string {
 			b.WriteString("; ")
 		}
 		if e.Deleted[i] {
-			fmt.Fprintf(&b, "the key %q held what is not Sluice's: it was deleted, and its count begins anew", key)
+			fmt.Fprintf(&b, "the key %q contained foreign data: it was deleted, and its counter starts at zero", key)
 		} else {
-			fmt.Fprintf(&b, "the key %q holds another type than Sluice's: delete it with DEL, or choose a prefix of its own", key)
+			fmt.Fprintf(&b, "the key %q has a type that Sluice does not use: delete it with DEL, or choose another prefix", key)
 		}
 	}
 	return b.String()
@@ -162,4 +162,4 @@ func replyKind(e *rueidis.RedisError) Kind {
 	return BadReply
 }
 
-var errMoving = &Error{ClusterDown, errors.New("the keys have been moving between nodes for too long")}
+var errMoving = &Error{ClusterDown, errors.New("the keys are moving between nodes for too long")}

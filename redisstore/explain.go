@@ -40,11 +40,11 @@ func (c Config) hint(e *Error, probe bool) string {
 	case untrusted:
 		return "the server's certificate is not trusted: set ca to the file of its authority, or server_name to a name in the certificate (Config.TLS)"
 	case c.TLS == nil && c.speaksTLS():
-		return "the server wants an encrypted connection: use rediss:// instead of redis:// (Config.TLS)"
+		return "the server requires an encrypted connection: use rediss:// instead of redis:// (Config.TLS)"
 	case c.TLS != nil && c.speaksPlain():
 		return "the server does not speak TLS on this port: use redis:// instead of rediss://, or the TLS port"
 	case c.TLS != nil && c.asksForCertificate():
-		return "the server wants a client certificate that it knows: set cert and key (Config.TLS)"
+		return "the server requires a known client certificate: set cert and key (Config.TLS)"
 	}
 	return ""
 }
@@ -65,9 +65,9 @@ func (c Config) replyHint(text string) string {
 	word, _, _ := strings.Cut(text, " ")
 	switch {
 	case word == "WRONGPASS":
-		return "the user or the password is wrong: they stand in front of the address, as in redis://user:password@host (Config.Username, Password)"
+		return "the user or the password is wrong: write them before the address, as in redis://user:password@host (Config.Username, Password)"
 	case word == "NOAUTH":
-		return "the server asks for a password: write it in front of the address, as in redis://:password@host (Config.Password)"
+		return "the server requires a password: write it before the address, as in redis://:password@host (Config.Password)"
 	case word == "NOPERM":
 		needed := commands
 		switch {
@@ -76,11 +76,11 @@ func (c Config) replyHint(text string) string {
 		case c.DB != 0:
 			needed += " +select"
 		}
-		return "the user may not do what is needed: ACL SETUSER NAME ~" + c.prefix() + "* &" + c.resetChannel() + " " + needed + " (Config.Username)"
+		return "the user lacks permissions: ACL SETUSER NAME ~" + c.prefix() + "* &" + c.resetChannel() + " " + needed + " (Config.Username)"
 	case strings.Contains(text, "without any password configured"):
-		return "the server has no password: leave it out (Config.Password)"
+		return "the server has no password: remove it (Config.Password)"
 	case strings.Contains(text, "DB index is out of range"), strings.Contains(text, "invalid DB index"):
-		return fmt.Sprintf("the server has no database %d: change the number behind the address (Config.DB)", c.DB)
+		return fmt.Sprintf("the server has no database %d: change the number after the address (Config.DB)", c.DB)
 	case strings.Contains(text, "cluster support disabled"):
 		return "this is not a cluster: use redis:// instead of redis-cluster:// (Config.Cluster)"
 	case strings.Contains(text, "SELECT is not allowed in cluster mode"):

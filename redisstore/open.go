@@ -154,7 +154,7 @@ func (c Config) inspectSingle(ctx context.Context, client rueidis.Client) error 
 	case field("mode") == "cluster":
 		problem = "is a node of a cluster: use redis-cluster:// (Config.Cluster)"
 	case field("mode") == "sentinel":
-		problem = "is a Sentinel: use redis-sentinel://, with the name of the master behind the address (Config.Master)"
+		problem = "is a Sentinel: use redis-sentinel://, with the name of the master after the address (Config.Master)"
 	case field("role") == "replica" || field("role") == "slave":
 		problem = "is a replica and takes no writes: give the address of its master, or of Sentinels with redis-sentinel://"
 	default:

@@ -62,7 +62,7 @@ func TestOpen(t *testing.T) {
 	for _, tt := range []struct{ name, url, want string }{
 		{"wrong password", "redis://:wrong@" + locked.Addr, "password is wrong"},
 		{"unknown user", "redis://who:s3cret@" + locked.Addr, "password is wrong"},
-		{"no password", "redis://" + locked.Addr, "asks for a password"},
+		{"no password", "redis://" + locked.Addr, "requires a password"},
 		{"unknown database", "redis://" + plain.Addr + "/999", "no database 999"},
 		{"cluster as single", "redis://" + node.Addr, "use redis-cluster://"},
 		{"cluster with database", "redis://" + node.Addr + "/1", "use redis-cluster://"},

@@ -41,7 +41,7 @@ const (
 type replyError struct{ problem string }
 
 func (e *replyError) Error() string {
-	return "the server sent what no Redis sends: " + e.problem + ": look at what answers at its address"
+	return "the server does not respond like Redis: " + e.problem + ": check what listens at its address"
 }
 
 func notRedis(format string, args ...any) error { return &replyError{fmt.Sprintf(format, args...)} }

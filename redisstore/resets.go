@@ -256,7 +256,7 @@ func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	if r.fault == nil {
 		return "", false
 	}
-	return fmt.Sprintf("what another instance resets or gives back is noticed here after up to a second, since SUBSCRIBE is refused (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
+	return fmt.Sprintf("resets and refunds by other instances take up to a second here, because SUBSCRIBE is denied (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
 }
 
 // hear removes the states in a message. Its work is bounded, because any client with permission to publish can send

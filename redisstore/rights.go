@@ -111,7 +111,7 @@ func (c Config) prepare(ctx context.Context, address string, node rueidis.Client
 		return nil // the server is busy, or knows scripts of its own kind only: decisions will tell
 	}
 	if rights := c.lacking(m); len(rights) > 0 {
-		return &Error{Misconfigured, fmt.Errorf("%s: the user may not do within scripts what every decision needs: ACL SETUSER NAME %s (Config.Username)", address, strings.Join(rights, " "))}
+		return &Error{Misconfigured, fmt.Errorf("%s: the user lacks permissions within scripts, which every decision needs: ACL SETUSER NAME %s (Config.Username)", address, strings.Join(rights, " "))}
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (c Config) missed(ctx context.Context, node rueidis.Client) (problem string
 		return "", false
 	}
 	rights := c.lacking(m)
-	return fmt.Sprintf("instances do not hear all of each other, since the user has not all rights: ACL SETUSER NAME %s", strings.Join(rights, " ")), len(rights) > 0
+	return fmt.Sprintf("instances cannot exchange all messages, because the user lacks permissions: ACL SETUSER NAME %s", strings.Join(rights, " ")), len(rights) > 0
 }
 
 func (c Config) trialKey() string { return c.prefix() + "rights" }

@@ -61,7 +61,7 @@ func (s *Store) watchLosses(ctx context.Context) {
 			if l.Freed == told.Freed && l.Refused == told.Refused || now.Before(next) {
 				continue
 			}
-			s.log.Warn("more keys are limited than the memory has room for: find out who sends so many, or raise the memory size",
+			s.log.Warn("memory is too small for all limited keys: find the clients that send so many keys, or raise the memory size",
 				"freed", l.Freed-told.Freed, "refused", l.Refused-told.Refused)
 			told, next = l, now.Add(lossesTold)
 		}

@@ -76,7 +76,7 @@ func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	}
 	config, err := redisstore.ParseURL(url)
 	if err != nil && strings.HasPrefix(url, Memory) {
-		err = fmt.Errorf("%w; for the memory of this process, write %q and nothing behind it", err, Memory)
+		err = fmt.Errorf("%w; for the memory of this process, write only %q", err, Memory)
 	}
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (s *Store) reach(ctx context.Context, config redisstore.Config, required bo
 	case required, k == 0, k == redisstore.Misconfigured, k == redisstore.Denied:
 		return nil, err
 	}
-	s.log.Warn("the store cannot be reached: each rule's on_error decides until it can; start it, or correct its URL", "store", s.name, "error", err)
+	s.log.Warn("the store is unavailable: each rule's on_error decides until it is available; start it, or correct its URL", "store", s.name, "error", err)
 	return failover.OpenLater(s.opener(config, err)), nil
 }
 
@@ -192,7 +192,7 @@ func (s *Store) opener(config redisstore.Config, problem error) func(context.Con
 		if err != nil {
 			if k := kind(err); k != last && ctx.Err() == nil {
 				last = k
-				s.log.Warn("the store still cannot be reached, for another reason", "store", s.name, "error", err)
+				s.log.Warn("the store is still unavailable, for another reason", "store", s.name, "error", err)
 			}
 			return nil, err
 		}

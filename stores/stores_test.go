@@ -92,7 +92,7 @@ func TestOpenLater(t *testing.T) {
 	if deny, allow := take(sluice.Deny), take(sluice.Allow); deny.Fits || !allow.Fits {
 		t.Errorf("without the store: %+v, %+v", deny, allow)
 	}
-	if !log.has("the store cannot be reached")() {
+	if !log.has("the store is unavailable")() {
 		t.Error("nothing is said of it")
 	}
 	server.Restart("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
@@ -115,7 +115,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"no URL":          {"", stores.Config{}, redisstore.Misconfigured, "store URL"},
 		"another scheme":  {"http://localhost", stores.Config{}, redisstore.Misconfigured, "unknown scheme"},
-		"memory as a URL": {"memory://", stores.Config{}, redisstore.Misconfigured, `write "memory" and nothing behind it`},
+		"memory as a URL": {"memory://", stores.Config{}, redisstore.Misconfigured, `write only "memory"`},
 		"wrong password":  {secret, stores.Config{}, redisstore.Misconfigured, "password"},
 		"away, but asked": {away.URL(), stores.Config{Required: true}, redisstore.Unavailable, "start the server"},
 	}
@@ -147,7 +147,7 @@ func TestLosses(t *testing.T) {
 	if s.Memory().Losses().Freed == 0 {
 		t.Fatal("nobody was freed")
 	}
-	testkit.Await(t, "it is said", log.has("more keys are limited than the memory has room for"))
+	testkit.Await(t, "it is said", log.has("memory is too small for all limited keys"))
 }
 
 // A user without a right that decisions need starts nothing, whether the store is required or not: all

@@ -28,13 +28,13 @@ func Can(p *sluice.Plan) error {
 	}
 	switch {
 	case p.Kernel == kernel.Meter && p.Size < leastBursts*drains(p, Every):
-		return fmt.Errorf("synced: the burst of %v passes within %v, and instances that hear of each other every %v would refuse what is free: raise the burst",
+		return fmt.Errorf("synced: the burst of %v passes within %v, and instances that exchange counts every %v would deny requests that fit: raise the burst",
 			p.Limit, leastBursts*Every, Every)
 	case p.Kernel == kernel.Window && p.Limit.Period < leastWindow:
-		return fmt.Errorf("synced: a window of %v is too short for instances that hear of each other every %v: use one of at least %v",
+		return fmt.Errorf("synced: a window of %v is too short for instances that exchange counts every %v: use at least %v",
 			p.Limit.Period, Every, leastWindow)
 	case widened(p, p.Most, 2) == nil:
-		return fmt.Errorf("synced: the numbers of %v leave no room for what is above the limit: use a smaller count or burst, or a shorter or rounder period", p.Limit)
+		return fmt.Errorf("synced: the numbers of %v leave no room above the limit: use a smaller count or burst, or a shorter or rounder period", p.Limit)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ type decoder struct {
 	failed bool
 }
 
-var errUnreadable = errors.New("telemetry: the post of an instance is damaged, or of another version of Sluice")
+var errUnreadable = errors.New("telemetry: the data of an instance is damaged, or from another version of Sluice")
 
 func (d *decoder) fail() { d.rest, d.failed = nil, true }
 

@@ -173,12 +173,12 @@ func (f *Fleet) noteFault(ctx context.Context, err error) {
 	case ctx.Err() != nil:
 	case err == nil:
 		if f.faults >= faultsNoted {
-			f.Recorder.Note("fleet", "the numbers of other instances are there again")
+			f.Recorder.Note("fleet", "data from other instances is available again")
 		}
 		f.faults = 0
 	default:
 		if f.faults++; f.faults == faultsNoted {
-			f.Recorder.Note("fleet", "the numbers of other instances cannot be exchanged: "+err.Error())
+			f.Recorder.Note("fleet", "cannot exchange data with other instances: "+err.Error())
 		}
 	}
 }

@@ -166,7 +166,7 @@ func TestFleet(t *testing.T) {
 		deny(t, b.engine, 100)
 		wait(20 * time.Second)
 		v := want("the board is away", 13, 2, 1)
-		if h := v.Headline(); !strings.Contains(h.Text, "instance b does not answer") {
+		if h := v.Headline(); !strings.Contains(h.Text, "instance b does not respond") {
 			t.Errorf("it says %q", h.Text)
 		}
 		if !slices.ContainsFunc(v.Events, func(e telemetry.Event) bool { return e.Kind == "fleet" && strings.Contains(e.Text, "away") }) {

@@ -102,9 +102,9 @@ func (v *View) storeAway() *Headline {
 		return nil
 	}
 	h := &Headline{Level: Bad, Since: v.circuitOpened()}
-	what := "the shared store does not answer"
+	what := "the shared store is unavailable"
 	if away < shards {
-		what = fmt.Sprintf("%d of %d shards of the shared store do not answer", away, shards)
+		what = fmt.Sprintf("%d of %d shards of the shared store are unavailable", away, shards)
 	}
 	if h.Since.IsZero() {
 		what = strings.ToUpper(what[:1]) + what[1:]
@@ -114,9 +114,9 @@ func (v *View) storeAway() *Headline {
 	if len(v.Instances) > 1 {
 		what += fmt.Sprintf(" %d of %d instances", without, len(v.Instances))
 	}
-	h.Text = what + fmt.Sprintf(": they limit by their own share, or as on_error says (%s in the last minute).", number(local, "decision"))
+	h.Text = what + fmt.Sprintf(": they use local allowances, or what on_error sets (%s in the last minute).", number(local, "decision"))
 	if len(v.Instances) == 1 {
-		h.Text = strings.Replace(h.Text, ": they limit by their own share", ": this instance limits by its own share", 1)
+		h.Text = strings.Replace(h.Text, ": they use local allowances", ": this instance uses its local allowance", 1)
 	}
 	return h
 }
@@ -164,7 +164,7 @@ func (v *View) oneForAll(r *Rule) *Headline {
 		what = addr
 	}
 	h := &Headline{Level: Unknown, Rule: r.Name, Subject: s}
-	h.Text = fmt.Sprintf("Everybody seems to be %s: is it your load balancer? Then name it in trusted_proxies, so that clients are told apart.", what)
+	h.Text = fmt.Sprintf("Nearly all requests come from %s. If it is your load balancer, add it to trusted_proxies to distinguish clients.", what)
 	if r.Refusals[Hour].Total > 0 {
 		h.Level = Bad
 	}
@@ -225,16 +225,16 @@ func title(name string) string {
 	case OtherRules:
 		return "rules beyond the first " + grouped(MaxRules)
 	case CallerRule:
-		return "limits that callers bring"
+		return "limits sent by callers"
 	}
 	return name
 }
 
 func verb(name string) string {
 	if title(name) != name {
-		return "refuse"
+		return "deny"
 	}
-	return "refuses"
+	return "denies"
 }
 
 // Shares of refusals from which one subject, or ten, are the story.
@@ -258,18 +258,18 @@ func (v *View) who(r *Rule) (text string, first *Subject) {
 	first = &top.Items[0]
 	switch {
 	case one >= oneShare && subjects <= 1:
-		others := "The rule refuses nobody else."
+		others := "The rule denies no other subject."
 		if r.Refused[w] > subjects {
-			others = "The rule refuses nobody else who is not blocked."
+			others = "The rule denies no other subject that is not blocked."
 		}
 		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s", percent(one), v.name(first), others), first
 	case one >= oneShare:
-		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s refused, too.", percent(one), v.name(first), others(subjects-1)), first
+		return fmt.Sprintf(" 1 subject makes %s of it: %s. %s denied, too.", percent(one), v.name(first), others(subjects-1)), first
 	case ten >= tenShare:
 		n := min(len(top.Items), 10)
 		return fmt.Sprintf(" %d subjects make %s of it, first %s with %s.", n, percent(ten), v.name(first), percent(one)), first
 	}
-	return fmt.Sprintf(" Many subjects (%s), none above %s: is the limit too low, or is it a crowd?", grouped(subjects), percent(max(one, 0.001))), nil
+	return fmt.Sprintf(" Many subjects (%s), none above %s: the limit may be too low, or it is a crowd.", grouped(subjects), percent(max(one, 0.001))), nil
 }
 
 // pseudonymShown is how many digits of a pseudonym a sentence has.
@@ -337,7 +337,7 @@ func (v *View) policyRefused() *Headline {
 		running := slices.ContainsFunc(v.Instances, func(i Instance) bool { return i.Name == e.Instance && !i.Stale })
 		if e.Kind == "refused" && running {
 			h := &Headline{Level: Bad, Since: e.At}
-			h.Text = fmt.Sprintf("At %s a policy was refused, and the older one stays in force: %s.", v.clock(e.At), strings.TrimSuffix(plain(e.Text), "."))
+			h.Text = fmt.Sprintf("At %s an invalid policy was rejected, and the older one stays in force: %s.", v.clock(e.At), strings.TrimSuffix(plain(e.Text), "."))
 			return h
 		}
 	}
@@ -372,7 +372,7 @@ func (v *View) missing() string {
 	}
 	slices.SortFunc(stale, func(a, b Instance) int { return cmp.Or(a.Seen.Compare(b.Seen), strings.Compare(a.Name, b.Name)) })
 	first := stale[0]
-	text := fmt.Sprintf(" No numbers for %s: instance %s does not answer", age(v.At.Sub(first.Seen)), plain(first.Name))
+	text := fmt.Sprintf(" No data for %s: instance %s does not respond", age(v.At.Sub(first.Seen)), plain(first.Name))
 	if more := len(stale) - 1; more > 0 {
 		text += fmt.Sprintf(", nor %s", number(uint64(more), "other"))
 	}
@@ -396,16 +396,16 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 	hour, lately, now := v.within(RecentSteps), v.within(latelySteps), v.within(minuteSteps)
 	switch {
 	case hour.all == 0:
-		h.Text = "Nothing unusual. No request came in the last hour."
+		h.Text = "Nothing unusual. No requests in the last hour."
 		return h
 	case now.share() >= muchRefused && v.perSecond(&v.All, v.All.blockedRecent, denied) >= unusualLeast, hour.share() >= muchRefused && lately.share() >= muchRefused:
 		return v.muchRefused(now, lately, hour, silenced)
 	case hour.share() >= muchRefused:
-		h.Text = fmt.Sprintf("Nothing unusual now. %s refused in the last 10 minutes, %s in the last hour", percent(lately.share()), percent(hour.share()))
+		h.Text = fmt.Sprintf("Nothing unusual now. %s denied in the last 10 minutes, %s in the last hour", percent(lately.share()), percent(hour.share()))
 	case hour.refused+hour.blocked == 0:
-		h.Text = fmt.Sprintf("Nothing unusual. 0 of %s refused in the last hour", number(hour.all, "request"))
+		h.Text = fmt.Sprintf("Nothing unusual. 0 of %s denied in the last hour", number(hour.all, "request"))
 	default:
-		h.Text = fmt.Sprintf("Nothing unusual. %s refused", percent(hour.share()))
+		h.Text = fmt.Sprintf("Nothing unusual. %s denied", percent(hour.share()))
 		if v.watchOnly {
 			h.Text += " in the last hour"
 		}
@@ -427,17 +427,17 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 // muchRefused tells that much is or was refused, although no rule refuses more than usual, or its alert is silenced.
 func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline {
 	h := Headline{Level: Unknown}
-	h.Text = fmt.Sprintf("%s of requests refused in the last minute, %s in the last 10 minutes, %s in the last hour.",
+	h.Text = fmt.Sprintf("%s of requests denied in the last minute, %s in the last 10 minutes, %s in the last hour.",
 		percent(now.share()), percent(lately.share()), percent(hour.share()))
 	if silenced {
 		h.Text = "Nothing unusual. " + h.Text
 		return h
 	}
 	if v.watchOnly {
-		h.Text += " Nothing is refused now: the whole policy is a shadow."
+		h.Text += " Nothing is denied now: the whole policy is in shadow mode."
 		return h
 	}
-	h.Text += " No rule refuses more than usual now"
+	h.Text += " No rule denies more than usual now"
 	most := 0.0
 	for i := range v.Rules {
 		if rate := v.rate(&v.Rules[i]); rate > most {

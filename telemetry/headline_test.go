@@ -95,48 +95,48 @@ func TestHeadline(t *testing.T) {
 		"nothing yet": {change(view(), func(v *telemetry.View) { v.All = telemetry.Series{} }),
 			"unknown", "No request has come yet.", "", at.Add(-48 * time.Hour), ""},
 		"more than yesterday": {change(view(quiet), func(v *telemetry.View) { v.All = since(steady(10, 990), time.Hour, 20) }),
-			"good", "Nothing unusual. 2.9 % refused (yesterday at this hour 1 %).", "", time.Time{}, ""},
+			"good", "Nothing unusual. 2.9 % denied (yesterday at this hour 1 %).", "", time.Time{}, ""},
 		"much, as ever": {change(view(telemetry.Rule{Name: "scrapers", Series: steady(400, 0), Usual: 400}), func(v *telemetry.View) { v.All = steady(420, 580) }),
-			"unknown", "42 % of requests refused in the last minute, 42 % in the last 10 minutes, 42 % in the last hour. No rule refuses more than usual now; scrapers refuses the most.", "scrapers", time.Time{}, ""},
+			"unknown", "42 % of requests denied in the last minute, 42 % in the last 10 minutes, 42 % in the last hour. No rule denies more than usual now; scrapers denies the most.", "scrapers", time.Time{}, ""},
 		"much, until a while ago": {change(view(quiet), func(v *telemetry.View) {
 			v.All = steady(3, 997)
 			for i := range 280 {
 				v.All.Recent[i][telemetry.Deny] += 9000
 			}
-		}), "good", "Nothing unusual now. 0.3 % refused in the last 10 minutes, 41 % in the last hour (yesterday at this hour 0.3 %).", "", time.Time{}, ""},
+		}), "good", "Nothing unusual now. 0.3 % denied in the last 10 minutes, 41 % in the last hour (yesterday at this hour 0.3 %).", "", time.Time{}, ""},
 		"the usual is unknown, and much": {change(view(unknown(380)), func(v *telemetry.View) { v.All = steady(380, 1000) }),
-			"bad", "Since 2 Mar 03:05 UTC new refuses 380/s.", "new", at.Add(-48 * time.Hour).Truncate(5 * time.Minute).Add(5 * time.Minute), ""},
+			"bad", "Since 2 Mar 03:05 UTC new denies 380/s.", "new", at.Add(-48 * time.Hour).Truncate(5 * time.Minute).Add(5 * time.Minute), ""},
 		"one subject": {view(quiet, refuses(1, telemetry.Top{Items: alone.Items, Total: 100})),
-			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. The rule refuses nobody else.",
+			"bad", "Since 02:47 UTC login-address denies 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. The rule denies no other subject.",
 			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), "203.0.113.7"},
 		"one subject, and others": {view(refuses(60, attacker)),
-			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. 59 others are refused, too.",
+			"bad", "Since 02:47 UTC login-address denies 38/s (usually 0.2). 1 subject makes 94 % of it: 203.0.113.7. 59 others are denied, too.",
 			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), "203.0.113.7"},
 		"a crowd": {view(refuses(1204, crowd(1204, 1))),
-			"bad", "Since 02:47 UTC login-address refuses 38/s (usually 0.2). Many subjects (1,204), none above 0.1 %: is the limit too low, or is it a crowd?",
+			"bad", "Since 02:47 UTC login-address denies 38/s (usually 0.2). Many subjects (1,204), none above 0.1 %: the limit may be too low, or it is a crowd.",
 			"login-address", at.Truncate(time.Hour).Add(-13 * time.Minute), ""},
 		"always so": {view(telemetry.Rule{Name: "scrapers", Series: steady(38, 0), Usual: 38}),
-			"good", "Nothing unusual. 0 of 3.6 M requests refused in the last hour, as yesterday at this hour.", "", time.Time{}, ""},
+			"good", "Nothing unusual. 0 of 3.6 M requests denied in the last hour, as yesterday at this hour.", "", time.Time{}, ""},
 		"an instance is silent": {change(view(quiet), stale),
-			"unknown", "No numbers for 40 s: instance b does not answer.", "", at.Add(-40 * time.Second), ""},
+			"unknown", "No data for 40 s: instance b does not respond.", "", at.Add(-40 * time.Second), ""},
 		"the store is away": {change(view(refuses(1, alone)), func(v *telemetry.View) {
 			v.Instances[0].Store.Away, v.Instances[0].Store.Local = 1, 1204
 			v.Events = []telemetry.Event{{At: at.Add(-20 * time.Minute), Kind: "circuit", Instance: "a"}}
-		}), "bad", "Since 02:40 UTC the shared store does not answer: this instance limits by its own share, or as on_error says (1,204 decisions in the last minute).",
+		}), "bad", "Since 02:40 UTC the shared store is unavailable: this instance uses its local allowance, or what on_error sets (1,204 decisions in the last minute).",
 			"", at.Add(-20 * time.Minute), ""},
 		"a shard is away for one of two": {change(view(), func(v *telemetry.View) {
 			v.Instances = append(v.Instances, telemetry.Instance{Name: "b", Store: telemetry.Store{Shards: 3, Away: 1, Local: 1}})
-		}), "bad", "1 of 3 shards of the shared store do not answer 1 of 2 instances: they limit by their own share, or as on_error says (1 decision in the last minute).",
+		}), "bad", "1 of 3 shards of the shared store are unavailable 1 of 2 instances: they use local allowances, or what on_error sets (1 decision in the last minute).",
 			"", time.Time{}, ""},
 		"everybody is one": {view(proxy),
-			"unknown", "Everybody seems to be 10.0.0.9: is it your load balancer? Then name it in trusted_proxies, so that clients are told apart.",
+			"unknown", "Nearly all requests come from 10.0.0.9. If it is your load balancer, add it to trusted_proxies to distinguish clients.",
 			"per-client", time.Time{}, "per-client/10.0.0.9"},
 		"a reload failed": {change(view(quiet), func(v *telemetry.View) {
 			v.Events = []telemetry.Event{{At: at.Add(-5 * time.Minute), Kind: "refused", Instance: "a", Text: "api.yaml:3: the rule has no limit"}, {At: at.Add(-time.Hour), Kind: "reload", Instance: "a"}}
-		}), "bad", "At 02:55 UTC a policy was refused, and the older one stays in force: api.yaml:3: the rule has no limit.", "", at.Add(-5 * time.Minute), ""},
+		}), "bad", "At 02:55 UTC an invalid policy was rejected, and the older one stays in force: api.yaml:3: the rule has no limit.", "", at.Add(-5 * time.Minute), ""},
 		"a reload failed, and another did not": {change(view(quiet), func(v *telemetry.View) {
 			v.Events = []telemetry.Event{{At: at, Kind: "reload", Instance: "a"}, {At: at.Add(-time.Hour), Kind: "refused", Instance: "a"}}
-		}), "good", "Nothing unusual. 0 of 3.6 M requests refused in the last hour, as yesterday at this hour.", "", time.Time{}, ""},
+		}), "good", "Nothing unusual. 0 of 3.6 M requests denied in the last hour, as yesterday at this hour.", "", time.Time{}, ""},
 	} {
 		h := c.v.Headline()
 		who := ""
@@ -149,12 +149,12 @@ func TestHeadline(t *testing.T) {
 	}
 	known := view(refuses(1, alone))
 	known.All = since(steady(3, 60), 13*time.Minute+5*time.Second, 38)
-	if h := known.HeadlineExcept(func(string) bool { return true }); h.Level != "unknown" || h.Rule != "" || !strings.HasPrefix(h.Text, "Nothing else is unusual. 39 % of requests refused in the last minute, ") || strings.Contains(h.Text, "No rule") {
+	if h := known.HeadlineExcept(func(string) bool { return true }); h.Level != "unknown" || h.Rule != "" || !strings.HasPrefix(h.Text, "Nothing else is unusual. 39 % of requests denied in the last minute, ") || strings.Contains(h.Text, "No rule") {
 		t.Errorf("with its alert silenced: %s, %s", h.Level, h.Text)
 	}
 	blocked := refuses(2, telemetry.Top{Items: []telemetry.Subject{subject("b", 60), subject("203.0.113.7", 40)}, Total: 100})
 	blocked.Refusals[telemetry.Minute].Items[0].Blocked = 60
-	if text := view(blocked).Headline().Text; !strings.HasSuffix(text, "203.0.113.7. The rule refuses nobody else who is not blocked.") {
+	if text := view(blocked).Headline().Text; !strings.HasSuffix(text, "203.0.113.7. The rule denies no other subject that is not blocked.") {
 		t.Errorf("beside a blocked subject: %s", text)
 	}
 	evil := refuses(1, telemetry.Top{Items: []telemetry.Subject{subject("x\x1b[2J\n\u202e"+strings.Repeat("y", 500), 94)}, Total: 100})
@@ -168,7 +168,7 @@ func TestHeadlineFirstMinutes(t *testing.T) {
 	t.Parallel()
 	r := telemetry.Rule{Name: "a", Usual: -1, Series: telemetry.Series{Recent: []telemetry.Counts{{0, 0, 0, 20}, {0, 0, 0, 40}}}}
 	v := &telemetry.View{At: at, Since: at.Add(-15 * time.Second), All: telemetry.Series{Days: r.Recent}, Rules: []telemetry.Rule{r}}
-	if h := v.Headline(); h.Text != "Since 02:59 UTC a refuses 4/s." || !h.Since.Equal(v.Since) {
+	if h := v.Headline(); h.Text != "Since 02:59 UTC a denies 4/s." || !h.Since.Equal(v.Since) {
 		t.Errorf("%q since %v", h.Text, h.Since)
 	}
 }
@@ -201,8 +201,8 @@ func TestHeadlineTellsShortKeysApart(t *testing.T) {
 func TestHeadlineOfShadow(t *testing.T) {
 	t.Parallel()
 	for passed, want := range map[int]string{
-		0:    "100 % of requests refused in the last minute, 100 % in the last 10 minutes, 100 % in the last hour. Nothing is refused now: the whole policy is a shadow.",
-		9900: "Nothing unusual. 1 % refused in the last hour.",
+		0:    "100 % of requests denied in the last minute, 100 % in the last 10 minutes, 100 % in the last hour. Nothing is denied now: the whole policy is in shadow mode.",
+		9900: "Nothing unusual. 1 % denied in the last hour.",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := policy.NewEngine(memory.New(), compile(t, policy.Rule{Name: "a", Match: []string{"/a"}, Limit: "1/day"}))
@@ -222,7 +222,7 @@ func TestHeadlineOfShadow(t *testing.T) {
 				ask("/a", 1)
 				time.Sleep(time.Second / 10)
 			}
-			if h := f.View().Headline(); passed == 0 && !strings.Contains(h.Text, "a refuses ") {
+			if h := f.View().Headline(); passed == 0 && !strings.Contains(h.Text, "a denies ") {
 				t.Errorf("premise: %s", h.Text)
 			}
 			e.ShadowAll()

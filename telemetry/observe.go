@@ -15,7 +15,7 @@ import (
 type table struct {
 	names []string // policy.RuleNames, which tells the rules of policies apart
 	// rules are in the order of the document: at most MaxRules, then that of all others and that of
-	// limits that callers bring.
+	// limits sent by callers.
 	rules  []*ruleCounters
 	byName map[string]int // the place of a rule in the document
 	// tiers has what the customers of each tier of the policy are kept under: see tierRule. Empty: the policy

@@ -89,7 +89,7 @@ func (r *Recorder) Rules() []Totals {
 }
 
 // MaxRules is how many rules of a policy are counted separately. Those beyond it are counted together
-// as OtherRules, and limits that callers bring as CallerRule.
+// as OtherRules, and limits sent by callers as CallerRule.
 const (
 	MaxRules   = 1000
 	OtherRules = "*other" // no rule has these names

@@ -31,7 +31,7 @@ import (
 // so on, with the number left out in between as left_out. After an hour without a refusal it starts
 // over. There are at most 5 lines a second on average and 200 at once, and 2 and 50 for one rule, so the
 // number of an attacker's subjects does not matter. What that leaves out is summed up by rule once a
-// minute in a line "refusals left out of the log". No line is longer than 2 KiB in JSON: less than a
+// minute in a line "denied requests omitted from the log". No line is longer than 2 KiB in JSON: less than a
 // gigabyte a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are told apart,
 // in 200 KiB; further ones push out those refused longest ago.
 //
@@ -66,7 +66,7 @@ const (
 
 // Names in place of that of a rule.
 const (
-	refusalsOfCallers   = "*caller"    // limits that callers bring: see policy.Engine.Adhoc
+	refusalsOfCallers   = "*caller"    // limits sent by callers: see policy.Engine.Adhoc
 	refusalsOfMalformed = "*malformed" // requests that lack something
 )
 

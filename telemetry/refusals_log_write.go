@@ -125,7 +125,7 @@ func (l *refusalLog) tell(now time.Time) {
 			others += missed[rule]
 		}
 	}
-	record := slog.NewRecord(now, slog.LevelInfo, "refusals left out of the log", 0)
+	record := slog.NewRecord(now, slog.LevelInfo, "denied requests omitted from the log", 0)
 	record.AddAttrs(slog.Uint64("refusals", total), slog.Group("by_rule", byRule...))
 	if others > 0 {
 		record.AddAttrs(slog.Uint64("of_other_rules", others))

@@ -156,12 +156,12 @@ func (r *Recorder) watchStore(s Store) {
 	}
 	was := r.away
 	r.away = s.Away
-	text := "the shared store answers again"
+	text := "the shared store is available again"
 	switch {
 	case s.Shards > 1 && s.Away > 0:
-		text = fmt.Sprintf("%d of %d shards of the shared store do not answer", s.Away, s.Shards)
+		text = fmt.Sprintf("%d of %d shards of the shared store are unavailable", s.Away, s.Shards)
 	case s.Away > was:
-		text = "the shared store does not answer"
+		text = "the shared store is unavailable"
 	}
 	r.noteLocked(time.Now(), "circuit", text)
 }

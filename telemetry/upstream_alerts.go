@@ -191,7 +191,7 @@ func (v *View) upstreamStuck(u *Upstream) *Headline {
 		return nil
 	}
 	h := &Headline{Level: Bad, Upstream: u.Name, Since: later(stepTime(v.At, Step, silent-1), v.Since)}
-	h.Text = fmt.Sprintf("Since %s upstream %s has answered nothing, and %s wait (usually 99 %% wait %s at most).",
+	h.Text = fmt.Sprintf("Since %s upstream %s has not responded, and %s wait (usually 99 %% wait %s at most).",
 		v.clock(h.Since), plain(u.Name), number(u.InFlight, "request"), waited(u.Usual.P99))
 	return h
 }

@@ -237,7 +237,7 @@ func TestUpstreamHangs(t *testing.T) {
 		var held []telemetry.UpstreamCall
 		s.end = func(c telemetry.UpstreamCall, _ *rand.Rand) { held = append(held, c) }
 		s.alerts(80*time.Second, slowUp)
-		hold(t, s.alerts(time.Minute, slowUp), slowUp, begins, "has answered nothing")
+		hold(t, s.alerts(time.Minute, slowUp), slowUp, begins, "has not responded")
 		for _, c := range held {
 			c.Answered(200, c.Elapsed())
 		}

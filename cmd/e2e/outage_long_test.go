@@ -63,7 +63,7 @@ func TestLongChaosStart(t *testing.T) {
 	server.Kill()
 	g := serve(t, "--policy", testkit.File(t, "policy.yaml", byRule("100/second")), "--upstream", "sample", "--store", server.URL(), "--degraded-field")
 	g.Await("it is said", func(r record) bool {
-		return strings.Contains(r.Msg, "cannot be reached") && strings.Contains(r.Error, "connection refused")
+		return strings.Contains(r.Msg, "the store is unavailable") && strings.Contains(r.Error, "connection refused")
 	})
 	client := newClient(t)
 	for path, want := range map[string]int{open: 200, shared: 200, closed: 503} {

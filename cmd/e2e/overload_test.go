@@ -220,13 +220,13 @@ func TestOverload(t *testing.T) {
 	if none.shed != 0 {
 		t.Errorf("%d are refused in shadow", none.shed)
 	}
-	if most := bounded.most.Load(); most > 64+16+1 { // critical requests have some more
-		t.Errorf("%d were under way at once", most)
-	}
 	// On a machine that sends late, load and latency are the machine's own.
 	if late := time.Duration(max(limited.late.Load(), watched.late.Load())); late > clientPatience/4 {
-		t.Logf("a request was sent %v after it was due: what was served is not compared", late)
+		t.Logf("a request was sent %v after it was due: numbers are not compared", late)
 		return
+	}
+	if most := bounded.most.Load(); most > 64+16+1 { // critical requests have some more
+		t.Errorf("%d were under way at once", most)
 	}
 	if high.percent() < middle.percent() || middle.percent() < low.percent() {
 		t.Error("a lower class is served rather than a higher one")

@@ -73,8 +73,8 @@ func byWhom(t *testing.T, both [2]*gateway) (store, standIn float64) {
 	return store, standIn
 }
 
-func away(r record) bool { return strings.HasPrefix(r.Msg, "shared store is away") }
-func back(r record) bool { return strings.HasPrefix(r.Msg, "shared store is used again") }
+func away(r record) bool { return strings.HasPrefix(r.Msg, "shared store is unavailable") }
+func back(r record) bool { return strings.HasPrefix(r.Msg, "shared store is available again") }
 
 // awaitBoth waits until that is the last change of state that both instances have logged,
 // and returns how long it took. A busy machine may make changes of its own before.

@@ -127,7 +127,7 @@ func TestFewFiles(t *testing.T) {
 	}
 	awaitRoom(t, g)
 	log := g.Logged()
-	if strings.Contains(log, "too many open files") || strings.Contains(log, "upstream does not answer") || !strings.Contains(log, "too many connections") {
+	if strings.Contains(log, "too many open files") || strings.Contains(log, "upstream does not respond") || !strings.Contains(log, "too many connections") {
 		t.Error("the log does not say what has happened")
 	}
 }

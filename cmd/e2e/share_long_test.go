@@ -46,7 +46,7 @@ func TestLongShares(t *testing.T) {
 			fleet := []*gateway{serve(t, args...), serve(t, args...)}
 			if name == "cluster" {
 				fleet[0].Await("the rules of more than one slot are logged", func(r record) bool {
-					return strings.HasPrefix(r.Msg, "the cluster charges some rules one after the other") && strings.Contains(r.Problem, "other")
+					return strings.HasPrefix(r.Msg, "the cluster charges some rules one by one") && strings.Contains(r.Problem, "other")
 				})
 			}
 			share(t, fleet, 2*time.Second) // demands become known

@@ -57,7 +57,7 @@ const (
 
 // Config has bounds of the limit. Zero values are defaults.
 type Config struct {
-	Least int64 // default 4: with fewer requests under way, none is refused
+	Least int64 // default 4: with fewer requests under way, none is denied
 	Most  int64 // default 2000
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Over random histories, the requests under way are those that a plain count has, none is refused while there are
+// Over random histories, the requests under way are those that a plain count has, none is denied while there are
 // fewer than Least, and none passes where a higher class would be refused.
 func TestHistories(t *testing.T) {
 	t.Parallel()

@@ -104,6 +104,6 @@ func TestLists(t *testing.T) {
 	}
 	write("changes.txt", "a.lua: = 1 => = 2\n")
 	if _, err := readSubstitutions("changes.txt"); err == nil {
-		t.Error("a text that is there twice, and no error")
+		t.Error("a text that occurs twice, and no error")
 	}
 }

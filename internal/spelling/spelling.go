@@ -45,7 +45,7 @@ func Suggest(name string, names []string) string {
 var opens = []string{"allow", "enforce", "exempt", "shadow", "skip"}
 
 // Nearest returns which of names was most probably meant, or "" if that is not clear. It is
-// never one that lets requests pass.
+// never one that allows requests.
 func Nearest(name string, names []string) string {
 	if len(name) > 60 {
 		return ""

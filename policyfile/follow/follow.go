@@ -119,7 +119,7 @@ var errPipe = errors.New("it is from a pipe, which can be read only once: give a
 // up to ten seconds on file systems without notifications. Changes of a pipe are not noticed, and Watch logs that.
 func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
 	if info, err := os.Stat(f.Path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
-		f.log().Warn("the policy is from a pipe, which can be read only once: its changes are not followed; give a file for that", "file", f.Path)
+		f.log().Warn("the policy comes from a pipe, which can be read only once: for reloads, give a file", "file", f.Path)
 		for {
 			select {
 			case <-ctx.Done():
@@ -230,13 +230,13 @@ func (f *File) refuse(err error) {
 	log := f.log()
 	problems, ok := errors.AsType[policy.Errors](err)
 	if !ok {
-		log.Error("policy cannot be read, the old one stays", "error", err)
+		log.Error("cannot read the policy, the old one stays in force", "error", err)
 		return
 	}
 	for _, p := range problems[:min(len(problems), maxLogged)] {
-		log.Error("policy refused, the old one stays", "problem", p.String())
+		log.Error("invalid policy, the old one stays in force", "problem", p.String())
 	}
 	if more := len(problems) - maxLogged; more > 0 {
-		log.Error("policy refused, the old one stays", "more_problems", more)
+		log.Error("invalid policy, the old one stays in force", "more_problems", more)
 	}
 }

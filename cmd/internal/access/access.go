@@ -45,14 +45,14 @@ func (a *Access) Identify(r *http.Request) (control.Caller, error) {
 		return who, nil
 	}
 	if !a.Local || !fromHere(r.RemoteAddr) || forwarded(r.Header) {
-		return control.Caller{}, unknown("who are you? Send a token as \"Authorization: Bearer …\": \"sluice token create\" makes one")
+		return control.Caller{}, unknown("authentication required: send a token as \"Authorization: Bearer …\" (see \"sluice token create\")")
 	}
 	tokens, err := a.Tokens()
 	switch {
 	case err != nil:
-		return control.Caller{}, control.Unavailable("the tokens are not known yet")
+		return control.Caller{}, control.Unavailable("the tokens are not loaded yet")
 	case len(tokens) > 0:
-		return control.Caller{}, unknown("who are you? Send a token as \"Authorization: Bearer …\"")
+		return control.Caller{}, unknown("authentication required: send a token as \"Authorization: Bearer …\"")
 	}
 	return control.Caller{Name: "local", Role: source.Admin}, nil
 }
@@ -78,11 +78,11 @@ func (a *Access) SignIn(from, token string) (who control.Caller, err error) {
 // guesses. It compares with every token, so that the time reveals none of them.
 func (a *Access) Holder(token string) (control.Caller, error) {
 	if token = strings.TrimSpace(token); token == "" {
-		return control.Caller{}, unknown("which token? \"sluice token create\" makes one")
+		return control.Caller{}, unknown("missing token: create one with \"sluice token create\"")
 	}
 	tokens, err := a.Tokens()
 	if err != nil {
-		return control.Caller{}, control.Unavailable("the tokens are not known yet")
+		return control.Caller{}, control.Unavailable("the tokens are not loaded yet")
 	}
 	hash := source.HashToken(token)
 	var found *source.TokenRow
@@ -93,7 +93,7 @@ func (a *Access) Holder(token string) (control.Caller, error) {
 	}
 	switch {
 	case found == nil:
-		return control.Caller{}, unknown("this token is not known")
+		return control.Caller{}, unknown("unknown token")
 	case found.Expired():
 		return control.Caller{}, unknown("this token has expired")
 	}

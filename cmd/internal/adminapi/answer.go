@@ -16,7 +16,7 @@ func (a *API) fail(c *call, err error) {
 	p := control.AsProblem(err)
 	if p == nil {
 		a.Logger.Error("admin API failed", "method", c.Method, "route", c.Pattern, "error", err)
-		p = control.Problemf(http.StatusInternalServerError, "something went wrong: the log of sluice says what")
+		p = control.Problemf(http.StatusInternalServerError, "internal error: see the log of sluice")
 	}
 	if errors.Is(err, source.ErrAway) || errors.Is(err, source.ErrNotMigrated) {
 		a.Logger.Warn("admin API: the database failed", "method", c.Method, "route", c.Pattern, "error", err)

@@ -130,7 +130,7 @@ func sameOrigin(next http.Handler) http.Handler {
 			foreign = foreign || err != nil || !strings.EqualFold(u.Host, r.Host)
 		}
 		if foreign {
-			write(w, http.StatusForbidden, "application/problem+json", control.Problemf(http.StatusForbidden, "a page of another origin cannot use this API"))
+			write(w, http.StatusForbidden, "application/problem+json", control.Problemf(http.StatusForbidden, "pages of other origins cannot use this API"))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -143,6 +143,6 @@ type failureLog struct{ last atomic.Int64 }
 func (f *failureLog) log(log *slog.Logger, r *http.Request, err error) {
 	now := time.Now().Unix()
 	if last := f.last.Load(); last < now && f.last.CompareAndSwap(last, now) {
-		log.Warn("admin API refused a caller", "from", r.RemoteAddr, "reason", err.Error())
+		log.Warn("admin API denied access", "from", r.RemoteAddr, "reason", err.Error())
 	}
 }

@@ -29,7 +29,7 @@ func (a *API) events(c *call) (any, error) {
 	}
 	if a.streams.Add(1) > maxStreams {
 		a.streams.Add(-1)
-		return nil, control.Unavailable("there are too many streams")
+		return nil, control.Unavailable("too many streams")
 	}
 	defer a.streams.Add(-1)
 	writer := http.NewResponseController(c.w)

@@ -120,7 +120,7 @@ func (r *resource) written(w *control.Written, err error) (any, error) {
 func (c *call) change() (control.Change, error) {
 	match, none := c.Header.Get("If-Match"), c.Header.Get("If-None-Match")
 	if none != "" && none != "*" && (match != "" || c.Method == http.MethodPut) {
-		p := control.Problemf(http.StatusBadRequest, "of If-None-Match only * has a meaning here")
+		p := control.Problemf(http.StatusBadRequest, "If-None-Match must be *")
 		p.Errors = []control.Wrong{{Header: "If-None-Match", Detail: p.Detail}}
 		return control.Change{}, p
 	}

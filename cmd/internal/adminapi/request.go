@@ -32,7 +32,7 @@ func (c *call) read() ([]byte, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, control.Problemf(http.StatusRequestTimeout, "the body took longer than %v", bodyTimeout)
 	case err != nil:
-		return nil, control.Problemf(http.StatusBadRequest, "the body broke off")
+		return nil, control.Problemf(http.StatusBadRequest, "the body ended early")
 	case !utf8.Valid(data):
 		return nil, control.Problemf(http.StatusBadRequest, "the body is not JSON: it is not UTF-8")
 	case !json.Valid(data):
@@ -77,7 +77,7 @@ func decodeInto(data []byte, v any) error {
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		field, _ := strconv.Unquote(name)
-		return control.BadField("/"+field, "there is no such field")
+		return control.BadField("/"+field, "unknown field")
 	}
 	return control.Problemf(http.StatusUnprocessableEntity, "%s", strings.TrimPrefix(err.Error(), "policy: "))
 }
@@ -110,7 +110,7 @@ func unique(d *json.Decoder, path []string, depth int) error {
 				name = strings.ToLower(strings.ToUpper(name)) // "ſ" is an "s"
 			}
 			if seen[name] {
-				return control.BadField(control.PointerTo(below...), "the field is there twice")
+				return control.BadField(control.PointerTo(below...), "the field occurs twice")
 			}
 			seen[name] = true
 		}
@@ -168,13 +168,13 @@ func readQuery(raw, parameters string) (q query, err error) {
 		group := q.prefixed[before+"."]
 		switch {
 		case len(all[name]) > 1:
-			return q, control.BadParameter(name, "the parameter is there twice")
+			return q, control.BadParameter(name, "the parameter occurs twice")
 		case dotted && group != nil:
 			group[rest] = all[name][0]
 		case !dotted && slices.Contains(known, name):
 			q.values[name] = all[name][0]
 		default:
-			return q, control.BadParameter(name, "there is no such parameter here")
+			return q, control.BadParameter(name, "unknown parameter")
 		}
 	}
 	return q, q.parse()
@@ -214,7 +214,7 @@ func (q *query) or(name, otherwise string) string {
 func (q *query) rule() (string, error) {
 	rule, given := q.values["rule"]
 	if given && rule == "" {
-		return "", control.Problemf(http.StatusNotFound, "there is no rule %q", rule)
+		return "", control.Problemf(http.StatusNotFound, "unknown rule %q", rule)
 	}
 	return rule, nil
 }

@@ -99,7 +99,7 @@ func noSuch(_ *API, c *call) (any, error) {
 		}
 	}
 	if len(allowed) == 0 {
-		return nil, control.Problemf(http.StatusNotFound, "there is no such path: see /v1/openapi.json")
+		return nil, control.Problemf(http.StatusNotFound, "unknown path: see /v1/openapi.json")
 	}
 	c.w.Header().Set("Allow", strings.Join(slices.Compact(slices.Sorted(slices.Values(allowed))), ", "))
 	return nil, control.Problemf(http.StatusMethodNotAllowed, "%s is not one of the methods of this path: use %s", c.Method, strings.Join(allowed, " or "))

@@ -38,14 +38,14 @@ func checkCommand() *cobra.Command {
 	q := &checkSettings{}
 	c := &cobra.Command{
 		Use:   "check [--policy FILE] [--rules URL] [--admin-url URL] [flags] URL",
-		Short: "Show what is decided about one request, and why",
-		Long: "Show what a policy decides about one request: which rules apply, under which keys they\n" +
-			"count, what each says, and why, with the override or the tier that a limit is from. An end date\n" +
-			"without a time is the end of that day in UTC. Counters start at zero; nothing is sent anywhere.\n\n" +
-			"With --admin-url, a running gateway says what it would decide now, by the policy that is in\n" +
-			"force there and by its counts, and takes nothing. Its token is in SLUICE_TOKEN if it needs one.\n\n" +
-			"URL is a path, or a full URL if rules look at the host. The exit code is 0 if the request\n" +
-			"passes, and 1 if it is refused.",
+		Short: "Show the decision about one request, and why",
+		Long: "Show the decision of a policy about one request: for each rule, whether it applies, its key,\n" +
+			"its result and why. If a limit comes from an override or a tier, that is shown too. A date\n" +
+			"without a time is the end of that day in UTC. Counters start at zero, and no request is sent.\n\n" +
+			"With --admin-url, a running gateway makes the decision with its current policy and counters,\n" +
+			"and charges nothing. If it requires a token, set SLUICE_TOKEN.\n\n" +
+			"URL is a path, or a full URL if rules depend on the host. The exit code is 0 if the request\n" +
+			"is allowed, and 1 if it is denied.",
 		Example: "  sluice check --policy api.yaml -H 'X-API-Key: abc' /api/users\n" +
 			"  sluice check --policy api.yaml --times 6 -d username=alice /auth/login\n" +
 			"  sluice check --policy api.yaml --rules sqlite:rules.db /api/users\n" +
@@ -59,12 +59,12 @@ func checkCommand() *cobra.Command {
 	command.AddRulesFlag(f, &q.policy.rules, ", with or without a policy file")
 	f.StringVarP(&q.method, "request", "X", "", "method (default GET, and POST with --data)")
 	f.StringArrayVarP(&q.header, "header", "H", nil, "header, as in 'X-API-Key: abc'; may be repeated")
-	f.StringVarP(&q.data, "data", "d", "", "body, a form if no Content-Type says otherwise")
+	f.StringVarP(&q.data, "data", "d", "", "body; a form unless a Content-Type header is given")
 	f.StringVar(&q.from, "from", "192.0.2.1", "address the connection comes from")
-	f.IntVar(&q.times, "times", 1, "make this many such requests at once, and show the last")
-	f.BoolVarP(&q.all, "include", "i", false, "also show what is left afterwards, and what the response would have")
+	f.IntVar(&q.times, "times", 1, "number of such requests to make at once; the last one is shown")
+	f.BoolVarP(&q.all, "include", "i", false, "also show what is left afterwards, and the fields of the response")
 	q.admin.AddFlags(f, "")
-	f.BoolVar(&q.shadow, "shadow", false, "check as \"sluice serve --shadow\" would decide, which refuses nothing")
+	f.BoolVar(&q.shadow, "shadow", false, "decide as \"sluice serve --shadow\" does, which denies nothing")
 	return c
 }
 
@@ -104,13 +104,13 @@ func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
 	remote := command.FromCommandLine(f, "admin-url") != ""
 	switch {
 	case remote && local:
-		return false, errors.New("--admin-url: the gateway has a policy of its own: leave --policy and --rules out")
+		return false, errors.New("--admin-url: the gateway has its own policy: remove --policy and --rules")
 	case !q.admin.Named() || local, !remote && q.policy.any():
 		return false, nil
 	case q.shadow:
-		return false, errors.New("--shadow: a running gateway says itself whether it only watches")
+		return false, errors.New("--shadow: a running gateway has its own setting for shadow mode")
 	case q.times != 1:
-		return false, errors.New("--times: a running gateway is asked about one request, and counts none")
+		return false, errors.New("--times: a running gateway decides about one request and charges nothing")
 	}
 	return true, nil
 }
@@ -143,7 +143,7 @@ func (q *checkSettings) explainRemotely(c *cobra.Command, r *http.Request) (*con
 	in := &control.CheckRequest{Method: r.Method, URL: r.URL.String(), Headers: map[string]string{}, Body: q.data, From: q.from}
 	for name, values := range r.Header {
 		if len(values) > 1 {
-			return nil, fmt.Errorf("--header: %s is there twice, and a running gateway is asked about one", name)
+			return nil, fmt.Errorf("--header: %s occurs twice, and a running gateway accepts one", name)
 		}
 		in.Headers[name] = values[0]
 	}
@@ -160,7 +160,7 @@ func (q *checkSettings) request(target string) (*http.Request, error) {
 		}
 	}
 	if strings.HasPrefix(target, "//") { // NewRequest would read a host
-		return nil, fmt.Errorf("%q: behind two slashes stands a host: to ask for this path, write http://host%s", target, target)
+		return nil, fmt.Errorf("%q: two slashes are followed by a host: for this path, write http://host%s", target, target)
 	}
 	r, err := http.NewRequest(method, target, nil)
 	if invalid := new(url.Error); errors.As(err, &invalid) {
@@ -173,7 +173,7 @@ func (q *checkSettings) request(target string) (*http.Request, error) {
 	case err != nil:
 		return nil, fmt.Errorf("--from %q: write an address, as in 192.0.2.1", q.from)
 	case !strings.HasPrefix(r.URL.Path, "/"):
-		return nil, fmt.Errorf("%q: write a path that begins with a slash, as in /api/users, or a whole URL", target)
+		return nil, fmt.Errorf("%q: write a path that starts with a slash, as in /api/users, or a whole URL", target)
 	case q.times < 1:
 		return nil, errors.New("--times must be at least 1")
 	}

@@ -18,7 +18,7 @@ func rootCommand(b Build) *cobra.Command {
 	root := &cobra.Command{
 		Use:     "sluice",
 		Short:   "Limit the traffic of an API",
-		Long:    "Sluice is a rate limiter: a gateway, and a service for proxies and programs.",
+		Long:    "Sluice is a rate limiter. It runs as a gateway, or as a decision service for proxies and programs.",
 		Version: b.line(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")

@@ -16,18 +16,20 @@ func describeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "describe [POLICY]",
 		Short: "Write a page about the limits for users of the API",
-		Long: "Write a page about the limits for users of the API, as Markdown or HTML: which limits there are,\n" +
-			"for whom, what counts, what the response fields and a refusal say, and what to do about one. The\n" +
-			"refusal that it shows is a real one, made at a fixed time, so that the page only changes with the\n" +
-			"policy. POLICY is a file, \"example\" for the built-in one, or - for standard input; with --rules\n" +
-			"it may be left out.\n\n" +
-			"Left out are rules that exempt, block, only watch, or are for listed clients; overrides, and which\n" +
-			"subjects and networks there are; descriptions; the values of headers; and where a tier is read from.\n" +
-			"Rules that count by a field of the body or a TLS fingerprint, or that count failures, guard\n" +
-			"something: the page only says that there are further limits. What a policy is in shadow mode for\n" +
-			"now, or enforces for a share of subjects, is described as it will be for all. Names of rules and\n" +
-			"tiers, patterns, hosts, and the names of headers, cookies and parameters are on it:\n" +
-			"read the page before you publish it.",
+		Long: "Write a page about the limits for users of the API, as Markdown or HTML. It lists the limits and\n" +
+			"the requests they apply to, what counts, the response fields, and what to do after a denial. The\n" +
+			"denial on the page is a real one with a fixed time, so the page changes only with the policy.\n" +
+			"POLICY is a file, \"example\" for the built-in one, or - for standard input. It is optional with\n" +
+			"--rules.\n\n" +
+			"The page omits:\n" +
+			"  - rules that exempt, block, are in shadow mode, or apply to listed clients\n" +
+			"  - overrides, subjects and networks\n" +
+			"  - descriptions, values of headers, and the source of a request's tier\n\n" +
+			"Rules that count failures, or count by a body field or a TLS fingerprint, protect against abuse:\n" +
+			"the page mentions only that there are further limits. A policy in shadow mode, or enforced for a\n" +
+			"percentage of subjects, is described as if it applied to all.\n\n" +
+			"The page contains the names of rules, tiers, headers, cookies and parameters, and patterns and\n" +
+			"hosts. Read it before you publish it.",
 		Example: "  sluice describe api.yaml > limits.md\n" +
 			"  sluice describe api.yaml --output limits.html\n" +
 			"  sluice describe --rules sqlite:rules.db",

@@ -25,11 +25,12 @@ func diffCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff FILE",
 		Short: "Compare a policy file with the policy that is in force",
-		Long: "Compare a policy file with the policy that is in force in a running gateway: as if the file took the\n" +
-			"place of the gateway's policy file, with the rules of its database on top. \"-\" is standard input.\n\n" +
-			"With --live, try it on the requests of the last hour that the gateway keeps (see serve --recent),\n" +
-			"and show which of them would newly be refused, and which no longer, by rule and tier. Both policies\n" +
-			"count from zero. Real counters may be older than what is kept: the most that this can change is shown, too." + remote.Help,
+		Long: "Compare a policy file with the policy in force in a running gateway, as if the file replaced the\n" +
+			"gateway's policy file, with the rules of its database on top. \"-\" is standard input.\n\n" +
+			"With --live, try the file on the requests of the last hour that the gateway has recorded (see\n" +
+			"serve --recent). The result shows the requests that would newly be denied or no longer be\n" +
+			"denied, by rule and tier. Both policies count from zero. Real counters may be older than the\n" +
+			"recorded requests: the largest difference that this can make is shown too." + remote.Help,
 		Example: "  sluice diff api.yaml\n  sluice diff api.yaml --live",
 		Args:    command.Args(1, 1, "diff: which file? Give one, or - for standard input"),
 		PreRunE: command.ApplySettings,
@@ -57,7 +58,7 @@ func (s *diffSettings) run(c *cobra.Command, file string) error {
 
 func writeDiff(w io.Writer, d *control.PolicyDiff) {
 	if len(d.Changes) == 0 {
-		fmt.Fprintln(w, "The rules are the same as those in force.")
+		fmt.Fprintln(w, "The rules equal those in force.")
 	}
 	for _, change := range d.Changes {
 		fmt.Fprintln(w, printable.Line(policy.Change(change).String()))

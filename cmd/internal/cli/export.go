@@ -12,8 +12,8 @@ func exportCommand() *cobra.Command {
 	c := databaseCommand(&cobra.Command{
 		Use:   "export --rules URL",
 		Short: "Write a database of rules as a policy file",
-		Long: "Write a database of rules as a policy file, to standard output. Limits of tiers are\n" +
-			"written with their rules, and disabled rules are left out.",
+		Long: "Write a database of rules as a policy file to standard output. Limits of tiers are\n" +
+			"written with their rules. Disabled rules are omitted.",
 		Example: "  sluice export --rules sqlite:rules.db > api.yaml",
 		Args:    command.FlagsOnly,
 	}, func(c *cobra.Command, db *source.Database, _ []string) error {

@@ -13,10 +13,10 @@ func exportNginxCommand() *cobra.Command {
 	var from policySource
 	c := &cobra.Command{
 		Use:   "nginx --policy FILE",
-		Short: "Write what nginx can do of a policy by itself: limit_req by address",
-		Long: "Write what nginx can do of a policy by itself, as an outer wall in front of Sluice: limit_req_zone\n" +
-			"and limit_req for the rules that count every request by its address, or all together. Of each other\n" +
-			"rule a comment says why it is not there. It is for the http block.",
+		Short: "Write the part of a policy that nginx can enforce: limit_req by address",
+		Long: "Write the part of a policy that nginx can enforce as a first line of defense in front of Sluice:\n" +
+			"limit_req_zone and limit_req for rules that count every request by address or in total. For each\n" +
+			"other rule, a comment states why it is missing. Include the output in the http block.",
 		Example: "  sluice export nginx --policy api.yaml > /etc/nginx/conf.d/sluice-limits.conf",
 		Args:    command.FlagsOnly,
 		PreRunE: command.ApplySettings,

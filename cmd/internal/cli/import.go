@@ -31,16 +31,16 @@ func importCommand() *cobra.Command {
 	c := databaseCommand(&cobra.Command{
 		Use:   "import --rules URL FILE",
 		Short: "Make a database of rules match a policy file",
-		Long: "Make a database of rules match a policy file, and nothing else: what is not in the file\n" +
-			"is deleted from the database. \"-\" is standard input. What differs is shown, and done only with\n" +
-			"--yes, in one transaction. Tokens stay.",
+		Long: "Make a database of rules match a policy file. Entries that are missing from the file are deleted\n" +
+			"from the database. Tokens are kept. \"-\" is standard input. The command shows the differences;\n" +
+			"with --yes, it applies them in one transaction.",
 		Example: "  sluice import --rules sqlite:rules.db api.yaml\n" +
 			"  sluice import --rules sqlite:rules.db --yes api.yaml",
 		Args: command.Args(1, 1, "import: which file? Give one, or - for standard input"),
 	}, s.run)
 	f := c.Flags()
 	f.BoolVar(&s.yes, "yes", false, "make the changes, instead of only showing them")
-	f.StringVar(&s.policy, "policy", "", "policy `file` that the gateways combine with the database, if any: the two must form a valid policy together")
+	f.StringVar(&s.policy, "policy", "", "policy `file` that gateways combine with the database, if any; the two must form a valid policy")
 	c.AddCommand(importEnvoyCommand(), importNginxCommand(), importOpenAPICommand())
 	return c
 }
@@ -73,7 +73,7 @@ func (s *importSettings) run(c *cobra.Command, db *source.Database, args []strin
 	}
 	switch {
 	case len(differences) == 0:
-		_, err := fmt.Fprintln(c.OutOrStdout(), "nothing differs")
+		_, err := fmt.Fprintln(c.OutOrStdout(), "no differences")
 		return err
 	case !s.yes:
 		_, err := fmt.Fprintf(c.OutOrStdout(), "%s to make%s: give --yes to make them\n", words.Counted(len(differences), "change"), deletions(differences))
@@ -91,7 +91,7 @@ func (s *importSettings) run(c *cobra.Command, db *source.Database, args []strin
 func (s *importSettings) apply(ctx context.Context, db *source.Database, seen int64, replace func(*source.Tx) error) (int64, error) {
 	return db.Change(ctx, actor(), func(tx *source.Tx) error {
 		if tx.Contents().Version != seen {
-			return errors.New("somebody has changed the database in between: run it again, and look at what differs then")
+			return errors.New("the database has changed in the meantime: run the command again, and check the differences")
 		}
 		return replace(tx)
 	})

@@ -17,10 +17,10 @@ func importEnvoyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "envoy DIR",
 		Short: "Turn a configuration of envoyproxy/ratelimit into a policy",
-		Long: "Turn a configuration of envoyproxy/ratelimit, the .yaml files in a directory, into a policy on standard\n" +
-			"output. It decides about what Envoy asks of \"sluice serve --grpc\" as the configuration does. Unsupported\n" +
-			"settings are reported and left out: then the exit code is 1, and --envoy-config serves the\n" +
-			"configuration as it is.",
+		Long: "Turn a configuration of envoyproxy/ratelimit, the .yaml files in a directory, into a policy on\n" +
+			"standard output. \"sluice serve --grpc\" with this policy answers Envoy as the configuration would.\n\n" +
+			"Unsupported settings are reported and omitted, and the exit code is 1. To serve such a\n" +
+			"configuration unchanged, use --envoy-config.",
 		Example: "  sluice import envoy config/ > policy.yaml",
 		Args:    command.Args(1, 1, "import envoy: which directory? Give the one with the configuration"),
 		PreRunE: command.ApplySettings,
@@ -53,7 +53,7 @@ func convertEnvoy(c *cobra.Command, dir string, algorithm sluice.Algorithm) erro
 		return err
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("these are not in the policy:\n%w", policy.Errors(left))
+		return fmt.Errorf("these settings are not in the policy:\n%w", policy.Errors(left))
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ func importNginxCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "nginx FILE…",
 		Short: "Turn limit_req and limit_conn of nginx into a policy",
-		Long: "Turn limit_req and limit_conn of a configuration of nginx into a policy on standard output, with the\n" +
-			"files that it includes. The files are whole configurations, or what stands in the http block.\n" +
-			"\"-\" is standard input. What a policy cannot say is a comment, with the line of the source.",
+		Long: "Turn limit_req and limit_conn of an nginx configuration into a policy on standard output. Included\n" +
+			"files are read too. Each file is a whole configuration, or the contents of the http block. \"-\" is\n" +
+			"standard input. Settings that a policy cannot express become comments with their source line.",
 		Example: "  sluice import nginx /etc/nginx/nginx.conf > policy.yaml\n" +
 			"  nginx -T | sluice import nginx - > policy.yaml",
 		Args:    command.Args(1, 1000, "import nginx: which files? Give nginx.conf, or - for standard input"),
@@ -47,7 +47,7 @@ func convertNginx(c *cobra.Command, names []string) error {
 	if _, err = c.OutOrStdout().Write(text); err != nil || len(im.Untranslated) == 0 {
 		return err
 	}
-	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: the comments at the beginning of the policy say why\n", words.Counted(len(im.Untranslated), "thing"))
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: see the comments at the start of the policy\n", words.Counted(len(im.Untranslated), "thing"))
 	return err
 }
 

@@ -16,12 +16,12 @@ func importOpenAPICommand() *cobra.Command {
 		Use:   "openapi FILE",
 		Short: "Turn an OpenAPI document into a policy",
 		Long: "Turn an OpenAPI document into a policy on standard output, with a rule for each operation. \"-\" is\n" +
-			"standard input. Versions 3.0 to 3.2 and Swagger 2.0 are read, as YAML or JSON.\n\n" +
-			"Limits are read from x-ratelimit and similar extensions, and from those of Kuadrant, Kong, Kusk,\n" +
-			"APISIX, Tyk, Google, Yandex and Huawei. An operation without one gets a proposal in shadow mode,\n" +
-			"which denies nothing. Rules count by the credentials that the operation requires, or else by\n" +
-			"address. Comments beside a rule name settings that a policy cannot express.\n\n" +
-			"Paths in other files are reported and left out: then the exit code is 1.",
+			"standard input. The document is YAML or JSON in version 3.0 to 3.2, or Swagger 2.0.\n\n" +
+			"Limits come from x-ratelimit and similar extensions, and from those of Kuadrant, Kong, Kusk,\n" +
+			"APISIX, Tyk, Google, Yandex and Huawei. For an operation without one, the command proposes a rule\n" +
+			"in shadow mode, which denies nothing. Rules count by the credentials that the operation requires,\n" +
+			"or else by address. Comments beside a rule name settings that a policy cannot express.\n\n" +
+			"Paths in other files are reported and omitted, and the exit code is 1.",
 		Example: "  sluice import openapi openapi.yaml > policy.yaml",
 		Args:    command.Args(1, 1, "import openapi: which document? Give one file, or - for standard input"),
 		PreRunE: command.ApplySettings,
@@ -44,7 +44,7 @@ func convertOpenAPI(out io.Writer, d *openapi.Document) error {
 		return err
 	}
 	if len(p.Left) > 0 {
-		return fmt.Errorf("these are not in the policy:\n%w", p.Left)
+		return fmt.Errorf("these settings are not in the policy:\n%w", p.Left)
 	}
 	return nil
 }

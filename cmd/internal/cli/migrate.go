@@ -13,9 +13,10 @@ import (
 func migrateCommand() *cobra.Command {
 	return databaseCommand(&cobra.Command{
 		Use:   "migrate --rules URL",
-		Short: "Create the tables of a database of rules, or bring them up to date",
-		Long: "Create the tables of a database of rules, or bring them up to date. \"sluice serve\" does so by\n" +
-			"itself; run this first if it may not create tables. It only migrates forward; several may run at once.",
+		Short: "Create or update the tables of a database of rules",
+		Long: "Create or update the tables of a database of rules. \"sluice serve\" does this itself; run\n" +
+			"\"sluice migrate\" first if serve may not create tables. Migrations only go forward. Several\n" +
+			"processes may migrate at once.",
 		Example: "  sluice migrate --rules sqlite:rules.db",
 		Args:    command.FlagsOnly,
 	}, func(c *cobra.Command, db *source.Database, _ []string) error {

@@ -28,13 +28,13 @@ func recommendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "recommend LOG...",
 		Short: "Propose limits from yesterday's traffic",
-		Long: "Propose limits from access logs, with the confidence that the amount of data allows: for all\n" +
-			"requests and for each busy route, the limit that refuses at most a share of the subjects and\n" +
-			"of the requests, and lets a single subject do as little as possible within a window. Where\n" +
-			"the data are too few for the promise it says so, and what they are enough for.\n\n" +
-			"Paths such as /users/123 and /users/456 are one route. Subjects that look like abuse are set\n" +
-			"aside and listed. The policy is replayed on the same log and, day by day, on what followed.\n" +
-			"Its rules are shadows, which refuse nothing until \"shadow: true\" is taken out.",
+		Long: "Propose limits from access logs: one for all requests, and one for each busy route. Each limit\n" +
+			"denies at most a given percentage of subjects and of requests (--share), and lets a single subject\n" +
+			"send as little as possible within a window (--window). If there is too little data for the\n" +
+			"requested confidence, the output states that, and the confidence that the data supports.\n\n" +
+			"Paths such as /users/123 and /users/456 form one route. Subjects that look like abuse are\n" +
+			"excluded and listed. The policy is replayed on the same log and, day by day, on the days that\n" +
+			`follow. Its rules are in shadow mode: they deny nothing until you remove "shadow: true".`,
 		Example: "  sluice recommend access.log.1.gz access.log\n" +
 			"  sluice recommend --output api.yaml --window 1h access.log\n" +
 			"  sluice recommend --key header:X-Api-Key --format json api.jsonl",
@@ -43,13 +43,17 @@ func recommendCommand() *cobra.Command {
 		RunE:    q.run,
 	}
 	f := c.Flags()
-	f.StringVar(&q.share, "share", "0.1%", "the most `share` of subjects, and of requests, that may be refused")
-	f.StringVar(&q.confidence, "confidence", "95%", "how sure the promise is to be, as a `share`")
-	f.DurationVar(&q.window, "window", time.Minute, "the `time` in which a subject should get least through: a minute to\nprotect a server, an hour against scraping")
-	f.StringVar(&q.key, "key", "client_ip", "what to group requests by, a `part` of a key as in policies, or user:\nthe name that the log has of who signed in")
-	f.StringVar(&q.tokens, "tokens", "", "limit the tokens that responses of language models report, in place of\nrequests: `which` of total, uncached, input or output")
+	f.StringVar(&q.share, "share", "0.1%", "largest `percentage` of subjects, and of requests, that may be denied")
+	f.StringVar(&q.confidence, "confidence", "95%", "confidence in that limit, as a `percentage`")
+	f.DurationVar(&q.window, "window", time.Minute, "`time` within which a single subject should get least: a minute to\n"+
+		"protect a server, an hour against scraping")
+	f.StringVar(&q.key, "key", "client_ip", "`part` of a key to group requests by, as in policies, or user:\n"+
+		"the authenticated user's name in the log")
+	f.StringVar(&q.tokens, "tokens", "", "limit tokens that responses of language models report instead of\n"+
+		"requests: `which` is total, uncached, input or output")
 	q.logs.flags(c)
-	f.StringVar(&q.output, "output", "text", "`what` to write: text, json, yaml, or the name of a .yaml or .json file for the\npolicy or the result, beside the text")
+	f.StringVar(&q.output, "output", "text", "`what` to write: text, json, yaml, or a .yaml or .json file name for the\n"+
+		"policy or the result, in addition to the text")
 	return c
 }
 
@@ -110,7 +114,7 @@ func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err e
 	}
 	try := policy.Document{Rules: []policy.Rule{{Name: "key", Key: []string{config.Key}, Limit: "1/second"}}}
 	if _, err := policy.Compile(try); err != nil {
-		return config, fmt.Errorf("--key: %q cannot be a key: use client_ip, user, or what else the log tells, such as header:X-Api-Key, query:token or host", q.key)
+		return config, fmt.Errorf("--key: %q cannot be a key: use client_ip, user, or another part that the log contains, such as header:X-Api-Key, query:token or host", q.key)
 	}
 	return config, nil
 }
@@ -142,7 +146,7 @@ func writeRecommendation(out io.Writer, to destination, r *recommend.Result) err
 func keepInput(in io.Reader) (string, error) {
 	file, err := os.CreateTemp("", "sluice-recommend-*")
 	if err != nil {
-		return "", fmt.Errorf("standard input is read several times, and needs a file meanwhile: %w", err)
+		return "", fmt.Errorf("cannot create a temporary file for standard input: %w", err)
 	}
 	_, err = io.Copy(file, in)
 	if err = errors.Join(err, file.Close()); err != nil {

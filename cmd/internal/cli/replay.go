@@ -40,16 +40,16 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay --policy FILE [--against FILE] LOG...",
 		Short: "Try a policy on yesterday's traffic",
-		Long: "Run the requests of access logs through a policy, on the log's own clock, and report whom it would have\n" +
-			"refused, when, and by which rule. It decides as a gateway does, and nobody is refused.\n\n" +
+		Long: "Run the requests of access logs through a policy, on the log's own clock, and report the subjects\n" +
+			"and times it would have denied, by rule. Decisions are those of a gateway. No request is sent.\n\n" +
 			"A log may be compressed with gzip or zstd, and \"-\" is standard input. Several files are merged by\n" +
-			"time. The format is recognized by the first lines, or given with --format: a name, or the log_format\n" +
-			"of nginx or the LogFormat of Apache as the server's configuration has it. Rules that go by what the\n" +
-			"log does not tell, such as bodies, are left out and listed.\n\n" +
-			"With --against, the report says what changes if that policy takes the place of the first, and who\n" +
-			"newly suffers. With --nodes, it says what passes if so many instances count each for itself, without\n" +
-			"a shared store.\n\n" +
-			"The exit code is 0 whatever would have been refused.",
+			"time. The format is detected from the first lines, or given by --format: a name, nginx's\n" +
+			"log_format or Apache's LogFormat. Rules that need data that the log lacks, such as bodies, are\n" +
+			"skipped and listed.\n\n" +
+			"With --against, the report shows the changes if that policy replaced the first, and the subjects\n" +
+			"that would newly be denied. With --nodes, it shows how much N instances would allow if each\n" +
+			"counted by itself, without a shared store.\n\n" +
+			"The exit code is 0, however many requests would have been denied.",
 		Example: "  sluice replay --policy api.yaml /var/log/nginx/access.log*\n" +
 			"  sluice replay --policy api.yaml --output report.html access.log.gz\n" +
 			"  sluice replay --policy api.yaml --against tighter.yaml access.log\n" +
@@ -60,10 +60,10 @@ func replayCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&q.policy, "policy", "", "policy `file`")
-	f.StringVar(&q.against, "against", "", "another policy `file`, to compare with")
+	f.StringVar(&q.against, "against", "", "another policy `file` to compare with")
 	q.logs.flags(c)
-	f.IntVar(&q.nodes, "nodes", 0, "compare with `N` instances that count each for itself")
-	f.StringVar(&q.output, "output", "text", "text, json, or a file that ends in .html or .json, to write that; or html, and the file to write in front of the logs")
+	f.IntVar(&q.nodes, "nodes", 0, "compare with `N` instances that each count by themselves")
+	f.StringVar(&q.output, "output", "text", "text or json; a file that ends in .html or .json; or html, with the file named before the logs")
 	return c
 }
 
@@ -73,14 +73,14 @@ func (l *logFormat) flags(c *cobra.Command) {
 	f.StringVar(&l.format, "format", "", "`format` of the logs: one of "+strings.Join(accesslog.Names(), ", ")+
 		"; or as the server has it, such as '$remote_addr …' of nginx or '%h …' of Apache (default: recognized)")
 	f.StringArrayVar(&l.fields, "field", nil, "maps a JSON log field, as `NAME=PATH`, such as client=remote.ip; may be repeated")
-	f.StringVar(&l.zone, "zone", "", "time `zone` of times without one, such as Europe/Berlin (default UTC)")
+	f.StringVar(&l.zone, "zone", "", "time `zone` of timestamps without one, such as Europe/Berlin (default UTC)")
 }
 
 // options returns the options of a feed, with in as standard input.
 func (l *logFormat) options(in io.Reader) (o feed.Options, err error) {
 	o.Stdin = in
 	if o.Parse.Zone, err = time.LoadLocation(l.zone); err != nil {
-		return o, fmt.Errorf("--zone %.60q: there is no such time zone: write it as in Europe/Berlin", l.zone)
+		return o, fmt.Errorf("--zone %.60q: unknown time zone: write it as in Europe/Berlin", l.zone)
 	}
 	for _, field := range l.fields {
 		name, path, found := strings.Cut(field, "=")
@@ -147,7 +147,7 @@ func (q *replaySettings) compare(c *cobra.Command, config *replay.Config) error 
 	nodes, against := command.FromCommandLine(f, "nodes") != "", command.FromCommandLine(f, "against") != ""
 	switch {
 	case nodes && against:
-		return errors.New("--nodes: instances that count each for itself and --against are two questions: ask one at a time")
+		return errors.New("--nodes: --nodes and --against cannot be combined: use one at a time")
 	case q.against != "" && !nodes:
 		doc, _, err := (&policySource{file: q.against}).read(c, "--against")
 		config.Against = doc
@@ -177,7 +177,7 @@ func reportTo(output string, args []string) (to destination, logs []string, err 
 	}
 	i := slices.IndexFunc(args, func(arg string) bool { return strings.HasSuffix(arg, ".html") })
 	if i < 0 {
-		return to, nil, errors.New("--output html: which file? Write it behind, as in --output html report.html access.log")
+		return to, nil, errors.New("--output html: which file? Write it after html, as in --output html report.html access.log")
 	}
 	to.file = args[i]
 	return to, slices.Delete(slices.Clone(args), i, i+1), nil

@@ -17,9 +17,11 @@ import (
 func tokenCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list and delete the tokens of the admin API",
-		Long: "Make, list and delete the tokens of the admin API, in the database of rules. A viewer may look,\n" +
-			"an operator also change subjects and overrides, reset, refund and block, and an admin everything.",
+		Short: "Create, list and delete tokens of the admin API",
+		Long: "Create, list and delete tokens of the admin API, in the database of rules. Each token has a role:\n\n" +
+			"  viewer     read everything\n" +
+			"  operator   also change subjects and overrides, reset, refund and block\n" +
+			"  admin      everything",
 	}
 	c.AddCommand(tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand())
 	return c
@@ -29,10 +31,10 @@ func tokenCreateCommand() *cobra.Command {
 	var name, role, until string
 	c := databaseCommand(&cobra.Command{
 		Use:   "create --rules URL --role ROLE --name NAME",
-		Short: "Make a token, and print it: only its hash is stored",
-		Long: "Make a token, and print it to standard output: the database has only its hash, so it is never\n" +
-			"shown again. Callers of the admin API send it as \"Authorization: Bearer …\", and the commands\n" +
-			"take it from SLUICE_TOKEN.",
+		Short: "Create a token and print it; only its hash is stored",
+		Long: "Create a token and print it to standard output. The database stores only its hash, so it cannot\n" +
+			"be shown again. Callers of the admin API send it as \"Authorization: Bearer …\". The commands read\n" +
+			"it from SLUICE_TOKEN.",
 		Example: "  sluice token create --rules sqlite:rules.db --role operator --name ci",
 		Args:    command.FlagsOnly,
 	}, func(c *cobra.Command, db *source.Database, _ []string) error {
@@ -44,9 +46,9 @@ func tokenCreateCommand() *cobra.Command {
 		return err
 	})
 	f := c.Flags()
-	f.StringVar(&name, "name", "", "`name` of the token, under which the audit log records its use")
+	f.StringVar(&name, "name", "", "`name` of the token; the audit log records it with each change")
 	f.StringVar(&role, "role", "", "viewer, operator or admin")
-	f.StringVar(&until, "until", "", "when it expires, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the `end` of that day in UTC (default never)")
+	f.StringVar(&until, "until", "", "`time` of expiry, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC (default never)")
 	// It fails only for an unknown flag.
 	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -61,7 +63,7 @@ func createToken(ctx context.Context, db *source.Database, name string, role sou
 		return "", fmt.Errorf("--%s: %s", invalid.Field, invalid.Message)
 	}
 	if _, ok := errors.AsType[*source.Conflict](err); ok {
-		return "", fmt.Errorf("--name: there is a token %q: delete it, or give another name", name)
+		return "", fmt.Errorf("--name: the token %q exists: delete it, or give another name", name)
 	}
 	return secret, err
 }
@@ -86,7 +88,7 @@ func tokenListCommand() *cobra.Command {
 
 func tokenDeleteCommand() *cobra.Command {
 	return databaseCommand(&cobra.Command{
-		Use: "delete --rules URL NAME", Short: "Delete a token: gateways refuse it within a second",
+		Use: "delete --rules URL NAME", Short: "Delete a token; gateways reject it within a second",
 		Args: command.Args(1, 1, "token delete: which token? Give its name"),
 	}, func(c *cobra.Command, db *source.Database, args []string) error {
 		_, err := db.Change(c.Context(), actor(), func(tx *source.Tx) error { return tx.DeleteToken(args[0], source.Any) })

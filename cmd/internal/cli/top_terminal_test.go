@@ -149,7 +149,7 @@ func TestTopInTerminal(t *testing.T) {
 		}
 		_ = response.Body.Close()
 	}
-	refused := regexp.MustCompile(`(?m)^refused +\S+ +\d+ +4 +4`)
+	refused := regexp.MustCompile(`(?m)^denied +\S+ +\d+ +4 +4`)
 	top.eventually("four are refused", refused.MatchString)
 	top.shows("127.0.0.1")
 	if err := top.c.Process.Signal(os.Interrupt); err != nil {

@@ -18,22 +18,23 @@ func validateCommand() *cobra.Command {
 	cluster := false
 	c := &cobra.Command{
 		Use:   "validate FILE...",
-		Short: "Check policies, and list everything wrong with them",
-		Long: "Check policies, and list everything wrong with them. \"-\" is standard input.\n\n" +
-			"For each rule of a valid policy, say what it does while the shared store is down, and whether\n" +
-			"its on_error says so or that follows from words in its match and hosts. For each rule that is\n" +
-			"leased or synced, say by how much its limits can be exceeded. For each with in_flight, say which\n" +
-			"doors take places and which only look. For each with a share, say what tenants get of it, and how\n" +
-			"fast that settles. For each whose cost the response tells, say how much a key can owe, and for\n" +
-			"how long that locks it out. For each of its answers, say what is sent: which status, and which\n" +
-			"types of bodies.\n\n" +
-			"Errors go to standard error, and the exit code is 1. Warnings are about what is legal but\n" +
-			"looks like a mistake; they go there too, and leave the exit code at 0. Ten of a kind are listed,\n" +
-			"and how many more there are.\n\n" +
-			"With --cluster, also say which rules a Redis Cluster can charge in one step: rules for the\n" +
-			"same requests can if they name the same parts of their keys under \"together\".\n\n" +
-			"With --openapi, also compare each policy with an OpenAPI document: each operation that no rule\n" +
-			"applies to is a warning, and each rule that applies to no operation is noted.",
+		Short: "Check policies, and list all errors",
+		Long: "Check policies, and list all errors. \"-\" is standard input.\n\n" +
+			"For each rule of a valid policy, the output shows its behavior while the shared store is\n" +
+			"unavailable, and whether that follows from its on_error or from words in its match and hosts.\n" +
+			"Some rules add a line:\n\n" +
+			"  leased, synced       by how much the limits can be exceeded\n" +
+			"  in_flight            which integrations take permits, and which only check for a free one\n" +
+			"  share                what each tenant gets, and how fast that settles\n" +
+			"  cost in a response   how much a key can owe, and how long it is then locked out\n\n" +
+			"For each answer, the output shows its status and the types of its bodies.\n\n" +
+			"Errors go to standard error, and the exit code is 1. Warnings point out valid settings that are\n" +
+			"probably mistakes. They also go to standard error, and the exit code stays 0. At most ten of a\n" +
+			"kind are listed, with the number of the others.\n\n" +
+			"With --cluster, the output also shows the rules that a Redis Cluster can charge in one step:\n" +
+			"rules for the same requests, if they name the same parts of their keys under \"together\".\n\n" +
+			"With --openapi, each policy is also compared with an OpenAPI document. An operation without a\n" +
+			"rule is a warning, and a rule without an operation is a note.",
 		Args:    command.Args(1, 0, "validate: which file? Give at least one, or - for standard input"),
 		PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, files []string) error {
@@ -67,7 +68,7 @@ func validateCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&api, "openapi", "", "OpenAPI document `file` to compare the policies with")
-	c.Flags().BoolVar(&cluster, "cluster", false, "say which rules a Redis Cluster can charge in one step")
+	c.Flags().BoolVar(&cluster, "cluster", false, "show which rules a Redis Cluster can charge in one step")
 	return c
 }
 

@@ -16,10 +16,10 @@ import (
 )
 
 // inFlightText is where requests in flight are counted.
-const inFlightText = "behind the gateway and in Go programs, and at --check and by sluice.v1.Checks of --grpc for those who ask for a place; auth requests, Envoy at --grpc, --resp and --spoe do not tell when a request ends: there it only looks, and takes no place"
+const inFlightText = "in the gateway, in Go programs, and for callers of --check and of sluice.v1.Checks at --grpc that request a permit; auth requests, Envoy at --grpc, --resp and --spoe do not report the end of requests: for them, the rule only checks for a free permit"
 
 // adaptiveText is where automatic limits of requests under way apply.
-const adaptiveText = "in the gateway and in Go programs (httplimit, grpclimit), separately in each process; --check, --grpc, --resp, --spoe and --auth see no responses and leave the rule out"
+const adaptiveText = "in the gateway and in Go programs (httplimit, grpclimit), separately in each process; --check, --grpc, --resp, --spoe and --auth see no responses and ignore the rule"
 
 // printPolicy writes what is not obvious about the rules of a policy.
 func printPolicy(out *bytes.Buffer, p *policy.Policy) {
@@ -35,7 +35,7 @@ func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 		fmt.Fprintf(out, "  rule %s limits requests under way by the latency of the upstream: %s\n", name, adaptiveText)
 	}
 	for _, s := range p.SharedLimits() {
-		fmt.Fprintf(out, "  rule %s shares %v by %s: never more than that in all, and one tenant alone gets all of it\n    %s\n    %s\n",
+		fmt.Fprintf(out, "  rule %s shares %v by %s: never more in total, and a single active tenant gets all of it\n    %s\n    %s\n",
 			s.Rule, s.Limit, strings.Join(s.By, ", "), allocationText(&s), settlingText(&s))
 	}
 	for _, d := range p.Debts() {
@@ -51,7 +51,7 @@ func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 		}
 	}
 	if len(all) > 0 {
-		fmt.Fprintln(table, "  Over the memory store all are counted exactly.")
+		fmt.Fprintln(table, "  With the memory store, all are counted exactly.")
 	}
 	_ = table.Flush()
 	for _, line := range p.Answers().Lines() {
@@ -63,10 +63,10 @@ func printPolicy(out *bytes.Buffer, p *policy.Policy) {
 // the other.
 func printCluster(out *bytes.Buffer, file string, together [][]string, apart bool) {
 	for _, group := range together {
-		fmt.Fprintf(out, "%s: on a cluster in one step: %s\n", file, strings.Join(group, ", "))
+		fmt.Fprintf(out, "%s: charged in one step on a cluster: %s\n", file, strings.Join(group, ", "))
 	}
 	if len(together) == 0 && !apart {
-		fmt.Fprintf(out, "%s: on a cluster: no request has to be charged for several rules\n", file)
+		fmt.Fprintf(out, "%s: on a cluster: no request is charged for several rules\n", file)
 	}
 }
 
@@ -78,8 +78,8 @@ func outageText(o policy.Outage) string {
 
 // consistencyText is how instances that share a store count a rule that is not strict.
 var consistencyText = map[string]string{
-	sluice.Leased.String(): "leased: instances spend what they have reserved in the store, and never more than the limit",
-	sluice.Synced.String(): "synced: instances count for themselves and tell each other, so that more than the limit can pass",
+	sluice.Leased.String(): "leased: instances spend units reserved in the store, and never exceed the limit",
+	sluice.Synced.String(): "synced: instances count locally and exchange counts, so the limit can be exceeded",
 }
 
 // excessText returns by how much a limit can be exceeded with a consistency.
@@ -88,12 +88,12 @@ func excessText(c sluice.Consistency, p *sluice.Plan) string {
 		if ahead := lease.Ahead(p); ahead > 0 {
 			return fmt.Sprintf("leased: instances reserve up to %v ahead; never above the limit", command.RoundUp(ahead))
 		}
-		return "leased: too little traffic for leases to pay off, so it is counted strictly"
+		return "leased: too little traffic for leases, so it is counted strictly"
 	}
 	if err := synced.Can(p); err != nil {
-		return "synced: counted strictly all the same: " + strings.TrimPrefix(err.Error(), "synced: ")
+		return "synced: counted strictly nevertheless: " + strings.TrimPrefix(err.Error(), "synced: ")
 	}
-	return fmt.Sprintf("synced, the loosest: up to %d too many pass with 2 instances, and %d with 10, which hear of each other every %v",
+	return fmt.Sprintf("synced, the loosest: up to %d above the limit with 2 instances, and %d with 10, which exchange counts every %v",
 		synced.Excess(p, 2), synced.Excess(p, 10), synced.Every)
 }
 
@@ -102,7 +102,7 @@ func allocationText(s *policy.SharedLimit) string {
 	const ten, hundred = 10, 100
 	if len(s.Weights) == 1 {
 		w := s.Weights[0].Weight
-		return fmt.Sprintf("of %d tenants who ask for more, each gets %s; of %d, %s", ten, s.Part(w, ten*w), hundred, s.Part(w, hundred*w))
+		return fmt.Sprintf("if %d tenants want more, each gets %s; if %d, %s", ten, s.Part(w, ten*w), hundred, s.Part(w, hundred*w))
 	}
 	sum := int64(0)
 	for _, w := range s.Weights {
@@ -116,16 +116,16 @@ func allocationText(s *policy.SharedLimit) string {
 		}
 		parts = append(parts, fmt.Sprintf("%s %s (weight %d)", strings.Join(who, ", "), s.Part(w.Weight, ten*sum), w.Weight))
 	}
-	return fmt.Sprintf("of %d tenants of each weight who ask for more, each gets: %s", ten, strings.Join(parts, "; "))
+	return fmt.Sprintf("if %d tenants of each weight want more, each gets: %s", ten, strings.Join(parts, "; "))
 }
 
 // settlingText returns how fast allocations follow demand.
 func settlingText(s *policy.SharedLimit) string {
-	settles := fmt.Sprintf("settled %v after more is asked for than there is", s.Settles)
+	settles := fmt.Sprintf("settled %v after demand exceeds the limit", s.Settles)
 	if s.Settles == 0 {
-		settles = fmt.Sprintf("settled later than %v after more is asked for than there is, since the burst is small", 2*s.Window)
+		settles = fmt.Sprintf("settled later than %v after demand exceeds the limit, because the burst is small", 2*s.Window)
 	}
-	return fmt.Sprintf("%s; what somebody stops using is lent within %v; active is who has asked within %v", settles, s.Window/2, s.Window)
+	return fmt.Sprintf("%s; unused allocations are lent within %v; a tenant is active for %v after a request", settles, s.Window/2, s.Window)
 }
 
 // debtText returns how much a key can owe, for how long that locks it out, and what passes all the same.
@@ -133,14 +133,14 @@ func debtText(d *policy.Debt) string {
 	text := fmt.Sprintf("a key can owe %s, which locks it out for up to %s", amountText(d, d.Units), days(d.Lockout))
 	switch d.Limit.Algorithm {
 	case sluice.TokenBucket, sluice.GCRA:
-		text += "; in the long run no more passes than the limit"
+		text += "; in the long run, no more than the limit is allowed"
 	case sluice.SlidingWindowCounter:
 		text += "; a debt is forgotten after two periods"
 	default:
-		text += "; a debt is forgotten after a period. In each period at most the limit passes, and what requests under way cost beyond their estimates"
+		text += "; a debt is forgotten after a period. Each period allows at most the limit, plus the cost of requests under way beyond their estimates"
 	}
 	if d.Reserved > 0 {
-		text += fmt.Sprintf("; until its response reports the cost, a short request that does not limit its output is charged %s, and %d of these fit at once; the limit is exceeded by at most what requests under way cost beyond their estimates", amountText(d, d.Reserved), d.Fit)
+		text += fmt.Sprintf("; until its response reports the cost, a short request that does not limit its output is charged %s, and %d of these fit at once; the limit is exceeded at most by the cost of requests under way beyond their estimates", amountText(d, d.Reserved), d.Fit)
 	}
 	if d.Unseen {
 		text += ", and by hidden reasoning of clients that leave early (unknown: estimate charges it)"

@@ -23,7 +23,7 @@ func versionCommand(b Build) *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, or the licences of the dependencies",
+		Short: "Print the version, or the licenses of the dependencies",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			text := b.line() + "\n"
@@ -34,7 +34,7 @@ func versionCommand(b Build) *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().BoolVar(&all, "licenses", false, "print the licences of all linked dependencies instead of the version")
+	c.Flags().BoolVar(&all, "licenses", false, "print the licenses of all linked dependencies instead of the version")
 	return c
 }
 

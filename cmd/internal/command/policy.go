@@ -17,7 +17,7 @@ const (
 
 // AddRulesFlag adds --rules, the database of rules. More continues its description.
 func AddRulesFlag(f *pflag.FlagSet, url *string, more string) {
-	f.StringVar(url, "rules", "", "rules database"+more+": a `URL` such as sqlite:rules.db or postgres://user@host/name;\nits password is better in SLUICE_RULES, PGPASSWORD or ~/.pgpass than on the command line")
+	f.StringVar(url, "rules", "", "rules database"+more+": a `URL` such as sqlite:rules.db or postgres://user@host/name;\nkeep its password in SLUICE_RULES, PGPASSWORD or ~/.pgpass, not on the command line")
 }
 
 // ParseExample parses the built-in policy, and compiles it.
@@ -28,5 +28,6 @@ func ParseExample(compile policyfile.Compiler) (*policy.Policy, error) {
 // AddEnvoyAlgorithmFlag adds --envoy-algorithm, with the sliding window counter as its default.
 func AddEnvoyAlgorithmFlag(f *pflag.FlagSet, a *Algorithm) {
 	*a = Algorithm(sluice.SlidingWindowCounter)
-	f.Var(a, "envoy-algorithm", "how to count the limits of a configuration of envoyproxy/ratelimit, and those that Envoy brings, unless they say it themselves:\nfixed_window is that project's way, which lets twice the limit pass at the edge of two windows")
+	f.Var(a, "envoy-algorithm", "algorithm for the limits of an envoyproxy/ratelimit configuration and those that Envoy sends, unless they name one.\n"+
+		"fixed_window is the algorithm of that project, which allows up to twice the limit around the edge of two windows")
 }

@@ -132,7 +132,7 @@ func (a act) do(s *server, c *call) error {
 		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "%s is missing.", missing)
 	}
 	if e.Problem == nil && e.do == nil {
-		e.Problem = control.Problemf(http.StatusConflict, "This cannot be done here, and nothing was changed.")
+		e.Problem = control.Problemf(http.StatusConflict, "This is not possible here, and nothing was changed.")
 	}
 	if e.Problem != nil {
 		return a.show(s, c, e.Problem.Status, e)
@@ -200,7 +200,7 @@ func untilFields(f url.Values, usual string) []field {
 	for _, l := range lasts {
 		how.Options = append(how.Options, option{l.value, l.text, l.value == cmp.Or(f.Get("for"), usual)})
 	}
-	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day, in UTC. If it is set, it counts."}}
+	return []field{how, {Name: "until", Label: "Or until the end of", Kind: "date", Value: f.Get("until"), Hint: "A day in UTC. It overrides the choice above."}}
 }
 
 // untilOf returns until when something is to hold, as control reads it.
@@ -216,7 +216,7 @@ func untilOf(f url.Values, usual string) string {
 
 // reasonField asks why.
 func reasonField(f url.Values, required bool) field {
-	return field{Name: "reason", Label: "Reason", Kind: "text", Value: f.Get("reason"), Required: required, Hint: "For those who find it later. It is kept in the audit log."}
+	return field{Name: "reason", Label: "Reason", Kind: "text", Value: f.Get("reason"), Required: required, Hint: "For other operators. It is recorded in the audit log."}
 }
 
 // stateRows are what differs between two states of a subject.
@@ -240,9 +240,9 @@ func stateRows(before, after *control.SubjectState) []effectRow {
 func requestsWords(s *control.SubjectState) string {
 	switch {
 	case s.Blocked && s.BlockedUntil == nil:
-		return "all refused by this rule, for good"
+		return "all denied by this rule, for good"
 	case s.Blocked:
-		return "all refused by this rule until " + timeWords(*s.BlockedUntil)
+		return "all denied by this rule until " + timeWords(*s.BlockedUntil)
 	case s.Override != nil && s.Override.Document.Exempt:
 		return "not counted by this rule"
 	}

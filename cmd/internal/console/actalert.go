@@ -64,7 +64,7 @@ func (a *alerts) others(first string) (all []control.Alert) {
 func (a *alerts) quiet() (all []control.Alert) {
 	for i := range a.Silences {
 		name := a.Silences[i].Alert
-		text := cmp.Or(a.text(name), "It is not wrong any more: "+name+".")
+		text := cmp.Or(a.text(name), "The alert has ended: "+name+".")
 		all = append(all, control.Alert{Alert: name, Text: text, Silenced: &a.Silences[i]})
 	}
 	return all
@@ -79,15 +79,15 @@ func lookSilence(c *call, f url.Values) (*effect, error) {
 	e := &effect{Back: "/", Title: "Silence an alert", Verb: "Silence it", Hidden: map[string]string{"alert": name}, Whom: a.text(name)}
 	was := a.silence(name)
 	if e.Whom == "" && was == nil {
-		return nil, control.Problemf(http.StatusNotFound, "There is no such alert now: it has ended.")
+		return nil, control.Problemf(http.StatusNotFound, "The alert has ended.")
 	}
 	until := untilOf(f, "1h")
 	e.Fields = append(untilFields(f, "1h"), reasonField(f, false))
-	e.Notes = append(e.Notes, "It leaves the first line of this page to what else is wrong, and stays below it as silenced. Nothing else changes: what is refused is refused.")
+	e.Notes = append(e.Notes, "The alert moves from the first line of this page to the list of silenced alerts. Decisions do not change.")
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
-	e.Notes = append(e.Notes, "It holds on this instance, until that is restarted. Alerts that Prometheus makes are silenced in its Alertmanager.")
+	e.Notes = append(e.Notes, "It applies on this instance until a restart. Silence alerts of Prometheus in its Alertmanager.")
 	e.said = fmt.Sprintf("Silenced %s.", untilWords(until))
 	r := control.SilenceRequest{Alert: name, Until: until, Reason: f.Get("reason")}
 	would, err := offer(c, e, func(dry bool) (*control.SilenceChange, error) {

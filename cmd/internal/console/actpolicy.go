@@ -21,11 +21,11 @@ const shadowWord = "shadow"
 func shadowWords(w *control.ShadowState) string {
 	switch {
 	case !w.On:
-		return "refused, as the rules say"
+		return "denied, according to the rules"
 	case w.Ends == nil:
-		return "none is refused"
+		return "none is denied"
 	}
-	return "none is refused until " + timeWords(*w.Ends)
+	return "none is denied until " + timeWords(*w.Ends)
 }
 
 // lookShadowAll makes the whole policy a shadow.
@@ -35,34 +35,34 @@ func lookShadowAll(c *call, f url.Values) (*effect, error) {
 		return nil, err
 	}
 	until := untilOf(f, "1h")
-	e := &effect{Back: "/shadow", Title: "Make the whole policy a shadow", Verb: "Refuse nothing", Danger: true}
+	e := &effect{Back: "/shadow", Title: "Put the whole policy into shadow mode", Verb: "Deny nothing", Danger: true}
 	e.Fields = untilFields(f, "1h")
 	always := option{policy.ShadowAlways, "until it is undone", until == policy.ShadowAlways}
 	e.Fields[0].Options = append(e.Fields[0].Options, always)
-	e.Notes = append(e.Notes, c.allWords(telemetry.Deny, "Requests that were refused in the last hour and that would have passed"))
-	e.Notes = append(e.Notes, "It takes blocks and whatever overrides say with it. All is counted on, and shown as what would be refused.")
+	e.Notes = append(e.Notes, c.allWords(telemetry.Deny, "Requests denied in the last hour that would have been allowed"))
+	e.Notes = append(e.Notes, "This includes blocks and overrides. Requests are still counted, and shown as would be denied.")
 	if end := ends(until); end != "" {
 		e.Notes = append(e.Notes, end)
 	}
 	if now.From == "flag" {
-		e.Fields, e.Problem = nil, control.Problemf(http.StatusConflict, "It is one already: Sluice was started with --shadow.")
+		e.Fields, e.Problem = nil, control.Problemf(http.StatusConflict, "It is in shadow mode already: Sluice was started with --shadow.")
 		return e, nil
 	}
 	if !c.policy.Database {
 		if ends, err := policy.ParseUntil(until); until != policy.ShadowAlways && (err != nil || !ends.After(time.Now())) {
-			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "Until when: write a day that has not passed.")
+			e.Problem = control.Problemf(http.StatusUnprocessableEntity, "The end must be a day in the future.")
 			return e, nil // what may be anything is not to be pasted
 		}
-		e.How = "The policy is that of a file, which this page does not write. Put this at the top of it, on all instances that have one of their own; the file is read again when it changes."
+		e.How = "The policy is a file, which this page cannot change. Add this at the top of the file on every instance; changes are loaded automatically."
 		e.Paste = "shadow: " + until + "\n"
 		return e, nil
 	}
-	e.Notes = append(e.Notes, "It is kept in the database, so that it holds on all instances, and after a restart.")
+	e.Notes = append(e.Notes, "It is stored in the database: it applies on all instances and survives restarts.")
 	e.Fields = append(e.Fields, field{
-		Name: "word", Label: "Type the word " + shadowWord, Kind: "text", Value: f.Get("word"), Required: true, Hint: "Nobody is limited any more, attackers neither.",
+		Name: "word", Label: "Type the word " + shadowWord, Kind: "text", Value: f.Get("word"), Required: true, Hint: "Nothing is limited any more, including attackers.",
 	})
 	if word := f.Get("word"); word != "" && word != shadowWord {
-		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "The word is %s, and nothing was changed.", shadowWord)
+		e.Problem = control.Problemf(http.StatusUnprocessableEntity, "The word must be %s. Nothing was changed.", shadowWord)
 	}
 	return e, e.tryShadow(c, f, now, until, f.Get("word") == shadowWord)
 }
@@ -76,17 +76,17 @@ func lookEnforceAll(c *call, f url.Values) (*effect, error) {
 	e := &effect{Back: "/shadow", Title: "Enforce the policy again", Verb: "Enforce it"}
 	switch {
 	case !now.On:
-		e.Problem = control.Problemf(http.StatusConflict, "The policy is enforced. It is no shadow.")
+		e.Problem = control.Problemf(http.StatusConflict, "The policy is enforced already.")
 		return e, nil
 	case now.From == "flag":
 		e.How = "Sluice was started with --shadow: start it without."
 		return e, nil
 	case now.From == source.FromFile:
-		e.How = "The policy file says so, which this page does not write. Remove this from the top of it; the file is read again when it changes."
+		e.How = "The policy file sets it, which this page cannot change. Remove this from the top of the file; changes are loaded automatically."
 		e.Paste = "shadow: " + now.Until + "\n"
 		return e, nil
 	}
-	e.Notes = append(e.Notes, c.allWords(telemetry.WouldDeny, "Requests of the last hour that it would have refused"), "Rules that are shadows by themselves stay shadows.")
+	e.Notes = append(e.Notes, c.allWords(telemetry.WouldDeny, "Requests of the last hour that it would have denied"), "Rules with their own shadow: true stay in shadow mode.")
 	return e, e.tryShadow(c, f, now, "", true)
 }
 
@@ -116,10 +116,10 @@ func (e *effect) tryShadow(c *call, f url.Values, now *control.ShadowState, unti
 	e.Rows = []effectRow{{"Requests beyond a limit", shadowWords(now), shadowWords(&would.After)}}
 	switch e.said = "The policy is enforced again."; {
 	case until == "" && would.After.On:
-		e.Warnings = append(e.Warnings, "The policy file says so, too: it stays a shadow until the file is changed.")
-		e.said = fmt.Sprintf("The policy file still makes the whole policy a shadow: requests beyond a limit, %s.", shadowWords(&would.After))
+		e.Warnings = append(e.Warnings, "The policy file sets it, too: it stays in shadow mode until the file is changed.")
+		e.said = fmt.Sprintf("The policy file keeps the whole policy in shadow mode: requests beyond a limit, %s.", shadowWords(&would.After))
 	case until != "":
-		e.said = fmt.Sprintf("The whole policy is a shadow now: requests beyond a limit, %s.", shadowWords(&would.After))
+		e.said = fmt.Sprintf("The whole policy is in shadow mode now: requests beyond a limit, %s.", shadowWords(&would.After))
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (c *call) allWords(o telemetry.Outcome, what string) string {
 func hourWords(hour []telemetry.Counts, o telemetry.Outcome, subjects uint64, what string) string {
 	n := sumOf(hour)
 	if n.Total() == 0 {
-		return "No request came in the last hour."
+		return "No requests in the last hour."
 	}
 	text := fmt.Sprintf("%s: %s of %s, %s/s", what, number(n[o]), number(n.Total()), rate(float64(n[o])/time.Hour.Seconds()))
 	if n[o] > 0 && subjects > 0 {

@@ -36,8 +36,8 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 	}
 	e.Hidden = map[string]string{"entry": strconv.FormatInt(entry, 10)}
 	e.Notes = append(e.Notes,
-		fmt.Sprintf("It takes back what %s changed at %s, as a whole.", printable(p.Actor), timeWords(*p.At)),
-		"Overrides, who is in which tier, and what the policy file says stay as they are.")
+		fmt.Sprintf("It undoes all that %s changed at %s.", printable(p.Actor), timeWords(*p.At)),
+		"Overrides, tiers of subjects and the policy file do not change.")
 	if err := e.previousParts(p); err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func lookPrevious(c *call, f url.Values) (*effect, error) {
 // restartWords returns sentences about limits that start to count again.
 func restartWords(all []control.Restart) (notes []string) {
 	for _, r := range all {
-		notes = append(notes, fmt.Sprintf("What was counted for %s begins anew: %s becomes %s.", r.Rule, r.Was, r.Is))
+		notes = append(notes, fmt.Sprintf("Counts for %s start at zero: %s becomes %s.", r.Rule, r.Was, r.Is))
 	}
 	return notes
 }
@@ -72,7 +72,7 @@ func (e *effect) previousParts(p *control.Previous) error {
 	was, is := "", ""
 	for i, change := range p.Changes {
 		if i == maxPreviousShown {
-			e.Warnings = append(e.Warnings, fmt.Sprintf("%s more change, too, and are not shown.", words.Counted(len(p.Changes)-i+p.More, "part")))
+			e.Warnings = append(e.Warnings, fmt.Sprintf("%s more change and are not shown.", words.Counted(len(p.Changes)-i+p.More, "part")))
 			break
 		}
 		now, err := partText(change.Kind, change.Target, change.Now)
@@ -100,10 +100,10 @@ func (e *effect) previousFile(p *control.Previous) error {
 		return err
 	}
 	if string(was) == string(is) {
-		e.Problem = control.Problemf(http.StatusConflict, "The policy file says the same as before. What has changed is a file that it names, of a list or an answer, and what that had is not kept here.")
+		e.Problem = control.Problemf(http.StatusConflict, "The policy file is unchanged. A list or answer file that it names has changed, and its previous contents are not stored here.")
 		return nil
 	}
-	e.How = "The policy is that of a file, which this page does not write. Put this into it, on all instances that have one of their own; the file is read again when it changes. Comments are not kept here."
+	e.How = "The policy is a file, which this page cannot change. Copy this into the file on every instance; changes are loaded automatically. Comments are not included."
 	e.Paste = string(is)
 	e.Diff = diffLines(string(was), e.Paste)
 	return nil

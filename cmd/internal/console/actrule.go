@@ -24,7 +24,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	name := before.Name
 	e := &effect{Back: rulePage(name), Hidden: map[string]string{"rule": name}, Verb: "Enforce it", Title: "Enforce the rule " + name}
 	if shadow {
-		e.Verb, e.Title = "Make it a shadow", "Make a shadow of the rule "+name
+		e.Verb, e.Title = "Put it into shadow mode", "Put into shadow mode: the rule "+name
 	}
 	own, err := c.item(control.Rules, name)
 	if err != nil {
@@ -39,7 +39,7 @@ func lookState(c *call, f url.Values, shadow bool) (*effect, error) {
 	e.Rows = []effectRow{{"The rule", stateOf(before).Words(), stateOf(after).Words()}}
 	e.Notes = append(e.Notes, ruleHourWords(c.view().Rule(name), shadow))
 	if own == nil || own.Source != source.FromDatabase {
-		e.How = "This rule is in the policy file, which this page does not write. Change this there; the file is read again when it changes."
+		e.How = "This rule is in the policy file, which this page cannot change. Change it there; changes are loaded automatically."
 		return e, e.pasteRule(before, after)
 	}
 	etag := cmp.Or(f.Get("etag"), own.ETag)
@@ -126,11 +126,11 @@ func (s ruleState) Badge() string {
 func ruleHourWords(r *telemetry.Rule, shadow bool) string {
 	switch {
 	case r == nil:
-		return "Nothing has been seen of it yet, so nobody knows what that would have meant."
+		return "No data yet, so the effect is unknown."
 	case shadow:
-		return hourWords(r.Recent, telemetry.Deny, r.Refused[telemetry.Hour], "Requests that it refused in the last hour and that would have passed")
+		return hourWords(r.Recent, telemetry.Deny, r.Refused[telemetry.Hour], "Requests it denied in the last hour that would have been allowed")
 	}
-	return hourWords(r.Recent, telemetry.WouldDeny, r.Refused[telemetry.Hour], "Requests in the last hour that it would have refused")
+	return hourWords(r.Recent, telemetry.WouldDeny, r.Refused[telemetry.Hour], "Requests in the last hour that it would have denied")
 }
 
 func rulePage(name string) string { return "/rules/" + url.PathEscape(name) }

@@ -48,13 +48,13 @@ func lookBlock(c *call, f url.Values) (*effect, error) {
 		e.Notes = append(e.Notes, end)
 	}
 	if !c.policy.Database {
-		e.Notes = append(e.Notes, "There is no database, so the block is of this instance alone, and ends with it.")
+		e.Notes = append(e.Notes, "Without a database, the block applies only on this instance, until it stops.")
 	}
 	if scope.everywhere(f) {
 		return e, e.blockEverywhere(c, ref, scope, r)
 	}
 	if ref.Rule.Shadow {
-		e.Warnings = append(e.Warnings, "The rule is a shadow: a block only reports, and its requests still pass.")
+		e.Warnings = append(e.Warnings, "The rule is in shadow mode: a block only reports, and requests are still allowed.")
 	}
 	e.Notes = append(e.Notes, scope.open([]string{ref.Rule.Name}, nil)...)
 	e.said = fmt.Sprintf("Blocked %s for %s %s.", printable(ref.Shown), ref.Rule.Name, untilWords(r.Until))
@@ -94,7 +94,7 @@ func (e *effect) replaceOverride(c *call, own *control.Item, was, is *policy.Ove
 		return err
 	}
 	e.Rows = append(e.Rows, effectRow{"Override", overrideWords(was) + ", " + untilWords(was.Until), overrideWords(is) + ", " + untilWords(is.Until)})
-	e.Notes = append(e.Notes, "It takes the place of the override that the subject has.")
+	e.Notes = append(e.Notes, "It replaces the current override of the subject.")
 	e.LastHour = lastHourOf(would.Difference.LastHour)
 	return nil
 }
@@ -131,7 +131,7 @@ func lookReset(c *call, f url.Values) (*effect, error) {
 	}
 	e.Title, e.Verb = "Reset for the rule "+ref.Rule.Name, "Reset"
 	e.Fields = []field{reasonField(f, false)}
-	e.NoUndo = "What was counted is forgotten, and a penalty lifted. This cannot be undone."
+	e.NoUndo = "Counts start at zero, and a penalty ends. This cannot be undone."
 	e.said = fmt.Sprintf("Reset %s for %s: nothing is used.", printable(ref.Shown), ref.Rule.Name)
 	_, err = offerSubject(c, e, func(dry bool) (*control.SubjectChange, error) {
 		return c.s.Control.Reset(c.Context(), c.caller, ref.target(f), dry)
@@ -145,7 +145,7 @@ func lookRefund(c *call, f url.Values) (*effect, error) {
 		return nil, err
 	}
 	e.Title, e.Verb = "Give back for the rule "+ref.Rule.Name, "Give back"
-	e.NoUndo = "What is given back cannot be taken again. What was not used is lost."
+	e.NoUndo = "This cannot be undone. Units beyond the used amount are lost."
 	request, given, wrong := refundForm(e, ref.Rule, f)
 	if wrong != nil {
 		e.Problem = wrong
@@ -167,7 +167,7 @@ func refundForm(e *effect, rule *policy.Rule, f url.Values) (r control.RefundReq
 		return r, r.USD + " USD", nil
 	}
 	text := cmp.Or(f.Get("units"), "1")
-	e.Fields = []field{{Name: "units", Label: "Units", Kind: "number", Value: text, Required: true, Hint: "A request costs 1 unit unless the rule says otherwise."}, reasonField(f, false)}
+	e.Fields = []field{{Name: "units", Label: "Units", Kind: "number", Value: text, Required: true, Hint: "A request costs 1 unit unless the rule sets a cost."}, reasonField(f, false)}
 	units, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	if err != nil {
 		return r, "", control.Problemf(http.StatusUnprocessableEntity, "Units is a whole number, and %s is none.", printable(text))
@@ -183,7 +183,7 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 	}
 	e.Title, e.Verb = "Raise the limit of "+ref.Rule.Name, "Raise"
 	if ref.Key == nil {
-		e.Problem = control.Problemf(http.StatusConflict, "Its key is too long to be kept, so that only a hash of it is known: write the override with the whole key.")
+		e.Problem = control.Problemf(http.StatusConflict, "Only a hash of this long key is stored: write the override with the whole key.")
 		return e, nil
 	}
 	states, err := c.s.Control.Subjects(c.Context(), c.caller, ref.Rule.Name, ref.Key)
@@ -199,7 +199,7 @@ func lookRaise(c *call, f url.Values) (*effect, error) {
 	until := untilOf(f, "24h")
 	hint := "As in 200/minute burst 50. Separate several with commas."
 	if flying {
-		hint = "How many requests may be under way at once."
+		hint = "Maximum requests under way."
 	}
 	e.Fields = append([]field{{Name: "limit", Label: "New limit", Kind: "text", Value: text, Required: true, Hint: hint}}, untilFields(f, "24h")...)
 	e.Fields = append(e.Fields, reasonField(f, c.policy.Database))
@@ -245,7 +245,7 @@ func (e *effect) createOverride(c *call, o *policy.Override) error {
 
 // pasteOverride shows what to write into the file, for want of a database.
 func (e *effect) pasteOverride(p *control.InForce, o *policy.Override) (err error) {
-	e.How = "There is no database that keeps overrides. Write this into the policy file, below what \"overrides\" has already; the file is read again when it changes."
+	e.How = "Without a database, add this to \"overrides\" in the policy file; changes are loaded automatically."
 	own := policy.Document{Overrides: []policy.Override{*o}}
 	whole := p.Document.Document
 	whole.Overrides = own.Overrides
@@ -299,10 +299,10 @@ func (e *effect) raised(state *control.SubjectState, o *policy.Override) (rows [
 	}
 	rows = append(rows, effectRow{"Left now", strings.Join(was, " and "), strings.Join(is, " and ")})
 	if anew {
-		e.Notes = append(e.Notes, "The counters of the old limit do not fit the new one, so counting starts at zero: what was used no longer counts.")
+		e.Notes = append(e.Notes, "The counters of the old limit do not fit the new one, so counting starts at zero.")
 	}
 	if state.Blocked {
-		e.Warnings = append(e.Warnings, "The subject is blocked. A limit of its own takes the place of a block by override; a block of an instance stays until it is unblocked.")
+		e.Warnings = append(e.Warnings, "The subject is blocked. A limit replaces a block by override; a block on an instance stays until you unblock the subject.")
 	}
 	return rows
 }
@@ -340,7 +340,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 		return nil, err
 	}
 	if found == nil {
-		return nil, control.Problemf(http.StatusNotFound, "There is no such override now: it has been removed.")
+		return nil, control.Problemf(http.StatusNotFound, "The override has been removed.")
 	}
 	o := found.Document.(*policy.Override)
 	e := &effect{
@@ -348,7 +348,7 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 		Hidden: map[string]string{"override": id},
 	}
 	if found.Source != source.FromDatabase {
-		e.How = "This override is in the policy file, which this page does not write: remove it there."
+		e.How = "This override is in the policy file, which this page cannot change: remove it there."
 		return e, nil
 	}
 	etag := cmp.Or(f.Get("etag"), found.ETag) // the one that was seen, so that another's change is not lost
@@ -359,9 +359,9 @@ func lookEndOverride(c *call, f url.Values) (*effect, error) {
 	if would == nil {
 		return e, err
 	}
-	after := "what the tier or the rule says"
+	after := "the limit of the tier or rule"
 	if below, is := would.Difference.After.(*policy.Override); is {
-		after = overrideWords(below) + ", as the policy file says"
+		after = overrideWords(below) + ", from the policy file"
 	}
 	e.Rows = []effectRow{{"Holds", overrideWords(o), after}, {"Until", untilWords(o.Until), "now"}}
 	e.said = fmt.Sprintf("Ended the override of %s for %s.", o.Rule, printable(e.Whom))

@@ -64,7 +64,7 @@ func (b *blockScope) everywhere(f url.Values) bool {
 // open names what a block under some rules leaves open. Why has what stands against others.
 func (b *blockScope) open(blocked []string, why map[string]string) (notes []string) {
 	if slices.ContainsFunc(blocked, b.whole) {
-		return []string{"A rule that blocks it applies to every request, so nothing with this key stays open."}
+		return []string{"A blocking rule applies to every request, so no request with this key is allowed."}
 	}
 	notes = append(notes, "Requests to which "+listWords(blocked)+" does not apply stay open.")
 	if len(blocked) > 1 {
@@ -109,10 +109,10 @@ func (e *effect) blockEverywhere(c *call, ref *subjectRef, scope *blockScope, r 
 		if b.Before != nil {
 			before = overrideWords(b.Before) + ", " + untilWords(b.Before.Until)
 		}
-		then := "all refused "
+		then := "all denied "
 		if r := scope.rules[b.Rule]; r != nil && r.Shadow {
-			then = "all would be refused "
-			e.Warnings = append(e.Warnings, "The rule "+b.Rule+" is a shadow: a block only reports, and its requests still pass.")
+			then = "all would be denied "
+			e.Warnings = append(e.Warnings, "The rule "+b.Rule+" is in shadow mode: a block only reports, and requests are still allowed.")
 		}
 		e.Rows = append(e.Rows, effectRow{b.Rule, before, then + untilWords(r.Until)})
 	}

@@ -104,15 +104,15 @@ func (s *server) fail(c *call, err error) {
 	s.logAway(c, err)
 	p := control.AsProblem(err)
 	if p == nil {
-		s.Logger.Error("console: a page could not be made", "path", c.URL.Path, "error", err)
-		p = control.Problemf(http.StatusInternalServerError, "This page could not be made. The log of Sluice says why.")
+		s.Logger.Error("console: rendering a page failed", "path", c.URL.Path, "error", err)
+		p = control.Problemf(http.StatusInternalServerError, "Internal error: see the log of Sluice.")
 	}
 	if c.caller.Role == source.Nobody {
 		http.Error(c.w, p.Detail, p.Status)
 		return
 	}
 	if err := s.show(c, p.Status, "problem", page{Title: http.StatusText(p.Status), Data: p}); err != nil {
-		s.Logger.Error("console: a page could not be made", "path", c.URL.Path, "error", err)
+		s.Logger.Error("console: rendering a page failed", "path", c.URL.Path, "error", err)
 		http.Error(c.w, p.Detail, p.Status)
 	}
 }
@@ -123,7 +123,7 @@ func wantsPage(r *http.Request) bool {
 }
 
 // changedSince is the message for an ETag that is no longer valid.
-const changedSince = "Somebody else has changed it since you looked, and nothing was changed now. Look at what it says now, and try again."
+const changedSince = "It has changed since you loaded the page, and nothing was changed now. Check it, and try again."
 
 // refusal returns why control has refused something, in words for people. Other errors are returned as they
 // are.

@@ -18,7 +18,7 @@ var stacked = [telemetry.Outcomes]struct {
 }{
 	{telemetry.Deny, "deny", "Refused"},
 	{telemetry.Marked, "marked", "Marked"},
-	{telemetry.WouldDeny, "would", "Would be refused"},
+	{telemetry.WouldDeny, "would", "Would be denied"},
 	{telemetry.Degraded, "degraded", "Without the store"},
 	{telemetry.Delayed, "delayed", "Delayed"},
 	{telemetry.Allow, "allow", "Allowed"},

@@ -295,5 +295,5 @@ func TestConsoleListsAreNotKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.Script("page /act/previous => 200 The policy file says the same as before")
+	c.Script("page /act/previous => 200 The policy file is unchanged")
 }

@@ -164,7 +164,7 @@ func TestFirstPageOfIncident(t *testing.T) {
 		}
 
 		// Nothing is said to be refused from when the whole policy is a shadow.
-		if !strings.Contains(page, " refuses ") || !strings.Contains(page, "▲ more") || !strings.Contains(page, ">enforced<") {
+		if !strings.Contains(page, " denies ") || !strings.Contains(page, "▲ more") || !strings.Contains(page, ">enforced<") {
 			t.Error("premise: nothing is refused")
 		}
 		h.Engine.ShadowAll()

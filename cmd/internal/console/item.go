@@ -24,7 +24,7 @@ func (c *call) item(kind control.Kind, id string) (*control.Item, error) {
 func (c *call) rule(name string) (*policy.Rule, error) {
 	i := slices.IndexFunc(c.policy.Document.Rules, func(r policy.Rule) bool { return r.Name == name })
 	if i < 0 {
-		return nil, control.Problemf(http.StatusNotFound, "There is no rule %s in the policy in force.", printable(name))
+		return nil, control.Problemf(http.StatusNotFound, "The policy in force has no rule %s.", printable(name))
 	}
 	return &c.policy.Document.Rules[i], nil
 }

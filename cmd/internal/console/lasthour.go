@@ -45,7 +45,7 @@ func (l *lastHour) Uncertain() string {
 	if l.Change == l.Most {
 		return ""
 	}
-	return "A range ends with the most that counters from before the first request can make of it."
+	return "The upper end of a range includes counters from before the first recorded request."
 }
 
 // Old is a sentence about requests that the present policy decides differently now, or "".

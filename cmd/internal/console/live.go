@@ -71,11 +71,11 @@ type update struct {
 // stream keeps a page up to date until it is closed, or the server ends.
 func (s *server) stream(c *call) error {
 	if site := c.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" {
-		return control.Problemf(http.StatusForbidden, "This is for pages of this server.")
+		return control.Problemf(http.StatusForbidden, "Only pages of this server can use this.")
 	}
 	if !s.live.enter(c.caller.Name) {
 		c.w.Header().Set("Retry-After", "30")
-		return control.Problemf(http.StatusServiceUnavailable, "Too many pages are open. This one stays as it is.")
+		return control.Problemf(http.StatusServiceUnavailable, "Too many pages are open: this one is not updated.")
 	}
 	defer s.live.leave(c.caller.Name)
 	out := http.NewResponseController(c.w)
@@ -125,7 +125,7 @@ func (s *server) tell(c *call, t *teller) error {
 	for _, id := range fragments {
 		var b bytes.Buffer
 		if err := templates()["first"].ExecuteTemplate(&b, "first-"+id, shown); err != nil {
-			s.Logger.Error("console: a part of a page could not be made", "part", id, "error", err)
+			s.Logger.Error("console: rendering part of a page failed", "part", id, "error", err)
 			continue
 		}
 		if html := b.String(); t.seen[id] != html {

@@ -87,7 +87,7 @@ func (l *notices) get(id, name string) *notice {
 }
 
 func (s *server) undo(c *call) error {
-	tooLate := control.Problemf(http.StatusGone, "It is too late to undo this here: it was done more than %d seconds ago, or has been undone.", int(undoTime.Seconds()))
+	tooLate := control.Problemf(http.StatusGone, "It is too late to undo this: it was done more than %d seconds ago, or has been undone.", int(undoTime.Seconds()))
 	n := s.notices.get(c.PostForm.Get("id"), c.caller.Name)
 	if n == nil {
 		return tooLate

@@ -180,11 +180,11 @@ func estimateWords(c *telemetry.Costs) string {
 var unreadWords = map[string]struct{ what, mend string }{
 	"encoded":     {"were compressed, although the request asked for none", "Have the upstream send these responses uncompressed."},
 	"type":        {"were neither JSON nor server-sent events", "Match only requests whose responses report their usage."},
-	"malformed":   {"were no JSON that can be read", "Look at what the upstream sends there."},
+	"malformed":   {"were no JSON that can be read", "Check these responses of the upstream."},
 	"missing":     {"did not contain the numbers", "Have the client or Sluice ask for them (“usage: ask” does for OpenAI's streams), or correct the paths of response_json."},
 	"interrupted": {"broke off, or the client left before the end", "Clients that leave are no fault. If it is not they, look at the timeouts of the upstream."},
 	"no_body":     {"came through an integration that does not read responses", "Use the gateway or httplimit, or report the numbers with /v1/settle."},
-	"other":       {"could not be read", "Look at what the upstream sends there."},
+	"other":       {"could not be read", "Check these responses of the upstream."},
 }
 
 // spenders adds the subjects with the highest costs of the last day, and their remaining limits.

@@ -44,15 +44,15 @@ type refusalShown struct {
 func (r *refusalShown) Why() string {
 	switch r.Because {
 	case "limit":
-		return "it was beyond the limit"
+		return "it exceeded the limit"
 	case "reserved":
-		return "the estimates of requests under way had reserved what was left of the limit"
+		return "estimates of requests under way had reserved the rest of the limit"
 	case "penalty":
-		return "it was locked out by the penalty of the rule, for going beyond the limit before"
+		return "it was locked out by the penalty of the rule for exceeding the limit"
 	case "block":
 		return "it was blocked"
 	case "store":
-		return "the shared store did not answer, and on_error says deny"
+		return "the shared store was unavailable, and on_error is deny"
 	case "malformed":
 		if what := (&policy.Decision{Missing: r.Missing}).Ambiguous(); what != "" {
 			return "its " + printable(what) + " could be read in more than one way"
@@ -67,7 +67,7 @@ func (r *refusalShown) Waits() string {
 	if r.Wait == nil {
 		return "waiting does not help"
 	}
-	return "to come again after " + words.Span(time.Duration(*r.Wait)*time.Second)
+	return "to retry after " + words.Span(time.Duration(*r.Wait)*time.Second)
 }
 
 // namedRule is a rule that a text names.
@@ -89,21 +89,21 @@ type explanation struct {
 func (e *explanation) Words() string {
 	switch {
 	case e.Exempt:
-		return "It passes: a rule exempts it."
+		return "Allowed: a rule exempts it."
 	case e.Allowed:
-		return "It passes now."
+		return "Allowed now."
 	case (&policy.Decision{Missing: e.Missing}).Ambiguous() != "":
-		return "It is refused, since it can be read in more than one way: it lacks " + printable(e.Missing) + "."
+		return "Denied: it can be read in more than one way: it lacks " + printable(e.Missing) + "."
 	case e.Missing != "":
-		return "It is refused, since it lacks " + printable(e.Missing) + "."
+		return "Denied: it lacks " + printable(e.Missing) + "."
 	case e.Blocked != "":
-		return "It is refused: the rule " + e.Blocked + " blocks it."
+		return "Denied: the rule " + e.Blocked + " blocks it."
 	case e.Unavailable:
-		return "It is refused, since the shared store does not answer."
+		return "Denied: the shared store is unavailable."
 	case e.RetryAfter < 0:
-		return "It is refused, and waiting does not help."
+		return "Denied: waiting does not help."
 	}
-	return "It is refused. It would pass in " + words.Span(max(time.Second, e.RetryAfter.Duration().Round(time.Second))) + "."
+	return "Denied: it would be allowed in " + words.Span(max(time.Second, e.RetryAfter.Duration().Round(time.Second))) + "."
 }
 
 // Applying are the rules that apply, and Not those that do not.
@@ -158,7 +158,7 @@ func (s *server) showExplain(c *call, status int, d *explainShown) error {
 	if d.Request.Method == "" {
 		d.Request.Method = http.MethodGet
 	}
-	return s.show(c, status, "explain", pageOf("Why was it refused?", "explain", d))
+	return s.show(c, status, "explain", pageOf("Why was it denied?", "explain", d))
 }
 
 // form is what is known of a request that was refused.
@@ -262,7 +262,7 @@ func headersOf(text string) (map[string]string, error) {
 		}
 		name, value, found := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); !found || name == "" || strings.ContainsAny(name, " \t") {
-			return nil, control.Problemf(http.StatusUnprocessableEntity, "A header is a line as in Name: value, and this is none: %s", printable(line))
+			return nil, control.Problemf(http.StatusUnprocessableEntity, "Write a header as Name: value, not %s", printable(line))
 		}
 		all[name] = strings.TrimSpace(value)
 	}

@@ -72,7 +72,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	s.history.note(v)
 	a, err := c.alerts()
 	if err != nil { // then nothing is silenced
-		s.Logger.Warn("console: it is not known what is silenced", "error", err)
+		s.Logger.Warn("console: cannot read the silenced alerts", "error", err)
 	}
 	f := &firstShown{Ask: askedOf(q, v.At), At: v.At, Try: s.Try, Headline: v.HeadlineExcept(a.silenced)}
 	f.Alerts, f.Quiet = a.others(f.Headline.Alert), a.quiet()
@@ -135,7 +135,7 @@ func (s *server) tiles(v *telemetry.View) []tile {
 		ID: "tile-refused", Name: "Refused", Kind: "deny",
 		Value: rate(perSecond(counts[telemetry.Deny], lasted)), Unit: "/s",
 		Note:  percent(shareOf(counts[telemetry.Deny], counts.Total())) + " of " + rate(perSecond(counts.Total(), lasted)) + "/s",
-		Spark: sparkOf(minutes(v, &v.All, refusedOf)), Label: "Refused each minute of the last hour",
+		Spark: sparkOf(minutes(v, &v.All, refusedOf)), Label: "Denied each minute of the last hour",
 		Before: "not known yet",
 	}
 	if blocked := min(v.BlockedRate(nil), perSecond(counts[telemetry.Deny], lasted)); blocked > 0 {
@@ -145,9 +145,9 @@ func (s *server) tiles(v *telemetry.View) []tile {
 		refused.Before = rate(perSecond(c[telemetry.Deny], lasted)) + "/s, " + percent(shareOf(c[telemetry.Deny], c.Total()))
 	}
 	who := tile{
-		ID: "tile-subjects", Name: "Subjects refused", Kind: "deny", Value: number(refusedIn(v, telemetry.Minute, telemetry.Deny)), Unit: "in a minute",
+		ID: "tile-subjects", Name: "Subjects denied", Kind: "deny", Value: number(refusedIn(v, telemetry.Minute, telemetry.Deny)), Unit: "in a minute",
 		Note:  number(refusedIn(v, telemetry.Hour, telemetry.Deny)) + " in the last hour, " + number(refusedIn(v, telemetry.Day, telemetry.Deny)) + " in a day",
-		Spark: sparkOf(s.history.lastHour(v.At, func(s *sample) float64 { return float64(s.who) })), Label: "Subjects refused each minute of the last hour",
+		Spark: sparkOf(s.history.lastHour(v.At, func(s *sample) float64 { return float64(s.who) })), Label: "Subjects denied each minute of the last hour",
 		Before: "not known yet",
 	}
 	slow := tile{
@@ -198,7 +198,7 @@ func (f *firstShown) draw(v *telemetry.View, chosen *telemetry.Rule) {
 	}
 	counts := countsIn(v, series, telemetry.Hour)
 	if n := counts.Total(); n > 0 && counts[telemetry.Deny] == 0 {
-		f.Flat = fmt.Sprintf("0 of %s refused in the last hour", number(n))
+		f.Flat = fmt.Sprintf("0 of %s denied in the last hour", number(n))
 	}
 }
 

@@ -306,7 +306,7 @@ func healthOf(v *telemetry.View) (h health) {
 			}
 		}
 	}
-	say(stale, "bad", "instance does not answer", "instances do not answer")
+	say(stale, "bad", "instance does not respond", "instances do not respond")
 	say(away, "bad", "instance has an open circuit to the store", "instances have an open circuit to the store")
 	say(differ, "bad", "instance has another policy", "instances have another policy")
 	if local > 0 {
@@ -315,7 +315,7 @@ func healthOf(v *telemetry.View) (h health) {
 	}
 	say(evicted, "warn", "instance has forgotten keys that were being limited", "instances have forgotten keys that were being limited")
 	if h.Kind == "" {
-		h.Kind, h.Words = "good", []string{"Nothing is wrong with it"}
+		h.Kind, h.Words = "good", []string{"No problems"}
 	}
 	slices.SortStableFunc(h.Instances, func(a, b instanceRow) int { return cmp.Compare(b.trouble(), a.trouble()) })
 	if n := len(h.Instances); n > maxInstances {

@@ -264,8 +264,8 @@ func factsOf(r *policy.Rule) (all []fact) {
 	if !r.OnlyClassifies() {
 		add("Class", r.Class)
 	}
-	add("While the store is away", map[string]string{"allow": "lets requests pass", "deny": "refuses", "local": "goes by a local share of the limit"}[r.OnError])
-	add("Without the key", map[string]string{"share": "all share one count", "skip": "the rule does not apply", "refuse": "refused as malformed"}[r.Missing])
+	add("If the store is unavailable", map[string]string{"allow": "allows requests", "deny": "denies", "local": "uses a local allowance of the limit"}[r.OnError])
+	add("Without the key", map[string]string{"share": "all share one count", "skip": "the rule does not apply", "refuse": "denied as malformed"}[r.Missing])
 	add("Ambiguous", r.Ambiguous)
 	return all
 }

@@ -392,7 +392,7 @@ func (d *subjectShown) seen(v *telemetry.View) {
 	}
 	refused, kind := "Refused", "deny"
 	if d.Rule.Shadow {
-		refused, kind = "Would be refused", "would"
+		refused, kind = "Would be denied", "would"
 	}
 	d.strip(refused, kind, find(r.Refusals[telemetry.Hour].Items, d.Text), v.At)
 	d.strip("Requests", "all", find(r.Traffic[telemetry.Hour].Items, d.Text), v.At)

@@ -203,15 +203,15 @@ func TestFirstPageAnswers(t *testing.T) {
 		"new": {page(&telemetry.View{At: now, Since: now}, ""), []string{"No request has come yet", "curl -i http://localhost:8099/"}, []string{`id="tiles"`}},
 		"attack": {page(attack(now), ""), []string{
 			"One subject, far above the limit.", `data-rule="login-address"`, "203.0.113.7", "▲ more", "another one", "just before it began",
-			"has all of its limit again", "override ends", "shadow rules would have refused", "/act/block?id=", ">gold<", "10 per minute",
-		}, []string{"No request has come yet", "/act/shadow", "Nobody was refused"}},
-		"enforced": {page(enforced, ""), []string{">2 shadow rules would have refused 14 subjects today."}, nil},
-		"tried":    {page(tried, ""), []string{">2 shadow rules refused, or would have refused, 14 subjects today."}, nil},
-		"quiet":    {page(quiet(now), ""), []string{"refused in the last hour", "Nobody was refused.", "No customer is hurt.", "Nothing is wrong with it", "No numbers of an upstream."}, []string{"▲ more", "/act/"}},
+			"has all of its limit again", "override ends", "shadow rules would have denied", "/act/block?id=", ">gold<", "10 per minute",
+		}, []string{"No request has come yet", "/act/shadow", "No requests were denied"}},
+		"enforced": {page(enforced, ""), []string{">2 shadow rules would have denied 14 subjects today."}, nil},
+		"tried":    {page(tried, ""), []string{">2 shadow rules denied, or would have denied, 14 subjects today."}, nil},
+		"quiet":    {page(quiet(now), ""), []string{"denied in the last hour", "No requests were denied.", "No customer is hurt.", "No problems", "No data about an upstream."}, []string{"▲ more", "/act/"}},
 		"outage":   {page(outage(now), ""), []string{"silent since", "circuit open: 1 of 3", "decisions a second are made without the store"}, nil},
 		"unused":   {page(quiet(now), "?rule=exports"), []string{"No request has met", "GET /export", "sluice check"}, nil},
-		"narrow":   {page(quietSince(now), fmt.Sprintf("?from=%d&to=%d", now.Add(-50*time.Minute).Unix(), now.Add(-49*time.Minute).Unix())), []string{"No request came between", "Show all of the time"}, nil},
-		"balancer": {page(private, "?rule=login-address"), []string{"Everybody seems to be", "trusted_proxies"}, nil},
+		"narrow":   {page(quietSince(now), fmt.Sprintf("?from=%d&to=%d", now.Add(-50*time.Minute).Unix(), now.Add(-49*time.Minute).Unix())), []string{"No requests between", "Show the whole time range"}, nil},
+		"balancer": {page(private, "?rule=login-address"), []string{"Nearly all requests come from", "trusted_proxies"}, nil},
 	} {
 		for _, text := range c.want {
 			if !strings.Contains(c.text, text) {
@@ -260,12 +260,12 @@ func TestVerdictTellsAttackFromLowLimit(t *testing.T) {
 	}
 	limit := mustLimit(t, "10/minute") // 600 in the hour
 	for want, r := range map[string]*telemetry.Rule{
-		"One subject, far above the limit.":                   rule(1, 59400, 60000),
-		"One subject, not far above the limit.":               rule(1, 100, 700),
-		"Few subjects, far above the limit.":                  rule(8, 6000, 6600),
-		"Few subjects, just above the limit.":                 rule(8, 60, 660),
-		"Many subjects, just above the limit: is it too low?": rule(80, 60, 660),
-		"Many subjects, far above the limit.":                 rule(80, 6000, 6600),
+		"One subject, far above the limit.":                       rule(1, 59400, 60000),
+		"One subject, not far above the limit.":                   rule(1, 100, 700),
+		"Few subjects, far above the limit.":                      rule(8, 6000, 6600),
+		"Few subjects, just above the limit.":                     rule(8, 60, 660),
+		"Many subjects, just above the limit: it may be too low.": rule(80, 60, 660),
+		"Many subjects, far above the limit.":                     rule(80, 6000, 6600),
 	} {
 		if v := judge(r, telemetry.Hour, limit, false); v.Words != want {
 			t.Errorf("%q, want %q", v.Words, want)

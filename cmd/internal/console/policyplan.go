@@ -63,7 +63,7 @@ func (c *call) planPolicy(base, text string) (*policyPlan, error) {
 	}
 	was, err := policyfile.Decode(editedName, []byte(base))
 	if err != nil {
-		return nil, control.Problemf(http.StatusBadRequest, "This form has lost what was shown first: load the page again.")
+		return nil, control.Problemf(http.StatusBadRequest, "This form is incomplete: reload the page.")
 	}
 	if !c.policy.Database {
 		plan.Diff = diffLines(base, text)
@@ -157,7 +157,7 @@ func (p *policyPlan) settings(was, is *policy.Document) error {
 		return err
 	}
 	if x != y {
-		p.Problems = append(p.Problems, lineProblem{Message: "only rules are changed here", Hint: "put back what stands above the rules; change the rest in the policy file, or by \"sluice rules import\""})
+		p.Problems = append(p.Problems, lineProblem{Message: "only rules are changed here", Hint: "restore the text above the rules; change the rest in the policy file, or with \"sluice import\""})
 	}
 	return nil
 }
@@ -223,10 +223,10 @@ func (p *policyPlan) change(name string, before, after *policy.Rule, own *contro
 		c.What = "new"
 	case after == nil:
 		if c.What = "removed"; !stored {
-			c.Problem = control.Problemf(http.StatusConflict, "It is in the policy file, which this page does not write: remove it there.")
+			c.Problem = control.Problemf(http.StatusConflict, "It is in the policy file, which this page cannot change: remove it there.")
 		}
 	case !stored:
-		c.Notes = append(c.Notes, "It is in the policy file, which stays as it is: the database's takes its place.")
+		c.Notes = append(c.Notes, "It is in the policy file, which does not change: the database's rule replaces it.")
 	}
 	p.Changes = append(p.Changes, c)
 	return nil
@@ -297,7 +297,7 @@ func (p *policyPlan) refuse(refused *control.Problem, wrong []control.Wrong) {
 // foresee notes what a dry run has found.
 func (r *ruleChange) foresee(would *control.Effect) {
 	if r.What == "removed" && would.After != nil {
-		r.Notes = append(r.Notes, "The policy file has a rule of this name, too, which holds then.")
+		r.Notes = append(r.Notes, "The policy file has a rule of this name, which then applies.")
 	}
 	r.Notes = append(r.Notes, restartWords(would.BeginsAnew)...)
 	r.Notes = append(r.Notes, would.Warnings...)

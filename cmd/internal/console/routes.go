@@ -46,5 +46,5 @@ func routes() []route {
 }
 
 func (s *server) nothingHere(c *call) error {
-	return control.Problemf(http.StatusNotFound, "There is no page at %s.", printable(c.URL.Path))
+	return control.Problemf(http.StatusNotFound, "No page at %s.", printable(c.URL.Path))
 }

@@ -39,18 +39,18 @@ func (s *server) readForm(c *call) error {
 	h := c.Header
 	silent := h.Get("Sec-Fetch-Site") == "" && h.Get("Origin") == "" && h.Get("Authorization") == ""
 	if err := s.origin.Check(c.Request); err != nil || silent {
-		return control.Problemf(http.StatusForbidden, "This was sent by a page of another origin, and nothing was changed.")
+		return control.Problemf(http.StatusForbidden, "A page of another origin sent this. Nothing was changed.")
 	}
 	most := int64(maxForm)
 	if c.caller.Role == source.Nobody {
 		most = maxSignIn
 	}
 	c.Body = http.MaxBytesReader(c.w, c.Body, most)
-	unreadable := control.Problemf(http.StatusBadRequest, "This form could not be read, and nothing was changed.")
+	unreadable := control.Problemf(http.StatusBadRequest, "This form is unreadable. Nothing was changed.")
 	if err := c.ParseForm(); err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			return control.Problemf(http.StatusRequestEntityTooLarge, "That is too much: at most %d bytes.", large.Limit)
+			return control.Problemf(http.StatusRequestEntityTooLarge, "Too large: at most %d bytes.", large.Limit)
 		}
 		return unreadable
 	}

@@ -58,7 +58,7 @@ func (s *server) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil || who.Role == source.Nobody {
-		d.Said = "That did not work: this token is not known, or has expired."
+		d.Said = "That did not work: unknown token, or has expired."
 		s.askForToken(c, http.StatusUnauthorized, d)
 		return
 	}

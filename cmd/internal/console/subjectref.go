@@ -89,7 +89,7 @@ func (c *call) subjectOf(q url.Values) (*subjectRef, error) {
 func (c *call) subjectByID(id string) (*subjectRef, error) {
 	name, err := c.s.Control.NameOf(c.caller, control.Target{ID: id})
 	if err != nil {
-		return nil, control.Problemf(http.StatusNotFound, "No subject has this ID. IDs are of those seen in the last day: look in the lists of its rule, or find it by its key.")
+		return nil, control.Problemf(http.StatusNotFound, "No subject seen in the last day has this ID. Find it in the lists of its rule, or by its key.")
 	}
 	name.Shown = withPseudonym(name.Shown, name.Pseudonym)
 	rule, err := c.rule(name.Rule)

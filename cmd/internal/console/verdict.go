@@ -53,10 +53,10 @@ const overFrom = 3 // index of the bound that is the limit
 
 // overloadVerdict returns the verdict about a rule with an automatic limit: no subject is to blame.
 func overloadVerdict(r *telemetry.Rule) *verdict {
-	v := &verdict{Rule: r.Name, Kind: "good", Words: "The upstream is not overloaded.", Detail: "The rule refused nothing in the last minute."}
+	v := &verdict{Rule: r.Name, Kind: "good", Words: "The upstream is not overloaded.", Detail: "The rule denied nothing in the last minute."}
 	by, would := r.Load.Sheds()
 	if v.Would = would; by.Total() > 0 {
-		v.Kind, v.Words, v.Detail = "warn", "The upstream is overloaded.", "The rule refuses requests by their class, whichever client sends them."
+		v.Kind, v.Words, v.Detail = "warn", "The upstream is overloaded.", "The rule denies requests by their class, not by client."
 	}
 	return v
 }
@@ -70,8 +70,8 @@ func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *
 	v := &verdict{Rule: r.Name, Refused: refused, Asked: r.Asked[w], Refusals: top.Total, Would: shadow}
 	if v.Refusals == 0 {
 		if n := r.Refusals[w].Total; n > 0 {
-			v.Kind, v.Words = "good", "Blocked subjects alone."
-			v.Detail = plural(n, "request was", "requests were") + " refused, by a block."
+			v.Kind, v.Words = "good", "Only blocked subjects."
+			v.Detail = plural(n, "request was", "requests were") + " denied, by a block."
 		}
 		return v
 	}
@@ -113,12 +113,12 @@ func (v *verdict) sharesInWords() {
 	switch {
 	case first >= 0.5:
 		v.Kind, v.Words = "warn", "One subject."
-		v.Detail = fmt.Sprintf("It makes %s of the refusals: an attacker, or a client that does not wait when it is told to.", percent(first))
+		v.Detail = fmt.Sprintf("It causes %s of the refusals: an attacker, or a client that ignores Retry-After.", percent(first))
 	case ten >= 0.7:
 		v.Kind, v.Words = "info", "Few subjects."
-		v.Detail = fmt.Sprintf("%s make %s of the refusals: clients that could go slower, or need more.", v.firstTen(), percent(ten))
+		v.Detail = fmt.Sprintf("%s cause %s of the refusals: clients that should slow down, or need more.", v.firstTen(), percent(ten))
 	default:
-		v.Kind, v.Words = "warn", "Many subjects: is the limit too low?"
+		v.Kind, v.Words = "warn", "Many subjects: the limit may be too low."
 		v.Detail = fmt.Sprintf("%s share the refusals.", plural(v.Refused, "subject", "subjects"))
 	}
 }
@@ -212,7 +212,7 @@ func (v *verdict) words(times []timesRefused) {
 	ten := v.Shares[min(1, len(v.Shares)-1)].Of
 	refusals := "refusals"
 	if v.Would {
-		refusals = "refusals that there would be"
+		refusals = "refusals if it were enforced"
 	}
 	switch {
 	case first >= 0.5:
@@ -221,19 +221,19 @@ func (v *verdict) words(times []timesRefused) {
 		if median < 3 { // the median is that of this one subject
 			v.Kind, v.Words = "warn", "One subject, not far above the limit."
 		}
-		v.Detail = fmt.Sprintf("It makes %s of the %s: an attacker, or a client that does not wait when it is told to.", percent(first), refusals)
+		v.Detail = fmt.Sprintf("It causes %s of the %s: an attacker, or a client that ignores Retry-After.", percent(first), refusals)
 	case ten >= 0.7 && median >= 3:
 		v.Kind, v.Words = "bad", "Few subjects, far above the limit."
 		v.Detail = fmt.Sprintf("%s make %s of the %s, half of all at %s times the limit or more: an attack, or a script.", v.firstTen(), percent(ten), refusals, timesWords(median))
 	case ten < 0.7 && median < 2:
-		v.Kind, v.Words = "warn", "Many subjects, just above the limit: is it too low?"
-		v.Detail = fmt.Sprintf("%s share the %s, half of which met subjects that asked for less than %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))
+		v.Kind, v.Words = "warn", "Many subjects, just above the limit: it may be too low."
+		v.Detail = fmt.Sprintf("%s share the %s, half of them for subjects below %s times the limit.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(max(median, 1.1)))
 	case ten < 0.7:
 		v.Kind, v.Words = "bad", "Many subjects, far above the limit."
-		v.Detail = fmt.Sprintf("%s share the %s at some %s times the limit: an attack from many places, or a crowd.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(median))
+		v.Detail = fmt.Sprintf("%s share the %s at about %s times the limit: a distributed attack, or a crowd.", plural(v.Refused, "subject", "subjects"), refusals, timesWords(median))
 	default:
 		v.Kind, v.Words = "info", "Few subjects, just above the limit."
-		v.Detail = fmt.Sprintf("%s make %s of the %s: clients that could go slower, or need more.", v.firstTen(), percent(ten), refusals)
+		v.Detail = fmt.Sprintf("%s cause %s of the %s: clients that should slow down, or need more.", v.firstTen(), percent(ten), refusals)
 	}
 }
 

@@ -25,9 +25,9 @@ func limitWords(text, algorithm string) string {
 func ruleWords(r *policy.Rule) string {
 	switch {
 	case r.Block:
-		return "refuses everything that matches"
+		return "denies all matching requests"
 	case r.Exempt:
-		return "lets everything pass that matches"
+		return "allows all matching requests"
 	case r.Share.Of != "":
 		return limitsWords(r.LimitTexts(), r.Algorithm) + ", shared"
 	}
@@ -47,7 +47,7 @@ func ruleWords(r *policy.Rule) string {
 
 // autoWords describes an automatic limit of requests under way.
 func autoWords(f *policy.InFlight) string {
-	words := "as many under way at once as the upstream bears"
+	words := "as many under way as the upstream can handle"
 	if f.Least > 0 {
 		words += ", at least " + humanize.Comma(f.Least)
 	}
@@ -71,7 +71,7 @@ func limitsWords(texts []string, algorithm string) string {
 func keyWords(r *policy.Rule) string {
 	parts := countedParts(r)
 	if len(parts) == 0 {
-		return "nothing: all share one count"
+		return "nothing: all requests share one count"
 	}
 	return strings.Join(parts, " + ")
 }

@@ -85,7 +85,7 @@ func (s *silences) change(alert string, seen, is *Silence) error {
 	}
 	switch {
 	case silenced != (seen != nil) || silenced && now != *seen:
-		return Problemf(http.StatusConflict, "somebody else has silenced it, or ended that, just now: look, and try again")
+		return Problemf(http.StatusConflict, "its silence has just been changed by another request: read it again, and retry")
 	case is == nil:
 		delete(s.all, alert)
 		return nil
@@ -146,7 +146,7 @@ func (c *Control) Silence(ctx context.Context, who Caller, r SilenceRequest, dry
 	before := c.silences.of(r.Alert)
 	known := slices.ContainsFunc(v.Alerts(math.MaxInt), func(h telemetry.Headline) bool { return h.Alert == r.Alert })
 	if !known && before == nil {
-		return nil, BadField("/alert", "there is no such alert now: GET /v1/alerts has those that there are")
+		return nil, BadField("/alert", "no such alert: GET /v1/alerts lists the current ones")
 	}
 	return c.changeSilence(ctx, who, "silence", dry, before, &Silence{r.Alert, until.UTC(), who.Name, r.Reason})
 }
@@ -170,7 +170,7 @@ func (c *Control) Unsilence(ctx context.Context, who Caller, r UnsilenceRequest,
 	case before == nil:
 		return nil, Problemf(http.StatusConflict, "the alert is not silenced")
 	case !r.Until.IsZero() && !r.Until.Equal(before.Until):
-		return nil, Problemf(http.StatusConflict, "somebody else has silenced it since, until %s", before.Until.Format(time.RFC3339))
+		return nil, Problemf(http.StatusConflict, "another request has silenced it until %s", before.Until.Format(time.RFC3339))
 	}
 	return c.changeSilence(ctx, who, "unsilence", dry, before, nil)
 }

@@ -59,13 +59,13 @@ func conflicts(err error) error {
 // that does not block is not replaced.
 func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.Override, dry bool) (*BlockedRule, error) {
 	if hashed := s.Hashed(); len(hashed) > 0 {
-		return nil, Problemf(http.StatusConflict, "the %s of this subject is too long to be kept, and no override can name it: block it by a rule", hashed[0])
+		return nil, Problemf(http.StatusConflict, "the %s of this subject is too long for an override: block it by a rule", hashed[0])
 	}
 	if o.Rule, o.Key = s.rule.Name, s.key; s.id != "" {
 		o.Key = s.Values() // an override needs the values
 	}
 	if part, all := anyValue(o.Key); all {
-		return nil, BadField(PointerTo("key", part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
+		return nil, BadField(PointerTo("key", part), "in an override, \"*\" matches every value and would block others: block this one by a rule")
 	}
 	if held, found := s.Override(); found && c.alone(s, &held) {
 		o.Key = held.Key
@@ -76,7 +76,7 @@ func (c *Control) putBlock(ctx context.Context, who Caller, s *found, o *policy.
 	id := source.OverrideName(o.Rule, o.Key)
 	old, exists := c.policy.now().find(Overrides, id)
 	if exists && !old.Document.(*policy.Override).Block {
-		return nil, Problemf(http.StatusConflict, "this subject has an override of its own, which a block would replace for good: replace the override %s", id)
+		return nil, Problemf(http.StatusConflict, "the subject has an override, which a block would replace for good: replace the override %s", id)
 	}
 	blocked, err := c.writeBlocks(ctx, who, []policy.Override{*o}, dry)
 	if err != nil || dry {
@@ -118,7 +118,7 @@ func (c *Control) writeBlocks(ctx context.Context, who Caller, all []policy.Over
 // raced makes a problem of a conflict with another change.
 func raced(err error) error {
 	if conflicted(err) {
-		return Problemf(http.StatusConflict, "somebody else has changed the override of this subject just now: look, and try again")
+		return Problemf(http.StatusConflict, "the override of this subject has just been changed by another request: read it again, and retry")
 	}
 	return err
 }
@@ -148,7 +148,7 @@ func (c *Control) deleteBlock(ctx context.Context, who Caller, s *found, o *poli
 	id := source.OverrideName(o.Rule, o.Key)
 	own, found := c.policy.now().find(Overrides, id)
 	if !found || own.Version == 0 || !c.alone(s, o) {
-		return Problemf(http.StatusConflict, "the override %s blocks this subject, with others or by the policy file: change that, or give the subject an override of its own", id)
+		return Problemf(http.StatusConflict, "the override %s blocks this subject, and is in the policy file or covers others: change it, or create an override for the subject", id)
 	}
 	_, _, err := c.apply(ctx, &writing{Change: Change{Dry: dry}, who: who, kind: Overrides, id: id}, source.Match(own.Version))
 	if err == nil && !dry {
@@ -179,7 +179,7 @@ func endOf(text string) (time.Time, error) {
 	until, err := policy.ParseUntil(text)
 	switch {
 	case text == "":
-		return until, BadField("/until", "write a date, which holds to its end in UTC, or a time")
+		return until, BadField("/until", "write a date, which includes that day in UTC, or a time")
 	case err != nil:
 		return until, BadField("/until", "%s", plain(err))
 	case !until.After(time.Now()):

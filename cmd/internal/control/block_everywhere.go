@@ -70,7 +70,7 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 	}
 	maps.DeleteFunc(own, func(part, _ string) bool { return strings.HasPrefix(part, "const:") })
 	if part, stands := anyValue(own); stands {
-		return nil, BadField(PointerTo("key", part), "an override reads \"*\" as every value, and would block others: block this one by a rule")
+		return nil, BadField(PointerTo("key", part), "in an override, \"*\" matches every value and would block others: block this one by a rule")
 	}
 	rules := c.policy.now().document.Rules
 	for i := range rules {
@@ -79,9 +79,9 @@ func (c *Control) blocksOf(s *found, out *SubjectChange) (all []policy.Override,
 		switch {
 		case !counts:
 		case c.policy.database != nil && len(s.Hashed()) > 0:
-			out.Open = append(out.Open, OpenRule{name, "the value is too long to be kept, and no override can name it"})
+			out.Open = append(out.Open, OpenRule{name, "the value is too long for an override"})
 		case c.policy.database == nil && more:
-			out.Open = append(out.Open, OpenRule{name, "its key has more parts, and only an override in a database can leave these open"})
+			out.Open = append(out.Open, OpenRule{name, "its key has more parts, which only an override in a database can leave open"})
 		default:
 			o := policy.Override{Rule: name, Key: key}
 			if subject, err := c.engine.Subject(name, key); err == nil && !more {

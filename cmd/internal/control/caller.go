@@ -16,7 +16,7 @@ type Caller struct {
 // Needs returns a [Problem] unless the caller has a role, or a higher one.
 func (who Caller) Needs(role source.Role) error {
 	if !who.Role.May(role) {
-		return Problemf(http.StatusForbidden, "%s has the role %s, and this needs %s", who.Name, who.Role, role)
+		return Problemf(http.StatusForbidden, "%s has the role %s, and this requires %s", who.Name, who.Role, role)
 	}
 	return nil
 }

@@ -147,7 +147,7 @@ func (edit *RuleEdit) named() (r policy.Rule, err error) {
 	r = *edit.Rule
 	r.Name = cmp.Or(r.Name, edit.Name)
 	if r.Name != edit.Name {
-		return r, BadField("/name", "the rule is called %s here, and %s beside it", r.Name, edit.Name)
+		return r, BadField("/name", "the name of the rule is %s here and %s beside it", r.Name, edit.Name)
 	}
 	return r, nil
 }
@@ -159,7 +159,7 @@ func explainChanges(err error, all []source.RuleChange) error {
 		place[all[i].Row.Name] = fmt.Sprintf("/rules/%d", i)
 	}
 	if conflicts := conflictsIn(err); len(conflicts) > 0 {
-		p := Problemf(http.StatusPreconditionFailed, "somebody else has changed %s", strings.Join(conflicts, ", "))
+		p := Problemf(http.StatusPreconditionFailed, "another request has changed %s", strings.Join(conflicts, ", "))
 		for _, name := range conflicts {
 			p.add(place[name]+"/etag", "the rule %s has changed since it was read: read it again", name)
 		}

@@ -72,7 +72,7 @@ func (c *Control) Check(ctx context.Context, who Caller, in CheckRequest) (*Verd
 		return nil, err
 	}
 	if in.Take && !who.Role.May(source.Operator) {
-		return nil, Problemf(http.StatusForbidden, "%s has the role %s, and \"take\" needs %s", who.Name, who.Role, source.Operator)
+		return nil, Problemf(http.StatusForbidden, "%s has the role %s, and \"take\" requires %s", who.Name, who.Role, source.Operator)
 	}
 	r, err := in.request()
 	if err != nil {

@@ -69,5 +69,5 @@ func (c *Control) logAct(who Caller, what string, about ...any) {
 
 // noDatabase is the answer to what needs one.
 func noDatabase() *Problem {
-	return Problemf(http.StatusConflict, "there is no database to change: start sluice with --rules, or change the policy file")
+	return Problemf(http.StatusConflict, "no database to change: start sluice with --rules, or change the policy file")
 }

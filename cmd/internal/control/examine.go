@@ -64,7 +64,7 @@ func (c *Control) examineTier(tier *Tier) (*policy.Policy, string, error) {
 		pointer, _ := pointer(fmt.Sprintf(".limits[%q]", rule), "")
 		i := slices.IndexFunc(doc.Rules, func(r policy.Rule) bool { return r.Name == rule })
 		if i < 0 {
-			return nil, "", BadField(pointer, "there is no rule %q", rule)
+			return nil, "", BadField(pointer, "unknown rule %q", rule)
 		}
 		tiers := maps.Clone(doc.Rules[i].Tiers)
 		if tiers == nil {

@@ -248,7 +248,7 @@ func (c *Control) Explain(ctx context.Context, who Caller, in CheckRequest) (*Ex
 		return nil, err
 	}
 	if in.Take {
-		return nil, BadField("/take", "to explain takes nothing: /v1/check does")
+		return nil, BadField("/take", "explain does not charge: use /v1/check")
 	}
 	r, err := in.request()
 	if err != nil {

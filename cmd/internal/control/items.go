@@ -118,7 +118,7 @@ func position(cursor string, limit int) (after string, n int, err error) {
 }
 
 func badCursor() *Problem {
-	return BadParameter("cursor", "it is none of those that this API gave")
+	return BadParameter("cursor", "not a cursor of this API")
 }
 
 // cursorBehind returns the cursor of a page that follows a name.
@@ -157,5 +157,5 @@ func (c *Control) Read(who Caller, kind Kind, id string) (*Item, error) {
 
 // missing is the problem of an unknown item.
 func missing(kind Kind) *Problem {
-	return Problemf(http.StatusNotFound, "there is no %s of this name", kind)
+	return Problemf(http.StatusNotFound, "no %s has this name", kind)
 }

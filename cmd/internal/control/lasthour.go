@@ -35,7 +35,7 @@ func (c *Control) Diff(ctx context.Context, who Caller, doc policy.Document, liv
 		return nil, err
 	}
 	if live && c.recent == nil {
-		return nil, Problemf(http.StatusConflict, "no requests are kept: start sluice with --recent")
+		return nil, Problemf(http.StatusConflict, "no requests are recorded: start sluice with --recent")
 	}
 	p, would, err := c.policy.stack.WouldFile(doc, nil)
 	if found, ok := err.(policy.Errors); ok && len(found) > 0 {

@@ -53,7 +53,7 @@ func (c *Control) Previous(ctx context.Context, who Caller) (*Previous, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, Problemf(http.StatusNotFound, "the rules of the database have not changed yet, as far as the audit log knows")
+		return nil, Problemf(http.StatusNotFound, "the audit log contains no change of the database's rules")
 	}
 	last := &all[len(all)-1]
 	out := &Previous{Source: source.FromDatabase, Entry: last.ID, At: &last.At, Actor: last.Actor}
@@ -98,10 +98,10 @@ func (c *Control) Restore(ctx context.Context, who Caller, entry int64, dry bool
 	var found policy.Errors
 	switch {
 	case conflicted(err):
-		return nil, Problemf(http.StatusConflict, "the rules have changed since you have looked, or by SQL: look again")
+		return nil, Problemf(http.StatusConflict, "the rules have changed since, or by SQL: read them again")
 	case errors.As(err, &found) && len(found) > 0:
 		p := Mistakes(found, "-")
-		p.Detail = "what was there before makes no policy any more: " + p.Detail
+		p.Detail = "the previous rules are no longer a valid policy: " + p.Detail
 		return nil, p
 	case err != nil:
 		return nil, err

@@ -148,15 +148,15 @@ func AsProblem(err error) *Problem {
 	case errors.As(err, &invalid):
 		return BadField("/"+invalid.Field, "%s", invalid.Message)
 	case errors.Is(err, source.ErrFull):
-		return Unavailable("nothing was changed: the disk of the database is full: free some space there")
+		return Unavailable("nothing was changed: the disk of the database is full: free some space")
 	case errors.As(err, &many):
 		p := Problemf(http.StatusTooManyRequests, "%v", err)
 		p.Retry = many.RetrySeconds()
 		return p
 	case errors.Is(err, source.ErrAway), errors.Is(err, source.ErrNotMigrated):
-		return Unavailable("the database does not answer, and may have made the change or not")
+		return Unavailable("the database does not answer, and the change may or may not have been made")
 	case errors.Is(err, policy.ErrStoreAway), errors.Is(err, context.DeadlineExceeded):
-		return Unavailable("the shared store does not answer")
+		return Unavailable("the shared store is unavailable")
 	case errors.Is(err, sluice.ErrUsage):
 		return Problemf(http.StatusUnprocessableEntity, "%v", err)
 	}

@@ -68,14 +68,14 @@ func (c *Control) Refusals(ctx context.Context, who Caller, id string) (*Refusal
 	}
 	switch {
 	case id == "":
-		return nil, BadParameter("id", "write the ID of the request: what its answer has in X-Request-Id, or that of its trace")
+		return nil, BadParameter("id", "write the ID of the request: its X-Request-Id, or the ID of its trace")
 	case c.telemetry == nil:
-		return nil, Problemf(http.StatusConflict, "no refusals are kept: start sluice with --telemetry")
+		return nil, Problemf(http.StatusConflict, "denied requests are not recorded: start sluice with --telemetry")
 	}
 	kept := c.telemetry.FindRefusals(ctx, id)
 	out := &Refusals{ID: id, Refusals: []Refusal{}, Kept: kept.Kept, Since: timeOf(kept.Since), Alone: kept.Err != nil}
 	if kept.Err != nil {
-		c.logger.Warn("refusals of other instances cannot be read", "error", kept.Err)
+		c.logger.Warn("cannot read the denied requests of other instances", "error", kept.Err)
 	}
 	found := kept.Refusals
 	hidden := !who.Role.May(source.Operator) && c.hidesAddresses()

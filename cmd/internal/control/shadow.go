@@ -105,20 +105,20 @@ func (c *Control) PutShadow(ctx context.Context, who Caller, r ShadowRequest, ch
 	longer := policy.LongerShadow(file, r.Until)
 	switch {
 	case before.From == "flag":
-		return nil, Problemf(http.StatusConflict, "this instance was started with --shadow, which makes a shadow of every policy: start it without")
+		return nil, Problemf(http.StatusConflict, "this instance was started with --shadow: start it without")
 	case longer != r.Until && (r.Until != "" || now.databaseShadow() == ""):
-		return nil, Problemf(http.StatusConflict, "the policy file says shadow: %s, which the database cannot take away or shorten: change the file", file)
+		return nil, Problemf(http.StatusConflict, "the policy file sets shadow: %s, which the database cannot end or shorten: change the file", file)
 	}
 	match := source.Any
 	if tag := change.Match; tag != "" && tag != "*" {
 		if tag != before.ETag {
-			return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
+			return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you read it: read it again")
 		}
 		match = source.Match(now.settingsVersion())
 	}
 	p, err := c.policy.change(ctx, who.Name, change.Dry, func(tx *source.Tx) error { return tx.PutShadow(r.Until, match) })
 	if conflicted(err) {
-		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
+		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you read it: read it again")
 	} else if err != nil {
 		return nil, err
 	}

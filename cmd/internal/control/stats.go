@@ -136,7 +136,7 @@ func (c *Control) view(who Caller, needs source.Role) (*telemetry.View, error) {
 		return nil, err
 	}
 	if c.telemetry == nil {
-		return nil, Problemf(http.StatusConflict, "nobody counts: start sluice with --telemetry")
+		return nil, Problemf(http.StatusConflict, "telemetry is disabled: start sluice with --telemetry")
 	}
 	return c.telemetry.View(), nil
 }
@@ -195,7 +195,7 @@ func (c *Control) RuleStats(who Caller, rule string) (*RuleStats, error) {
 	}
 	r := v.Rule(rule)
 	if r == nil {
-		return nil, Problemf(http.StatusNotFound, "nothing is counted for a rule of this name")
+		return nil, Problemf(http.StatusNotFound, "no counts for a rule of this name")
 	}
 	out := ruleStatsOf(v, r)
 	if written := c.ruleOf(r.Name); written != nil {

@@ -184,11 +184,11 @@ func (c *Control) Subjects(ctx context.Context, who Caller, rule string, key map
 		return nil, noRule(rule)
 	}
 	parts := strings.Join(slices.Sorted(maps.Keys(key)), ", ")
-	return nil, Problemf(http.StatusNotFound, "no rule counts by %s alone: its key may have more parts, see /v1/policy", parts)
+	return nil, Problemf(http.StatusNotFound, "no rule counts by %s alone: see /v1/policy for keys with several parts", parts)
 }
 
 func noRule(name string) *Problem {
-	return Problemf(http.StatusNotFound, "there is no rule %q", name)
+	return Problemf(http.StatusNotFound, "unknown rule %q", name)
 }
 
 // partsOf returns the given values that a rule counts by, and whether it has a key and all of it is
@@ -298,13 +298,13 @@ func (c *Control) Refund(ctx context.Context, who Caller, r RefundRequest, dry b
 	return c.change(ctx, who, r.Target, dry, subjectAct{
 		apply: func(s *found, dry bool) error {
 			if s.InFlight() {
-				return BadField("/rule", "it counts requests in flight, which end by themselves: reset the subject to free all places")
+				return BadField("/rule", "it counts requests in flight, which end by themselves: reset the subject to free all permits")
 			}
 			if s.Distinct() {
-				return BadField("/rule", "it counts different values, of which none can be given back: reset the subject to forget all")
+				return BadField("/rule", "it counts different values, which cannot be refunded: reset the subject to forget all")
 			}
 			if s.Queues() {
-				return BadField("/rule", "it is a queue, whose turns belong to the requests that wait: reset the subject to empty it")
+				return BadField("/rule", "it is a queue of waiting requests: reset the subject to empty it")
 			}
 			if r.USD != "" && s.rule.Cost.USD == "" {
 				return BadField("/usd", "the rule has no limit in USD: write units")
@@ -379,7 +379,7 @@ func (c *Control) find(who Caller, t Target) (*found, error) {
 	}
 	rule := c.ruleOf(t.Rule)
 	if rule == nil {
-		return nil, BadField("/rule", "there is no rule %q", t.Rule)
+		return nil, BadField("/rule", "unknown rule %q", t.Rule)
 	}
 	s, err := c.engine.Subject(t.Rule, t.Key)
 	if err != nil {
@@ -398,7 +398,7 @@ func (c *Control) ruleOf(name string) *policy.Rule {
 }
 
 // errNoID is the error of an ID that no view has.
-var errNoID = errors.New("no subject of this ID was among the top ones of the last hour: name it by its rule and key")
+var errNoID = errors.New("no top subject of the last hour has this ID: name it by its rule and key")
 
 // findByID returns the subject that an ID of a view names.
 func (c *Control) findByID(who Caller, id string) (*found, error) {

@@ -97,7 +97,7 @@ func (c *Control) Create(ctx context.Context, who Caller, document any, dry bool
 }
 
 func (c *Control) create(ctx context.Context, w *writing) (*Written, error) {
-	there := Problemf(http.StatusConflict, "the %s is there already: PUT %s replaces it", w.kind, w.kind.Path(w.id))
+	there := Problemf(http.StatusConflict, "the %s exists: replace it with PUT %s", w.kind, w.kind.Path(w.id))
 	if w.exists {
 		return nil, there
 	}
@@ -154,14 +154,14 @@ func (c *Control) Delete(ctx context.Context, who Caller, kind Kind, id string, 
 		return nil, err
 	}
 	if !named && w.exists && w.before.Version == 0 {
-		return nil, Problemf(http.StatusConflict, "the database has no such %s: remove it where it is, in the %s", kind, w.before.Source())
+		return nil, Problemf(http.StatusConflict, "the database has no such %s: remove it from the %s", kind, w.before.Source())
 	}
 	return c.writeIf(ctx, w)
 }
 
 // unconditional is the problem of a change without a condition.
 func unconditional(or string) *Problem {
-	p := Problemf(http.StatusPreconditionRequired, "send the ETag that you have read as If-Match, so that nobody else's change is lost%s", or)
+	p := Problemf(http.StatusPreconditionRequired, "send the ETag of your last read as If-Match, to keep changes by others%s", or)
 	p.Errors = []Wrong{{Header: "If-Match", Detail: p.Detail}}
 	return p
 }
@@ -171,10 +171,10 @@ func (w *writing) take(document any) error {
 	own, field := "", ""
 	w.document, own, field = signed(document, w.id, w.who.Name)
 	if own == "/" {
-		return BadField(field, "a path cannot name what is called \"/\": give it another name")
+		return BadField(field, "a path cannot contain the name \"/\": choose another name")
 	}
 	if w.id != "" && own != w.id {
-		return BadField(field, "this is not the %s of the path, whose ID would be %s", w.kind, own)
+		return BadField(field, "the path names another %s: the ID of this one is %s", w.kind, own)
 	}
 	w.id = own
 	return nil
@@ -234,7 +234,7 @@ func (c *Control) writeIf(ctx context.Context, w *writing) (*Written, error) {
 	out, err := c.write(ctx, w, match)
 	switch {
 	case conflicted(err):
-		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you have read it: read it again")
+		return nil, Problemf(http.StatusPreconditionFailed, "it has changed since you read it: read it again")
 	case errors.Is(err, source.ErrNotFound):
 		return nil, missing(w.kind)
 	}
@@ -268,7 +268,7 @@ func (w *writing) met() error {
 	case !exists:
 		return failed("it does not exist: send \"If-None-Match: *\" to create it")
 	}
-	return failed("it has changed since you have read it, and its ETag is %s now: read it again", i.ETag())
+	return failed("it has changed since you read it (its ETag is now %s): read it again", i.ETag())
 }
 
 // logChange logs a change of an item.
@@ -327,7 +327,7 @@ func (w *writing) explain(err error) error {
 	var found policy.Errors
 	if w.document == nil && errors.As(err, &found) && len(found) > 0 {
 		p := Mistakes(found, "-")
-		p.Detail = fmt.Sprintf("the policy would not hold together without this %s: %s", w.kind, p.Detail)
+		p.Detail = fmt.Sprintf("the policy is invalid without this %s: %s", w.kind, p.Detail)
 		return p
 	}
 	return err

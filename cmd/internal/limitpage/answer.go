@@ -129,18 +129,18 @@ func leastLeft(results []policy.Result) int64 {
 
 // statuses returns the meanings of the statuses of denials.
 func statuses(p *policy.Policy) (all []Meaning) {
-	unavailable := "The limits cannot be looked up at the moment. Wait for as long as Retry-After says."
+	unavailable := "The limits are unavailable at the moment. Wait for the time in Retry-After."
 	if len(p.Adaptive()) > 0 {
-		unavailable = "The service is overloaded, or the limits cannot be looked up at the moment. Wait for as long as Retry-After says."
+		unavailable = "The service is overloaded, or the limits are unavailable at the moment. Wait for the time in Retry-After."
 	}
 	for _, m := range []struct {
 		status int
 		says   string
 	}{
-		{http.StatusTooManyRequests, "A limit has no room for the request. Wait for as long as Retry-After says; without it, the request asks for more than the limit ever allows."},
+		{http.StatusTooManyRequests, "The request exceeds a limit. Wait for the time in Retry-After; without it, the request needs more than the limit ever allows."},
 		{http.StatusServiceUnavailable, unavailable},
-		{http.StatusBadRequest, "The request lacks what a limit counts by, or can be read in several ways. It may count for other limits, and sent again as it is, it is refused again."},
-		{http.StatusForbidden, "The caller or the request is blocked. Sent again, it is refused again."},
+		{http.StatusBadRequest, "The request lacks a value that a limit counts by, or can be read in several ways. It may count for other limits. An unchanged retry is denied again."},
+		{http.StatusForbidden, "The caller or the request is blocked. A retry is denied again."},
 	} {
 		status := m.status
 		if own := p.Answers().For(status); own != nil && own.Status != 0 {
@@ -154,18 +154,18 @@ func statuses(p *policy.Policy) (all []Meaning) {
 // known are the fields of answers, as net/http writes them.
 var known = []struct{ field, name, says string }{
 	{"Ratelimit-Policy", "RateLimit-Policy", "The limits that the request counted for, by name: q units in w seconds. With qu=\"concurrent-requests\", q requests at the same time."},
-	{"Ratelimit", "RateLimit", "What is left of each: r units pass for certain in the next t seconds, unless others use up the same count; more may come back meanwhile."},
-	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "Of the tightest of them, what fits into its window, or at once if that is more."},
-	{"X-Ratelimit-Remaining", "X-RateLimit-Remaining", "What is left of it."},
-	{"X-Ratelimit-Reset", "X-RateLimit-Reset", "When the t seconds of that limit end, in seconds since 1970 (UTC)."},
+	{"Ratelimit", "RateLimit", "The rest of each: r units are certainly allowed in the next t seconds, unless others use up the same count; more may become available earlier."},
+	{"X-Ratelimit-Limit", "X-RateLimit-Limit", "Of the tightest limit: the amount per window, or at once if that is more."},
+	{"X-Ratelimit-Remaining", "X-RateLimit-Remaining", "The remaining amount of that limit."},
+	{"X-Ratelimit-Reset", "X-RateLimit-Reset", "The end of the t seconds of that limit, in seconds since 1970 (UTC)."},
 	{"X-Ratelimit-Limit-Requests", "X-RateLimit-Limit-Requests", "The same in requests. -Remaining- and -Reset- belong to it."},
 	{"X-Ratelimit-Limit-Tokens", "X-RateLimit-Limit-Tokens", "The same in tokens. -Remaining- and -Reset- belong to it."},
 	{"Anthropic-Ratelimit-Requests-Limit", "Anthropic-RateLimit-Requests-Limit", "The same in requests. -Remaining and -Reset belong to it."},
 	{"Anthropic-Ratelimit-Tokens-Limit", "Anthropic-RateLimit-Tokens-Limit", "The same in tokens. -Remaining and -Reset belong to it."},
-	{"Retry-After", "Retry-After", "Of refusals: in how many seconds the request fits, rounded up."},
-	{"Retry-After-Ms", "Retry-After-Ms", "The same in milliseconds. X-Should-Retry beside it is false if an SDK should not try again by itself."},
-	{"Content-Type", "Content-Type", "Of refusals: what their body is, of the forms that there are the one that Accept prefers."},
-	{"Cache-Control", "Cache-Control", "Refusals are not to be cached."},
+	{"Retry-After", "Retry-After", "On denials: the seconds until the request fits, rounded up."},
+	{"Retry-After-Ms", "Retry-After-Ms", "The same in milliseconds. X-Should-Retry is false if an SDK should not retry by itself."},
+	{"Content-Type", "Content-Type", "On denials: the media type of the body, chosen by Accept."},
+	{"Cache-Control", "Cache-Control", "Denials must not be cached."},
 }
 
 // meanings returns the meanings of the fields of answers.
@@ -180,21 +180,21 @@ func meanings(headers ...http.Header) (all []Meaning) {
 
 // knownMembers are those of the bodies that are built in.
 var knownMembers = []Meaning{
-	{"type", "What kind of problem it is (RFC 9457)."},
+	{"type", "The type of the problem (RFC 9457)."},
 	{"title", "The status in words."},
 	{"status", "The status."},
-	{"detail", "What was refused and why, for people. Programs should not read it."},
-	{"violated-policies", "The names of the limits that refused."},
-	{"error", "Why it was refused, as a word for programs."},
+	{"detail", "An explanation for people. Programs should not parse it."},
+	{"violated-policies", "The names of the limits that denied the request."},
+	{"error", "The reason, as a word for programs."},
 	{"retry_after", "The seconds of Retry-After."},
 }
 
 // membersOfError are the members of errors that SDKs of models and clients of MCP read.
 var membersOfError = []Meaning{
-	{"type", "What kind of error it is, as a word for programs."},
-	{"code", "Why it was refused, for programs."},
-	{"message", "What was refused and why, for people. Programs should not read it."},
-	{"data", "The seconds of Retry-After and the limit that refused."},
+	{"type", "The kind of error, as a word for programs."},
+	{"code", "The reason, for programs."},
+	{"message", "An explanation for people. Programs should not parse it."},
+	{"data", "The seconds of Retry-After and the limit that denied the request."},
 }
 
 // members returns the meanings of the members of a built-in body.

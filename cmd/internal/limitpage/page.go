@@ -228,7 +228,7 @@ func counted(doc *policy.Document, r *policy.Rule) (t Text) {
 	case r.Missing == "skip":
 		t = t.words(", where the request has one")
 	case r.Missing == "refuse":
-		t = t.words(", which a request has to have")
+		t = t.words(", which is required")
 	default:
 		t = t.words("; requests without one share a count")
 	}
@@ -272,7 +272,7 @@ func parts(doc *policy.Document, key []string) (t Text, lacking bool) {
 func cost(r *policy.Rule) (t Text) {
 	switch c := &r.Cost; {
 	case c.USD != "":
-		return t.words("what its tokens cost, in USD")
+		return t.words("the price of its tokens, in USD")
 	case c.ResponseHeader != "":
 		return t.say("what %s of the response says", c.ResponseHeader)
 	case c.ResponseBytes > 0:
@@ -282,7 +282,7 @@ func cost(r *policy.Rule) (t Text) {
 	case c.ResponseJSON != nil:
 		return t.words("the numbers that the response reports")
 	case c.Header != "":
-		return t.words(fmt.Sprintf("by what it asks for, at most %d", c.Max))
+		return t.words(fmt.Sprintf("the cost in the request, at most %d", c.Max))
 	default:
 		return t.words(fmt.Sprint(max(1, c.Default)))
 	}
@@ -290,9 +290,9 @@ func cost(r *policy.Rule) (t Text) {
 
 // classWords are the classes for clients.
 var classWords = map[string]string{
-	"critical":  "refused last when the service is overloaded",
-	"normal":    "refused before critical requests when the service is overloaded",
-	"sheddable": "refused first when the service is overloaded",
+	"critical":  "denied last when the service is overloaded",
+	"normal":    "denied before critical requests when the service is overloaded",
+	"sheddable": "denied first when the service is overloaded",
 }
 
 // limits puts the limits of a tier into words.
@@ -305,7 +305,7 @@ func limits(r *policy.Rule, tier string) string {
 	case r.OnlyClassifies():
 		return classWords[r.Class]
 	case r.InFlight.Auto:
-		return "as many at the same time as the service bears; beyond that, requests are refused with 503"
+		return "as many at the same time as the service can handle; further requests are denied with 503"
 	case r.InFlight.Most > 0:
 		return texts[0] + " at the same time"
 	case r.Share.Of != "":
@@ -347,7 +347,7 @@ func InWords(text, algorithm string) string {
 	case l.MonthDay > 1:
 		s = fmt.Sprintf("%s per month (UTC), from day %d on", amount(l, l.Count), l.MonthDay)
 	case l.Algorithm == sluice.LeakyBucket:
-		s += fmt.Sprintf(", evenly: what comes faster waits for its turn, %s at most", amount(l, burst))
+		s += fmt.Sprintf(", evenly: faster requests wait for their turn, %s at most", amount(l, burst))
 	case l.Algorithm == sluice.FixedWindow:
 		s += ", in fixed windows"
 	case burst != 0 && burst != l.Count:

@@ -159,7 +159,7 @@ func alone(r *policy.Rule, overrides []policy.Override) error {
 	case len(r.Clients)+len(r.NotClients) > 0:
 		return errors.New("it is for some clients only")
 	case r.Shadow:
-		return errors.New("it is a shadow, which refuses nobody")
+		return errors.New("it is in shadow mode, which denies nothing")
 	case r.Enforce != "":
 		return errors.New("it is enforced for a share of its subjects")
 	case len(r.Tiers) > 0:

@@ -191,7 +191,7 @@ func (l *limit) readCount(fields map[string]*yaml.Node) {
 	case period == "":
 		l.texts = []string{fmt.Sprintf("%d/minute", count)}
 		l.shadow = true
-		l.note("it has no period that Sluice reads; a minute is assumed, and the rule is a shadow until you have set the period")
+		l.note("it has no period that Sluice reads; a minute is assumed, and the rule is in shadow mode until you set the period")
 	default:
 		l.texts = []string{fmt.Sprintf("%d/%s", count, period)}
 	}
@@ -277,7 +277,7 @@ func readText(v string) *limit {
 	m := limitText.FindStringSubmatch(v)
 	if m == nil {
 		if _, err := strconv.Atoi(v); err == nil {
-			return &limit{texts: []string{v + "/minute"}, shadow: true, notes: []string{"it has no period; a minute is assumed, and the rule is a shadow until you have set the period"}}
+			return &limit{texts: []string{v + "/minute"}, shadow: true, notes: []string{"it has no period; a minute is assumed, and the rule is in shadow mode until you set the period"}}
 		}
 		return unreadable("Sluice does not read %.80q as a limit", v)
 	}

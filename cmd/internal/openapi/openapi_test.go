@@ -217,7 +217,7 @@ func TestComments(t *testing.T) {
 	for name, want := range map[string][]string{
 		"petstore.yaml": {"# It also counts GET /pet/findByStatus: all rules that match apply.", "# GET /pet/{petId} (line ", "# Each token of petstore_auth has a count of its own"},
 		"kong.yaml":     {"# Extensions switch limits off for GET /health."},
-		"kuadrant.yaml": {`# It has conditions under "when", which a policy does not know`},
+		"kuadrant.yaml": {`# It has conditions under "when", which a policy does not support`},
 		"endpoints.yaml": {
 			"# Operations of the metric write-requests that cost 10. From x-google-management.",
 			"# Operations of another cost have a rule and a count of their own",

@@ -28,7 +28,7 @@ func readKuadrant(d *Document, n *yaml.Node) []*limit {
 	}
 	if len(d.items(d.field(of, "when"))) > 0 {
 		l.shadow = true
-		l.note("it has conditions under \"when\", which a policy does not know; the rule is a shadow, since it would limit more")
+		l.note("it has conditions under \"when\", which a policy does not support; the rule is in shadow mode, because it would limit more")
 	}
 	return []*limit{l}
 }

@@ -135,11 +135,11 @@ func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error)
 	}
 	if err != nil {
 		f.Logger.Warn("a trial reaches no other instance", "error", err)
-		out.Notes = append(out.Notes, "The other instances could not be asked: these are the requests of this one alone.")
+		out.Notes = append(out.Notes, "The other instances are not reachable: these are only the requests of this one.")
 		return out, nil
 	}
 	if missing := f.gather(ctx, name, others, out); missing > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d instances have not answered: their requests are missing.", missing))
+		out.Notes = append(out.Notes, fmt.Sprintf("%d instances did not respond: their requests are missing.", missing))
 	}
 	if len(others) > 0 {
 		_ = f.post(context.WithoutCancel(ctx), askedPart, name, nil) // otherwise it expires

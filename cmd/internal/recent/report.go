@@ -44,10 +44,10 @@ func (t *Trial) sortSubjects() {
 
 func (p *pass) notes() (notes []string) {
 	if p.blind > 0 {
-		notes = append(notes, fmt.Sprintf("%s requests were refused before all was known that a rule goes by, such as a field of the body or the response. Here, a rule by a field does not count them, and one by the response counts them as if it had not come.", humanize.Comma(p.blind)))
+		notes = append(notes, fmt.Sprintf("%s requests were denied before a rule had all its inputs, such as a field of the body or the response. Here, rules that use a field do not count them, and rules that use the response count them as if it had not arrived.", humanize.Comma(p.blind)))
 	}
 	if p.unknown > 0 {
-		notes = append(notes, fmt.Sprintf("%s outcomes were reported without the decision that they belong to: such requests count here as if they had no outcome.", humanize.Comma(p.unknown)))
+		notes = append(notes, fmt.Sprintf("%s outcomes were reported without their decision: such requests count here as if they had no outcome.", humanize.Comma(p.unknown)))
 	}
 	if p.early {
 		notes = append(notes, fmt.Sprintf("The trial was ended after %v, before the last request.", maxTime))
@@ -57,10 +57,10 @@ func (p *pass) notes() (notes []string) {
 		evicted += int64(s.store.Losses().Evicted)
 	}
 	if evicted > 0 {
-		notes = append(notes, fmt.Sprintf("The trial had no room for %s counters: a few refusals may be missing.", humanize.Comma(evicted)))
+		notes = append(notes, fmt.Sprintf("The trial lacked memory for %s counters: a few denials may be missing.", humanize.Comma(evicted)))
 	}
 	if len(p.subjects) >= maxSubjects {
-		notes = append(notes, fmt.Sprintf("More than %s subjects are decided otherwise: some of those with the most changes may be missing.", humanize.Comma(maxSubjects)))
+		notes = append(notes, fmt.Sprintf("Decisions change for more than %s subjects: some with many changes may be missing.", humanize.Comma(maxSubjects)))
 	}
 	return notes
 }

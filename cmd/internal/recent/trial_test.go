@@ -379,7 +379,7 @@ func TestFleet(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		got, err = fleet[0].Try(t.Context(), decode(t, fmt.Sprintf(text, "2")))
-		if err != nil || got.Instances != 1 || got.Requests != 3 || len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "2 instances have not answered") {
+		if err != nil || got.Instances != 1 || got.Requests != 3 || len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "2 instances did not respond") {
 			t.Errorf("%v, %s", err, encoded(t, got))
 		}
 	})

@@ -171,7 +171,7 @@ func untold(need string, f *feed.File) string {
 	if told {
 		return ""
 	}
-	return fmt.Sprintf("The format %s of %s does not tell %s.", f.Format, f.Name, what)
+	return fmt.Sprintf("The format %s of %s does not contain %s.", f.Format, f.Name, what)
 }
 
 // mapped adds to the name of a missing value how to map it to a field.

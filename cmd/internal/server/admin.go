@@ -35,12 +35,14 @@ type adminSettings struct {
 
 func (s *adminSettings) addFlags(f *pflag.FlagSet) {
 	s.address = "127.0.0.1:9090"
-	f.Var(&s.address, "admin", "address that serves /healthz, /readyz, /metrics and the admin API below /v1/")
-	f.StringSliceVar(&s.hosts, "admin-hosts", nil, "host `names` the admin address answers to, besides localhost and IP addresses")
-	f.StringVar(&s.tokens, "admin-tokens", "", "`file` with tokens for the admin API, a line \"NAME ROLE HASH [UNTIL]\" for each,\nwhere HASH is its SHA-256 in hexadecimal; an empty file lets nobody in")
+	f.Var(&s.address, "admin", "address of /healthz, /readyz, /metrics and the admin API under /v1/")
+	f.StringSliceVar(&s.hosts, "admin-hosts", nil, "host `names` that the admin address accepts, besides localhost and IP addresses")
+	f.StringVar(&s.tokens, "admin-tokens", "", "`file` with tokens for the admin API, a line \"NAME ROLE HASH [UNTIL]\" for each,\n"+
+		"where HASH is the token's SHA-256 in hexadecimal; an empty file allows no access")
 	s.tls.AddFlags(f, "admin-", "the admin address; enables TLS",
-		"`file` with CA certificates for verifying clients of the admin API, in whose certificates the\norganizational unit is the role: sluice-viewer, sluice-operator or sluice-admin")
-	f.BoolVar(&s.strictReady, "strict-ready", false, "report ready only while the store answers")
+		"`file` with CA certificates for verifying clients of the admin API; the organizational unit of a\n"+
+			"client certificate is its role: sluice-viewer, sluice-operator or sluice-admin")
+	f.BoolVar(&s.strictReady, "strict-ready", false, "report ready only while the store is available")
 }
 
 func (s *adminSettings) check() error {
@@ -67,11 +69,11 @@ func (s *adminSettings) guard(log *slog.Logger, addr net.Addr, tokens func() ([]
 		return nil
 	}
 	if known, err := tokens(); !s.authenticates() && err == nil && len(known) == 0 {
-		return fmt.Errorf("--admin: other machines reach %v, and the admin API would ask nobody who they are: "+
-			"give 127.0.0.1 and a port, --admin-tls-client-ca, or --admin-tokens with a file, which may be empty, or make a token with \"sluice token create\"", addr)
+		return fmt.Errorf("--admin: the admin API would be open to other machines without authentication on %v: "+
+			"use a port of 127.0.0.1, --admin-tls-client-ca or --admin-tokens (the file may be empty), or create a token with \"sluice token create\"", addr)
 	}
 	if !s.tls.Any() {
-		log.Warn("tokens for the admin API cross the network in the clear: give --admin-tls-cert and --admin-tls-key", "admin", addr.String())
+		log.Warn("tokens for the admin API cross the network unencrypted: give --admin-tls-cert and --admin-tls-key", "admin", addr.String())
 	}
 	return nil
 }

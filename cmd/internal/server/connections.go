@@ -23,17 +23,17 @@ type connectionSettings struct {
 func (s *connectionSettings) addFlags(f *pflag.FlagSet) {
 	s.maxHeader = 64 << 10
 	s.headerTimeout, s.stallTimeout = command.Duration(10*time.Second), command.Duration(time.Minute)
-	f.Var(&s.max, "max-connections", "most client connections (default as many as the limit on open files allows, up to 16384)")
-	f.Var(&s.maxPerAddress, "max-connections-per-address", "most connections from one address that is not a trusted proxy (default an eighth of all, at least 16)")
-	f.Var(&s.maxStreams, "max-streams", "most open WebSockets and event streams (default half of the connections)")
-	f.Var(&s.maxHeader, "max-header", "largest request head")
-	f.Var(&s.headerTimeout, "header-timeout", "longest wait for the head of a request, and again for a body that rules read")
-	f.Var(&s.stallTimeout, "stall-timeout", "longest wait for a client that neither sends nor reads its body")
+	f.Var(&s.max, "max-connections", "maximum client connections (default as many as the limit on open files allows, up to 16384)")
+	f.Var(&s.maxPerAddress, "max-connections-per-address", "maximum connections from one address that is not a trusted proxy (default an eighth of --max-connections, at least 16)")
+	f.Var(&s.maxStreams, "max-streams", "maximum open WebSockets and event streams (default half of --max-connections)")
+	f.Var(&s.maxHeader, "max-header", "maximum size of a request head")
+	f.Var(&s.headerTimeout, "header-timeout", "maximum time to receive a request head, and then a body that rules read")
+	f.Var(&s.stallTimeout, "stall-timeout", "maximum wait for a client that neither sends nor reads its body")
 }
 
 func (s *connectionSettings) check() error {
 	if s.headerTimeout == 0 || s.stallTimeout == 0 || s.maxHeader == 0 {
-		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients would cost the gateway its memory")
+		return errors.New("--header-timeout, --stall-timeout and --max-header must not be 0: slow or greedy clients could exhaust the gateway's memory")
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func (s *connectionSettings) bounds(log *slog.Logger, trusted func() []netip.Pre
 	}
 	most = cmp.Or(uint64(s.max), most)
 	if files > 0 && most*each+spareFiles > files {
-		log.Warn("there may be more connections than files: raise ulimit -n, or lower --max-connections", "connections", most, "files", files)
+		log.Warn("connections may exceed the limit on open files: raise ulimit -n, or lower --max-connections", "connections", most, "files", files)
 	}
 	return &proxy.Connections{
 		Most:       int(most),

@@ -16,8 +16,8 @@ type drainSettings struct{ listeners.Drain }
 
 func (s *drainSettings) addFlags(f *pflag.FlagSet) {
 	s.Timeout = 30 * time.Second
-	f.Var((*command.Duration)(&s.Delay), "drain-delay", "how long to go on taking requests after SIGTERM, while /readyz fails, for load balancers to notice")
-	f.Var((*command.Duration)(&s.Timeout), "drain-timeout", "longest wait for requests to finish after SIGTERM")
+	f.Var((*command.Duration)(&s.Delay), "drain-delay", "how long to keep accepting requests after SIGTERM, while /readyz fails, so that load balancers notice")
+	f.Var((*command.Duration)(&s.Timeout), "drain-timeout", "maximum wait for requests in progress after SIGTERM")
 }
 
 // deadline returns a function that returns when the process has to have ended: when a drain that starts at

@@ -36,16 +36,18 @@ type gatewaySettings struct {
 func (s *gatewaySettings) addFlags(f *pflag.FlagSet) {
 	s.address = ":8080"
 	s.timeout, s.idleTimeout = command.Duration(time.Minute), command.Duration(5*time.Minute)
-	f.Var(&s.address, "proxy", "address the gateway listens on")
+	f.Var(&s.address, "proxy", "address that the gateway listens on")
 	s.tls.AddFlags(f, "", "the gateway; enables TLS, with HTTP/1.1 and HTTP/2",
 		"`file` with CA certificates for verifying clients; makes client certificates mandatory")
-	f.Var(&s.upstreams, "upstream", "where to send requests: an http or https URL, h2c://… for HTTP/2 without TLS, or \"sample\" for the\nbuilt-in API; repeat it as HOST=URL for each host that has one of its own")
-	f.StringVar(&s.upstreamCA, "upstream-ca", "", "`file` with the certificate authorities to trust for https upstreams (default the system's)")
-	f.Var(&s.timeout, "upstream-timeout", "longest wait for the head of a response; 0 means no limit")
-	f.Var(&s.idleTimeout, "idle-timeout", "longest silence from the upstream within a response, or from both sides of a WebSocket; 0 means no limit")
-	f.Var(&s.maxBody, "max-body", "largest request body; 0 means no limit")
-	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields to pass on that would be dropped because they can change\nthe path, the method or the host, such as X-HTTP-Method-Override")
-	f.Var(&s.quotaPath, "quota-path", "path at which clients see what is left of their limits, such as /v1/quota (default none)")
+	f.Var(&s.upstreams, "upstream", "where to forward requests: an http or https URL, h2c://… for HTTP/2 without TLS, or \"sample\" for the\n"+
+		"built-in API; may be repeated as HOST=URL for hosts with their own upstream")
+	f.StringVar(&s.upstreamCA, "upstream-ca", "", "`file` with the CA certificates to trust for https upstreams (default the system's)")
+	f.Var(&s.timeout, "upstream-timeout", "maximum wait for the head of a response; 0 means no limit")
+	f.Var(&s.idleTimeout, "idle-timeout", "maximum silence of the upstream within a response, or of both sides of a WebSocket; 0 means no limit")
+	f.Var(&s.maxBody, "max-body", "maximum size of a request body; 0 means no limit")
+	f.StringSliceVar(&s.keepHeaders, "keep-headers", nil, "`names` of header fields to forward although they can change the path, the method or the host,\n"+
+		"such as X-HTTP-Method-Override; otherwise they are dropped")
+	f.Var(&s.quotaPath, "quota-path", "path where clients can read their remaining quota, such as /v1/quota (default none)")
 }
 
 // openGateway opens --proxy, and the sample API if that is an upstream.

@@ -31,7 +31,7 @@ func (a *askers) Set(s string) error {
 			return err
 		}
 		if seen[one.Name()] {
-			return errors.New(one.Name() + " is there twice: remove one")
+			return errors.New(one.Name() + " occurs twice: remove one")
 		}
 		seen[one.Name()] = true
 		all = append(all, one)

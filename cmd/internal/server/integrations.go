@@ -30,31 +30,32 @@ type integrationSettings struct {
 }
 
 func (s *integrationSettings) addFlags(f *pflag.FlagSet) {
-	f.Var(&s.check, "check", "address of the JSON API by which programs, and proxies' auth requests, ask for decisions")
-	f.Var(&s.grpc, "grpc", "address of Envoy's rate limit service, and of the JSON API's questions over gRPC")
-	f.Var(&s.resp, "resp", "address that speaks the protocol of Redis: CL.THROTTLE and SLUICE.CHECK")
-	f.Var(&s.spoe, "spoe", "address of an agent for HAProxy's SPOE")
-	f.Var(&s.auth, "auth", "kinds of proxies that --check answers auth requests of, below /auth/: nginx, nginx-accel, caddy, traefik, envoy;\n"+
-		"with +body where the proxy sends bodies, and +id where it sets X-Request-Id, as in nginx+id,traefik+body")
+	f.Var(&s.check, "check", "address of the JSON API for decisions, and of proxies' auth requests")
+	f.Var(&s.grpc, "grpc", "address of Envoy's rate limit service, and of the decision API over gRPC")
+	f.Var(&s.resp, "resp", "address of a server that speaks the Redis protocol: CL.THROTTLE and SLUICE.CHECK")
+	f.Var(&s.spoe, "spoe", "address of the agent for HAProxy's SPOE")
+	f.Var(&s.auth, "auth", "proxies whose auth requests --check answers under /auth/: nginx, nginx-accel, caddy, traefik, envoy;\n"+
+		"+body if the proxy sends bodies, +id if it sets X-Request-Id, as in nginx+id,traefik+body")
 	s.envoy.addFlags(f)
 	s.tls.AddFlags(f, "door-", "--check, --grpc, --resp and --spoe; enables TLS there",
 		"`file` with CA certificates for verifying callers there; makes client certificates mandatory")
-	f.StringVar(&s.tokens, "door-tokens", "", "`file` with the tokens of callers allowed at --check, --grpc and --resp, a line \"NAME HASH [UNTIL]\" for each,\nwhere HASH is its SHA-256 in hexadecimal")
-	f.Var(&s.maxConnections, "door-max-connections", "most connections to each of --check, --grpc, --resp and --spoe (default 4096)")
+	f.StringVar(&s.tokens, "door-tokens", "", "`file` with the tokens of callers of --check, --grpc and --resp, a line \"NAME HASH [UNTIL]\" for each,\n"+
+		"where HASH is the token's SHA-256 in hexadecimal")
+	f.Var(&s.maxConnections, "door-max-connections", "maximum connections to each of --check, --grpc, --resp and --spoe (default 4096)")
 }
 
 func (s *integrationSettings) any() bool { return s.check+s.grpc+s.resp+s.spoe != "" }
 
 func (s *integrationSettings) verify() error {
 	if s.tokens != "" && !s.any() {
-		return errors.New("--door-tokens: there is no door to which they let anybody in: give --check, --grpc or --resp")
+		return errors.New("--door-tokens: no integration uses the tokens: give --check, --grpc or --resp")
 	}
 	if _, err := (&tokens.File{Path: s.tokens, NoRoles: true}).Read(); err != nil {
 		return command.Unreadable("--door-tokens", err)
 	}
 	var missing error
 	if len(s.auth) > 0 && s.check == "" {
-		missing = errors.New("--auth: the proxies need an address to ask at: give --check, for example --check 127.0.0.1:8081")
+		missing = errors.New("--auth: missing address for auth requests: give --check, for example --check 127.0.0.1:8081")
 	}
 	return errors.Join(missing, s.tls.Check())
 }
@@ -67,7 +68,7 @@ func (s *integrationSettings) lacking(p *policy.Policy) (all policy.Errors) {
 		}
 	}
 	if s.grpc != "" {
-		all = append(all, p.WithoutBodyOrPath("Envoy, which asks --grpc,", "count by what a descriptor brings, as in key: [attr:remote_address], or serve the rule at a door of its own")...)
+		all = append(all, p.WithoutBodyOrPath("Envoy at --grpc", "count by an entry of the descriptor, as in key: [attr:remote_address], or use another integration for the rule")...)
 	}
 	return all
 }
@@ -77,14 +78,14 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 	if s.any() {
 		for _, name := range p.InFlight() {
 			all = append(all, policy.Problem{
-				Rule: name, Message: "whoever asks at --resp and --spoe, as Envoy at --grpc, or for no place at --check and --grpc, does not tell when requests end",
-				Hint: "there, the rule only looks whether a place is free, and requests take none",
+				Rule: name, Message: "callers of --resp and --spoe, Envoy at --grpc, and callers of --check and --grpc that request no permit do not report the end of requests",
+				Hint: "for them, the rule only checks for a free permit, and takes none",
 			})
 		}
 		for _, name := range p.Adaptive() {
 			all = append(all, policy.Problem{
-				Rule: name, Message: "callers of --check, --grpc, --resp, --spoe and --auth do not report when the response comes",
-				Hint: "there, the rule is left out: the gateway and Go programs apply it",
+				Rule: name, Message: "callers of --check, --grpc, --resp, --spoe and --auth do not report when the response arrives",
+				Hint: "they ignore the rule; the gateway and Go programs apply it",
 			})
 		}
 	}
@@ -93,8 +94,8 @@ func (s *integrationSettings) warnings(p *policy.Policy) (all []policy.Problem) 
 	}
 	for _, name := range p.ByOutcome() {
 		all = append(all, policy.Problem{
-			Rule: name, Message: "the rule goes by responses, and proxies that ask do not tell of them",
-			Hint: "every request that --auth is asked about counts, and costs what is estimated",
+			Rule: name, Message: "the rule depends on responses, which proxies do not report with auth requests",
+			Hint: "every auth request counts, and costs the estimate",
 		})
 	}
 	return all
@@ -154,9 +155,9 @@ func (s *server) warnOpen(flag string, addr net.Addr) {
 	needsToken := set.tokens != "" && flag != "--spoe" // SPOE has no tokens
 	switch {
 	case !needsToken && !set.tls.VerifiesClients():
-		s.log.Warn("whoever reaches this address can ask, and spend the limits of others: bind it to 127.0.0.1 or to a network of your own, or ask who they are with --door-tokens or --door-tls-client-ca",
+		s.log.Warn("any client that reaches this address can use up the limits of others: bind it to 127.0.0.1 or a private network, or require authentication with --door-tokens or --door-tls-client-ca",
 			"door", flag, "address", addr.String())
 	case needsToken && !set.tls.Any():
-		s.log.Warn("tokens cross the network in the clear: give --door-tls-cert and --door-tls-key", "door", flag, "address", addr.String())
+		s.log.Warn("tokens cross the network unencrypted: give --door-tls-cert and --door-tls-key", "door", flag, "address", addr.String())
 	}
 }

@@ -35,17 +35,19 @@ func Command(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gateway or the decision service",
-		Long: "Run the gateway: limit requests by a policy, and pass the rest on to an upstream. With --check,\n" +
-			"--grpc, --resp or --spoe, other proxies and programs ask about requests by the same policy; then\n" +
-			"--upstream may be left out, and there is no gateway.\n\n" +
-			"Every flag is a setting. Flags win over environment variables (SLUICE_LOG_LEVEL for\n" +
-			"--log-level), which win over the file of --config (log_level: debug).\n\n" +
-			"SIGHUP, or a change to the policy file, reloads the policy; a bad one is rejected and the\n" +
-			"old one stays in force. The same holds for the rules of a database (--rules), which are followed\n" +
-			"within a second: they come on top of the file's. While the database is down, the last policy\n" +
-			"stays. Missing tables are created.\n\n" +
-			"SIGTERM makes /readyz fail, keeps serving for --drain-delay, then\n" +
-			"lets requests in progress finish, closes WebSockets, and exits with 0.",
+		Long: "Run the gateway or the decision service.\n\n" +
+			"With --upstream, the gateway forwards the requests that the policy allows to an upstream. With\n" +
+			"--check, --grpc, --resp or --spoe, other proxies and programs query decisions of the same\n" +
+			"policy. Without --upstream, there is no gateway, and only these integrations run.\n\n" +
+			"Every flag is a setting. It can also be an environment variable (SLUICE_LOG_LEVEL for\n" +
+			"--log-level) or a line in the --config file (log_level: debug). Flags override environment\n" +
+			"variables, which override the file.\n\n" +
+			"SIGHUP, or a change to the policy file, reloads the policy. An invalid policy is rejected, and\n" +
+			"the old one stays in force. Rules in a database (--rules) apply on top of the file's, and\n" +
+			"changes to them take effect within a second. While the database is unavailable, the last\n" +
+			"policy stays in force. Missing tables are created.\n\n" +
+			"SIGTERM makes /readyz fail. Sluice keeps serving for --drain-delay, then waits for requests in\n" +
+			"progress, closes WebSockets, and exits with 0.",
 		Example: "  sluice serve --upstream sample\n" +
 			"  sluice serve --policy api.yaml --upstream http://localhost:3000\n" +
 			"  sluice serve --policy api.yaml --check :8081 --auth nginx",

@@ -43,7 +43,7 @@ func (s *settings) addFlags(c *cobra.Command) {
 func (s *settings) complete(origin func(flag string) string) error {
 	upstreams := &s.gateway.upstreams
 	if !upstreams.any() && !s.integrations.any() {
-		return errors.New("which upstream? Give --upstream URL, or --upstream sample for the built-in API, or a door without one, such as --check :8081")
+		return errors.New("which upstream? Give --upstream URL, or --upstream sample for the built-in API, or an integration that needs none, such as --check :8081")
 	}
 	if !s.rules.Any() && upstreams.isSample() {
 		s.rules.File = command.ExamplePolicy
@@ -55,14 +55,14 @@ func (s *settings) complete(origin func(flag string) string) error {
 		return err
 	}
 	if !upstreams.any() && s.gateway.tls.Any() {
-		return errors.New("--tls-cert is for the gateway, which needs an --upstream: for the other doors it is --door-tls-cert")
+		return errors.New("--tls-cert is for the gateway, which needs an --upstream: for other integrations, use --door-tls-cert")
 	}
 	return errors.Join(s.gateway.tls.Check(), s.admin.check(), s.integrations.verify(), s.checkEnvoy(), s.store.check(), s.telemetry.check())
 }
 
 func (s *settings) checkEnvoy() error {
 	if s.rules.EnvoyConfig != "" && s.integrations.grpc == "" {
-		return errors.New("--envoy-config: nobody could ask for these limits: give --grpc, the address of the rate limit service")
+		return errors.New("--envoy-config: no integration uses these limits: give --grpc, the address of the rate limit service")
 	}
 	return nil
 }

@@ -29,19 +29,19 @@ type storeSettings struct {
 
 func (s *storeSettings) addFlags(f *pflag.FlagSet) {
 	s.timeout, s.memory = command.Duration(failover.DefaultDeadline), 64<<20
-	f.StringVar(&s.url, "store", stores.Memory, "where counters live: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
-	f.Var(&s.timeout, "store-timeout", "longest wait for the store; then each rule's on_error decides")
+	f.StringVar(&s.url, "store", stores.Memory, "where counters are stored: \"memory\", or the `URL` of a Redis or Valkey: redis://, rediss://, redis-cluster://, redis-sentinel://, unix://")
+	f.Var(&s.timeout, "store-timeout", "maximum wait for the store; after that, each rule's on_error decides")
 	f.IntVar(&s.instances, "instances", 0, "how many instances share a limit while the store is unavailable; 0 means as many as were last seen")
 	f.BoolVar(&s.required, "require-store", false, "exit if the store is unreachable at startup")
-	f.Var(&s.memory, "memory-size", "most memory for counters: those of --store memory, or of the fallback while another store is unavailable")
-	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when the memory of --memory-size is full of keys above half of their limit, refuse new keys rather than evict one of those")
-	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to answers decided without the store")
+	f.Var(&s.memory, "memory-size", "maximum memory for counters, of --store memory or of the fallback while another store is unavailable")
+	f.BoolVar(&s.refuseNew, "refuse-new-keys", false, "when --memory-size is filled by keys above half of their limit, refuse new keys instead of evicting one of those")
+	f.BoolVar(&s.degradedField, "degraded-field", false, "add X-RateLimit-Degraded: true to responses decided without the store")
 }
 
 func (s *storeSettings) check() error {
 	switch {
 	case s.timeout == 0:
-		return errors.New("--store-timeout must not be 0: a store that hangs would hold every request")
+		return errors.New("--store-timeout must not be 0: a store that hangs would block every request")
 	case s.memory < leastMemory:
 		return errors.New("--memory-size must be at least 64KiB")
 	case s.instances < 0:

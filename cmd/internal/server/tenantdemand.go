@@ -42,13 +42,13 @@ func exchangeDemand(ctx context.Context, engine *policy.Engine, board *stores.Bo
 			switch {
 			case ctx.Err() != nil:
 			case err == nil && faults >= demandFaults:
-				log.Info("shares are divided by what is asked of all instances again")
+				log.Info("demand is exchanged with the other instances again")
 				faults = 0
 			case err == nil:
 				faults = 0
 			default:
 				if faults++; faults == demandFaults {
-					log.Warn("shares are divided by what is asked of this instance alone: the others are not heard", "error", err)
+					log.Warn("demand of other instances is unknown: shared limits are divided by the demand on this instance", "error", err)
 				}
 			}
 		}

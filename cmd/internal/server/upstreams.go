@@ -68,17 +68,17 @@ func (u *upstreams) add(s string) error {
 	}
 	if !found {
 		if u.others.url != nil {
-			return errors.New("one of them is for all hosts that no other is for: write the others as in api.example.com=http://localhost:3000")
+			return errors.New("only one upstream can be the default: write the others with their host, as in api.example.com=http://localhost:3000")
 		}
 		u.others = parsed
 		return nil
 	}
 	name := proxy.HostName(host)
 	if _, _, err := net.SplitHostPort(host); err == nil || !hostSyntax.MatchString(name) {
-		return errors.New("the host before the = is a name or an address, without a port and without wildcards")
+		return errors.New("the host before the = must be a name or an address, without port and wildcards")
 	}
 	if _, twice := u.hosts[name]; twice {
-		return fmt.Errorf("the host %s has two: give one", name)
+		return fmt.Errorf("the host %s has two upstreams: remove one", name)
 	}
 	if u.hosts == nil {
 		u.hosts = make(map[string]upstream)
@@ -115,7 +115,7 @@ func parseUpstream(s string) (upstream, error) {
 	case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" && parsed.Scheme != "h2c" || parsed.Hostname() == "":
 		return upstream{}, errors.New(`write it as in http://localhost:3000, or "sample" for the built-in API`)
 	case parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "":
-		return upstream{}, errors.New("it may have a host and a path, and no user, query or fragment")
+		return upstream{}, errors.New("only a host and a path are allowed, and no user, query or fragment")
 	}
 	return upstream{parsed}, nil
 }

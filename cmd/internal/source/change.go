@@ -27,9 +27,9 @@ type Conflict struct {
 
 func (c *Conflict) Error() string {
 	if c.Version == 0 {
-		return fmt.Sprintf("%s %s: it is gone: somebody has deleted it", c.Kind, c.Target)
+		return fmt.Sprintf("%s %s: it has been deleted", c.Kind, c.Target)
 	}
-	return fmt.Sprintf("%s %s: it is not what you have seen, but version %d: somebody has changed it; read it again", c.Kind, c.Target, c.Version)
+	return fmt.Sprintf("%s %s: it has changed to version %d: read it again", c.Kind, c.Target, c.Version)
 }
 
 // Invalid is the error of a row that cannot be kept. What makes no policy is a [policy.Errors].
@@ -215,7 +215,7 @@ func remove[R any](tx *Tx, k *kind[R], match Match, target string, key ...any) e
 // notFoundError is an [ErrNotFound].
 type notFoundError struct{ kind, target string }
 
-func (e *notFoundError) Error() string        { return fmt.Sprintf("there is no %s %s", e.kind, e.target) }
+func (e *notFoundError) Error() string        { return fmt.Sprintf("unknown %s %s", e.kind, e.target) }
 func (e *notFoundError) Is(target error) bool { return target == ErrNotFound }
 
 func notFound(kind, target string) error { return &notFoundError{kind, target} }

@@ -66,7 +66,7 @@ func (c *Contents) sameBase(other *Contents) bool {
 func (c *Contents) faults() (all policy.Errors) {
 	add := func(path, rule string, m Meta) {
 		if m.fault != "" {
-			all = append(all, policy.Problem{Path: path, Rule: rule, Message: m.fault, Hint: "mend the row, or delete it"})
+			all = append(all, policy.Problem{Path: path, Rule: rule, Message: m.fault, Hint: "correct the row, or delete it"})
 		}
 	}
 	add("settings", "", c.Settings.Meta)

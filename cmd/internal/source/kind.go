@@ -145,7 +145,7 @@ func decode(data []byte, into any) error {
 		return fmt.Errorf("it cannot be read: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("it cannot be read: there is something behind it")
+		return errors.New("it cannot be read: unexpected text after the value")
 	}
 	return nil
 }

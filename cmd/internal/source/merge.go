@@ -145,7 +145,7 @@ func (m *merged) strays() (all policy.Errors) {
 		for _, rule := range slices.Sorted(maps.Keys(t.Limits)) {
 			if _, known := at[rule]; !known {
 				all = append(all, policy.Problem{
-					Path: fmt.Sprintf("tiers[%q].limits[%q]", t.Name, rule), Message: fmt.Sprintf("the tier has a limit for the rule %q, which is not there", rule),
+					Path: fmt.Sprintf("tiers[%q].limits[%q]", t.Name, rule), Message: fmt.Sprintf("the tier has a limit for the unknown rule %q", rule),
 					Hint: "name a rule, or remove it",
 				})
 			}

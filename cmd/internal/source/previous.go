@@ -12,7 +12,7 @@ import (
 const maxBack = 20_000
 
 // errLarge is an [Invalid]: part of a change is no version that ever was in force.
-var errLarge error = &Invalid{"entry", "the last change has too many entries to be taken back at once: import the policy that is to hold"}
+var errLarge error = &Invalid{"entry", "the last change has too many entries to undo at once: import the intended policy"}
 
 // LastChange returns the audit entries of the last change of rules, tiers and settings, in their order, or none
 // without such a change. It leaves out the tiers of subjects, overrides, and the shadow of the whole policy, which

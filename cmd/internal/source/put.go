@@ -46,15 +46,15 @@ func (r *SettingsRow) check() error {
 func checkFiles(doc *policy.Document) error {
 	for name, l := range doc.Lists {
 		if l.File != "" {
-			return &Invalid{fmt.Sprintf("lists[%q]", name), "write the networks: a file would be another one on each instance"}
+			return &Invalid{fmt.Sprintf("lists[%q]", name), "write the networks: a file can differ between instances"}
 		}
 	}
 	if doc.Prices.File != "" {
-		return &Invalid{"prices", "write the prices: a file would be another one on each instance"}
+		return &Invalid{"prices", "write the prices: a file can differ between instances"}
 	}
 	for status, a := range doc.Answers {
 		if a.File != "" || slices.ContainsFunc(a.Bodies, func(b policy.Body) bool { return b.File != "" }) {
-			return &Invalid{fmt.Sprintf("answers[%q]", status), "write the body: a file would be another one on each instance"}
+			return &Invalid{fmt.Sprintf("answers[%q]", status), "write the body: a file can differ between instances"}
 		}
 	}
 	return nil
@@ -210,7 +210,7 @@ func checkTexts(pairs ...string) error {
 func checkText(field, text string, needed bool) error {
 	switch {
 	case needed && text == "":
-		return &Invalid{field, "it is empty: write something"}
+		return &Invalid{field, "must not be empty"}
 	case !isText(text):
 		return &Invalid{field, notText}
 	case len(text) > maxText:

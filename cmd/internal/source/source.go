@@ -43,11 +43,11 @@ var (
 	// ErrAway is matched by errors of a database that does not answer, or not as it should. If
 	// it comes of [Database.Change], the change may have been committed all the same: look, or
 	// make it again with a [Match].
-	ErrAway = errors.New("the database of the rules does not answer as it should")
+	ErrAway = errors.New("the rules database failed")
 	// ErrFull is matched where the disk of the database is full: nothing was changed. So is ErrAway.
-	ErrFull error = awayError("the disk of the database of the rules is full")
+	ErrFull error = awayError("the disk of the rules database is full")
 	// ErrNotMigrated is matched where the tables are not there.
-	ErrNotMigrated = errors.New(`the database has no tables of Sluice: "sluice migrate" makes them`)
+	ErrNotMigrated = errors.New(`the database has no tables of Sluice: run "sluice migrate"`)
 	// ErrNotFound is matched by errors about a missing row.
 	ErrNotFound = errors.New("not found")
 )

@@ -33,7 +33,7 @@ func newSQLite(rest string) (dialect, string, error) {
 		return nil, "", errors.New("name the file, as in sqlite:rules.db")
 	}
 	if strings.Contains(path, ":memory:") {
-		return nil, "", errors.New("a database in memory would be gone with the process: name a file, as in sqlite:rules.db")
+		return nil, "", errors.New("a database in memory ends with the process: name a file, as in sqlite:rules.db")
 	}
 	absolute, err := filepath.Abs(path)
 	return &sqlite{absolute}, "sqlite:" + path, err
@@ -65,7 +65,7 @@ func (s *sqlite) open() (read, write *sql.DB, err error) {
 func (s *sqlite) migrate(ctx context.Context, write *sql.DB) (int, error) {
 	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, awayError(fmt.Sprintf("the directory %s does not exist: make it, or name a file in another one", filepath.Dir(s.path)))
+		return 0, awayError(fmt.Sprintf("the directory %s does not exist: create it, or use another one", filepath.Dir(s.path)))
 	}
 	if err != nil {
 		return 0, err

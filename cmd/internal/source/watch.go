@@ -128,7 +128,7 @@ func (d *Database) notAnswered(err error) {
 	d.status.Failures++
 	if !d.status.Away {
 		d.status.Away = true
-		d.log.Error("the database of the rules does not answer, the last policy stays", "database", d.name, "error", err)
+		d.log.Error("the rules database is unavailable, the last policy stays in force", "database", d.name, "error", err)
 	}
 }
 
@@ -138,6 +138,6 @@ func (d *Database) answered() {
 	d.status.Asked = time.Now()
 	if d.status.Away {
 		d.status.Away = false
-		d.log.Info("the database of the rules answers again", "database", d.name)
+		d.log.Info("the rules database is available again", "database", d.name)
 	}
 }

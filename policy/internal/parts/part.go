@@ -33,7 +33,7 @@ func Parse(s string) (Part, error) {
 	k := &partKinds[i]
 	switch {
 	case k.arg == "" && colon:
-		return Part{}, fmt.Errorf("key part %.60q: %s stands alone, without a colon", s, name)
+		return Part{}, fmt.Errorf("key part %.60q: %s takes no name: write it without a colon", s, name)
 	case k.arg != "" && arg == "":
 		return Part{}, fmt.Errorf("key part %.60q: write it as %s:%s", s, name, k.arg)
 	}
@@ -176,9 +176,9 @@ func known() string {
 func (p *Part) checkName() (wrong string) {
 	switch {
 	case strings.ContainsFunc(p.name, Hidden):
-		return "contains characters that do not show"
+		return "contains invisible characters"
 	case strings.TrimSpace(p.name) != p.name:
-		return "has spaces around it"
+		return "has leading or trailing spaces"
 	case p.kind.check == nil:
 		return ""
 	}
@@ -192,9 +192,9 @@ func checkToken(p *Part) (wrong string) {
 	case strings.Trim(p.name, tokenChars) == "":
 		return ""
 	case strings.Contains(p.name, " - "):
-		return `is several parts: begin every "- " in the same column`
+		return `is several parts: align every "- "`
 	}
-	return "contains characters that such a name cannot have"
+	return "contains invalid characters"
 }
 
 func checkCookie(p *Part) (wrong string) {
@@ -214,7 +214,7 @@ func checkLetters(p *Part) (wrong string) {
 	if strings.ContainsFunc(p.name, isAlphanumeric) {
 		return ""
 	}
-	return "has neither a letter nor a digit: servers differ in what they make of such a name"
+	return "has neither a letter nor a digit: servers treat such names differently"
 }
 
 func checkHeader(p *Part) (wrong string) {

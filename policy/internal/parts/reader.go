@@ -22,10 +22,10 @@ const DefaultBodyLimit = 8 << 20
 
 // ErrBodyMemory is the error of a Body that cannot be read because the bodies of other requests take up the memory
 // for bodies.
-var ErrBodyMemory = errors.New("policy: the bodies of other requests take up the memory for bodies")
+var ErrBodyMemory = errors.New("policy: the memory for bodies is used up by other requests")
 
 // ErrBodyPart is returned by Body if the body is or may be incomplete.
-var ErrBodyPart = errors.New("policy: only a part of the body is there")
+var ErrBodyPart = errors.New("policy: the body is incomplete")
 
 // What a request lacks if no rule can go by its body. Of the first and the last more follows.
 const (

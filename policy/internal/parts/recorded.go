@@ -9,7 +9,7 @@ const (
 	Absent    Known = iota // the request lacks it
 	Present                // it has the value
 	Garbled                // servers may read it in several ways
-	BrokenOff              // it is garbled, because the body broke off
+	BrokenOff              // it is garbled, because the body ended early
 	Faulty                 // no rule can go by the body: see [Reader.BodyFault]
 	Unread                 // nothing has read it
 )

@@ -66,7 +66,7 @@ func read(s string) (*Pattern, error) {
 	}
 	slash := strings.IndexByte(rest, '/')
 	if slash < 0 {
-		return nil, errors.New(`there is no "/": write it as in "GET /path" or "example.com/path"`)
+		return nil, errors.New(`missing "/": write it as in "GET /path" or "example.com/path"`)
 	}
 	var err error
 	if p.Host, err = patternHost(rest[:slash]); err != nil {
@@ -93,14 +93,14 @@ func patternHost(h string) (string, error) {
 	case strings.HasPrefix(h, "*."):
 		return "", fmt.Errorf(`the host %.60q has a wildcard: write it under "hosts:" instead`, h)
 	case h == "http:" || h == "https:":
-		return "", errors.New("leave out the scheme: a pattern begins with the host or with the path")
+		return "", errors.New("remove the scheme: a pattern starts with the host or the path")
 	case strings.HasPrefix(h, "[") && strings.HasSuffix(h, "]"):
 		if _, err := netip.ParseAddr(h[1 : len(h)-1]); err != nil {
 			return "", fmt.Errorf("the host %.60q is not an IPv6 address", h)
 		}
 		return Host(h), nil
 	case strings.Contains(h, ":"):
-		return "", fmt.Errorf("leave out the port of the host %.60q: every port matches", h)
+		return "", fmt.Errorf("remove the port of the host %.60q: every port matches", h)
 	}
 	for _, c := range []byte(h) {
 		if !plainHostByte(c) {

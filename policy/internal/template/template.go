@@ -82,11 +82,11 @@ type boundedText struct {
 const maxSteps = 4 * MaxSize
 
 var (
-	errTooLong = fmt.Errorf("what it makes has more than %d bytes", MaxSize)
-	errTooSlow = fmt.Errorf("to make it takes more than %d steps", maxSteps)
+	errTooLong = fmt.Errorf("its output has more than %d bytes", MaxSize)
+	errTooSlow = fmt.Errorf("it takes more than %d steps", maxSteps)
 
 	errCircular = errors.New("a template includes itself")
-	errLongText = fmt.Errorf("a function makes a text of more than %d bytes", maxShort)
+	errLongText = fmt.Errorf("a function returns more than %d bytes", maxShort)
 )
 
 func (b *boundedText) Write(p []byte) (int, error) {
@@ -135,7 +135,7 @@ func New(media, text string, samples ...any) (*Template, *Error) {
 		var value any
 		if err := json.Unmarshal(made, &value); err != nil && isJSON(media) {
 			hint := `write values of text as in "rule": "{{.Rule}}", and others as in "rules": {{json .ViolatedPolicies}}`
-			return nil, &Error{Message: fmt.Sprintf("what the body makes is not JSON: %v", err), Hint: hint}
+			return nil, &Error{Message: fmt.Sprintf("the output of the body is not JSON: %v", err), Hint: hint}
 		}
 		if !strings.Contains(text, "{{") {
 			t.fixed = string(made)
@@ -166,21 +166,21 @@ func explain(err error, sample any) *Error {
 		out.Line, _ = strconv.Atoi(m[1])
 	}
 	if m := noValue.FindStringSubmatch(message); m != nil && m[2] == values.String() {
-		message, out.Hint = "there is no value ."+m[1], spelling.Suggest("."+m[1], namesOf(values))
+		message, out.Hint = "unknown value ."+m[1], spelling.Suggest("."+m[1], namesOf(values))
 	} else if m := noFunction.FindStringSubmatch(message); m != nil {
-		message, out.Hint = fmt.Sprintf("there is no function %q", m[1]), "values have a point before their names, as in {{.RetryAfter}}"
+		message, out.Hint = fmt.Sprintf("unknown function %q", m[1]), "values start with a dot, as in {{.RetryAfter}}"
 	} else if message == "unexpected EOF" {
-		message, out.Hint = "it ends within an if, a range, a with or a block", "close each of them with {{end}}"
+		message, out.Hint = "an if, a range, a with or a block is not closed", "close each of them with {{end}}"
 	} else if before, _, found := strings.Cut(message, " end in different contexts"); found {
-		message, out.Hint = before+" end in different places of the HTML", "have each of them end outside of tags and quotes, or where the others do"
+		message, out.Hint = before+" end in different places of the HTML", "end each branch outside of tags and quotes, or in the same context"
 	} else if errors.Is(err, errTooLong) {
-		message, out.Hint = errTooLong.Error(), "make it shorter: refusals have to be cheap"
+		message, out.Hint = errTooLong.Error(), "make it shorter: denials have to be cheap"
 	} else if errors.Is(err, errTooSlow) {
-		message, out.Hint = errTooSlow.Error(), "have it repeat less: refusals have to be cheap"
+		message, out.Hint = errTooSlow.Error(), "have it repeat less: denials have to be cheap"
 	} else if errors.Is(err, errCircular) {
-		out.Hint = "use {{range}}: refusals have to be cheap"
+		out.Hint = "use {{range}}: denials have to be cheap"
 	}
-	out.Message = fmt.Sprintf("the body cannot be made: %.300s", message)
+	out.Message = fmt.Sprintf("the template fails: %.300s", message)
 	return out
 }
 

@@ -29,7 +29,7 @@ func edges(r *rand.Rand, now int64, plans ...*sluice.Plan) int64 {
 	return now + r.Int64N(2*period)
 }
 
-// What is said never to refuse never does, where the other lets requests pass, by the definitions.
+// What is said never to refuse never does, where the other allows requests, by the definitions.
 func TestThan(t *testing.T) {
 	t.Parallel()
 	seed := seed.Of(t)

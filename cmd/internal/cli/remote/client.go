@@ -40,7 +40,9 @@ type Client struct {
 }
 
 // Help ends the help of every command that calls the admin API.
-const Help = "\n\nIt asks a running gateway at --admin-url, with the token in SLUICE_TOKEN if it needs one."
+const Help = "\n\n" +
+	"The command calls a running gateway at --admin-url. If the gateway requires a token, set\n" +
+	"SLUICE_TOKEN."
 
 // command returns a command that calls the admin API.
 func (a *Client) command(use, short, long, example string, run func(*cobra.Command, []string) error) *cobra.Command {
@@ -57,7 +59,7 @@ func (a *Client) command(use, short, long, example string, run func(*cobra.Comma
 	f := c.Flags()
 	a.AddFlags(f, "http://127.0.0.1:9090")
 	if a.writing {
-		f.BoolVar(&a.dryRun, "dry-run", false, "change nothing, and show what would change")
+		f.BoolVar(&a.dryRun, "dry-run", false, "show what would change, and change nothing")
 	}
 	return c
 }
@@ -81,14 +83,14 @@ func Commands() []*cobra.Command {
 // AddFlags adds the flags of the connection, with the default of --admin-url, and --output.
 func (a *Client) AddFlags(f *pflag.FlagSet, url string) {
 	a.connectFlags(f, url)
-	f.StringVar(&a.output, "output", "text", "text or json, which is what the API answers")
+	f.StringVar(&a.output, "output", "text", "text, or json for the response of the API")
 }
 
 // connectFlags adds the flags of the connection.
 func (a *Client) connectFlags(f *pflag.FlagSet, url string) {
-	f.StringVar(&a.url, "admin-url", url, "admin address of a gateway, as a `URL`")
-	f.StringVar(&a.ca, "tls-ca", "", "`file` with the certificate authorities to trust for an https admin address (default the system's)")
-	f.StringVar(&a.cert, "tls-cert", "", "`file` with a client certificate, in place of a token")
+	f.StringVar(&a.url, "admin-url", url, "`URL` of the gateway's admin address")
+	f.StringVar(&a.ca, "tls-ca", "", "`file` with the CA certificates to trust for an https admin address (default the system's)")
+	f.StringVar(&a.cert, "tls-cert", "", "`file` with a client certificate, instead of a token")
 	f.StringVar(&a.key, "tls-key", "", "`file` with the private key for --tls-cert")
 }
 
@@ -139,7 +141,7 @@ func (a *Client) call(ctx context.Context, method, path string, q url.Values, et
 	}
 	if out != nil {
 		if err := json.Unmarshal(answer.body, out); err != nil {
-			return answer, command.Failed(fmt.Errorf("the answer of %s is none of the admin API: is --admin-url right? %w", a.url, err))
+			return answer, command.Failed(fmt.Errorf("%s did not answer like the admin API: check --admin-url: %w", a.url, err))
 		}
 	}
 	return answer, nil
@@ -223,7 +225,7 @@ func (a *Client) unreachable(err error) error {
 	}
 	hint := "is it the admin address of a gateway?"
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		hint = "nothing listens there: is \"sluice serve\" running, and is that its --admin?"
+		hint = "connection refused: is \"sluice serve\" running, and is this its --admin address?"
 	}
 	return command.Failed(fmt.Errorf("%s: %w: %s", a.url, err, hint))
 }
@@ -235,10 +237,10 @@ func (a *Client) refusal(answer *adminAnswer) error {
 		Errors []struct{ Pointer, Parameter, Header, Detail string }
 	}
 	if err := json.Unmarshal(answer.body, &p); err != nil || p.Detail == "" {
-		return fmt.Errorf("%s: %d, and no answer of the admin API: is --admin-url right?", a.url, answer.status)
+		return fmt.Errorf("%s: %d, not a response of the admin API: check --admin-url", a.url, answer.status)
 	}
 	if answer.status == http.StatusUnauthorized && os.Getenv(command.TokenVariable) == "" {
-		return fmt.Errorf("who are you? Set %s to a token, which \"sluice token create\" makes, or --tls-cert and --tls-key", command.TokenVariable)
+		return fmt.Errorf("authentication required: set %s to a token (see \"sluice token create\"), or use --tls-cert and --tls-key", command.TokenVariable)
 	}
 	if len(p.Errors) < 2 {
 		where := ""

@@ -14,11 +14,11 @@ type expiry struct{ until, reason string }
 
 func (e *expiry) addFlags(f *pflag.FlagSet) {
 	addUntil(f, &e.until)
-	f.StringVar(&e.reason, "reason", "", "why, for people")
+	f.StringVar(&e.reason, "reason", "", "reason, shown to people")
 }
 
 func addUntil(f *pflag.FlagSet, until *string) {
-	f.StringVar(until, "until", "", "when it ends: a `date`, which holds to its end in UTC, or a time such as 2026-12-31T18:00:00Z")
+	f.StringVar(until, "until", "", "expiry: a `date`, which includes that day in UTC, or a time such as 2026-12-31T18:00:00Z")
 }
 
 // check returns an error if the end has passed. Instead is the command that ends it now.

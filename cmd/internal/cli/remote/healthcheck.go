@@ -19,9 +19,9 @@ func healthcheckCommand() *cobra.Command {
 	a := &Client{}
 	c := &cobra.Command{
 		Use:   "healthcheck",
-		Short: "Ask a running gateway whether it is ready",
-		Long: "Ask a running gateway whether it is ready: exit code 0 if it is, and 1 if it is not or does not\n" +
-			"answer within 5 s. It is for health checks of containers, where curl may be missing." + Help,
+		Short: "Check whether a running gateway is ready",
+		Long: "Check whether a running gateway is ready. The exit code is 0 if it is, and 1 if it is not or does\n" +
+			"not answer within 5 s. This is for health checks of containers, which may lack curl." + Help,
 		Args: command.FlagsOnly, PreRunE: command.ApplySettings,
 		RunE: func(c *cobra.Command, _ []string) error {
 			said, err := a.ready(c.Context())

@@ -18,9 +18,9 @@ func overrideCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "override",
 		Short: "Give a subject of a rule another limit, block it or exempt it",
-		Long: "Set, list and delete overrides: another limit for a subject of a rule, a block or an exemption,\n" +
-			"until a date if there is one. They are kept in the database of the gateway's --rules, and are\n" +
-			"in force on all instances within a second.",
+		Long: "Set, list and delete overrides. An override gives a subject of a rule another limit, blocks it or\n" +
+			"exempts it, and may have an expiry date. Overrides are stored in the gateway's database (--rules),\n" +
+			"and take effect on all instances within a second.",
 		Args: cobra.NoArgs,
 	}
 	c.AddCommand(overrideSetCommand(), overrideListCommand(), overrideDeleteCommand())
@@ -37,18 +37,17 @@ type overrideSettings struct {
 func overrideSetCommand() *cobra.Command {
 	s := &overrideSettings{Client: Client{writing: true}}
 	c := s.command("set RULE PART=VALUE... [LIMIT...]",
-		"Set the override of a subject, in place of the one that it has",
-		"Set the override of a subject of a rule: one limit or several, of a rule with in_flight a number,\n"+
-			"--block or --exempt. It takes the place of the one for the same values, if there is one. A part\n"+
-			"of the key that is left out stands for every value, a network of client_ip for each of its\n"+
-			"addresses.\n\n"+
+		"Set or replace the override of a subject",
+		"Set the override of a subject of a rule: one or several limits, a number for a rule with\n"+
+			"in_flight, --block or --exempt. It replaces any override for the same values. An omitted key part\n"+
+			"matches every value, and a network as client_ip matches each of its addresses.\n\n"+
 			"A date without a time is the end of that day in UTC.",
 		"  sluice override set per-key api_key=k-42 5000/minute --until 2026-12-31 --reason 'a launch'\n"+
 			"  sluice override set per-address client_ip=203.0.113.0/24 --block",
 		func(c *cobra.Command, args []string) error { return s.set(c, args) })
 	f := c.Flags()
-	f.BoolVar(&s.block, "block", false, "refuse the requests that the rule would count for the subject")
-	f.BoolVar(&s.exempt, "exempt", false, "count nothing for the subject")
+	f.BoolVar(&s.block, "block", false, "deny the requests that the rule would count for the subject")
+	f.BoolVar(&s.exempt, "exempt", false, "do not count the subject")
 	s.expiry.addFlags(f)
 	return c
 }
@@ -105,7 +104,8 @@ func overrideListCommand() *cobra.Command {
 	a := &Client{}
 	var rule string
 	c := a.command("list [PART=VALUE...]", "List overrides",
-		"List overrides, those of the policy file too: all of them, those of a rule, or those with these\nvalues in their keys. With --output json, a line for each.",
+		"List overrides, including those of the policy file. A rule or key values restrict the list. With\n"+
+			"--output json, each override is one line.",
 		"  sluice override list --rule per-key",
 		func(c *cobra.Command, args []string) error {
 			s, err := syntax{any: true}.parse("override list", args)
@@ -117,14 +117,15 @@ func overrideListCommand() *cobra.Command {
 				return []string{o.Rule, keyText(o.Key), effect(o), listedEnd(o.Until), source, o.By, o.Reason}
 			})
 		})
-	c.Flags().StringVar(&rule, "rule", "", "only those of this `rule`")
+	c.Flags().StringVar(&rule, "rule", "", "only overrides of this `rule`")
 	return c
 }
 
 func overrideDeleteCommand() *cobra.Command {
 	a := &Client{writing: true}
 	return a.command("delete RULE PART=VALUE...", "Delete the override of a subject",
-		"Delete the override of a rule with exactly these values in its key. An override of the policy file\ncannot be deleted, and applies again if there is one for the same subject.",
+		"Delete the override of a rule with exactly these values in its key. An override in the policy file\n"+
+			"cannot be deleted; if it has the same values, it applies again.",
 		"  sluice override delete per-key api_key=k-42",
 		func(c *cobra.Command, args []string) error {
 			s, err := syntax{rule: true}.parse("override delete", args)
@@ -136,7 +137,7 @@ func overrideDeleteCommand() *cobra.Command {
 				return err
 			}
 			if old == nil {
-				return command.Failed(fmt.Errorf("there is no override of rule %q for %s: see \"sluice override list\"", s.rule, keyText(s.key)))
+				return command.Failed(fmt.Errorf("rule %q has no override for %s: see \"sluice override list\"", s.rule, keyText(s.key)))
 			}
 			return a.remove(c, old)
 		})

@@ -22,10 +22,10 @@ func subjectCommand() *cobra.Command {
 	a := &Client{}
 	var rule string
 	c := a.command("subject PART=VALUE...", "Show a subject's remaining quota, or set its tier",
-		"Show the limits of a subject: what is used and left, when all of it is there again, and whether\n"+
-			"they come from the rule, a tier or an override. Without --rule, of all rules whose keys have\n"+
-			"only parts that are given. An empty value stands for the requests that lack the part.\n\n"+
-			"Its commands say which subjects are in which tier.",
+		"Show the limits of a subject: how much is used and left, when the limit will be full again, and\n"+
+			"whether it comes from the rule, a tier or an override. Without --rule, the output covers every\n"+
+			"rule whose key parts are all given. An empty value matches requests without that key part.\n\n"+
+			"The subcommands list and change the tiers of subjects.",
 		"  sluice subject client_ip=192.0.2.7\n  sluice subject api_key=k-42 --rule per-key",
 		func(c *cobra.Command, args []string) error {
 			s, err := syntax{any: rule != ""}.parse("subject", args)
@@ -103,7 +103,7 @@ func (s *subjectChange) command(short, long, example string) *cobra.Command {
 		use += " UNITS"
 	}
 	c := s.Client.command(use, short, long, example, func(c *cobra.Command, args []string) error { return s.run(c, args) })
-	c.Flags().StringVar(&s.request.Reason, "reason", "", "why, for the audit log")
+	c.Flags().StringVar(&s.request.Reason, "reason", "", "reason, for the audit log")
 	return c
 }
 
@@ -141,32 +141,33 @@ func (r *subjectRequest) setUnits(args []string) (err error) {
 		return err
 	}
 	if len(args) != 1 {
-		return errors.New("how many units? Write one number behind the key, or an amount as in \"0.50 USD\"")
+		return errors.New("how many units? Write one number after the key, or an amount as in \"0.50 USD\"")
 	}
 	if r.Units, err = strconv.ParseInt(text, 10, 64); err != nil || r.Units < 1 {
-		return fmt.Errorf("%.60q: write how many units as a whole number, at least 1", text)
+		return fmt.Errorf("%.60q: write the units as a whole number, at least 1", text)
 	}
 	return nil
 }
 
 func resetCommand() *cobra.Command {
-	return (&subjectChange{name: "reset"}).command("Forget what was counted for a subject",
-		"Forget what a rule has counted for a subject, so that all of its limit is there again.",
+	return (&subjectChange{name: "reset"}).command("Reset the counters of a subject",
+		"Reset the counters of a rule for a subject, so that its full limit is available again.",
 		"  sluice reset login client_ip=192.0.2.7 body:username=alice")
 }
 
 func refundCommand() *cobra.Command {
 	return (&subjectChange{name: "refund", units: true}).command("Give units back to a subject",
-		"Give units back to a subject of a rule, or an amount of a rule in USD. What is beyond what was used is lost.",
+		"Give units back to a subject of a rule, or an amount if the rule counts in USD. Units beyond what\n"+
+			"the subject has used are lost.",
 		"  sluice refund per-key api_key=k-42 100 --reason 'an outage of ours'\n  sluice refund team-usd header:X-Team=red '0.50 USD'")
 }
 
 func blockCommand() *cobra.Command {
 	s := &subjectChange{name: "block"}
-	c := s.command("Refuse the requests of a subject until a date",
-		"Refuse the requests that a rule counts for a subject, with 403, until a date. With a database\n"+
-			"that is an override, in force on all instances within a second; with a policy file alone it\n"+
-			"holds in the one gateway that is asked, until that ends.\n\n"+
+	c := s.command("Deny the requests of a subject until a date",
+		"Deny the requests that a rule counts for a subject, with 403, until a date.\n\n"+
+			"With a database, the block is an override and takes effect on all instances within a second.\n"+
+			"With only a policy file, it applies to the gateway at --admin-url until that gateway stops.\n\n"+
 			"A date without a time is the end of that day in UTC.",
 		"  sluice block per-key api_key=k-42 --until 2026-12-31 --reason abuse")
 	addUntil(c.Flags(), &s.request.Until)
@@ -175,6 +176,7 @@ func blockCommand() *cobra.Command {
 
 func unblockCommand() *cobra.Command {
 	return (&subjectChange{name: "unblock"}).command("Lift the block of a subject",
-		"Lift the block of a subject. A block from an override that covers other subjects, too, has to be\nchanged as an override.",
+		"Lift the block of a subject. If the block comes from an override that covers other subjects too,\n"+
+			"change that override instead.",
 		"  sluice unblock per-key api_key=k-42")
 }

@@ -37,10 +37,10 @@ func (x syntax) parse(command string, args []string) (s subjectArgs, err error) 
 		case !pair && x.rest:
 			s.rest = append(s.rest, arg)
 		case part == "" || !pair:
-			return s, fmt.Errorf("%s: %.60q: write a part of the key and its value, as in client_ip=192.0.2.7", command, arg)
+			return s, fmt.Errorf("%s: %.60q: write a key part and its value, as in client_ip=192.0.2.7", command, arg)
 		default:
 			if _, twice := s.key[part]; twice {
-				return s, fmt.Errorf("%s: %s is there twice", command, part)
+				return s, fmt.Errorf("%s: %s occurs twice", command, part)
 			}
 			s.key[part] = value
 		}

@@ -24,8 +24,8 @@ func subjectSetCommand() *cobra.Command {
 	s := &tierSettings{Client: Client{writing: true}}
 	c := s.command("set PART=VALUE TIER",
 		"Put a subject into a tier",
-		"Put a subject into a tier, in place of the one that it is in. PART is the part that the policy\n"+
-			"names by tiers.subject. It is kept in the database of the gateway's --rules, and is in force on\n"+
+		"Put a subject into a tier, in place of its current one. PART is the key part that the policy names\n"+
+			"under tiers.subject. The entry is stored in the gateway's database (--rules), and takes effect on\n"+
 			"all instances within a second.\n\n"+
 			"A date without a time is the end of that day in UTC.",
 		"  sluice subject set api_key=k-42 pro --until 2126-12-31 --reason 'a trial'",
@@ -40,7 +40,7 @@ func (s *tierSettings) set(c *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case len(given.rest) != 1:
-		return errors.New("subject set: which tier? Write its name behind the value, as in api_key=k-42 pro")
+		return errors.New("subject set: which tier? Write its name after the value, as in api_key=k-42 pro")
 	}
 	if err := s.expiry.check("subject delete"); err != nil {
 		return err
@@ -56,8 +56,9 @@ func (s *tierSettings) set(c *cobra.Command, args []string) error {
 
 func subjectDeleteCommand() *cobra.Command {
 	a := &Client{writing: true}
-	return a.command("delete PART=VALUE", "Take a subject out of its tier",
-		"Take a subject out of the tier that the database puts it into. One of the policy file cannot be\ndeleted, and holds again if there was one for the same subject.",
+	return a.command("delete PART=VALUE", "Remove a subject from its tier",
+		"Remove a subject from the tier that the database puts it into. An entry in the policy file cannot\n"+
+			"be deleted; if it has the same subject, it applies again.",
 		"  sluice subject delete api_key=k-42",
 		func(c *cobra.Command, args []string) error {
 			given, err := syntax{}.parse("subject delete", args)
@@ -69,7 +70,7 @@ func subjectDeleteCommand() *cobra.Command {
 				return err
 			}
 			if old == nil {
-				return command.Failed(fmt.Errorf("%s is in no tier by its name: see \"sluice subject list\"", keyText(given.key)))
+				return command.Failed(fmt.Errorf("%s has no tier: see \"sluice subject list\"", keyText(given.key)))
 			}
 			return a.remove(c, old)
 		})
@@ -83,7 +84,7 @@ func (a *Client) findTier(ctx context.Context, given *subjectArgs) (part string,
 	}
 	value, found := given.key[part]
 	if !found || value == "" || len(given.key) > 1 {
-		return part, nil, command.Failed(fmt.Errorf("%s: the policy looks subjects up by %s: write %s=VALUE", keyText(given.key), part, part))
+		return part, nil, command.Failed(fmt.Errorf("%s: the policy looks up subjects by %s: write %s=VALUE", keyText(given.key), part, part))
 	}
 	document := policy.TierSubject{}
 	if old, err = a.find(ctx, "/v1/subjects/"+url.PathEscape(value), &document); old != nil {
@@ -103,7 +104,7 @@ func (a *Client) tierPart(ctx context.Context) (string, error) {
 	}
 	part := now.Document.Tiers.Subject
 	if part == "" {
-		return "", command.Failed(errors.New("the policy looks no subjects up: write which part of a key names them, as in \"tiers: {subject: api_key}\""))
+		return "", command.Failed(errors.New("the policy does not look up subjects: set the key part that names them, as in \"tiers: {subject: api_key}\""))
 	}
 	return part, nil
 }
@@ -115,8 +116,9 @@ func subjectTierText(part string, d *policy.TierSubject) string {
 
 func subjectListCommand() *cobra.Command {
 	a := &Client{}
-	return a.command("list", "List which subjects are in which tier",
-		"List which subjects are in which tier by their names, those of the policy file too. With --output\njson, a line for each.",
+	return a.command("list", "List the subjects that have a tier",
+		"List the subjects that are put into a tier by name, including those of the policy file. With\n"+
+			"--output json, each subject is one line.",
 		"  sluice subject list",
 		func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {

@@ -32,11 +32,10 @@ type topSettings struct {
 
 func topCommand() *cobra.Command {
 	s := &topSettings{}
-	c := s.command("top", "Show live what is allowed and refused, and for which subjects",
-		"Show what all instances let pass and refuse: one sentence that says what is going on, rates,\n"+
-			"rules by how far they are from what is usual, the subjects that are refused most, instances\n"+
-			"and their stores. In a terminal it is shown every second until it is interrupted; else, or\n"+
-			"with --once, once.",
+	c := s.command("top", "Show live what is allowed and denied, and for which subjects",
+		"Show what all instances allow and deny: a headline, rates, rules ordered by how far they are from\n"+
+			"their usual rate, the most denied subjects, instances and their stores. In a terminal, the output\n"+
+			"is refreshed every second until you interrupt it; otherwise, or with --once, it is printed once.",
 		"  sluice top\n  sluice top --by traffic --rule per-key\n  sluice top --once --output json | jq -r .stats.headline.text",
 		func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -45,10 +44,10 @@ func topCommand() *cobra.Command {
 			return s.run(c)
 		})
 	f := c.Flags()
-	f.BoolVar(&s.once, "once", false, "show it once, as plain text, and exit")
-	f.StringVar(&s.rule, "rule", "", "show the subjects of the rule of that `name` only")
-	f.StringVar(&s.by, "by", "refusals", "show the subjects with the most refusals or traffic")
-	f.StringVar(&s.window, "window", "hour", "show the subjects of the last minute, hour or day")
+	f.BoolVar(&s.once, "once", false, "print once as plain text, and exit")
+	f.StringVar(&s.rule, "rule", "", "show only subjects of the rule with this `name`")
+	f.StringVar(&s.by, "by", "refusals", "order subjects by refusals or traffic")
+	f.StringVar(&s.window, "window", "hour", "show subjects of the last minute, hour or day")
 	return c
 }
 

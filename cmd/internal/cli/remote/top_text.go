@@ -41,7 +41,7 @@ func printRequests(w io.Writer, r *control.Requests) {
 	const format = "%-14s%12s%14s%14s%14s\n"
 	fmt.Fprintf(w, format, "REQUESTS", "NOW", "MINUTE", "HOUR", "DAY")
 	for _, o := range []struct{ outcome, word string }{
-		{"allow", "allowed"}, {"deny", "refused"}, {"would_deny", "would refuse"}, {"marked", "marked"}, {"delayed", "delayed"}, {"degraded", "without store"},
+		{"allow", "allowed"}, {"deny", "denied"}, {"would_deny", "would deny"}, {"marked", "marked"}, {"delayed", "delayed"}, {"degraded", "without store"},
 	} {
 		if o.outcome != "allow" && o.outcome != "deny" && r.Day[o.outcome] == 0 {
 			continue
@@ -78,7 +78,7 @@ func (s *topSettings) printSubjects(w io.Writer, now *snapshot) {
 	if s.rule != "" {
 		of = "rule " + s.rule
 	}
-	word := map[string]string{"refusals": "REFUSED MOST", "traffic": "ASKED MOST"}[s.by]
+	word := map[string]string{"refusals": "DENIED MOST", "traffic": "MOST REQUESTS"}[s.by]
 	fmt.Fprintf(w, "\n%s in the last %s, %s\n", word, s.window, of)
 	if len(now.Top.Items) == 0 {
 		fmt.Fprintln(w, "nobody")
@@ -173,13 +173,13 @@ func printInstances(w io.Writer, stats *control.Stats) {
 			away = "-"
 		}
 		if i.Stale {
-			stale = "  no numbers for " + ago(stats.At.Sub(i.Seen))
+			stale = "  no data for " + ago(stats.At.Sub(i.Seen))
 		}
 		printRow(w, format, printable.Text(i.Name, 23), humanize.Comma(int64(i.Took.Count)), took(i.Took.P99),
 			i.Store.Kind, took(i.Store.Took.P99), away, humanize.Comma(int64(i.Store.Local)), humanize.Comma(int64(i.Store.Keys)), stale)
 	}
 	if len(policies) > 1 {
-		fmt.Fprintln(w, "Not all instances have the same policy.")
+		fmt.Fprintln(w, "Instances have different policies.")
 	}
 }
 

@@ -15,20 +15,20 @@ import (
 // WriteTrial writes what a change would have done to the latest requests.
 func WriteTrial(w io.Writer, t *recent.Trial) {
 	if t.Requests == 0 {
-		fmt.Fprintln(w, "\nNo requests are kept yet.")
+		fmt.Fprintln(w, "\nNo requests have been recorded yet.")
 		writeNotJudged(w, t)
 		return
 	}
 	fmt.Fprintf(w, "\n%s requests of %s, from %s to %s:\n", humanize.Comma(t.Requests), instances(t.Instances), t.From.Format(time.RFC3339), t.To.Format(time.RFC3339))
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "  newly refused\t%s\t(at most %s)\n", humanize.Comma(t.Newly), humanize.Comma(t.Most.Newly))
-	fmt.Fprintf(table, "  no longer refused\t%s\t(at most %s)\n", humanize.Comma(t.Freed), humanize.Comma(t.Most.Freed))
+	fmt.Fprintf(table, "  newly denied\t%s\t(at most %s)\n", humanize.Comma(t.Newly), humanize.Comma(t.Most.Newly))
+	fmt.Fprintf(table, "  no longer denied\t%s\t(at most %s)\n", humanize.Comma(t.Freed), humanize.Comma(t.Most.Freed))
 	_ = table.Flush()
 	if t.Differs > 0 {
-		fmt.Fprintf(w, "  The policy in force decides %s of them otherwise here than it did: counters were older, or another policy was in force.\n", humanize.Comma(t.Differs))
+		fmt.Fprintf(w, "  For %s of them, the policy in force decides differently now: counters were older, or another policy was in force.\n", humanize.Comma(t.Differs))
 	}
 	if len(t.Rules) > 0 {
-		fmt.Fprintln(table, "\nRULE\tLIMITS FROM\tREFUSES NOW\tWOULD REFUSE\tNEWLY\tNO LONGER")
+		fmt.Fprintln(table, "\nRULE\tLIMITS FROM\tDENIES NOW\tWOULD DENY\tNEWLY\tNO LONGER")
 		for _, r := range t.Rules {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", printable.Line(r.Rule), printable.Line(r.From), humanize.Comma(r.Before), humanize.Comma(r.After), humanize.Comma(r.Newly), humanize.Comma(r.Freed))
 		}

@@ -52,7 +52,7 @@ const quiet = 10 * time.Second
 // note logs what is wrong with how the proxy is configured, and not for each request.
 func (d *decider) note(err error) {
 	if d.faults.Opens(quiet) {
-		d.log.Error("an auth request cannot be decided about, and is refused: compare the configuration of the proxy with the example",
+		d.log.Error("invalid auth request denied: compare the configuration of the proxy with the example",
 			"proxy", d.kind.name, "problem", err.Error(), "example", d.kind.example)
 	}
 }

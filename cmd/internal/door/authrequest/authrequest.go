@@ -48,7 +48,7 @@ func Handler(c Config, next http.Handler) http.Handler {
 			d.serve(w, r, rest[end:])
 			return
 		}
-		http.Error(w, "no such proxy kind: those that are on are named by --auth", http.StatusNotFound)
+		http.Error(w, "unknown proxy kind: --auth lists the enabled ones", http.StatusNotFound)
 	})
 }
 

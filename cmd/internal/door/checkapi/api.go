@@ -72,7 +72,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) *problem {
 	case o == nil && r.URL.Path == documentPath:
 		return document(w, r)
 	case o == nil:
-		return problemf(http.StatusNotFound, "there is no such path: see %s", documentPath)
+		return problemf(http.StatusNotFound, "unknown path: see %s", documentPath)
 	case r.Method != http.MethodPost:
 		return notAllowed(r.Method, http.MethodPost)
 	}
@@ -100,6 +100,6 @@ func (a *api) admit(r *http.Request) *problem {
 	if errors.As(err, &many) {
 		return problemf(http.StatusTooManyRequests, "%v", err).set("Retry-After", strconv.Itoa(many.RetrySeconds()))
 	}
-	return problemf(http.StatusUnauthorized, "who are you? Send one of the tokens of --door-tokens as \"Authorization: Bearer …\"").
+	return problemf(http.StatusUnauthorized, "authentication required: send one of the tokens of --door-tokens as \"Authorization: Bearer …\"").
 		set("WWW-Authenticate", `Bearer realm="sluice"`)
 }

@@ -86,7 +86,7 @@ func tooLarge() *problem {
 }
 
 func brokenOff(err error) *problem {
-	p := problemf(http.StatusBadRequest, "the body broke off")
+	p := problemf(http.StatusBadRequest, "the body ended early")
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		p = problemf(http.StatusRequestTimeout, "the body took too long")
 	}

@@ -165,7 +165,7 @@ func (c *call) settle(one *check) *problem {
 	case errors.Is(err, policy.ErrNotCharged):
 		return badMember("", "%s", door.Reason(err))
 	case err != nil && !errors.Is(err, policy.ErrNothingToSettle):
-		return unavailable("the shared store does not answer: try again")
+		return unavailable("the shared store is unavailable: try again")
 	}
 	return c.report("settled", err == nil)
 }
@@ -177,7 +177,7 @@ func (c *call) places(place string) *problem {
 	case errors.Is(err, policy.ErrNoPlace):
 		return badMember("/place", "write it as the answer to the check has it")
 	case err != nil:
-		return unavailable("the shared store does not answer: try again")
+		return unavailable("the shared store is unavailable: try again")
 	}
 	return c.report(c.operation.said, done)
 }

@@ -325,7 +325,7 @@ func (d *decoder) header(h http.Header) bool {
 	return d.members(func(name string) bool {
 		name = http.CanonicalHeaderKey(name)
 		if h[name] != nil {
-			return d.fail("the field is there twice, as upper and lower case are one in its name: write a list")
+			return d.fail("the field occurs twice, as upper and lower case are one in its name: write a list")
 		}
 		value := func() bool {
 			v, ok := d.text("a field")

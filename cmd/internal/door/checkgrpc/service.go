@@ -104,7 +104,7 @@ func (s *service) Settle(ctx context.Context, in *SettleRequest) (_ *SettleRespo
 	case errors.Is(err, policy.ErrNotCharged):
 		return nil, status.Error(codes.InvalidArgument, door.Reason(err))
 	case err != nil:
-		return nil, status.Error(codes.Unavailable, "the shared store does not answer: try again")
+		return nil, status.Error(codes.Unavailable, "the shared store is unavailable: try again")
 	}
 	return &SettleResponse{Settled: true}, nil
 }
@@ -120,7 +120,7 @@ func placeError(err error) error {
 	return status.Error(codes.Unavailable, "the store of the limits does not answer: try again, or let the place end by itself")
 }
 
-var errRefused = status.Error(codes.Unauthenticated, `who are you? Send one of the tokens of --door-tokens as "authorization: Bearer …"`)
+var errRefused = status.Error(codes.Unauthenticated, `authentication required: send one of the tokens of --door-tokens as "authorization: Bearer …"`)
 
 // admit rejects callers without permission.
 func (s *service) admit(ctx context.Context) error {

@@ -138,12 +138,12 @@ type health struct{ isDown atomic.Bool }
 
 func (h *health) down(log *slog.Logger, upstream string, err error) {
 	if h.isDown.CompareAndSwap(false, true) {
-		log.Error("upstream does not answer", "upstream", upstream, "error", err)
+		log.Error("upstream does not respond", "upstream", upstream, "error", err)
 	}
 }
 
 func (h *health) up(log *slog.Logger) {
 	if h.isDown.Load() && h.isDown.CompareAndSwap(true, false) {
-		log.LogAttrs(context.Background(), slog.LevelInfo, "upstream answers again")
+		log.LogAttrs(context.Background(), slog.LevelInfo, "upstream responds again")
 	}
 }

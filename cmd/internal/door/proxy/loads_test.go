@@ -30,7 +30,7 @@ type loaded struct {
 	engine *policy.Engine
 	pipes  *testkit.Pipes
 	client *http.Client
-	broken bool // the upstream does not answer
+	broken bool // the upstream does not respond
 	down   bool // the upstream refuses connections
 	mu     sync.Mutex
 	last   net.Conn // to the upstream

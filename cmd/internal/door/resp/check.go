@@ -41,7 +41,7 @@ func subjectArgs(args [][]byte) (a about, err error) {
 			a.id = string(value)
 		default:
 			if _, twice := a.key[string(name)]; twice {
-				return a, fmt.Errorf("%s is there twice", quoted(name))
+				return a, fmt.Errorf("%s occurs twice", quoted(name))
 			}
 			a.key[string(name)] = string(value)
 		}

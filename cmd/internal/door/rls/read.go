@@ -101,7 +101,7 @@ func (r *reader) read(f File) {
 	case err != nil:
 		r.problems = append(r.problems, policyfile.YAMLProblem(f.Name, f.Data, err))
 	case dec.Decode(&more) == nil:
-		r.fail(more.Line, "put it into a file of its own", "there is a second document in the file")
+		r.fail(more.Line, "put it into a file of its own", "the file has a second document")
 	case r.small(&doc, 0):
 		r.root(doc.Content[0])
 	}
@@ -144,7 +144,7 @@ func (r *reader) mapping(n *yaml.Node, what string, members []member) {
 		case at < 0 || key.Kind != yaml.ScalarNode:
 			r.fail(key.Line, "it may have "+namesOf(members), "unknown key %.60q in %s", key.Value, what)
 		case seen[key.Value]:
-			r.fail(key.Line, "remove one of them", "%s is there twice", key.Value)
+			r.fail(key.Line, "remove one of them", "%s occurs twice", key.Value)
 		case value.Tag == "!!null" && value.Kind == yaml.ScalarNode: // as if it were not there
 		default:
 			members[at].read(value)
@@ -180,7 +180,7 @@ func kindOf(n *yaml.Node) string {
 
 func (r *reader) items(n *yaml.Node, what string, read func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode {
-		r.fail(n.Line, "write lines that begin with \"- \"", "%s is %s, and must be a list", what, kindOf(n))
+		r.fail(n.Line, "write lines that start with \"- \"", "%s is %s, and must be a list", what, kindOf(n))
 		return
 	}
 	for _, item := range n.Content {

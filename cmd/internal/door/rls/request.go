@@ -223,7 +223,7 @@ func (r *request) check() error {
 		return errors.New("descriptors: the request has none")
 	}
 	if len(r.domain) > maxText {
-		return fmt.Errorf("domain: it has %d bytes, and %d are the most", len(r.domain), maxText)
+		return fmt.Errorf("domain: it has %d bytes, the maximum is %d", len(r.domain), maxText)
 	}
 	for i := range r.descriptors {
 		if err := checkEntries(i, r.entriesOf(&r.descriptors[i])); err != nil {
@@ -242,7 +242,7 @@ func checkEntries(at int, entries []entry) error {
 		case e.key == "":
 			return fmt.Errorf("descriptors[%d].entries[%d]: it has no key", at, i)
 		case len(e.key)+len(e.value) > maxText:
-			return fmt.Errorf("descriptors[%d].entries[%d]: it has %d bytes, and %d are the most", at, i, len(e.key)+len(e.value), maxText)
+			return fmt.Errorf("descriptors[%d].entries[%d]: it has %d bytes, the maximum is %d", at, i, len(e.key)+len(e.value), maxText)
 		}
 	}
 	return nil

@@ -56,7 +56,7 @@ func Register(server grpc.ServiceRegistrar, c Config) {
 		c.Limits = func() *Limits { return nil }
 	}
 	if err := describe(); err != nil {
-		cmp.Or(c.Logger, slog.Default()).Warn("whoever asks by reflection is not told of Envoy's service", "error", err)
+		cmp.Or(c.Logger, slog.Default()).Warn("gRPC reflection does not list Envoy's service", "error", err)
 	}
 	s := &service{Config: c, outage: answer.Outage{Logger: c.Logger}}
 	s.calls.New = func() any { return &call{service: s} }

@@ -62,7 +62,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return err
 		default: // mostly, too many files are open, and others will be closed
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.log.Warn("a connection was not accepted", "error", err, "again_in", pause)
+			s.log.Warn("a connection not accepted", "error", err, "again_in", pause)
 			time.Sleep(pause)
 		}
 	}

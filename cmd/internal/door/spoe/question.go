@@ -171,7 +171,7 @@ func (q *question) misaimed() string {
 	case strings.Contains(r.Path, "#") || strings.Contains(r.RawQuery, "#"):
 		return "The request target must not have a fragment."
 	case q.hosts, !policy.PlainHost(r.Host):
-		return "The Host must be a name or an address, and perhaps a port."
+		return "The Host must be a name or an address, with an optional port."
 	}
 	return ""
 }

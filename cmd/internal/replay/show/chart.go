@@ -44,7 +44,7 @@ func peaks(s replay.Series) string {
 	says := fmt.Sprintf("At most %s within %s", words.Counted(slices.Max(s.Requests), "request"), words.Span(s.Step))
 	if worst := slices.Max(s.Refused); worst > 0 {
 		at := s.Begin.Add(time.Duration(slices.Index(s.Refused, worst)) * s.Step)
-		says += fmt.Sprintf("; most were refused from %s on, %s", when(at), humanize.Comma(worst))
+		says += fmt.Sprintf("; most were denied from %s on, %s", when(at), humanize.Comma(worst))
 	}
 	return says + "."
 }

@@ -144,7 +144,7 @@ func (p *printer) head(r *replay.Report) {
 		p.section("over time, " + words.Span(series.Step) + " each")
 		p.line("  requests  %s  at most %s", spark(series.Requests, room), humanize.Comma(slices.Max(series.Requests)))
 		if r.Refused > 0 {
-			p.line("  refused   %s  at most %s", spark(series.Refused, room), humanize.Comma(slices.Max(series.Refused)))
+			p.line("  denied   %s  at most %s", spark(series.Refused, room), humanize.Comma(slices.Max(series.Refused)))
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (p *printer) rules(r *replay.Report) {
 		}
 		rows = append(rows, []string{safe(name, 40), safe(what(rule), 100), humanize.Comma(rule.Matched), humanize.Comma(rule.Refused), share(rule.Refused, rule.Matched), humanize.Comma(rule.Alone), touched, longest(rule)})
 	}
-	p.table(2, []string{"rule", "limit", "matched", "refused", "share", "alone", who(r) + "s refused", "longest wait"}, rows)
+	p.table(2, []string{"rule", "limit", "matched", "denied", "share", "alone", who(r) + "s denied", "longest wait"}, rows)
 	if left := len(r.Order) - len(hits); left > 0 {
 		p.paragraph("  ", "And "+humanize.Comma(int64(left))+" more, which are in the page and in the JSON.")
 	}
@@ -258,7 +258,7 @@ func limit(rule replay.Rule) string {
 
 // aboutRules explains the columns of rules.
 func aboutRules(r *replay.Report) string {
-	text := "Alone are the requests that no other rule refuses; the longest wait is the longest that a refusal told."
+	text := "Alone are the requests that no other rule denies; the longest wait is the longest that a refusal told."
 	if who(r) == "subject" {
 		text += " A subject is one value of what a rule counts by: an address, an API key, a user."
 	}
@@ -278,17 +278,17 @@ func (p *printer) subjects(r *replay.Report) {
 	if len(r.Top) == 0 {
 		return
 	}
-	p.section("refused most")
+	p.section("denied most")
 	var rows [][]string
 	for _, s := range r.Top[:min(len(r.Top), textSubjects)] {
 		rows = append(rows, []string{safe(s.Key, 45), safe(s.Rule, 30), humanize.Comma(s.Refused), humanize.Comma(s.Requests), bar(s.Refused, r.Top[0].Refused), down(s)})
 	}
-	p.table(2, []string{who(r), "rule", "refused", "requests", "", "down"}, rows)
+	p.table(2, []string{who(r), "rule", "denied", "requests", "", "down"}, rows)
 	p.line("")
 	for _, s := range r.Top[:min(len(r.Top), 3)] {
 		about := safe(s.Pattern, 120)
 		if s.Path != "" {
-			about = strings.TrimPrefix(about+"; refused most at "+safe(s.Path, 80), "; ")
+			about = strings.TrimPrefix(about+"; denied most at "+safe(s.Path, 80), "; ")
 		}
 		if about != "" {
 			p.paragraph("  - ", safe(s.Key, 45)+": "+about+".")
@@ -326,7 +326,7 @@ func findings(r *replay.Report) (found []string) {
 		found = append(found, "No request met "+names(r.NeverHit)+".")
 	}
 	for _, s := range r.Shadowed {
-		found = append(found, fmt.Sprintf("All that %s refuses, %s refuses, too: it makes no difference here.", safe(s.Rule, 64), safe(s.By, 64)))
+		found = append(found, fmt.Sprintf("All that %s denies, %s denies, too: it makes no difference here.", safe(s.Rule, 64), safe(s.By, 64)))
 	}
 	for _, name := range r.Order {
 		rule, ok := r.Rules[name]
@@ -338,14 +338,14 @@ func findings(r *replay.Report) (found []string) {
 			found = append(found, fmt.Sprintf("%s of the refusals of %s are in the first tenth of its window: clients ask in bursts when it begins. A bucket, or a sliding window, spreads them.", share(int64(rule.Boundary*1000+0.5), 1000), name))
 		}
 		if rule.Shadow && rule.Refused > 0 {
-			others := humanize.Comma(rule.Alone) + " of which no other rule refuses"
+			others := humanize.Comma(rule.Alone) + " of which no other rule denies"
 			switch rule.Alone {
 			case 0:
-				others = "all of which other rules refuse, too"
+				others = "all of which other rules deny, too"
 			case rule.Refused:
-				others = "which no other rule refuses"
+				others = "which no other rule denies"
 			}
-			found = append(found, fmt.Sprintf("%s only watches: it would refuse %s, %s.", name, words.Counted(rule.Refused, "request"), others))
+			found = append(found, fmt.Sprintf("%s only watches: it would deny %s, %s.", name, words.Counted(rule.Refused, "request"), others))
 		}
 		if rule.Delayed > 0 {
 			found = append(found, fmt.Sprintf("%s would hold %s in its queue before letting them pass.", name, words.Counted(rule.Delayed, "request")))
@@ -379,7 +379,7 @@ func (p *printer) statuses(r *replay.Report) {
 	for _, s := range r.Statuses {
 		rows = append(rows, []string{safe(s.Class, 10), humanize.Comma(s.Requests), humanize.Comma(s.Refused), share(s.Refused, s.Requests)})
 	}
-	p.table(1, []string{"answered", "requests", "would be refused", "share"}, rows)
+	p.table(1, []string{"answered", "requests", "would be denied", "share"}, rows)
 }
 
 func (p *printer) doubts(r *replay.Report) {
@@ -387,7 +387,7 @@ func (p *printer) doubts(r *replay.Report) {
 	for _, n := range r.NotJudged {
 		left = append(left, safe(n.Rule, 64)+": "+safe(n.Why, 300))
 	}
-	p.list("not judged, because the log does not tell", left, 1000)
+	p.list("not judged, because the log lacks the data", left, 1000)
 	p.list("read only in part", broken(r), 400)
 	if len(r.Log.Unread) > 0 {
 		shown := r.Log.Unread[:min(len(r.Log.Unread), textLines)]
@@ -426,9 +426,9 @@ func (p *printer) difference(r *replay.Report, d *replay.Difference) {
 		}
 		rows = append(rows, []string{safe(c.Rule, 40), safe(limit, 100), c.Was, c.Is})
 	}
-	p.table(2, []string{"rule", "limit", "refused before", "after"}, rows)
-	p.clients("refused more", d.Suffer)
-	p.clients("refused less", d.Relieved)
+	p.table(2, []string{"rule", "limit", "denied before", "after"}, rows)
+	p.clients("denied more", d.Suffer)
+	p.clients("denied less", d.Relieved)
 	for _, n := range notJudged(r, d) {
 		p.line("")
 		p.paragraph("  - ", safe("Not judged of the other policy: "+n.Rule+". "+n.Why, 300))
@@ -464,7 +464,7 @@ func changes(d *replay.Difference) (all []change) {
 // verdict describes in a sentence or two what the other policy changes.
 func verdict(r *replay.Report, d *replay.Difference) string {
 	if d.Newly == 0 && d.Only == 0 {
-		return "It would refuse the same requests."
+		return "It would deny the same requests."
 	}
 	none := func(n int64, thing string) string {
 		if n == 0 {
@@ -472,7 +472,7 @@ func verdict(r *replay.Report, d *replay.Difference) string {
 		}
 		return words.Counted(n, thing)
 	}
-	text := fmt.Sprintf("It would refuse %s, in place of %s: ", none(d.Report.Refused, "request"), humanize.Comma(r.Refused))
+	text := fmt.Sprintf("It would deny %s, in place of %s: ", none(d.Report.Refused, "request"), humanize.Comma(r.Refused))
 	switch {
 	case d.Only == 0:
 		text += humanize.Comma(d.Newly) + " more"
@@ -483,10 +483,10 @@ func verdict(r *replay.Report, d *replay.Difference) string {
 	}
 	text += "."
 	if d.ClientsNewly == 0 && d.ClientsFreed == 0 {
-		return text + " It would refuse the same clients, of each more or less."
+		return text + " It would deny the same clients, of each more or less."
 	}
 	newly := none(d.ClientsNewly, "client")
-	return fmt.Sprintf("%s %s would be newly refused, and %s no longer at all.",
+	return fmt.Sprintf("%s %s would newly be denied, and %s no longer at all.",
 		text, strings.ToUpper(newly[:1])+newly[1:], none(d.ClientsFreed, "client"))
 }
 

@@ -98,15 +98,15 @@ func headline(r *replay.Report) string {
 	}
 	switch {
 	case r.Requests == 0 && r.Unreadable > 0:
-		return "No line of this log could be read as a request."
+		return "No line of this log is a readable request."
 	case r.Requests == 0:
-		return "There is no request to judge."
+		return "The log has no requests."
 	case r.Refused == 0 && watched > 0:
-		return fmt.Sprintf("None of %s would have been refused. The rules that only watch were exceeded %s.", words.Counted(r.Requests, "request"), words.Counted(watched, "time"))
+		return fmt.Sprintf("None of %s would have been denied. Rules in shadow mode were exceeded %s.", words.Counted(r.Requests, "request"), words.Counted(watched, "time"))
 	case r.Refused == 0:
-		return fmt.Sprintf("None of %s would have been refused.", words.Counted(r.Requests, "request"))
+		return fmt.Sprintf("None of %s would have been denied.", words.Counted(r.Requests, "request"))
 	}
-	text := fmt.Sprintf("This policy would have refused %s of %s (%s)", humanize.Comma(r.Refused), words.Counted(r.Requests, "request"), share(r.Refused, r.Requests))
+	text := fmt.Sprintf("This policy would have denied %s of %s (%s)", humanize.Comma(r.Refused), words.Counted(r.Requests, "request"), share(r.Refused, r.Requests))
 	if r.SubjectsRefused == 0 {
 		return text + "."
 	}

@@ -121,13 +121,13 @@ func FuzzSafe(f *testing.F) {
 func TestHeadline(t *testing.T) {
 	address := replay.Rule{Kind: "limit", Key: []string{"client_ip"}}
 	for want, r := range map[string]*replay.Report{
-		"No line of this log could be read as a request.": logged(replay.Report{Unreadable: 3}),
-		"This policy would have refused 1 of 1 request (100 %), and 1 of 1 client at least once.": logged(replay.Report{
+		"No line of this log is a readable request.": logged(replay.Report{Unreadable: 3}),
+		"This policy would have denied 1 of 1 request (100 %), and 1 of 1 client at least once.": logged(replay.Report{
 			Requests: 1, Refused: 1, Subjects: 1, SubjectsRefused: 1, Rules: map[string]replay.Rule{"a": address}}),
-		"This policy would have refused 458 of 9,999 requests (4.6 %), and about 31 of 1,753 subjects at least once.": logged(replay.Report{
+		"This policy would have denied 458 of 9,999 requests (4.6 %), and about 31 of 1,753 subjects at least once.": logged(replay.Report{
 			Requests: 9999, Refused: 458, Subjects: 1753, SubjectsRefused: 31, Estimated: true,
 			Rules: map[string]replay.Rule{"a": address, "b": {Kind: "limit", Key: []string{"header:X-Api-Key"}}}}),
-		"This policy would have refused 2 of 9 requests (22.2 %).": logged(replay.Report{Requests: 9, Refused: 2}),
+		"This policy would have denied 2 of 9 requests (22.2 %).": logged(replay.Report{Requests: 9, Refused: 2}),
 	} {
 		if got := headline(r); got != want {
 			t.Errorf("%q, want %q", got, want)

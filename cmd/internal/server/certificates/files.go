@@ -44,7 +44,7 @@ func (f *Files) Check() error {
 	case (f.cert == "") != (f.key == ""):
 		return fmt.Errorf("%[1]stls-cert and %[1]stls-key: give both", f.prefix)
 	case f.ca != "" && f.cert == "":
-		return fmt.Errorf("%[1]stls-client-ca: clients show certificates only to an https address: give %[1]stls-cert and %[1]stls-key, too", f.prefix)
+		return fmt.Errorf("%[1]stls-client-ca: client certificates need an https address: give %[1]stls-cert and %[1]stls-key, too", f.prefix)
 	case f.cert == "":
 		return nil
 	}
@@ -135,7 +135,7 @@ func (k *keyPair) checkTime(now time.Time) error {
 	case now.After(leaf.NotAfter):
 		return errors.New("the certificate has expired")
 	case now.Before(leaf.NotBefore):
-		return fmt.Errorf("the certificate holds from %s on", leaf.NotBefore.Format(time.RFC3339))
+		return fmt.Errorf("the certificate is valid only from %s", leaf.NotBefore.Format(time.RFC3339))
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func (c *Certificates) reread(now time.Time) {
 // moment, so a problem is logged if two readings have it, and once.
 func (c *Certificates) refuse(err error) {
 	if again := c.problem == err.Error(); again && !c.logged {
-		c.log.Error("new certificate refused, the old one stays", "error", err)
+		c.log.Error("invalid certificate ignored, the old one stays in use", "error", err)
 		c.logged = true
 	} else if !again {
 		c.problem, c.logged = err.Error(), false

@@ -69,7 +69,7 @@ func (s *Set) Open(name, addr string) (*Listener, error) {
 	}
 	hint := "give another address"
 	if errors.Is(err, syscall.EADDRINUSE) {
-		hint = "stop what listens there, or give another address"
+		hint = "stop the program that listens there, or give another address"
 	}
 	return nil, fmt.Errorf("%s: %w: %s", name, err, hint)
 }
@@ -91,7 +91,7 @@ func (s *Set) CheckInherited() error {
 	if len(s.inherited) == 0 {
 		return nil
 	}
-	return fmt.Errorf("systemd has passed a socket at %v, where nothing is to listen: write the address of its ListenStream in --proxy, --admin or the flag of a door", s.inherited[0].Addr())
+	return fmt.Errorf("systemd passed a socket at %v, which no flag names: set --proxy, --admin or the flag of an integration to its ListenStream", s.inherited[0].Addr())
 }
 
 // Close closes the sockets, if Run is not going to.
@@ -150,7 +150,7 @@ func (s *Set) Run(ctx context.Context, ready func(bool), drain Drain) error {
 	}
 	ready(false)
 	if drain.Delay > 0 {
-		s.Log.Info("not ready: going on until the drain delay is over", "for", drain.Delay)
+		s.Log.Info("not ready: still serving until the drain delay is over", "for", drain.Delay)
 	}
 	select {
 	case err := <-failed:

@@ -21,12 +21,12 @@ func inheritedSockets() (sockets []net.Listener, err error) {
 	}
 	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
 	if err != nil || n < 0 || n > 64 {
-		return nil, fmt.Errorf("environment: LISTEN_FDS=%.20q is no number of sockets", os.Getenv("LISTEN_FDS"))
+		return nil, fmt.Errorf("environment: LISTEN_FDS=%.20q is not a number of sockets", os.Getenv("LISTEN_FDS"))
 	}
 	for fd := firstInherited; fd < firstInherited+n; fd++ {
 		file := os.NewFile(uintptr(fd), "LISTEN_FDS")
 		if file == nil {
-			return nil, fmt.Errorf("environment: LISTEN_FDS=%d, and there is no descriptor %d", n, fd)
+			return nil, fmt.Errorf("environment: LISTEN_FDS=%d, but descriptor %d is not open", n, fd)
 		}
 		socket, err := net.FileListener(file) // a duplicate
 		file.Close()
@@ -57,7 +57,7 @@ func NotifySystemd(log *slog.Logger, state string) {
 		text += monotonic()
 	}
 	if err := notify(text); err != nil {
-		log.Warn("systemd cannot be notified", "error", err)
+		log.Warn("cannot notify systemd", "error", err)
 	}
 }
 

@@ -63,7 +63,7 @@ func (q *queue) run() {
 func (q *queue) write(line []byte) {
 	_, _ = q.out.Write(line) // it cannot be logged elsewhere
 	if n := q.lost.Swap(0); n > 0 {
-		slog.New(slog.NewJSONHandler(q.out, nil)).Warn("lines left out of the log: its reader is too slow", "lines", n)
+		slog.New(slog.NewJSONHandler(q.out, nil)).Warn("log lines dropped: the reader of the log is too slow", "lines", n)
 	}
 }
 

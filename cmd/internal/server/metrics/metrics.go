@@ -50,7 +50,7 @@ func New(c Config) *Metrics {
 	}
 	m.delays = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "sluice_queue_delay_seconds",
-		Help:    "Time that requests were told to wait for their turn in the queue of a leaky bucket.",
+		Help:    "Wait of requests in the queue of a leaky bucket.",
 		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	})
 	m.tiers = newTiers()
@@ -111,9 +111,9 @@ func (s sender) counter(d *prometheus.Desc, v uint64, labels ...string) {
 var yes = map[bool]float64{true: 1}
 
 var (
-	buildInfo          = prometheus.NewDesc("sluice_build_info", "1 for the version of the program.", []string{"version", "goversion"}, nil)
+	buildInfo          = prometheus.NewDesc("sluice_build_info", "Always 1; the labels contain the version of the program.", []string{"version", "goversion"}, nil)
 	openConnections    = prometheus.NewDesc("sluice_connections", "Open client connections.", nil, nil)
-	refusedConnections = prometheus.NewDesc("sluice_connections_refused_total", "Connections closed on arrival, by reason: too many in all, or from one address.", []string{"reason"}, nil)
+	refusedConnections = prometheus.NewDesc("sluice_connections_refused_total", "Connections closed on arrival, by reason: too many in total, or from one address.", []string{"reason"}, nil)
 	queueWaiting       = prometheus.NewDesc("sluice_queue_waiting", "Requests waiting for their turn in the queue of a leaky bucket.", nil, nil)
 )
 

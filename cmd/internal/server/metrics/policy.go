@@ -9,11 +9,11 @@ import (
 )
 
 var (
-	policyInfo    = prometheus.NewDesc("sluice_policy_info", "1 for the policy in force: instances with the same policy have the same fingerprint, whatever their overrides and subjects.", []string{"fingerprint"}, nil)
+	policyInfo    = prometheus.NewDesc("sluice_policy_info", "Always 1; the fingerprint identifies the policy in force. Overrides and subjects do not change it.", []string{"fingerprint"}, nil)
 	policyRules   = prometheus.NewDesc("sluice_policy_rules", "Rules of the policy in force.", nil, nil)
-	policyReloads = prometheus.NewDesc("sluice_policy_reloads_total", "Policies read, from a file or a database, by result: success is in force, refused is not.", []string{"result"}, nil)
-	policyLast    = prometheus.NewDesc("sluice_policy_last_reload_success_timestamp_seconds", "When the policy in force came into force.", nil, nil)
-	policyStays   = prometheus.NewDesc("sluice_policy_refused", "1 while the policy of the file or the database is refused and an older one stays in force: see the log.", nil, nil)
+	policyReloads = prometheus.NewDesc("sluice_policy_reloads_total", "Policies read from a file or a database, by result: success (in force) or refused (invalid).", []string{"result"}, nil)
+	policyLast    = prometheus.NewDesc("sluice_policy_last_reload_success_timestamp_seconds", "Time at which the policy in force was loaded.", nil, nil)
+	policyStays   = prometheus.NewDesc("sluice_policy_refused", "1 while the policy of the file or the database is invalid and an older one stays in force: see the log.", nil, nil)
 )
 
 // policyMetrics are which policy is in force, and what happened to others.
@@ -30,10 +30,10 @@ func policyMetrics(engine *policy.Engine, rules *rules.Rules) collector {
 }
 
 var (
-	rulesVersion  = prometheus.NewDesc("sluice_policy_version", "Version of the database of rules that was last read.", nil, nil)
-	rulesAway     = prometheus.NewDesc("sluice_rules_away", "1 while the database of rules does not answer.", nil, nil)
-	rulesFailures = prometheus.NewDesc("sluice_rules_failures_total", "How often the database of rules did not answer.", nil, nil)
-	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "When the database of rules last answered; 0 if it has not since the start.", nil, nil)
+	rulesVersion  = prometheus.NewDesc("sluice_policy_version", "Version of the rules database at the last read.", nil, nil)
+	rulesAway     = prometheus.NewDesc("sluice_rules_away", "1 while the rules database is unavailable.", nil, nil)
+	rulesFailures = prometheus.NewDesc("sluice_rules_failures_total", "Failed reads of the rules database.", nil, nil)
+	rulesAsked    = prometheus.NewDesc("sluice_rules_asked_timestamp_seconds", "Time of the last successful read of the rules database; 0 if none since the start.", nil, nil)
 )
 
 // databaseMetrics are how well a database of rules is followed.

@@ -21,7 +21,7 @@ type settlements struct {
 }
 
 var cutUnits = prometheus.NewDesc("sluice_settle_cut_units_total",
-	"Units, of limits in USD micro-USD, that responses told and that no key owes: above the max of the rule's cost, or above what a key can owe. See sluice validate.", []string{"rule"}, nil)
+	"Units (micro-USD for limits in USD) that responses reported and that are not charged, because they exceed the max of the rule's cost or the largest debt of a key. See sluice validate.", []string{"rule"}, nil)
 
 func newSettlements(e *policy.Engine, log *slog.Logger) *settlements {
 	c := &settlements{engine: e, log: log, units: map[string]uint64{}}
@@ -38,7 +38,7 @@ func (c *settlements) observe(_ context.Context, s *policy.Settlement) {
 	c.units[s.Rule] = n + uint64(s.Limit.Value(s.Cut))
 	c.mu.Unlock()
 	if !known {
-		c.log.Warn("a response told a cost that is not charged in full: it is above the rule's max, or above what a key can owe. Correct the response, or raise max. Later ones of this rule are only counted, in sluice_settle_cut_units_total",
+		c.log.Warn("a response reported a cost that is not charged in full: it is above the rule's max, or above what a key can owe. Correct the response, or raise max. Further ones of this rule are counted in sluice_settle_cut_units_total",
 			"rule", s.Rule, "limit", s.Limit.String(), "charged", logged(&s.Limit, s.Cost), "not_charged", logged(&s.Limit, s.Cut))
 	}
 }

@@ -26,14 +26,14 @@ const (
 	otherFailure = "other"
 )
 
-var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason: timeout; unavailable, outcome_unknown, where the connection broke; loading, busy, read_only, out_of_memory, cluster_down, denied, as the server says; bad_reply, not_sent, misconfigured, other; overflow of the calls under way; unreadable, where a key held something else, which was decided by on_error alone."}
+var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason: timeout; unavailable, outcome_unknown (the connection broke); loading, busy, read_only, out_of_memory, cluster_down, denied, as reported by the server; bad_reply, not_sent, misconfigured, other; overflow (too many calls under way); unreadable (a key contains foreign data, and on_error alone decides)."}
 
 // NewStoreCalls returns a measurement without calls.
 func NewStoreCalls() *StoreCalls {
 	c := &StoreCalls{
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:        "sluice_store_duration_seconds",
-			Help:        "Time that decisions wait for the shared store, without those answered from its deny cache.",
+			Help:        "Time that decisions wait for the shared store. Decisions from the deny cache are not included.",
 			Buckets:     []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1},
 			ConstLabels: prometheus.Labels{"store": "redis"},
 		}),
@@ -78,11 +78,11 @@ func storeDesc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	storeAway      = storeDesc("away", "Shards of the shared store (each master of a cluster) whose circuit breaker is open; above 0, on_error decides.")
+	storeAway      = storeDesc("away", "Shards of the shared store (masters of a cluster) with an open circuit breaker; above 0, on_error decides.")
 	storeShards    = storeDesc("shards", "Known shards of the shared store.")
-	storeInstances = storeDesc("instances", "Instances that share a limit while the shared store is away.")
-	storeOwing     = storeDesc("owing_keys", "Keys whose local use has yet to be written back.")
-	storeDecisions = storeDesc("decisions_total", "Decisions by who made them: the shared store or the local stand-in.", "by")
+	storeInstances = storeDesc("instances", "Instances that share a limit while the shared store is unavailable.")
+	storeOwing     = storeDesc("owing_keys", "Keys with local use that is not yet written back.")
+	storeDecisions = storeDesc("decisions_total", "Decisions by source: the shared store or the local fallback.", "by")
 	storeOpen      = storeDesc("circuit_open", "1 while the circuit breaker of a shard of the shared store is open.", "shard")
 	storeFailures  = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "overflow"})
 	storeForeign   = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "unreadable"})
@@ -113,8 +113,8 @@ func storeMetrics(shared *failover.Store) collector {
 var (
 	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory with something used.", nil, nil)
 	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "Memory used by counters, in bytes.", nil, nil)
-	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted before they had drained; if it grows, the memory is too small.", nil, nil)
-	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit; if it grows, clients can buy a fresh limit.", nil, nil)
+	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted before they had drained. If this grows, the memory is too small.", nil, nil)
+	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit. If this grows, clients can force a fresh limit.", nil, nil)
 	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys refused for lack of memory: see --refuse-new-keys.", nil, nil)
 )
 

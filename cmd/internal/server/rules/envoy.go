@@ -109,7 +109,7 @@ func (e *envoyFiles) apply(files []rls.File, err error, apply func(*policy.Polic
 	}
 	if err != nil {
 		e.rules.refuseFile(err)
-		logRefused(e.rules.Log, "configuration cannot be read, the old one stays", "configuration refused, the old one stays", err)
+		logRefused(e.rules.Log, "cannot read the configuration, the old one stays in force", "invalid configuration, the old one stays in force", err)
 		return
 	}
 	// The policy first, so that a limit in both configurations is in force all the time.

@@ -31,7 +31,7 @@ func (r *Rules) noteRefused(err error) {
 }
 
 // noteAccepted records that the configured policy is in force again, after it was refused.
-func (r *Rules) noteAccepted() { r.note("reload", "what is written is in force again") }
+func (r *Rules) noteAccepted() { r.note("reload", "the configured policy is active again") }
 
 // maxChanges bounds the changes in a text.
 const maxChanges = 5

@@ -104,9 +104,9 @@ func logRefused(log *slog.Logger, unread, refused string, err error) {
 // logRestarts logs limits with counters that a reload has reset, because the limits have changed.
 func logRestarts(log *slog.Logger, all []policy.Restart) {
 	for _, a := range all[:min(len(all), maxLogged)] {
-		log.Warn("limit begins anew: what was counted under the old one does not count", "rule", a.Rule, "of", a.From, "was", a.Was, "is", a.Is)
+		log.Warn("limit changed: counters reset", "rule", a.Rule, "of", a.From, "was", a.Was, "is", a.Is)
 	}
 	if more := len(all) - maxLogged; more > 0 {
-		log.Warn("limits begin anew: what was counted under the old ones does not count", "more", more)
+		log.Warn("limits changed: counters reset", "more", more)
 	}
 }

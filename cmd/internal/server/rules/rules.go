@@ -66,7 +66,7 @@ func Open(ctx context.Context, c Config) (*Rules, error) {
 	r.stack.Swap, r.stack.Accept = r.swap, c.Accept
 	r.stack.FileTaken = func() {
 		r.noteAccepted()
-		r.Log.Info("policy loaded: with what the database says now, the file that was refused makes a policy", "file", s.File)
+		r.Log.Info("policy loaded: the file is valid with the current rules of the database", "file", s.File)
 	}
 	if s.Database != "" {
 		db, err := source.Open(s.Database, r.Log)
@@ -87,12 +87,12 @@ func Open(ctx context.Context, c Config) (*Rules, error) {
 	}
 	if err := r.start(ctx); err != nil {
 		if s.File == "" && s.EnvoyConfig == "" {
-			return nil, errors.Join(fmt.Errorf("%s: %w\ngive --policy FILE, too, for what holds until the database has a policy", r.Origin("rules"), err), r.Close())
+			return nil, errors.Join(fmt.Errorf("%s: %w\ngive --policy FILE, too, to apply until the database has a policy", r.Origin("rules"), err), r.Close())
 		}
 		r.refuse(err)
 	}
 	if doc, _ := r.stack.Document(); len(doc.Rules) == 0 {
-		r.Log.Warn("there are no rules: nothing is limited", "database", r.stack.Name)
+		r.Log.Warn("the policy has no rules: nothing is limited", "database", r.stack.Name)
 	}
 	return r, nil
 }
@@ -101,7 +101,7 @@ func Open(ctx context.Context, c Config) (*Rules, error) {
 func (r *Rules) openFile(name string) (err error) {
 	switch name {
 	case "":
-		r.file = noFile{r.Log, "the policy is that of the database, which is followed", r.noteLooked}
+		r.file = noFile{r.Log, "changes of the database take effect by themselves", r.noteLooked}
 		return nil
 	case command.ExamplePolicy:
 		r.file = noFile{r.Log, "the policy is the built-in one; give --policy FILE", r.noteLooked}
@@ -138,7 +138,7 @@ func (r *Rules) migrate(ctx context.Context) error {
 	}
 	r.migrated = true
 	if steps > 0 {
-		r.Log.Info("the tables of the database are up to date", "database", r.db.String(), "migrations", steps)
+		r.Log.Info("database tables are up to date", "database", r.db.String(), "migrations", steps)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (r *Rules) Use(engine *policy.Engine, store *stores.Store, recorder *teleme
 	if r.Settings.Shadow {
 		engine.ShadowAll()
 		r.shadowLogged.Store(true)
-		r.Log.Warn("NOTHING IS REFUSED: with --shadow every rule only counts and reports; leave it out to enforce the policy")
+		r.Log.Warn("NOTHING IS DENIED: with --shadow every rule only counts and reports; remove the flag to enforce the policy")
 	}
 	r.logStoreWarnings(engine.Policy())
 	r.logShadow()
@@ -233,7 +233,7 @@ func (r *Rules) refuse(err error) {
 		r.noteRefused(err)
 		r.reloads.refused.Add(1)
 	}
-	logRefused(r.Log, "rules of the database cannot be read, the file's hold", "rules of the database refused, the policy stays", err)
+	logRefused(r.Log, "cannot read the rules of the database, the policy file stays in force", "invalid rules in the database, the old policy stays in force", err)
 }
 
 // swap puts a policy into force. The stack never calls it twice at the same time.
@@ -257,7 +257,7 @@ func (r *Rules) warn(p *policy.Policy) {
 	all := command.WarningLines(slices.Concat(p.Warnings(), r.Warnings(p)))
 	for _, text := range all {
 		if !slices.Contains(r.warned, text) {
-			r.Log.Warn("policy looks wrong", "problem", text)
+			r.Log.Warn("policy warning", "problem", text)
 		}
 	}
 	r.warned = all
@@ -295,7 +295,7 @@ func (n noFile) Watch(ctx context.Context, reload <-chan os.Signal, _ func(*poli
 		case <-ctx.Done():
 			return
 		case <-reload:
-			n.log.Warn("nothing to load again: " + n.why)
+			n.log.Warn("nothing to reload: " + n.why)
 			n.looked()
 		}
 	}

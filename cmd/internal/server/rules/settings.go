@@ -23,8 +23,8 @@ type Settings struct {
 func (s *Settings) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.File, "policy", "", "policy `file`, or \"example\" for the built-in one (default with the sample upstream)")
 	command.AddRulesFlag(f, &s.Database, ", with or without a policy file")
-	f.BoolVar(&s.Shadow, "shadow", false, "refuse nothing: every rule only counts and reports, whatever it says and wherever it comes from")
-	f.StringVar(&s.EnvoyConfig, "envoy-config", "", "`directory` with a configuration of envoyproxy/ratelimit, in place of --policy")
+	f.BoolVar(&s.Shadow, "shadow", false, "put all rules into shadow mode: they count and report, and deny nothing")
+	f.StringVar(&s.EnvoyConfig, "envoy-config", "", "`directory` with an envoyproxy/ratelimit configuration, in place of --policy")
 	command.AddEnvoyAlgorithmFlag(f, &s.EnvoyAlgorithm)
 }
 
@@ -35,11 +35,11 @@ func (s *Settings) Any() bool { return s.File != "" || s.Database != "" || s.Env
 func (s *Settings) Check(origin func(flag string) string) error {
 	switch {
 	case s.EnvoyConfig != "" && s.File != "":
-		return fmt.Errorf("%s: the configuration of --envoy-config is the policy: leave one of them out, or make a policy of it with \"sluice import envoy\"", origin("policy"))
+		return fmt.Errorf("%s: --envoy-config is already the policy: remove one of the two, or convert it to a policy with \"sluice import envoy\"", origin("policy"))
 	case !s.Any():
 		return errors.New("which policy? Give --policy FILE, --policy example for the built-in one, or --rules URL for one in a database")
 	case s.File == command.Stdin:
-		return fmt.Errorf("%s: the gateway reloads its policy when it changes, and cannot do so from standard input: give a file", origin("policy"))
+		return fmt.Errorf("%s: standard input cannot be reloaded: give a file", origin("policy"))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (r *Rules) logShadow() {
 		return
 	}
 	if !now.WatchOnly() {
-		const text = "the policy is enforced again: it was a shadow"
+		const text = "the policy is enforced again: shadow mode has ended"
 		r.Log.Info(text)
 		r.note("reload", text)
 		return
@@ -36,6 +36,6 @@ func (r *Rules) logShadow() {
 	if ends, _ := now.ShadowUntil(); !ends.IsZero() {
 		until = ends.Format(time.RFC3339)
 	}
-	r.Log.Warn("NOTHING IS REFUSED: the whole policy is in shadow mode; every rule only counts and reports", "until", until)
-	r.note("reload", "nothing is refused any more: the whole policy is a shadow until "+until)
+	r.Log.Warn("NOTHING IS DENIED: the whole policy is in shadow mode; every rule only counts and reports", "until", until)
+	r.note("reload", "nothing is denied any more: the whole policy is in shadow mode until "+until)
 }

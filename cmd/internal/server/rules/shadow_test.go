@@ -23,7 +23,7 @@ func TestShadowIsLogged(t *testing.T) {
 			synctest.Wait()
 			var lines []string
 			for line := range strings.Lines(log.Take()) {
-				if strings.Contains(line, "REFUSED") || strings.Contains(line, "enforced again") {
+				if strings.Contains(line, "DENIED") || strings.Contains(line, "enforced again") {
 					lines = append(lines, line)
 				}
 			}

@@ -13,12 +13,12 @@ import (
 func (r *Rules) logStoreWarnings(p *policy.Policy) {
 	if r.store.Cluster() {
 		if _, apart := p.Cluster(); len(apart) > 0 {
-			r.Log.Info("the cluster charges some rules one after the other: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
+			r.Log.Info("the cluster charges some rules one by one: see sluice validate --cluster", "rules", len(apart), "problem", apart[0].String())
 		}
 	}
 	if r.store.EvictsByExpiry() {
 		if short, long := evictable(p.Plans()); len(short) > 0 {
-			r.Log.Warn("maxmemory-policy is volatile-ttl: when memory is full, a flood of new keys of one rule frees clients that have used up others, whose keys expire sooner; set it to noeviction, or give the rules periods of similar length",
+			r.Log.Warn("maxmemory-policy is volatile-ttl: when memory is full, a flood of new keys of one rule evicts counters of other rules that expire sooner; set it to noeviction, or give the rules periods of similar length",
 				"flooded", long, "freed", strings.Join(short, ", "))
 		}
 	}

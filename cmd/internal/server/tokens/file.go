@@ -46,9 +46,9 @@ func (f *File) Read() (all []source.TokenRow, err error) {
 
 // parse reads a line. Its errors do not repeat the line, which may have a token in place of its hash.
 func (f *File) parse(fields []string) (t source.TokenRow, err error) {
-	what := "write a name, a role, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
+	what := "write a name, a role, the SHA-256 of the token in hexadecimal, and optionally when it expires"
 	if f.NoRoles {
-		what = "write a name, the SHA-256 of the token in hexadecimal, and until when it holds if it ends"
+		what = "write a name, the SHA-256 of the token in hexadecimal, and optionally when it expires"
 		fields = slices.Insert(fields, min(1, len(fields)), "")
 	}
 	if len(fields) != 3 && len(fields) != 4 {
@@ -65,7 +65,7 @@ func (f *File) parse(fields []string) (t source.TokenRow, err error) {
 	if len(fields) == 4 {
 		t.Until = fields[3]
 		if _, err = policy.ParseUntil(t.Until); err != nil {
-			return t, errors.New("write until when it holds as in 2027-01-31, which is its end in UTC, or 2027-01-31T12:00:00Z")
+			return t, errors.New("write the expiry as in 2027-01-31, for the end of that day in UTC, or 2027-01-31T12:00:00Z")
 		}
 	}
 	return t, nil

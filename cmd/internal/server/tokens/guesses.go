@@ -98,9 +98,9 @@ func (g *Guesses) Check(from, listener, token string, look func() (right, wrong 
 	tried.Store(hash)
 	switch d.Remaining {
 	case wrongPerMinute - 1:
-		g.note("an unknown token was refused", from, listener)
+		g.note("unknown token rejected", from, listener)
 	case 0:
-		g.note("too many unknown tokens came from an address: only tokens that it used before are checked for a while", from, listener)
+		g.note("too many unknown tokens from one address: for a while, only tokens that it used before are accepted", from, listener)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (t *Integrations) reread() {
 	switch failing := err != nil; {
 	case t.failing.Swap(failing) == failing:
 	case failing:
-		t.log.Warn("--door-tokens: the file cannot be read, and the tokens that it had go on", "error", err)
+		t.log.Warn("--door-tokens: cannot read the file, its previous tokens stay valid", "error", err)
 	default:
 		t.log.Info("--door-tokens: the file can be read again")
 	}

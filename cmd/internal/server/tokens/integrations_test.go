@@ -28,7 +28,7 @@ func TestFirstCallers(t *testing.T) {
 	for range 16 {
 		all.Go(func() {
 			if !tokens.has("secret") || tokens.has("other") {
-				t.Error("the tokens are not known yet")
+				t.Error("the tokens are not loaded yet")
 			}
 		})
 	}
@@ -46,7 +46,7 @@ func TestSlipInTokens(t *testing.T) {
 	for range 2 {
 		tokens.reread()
 	}
-	if said := log.String(); !tokens.has("secret") || strings.Count(said, "the tokens that it had go on") != 1 || strings.Contains(said, "plain-text") {
+	if said := log.String(); !tokens.has("secret") || strings.Count(said, "its previous tokens stay valid") != 1 || strings.Contains(said, "plain-text") {
 		t.Errorf("a slip in the file: %s", said)
 	}
 }

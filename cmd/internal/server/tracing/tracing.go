@@ -51,9 +51,9 @@ func (u *URL) Set(s string) error {
 	case err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "":
 		return errors.New("write it as in http://localhost:4318")
 	case parsed.User != nil:
-		return errors.New("it may not have a user: give what the receiver asks for in OTEL_EXPORTER_OTLP_HEADERS")
+		return errors.New("a user is not allowed: set credentials in OTEL_EXPORTER_OTLP_HEADERS")
 	case parsed.RawQuery != "" || parsed.Fragment != "":
-		return errors.New("it may have a host and a path, and no query or fragment")
+		return errors.New("only a host and a path are allowed, and no query or fragment")
 	default:
 		if parsed.Path = strings.TrimSuffix(parsed.Path, "/"); !strings.HasSuffix(parsed.Path, "/v1/traces") {
 			parsed.Path += "/v1/traces"

@@ -30,7 +30,10 @@ class Answer:
     raw: Mapping[str, Any] = field(default_factory=dict)  # all of it
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any]) -> "Answer":
+    def parse(cls, raw: Any) -> "Answer":
+        """Raises Unavailable if raw is not an answer of the check API."""
+        if not _is_answer(raw):
+            raise Unavailable("the answer is not one of the check API: is this the address of --check?")
         return cls(
             allowed=raw["allowed"],
             status=raw["status"],
@@ -53,6 +56,24 @@ class Answer:
     def head(self) -> Sequence[Tuple[str, str]]:
         """The header fields of the HTTP response that refuses."""
         return [*self.headers.items(), ("Content-Length", str(len(self.body.encode())))]
+
+
+KINDS = {"allowed": bool, "status": int, "headers": dict, "delay": (int, float)}
+OPTIONAL = {"body": str, "retry_after": int, "over": list, "place": str, "at": str}
+
+# The longest delay in seconds. Longer ones are no delay of a queue.
+LONGEST = 30 * 24 * 3600
+
+
+def _is_answer(raw: Any) -> bool:
+    return (
+        isinstance(raw, dict)
+        and all(isinstance(raw.get(name), kind) for name, kind in KINDS.items())
+        and all(isinstance(raw[name], kind) for name, kind in OPTIONAL.items() if name in raw)
+        and all(isinstance(value, str) for value in raw["headers"].values())
+        and 200 <= raw["status"] <= 599
+        and 0 <= raw["delay"] <= LONGEST
+    )
 
 
 def unavailable(on_error: str) -> Answer:

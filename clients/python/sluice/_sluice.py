@@ -199,13 +199,13 @@ class Sluice:
 
     def _asked(self, check: Dict[str, Any], exchange: Optional[Exchange] = None) -> Answer:
         try:
-            return Answer.parse(self._pool.ask(json.dumps(check)))
+            return self._pool.ask(json.dumps(check))
         except Unavailable:
             return self._unavailable(exchange)
 
     async def _aasked(self, check: Dict[str, Any], exchange: Optional[Exchange] = None) -> Answer:
         try:
-            return Answer.parse(await self._async.ask(json.dumps(check)))
+            return await self._async.ask(json.dumps(check))
         except Unavailable:
             return self._unavailable(exchange)
 

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,6 +211,59 @@ func TestServiceHangs(t *testing.T) {
 		}
 		r.open()
 		testkit.Await(t, "limits hold again", func() bool { return remaining(do(t, "GET", url+"/plain", "")) != "" })
+	})
+}
+
+type reply struct {
+	status int
+	body   string
+}
+
+// garbage are responses of servers that are not the service.
+var garbage = []reply{
+	{200, `{"foo":1}`},
+	{200, `null`},
+	{200, `[]`},
+	{200, `"text"`},
+	{200, `<html>`},
+	{200, ``},
+	{200, `{"answers":[]}`},
+	{200, `{"answers":[null]}`},
+	{200, `{"allowed":"false","status":429,"headers":{},"delay":0}`},
+	{200, `{"allowed":true,"status":200,"headers":{"X":1},"delay":0}`},
+	{200, `{"allowed":true,"status":200,"headers":{},"delay":-1}`},
+	{200, `{"allowed":true,"status":200,"headers":{},"delay":NaN}`},
+	{200, `{"allowed":true,"status":200,"headers":{},"delay":1e9}`},
+	{200, strings.Repeat("[", 100_000)},
+	{400, `<html>Client sent an HTTP request to an HTTPS server.</html>`},
+	{415, ``},
+	{404, `{"detail":"unknown path"}`},
+	{302, ``},
+}
+
+// The responses of another server at the address of the service are no answers, and on_error decides.
+func TestGarbage(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, app func(...string) string) {
+		var body atomic.Pointer[reply]
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(body.Load().status)
+			_, _ = io.WriteString(w, body.Load().body)
+		}))
+		t.Cleanup(s.Close)
+		for on, want := range map[string]int{"allow": 200, "deny": 503} {
+			url := app("SLUICE_URL="+s.URL, "SLUICE_ON_ERROR="+on)
+			for _, g := range garbage {
+				body.Store(&g)
+				if got := do(t, "GET", url+"/plain", ""); got.status != want {
+					t.Errorf("%d %.60s with on_error=%s: %d %s", g.status, g.body, on, got.status, got.body)
+				}
+				body.Store(&reply{200, `{"allowed":true,"status":200,"headers":{"X-Asked":"yes"},"delay":0}`})
+				if got := do(t, "GET", url+"/plain", ""); got.header.Get("X-Asked") != "yes" {
+					t.Errorf("premise: after %d %.60s the service is not asked: %d", g.status, g.body, got.status)
+				}
+			}
+		}
 	})
 }
 

@@ -58,8 +58,8 @@ class Answer:
         return [*self.headers.items(), ("Content-Length", str(len(self.body.encode())))]
 
 
-KINDS = {"allowed": bool, "status": int, "headers": dict, "delay": (int, float)}
-OPTIONAL = {"body": str, "retry_after": int, "over": list, "place": str, "at": str}
+KINDS: Mapping[str, Any] = {"allowed": bool, "status": int, "headers": dict, "delay": (int, float)}
+OPTIONAL: Mapping[str, Any] = {"body": str, "retry_after": int, "over": list, "place": str, "at": str}
 
 # The longest delay in seconds. Longer ones are no delay of a queue.
 LONGEST = 30 * 24 * 3600
@@ -89,7 +89,7 @@ def unavailable(on_error: str) -> Answer:
     )
 
 
-TITLES = {413: "Request Entity Too Large", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+TITLES = {411: "Length Required", 413: "Request Entity Too Large", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
 
 def refusal(status: int, error: str, detail: str, kind: str = "about:blank", retry_after: Optional[int] = None) -> Answer:

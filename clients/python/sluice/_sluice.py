@@ -16,12 +16,12 @@ from . import _wire
 from ._aio import AsyncPool
 from ._answer import Answer, Unavailable, unavailable
 from ._breaker import Breaker, log
-from ._exchange import Exchange, OnError, current
+from ._exchange import Exchange, OnError, current, texts
 from ._keeper import Keeper
 from ._threads import Pool
 
 F = TypeVar("F", bound=Callable[..., Any])
-Key = Callable[[Any], Mapping[str, str]]
+Key = Callable[[Any], Mapping[str, Any]]
 Cost = Union[int, Callable[[Any], int]]
 
 EXEMPT = "__sluice_exempt__"
@@ -70,25 +70,25 @@ class Sluice:
 
     # Checks by name.
 
-    def check(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    def check(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         """Asks a rule about a key, given part by part, and charges it."""
         return self._asked(_named(rule, key, cost))
 
-    async def acheck(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    async def acheck(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return await self._aasked(_named(rule, key, cost))
 
-    def peek(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    def peek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         """Asks without charging anything."""
         return self._asked({**_named(rule, key, cost), "peek": True})
 
-    async def apeek(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    async def apeek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return await self._aasked({**_named(rule, key, cost), "peek": True})
 
-    def refund(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    def refund(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         """Gives back what a check has charged. Raises Unavailable if the service does not answer."""
         return Answer.parse(self._pool.post("/v1/refund", json.dumps(_named(rule, key, cost))))
 
-    async def arefund(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    async def arefund(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return Answer.parse(await self._async.post("/v1/refund", json.dumps(_named(rule, key, cost))))
 
     def close(self) -> None:
@@ -225,8 +225,8 @@ def _lost(path: str) -> None:
     log.debug("%s was not answered", path, exc_info=True)
 
 
-def _named(rule: str, key: Optional[Mapping[str, str]], cost: int) -> Dict[str, Any]:
-    return {"rule": rule, "key": dict(key or {}), "cost": cost, "id": str(uuid.uuid4())}
+def _named(rule: str, key: Optional[Mapping[str, Any]], cost: int) -> Dict[str, Any]:
+    return {"rule": rule, "key": texts(key or {}), "cost": cost, "id": str(uuid.uuid4())}
 
 
 def _check_of(exchange: Exchange, rule: Optional[str], key: Optional[Key], cost: Cost) -> Dict[str, Any]:

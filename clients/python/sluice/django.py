@@ -152,7 +152,7 @@ class _Environ(Dict[str, Any]):
 
     def __init__(self, meta: Dict[str, Any], request: HttpRequest) -> None:
         super().__init__(meta)
-        self["wsgi.input"] = _Body(request)
+        self["wsgi.input"], self["wsgi.input_terminated"] = _Body(request), True
         path = request.path.encode().decode("latin-1")
         self["SCRIPT_NAME"], self["PATH_INFO"] = "", path
 

@@ -18,7 +18,7 @@ func TestCalls(t *testing.T) {
 	g := service(t, "version: 1\nrules: [{name: jobs, key: [api_key], limit: 10/day}]\n",
 		"--door-tls-cert", cert, "--door-tls-key", key, "--door-tokens", tokens)
 	for token, want := range map[string]string{
-		"right": "200 [7], 200 [7], 200 [9], 429 [9]\n200 [6], 200 [6], 200 [8]",
+		"right": "200 [7], 200 [7], 200 [9], 429 [9]\n200 [9], 200 [8], 200 [9], 200 [8]\n200 [6], 200 [6], 200 [8]",
 		"wrong": "the service answered 401",
 	} {
 		c := python(t, "calls.py", "https://"+g.Check, token)

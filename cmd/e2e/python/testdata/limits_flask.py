@@ -18,7 +18,7 @@ def log_in():
     return None
 
 
-SluiceFlask(app, sluice, attributes=lambda request: {"account": g.user})
+SluiceFlask(app, sluice, attributes=lambda request: {"account": g.user}, bodies=["/reports/*"])
 
 
 @app.post("/reports/<user>")

@@ -74,6 +74,9 @@ async function expressLimits(express, address) {
   // A mounted router is asked about with the whole path.
   assert.deepEqual(await statuses(ask, ["/api/mounted", "/api/mounted"], from), [200, 429]);
 
+  // A path is the same in other cases, as for the router.
+  assert.deepEqual(await statuses(ask, ["/API/Mounted"], from), [429]);
+
   // The fields list both limits of one request.
   const both = (await ask("/page/both?page=2", { headers: { ...from.headers, "x-user": a } })).headers.get("RateLimit");
   assert.match(both, /^"named";r=3;.*, "slow";r=0/);
@@ -87,6 +90,21 @@ async function expressLimits(express, address) {
   assert.match(await wrong.text(), /400.*unknown/);
   assert.equal(await (await ask("/broken")).text(), "no database");
   ask.close();
+}
+
+// Paths go with a check as they are routed.
+async function cases(express, fastify, options, address) {
+  const app = express();
+  app.enable("case sensitive routing");
+  app.get("/Exact", sluice.express(), (req, res) => res.send("exact"));
+  const exact = await listening(http.createServer(app));
+  assert.deepEqual(await statuses(exact, ["/exact", "/Exact", "/Exact"], { headers: { "x-forwarded-for": address } }), [404, 200, 429]);
+  const folding = fastify(options);
+  folding.get("/api/mounted", { onRequest: sluice.fastify() }, () => "mounted");
+  const ask = await listening(folding);
+  assert.deepEqual(await statuses(ask, ["/api/mounted?A", "/API/mounted?A"], { headers: { "x-forwarded-for": address } }), [200, 429]);
+  exact.close();
+  await ask.close();
 }
 
 async function fastifyLimits(fastify, name) {
@@ -189,6 +207,8 @@ async function main() {
   await expressLimits(require("express"), "192.0.2.5");
   await fastifyLimits(require("fastify"), 5);
   await fastifyLimits(require("fastify4"), 4);
+  await cases(require("express"), require("fastify"), { routerOptions: { caseSensitive: false } }, "192.0.2.6");
+  await cases(require("express4"), require("fastify4"), { caseSensitive: false }, "192.0.2.7");
   await hostileRequests();
   await wrongChecks();
   await http2Limits();

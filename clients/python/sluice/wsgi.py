@@ -50,6 +50,9 @@ class SluiceWSGIMiddleware:
             exchange.status = exchange.status or 500  # which the server makes of it
             end(exchange)
             raise
+        except BaseException:  # the server stops the thread
+            exchange.abandon()
+            raise
         finally:
             current.reset(token)
         if not exchange.pending:

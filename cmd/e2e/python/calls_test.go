@@ -54,3 +54,14 @@ func TestOnly(t *testing.T) {
 		}
 	}
 }
+
+// A request that is cancelled does not keep its permit in flight.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	needs(t, "django")
+	g := service(t, "version: 1\nrules: [{name: all, key: [client_ip], in_flight: 1}]\n")
+	out, err := python(t, "cancelled.py", "http://"+g.Check).CombinedOutput()
+	if want := "{'Django': 0, 'ASGI': 0, 'Django in threads': 0, 'WSGI': 0}\n"; err != nil || string(out) != want {
+		t.Errorf("%v\n%s\nwant %s", err, out, want)
+	}
+}

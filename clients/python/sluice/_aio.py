@@ -57,6 +57,8 @@ class AsyncPool:
     async def ask(self, text: str) -> Answer:
         """Returns the answer to a check. It shares the next call with others that wait."""
         self._breaker.admit()
+        if _wire.is_large(text):
+            return Answer.parse(await self._exchange("/v1/check", text, self._deadline, _wire.read))
         loop = asyncio.get_running_loop()
         state = self._of(loop)
         future: "asyncio.Future[Answer]" = loop.create_future()
@@ -108,7 +110,8 @@ class AsyncPool:
             result = read(await asyncio.wait_for(self._send(self._target.request(path, body)), left))
         except (OSError, asyncio.TimeoutError, Unavailable) as err:
             unavailable = Unavailable(str(err) or f"no answer within {self._deadline} s")
-            self._breaker.failed(unavailable)
+            if not _wire.is_large(body):
+                self._breaker.failed(unavailable)
             raise unavailable from err
         except SluiceError:
             self._breaker.answered()

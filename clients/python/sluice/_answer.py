@@ -8,6 +8,10 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 class SluiceError(Exception):
     """A check that the service cannot read: a mistake of the program, such as an unknown rule."""
 
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 class Unavailable(Exception):
     """The service did not answer in time, or not at all."""

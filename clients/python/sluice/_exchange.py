@@ -22,6 +22,9 @@ MOST_FIELDS = 256
 # The largest body that is sent with a check, in bytes.
 MOST_BODY = 1 << 20
 
+# The largest body that is sent as text, in bytes. Escaped in JSON, each may take six. A check has at most 2 MiB.
+MOST_TEXT = 256 << 10
+
 # Lists, to which the fields of the answer are added. Others are replaced.
 LISTS = frozenset(["vary", "access-control-expose-headers"])
 
@@ -184,12 +187,17 @@ def outcome(
         exchange.outcome.update({name: value for name, value in given.items() if value is not None})
 
 
-def text(raw: bytes) -> str:
-    """Reads bytes of a head: UTF-8, or else each byte as a character."""
+def utf8(raw: bytes) -> Optional[str]:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return raw.decode("latin-1")
+        return None
+
+
+def text(raw: bytes) -> str:
+    """Reads bytes of a head: UTF-8, or else each byte as a character."""
+    decoded = utf8(raw)
+    return raw.decode("latin-1") if decoded is None else decoded
 
 
 def headers_of(pairs: Iterable[Tuple[str, str]]) -> Dict[str, Any]:
@@ -234,9 +242,10 @@ def described(
     if known:
         request["attributes"] = known
     if body is not None:
-        try:
-            request["body"] = body.decode()
-        except UnicodeDecodeError:
+        decoded = utf8(body) if len(body) <= MOST_TEXT else None
+        if decoded is not None:
+            request["body"] = decoded
+        else:
             request["body_base64"] = base64.b64encode(body).decode()
     return request
 

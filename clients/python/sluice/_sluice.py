@@ -14,9 +14,9 @@ from typing import Any, Callable, Dict, Mapping, Optional, TypeVar, Union
 
 from . import _wire
 from ._aio import AsyncPool
-from ._answer import Answer, Unavailable, unavailable
+from ._answer import Answer, SluiceError, Unavailable, unavailable
 from ._breaker import Breaker, log
-from ._exchange import Exchange, OnError, current, texts
+from ._exchange import Exchange, OnError, current, texts, too_large
 from ._keeper import Keeper
 from ._threads import Pool
 
@@ -149,10 +149,16 @@ class Sluice:
 
     def decide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
         """Asks, and lets on_error decide if there is no answer."""
-        return self._asked(check, exchange)
+        try:
+            return self._asked(check, exchange)
+        except SluiceError as err:
+            raise _refusing(err) from err
 
     async def adecide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
-        return await self._aasked(check, exchange)
+        try:
+            return await self._aasked(check, exchange)
+        except SluiceError as err:
+            raise _refusing(err) from err
 
     def pass_(self, exchange: Exchange, check: Dict[str, Any]) -> None:
         """Asks, waits for the turn, and raises Refused if the request may not pass."""
@@ -223,6 +229,11 @@ def _call(f: Optional[Callable[[], None]]) -> None:
 
 def _lost(path: str) -> None:
     log.debug("%s was not answered", path, exc_info=True)
+
+
+def _refusing(err: SluiceError) -> Exception:
+    """Returns the refusal of a request that is too large for a check, or the error."""
+    return too_large() if err.status == 413 else err
 
 
 def _named(rule: str, key: Optional[Mapping[str, Any]], cost: int) -> Dict[str, Any]:

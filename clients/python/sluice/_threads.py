@@ -71,6 +71,8 @@ class Pool:
     def ask(self, text: str) -> Answer:
         """Returns the answer to a check. It shares the next call with others that wait."""
         self._breaker.admit()
+        if _wire.is_large(text):
+            return Answer.parse(self._exchange("/v1/check", text, time.monotonic() + self._deadline, _wire.read))
         mine = _Ask(text, time.monotonic() + self._deadline)
         with self._lock:
             if self._calls < CALLS:
@@ -121,7 +123,8 @@ class Pool:
             result = read(self._send(self._target.request(path, body), deadline))
         except (OSError, Unavailable) as err:
             unavailable = Unavailable(str(err) or type(err).__name__)
-            self._breaker.failed(unavailable)
+            if not _wire.is_large(body):
+                self._breaker.failed(unavailable)
             raise unavailable from err
         except SluiceError:
             self._breaker.answered()

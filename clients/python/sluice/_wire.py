@@ -10,6 +10,9 @@ from ._answer import Answer, SluiceError, Unavailable
 MOST_CHECKS = 64
 MOST_BYTES = 48 << 10
 
+# Larger checks make calls of their own.
+LARGE = 64 << 10
+
 # The largest answer that is read, in bytes.
 MOST_ANSWER = 8 << 20
 
@@ -103,6 +106,12 @@ def _unchunked(data: bytes) -> Optional[bytes]:
         body += data[start : start + size]
 
 
+def is_large(text: str) -> bool:
+    """Reports whether a check makes a call of its own. Its lateness does not mean that the service is down, so that
+    a client with large bodies does not end the limits of all others."""
+    return len(text) > LARGE
+
+
 class Ask(Protocol):
     """A check that waits for its answer."""
 
@@ -170,7 +179,7 @@ def read(response: Response) -> Dict[str, Any]:
     error = f"the service answered {response.status}: {detail or 'is this the address of --check?'}"
     # A client can cause a 413 of a proxy, too, so on_error must not decide about it.
     if response.status == 413 or detail and response.status in (400, 415):
-        raise SluiceError(error)
+        raise SluiceError(error, response.status)
     if response.status != 200 or not isinstance(reply, dict):
         raise Unavailable(error)
     return reply

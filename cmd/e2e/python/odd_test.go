@@ -32,6 +32,8 @@ type relay struct {
 	asked       int             // checks in them
 	lose        map[string]bool // the next answer of this path is lost, once
 	gate        chan struct{}   // calls wait until it is closed; nil lets them pass
+	large       int             // calls whose bodies are larger than 64 KiB
+	slow        bool            // they get no answer
 }
 
 func newRelay(t *testing.T, check string) *relay {
@@ -51,9 +53,17 @@ func newRelay(t *testing.T, check string) *relay {
 		if q.URL.Path == "/v1/check" {
 			r.asked += bytes.Count(body, []byte(`"id"`))
 		}
+		slow := r.slow && len(body) > 64<<10
+		if slow {
+			r.large++
+		}
 		gate, lose := r.gate, r.lose[q.URL.Path]
 		delete(r.lose, q.URL.Path)
 		r.mu.Unlock()
+		if slow {
+			<-q.Context().Done()
+			return
+		}
 		if gate != nil {
 			<-gate
 		}
@@ -368,9 +378,40 @@ func TestBodies(t *testing.T) {
 				t.Errorf("%s: %d %s, want %s", path, got.status, got.body, want)
 			}
 		}
+		for _, character := range []string{"一", "\x01"} { // which JSON escapes
+			body := strings.Repeat(character, 1_000_000/len(character))
+			if got, want := do(t, "POST", url+"/checked/upload", body), fmt.Sprintf("%x", sha256.Sum256([]byte(body))); got.body != want {
+				t.Errorf("%q: %d %s, want %s", character, got.status, got.body, want)
+			}
+		}
 		got := do(t, "POST", url+"/checked/upload", strings.Repeat("a", 1<<20+1))
 		if got.status != 413 || !strings.Contains(got.body, `"error":"body_too_large"`) {
 			t.Errorf("a body that is too large: %d %s", got.status, got.body)
+		}
+	})
+}
+
+// Large checks that are late do not stop the other ones.
+func TestLargeChecks(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, app func(...string) string) {
+		r := newRelay(t, service(t, odd).Check)
+		r.slow = true
+		url := app("SLUICE_URL="+r.URL, "SLUICE_DEADLINE=3")
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { do(t, "POST", url+"/checked/upload", strings.Repeat("a", 100<<10)) })
+		}
+		testkit.Await(t, "all of them wait", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.large == 8
+		})
+		for _, want := range []string{"99", "98"} {
+			if got := do(t, "GET", url+"/plain", ""); remaining(got) != want {
+				t.Errorf("%d, %q remain, want %s", got.status, remaining(got), want)
+			}
+			wg.Wait()
 		}
 	})
 }

@@ -192,6 +192,56 @@ async function withoutService() {
   assert.match(lines[0], /does not answer.*ECONNREFUSED/);
 }
 
+// The responses of another server at the address of the service are no answers, and onError decides.
+async function garbage() {
+  let status, body;
+  const other = http.createServer((req, res) => res.writeHead(status).end(body));
+  await once(other.listen(0, "127.0.0.1"), "listening");
+  const url = `http://127.0.0.1:${other.address().port}`;
+  const answer = (more) => JSON.stringify({ answers: [{ allowed: true, status: 200, headers: {}, delay: 0, ...more }] });
+  const bodies = ["{}", "null", "[]", "<html>", "", '{"answers":[]}', '{"answers":[null]}', answer({ allowed: "false" }), answer({ delay: -1 }), answer({ status: 0 }), answer({ headers: { a: 1 } })];
+  let asked = 0;
+  for ([status, body] of [...bodies.map((body) => [200, body]), [400, "<html>"], [415, ""], [302, ""]]) {
+    const another = new Sluice({ url, log: () => {} });
+    const onError = () => {
+      asked++;
+      return "deny";
+    };
+    const limited = await listening(http.createServer(another.http((req, res) => res.end("passed"), { onError })));
+    assert.equal((await limited("/")).status, 503, body);
+    limited.close();
+    another.close();
+  }
+  assert.equal(asked, bodies.length + 3);
+  [status, body] = [200, answer({})];
+  const good = await new Sluice({ url }).check({ rule: "a" }, { onError: () => assert.fail("it is not asked") });
+  assert.equal(good.allowed, true);
+  other.close();
+  other.closeAllConnections();
+}
+
+// Large checks that are late do not stop the other ones.
+async function largeChecks() {
+  let late = 0;
+  const answer = { allowed: true, status: 200, headers: {}, delay: 0, results: [] };
+  const slow = http.createServer(async (req, res) => {
+    let body = "";
+    for await (const part of req.setEncoding("utf8")) body += part;
+    if (body.length > 64 << 10) late++;
+    else res.end(JSON.stringify({ answers: [answer] }));
+  });
+  await once(slow.listen(0, "127.0.0.1"), "listening");
+  const asking = new Sluice({ url: `http://127.0.0.1:${slow.address().port}`, deadline: 3000 });
+  const large = Array.from({ length: 10 }, () => asking.check({ request: { path: "/", body: "x".repeat(100 << 10) } }));
+  while (late < 10) await nextTurn();
+  assert.equal((await asking.check({ rule: "a" })).degraded, undefined);
+  for (const { degraded } of await Promise.all(large)) assert.equal(degraded, true);
+  assert.equal((await asking.check({ rule: "a" })).degraded, undefined);
+  asking.close();
+  slow.close();
+  slow.closeAllConnections();
+}
+
 function wrongOptions() {
   assert.throws(() => new Sluice({ onerror: "deny" }), /no option onerror/);
   assert.throws(() => new Sluice({ onError: "open" }), /"allow" or "deny"/);
@@ -213,6 +263,8 @@ async function main() {
   await wrongChecks();
   await http2Limits();
   await withoutService();
+  await garbage();
+  await largeChecks();
   console.log("done"); // and its kept connections do not keep the program
 }
 

@@ -97,8 +97,10 @@ class AsyncPool:
             for ask in batch:
                 ask.failed(Unavailable("the program ends"))
             raise
+        now = asyncio.get_running_loop().time
         for ask in again:
-            await self._call([ask], left)
+            if not ask.over:  # otherwise on_error has decided, and nothing may be charged
+                await self._call([ask], ask.deadline - now())
 
     async def post(self, path: str, body: str) -> Dict[str, Any]:
         """Makes a call of its own."""

@@ -111,7 +111,8 @@ class Pool:
                 ask.failed(err)
             return
         for ask in again:
-            self._call([ask], deadline)
+            if not ask.over:  # otherwise on_error has decided, and nothing may be charged
+                self._call([ask], ask.deadline)
 
     def post(self, path: str, body: str) -> Dict[str, Any]:
         """Makes a call of its own."""

@@ -10,7 +10,7 @@ const [port = "3000", url = "http://127.0.0.1:8081"] = process.argv.slice(2);
 const sluice = new Sluice({ url });
 const app = express();
 app.use(express.json());
-app.use(sluice.express({ body: (req) => req.body, onError: (req) => (req.path === "/login" ? "deny" : "allow") }));
+app.use(sluice.express({ body: (req) => req.body, onError: (req) => (/^\/login\/?$/i.test(req.path) ? "deny" : "allow") }));
 app.get("/search", (req, res) => res.send("found\n"));
 
 // One rule, by a key that the program knows.

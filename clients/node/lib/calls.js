@@ -15,9 +15,10 @@ const maxSockets = 64;
 
 // CallError is an answer of the service that is not 200.
 class CallError extends Error {
-  constructor(status, detail) {
-    super(`the service answers ${status}: ${detail}`);
+  constructor(status, reason, detail) {
+    super(`the service answers ${status}: ${detail ?? reason}`);
     this.name = "CallError";
+    this.detail = detail; // undefined if the answer is not of the service
     this.serviceStatus = status; // and not status, by which frameworks would answer
   }
 }
@@ -46,8 +47,10 @@ class Calls {
     if (token) this.#headers.Authorization = `Bearer ${token}`;
   }
 
-  // check resolves to the answer to one check, given as JSON. All checks of one turn of the event loop are one call.
+  // check resolves to the answer to one check, given as JSON. All checks of one turn of the event loop are one call,
+  // except for large ones.
   check(text) {
+    if (isLarge(text)) return this.#alone(text);
     return new Promise((resolve, reject) => {
       this.#waiting.push({ text, until: performance.now() + this.#deadline, resolve, reject });
       if (this.#scheduled) return;
@@ -57,6 +60,12 @@ class Calls {
         this.#flush();
       });
     });
+  }
+
+  async #alone(text) {
+    const answer = await this.#post("v1/check", text, performance.now() + this.#deadline, true);
+    if (!isAnswer(answer)) throw notAnswer();
+    return answer;
   }
 
   // post makes a call of its own. If it may be repeated, it is made again where the connection breaks: the service
@@ -88,6 +97,7 @@ class Calls {
     this.#calls++;
     try {
       const { answers } = await this.#post("v1/check", `{"checks":[${batch.map((one) => one.text)}]}`, batch[0].until, true);
+      if (answers.length !== batch.length || !answers.every(isAnswer)) throw notAnswer();
       batch.forEach((one, n) => one.resolve(answers[n]));
     } catch (error) {
       if (batch.length > 1 && isMistake(error)) {
@@ -118,7 +128,7 @@ class Calls {
     } catch {
       throw new CallError(status, "the body is no JSON: is this the address of --check?");
     }
-    if (status !== 200) throw new CallError(status, answer.detail);
+    if (status !== 200) throw new CallError(status, "is this the address of --check?", answer?.detail);
     return answer;
   }
 
@@ -147,10 +157,35 @@ class Calls {
   }
 }
 
-// isMistake reports whether the service rejected a check as invalid. onError must not decide about it: a client
-// could send an invalid request in order to pass.
-function isMistake(error) {
-  return error instanceof CallError && [400, 413].includes(error.serviceStatus);
+function notAnswer() {
+  return new CallError(200, "the body is no answer: is this the address of --check?");
 }
 
-module.exports = { Calls, isMistake };
+// isLarge reports whether a check makes a call of its own. Its lateness does not mean that the service is down, so
+// that a client with large bodies does not end the limits of all others.
+function isLarge(text) {
+  return text.length > maxBytes;
+}
+
+// isAnswer reports whether a value is an answer to a check. Other servers at this address may answer anything.
+function isAnswer(value) {
+  return (
+    typeof value?.allowed === "boolean" &&
+    Number.isInteger(value.status) &&
+    value.status >= 200 &&
+    value.status <= 599 &&
+    typeof value.delay === "number" &&
+    value.delay >= 0 &&
+    Object.values(value.headers).every((field) => typeof field === "string")
+  );
+}
+
+// isMistake reports whether the service rejected a check as invalid. onError must not decide about it: a client
+// could send an invalid request in order to pass. A 400 without a detail is of another server. A 413 may be caused
+// by a client there, too.
+function isMistake(error) {
+  if (!(error instanceof CallError)) return false;
+  return error.serviceStatus === 413 || ([400, 415].includes(error.serviceStatus) && error.detail !== undefined);
+}
+
+module.exports = { Calls, isLarge, isMistake };

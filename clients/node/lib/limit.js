@@ -93,7 +93,7 @@ class Limit {
     exchange.check = check;
     const { onError } = this.#options;
     try {
-      return await this.#sluice.check(check, { onError: typeof onError === "function" ? await onError(req) : onError });
+      return await this.#sluice.check(check, { onError: typeof onError === "function" ? () => onError(req) : onError });
     } catch (error) {
       if (error.serviceStatus === 413) return tooLarge();
       throw error;

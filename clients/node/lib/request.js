@@ -2,16 +2,32 @@
 
 const maxFields = 256; // of the check API
 
-// describe returns the request for a check, with method, path and header fields as they arrived. It returns null if
+// describe returns the request for a check, with method and header fields as they arrived, and the path as it is
+// routed. It returns null if
 // there are more than maxFields.
 function describe(req, raw, client, { attributes, body }) {
   const headers = fields(raw.rawHeaders);
   if (!headers) return null;
-  const request = { method: raw.method, path: utf8(req.originalUrl ?? raw.url), headers, client };
+  const request = { method: raw.method, path: routed(req, utf8(req.originalUrl ?? raw.url)), headers, client };
   if (raw.authority) request.host = raw.authority; // HTTP/2
   if (attributes) request.attributes = texts(attributes);
   addBody(request, body);
   return request;
+}
+
+// routed returns a target whose path is in lower case if the framework takes /LOGIN for /login. Otherwise a client
+// could choose a spelling that no rule matches.
+function routed(req, target) {
+  return ignoresCase(req) ? target.replace(/^[^?]*/, (path) => path.replace(/[A-Z]/g, (letter) => letter.toLowerCase())) : target;
+}
+
+// ignoresCase reports whether an app of Express, or one it is mounted on, ignores the case of paths, or Fastify does.
+function ignoresCase(req) {
+  for (let app = req.app; typeof app?.enabled === "function"; app = app.parent) {
+    if (!app.enabled("case sensitive routing")) return true;
+  }
+  const { caseSensitive, routerOptions } = req.server?.initialConfig ?? {};
+  return (routerOptions?.caseSensitive ?? caseSensitive) === false;
 }
 
 // fields returns header fields by name, in lower case. A list has those that came on lines of their own.

@@ -1,7 +1,7 @@
 "use strict";
 
 const { randomUUID } = require("node:crypto");
-const { Calls, isMistake } = require("./calls.js");
+const { Calls, isLarge, isMistake } = require("./calls.js");
 const { Limit } = require("./limit.js");
 const { known, verdict } = require("./options.js");
 const { unavailable } = require("./refusal.js");
@@ -36,17 +36,18 @@ class Sluice {
   // check resolves to the answer of the service. Without an answer, onError decides. It rejects only if the check
   // is invalid.
   async check(check, { onError } = {}) {
-    const allow = (onError ? verdict(onError) : this.#onError) === "allow";
+    if (onError && typeof onError !== "function") verdict(onError);
+    const decide = async () => unavailable(verdict(typeof onError === "function" ? await onError() : (onError ?? this.#onError)) === "allow");
     const text = JSON.stringify({ id: randomUUID(), ...check });
-    if (performance.now() < this.#pausedUntil) return unavailable(allow);
+    if (performance.now() < this.#pausedUntil) return decide();
     try {
       const answer = await this.#calls.check(text);
       this.#answered();
       return answer;
     } catch (error) {
       if (isMistake(error)) throw error;
-      this.#failed(error);
-      return unavailable(allow);
+      if (!isLarge(text)) this.#failed(error);
+      return decide();
     }
   }
 

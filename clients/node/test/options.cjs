@@ -74,6 +74,9 @@ async function expressLimits(express, address) {
   // A mounted router is asked about with the whole path.
   assert.deepEqual(await statuses(ask, ["/api/mounted", "/api/mounted"], from), [200, 429]);
 
+  // A path is the same in other cases, as for the router.
+  assert.deepEqual(await statuses(ask, ["/API/Mounted"], from), [429]);
+
   // The fields list both limits of one request.
   const both = (await ask("/page/both?page=2", { headers: { ...from.headers, "x-user": a } })).headers.get("RateLimit");
   assert.match(both, /^"named";r=3;.*, "slow";r=0/);
@@ -87,6 +90,21 @@ async function expressLimits(express, address) {
   assert.match(await wrong.text(), /400.*unknown/);
   assert.equal(await (await ask("/broken")).text(), "no database");
   ask.close();
+}
+
+// Paths go with a check as they are routed.
+async function cases(express, fastify, options, address) {
+  const app = express();
+  app.enable("case sensitive routing");
+  app.get("/Exact", sluice.express(), (req, res) => res.send("exact"));
+  const exact = await listening(http.createServer(app));
+  assert.deepEqual(await statuses(exact, ["/exact", "/Exact", "/Exact"], { headers: { "x-forwarded-for": address } }), [404, 200, 429]);
+  const folding = fastify(options);
+  folding.get("/api/mounted", { onRequest: sluice.fastify() }, () => "mounted");
+  const ask = await listening(folding);
+  assert.deepEqual(await statuses(ask, ["/api/mounted?A", "/API/mounted?A"], { headers: { "x-forwarded-for": address } }), [200, 429]);
+  exact.close();
+  await ask.close();
 }
 
 async function fastifyLimits(fastify, name) {
@@ -174,6 +192,56 @@ async function withoutService() {
   assert.match(lines[0], /does not answer.*ECONNREFUSED/);
 }
 
+// The responses of another server at the address of the service are no answers, and onError decides.
+async function garbage() {
+  let status, body;
+  const other = http.createServer((req, res) => res.writeHead(status).end(body));
+  await once(other.listen(0, "127.0.0.1"), "listening");
+  const url = `http://127.0.0.1:${other.address().port}`;
+  const answer = (more) => JSON.stringify({ answers: [{ allowed: true, status: 200, headers: {}, delay: 0, ...more }] });
+  const bodies = ["{}", "null", "[]", "<html>", "", '{"answers":[]}', '{"answers":[null]}', answer({ allowed: "false" }), answer({ delay: -1 }), answer({ status: 0 }), answer({ headers: { a: 1 } })];
+  let asked = 0;
+  for ([status, body] of [...bodies.map((body) => [200, body]), [400, "<html>"], [415, ""], [302, ""]]) {
+    const another = new Sluice({ url, log: () => {} });
+    const onError = () => {
+      asked++;
+      return "deny";
+    };
+    const limited = await listening(http.createServer(another.http((req, res) => res.end("passed"), { onError })));
+    assert.equal((await limited("/")).status, 503, body);
+    limited.close();
+    another.close();
+  }
+  assert.equal(asked, bodies.length + 3);
+  [status, body] = [200, answer({})];
+  const good = await new Sluice({ url }).check({ rule: "a" }, { onError: () => assert.fail("it is not asked") });
+  assert.equal(good.allowed, true);
+  other.close();
+  other.closeAllConnections();
+}
+
+// Large checks that are late do not stop the other ones.
+async function largeChecks() {
+  let late = 0;
+  const answer = { allowed: true, status: 200, headers: {}, delay: 0, results: [] };
+  const slow = http.createServer(async (req, res) => {
+    let body = "";
+    for await (const part of req.setEncoding("utf8")) body += part;
+    if (body.length > 64 << 10) late++;
+    else res.end(JSON.stringify({ answers: [answer] }));
+  });
+  await once(slow.listen(0, "127.0.0.1"), "listening");
+  const asking = new Sluice({ url: `http://127.0.0.1:${slow.address().port}`, deadline: 3000 });
+  const large = Array.from({ length: 10 }, () => asking.check({ request: { path: "/", body: "x".repeat(100 << 10) } }));
+  while (late < 10) await nextTurn();
+  assert.equal((await asking.check({ rule: "a" })).degraded, undefined);
+  for (const { degraded } of await Promise.all(large)) assert.equal(degraded, true);
+  assert.equal((await asking.check({ rule: "a" })).degraded, undefined);
+  asking.close();
+  slow.close();
+  slow.closeAllConnections();
+}
+
 function wrongOptions() {
   assert.throws(() => new Sluice({ onerror: "deny" }), /no option onerror/);
   assert.throws(() => new Sluice({ onError: "open" }), /"allow" or "deny"/);
@@ -189,10 +257,14 @@ async function main() {
   await expressLimits(require("express"), "192.0.2.5");
   await fastifyLimits(require("fastify"), 5);
   await fastifyLimits(require("fastify4"), 4);
+  await cases(require("express"), require("fastify"), { routerOptions: { caseSensitive: false } }, "192.0.2.6");
+  await cases(require("express4"), require("fastify4"), { caseSensitive: false }, "192.0.2.7");
   await hostileRequests();
   await wrongChecks();
   await http2Limits();
   await withoutService();
+  await garbage();
+  await largeChecks();
   console.log("done"); // and its kept connections do not keep the program
 }
 

@@ -4,25 +4,25 @@ import asyncio
 import ssl
 import weakref
 from collections import deque
-from typing import Any, Deque, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from . import _wire
-from ._answer import Unavailable
+from ._answer import Answer, SluiceError, Unavailable
 from ._breaker import Breaker
-from ._threads import CALLS, KEPT
+from ._threads import CALLS, KEPT, T
 
 _Streams = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Ask:
-    def __init__(self, text: str, deadline: float, future: "asyncio.Future[Any]") -> None:
+    def __init__(self, text: str, deadline: float, future: "asyncio.Future[Answer]") -> None:
         self.text, self.deadline, self._future = text, deadline, future
 
     @property
     def over(self) -> bool:
         return self._future.done()
 
-    def answered(self, answer: Any) -> None:
+    def answered(self, answer: Answer) -> None:
         if not self._future.done():
             self._future.set_result(answer)
 
@@ -54,12 +54,14 @@ class AsyncPool:
             state = self._loops.setdefault(loop, _Loop())
         return state
 
-    async def ask(self, text: str) -> Any:
+    async def ask(self, text: str) -> Answer:
         """Returns the answer to a check. It shares the next call with others that wait."""
         self._breaker.admit()
+        if _wire.is_large(text):
+            return Answer.parse(await self._exchange("/v1/check", text, self._deadline, _wire.read))
         loop = asyncio.get_running_loop()
         state = self._of(loop)
-        future: "asyncio.Future[Any]" = loop.create_future()
+        future: "asyncio.Future[Answer]" = loop.create_future()
         ask = _Ask(text, loop.time() + self._deadline, future)
         state.queue.append(ask)
         if state.calls < CALLS:
@@ -86,8 +88,7 @@ class AsyncPool:
 
     async def _call(self, batch: List[_Ask], left: float) -> None:
         try:
-            response = await self._exchange("/v1/check", _wire.batch_body(batch), left)
-            again = _wire.distribute(batch, response)
+            again = await self._exchange("/v1/check", _wire.batch_body(batch), left, lambda r: _wire.distribute(batch, r))
         except Exception as err:
             for ask in batch:
                 ask.failed(err)
@@ -96,23 +97,29 @@ class AsyncPool:
             for ask in batch:
                 ask.failed(Unavailable("the program ends"))
             raise
+        now = asyncio.get_running_loop().time
         for ask in again:
-            await self._call([ask], left)
+            if not ask.over:  # otherwise on_error has decided, and nothing may be charged
+                await self._call([ask], ask.deadline - now())
 
-    async def post(self, path: str, body: str) -> Any:
+    async def post(self, path: str, body: str) -> Dict[str, Any]:
         """Makes a call of its own."""
         self._breaker.admit()
-        return _wire.read(await self._exchange(path, body, self._deadline))
+        return await self._exchange(path, body, self._deadline, _wire.read)
 
-    async def _exchange(self, path: str, body: str, left: float) -> _wire.Response:
+    async def _exchange(self, path: str, body: str, left: float, read: Callable[[_wire.Response], T]) -> T:
         try:
-            response = await asyncio.wait_for(self._send(self._target.request(path, body)), left)
-        except (OSError, asyncio.TimeoutError) as err:
+            result = read(await asyncio.wait_for(self._send(self._target.request(path, body)), left))
+        except (OSError, asyncio.TimeoutError, Unavailable) as err:
             unavailable = Unavailable(str(err) or f"no answer within {self._deadline} s")
-            self._breaker.failed(unavailable)
+            if not _wire.is_large(body):
+                self._breaker.failed(unavailable)
             raise unavailable from err
-        self._breaker.note(_wire.failure(response))
-        return response
+        except SluiceError:
+            self._breaker.answered()
+            raise
+        self._breaker.answered()
+        return result
 
     async def _send(self, data: bytes) -> _wire.Response:
         """Sends a call again, on a new connection, if a kept one fails: see [_threads.Pool]."""

@@ -8,6 +8,10 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 class SluiceError(Exception):
     """A check that the service cannot read: a mistake of the program, such as an unknown rule."""
 
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 class Unavailable(Exception):
     """The service did not answer in time, or not at all."""
@@ -30,7 +34,10 @@ class Answer:
     raw: Mapping[str, Any] = field(default_factory=dict)  # all of it
 
     @classmethod
-    def parse(cls, raw: Mapping[str, Any]) -> "Answer":
+    def parse(cls, raw: Any) -> "Answer":
+        """Raises Unavailable if raw is not an answer of the check API."""
+        if not _is_answer(raw):
+            raise Unavailable("the answer is not one of the check API: is this the address of --check?")
         return cls(
             allowed=raw["allowed"],
             status=raw["status"],
@@ -55,6 +62,24 @@ class Answer:
         return [*self.headers.items(), ("Content-Length", str(len(self.body.encode())))]
 
 
+KINDS: Mapping[str, Any] = {"allowed": bool, "status": int, "headers": dict, "delay": (int, float)}
+OPTIONAL: Mapping[str, Any] = {"body": str, "retry_after": int, "over": list, "place": str, "at": str}
+
+# The longest delay in seconds. Longer ones are no delay of a queue.
+LONGEST = 30 * 24 * 3600
+
+
+def _is_answer(raw: Any) -> bool:
+    return (
+        isinstance(raw, dict)
+        and all(isinstance(raw.get(name), kind) for name, kind in KINDS.items())
+        and all(isinstance(raw[name], kind) for name, kind in OPTIONAL.items() if name in raw)
+        and all(isinstance(value, str) for value in raw["headers"].values())
+        and 200 <= raw["status"] <= 599
+        and 0 <= raw["delay"] <= LONGEST
+    )
+
+
 def unavailable(on_error: str) -> Answer:
     """Returns the answer that stands for that of a service which did not answer."""
     if on_error == "allow":
@@ -68,7 +93,7 @@ def unavailable(on_error: str) -> Answer:
     )
 
 
-TITLES = {413: "Request Entity Too Large", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+TITLES = {411: "Length Required", 413: "Request Entity Too Large", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
 
 def refusal(status: int, error: str, detail: str, kind: str = "about:blank", retry_after: Optional[int] = None) -> Answer:

@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from typing import Optional
 
 from ._answer import Unavailable
 
@@ -30,11 +29,7 @@ class Breaker:
                 raise Unavailable("the service did not answer the last calls")
             self._next = now + 1
 
-    def note(self, err: Optional[Exception]) -> None:
-        """Notes an answer of the service, and raises the error that it is."""
-        if err is not None:
-            self.failed(err)
-            raise err
+    def answered(self) -> None:
         if self._failures:
             with self._lock:
                 self._failures = 0

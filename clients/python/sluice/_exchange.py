@@ -3,6 +3,7 @@
 import base64
 import ipaddress
 import json
+import re
 import uuid
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
@@ -13,13 +14,16 @@ if TYPE_CHECKING:
     from ._sluice import Sluice
 
 OnError = Union[str, Callable[[Any], str]]
-Attributes = Callable[[Any], Mapping[str, Optional[str]]]
+Attributes = Callable[[Any], Mapping[str, Any]]
 
 # The most header fields of a request or a response that the service takes.
 MOST_FIELDS = 256
 
 # The largest body that is sent with a check, in bytes.
 MOST_BODY = 1 << 20
+
+# The largest body that is sent as text, in bytes. Escaped in JSON, each may take six. A check has at most 2 MiB.
+MOST_TEXT = 256 << 10
 
 # Lists, to which the fields of the answer are added. Others are replaced.
 LISTS = frozenset(["vary", "access-control-expose-headers"])
@@ -30,6 +34,9 @@ SHARED = frozenset(["ratelimit", "ratelimit-policy", *LISTS])
 
 # Fields of a refusal that belong to its body.
 OF_BODY = frozenset(["content-type", "cache-control"])
+
+
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Refused(Exception):
@@ -62,13 +69,15 @@ class Exchange:
             self._made = self._request()
         return self._made
 
-    def check(self, rule: Optional[str], key: Optional[Mapping[str, str]], cost: int) -> Dict[str, Any]:
+    def check(self, rule: Optional[str], key: Optional[Mapping[str, Any]], cost: int) -> Dict[str, Any]:
         """Returns a check of a rule, or of the request."""
+        if not isinstance(cost, int) or cost < 1:
+            raise ValueError(f"the cost is {cost!r}: it must be a whole number from 1")
         check: Dict[str, Any] = {"id": str(uuid.uuid4()), "place": True}
         if rule is None:
             check["request"] = self._describe()
         else:
-            check["rule"], check["key"] = rule, dict(key or {})
+            check["rule"], check["key"] = rule, texts(key or {})
         if cost != 1:
             check["cost"] = cost
         return check
@@ -178,12 +187,17 @@ def outcome(
         exchange.outcome.update({name: value for name, value in given.items() if value is not None})
 
 
-def text(raw: bytes) -> str:
-    """Reads bytes of a head: UTF-8, or else each byte as a character."""
+def utf8(raw: bytes) -> Optional[str]:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return raw.decode("latin-1")
+        return None
+
+
+def text(raw: bytes) -> str:
+    """Reads bytes of a head: UTF-8, or else each byte as a character."""
+    decoded = utf8(raw)
+    return raw.decode("latin-1") if decoded is None else decoded
 
 
 def headers_of(pairs: Iterable[Tuple[str, str]]) -> Dict[str, Any]:
@@ -200,6 +214,12 @@ def headers_of(pairs: Iterable[Tuple[str, str]]) -> Dict[str, Any]:
     return headers
 
 
+def texts(values: Mapping[str, Any]) -> Dict[str, str]:
+    """Returns values as text, without those that are None. Half surrogate pairs, which UTF-8 cannot encode, are
+    replaced."""
+    return {name: SURROGATE.sub("\ufffd", str(value)) for name, value in values.items() if value is not None}
+
+
 def fields_in(headers: Mapping[str, Any]) -> int:
     return sum(len(value) if isinstance(value, list) else 1 for value in headers.values())
 
@@ -209,7 +229,7 @@ def described(
     path: str,
     headers: Dict[str, Any],
     client: Optional[str],
-    attributes: Mapping[str, Optional[str]],
+    attributes: Mapping[str, Any],
     body: Optional[bytes],
 ) -> Dict[str, Any]:
     """Returns the request of a check."""
@@ -218,13 +238,14 @@ def described(
         raise Refused(refusal(431, "malformed_request", "The request has too many header fields."))
     if client and is_address(client):
         request["client"] = client
-    known = {name: value for name, value in attributes.items() if value is not None}
+    known = texts(attributes)
     if known:
         request["attributes"] = known
     if body is not None:
-        try:
-            request["body"] = body.decode()
-        except UnicodeDecodeError:
+        decoded = utf8(body) if len(body) <= MOST_TEXT else None
+        if decoded is not None:
+            request["body"] = decoded
+        else:
             request["body_base64"] = base64.b64encode(body).decode()
     return request
 
@@ -246,5 +267,5 @@ def too_large() -> Refused:
     return Refused(refusal(413, "body_too_large", f"The body is larger than {MOST_BODY} bytes."))
 
 
-def no_attributes(_: Any) -> Mapping[str, Optional[str]]:
+def no_attributes(_: Any) -> Mapping[str, Any]:
     return {}

@@ -14,14 +14,14 @@ from typing import Any, Callable, Dict, Mapping, Optional, TypeVar, Union
 
 from . import _wire
 from ._aio import AsyncPool
-from ._answer import Answer, Unavailable, unavailable
+from ._answer import Answer, SluiceError, Unavailable, unavailable
 from ._breaker import Breaker, log
-from ._exchange import Exchange, OnError, current
+from ._exchange import Exchange, OnError, current, texts, too_large
 from ._keeper import Keeper
 from ._threads import Pool
 
 F = TypeVar("F", bound=Callable[..., Any])
-Key = Callable[[Any], Mapping[str, str]]
+Key = Callable[[Any], Mapping[str, Any]]
 Cost = Union[int, Callable[[Any], int]]
 
 EXEMPT = "__sluice_exempt__"
@@ -70,25 +70,25 @@ class Sluice:
 
     # Checks by name.
 
-    def check(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    def check(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         """Asks a rule about a key, given part by part, and charges it."""
         return self._asked(_named(rule, key, cost))
 
-    async def acheck(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    async def acheck(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return await self._aasked(_named(rule, key, cost))
 
-    def peek(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    def peek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         """Asks without charging anything."""
         return self._asked({**_named(rule, key, cost), "peek": True})
 
-    async def apeek(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    async def apeek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return await self._aasked({**_named(rule, key, cost), "peek": True})
 
-    def refund(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    def refund(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         """Gives back what a check has charged. Raises Unavailable if the service does not answer."""
         return Answer.parse(self._pool.post("/v1/refund", json.dumps(_named(rule, key, cost))))
 
-    async def arefund(self, rule: str, key: Optional[Mapping[str, str]] = None, cost: int = 1) -> Answer:
+    async def arefund(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return Answer.parse(await self._async.post("/v1/refund", json.dumps(_named(rule, key, cost))))
 
     def close(self) -> None:
@@ -149,10 +149,16 @@ class Sluice:
 
     def decide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
         """Asks, and lets on_error decide if there is no answer."""
-        return self._asked(check, exchange)
+        try:
+            return self._asked(check, exchange)
+        except SluiceError as err:
+            raise _refusing(err) from err
 
     async def adecide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
-        return await self._aasked(check, exchange)
+        try:
+            return await self._aasked(check, exchange)
+        except SluiceError as err:
+            raise _refusing(err) from err
 
     def pass_(self, exchange: Exchange, check: Dict[str, Any]) -> None:
         """Asks, waits for the turn, and raises Refused if the request may not pass."""
@@ -199,13 +205,13 @@ class Sluice:
 
     def _asked(self, check: Dict[str, Any], exchange: Optional[Exchange] = None) -> Answer:
         try:
-            return Answer.parse(self._pool.ask(json.dumps(check)))
+            return self._pool.ask(json.dumps(check))
         except Unavailable:
             return self._unavailable(exchange)
 
     async def _aasked(self, check: Dict[str, Any], exchange: Optional[Exchange] = None) -> Answer:
         try:
-            return Answer.parse(await self._async.ask(json.dumps(check)))
+            return await self._async.ask(json.dumps(check))
         except Unavailable:
             return self._unavailable(exchange)
 
@@ -225,8 +231,13 @@ def _lost(path: str) -> None:
     log.debug("%s was not answered", path, exc_info=True)
 
 
-def _named(rule: str, key: Optional[Mapping[str, str]], cost: int) -> Dict[str, Any]:
-    return {"rule": rule, "key": dict(key or {}), "cost": cost, "id": str(uuid.uuid4())}
+def _refusing(err: SluiceError) -> Exception:
+    """Returns the refusal of a request that is too large for a check, or the error."""
+    return too_large() if err.status == 413 else err
+
+
+def _named(rule: str, key: Optional[Mapping[str, Any]], cost: int) -> Dict[str, Any]:
+    return {"rule": rule, "key": texts(key or {}), "cost": cost, "id": str(uuid.uuid4())}
 
 
 def _check_of(exchange: Exchange, rule: Optional[str], key: Optional[Key], cost: Cost) -> Dict[str, Any]:

@@ -5,11 +5,13 @@ import ssl
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional, TypeVar
 
 from . import _wire
-from ._answer import Unavailable
+from ._answer import Answer, SluiceError, Unavailable
 from ._breaker import Breaker
+
+T = TypeVar("T")
 
 # Calls with checks at a time. Checks that come meanwhile wait, and share the next call.
 CALLS = 4
@@ -25,7 +27,7 @@ class _Ask:
         self.text, self.deadline = text, deadline
         self.batch: Optional[List["_Ask"]] = None  # what the thread is to call with
         self.done = self.over = False
-        self._answer: Any = None
+        self._answer: Optional[Answer] = None
         self._err: Optional[Exception] = None
         self._asleep = threading.Lock()
         self._asleep.acquire()
@@ -37,7 +39,7 @@ class _Ask:
         if self._asleep.locked():
             self._asleep.release()
 
-    def answered(self, answer: Any) -> None:
+    def answered(self, answer: Answer) -> None:
         self._answer, self.done = answer, True
         self.wake()
 
@@ -46,9 +48,9 @@ class _Ask:
             self._err, self.done = err, True
             self.wake()
 
-    def result(self) -> Any:
-        if self._err is not None:
-            raise self._err
+    def result(self) -> Answer:
+        if self._answer is None:
+            raise self._err or Unavailable("no answer")
         return self._answer
 
 
@@ -66,9 +68,11 @@ class Pool:
         self._calls = 0  # being made
         self._idle: List[_Connection] = []
 
-    def ask(self, text: str) -> Any:
+    def ask(self, text: str) -> Answer:
         """Returns the answer to a check. It shares the next call with others that wait."""
         self._breaker.admit()
+        if _wire.is_large(text):
+            return Answer.parse(self._exchange("/v1/check", text, time.monotonic() + self._deadline, _wire.read))
         mine = _Ask(text, time.monotonic() + self._deadline)
         with self._lock:
             if self._calls < CALLS:
@@ -101,29 +105,33 @@ class Pool:
 
     def _call(self, batch: List[_Ask], deadline: float) -> None:
         try:
-            response = self._exchange("/v1/check", _wire.batch_body(batch), deadline)
-            again = _wire.distribute(batch, response)
+            again = self._exchange("/v1/check", _wire.batch_body(batch), deadline, lambda r: _wire.distribute(batch, r))
         except Exception as err:
             for ask in batch:
                 ask.failed(err)
             return
         for ask in again:
-            self._call([ask], deadline)
+            if not ask.over:  # otherwise on_error has decided, and nothing may be charged
+                self._call([ask], ask.deadline)
 
-    def post(self, path: str, body: str) -> Any:
+    def post(self, path: str, body: str) -> Dict[str, Any]:
         """Makes a call of its own."""
         self._breaker.admit()
-        return _wire.read(self._exchange(path, body, time.monotonic() + self._deadline))
+        return self._exchange(path, body, time.monotonic() + self._deadline, _wire.read)
 
-    def _exchange(self, path: str, body: str, deadline: float) -> _wire.Response:
+    def _exchange(self, path: str, body: str, deadline: float, read: Callable[[_wire.Response], T]) -> T:
         try:
-            response = self._send(self._target.request(path, body), deadline)
-        except OSError as err:
+            result = read(self._send(self._target.request(path, body), deadline))
+        except (OSError, Unavailable) as err:
             unavailable = Unavailable(str(err) or type(err).__name__)
-            self._breaker.failed(unavailable)
+            if not _wire.is_large(body):
+                self._breaker.failed(unavailable)
             raise unavailable from err
-        self._breaker.note(_wire.failure(response))
-        return response
+        except SluiceError:
+            self._breaker.answered()
+            raise
+        self._breaker.answered()
+        return result
 
     def _send(self, data: bytes, deadline: float) -> _wire.Response:
         """Sends a call again, on a new connection, if a kept one fails: the service may have closed it. What was

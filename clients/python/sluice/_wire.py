@@ -2,16 +2,16 @@
 
 import json
 import urllib.parse
-from typing import Any, Deque, List, NamedTuple, Optional, Protocol, TypeVar
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Protocol, TypeVar
 
-from ._answer import SluiceError, Unavailable
+from ._answer import Answer, SluiceError, Unavailable
 
 # The service answers larger batches only sixteen at a time.
 MOST_CHECKS = 64
 MOST_BYTES = 48 << 10
 
-# Statuses of answers to wrong questions.
-MISTAKES = (400, 413, 415)
+# Larger checks make calls of their own.
+LARGE = 64 << 10
 
 # The largest answer that is read, in bytes.
 MOST_ANSWER = 8 << 20
@@ -76,15 +76,18 @@ class Parser:
         if fields.get("transfer-encoding", "").lower() == "chunked":
             body = _unchunked(rest)
         else:
-            length = int(fields["content-length"]) if "content-length" in fields else _missing_length()
+            length = _size(fields.get("content-length", ""), 10)
             body = rest[:length] if len(rest) >= length else None
         if body is None:
             return None
         return Response(int(status), body, version == "HTTP/1.1" and fields.get("connection", "").lower() != "close")
 
 
-def _missing_length() -> int:
-    raise ValueError("it has no length")
+def _size(text: str, base: int) -> int:
+    size = int(text, base)
+    if size < 0:
+        raise ValueError("a size is negative")
+    return size
 
 
 def _unchunked(data: bytes) -> Optional[bytes]:
@@ -94,13 +97,19 @@ def _unchunked(data: bytes) -> Optional[bytes]:
         end = data.find(b"\r\n", at)
         if end < 0:
             return None
-        size = int(data[at:end].partition(b";")[0], 16)
+        size = _size(data[at:end].partition(b";")[0].decode("latin-1"), 16)
         if size == 0:  # trailers and an empty line follow
             return body if data.find(b"\r\n\r\n", end) >= 0 else None
         start, at = end + 2, end + 2 + size + 2
         if len(data) < at:
             return None
         body += data[start : start + size]
+
+
+def is_large(text: str) -> bool:
+    """Reports whether a check makes a call of its own. Its lateness does not mean that the service is down, so that
+    a client with large bodies does not end the limits of all others."""
+    return len(text) > LARGE
 
 
 class Ask(Protocol):
@@ -112,7 +121,7 @@ class Ask(Protocol):
     def over(self) -> bool:
         """The deadline has passed, or the caller has left."""
 
-    def answered(self, answer: Any) -> None: ...
+    def answered(self, answer: Answer) -> None: ...
 
     def failed(self, err: Exception) -> None: ...
 
@@ -144,35 +153,33 @@ def batch_body(batch: List[A]) -> str:
 def distribute(batch: List[A], response: Response) -> List[A]:
     """Hands out the answers to a batch. It returns the checks to be asked again, each by itself: one invalid
     check makes the service refuse the whole batch, and nothing of it has been charged."""
-    if response.status == 400 and len(batch) > 1:
-        return batch
-    reply = read(response)
-    answers = [reply] if len(batch) == 1 else reply["answers"]
-    if len(answers) != len(batch):
+    try:
+        reply = read(response)
+    except SluiceError:
+        if len(batch) > 1:
+            return batch
+        raise
+    given = [reply] if len(batch) == 1 else reply.get("answers")
+    if not isinstance(given, list) or len(given) != len(batch):
         raise Unavailable("the service sent another number of answers than there were checks")
+    answers = [Answer.parse(one) for one in given]
     for ask, answer in zip(batch, answers):
         ask.answered(answer)
     return []
 
 
-def failure(response: Response) -> Optional[Unavailable]:
-    """Returns an error if the service answered that it cannot or will not answer."""
-    return None if response.status in (200, *MISTAKES) else Unavailable(_detail(response))
-
-
-def read(response: Response) -> Any:
-    """Returns the JSON of an answer, or raises SluiceError if the question was wrong."""
-    if response.status in MISTAKES:
-        raise SluiceError(_detail(response))
+def read(response: Response) -> Dict[str, Any]:
+    """Returns the JSON object of an answer. Raises SluiceError if the question was wrong, and Unavailable if the
+    answer is not one of the check API: it may be the page of a proxy."""
     try:
-        return json.loads(response.body)
-    except ValueError:
-        raise SluiceError("the answer is not JSON: is this the address of --check?") from None
-
-
-def _detail(response: Response) -> str:
-    try:
-        detail = json.loads(response.body)["detail"]
-    except (ValueError, TypeError, KeyError):
-        detail = "is this the address of --check?"
-    return f"the service answered {response.status}: {detail}"
+        reply = json.loads(response.body)
+    except (ValueError, RecursionError):
+        reply = None
+    detail = reply.get("detail") if isinstance(reply, dict) else None
+    error = f"the service answered {response.status}: {detail or 'is this the address of --check?'}"
+    # A client can cause a 413 of a proxy, too, so on_error must not decide about it.
+    if response.status == 413 or detail and response.status in (400, 415):
+        raise SluiceError(error, response.status)
+    if response.status != 200 or not isinstance(reply, dict):
+        raise Unavailable(error)
+    return reply

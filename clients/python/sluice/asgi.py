@@ -82,8 +82,10 @@ class SluiceMiddleware:
             raise
         finally:
             current.reset(token)
-            await self._sluice.asettle(exchange)
-            await self._sluice.arelease(exchange)
+            try:
+                await self._sluice.asettle(exchange)
+            finally:
+                await self._sluice.arelease(exchange)
 
     def _describe(self, scope: Scope, exchange: Exchange, body: Optional[bytes]) -> Dict[str, Any]:
         headers = headers_of((text(name), text(value)) for name, value in scope["headers"])

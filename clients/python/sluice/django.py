@@ -58,6 +58,21 @@ def SluiceMiddleware(get_response: Any) -> Any:
 
     def middleware(request: HttpRequest) -> HttpResponse:
         exchange = begin(request)
+        try:
+            return handle(exchange, request)
+        except BaseException:  # the server stops the thread
+            exchange.abandon()
+            raise
+
+    async def async_middleware(request: HttpRequest) -> HttpResponse:
+        exchange = begin(request)
+        try:
+            return await async_handle(exchange, request)
+        except BaseException:  # the request is cancelled
+            exchange.abandon()
+            raise
+
+    def handle(exchange: Exchange, request: HttpRequest) -> HttpResponse:
         token = current.set(exchange)
         try:
             if asks(request):
@@ -74,8 +89,7 @@ def SluiceMiddleware(get_response: Any) -> Any:
             client.release(exchange)
         return response
 
-    async def async_middleware(request: HttpRequest) -> HttpResponse:
-        exchange = begin(request)
+    async def async_handle(exchange: Exchange, request: HttpRequest) -> HttpResponse:
         token = current.set(exchange)
         try:
             if asks(request):
@@ -152,7 +166,7 @@ class _Environ(Dict[str, Any]):
 
     def __init__(self, meta: Dict[str, Any], request: HttpRequest) -> None:
         super().__init__(meta)
-        self["wsgi.input"] = _Body(request)
+        self["wsgi.input"], self["wsgi.input_terminated"] = _Body(request), True
         path = request.path.encode().decode("latin-1")
         self["SCRIPT_NAME"], self["PATH_INFO"] = "", path
 

@@ -54,7 +54,9 @@ class SluiceFlask:
         return describe(flask.request.environ, lambda: self._attributes(flask.request), self._bodies)
 
     def _after(self, response: flask.Response) -> flask.Response:
-        exchange: Exchange = flask.g._sluice
+        exchange: Optional[Exchange] = flask.g.get("_sluice")
+        if exchange is None:  # an earlier before_request function has answered
+            return response
         head = with_fields(response.headers.to_wsgi_list(), exchange.fields())
         known = exchange.began(response.status_code, response.headers.to_wsgi_list(), flask.request.method)
         if known:

@@ -5,7 +5,7 @@ import urllib.parse
 from http import HTTPStatus
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
-from ._answer import Answer
+from ._answer import Answer, refusal
 from ._exchange import LISTS, MOST_BODY, Attributes, Exchange, Refused, current
 from ._exchange import described, headers_of, no_attributes, takes_body, text, too_large
 from ._sluice import Sluice
@@ -49,6 +49,9 @@ class SluiceWSGIMiddleware:
         except Exception:
             exchange.status = exchange.status or 500  # which the server makes of it
             end(exchange)
+            raise
+        except BaseException:  # the server stops the thread
+            exchange.abandon()
             raise
         finally:
             current.reset(token)
@@ -147,6 +150,8 @@ def _read(environ: Environ) -> Optional[bytes]:
     """Reads the body, and leaves it for the program."""
     length = environ.get("CONTENT_LENGTH") or ""
     if not length.isdecimal() and not environ.get("wsgi.input_terminated"):
+        if environ.get("HTTP_TRANSFER_ENCODING"):  # some servers have functions of their own that read such a body
+            raise Refused(refusal(411, "length_required", "The body needs a Content-Length here."))
         return None
     if length.isdecimal() and int(length) > MOST_BODY:
         raise too_large()

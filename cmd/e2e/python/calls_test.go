@@ -18,7 +18,7 @@ func TestCalls(t *testing.T) {
 	g := service(t, "version: 1\nrules: [{name: jobs, key: [api_key], limit: 10/day}]\n",
 		"--door-tls-cert", cert, "--door-tls-key", key, "--door-tokens", tokens)
 	for token, want := range map[string]string{
-		"right": "200 [7], 200 [7], 200 [9], 429 [9]\n200 [6], 200 [6], 200 [8]",
+		"right": "200 [7], 200 [7], 200 [9], 429 [9]\n200 [9], 200 [8], 200 [9], 200 [8]\n200 [6], 200 [6], 200 [8]",
 		"wrong": "the service answered 401",
 	} {
 		c := python(t, "calls.py", "https://"+g.Check, token)
@@ -52,5 +52,16 @@ func TestOnly(t *testing.T) {
 		if got := do(t, "GET", url+c.path, "", c.header...); got.status != c.status || remaining(got) != c.remaining {
 			t.Errorf("request %d: %d, %q remain\n%s", i, got.status, remaining(got), got.body)
 		}
+	}
+}
+
+// A request that is cancelled does not keep its permit in flight.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	needs(t, "django")
+	g := service(t, "version: 1\nrules: [{name: all, key: [client_ip], in_flight: 1}]\n")
+	out, err := python(t, "cancelled.py", "http://"+g.Check).CombinedOutput()
+	if want := "{'Django': 0, 'ASGI': 0, 'Django in threads': 0, 'WSGI': 0}\n"; err != nil || string(out) != want {
+		t.Errorf("%v\n%s\nwant %s", err, out, want)
 	}
 }

@@ -26,7 +26,7 @@ rules:
 	}{
 		{"fastapi", "fastapi_app.py", []string{"-m", "uvicorn", "fastapi_app:app", "--no-proxy-headers", "--port"}, "GET /api/data 200 99, GET /api/data 200 98"},
 		{"fastapi", "costs_app.py", []string{"-m", "uvicorn", "costs_app:app", "--no-proxy-headers", "--port"}, "GET /search?q=ap 200 99, GET /search?q=ap 200 97"},
-		{"flask", "flask_app.py", []string{"-m", "flask", "--app", "flask_app", "run", "--port"}, "POST /reports/a?pages=2 200 1, POST /reports/a?pages=2 429 1, GET /health 200 -"},
+		{"flask", "flask_app.py", []string{"-m", "flask", "--app", "flask_app", "run", "--port"}, "POST /reports/a?pages=2 200 1, POST /reports/a?pages=2 429 1, POST /reports/a?pages=none 200 0, POST /reports/b?pages=-1 200 2, GET /health 200 -"},
 		{"django", "django_app.py", []string{"django_app.py", "runserver", "--noreload"}, "GET /reports/a 200 2, GET /health 200 -, GET /no 404 98"},
 	} {
 		t.Run(c.file, func(t *testing.T) {

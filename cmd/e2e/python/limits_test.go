@@ -1,6 +1,8 @@
 package python
 
 import (
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -10,6 +12,7 @@ const limits = `version: 1
 rules:
   - {name: all, key: [client_ip], limit: 100/day}
   - {name: reports, attributes: {asked: by name}, key: ["attr:user"], limit: 10/day}
+  - {name: taken, match: "POST /reports/{user}", body: {title: taken}, key: ["body:title"], limit: 1/day}
   - {name: account, key: ["attr:account"], missing: skip, limit: 1/day}
 `
 
@@ -48,6 +51,11 @@ func TestDecorators(t *testing.T) {
 				got.header.Get("Retry-After") == "" || got.header.Get("Cache-Control") != "no-store" {
 				t.Errorf("%v\n%s", got.header, got.body)
 			}
+			for _, want := range []int{200, 429} { // a body without a known length is checked, too
+				if status := chunked(t, url+"/reports/eve?pages=1", `{"title":"taken"}`); status != want {
+					t.Errorf("a title in a chunked body: %d, want %d", status, want)
+				}
+			}
 			if got = ask("GET", "/sync/bob", "", 200, "9"); !strings.Contains(got.body, "all") {
 				t.Errorf("the answer to the handler is %s", got.body)
 			}
@@ -57,15 +65,43 @@ func TestDecorators(t *testing.T) {
 			if c.module == "fastapi" {
 				ask("GET", "/wrong", "", 500, "") // Starlette sends it outside of the middleware
 			} else {
-				ask("GET", "/wrong", "", 500, "96")
+				ask("GET", "/wrong", "", 500, "95")
 			}
 			if c.module != "fastapi" {
 				ask("GET", "/nowhere", "", 404, "0", "X-User: carol")
 				ask("GET", "/nowhere", "", 429, "0", "X-User: carol")
 			}
+			if c.module == "flask" { // answered before the middleware is asked
+				ask("GET", "/sync/bob", "", 401, "", "X-User: mallory")
+				ask("GET", "/sync/bob", "", 403, "", "X-User: nobody")
+			}
 			if c.target == "limits_django:asgi" {
 				ask("GET", "/awaited/dora", "", 200, "9")
 			}
 		})
+	}
+}
+
+// chunked posts JSON without a Content-Length, and returns the status.
+func chunked(t *testing.T, url, body string) int {
+	t.Helper()
+	resp, err := http.Post(url, "application/json", io.MultiReader(strings.NewReader(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// A body that the middleware cannot read is refused where rules go by bodies.
+func TestUnreadableBody(t *testing.T) {
+	t.Parallel()
+	needs(t, "wsgiref")
+	url := app(t, "wsgiref", "odd_wsgi:app", "SLUICE_URL=http://"+service(t, odd).Check)
+	if status := chunked(t, url+"/checked/plain", "{}"); status != http.StatusLengthRequired {
+		t.Errorf("a chunked body to /checked: %d", status)
+	}
+	if status := chunked(t, url+"/plain", "{}"); status != http.StatusOK {
+		t.Errorf("a chunked body elsewhere: %d", status)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ type relay struct {
 	asked       int             // checks in them
 	lose        map[string]bool // the next answer of this path is lost, once
 	gate        chan struct{}   // calls wait until it is closed; nil lets them pass
+	large       int             // calls whose bodies are larger than 64 KiB
+	slow        bool            // they get no answer
 }
 
 func newRelay(t *testing.T, check string) *relay {
@@ -50,9 +53,17 @@ func newRelay(t *testing.T, check string) *relay {
 		if q.URL.Path == "/v1/check" {
 			r.asked += bytes.Count(body, []byte(`"id"`))
 		}
+		slow := r.slow && len(body) > 64<<10
+		if slow {
+			r.large++
+		}
 		gate, lose := r.gate, r.lose[q.URL.Path]
 		delete(r.lose, q.URL.Path)
 		r.mu.Unlock()
+		if slow {
+			<-q.Context().Done()
+			return
+		}
 		if gate != nil {
 			<-gate
 		}
@@ -213,6 +224,59 @@ func TestServiceHangs(t *testing.T) {
 	})
 }
 
+type reply struct {
+	status int
+	body   string
+}
+
+// garbage are responses of servers that are not the service.
+var garbage = []reply{
+	{200, `{"foo":1}`},
+	{200, `null`},
+	{200, `[]`},
+	{200, `"text"`},
+	{200, `<html>`},
+	{200, ``},
+	{200, `{"answers":[]}`},
+	{200, `{"answers":[null]}`},
+	{200, `{"allowed":"false","status":429,"headers":{},"delay":0}`},
+	{200, `{"allowed":true,"status":200,"headers":{"X":1},"delay":0}`},
+	{200, `{"allowed":true,"status":200,"headers":{},"delay":-1}`},
+	{200, `{"allowed":true,"status":200,"headers":{},"delay":NaN}`},
+	{200, `{"allowed":true,"status":200,"headers":{},"delay":1e9}`},
+	{200, strings.Repeat("[", 100_000)},
+	{400, `<html>Client sent an HTTP request to an HTTPS server.</html>`},
+	{415, ``},
+	{404, `{"detail":"unknown path"}`},
+	{302, ``},
+}
+
+// The responses of another server at the address of the service are no answers, and on_error decides.
+func TestGarbage(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, app func(...string) string) {
+		var body atomic.Pointer[reply]
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(body.Load().status)
+			_, _ = io.WriteString(w, body.Load().body)
+		}))
+		t.Cleanup(s.Close)
+		for on, want := range map[string]int{"allow": 200, "deny": 503} {
+			url := app("SLUICE_URL="+s.URL, "SLUICE_ON_ERROR="+on)
+			for _, g := range garbage {
+				body.Store(&g)
+				if got := do(t, "GET", url+"/plain", ""); got.status != want {
+					t.Errorf("%d %.60s with on_error=%s: %d %s", g.status, g.body, on, got.status, got.body)
+				}
+				body.Store(&reply{200, `{"allowed":true,"status":200,"headers":{"X-Asked":"yes"},"delay":0}`})
+				if got := do(t, "GET", url+"/plain", ""); got.header.Get("X-Asked") != "yes" {
+					t.Errorf("premise: after %d %.60s the service is not asked: %d", g.status, g.body, got.status)
+				}
+			}
+		}
+	})
+}
+
 // Checks that wait while calls are under way share the next one.
 func TestBatches(t *testing.T) {
 	t.Parallel()
@@ -314,9 +378,40 @@ func TestBodies(t *testing.T) {
 				t.Errorf("%s: %d %s, want %s", path, got.status, got.body, want)
 			}
 		}
+		for _, character := range []string{"一", "\x01"} { // which JSON escapes
+			body := strings.Repeat(character, 1_000_000/len(character))
+			if got, want := do(t, "POST", url+"/checked/upload", body), fmt.Sprintf("%x", sha256.Sum256([]byte(body))); got.body != want {
+				t.Errorf("%q: %d %s, want %s", character, got.status, got.body, want)
+			}
+		}
 		got := do(t, "POST", url+"/checked/upload", strings.Repeat("a", 1<<20+1))
 		if got.status != 413 || !strings.Contains(got.body, `"error":"body_too_large"`) {
 			t.Errorf("a body that is too large: %d %s", got.status, got.body)
+		}
+	})
+}
+
+// Large checks that are late do not stop the other ones.
+func TestLargeChecks(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, app func(...string) string) {
+		r := newRelay(t, service(t, odd).Check)
+		r.slow = true
+		url := app("SLUICE_URL="+r.URL, "SLUICE_DEADLINE=3")
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { do(t, "POST", url+"/checked/upload", strings.Repeat("a", 100<<10)) })
+		}
+		testkit.Await(t, "all of them wait", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.large == 8
+		})
+		for _, want := range []string{"99", "98"} {
+			if got := do(t, "GET", url+"/plain", ""); remaining(got) != want {
+				t.Errorf("%d, %q remain, want %s", got.status, remaining(got), want)
+			}
+			wg.Wait()
 		}
 	})
 }

@@ -95,7 +95,7 @@ func TestLongNewcomer(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := strconv.Itoa(testkit.Port(t))
-	commands := strings.Split(strings.ReplaceAll(block(t, "sh", "uvicorn"), "8000", port), "\n")
+	commands := strings.Split(strings.ReplaceAll(block(t, "sh", "uvicorn app:app"), "8000", port), "\n")
 	server := exec.Command("env/bin/python", append([]string{"-m"}, strings.Fields(commands[0])...)...)
 	server.Dir = n.dir
 	testkit.Launch(t, server, "127.0.0.1:"+port)

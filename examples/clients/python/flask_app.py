@@ -22,8 +22,12 @@ def customer(request):
     return {"attr:customer": request.view_args["customer"]}
 
 
+def pages(request):
+    return max(1, request.args.get("pages", 1, type=int))
+
+
 @app.post("/reports/<customer>")
-@sluice.limit("reports", key=customer, cost=lambda request: int(request.args.get("pages", 1)))
+@sluice.limit("reports", key=customer, cost=pages)
 def report(customer):
     return {"report": customer}
 

@@ -25,5 +25,7 @@ async def awaited():
 
 
 print(*map(said, blocking()), sep=", ")
+values = [sluice.check("jobs", {"api_key": value, "unknown": None}) for value in (7, "7", "\ud800", "\ufffd")]
+print(*map(said, values), sep=", ")
 sluice.close()
 print(*map(said, asyncio.run(awaited())), sep=", ")

@@ -11,7 +11,7 @@ settings.configure(
     ALLOWED_HOSTS=["*"],
     ROOT_URLCONF=__name__,
     MIDDLEWARE=["sluice.django.SluiceMiddleware"],
-    SLUICE={"url": URL, "attributes": lambda request: {"account": request.headers.get("X-User")}},
+    SLUICE={"url": URL, "bodies": ["/reports/*"], "attributes": lambda request: {"account": request.headers.get("X-User")}},
 )
 django.setup()
 

@@ -13,7 +13,7 @@ from sluice import SluiceMiddleware
 
 app = FastAPI()
 sluice = client()
-app.add_middleware(SluiceMiddleware, sluice=sluice)
+app.add_middleware(SluiceMiddleware, sluice=sluice, bodies=["/reports/*"])
 
 
 class Report(BaseModel):

@@ -1,5 +1,5 @@
 from common import client
-from flask import Flask, g, request
+from flask import Flask, abort, g, request
 
 from sluice.flask import SluiceFlask
 
@@ -11,9 +11,14 @@ sluice = client()
 @app.before_request
 def log_in():
     g.user = request.headers.get("X-User")
+    if g.user == "mallory":
+        return "who is that?", 401
+    if g.user == "nobody":
+        abort(403)
+    return None
 
 
-SluiceFlask(app, sluice, attributes=lambda request: {"account": g.user})
+SluiceFlask(app, sluice, attributes=lambda request: {"account": g.user}, bodies=["/reports/*"])
 
 
 @app.post("/reports/<user>")

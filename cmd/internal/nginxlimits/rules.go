@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -158,7 +159,7 @@ func (t target) pattern() string {
 func pathsOf(g *group, s *server) []target {
 	var all []target
 	for i := range s.places {
-		if s.places[i].unknown {
+		if s.places[i].unclear(g.in(s, i)) {
 			continue
 		}
 		for _, p := range s.places[i].paths.patterns {
@@ -199,12 +200,17 @@ func simplified(all []target) []target {
 }
 
 func meetTarget(a, b target) bool {
-	return (a.host == b.host || a.host == "" || b.host == "") && (a.method == b.method || a.method == "" || b.method == "") && meet(a.path, b.path)
+	return (a.host == b.host || a.host == "" || b.host == "") && (coversMethod(a.method, b.method) || coversMethod(b.method, a.method)) && meet(a.path, b.path)
 }
 
 // coversTarget reports whether all requests of p are requests of q.
 func coversTarget(q, p target) bool {
-	return (q.host == p.host || q.host == "") && (q.method == p.method || q.method == "") && covers(q.path, p.path)
+	return (q.host == p.host || q.host == "") && coversMethod(q.method, p.method) && covers(q.path, p.path)
+}
+
+// coversMethod reports whether a pattern with the method q takes requests of p. GET takes HEAD.
+func coversMethod(q, p string) bool {
+	return q == p || q == "" || q == http.MethodGet && p == http.MethodHead
 }
 
 // unknownPlaces returns a list of the locations of a server that have no pattern and differ from the rest of the server:
@@ -213,7 +219,7 @@ func unknownPlaces(g *group, s *server) string {
 	var all []string
 	whole := g.in(s, s.rest())
 	for i := range s.places {
-		if p := &s.places[i]; p.unknown && g.in(s, i) != whole {
+		if p := &s.places[i]; p.unclear(g.in(s, i)) && g.in(s, i) != whole {
 			all = append(all, fmt.Sprintf("%s (%s)", p.text, p.at.Where()))
 		}
 	}
@@ -225,6 +231,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	one.Key, one.Missing, one.status = slices.Clone(key.parts), key.missing, g.status
 	one.notes = append(one.notes, g.source(servers))
 	one.notes = append(one.notes, key.notes...)
+	one.notes = append(one.notes, b.notes...)
 	if g.mixed {
 		one.status = tooMany
 		one.notes = append(one.notes, "nginx refuses with a status by location, and here it is the same for all rules")
@@ -244,7 +251,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 		}
 		return one, false
 	}
-	r.roughness(g, servers, &one)
+	roughness(g, servers, targets, &one)
 	one.Name = freeName(g.zone.name, names)
 	one.setTargets(targets)
 	if wrong := one.problem(); wrong != "" {
@@ -356,6 +363,12 @@ func (r *reader) others(byDefault *server, one *importedRule) (all []target) {
 // narrowed returns the targets for the methods and paths of a branch.
 func narrowed(targets []target, b *branch) []target {
 	var all []target
+	if slices.Contains(b.notMethods, http.MethodGet) && !slices.Contains(b.notMethods, http.MethodHead) {
+		for _, t := range targets { // GET, which is left out, is both
+			t.method = http.MethodHead
+			all = append(all, t)
+		}
+	}
 	for _, m := range b.notMethods {
 		all = append(all, target{method: m, path: everyPath})
 	}
@@ -392,11 +405,12 @@ func within(t target, patterns []string) (all []target) {
 }
 
 // roughness notes where the patterns of a rule match more or less than nginx does.
-func (r *reader) roughness(g *group, servers []*server, one *importedRule) {
+func roughness(g *group, servers []*server, targets []target, one *importedRule) {
 	for _, s := range servers {
 		for i := range s.places {
 			p := &s.places[i]
-			if g.in(s, i) && p.paths.rough != "" && !p.unknown && !slices.Equal(pathsOf(g, s), []target{{path: everyPath, in: true}}) {
+			isOf := func(t target) bool { return t.in && slices.Contains(p.paths.patterns, t.path) }
+			if g.in(s, i) && p.paths.rough != "" && !p.unknown && slices.ContainsFunc(targets, isOf) {
 				one.notes = append(one.notes, fmt.Sprintf("location %s: %s", p.text, p.paths.rough))
 			}
 		}

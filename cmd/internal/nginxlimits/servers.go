@@ -163,8 +163,12 @@ func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, 
 		if !ok {
 			return d.Errorf("location has a path, or one of =, ^~, ~ and ~* and a path")
 		}
-		if strings.HasPrefix(p.prefix, "@") {
-			continue // requests come to it from others, which have counted them
+		isNamed := strings.HasPrefix(p.prefix, "@")
+		if (isNamed || names(d.Block, "internal")) && (names(d.Block, "limit_req") || names(d.Block, "limit_conn")) {
+			r.note(d, "the limits of location %s, to which nginx passes requests for other paths", p.text)
+		}
+		if isNamed {
+			continue
 		}
 		p.scope = inherited
 		if err := p.scope.apply(r, d.Block); err != nil {
@@ -189,6 +193,9 @@ func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, 
 func answersItself(block []*conf.Directive) bool {
 	return slices.ContainsFunc(block, func(d *conf.Directive) bool { return d.Name == "return" || d.Name == "internal" })
 }
+
+// unclear reports whether patterns cannot express the paths of a place, which a limit counts or leaves out.
+func (p *place) unclear(counts bool) bool { return p.unknown || !counts && p.paths.wide }
 
 // within reports whether all patterns of a place are below a prefix.
 func (p *place) within(prefix string) bool {

@@ -55,9 +55,9 @@ func addFile(files *conf.Files, name string, in io.Reader) error {
 	if name != "-" {
 		return files.Add(name)
 	}
-	text, err := io.ReadAll(in)
+	text, err := conf.Read(in)
 	if err != nil {
 		return err
 	}
-	return files.AddText("standard input", string(text))
+	return files.AddText("standard input", text)
 }

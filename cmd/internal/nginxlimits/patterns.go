@@ -266,6 +266,9 @@ func covers(q, p string) bool {
 
 // meet reports whether a path can be one of both patterns.
 func meet(p, q string) bool {
+	if a, b := firstOf(p), firstOf(q); a != b && a != "" && b != "" && a[0] != '{' && b[0] != '{' {
+		return false // most patterns differ there
+	}
 	ps, qs := segmentsOf(p), segmentsOf(q)
 	if len(ps) < len(qs) && !strings.HasSuffix(p, "/") || len(qs) < len(ps) && !strings.HasSuffix(q, "/") {
 		return false
@@ -276,6 +279,12 @@ func meet(p, q string) bool {
 		}
 	}
 	return true
+}
+
+// firstOf returns the first segment of a pattern, "{$}" of one without any.
+func firstOf(pattern string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(pattern, "/"), "/")
+	return first
 }
 
 func segmentsOf(pattern string) []string {

@@ -18,8 +18,9 @@ import (
 type group struct {
 	use
 	zone   *zoneDefinition
-	places map[*server][]bool // for each place of the server, whether the limit is in force there
-	mixed  bool               // places refuse with different statuses
+	places map[*server][]bool   // for each place of the server, whether the limit is in force there
+	mixed  bool                 // places refuse with different statuses
+	paths  map[*server][]target // see pathsOf
 }
 
 // in reports whether the limit is in force in place i of a server.
@@ -74,7 +75,7 @@ func (r *reader) groupOf(all *[]*group, u use) *group {
 			return g
 		}
 	}
-	g := &group{use: u, zone: z, places: map[*server][]bool{}}
+	g := &group{use: u, zone: z, places: map[*server][]bool{}, paths: map[*server][]target{}}
 	*all = append(*all, g)
 	return g
 }
@@ -157,6 +158,9 @@ func (t target) pattern() string {
 
 // pathsOf returns the targets of a server that make a difference, without hosts.
 func pathsOf(g *group, s *server) []target {
+	if known, found := g.paths[s]; found {
+		return known
+	}
 	var all []target
 	for i := range s.places {
 		if s.places[i].unclear(g.in(s, i)) {
@@ -166,14 +170,23 @@ func pathsOf(g *group, s *server) []target {
 			all = append(all, target{path: p, in: g.in(s, i)})
 		}
 	}
-	return simplified(all)
+	g.paths[s] = simplified(all)
+	return g.paths[s]
 }
 
 // simplified drops the targets that make no difference: those that an earlier one covers, those out that no later
 // one in meets, and those in that a later one in covers, with none out between them that it meets.
 func simplified(all []target) []target {
-	var reached, kept []target
+	var in, reached, kept []target
 	for _, t := range all {
+		if t.in {
+			in = append(in, t)
+		}
+	}
+	for _, t := range all {
+		if !t.in && !slices.ContainsFunc(in, func(o target) bool { return meetTarget(t, o) }) {
+			continue // soon, since most locations are none of those that a limit counts
+		}
 		if !slices.ContainsFunc(reached, func(o target) bool { return coversTarget(o, t) }) {
 			reached = append(reached, t)
 		}

@@ -74,3 +74,27 @@ func TestObserveSemaphore(t *testing.T) {
 		t.Errorf("%+v, and %+v then %+v", seen, first, second)
 	}
 }
+
+// Limiters of other limits have observers of their own beside those that they share.
+func TestObserveWith(t *testing.T) {
+	t.Parallel()
+	day := sluice.Limit{Count: 2, Period: 24 * time.Hour}
+	l, err := sluice.NewLimiter(memory.New(), "observed", day)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, own := 0, [2]int{}
+	for range 3 {
+		l.Observe(func(context.Context, sluice.Observation) { shared++ })
+	}
+	var others [2]*sluice.Limiter
+	for i := range others {
+		if others[i], err = l.With(sluice.Limit{Count: int64(i) + 5, Period: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		others[i].Observe(func(context.Context, sluice.Observation) { own[i]++ })
+	}
+	if _, err := others[0].Take(t.Context(), "a", 1); err != nil || shared != 3 || own != [2]int{1, 0} {
+		t.Errorf("%v, %d shared, %v", err, shared, own)
+	}
+}

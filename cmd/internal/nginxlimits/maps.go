@@ -363,6 +363,9 @@ func splitByHeader(name string, entries []entry, other string) ([]branch, error)
 			return nil, fmt.Errorf("%q at %s: a rule asks for the whole value of a header", e.pattern, e.at.Where())
 		case e.pattern == "" && e.value == "":
 			rest.headers = map[string]string{name: "*"}
+		case e.pattern == "" && other != "":
+			c := condition{notes: []string{fmt.Sprintf("also counts requests with %s, which nginx counts by another key: a rule cannot ask for requests without it", name)}}
+			out, rest.headers = append(out, branch{c, piecesOf(e.value)}), map[string]string{name: "*"}
 		case e.pattern == "":
 			return nil, fmt.Errorf("a rule cannot ask for requests without %s", name)
 		case other != "":

@@ -382,6 +382,37 @@ paths:
 	check(append(rules, policy.Rule{Name: "all", Key: []string{"client_ip"}, Limit: "1/second"}), "[]", "[POST /users]", "[other-host no-base]")
 }
 
+// Rules that deny nobody, or only some requests, cover no operation by themselves.
+func TestCoverFirm(t *testing.T) {
+	t.Parallel()
+	d, err := Read("a.yaml", []byte("openapi: 3.0.0\npaths: {/a: {get: {}}, /b: {get: {}}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, limit := []string{"/a"}, "1/second"
+	firm := policy.Rule{Name: "firm", Match: all, Limit: limit}
+	for weak, rules := range map[string][]policy.Rule{
+		"":     {firm},
+		"/a":   {{Name: "s", Match: all, Limit: limit, Shadow: true}},
+		" /a":  {{Name: "h", Match: all, Limit: limit, Headers: map[string]string{"X-Plan": "free"}}},
+		"  /a": {{Name: "c", Match: all, Limit: limit, Clients: []string{"10.0.0.0/8"}}, {Name: "e", Match: all, Exempt: true}},
+		"\t":   {{Name: "s", Match: all, Limit: limit, Shadow: true}, firm},
+		"/a/b": {{Name: "s", Limit: limit, Shadow: true}, {Name: "s-2", Match: all, Limit: limit, Shadow: true}},
+	} {
+		c, err := Cover(&policy.Document{Rules: rules}, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got strings.Builder
+		for _, o := range c.Weak {
+			got.WriteString(o.Path)
+		}
+		if got.String() != strings.TrimSpace(weak) {
+			t.Errorf("%+v: %q, want %q", rules, &got, weak)
+		}
+	}
+}
+
 // Limits are read in the words that people use for them.
 func TestTexts(t *testing.T) {
 	t.Parallel()

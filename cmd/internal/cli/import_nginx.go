@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -46,6 +47,9 @@ func convertNginx(c *cobra.Command, names []string) error {
 	}
 	if _, err = c.OutOrStdout().Write(text); err != nil || len(im.Untranslated) == 0 {
 		return err
+	}
+	if len(im.Document.Rules) == 0 {
+		return fmt.Errorf("%s: no limit is in the policy: the comments at its beginning say why", strings.Join(names, ", "))
 	}
 	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: the comments at the beginning of the policy say why\n", words.Counted(len(im.Untranslated), "thing"))
 	return err

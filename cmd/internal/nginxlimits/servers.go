@@ -81,7 +81,23 @@ func (r *reader) addServer(s *server) {
 	case !o.limits():
 		r.servers[i] = s
 	case !s.limitsLike(o):
+		r.markUsed(s)
 		r.note(s.at, "the limits of this server: that of %s has the same name, and a rule knows no ports", o.at.Where())
+	}
+}
+
+// markUsed marks the zones of a server that is left out.
+func (r *reader) markUsed(s *server) {
+	for i := range s.places {
+		for _, u := range s.places[i].scope.uses() {
+			zones := r.reqZones
+			if u.conn {
+				zones = r.connZones
+			}
+			if z := zones[u.zone]; z != nil {
+				z.used = true
+			}
+		}
 	}
 }
 

@@ -281,6 +281,30 @@ func meet(p, q string) bool {
 	return true
 }
 
+// common returns the pattern of the paths that are of two patterns which meet.
+func common(p, q string) string {
+	switch {
+	case covers(p, q):
+		return q
+	case covers(q, p):
+		return p
+	}
+	long, short := segmentsOf(p), segmentsOf(q)
+	if len(long) < len(short) {
+		long, short = short, long
+	}
+	for i, s := range short {
+		if strings.HasPrefix(long[i], "{") {
+			long[i] = s
+		}
+	}
+	path := "/" + strings.Join(long, "/")
+	if strings.HasSuffix(p, "/") && strings.HasSuffix(q, "/") {
+		path += "/"
+	}
+	return path
+}
+
 // firstOf returns the first segment of a pattern, "{$}" of one without any.
 func firstOf(pattern string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(pattern, "/"), "/")

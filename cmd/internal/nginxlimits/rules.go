@@ -406,12 +406,10 @@ func within(t target, patterns []string) (all []target) {
 		return []target{t}
 	}
 	for _, p := range patterns {
-		switch {
-		case covers(t.path, p):
-			t.path = p
-			all = append(all, t)
-		case covers(p, t.path):
-			all = append(all, t)
+		if meet(t.path, p) {
+			both := t
+			both.path = common(t.path, p)
+			all = append(all, both)
 		}
 	}
 	return all

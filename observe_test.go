@@ -57,6 +57,33 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// Limiters that With returns have the observers of the first, and their own.
+func TestObserveWith(t *testing.T) {
+	t.Parallel()
+	l, err := sluice.NewLimiter(memory.New(), "plans", sluice.Limit{Count: 9, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	observe := func(l *sluice.Limiter, name string) {
+		l.Observe(func(context.Context, sluice.Observation) { seen[name]++ })
+	}
+	for range 3 { // the third leaves room in the slice
+		observe(l, "all")
+	}
+	plans := map[string]*sluice.Limiter{}
+	for i, name := range []string{"x", "y"} {
+		if plans[name], err = l.With(sluice.Limit{Count: int64(i + 1), Period: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		observe(plans[name], name)
+	}
+	_, _ = plans["x"].Take(t.Context(), "k", 1)
+	if seen["all"] != 3 || seen["x"] != 1 || seen["y"] != 0 {
+		t.Errorf("a decision of x was seen by %v", seen)
+	}
+}
+
 func TestObserveSemaphore(t *testing.T) {
 	t.Parallel()
 	s := semaphore(t, memory.New(), 1)
@@ -72,29 +99,5 @@ func TestObserveSemaphore(t *testing.T) {
 	_ = s.Reset(t.Context(), "a")
 	if len(seen) != 2 || seen[0] != (sluice.Observation{Key: "a", Cost: 1, Decision: first}) || seen[1].Decision != second || second.Allowed {
 		t.Errorf("%+v, and %+v then %+v", seen, first, second)
-	}
-}
-
-// Limiters of other limits have observers of their own beside those that they share.
-func TestObserveWith(t *testing.T) {
-	t.Parallel()
-	day := sluice.Limit{Count: 2, Period: 24 * time.Hour}
-	l, err := sluice.NewLimiter(memory.New(), "observed", day)
-	if err != nil {
-		t.Fatal(err)
-	}
-	shared, own := 0, [2]int{}
-	for range 3 {
-		l.Observe(func(context.Context, sluice.Observation) { shared++ })
-	}
-	var others [2]*sluice.Limiter
-	for i := range others {
-		if others[i], err = l.With(sluice.Limit{Count: int64(i) + 5, Period: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		others[i].Observe(func(context.Context, sluice.Observation) { own[i]++ })
-	}
-	if _, err := others[0].Take(t.Context(), "a", 1); err != nil || shared != 3 || own != [2]int{1, 0} {
-		t.Errorf("%v, %d shared, %v", err, shared, own)
 	}
 }

@@ -3,9 +3,6 @@
 set -e
 if [ -z "${DPKG_ROOT-}" ] && [ -d /run/systemd/system ]; then
 	case "$1" in
-	remove | 0)
-		systemctl disable --now sluice.socket sluice.service ||
-			echo "sluice: systemctl did not stop the service; the package is removed all the same" >&2
-		;;
+	remove | 0) systemctl disable --now sluice.socket sluice.service ;;
 	esac
 fi

@@ -81,22 +81,22 @@ func (r *reader) addServer(s *server) {
 	case !o.limits():
 		r.servers[i] = s
 	case !s.limitsLike(o):
-		r.markUsed(s)
+		for i := range s.places {
+			r.markUsed(&s.places[i].scope)
+		}
 		r.note(s.at, "the limits of this server: that of %s has the same name, and a rule knows no ports", o.at.Where())
 	}
 }
 
-// markUsed marks the zones of a server that is left out.
-func (r *reader) markUsed(s *server) {
-	for i := range s.places {
-		for _, u := range s.places[i].scope.uses() {
-			zones := r.reqZones
-			if u.conn {
-				zones = r.connZones
-			}
-			if z := zones[u.zone]; z != nil {
-				z.used = true
-			}
+// markUsed marks the zones of limits that are left out with a comment.
+func (r *reader) markUsed(s *scope) {
+	for _, u := range s.uses() {
+		zones := r.reqZones
+		if u.conn {
+			zones = r.connZones
+		}
+		if z := zones[u.zone]; z != nil {
+			z.used = true
 		}
 	}
 }
@@ -182,6 +182,11 @@ func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, 
 		isNamed := strings.HasPrefix(p.prefix, "@")
 		if (isNamed || names(d.Block, "internal")) && (names(d.Block, "limit_req") || names(d.Block, "limit_conn")) {
 			r.note(d, "the limits of location %s, to which nginx passes requests for other paths", p.text)
+			var own scope
+			if err := own.apply(r, d.Block); err != nil {
+				return err
+			}
+			r.markUsed(&own)
 		}
 		if isNamed {
 			continue

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -47,6 +48,9 @@ func convertNginx(c *cobra.Command, names []string) error {
 	if _, err = c.OutOrStdout().Write(text); err != nil || len(im.Untranslated) == 0 {
 		return err
 	}
+	if len(im.Document.Rules) == 0 {
+		return fmt.Errorf("%s: no limit was translated: see the comments at its start", strings.Join(names, ", "))
+	}
 	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: see the comments at the start of the policy\n", words.Counted(len(im.Untranslated), "thing"))
 	return err
 }
@@ -55,9 +59,9 @@ func addFile(files *conf.Files, name string, in io.Reader) error {
 	if name != "-" {
 		return files.Add(name)
 	}
-	text, err := io.ReadAll(in)
+	text, err := conf.Read(in)
 	if err != nil {
 		return err
 	}
-	return files.AddText("standard input", string(text))
+	return files.AddText("standard input", text)
 }

@@ -119,6 +119,10 @@ func printCoverage(c *cobra.Command, file string, doc *policy.Document, d *opena
 	for _, name := range met.Idle {
 		c.PrintErrf("note: rule %q applies to no operation in %s\n", name, d.File)
 	}
-	_, err = fmt.Fprintf(c.OutOrStdout(), "%s: rules apply to %d of %s in %s\n", file, met.Operations-len(met.Unmet), words.Counted(met.Operations, "operation"), d.File)
+	weak := ""
+	if len(met.Weak) > 0 {
+		weak = fmt.Sprintf("; for %d of them, these are only shadows, exemptions, or rules for some requests", len(met.Weak))
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "%s: rules apply to %d of %s in %s%s\n", file, met.Operations-len(met.Unmet), words.Counted(met.Operations, "operation"), d.File, weak)
 	return err
 }

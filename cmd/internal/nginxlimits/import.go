@@ -32,6 +32,9 @@ func Import(files *conf.Files) (*Imported, error) {
 	for _, m := range files.Missing {
 		r.note(m.By, "%s is not there, and so is not read", m.Name)
 	}
+	if len(r.trusted) > 0 && !r.recursive {
+		im.head = append(im.head, "trusted_proxies: nginx takes the last address of X-Forwarded-For as the client's (real_ip_recursive is off). Here trusted proxies at its end are skipped, so that clients in these networks could choose their address: name only proxies.")
+	}
 	r.importRules(im)
 	for _, z := range r.zoneOrder {
 		if !z.used {

@@ -3,9 +3,11 @@ package nginxlimits
 import (
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
@@ -90,6 +92,23 @@ func TestImportMistakes(t *testing.T) {
 		if _, err := importText(row.In); err == nil || !strings.Contains(err.Error(), row.Want) {
 			t.Errorf("%s: %v, want %s", row.In, err, row.Want)
 		}
+	}
+}
+
+// Files that never end, or have no end yet, are errors.
+func TestIncludeEndless(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	for _, name := range []string{"/dev/zero", pipe, t.TempDir()} {
+		if _, err := importText("\ninclude " + name + ";"); err == nil || !strings.HasPrefix(err.Error(), "a.conf:2: include: "+name+" is no regular file") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := new(conf.Files).Add("/dev/zero"); err == nil || !strings.Contains(err.Error(), "more than 32 MiB") {
+		t.Error(err)
 	}
 }
 

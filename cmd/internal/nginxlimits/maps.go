@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -229,10 +230,9 @@ func splitBy(variable string, entries []entry, other string) ([]branch, error) {
 	case variable == "remote_addr":
 		return splitByAddress(entries, other)
 	case variable == "request_method":
-		return splitByText(entries, other, func(c *condition, text string) { c.methods = append(c.methods, text) },
-			func(c *condition, text string) error { c.notMethods = append(c.notMethods, text); return nil })
+		return splitByMethod(entries, other)
 	case variable == "uri" || variable == "document_uri" || variable == "request_uri":
-		return splitByPath(entries, other)
+		return splitByPath(variable, entries, other)
 	case variable == "host" || variable == "http_host":
 		return splitByText(entries, other, func(c *condition, text string) { c.hosts = append(c.hosts, strings.ToLower(text)) },
 			func(*condition, string) error { return errors.New("a rule cannot leave out hosts") })
@@ -240,6 +240,22 @@ func splitBy(variable string, entries []entry, other string) ([]branch, error) {
 		return splitByHeader(headerName(header), entries, other)
 	}
 	return nil, fmt.Errorf("a rule has no condition on $%s", variable)
+}
+
+func splitByMethod(entries []entry, other string) ([]branch, error) {
+	for i := range entries {
+		if entries[i].regex == nil {
+			entries[i].pattern = strings.ToUpper(entries[i].pattern)
+		}
+	}
+	all, err := splitByText(entries, other, func(c *condition, text string) { c.methods = append(c.methods, text) },
+		func(c *condition, text string) error { c.notMethods = append(c.notMethods, text); return nil })
+	for i := range all {
+		if c := &all[i].condition; slices.Contains(c.methods, http.MethodGet) && !slices.Contains(c.methods, http.MethodHead) {
+			c.notes = append(c.notes, "also counts HEAD, since GET in a pattern is both")
+		}
+	}
+	return all, err
 }
 
 func splitByAddress(entries []entry, other string) ([]branch, error) {
@@ -286,7 +302,7 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 }
 
 // splitByPath is splitByText for paths, which entries can name by regular expressions.
-func splitByPath(entries []entry, other string) ([]branch, error) {
+func splitByPath(variable string, entries []entry, other string) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}
 	for _, e := range entries {
@@ -296,20 +312,44 @@ func splitByPath(entries []entry, other string) ([]branch, error) {
 		if len(out) == maxBranches {
 			return nil, errors.New("it has too many values")
 		}
-		set := pathSet{}
-		if expr, isRegex := strings.CutPrefix(e.pattern, "~"); isRegex {
-			expr, folded := strings.CutPrefix(expr, "*")
-			found := false
-			if set, found = regexPaths(expr, folded); !found {
-				return nil, fmt.Errorf("%q at %s: a policy has no such pattern", e.pattern, e.at.Where())
-			}
-		} else if set = exactPaths(e.pattern); !strings.HasPrefix(e.pattern, "/") {
-			return nil, fmt.Errorf("%q at %s is not a path", e.pattern, e.at.Where())
+		set, err := e.paths()
+		if err != nil {
+			return nil, err
+		}
+		b := branch{condition{paths: set}, piecesOf(e.value)}
+		if set.rough != "" {
+			b.notes = append(b.notes, fmt.Sprintf("%s (%s): %s", e.pattern, e.at.Where(), set.rough))
+		}
+		out = append(out, b)
+		switch {
+		case set.wide:
+			rest.notes = append(rest.notes, fmt.Sprintf("also counts %s (%s): a policy has no such pattern", e.pattern, e.at.Where()))
+			continue
+		case variable == "request_uri":
+			rest.notes = append(rest.notes, fmt.Sprintf("does not count %s (%s) with any query, since patterns ignore it; in nginx the query is a part of $request_uri", e.pattern, e.at.Where()))
 		}
 		rest.notPaths.patterns = append(rest.notPaths.patterns, set.patterns...)
-		out = append(out, branch{condition{paths: set}, piecesOf(e.value)})
 	}
 	return append(out, rest), nil
+}
+
+// paths returns the paths that the entry is for.
+func (e *entry) paths() (set pathSet, err error) {
+	if expr, isRegex := strings.CutPrefix(e.pattern, "~"); isRegex {
+		expr, folded := strings.CutPrefix(expr, "*")
+		set, known := regexPaths(expr, folded)
+		if !known {
+			err = fmt.Errorf("%q at %s: a policy has no such pattern", e.pattern, e.at.Where())
+		}
+		return set, err
+	}
+	if !strings.HasPrefix(e.pattern, "/") {
+		return set, fmt.Errorf("%q at %s is not a path", e.pattern, e.at.Where())
+	}
+	if set = exactPaths(e.pattern); hasCase(e.pattern) {
+		set.rough = eitherCase
+	}
+	return set, nil
 }
 
 // splitByHeader returns branches by the value of a header. A rule can ask for a value or for any.
@@ -323,12 +363,19 @@ func splitByHeader(name string, entries []entry, other string) ([]branch, error)
 			return nil, fmt.Errorf("%q at %s: a rule asks for the whole value of a header", e.pattern, e.at.Where())
 		case e.pattern == "" && e.value == "":
 			rest.headers = map[string]string{name: "*"}
+		case e.pattern == "" && other != "":
+			c := condition{notes: []string{fmt.Sprintf("also counts requests with %s, which nginx counts by another key: a rule cannot ask for requests without it", name)}}
+			out, rest.headers = append(out, branch{c, piecesOf(e.value)}), map[string]string{name: "*"}
 		case e.pattern == "":
 			return nil, fmt.Errorf("a rule cannot ask for requests without %s", name)
 		case other != "":
 			return nil, fmt.Errorf("a rule cannot leave out a value of %s", name)
 		default:
-			out = append(out, branch{condition{headers: map[string]string{name: e.pattern}}, piecesOf(e.value)})
+			c := condition{headers: map[string]string{name: e.pattern}}
+			if hasCase(e.pattern) {
+				c.notes = []string{fmt.Sprintf("%s: in nginx upper and lower case of %q are the same, and other spellings are not counted here", name, e.pattern)}
+			}
+			out = append(out, branch{c, piecesOf(e.value)})
 		}
 	}
 	return append(out, rest), nil

@@ -7,13 +7,21 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // pathSet is a set of paths as patterns of rules. In a pattern that ends in "/" all paths below it are matched, too.
 type pathSet struct {
 	patterns []string
 	rough    string // what the patterns match too much or too little, as a part of a sentence; or ""
+	wide     bool   // they match paths that are not in the set, which a limit must not leave out
 }
+
+// eitherCase is how paths differ that nginx compares without case.
+const eitherCase = "in nginx upper and lower case are the same there, and here only with ignore_case: true"
+
+// hasCase reports whether a text has letters of upper or lower case.
+func hasCase(text string) bool { return strings.ToUpper(text) != strings.ToLower(text) }
 
 // everyPath is the pattern of all paths.
 const everyPath = "/"
@@ -27,7 +35,7 @@ func prefixPaths(prefix string) pathSet {
 	if strings.HasSuffix(path, "/") {
 		return pathSet{patterns: []string{path}}
 	}
-	return pathSet{[]string{path + "/"}, "in nginx it also takes paths that go on without a slash, such as " + prefix + "x"}
+	return pathSet{patterns: []string{path + "/"}, rough: "in nginx it also takes paths that go on without a slash, such as " + prefix + "x"}
 }
 
 // exactPaths returns the path of a location with "=".
@@ -53,9 +61,10 @@ func escapePath(path string) string {
 
 // Signs that stand in the alternatives of a regular expression for more than a character.
 const (
-	anySegment = '\uE000' // characters without a slash
-	anyRest    = '\uE001' // any characters up to the end
-	endOfPath  = '\uE002'
+	anySegment  = '\uE000' // characters without a slash
+	anyRest     = '\uE001' // any characters up to the end
+	endOfPath   = '\uE002'
+	someSegment = '\uE003' // certain characters without a slash
 )
 
 // maxAlternatives is how many patterns one regular expression may become.
@@ -82,12 +91,13 @@ func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
 			return set, false
 		}
 		set.rough = cmp.Or(set.rough, rough)
+		set.wide = set.wide || strings.ContainsRune(text, someSegment)
 		if !slices.Contains(set.patterns, pattern) {
 			set.patterns = append(set.patterns, pattern)
 		}
 	}
-	if ignoreCase && strings.ToUpper(expr) != strings.ToLower(expr) {
-		set.rough = cmp.Or(set.rough, "in nginx upper and lower case are the same there, and here only with ignore_case: true")
+	if ignoreCase && hasCase(expr) {
+		set.rough = strings.TrimPrefix(set.rough+"; "+eitherCase, "; ")
 	}
 	return set, len(set.patterns) > 0
 }
@@ -105,7 +115,7 @@ func exactTexts(expr string) (texts []string, ok bool) {
 	}
 	texts, ok = alternatives(&syntax.Regexp{Op: syntax.OpConcat, Sub: parsed.Sub[1:last]})
 	hasSign := func(s string) bool {
-		return s == "" || strings.ContainsAny(s, string([]rune{anySegment, anyRest, endOfPath}))
+		return s == "" || strings.ContainsAny(s, string([]rune{anySegment, anyRest, endOfPath, someSegment}))
 	}
 	return texts, ok && !slices.ContainsFunc(texts, hasSign)
 }
@@ -182,8 +192,10 @@ func repeated(re *syntax.Regexp) (texts []string, ok bool) {
 		return nil, false
 	case hasSlash(sub.Rune):
 		return nil, false
+	case slices.Equal(sub.Rune, []rune{0, '/' - 1, '/' + 1, unicode.MaxRune}):
+		return []string{string(anySegment)}, true
 	}
-	return []string{string(anySegment)}, true
+	return []string{string(someSegment)}, true
 }
 
 func hasSlash(ranges []rune) bool {
@@ -204,10 +216,12 @@ func patternOf(text string) (pattern, rough string, ok bool) {
 	}
 	for i, s := range segments {
 		switch {
-		case s == string(anySegment):
+		case s == string(anySegment), s == string(someSegment):
 			segments[i] = fmt.Sprintf("{s%d}", i)
-			rough = "here it takes any text in place of what stands between two slashes there"
-		case strings.ContainsRune(s, anySegment):
+			if s == string(someSegment) {
+				rough = "here it takes any text in place of what stands between two slashes there"
+			}
+		case strings.ContainsAny(s, string([]rune{anySegment, someSegment})):
 			return "", "", false
 		default:
 			segments[i] = escapePath(s)
@@ -252,6 +266,9 @@ func covers(q, p string) bool {
 
 // meet reports whether a path can be one of both patterns.
 func meet(p, q string) bool {
+	if a, b := firstOf(p), firstOf(q); a != b && a != "" && b != "" && a[0] != '{' && b[0] != '{' {
+		return false // most patterns differ there
+	}
 	ps, qs := segmentsOf(p), segmentsOf(q)
 	if len(ps) < len(qs) && !strings.HasSuffix(p, "/") || len(qs) < len(ps) && !strings.HasSuffix(q, "/") {
 		return false
@@ -262,6 +279,36 @@ func meet(p, q string) bool {
 		}
 	}
 	return true
+}
+
+// common returns the pattern of the paths that are of two patterns which meet.
+func common(p, q string) string {
+	switch {
+	case covers(p, q):
+		return q
+	case covers(q, p):
+		return p
+	}
+	long, short := segmentsOf(p), segmentsOf(q)
+	if len(long) < len(short) {
+		long, short = short, long
+	}
+	for i, s := range short {
+		if strings.HasPrefix(long[i], "{") {
+			long[i] = s
+		}
+	}
+	path := "/" + strings.Join(long, "/")
+	if strings.HasSuffix(p, "/") && strings.HasSuffix(q, "/") {
+		path += "/"
+	}
+	return path
+}
+
+// firstOf returns the first segment of a pattern, "{$}" of one without any.
+func firstOf(pattern string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(pattern, "/"), "/")
+	return first
 }
 
 func segmentsOf(pattern string) []string {

@@ -15,7 +15,10 @@ type reader struct {
 	zoneOrder           []*zoneDefinition
 	servers             []*server
 	trusted             []string
-	notes               []string // what is not translated
+	proxies             *conf.Directive   // set_real_ip_from, the last one of trusted
+	realHeaders         []*conf.Directive // real_ip_header
+	recursive           bool              // real_ip_recursive
+	notes               []string          // what is not translated
 }
 
 func newReader() *reader {
@@ -51,6 +54,7 @@ func (r *reader) read(all []*conf.Directive) error {
 			}
 		}
 	}
+	r.trustForwarded()
 	if len(r.servers) == 0 { // a part of a configuration, without its servers
 		r.servers = []*server{{places: []place{{kind: serverPlace, paths: pathSet{patterns: []string{everyPath}}, scope: top}}}}
 	}
@@ -91,23 +95,48 @@ func (r *reader) define(all []*conf.Directive) {
 	}
 }
 
-// realIP adds the proxies that nginx believes.
+// realIP reads the proxies that nginx believes, and what it believes of them.
 func (r *reader) realIP(d *conf.Directive) {
-	if len(d.Args) != 1 {
-		return
+	switch {
+	case len(d.Args) != 1:
+	case d.Name == "real_ip_recursive":
+		r.recursive = r.recursive || d.Args[0] == "on"
+	case d.Name == "real_ip_header":
+		r.realHeaders = append(r.realHeaders, d)
+	default:
+		r.trust(d)
 	}
-	if d.Name == "real_ip_header" {
-		if !strings.EqualFold(d.Args[0], "X-Forwarded-For") {
-			r.note(d, "the address of the client is read from X-Forwarded-For: have your proxy set it in addition to %s", d.Args[0])
-		}
-		return
-	}
+}
+
+// trust adds a proxy, or a network of proxies.
+func (r *reader) trust(d *conf.Directive) {
 	p, err := parseNetwork(d.Args[0])
 	switch {
 	case d.Args[0] == "unix:":
 	case err != nil:
 		r.note(d, "trusted_proxies are addresses and networks, and %s is neither", d.Args[0])
+	case p.Bits() == 0:
+		r.note(d, "with all addresses in trusted_proxies, clients could choose theirs: name those of your proxies")
 	case !slices.Contains(r.trusted, shortPrefix(p)):
 		r.trusted = append(r.trusted, shortPrefix(p))
+		r.proxies = d
 	}
+}
+
+// trustForwarded leaves out the proxies unless nginx believes them in the header that Sluice reads, since a client may
+// set that one where a proxy sets another.
+func (r *reader) trustForwarded() {
+	if r.proxies == nil {
+		return
+	}
+	at, header := r.proxies, "X-Real-IP" // without the directive
+	if len(r.realHeaders) > 0 {
+		odd := slices.IndexFunc(r.realHeaders, func(d *conf.Directive) bool { return !strings.EqualFold(d.Args[0], "X-Forwarded-For") })
+		if odd < 0 {
+			return
+		}
+		at, header = r.realHeaders[odd], r.realHeaders[odd].Args[0]
+	}
+	r.note(at, "trusted_proxies: nginx reads the address of the client from %s, and Sluice from X-Forwarded-For: have your proxies set it, then add trusted_proxies: [%s]", header, strings.Join(r.trusted, ", "))
+	r.trusted = nil
 }

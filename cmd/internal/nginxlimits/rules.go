@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,8 +18,9 @@ import (
 type group struct {
 	use
 	zone   *zoneDefinition
-	places map[*server][]bool // for each place of the server, whether the limit is in force there
-	mixed  bool               // places refuse with different statuses
+	places map[*server][]bool   // for each place of the server, whether the limit is in force there
+	mixed  bool                 // places refuse with different statuses
+	paths  map[*server][]target // see pathsOf
 }
 
 // in reports whether the limit is in force in place i of a server.
@@ -73,7 +75,7 @@ func (r *reader) groupOf(all *[]*group, u use) *group {
 			return g
 		}
 	}
-	g := &group{use: u, zone: z, places: map[*server][]bool{}}
+	g := &group{use: u, zone: z, places: map[*server][]bool{}, paths: map[*server][]target{}}
 	*all = append(*all, g)
 	return g
 }
@@ -156,23 +158,35 @@ func (t target) pattern() string {
 
 // pathsOf returns the targets of a server that make a difference, without hosts.
 func pathsOf(g *group, s *server) []target {
+	if known, found := g.paths[s]; found {
+		return known
+	}
 	var all []target
 	for i := range s.places {
-		if s.places[i].unknown {
+		if s.places[i].unclear(g.in(s, i)) {
 			continue
 		}
 		for _, p := range s.places[i].paths.patterns {
 			all = append(all, target{path: p, in: g.in(s, i)})
 		}
 	}
-	return simplified(all)
+	g.paths[s] = simplified(all)
+	return g.paths[s]
 }
 
 // simplified drops the targets that make no difference: those that an earlier one covers, those out that no later
 // one in meets, and those in that a later one in covers, with none out between them that it meets.
 func simplified(all []target) []target {
-	var reached, kept []target
+	var in, reached, kept []target
 	for _, t := range all {
+		if t.in {
+			in = append(in, t)
+		}
+	}
+	for _, t := range all {
+		if !t.in && !slices.ContainsFunc(in, func(o target) bool { return meetTarget(t, o) }) {
+			continue // soon, since most locations are none of those that a limit counts
+		}
 		if !slices.ContainsFunc(reached, func(o target) bool { return coversTarget(o, t) }) {
 			reached = append(reached, t)
 		}
@@ -199,12 +213,17 @@ func simplified(all []target) []target {
 }
 
 func meetTarget(a, b target) bool {
-	return (a.host == b.host || a.host == "" || b.host == "") && (a.method == b.method || a.method == "" || b.method == "") && meet(a.path, b.path)
+	return (a.host == b.host || a.host == "" || b.host == "") && (coversMethod(a.method, b.method) || coversMethod(b.method, a.method)) && meet(a.path, b.path)
 }
 
 // coversTarget reports whether all requests of p are requests of q.
 func coversTarget(q, p target) bool {
-	return (q.host == p.host || q.host == "") && (q.method == p.method || q.method == "") && covers(q.path, p.path)
+	return (q.host == p.host || q.host == "") && coversMethod(q.method, p.method) && covers(q.path, p.path)
+}
+
+// coversMethod reports whether a pattern with the method q takes requests of p. GET takes HEAD.
+func coversMethod(q, p string) bool {
+	return q == p || q == "" || q == http.MethodGet && p == http.MethodHead
 }
 
 // unknownPlaces returns a list of the locations of a server that have no pattern and differ from the rest of the server:
@@ -213,7 +232,7 @@ func unknownPlaces(g *group, s *server) string {
 	var all []string
 	whole := g.in(s, s.rest())
 	for i := range s.places {
-		if p := &s.places[i]; p.unknown && g.in(s, i) != whole {
+		if p := &s.places[i]; p.unclear(g.in(s, i)) && g.in(s, i) != whole {
 			all = append(all, fmt.Sprintf("%s (%s)", p.text, p.at.Where()))
 		}
 	}
@@ -225,6 +244,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 	one.Key, one.Missing, one.status = slices.Clone(key.parts), key.missing, g.status
 	one.notes = append(one.notes, g.source(servers))
 	one.notes = append(one.notes, key.notes...)
+	one.notes = append(one.notes, b.notes...)
 	if g.mixed {
 		one.status = tooMany
 		one.notes = append(one.notes, "nginx refuses with a status by location, and here it is the same for all rules")
@@ -244,7 +264,7 @@ func (r *reader) rule(g *group, b *branch, key *zoneKey, servers []*server, name
 		}
 		return one, false
 	}
-	r.roughness(g, servers, &one)
+	roughness(g, servers, targets, &one)
 	one.Name = freeName(g.zone.name, names)
 	one.setTargets(targets)
 	if wrong := one.problem(); wrong != "" {
@@ -356,6 +376,12 @@ func (r *reader) others(byDefault *server, one *importedRule) (all []target) {
 // narrowed returns the targets for the methods and paths of a branch.
 func narrowed(targets []target, b *branch) []target {
 	var all []target
+	if slices.Contains(b.notMethods, http.MethodGet) && !slices.Contains(b.notMethods, http.MethodHead) {
+		for _, t := range targets { // GET, which is left out, is both
+			t.method = http.MethodHead
+			all = append(all, t)
+		}
+	}
 	for _, m := range b.notMethods {
 		all = append(all, target{method: m, path: everyPath})
 	}
@@ -380,23 +406,22 @@ func within(t target, patterns []string) (all []target) {
 		return []target{t}
 	}
 	for _, p := range patterns {
-		switch {
-		case covers(t.path, p):
-			t.path = p
-			all = append(all, t)
-		case covers(p, t.path):
-			all = append(all, t)
+		if meet(t.path, p) {
+			both := t
+			both.path = common(t.path, p)
+			all = append(all, both)
 		}
 	}
 	return all
 }
 
 // roughness notes where the patterns of a rule match more or less than nginx does.
-func (r *reader) roughness(g *group, servers []*server, one *importedRule) {
+func roughness(g *group, servers []*server, targets []target, one *importedRule) {
 	for _, s := range servers {
 		for i := range s.places {
 			p := &s.places[i]
-			if g.in(s, i) && p.paths.rough != "" && !p.unknown && !slices.Equal(pathsOf(g, s), []target{{path: everyPath, in: true}}) {
+			isOf := func(t target) bool { return t.in && slices.Contains(p.paths.patterns, t.path) }
+			if g.in(s, i) && p.paths.rough != "" && !p.unknown && slices.ContainsFunc(targets, isOf) {
 				one.notes = append(one.notes, fmt.Sprintf("location %s: %s", p.text, p.paths.rough))
 			}
 		}

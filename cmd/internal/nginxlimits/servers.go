@@ -81,7 +81,23 @@ func (r *reader) addServer(s *server) {
 	case !o.limits():
 		r.servers[i] = s
 	case !s.limitsLike(o):
+		for i := range s.places {
+			r.markUsed(&s.places[i].scope)
+		}
 		r.note(s.at, "the limits of this server: that of %s has the same name, and a rule knows no ports", o.at.Where())
+	}
+}
+
+// markUsed marks the zones of limits that are left out with a comment.
+func (r *reader) markUsed(s *scope) {
+	for _, u := range s.uses() {
+		zones := r.reqZones
+		if u.conn {
+			zones = r.connZones
+		}
+		if z := zones[u.zone]; z != nil {
+			z.used = true
+		}
 	}
 }
 
@@ -163,8 +179,17 @@ func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, 
 		if !ok {
 			return d.Errorf("location has a path, or one of =, ^~, ~ and ~* and a path")
 		}
-		if strings.HasPrefix(p.prefix, "@") {
-			continue // requests come to it from others, which have counted them
+		isNamed := strings.HasPrefix(p.prefix, "@")
+		if (isNamed || names(d.Block, "internal")) && (names(d.Block, "limit_req") || names(d.Block, "limit_conn")) {
+			r.note(d, "the limits of location %s, to which nginx passes requests for other paths", p.text)
+			var own scope
+			if err := own.apply(r, d.Block); err != nil {
+				return err
+			}
+			r.markUsed(&own)
+		}
+		if isNamed {
+			continue
 		}
 		p.scope = inherited
 		if err := p.scope.apply(r, d.Block); err != nil {
@@ -189,6 +214,9 @@ func (r *reader) locations(block []*conf.Directive, s *server, inherited scope, 
 func answersItself(block []*conf.Directive) bool {
 	return slices.ContainsFunc(block, func(d *conf.Directive) bool { return d.Name == "return" || d.Name == "internal" })
 }
+
+// unclear reports whether patterns cannot express the paths of a place, which a limit counts or leaves out.
+func (p *place) unclear(counts bool) bool { return p.unknown || !counts && p.paths.wide }
 
 // within reports whether all patterns of a place are below a prefix.
 func (p *place) within(prefix string) bool {

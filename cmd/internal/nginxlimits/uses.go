@@ -166,7 +166,7 @@ func (s *scope) apply(r *reader, block []*conf.Directive) error {
 			s.connDry, err = isOn(d)
 		case "limit_zone":
 			r.note(d, "limit_zone is of nginx before 1.1.8: write limit_conn_zone")
-		case "set_real_ip_from", "real_ip_header":
+		case "set_real_ip_from", "real_ip_header", "real_ip_recursive":
 			r.realIP(d)
 		}
 		if err != nil {

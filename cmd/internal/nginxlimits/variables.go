@@ -46,6 +46,7 @@ type condition struct {
 	hosts               []string
 	paths, notPaths     pathSet
 	headers             map[string]string
+	notes               []string // how they differ from those of nginx
 }
 
 // always reports whether every request meets the condition.

@@ -16,6 +16,9 @@ type Coverage struct {
 	Unmet []*Operation
 	// General are operations to which only rules without patterns and hosts apply.
 	General []*Operation
+	// Weak are operations to which rules apply that deny nothing, or only some requests: shadows, exemptions, and rules
+	// with conditions on headers, attributes, the body or the client.
+	Weak []*Operation
 	// Idle are rules with patterns or hosts that apply to no operation.
 	Idle []string
 }
@@ -37,6 +40,9 @@ func Cover(rules *policy.Document, d *Document) (*Coverage, error) {
 		default:
 			c.Unmet = append(c.Unmet, o)
 		}
+		if (len(found) > 0 || m.everywhere) && !m.firmly && !slices.ContainsFunc(found, func(name string) bool { return m.firm[name] }) {
+			c.Weak = append(c.Weak, o)
+		}
 		for _, name := range found {
 			met[name] = true
 		}
@@ -54,17 +60,20 @@ func Cover(rules *policy.Document, d *Document) (*Coverage, error) {
 type matcher struct {
 	engine     *policy.Engine
 	names      []string
-	hosts      []string // that the rules name
-	everywhere bool     // a rule is for all requests
+	hosts      []string        // that the rules name
+	everywhere bool            // a rule is for all requests
+	firmly     bool            // and it is firm
+	firm       map[string]bool // rules that can deny any request of their patterns, by name
 }
 
 func newMatcher(doc *policy.Document, d *Document) (*matcher, error) {
-	m := &matcher{hosts: []string{""}}
+	m := &matcher{hosts: []string{""}, firm: map[string]bool{}}
 	only := policy.Document{IgnoreCase: doc.IgnoreCase}
 	for i := range doc.Rules {
 		r := &doc.Rules[i]
+		m.firm[r.Name] = isFirm(r)
 		if len(r.Match)+len(r.Hosts) == 0 {
-			m.everywhere = true
+			m.everywhere, m.firmly = true, m.firmly || isFirm(r)
 			continue
 		}
 		only.Rules = append(only.Rules, policy.Rule{Name: r.Name, Match: r.Match, Hosts: r.Hosts, Limit: "1000000/second"})
@@ -77,6 +86,11 @@ func newMatcher(doc *policy.Document, d *Document) (*matcher, error) {
 	}
 	m.engine = policy.NewEngine(memory.New(), p)
 	return m, nil
+}
+
+// isFirm reports whether a rule can deny any request of its patterns and hosts.
+func isFirm(r *policy.Rule) bool {
+	return !r.Shadow && !r.Exempt && len(r.Headers)+len(r.Attributes)+len(r.Body)+len(r.Clients)+len(r.NotClients) == 0
 }
 
 // addHosts adds the hosts that a rule names, to be tried where the document names none.

@@ -32,14 +32,15 @@ type Document struct {
 	Left policy.Errors
 
 	root    *yaml.Node
-	swagger bool // version 2.0
+	targets map[*yaml.Node]*yaml.Node // of references that were followed
+	swagger bool                      // version 2.0
 }
 
 // Read reads a document. Messages have the name of its file. The error is a [policy.Errors] with the line.
 func Read(name string, data []byte) (*Document, error) {
 	root, problem := parse(name, data)
 	if problem == nil {
-		d := &Document{File: name, root: root}
+		d := &Document{File: name, root: root, targets: map[*yaml.Node]*yaml.Node{}}
 		if problem = d.check(); problem == nil {
 			d.Title = text(d.field(d.field(root, "info"), "title"))
 			d.readPaths()

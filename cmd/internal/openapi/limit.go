@@ -205,6 +205,8 @@ func periodOf(fields map[string]*yaml.Node) string {
 		switch {
 		case ok && number == 0 && strings.HasSuffix(name, "ms"):
 			number, unit = v, "ms"
+		case ok && number == 0 && strings.HasSuffix(name, "seconds"):
+			number, unit = v, "s"
 		case ok && number == 0:
 			number = v
 		case unit == "" && period(1, text(fields[name])) != "":
@@ -214,7 +216,16 @@ func periodOf(fields map[string]*yaml.Node) string {
 	if number == 0 {
 		return period(1, unit)
 	}
-	return period(number, cmp.Or(unit, "s"))
+	if unit == "" && !namesUnit(fields) {
+		unit = "s"
+	}
+	return period(number, unit)
+}
+
+// namesUnit reports whether a field has the name of a unit, or a text other than what the limit counts.
+func namesUnit(fields map[string]*yaml.Node) bool {
+	unit := folded(cmp.Or(text(fields["unit"]), text(fields["timeunit"])))
+	return unit != "" && !slices.Contains(countFields, unit)
 }
 
 // firstText returns the first text that is no number and no period.
@@ -318,7 +329,7 @@ const maxPeriod = 10 * 366 * 24 * time.Hour
 func period(n int64, unit string) string {
 	length := lengthOf(unit)
 	switch small := strings.ToLower(strings.TrimSpace(unit)); {
-	case n == 1 && (small == "month" || small == "1 month" || small == "monthly" || small == "mo"):
+	case n == 1 && (small == "month" || small == "months" || small == "1 month" || small == "monthly" || small == "mo"):
 		return "month"
 	case length == 0 || n < 1 || n > int64(maxPeriod/length):
 		return ""

@@ -17,8 +17,9 @@ func (d *Document) field(n *yaml.Node, key string) *yaml.Node {
 }
 
 // resolve follows aliases and references within the document. It returns nil for a reference that leads nowhere, and
-// a reference to another file as it is.
+// a reference to another file as it is. Each reference is followed once, since one pointer can lead through many.
 func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
+	first := n
 	for ; n != nil; hops++ {
 		if hops == maxHops {
 			return nil
@@ -29,11 +30,17 @@ func (d *Document) resolve(n *yaml.Node, hops int) *yaml.Node {
 		}
 		ref, found := strings.CutPrefix(text(lookup(n, "$ref")), "#")
 		if !found {
-			break
+			return n
 		}
-		n = d.pointer(ref, hops+1)
+		if to, known := d.targets[first]; known {
+			return to
+		}
+		d.targets[first] = nil // until the pointer leads to a node, as that of a loop does not
+		n = d.resolve(d.pointer(ref, hops+1), hops+1)
+		d.targets[first] = n
+		return n
 	}
-	return n
+	return nil
 }
 
 // pointer returns the node that a JSON pointer names, or nil.
@@ -44,8 +51,10 @@ func (d *Document) pointer(ref string, hops int) *yaml.Node {
 	}
 	n := d.root
 	for token := range strings.SplitSeq(strings.TrimPrefix(ref, "/"), "/") {
-		n = d.resolve(n, hops)
-		if n != nil && n.Kind == yaml.SequenceNode {
+		if n = d.resolve(n, hops); n == nil {
+			return nil
+		}
+		if n.Kind == yaml.SequenceNode {
 			i, err := strconv.Atoi(token)
 			if err != nil || i < 0 || i >= len(n.Content) {
 				return nil

@@ -382,6 +382,37 @@ paths:
 	check(append(rules, policy.Rule{Name: "all", Key: []string{"client_ip"}, Limit: "1/second"}), "[]", "[POST /users]", "[other-host no-base]")
 }
 
+// Rules that deny nobody, or only some requests, cover no operation by themselves.
+func TestCoverFirm(t *testing.T) {
+	t.Parallel()
+	d, err := Read("a.yaml", []byte("openapi: 3.0.0\npaths: {/a: {get: {}}, /b: {get: {}}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, limit := []string{"/a"}, "1/second"
+	firm := policy.Rule{Name: "firm", Match: all, Limit: limit}
+	for weak, rules := range map[string][]policy.Rule{
+		"":     {firm},
+		"/a":   {{Name: "s", Match: all, Limit: limit, Shadow: true}},
+		" /a":  {{Name: "h", Match: all, Limit: limit, Headers: map[string]string{"X-Plan": "free"}}},
+		"  /a": {{Name: "c", Match: all, Limit: limit, Clients: []string{"10.0.0.0/8"}}, {Name: "e", Match: all, Exempt: true}},
+		"\t":   {{Name: "s", Match: all, Limit: limit, Shadow: true}, firm},
+		"/a/b": {{Name: "s", Limit: limit, Shadow: true}, {Name: "s-2", Match: all, Limit: limit, Shadow: true}},
+	} {
+		c, err := Cover(&policy.Document{Rules: rules}, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got strings.Builder
+		for _, o := range c.Weak {
+			got.WriteString(o.Path)
+		}
+		if got.String() != strings.TrimSpace(weak) {
+			t.Errorf("%+v: %q, want %q", rules, &got, weak)
+		}
+	}
+}
+
 // Limits are read in the words that people use for them.
 func TestTexts(t *testing.T) {
 	t.Parallel()
@@ -402,6 +433,53 @@ func TestTexts(t *testing.T) {
 		if got := period(1, text); got != want {
 			t.Errorf("period %q: %q; want %q", text, got, want)
 		}
+	}
+}
+
+// A unit that is unknown is not taken for seconds.
+func TestPeriods(t *testing.T) {
+	t.Parallel()
+	d := &Document{}
+	for text, want := range map[string]string{
+		"{limit: 10, period: 2, unit: fortnight}":          "[10/minute] shadow",
+		"{limit: 10, period: 2, timeUnit: QUARTER}":        "[10/minute] shadow",
+		"{limit: 10, period: 2, unit: months}":             "[10/minute] shadow",
+		"{limit: 10, period: 1, unit: MONTHS}":             "[10/month]",
+		"{limit: 10, period: 2, unit: hours}":              "[10/2h]",
+		"{limit: 10, period: 60, unit: requests}":          "[10/minute]",
+		"{limit: 10, windowSeconds: 60, unit: minute}":     "[10/minute]",
+		"{limit: 10, window_ms: 500, per: user}":           "[10/500ms]",
+		"{limit: 10, window: sliding, periodSeconds: 120}": "[10/2m]",
+	} {
+		var n yaml.Node
+		if err := yaml.Unmarshal([]byte(text), &n); err != nil {
+			t.Fatal(err)
+		}
+		l := d.readPlain(n.Content[0])[0]
+		got := fmt.Sprint(l.texts)
+		if l.shadow {
+			got += " shadow"
+		}
+		if got != want || l.shadow && len(l.notes) == 0 {
+			t.Errorf("%s: %s %q; want %s", text, got, l.notes, want)
+		}
+	}
+}
+
+// References to references take time by the length of the document, however many ways lead through it.
+func TestChainedReferences(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("openapi: 3.0.0\npaths: {/x: {$ref: '#/L10'}}\nL0: {$ref: '#/F'}\nF:\n  get: {}\n  t0: {$ref: '#/L0'}\n")
+	for i := range 10 {
+		fmt.Fprintf(&text, "  t%d: {$ref: '#/L%d'}\n", i+1, i+1)
+	}
+	for i := range 10 {
+		fmt.Fprintf(&text, "L%d: {$ref: '#/L%d%s'}\n", i+1, i, strings.Repeat(fmt.Sprintf("/t%d", i), 100))
+	}
+	d, err := Read("a.yaml", []byte(text.String()))
+	if err != nil || len(d.Operations) != 1 {
+		t.Errorf("%v, %v, %v", d.Operations, d.Left, err)
 	}
 }
 

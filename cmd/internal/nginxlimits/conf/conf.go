@@ -5,6 +5,7 @@ package conf
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -58,7 +59,7 @@ type Files struct {
 // relative to its directory, as those of nginx.conf do.
 func (f *Files) Add(name string) error {
 	f.base = filepath.Dir(name)
-	text, err := f.read(name)
+	text, err := f.read(name, false)
 	if err != nil {
 		return err
 	}
@@ -87,12 +88,26 @@ func (f *Files) AddText(name, text string) error {
 	return f.Add(text[starts[0][2]:starts[0][3]])
 }
 
-// read returns the text of a file.
-func (f *Files) read(name string) (string, error) {
+// read returns the text of a file, and one byte more than may be read of one that is too large. A file that a
+// configuration includes has to be a regular one: devices and pipes may never end, or make the program wait.
+func (f *Files) read(name string, included bool) (string, error) {
 	if text, known := f.dump[name]; known {
 		return text, nil
 	}
-	text, err := os.ReadFile(name)
+	if info, err := os.Stat(name); err == nil && included && !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no regular file", name)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	return Read(file)
+}
+
+// Read returns what is left of a file, up to one byte more than [Files.AddText] takes.
+func Read(file io.Reader) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	return string(text), err
 }
 
@@ -144,7 +159,7 @@ func (f *Files) include(d *Directive, into *[]*Directive, depth int) error {
 		slices.Sort(names)
 	}
 	for _, name := range names {
-		text, err := f.read(name)
+		text, err := f.read(name, true)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			f.Missing = append(f.Missing, Missing{d.Args[0], d})

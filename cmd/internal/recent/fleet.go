@@ -50,8 +50,10 @@ const (
 	maxAsked  = 16 << 20 // bytes of a policy
 )
 
-// NewFleet returns a Fleet. Without a board, it has only its own ring.
+// NewFleet returns a Fleet. Without a board, it has only its own ring, and counters are in the memory of this process:
+// they were empty when the ring was.
 func NewFleet(ring *Ring, board telemetry.Board, document func() *policy.Document, logger *slog.Logger) *Fleet {
+	ring.fresh = board == nil
 	return &Fleet{Ring: ring, Board: board, Document: document, Logger: logger, id: rand.Text()}
 }
 

@@ -15,8 +15,7 @@ const maxReported = 20
 // report writes what a replay from empty counters has found.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
-	empty, full := p.bounds[0], p.bounds[1]
-	out.Most = Change{max(empty.Newly, full.Newly), max(empty.Freed, full.Freed)}
+	out.Most = p.most()
 	out.Before, out.After = p.sides[0].denied, p.sides[1].denied
 	if p.from != 0 {
 		out.From, out.To = time.UnixMicro(p.from).UTC(), time.UnixMicro(p.to).UTC()
@@ -32,6 +31,18 @@ func (p *pass) report(out *Trial) {
 	}
 	out.sortSubjects()
 	out.Notes = append(out.Notes, p.notes()...)
+}
+
+// most returns Trial.Most.
+func (p *pass) most() Change {
+	if p.exact || p.fresh && p.differs == 0 {
+		return p.change
+	}
+	most := p.change
+	for _, c := range [...]Change{p.bounds[0], p.bounds[1], {min(p.full.Newly, p.requests-p.refused), min(p.full.Freed, p.refused)}} {
+		most = Change{max(most.Newly, c.Newly), max(most.Freed, c.Freed)}
+	}
+	return most
 }
 
 // sortSubjects keeps the subjects with the most changes, in order.

@@ -33,8 +33,12 @@ type Ring struct {
 	lost    atomic.Int64           // requests too large for a chunk
 	trying  chan struct{}          // has an element during a trial
 
-	mu     sync.Mutex
-	sealed []*chunk // the oldest first
+	mu      sync.Mutex
+	sealed  []*chunk // the oldest first
+	dropped bool     // older chunks were dropped
+
+	// fresh reports whether all counters were empty before the first decision.
+	fresh bool
 }
 
 // stripe is where a part of the requests is written, so that cores do not wait for each other.
@@ -151,7 +155,7 @@ func (r *Ring) seal(c *chunk) {
 	defer r.mu.Unlock()
 	r.sealed = append(r.sealed, c)
 	if more := len(r.sealed) - r.most; more > 0 {
-		r.sealed = append(r.sealed[:0:0], r.sealed[more:]...)
+		r.sealed, r.dropped = append(r.sealed[:0:0], r.sealed[more:]...), true
 	}
 }
 
@@ -166,6 +170,13 @@ func (r *Ring) follow(p *policy.Policy) *schema {
 	}
 	r.schema.Store(next)
 	return next
+}
+
+// complete reports whether the ring has kept every request since its start.
+func (r *Ring) complete() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.dropped && r.lost.Load() == 0
 }
 
 // chunks returns what the ring has now. The chunks of a stripe are in order.

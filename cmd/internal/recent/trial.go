@@ -18,8 +18,9 @@ type Trial struct {
 	Before int64 `json:"refused_before"`
 	After  int64 `json:"refused_after"`
 	Change
-	// Most is the most that the change does to the requests as they were decided, from empty or from full counters, since
-	// the real ones may be older than what is kept.
+	// Most is about the most that the change does to the requests as they were decided, from empty or from full counters
+	// of the changed rules: real counters may be older than the records. It is equal to Change if they are not older. It
+	// is no strict bound, because requests that compete for a limit can change places.
 	Most Change `json:"at_most"`
 	// Differs is how many requests the policy in force decides otherwise than they were decided: because real counters
 	// are older than what is kept, or the policy has changed since.
@@ -83,5 +84,6 @@ func (r *Ring) Try(ctx context.Context, before, after *policy.Document) (*Trial,
 		return out, nil
 	}
 	t.begin(before, after)
+	t.fresh = r.fresh && len(t.chunks) == len(chunks) && t.oldest() >= t.since && r.complete()
 	return out, t.run(ctx, out)
 }

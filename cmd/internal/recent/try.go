@@ -24,6 +24,7 @@ type trial struct {
 	since  int64 // time of the first request, in microseconds since the Unix epoch
 	judges [2]judge
 	left   map[string]replay.NotJudged // rules that neither policy has
+	fresh  bool                        // counters were empty before the first record
 
 	tiers [2]string // IDs of the parts that say the tier
 }
@@ -132,8 +133,12 @@ type pass struct {
 	from, to int64
 	change   Change
 	bounds   [2]Change // see bound
+	full     Change    // from full counters, whatever was really decided
 	rules    map[place]*RuleTrial
-	order    map[string]int // of the rules
+	order    map[string]int  // of the rules
+	changed  map[string]bool // names of rules: see changedRules
+	fresh    bool            // see trial
+	exact    bool            // counters were as empty as those of the first two sides, which suffice
 	subjects map[string]*SubjectTrial
 	early    bool // it took too long
 	whole    bool // no rule is left out
@@ -146,7 +151,9 @@ type place struct{ rule, from string }
 type side struct {
 	engine   *policy.Engine
 	store    *memory.Store
-	full     map[uint64]bool // keys whose counters were filled; nil: none are
+	full     map[string]bool  // rules whose counters start full; nil: none
+	filled   map[uint64]int64 // by key and position among the charges under it: units
+	like     *side            // that was filled before, if this one starts with as many units; may be nil
 	seed     maphash.Seed
 	begin    int64
 	reader   *reader
@@ -172,26 +179,38 @@ type refusal struct {
 }
 
 func (t *trial) newPass() (*pass, error) {
-	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, whole: len(t.left) == 0}
-	oldest := slices.MinFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) }).first
+	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, whole: len(t.left) == 0, fresh: t.fresh}
 	without := map[string]bool{}
 	for name := range t.left {
 		without[name] = true
 	}
+	docs := [2]policy.Document{t.judges[0].judged(without), t.judges[1].judged(without)}
+	p.changed = changedRules(&docs[0], &docs[1])
+	p.exact = t.fresh && p.whole || len(p.changed) == 0
 	for i := range p.sides {
-		doc := t.judges[i%2].judged(without)
-		compiled, err := policy.Compile(doc)
+		doc := &docs[i%2]
+		compiled, err := policy.Compile(*doc)
 		if err != nil {
 			return nil, err
 		}
-		p.sides[i] = p.newSide(compiled, &doc, i >= fullBefore, max(t.since, oldest))
+		p.sides[i] = newSide(compiled, doc, max(t.since, t.oldest()))
 		for _, r := range doc.Rules {
 			if _, known := p.order[r.Name]; !known {
 				p.order[r.Name] = len(p.order)
 			}
 		}
 	}
+	p.sides[fullBefore].full, p.sides[fullAfter].full = p.changed, p.changed
+	p.sides[fullAfter].like = p.sides[fullBefore]
 	return p, nil
+}
+
+// oldest returns the time of the first record.
+func (t *trial) oldest() int64 {
+	if len(t.chunks) == 0 {
+		return t.since
+	}
+	return slices.MinFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) }).first
 }
 
 // pass replays the records by both policies.
@@ -220,11 +239,8 @@ func (t *trial) pass(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document, full bool, begin int64) *side {
-	s := &side{seed: maphash.MakeSeed(), store: memory.NewSize(storeBytes), begin: begin, missed: map[string]string{}, open: map[uint64]*policy.Decision{}}
-	if full {
-		s.full = map[uint64]bool{}
-	}
+func newSide(compiled *policy.Policy, doc *policy.Document, begin int64) *side {
+	s := &side{seed: maphash.MakeSeed(), store: memory.NewSize(storeBytes), begin: begin, filled: map[uint64]int64{}, missed: map[string]string{}, open: map[uint64]*policy.Decision{}}
 	s.tier = policy.PartID(cmp.Or(doc.Tiers.From, doc.Tiers.Subject))
 	for i := range doc.Rules {
 		s.settling = append(s.settling, settles(&doc.Rules[i]))
@@ -261,7 +277,7 @@ func (p *pass) decide(ctx context.Context) {
 	p.to = r.at
 	var passes [4]bool
 	for i, s := range p.sides {
-		if i != fullBefore || !p.whole { // else nothing depends on it
+		if i < fullBefore || !p.exact {
 			passes[i] = s.decide(ctx, r)
 		}
 	}
@@ -295,18 +311,32 @@ func (p *pass) decide(ctx context.Context) {
 	}
 }
 
-// bound counts what the change does to the request as it was decided, from empty counters and from full ones. Where
-// rules are left out, one of them has refused what even full counters would let pass.
+// bound counts what the change does to the request as it was decided, from empty counters and from full ones. A denial
+// counts if a changed rule denies, or if the two policies differ: otherwise the change is not its cause.
 func (p *pass) bound(passes [4]bool) {
-	refused := p.reader.denied && (p.whole || !passes[fullBefore])
-	for i, after := range [...]bool{passes[emptyAfter], passes[fullAfter]} {
+	if p.exact {
+		return
+	}
+	for i := range p.bounds {
+		before, after := passes[2*i], passes[2*i+1]
 		switch {
-		case !p.reader.denied && !after:
+		case !p.reader.denied && !after && (before || p.sides[2*i+1].deniesBy(p.changed)):
 			p.bounds[i].Newly++
-		case refused && after:
+		case p.reader.denied && after && (!before || p.sides[2*i].deniesBy(p.changed)):
 			p.bounds[i].Freed++
 		}
 	}
+	switch before, after := passes[fullBefore], passes[fullAfter]; {
+	case before && !after:
+		p.full.Newly++
+	case after && !before:
+		p.full.Freed++
+	}
+}
+
+// deniesBy reports whether one of some rules denies the request.
+func (s *side) deniesBy(rules map[string]bool) bool {
+	return slices.ContainsFunc(s.refusals, func(f refusal) bool { return !f.shadow && rules[f.rule] })
 }
 
 // note counts a request that only one side refuses for the rules and subjects that refuse it.
@@ -477,13 +507,21 @@ func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 // fill fills the counters of charges that come for the first time, as of the first request. Penalties stay lifted, and
 // different values uncounted.
 func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
+	nth, key := uint64(0), ""
 	for _, c := range charges {
-		id := maphash.String(s.seed, c.Key) + c.Plan.Fingerprint
-		if c.Plan.Kernel == kernel.Lock || c.Plan.Kernel == kernel.Distinct || s.full[id] || len(s.full) >= maxFull {
+		if nth++; c.Key != key {
+			nth, key = 0, c.Key
+		}
+		if c.Plan.Kernel == kernel.Lock || c.Plan.Kernel == kernel.Distinct || !s.full[ruleOf(key)] || len(s.filled) >= maxFilled {
 			continue
 		}
-		s.full[id] = true
-		c.Cost, c.Shadow, c.Owe, c.Until = c.Plan.Capacity, true, false, 0
+		id := maphash.String(s.seed, key) + nth
+		if _, known := s.filled[id+c.Plan.Fingerprint]; known {
+			continue
+		}
+		units := s.units(key, nth, c.Plan.Capacity)
+		s.filled[id], s.filled[id+c.Plan.Fingerprint] = units, units // the plan is another one in another tier
+		c.Cost, c.Shadow, c.Owe, c.Until = units, true, false, 0
 		if err := s.store.TakeAt(ctx, s.begin, []sluice.Charge{c}, make([]sluice.Receipt, 1)); err != nil {
 			return err
 		}
@@ -491,5 +529,16 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 	return nil
 }
 
-// maxFull bounds the counters that are filled.
-const maxFull = 1 << 20
+// units returns with how many units a counter starts: all of its capacity, or as many as the policy in force has used
+// up, since the same requests have filled both.
+func (s *side) units(key string, nth uint64, capacity int64) int64 {
+	if s.like != nil {
+		if used, known := s.like.filled[maphash.String(s.like.seed, key)+nth]; known {
+			return min(used, capacity)
+		}
+	}
+	return capacity
+}
+
+// maxFilled bounds the counters that are filled.
+const maxFilled = 1 << 20

@@ -9,17 +9,29 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// changedRules returns the names of the rules whose decisions a change can affect directly. For every other rule, the real
+// scope is how much of a rule a change affects.
+type scope uint8
+
+const (
+	unchanged   scope = iota
+	someChanged       // subjects with other limits, by overrides or tiers
+	allChanged
+)
+
+// changedRules returns the rules whose decisions a change can affect directly, by name. For every other rule, the real
 // decisions already show what its counters had.
-func changedRules(before, after *policy.Document) map[string]bool {
+func changedRules(before, after *policy.Document) map[string]scope {
 	was, is := rulesOf(before), rulesOf(after)
-	names := map[string]bool{}
+	names := map[string]scope{}
 	for _, r := range slices.Concat(before.Rules, after.Rules) {
-		if was[r.Name] != is[r.Name] {
-			names[r.Name] = true
+		switch a, b := was[r.Name], is[r.Name]; {
+		case a.rule != b.rule:
+			names[r.Name] = allChanged
+		case a.subjects != b.subjects:
+			names[r.Name] = someChanged
 		}
 	}
-	exempts := func(r policy.Rule) bool { return r.Exempt && names[r.Name] }
+	exempts := func(r policy.Rule) bool { return r.Exempt && names[r.Name] != unchanged }
 	if settings(before) != settings(after) || order(before, is) != order(after, was) ||
 		slices.ContainsFunc(before.Rules, exempts) || slices.ContainsFunc(after.Rules, exempts) {
 		maps.Copy(names, every(was))
@@ -28,12 +40,14 @@ func changedRules(before, after *policy.Document) map[string]bool {
 	return names
 }
 
-// rulesOf returns, by name, everything in a document that determines the decisions of a rule.
-func rulesOf(doc *policy.Document) map[string]string {
-	all := map[string]string{}
+// ruleText is everything in a document that determines the decisions of a rule, as JSON.
+type ruleText struct{ rule, subjects string }
+
+func rulesOf(doc *policy.Document) map[string]ruleText {
+	all := map[string]ruleText{}
 	for i := range doc.Rules {
 		r := &doc.Rules[i]
-		parts := []any{r}
+		parts := []any{}
 		for _, o := range doc.Overrides {
 			if o.Rule == r.Name {
 				parts = append(parts, o)
@@ -42,7 +56,7 @@ func rulesOf(doc *policy.Document) map[string]string {
 		if goesByTier(r) {
 			parts = append(parts, doc.Tiers, doc.Subjects)
 		}
-		all[r.Name] = encode(parts)
+		all[r.Name] = ruleText{encode(r), encode(parts)}
 	}
 	return all
 }
@@ -56,7 +70,7 @@ func settings(doc *policy.Document) string {
 }
 
 // order returns the names of the rules that are also among others, in the order of the document.
-func order(doc *policy.Document, others map[string]string) string {
+func order(doc *policy.Document, others map[string]ruleText) string {
 	var names []string
 	for i := range doc.Rules {
 		if _, both := others[doc.Rules[i].Name]; both {
@@ -66,10 +80,10 @@ func order(doc *policy.Document, others map[string]string) string {
 	return encode(names)
 }
 
-func every(rules map[string]string) map[string]bool {
-	all := map[string]bool{}
+func every(rules map[string]ruleText) map[string]scope {
+	all := map[string]scope{}
 	for name := range rules {
-		all[name] = true
+		all[name] = allChanged
 	}
 	return all
 }

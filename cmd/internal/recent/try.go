@@ -135,10 +135,11 @@ type pass struct {
 	bounds   [2]Change // see bound
 	full     Change    // from full counters, whatever was really decided
 	rules    map[place]*RuleTrial
-	order    map[string]int  // of the rules
-	changed  map[string]bool // names of rules: see changedRules
-	fresh    bool            // see trial
-	exact    bool            // counters were as empty as those of the first two sides, which suffice
+	order    map[string]int   // of the rules
+	seed     maphash.Seed     // of keys
+	changed  map[string]scope // see changedRules
+	fresh    bool             // see trial
+	exact    bool             // counters were as empty as those of the first two sides, which suffice
 	subjects map[string]*SubjectTrial
 	early    bool // it took too long
 	whole    bool // no rule is left out
@@ -151,10 +152,11 @@ type place struct{ rule, from string }
 type side struct {
 	engine   *policy.Engine
 	store    *memory.Store
-	full     map[string]bool  // rules whose counters start full; nil: none
+	taken    []taken          // charges of the request
+	full     *pass            // whose changed counters start full; nil: none
 	filled   map[uint64]int64 // by key and position among the charges under it: units
 	like     *side            // that was filled before, if this one starts with as many units; may be nil
-	seed     maphash.Seed
+	seed     maphash.Seed     // of keys
 	begin    int64
 	reader   *reader
 	at       int64
@@ -179,7 +181,7 @@ type refusal struct {
 }
 
 func (t *trial) newPass() (*pass, error) {
-	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, whole: len(t.left) == 0, fresh: t.fresh}
+	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, seed: maphash.MakeSeed(), whole: len(t.left) == 0, fresh: t.fresh}
 	without := map[string]bool{}
 	for name := range t.left {
 		without[name] = true
@@ -193,14 +195,14 @@ func (t *trial) newPass() (*pass, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.sides[i] = newSide(compiled, doc, max(t.since, t.oldest()))
+		p.sides[i] = newSide(compiled, doc, p.seed, max(t.since, t.oldest()))
 		for _, r := range doc.Rules {
 			if _, known := p.order[r.Name]; !known {
 				p.order[r.Name] = len(p.order)
 			}
 		}
 	}
-	p.sides[fullBefore].full, p.sides[fullAfter].full = p.changed, p.changed
+	p.sides[fullBefore].full, p.sides[fullAfter].full = p, p
 	p.sides[fullAfter].like = p.sides[fullBefore]
 	return p, nil
 }
@@ -239,8 +241,8 @@ func (t *trial) pass(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-func newSide(compiled *policy.Policy, doc *policy.Document, begin int64) *side {
-	s := &side{seed: maphash.MakeSeed(), store: memory.NewSize(storeBytes), begin: begin, filled: map[uint64]int64{}, missed: map[string]string{}, open: map[uint64]*policy.Decision{}}
+func newSide(compiled *policy.Policy, doc *policy.Document, seed maphash.Seed, begin int64) *side {
+	s := &side{seed: seed, store: memory.NewSize(storeBytes), begin: begin, filled: map[uint64]int64{}, missed: map[string]string{}, open: map[uint64]*policy.Decision{}}
 	s.tier = policy.PartID(cmp.Or(doc.Tiers.From, doc.Tiers.Subject))
 	for i := range doc.Rules {
 		s.settling = append(s.settling, settles(&doc.Rules[i]))
@@ -320,9 +322,9 @@ func (p *pass) bound(passes [4]bool) {
 	for i := range p.bounds {
 		before, after := passes[2*i], passes[2*i+1]
 		switch {
-		case !p.reader.denied && !after && (before || p.sides[2*i+1].deniesBy(p.changed)):
+		case !p.reader.denied && !after && (before || p.denies(p.sides[2*i+1])):
 			p.bounds[i].Newly++
-		case p.reader.denied && after && (!before || p.sides[2*i].deniesBy(p.changed)):
+		case p.reader.denied && after && (!before || p.denies(p.sides[2*i])):
 			p.bounds[i].Freed++
 		}
 	}
@@ -334,9 +336,19 @@ func (p *pass) bound(passes [4]bool) {
 	}
 }
 
-// deniesBy reports whether one of some rules denies the request.
-func (s *side) deniesBy(rules map[string]bool) bool {
-	return slices.ContainsFunc(s.refusals, func(f refusal) bool { return !f.shadow && rules[f.rule] })
+// denies reports whether a rule with changed limits denies the request on a side.
+func (p *pass) denies(s *side) bool {
+	return slices.ContainsFunc(s.refusals, func(f refusal) bool { return !f.shadow && p.changes(f.rule, f.key) })
+}
+
+// changes reports whether the change affects the limits of a rule for the request, which has a key.
+func (p *pass) changes(rule, key string) bool {
+	if p.changed[rule] != someChanged {
+		return p.changed[rule] == allChanged
+	}
+	id := maphash.String(p.seed, key)
+	before, after := p.sides[emptyBefore].charged(id), p.sides[emptyAfter].charged(id)
+	return !slices.Equal(before, after) || len(before) == 0
 }
 
 // note counts a request that only one side refuses for the rules and subjects that refuse it.
@@ -411,6 +423,7 @@ func (s *side) decide(ctx context.Context, r *reader) (allowed bool) {
 	q.Time = time.UnixMicro(r.at)
 	q.Recorded = func(id string) (policy.Reading, bool) { return s.recorded(r, id) }
 	s.reader, s.at, s.refusals, s.keys, s.unread = r, r.at, s.refusals[:0], s.keys[:0], ""
+	s.taken = s.taken[:0]
 	s.engine.DecideInto(ctx, q, &s.decision)
 	if !s.decision.Allowed && q.Mode == policy.Charge {
 		s.denied++
@@ -494,8 +507,28 @@ func (s *side) missOutcome(o *policy.Observation) {
 	}
 }
 
+// taken is a charge, by what limits it.
+type taken struct {
+	key, plan uint64 // hash, fingerprint
+	cost      int64
+	shadow    bool
+}
+
+// charged returns the charges of the request under a key with a hash.
+func (s *side) charged(key uint64) (all []taken) {
+	for _, c := range s.taken {
+		if c.key == key {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // Take takes at the time of the request.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	for _, c := range charges {
+		s.taken = append(s.taken, taken{maphash.String(s.seed, c.Key), c.Plan.Fingerprint, c.Cost, c.Shadow})
+	}
 	if s.full != nil {
 		if err := s.fill(ctx, charges); err != nil {
 			return err
@@ -512,7 +545,7 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 		if nth++; c.Key != key {
 			nth, key = 0, c.Key
 		}
-		if c.Plan.Kernel == kernel.Lock || c.Plan.Kernel == kernel.Distinct || !s.full[ruleOf(key)] || len(s.filled) >= maxFilled {
+		if c.Plan.Kernel == kernel.Lock || c.Plan.Kernel == kernel.Distinct || !s.full.changes(ruleOf(key), key) || len(s.filled) >= maxFilled {
 			continue
 		}
 		id := maphash.String(s.seed, key) + nth

@@ -18,6 +18,8 @@ type judge struct {
 	seed   maphash.Seed
 	schema *schema
 	doc    policy.Document
+	// moved reports whether the other policy determines the addresses of clients differently.
+	moved bool
 }
 
 // lacks returns what a rule goes by that the records do not have, and a sentence about it; empty if they have all.
@@ -34,6 +36,9 @@ func (j *judge) lacks(r *policy.Rule) (need, why string) {
 		if name != "" && !slices.Contains(j.schema.answers, http.CanonicalHeaderKey(name)) {
 			return "response_header:" + name, fmt.Sprintf("The header %s of responses is not kept, because no rule in force goes by it.", name)
 		}
+	}
+	if j.moved && goesByClient(&j.doc, r) {
+		return "client_ip", "trusted_proxies or ipv6_prefix differ, and the records have the addresses that the policy in force has found."
 	}
 	for _, part := range partsOf(&j.doc, r) {
 		if need, why = j.lacksPart(part); need != "" {
@@ -66,6 +71,11 @@ func partsOf(doc *policy.Document, r *policy.Rule) []string {
 		all = append(all, doc.Tiers.From, doc.Tiers.Subject)
 	}
 	return slices.DeleteFunc(all, func(part string) bool { return part == "" })
+}
+
+// goesByClient reports whether a rule depends on the address of the client.
+func goesByClient(doc *policy.Document, r *policy.Rule) bool {
+	return len(r.Clients)+len(r.NotClients) > 0 || slices.Contains(partsOf(doc, r), "client_ip")
 }
 
 func goesByTier(r *policy.Rule) bool { return len(r.Tiers)+len(r.Share.Weights) > 0 }

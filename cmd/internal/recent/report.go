@@ -57,9 +57,6 @@ func (p *pass) notes() (notes []string) {
 	if p.blind > 0 {
 		notes = append(notes, fmt.Sprintf("%s requests were refused before all was known that a rule goes by, such as a field of the body or the response. Here, a rule by a field does not count them, and one by the response counts them as if it had not come.", humanize.Comma(p.blind)))
 	}
-	if p.unknown > 0 {
-		notes = append(notes, fmt.Sprintf("%s outcomes were reported without the decision that they belong to: such requests count here as if they had no outcome.", humanize.Comma(p.unknown)))
-	}
 	if p.early {
 		notes = append(notes, fmt.Sprintf("The trial was ended after %v, before the last request.", maxTime))
 	}

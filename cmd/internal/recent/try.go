@@ -33,9 +33,10 @@ type trial struct {
 func (t *trial) begin(before, after *policy.Document) {
 	newest := slices.MaxFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) })
 	t.left = map[string]replay.NotJudged{}
+	moved := !slices.Equal(before.TrustedProxies, after.TrustedProxies) || before.IPv6Prefix != after.IPv6Prefix
 	for i, doc := range []*policy.Document{before, after} {
 		j := &t.judges[i]
-		*j = judge{t.ring.seed, newest.schema, *doc}
+		*j = judge{t.ring.seed, newest.schema, *doc, moved}
 		for _, l := range j.left() {
 			t.left[l.Rule] = l
 		}
@@ -61,7 +62,7 @@ func (t *trial) reads(s *schema) bool {
 		return false
 	}
 	for i := range t.judges {
-		j := judge{t.judges[i].seed, s, t.judges[i].doc}
+		j := judge{t.judges[i].seed, s, t.judges[i].doc, t.judges[i].moved}
 		for k := range j.doc.Rules {
 			r := &j.doc.Rules[k]
 			if _, left := t.left[r.Name]; left {
@@ -106,7 +107,11 @@ func (t *trial) leave(p *pass) (some bool) {
 		for name, part := range p.sides[i].missed {
 			if _, left := t.left[name]; !left {
 				some = true
-				t.left[name] = replay.NotJudged{Rule: name, Needs: part, Why: "No rule in force has read " + part + " of some requests that the rule would count."}
+				why := "No rule in force has read " + part + " of some requests that the rule would count."
+				if part == unknownOutcome {
+					why = "Outcomes came by /v1/settle, and the records do not show the requests that they belong to."
+				}
+				t.left[name] = replay.NotJudged{Rule: name, Needs: part, Why: why}
 			}
 		}
 	}
@@ -129,7 +134,6 @@ type pass struct {
 	refused  int64 // really
 	differs  int64
 	blind    int64
-	unknown  int64 // outcomes whose requests are not known
 	from, to int64
 	change   Change
 	bounds   [2]Change // see bound
@@ -262,11 +266,24 @@ func (p *pass) step(ctx context.Context) {
 		p.decide(ctx)
 		return
 	}
-	if p.reader.id == 0 {
-		p.unknown++
-	}
 	for _, s := range p.sides {
+		if p.reader.id == 0 {
+			s.missSettled()
+			continue
+		}
 		s.settle(ctx, p.reader)
+	}
+}
+
+// unknownOutcome is missing if an outcome came apart from its request.
+const unknownOutcome = "the outcomes of /v1/settle"
+
+// missSettled notes the rules that count by outcome.
+func (s *side) missSettled() {
+	for i, name := range s.engine.Policy().RuleNames() {
+		if s.settling[i] {
+			s.missed[name] = unknownOutcome
+		}
 	}
 }
 

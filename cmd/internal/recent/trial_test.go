@@ -255,6 +255,26 @@ func TestHiddenKeys(t *testing.T) {
 	}
 }
 
+// A subject is shown as the stricter policy shows it, also if it is a part of every record.
+func TestHiddenPaths(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ now, then, want string }{
+		{"hash", "hash", "#"}, {"whole", "hash", "#"}, {"hash", "whole", "#"}, {"short", "whole", "/res…23"}, {"whole", "whole", "/reset/SECRET123"},
+	} {
+		text := "rules: [{name: r, key: [path], limit: %s/day, show_key: %s}]"
+		now := decode(t, fmt.Sprintf(text, "9", c.now))
+		engine := engineOf(t, now)
+		ring := Watch(engine, LeastBytes)
+		for range 3 {
+			engine.Decide(t.Context(), &policy.Request{Path: "/reset/SECRET123"})
+		}
+		got, err := ring.Try(t.Context(), now, decode(t, fmt.Sprintf(text, "1", c.then)))
+		if err != nil || len(got.Subjects) != 1 || !strings.HasPrefix(got.Subjects[0].Subject, c.want) {
+			t.Errorf("%+v: %v, %s", c, err, encoded(t, got))
+		}
+	}
+}
+
 // What cannot be judged is named, and changes nothing.
 func TestNotJudged(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package recent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"hash/maphash"
 	"maps"
 	"runtime"
@@ -141,6 +142,8 @@ type pass struct {
 	rules    map[place]*RuleTrial
 	order    map[string]int   // of the rules
 	seed     maphash.Seed     // of keys
+	show     map[string]show  // of rules with show_key: the stricter one of both policies
+	shower   maphash.Seed     // of values that are shown as a hash
 	changed  map[string]scope // see changedRules
 	fresh    bool             // see trial
 	exact    bool             // counters were as empty as those of the first two sides, which suffice
@@ -192,6 +195,7 @@ func (t *trial) newPass() (*pass, error) {
 	}
 	docs := [2]policy.Document{t.judges[0].judged(without), t.judges[1].judged(without)}
 	p.changed = changedRules(&docs[0], &docs[1])
+	p.show, p.shower = t.showKeys(), t.ring.seed
 	p.exact = t.fresh && p.whole || len(p.changed) == 0
 	for i := range p.sides {
 		doc := &docs[i%2]
@@ -209,6 +213,17 @@ func (t *trial) newPass() (*pass, error) {
 	p.sides[fullBefore].full, p.sides[fullAfter].full = p, p
 	p.sides[fullAfter].like = p.sides[fullBefore]
 	return p, nil
+}
+
+// showKeys returns the stricter show_key that the two policies have for a rule, by name.
+func (t *trial) showKeys() map[string]show {
+	all := map[string]show{}
+	for i := range t.judges {
+		for _, r := range t.judges[i].doc.Rules {
+			all[r.Name] = max(all[r.Name], showOf(r.ShowKey))
+		}
+	}
+	return all
 }
 
 // oldest returns the time of the first record.
@@ -401,22 +416,36 @@ func (p *pass) subject(s *side, f *refusal) *Change {
 			return nil
 		}
 		key := strings.Clone(f.key)
-		known = &SubjectTrial{Rule: f.rule, Subject: p.reader.shown(s.engine.Policy().ShownKey(key))}
+		known = &SubjectTrial{Rule: f.rule, Subject: p.shown(f.rule, s.engine.Policy().ShownKey(key))}
 		p.subjects[key] = known
 	}
 	return &known.Change
 }
 
-// shown returns a subject whose tokens are what people see of the values.
-func (r *reader) shown(subject string) string {
+// shown returns a subject of a rule as people see it.
+func (p *pass) shown(rule, subject string) string {
 	values := strings.Split(subject, between)
 	for i, v := range values {
-		for k := range r.values {
-			values[i] = r.values[k].shownFor(v, values[i])
+		if values[i] = p.reader.shown(v); values[i] != v {
+			continue
 		}
-		values[i] = r.client.shownFor(v, values[i])
+		switch p.show[rule] {
+		case short:
+			values[i] = policy.Shorten(v)
+		case hash:
+			values[i] = "#" + fmt.Sprintf("%012x", maphash.String(p.shower, v)>>16)
+		}
 	}
 	return strings.Join(values, between)
+}
+
+// shown returns what people see of a value if that is a token, and otherwise the value.
+func (r *reader) shown(text string) string {
+	out := text
+	for k := range r.values {
+		out = r.values[k].shownFor(text, out)
+	}
+	return r.client.shownFor(text, out)
 }
 
 // between stands between the values of a subject.

@@ -21,7 +21,7 @@ import (
 )
 
 // Fleet tries changes on the rings of all instances that share a store. An instance posts the changed policy, the
-// others post what it would have done to their requests, and the answers are added.
+// others post its effect on their requests, and the answers are added.
 type Fleet struct {
 	Ring  *Ring
 	Board telemetry.Board // nil: this is the only instance
@@ -137,7 +137,8 @@ func (f *Fleet) answerOne(ctx context.Context, name string, post []byte) error {
 	return f.post(ctx, triedPart, name+"/"+f.id, packed)
 }
 
-// Try returns what a change of the policy in force would have done to the requests of the last hour of all instances.
+// Try returns the effect that a change of the policy in force would have had on the requests of the last hour of all
+// instances.
 func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error) {
 	if f.Board == nil {
 		return f.Ring.Try(ctx, f.Document(), would)

@@ -26,15 +26,15 @@ type judge struct {
 func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	switch {
 	case r.InFlight != (policy.InFlight{}):
-		return "in_flight", "What is kept does not tell which requests were under way at the same time."
+		return "in_flight", "The records do not show which requests were in flight at the same time."
 	case r.Cost.ReadsResponse():
-		return "cost", "What is kept does not have the numbers in responses."
+		return "cost", "The records do not have the numbers in responses."
 	case settles(r) && !j.schema.settles:
-		return "the outcome", "The outcome of requests is not kept, because no rule in force goes by it."
+		return "the outcome", "The outcome of requests is not recorded, because no rule in force reads it."
 	}
 	for _, name := range [...]string{r.Count.UnlessHeader, r.Cost.ResponseHeader} {
 		if name != "" && !slices.Contains(j.schema.answers, http.CanonicalHeaderKey(name)) {
-			return "response_header:" + name, fmt.Sprintf("The header %s of responses is not kept, because no rule in force goes by it.", name)
+			return "response_header:" + name, fmt.Sprintf("The header %s of responses is not recorded, because no rule in force reads it.", name)
 		}
 	}
 	if j.moved && goesByClient(&j.doc, r) {
@@ -47,7 +47,7 @@ func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	}
 	for _, name := range fieldsOf(r) {
 		if !j.hasField(name, name == http.CanonicalHeaderKey(r.Cost.Header)) {
-			return "header:" + name, fmt.Sprintf("The header %s is not kept, because no rule in force goes by it.", name)
+			return "header:" + name, fmt.Sprintf("The header %s is not recorded, because no rule in force reads it.", name)
 		}
 	}
 	return j.lacksOpen(r)
@@ -96,7 +96,7 @@ func (j *judge) lacksPart(part string) (need, why string) {
 	if !isRecorded(id) || j.schema.find(id) >= 0 {
 		return "", ""
 	}
-	return part, fmt.Sprintf("%s is not kept, because no rule in force goes by it.", part)
+	return part, fmt.Sprintf("%s is not recorded, because no rule in force reads it.", part)
 }
 
 // isRecorded reports whether a record needs the part with an ID besides the line of the request and the client.
@@ -115,7 +115,7 @@ func (j *judge) hasField(name string, cost bool) bool {
 
 // lacksOpen is lacks for what needs the values that the ring has hashes of.
 func (j *judge) lacksOpen(r *policy.Rule) (need, why string) {
-	const hidden = "Of %s only hashes are kept, and %s needs the values."
+	const hidden = "Only hashes of %s are recorded, and %s needs the values."
 	hides := func(part string) bool { return j.schema.hides(policy.PartID(part)) }
 	if len(r.Clients)+len(r.NotClients) > 0 && j.schema.client != whole {
 		return "client_ip", fmt.Sprintf(hidden, "client_ip", "a network")

@@ -12,7 +12,7 @@ import (
 // maxReported bounds the subjects of a Trial.
 const maxReported = 20
 
-// report writes what a replay from empty counters has found.
+// report writes the result of a pass.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
 	out.Most = p.most()
@@ -55,20 +55,20 @@ func (t *Trial) sortSubjects() {
 
 func (p *pass) notes() (notes []string) {
 	if p.blind > 0 {
-		notes = append(notes, fmt.Sprintf("%s requests were refused before all was known that a rule goes by, such as a field of the body or the response. Here, a rule by a field does not count them, and one by the response counts them as if it had not come.", humanize.Comma(p.blind)))
+		notes = append(notes, fmt.Sprintf("%s requests were denied before a rule could read a field of the body or the response. In the trial, a rule that reads such a field does not count them, and a rule by outcome counts them as if no response came.", humanize.Comma(p.blind)))
 	}
 	if p.early {
-		notes = append(notes, fmt.Sprintf("The trial was ended after %v, before the last request.", maxTime))
+		notes = append(notes, fmt.Sprintf("The trial ended after %v, before the last request.", maxTime))
 	}
 	evicted := int64(0)
 	for _, s := range p.sides {
 		evicted += int64(s.store.Losses().Evicted)
 	}
 	if evicted > 0 {
-		notes = append(notes, fmt.Sprintf("The trial had no room for %s counters: a few refusals may be missing.", humanize.Comma(evicted)))
+		notes = append(notes, fmt.Sprintf("The trial had no room for %s counters: a few denials may be missing.", humanize.Comma(evicted)))
 	}
 	if len(p.subjects) >= maxSubjects {
-		notes = append(notes, fmt.Sprintf("More than %s subjects are decided otherwise: some of those with the most changes may be missing.", humanize.Comma(maxSubjects)))
+		notes = append(notes, fmt.Sprintf("The change affects more than %s subjects: some of those with the most changes may be missing.", humanize.Comma(maxSubjects)))
 	}
 	return notes
 }

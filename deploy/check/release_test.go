@@ -163,7 +163,7 @@ func schemaOf16(t *testing.T) *jsonschema.Schema {
 // files are the files of a package, with the file of the tree that each is a copy of.
 var files = map[string]string{
 	"/etc/sluice/sluice.yaml":                          "deploy/systemd/sluice.yaml",
-	"/etc/sluice/policy.yaml":                          "examples/api.yaml",
+	"/etc/sluice/policy.yaml":                          "deploy/packages/policy.yaml",
 	"/usr/lib/systemd/system/sluice.socket":            "deploy/systemd/sluice.socket",
 	"/usr/lib/systemd/system/sluice.service":           "",
 	"/usr/bin/sluice":                                  "",

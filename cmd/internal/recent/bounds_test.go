@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
@@ -54,6 +55,7 @@ func (c *boundsCase) decide(t *testing.T, e *policy.Engine, n int) (allowed []bo
 		for _, path := range c.paths {
 			q := policy.Request{Method: "GET", Path: path, Peer: netip.MustParseAddr("192.0.2.1")}
 			allowed = append(allowed, e.Decide(t.Context(), &q).Allowed)
+			time.Sleep(time.Microsecond) // records have an order
 		}
 	}
 	return allowed

@@ -53,7 +53,7 @@ func (d Decision) RetryAfterSeconds() (seconds int64, ok bool) {
 }
 
 // Decide derives the decision for a charge of cost from its receipt. Every store and every
-// door decides here.
+// integration uses it.
 func (p *Plan) Decide(cost int64, r Receipt) (d Decision) {
 	p.DecideInto(cost, &r, &d)
 	return d

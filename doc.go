@@ -1,5 +1,5 @@
-// Package sluice limits rates exactly. Above it are the stores, package policy, and what limits HTTP and gRPC;
-// below it is package kernel, the integer arithmetic.
+// Package sluice limits rates exactly. The stores, package policy and the packages for HTTP and gRPC are built on
+// it; it is built on package kernel, the integer arithmetic.
 //
 // A [Limit] is what people write, "100/minute burst 20", and a [Plan] is that limit
 // compiled to integers. There are no floats: limits hold exactly, to the tick.

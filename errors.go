@@ -7,9 +7,8 @@ import (
 )
 
 var (
-	// ErrUsage is matched by errors of calls that are wrong whatever the state of the store: a cost
-	// below 1, an invalid limit, charges that a store must not be given. Retrying such a call does not
-	// help.
+	// ErrUsage is matched by errors of calls that are wrong whatever the state of the store: a cost below 1, an
+	// invalid limit, or charges that break the contract of [Store.Take]. Retrying such a call does not help.
 	ErrUsage = errors.New("sluice: the call is wrong")
 
 	// ErrDuplicateCharge is returned for a Take that charges the same state twice. It matches ErrUsage.

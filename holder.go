@@ -23,7 +23,8 @@ const (
 )
 
 // NewPermit returns a unique number for Charge.Permit, which is never 0. It is random, from a generator seeded by
-// the system: among as many as a plan can have permits, the chance that two are equal is 1 in 10^10.
+// the system: among 65,536 of them, the most permits that a plan can have, the chance that two are equal is 1 in
+// 10^10.
 func NewPermit() uint64 {
 	for {
 		if n := rand.Uint64(); n != 0 {

@@ -67,10 +67,10 @@ func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []D
 	return d, err
 }
 
-// LeaveQueue gives up the turn that d, a decision of Take for cost units, waits for, before its Delay is over: this
-// limiter gives it to a later caller. Call it once for a decision, and do not wait any more. Other limits keep what
-// they have counted: by then it may belong to a window that has ended. Without a [LeakyBucket] there is no queue,
-// and LeaveQueue does nothing. See [Turns].
+// LeaveQueue gives up a turn in the queue of a [LeakyBucket], and this limiter gives it to a later caller. d is the
+// decision of Take for cost units. Call it once for a decision, before its Delay is over, and do not wait any more.
+// Other limits keep what they have counted: by then it may belong to a window that has ended. Without a LeakyBucket
+// there is no queue, and LeaveQueue does nothing. See [Turns].
 func (l *Limiter) LeaveQueue(key string, cost int64, d Decision) error {
 	switch {
 	case cost < 1:

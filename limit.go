@@ -243,8 +243,8 @@ func parseCount(what, s string) (int64, error) {
 	return n, nil
 }
 
-// ParsePeriod reads second, minute, hour or day, or a length of time such as 90s,
-// 1h30m, 250ms or 7d. The result is positive and whole microseconds.
+// ParsePeriod reads second, minute, hour or day, or a length of time such as 90s, 1h30m, 250ms or 7d. The result is
+// positive, and a whole number of microseconds.
 func ParsePeriod(s string) (time.Duration, error) {
 	for _, u := range units {
 		if s == u.name {
@@ -339,8 +339,8 @@ func (l Limit) Amount(units int64) string {
 	return printable.FormatMoney(l.Value(units))
 }
 
-// Value returns units of the limit as programs read them: of a limit in USD their worth in micro-USD, at most the
-// largest int64, and else the units.
+// Value returns units of the limit as programs read them: for a limit in USD their worth in micro-USD, at most the
+// largest int64, and for any other limit the units themselves.
 func (l Limit) Value(units int64) int64 {
 	if l.Money <= 1 {
 		return units

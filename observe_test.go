@@ -57,6 +57,33 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// Limiters that With returns have the observers of the first, and their own.
+func TestObserveWith(t *testing.T) {
+	t.Parallel()
+	l, err := sluice.NewLimiter(memory.New(), "plans", sluice.Limit{Count: 9, Period: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	observe := func(l *sluice.Limiter, name string) {
+		l.Observe(func(context.Context, sluice.Observation) { seen[name]++ })
+	}
+	for range 3 { // the third leaves room in the slice
+		observe(l, "all")
+	}
+	plans := map[string]*sluice.Limiter{}
+	for i, name := range []string{"x", "y"} {
+		if plans[name], err = l.With(sluice.Limit{Count: int64(i + 1), Period: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		observe(plans[name], name)
+	}
+	_, _ = plans["x"].Take(t.Context(), "k", 1)
+	if seen["all"] != 3 || seen["x"] != 1 || seen["y"] != 0 {
+		t.Errorf("a decision of x was seen by %v", seen)
+	}
+}
+
 func TestObserveSemaphore(t *testing.T) {
 	t.Parallel()
 	s := semaphore(t, memory.New(), 1)

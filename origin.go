@@ -11,12 +11,12 @@ const (
 	ByDenyCache
 	// ByLease: this process, from units that it has reserved in the shared store.
 	ByLease
-	// BySync: this process, from what it has counted and what others have told it.
+	// BySync: this process, from what it has counted and what others have reported to it.
 	BySync
-	// ByLocalShare: a local share of the limit, since the shared store does not answer.
+	// ByLocalShare: a local allowance of the limit, since the shared store does not answer.
 	ByLocalShare
-	// ByOnError: [Allow] or [Deny], since the shared store does not answer. The receipt of
-	// an admitted charge describes the local share, that of a refused one has only the time.
+	// ByOnError: [Allow] or [Deny], since the shared store does not answer. The receipt of an admitted charge
+	// describes the local allowance; the receipt of a refused one has only the time.
 	ByOnError
 )
 

@@ -15,7 +15,7 @@ type Penalty struct {
 	// Factor makes each penalty that many times as long as the one before, up to Most. With 0 or 1,
 	// every penalty lasts as long as the first.
 	Factor int64
-	// Most bounds the penalties that Factor makes longer: if zero, at a day or First, whichever is longer.
+	// Most is the longest that Factor makes a penalty: if zero, a day or First, whichever is longer.
 	Most time.Duration
 	// Forget is how long after its end a penalty still makes the next one longer: if zero, a day.
 	Forget time.Duration
@@ -27,11 +27,10 @@ const (
 	aDay           = 24 * time.Hour
 )
 
-// Plan compiles a penalty to a plan of the [kernel.Lock] kernel. A [Charge] of it follows those of
-// the limits that it guards, and has their Key: see [Offends]. It costs 1 if they cost
-// anything and 0 to look; any negative cost lifts the penalty and forgets earlier ones. Changing a
-// penalty leaves those in force alone, but cuts one that has more than twice as long left as it
-// would now last.
+// Plan compiles a penalty to a plan of the [kernel.Lock] kernel. A [Charge] of it follows those of the limits that
+// it guards, and has their Key: see [Offends]. Its Cost is 1 if theirs is above 0, and 0 for a peek; any negative
+// cost lifts the penalty and forgets earlier ones. If a penalty is changed, those in force stay, but are shortened
+// if they have more than twice as long left as a new one would last.
 func (p Penalty) Plan() (*Plan, error) {
 	p, err := p.filled()
 	if err != nil {

@@ -39,9 +39,9 @@ func NewInFlight(permits int64) (*Plan, error) {
 }
 
 // NewDistinct returns the plan of at most Count different values within a Period, for each key: from 1 to 1,000.
-// Charge.Permit is a hash of the value, of 64 bits. A value that is used again costs nothing, and counts for another
-// Period. A new one beyond Count is refused until the least recently used has expired. What is refused is not
-// remembered. Values of one hash count as one.
+// Charge.Permit is a hash of the value, of 64 bits. A value that is used again costs nothing, and counts for
+// another Period. A new one beyond Count is refused until the least recently used has expired. A refused value is
+// not remembered. Values with the same hash count as one.
 //
 // A use costs 1, a negative cost forgets the value, 0 looks, and [All] forgets all values. A Take has at most
 // one value of a key. The limit has no Burst, no MonthDay and no Algorithm.
@@ -59,12 +59,12 @@ func NewDistinct(l Limit) (*Plan, error) {
 	return &Plan{Plan: p, Limit: l}, nil
 }
 
-// NewOnce returns the plan of a charge that makes a Take happen only once within a time: it has room
-// for one unit, and then for none until that time is over. The charge costs 1, under a key of its
-// own that identifies the request, and comes before those of penalties. It is taken together with the
-// others, so if it does not fit, they have been taken before: such a Take changes nothing, and
-// is no offence ([Offends]). A store that runs out of room evicts it before any limit. While a
-// shared store is unavailable, a repeat is known only to the instance that let the first one through.
+// NewOnce returns the plan of a charge that makes a Take happen only once within a time: it has room for one unit,
+// and then for none until that time is over. The charge costs 1, under a key of its own that identifies the
+// request, and comes before those of penalties. It is committed together with the other charges of its Take, so if
+// it does not fit, an earlier Take has committed them: this one changes nothing, and is no offence ([Offends]). A
+// store that runs out of room evicts it before any limit. While a shared store is unavailable, a repeat is known
+// only to the instance that let the first one through.
 func NewOnce(within time.Duration) (*Plan, error) {
 	p, err := NewPlan(Limit{Count: 1, Period: within})
 	if err != nil {
@@ -138,8 +138,8 @@ var kernels = [...]kernel.Kind{
 	SlidingWindowLog: kernel.StampLog, SlidingWindowLogExact: kernel.ExactLog,
 }
 
-// String returns what the plan allows, as people write it: the text of its [Limit], such as
-// "100/minute burst 20", and of an plan of [NewInFlight] "10 in flight".
+// String returns what the plan allows, as people write it: the text of its [Limit], such as "100/minute burst 20",
+// or "10 in flight" for a plan of [NewInFlight].
 func (p *Plan) String() string {
 	if p.Kernel == kernel.InFlight {
 		return fmt.Sprintf("%d in flight", p.Capacity)
@@ -147,8 +147,8 @@ func (p *Plan) String() string {
 	return p.Limit.String()
 }
 
-// AlgorithmName returns the name of the limit's algorithm, such as "token_bucket", and of an
-// plan of [NewInFlight] "in_flight" and of [NewDistinct] "distinct".
+// AlgorithmName returns the name of the limit's algorithm, such as "token_bucket". It is "in_flight"
+// for a plan of [NewInFlight], and "distinct" for one of [NewDistinct].
 func (p *Plan) AlgorithmName() string {
 	switch p.Kernel {
 	case kernel.InFlight:

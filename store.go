@@ -48,11 +48,10 @@ func (c *Charge) CostAt(now int64) int64 {
 // Refuses reports whether c refuses its Take if it does not fit.
 func (c *Charge) Refuses() bool { return !c.Shadow && !c.Owe }
 
-// Undo returns the charge that gives back what c has taken, by its receipt, in a Take that is refused
-// all the same, such as one that is done in several steps. Units are given back while they count:
-// later they would be taken off what others have used since. A turn in the queue of a [LeakyBucket] is
-// not given back, since later turns may have been given by then: Undo sets r.Prev, so that
-// [Turns] keeps the turn.
+// Undo returns the charge that gives back what c has taken, by its receipt. It is for a store that does a Take in
+// several steps, of which a later one refuses. Units are given back only while they count: later, they would be
+// deducted from what others have used since. A turn in the queue of a [LeakyBucket] is not given back, since later
+// turns may have been given by then: Undo sets r.Prev, so that [Turns] keeps the turn.
 func (c *Charge) Undo(r *Receipt) Charge {
 	u := *c
 	u.Shadow, u.Owe, u.Cost = true, false, 0
@@ -103,7 +102,7 @@ type OnError uint8
 const (
 	Allow OnError = iota // the charge passes
 	Deny                 // the request is refused; a store whose answer was lost may have counted it
-	Local                // a local share of the limit decides
+	Local                // a local allowance of the limit decides
 )
 
 var onErrorNames = [...]string{Allow: "allow", Deny: "deny", Local: "local"}
@@ -137,14 +136,13 @@ type Receipt struct {
 
 // Store counts. Implementations are safe for concurrent use.
 type Store interface {
-	// Take checks every charge and commits all of them, or none if any that is neither a
-	// Shadow nor an Owe does not fit. A shadow that does not fit is not committed. Receipts are
-	// written to receipts, which is as long as charges: the caller owns both, so that
-	// a decision need not allocate. A charge that gives back too late gives back nothing (see [Charge.CostAt]).
-	// A refused Take writes nothing, except for states that
-	// a stepped clock has made impossible (see [kernel.Plan.Step]), and for offences: if a charge
-	// [Offends], its [kernel.Lock], which would have fit, does not fit and begins its penalty, whether or
-	// not the Take is refused, and however many do so at the same time.
+	// Take checks every charge and commits all of them, or none if any that is neither a Shadow nor an Owe does not
+	// fit. A shadow that does not fit is not committed. Receipts are written to receipts, which is as long as
+	// charges: the caller owns both, so that a decision need not allocate. A charge that gives back too late gives
+	// back nothing (see [Charge.CostAt]). A refused Take writes nothing, except for states that a stepped clock has
+	// made impossible (see [kernel.Plan.Step]), and for offences. If a charge of a [kernel.Lock] [Offends], its
+	// penalty begins: it would have fit, but its receipt reports that it does not. That happens whether or not the
+	// Take is refused, and however many charges offend at the same time.
 	//
 	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If the error is not nil, receipts
 	// are undefined, and the store documents whether the charges were committed.

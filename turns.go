@@ -25,7 +25,8 @@ import (
 // come at the same time. A turn that is kept here when another process resets its queue is like one of
 // a caller that waits; it is dropped as soon as the store's answer shows the reset.
 //
-// The same holds for turns beyond the Most of a plan: a plan with a smaller Most cuts the queue to that.
+// A plan with a smaller Most than before cuts the queue to its length. The turns beyond it are then given again, as
+// after a reset.
 type Turns struct{ kept turns.Kept }
 
 // undoFor bounds the time in which a Take is undone.
@@ -83,8 +84,8 @@ func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	}
 }
 
-// Offer makes r, the receipt of a peek at a queue, the receipt of a charge of so many units which was given a
-// turn, and reports whether one is kept for them.
+// Offer looks for a kept turn of so many units, and reports whether there is one. Then it changes r, the receipt of
+// a peek at the queue, to that of a charge with this turn.
 func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	return !t.kept.None() && c.Plan.Queue && units > 0 && !r.Origin.Degraded() && t.kept.Offer(c.Key, &c.Plan.Plan, units, &r.Receipt)
 }

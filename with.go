@@ -3,6 +3,7 @@ package sluice
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -30,7 +31,7 @@ func (l *Limiter) With(limit Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	other.OnError, other.Consistency, other.Lock, other.observers = l.OnError, l.Consistency, l.Lock, l.observers
+	other.OnError, other.Consistency, other.Lock, other.observers = l.OnError, l.Consistency, l.Lock, slices.Clip(l.observers)
 	l.others.keep(limit, other)
 	return other, nil
 }

@@ -31,9 +31,9 @@ func (e MissingError) Error() string { return "the request lacks " + string(e) }
 // plans in a program's own database. Make limiters once, one for each limit, and not for each
 // request.
 //
-// If choose returns an error the request is refused: with 400 and what it lacks for a
-// [MissingError], with 503 for any other, which is logged. Return an empty Choice and no
-// error for requests that are to pass then.
+// If choose returns an error, the request is refused: a [MissingError] with 400, and a body that names what is
+// missing; any other error with 503, and it is logged. To let such requests pass, return an empty Choice and no
+// error.
 func LimitBy(choose func(*http.Request) (Choice, error)) func(http.Handler) http.Handler {
 	return Config{}.LimitBy(choose)
 }

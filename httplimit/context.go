@@ -15,8 +15,8 @@ func withDecision(r *http.Request, d *policy.Decision) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), decisionKey{}, &kept))
 }
 
-// DecisionFrom returns the decision by which a request has passed, from its context. It is there behind a
-// middleware with [Config] KeepDecision; of several, it is that of the innermost. The decision stays valid. Its
+// DecisionFrom returns the decision that let a request pass, from the request's context. It is found behind a
+// middleware with [Config] KeepDecision; behind several, it is that of the innermost. The decision stays valid. Its
 // results are shared by all callers: do not change them.
 func DecisionFrom(ctx context.Context) (d policy.Decision, found bool) {
 	kept, _ := ctx.Value(decisionKey{}).(*policy.Decision)

@@ -34,7 +34,7 @@
 // left only after the body has been read. A request with a larger body keeps its turn. A server's WriteTimeout should be
 // longer than its longest queue.
 //
-// A rule that counts by a field of the body reads a small body before it decides, and leaves all of it to the handler.
+// A rule that counts by a field of the body reads the body before it decides; the handler still receives all of it.
 // [Config] BodyTimeout bounds this, or the server's ReadTimeout if it has one.
 //
 // A denial waits at most half a second for the rest of the request's body.
@@ -72,9 +72,9 @@
 // not counted, and so are CONNECT, a Host that is neither a name nor an address, and a Connection field of more than 1000
 // bytes. A server answers "OPTIONS *" itself, uncounted, unless its DisableGeneralOptionsHandler is set.
 //
-// Fields that Connection names are removed from the request before the decision, as a proxy behind the middleware would
-// remove them later. Those about the connection stay, and so do the forwarded ones. The middleware ignores
-// X-HTTP-Method-Override, X-Original-URL and similar fields: configure frameworks behind it to do the same.
+// Fields that Connection names are removed from the request before the decision, as a proxy behind the middleware
+// would remove them later. Fields about the connection itself stay, and so do the forwarded fields. The middleware
+// ignores X-HTTP-Method-Override, X-Original-URL and similar fields: configure frameworks behind it to do the same.
 //
 // # Cost
 //

@@ -31,8 +31,8 @@ type Config struct {
 	// context, for rules of [Config.Policy] with "key: [attr:user]". The map is empty, and only
 	// to be used until Attributes returns.
 	Attributes func(r *http.Request, attributes map[string]string)
-	// RequestID names a request for [Config.Policy], so that one that is made again is not charged
-	// again: see [policy.Request] ID. An empty one names none.
+	// RequestID returns the ID of a request for [Config.Policy], so that a repeated request is not charged again:
+	// see [policy.Request] ID. If it is empty, the request has no ID.
 	RequestID func(r *http.Request) string
 	// Door is the name of this integration for observers of the engine: "http" if empty.
 	Door string
@@ -42,9 +42,9 @@ type Config struct {
 	TLSFingerprint func(r *http.Request) string
 	// BodyTimeout bounds the time for reading the first 64 KiB of a body that rules count by, or of a request in a
 	// queue, and for each further part that is as large as all before it: 10 s if zero. A slower body counts as
-	// garbled, and breaks off for the handler, too. If the server has a ReadTimeout, that applies instead.
+	// garbled, and the handler's reads of it fail, too. If the server has a ReadTimeout, that applies instead.
 	BodyTimeout time.Duration
-	// Refuse writes the answer to refusals in place of the door: see [Refusal].
+	// Refuse writes the answers to refused requests, in place of the middleware: see [Refusal].
 	Refuse Refusal
 	// KeepDecision lets handlers look at the decision: see [DecisionFrom]. It costs a copy of
 	// the decision and of the request for each request that passes.

@@ -8,18 +8,17 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Refusal writes the answer to a request that is refused. The fields that tell of limits,
-// Retry-After and Cache-Control are set, and may be changed; Content-Type is for the function
-// to set. The status is 429, 503 if the request cannot be decided about or 400 if it lacks
-// something, unless the function calls WriteHeader with another one: to write a body is
-// enough, and to write nothing too.
+// Refusal writes the answer to a request that is refused. The limit fields, Retry-After and Cache-Control are set
+// already, and may be changed; the function sets Content-Type. The status is 429, or 503 if the request cannot be
+// decided about, or 400 if it lacks something. The function need not call WriteHeader, except for another status,
+// nor write a body.
 //
 // The policy's own answers are ignored.
 //
 // The memory of d is reused afterwards: to keep it, use [policy.Decision.Clone].
 //
-// Requests too broken to be interpreted are answered with 400 by the door itself:
-// see the package's documentation.
+// Requests that are too malformed to be interpreted are answered with 400 by the middleware itself: see the
+// package's documentation.
 type Refusal func(w http.ResponseWriter, r *http.Request, d policy.Decision)
 
 // refuseBy has f answer. The fields are set.
@@ -31,16 +30,15 @@ func refuseBy(f Refusal, w http.ResponseWriter, r *http.Request, status int, d *
 	x.Begin()
 }
 
-// Answerer tells clients what a program has decided by itself, as the middleware would. It is
-// safe for concurrent use: make one for all requests.
+// Answerer reports decisions to clients as the middleware would, for programs that decide by themselves. It is safe
+// for concurrent use: make one for all requests.
 type Answerer struct {
 	encoder answer.Encoder
 	outage  answer.Outage
 	refuse  Refusal
 }
 
-// Answerer returns one with these settings, of which Dialect, XFields, DegradedField, Refuse
-// and Logger count.
+// Answerer returns an [Answerer] with the settings Dialect, XFields, DegradedField, Refuse and Logger of c.
 func (c Config) Answerer() *Answerer {
 	return &Answerer{
 		encoder: answer.Encoder{Dialect: c.Dialect, XFields: c.XFields, DegradedField: c.DegradedField},
@@ -49,10 +47,9 @@ func (c Config) Answerer() *Answerer {
 	}
 }
 
-// Answer sets the fields that tell of d, and reports whether the request may pass. If not,
-// it has been answered. The decision is that of [policy.Engine.Decide] or
-// [answer.Take]. Waiting for a Delay, as [answer.Settle] does,
-// is up to the caller.
+// Answer sets the fields for d, and reports whether the request may pass. If not, it has been answered. The
+// decision is that of [policy.Engine.Decide] or [answer.Take]. Waiting for a Delay, as [answer.Settle] does, is up
+// to the caller.
 func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decision) (pass bool) {
 	var said answer.Answer
 	a.outage.Note(&d)

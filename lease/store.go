@@ -12,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Shared is what a [Store] needs of the store that it stands before, of which redisstore.Store is one.
-// The bargain of its methods is that of failover.SharedEach.
+// Shared is the store that a [Store] wraps, such as redisstore.Store. Its methods have the semantics of
+// failover.SharedEach.
 type Shared interface {
 	sluice.EachTaker
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
@@ -34,8 +34,8 @@ type Store struct {
 	joints   sync.Pool
 	heard    atomic.Pointer[func(*sluice.Charge, *sluice.Receipt)] // see Overhear
 
-	inserting sync.Mutex // what follows
-	held      []*pool    // that are in the table
+	inserting sync.Mutex // guards the following fields
+	held      []*pool    // the pools in the table
 	sweeper   *time.Timer
 	closed    atomic.Bool // set under inserting
 	running   sync.WaitGroup
@@ -69,8 +69,8 @@ func (s *Store) track() bool {
 // closeFor is how long Close takes to give back, at most.
 const closeFor = time.Second
 
-// Close gives back what may be, for which it waits no longer than a second, and ends what runs in the
-// background. It leaves the shared store open. A Take that comes later is passed on to it.
+// Close gives back the reserved units that can be given back, waiting a second at most, and stops all background
+// work. It leaves the shared store open. Later Takes are passed on to it.
 func (s *Store) Close() {
 	s.inserting.Lock()
 	again := s.closed.Swap(true)
@@ -99,15 +99,15 @@ func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err er
 	return s.shared.Heartbeat(ctx, id)
 }
 
-// Overhear has a function told of what the shared store answers to reservations, of which no Take
-// tells. It is called from any goroutine, and must be quick. A failover.Store calls it.
+// Overhear registers a function that is called with the shared store's answers to reservations, which no Take
+// returns. It is called from any goroutine, and must be quick. A failover.Store calls it.
 func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) { s.heard.Store(&heard) }
 
-// unbounded is the wait of a Take that has none.
+// unbounded is the wait of a Take without a limit on it.
 const unbounded = -1
 
-// Take implements [sluice.Store]. Receipts of units spent from a lease have the Origin [sluice.ByLease], and as Now
-// the latest time that the server's clock can have shown.
+// Take implements [sluice.Store]. Receipts of units spent from a lease have the Origin [sluice.ByLease]; their Now
+// is the latest time that the server's clock can show at that moment.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if len(charges) == 1 && len(receipts) == 1 && s.takeFast(&charges[0], &receipts[0]) {
 		return nil
@@ -124,8 +124,7 @@ func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sl
 	return s.take(ctx, max(0, wait), charges, receipts)
 }
 
-// takeFast spends a charge from the batch at hand, and reports false, having done nothing, where that
-// cannot be done.
+// takeFast takes a charge from the current batch. If that is impossible, it reports false, and changes nothing.
 func (s *Store) takeFast(c *sluice.Charge, r *sluice.Receipt) bool {
 	if c.Consistency != sluice.Leased || c.Cost <= 0 || c.Owe || c.Plan == nil {
 		return false
@@ -150,7 +149,7 @@ func (s *Store) takeFast(c *sluice.Charge, r *sluice.Receipt) bool {
 	return true
 }
 
-// ask has the shared store decide.
+// ask passes charges to the shared store.
 func (s *Store) ask(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if wait == unbounded {
 		return s.shared.Take(ctx, charges, receipts)
@@ -168,7 +167,7 @@ func concerned(charges []sluice.Charge) bool {
 	return false
 }
 
-// take decides what is not simple.
+// take decides all that takeFast cannot.
 func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if !concerned(charges) {
 		return s.ask(ctx, wait, charges, receipts)
@@ -178,7 +177,7 @@ func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.C
 	}
 	if s.drops(charges) {
 		err := s.ask(ctx, wait, charges, receipts)
-		s.drops(charges) // what was reserved meanwhile
+		s.drops(charges) // ends leases that were made meanwhile
 		return err
 	}
 	if !s.leases(charges) {
@@ -205,7 +204,7 @@ func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.C
 	return nil
 }
 
-// remains returns what is left of a wait that began at a time of s.
+// remains returns what is left of a wait that began at began, a time of s.now.
 func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	if wait == unbounded {
 		return wait
@@ -213,8 +212,8 @@ func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	return max(0, wait-time.Duration(s.now()-began)*time.Microsecond)
 }
 
-// drops ends the leases of what is given back to, or is owed by, and reports whether anything is. What was
-// reserved for a key that owes is given back.
+// drops ends the leases of keys whose units are given back, or that owe, and reports whether there is such a
+// charge. The reserved units of a key that owes are given back.
 func (s *Store) drops(charges []sluice.Charge) (any bool) {
 	for i := range charges {
 		c := &charges[i]
@@ -233,7 +232,7 @@ func (s *Store) drops(charges []sluice.Charge) (any bool) {
 	return any
 }
 
-// settle makes calls that give back, without a wait.
+// settle makes calls that give back units, in the background.
 func (s *Store) settle(calls []sluice.TakeCall) {
 	if len(calls) == 0 || !s.track() {
 		return
@@ -252,8 +251,8 @@ func (s *Store) drop(p *pool) {
 	s.remove(p)
 }
 
-// leases reports whether any of charges may be leased. With a lock, the store has to see all that it
-// watches.
+// leases reports whether any of charges may be leased. With a lock among them, none may: the shared store has to
+// see all charges that the lock watches.
 func (s *Store) leases(charges []sluice.Charge) (any bool) {
 	if s.closed.Load() {
 		return false
@@ -268,8 +267,8 @@ func (s *Store) leases(charges []sluice.Charge) (any bool) {
 	return any
 }
 
-// pool returns the pool that decides a charge, or nil if the shared store does. It counts what is
-// asked for, and begins a lease where that is worth it.
+// pool returns the pool that decides a charge, or nil if the shared store does. It counts demand, and creates a
+// pool for a key if that is worth it.
 func (s *Store) pool(c *sluice.Charge) *pool {
 	if c.Consistency != sluice.Leased || c.Cost <= 0 {
 		return nil
@@ -339,7 +338,7 @@ func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *p
 	}
 }
 
-// waitFor waits for a reservation until wait is over, which began at a time of s.
+// waitFor waits for a reservation until wait is over. The wait began at began, a time of s.now.
 func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pending <-chan struct{}) error {
 	var over <-chan time.Time
 	if wait != unbounded {
@@ -357,8 +356,8 @@ func (s *Store) waitFor(ctx context.Context, wait time.Duration, began int64, pe
 	}
 }
 
-// try decides a charge by what its pool has, or returns what is to be waited for. If neither is to be,
-// the receipt has another Origin than ByLease. A reservation is begun where one is needed.
+// try decides a charge by its pool, or returns the reservation to wait for. If the shared store has to decide
+// instead, it returns nil, and the receipt's Origin is not ByLease. It starts a reservation if one is needed.
 func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending *fetching) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -412,7 +411,7 @@ func (p *pool) refuse(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	}
 }
 
-// renew has more units reserved.
+// renew starts a reservation of more units.
 func (s *Store) renew(p *pool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -421,7 +420,7 @@ func (s *Store) renew(p *pool) {
 	}
 }
 
-// fetchLocked begins a reservation, unless one is under way or none is wanted. p.mu is held.
+// fetchLocked starts a reservation, unless one is under way or none is needed. p.mu is held.
 func (s *Store) fetchLocked(p *pool, at, need int64) {
 	if p.fetching != nil || need == 0 && at < p.again || p.draining(at) {
 		return

@@ -9,8 +9,8 @@ import (
 // atOnce is how many Takes of a list share a reading of the clock, and are fetched together.
 const atOnce = 32
 
-// TakeEach implements [sluice.EachTaker], by the store's own clock as [Store.Take] does. Takes of one
-// charge share readings of it, and are cheapest.
+// TakeEach implements [sluice.EachTaker], by the store's own clock as [Store.Take] does. Takes of one charge share
+// readings of the clock, and are cheapest.
 func (s *Store) TakeEach(_ context.Context, calls []sluice.TakeCall) {
 	for len(calls) > 0 {
 		n := min(len(calls), atOnce)

@@ -35,9 +35,10 @@ func (s *Store) takeFast(now int64, hash uint64, c *sluice.Charge, r *sluice.Rec
 	return taken
 }
 
-// limited remembers some of the hashes that were denied last: a power of two of them. A denied key is mostly denied
-// again, and takeClockFirst cannot deny: with keys by Zipf's law, where two thirds of the requests are denied,
-// calling it in vain takes a quarter of the time. A wrong guess costs no more.
+// limited remembers some of the hashes that were denied last. Its length is a power of two. A denied key is mostly
+// denied again, and takeClockFirst cannot deny, so takeFast skips it for these hashes: with keys by Zipf's law,
+// where two thirds of the requests are denied, the useless calls would take a quarter of the time. A wrong guess
+// costs no more than that.
 type limited []lately
 
 type lately struct{ hash atomic.Uint32 }
@@ -47,7 +48,7 @@ const (
 	mostLimited = 1024
 )
 
-// limitedFor returns as many as a store of so many stripes should remember.
+// limitedFor returns an empty limited for a store with so many stripes.
 func limitedFor(stripes int) limited {
 	return make(limited, min(mostLimited, 16<<bits.Len(uint(stripes-1))))
 }
@@ -58,7 +59,7 @@ func (l *lately) holds(hash uint64) bool { return l.hash.Load() == uint32(hash>>
 
 func (l *lately) put(hash uint64) { l.hash.Store(uint32(hash >> 16)) }
 
-// takeStateFirst reads the state before the time, where that is own.
+// takeStateFirst reads the state, and only then the clock, if now is own.
 func (s *Store) takeStateFirst(now int64, stripe uint64, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
 	for {
 		c, word := s.tables.find(stripe, tag)
@@ -75,15 +76,15 @@ func (s *Store) takeStateFirst(now int64, stripe uint64, l *layout, tag uint64, 
 	}
 }
 
-// manyBuckets is the size of a stripe's table from which on there are so many keys that a state is
+// manyBuckets is the size of a stripe's table from which takeClockFirst pays off: with so many keys, a state is
 // seldom in the processor's caches.
 const manyBuckets = 16
 
-// takeClockFirst takes from a meter at a time that was read before its state. Reading the clock
-// waits for all reads before it, though not for a prefetch; this way round, the processor fetches
-// the state meanwhile, and while it goes on to the next key. Others may have taken meanwhile, at
-// later times: what fits at this time also fits at theirs, but a refusal must be decided again at
-// a time read after the state. takeClockFirst reports false for that, and for all that is not usual.
+// takeClockFirst takes from a meter at a time that was read before its state. Reading the clock waits for all reads
+// before it, though not for a prefetch; this way round, the processor fetches the state meanwhile, and while it
+// goes on to the next key. Others may have taken meanwhile, at later times: what fits at this time also fits at
+// theirs, but a refusal must be decided again at a time read after the state. takeClockFirst reports false for
+// that, and for all rare cases.
 func (s *Store) takeClockFirst(now int64, first, second *bucket, l *layout, tag uint64, cost int64, r *sluice.Receipt) bool {
 	c := at(first, second, tag)
 	word := c.word.Load()
@@ -112,7 +113,7 @@ func (s *Store) takeAllFast(now int64, charges []sluice.Charge, receipts []sluic
 	if last < 0 {
 		return true
 	}
-	// Most often a new key has some without a state. It is known before anything is claimed.
+	// If a state is missing, mostly that of a new key, give up before anything is claimed.
 	for n, i := range order {
 		o := &ops[i]
 		if n < last && o.hash == ops[order[n+1]].hash {

@@ -21,7 +21,7 @@ type Losses struct {
 	Refused int64
 }
 
-// Losses returns the part of [Stats] that takes no time.
+// Losses returns the losses of [Stats], without looking at every state.
 func (s *Store) Losses() Losses {
 	return Losses{Evicted: s.evicted.Load(), Freed: s.freed.Load(), Refused: s.refused.Load()}
 }

@@ -6,19 +6,17 @@
 // use, new keys take the place of states that have drained, so there is no sweeper, and nothing
 // to close.
 //
-// At the bound, a new key evicts another: the one that has used least of its limit, to a factor
-// of two, and among equals, where that is known, the least recently used. Keys that have used
-// more than half of their limit go last, in the order in which they drain. So a flood of new keys,
-// whatever limits it meets, never evicts a key that is being limited, unless such keys fill seven
-// tenths of the room. If they do, [Stats] counts those that are evicted, and [Config] can have
-// new keys refused instead. A key that has hardly used anything is forgotten if, between two of
-// its requests, a client brings as many new keys as there is room for: if clients can make up
-// keys, limit by address as well.
+// At the bound, a new key evicts another: the one that has used least of its limit, to a factor of two, and among
+// equals, where that is known, the least recently used. Keys that have used more than half of their limit go last,
+// in the order in which they drain. So a flood of new keys, whatever limits it meets, never evicts a key that is
+// being limited, unless such keys fill seven tenths of the room. If they do, [Stats] counts those that are evicted,
+// and [Config] can have new keys refused instead. A client that sends enough new keys to fill the store makes it
+// forget keys that have hardly used anything. So if clients can make up keys, limit by address as well.
 //
 // Only a hash of each key is kept, with a random seed: 58 bits in a store of the default size. The probability that
 // any two of a million keys share a state is one in 500,000, and clients cannot find out which. Storing whole keys
-// was tried: a hot key costs 2.5 times as much, one of a million keys five times, and each takes 140 bytes plus its
-// length.
+// was tried. A Take of a hot key then costs 2.5 times as much, a Take of one of a million keys five times, and each
+// key takes 140 bytes plus its length.
 package memory
 
 import (
@@ -67,12 +65,12 @@ var _ sluice.OneTaker = (*Store)(nil)
 type Config struct {
 	// MaxBytes bounds the memory of the store: 64 KiB or more. Zero stands for 64 MiB.
 	//
-	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them
-	// that do not fit in 16 bytes, for penalties, for places in flight, and for logs. Up to
-	// eight places of a key take about 400 bytes, and more of them 42 each. A log takes about 150 bytes
-	// and 2 to 4 for each unit; above [kernel.FineLogCount] units, 250 in all; an exact one, 16 to
-	// 32 for each moment that it remembers. A log that is larger than its half is forgotten, so
-	// that its limit does not hold: allow for 32 bytes times the Count of an exact one.
+	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them that do not fit in
+	// 16 bytes, for penalties, for permits in flight, and for logs. Up to eight permits of a key take about 400
+	// bytes, and more of them 42 each. A log takes about 150 bytes and 2 to 4 for each unit; above
+	// [kernel.FineLogCount] units, 250 in all; an exact one, 16 to 32 for each moment that it remembers. A log that
+	// outgrows this half is forgotten, and then its limit is not enforced: for an exact log, the half needs room
+	// for 32 bytes times the Count.
 	MaxBytes int64
 	// RefuseNew refuses a new key, as if it had used up its limit, rather than evict a key that
 	// has used more than half of its own. So a flood of limited keys frees none of them, but

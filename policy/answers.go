@@ -19,13 +19,12 @@ import (
 // Answer replaces the body of a refusal, or adds header fields to it. Without a body of its own it
 // keeps the built-in ones.
 type Answer struct {
-	// Status, from 400 to 599, takes the place of that of the refusal, for clients that do not
-	// know it.
+	// Status, from 400 to 599, replaces the status of the refusal, for clients that do not know that one.
 	Status int `json:"status,omitempty"`
-	// Headers are sent with all bodies, the built-in ones too. None is one that a door sets, or
-	// that is about the connection.
+	// Headers are sent with all bodies, the built-in ones too. Headers that the integration sets, and those about
+	// the connection, are not permitted.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Body is the only one, and Bodies are several in place of it.
+	// Body is for a single body, and Bodies for several.
 	Body
 	Bodies []Body `json:"bodies,omitempty"`
 }
@@ -40,10 +39,10 @@ type Answer struct {
 type Body struct {
 	// Type is a media type without parameters. What is text is sent as UTF-8.
 	Type string `json:"type,omitempty"`
-	// File is where the text is kept, if it is: package policyfile reads it, relative to the file
-	// of the policy, where it compiles what it has read. A program sets Text.
+	// File is the name of a file with the text, relative to the file of the policy. Package policyfile reads it
+	// when it compiles a policy. Programs set Text instead.
 	File string `json:"file,omitempty"`
-	Text string `json:"body,omitempty"` // at most 64 KiB, and so is what it makes
+	Text string `json:"body,omitempty"` // at most 64 KiB, and its output, too
 }
 
 // AnswerValues are the values that a template of a [Body] can use. Clients get all of them anyway, and none comes
@@ -61,8 +60,8 @@ type AnswerValues struct {
 	RetryAfter       int64    `json:"retry_after,omitempty"`
 	// Rule is the name of the rule that refuses, of several the one with the longest wait.
 	Rule string `json:"rule,omitempty"`
-	// Limit, Remaining and Reset are what the X-RateLimit fields tell of it. Where these tell
-	// nothing, Reset is when to ask again. It is in UTC.
+	// Limit, Remaining and Reset are the values of the X-RateLimit fields for the rule. Without these fields, Reset
+	// is the time to retry. It is in UTC.
 	Limit     int64     `json:"limit,omitempty"`
 	Remaining int64     `json:"remaining,omitempty"`
 	Reset     time.Time `json:"reset,omitzero"`

@@ -113,20 +113,18 @@ func lineOf(v any) string {
 	return ""
 }
 
-// Restart is a limit that starts to count from zero because it has changed in kind: what was counted
-// under the old one means nothing under the new one. A changed burst, or the count of a window or a
-// log, is no such change.
+// Restart is a limit that starts from zero because its kind has changed, so that the old counts mean nothing for
+// it. A new burst, or a new count of a window or a log, is no such change.
 type Restart struct {
 	Rule string
 	From string // "rule", "tier:pro" or "override", as in a [Result]
-	// Was and Is are the limits that have gone and come, such as "100/minute burst 20
-	// (token_bucket)", with ", " between several. They may be the same where it is the rule's
-	// key that has changed.
+	// Was and Is are the old and the new limits, such as "100/minute burst 20 (token_bucket)", with ", " between
+	// several. They are the same if only the rule's key has changed.
 	Was, Is string
 }
 
-// Restarts returns the limits that start from zero when p takes the place of old, in the order of the
-// rules of p: those of rules that both have, by their names. What only one of them has is left out.
+// Restarts returns the limits that start from zero when p takes the place of old, in the order of the rules of p:
+// those of rules that both policies have, by their names. Rules that only one of them has are left out.
 func (p *Policy) Restarts(old *Policy) (all []Restart) {
 	for i := range p.rules {
 		r := &p.rules[i]

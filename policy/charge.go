@@ -7,15 +7,15 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// charges are what a request takes of the store, and the receipts for it.
+// charges are the charges of a request to the store, and their receipts.
 type charges struct {
 	list     []sluice.Charge  // first those of limits, one for each result, then those of counters
 	results  []Result         // in the memory of the decision
 	whose    []*subject       // the subject of each result
 	receipts []sluice.Receipt // one for each charge
-	costs    []int64          // the costs of the charges during a preview, in which they are 0
+	costs    []int64          // during a preview, which charges 0: the real costs of the charges
 	began    time.Time        // start of the Take, if a rule goes by the outcome
-	made     time.Time        // Time of the request, likewise
+	made     time.Time        // Time of the request, if a rule goes by the outcome
 
 	turns       *sluice.Turns
 	counters    []counter // one of each kind
@@ -28,7 +28,7 @@ type charges struct {
 	estimates   estimates
 }
 
-// newWork returns memory for decisions, one at a time.
+// newWork returns memory that decisions use, one after the other.
 func (e *Engine) newWork() *work {
 	w := new(work)
 	c := &w.charges
@@ -45,7 +45,7 @@ func (c *charges) reset() {
 	for _, k := range c.active {
 		k.reset()
 	}
-	c.once.reset() // a part of a request may be repeated by the ID of another
+	c.once.reset() // one part of a request may be a repeat because of another part's ID
 	c.using, c.active = 0, c.active[:0]
 }
 
@@ -70,7 +70,7 @@ func (w *work) charge(malformed bool) {
 		c.use(1 << countsIDs)
 	}
 	if n := w.subjects.limits; n > cap(c.results) {
-		c.results = make([]Result, 0, n) // as the caller of Decide keeps it
+		c.results = make([]Result, 0, n) // not more, because the caller of Decide keeps it
 	}
 	subjects := w.subjects.list
 	for i := range subjects {
@@ -136,7 +136,7 @@ func (c *charges) expect(in *input) {
 	}
 }
 
-// closed reports whether charge i does not fit because the shared store is away.
+// closed reports whether charge i is denied by on_error, because the shared store is unavailable.
 func (c *charges) closed(i int) bool {
 	return c.receipts[i].Origin == sluice.ByOnError && !c.receipts[i].Fits
 }

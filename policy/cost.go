@@ -31,9 +31,8 @@ type Cost struct {
 	// it is Max, 0 is nothing, and a missing value, or one that is no whole number, is the estimate. Clients see
 	// this header.
 	ResponseHeader string `json:"response_header,omitempty"`
-	// ResponseBytes is of how many bytes of the response's body each costs a unit; a part of
-	// them costs one, too. Of a connection that is upgraded it is the estimate. Above Max, if there
-	// is one, it is Max.
+	// ResponseBytes is the number of bytes of the response's body that cost one unit; the cost is rounded up. An
+	// upgraded connection costs the estimate. A cost above Max, if Max is set, is Max.
 	ResponseBytes int64 `json:"response_bytes,omitempty"`
 	// Tokens counts the tokens of language models that the response reports: "total", "uncached"
 	// (without the input that came from the provider's cache), "input" or "output". The formats
@@ -41,9 +40,9 @@ type Cost struct {
 	Tokens string `json:"tokens,omitempty"`
 	// USD is "prices": the tokens at the prices of the document. The limits of the rule are in USD.
 	USD string `json:"usd,omitempty"`
-	// ResponseJSON is a sum of numbers in the JSON of the response, each by its path, such as
-	// "usage.total_tokens", times a weight, which may be negative. The last number of each path counts, of
-	// a plain response, of server-sent events or of JSON lines. The sum is rounded up.
+	// ResponseJSON is a sum of numbers in the JSON of the response, each by its path, such as "usage.total_tokens",
+	// times a weight, which may be negative. If a path occurs several times, as in server-sent events or JSON
+	// lines, its last number counts. The sum is rounded up.
 	ResponseJSON map[string]Decimal `json:"response_json,omitempty"`
 	// Estimate is charged before there is a response, and the difference afterwards. A key owes
 	// what no longer fits: its requests are refused until the limit has made up for it.

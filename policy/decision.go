@@ -27,9 +27,9 @@ type Decision struct {
 	// request is denied as malformed. Rules that can count it do so, and if these deny it, the decision is theirs.
 	// See [Decision.Ambiguous].
 	Missing string
-	// Blocked is the name of the rule by which the request is blocked: one with "block", or one
-	// of which an override or [Subject.Block] blocks the subject. RetryAfter is how long that
-	// lasts, [sluice.Never] for good. Nothing was counted, and nothing is known of the limits.
+	// Blocked is the name of the rule that blocks the request: a rule with "block", or a rule for which an override
+	// or [Subject.Block] blocks the subject. RetryAfter is how long the block lasts, or [sluice.Never] if it has no
+	// end. Nothing was counted, and nothing is known of the limits.
 	Blocked string
 	// Overloaded is the name of the rule with an automatic limit of requests under way that denies the request,
 	// because the upstream is overloaded. Nothing was counted.
@@ -42,8 +42,8 @@ type Decision struct {
 	RetryAfter time.Duration
 	// Delay is the longest delay of the results, if Allowed.
 	Delay time.Duration
-	// Now is the store's clock in microseconds since the Unix epoch. It is zero if no
-	// store has answered; of the results only Allowed means something then.
+	// Now is the store's clock in microseconds since the Unix epoch. It is zero if no store has answered; then only
+	// Allowed of each result is meaningful.
 	Now int64
 	// Err is the error of the store, for a log.
 	Err error
@@ -52,9 +52,8 @@ type Decision struct {
 	// CallID is the ID of the JSON-RPC request in the body, as JSON: a string or a number, or null for a batch. It is
 	// set if Form is [MCP] and the request is denied or delayed, and empty if the body is no such request.
 	CallID string
-	// Results has an entry for each limit of each rule that counts the request, in the order of
-	// the document; behind these, those of rules with "block" and of subjects that are blocked,
-	// which have no plan.
+	// Results has an entry for each limit of each rule that counts the request, in the order of the document. After
+	// these come entries without a plan: those of rules with "block", and those of subjects that are blocked.
 	Results []Result
 	// Loads has an entry for each automatic limit of requests under way that was asked.
 	Loads []Load
@@ -113,8 +112,8 @@ func (d *Decision) reset() {
 	d.Results, d.Loads = results, asked
 }
 
-// Clone returns a copy to be kept where d is used again. What is still to be settled or released is
-// so once for both: see [Engine.Settle] and [Engine.Release].
+// Clone returns a copy to be kept where d is used again. The request is settled and released once, by either of the
+// copies: see [Engine.Settle] and [Engine.Release].
 func (d *Decision) Clone() Decision {
 	c := *d
 	c.Results, c.Loads = slices.Clone(d.Results), slices.Clone(d.Loads)
@@ -127,16 +126,16 @@ type Result struct {
 	// Name is the name of the limit in fields for clients, such as "api-1h", if its rule has several limits: see
 	// [LimitNames]. Otherwise it is empty, and the fields have Rule.
 	Name string
-	Plan *sluice.Plan // nil for what blocks
-	// From is what the limit was resolved from: "rule", "tier:pro" or "override", which may
-	// block, too; "block" where the rule is there to block, or [Subject.Block] has; "caller" for a
-	// limit that the caller has brought: see [Engine.Adhoc].
+	Plan *sluice.Plan // nil for a block
+	// From is the origin of the limit: "rule", "tier:pro", or "override", which may also be a block; "block" for a
+	// rule with "block" or a subject of [Subject.Block]; or "caller" for a limit that the caller supplies: see
+	// [Engine.Adhoc].
 	From   string
 	Source string // of that rule or override: see [Rule]
 	Cost   int64
 	Owed   int64 // the debt of the key, in results of a [Subject] and of previews only
 	Unit   Unit  // of its cost
-	Shadow bool  // counts and reports, never refuses, or not this subject
+	Shadow bool  // counts and reports, but does not refuse: never, or not this subject
 	// Marks reports that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool

@@ -14,8 +14,8 @@ import (
 // addresses use one account, or how many accounts one address tries. A value that counts passes, and counts for another
 // period. A new one beyond the limit is denied until the least recently used has expired, and is not remembered.
 //
-// A value is known by 64 bits of its SHA-256, and values that have them in common count as one. Requests that lack the
-// part share one value, unless the rule's Missing is set. The cost of a request is ignored.
+// Values are identified by 64 bits of their SHA-256; values with the same 64 bits count as one. Requests that lack
+// the part share one value, unless the rule's Missing is set. The cost of a request is ignored.
 type Distinct struct {
 	// Of is the key part to count the values of. It must not be in Key.
 	Of string `json:"of,omitempty"`
@@ -128,5 +128,6 @@ func (values) explain(c *charges, i int) string {
 	return fmt.Sprintf("the value of %v is new: %d of %d count", &r.reads[0], used, plan.Capacity)
 }
 
-// Distinct reports whether the rule counts different values. Nothing can be given back to such a subject but all of it.
+// Distinct reports whether the rule counts different values. Such a subject can only be reset: single units cannot
+// be given back.
 func (s *Subject) Distinct() bool { return s.rule.distinct }

@@ -48,9 +48,8 @@
 //
 // # Names
 //
-// A value of a query or a body may be the name of an account, and databases take many
-// spellings for one account: "Álice" for "alice". Here they share one key. Names are one if
-// any of these takes them for one:
+// A value of a query or a body may be the name of an account, and databases take many spellings for one account:
+// "Álice" for "alice". Here they share one key. Two names are one key if any of these treats them as equal:
 //
 //   - MySQL and MariaDB: utf8mb4_general_ci, utf8mb4_unicode_ci, utf8mb4_unicode_520_ci and
 //     utf8mb4_uca1400_ai_ci, for every character, as MariaDB 10.11 answers; for
@@ -62,11 +61,10 @@
 //   - Frameworks that drop case, marks or spaces around a name or make rows of spaces one,
 //     or bring names to a form of Unicode (NFC, NFD, NFKC, NFKD).
 //
-// So case, width, marks of every script, strokes and ligatures make no difference, nor do
-// spaces around a name, or how many there are in it. Hiragana is Katakana, every decimal
-// digit is its ASCII one, and what does not show and characters beyond the basic plane, such
-// as emoji, are nothing. As collations differ, some names are one that no single database
-// treats as one: a row of "s" is one "s", and "y" is "u", for the sake of ß and ü.
+// So case, width, marks of every script, strokes and ligatures make no difference, nor do spaces around a name, or
+// how many there are in it. Hiragana is Katakana, every decimal digit is its ASCII one, and invisible characters,
+// and those beyond the basic plane, such as emoji, are dropped. As collations differ, some names are one key
+// although no single database treats them as equal: a row of "s" is one "s", and "y" is "u", because of ß and ü.
 //
 // Some names are garbled, and share one key: those with characters that servers read
 // differently (bytes that are not UTF-8, control characters, private and, as of Unicode 15,

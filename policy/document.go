@@ -36,14 +36,14 @@ type Document struct {
 	// unit as in 512KiB or 16MiB: 8MiB if empty. Larger ones are denied with status 413, and where the bodies of
 	// all requests take up the memory for bodies, with 503.
 	BodyLimit string `json:"body_limit,omitempty"`
-	// Lists are networks under names that rules ask for: see [Rule].
+	// Lists are named networks for the clients of rules: see [Rule].
 	Lists map[string]List `json:"lists,omitempty"`
 	// Prices are what models cost, for rules that count money: see [Cost].
 	Prices    Prices        `json:"prices,omitzero"`
 	Tiers     Tiers         `json:"tiers,omitzero"`
 	Rules     []Rule        `json:"rules"`
 	Overrides []Override    `json:"overrides,omitempty"`
-	Subjects  []TierSubject `json:"subjects,omitempty"` // which of them are in which tier
+	Subjects  []TierSubject `json:"subjects,omitempty"` // subjects with a tier of their own
 }
 
 // CORS lets pages of other origins read refusals, and the limit fields of all answers. Without origins it has no effect.
@@ -72,11 +72,11 @@ type Tiers struct {
 // TierSubject puts a subject into a tier. A tier that no rule has leaves it with the rules' own
 // limits.
 type TierSubject struct {
-	// Subject is a value of the part that [Tiers] name, compared as those of requests are. Of
-	// client_ip it may be a network: an address comes before it, and a smaller one before a larger.
+	// Subject is a value of the part that [Tiers] name, compared as those of requests are. For client_ip it may be
+	// a network; addresses take precedence over networks, and smaller networks over larger ones.
 	Subject string `json:"subject,omitempty"`
 	Tier    string `json:"tier,omitempty"`
-	Until   string `json:"until,omitempty"`  // see [Override]; then the tier is what it would be without
+	Until   string `json:"until,omitempty"`  // see [Override]; afterwards, the entry has no effect
 	Reason  string `json:"reason,omitempty"` // for people
 	By      string `json:"by,omitempty"`     // its maker, for people
 	Source  string `json:"-"`                // see [Override]
@@ -100,18 +100,17 @@ type Rule struct {
 	// an integration without attributes, such as the gateway, never meet them.
 	Attributes map[string]string `json:"attributes,omitempty"`
 	// Body has values that fields of the body must have. Fields are named, and values compared, as those of the key
-	// part body:FIELD are: {method: tools/call, "params[name]": search}. A "*" at the end of a value stands for any
-	// rest, and alone for any value. Where servers may read a field in several ways, a limit goes by Ambiguous, a
+	// part body:FIELD are: {method: tools/call, "params[name]": search}. A "*" at the end of a value matches any
+	// ending, and "*" alone any value. If servers may read a field in several ways, a limit follows Ambiguous, a
 	// block applies, and an exemption does not.
 	Body map[string]string `json:"body,omitempty"`
 	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists, one of which has to contain the
-	// client; NotClients are those that must not contain it. The client is the one that the trusted proxies name.
-	// Its whole address counts, without regard to IPv6Prefix.
+	// client; NotClients are those that must not contain it. The client is the one found by the trusted proxies.
+	// Its whole address is compared, whatever the IPv6Prefix.
 	Clients    []string `json:"clients,omitempty"`
 	NotClients []string `json:"not_clients,omitempty"`
-	// Block refuses a request for good, also where it matches the path in only one way to read
-	// it, and no rule counts it: see [Decision]. It has neither key nor limit. What another rule
-	// exempts passes. With Shadow it only reports.
+	// Block refuses a request, and no rule counts it: see [Decision]. It applies if any reading of the path
+	// matches. It has neither key nor limit. Requests that another rule exempts pass. With Shadow it only reports.
 	Block bool `json:"block,omitempty"`
 	// Exempt lets a request pass, and no rule counts it. It does so only if the rule matches
 	// the path in every way to read it, and has neither key nor limit.
@@ -134,8 +133,8 @@ type Rule struct {
 	Missing string `json:"missing,omitempty"`
 	// Ambiguous is what happens to a request with a path, a key part, or a field of Body that servers may read in
 	// several ways. With "refuse" it is denied as malformed; with "charge" every reading of the path is charged,
-	// and all doubtful keys share one count. The default is "refuse" for a rule with Body or a key with body:FIELD,
-	// and otherwise "charge". A shadow denies nothing.
+	// and all ambiguous keys share one count. The default is "refuse" for a rule with Body or a key with
+	// body:FIELD, and otherwise "charge". A shadow denies nothing.
 	Ambiguous string `json:"ambiguous,omitempty"`
 	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20" or "10000/month", or
 	// "50 USD/day" where the cost is in USD. Limits in USD are counted in micro-USD, or where that
@@ -144,12 +143,11 @@ type Rule struct {
 	// Limits are several, in place of Limit, such as 10/second and 1000/hour: they are charged
 	// together, all or none. No two may have one rate or one window.
 	Limits []string `json:"limits,omitempty"`
-	// InFlight, in place of a limit, is how many requests of a key may be under way at the same time:
-	// from 1 to 65,536. A request has its place until it ends, for as long as that takes, where the door
-	// knows when that is (see [Request] Ends); where it does not, the rule refuses while all places are
-	// taken, and requests that pass take none. Each request takes one place, whatever it costs. An
-	// instance that dies blocks its places for no longer than [kernel.PermitLasts].
-	// Written as "auto", the engine finds the number by the latency of the upstream: see [Load].
+	// InFlight, in place of a limit, is how many requests of a key may be under way at the same time: from 1 to
+	// 65,536. A request holds its permit until it ends, if the integration knows when that is (see [Request] Ends).
+	// If not, the rule refuses requests while all permits are taken, and requests that pass take none. Each request
+	// takes one permit, whatever it costs. The permits of an instance that dies stay taken for at most
+	// [kernel.PermitLasts]. With "auto", the engine finds the number by the latency of the upstream: see [Load].
 	InFlight InFlight `json:"in_flight,omitzero"`
 	// Class is how important the requests of the rule are to an automatic limit of requests under way: "critical",
 	// "normal" or "sheddable". When the upstream is overloaded, sheddable requests are denied first, and critical ones
@@ -158,13 +156,12 @@ type Rule struct {
 	Class string `json:"class,omitempty"`
 	// Distinct, in place of a limit, is how many different values of a part a key may have.
 	Distinct Distinct `json:"distinct,omitzero"`
-	// Algorithm is token_bucket by default, of a month fixed_window, or another of
-	// [sluice.Algorithms].
+	// Algorithm is token_bucket by default, fixed_window for a month, or another of [sluice.Algorithms].
 	Algorithm string `json:"algorithm,omitempty"`
-	// Tiers has other limits by the name of the tier, in place of all that the rule has, or of a rule
-	// with InFlight another number, as text. A tier that is not there has the rule's.
+	// Tiers has limits by the name of the tier, which replace all limits of the rule. For a rule with InFlight they
+	// are numbers, as text. A tier that is not listed has the rule's limits.
 	Tiers map[string]Limits `json:"tiers,omitempty"`
-	// Share is a limit that several share, in place of Limit.
+	// Share, in place of Limit, is a limit divided among tenants.
 	Share Share `json:"share,omitzero"`
 	Cost  Cost  `json:"cost,omitzero"`
 	// Count lets the outcome of a request decide whether it counts. Without it, every request does.
@@ -194,11 +191,11 @@ type Rule struct {
 	Over string `json:"over,omitempty"`
 	// Shadow counts and reports, and never refuses.
 	Shadow bool `json:"shadow,omitempty"`
-	// Enforce is the share of its subjects for which the rule refuses, such as "10%", with up to two
-	// decimals; for the others it is a shadow. A hash of the rule's name and of the key chooses them, so
-	// that a subject is always in or always out, on every instance, and a subject that is in at 10 % is
-	// in at 20 %. A client that can choose its key can choose to be out. Empty means all subjects. Such a
-	// rule refuses nothing as malformed.
+	// Enforce is the percentage of its subjects for which the rule refuses requests, such as "10%", with up to two
+	// decimals; for the others it is a shadow. A hash of the rule's name and of the key chooses them, so that a
+	// subject is always in or always out, on every instance, and a subject that is in at 10 % is in at 20 %. A
+	// client that can choose its key can choose to be out. Empty means all subjects. A rule with Enforce never
+	// refuses a request as malformed.
 	Enforce string `json:"enforce,omitempty"`
 	// ShowKey is the form in which people see the rule's keys: "whole"; "short", the first four characters and the
 	// last two of names, and less of short ones (see [Shorten]), while addresses beside them, routes, hosts and
@@ -227,8 +224,8 @@ type Override struct {
 	// Limit, or Limits if there are several, takes the place of all that the rule has.
 	Limit  string   `json:"limit,omitempty"`
 	Limits []string `json:"limits,omitempty"`
-	// InFlight is how many requests of the subject may be under way, of a rule with InFlight. Those
-	// that are keep their places.
+	// InFlight is how many requests of the subject may be under way, of a rule with InFlight. Requests under way
+	// keep their permits.
 	InFlight int64 `json:"in_flight,omitempty"`
 	// Block refuses the requests that the rule would count for the subject, charges nothing for
 	// them, and holds whether the store answers or not: see [Decision]. An override of a shadow
@@ -311,9 +308,9 @@ func (f *InFlight) UnmarshalJSON(data []byte) error {
 // an object with the name of a file.
 type List struct {
 	Networks []string
-	// File is where they are kept, one on a line, if they are. A document has the name, and is
-	// no less data for it: package policyfile reads the file, relative to that of the policy,
-	// where it compiles what it has read. A program sets Networks, though there may be none.
+	// File is the name of a file with the networks, one on a line, relative to the file of the policy. Package
+	// policyfile reads it when it compiles a policy, so a document contains only the name. Programs set Networks
+	// instead, which may be empty.
 	File string
 }
 
@@ -351,8 +348,8 @@ func (l *List) UnmarshalJSON(data []byte) error {
 // untilHint is how to write an end.
 const untilHint = "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC"
 
-// ParseUntil reads when an override or a place in a tier ends: a time of RFC 3339, or a date,
-// which is the end of that day in UTC. From the moment that it returns on, it does not hold.
+// ParseUntil reads when an override, or a subject's time in a tier, ends: a time of RFC 3339, or a date, which is
+// the end of that day in UTC. It no longer applies at the returned time itself.
 func ParseUntil(text string) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -368,7 +365,7 @@ func ParseUntil(text string) (time.Time, error) {
 // comma, to follow another; it is empty if all are unknown.
 func (o *Override) Terms() string { return terms(o.Until, o.Reason, o.By) }
 
-// Terms returns the same for an entry of the subjects as [Override.Terms].
+// Terms returns the end, the reason and the maker of the entry, as [Override.Terms] does.
 func (t *TierSubject) Terms() string { return terms(t.Until, t.Reason, t.By) }
 
 func terms(until, reason, by string) (text string) {

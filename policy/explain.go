@@ -18,9 +18,9 @@ type Trace struct {
 	// Decision is what [Engine.Decide] would return now. Nothing was taken: Remaining, ResetAfter and Delay of its
 	// results are those before the request.
 	Decision Decision
-	// Client is where the request comes from, as trusted proxies tell it.
+	// Client is the address of the client, found by the trusted proxies.
 	Client netip.Addr
-	// Tier is that of the request, if a rule needs one, and TierFrom its source: "subjects", the part of the
+	// Tier is the tier of the request, if a rule needs one, and TierFrom its source: "subjects", the part of the
 	// request that tiers.from names, or "default".
 	Tier, TierFrom string
 	// TierSubject is the entry of the subjects with the tier, if any. Do not change it.
@@ -44,11 +44,11 @@ type RuleTrace struct {
 	Results []Result
 	// After are Results once the request has been charged; see [Trace.After].
 	After []Result
-	// Enforced is for which share of its subjects the rule refuses, such as "10 %", and Watched
-	// whether this subject is none of them. Without a share both are empty.
+	// Enforced is the percentage of its subjects for which the rule refuses requests, such as "10 %". Watched
+	// reports that this subject is not among them. Without a percentage both are zero.
 	Enforced string
 	Watched  bool
-	// Override is the one that holds for the subject, if there is one. Do not change it.
+	// Override is the override that applies to the subject, if there is one. Do not change it.
 	Override *Override
 	// Share is the subject's present allocation of a shared limit, in words: see [Share].
 	Share string

@@ -16,9 +16,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// Limits are the texts of limits that hold together, each what [sluice.ParseLimit] reads, or the digits of a
-// number of places in flight. As JSON and YAML they are a text where there is one, which may be a number,
-// and else a list.
+// Limits are the texts of limits that hold together, each what [sluice.ParseLimit] reads, or the digits of a number
+// of permits in flight. As JSON and YAML, a single limit is a text or a number, and several are a list.
 type Limits []string
 
 func (l Limits) MarshalJSON() ([]byte, error) {
@@ -189,9 +188,9 @@ func nameLimits(rule string, limits []limit) {
 	}
 }
 
-// LimitPlan returns the plan of a limit that a rule of a [Document] has, counted by the rule's algorithm, or
-// nil if it is none: all limits of a document that compiles are. One of months is a window whatever the
-// algorithm.
+// LimitPlan returns the plan of a limit that a rule of a [Document] has, counted by the rule's algorithm, or nil if
+// the text is invalid, which it never is in a document that compiles. A limit of months is a fixed window, whatever
+// the algorithm.
 func LimitPlan(text, algorithm string) *sluice.Plan {
 	l, err := sluice.ParseLimit(text)
 	if err != nil {
@@ -413,8 +412,8 @@ type RulePlan struct {
 	Plan *sluice.Plan
 }
 
-// Plans returns the limits of all rules, their own and those of tiers, in the order of the document.
-// Limits of one rule that count alike are there once. Those of overrides are left out.
+// Plans returns the limits of all rules, their own and those of tiers, in the order of the document. Limits of one
+// rule that share their counts are listed once. Limits of overrides are left out.
 func (p *Policy) Plans() (all []RulePlan) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.charges() {

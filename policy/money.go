@@ -107,13 +107,13 @@ func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
 }
 
 // Prices are the prices of models, by their names or by patterns such as "gpt-5*", which match every name with that
-// beginning. The longest pattern that matches a model has its price, and a name without a "*" comes before them
-// all. Case makes no difference. A model without a price costs what "*" does or, without that, the highest of each
-// price. As JSON and YAML they are an object of prices, or an object with the name of a file.
+// beginning. The price of a model is that of its name or, without one, that of the longest pattern that matches.
+// Case makes no difference. A model without a price costs what "*" does or, without that, the highest price of each
+// kind. As JSON and YAML they are an object of prices, or an object with the name of a file.
 type Prices struct {
 	Models map[string]Price
-	// File is the file with the models, if they are in one. Package policyfile reads it, relative to the file of the
-	// policy. A program sets Models, even if empty.
+	// File is the file with the models, if they are in one. Package policyfile reads it, relative to the file of
+	// the policy. Programs set Models instead, which may be empty.
 	File string
 }
 

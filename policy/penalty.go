@@ -9,13 +9,13 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Penalty is for how long a rule refuses a subject that has exceeded a limit of it, whatever the
-// limit has left. It is the same under the limits of tiers and overrides, and what is refused while
-// it lasts does not prolong it. Its fields are those of [sluice.Penalty], as lengths of time such as
-// "10m" or "1d". As JSON and YAML it is a text if there is only First, and else an object.
+// Penalty is how long a rule refuses a subject that has exceeded one of its limits, even if its requests would fit
+// again. It is the same under the limits of tiers and overrides, and requests refused meanwhile do not prolong it.
+// Its fields are those of [sluice.Penalty], as lengths of time such as "10m" or "1d". As JSON and YAML it is a text
+// if there is only First, and else an object.
 //
-// A rule with a count takes a request that is under way for one that counts, so that as many at the
-// same time as exceed the limit are an offence, whatever becomes of them.
+// For a rule with a count, requests under way count until their outcome is known. So if more requests than the
+// limit allows are under way at the same time, that is an offence, whatever their outcomes.
 type Penalty struct {
 	First  string `json:"first,omitempty"`
 	Factor int64  `json:"factor,omitempty"`

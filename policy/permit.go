@@ -62,16 +62,16 @@ func (p *Policy) InFlight() (names []string) {
 	return names
 }
 
-// InFlight reports whether the rule counts requests under way. Nothing can be given back to such a
-// subject but all of it.
+// InFlight reports whether the rule counts requests under way. Such a subject can only be reset:
+// single units cannot be given back.
 func (s *Subject) InFlight() bool { return s.rule.inFlight }
 
-// Held reports whether the request has a place in flight: see [Engine.Release].
+// Held reports whether the request holds a permit in flight: see [Engine.Release].
 //
 // A permit of an automatic limit is held until the head of the response: see [Engine.Answered].
 func (d *Decision) Held() bool { return len(d.held) > 0 || d.load.Pending() }
 
-// HeldToEnd reports whether the request has a place in flight until its end.
+// HeldToEnd reports whether the request holds a permit in flight until its end.
 func (d *Decision) HeldToEnd() bool { return len(d.held) > 0 }
 
 // releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
@@ -170,7 +170,7 @@ func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 // inFlight reports whether a rule with in_flight counts the request.
 func (c *charges) inFlight() bool { return c.using&(1<<countsInFlight) != 0 }
 
-// ErrNoPlace is returned for a text that is none of [Engine.Place].
+// ErrNoPlace is returned for a text that does not come from [Engine.Place].
 var ErrNoPlace = errors.New("policy: this is no place that a decision has had")
 
 // Place hands the permits of a request over to a caller in another process, which then reports the end of the

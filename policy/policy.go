@@ -198,9 +198,8 @@ func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not bring them", asker), hint)
 }
 
-// WithoutTLS returns a problem for each rule that counts by tls_fingerprint, with a hint what to do
-// about it, for a door that ends no TLS: such a rule would take all clients for one, or never
-// apply.
+// WithoutTLS returns a problem for each rule that counts by tls_fingerprint, with a hint what to do about it, for
+// an integration that does not terminate TLS: such a rule would count all clients together, or never apply.
 func (p *Policy) WithoutTLS(hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needs().Any((*parts.Part).NeedsTLS) },
 		"the rule counts by tls_fingerprint, and the gateway ends no TLS", hint)
@@ -222,8 +221,8 @@ func (p *Policy) without(wants func(*rule) bool, message, hint string) (problems
 	return problems
 }
 
-// ByOutcome returns the names of the rules that go by the outcome of requests: see [Engine.Settle].
-// Behind a door that never learns it everything counts, and costs what is estimated.
+// ByOutcome returns the names of the rules that go by the outcome of requests: see [Engine.Settle]. In an
+// integration that never learns the outcome, every request counts, and costs its estimate.
 func (p *Policy) ByOutcome() (names []string) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.settles() {

@@ -14,17 +14,16 @@ type Problem struct {
 	// database.
 	File string
 	Line int
-	// Path is the field that it is about, as in rules[3].limit or
-	// overrides[0].key["client_ip"]; empty for the whole document. Of the text of an answer, as in
-	// answers["429"].body[2], the last index is that of the line.
+	// Path is the field that it is about, as in rules[3].limit or overrides[0].key["client_ip"]; empty for the
+	// whole document. In the text of an answer, as in answers["429"].body[2], the last index is the line.
 	Path    string
 	Rule    string // the rule that it is in, if any
 	Message string // what is wrong
 	Hint    string // what to do about it, or empty
 }
 
-// String returns `api.yaml:12: rule "login": unknown key "limt"; did you mean "limit"?`. Of what
-// is in no file it begins with the path.
+// String returns `api.yaml:12: rule "login": unknown key "limt"; did you mean "limit"?`. Without a file it starts
+// with the path.
 func (p Problem) String() string {
 	var b strings.Builder
 	switch {

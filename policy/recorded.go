@@ -21,7 +21,7 @@ const (
 	Present   = parts.Present   // it has the value
 	Garbled   = parts.Garbled   // servers may read it in several ways
 	BrokenOff = parts.BrokenOff // it is Garbled, because the body broke off
-	Faulty    = parts.Faulty    // no rule can go by the body; the value is what the request lacks
+	Faulty    = parts.Faulty    // rules cannot use the body; the value names what the request lacks
 	Unread    = parts.Unread    // no rule has read it
 )
 
@@ -57,8 +57,8 @@ type RequestField struct {
 	Cost bool   // it is the cost of a rule
 }
 
-// RequestFields returns the header fields that conditions and costs go by, sorted by name. Parts of keys are not among
-// them.
+// RequestFields returns the header fields that conditions and costs use, sorted by name. Parts of keys are not
+// among them.
 func (p *Policy) RequestFields() (all []RequestField) {
 	costs := map[string]bool{}
 	for i := range p.rules {
@@ -106,7 +106,7 @@ func PartID(part string) string {
 	return p.ID()
 }
 
-// PartValue returns a value of a key part as a [Reading] has it, from one that a document names. Addresses stay as they
+// PartValue converts a value of a key part, as a document has it, to the form of a [Reading]. Addresses stay as they
 // are.
 func PartValue(part, value string) string {
 	p, err := parts.Parse(part)

@@ -30,21 +30,21 @@ type Request struct {
 	Header http.Header
 	// ForwardedHeader is the name of that header: X-Forwarded-For if empty.
 	ForwardedHeader string
-	// Client is the address of the client, if the door has found it already by Peer and that header. The zero
-	// value is not known yet.
+	// Client is the address of the client, if the integration has already found it by Peer and that header. The
+	// zero value means unknown.
 	Client netip.Addr
 	// Body returns the whole body if it has at most limit bytes, or else nil; and an error if it broke off, and no
 	// reader gets the whole of it. The integration restores it for the next reader. It is called at most once: if a
 	// matching rule needs it, or with a limit of 0 to learn whether a preflight has one. It may be nil.
 	Body func(limit int64) ([]byte, error)
-	// Attributes are what only the program knows, or another protocol brings, such as the user
-	// from a context: rules count by them with "attr:NAME". What is empty is not there.
+	// Attributes are what only the program knows, or another protocol brings, such as the user from a context:
+	// rules count by them with "attr:NAME". An empty attribute counts as missing.
 	Attributes map[string]string
-	// TLSFingerprint is the JA4 of the client's TLS: rules count by it with "tls_fingerprint".
-	// Empty is none, as without TLS.
+	// TLSFingerprint is the JA4 of the client's TLS: rules count by it with "tls_fingerprint". It is empty without
+	// TLS.
 	TLSFingerprint string
-	// Cost is how many such requests this one counts for: each rule takes as many times its
-	// cost, but for those with in_flight. Below 1 it is 1.
+	// Cost is the number of requests that this one counts as: each rule takes so many times its cost, except for
+	// rules with in_flight. A Cost below 1 is 1.
 	Cost int64
 	// Mode is the kind of the request: by default it is charged. A peek gets what remains without it. A refund
 	// gives back at most what is used, ignores [Subject.Block], lifts no penalty, and frees no permit.
@@ -63,8 +63,9 @@ type Request struct {
 	// another turn. During an outage of the shared store an instance knows only the IDs that it allowed itself, and
 	// on a cluster it is one step only if all charges have one hash tag.
 	//
-	// A client that can choose the ID gets any number of requests for one: take it only from trusted sources. With
-	// an ID bodies are read before any rule is evaluated, and new denials are not answered from memory.
+	// A client that can choose the ID gets any number of requests for the price of one: take it only from trusted
+	// sources. With an ID, bodies are read before any rule is evaluated, and new denials are not answered from
+	// memory.
 	ID string
 	// Door names the integration of the request, such as "gateway", for observers. It never comes from requests.
 	Door string
@@ -81,8 +82,8 @@ type Request struct {
 	// Recorded returns what was read of a part of the request before, by its ID in [Policy.RequestParts], for a request
 	// that is decided again. It returns false for a part that is to be read from the other fields. May be nil.
 	Recorded func(id string) (Reading, bool)
-	// Time is when the request is made, for what depends on it in the policy: overrides and
-	// blocks that end. Now, if it is zero. The store counts by its own clock.
+	// Time is when the request is made, or zero for now. The policy uses it for overrides and blocks that expire.
+	// The store counts by its own clock.
 	Time time.Time
 }
 
@@ -196,9 +197,9 @@ func fieldsHold(h http.Header) bool {
 	return true
 }
 
-// PlainHost reports whether all servers read the same host: a name or an address, with a
-// port or without, or none at all. Of "a:80:80" some take the host "a", and some none, and
-// of the dots behind "a.." some take off one and some all. Doors refuse a request with another.
+// PlainHost reports whether all servers read the same host: a name or an address, with a port or without, or none
+// at all. In "a:80:80", some servers read the host "a" and some none; in "a..", some drop one dot and some both.
+// Integrations refuse requests with such hosts.
 func PlainHost(s string) bool {
 	if literal, found := strings.CutPrefix(s, "["); found {
 		inner, rest, closed := strings.Cut(literal, "]")

@@ -22,14 +22,14 @@ type Outcome struct {
 	// guess.
 	Status int
 	Header http.Header // of the response
-	// Bytes is the length of its body. As long as that is not known it is negative, and rules that
-	// go by it are left to another Settle.
+	// Bytes is the length of its body. It is negative while it is unknown; rules that depend on it then wait for
+	// another Settle.
 	Bytes int64
 	// Verdict is the program's own verdict for rules with a count. If it is zero, they use the response.
 	Verdict Verdict
 	// Cost is the program's own cost of the request for rules with a cost from the response. It is not multiplied
-	// by the Cost of the [Request]. Of a cost in USD it is in micro-USD. Above the max of a rule it is that.
-	// Negative is nothing at all.
+	// by the Cost of the [Request]. A cost in USD is in micro-USD. A cost above the max of a rule is that max. A
+	// negative Cost stands for a cost of zero.
 	Cost int64
 	// Read is the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse]. Where
 	// it is nil, such a request costs the estimate.
@@ -80,24 +80,23 @@ type openCharge struct {
 // Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
 func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 
-// Settle tells the rules that go by the outcome of a request what it is, by the decision that has
-// let it pass. What does not count is given back, and where the cost is known by now the difference
-// is charged or given back. A difference that does not fit is owed: requests of the key are refused
-// until the limit has made up for it. How much a key can owe is bounded (see [Policy.Debts]), and
-// [Subject.Reset] forgives it. What is never settled counts, and costs what was estimated. To owe is
-// no offence under a [Penalty]; a request that is refused for it is.
+// Settle reports the outcome of a request to the rules that depend on it. d is the decision that let the request
+// pass. If the request does not count, its units are given back; if its cost is known by now, the difference is
+// charged or given back. A difference that does not fit is owed: requests of the key are refused until the limit
+// has made up for it. How much a key can owe is bounded (see [Policy.Debts]), and [Subject.Reset] forgives it. A
+// request that is never settled counts, and costs its estimate. To owe is no offence under a [Penalty]; a request
+// that is refused for it is.
 //
-// Each rule is settled once, by the first call that knows what it goes by, in whatever
-// copy of the decision. Of any other decision nothing is settled.
+// Each rule is settled once, in any copy of the decision, by the first call with the part of the outcome that the
+// rule depends on. For a decision that let nothing pass, Settle does nothing.
 //
-// What is given back are the newest units under the key, and only while those that were taken
-// still count: in a window, until it ends; in a bucket, until it would have drained; in a log,
-// for a period. So an answer that comes late lifts no limit of a later window. In a log and in
-// a bucket, units taken since are forgotten earlier by at most the time that the answer took.
+// The units given back are the newest under the key, and they are given back only while the request's own units
+// still count: in a window, until it ends; in a bucket, until it would have drained; in a log, for a period. So an
+// answer that comes late lifts no limit of a later window. In a log and in a bucket, units taken since are
+// forgotten earlier by at most the time that the answer took.
 //
-// The context may have ended. If the store does not answer in time, what was taken before stays
-// until it is forgotten as everything else that was counted is. What on_error alone has let pass
-// is not settled.
+// The context may have ended. If the store does not answer in time, the units of the request stay, and expire like
+// any others. A request that only on_error let pass is not settled.
 func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	if d.unsettled == nil {
 		return
@@ -126,7 +125,8 @@ type Settlement struct {
 	// Estimate is the charge before the response, and Cost the final one, both in units of Limit: see
 	// [sluice.Limit.Money].
 	Estimate, Cost int64
-	// Cut is what the outcome told beyond that: it is above the rule's max, or above what a key can owe.
+	// Cut is the part of the reported cost that is not charged, because it is above the rule's max, or above what a
+	// key can owe.
 	Cut int64
 	// Unread is why the response does not report its cost, for rules that read it: "encoded" (compressed), "type"
 	// (neither JSON nor events), "malformed", "missing", "interrupted" or "no_body". Otherwise it is empty.
@@ -238,8 +238,8 @@ func numberLimits(open []openCharge) {
 	}
 }
 
-// Lasts returns for how long what was taken is what a refund gives back: in a window until it
-// ends, else until nothing is used any more.
+// Lasts returns for how long the units of the request can be given back: in a window until it ends, and otherwise
+// until nothing is used any more.
 func (r *Result) Lasts() time.Duration {
 	if r.Plan.Limit.Algorithm == sluice.SlidingWindowCounter {
 		return r.ResetAfter - r.Plan.Limit.Period // later it belongs to the previous window
@@ -325,9 +325,9 @@ var ErrNotCharged = errors.New("policy: the request was not charged")
 // be settled yet: what it was charged is found by matching it again. With an ID it is settled once
 // within [RepeatedWithin], however often this is called.
 //
-// Time is when it was charged, by which old charges are not given back: now, if it is zero. How
-// full a bucket was then is not known any more, so it gives back for as long as a full one takes
-// to drain, and not only until this one would have.
+// Time is when it was charged, by which old charges are not given back: now, if it is zero. How full a bucket was
+// at that time is unknown, so its units are given back for as long as a full bucket takes to drain, even if this
+// one would have drained earlier.
 func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) error {
 	var d Decision
 	w := e.begin(req, &d)

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// ShadowAlways is the Shadow of a [Document] that is a shadow until that is taken away.
+// ShadowAlways is the Shadow of a [Document] that is a shadow until the setting is removed.
 const ShadowAlways = "always"
 
 // ShadowAll makes every policy in force from now on a shadow: see [Policy.Shadowed]. Nothing is denied any more.
@@ -78,8 +78,8 @@ func (c *compiler) shadowEnds(text string) int64 {
 	return max(1, t.UnixMicro())
 }
 
-// LongerShadow returns the one of two texts of [Document] Shadow that makes a shadow of a policy for
-// longer. One that cannot be read comes first, so that it is complained of.
+// LongerShadow returns which of two values of Shadow in a [Document] ends later. One that cannot be parsed
+// wins over a time, so that it is reported.
 func LongerShadow(a, b string) string {
 	switch {
 	case b == "" || a == ShadowAlways:

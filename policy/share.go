@@ -25,17 +25,17 @@ import (
 // of the window, at most half of the burst. A tenant can save up a quarter of a window of its allocation, and at
 // least one request. Waits are those by the present allocations.
 //
-// A rule with several units a request divides units. Processes that share a store use the demand of tenants in all
-// of them, if they exchange it: see [Engine.Demand]. During an outage each divides its local allowance, if any,
-// among its own tenants. A limit distinguishes 10,000 tenants at a time, and further ones leave the reserve to
-// these. An engine divides 1000 limits, by the values of the rule's Key, and counts further ones without dividing
-// them. A shadow charges the limit with what would have been allowed.
+// If requests cost several units, it is units that are divided. Processes that share a store use the demand of
+// tenants in all of them, if they exchange it: see [Engine.Demand]. During an outage each divides its local
+// allowance, if any, among its own tenants. A limit distinguishes 10,000 tenants at a time, and further ones leave
+// the reserve to these. An engine divides 1000 limits, by the values of the rule's Key, and counts further ones
+// without dividing them. A shadow charges the limit with what would have been allowed.
 type Share struct {
-	// Of is the limit to divide, such as "1000/second", of a token_bucket or gcra. The Key of the rule is its
-	// owner.
+	// Of is the limit to divide, such as "1000/second", of a token_bucket or gcra. Each value of the rule's Key has
+	// its own.
 	Of string `json:"of,omitempty"`
-	// By are the parts that name the tenant: see Key of a [Rule]. Behind those of Key they are the key
-	// of a subject, in overrides and elsewhere.
+	// By are the parts that name the tenant: see Key of a [Rule]. The key of a subject, as in overrides, has the
+	// parts of Key, and then these.
 	By []string `json:"by,omitempty"`
 	// Weights are those of tenants by their tier, from 1 to 1000. Others have 1.
 	Weights map[string]int64 `json:"weights,omitempty"`
@@ -177,8 +177,8 @@ type SharedLimit struct {
 	Rule  string
 	Limit sluice.Limit
 	By    []string // the parts that name a tenant
-	// Weights are those that tenants can have, the smallest first: at least that of a tenant without a tier in the
-	// share.
+	// Weights are the weights that tenants can have, the smallest first. They always include the weight of tenants
+	// whose tier has none.
 	Weights []SharedWeight
 	// Window is how long a tenant is active after a request, and Settles the longest time until allocations settle:
 	// see [Share]. Settles is 0 if the burst is too small for a bound.
@@ -192,7 +192,7 @@ type SharedWeight struct {
 	Others bool     // and so do all other tenants
 }
 
-// SharedLimits tells of every rule that shares its limit, in the order of the document.
+// SharedLimits returns all rules with a limit that is divided among tenants, in the order of the document.
 func (p *Policy) SharedLimits() (all []SharedLimit) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.sharing != nil {

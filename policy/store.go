@@ -152,12 +152,11 @@ func (p *Policy) Outages() []Outage {
 // Cluster returns the rules that a Redis Cluster can charge in one step: only those with the same hash tag.
 // A single server or memory charges all rules in one step.
 //
-// The names in together are rules that can be charged in one step, since they have the
-// same parts under "together"; there are at least two in each group. A problem in apart
-// names a rule and those that may hold for the same requests and are not charged in one
-// step with it. They are charged one after the other, and given back if a later one
-// refuses: for a moment too much may be refused, but never too much admitted. That two
-// rules ask for different headers is not looked at: a request may have both.
+// The names in together are rules that can be charged in one step, since they have the same parts under "together";
+// there are at least two in each group. A problem in apart names a rule and those that may hold for the same
+// requests and are not charged in one step with it. They are charged one after the other, and given back if a later
+// one refuses: for a moment too much may be refused, but never too much admitted. Rules for different headers are
+// taken to apply to the same requests, because a request may have both headers.
 func (p *Policy) Cluster() (together [][]string, apart []Problem) {
 	tags := make([]string, len(p.rules))
 	groups := make(map[string]int)

@@ -92,10 +92,9 @@ func (s *Subject) Shown() string {
 	return s.policy.ShownSent(s.key, s.rule.name+"/"+strings.Join(s.spelled, "/"))
 }
 
-// SubjectOf returns the subject that is counted under a key, which is one of [Subject.Key],
-// [Observation.Key], [Observation.Sent] or [RuleTrace]. Values of more than [sluice.MaxKeyPart] bytes are in a key by
-// their hash alone: such a subject is as good as any other, but what the value was is not known (see
-// [Subject.Hashed]).
+// SubjectOf returns the subject that is counted under a key, which is one of [Subject.Key], [Observation.Key],
+// [Observation.Sent] or [RuleTrace]. Values of more than [sluice.MaxKeyPart] bytes are in a key by their hash
+// alone: such a subject works like any other, but its values are unknown (see [Subject.Hashed]).
 func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	p := e.current()
 	name, subject := parts.CutKey(key)
@@ -189,9 +188,9 @@ func (s *Subject) Enforced() string {
 	return s.rule.whyPartial(s.shadow)
 }
 
-// Values returns the values of the subject's key by the parts as its rule writes them, as
-// [Engine.Subject] reads them, with names as they were given; a part that its requests lack is empty. A value that is not known has
-// its hash in its place, which no request has: see Hashed.
+// Values returns the values of the subject's key by the parts as its rule writes them, as [Engine.Subject] reads
+// them, with names as they were given; a part that its requests lack is empty. In place of an unknown value, there
+// is its hash, which matches no request: see Hashed.
 func (s *Subject) Values() map[string]string {
 	all, values := make(map[string]string, len(s.rule.key)), s.values
 	if s.spelled != nil {
@@ -228,8 +227,7 @@ func (s *Subject) mayHold(w *work) []counted {
 	return r.own.counted()
 }
 
-// Override returns the override that holds for the subject, if there is one. Do not change what it
-// refers to.
+// Override returns the override that applies to the subject, if there is one. Do not change what it refers to.
 func (s *Subject) Override() (o Override, found bool) {
 	_, by := s.held()
 	if by == nil {
@@ -283,9 +281,10 @@ func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
 	return s.take(ctx, limits, 0)
 }
 
-// Refund gives back units to each of them, and returns what they are then. Of limits in USD the units are micro-USD,
-// rounded down to those in which the limit counts. What is given back beyond what is used is lost. With a shared store, other instances may refuse it from memory for
-// another 60 ms, or for a second if they do not hear of it: see package redisstore.
+// Refund gives back units to each count of the subject that is in force, and returns their states afterwards. For
+// limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units beyond those in
+// use are lost. With a shared store, other instances may refuse it from memory for another 60 ms, or for a second
+// if they do not hear of it: see package redisstore.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)
@@ -303,8 +302,8 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	return s.take(ctx, limits, -units)
 }
 
-// Queues reports whether the rule is a queue, of a leaky bucket. Nothing can be given back to such a
-// subject but all of it.
+// Queues reports whether the rule is a queue, of a leaky bucket. Such a subject can only be reset:
+// single units cannot be given back.
 func (s *Subject) Queues() bool {
 	return slices.ContainsFunc(s.rule.own.limits, func(l limit) bool { return isQueue(l.plan) })
 }

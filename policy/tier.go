@@ -235,8 +235,8 @@ func (o *Observation) Tier() (tier, customer string, known bool) {
 	return tier, "", true
 }
 
-// TierCustomer returns the key of a customer that [Observation.Tier] returns, and what people are to see of
-// it: those of the first rule that counts by this part alone, if one does; else the key is empty.
+// TierCustomer returns the key of a customer that [Observation.Tier] returns, and the form in which people see it.
+// Both are those of the first rule that counts by this part alone; without such a rule, the key is empty.
 func (p *Policy) TierCustomer(customer string) (key, shown string) {
 	if p.tierSubject == nil {
 		return "", string(parts.AppendShown(nil, customer, true))

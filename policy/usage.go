@@ -226,8 +226,8 @@ func (d *Decision) ReadsResponse() bool { return d.unsettled != nil && d.unsettl
 // "stream_options": {"include_usage": true}, which its body does not have.
 func (d *Decision) AsksUsage() bool { return d.unsettled != nil && d.unsettled.asks }
 
-// ReadResponse returns a reader of the response with a head to the request of the decision, or nil where no rule
-// reads it. Write the body to it, and pass it to [Engine.Settle] with the [Outcome].
+// ReadResponse returns a reader for the response to the request of the decision, or nil if no rule reads it. h is
+// the head of the response. Write the body to it, and pass it to [Engine.Settle] with the [Outcome].
 func (d *Decision) ReadResponse(h http.Header) *ResponseReader {
 	if !d.ReadsResponse() {
 		return nil

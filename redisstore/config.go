@@ -32,7 +32,7 @@ type Config struct {
 	SentinelUsername, SentinelPassword string
 	DB                                 int // always 0 on a cluster
 
-	TLS *tls.Config // nil is plain
+	TLS *tls.Config // nil: without TLS
 
 	// Prefix begins the name of every key, and of a channel, and is [DefaultPrefix] if empty. Stores with
 	// the same prefix on the same server share their counts. It contains no brace.

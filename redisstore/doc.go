@@ -20,28 +20,31 @@
 //
 // # Denials
 //
-// The server's answer to a denied request is remembered for at most a second. As admissions only add to what is used,
-// later requests are denied exactly, at any cost, without a call: a client that keeps retrying costs the server one call
-// a second in each process. A log is read again when a unit has expired, and for a cost that waits for another unit.
-// Permits in flight are always requested from the server, because they are given back all the time; if another limit
-// denies, their receipt has the number of permits at the last request. Receipts from memory may lack what other processes
-// have taken since, mostly for limits that allow.
+// The server's answer to a denied request is remembered for at most a second. As admissions only add to what is
+// used, later requests are denied exactly, at any cost, without a call: a client that keeps retrying costs the
+// server one call a second in each process. A log is read again when a unit has expired, and for a cost that waits
+// for another unit. Permits in flight are always requested from the server, because they are given back all the
+// time; if another limit denies, their receipt has the number of permits at the last request. Receipts from memory
+// may lack units that other processes have taken since, mostly those of limits that do not deny.
 //
-// Refunds by this process count at once. Resets by another process (a cost of [sluice.All]) count within milliseconds:
-// they are published on the channel prefix + "resets", and each store subscribes to it. Refunds by others count within
-// some 60 ms: they are collected for 50 ms, so a process publishes at most 20 messages a second, and fewer if more than
-// ten processes subscribe. A refund that leaves more than ten times its units is not published, because the key was
-// hardly denied before. It takes effect after the second, and so does the loss of counts by a server. The same holds for
-// resets and refunds without a subscription: before the first one, while a lost one is retried (at once, then less often,
-// down to every half minute), without the permissions (see [Store.Dangers]), behind a proxy that does not support it, and
-// for more than 4096 states a second. None of this is an error. The message has the key, encrypted if a HashKey is set.
+// Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
+// within milliseconds: they are published on the channel prefix + "resets", and each store subscribes to it.
+// Refunds by others take effect within some 60 ms: they are collected for 50 ms, so a process publishes at most 20
+// messages a second, and fewer if more than ten processes subscribe. A refund after which more than ten times its
+// units remain is not published, because the key was hardly denied before. Such a refund takes effect when the
+// remembered denial expires, after a second at most. So does a loss of the server's counts. The same holds for
+// resets and refunds without a subscription: before the first one, while a lost one is retried (at once, then less
+// often, down to every half minute), without the permissions (see [Store.Dangers]), behind a proxy that does not
+// support it, and for more than 4096 states a second. None of this is an error. The message has the key, encrypted
+// if a HashKey is set.
 //
 // # Keys
 //
-// A state is a short string under the prefix, a fingerprint of the kind of limit, and the charge's key: see [Config]. It
-// expires when it is equal to the empty state, or up to an eighth of the limit's period, or of the time to drain a full
-// bucket, later. Permits in flight and distinct values are a sorted set of their numbers (8 bytes each) by their end, in
-// microseconds. It expires [kernel.PermitLasts], or the period of the values, after the last end.
+// A state is a short string under the prefix, a fingerprint of the kind of limit, and the charge's key: see
+// [Config]. It expires when it is equal to the empty state, or somewhat later: by up to an eighth of the limit's
+// period, or of the time to drain a full bucket. Permits in flight and distinct values are a sorted set: the
+// members are their numbers (8 bytes each), and the scores the times when they expire, in microseconds. The set
+// expires [kernel.PermitLasts], or the period of the values, after the last of these times.
 //
 // # Posts
 //

@@ -8,11 +8,11 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// TakeEach implements [sluice.EachTaker]: up to 1024 charges are one call of the server, and more
-// are as many calls, one after the other. On a cluster it is one call for each hash slot, and all
-// that go to one master are sent together; Takes of several slots are decided after the others, in
-// no order. A Take that is refused from memory may not know what those before it in the list take from
-// the limits that do not refuse it.
+// TakeEach implements [sluice.EachTaker]: one call of the server has up to 1024 charges; for more, there are
+// several calls, one after the other. On a cluster it is one call for each hash slot, and all that go to one master
+// are sent together; Takes of several slots are decided after the others, in no order. If a Take is refused from
+// memory, its receipts may not include units that earlier Takes in the list have taken from the limits that do not
+// refuse it.
 func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	var lanes []*lane
 	var across []*sluice.TakeCall

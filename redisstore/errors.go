@@ -37,13 +37,12 @@ const (
 	// Denied: the server does not accept the user, the password or the commands.
 	// Nothing was charged.
 	Denied
-	// BadReply: the server answered what this package does not understand. It may have
-	// been charged.
+	// BadReply: this package does not understand the server's answer. The Take may have been charged.
 	BadReply
 	// Misconfigured: the settings are wrong; only [Open] and [New] return it.
 	Misconfigured
-	// Foreign: the server is well, and has under a key of a charge what is no state of
-	// ours: see [ForeignState], which the error unwraps to. Nothing was charged.
+	// Foreign: the server works, but a key of a charge has a value that this package did not write: see
+	// [ForeignState], which the error unwraps to. Nothing was charged.
 	Foreign
 )
 

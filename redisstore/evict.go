@@ -9,7 +9,7 @@ import (
 )
 
 // EvictsByExpiry reports whether a master evicts first the keys that expire first when its memory is full:
-// maxmemory-policy is volatile-ttl. [Kept] returns these keys.
+// maxmemory-policy is volatile-ttl. [Kept] returns how long keys are kept.
 func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 	var failed error
 	for _, node := range s.client.Nodes() {
@@ -25,10 +25,9 @@ func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 	return false, failed
 }
 
-// Kept returns how long a key of p is kept at the longest after its first unit, and how long, at the
-// longest as well, after the last unit of all that it may use. Where the memory of a server with
-// volatile-ttl is full, new keys of a plan evict keys that have used up another one and are kept for a
-// shorter time.
+// Kept returns the longest time for which a key of p is kept, after its first unit, and after the last of all the
+// units that it may use. If the memory of a server with volatile-ttl is full, new keys of a plan evict keys that
+// have used up another plan, if those are kept for a shorter time.
 func Kept(p *sluice.Plan) (first, last time.Duration) {
 	switch {
 	case p.Kernel == kernel.Meter:

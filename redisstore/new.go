@@ -15,14 +15,14 @@ type Keys struct {
 }
 
 // New returns a store over an existing client of a single server, Sentinels or a cluster. It inspects the server,
-// and loads the script; errors are those of [Config.Open]. Close leaves the client open: close it afterwards, or
-// before, which also ends the wait for a server that does not answer.
+// and loads the script; errors are those of [Config.Open]. Close leaves the client open. Close it afterwards, or
+// before: that also ends a wait of Close for a server that does not answer.
 //
 // Any client will do that sends writes to masters: ReplicaOnly is refused, and SendToReplicas must be false for
 // commands that are not read-only. Nothing is sent twice, whatever its DisableRetry. These options are recommended,
 // and [Open] sets them:
 //
-//   - ConnWriteTimeout: 5 s. It is how long a call whose answer is lost is waited for. No
+//   - ConnWriteTimeout: 5 s. It is how long a call whose answer is lost stays under way. No
 //     caller waits for it longer than its context, but Close does, and more than 24 such calls
 //     at a time hold up others.
 //   - DisableAutoPipelining, with a BlockingPoolSize of 50: requests are gathered here, and a
@@ -31,9 +31,9 @@ type Keys struct {
 // The store subscribes to the resets of others on a connection of the client, and Close
 // unsubscribes.
 //
-// What Open does besides, and New cannot, is look at a connection before it is used: after a
-// restart of the server, the first calls may end with an error of kind Unknown. Open also checks
-// replies before the client reads them; a client of its own panics at some that no Redis sends.
+// Unlike Open, New cannot check a connection before it is used: after a restart of the server, the first calls may
+// end with an error of kind Unknown. Open also checks replies before the client reads them; a client of its own
+// panics at some that no Redis sends.
 func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
 	if client == nil {
 		return nil, &Error{Misconfigured, errors.New("New needs a client: rueidis.NewClient makes one, and Open connects by itself")}

@@ -73,9 +73,9 @@ func (s *Store) newWorker() *worker { return s.freeWorkers.Get().(*worker) }
 // closeFor is how long Close waits for a server that does not answer.
 const closeFor = time.Second
 
-// Close refuses further Takes, waits for the requests that are under way, but not longer
-// than a second, and closes the connections. Those of a client of [New] it leaves open, and
-// where the server does not answer it waits for as long as that client does.
+// Close refuses further Takes, waits for the requests that are under way, but not longer than a second, and closes
+// the connections. It leaves the connections of a client of [New] open, and if the server does not answer, waits as
+// long as that client does.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	again := s.closed.Swap(true)
@@ -129,8 +129,8 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return s.ask(ctx, charges, receipts)
 }
 
-// TakeWithin is Take that waits no longer than wait for the server. With a wait of 0 it gives the
-// answers that need none: refusals that are remembered.
+// TakeWithin is Take that waits no longer than wait for the server. With a wait of 0 it gives only the answers that
+// need no call: remembered denials.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	done, err := s.recall(ctx, charges, receipts)
 	switch {

@@ -11,30 +11,30 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// take is what is kept of one Take while it is under way.
+// take is the state of one Take while it is under way.
 type take struct {
 	held  []held // of each charge
 	rest  []sluice.Charge
 	got   []sluice.Receipt
-	at    []int   // of rest, in the Take
-	order []*pool // as they are locked
-	// refused reports that a charge that is counted here denies. Then rest is only looked at.
+	at    []int   // index in the Take of each charge in rest, or -1
+	order []*pool // in the order in which they are locked
+	// refused reports that a charge that is counted here denies. Then the shared store counts nothing of rest.
 	refused bool
 }
 
 // held is a charge of a Take.
 type held struct {
 	pool   *pool        // nil: the shared store counts it
-	units  int64        // that were taken from it
-	window int64        // in which
-	before kernel.State // of the pool
+	units  int64        // taken from the pool
+	window int64        // in which units were taken
+	before kernel.State // state of the pool before the charge
 	after  kernel.State
 	asked  bool // the store has been asked for it
-	passed bool // it is in rest as well, to be given back
+	passed bool // it is in rest as well, because the shared store gives back the remainder
 }
 
-// TakeWithin implements failover.Shared. NotCharged and Unreadable of its errors are those of the shared store's
-// errors.
+// TakeWithin implements failover.Shared. The methods NotCharged and Unreadable of its errors return what those of
+// the shared store's errors do.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if !slices.ContainsFunc(charges, func(c sluice.Charge) bool { return c.Consistency == sluice.Synced }) {
 		return s.shared.TakeWithin(ctx, wait, charges, receipts)
@@ -47,7 +47,7 @@ func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sl
 	return call[0].Err
 }
 
-// takeKnown decides a charge by itself, and reports whether it could.
+// takeKnown decides a charge without the shared store, and reports whether it could.
 func (s *Store) takeKnown(ctx context.Context, c *sluice.Charge, r *sluice.Receipt) bool {
 	if c.Cost < 0 || !s.counts(c) || ctx.Err() != nil {
 		return false
@@ -151,7 +151,7 @@ func watched(charges []sluice.Charge, i int) bool {
 	})
 }
 
-// end lets go of everything.
+// end releases all pools.
 func (k *take) end() {
 	for i := range k.held {
 		if p := k.held[i].pool; p != nil {
@@ -164,8 +164,8 @@ func (k *take) end() {
 
 var errNoWait error = &failure{err: context.DeadlineExceeded, uncharged: true}
 
-// ask asks the shared store for all that is not known well enough to decide by. A call for which that
-// fails has the error.
+// ask asks the shared store for the states that are too old to decide by. If that fails, it sets the Err of the
+// calls.
 func (s *Store) ask(ctx context.Context, wait time.Duration, calls []sluice.TakeCall, takes []*take) {
 	type asked struct{ call, charge int }
 	var which []asked
@@ -223,8 +223,7 @@ func (p *pool) isFresh(at time.Duration) bool {
 	return p.fresh(at)
 }
 
-// reserve takes from the pools, all of it or nothing, and writes down what the shared store is to be
-// asked.
+// reserve takes from all pools or from none, and sets rest to the charges for the shared store.
 func (k *take) reserve(s *Store, c *sluice.TakeCall) {
 	at := s.clock()
 	k.lock()
@@ -244,7 +243,7 @@ func (k *take) reserve(s *Store, c *sluice.TakeCall) {
 			h.take(at, &charge, &c.Receipts[i])
 		}
 		switch {
-		case h.pool == nil: // the shared store is asked for it
+		case h.pool == nil: // the shared store counts it
 		case h.passed:
 			charge.Plan = h.pool.wide
 			if charge.Cost != sluice.All {
@@ -256,7 +255,7 @@ func (k *take) reserve(s *Store, c *sluice.TakeCall) {
 		charge.Consistency = sluice.Strict
 		k.rest, k.at = append(k.rest, charge), append(k.at, i)
 	}
-	if k.refused && len(k.rest) > 0 { // what is asked for must not be counted
+	if k.refused && len(k.rest) > 0 { // adds a charge that never fits, so that the shared store counts nothing
 		charge := c.Charges[refuser]
 		charge.Plan, charge.Consistency = k.held[refuser].pool.wide, sluice.Strict
 		charge.Cost = charge.Plan.Capacity + 1
@@ -287,7 +286,7 @@ func (k *take) unlock() {
 	clear(k.order)
 }
 
-// look returns the receipt of a charge that is not made.
+// look returns the receipt that a charge would have, and takes nothing.
 func (h *held) look(s *Store, at time.Duration, c *sluice.Charge) sluice.Receipt {
 	h.pool.use(s, c.Plan)
 	r := h.pool.look(at)
@@ -300,8 +299,8 @@ func (h *held) look(s *Store, at time.Duration, c *sluice.Charge) sluice.Receipt
 	return r
 }
 
-// take makes a charge that fits or is owed, as far as that can be done here: what was taken here and is
-// not told yet is given back here, and the rest where it is counted.
+// take makes a charge that fits or is owed, as far as this instance can. Units that were taken here and not
+// reported yet are given back here, and the rest by the shared store.
 func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	p, origin := h.pool, r.Origin
 	h.before = p.state
@@ -327,7 +326,7 @@ func (h *held) take(at time.Duration, c *sluice.Charge, r *sluice.Receipt) {
 	h.window, h.after = p.window, p.state
 }
 
-// putBack undoes take, and makes r the receipt without it.
+// putBack undoes take, and sets r to the state without it.
 func (h *held) putBack(at time.Duration, r *sluice.Receipt) {
 	p := h.pool
 	p.mu.Lock()
@@ -363,7 +362,7 @@ func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err erro
 		case i < 0:
 		case k.held[i].pool == nil:
 			c.Receipts[i] = k.got[n]
-		default: // what was taken here since is not known there
+		default: // adds the units that were taken here and are not known there
 			c.Receipts[i] = k.held[i].pool.heard(at, &k.got[n], sent)
 		}
 	}
@@ -374,7 +373,7 @@ func (k *take) finish(s *Store, c *sluice.TakeCall, sent time.Duration, err erro
 type failure struct {
 	err       error
 	uncharged bool
-	places    []int // of what was asked, in the Take
+	places    []int // index in the Take of each charge that was sent, or -1
 }
 
 func (e *failure) Error() string { return e.err.Error() }

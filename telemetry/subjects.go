@@ -7,10 +7,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// subjects keeps the subjects of each rule of one instance that have the most requests and the most refusals. Each
-// rule has two histories, one of each kind, with the last minute, hour and day: the subjects with the largest
-// counts, with an error of at most 1/257 of the total (see summary), and the number of subjects: exactly up
-// to 256, and with a standard error of 2.3 % beyond.
+// subjects keeps, for each rule of one instance, the subjects with the most requests and the most refusals. Each
+// rule has a history of each kind, with the last minute, hour and day: the subjects with the largest counts, with
+// an error of at most 1/257 of the total (see summary), and the number of subjects: exactly up to 256, and with a
+// standard error of 2.3 % beyond.
 //
 // Memory. The current ten seconds of a history have at most 512 subjects of 200 bytes, 32 KiB of keys, and a
 // sketch of 2 KiB. Each of the at most 42 earlier slots is encoded in at most 12 KiB. So a rule that is
@@ -18,10 +18,10 @@ import (
 // with traffic in the last day. Where there are more, each keeps fewer subjects (see entriesOf). Measured with all
 // slots flooded: 37 MiB for 32 rules, 41 for 64, and 55 for 1,024.
 //
-// Error. Count-Error ≤ true ≤ Count holds for all instances together, and a missing subject has at most the
-// Error of its list. Error is larger than total/257 where less than 256 subjects are kept: because rules are
-// many, keys are long, or a post has no room (see export). The same is true of subjects behind the first
-// hundred, which are not listed.
+// Error. Count-Error ≤ true ≤ Count holds for all instances together, and a missing subject has at most the Error
+// of its list. Error is larger than total/257 if fewer than 256 subjects are kept, because there are many rules,
+// keys are long, or a post has no room (see export). The same is true of subjects after the first hundred, which
+// are not listed.
 type subjects struct {
 	mu    sync.RWMutex // guards the map; read-locked while requests are counted
 	rules map[string]*ruleSubjects
@@ -35,12 +35,12 @@ type ruleSubjects struct {
 
 	mu        sync.Mutex
 	heat      uint64      // requests and eight times the refusals, halved every ten minutes
-	heated    int64       // number of the ten minutes in which heat was last halved
-	unit      policy.Unit // of spending
+	heated    int64       // when heat was last halved, in units of ten minutes since the epoch
+	unit      policy.Unit // unit of spending
 	histories [kinds]history
 }
 
-// kind is which requests are counted.
+// kind is what a history counts.
 type kind int
 
 const (
@@ -51,7 +51,7 @@ const (
 )
 
 const (
-	mostRules    = 1024 // also in a post
+	mostRules    = 1024 // kept here, and in a post
 	fullRules    = 32   // this many rules have mostEntries each
 	leastEntries = 8
 )
@@ -86,7 +86,7 @@ type note struct {
 	limit            limit
 }
 
-// add counts a request of a key that it spelled as sent.
+// add counts a request of a key. sent is the key as the request spelled it.
 func (s *subjects) add(rule, key, sent string, n *note) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -147,7 +147,7 @@ func (s *subjects) noteCost(rule, key string, unit policy.Unit, cost uint64, at 
 	defer s.mu.RUnlock()
 	r := s.rules[rule]
 	if r == nil {
-		return // its request was counted, unless rules are too many
+		return // the rule is missing only if there are more than mostRules
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

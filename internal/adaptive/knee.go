@@ -6,9 +6,9 @@ const (
 	milli      = 1000
 	probeEvery = 20_000_000 // µs
 	checkAfter = 2_000_000  // µs
-	patience   = 4          // slots, after which a probe ends that has shown nothing
-	tolerated  = 50         // failures in thousandths of the answers, beside the usual ones
-	deep       = 3          // times the base is a wait after which the limit falls fast
+	patience   = 4          // slots after which a probe without a result ends
+	tolerated  = 50         // failures in addition to the usual ones, in thousandths of the answers
+	deep       = 3          // if requests wait longer than so many times the base, the limit falls fast
 )
 
 // A knee finds the limit. Numbers of requests are in thousandths, times in µs.
@@ -20,16 +20,16 @@ type knee struct {
 	rough       bool  // base is the latency of few requests
 	latency     int64 // of the latest window
 	probing     bool
-	up          bool    // the probe doubles the limit
-	vain        int     // probes that have shown nothing
+	up          bool    // the probe doubles the limit; others halve it
+	vain        int     // consecutive probes without a result
 	probed      int64   // base before the probe
 	next        int64   // time of the next probe
-	usual       int64   // failures, in thousandths of the answers, that are as many with half the limit
-	failed      int64   // failures when they became more, or 0
-	from        int64   // limit then
+	usual       int64   // failures that half the limit does not reduce, in thousandths of the answers
+	failed      int64   // failures when they exceeded the usual ones, or 0
+	from        int64   // limit at that time
 	served      int64   // requests under way without a refusal or a queue, in thousandths
-	before      measure // what later windows are compared with; without latency, nothing is
-	half        measure // of a probe so far, and of those that have shown nothing
+	before      measure // window that later ones are compared with, if it has a latency
+	half        measure // windows of the present probe so far, and of those before without a result
 }
 
 // sqrt returns the root of n, rounded down.
@@ -41,7 +41,7 @@ func root(n int64) int64 { return sqrt(n * milli) }
 // headroom returns the root of the limit, rounded up: requests by which the limits of classes differ.
 func (k *knee) headroom() int64 { return (root(k.limit) + milli - 1) / milli }
 
-// limitOf returns the requests under way at which those of a class are refused.
+// limitOf returns the number of requests under way at which requests of a class are refused.
 func (k *knee) limitOf(c Class) int64 {
 	least, limit := k.least/milli, k.limit/milli
 	switch c {
@@ -59,7 +59,8 @@ func (k *knee) limitOf(c Class) int64 {
 	return max(limit, least)
 }
 
-// set sets the limit within its bounds. Critical requests have room until those under way have fallen to it.
+// set sets the limit within its bounds. When the limit falls, that of critical requests follows one window later,
+// because requests under way take time to end.
 func (k *knee) set(limit int64) {
 	before := k.limit + k.headroom()*milli
 	k.limit = min(max(limit, k.least), k.most)
@@ -107,8 +108,8 @@ func (k *knee) step(m measure, at int64) {
 		return
 	}
 	steady := k.before.full && m.full // in the first full window, latency lags behind the requests under way
-	// Near the least limit, a long latency that fewer requests do not shorten is no queue. With larger limits, it may be
-	// that of other gateways.
+	// Near the least limit, a long latency that does not fall with fewer requests is not caused by a queue. With
+	// larger limits, it may be caused by a queue of other gateways' requests.
 	if steady && !failing && k.limit <= 2*k.least && m.latency > (deep+1)*k.base && k.compare(m) == free {
 		k.base = max(k.base, min(m.latency, k.before.latency))
 	}
@@ -184,10 +185,10 @@ func (k *knee) remember(m measure, steady bool) {
 type verdict int
 
 const (
-	alike   verdict = iota // they have about as many requests under way
+	alike   verdict = iota // both have about the same number of requests under way
 	unclear                // the samples are too few
-	waiting                // the latency of one is longer: its requests waited
-	free                   // their latencies are the same: those of neither waited
+	waiting                // the one with more requests has the longer latency: they waited
+	free                   // both have the same latency: no requests waited
 )
 
 // compare compares a window with the one before.
@@ -200,7 +201,7 @@ func (k *knee) compare(m measure) verdict {
 	if a.latency == 0 || b.latency == 0 || apart*20 < a.inFlight*3 {
 		return alike
 	}
-	third := apart * 1_000_000 / max(a.rate, 1) / 3 // of the difference that waiting makes
+	third := apart * 1_000_000 / max(a.rate, 1) / 3 // a third of the difference in latency that waiting would make
 	err := sqrt(a.err*a.err+b.err*b.err) * 3 / 2
 	switch longer := a.latency - b.latency; {
 	case longer > third:
@@ -211,8 +212,9 @@ func (k *knee) compare(m measure) verdict {
 	return unclear
 }
 
-// conclude ends a probe. The base is at least what fewer requests under way do not make shorter. If half the limit
-// still has a queue, or had one by the old base, another probe halves it again.
+// conclude ends a probe. A latency that does not fall with fewer requests under way is the least that the base can
+// be. If there is still a queue at half the limit, or was one by the old base, another probe halves the limit
+// again.
 func (k *knee) conclude(m measure, failing bool, at int64) {
 	old, slot := k.probed, k.slot()
 	if m.cut || failing {
@@ -256,11 +258,11 @@ func (k *knee) conclude(m measure, failing bool, at int64) {
 	}
 }
 
-// floor is the limit with which what was served of late without a queue is not refused.
+// floor returns the limit that is enough for the requests that were lately served without a queue.
 func (k *knee) floor() int64 { return k.served*3/2 + root(k.served) }
 
 // failing reports that the limit should fall because the upstream answers more requests with an error than usual.
-// Those that do not become fewer with half the limit are usual, unless they are more than half of the answers.
+// Errors that half the limit does not reduce are usual, unless they are more than half of the answers.
 func (k *knee) failing(m measure) bool {
 	switch {
 	case m.failed*2 > milli:

@@ -12,35 +12,35 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// verdict is the judgement whether a rule denies an attacker, or has a limit that is too low.
+// verdict is the console's guess whether a rule denies an attacker, or has a limit that is too low.
 type verdict struct {
 	Rule     string
 	Words    string
 	Detail   string
-	Kind     string // of the words: good, warn, bad or info
+	Kind     string // color of Words: good, warn, bad or info
 	Shares   []share
 	Refused  uint64 // subjects
 	Asked    uint64
 	Refusals uint64
 	Would    bool // it is a shadow: no request was denied
 	Uses     []use
-	UsesOf   int // subjects that are in Uses
-	// Everybody is the one subject that makes nearly all traffic and has a private address.
+	UsesOf   int // number of subjects that Uses counts
+	// Everybody is the subject with nearly all traffic, if it has a private address.
 	Everybody string
-	Of        float64 // its share of it
+	Of        float64 // its fraction of the traffic
 }
 
-// share is how much of the refusals the first ones make.
+// share is the fraction of the refusals that the first subjects have.
 type share struct {
 	Name string
 	Of   float64
 }
 
-// use is how many subjects asked so many times the limit.
+// use is a bar of the histogram: the number of subjects that asked for so many times the limit.
 type use struct {
 	Name string
 	N    int
-	High float64 // of the highest
+	High float64 // height, as a fraction of the highest bar
 	Over bool    // above the limit
 }
 
@@ -61,7 +61,7 @@ func overloadVerdict(r *telemetry.Rule) *verdict {
 	return v
 }
 
-// judge looks at a rule over a window. What a block refused is left out.
+// judge returns the verdict about a rule in a window. It ignores requests that a block refused.
 func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *verdict {
 	if r.Load != nil {
 		return overloadVerdict(r)
@@ -98,7 +98,7 @@ func judge(r *telemetry.Rule, w telemetry.Window, l sluice.Limit, shadow bool) *
 	return v
 }
 
-// firstTen is how the sentence about the ten subjects with the most refusals begins.
+// firstTen returns the start of the sentence about the ten subjects with the most refusals.
 func (v *verdict) firstTen() string {
 	if v.Refused > 10 {
 		return "The first ten"
@@ -106,8 +106,8 @@ func (v *verdict) firstTen() string {
 	return plural(v.Refused, "subject", "subjects")
 }
 
-// sharesInWords is for a rule without a ratio of requests to its limit: one of requests in flight, or one that no
-// longer exists.
+// sharesInWords words the verdict for rules whose requests cannot be compared with a limit: those of requests in
+// flight, and those that no longer exist.
 func (v *verdict) sharesInWords() {
 	first, ten := v.Shares[0].Of, v.Shares[min(1, len(v.Shares)-1)].Of
 	switch {
@@ -138,8 +138,8 @@ func timesOfRefused(r *telemetry.Rule, refused []telemetry.Subject, w telemetry.
 	return all
 }
 
-// median returns how many times the limit the subject of the middle denial requested: a few subjects with two
-// denials prove nothing about those with nearly all denials.
+// median returns the ratio of requests to the limit for the median denial, rather than for the median subject: a
+// few subjects with two denials each say nothing about those with nearly all denials.
 func median(all []timesRefused) float64 {
 	var sum, half uint64
 	for _, t := range all {
@@ -154,9 +154,9 @@ func median(all []timesRefused) float64 {
 	return 0
 }
 
-// timesOf returns how many times its limit a refused subject asked for, at least once: by the limit that
-// refused it, or else by l. A subject that is not among those that ask most used up the limit, and was refused
-// beyond.
+// timesOf returns how many times its limit a refused subject asked for: at least 1. The limit is the one that
+// refused it, or l if that is unknown. If the number of its requests is unknown, the subject has used up the limit
+// once, and its refusals come on top.
 func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l sluice.Limit) float64 {
 	if t.Limit.Count > 0 {
 		l = t.Limit
@@ -167,7 +167,7 @@ func timesOf(r *telemetry.Rule, w telemetry.Window, t *telemetry.Subject, l slui
 	return 1 + timesLimit(l, t.Count, active(t, w))
 }
 
-// askedBy returns how often a subject asked, unless that is unknown, or too little known to be of use.
+// askedBy returns the requests of a subject, or nil if their number is unknown or too inexact.
 func askedBy(r *telemetry.Rule, w telemetry.Window, key string) *telemetry.Subject {
 	if asked := find(r.Traffic[w].Items, key); asked != nil && nearEnough(asked) {
 		return asked
@@ -218,7 +218,7 @@ func (v *verdict) words(times []timesRefused) {
 	case first >= 0.5:
 		v.Kind = "bad"
 		v.Words = "One subject, far above the limit."
-		if median < 3 { // which is its own
+		if median < 3 { // the median is that of this one subject
 			v.Kind, v.Words = "warn", "One subject, not far above the limit."
 		}
 		v.Detail = fmt.Sprintf("It makes %s of the %s: an attacker, or a client that does not wait when it is told to.", percent(first), refusals)
@@ -237,7 +237,7 @@ func (v *verdict) words(times []timesRefused) {
 	}
 }
 
-// timesWords writes how many times the limit: 1.4, 12, 340.
+// timesWords formats a ratio to the limit: 1.4, 12, 340.
 func timesWords(f float64) string {
 	if f < 10 {
 		return trimmed(f, true)
@@ -263,6 +263,6 @@ func (v *verdict) everybody(c *call, r *telemetry.Rule, w telemetry.Window) {
 		return
 	}
 	if v.Everybody, v.Of = a.String(), of; !strings.Contains(first.Shown, v.Everybody) {
-		v.Everybody = first.Shown // as its rule lets people see it
+		v.Everybody = first.Shown // shortened or hashed, if the rule's show_key is set so
 	}
 }

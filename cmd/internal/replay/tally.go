@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// side is one policy as one worker puts requests to it.
+// side is one policy in one worker.
 type side struct {
 	rules  []ruleInfo
 	engine *policy.Engine
@@ -22,9 +22,9 @@ type side struct {
 	entry    *accesslog.Entry
 	store    Store
 	subjects *subjects
-	name     string // of the client, where the log has names
-	value    string // of the key that was seen last
-	hash     uint64 // of it
+	name     string // name of the client, if the log has names
+	value    string // value of the last key
+	hash     uint64 // hash of value
 	refusing []int
 	unsure   []unsure
 
@@ -33,11 +33,11 @@ type side struct {
 
 // ruleInfo is what counting needs to know of a rule.
 type ruleInfo struct {
-	group int // rules with the same key are one
+	group int // the same for rules with the same key
 	rule  *policy.Rule
 }
 
-// Take is that of the store of the part, at the time of the request.
+// Take implements [sluice.Store] by the store of the current part of the log, at the time of the request.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.value = valueOf(charges[0].Key)
 	s.hash = s.subjects.textHash(s.value)
@@ -52,7 +52,7 @@ func newSide(p *policy.Policy, rules []ruleInfo) *side {
 	return s
 }
 
-// decide puts a request to the policy, and counts what comes of it.
+// decide has the policy decide about a request, and counts the result.
 func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request, name string, in *counts) (allowed bool) {
 	s.entry, s.store, s.subjects, s.name = e, in.store, in.subjects, name
 	s.value, s.hash = "", in.subjects.none
@@ -64,7 +64,7 @@ func (s *side) decide(ctx context.Context, e *accesslog.Entry, r *policy.Request
 	return d.Allowed
 }
 
-// outcomeOf returns the outcome that the log has of a request.
+// outcomeOf returns the outcome of a request, by its entry in the log.
 func outcomeOf(e *accesslog.Entry) policy.Outcome {
 	o := policy.Outcome{Status: e.Status, Bytes: e.Sent, At: time.UnixMicro(e.Time)}
 	if e.Tokens.Total >= 0 || e.Tokens.Input >= 0 || e.Tokens.Output >= 0 {
@@ -74,7 +74,7 @@ func outcomeOf(e *accesslog.Entry) policy.Outcome {
 	return o
 }
 
-// numbersOf returns tokens as a response reports them. A total alone includes all tokens.
+// numbersOf returns tokens as a response reports them. If only a total is known, all tokens count as output.
 func numbersOf(t *accesslog.Tokens) map[string]int64 {
 	if t.Input < 0 && t.Output < 0 {
 		return map[string]int64{"usage.completion_tokens": t.Total}
@@ -127,10 +127,10 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 			rule.delayed++
 		}
 		group, key := s.rules[index].group, o.Key(first)
-		if key == "" { // it blocks, and counts nothing
+		if key == "" { // a rule with block, which counts nothing
 			key = s.rules[index].rule.Name + "/" + o.Client().String()
 		}
-		if v := valueOf(key); v != s.value { // which rules often share
+		if v := valueOf(key); v != s.value { // rules often have the same value
 			s.value, s.hash = v, s.subjects.textHash(v)
 		}
 		was := s.subjects.request(index, group, key, s.hash, e.Time)
@@ -156,9 +156,9 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	}
 }
 
-// secondGains returns how many more such requests a limit may let pass than it does where all requests of a
-// second come at its beginning: what a second gives back. Windows and logs of whole seconds give nothing
-// back within one.
+// secondGains returns how many more such requests a limit may allow at their true times. The log has only seconds,
+// so a replay makes all requests of a second at its start; the limit may allow as many more as it regains in a
+// second. Windows and logs of whole seconds regain nothing within one.
 func secondGains(r *policy.Result) int64 {
 	if r.Plan == nil || r.Plan.Kernel == kernel.InFlight || r.Cost < 1 {
 		return 0
@@ -175,10 +175,10 @@ func secondGains(r *policy.Result) int64 {
 type tally struct {
 	requests, refused, exempt, malformed int64
 	limited                              int64 // answered 429 or 503
-	close                                int64 // how many fewer might be refused at their true times within a second
+	close                                int64 // refusals that might be none at the requests' true times within their seconds
 	undecided                            int64 // the store had no answer
 	statuses                             [len(classes)]struct{ requests, refused int64 }
-	minutes                              [60]bool // of the hour in which there was a request
+	minutes                              [60]bool // minutes of the hour in which there was a request
 
 	axis          axis
 	all, refusals []int64 // series
@@ -186,20 +186,21 @@ type tally struct {
 	rules []ruleTally
 }
 
-// classes are those of statuses.
+// classes are the classes of statuses.
 var classes = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx", "other"}
 
 // ruleTally are the counts of a rule.
 type ruleTally struct {
 	matched, refused, alone, delayed int64
-	windows, early                   int64 // refusals of fixed windows, and in the first tenth of one
+	windows, early                   int64 // refusals by fixed windows: all, and those in the first tenth of a window
 	longest                          time.Duration
 	series                           []int64
-	// beside are the rules that have refused all that this one has, in order, itself among them.
+	// beside are the indexes of the rules that refused every request that this rule refused, sorted, including this
+	// rule.
 	beside []int
 }
 
-// edges counts a refusal by where in a window it was.
+// edges counts a refusal of a fixed window, and whether it was early in the window.
 func (r *ruleTally) edges(p *sluice.Plan, now int64) {
 	if p == nil || p.Limit.Algorithm != sluice.FixedWindow || p.Limit.MonthDay != 0 {
 		return
@@ -269,7 +270,7 @@ func classOf(status int) int {
 	return len(classes) - 1
 }
 
-// together counts which rules have refused one request.
+// together counts which rules refused a request together.
 func (t *tally) together(refusing []int) {
 	if len(refusing) == 1 {
 		t.rules[refusing[0]].alone++
@@ -283,7 +284,7 @@ func (t *tally) together(refusing []int) {
 	}
 }
 
-// keepBeside leaves only those of a list beside the rule.
+// keepBeside removes the rules from beside that are not in rules.
 func (r *ruleTally) keepBeside(rules []int) {
 	r.beside = slices.DeleteFunc(r.beside, func(i int) bool { return !slices.Contains(rules, i) })
 }
@@ -319,7 +320,7 @@ func (r *ruleTally) merge(o *ruleTally) {
 	r.series = summed(r.series, o.series)
 }
 
-// alignWith makes the steps of two tallies, which begin with the same request, the same ones.
+// alignWith gives two tallies, which begin with the same request, the same steps.
 func (t *tally) alignWith(o *tally) {
 	for t.axis.level < o.axis.level {
 		t.lengthen()

@@ -1,15 +1,15 @@
-// Package fair divides a limit among the tenants that share it, by weight: a tenant that asks for less than
-// its allocation gets all it asks for, and the rest is divided among the others. It has no clock and counts
-// no units; package policy, above it, charges by its answers.
+// Package fair divides a limit among the tenants that share it, by weight: a tenant that asks for less than its
+// allocation gets all it asks for, and the rest is divided among the others. It has no clock and does not count
+// what was used; package policy, above it, charges by its answers.
 //
 // A request of a tenant is two charges. The first is the limit, an ordinary bucket, so it is exact over
 // every store. The second is a meter of the tenant, on which a unit costs the time between two units of the
 // tenant's allocation. When allocations change, only that cost changes: plans and states stay.
 //
-// Demand of the last second is divided by water-filling. The target is the level at which the reserve is
-// left in the bucket: a fuller bucket is divided more generously, an emptier one less, so nothing stays
-// unused. The first request of an epoch divides, and the others use the division before, so no goroutine is
-// needed.
+// Demand of the last second is divided by water-filling. What is divided depends on the bucket: more if its level
+// is below the target, less if it is above, so nothing stays unused. At the target level, the reserve is still
+// free. The first request of an epoch computes the division, and requests that come meanwhile use the previous one,
+// so no goroutine is needed.
 package fair
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// MaxTenants is how many tenants a cap distinguishes at a time. Further ones share a place.
+	// MaxTenants is how many tenants a cap distinguishes at a time. All others count as one tenant.
 	MaxTenants = 10_000
 	// MaxWeight is the largest weight.
 	MaxWeight = 1000
@@ -32,68 +32,69 @@ const (
 	// MaxWindow is the longest window of a cap.
 	MaxWindow = 24 * time.Hour
 
-	epochs     = 4       // of a window
+	epochs     = 4       // in a window
 	minWindow  = 1e6     // microseconds
-	minUnits   = 32      // of a window, so that slow caps have parts to divide
-	scale      = 1 << 10 // of demands, so that parts are precise
-	othersLast = 1e6     // microseconds for which what was heard of others holds
-	farAhead   = 1 << 40 // more than anybody asks for in an epoch
+	minUnits   = 32      // least number of units in a window, so that slow caps have enough to divide
+	scale      = 1 << 10 // factor of demands, for precise allocations
+	othersLast = 1e6     // microseconds for which the demand heard from other instances is valid
+	farAhead   = 1 << 40 // more than any tenant asks for in an epoch
 )
 
 // Cap is the latest demand of the tenants of a shared limit. It is safe for concurrent use.
 //
-// Time is divided into epochs, a quarter of the window each. Demand is the units requested in the last window, in
-// proportion for a new tenant, and a tenant with requests in it is active. The first request in an epoch divides
-// the cap again, in time n·log n, while others use the old division.
+// Time is divided into epochs, a quarter of the window each. A tenant's demand is the number of units that it
+// requested in the last window; for a new tenant, it is extrapolated to a whole window. A tenant with requests in
+// the last window is active. The first request in an epoch divides the cap again, in time n·log n, while other
+// requests use the old division.
 type Cap struct {
 	ID            uint64 // the same in all processes
-	count, period int64  // units in so many microseconds
-	unit          int64  // what one adds to the level of the bucket
+	count, period int64  // units, and the microseconds in which they may be used
+	unit          int64  // how much one unit adds to the level of the bucket
 	epoch         int64  // microseconds
-	units         int64  // of a window, times scale
+	units         int64  // in a window, times scale
 	least         int64  // see Terms
-	// Units that the bucket holds: all, without the reserve, and while there is less than is asked for.
+	// Levels of the bucket, in units: full; full up to the reserve; and the target while demand exceeds the cap.
 	burst, line, aim int64
 
-	began  atomic.Int64 // when the epoch did, in microseconds
+	began  atomic.Int64 // start of the epoch, in microseconds
 	short  atomic.Bool  // there is less than is asked for
-	weight atomic.Int64 // of all who are active
-	level  atomic.Int64 // of the bucket when noted, of which a unit is so much
+	weight atomic.Int64 // sum of all active tenants
+	level  atomic.Int64 // level of the bucket when noted; a unit adds Cap.unit to it
 	noted  atomic.Int64 // microseconds
-	parts  atomic.Int64 // by how many the cap was divided then: see Note
+	parts  atomic.Int64 // number of instances among which the cap was divided then: see Note
 	known  atomic.Pointer[map[string]*tenant]
 
 	adding sync.Mutex         // guards fresh and known
-	fresh  map[string]*tenant // that are not known yet
-	many   int                // of both
+	fresh  map[string]*tenant // tenants that are not in known yet
+	many   int                // number of tenants in known and fresh
 
 	dividing sync.Mutex // guards the following, and the past of tenants
-	division Level      // changed with adding, too
+	division Level      // to change it, hold adding as well
 	wants    []Want
-	rest     tenant // all tenants without a place
+	rest     tenant // all tenants beyond MaxTenants
 	others   others
 }
 
-// tenant is what one of them has asked for.
+// tenant is the demand of one tenant, and its allocation.
 type tenant struct {
 	id      uint64
 	weight  atomic.Int64
 	asked   atomic.Int64 // in this epoch
-	limited atomic.Bool  // it asks for more than there is for it
-	free    atomic.Int64 // units of an epoch from which on it does so, where there is less than is asked for
-	each    atomic.Int64 // see Terms; of a limited tenant
-	due     atomic.Int64 // when it is no more ahead of its time, in microseconds
+	limited atomic.Bool  // demand exceeds the allocation
+	free    atomic.Int64 // units that it may request in an epoch without exceeding its allocation, if demand exceeds the cap
+	each    atomic.Int64 // Each in Terms, for a limited tenant
+	due     atomic.Int64 // when it has used up its lead (see NoteAhead), in microseconds
 
-	past   [epochs]int64 // in the last epochs, the newest first
-	age    int64         // how many of these it has been there, at most epochs
-	demand int64         // in the window
-	wants  int64         // that, and what it asks other processes for, times scale
+	past   [epochs]int64 // asked in each of the last epochs, the newest first
+	age    int64         // epochs since its first request, at most epochs
+	demand int64         // demand here, in the window
+	wants  int64         // demand here and in other processes, times scale
 }
 
-// Terms are on what terms a store is to be asked for a tenant.
+// Terms are the terms on which a store is charged for a tenant.
 type Terms struct {
-	// Each is how many nanoseconds of its own time a unit takes a tenant, of a part of the cap so many
-	// times as many: a share of its time goes by as slowly.
+	// Each is how many nanoseconds of the tenant's own time a unit takes. While the cap is divided among N
+	// instances, it is N times as long.
 	Each int64
 	// Short reports that demand exceeds the cap.
 	Short bool
@@ -101,7 +102,7 @@ type Terms struct {
 	// the request, and the reserve is left to other tenants.
 	Over bool
 	Line int64
-	// Above reports that the bucket held more when this was last known.
+	// Above reports that the bucket held more than that when its level was last known.
 	Above bool
 
 	part          Level // of an epoch
@@ -109,15 +110,15 @@ type Terms struct {
 	tenant        *tenant
 }
 
-// NoteAhead notes how many nanoseconds the tenant is ahead of its time, at a time in microseconds.
+// NoteAhead notes that at now, in microseconds, the tenant is ahead of its allocation by so many nanoseconds.
 func (t *Terms) NoteAhead(ahead, now int64) {
 	t.tenant.due.Store(now + ahead/1000)
 }
 
-// Ahead returns how far it is ahead, by what was noted last.
+// Ahead returns how many nanoseconds the tenant is ahead at now, by the last NoteAhead.
 func (t *Terms) Ahead(now int64) int64 { return max(0, t.tenant.due.Load()-now) * 1000 }
 
-// Within returns how many more units the tenant can ask for in this epoch until it is over its part.
+// Within returns how many more units the tenant can ask for in this epoch before it exceeds its allocation.
 func (t *Terms) Within() int64 { return t.part.Of(t.weight) - t.asked }
 
 // Window returns how long a tenant is active after a request, in microseconds.
@@ -130,8 +131,8 @@ func Units(count int64, period time.Duration) int64 {
 	return mulDiv(count, Window(count, period), period.Microseconds())
 }
 
-// New returns a cap of count units a period, with Units of at most MaxUnits. The name is that of it
-// in all processes, and unit is what one adds to the level of its bucket.
+// New returns a cap of count units a period, with Units of at most MaxUnits. It has the same name in all processes.
+// A unit adds unit to the level of its bucket.
 func New(name string, count int64, period time.Duration, burst, unit int64) *Cap {
 	c := &Cap{
 		unit: unit,
@@ -149,7 +150,7 @@ func New(name string, count int64, period time.Duration, burst, unit int64) *Cap
 	return c
 }
 
-// Same reports whether the cap is one of these numbers.
+// Same reports whether the cap was made with these numbers.
 func (c *Cap) Same(count int64, period time.Duration, burst int64) bool {
 	return c.count == count && c.period == period.Microseconds() && c.burst == burst
 }
@@ -187,16 +188,16 @@ func (c *Cap) Look(key string, weight, units, now int64, terms *Terms) {
 	c.set(terms, &t, units, units, now)
 }
 
-// Part is what there is for a tenant.
+// Part is the allocation of a tenant.
 type Part struct {
-	// Each is how many nanoseconds lie between the units of its allocation: by the present division if demand
-	// exceeds the cap, and otherwise by that for full demand of all active tenants.
+	// Each is how many nanoseconds lie between the units of its allocation. If demand exceeds the cap, that is the
+	// current allocation; otherwise, the one it would have if all active tenants had full demand.
 	Each    int64
 	Weights int64 // of all active tenants, itself included
 	Short   bool  // there is less than is asked for
 }
 
-// Part returns what there is for a tenant at a time, and notes nothing.
+// Part returns the allocation of a tenant at now, and notes nothing.
 func (c *Cap) Part(key string, weight, now int64) Part {
 	c.pass(now)
 	t := c.tenant(key, weight, false)
@@ -214,9 +215,9 @@ func (c *Cap) Part(key string, weight, now int64) Part {
 	return p
 }
 
-// Note notes the level of the cap's bucket at a time. While instances cannot count together it is that of
-// one of several parts of it, as in package share: an empty part of one in two is half full, and drains
-// half as fast.
+// Note notes the level of the cap's bucket at now. While instances cannot count together, each has one of several
+// parts of the bucket, and used is the level of that part, as in package share: with two parts, an empty one is a
+// bucket that is half full, and drains half as fast.
 func (c *Cap) Note(used, now, parts int64) {
 	c.level.Store(used)
 	c.noted.Store(now)
@@ -225,10 +226,10 @@ func (c *Cap) Note(used, now, parts int64) {
 	}
 }
 
-// Parts returns by how many the cap is divided at present.
+// Parts returns the number of instances among which the cap is divided now.
 func (c *Cap) Parts() int64 { return c.parts.Load() }
 
-// ofPart returns so many units of the bucket in one of so many parts.
+// ofPart converts a level of the whole bucket, in units, to the level of one of so many parts.
 func (c *Cap) ofPart(units, parts int64) int64 { return c.burst - (c.burst-units)/parts }
 
 func (c *Cap) set(terms *Terms, t *tenant, asked, units, now int64) {
@@ -253,7 +254,7 @@ func (c *Cap) set(terms *Terms, t *tenant, asked, units, now int64) {
 	}
 }
 
-// tenant returns that of a key. If it is new and is not to be added, it is nil.
+// tenant returns the tenant of a key, or nil if it is new and add is false.
 func (c *Cap) tenant(key string, weight int64, add bool) *tenant {
 	if t := (*c.known.Load())[key]; t != nil {
 		if t.weight.Load() != weight {
@@ -284,7 +285,7 @@ func (c *Cap) tenant(key string, weight int64, add bool) *tenant {
 	return t
 }
 
-// admit gives a newcomer its part.
+// admit gives a new tenant its allocation.
 func (c *Cap) admit(t *tenant, weight int64) {
 	t.weight.Store(weight)
 	c.grant(t, weight)
@@ -308,7 +309,7 @@ func (c *Cap) each(weight int64) int64 {
 	return mulDiv(c.epoch*epochs*1000*scale, c.division.Weight, c.division.Rest*weight*c.parts.Load())
 }
 
-// pass begins a new epoch, if it is time to.
+// pass begins a new epoch if the current one is over.
 func (c *Cap) pass(now int64) {
 	if since := now - c.began.Load(); since >= 0 && since < c.epoch || since < 0 && since > -c.epoch*epochs {
 		return // clocks of processors differ a little
@@ -319,7 +320,7 @@ func (c *Cap) pass(now int64) {
 	}
 }
 
-// renew begins the epoch of a time, with dividing.
+// renew begins the epoch of now. The caller holds dividing.
 func (c *Cap) renew(now int64) {
 	begins := now - now%c.epoch
 	steps := (begins - c.began.Load()) / c.epoch
@@ -327,7 +328,7 @@ func (c *Cap) renew(now int64) {
 		return
 	}
 	if steps < 0 || steps > epochs {
-		steps = epochs + 1 // all that was known is over
+		steps = epochs + 1 // all known demand is older than the window
 	}
 	c.began.Store(begins)
 	c.turn(steps)
@@ -386,7 +387,7 @@ func (t *tenant) turn(steps int64) {
 func (c *Cap) divide(now int64) {
 	theirs := c.heard(now)
 	if c.parts.Load() > 1 {
-		theirs = nil // tenants with their own allocation
+		theirs = nil // each instance divides its part by its own demand
 	}
 	known := *c.known.Load()
 	c.wants = c.wants[:0]
@@ -412,7 +413,7 @@ func (c *Cap) divide(now int64) {
 	for _, t := range known {
 		t.limited.Store(t.wants > c.grant(t, t.weight.Load()))
 	}
-	for _, t := range c.fresh { // new tenants since then
+	for _, t := range c.fresh { // tenants that came since then
 		all += t.weight.Load()
 		c.grant(t, t.weight.Load())
 	}
@@ -423,14 +424,14 @@ func (c *Cap) divide(now int64) {
 // root returns the square root, rounded up.
 func root(n int64) int64 { return int64(math.Ceil(math.Sqrt(float64(n)))) }
 
-// available returns what there is to divide in a window, times scale.
+// available returns how many units there are to divide in a window, times scale.
 func (c *Cap) available(now int64) int64 {
 	n := c.parts.Load()
 	units := c.units / n
 	return units + min(max(2*(c.ofPart(c.aim, n)-c.held(now))*scale, -units/2), units/4)
 }
 
-// held returns how many units the bucket held at a time, by what was noted last.
+// held returns how many units the bucket holds at now, by the last Note.
 func (c *Cap) held(now int64) int64 {
 	n := c.parts.Load()
 	return max(c.ofPart(0, n), c.level.Load()/c.unit-mulDiv(max(0, now-c.noted.Load()), c.count, c.period*n))

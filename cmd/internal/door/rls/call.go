@@ -9,29 +9,29 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// call is the memory of one call, and is used again.
+// call is the memory of one call. Later calls reuse it.
 type call struct {
 	*service
 	request request
-	parts   []part // of each descriptor
+	parts   []part // one for each descriptor
 	asked   []policy.Request
 	asking  []*policy.Request
 	ds      []policy.Decision
 	shape   []byte
 }
 
-// part is what becomes of a descriptor.
+// part is the state of a descriptor.
 type part struct {
-	limit      *limit // that a configuration has for it; nil: none
+	limit      *limit // limit of the configuration for the descriptor, or nil
 	attributes map[string]string
-	plan       overrideLimit // that the request brings
-	brought    bool          // is asked in place of rules
-	unasked    bool          // the limit that it brings is 0, and has no count
-	closed     bool          // by that
+	plan       overrideLimit // limit that the request brings
+	brought    bool          // plan is charged instead of rules
+	unasked    bool          // plan is a limit of 0, for which the engine is not asked
+	closed     bool          // denied by that limit of 0
 	over       bool
 }
 
-// maxKept is the most descriptors that a call is used again with.
+// maxKept is the largest number of descriptors with which a call is reused.
 const maxKept = 16
 
 // end drops the request.
@@ -96,7 +96,7 @@ func (c *call) find() {
 	}
 }
 
-// replace drops the limits that others of the request replace.
+// replace drops the limits that other limits of the request replace.
 func (c *call) replace() {
 	replaced := make(map[string]bool)
 	for i := range c.parts {
@@ -113,7 +113,7 @@ func (c *call) replace() {
 	}
 }
 
-// ask makes a request of each descriptor.
+// ask makes a policy request from each descriptor.
 func (c *call) ask() error {
 	for i := range c.request.descriptors {
 		d, r := &c.request.descriptors[i], &c.asked[i]
@@ -174,15 +174,15 @@ func (c *call) decide(ctx context.Context) (over bool) {
 	return over
 }
 
-// weigh finds the parts that are over a limit, and reports whether the request is. Limits of quotas
-// make it so only if all of them are used up.
+// weigh finds the parts that are over a limit, and reports whether the request is over its limit. Quotas deny a
+// request only if all of them are used up.
 func (c *call) weigh() (over bool) {
 	quotas, spent := 0, 0
 	watchOnly := c.Engine.Policy().WatchOnly()
 	for i := range c.parts {
 		p, d := &c.parts[i], &c.ds[i]
 		if c.outage.Note(d); watchOnly {
-			p.over = false // also of quotas, and of limits of 0 that a request brings
+			p.over = false // even if a quota is used up, or the request brings a limit of 0
 			continue
 		}
 		p.over = p.closed || !p.unasked && !d.Allowed && c.asked[i].Mode != policy.GiveBack
@@ -198,8 +198,8 @@ func (c *call) weigh() (over bool) {
 	return over || quotas > 0 && spent == quotas
 }
 
-// giveBack undoes what was charged to a request that is refused for what the engine does not know:
-// a quota, or a limit that was only looked at.
+// giveBack gives back the charges of a request that is refused for a reason that the engine does not know: a quota,
+// or a limit that it only peeked at.
 func (c *call) giveBack(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]
@@ -210,7 +210,7 @@ func (c *call) giveBack(ctx context.Context) {
 	})
 }
 
-// useUp charges what is left to descriptors that did not fit.
+// useUp charges the remaining units to descriptors that did not fit.
 func (c *call) useUp(ctx context.Context) {
 	c.again(ctx, func(i int) bool {
 		r := &c.asked[i]
@@ -222,12 +222,11 @@ func (c *call) useUp(ctx context.Context) {
 	})
 }
 
-// againTimeout bounds the time that asking once more may take, over a store without a deadline of
-// its own.
+// againTimeout bounds the time of a second decision over a store without a deadline of its own.
 const againTimeout = time.Second
 
-// again decides once more about the selected descriptors, and drops the answers. It does so for a caller that has
-// left, too: Envoy waits for 20 ms, and charges stay.
+// again decides once more about the selected descriptors, and drops the answers. It ignores that the caller has
+// left: Envoy waits only 20 ms, and without this the charges would stay.
 func (c *call) again(ctx context.Context, which func(i int) bool) {
 	var some []*policy.Request
 	for i := range c.asked {
@@ -243,7 +242,7 @@ func (c *call) again(ctx context.Context, which func(i int) bool) {
 	c.Engine.DecideEach(ctx, some, make([]policy.Decision, len(some)))
 }
 
-// overQuota reports whether a descriptor is over a limit that only tells so.
+// overQuota reports whether a descriptor is over its quota: the engine only reports that.
 func (c *call) overQuota(i int) bool {
 	r := resultOf(&c.ds[i], c.parts[i].limit)
 	return r != nil && !r.Allowed && c.asked[i].Mode != policy.GiveBack
@@ -262,13 +261,13 @@ func resultOf(d *policy.Decision, l *limit) *policy.Result {
 	return nil
 }
 
-// leftBy returns what the limits have left that a descriptor did not fit, shadows too.
+// leftBy returns the least that remains of the limits, including shadows, that a descriptor did not fit.
 func leftBy(d *policy.Decision) int64 {
 	least := int64(math.MaxInt64)
 	for i := range d.Results {
 		switch r := &d.Results[i]; {
 		case r.Allowed:
-		case r.Plan == nil: // it blocks
+		case r.Plan == nil: // a rule with block
 			return 0
 		default:
 			least = min(least, r.Plan.Limit.Value(r.Remaining))

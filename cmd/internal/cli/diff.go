@@ -25,12 +25,11 @@ func diffCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff FILE",
 		Short: "Compare a policy file with the policy that is in force",
-		Long: "Compare a policy file with the policy in force in a running gateway, as if the file replaced the\n" +
-			"gateway's policy file, with the rules of its database on top. \"-\" is standard input.\n\n" +
-			"With --live, try the file on the requests of the last hour that the gateway has recorded (see\n" +
-			"serve --recent). The result shows the requests that would newly be denied or no longer be\n" +
-			"denied, by rule and tier. Both policies count from zero. Real counters may be older than the\n" +
-			"recorded requests: the largest difference that this can make is shown too." + remote.Help,
+		Long: "Compare a policy file with the policy that is in force in a running gateway: as if the file took the\n" +
+			"place of the gateway's policy file, with the rules of its database on top. \"-\" is standard input.\n\n" +
+			"With --live, try it on the requests of the last hour that the gateway has recorded (see serve --recent),\n" +
+			"and show which of them would newly be denied, and which no longer, by rule and tier. Both policies\n" +
+			"count from zero. If real counters may be older, the result also has about the most that they can change." + remote.Help,
 		Example: "  sluice diff api.yaml\n  sluice diff api.yaml --live",
 		Args:    command.Args(1, 1, "diff: which file? Give one, or - for standard input"),
 		PreRunE: command.ApplySettings,
@@ -64,7 +63,7 @@ func writeDiff(w io.Writer, d *control.PolicyDiff) {
 		fmt.Fprintln(w, printable.Line(policy.Change(change).String()))
 	}
 	for _, r := range d.BeginsAnew {
-		fmt.Fprintln(w, printable.Line(fmt.Sprintf("%s: counts of %s start from zero: %s, was %s", r.Rule, r.From, r.Is, r.Was)))
+		fmt.Fprintln(w, printable.Line(restarted(r)))
 	}
 	for _, warning := range d.Warnings {
 		fmt.Fprintln(w, printable.Line("warning: "+warning))
@@ -72,4 +71,16 @@ func writeDiff(w io.Writer, d *control.PolicyDiff) {
 	if d.LastHour != nil {
 		remote.WriteTrial(w, d.LastHour)
 	}
+}
+
+// restarted describes a limit whose counts start from zero.
+func restarted(r control.Restart) string {
+	from := ""
+	if r.From != "rule" {
+		from = " by " + r.From
+	}
+	if r.Is == r.Was {
+		return fmt.Sprintf("%s: counts%s start from zero, because the key is another: %s", r.Rule, from, r.Is)
+	}
+	return fmt.Sprintf("%s: counts%s start from zero: %s, was %s", r.Rule, from, r.Is, r.Was)
 }

@@ -49,7 +49,7 @@ func convertNginx(c *cobra.Command, names []string) error {
 		return err
 	}
 	if len(im.Document.Rules) == 0 {
-		return fmt.Errorf("%s: no limit was translated: see the comments at its start", strings.Join(names, ", "))
+		return fmt.Errorf("%s: no limit was translated: see the comments at the start of the policy", strings.Join(names, ", "))
 	}
 	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: see the comments at the start of the policy\n", words.Counted(len(im.Untranslated), "thing"))
 	return err

@@ -45,7 +45,7 @@ func (l *lastHour) Uncertain() string {
 	if l.Change == l.Most {
 		return ""
 	}
-	return "The upper end of a range includes counters from before the first recorded request."
+	return "A range ends with about the most that counters from before the first request can make of it."
 }
 
 // Old is a sentence about requests that the present policy decides differently now, or "".
@@ -53,7 +53,7 @@ func (l *lastHour) Old() string {
 	if l.Differs == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The policy in force decides %s differently from what happened, because counters are older or the policy has changed since.", words.Counted(l.Differs, "request"))
+	return fmt.Sprintf("The policy in force decides %s differently from what happened, because counters are older or shared, or the policy has changed since.", words.Counted(l.Differs, "request"))
 }
 
 // between is a range of two counts in any order.

@@ -3,6 +3,8 @@ package control
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/sluicehq/sluice/cmd/internal/recent"
 	"github.com/sluicehq/sluice/cmd/internal/source"
@@ -14,7 +16,7 @@ type PolicyDiff struct {
 	Changes    []PolicyChange `json:"changes"` // of settings and rules; overrides and subjects are left out
 	BeginsAnew []Restart      `json:"begins_anew"`
 	Warnings   []string       `json:"warnings"`
-	// LastHour is set if it was asked for: see [Difference].
+	// LastHour is set if it was requested: see [Difference].
 	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 
@@ -29,7 +31,7 @@ type PolicyChange struct {
 }
 
 // Diff returns how the policy in force would change if another file took the place of the policy file, with the rules
-// of the database on top as now. With live it returns what that would have done to the latest requests, too.
+// of the database on top as now. With live, it also returns the effect on the latest requests.
 func (c *Control) Diff(ctx context.Context, who Caller, doc policy.Document, live bool) (*PolicyDiff, error) {
 	if err := who.Needs(source.Operator); err != nil {
 		return nil, err
@@ -51,6 +53,9 @@ func (c *Control) Diff(ctx context.Context, who Caller, doc policy.Document, liv
 	for _, n := range p.Restarts(old) {
 		out.BeginsAnew = append(out.BeginsAnew, Restart(n))
 	}
+	if names := covered(&doc, would); len(names) > 0 {
+		out.Warnings = append(out.Warnings, "rules of the database are in force in place of these rules of the file: "+strings.Join(names, ", "))
+	}
 	for _, w := range p.Warnings() {
 		out.Warnings = append(out.Warnings, described(w))
 	}
@@ -60,15 +65,26 @@ func (c *Control) Diff(ctx context.Context, who Caller, doc policy.Document, liv
 	return out, err
 }
 
-// tryOut returns what a policy would have done to the latest requests. It returns nil if they are not kept, or if the
-// document is nil.
+// covered returns the names of the rules of a file that rules of the database replace.
+func covered(file, merged *policy.Document) (names []string) {
+	for i := range merged.Rules {
+		r := &merged.Rules[i]
+		if r.Source == source.FromDatabase && slices.ContainsFunc(file.Rules, func(f policy.Rule) bool { return f.Name == r.Name }) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// tryOut returns the effect that a policy would have had on the latest requests. It returns nil if these are not
+// recorded, or if the document is nil.
 func (c *Control) tryOut(ctx context.Context, would *policy.Document) (*recent.Trial, error) {
 	if c.recent == nil || would == nil {
 		return nil, nil
 	}
 	trial, err := c.recent.Try(ctx, would)
 	if err != nil && ctx.Err() != nil {
-		p := Problemf(http.StatusServiceUnavailable, "trying the change on the last hour took too long: others are being tried")
+		p := Problemf(http.StatusServiceUnavailable, "the change was not tried on the last hour in time, because other changes are being tried")
 		p.Retry = 10
 		return nil, p
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // Fleet tries changes on the rings of all instances that share a store. An instance posts the changed policy, the
-// others post what it would have done to their requests, and the answers are added.
+// others post its effect on their requests, and the answers are added.
 type Fleet struct {
 	Ring  *Ring
 	Board telemetry.Board // nil: this is the only instance
@@ -45,13 +45,19 @@ const (
 	hereEvery = 10 * time.Second
 	lookEvery = time.Second            // for trials of others
 	pollEvery = 200 * time.Millisecond // for answers
-	// othersFor is how long the others have time to answer.
+	// othersFor is how long the others have time to answer, and ackFor how long to begin.
 	othersFor = 12 * time.Second
-	maxAsked  = 16 << 20 // bytes of a policy
+	ackFor    = 4 * time.Second
+
+	gone     = "gone"   // posted by an instance that stops
+	ack      = "ack"    // posted by an instance that begins a trial
+	maxAsked = 16 << 20 // bytes of a policy
 )
 
-// NewFleet returns a Fleet. Without a board, it has only its own ring.
+// NewFleet returns a Fleet. Without a board, it has only its own ring, and counters are in the memory of this process:
+// they were empty when the ring was.
 func NewFleet(ring *Ring, board telemetry.Board, document func() *policy.Document, logger *slog.Logger) *Fleet {
+	ring.fresh = board == nil
 	return &Fleet{Ring: ring, Board: board, Document: document, Logger: logger, id: rand.Text()}
 }
 
@@ -70,10 +76,16 @@ func (f *Fleet) Run(ctx context.Context) {
 		answered = f.answer(ctx, answered)
 		select {
 		case <-ctx.Done():
+			f.leave(context.WithoutCancel(ctx))
 			return
 		case <-ticker.C:
 		}
 	}
+}
+
+// leave informs the others that this instance no longer answers.
+func (f *Fleet) leave(ctx context.Context) {
+	_ = f.post(ctx, herePart, f.id, []byte(gone)) // otherwise they stop waiting after ackFor
 }
 
 func (f *Fleet) post(ctx context.Context, part, instance string, post []byte) error {
@@ -111,6 +123,9 @@ func (f *Fleet) answerOne(ctx context.Context, name string, post []byte) error {
 	if err := unpack(post, &would); err != nil {
 		return err
 	}
+	if err := f.post(ctx, triedPart, name+"/"+f.id, []byte(ack)); err != nil {
+		return err
+	}
 	found, err := f.Ring.Try(ctx, f.Document(), &would)
 	if err != nil {
 		return err
@@ -122,7 +137,8 @@ func (f *Fleet) answerOne(ctx context.Context, name string, post []byte) error {
 	return f.post(ctx, triedPart, name+"/"+f.id, packed)
 }
 
-// Try returns what a change of the policy in force would have done to the requests of the last hour of all instances.
+// Try returns the effect that a change of the policy in force would have had on the requests of the last hour of all
+// instances.
 func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error) {
 	if f.Board == nil {
 		return f.Ring.Try(ctx, f.Document(), would)
@@ -135,11 +151,18 @@ func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error)
 	}
 	if err != nil {
 		f.Logger.Warn("a trial reaches no other instance", "error", err)
-		out.Notes = append(out.Notes, "The other instances are not reachable: these are only the requests of this one.")
+		out.Notes = append(out.Notes, "The other instances could not be reached: these are the requests of this one alone.")
 		return out, nil
 	}
-	if missing := f.gather(ctx, name, others, out); missing > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("%d instances did not respond: their requests are missing.", missing))
+	switch missing := f.gather(ctx, name, others, out); missing {
+	case 0:
+	case 1:
+		out.Notes = append(out.Notes, "1 instance has not answered: its requests are missing.")
+	default:
+		out.Notes = append(out.Notes, fmt.Sprintf("%d instances have not answered: their requests are missing.", missing))
+	}
+	if out.Instances > 1 {
+		out.Notes = append(out.Notes, "Each instance has tried its own requests, so limits that instances share deny more than the sum shown, up to about the most.")
 	}
 	if len(others) > 0 {
 		_ = f.post(context.WithoutCancel(ctx), askedPart, name, nil) // otherwise it expires
@@ -155,7 +178,7 @@ func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (o
 	}
 	others = map[string]bool{}
 	for id := range here {
-		if id != f.id {
+		if id != f.id && string(here[id]) != gone {
 			others[id] = true
 		}
 	}
@@ -171,21 +194,28 @@ func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (o
 	return others, f.post(ctx, askedPart, name, post)
 }
 
-// gather adds the answers of the others, and returns how many are missing.
+// gather adds the answers of the others, and returns how many are missing. It does not wait for instances that have not
+// begun in time.
 func (f *Fleet) gather(ctx context.Context, name string, others map[string]bool, out *Trial) (missing int) {
 	missing = len(others)
-	until := time.Now().Add(othersFor)
-	for missing > 0 && time.Now().Before(until) && ctx.Err() == nil {
+	began := time.Now()
+	for waiting := missing; waiting > 0 && time.Since(began) < othersFor && ctx.Err() == nil; {
 		tried, _ := f.posted(ctx, triedPart) // the next may succeed
+		waiting = 0
 		for id := range others {
-			var found Trial
-			if post := tried[name+"/"+id]; others[id] && post != nil && unpack(post, &found) == nil {
+			post := tried[name+"/"+id]
+			switch found := (Trial{}); {
+			case !others[id]:
+			case post == nil && time.Since(began) >= ackFor:
+			case post == nil || string(post) == ack:
+				waiting++
+			case unpack(post, &found) == nil:
 				others[id] = false
 				out.add(&found)
 				missing--
 			}
 		}
-		if missing > 0 {
+		if waiting > 0 {
 			select {
 			case <-time.After(pollEvery):
 			case <-ctx.Done():

@@ -18,22 +18,27 @@ type judge struct {
 	seed   maphash.Seed
 	schema *schema
 	doc    policy.Document
+	// moved reports whether the other policy determines the addresses of clients differently.
+	moved bool
 }
 
 // lacks returns what a rule goes by that the records do not have, and a sentence about it; empty if they have all.
 func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	switch {
 	case r.InFlight != (policy.InFlight{}):
-		return "in_flight", "The recorded requests do not show which were under way at the same time."
+		return "in_flight", "The records do not show which requests were in flight at the same time."
 	case r.Cost.ReadsResponse():
-		return "cost", "The recorded requests do not contain the numbers in responses."
+		return "cost", "The records do not have the numbers in responses."
 	case settles(r) && !j.schema.settles:
-		return "the outcome", "The outcome of requests is not recorded, because no rule in force uses it."
+		return "the outcome", "The outcome of requests is not recorded, because no rule in force reads it."
 	}
 	for _, name := range [...]string{r.Count.UnlessHeader, r.Cost.ResponseHeader} {
 		if name != "" && !slices.Contains(j.schema.answers, http.CanonicalHeaderKey(name)) {
-			return "response_header:" + name, fmt.Sprintf("The header %s of responses is not recorded, because no rule in force uses it.", name)
+			return "response_header:" + name, fmt.Sprintf("The header %s of responses is not recorded, because no rule in force reads it.", name)
 		}
+	}
+	if j.moved && goesByClient(&j.doc, r) {
+		return "client_ip", "trusted_proxies or ipv6_prefix differ, and the records have the addresses that the policy in force has found."
 	}
 	for _, part := range partsOf(&j.doc, r) {
 		if need, why = j.lacksPart(part); need != "" {
@@ -42,7 +47,7 @@ func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	}
 	for _, name := range fieldsOf(r) {
 		if !j.hasField(name, name == http.CanonicalHeaderKey(r.Cost.Header)) {
-			return "header:" + name, fmt.Sprintf("The header %s is not recorded, because no rule in force uses it.", name)
+			return "header:" + name, fmt.Sprintf("The header %s is not recorded, because no rule in force reads it.", name)
 		}
 	}
 	return j.lacksOpen(r)
@@ -68,6 +73,11 @@ func partsOf(doc *policy.Document, r *policy.Rule) []string {
 	return slices.DeleteFunc(all, func(part string) bool { return part == "" })
 }
 
+// goesByClient reports whether a rule depends on the address of the client.
+func goesByClient(doc *policy.Document, r *policy.Rule) bool {
+	return len(r.Clients)+len(r.NotClients) > 0 || slices.Contains(partsOf(doc, r), "client_ip")
+}
+
 func goesByTier(r *policy.Rule) bool { return len(r.Tiers)+len(r.Share.Weights) > 0 }
 
 // fieldsOf returns the canonical names of the header fields that conditions and the cost of a rule go by.
@@ -86,7 +96,7 @@ func (j *judge) lacksPart(part string) (need, why string) {
 	if !isRecorded(id) || j.schema.find(id) >= 0 {
 		return "", ""
 	}
-	return part, fmt.Sprintf("%s is not recorded, because no rule in force uses it.", part)
+	return part, fmt.Sprintf("%s is not recorded, because no rule in force reads it.", part)
 }
 
 // isRecorded reports whether a record needs the part with an ID besides the line of the request and the client.

@@ -29,9 +29,10 @@ const (
 )
 
 const (
-	maxText   = 1 << 10 // bytes of a text; of longer ones the rest is left out
+	maxText   = 1 << 10 // bytes of a text; of longer ones a hash is in place of the rest
 	maxValues = 8       // of a field; further ones are left out
 	hashLen   = 8
+	tokenLen  = 20 // the longest token: see appendToken
 	slotBits  = 11 // of the number of texts of a chunk that are found again
 
 	numberBits = 48 // of a cost
@@ -159,7 +160,9 @@ func (w *writer) signed(n int64) { w.chunk.data = binary.AppendVarint(w.chunk.da
 func (w *writer) number(n uint64) { w.chunk.data = binary.AppendUvarint(w.chunk.data, n) }
 
 func (w *writer) text(s string) {
-	s = s[:min(len(s), maxText)]
+	if len(s) > maxText {
+		s = w.shortened(s)
+	}
 	if s == "" {
 		w.number(0)
 		return
@@ -168,6 +171,11 @@ func (w *writer) text(s string) {
 	if !w.again(h) {
 		w.literal(h, s, "")
 	}
+}
+
+// shortened returns the beginning of a long text and a hash of it, so that different texts stay different.
+func (w *writer) shortened(s string) string {
+	return string(appendToken([]byte(s[:maxText-tokenLen]), maphash.String(w.seed, s)))
 }
 
 // again refers to the text with a hash, or reports false if that is not found.

@@ -12,11 +12,10 @@ import (
 // maxReported bounds the subjects of a Trial.
 const maxReported = 20
 
-// report writes what a replay from empty counters has found.
+// report writes the result of a pass.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
-	empty, full := p.bounds[0], p.bounds[1]
-	out.Most = Change{max(empty.Newly, full.Newly), max(empty.Freed, full.Freed)}
+	out.Most = p.most()
 	out.Before, out.After = p.sides[0].denied, p.sides[1].denied
 	if p.from != 0 {
 		out.From, out.To = time.UnixMicro(p.from).UTC(), time.UnixMicro(p.to).UTC()
@@ -34,6 +33,18 @@ func (p *pass) report(out *Trial) {
 	out.Notes = append(out.Notes, p.notes()...)
 }
 
+// most returns Trial.Most.
+func (p *pass) most() Change {
+	if p.exact || p.fresh && p.differs == 0 {
+		return p.change
+	}
+	most := p.change
+	for _, c := range [...]Change{p.bounds[0], p.bounds[1], {min(p.full.Newly, p.requests-p.refused), min(p.full.Freed, p.refused)}} {
+		most = Change{max(most.Newly, c.Newly), max(most.Freed, c.Freed)}
+	}
+	return most
+}
+
 // sortSubjects keeps the subjects with the most changes, in order.
 func (t *Trial) sortSubjects() {
 	slices.SortFunc(t.Subjects, func(a, b SubjectTrial) int {
@@ -44,23 +55,20 @@ func (t *Trial) sortSubjects() {
 
 func (p *pass) notes() (notes []string) {
 	if p.blind > 0 {
-		notes = append(notes, fmt.Sprintf("%s requests were denied before a rule had all its inputs, such as a field of the body or the response. Here, rules that use a field do not count them, and rules that use the response count them as if it had not arrived.", humanize.Comma(p.blind)))
-	}
-	if p.unknown > 0 {
-		notes = append(notes, fmt.Sprintf("%s outcomes were reported without their decision: such requests count here as if they had no outcome.", humanize.Comma(p.unknown)))
+		notes = append(notes, fmt.Sprintf("%s requests were denied before a rule could read a field of the body or the response. In the trial, a rule that reads such a field does not count them, and a rule by outcome counts them as if no response came.", humanize.Comma(p.blind)))
 	}
 	if p.early {
-		notes = append(notes, fmt.Sprintf("The trial was ended after %v, before the last request.", maxTime))
+		notes = append(notes, fmt.Sprintf("The trial ended after %v, before the last request.", maxTime))
 	}
 	evicted := int64(0)
 	for _, s := range p.sides {
 		evicted += int64(s.store.Losses().Evicted)
 	}
 	if evicted > 0 {
-		notes = append(notes, fmt.Sprintf("The trial lacked memory for %s counters: a few denials may be missing.", humanize.Comma(evicted)))
+		notes = append(notes, fmt.Sprintf("The trial had no room for %s counters: a few denials may be missing.", humanize.Comma(evicted)))
 	}
 	if len(p.subjects) >= maxSubjects {
-		notes = append(notes, fmt.Sprintf("Decisions change for more than %s subjects: some with many changes may be missing.", humanize.Comma(maxSubjects)))
+		notes = append(notes, fmt.Sprintf("The change affects more than %s subjects: some of those with the most changes may be missing.", humanize.Comma(maxSubjects)))
 	}
 	return notes
 }

@@ -1,5 +1,5 @@
-// Package recent keeps what the latest decisions were about, in a ring of bounded size, and tries changed policies on
-// it with the engine and the store that limit live traffic. Package control is above it.
+// Package recent records the latest requests in a ring of bounded size, and tries changed policies on them with the
+// engine and the store that limit live traffic. Package control is above it.
 package recent
 
 import (
@@ -19,7 +19,7 @@ const LeastBytes = 1 << 20
 // maxStripes bounds the chunks that are written at the same time.
 const maxStripes = 16
 
-// Ring keeps what decisions were about: time, method, host, path without the query, address of the client, and the parts
+// Ring records requests that were decided: time, method, host, path without the query, address of the client, and the parts
 // of the request that rules read. Where a rule hides a part of its keys, the ring keeps a hash with a secret of the
 // process in place of the value. It never keeps bodies. It is safe for concurrent use.
 type Ring struct {
@@ -33,8 +33,12 @@ type Ring struct {
 	lost    atomic.Int64           // requests too large for a chunk
 	trying  chan struct{}          // has an element during a trial
 
-	mu     sync.Mutex
-	sealed []*chunk // the oldest first
+	mu      sync.Mutex
+	sealed  []*chunk // the oldest first
+	dropped bool     // older chunks were dropped
+
+	// fresh reports whether all counters were empty before the first decision.
+	fresh bool
 }
 
 // stripe is where a part of the requests is written, so that cores do not wait for each other.
@@ -53,7 +57,7 @@ type chunk struct {
 	data   []byte
 }
 
-// Watch returns a ring of at most so many bytes that keeps the decisions of an engine. Call it before the first
+// Watch returns a ring that records the decisions of an engine in at most a number of bytes. Call it before the first
 // decision.
 func Watch(e *policy.Engine, bytes int64) *Ring {
 	bytes = max(bytes, LeastBytes)
@@ -151,7 +155,7 @@ func (r *Ring) seal(c *chunk) {
 	defer r.mu.Unlock()
 	r.sealed = append(r.sealed, c)
 	if more := len(r.sealed) - r.most; more > 0 {
-		r.sealed = append(r.sealed[:0:0], r.sealed[more:]...)
+		r.sealed, r.dropped = append(r.sealed[:0:0], r.sealed[more:]...), true
 	}
 }
 
@@ -168,7 +172,14 @@ func (r *Ring) follow(p *policy.Policy) *schema {
 	return next
 }
 
-// chunks returns what the ring has now. The chunks of a stripe are in order.
+// complete reports whether the ring has kept every request since its start.
+func (r *Ring) complete() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.dropped && r.lost.Load() == 0
+}
+
+// chunks returns the chunks of the ring. The chunks of a stripe are in order.
 func (r *Ring) chunks() []chunk {
 	var writing []chunk
 	for i := range r.stripes {

@@ -37,17 +37,22 @@ type schemaPart struct {
 // clientPart is the ID of the address of the client, which is in each record.
 const clientPart = "client_ip:"
 
+// showOf returns the value of a show_key.
+func showOf(text string) show {
+	switch text {
+	case "short":
+		return short
+	case "hash":
+		return hash
+	}
+	return whole
+}
+
 func schemaOf(p *policy.Policy) *schema {
 	s := &schema{fields: p.RequestFields(), answers: p.ResponseFields(), settles: len(p.ByOutcome()) > 0}
 	s.policy.Store(p)
 	for i, part := range p.RequestParts() {
-		show := whole
-		switch part.Show {
-		case "short":
-			show = short
-		case "hash":
-			show = hash
-		}
+		show := showOf(part.Show)
 		if part.ID == clientPart {
 			s.client = show
 			continue

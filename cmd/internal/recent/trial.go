@@ -8,48 +8,49 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Trial is what a change of the policy would have done to the requests that are kept.
+// Trial is the effect that a change of the policy would have had on the recorded requests.
 type Trial struct {
 	From     time.Time `json:"from,omitzero"` // the first request
 	To       time.Time `json:"to,omitzero"`
 	Requests int64     `json:"requests"`
-	Refused  int64     `json:"refused"` // really
-	// Before and After are how many of them the policy in force and the changed one refuse, both from empty counters.
+	Refused  int64     `json:"refused"` // denied in reality
+	// Before and After are how many requests the policy in force and the changed one deny, both from empty counters.
 	Before int64 `json:"refused_before"`
 	After  int64 `json:"refused_after"`
 	Change
-	// Most is the most that the change does to the requests as they were decided, from empty or from full counters, since
-	// the real ones may be older than what is kept.
+	// Most is about the most that the change does to the requests as they were decided, from empty or from full counters
+	// of the changed rules: real counters may be older than the records. It is equal to Change if they are not older. It
+	// is no strict bound, because requests that compete for a limit can change places.
 	Most Change `json:"at_most"`
-	// Differs is how many requests the policy in force decides otherwise than they were decided: because real counters
-	// are older than what is kept, or the policy has changed since.
+	// Differs is how many requests the policy in force decides differently in the trial than in reality, because real
+	// counters are older or shared by instances, or the policy has changed since.
 	Differs   int64              `json:"decided_otherwise"`
-	Rules     []RuleTrial        `json:"rules"`    // with refusals by either policy
+	Rules     []RuleTrial        `json:"rules"`    // with denials by either policy
 	Subjects  []SubjectTrial     `json:"subjects"` // with the most changes
 	NotJudged []replay.NotJudged `json:"not_judged"`
 	Notes     []string           `json:"notes"`     // sentences
-	Instances int                `json:"instances"` // whose requests these are
+	Instances int                `json:"instances"` // number of instances with these requests
 }
 
-// Change is how many requests are decided otherwise after a change.
+// Change is how many requests get another decision by a change.
 type Change struct {
 	Newly int64 `json:"newly_refused"`
 	Freed int64 `json:"no_longer_refused"`
 }
 
-// RuleTrial is what the change does under one rule to requests with limits from one place.
+// RuleTrial is the effect of the change under one rule on requests whose limits have one source.
 type RuleTrial struct {
 	Rule string `json:"rule"`
-	// From is the place: "rule", "tier:pro", "override" or "block".
+	// From is the source: "rule", "tier:pro", "override" or "block".
 	From string `json:"limits_from"`
-	// Before and After are how many requests the rule refuses, or as a shadow would refuse.
+	// Before and After are how many requests the rule denies, or as a shadow would deny.
 	Before int64 `json:"refused_before"`
 	After  int64 `json:"refused_after"`
-	// Change counts requests that any rule refuses by only one of the policies, where this rule is one that does.
+	// Change counts the requests that only one of the policies denies, if this rule is among those that deny them.
 	Change
 }
 
-// SubjectTrial is what the change does to one subject of a rule.
+// SubjectTrial is the effect of the change on one subject of a rule.
 type SubjectTrial struct {
 	Rule    string `json:"rule"`
 	Subject string `json:"subject"` // as people may see it
@@ -57,18 +58,18 @@ type SubjectTrial struct {
 }
 
 const (
-	// MostAge is how old the requests are at most that a trial tries.
+	// MostAge is the largest age of the requests of a trial.
 	MostAge = time.Hour
-	// maxTime is how long one replay of a trial takes at most. It ends early then.
+	// maxTime limits one replay of a trial, which then ends early.
 	maxTime = 10 * time.Second
 	// maxPasses bounds the replays that leave out more rules than the one before.
 	maxPasses = 1
-	// storeBytes is what the counters of one policy take at most during a trial.
+	// storeBytes is the most memory for the counters of one policy during a trial.
 	storeBytes = 32 << 20
 )
 
-// Try returns what a change from one policy to another would have done in the last hour. One trial runs at a time, and
-// others wait.
+// Try returns the effect that a change from one policy to another would have had in the last hour. One trial runs at a
+// time, and others wait.
 func (r *Ring) Try(ctx context.Context, before, after *policy.Document) (*Trial, error) {
 	select {
 	case r.trying <- struct{}{}:
@@ -83,5 +84,6 @@ func (r *Ring) Try(ctx context.Context, before, after *policy.Document) (*Trial,
 		return out, nil
 	}
 	t.begin(before, after)
+	t.fresh = r.fresh && len(t.chunks) == len(chunks) && t.oldest() >= t.since && r.complete()
 	return out, t.run(ctx, out)
 }

@@ -255,6 +255,26 @@ func TestHiddenKeys(t *testing.T) {
 	}
 }
 
+// A subject is shown as the stricter policy shows it, also if it is a part of every record.
+func TestHiddenPaths(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ now, then, want string }{
+		{"hash", "hash", "#"}, {"whole", "hash", "#"}, {"hash", "whole", "#"}, {"short", "whole", "/res…23"}, {"whole", "whole", "/reset/SECRET123"},
+	} {
+		text := "rules: [{name: r, key: [path], limit: %s/day, show_key: %s}]"
+		now := decode(t, fmt.Sprintf(text, "9", c.now))
+		engine := engineOf(t, now)
+		ring := Watch(engine, LeastBytes)
+		for range 3 {
+			engine.Decide(t.Context(), &policy.Request{Path: "/reset/SECRET123"})
+		}
+		got, err := ring.Try(t.Context(), now, decode(t, fmt.Sprintf(text, "1", c.then)))
+		if err != nil || len(got.Subjects) != 1 || !strings.HasPrefix(got.Subjects[0].Subject, c.want) {
+			t.Errorf("%+v: %v, %s", c, err, encoded(t, got))
+		}
+	}
+}
+
 // What cannot be judged is named, and changes nothing.
 func TestNotJudged(t *testing.T) {
 	t.Parallel()
@@ -352,7 +372,7 @@ func (w *wall) Posted(_ context.Context, part string) (map[string][]byte, error)
 	return maps.Clone(w.parts[part]), nil
 }
 
-// Instances add what each of them has seen, and one that is gone is missed.
+// Instances add the requests that each has recorded. One that has stopped is left out, and one that was killed is missing.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -373,14 +393,68 @@ func TestFleet(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		got, err := fleet[1].Try(t.Context(), decode(t, fmt.Sprintf(text, "2")))
-		if err != nil || got.Instances != 3 || got.Requests != 12 || got.Newly != 6 || len(got.Subjects) != 1 || got.Subjects[0].Newly != 6 || len(got.Notes) > 0 {
+		if err != nil || got.Instances != 3 || got.Requests != 12 || got.Newly != 6 || len(got.Subjects) != 1 || got.Subjects[0].Newly != 6 || len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "Each instance") {
 			t.Errorf("%v, %s", err, encoded(t, got))
 		}
 		cancel()
 		synctest.Wait()
 		got, err = fleet[0].Try(t.Context(), decode(t, fmt.Sprintf(text, "2")))
-		if err != nil || got.Instances != 1 || got.Requests != 3 || len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "2 instances did not respond") {
-			t.Errorf("%v, %s", err, encoded(t, got))
+		if err != nil || got.Instances != 1 || got.Requests != 3 || len(got.Notes) > 0 {
+			t.Errorf("stopped instances: %v, %s", err, encoded(t, got))
+		}
+		if err := board.Post(t.Context(), herePart, "killed", nil, postsFor); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		got, err = fleet[0].Try(t.Context(), decode(t, fmt.Sprintf(text, "2")))
+		if took := time.Since(began); err != nil || len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "1 instance has not answered") || took > 5*time.Second {
+			t.Errorf("a killed instance: %v, %v, %s", took, err, encoded(t, got))
 		}
 	})
+}
+
+// Texts that are too long to be kept whole stay different.
+func TestLongValues(t *testing.T) {
+	t.Parallel()
+	base := "rules:\n  - {name: now, key: [client_ip, \"header:X-Tenant\"], limit: 100/day, show_key: whole}\n"
+	now := decode(t, base)
+	for _, rule := range []string{`{name: x, key: [path], limit: 2/day}`, `{name: x, key: ["header:X-Tenant"], limit: 2/day, show_key: whole}`} {
+		engine := engineOf(t, now)
+		ring := Watch(engine, LeastBytes)
+		for i := range 9 {
+			long := strings.Repeat("x", 1100) + fmt.Sprint(i%3)
+			engine.Decide(t.Context(), &policy.Request{Path: "/" + long, Peer: netip.MustParseAddr("192.0.2.1"), Header: http.Header{"X-Tenant": {long}}})
+		}
+		if got, err := ring.Try(t.Context(), now, decode(t, base+"  - "+rule+"\n")); err != nil || got.Newly != 3 {
+			t.Errorf("%s: %v, %s", rule, err, encoded(t, got))
+		}
+	}
+}
+
+// Rules are not judged if the addresses of clients, or the requests of outcomes, are unknown.
+func TestUnknownClientsAndOutcomes(t *testing.T) {
+	t.Parallel()
+	rules := "rules:\n  - {name: r, key: [client_ip], limit: 9/day}\n  - {name: all, limit: 9/day}\n  - {name: failed, limit: 9/day, count: {status: [401]}}\n"
+	now := decode(t, rules)
+	engine := engineOf(t, now)
+	ring := Watch(engine, LeastBytes)
+	d := engine.Decide(t.Context(), &policy.Request{Path: "/a", Peer: netip.MustParseAddr("192.0.2.1")})
+	for _, c := range []struct {
+		then  string
+		needs string
+		apart bool
+	}{
+		{"trusted_proxies: [192.0.2.0/24]\n" + rules, "client_ip", false},
+		{strings.Replace(rules, "limit: 9/day, count", "limit: 5/day, count", 1), unknownOutcome, true},
+	} {
+		if c.apart {
+			copied := d
+			copied.Track(0)
+			engine.Settle(t.Context(), copied, policy.Outcome{Status: 401})
+		}
+		got, err := ring.Try(t.Context(), now, decode(t, c.then))
+		if err != nil || len(got.NotJudged) != 1 || got.NotJudged[0].Needs != c.needs {
+			t.Errorf("%q: %v, %s", c.then, err, encoded(t, got))
+		}
+	}
 }

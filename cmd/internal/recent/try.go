@@ -3,6 +3,7 @@ package recent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"hash/maphash"
 	"maps"
 	"runtime"
@@ -24,6 +25,7 @@ type trial struct {
 	since  int64 // time of the first request, in microseconds since the Unix epoch
 	judges [2]judge
 	left   map[string]replay.NotJudged // rules that neither policy has
+	fresh  bool                        // counters were empty before the first record
 
 	tiers [2]string // IDs of the parts that say the tier
 }
@@ -32,9 +34,10 @@ type trial struct {
 func (t *trial) begin(before, after *policy.Document) {
 	newest := slices.MaxFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) })
 	t.left = map[string]replay.NotJudged{}
+	moved := !slices.Equal(before.TrustedProxies, after.TrustedProxies) || before.IPv6Prefix != after.IPv6Prefix
 	for i, doc := range []*policy.Document{before, after} {
 		j := &t.judges[i]
-		*j = judge{t.ring.seed, newest.schema, *doc}
+		*j = judge{t.ring.seed, newest.schema, *doc, moved}
 		for _, l := range j.left() {
 			t.left[l.Rule] = l
 		}
@@ -60,7 +63,7 @@ func (t *trial) reads(s *schema) bool {
 		return false
 	}
 	for i := range t.judges {
-		j := judge{t.judges[i].seed, s, t.judges[i].doc}
+		j := judge{t.judges[i].seed, s, t.judges[i].doc, t.judges[i].moved}
 		for k := range j.doc.Rules {
 			r := &j.doc.Rules[k]
 			if _, left := t.left[r.Name]; left {
@@ -105,7 +108,11 @@ func (t *trial) leave(p *pass) (some bool) {
 		for name, part := range p.sides[i].missed {
 			if _, left := t.left[name]; !left {
 				some = true
-				t.left[name] = replay.NotJudged{Rule: name, Needs: part, Why: "No rule in force has read " + part + " of some requests that the rule would count."}
+				why := "No rule in force has read " + part + " of some requests that the rule would count."
+				if part == unknownOutcome {
+					why = "Outcomes came by /v1/settle, and the records do not show the requests that they belong to."
+				}
+				t.left[name] = replay.NotJudged{Rule: name, Needs: part, Why: why}
 			}
 		}
 	}
@@ -128,12 +135,18 @@ type pass struct {
 	refused  int64 // really
 	differs  int64
 	blind    int64
-	unknown  int64 // outcomes whose requests are not known
 	from, to int64
 	change   Change
 	bounds   [2]Change // see bound
+	full     Change    // from full counters, whatever was really decided
 	rules    map[place]*RuleTrial
-	order    map[string]int // of the rules
+	order    map[string]int   // of the rules
+	seed     maphash.Seed     // of keys
+	show     map[string]show  // of rules with show_key: the stricter one of both policies
+	shower   maphash.Seed     // of values that are shown as a hash
+	changed  map[string]scope // see changedRules
+	fresh    bool             // see trial
+	exact    bool             // counters were as empty as those of the first two sides, which suffice
 	subjects map[string]*SubjectTrial
 	early    bool // it took too long
 	whole    bool // no rule is left out
@@ -146,8 +159,11 @@ type place struct{ rule, from string }
 type side struct {
 	engine   *policy.Engine
 	store    *memory.Store
-	full     map[uint64]bool // keys whose counters were filled; nil: none are
-	seed     maphash.Seed
+	taken    []taken          // charges of the request
+	full     *pass            // whose changed counters start full; nil: none
+	filled   map[uint64]int64 // by key and position among the charges under it: units
+	like     *side            // that was filled before, if this one starts with as many units; may be nil
+	seed     maphash.Seed     // of keys
 	begin    int64
 	reader   *reader
 	at       int64
@@ -172,26 +188,50 @@ type refusal struct {
 }
 
 func (t *trial) newPass() (*pass, error) {
-	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, whole: len(t.left) == 0}
-	oldest := slices.MinFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) }).first
+	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, seed: maphash.MakeSeed(), whole: len(t.left) == 0, fresh: t.fresh}
 	without := map[string]bool{}
 	for name := range t.left {
 		without[name] = true
 	}
+	docs := [2]policy.Document{t.judges[0].judged(without), t.judges[1].judged(without)}
+	p.changed = changedRules(&docs[0], &docs[1])
+	p.show, p.shower = t.showKeys(), t.ring.seed
+	p.exact = t.fresh && p.whole || len(p.changed) == 0
 	for i := range p.sides {
-		doc := t.judges[i%2].judged(without)
-		compiled, err := policy.Compile(doc)
+		doc := &docs[i%2]
+		compiled, err := policy.Compile(*doc)
 		if err != nil {
 			return nil, err
 		}
-		p.sides[i] = p.newSide(compiled, &doc, i >= fullBefore, max(t.since, oldest))
+		p.sides[i] = newSide(compiled, doc, p.seed, max(t.since, t.oldest()))
 		for _, r := range doc.Rules {
 			if _, known := p.order[r.Name]; !known {
 				p.order[r.Name] = len(p.order)
 			}
 		}
 	}
+	p.sides[fullBefore].full, p.sides[fullAfter].full = p, p
+	p.sides[fullAfter].like = p.sides[fullBefore]
 	return p, nil
+}
+
+// showKeys returns the stricter show_key that the two policies have for a rule, by name.
+func (t *trial) showKeys() map[string]show {
+	all := map[string]show{}
+	for i := range t.judges {
+		for _, r := range t.judges[i].doc.Rules {
+			all[r.Name] = max(all[r.Name], showOf(r.ShowKey))
+		}
+	}
+	return all
+}
+
+// oldest returns the time of the first record.
+func (t *trial) oldest() int64 {
+	if len(t.chunks) == 0 {
+		return t.since
+	}
+	return slices.MinFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) }).first
 }
 
 // pass replays the records by both policies.
@@ -220,11 +260,8 @@ func (t *trial) pass(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document, full bool, begin int64) *side {
-	s := &side{seed: maphash.MakeSeed(), store: memory.NewSize(storeBytes), begin: begin, missed: map[string]string{}, open: map[uint64]*policy.Decision{}}
-	if full {
-		s.full = map[uint64]bool{}
-	}
+func newSide(compiled *policy.Policy, doc *policy.Document, seed maphash.Seed, begin int64) *side {
+	s := &side{seed: seed, store: memory.NewSize(storeBytes), begin: begin, filled: map[uint64]int64{}, missed: map[string]string{}, open: map[uint64]*policy.Decision{}}
 	s.tier = policy.PartID(cmp.Or(doc.Tiers.From, doc.Tiers.Subject))
 	for i := range doc.Rules {
 		s.settling = append(s.settling, settles(&doc.Rules[i]))
@@ -244,11 +281,24 @@ func (p *pass) step(ctx context.Context) {
 		p.decide(ctx)
 		return
 	}
-	if p.reader.id == 0 {
-		p.unknown++
-	}
 	for _, s := range p.sides {
+		if p.reader.id == 0 {
+			s.missSettled()
+			continue
+		}
 		s.settle(ctx, p.reader)
+	}
+}
+
+// unknownOutcome is missing if an outcome came apart from its request.
+const unknownOutcome = "the outcomes of /v1/settle"
+
+// missSettled notes the rules that count by outcome.
+func (s *side) missSettled() {
+	for i, name := range s.engine.Policy().RuleNames() {
+		if s.settling[i] {
+			s.missed[name] = unknownOutcome
+		}
 	}
 }
 
@@ -261,7 +311,7 @@ func (p *pass) decide(ctx context.Context) {
 	p.to = r.at
 	var passes [4]bool
 	for i, s := range p.sides {
-		if i != fullBefore || !p.whole { // else nothing depends on it
+		if i < fullBefore || !p.exact {
 			passes[i] = s.decide(ctx, r)
 		}
 	}
@@ -295,18 +345,42 @@ func (p *pass) decide(ctx context.Context) {
 	}
 }
 
-// bound counts what the change does to the request as it was decided, from empty counters and from full ones. Where
-// rules are left out, one of them has refused what even full counters would let pass.
+// bound counts what the change does to the request as it was decided, from empty counters and from full ones. A denial
+// counts if a changed rule denies, or if the two policies differ: otherwise the change is not its cause.
 func (p *pass) bound(passes [4]bool) {
-	refused := p.reader.denied && (p.whole || !passes[fullBefore])
-	for i, after := range [...]bool{passes[emptyAfter], passes[fullAfter]} {
+	if p.exact {
+		return
+	}
+	for i := range p.bounds {
+		before, after := passes[2*i], passes[2*i+1]
 		switch {
-		case !p.reader.denied && !after:
+		case !p.reader.denied && !after && (before || p.denies(p.sides[2*i+1])):
 			p.bounds[i].Newly++
-		case refused && after:
+		case p.reader.denied && after && (!before || p.denies(p.sides[2*i])):
 			p.bounds[i].Freed++
 		}
 	}
+	switch before, after := passes[fullBefore], passes[fullAfter]; {
+	case before && !after:
+		p.full.Newly++
+	case after && !before:
+		p.full.Freed++
+	}
+}
+
+// denies reports whether a rule with changed limits denies the request on a side.
+func (p *pass) denies(s *side) bool {
+	return slices.ContainsFunc(s.refusals, func(f refusal) bool { return !f.shadow && p.changes(f.rule, f.key) })
+}
+
+// changes reports whether the change affects the limits of a rule for the request, which has a key.
+func (p *pass) changes(rule, key string) bool {
+	if p.changed[rule] != someChanged {
+		return p.changed[rule] == allChanged
+	}
+	id := maphash.String(p.seed, key)
+	before, after := p.sides[emptyBefore].charged(id), p.sides[emptyAfter].charged(id)
+	return !slices.Equal(before, after) || len(before) == 0
 }
 
 // note counts a request that only one side refuses for the rules and subjects that refuse it.
@@ -342,22 +416,36 @@ func (p *pass) subject(s *side, f *refusal) *Change {
 			return nil
 		}
 		key := strings.Clone(f.key)
-		known = &SubjectTrial{Rule: f.rule, Subject: p.reader.shown(s.engine.Policy().ShownKey(key))}
+		known = &SubjectTrial{Rule: f.rule, Subject: p.shown(f.rule, s.engine.Policy().ShownKey(key))}
 		p.subjects[key] = known
 	}
 	return &known.Change
 }
 
-// shown returns a subject whose tokens are what people see of the values.
-func (r *reader) shown(subject string) string {
+// shown returns a subject of a rule as people see it.
+func (p *pass) shown(rule, subject string) string {
 	values := strings.Split(subject, between)
 	for i, v := range values {
-		for k := range r.values {
-			values[i] = r.values[k].shownFor(v, values[i])
+		if values[i] = p.reader.shown(v); values[i] != v {
+			continue
 		}
-		values[i] = r.client.shownFor(v, values[i])
+		switch p.show[rule] {
+		case short:
+			values[i] = policy.Shorten(v)
+		case hash:
+			values[i] = "#" + fmt.Sprintf("%012x", maphash.String(p.shower, v)>>16)
+		}
 	}
 	return strings.Join(values, between)
+}
+
+// shown returns what people see of a value if that is a token, and otherwise the value.
+func (r *reader) shown(text string) string {
+	out := text
+	for k := range r.values {
+		out = r.values[k].shownFor(text, out)
+	}
+	return r.client.shownFor(text, out)
 }
 
 // between stands between the values of a subject.
@@ -381,6 +469,7 @@ func (s *side) decide(ctx context.Context, r *reader) (allowed bool) {
 	q.Time = time.UnixMicro(r.at)
 	q.Recorded = func(id string) (policy.Reading, bool) { return s.recorded(r, id) }
 	s.reader, s.at, s.refusals, s.keys, s.unread = r, r.at, s.refusals[:0], s.keys[:0], ""
+	s.taken = s.taken[:0]
 	s.engine.DecideInto(ctx, q, &s.decision)
 	if !s.decision.Allowed && q.Mode == policy.Charge {
 		s.denied++
@@ -464,8 +553,28 @@ func (s *side) missOutcome(o *policy.Observation) {
 	}
 }
 
+// taken is a charge, by what limits it.
+type taken struct {
+	key, plan uint64 // hash, fingerprint
+	cost      int64
+	shadow    bool
+}
+
+// charged returns the charges of the request under a key with a hash.
+func (s *side) charged(key uint64) (all []taken) {
+	for _, c := range s.taken {
+		if c.key == key {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // Take takes at the time of the request.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
+	for _, c := range charges {
+		s.taken = append(s.taken, taken{maphash.String(s.seed, c.Key), c.Plan.Fingerprint, c.Cost, c.Shadow})
+	}
 	if s.full != nil {
 		if err := s.fill(ctx, charges); err != nil {
 			return err
@@ -477,13 +586,21 @@ func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 // fill fills the counters of charges that come for the first time, as of the first request. Penalties stay lifted, and
 // different values uncounted.
 func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
+	nth, key := uint64(0), ""
 	for _, c := range charges {
-		id := maphash.String(s.seed, c.Key) + c.Plan.Fingerprint
-		if c.Plan.Kernel == kernel.Lock || c.Plan.Kernel == kernel.Distinct || s.full[id] || len(s.full) >= maxFull {
+		if nth++; c.Key != key {
+			nth, key = 0, c.Key
+		}
+		if c.Plan.Kernel == kernel.Lock || c.Plan.Kernel == kernel.Distinct || !s.full.changes(ruleOf(key), key) || len(s.filled) >= maxFilled {
 			continue
 		}
-		s.full[id] = true
-		c.Cost, c.Shadow, c.Owe, c.Until = c.Plan.Capacity, true, false, 0
+		id := maphash.String(s.seed, key) + nth
+		if _, known := s.filled[id+c.Plan.Fingerprint]; known {
+			continue
+		}
+		units := s.units(key, nth, c.Plan.Capacity)
+		s.filled[id], s.filled[id+c.Plan.Fingerprint] = units, units // the plan is another one in another tier
+		c.Cost, c.Shadow, c.Owe, c.Until = units, true, false, 0
 		if err := s.store.TakeAt(ctx, s.begin, []sluice.Charge{c}, make([]sluice.Receipt, 1)); err != nil {
 			return err
 		}
@@ -491,5 +608,16 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 	return nil
 }
 
-// maxFull bounds the counters that are filled.
-const maxFull = 1 << 20
+// units returns with how many units a counter starts: all of its capacity, or as many as the policy in force has used
+// up, since the same requests have filled both.
+func (s *side) units(key string, nth uint64, capacity int64) int64 {
+	if s.like != nil {
+		if used, known := s.like.filled[maphash.String(s.like.seed, key)+nth]; known {
+			return min(used, capacity)
+		}
+	}
+	return capacity
+}
+
+// maxFilled bounds the counters that are filled.
+const maxFilled = 1 << 20

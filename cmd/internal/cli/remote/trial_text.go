@@ -3,6 +3,7 @@ package remote
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -15,26 +16,33 @@ import (
 // WriteTrial writes what a change would have done to the latest requests.
 func WriteTrial(w io.Writer, t *recent.Trial) {
 	if t.Requests == 0 {
-		fmt.Fprintln(w, "\nNo requests have been recorded yet.")
+		fmt.Fprintln(w, "\nNo requests are recorded yet.")
 		writeNotJudged(w, t)
 		return
 	}
 	fmt.Fprintf(w, "\n%s requests of %s, from %s to %s:\n", humanize.Comma(t.Requests), instances(t.Instances), t.From.Format(time.RFC3339), t.To.Format(time.RFC3339))
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "  newly denied\t%s\t(at most %s)\n", humanize.Comma(t.Newly), humanize.Comma(t.Most.Newly))
-	fmt.Fprintf(table, "  no longer denied\t%s\t(at most %s)\n", humanize.Comma(t.Freed), humanize.Comma(t.Most.Freed))
+	fmt.Fprintf(table, "  newly denied\t%s\n", atMost(t.Newly, t.Most.Newly))
+	fmt.Fprintf(table, "  no longer denied\t%s\n", atMost(t.Freed, t.Most.Freed))
 	_ = table.Flush()
+	if t.Change != t.Most {
+		fmt.Fprintln(w, "  The trial counts from zero. Real counters may be older: the most is the effect with used-up limits.")
+	}
 	if t.Differs > 0 {
-		fmt.Fprintf(w, "  For %s of them, the policy in force decides differently now: counters were older, or another policy was in force.\n", humanize.Comma(t.Differs))
+		fmt.Fprintf(w, "  In the trial, the policy in force decides %s of them differently from what happened: counters were older or shared, or another policy was in force.\n", humanize.Comma(t.Differs))
 	}
 	if len(t.Rules) > 0 {
-		fmt.Fprintln(table, "\nRULE\tLIMITS FROM\tDENIES NOW\tWOULD DENY\tNEWLY\tNO LONGER")
+		fmt.Fprintln(table, "\nRULE\tLIMITS FROM\tDENIES NOW\tWOULD DENY\tNEWLY DENIED\tNO LONGER")
 		for _, r := range t.Rules {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", printable.Line(r.Rule), printable.Line(r.From), humanize.Comma(r.Before), humanize.Comma(r.After), humanize.Comma(r.Newly), humanize.Comma(r.Freed))
 		}
 	}
+	_ = table.Flush()
+	if slices.ContainsFunc(t.Rules, func(r recent.RuleTrial) bool { return r.After-r.Before != r.Newly-r.Freed }) {
+		fmt.Fprintln(w, "The first two numbers include shadows and requests that another rule denies as well; the last two do not.")
+	}
 	if len(t.Subjects) > 0 {
-		fmt.Fprintln(table, "\nSUBJECT\tRULE\tNEWLY\tNO LONGER")
+		fmt.Fprintln(table, "\nSUBJECT\tRULE\tNEWLY DENIED\tNO LONGER")
 		for _, s := range t.Subjects {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", printable.Line(s.Subject), printable.Line(s.Rule), humanize.Comma(s.Newly), humanize.Comma(s.Freed))
 		}
@@ -43,12 +51,20 @@ func WriteTrial(w io.Writer, t *recent.Trial) {
 	writeNotJudged(w, t)
 }
 
+// atMost returns a count, and the most that it can be if that is more.
+func atMost(n, most int64) string {
+	if n == most {
+		return humanize.Comma(n)
+	}
+	return humanize.Comma(n) + " (at most about " + humanize.Comma(most) + ")"
+}
+
 func writeNotJudged(w io.Writer, t *recent.Trial) {
 	if len(t.NotJudged)+len(t.Notes) > 0 {
 		fmt.Fprintln(w)
 	}
 	for _, n := range t.NotJudged {
-		fmt.Fprintln(w, printable.Line(fmt.Sprintf("Not judged: %s, which needs %s. %s", n.Rule, n.Needs, n.Why)))
+		fmt.Fprintln(w, printable.Line(fmt.Sprintf("Not tried: %s, which needs %s. %s", n.Rule, n.Needs, n.Why)))
 	}
 	for _, note := range t.Notes {
 		fmt.Fprintln(w, printable.Line(note))

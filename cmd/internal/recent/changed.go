@@ -1,0 +1,105 @@
+package recent
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// scope is how much of a rule a change affects.
+type scope uint8
+
+const (
+	unchanged   scope = iota
+	someChanged       // subjects with other limits, by overrides or tiers
+	allChanged
+)
+
+// changedRules returns the rules whose decisions a change can affect directly, by name. For every other rule, the real
+// decisions already show what its counters had.
+func changedRules(before, after *policy.Document) map[string]scope {
+	was, is := rulesOf(before), rulesOf(after)
+	names := map[string]scope{}
+	for _, r := range slices.Concat(before.Rules, after.Rules) {
+		switch a, b := was[r.Name], is[r.Name]; {
+		case a.rule != b.rule:
+			names[r.Name] = allChanged
+		case a.subjects != b.subjects:
+			names[r.Name] = someChanged
+		}
+	}
+	exempts := func(r policy.Rule) bool { return r.Exempt && names[r.Name] != unchanged }
+	if settings(before) != settings(after) || order(before, is) != order(after, was) ||
+		slices.ContainsFunc(before.Rules, exempts) || slices.ContainsFunc(after.Rules, exempts) {
+		maps.Copy(names, every(was))
+		maps.Copy(names, every(is))
+	}
+	return names
+}
+
+// ruleText is everything in a document that determines the decisions of a rule, as JSON.
+type ruleText struct{ rule, subjects string }
+
+func rulesOf(doc *policy.Document) map[string]ruleText {
+	all := map[string]ruleText{}
+	for i := range doc.Rules {
+		r := &doc.Rules[i]
+		parts := []any{}
+		for _, o := range doc.Overrides {
+			if o.Rule == r.Name {
+				parts = append(parts, o)
+			}
+		}
+		if goesByTier(r) {
+			parts = append(parts, doc.Tiers, doc.Subjects)
+		}
+		all[r.Name] = ruleText{encode(r), encode(parts)}
+	}
+	return all
+}
+
+// settings returns the part of a document that determines the decisions of all rules.
+func settings(doc *policy.Document) string {
+	d := Inlined(*doc)
+	d.Rules, d.Overrides, d.Subjects, d.Tiers = nil, nil, nil, policy.Tiers{}
+	d.Answers, d.Fields = nil, ""
+	return encode(d)
+}
+
+// order returns the names of the rules that are also among others, in the order of the document.
+func order(doc *policy.Document, others map[string]ruleText) string {
+	var names []string
+	for i := range doc.Rules {
+		if _, both := others[doc.Rules[i].Name]; both {
+			names = append(names, doc.Rules[i].Name)
+		}
+	}
+	return encode(names)
+}
+
+func every(rules map[string]ruleText) map[string]scope {
+	all := map[string]scope{}
+	for name := range rules {
+		all[name] = allChanged
+	}
+	return all
+}
+
+// encode returns a part of a document as JSON, in which empty and missing values are equal.
+func encode(v any) string {
+	text, _ := json.Marshal(v) // documents of the admin API and of the board came as JSON, so that they have a form in it
+	return string(text)
+}
+
+// ruleOf returns the name of the rule that counts under a key: the text before the first slash, after the hash tag of a
+// cluster.
+func ruleOf(key string) string {
+	if strings.HasPrefix(key, "{") {
+		_, key, _ = strings.Cut(key, "}")
+	}
+	name, _, _ := strings.Cut(key, "/")
+	return name
+}

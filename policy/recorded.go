@@ -63,7 +63,9 @@ func (p *Policy) RequestFields() (all []RequestField) {
 	costs := map[string]bool{}
 	for i := range p.rules {
 		for _, h := range p.rules[i].headers {
-			costs[h.name] = costs[h.name] // which adds it
+			if !costs[h.name] {
+				costs[h.name] = false // adds it
+			}
 		}
 		if name := p.rules[i].cost.header; name != "" {
 			costs[name] = true

@@ -115,7 +115,7 @@ func holdHeadline(t *testing.T, name string, h *incident.Hour, now time.Duration
 	told := h.Books.Rule(head.Rule, from, now)
 	rate := float64(told.Refused-told.Blocked) / 70
 	said := 0.0
-	if _, text, found := strings.Cut(head.Text, " refuses "); !found {
+	if _, text, found := strings.Cut(head.Text, " denies "); !found {
 		t.Errorf("%s: %s", name, head.Text)
 	} else if _, err := fmt.Sscanf(text, "%f/s", &said); err != nil || math.Abs(said-rate) > 0.1*rate+0.1 {
 		t.Errorf("%s: %v are refused a second: %s", name, rate, head.Text)

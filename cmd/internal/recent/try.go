@@ -26,8 +26,6 @@ type trial struct {
 	judges [2]judge
 	left   map[string]replay.NotJudged // rules that neither policy has
 	fresh  bool                        // counters were empty before the first record
-
-	tiers [2]string // IDs of the parts that say the tier
 }
 
 // begin finds what can be judged: by the schema of the chunk that was begun last.

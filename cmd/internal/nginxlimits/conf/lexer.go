@@ -106,9 +106,7 @@ func (l *lexer) quoted(t token) (token, error) {
 			if l.text != "" && strings.IndexByte(" \t\r\n;{)", l.text[0]) < 0 {
 				return t, fmt.Errorf("%s:%d: unexpected %.1q behind a quoted word", l.file, l.line, l.text)
 			}
-			if strings.HasPrefix(l.text, ")") {
-				l.text = l.text[1:]
-			}
+			l.text = strings.TrimPrefix(l.text, ")")
 			return t, nil
 		}
 	}

@@ -23,7 +23,7 @@ RACE = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/
 
 # Packages that compute and share little between goroutines: "make test" runs them without the race
 # detector, which makes them five to fifteen times slower, and "make test-ci" with it.
-PURE = ./kernel ./answer ./policyfile ./cmd/internal/adaptivesim ./internal/usage ./policy/... ./storetest ./cmd/internal/console ./cmd/internal/incident ./cmd/internal/replay/... ./cmd/internal/schemagen ./cmd/internal/licencegen
+PURE = ./kernel ./answer ./policyfile ./cmd/internal/adaptivesim ./internal/usage ./policy/... ./storetest ./cmd/internal/console ./cmd/internal/incident ./cmd/internal/recent ./cmd/internal/replay/... ./cmd/internal/schemagen ./cmd/internal/licencegen
 # The slowest of the others begin first.
 SLOWEST = ./redisstore ./cmd/e2e ./cmd/e2e/console ./cmd/internal/adminapi ./cmd/internal/cli ./memory
 CONCURRENT = $(SLOWEST) $$(go list work | grep -vxF "$$(go list $(PURE) $(SLOWEST))")

@@ -160,7 +160,7 @@ func TestActs(t *testing.T) {
 	// All becomes a shadow, which wants a word.
 	g.Visit("/shadow")
 	g.opens("#act-shadow-all")
-	g.awaitText("dialog[open] #effect", "would have passed: ", true)
+	g.awaitText("dialog[open] #effect", "would have been allowed: ", true)
 	if !js[bool](g, "document.querySelector('dialog[open] #act-do').disabled") {
 		t.Error("it can be done without the word")
 	}

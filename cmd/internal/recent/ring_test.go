@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluicehq/sluice/internal/testkit"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -20,49 +19,6 @@ rules:
   - {name: per-key, match: [/api/], key: [api_key], missing: skip, limit: 1000000/hour}
   - {name: login, match: [POST /login], key: [client_ip, "body:username"], limit: 10/hour}
 `
-
-// A ring takes no more memory than it is given, however many requests come, and has many of them.
-func TestMemory(t *testing.T) {
-	if testkit.Race {
-		t.Skip("the race detector takes memory of its own")
-	}
-	const size = 16 << 20
-	engine := engineOf(t, decode(t, typical))
-	before := heap()
-	ring := Watch(engine, size)
-	r := rand.New(rand.NewPCG(1, 2))
-	requests := 0
-	for full := false; !full || requests%100_000 != 0; requests++ {
-		q := some(r)
-		engine.Decide(t.Context(), &q)
-		ring.mu.Lock()
-		full = full || len(ring.sealed) == ring.most
-		ring.mu.Unlock()
-	}
-	kept := 0
-	for records := newMerger(ring.chunks()); records.next() != nil; {
-		kept++
-	}
-	after := heap()
-	t.Logf("%d requests of %d are kept, %d bytes each", kept, requests, size/kept)
-	if took := after - before; took > size+counters {
-		t.Errorf("the ring takes %d bytes", took)
-	}
-	if kept < 400_000 {
-		t.Errorf("%d requests are kept", kept)
-	}
-	runtime.KeepAlive(ring)
-}
-
-// counters is what the store of the test takes.
-const counters = 12 << 20
-
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
 
 // some returns a request of an API: of one of 20,000 clients, a tenth of which have keys, for one of 5,000 paths.
 func some(r *rand.Rand) policy.Request {
@@ -161,4 +117,11 @@ func TestConcurrency(t *testing.T) {
 	if got, err := ring.Try(t.Context(), doc, doc); err != nil || got.Requests != 8*each || got.Differs != 0 {
 		t.Errorf("%v, %s", err, encoded(t, got))
 	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

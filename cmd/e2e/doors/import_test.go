@@ -2,11 +2,13 @@ package doors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +46,8 @@ func testImports(t *testing.T, script string) {
 func imported(t *testing.T, config string) string {
 	t.Helper()
 	out, err := command(testkit.Binary(t), "import", "nginx", testkit.File(t, "nginx.conf", config)).Output()
-	if err != nil {
+	var exit *exec.ExitError // of a configuration without a limit that could be translated
+	if err != nil && !(errors.As(err, &exit) && strings.Contains(string(exit.Stderr), "no limit was translated")) {
 		t.Fatal(err)
 	}
 	policy := testkit.File(t, "policy.yaml", string(out))

@@ -48,8 +48,8 @@ func (a *Answer) own(h http.Header, c Client) {
 	f.set("Content-Length", strconv.Itoa(len(body)))
 }
 
-// said is the problem with the sent status.
-func (a *Answer) said() *problem {
+// sentProblem is the problem with the sent status.
+func (a *Answer) sentProblem() *problem {
 	p := a.problem()
 	if p.status == a.Status {
 		return p
@@ -59,7 +59,7 @@ func (a *Answer) said() *problem {
 
 // values are what the refusal has for a template.
 func (a *Answer) values() policy.AnswerValues {
-	p, retry := a.said(), a.retryAfter()
+	p, retry := a.sentProblem(), a.retryAfter()
 	v := policy.AnswerValues{
 		Type: p.kind, Title: p.title, Status: p.status, Error: p.name, RetryAfter: retry, Detail: a.detail(),
 		Rule: cmp.Or(a.decision.Blocked, a.decision.Overloaded), Wait: time.Duration(min(retry, maxWait)) * time.Second,

@@ -108,7 +108,7 @@ func (a *Answer) Body() []byte {
 	case a.form == policy.MCP:
 		a.text = a.appendMCP(a.text[:0], a.problem())
 	default:
-		a.text = a.appendBody(a.text[:0], a.said())
+		a.text = a.appendBody(a.text[:0], a.sentProblem())
 	}
 	return a.text
 }

@@ -75,8 +75,8 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 		return
 	}
 	subject, of, ok := c.subject(p, r.key, o.Key)
-	if says := c.says(o, r); ok && says != nil {
-		if first, twice := all.byRule[i].Add(of, subject, says, until, c.item); twice {
+	if effect := c.effectOf(o, r); ok && effect != nil {
+		if first, twice := all.byRule[i].Add(of, subject, effect, until, c.item); twice {
 			c.fail("", "remove one of them", "this subject has two overrides, %s", c.first(first))
 		}
 	}
@@ -86,16 +86,16 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 	}
 }
 
-// saysKey identifies overrides with the same effect.
-type saysKey struct {
+// effectKey identifies overrides with the same effect.
+type effectKey struct {
 	limits        *limit // the first, or nil
 	block, exempt bool
 	source        string
 }
 
-// says returns the effect of an override, which many may share, or nil if it is invalid.
-func (c *compiler) says(o *Override, r *rule) *resolved {
-	key := saysKey{nil, o.Block, o.Exempt, o.Source}
+// effectOf returns the effect of an override, which many may share, or nil if it is invalid.
+func (c *compiler) effectOf(o *Override, r *rule) *resolved {
+	key := effectKey{nil, o.Block, o.Exempt, o.Source}
 	var limits []limit
 	if !o.Block && !o.Exempt {
 		switch {
@@ -114,12 +114,12 @@ func (c *compiler) says(o *Override, r *rule) *resolved {
 		c.checkTold("limits", limits)
 		key.limits = &limits[0]
 	}
-	says := c.saysSets[key]
-	if says == nil {
-		says = &resolved{limits: limits, from: overridden, source: o.Source, block: o.Block, exempt: o.Exempt}
-		c.saysSets[key] = says
+	effect := c.effects[key]
+	if effect == nil {
+		effect = &resolved{limits: limits, from: overridden, source: o.Source, block: o.Block, exempt: o.Exempt}
+		c.effects[key] = effect
 	}
-	return says
+	return effect
 }
 
 // overrideHint is an example of an override.

@@ -98,7 +98,7 @@ type rule struct {
 	block       bool
 	show        showKey
 	asks        bool         // for hosts, headers, attributes or clients
-	certain     bool         // nothing but its patterns says whether it applies
+	certain     bool         // it applies by its patterns alone
 	clients     []*clientSet // empty: any
 	notClients  []*clientSet
 	source      string // see Rule

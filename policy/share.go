@@ -178,7 +178,7 @@ type SharedLimit struct {
 	Limit sluice.Limit
 	By    []string // the parts that name a tenant
 	// Weights are the weights that tenants can have, the smallest first. They always include the weight of tenants
-	// whose tier has none.
+	// in a tier without a weight.
 	Weights []SharedWeight
 	// Window is how long a tenant is active after a request, and Settles the longest time until allocations settle:
 	// see [Share]. Settles is 0 if the burst is too small for a bound.

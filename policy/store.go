@@ -153,10 +153,10 @@ func (p *Policy) Outages() []Outage {
 // A single server or memory charges all rules in one step.
 //
 // The names in together are rules that can be charged in one step, since they have the same parts under "together";
-// there are at least two in each group. A problem in apart names a rule and those that may hold for the same
-// requests and are not charged in one step with it. They are charged one after the other, and given back if a later
-// one refuses: for a moment too much may be refused, but never too much admitted. Rules for different headers are
-// taken to apply to the same requests, because a request may have both headers.
+// there are at least two in each group. A problem in apart names a rule, and the rules that may apply to the same
+// requests and cannot be charged in one step with it. They are charged one after the other, and given back if a
+// later one denies: for a moment they may deny too much, but they never admit too much. Rules for different headers
+// are taken to apply to the same requests, because a request may have both headers.
 func (p *Policy) Cluster() (together [][]string, apart []Problem) {
 	tags := make([]string, len(p.rules))
 	groups := make(map[string]int)

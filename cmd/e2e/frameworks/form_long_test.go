@@ -79,7 +79,7 @@ func (g grammar) escapeAll(s string) string {
 	return b.String()
 }
 
-// effective returns the name as somebody may write it whom a database takes for the same.
+// effective returns another spelling of the name that a database treats as the same.
 func (g grammar) effective(name string) string {
 	switch g.IntN(8) {
 	case 0:

@@ -271,7 +271,7 @@ type chartRow struct {
 	Rates []float64
 }
 
-// Rows are about a dozen of its steps, for readers who cannot see it.
+// Rows are about a dozen of its steps, as text in place of the picture.
 func (c *chart) Rows() (all []chartRow) {
 	every := max(1, len(c.At)/12)
 	for from := 0; from < len(c.At); from += every {

@@ -17,7 +17,7 @@
 //
 // A [control.Problem] that the function returns becomes a page about it. A template gets a [shown]: .Data is the
 // page's, .Operator and .Admin are the permissions of the caller, and buttons without permission are left out.
-// Files whose names begin with "_" are parts that all templates have: see _parts.html for keys, times and forms.
+// Files with names that start with "_" are parts of all templates: see _parts.html for keys, times and forms.
 //
 // Changes are POSTs. Before the function is called, the server checks that one of its pages sent the form. The
 // function ends with c.done, which leads to a page with a notice and a button that undoes the change. An act has a

@@ -104,7 +104,7 @@ func (s *server) firstShown(c *call, q map[string][]string) *firstShown {
 	f.Upstreams, f.UpstreamCount = upstreamRows(v)
 	f.Loads = loadRows(v, rules)
 	f.judge(c, v, chosen, rules)
-	s.who(c, f, v, chosen, rules)
+	s.refusedMost(c, f, v, chosen, rules)
 	if f.Verdict != nil {
 		free := func(r whoRow) bool { return r.Rule == f.Verdict.Rule && (r.Now == nil || !r.Now.Blocked) }
 		if i := slices.IndexFunc(f.Who, free); i >= 0 {

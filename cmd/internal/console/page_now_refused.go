@@ -26,8 +26,8 @@ type whoRow struct {
 	Link    string
 }
 
-// who finds the subjects with the most denials by the chosen rule, or by all, and looks up their limits.
-func (s *server) who(c *call, f *firstShown, v *telemetry.View, chosen *telemetry.Rule, rules map[string]*policy.Rule) {
+// refusedMost finds the subjects with the most denials by the chosen rule, or by all, and looks up their limits.
+func (s *server) refusedMost(c *call, f *firstShown, v *telemetry.View, chosen *telemetry.Rule, rules map[string]*policy.Rule) {
 	w := f.Ask.Window
 	var all []whoRow
 	for i := range v.Rules {
@@ -107,8 +107,8 @@ func (r harmedRow) Lost() string {
 	return percent(r.Who.Refused) + " of its requests, "
 }
 
-// harmed groups denied subjects by the tiers of their requests, over all rules, higher tiers first, and besides
-// those with an override. Blocked subjects are not included.
+// harmed groups denied subjects by the tiers of their requests, over all rules, tiers with larger limits first, and
+// besides those with an override. Blocked subjects are not included.
 func (s *server) harmed(c *call, v *telemetry.View, w telemetry.Window, all []whoRow, rules map[string]*policy.Rule) (rows []harmedRow) {
 	for i := range v.Tiers {
 		if row, some := s.harmedTier(c, &v.Tiers[i], w); some {

@@ -106,8 +106,8 @@ func (v *verdict) firstTen() string {
 	return plural(v.Refused, "subject", "subjects")
 }
 
-// sharesInWords words the verdict for rules whose requests cannot be compared with a limit: those of requests in
-// flight, and those that no longer exist.
+// sharesInWords words the verdict for rules with requests that cannot be compared with a limit: those of requests
+// in flight, and those that no longer exist.
 func (v *verdict) sharesInWords() {
 	first, ten := v.Shares[0].Of, v.Shares[min(1, len(v.Shares)-1)].Of
 	switch {

@@ -50,12 +50,12 @@ func (f *overrideFilter) wants(o *policy.Override) bool {
 			return false
 		}
 	}
-	return f.Query.wants(o) && f.says(o)
+	return f.Query.wants(o) && f.contains(o)
 }
 
-// says reports whether an override has the text in one of its fields. A caller that must not see a key has to give
+// contains reports whether an override has the text in one of its fields. A caller that must not see a key has to give
 // a whole value, so that no value can be guessed letter by letter.
-func (f *overrideFilter) says(o *policy.Override) bool {
+func (f *overrideFilter) contains(o *policy.Override) bool {
 	if f.text == "" {
 		return true
 	}

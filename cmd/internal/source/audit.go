@@ -55,7 +55,8 @@ func readEntries(ctx context.Context, q query, text string, args ...any) (all []
 }
 
 // Record runs do, and adds an entry to the audit log for it. It is for acts of operators that change no row, such
-// as a reset. If do or the entry fails, Record fails and there is no entry; but if the commit fails, do has run.
+// as a reset. If do or the entry fails, Record fails and adds nothing to the log; but if the commit fails, do has
+// run.
 func (d *Database) Record(ctx context.Context, actor, action, kind, target, after string, do func() error) error {
 	if err := checkTexts("actor", actor, "target", target); err != nil {
 		return err

@@ -26,12 +26,12 @@ func settingsRows(c *Contents) []SettingsRow {
 func diff[R any](k *kind[R], before, after []R) (all []Difference) {
 	old := make(map[string]string, len(before))
 	for i := range before {
-		old[k.target(&before[i])] = k.says(&before[i])
+		old[k.target(&before[i])] = k.content(&before[i])
 	}
 	for i := range after {
-		target, says := k.target(&after[i]), k.says(&after[i])
-		if was, known := old[target]; !known || was != says {
-			all = append(all, Difference{k.name, target, was, says})
+		target, is := k.target(&after[i]), k.content(&after[i])
+		if was, known := old[target]; !known || was != is {
+			all = append(all, Difference{k.name, target, was, is})
 		}
 		delete(old, target)
 	}
@@ -44,8 +44,8 @@ func diff[R any](k *kind[R], before, after []R) (all []Difference) {
 	return all
 }
 
-// says is a row as JSON, without the time and actor of its last change.
-func (k *kind[R]) says(r *R) string {
+// content is a row as JSON, without the time and actor of its last change.
+func (k *kind[R]) content(r *R) string {
 	said := *r
 	*k.meta(&said) = Meta{}
 	text, _ := encode(said)

@@ -78,7 +78,7 @@ func onlyShadow(e *Entry) bool {
 func (r *SettingsRow) saysBeside() string {
 	said := *r
 	said.Document.Shadow, said.Document.Rules = "", nil
-	return settingsKind.says(&said)
+	return settingsKind.content(&said)
 }
 
 // Restore puts back what there was before the last change of rules, tiers and settings, of which that
@@ -135,7 +135,7 @@ func restore[R any](tx *Tx, k *kind[R], e *Entry) error {
 	if err != nil {
 		return err
 	}
-	if found != (e.After != "") || found && k.says(&now) != k.says(&is) {
+	if found != (e.After != "") || found && k.content(&now) != k.content(&is) {
 		return &Conflict{k.name, e.Target, k.meta(&now).Version}
 	}
 	if e.Before == "" {

@@ -87,7 +87,7 @@ var roles = []Role{Nobody, Viewer, Operator, Admin}
 // May reports whether r includes needed. An unknown role includes none.
 func (r Role) May(needed Role) bool { return slices.Index(roles, r) >= slices.Index(roles, needed) }
 
-// String returns the name, and "nobody" for the empty role.
+// String returns the name of the role. That of the empty role is "nobody".
 func (r Role) String() string { return cmp.Or(string(r), "nobody") }
 
 // ParseRole returns the role of that name, viewer, operator or admin, and Nobody for any other.

@@ -42,7 +42,8 @@ func (p *Prices) Add(name string, isPrefix bool, one *Price) {
 	slices.SortFunc(p.patterns, func(a, b pattern) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 }
 
-// Of returns the price of a model. An unknown model has the highest price of each kind of token. Of nil prices it is nil.
+// Of returns the price of a model. An unknown model has the highest price of each type of token. Of nil prices it
+// is nil.
 func (p *Prices) Of(model string) *Price {
 	if p == nil {
 		return nil

@@ -29,7 +29,7 @@ func edges(r *rand.Rand, now int64, plans ...*sluice.Plan) int64 {
 	return now + r.Int64N(2*period)
 }
 
-// What is said never to refuse never does, where the other allows requests, by the definitions.
+// A plan that is reported as never tighter allows every request that the other plan allows.
 func TestThan(t *testing.T) {
 	t.Parallel()
 	seed := seed.Of(t)

@@ -241,8 +241,8 @@ func setForwarded(x *exchange.Exchange, r *http.Request) {
 			values[0] = x.Client.String() + ", " + values[0]
 		}
 	}
-	values[1] = said(r.Header, forwardedFields[1], x.Trusted, r.Host)
-	values[2] = said(r.Header, forwardedFields[2], x.Trusted, scheme(r))
+	values[1] = trustedValue(r.Header, forwardedFields[1], x.Trusted, r.Host)
+	values[2] = trustedValue(r.Header, forwardedFields[2], x.Trusted, scheme(r))
 	for i, name := range forwardedFields {
 		r.Header[name] = values[i : i+1 : i+1]
 	}
@@ -259,8 +259,8 @@ func scheme(r *http.Request) string {
 	return "http"
 }
 
-// said returns the single value of a trusted peer, or else the known one.
-func said(in http.Header, name string, trusted bool, known string) string {
+// trustedValue returns the single value of a trusted peer, or else the known one.
+func trustedValue(in http.Header, name string, trusted bool, known string) string {
 	if v := in[name]; trusted && len(v) == 1 {
 		return v[0]
 	}

@@ -26,7 +26,7 @@ var distributions = []struct {
 func bulk(i int, requests float64) *subject {
 	n := int64(min(math.Ceil(requests), 1e8))
 	key := fmt.Sprint("all/", i)
-	s := &subject{key: key, hash: hashOf(who(key)), requests: n, days: []day{{number: 20_000, requests: int32(n), peaks: new(peaks)}}}
+	s := &subject{key: key, hash: hashOf(subjectOf(key)), requests: n, days: []day{{number: 20_000, requests: int32(n), peaks: new(peaks)}}}
 	new(levels).add(0, n, n, s.days[0].peaks)
 	return s
 }

@@ -182,10 +182,10 @@ func propose(c Config, s *surveyed, g *gauge, doc policy.Document, abuse []aside
 // never is a day after all others.
 const never = 1<<31 - 1
 
-// who returns a key without the name of its rule.
-func who(key string) string {
-	_, who, _ := strings.Cut(key, "/")
-	return who
+// subjectOf returns a key without the name of its rule.
+func subjectOf(key string) string {
+	_, subject, _ := strings.Cut(key, "/")
+	return subject
 }
 
 // shown returns how the subject is shown to people: on one line, as a rule shows its keys.
@@ -200,7 +200,7 @@ func (s *subject) shown(p *policy.Policy) string {
 func without(abuse []aside) map[string]bool {
 	left := map[string]bool{}
 	for _, a := range abuse {
-		left[who(a.key)] = true
+		left[subjectOf(a.key)] = true
 	}
 	return left
 }
@@ -214,7 +214,7 @@ func (t *terms) rule(m *measured, left map[string]bool) Rule {
 	all := sorted(m.subjects)
 	var kept, aside []*subject
 	for _, s := range all {
-		if left[who(s.key)] {
+		if left[subjectOf(s.key)] {
 			aside = append(aside, s)
 		} else {
 			kept = append(kept, s)

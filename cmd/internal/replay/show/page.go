@@ -46,7 +46,7 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 type page struct {
 	*replay.Report
 	Headline              string
-	Who, WhoCapital       string // see [who]
+	Who, WhoCapital       string // see [noun]
 	Series                replay.Series
 	Formats               string
 	Requested             *drawn // over time
@@ -85,9 +85,9 @@ type clients struct {
 
 // HTML writes a report as one page that needs nothing else: no script, no font, no picture.
 func HTML(w io.Writer, r *replay.Report) error {
-	noun := who(r)
+	one := noun(r)
 	p := &page{
-		Report: r, Headline: headline(r), Who: noun, WhoCapital: strings.ToUpper(noun[:1]) + noun[1:], AboutRules: aboutRules(r), AboutDown: aboutDown,
+		Report: r, Headline: headline(r), Who: one, WhoCapital: strings.ToUpper(one[:1]) + one[1:], AboutRules: aboutRules(r), AboutDown: aboutDown,
 		Formats: formats(r.Log.Files), Series: legible(r.Series, chartSteps), Findings: findings(r), Broken: broken(r), FirstUnread: int64(len(r.Log.Unread)) < r.Unreadable,
 		Hardness: hardness, Tops: r.Top[:min(len(r.Top), pageSubjects)],
 	}

@@ -202,7 +202,7 @@ func (p *printer) rules(r *replay.Report) {
 		}
 		rows = append(rows, []string{safe(name, 40), safe(what(rule), 100), humanize.Comma(rule.Matched), humanize.Comma(rule.Refused), share(rule.Refused, rule.Matched), humanize.Comma(rule.Alone), touched, longest(rule)})
 	}
-	p.table(2, []string{"rule", "limit", "matched", "denied", "share", "alone", who(r) + "s denied", "longest wait"}, rows)
+	p.table(2, []string{"rule", "limit", "matched", "denied", "share", "alone", noun(r) + "s denied", "longest wait"}, rows)
 	if left := len(r.Order) - len(hits); left > 0 {
 		p.paragraph("  ", "And "+humanize.Comma(int64(left))+" more, which are in the page and in the JSON.")
 	}
@@ -224,7 +224,7 @@ func (p *printer) rules(r *replay.Report) {
 		}
 	}
 	if len(rows) > 0 {
-		p.section("how hard: " + who(r) + "s by how long they were down")
+		p.section("how hard: " + noun(r) + "s by how long they were down")
 		p.table(1, append([]string{"rule"}, hardness[:]...), rows)
 		p.line("")
 		p.paragraph("  ", aboutDown)
@@ -259,7 +259,7 @@ func limit(rule replay.Rule) string {
 // aboutRules explains the columns of rules.
 func aboutRules(r *replay.Report) string {
 	text := "Alone are the requests that no other rule denies; the longest wait is the longest that a refusal told."
-	if who(r) == "subject" {
+	if noun(r) == "subject" {
 		text += " A subject is one value of what a rule counts by: an address, an API key, a user."
 	}
 	return text
@@ -283,7 +283,7 @@ func (p *printer) subjects(r *replay.Report) {
 	for _, s := range r.Top[:min(len(r.Top), textSubjects)] {
 		rows = append(rows, []string{safe(s.Key, 45), safe(s.Rule, 30), humanize.Comma(s.Refused), humanize.Comma(s.Requests), bar(s.Refused, r.Top[0].Refused), down(s)})
 	}
-	p.table(2, []string{who(r), "rule", "denied", "requests", "", "down"}, rows)
+	p.table(2, []string{noun(r), "rule", "denied", "requests", "", "down"}, rows)
 	p.line("")
 	for _, s := range r.Top[:min(len(r.Top), 3)] {
 		about := safe(s.Pattern, 120)

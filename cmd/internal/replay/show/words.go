@@ -78,8 +78,8 @@ func safe(s string, most int) string {
 	return b.String()
 }
 
-// who is the noun for one subject of the rules of a report: a client if all count by its address.
-func who(r *replay.Report) string {
+// noun is the noun for one subject of the rules of a report: a client if all count by its address.
+func noun(r *replay.Report) string {
 	for _, rule := range r.Rules {
 		if rule.Kind == "limit" && !(len(rule.Key) == 1 && rule.Key[0] == "client_ip") {
 			return "subject"
@@ -114,7 +114,7 @@ func headline(r *replay.Report) string {
 	if r.Estimated {
 		about = "about "
 	}
-	return fmt.Sprintf("%s, and %s%s of %s at least once.", text, about, humanize.Comma(r.SubjectsRefused), words.Counted(r.Subjects, who(r)))
+	return fmt.Sprintf("%s, and %s%s of %s at least once.", text, about, humanize.Comma(r.SubjectsRefused), words.Counted(r.Subjects, noun(r)))
 }
 
 // hardness are the classes of [replay.Rule.Hardness].

@@ -21,6 +21,7 @@ import (
 func TestLongSameAsGateway(t *testing.T) {
 	t.Parallel()
 	allSame(t, []application{
+		{"django", "waitress", "django_app:app", true},
 		{"starlette", "hypercorn", "starlette_app:app", true},
 		{"django", "uvicorn", "django_app:asgi", true},
 		{"wsgiref", "wsgiref", "wsgi_app:app", false},

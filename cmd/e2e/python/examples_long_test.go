@@ -1,3 +1,5 @@
+//go:build long
+
 package python
 
 import (
@@ -11,7 +13,7 @@ import (
 )
 
 // The programs of docs/python.md run, with the policies that it shows.
-func TestExamples(t *testing.T) {
+func TestLongExamples(t *testing.T) {
 	t.Parallel()
 	const policy = `version: 1
 rules:

@@ -38,12 +38,7 @@ func both(t *testing.T, f func(t *testing.T, app func(env ...string) string)) {
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
-		g := service(t, odd)
-		url := app("SLUICE_URL=http://" + g.Check)
-		t.Cleanup(func() { letGo(url) })
-		held := make(chan answered, 1)
-		go func() { held <- do(t, "GET", url+"/hold", "") }()
-		testkit.Await(t, "it has its permit", func() bool { return strings.Contains(peek(t, g), `"allowed":false`) })
+		_, url, held := hold(t, app)
 		if got := do(t, "GET", url+"/hold", ""); got.status != 429 {
 			t.Errorf("another one: %d %s", got.status, got.body)
 		}
@@ -55,6 +50,18 @@ func TestInFlight(t *testing.T) {
 			t.Errorf("when it has ended: %d %s", got.status, got.body)
 		}
 	})
+}
+
+// hold sends a request to /hold, and waits until it has its permit. The response comes after [letGo].
+func hold(t *testing.T, app func(...string) string) (g *testkit.Gateway, url string, held <-chan answered) {
+	t.Helper()
+	g = service(t, odd)
+	url = app("SLUICE_URL=http://" + g.Check)
+	t.Cleanup(func() { letGo(url) })
+	response := make(chan answered, 1)
+	go func() { response <- do(t, "GET", url+"/hold", "") }()
+	testkit.Await(t, "it has its permit", func() bool { return strings.Contains(peek(t, g), `"allowed":false`) })
+	return g, url, response
 }
 
 // letGo lets the requests to /hold end.

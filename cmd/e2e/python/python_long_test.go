@@ -138,19 +138,14 @@ func TestLongNewcomer(t *testing.T) {
 func TestLongHeld(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
-		g := service(t, odd)
-		url := app("SLUICE_URL=http://" + g.Check)
-		t.Cleanup(func() { letGo(url) })
-		done := make(chan answered, 1)
-		go func() { done <- do(t, "GET", url+"/hold", "") }()
-		testkit.Await(t, "it has its permit", func() bool { return strings.Contains(peek(t, g), `"allowed":false`) })
+		g, url, held := hold(t, app)
 		for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			if answer := peek(t, g); !strings.Contains(answer, `"allowed":false`) {
 				t.Fatalf("the permit is free: %s", answer)
 			}
 		}
 		letGo(url)
-		<-done
+		<-held
 		if answer := peek(t, g); !strings.Contains(answer, `"allowed":true`) {
 			t.Errorf("the permit is not free: %s", answer)
 		}

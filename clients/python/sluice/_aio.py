@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from . import _wire
-from ._answer import Answer, SluiceError, Unavailable
+from ._answer import Answer, Unavailable
 from ._breaker import Breaker
 from ._threads import CALLS, KEPT, T
 
@@ -108,18 +108,8 @@ class AsyncPool:
         return await self._exchange(path, body, self._deadline, _wire.read)
 
     async def _exchange(self, path: str, body: str, left: float, read: Callable[[_wire.Response], T]) -> T:
-        try:
-            result = read(await asyncio.wait_for(self._send(self._target.request(path, body)), left))
-        except (OSError, asyncio.TimeoutError, Unavailable) as err:
-            unavailable = Unavailable(str(err) or f"no answer within {self._deadline} s")
-            if not _wire.is_large(body):
-                self._breaker.failed(unavailable)
-            raise unavailable from err
-        except SluiceError:
-            self._breaker.answered()
-            raise
-        self._breaker.answered()
-        return result
+        with self._breaker.call(_wire.is_large(body)):
+            return read(await asyncio.wait_for(self._send(self._target.request(path, body)), left))
 
     async def _send(self, data: bytes) -> _wire.Response:
         """Sends a call again, on a new connection, if a kept one fails: see [_threads.Pool]."""

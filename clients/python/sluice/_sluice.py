@@ -53,7 +53,7 @@ class Sluice:
         target = _wire.Target(url, token)
         if target.tls and tls is None:
             tls = ssl.create_default_context()
-        breaker = Breaker(url)
+        breaker = Breaker(url, deadline)
         context = tls if target.tls else None
         self._on_error = on_error
         self._pool = Pool(target, deadline, context, breaker)

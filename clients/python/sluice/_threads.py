@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, TypeVar
 
 from . import _wire
-from ._answer import Answer, SluiceError, Unavailable
+from ._answer import Answer, Unavailable
 from ._breaker import Breaker
 
 T = TypeVar("T")
@@ -120,18 +120,8 @@ class Pool:
         return self._exchange(path, body, time.monotonic() + self._deadline, _wire.read)
 
     def _exchange(self, path: str, body: str, deadline: float, read: Callable[[_wire.Response], T]) -> T:
-        try:
-            result = read(self._send(self._target.request(path, body), deadline))
-        except (OSError, Unavailable) as err:
-            unavailable = Unavailable(str(err) or type(err).__name__)
-            if not _wire.is_large(body):
-                self._breaker.failed(unavailable)
-            raise unavailable from err
-        except SluiceError:
-            self._breaker.answered()
-            raise
-        self._breaker.answered()
-        return result
+        with self._breaker.call(_wire.is_large(body)):
+            return read(self._send(self._target.request(path, body), deadline))
 
     def _send(self, data: bytes, deadline: float) -> _wire.Response:
         """Sends a call again, on a new connection, if a kept one fails: the service may have closed it. What was

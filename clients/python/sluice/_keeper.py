@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from typing import Optional, Set
 
 from ._threads import Pool
@@ -19,25 +20,25 @@ class Keeper:
 
     def begin(self) -> None:
         """Begins with nothing to hold: in a new process, that belongs to the parent."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._places: Set[str] = set()
         self._thread: Optional[threading.Thread] = None
 
     def add(self, place: str) -> None:
-        with self._changed:
+        with self._lock:
             self._places.add(place)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="sluice", daemon=True)
                 self._thread.start()
 
     def remove(self, place: str) -> None:
-        with self._changed:
+        with self._lock:
             self._places.discard(place)
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait(INTERVAL)
+            time.sleep(INTERVAL)
+            with self._lock:
                 places = list(self._places)
                 if not places:
                     self._thread = None

@@ -69,7 +69,7 @@ class Exchange:
             self._made = self._request()
         return self._made
 
-    def check(self, rule: Optional[str], key: Optional[Mapping[str, Any]], cost: int) -> Dict[str, Any]:
+    def check(self, rule: Optional[str] = None, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Dict[str, Any]:
         """Returns a check of a rule, or of the request."""
         if not isinstance(cost, int) or cost < 1:
             raise ValueError(f"the cost is {cost!r}: it must be a whole number from 1")

@@ -148,28 +148,31 @@ class Sluice:
     # For the middleware.
 
     def decide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
-        """Asks, and lets on_error decide if there is no answer."""
+        """Returns the answer to a check, or without one the choice of on_error. Raises Refused if the request may
+        not pass."""
         try:
-            return self._asked(check, exchange)
+            answer = self._asked(check, exchange)
         except SluiceError as err:
             raise _refusing(err) from err
+        exchange.note(check, answer)
+        return answer
 
     async def adecide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
         try:
-            return await self._aasked(check, exchange)
+            answer = await self._aasked(check, exchange)
         except SluiceError as err:
             raise _refusing(err) from err
+        exchange.note(check, answer)
+        return answer
 
     def pass_(self, exchange: Exchange, check: Dict[str, Any]) -> None:
-        """Asks, waits for the turn, and raises Refused if the request may not pass."""
+        """Decides, and waits for the request's turn."""
         answer = self.decide(exchange, check)
-        exchange.note(check, answer)
         if answer.delay:
             time.sleep(answer.delay)
 
     async def apass(self, exchange: Exchange, check: Dict[str, Any]) -> None:
         answer = await self.adecide(exchange, check)
-        exchange.note(check, answer)
         if answer.delay:
             await asyncio.sleep(answer.delay)
 

@@ -95,9 +95,7 @@ class SluiceMiddleware:
 
     async def _admit(self, exchange: Exchange, scope: Scope, receive: "_Receive") -> bool:
         """Asks about the request, and waits for its turn. It returns False if the client has left meanwhile."""
-        check = exchange.check(None, None, 1)
-        answer = await self._sluice.adecide(exchange, check)
-        exchange.note(check, answer)
+        answer = await self._sluice.adecide(exchange, exchange.check())
         if not answer.delay:
             return True
         if scope["type"] == "websocket":

@@ -76,7 +76,7 @@ def SluiceMiddleware(get_response: Any) -> Any:
         token = current.set(exchange)
         try:
             if asks(request):
-                client.pass_(exchange, exchange.check(None, None, 1))
+                client.pass_(exchange, exchange.check())
             request.sluice = exchange.answer
             response = get_response(request)
         except Refused as refused:
@@ -93,7 +93,7 @@ def SluiceMiddleware(get_response: Any) -> Any:
         token = current.set(exchange)
         try:
             if asks(request):
-                await client.apass(exchange, exchange.check(None, None, 1))
+                await client.apass(exchange, exchange.check())
             request.sluice = exchange.answer
             response = await get_response(request)
         except Refused as refused:

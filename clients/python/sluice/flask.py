@@ -44,7 +44,7 @@ class SluiceFlask:
         current.set(exchange)
         if self._everywhere and not getattr(flask.current_app.view_functions.get(request.endpoint or ""), EXEMPT, False):
             try:
-                self._sluice.pass_(exchange, exchange.check(None, None, 1))
+                self._sluice.pass_(exchange, exchange.check())
             except Refused as refused:
                 return _response(refused.answer)
         flask.g.sluice = exchange.answer

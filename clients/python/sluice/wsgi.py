@@ -39,7 +39,7 @@ class SluiceWSGIMiddleware:
         token = current.set(exchange)
         try:
             if self._everywhere:
-                self._sluice.pass_(exchange, exchange.check(None, None, 1))
+                self._sluice.pass_(exchange, exchange.check())
             environ["sluice"] = exchange.answer
             body = self.app(environ, start)
         except Refused as refused:

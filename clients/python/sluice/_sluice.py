@@ -10,7 +10,7 @@ import time
 import typing
 import uuid
 import weakref
-from typing import Any, Callable, Dict, Mapping, Optional, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
 
 from . import _wire
 from ._aio import AsyncPool
@@ -178,33 +178,31 @@ class Sluice:
 
     def settle(self, exchange: Exchange) -> None:
         """Reports the outcome of a request to rules that count by it. Without an answer, the request counts."""
-        for body in exchange.settlements():
-            try:
-                self._pool.post("/v1/settle", body)
-            except Exception:
-                _lost("/v1/settle")
+        self._report("/v1/settle", exchange.settlements())
 
     async def asettle(self, exchange: Exchange) -> None:
-        for body in exchange.settlements():
-            try:
-                await self._async.post("/v1/settle", body)
-            except Exception:
-                _lost("/v1/settle")
+        await self._areport("/v1/settle", exchange.settlements())
 
     def release(self, exchange: Exchange) -> None:
-        """Releases what a request holds. Without an answer, that expires."""
-        for body in exchange.places():
-            try:
-                self._pool.post("/v1/release", body)
-            except Exception:
-                _lost("/v1/release")
+        """Releases the permits of a request. Without an answer, they expire."""
+        self._report("/v1/release", exchange.places())
 
     async def arelease(self, exchange: Exchange) -> None:
-        for body in exchange.places():
+        await self._areport("/v1/release", exchange.places())
+
+    def _report(self, path: str, bodies: List[str]) -> None:
+        for body in bodies:
             try:
-                await self._async.post("/v1/release", body)
+                self._pool.post(path, body)
             except Exception:
-                _lost("/v1/release")
+                _lost(path)
+
+    async def _areport(self, path: str, bodies: List[str]) -> None:
+        for body in bodies:
+            try:
+                await self._async.post(path, body)
+            except Exception:
+                _lost(path)
 
     def _asked(self, check: Dict[str, Any], exchange: Optional[Exchange] = None) -> Answer:
         try:

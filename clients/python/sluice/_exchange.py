@@ -31,10 +31,8 @@ LISTS = frozenset(["vary", "access-control-expose-headers"])
 # Lists that several answers to one request share.
 SHARED = frozenset(["ratelimit", "ratelimit-policy", *LISTS])
 
-
 # Fields of a refusal that belong to its body.
 OF_BODY = frozenset(["content-type", "cache-control"])
-
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -30,7 +30,6 @@ class Target:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"{url!r} is no address of the service: write it as in http://localhost:8081")
-        self.url = url
         self.host, self.tls = parts.hostname, parts.scheme == "https"
         self.port = parts.port or (443 if self.tls else 80)
         self._path = parts.path.rstrip("/")

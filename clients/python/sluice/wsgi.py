@@ -63,7 +63,6 @@ class SluiceWSGIMiddleware:
             return body
         return Body(body, exchange)
 
-
     def _describe(self, environ: Environ) -> Dict[str, Any]:
         return describe(environ, lambda: self._attributes(environ), self._bodies)
 

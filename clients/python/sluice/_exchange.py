@@ -124,11 +124,9 @@ class Exchange:
 
     @property
     def length(self) -> Optional[int]:
-        """The length of the body by the head."""
-        for name, value in self.head.items():
-            if name.lower() == "content-length" and isinstance(value, str) and value.isdecimal():
-                return int(value)
-        return None
+        """The Content-Length of the response, or None."""
+        value = self.head.get("content-length")
+        return int(value) if isinstance(value, str) and value.isdecimal() else None
 
     def settlements(self) -> List[str]:
         """Returns the bodies of the calls that settle the request, once."""

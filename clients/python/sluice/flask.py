@@ -57,9 +57,9 @@ class SluiceFlask:
         exchange: Optional[Exchange] = flask.g.get("_sluice")
         if exchange is None:  # an earlier before_request function has answered
             return response
-        head = with_fields(response.headers.to_wsgi_list(), exchange.fields())
-        known = exchange.began(response.status_code, response.headers.to_wsgi_list(), flask.request.method)
-        if known:
+        head = response.headers.to_wsgi_list()
+        fields = exchange.fields()
+        if exchange.began(response.status_code, head, flask.request.method):
             self._sluice.settle(exchange)
         if not response.is_streamed:
             exchange.bytes = response.calculate_content_length() or 0
@@ -68,7 +68,7 @@ class SluiceFlask:
             pieces: Any = response.response
             response.response = Body(pieces, exchange)
         response.headers.clear()
-        response.headers.extend(head)
+        response.headers.extend(with_fields(head, fields))
         return response
 
     def _teardown(self, err: Optional[BaseException]) -> None:

@@ -1,4 +1,4 @@
-"""Spares requests the deadline while the service is down."""
+"""Stops calls while the service is down, so that requests do not wait for the deadline."""
 
 import asyncio
 import logging
@@ -13,8 +13,8 @@ log = logging.getLogger("sluice")
 
 
 class Breaker:
-    """After five failed calls in a row, one call a second tries whether the service is back; all other checks
-    fail at once."""
+    """After five failed calls in a row, one call a second tests whether the service is back; all other
+    calls fail at once."""
 
     def __init__(self, url: str, deadline: float) -> None:
         self._url, self._deadline = url, deadline

@@ -1,4 +1,4 @@
-"""Holds permits in flight for as long as their requests last."""
+"""Renews permits in flight for as long as their requests last."""
 
 import json
 import threading
@@ -7,19 +7,19 @@ from typing import Optional, Set
 
 from ._threads import Pool
 
-# The service frees a permit 10 s after it was held last.
+# Seconds between renewals. The service frees a permit 10 s after the last one.
 INTERVAL = 3.0
 
 
 class Keeper:
-    """Has a thread while there is something to hold."""
+    """Runs a thread while any permit is held."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.begin()
 
     def begin(self) -> None:
-        """Begins with nothing to hold: in a new process, that belongs to the parent."""
+        """Starts without permits: after a fork, the existing ones belong to the parent."""
         self._lock = threading.Lock()
         self._places: Set[str] = set()
         self._thread: Optional[threading.Thread] = None
@@ -47,4 +47,4 @@ class Keeper:
                 try:
                     self._pool.post("/v1/hold", json.dumps({"place": place}))
                 except Exception:
-                    break  # the others would wait as long; the next round tries again
+                    break  # the other calls would wait as long; the next round repeats them

@@ -71,21 +71,21 @@ class Sluice:
     # Checks by name.
 
     def check(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
-        """Asks a rule about a key, given part by part, and charges it."""
+        """Charges a rule for a key, which is given by the names of its parts."""
         return self._asked(_named(rule, key, cost))
 
     async def acheck(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return await self._aasked(_named(rule, key, cost))
 
     def peek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
-        """Asks without charging anything."""
+        """Returns the answer that check would, and charges nothing."""
         return self._asked({**_named(rule, key, cost), "peek": True})
 
     async def apeek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return await self._aasked({**_named(rule, key, cost), "peek": True})
 
     def refund(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
-        """Gives back what a check has charged. Raises Unavailable if the service does not answer."""
+        """Gives back the units that a check charged. Raises Unavailable if the service does not answer."""
         return Answer.parse(self._pool.post("/v1/refund", json.dumps(_named(rule, key, cost))))
 
     async def arefund(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
@@ -102,11 +102,11 @@ class Sluice:
     # Decorators.
 
     def limit(self, rule: Optional[str] = None, *, key: Optional[Key] = None, cost: Cost = 1) -> Callable[[F], F]:
-        """Has a function ask before it runs, in a request that a middleware of this package handles.
+        """Checks a limit before a function runs, in a request that a middleware of this package handles.
 
-        With a ``rule`` that rule alone is asked about the ``key`` which a function returns for the framework's
-        request. Without one, all rules that match the request are asked: for a middleware with
-        ``everywhere=False``.
+        With a ``rule``, only that rule is checked, for the key that the function ``key`` returns for the
+        framework's request. Without one, all rules that match the request are checked, which is for a middleware
+        with ``everywhere=False``.
         """
         if key is not None and rule is None:
             raise TypeError("key needs a rule: limit(rule, key=...)")
@@ -133,7 +133,7 @@ class Sluice:
         return decorate
 
     def exempt(self, f: F) -> F:
-        """Marks the function of a route, to which requests then pass unasked and uncounted."""
+        """Marks the function of a route. Its requests pass unchecked and uncounted."""
         setattr(f, EXEMPT, True)
         self.exempts = True
         return f

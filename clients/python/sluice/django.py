@@ -22,7 +22,7 @@ _shared: Dict[str, Sluice] = {}
 
 
 def sluice() -> Sluice:
-    """Returns the client with the settings of the project, for decorators."""
+    """Returns the client with the settings of the project."""
     if "sluice" not in _shared:
         names = ("url", "token", "deadline", "on_error", "tls")
         _shared["sluice"] = Sluice(**{name: value for name, value in _settings().items() if name in names})
@@ -30,12 +30,12 @@ def sluice() -> Sluice:
 
 
 def limit(rule: Optional[str] = None, *, key: Optional[Key] = None, cost: Cost = 1) -> Callable[[F], F]:
-    """Is Sluice.limit, for views."""
+    """Decorates a view as Sluice.limit does."""
     return sluice().limit(rule, key=key, cost=cost)
 
 
 def exempt(view: F) -> F:
-    """Is Sluice.exempt, for views."""
+    """Decorates a view as Sluice.exempt does."""
     return sluice().exempt(view)
 
 

@@ -11,8 +11,8 @@ from .wsgi import Body, describe, end, with_fields
 
 
 class SluiceFlask:
-    """Asks before each request of an application, and answers those that are refused. The settings are those of
-    the ASGI middleware; functions get ``flask.request``.
+    """Checks each request of an application, and answers the denied ones. The settings are those of the ASGI
+    middleware; functions get ``flask.request``.
 
     It runs as ``before_request``: functions registered before it may set what ``attributes`` reads.
     """

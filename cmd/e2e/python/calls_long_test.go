@@ -11,7 +11,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Programs ask without a request, over TLS and with a token. With a wrong token, on_error decides.
+// Programs make checks without a request, over TLS and with a token. With a wrong token, on_error decides.
 func TestLongCalls(t *testing.T) {
 	t.Parallel()
 	authority := testkit.NewAuthority(t)
@@ -32,7 +32,7 @@ func TestLongCalls(t *testing.T) {
 	}
 }
 
-// With everywhere=False, only functions with a limit ask.
+// With everywhere=False, only functions with a limit make checks.
 func TestLongOnly(t *testing.T) {
 	t.Parallel()
 	needs(t, "starlette", "uvicorn")
@@ -57,7 +57,7 @@ func TestLongOnly(t *testing.T) {
 	}
 }
 
-// A request that is cancelled does not keep its permit in flight.
+// A cancelled request does not keep its permit in flight.
 func TestLongCancelled(t *testing.T) {
 	t.Parallel()
 	needs(t, "django")

@@ -7,6 +7,7 @@ import (
 	"testing"
 )
 
+// Views of Django have limits of their own, in threads and with asyncio.
 func TestLongDecorators(t *testing.T) {
 	t.Parallel()
 	decorators(t, []application{
@@ -15,7 +16,7 @@ func TestLongDecorators(t *testing.T) {
 	})
 }
 
-// A body that the middleware cannot read is refused where rules go by bodies.
+// On paths with checked bodies, a body that the middleware cannot read is refused.
 func TestLongUnreadableBody(t *testing.T) {
 	t.Parallel()
 	needs(t, "wsgiref")

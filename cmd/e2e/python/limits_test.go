@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// limits has a rule for every request and one that only decorators ask.
+// limits has rules for all requests and one for decorators alone.
 const limits = `version: 1
 rules:
   - {name: all, key: [client_ip], limit: 100/day}
@@ -16,7 +16,7 @@ rules:
   - {name: account, key: ["attr:account"], missing: skip, limit: 1/day}
 `
 
-// Functions have limits of their own: by rule, key and cost. Exempt ones have none.
+// Functions have limits of their own, by rule, key and cost. Exempt functions have none.
 func TestDecorators(t *testing.T) {
 	t.Parallel()
 	decorators(t, []application{
@@ -53,7 +53,7 @@ func decorators(t *testing.T, applications []application) {
 				got.header.Get("Retry-After") == "" || got.header.Get("Cache-Control") != "no-store" {
 				t.Errorf("%v\n%s", got.header, got.body)
 			}
-			for _, want := range []int{200, 429} { // a body without a known length is checked, too
+			for _, want := range []int{200, 429} { // bodies without a known length are checked, too
 				if status := chunked(t, url+"/reports/eve?pages=1", `{"title":"taken"}`); status != want {
 					t.Errorf("a title in a chunked body: %d, want %d", status, want)
 				}
@@ -73,7 +73,7 @@ func decorators(t *testing.T, applications []application) {
 				ask("GET", "/nowhere", "", 404, "0", "X-User: carol")
 				ask("GET", "/nowhere", "", 429, "0", "X-User: carol")
 			}
-			if c.module == "flask" { // answered before the middleware is asked
+			if c.module == "flask" { // an earlier before_request function answers
 				ask("GET", "/sync/bob", "", 401, "", "X-User: mallory")
 				ask("GET", "/sync/bob", "", 403, "", "X-User: nobody")
 			}

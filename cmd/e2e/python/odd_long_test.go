@@ -21,8 +21,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// An answer that is lost on a kept connection is asked for again, and the request is charged once. So it is when
-// the service is started anew.
+// A call is repeated if its answer is lost on a kept connection, and the request is charged once.
 func TestLongAskedAgain(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -48,6 +47,7 @@ func TestLongAskedAgain(t *testing.T) {
 	})
 }
 
+// While the service is down, on_error decides. After a restart, the first request is checked again.
 func TestLongServiceRestarts(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -68,7 +68,7 @@ func TestLongServiceRestarts(t *testing.T) {
 		}
 		service(t, odd, "--check", addr)
 		if got := do(t, "GET", url+"/plain", ""); got.status != 200 || remaining(got) != "99" {
-			t.Errorf("after it was started anew: %d, %q remain\n%s", got.status, remaining(got), got.body)
+			t.Errorf("after its restart: %d, %q remain\n%s", got.status, remaining(got), got.body)
 		}
 	})
 }
@@ -128,7 +128,7 @@ var garbage = []reply{
 	{302, ``},
 }
 
-// The responses of another server at the address of the service are no answers, and on_error decides.
+// If another server responds at the address of the service, on_error decides.
 func TestLongGarbage(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -193,12 +193,12 @@ func TestLongBatches(t *testing.T) {
 	})
 }
 
-// Costs are settled by what the program reports, by a field, and by the length of a stream.
+// Costs are settled by the report of the handler, by a header field, and by the length of a stream.
 func TestLongCosts(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
 		url := app("SLUICE_URL=http://" + service(t, odd).Check)
-		for path, want := range map[string][]string{"/priced": {"19", "16", "13"}, "/told": {"19", "15", "11"}, "/drip": {"19", "16", "13"}} {
+		for path, want := range map[string][]string{"/priced": {"19", "16", "13"}, "/header": {"19", "15", "11"}, "/drip": {"19", "16", "13"}} {
 			for i, want := range want {
 				if got := do(t, "GET", url+path, ""); remaining(got) != want {
 					t.Errorf("%s %d: %q remain, want %s", path, i, remaining(got), want)
@@ -208,7 +208,7 @@ func TestLongCosts(t *testing.T) {
 	})
 }
 
-// Bodies that no rule needs pass as they come, and bodies that are checked reach the program whole.
+// Bodies reach the application unchanged, whether they are checked or not.
 func TestLongBodies(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -232,7 +232,7 @@ func TestLongBodies(t *testing.T) {
 	})
 }
 
-// Large checks that are late do not stop the other ones.
+// Late answers to large checks do not stop the other checks.
 func TestLongLargeChecks(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -257,7 +257,7 @@ func TestLongLargeChecks(t *testing.T) {
 	})
 }
 
-// Requests with more fields than a check may have are refused. They never pass unasked.
+// Requests with more fields than a check may have are refused, and never pass unchecked.
 func TestLongFields(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -275,7 +275,7 @@ func TestLongFields(t *testing.T) {
 	})
 }
 
-// A request waits for its turn in a queue, and a client that leaves gives its turn up.
+// A request waits for its turn in a queue. The turn is released if the client leaves.
 func TestLongQueue(t *testing.T) {
 	t.Parallel()
 	needs(t, "starlette", "uvicorn")

@@ -15,7 +15,7 @@ rules:
   - {name: queue, match: /queue, limit: 1/second burst 5, algorithm: leaky_bucket}
   - {name: hold, match: /hold, in_flight: 1}
   - {name: priced, match: /priced, limit: 20/day, cost: {response_header: X-Cost, estimate: 1, max: 10}}
-  - {name: told, match: /told, limit: 20/day, cost: {response_header: X-Cost, estimate: 1, max: 10}}
+  - {name: header, match: /header, limit: 20/day, cost: {response_header: X-Cost, estimate: 1, max: 10}}
   - {name: drip, match: /drip, limit: 20/day, cost: {response_bytes: 1000}}
   - {name: ws, match: /ws, limit: 1/day}
 `
@@ -34,7 +34,7 @@ func both(t *testing.T, f func(t *testing.T, app func(env ...string) string)) {
 	}
 }
 
-// A request in flight has its permit until the response has ended.
+// A request in flight holds its permit until the response has ended.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -71,7 +71,7 @@ func letGo(url string) {
 	}
 }
 
-// peek returns what the service answers about another request in flight.
+// peek returns the service's answer about another request in flight.
 func peek(t *testing.T, g *testkit.Gateway) string {
 	t.Helper()
 	return do(t, "POST", "http://"+g.Check+"/v1/check", `{"request":{"path":"/hold"},"peek":true}`, "Content-Type: application/json").body

@@ -17,7 +17,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Other servers, and applications without a framework, are the same as the gateway, too.
+// Other frameworks and servers send the gateway's responses, too, and so do applications without a framework.
 func TestLongSameAsGateway(t *testing.T) {
 	t.Parallel()
 	allSame(t, []application{
@@ -71,8 +71,8 @@ func block(t *testing.T, language, with string) string {
 	return ""
 }
 
-// A newcomer installs the package, writes what the documentation shows, and gets a 429 within five minutes. The
-// package has what a registry wants to know of it.
+// A newcomer installs the package, copies the program of the documentation, and gets a 429 within five minutes. The
+// package has the metadata that a registry requires.
 func TestLongNewcomer(t *testing.T) {
 	t.Parallel()
 	needs(t, "fastapi", "uvicorn", "venv", "setuptools", "wheel")
@@ -105,7 +105,7 @@ func TestLongNewcomer(t *testing.T) {
 			t.Errorf("a response has status %s", status)
 		}
 	}
-	// On a machine under load these come no faster than the limit allows.
+	// On a machine under load, the requests above may be slower than the limit.
 	testkit.Await(t, "the first 429", func() bool {
 		var wg sync.WaitGroup
 		var refused atomic.Bool
@@ -134,7 +134,8 @@ func TestLongNewcomer(t *testing.T) {
 	n.run("ls env/lib/python3*/site-packages/sluice/py.typed")
 }
 
-// A permit is held for as long as the request lasts, which is longer than the service keeps one that nobody holds.
+// A permit is held for as long as the request lasts, even if that is longer than the service keeps a permit that is
+// not renewed.
 func TestLongHeld(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
@@ -152,8 +153,8 @@ func TestLongHeld(t *testing.T) {
 	})
 }
 
-// Every unit is charged once, whatever shares a call: of many checks at once, with wrong ones among them, exactly
-// as many pass as the limit has.
+// Every unit is charged once, however checks are batched: of many concurrent checks, with invalid ones among them,
+// exactly as many pass as the limit has units.
 func TestLongExact(t *testing.T) {
 	t.Parallel()
 	needs(t, "asyncio")

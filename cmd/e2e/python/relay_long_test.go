@@ -15,17 +15,17 @@ import (
 	"testing"
 )
 
-// relay stands between the middleware and the service. It counts calls, and can lose or delay answers.
+// relay is a proxy between the middleware and the service. It counts calls, and can lose or delay answers.
 type relay struct {
 	URL         string
 	mu          sync.Mutex
 	connections int
 	calls       map[string]int
-	asked       int             // checks in them
+	asked       int             // checks in these calls
 	lose        map[string]bool // the next answer of this path is lost, once
 	gate        chan struct{}   // calls wait until it is closed; nil lets them pass
 	large       int             // calls whose bodies are larger than 64 KiB
-	slow        bool            // they get no answer
+	slow        bool            // large calls get no answer
 }
 
 func newRelay(t *testing.T, check string) *relay {

@@ -157,7 +157,6 @@ func TestLongHeld(t *testing.T) {
 // exactly as many pass as the limit has units.
 func TestLongExact(t *testing.T) {
 	t.Parallel()
-	needs(t, "asyncio")
 	for _, way := range []string{"asyncio", "threads", "forks"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

@@ -1,4 +1,4 @@
-"""The connections of programs with asyncio."""
+"""Connections to the service, for asyncio."""
 
 import asyncio
 import ssl
@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from . import _wire
-from ._answer import Answer, SluiceError, Unavailable
+from ._answer import Answer, Unavailable
 from ._breaker import Breaker
 from ._threads import CALLS, KEPT, T
 
@@ -32,11 +32,11 @@ class _Ask:
 
 
 class _Loop:
-    """What belongs to one event loop."""
+    """The state of one event loop."""
 
     def __init__(self) -> None:
         self.queue: Deque[_Ask] = deque()
-        self.calls = 0  # being made
+        self.calls = 0  # under way
         self.idle: List[_Streams] = []
         self.tasks: "set[asyncio.Task[None]]" = set()  # the loop itself keeps only weak references
 
@@ -55,7 +55,7 @@ class AsyncPool:
         return state
 
     async def ask(self, text: str) -> Answer:
-        """Returns the answer to a check. It shares the next call with others that wait."""
+        """Returns the answer to a check, which shares the next call with other waiting checks."""
         self._breaker.admit()
         if _wire.is_large(text):
             return Answer.parse(await self._exchange("/v1/check", text, self._deadline, _wire.read))
@@ -103,26 +103,16 @@ class AsyncPool:
                 await self._call([ask], ask.deadline - now())
 
     async def post(self, path: str, body: str) -> Dict[str, Any]:
-        """Makes a call of its own."""
+        """Makes a call outside the batches."""
         self._breaker.admit()
         return await self._exchange(path, body, self._deadline, _wire.read)
 
     async def _exchange(self, path: str, body: str, left: float, read: Callable[[_wire.Response], T]) -> T:
-        try:
-            result = read(await asyncio.wait_for(self._send(self._target.request(path, body)), left))
-        except (OSError, asyncio.TimeoutError, Unavailable) as err:
-            unavailable = Unavailable(str(err) or f"no answer within {self._deadline} s")
-            if not _wire.is_large(body):
-                self._breaker.failed(unavailable)
-            raise unavailable from err
-        except SluiceError:
-            self._breaker.answered()
-            raise
-        self._breaker.answered()
-        return result
+        with self._breaker.call(_wire.is_large(body)):
+            return read(await asyncio.wait_for(self._send(self._target.request(path, body)), left))
 
     async def _send(self, data: bytes) -> _wire.Response:
-        """Sends a call again, on a new connection, if a kept one fails: see [_threads.Pool]."""
+        """Sends a call, and repeats it as _threads.Pool does."""
         state = self._of(asyncio.get_running_loop())
         if state.idle:
             try:

@@ -1,4 +1,4 @@
-"""What a check returns."""
+"""Answers of the check API, and errors of its calls."""
 
 import json
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 
 
 class SluiceError(Exception):
-    """A check that the service cannot read: a mistake of the program, such as an unknown rule."""
+    """The service rejected a call as invalid, for example because of an unknown rule."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -24,14 +24,14 @@ class Answer:
     allowed: bool
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)  # for the client
-    body: str = ""  # of a refusal
+    body: str = ""  # of the response that denies
     retry_after: Optional[int] = None  # seconds; None if waiting does not help
-    delay: float = 0.0  # seconds until the turn in a queue
-    over: Sequence[str] = ()  # rules that only mark, and are exceeded
-    place: Optional[str] = None  # a permit in flight, or a turn
-    at: Optional[str] = None  # when it was charged, if a rule counts by outcome
+    delay: float = 0.0  # seconds until the request's turn in a queue
+    over: Sequence[str] = ()  # exceeded rules that only mark requests
+    place: Optional[str] = None  # a permit in flight, or a position in a queue
+    at: Optional[str] = None  # time of the charge, if a rule counts by outcome
     asked: bool = True  # False if the service did not answer, and on_error decided
-    raw: Mapping[str, Any] = field(default_factory=dict)  # all of it
+    raw: Mapping[str, Any] = field(default_factory=dict)  # the whole JSON object
 
     @classmethod
     def parse(cls, raw: Any) -> "Answer":
@@ -53,19 +53,19 @@ class Answer:
 
     @property
     def http_status(self) -> int:
-        """The status of the HTTP response: an error of JSON-RPC travels with 200, as clients of MCP expect."""
+        """The status of the HTTP response. An error of JSON-RPC is sent with 200, which clients of MCP expect."""
         return 200 if self.body.startswith('{"jsonrpc":') else self.status
 
     @property
     def head(self) -> Sequence[Tuple[str, str]]:
-        """The header fields of the HTTP response that refuses."""
+        """The header fields of the HTTP response that denies."""
         return [*self.headers.items(), ("Content-Length", str(len(self.body.encode())))]
 
 
 KINDS: Mapping[str, Any] = {"allowed": bool, "status": int, "headers": dict, "delay": (int, float)}
 OPTIONAL: Mapping[str, Any] = {"body": str, "retry_after": int, "over": list, "place": str, "at": str}
 
-# The longest delay in seconds. Longer ones are no delay of a queue.
+# The longest delay of a queue, in seconds. An answer with a longer one is invalid.
 LONGEST = 30 * 24 * 3600
 
 
@@ -81,7 +81,7 @@ def _is_answer(raw: Any) -> bool:
 
 
 def unavailable(on_error: str) -> Answer:
-    """Returns the answer that stands for that of a service which did not answer."""
+    """Returns the answer that on_error chooses while the service is unavailable."""
     if on_error == "allow":
         return Answer(allowed=True, asked=False)
     return refusal(
@@ -97,7 +97,7 @@ TITLES = {411: "Length Required", 413: "Request Entity Too Large", 431: "Request
 
 
 def refusal(status: int, error: str, detail: str, kind: str = "about:blank", retry_after: Optional[int] = None) -> Answer:
-    """Returns a refusal by the middleware itself, in the form of the gateway's."""
+    """Returns a refusal by the middleware itself, in the gateway's format."""
     problem = {"type": kind, "title": TITLES[status], "status": status, "detail": detail, "error": error}
     headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
     if retry_after is not None:

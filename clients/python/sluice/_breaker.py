@@ -1,20 +1,23 @@
-"""Spares requests the deadline while the service is down."""
+"""Stops calls while the service is down, so that requests do not wait for the deadline."""
 
+import asyncio
 import logging
 import threading
 import time
+from contextlib import contextmanager
+from typing import Iterator
 
-from ._answer import Unavailable
+from ._answer import SluiceError, Unavailable
 
 log = logging.getLogger("sluice")
 
 
 class Breaker:
-    """After five failed calls in a row, one call a second tries whether the service is back; all other checks
-    fail at once."""
+    """After five failed calls in a row, one call a second tests whether the service is back; all other
+    calls fail at once."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, deadline: float) -> None:
+        self._url, self._deadline = url, deadline
         self._lock = threading.Lock()
         self._failures = 0
         self._next = 0.0  # when the next call may be made
@@ -29,16 +32,32 @@ class Breaker:
                 raise Unavailable("the service did not answer the last calls")
             self._next = now + 1
 
-    def answered(self) -> None:
+    @contextmanager
+    def call(self, is_large: bool) -> Iterator[None]:
+        """Surrounds a call, and notes whether the service answers it. A large call that fails is not noted. Failures
+        of the connection become Unavailable."""
+        try:
+            yield
+        except (OSError, asyncio.TimeoutError, Unavailable) as err:
+            unavailable = Unavailable(str(err) or f"no answer within {self._deadline} s")
+            if not is_large:
+                self._failed(unavailable)
+            raise unavailable from err
+        except SluiceError:
+            self._answered()
+            raise
+        self._answered()
+
+    def _answered(self) -> None:
         if self._failures:
             with self._lock:
                 self._failures = 0
             log.warning("the service at %s answers again", self._url)
 
-    def failed(self, err: Exception) -> None:
+    def _failed(self, err: Unavailable) -> None:
         with self._lock:
             self._failures += 1
             self._next = time.monotonic() + 1
             first = self._failures == 1
         if first:
-            log.warning("the service at %s does not answer, and on_error decides: %s", self._url, err or type(err).__name__)
+            log.warning("the service at %s does not answer, and on_error decides: %s", self._url, err)

@@ -1,4 +1,4 @@
-"""One request to the program, and all that was asked about it."""
+"""One request to the application, with its checks and their answers."""
 
 import base64
 import ipaddress
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 OnError = Union[str, Callable[[Any], str]]
 Attributes = Callable[[Any], Mapping[str, Any]]
 
-# The most header fields of a request or a response that the service takes.
+# The service accepts at most this many header fields of a request or a response.
 MOST_FIELDS = 256
 
 # The largest body that is sent with a check, in bytes.
@@ -25,22 +25,20 @@ MOST_BODY = 1 << 20
 # The largest body that is sent as text, in bytes. Escaped in JSON, each may take six. A check has at most 2 MiB.
 MOST_TEXT = 256 << 10
 
-# Lists, to which the fields of the answer are added. Others are replaced.
+# Lists: the values of the answer are added to the response's. Other fields are replaced.
 LISTS = frozenset(["vary", "access-control-expose-headers"])
 
-# Lists that several answers to one request share.
+# Lists that combine the values of several answers to one request.
 SHARED = frozenset(["ratelimit", "ratelimit-policy", *LISTS])
 
-
-# Fields of a refusal that belong to its body.
+# Fields of a refusal that describe its body.
 OF_BODY = frozenset(["content-type", "cache-control"])
-
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Refused(Exception):
-    """A limit has refused the request. The middleware turns it into the response."""
+    """A limit denied the request. The middleware turns this exception into the response."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(f"refused with {answer.status}")
@@ -48,29 +46,29 @@ class Refused(Exception):
 
 
 class Exchange:
-    """Belongs to one request. It is passed on with the context, so that decorators and outcome find it."""
+    """The state of one request. Decorators and outcome find it in the context."""
 
     def __init__(self, sluice: "Sluice", request: Callable[[], Any], describe: Callable[[], Dict[str, Any]]) -> None:
         self.sluice = sluice
         self._request, self._describe = request, describe
         self._made: Any = None
-        self.answers: List[Tuple[Dict[str, Any], Answer]] = []  # with the checks
-        self.outcome: Dict[str, Any] = {}  # what the program reports
+        self.answers: List[Tuple[Dict[str, Any], Answer]] = []  # checks and their answers
+        self.outcome: Dict[str, Any] = {}  # as the application reports it
         self.status = 0  # of the response; 0 before it begins
-        self.head: Dict[str, Any] = {}  # its fields
+        self.head: Dict[str, Any] = {}  # header fields of the response, by their names in lower case
         self.bytes = 0  # of its body, so far
         self.headless = False  # a response without a body
         self.settled = False
 
     @property
     def request(self) -> Any:
-        """The request as the framework has it."""
+        """The framework's request object."""
         if self._made is None:
             self._made = self._request()
         return self._made
 
-    def check(self, rule: Optional[str], key: Optional[Mapping[str, Any]], cost: int) -> Dict[str, Any]:
-        """Returns a check of a rule, or of the request."""
+    def check(self, rule: Optional[str] = None, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Dict[str, Any]:
+        """Returns a check of one rule, or of the whole request."""
         if not isinstance(cost, int) or cost < 1:
             raise ValueError(f"the cost is {cost!r}: it must be a whole number from 1")
         check: Dict[str, Any] = {"id": str(uuid.uuid4()), "place": True}
@@ -92,7 +90,7 @@ class Exchange:
 
     @property
     def answer(self) -> Optional[Answer]:
-        """The first answer, which is the one about the whole request if that was asked about."""
+        """The first answer: that of the whole request, if it was checked."""
         return self.answers[0][1] if self.answers else None
 
     def fields(self) -> Dict[str, str]:
@@ -113,24 +111,22 @@ class Exchange:
         return fields
 
     def began(self, status: int, head: Iterable[Tuple[str, str]], method: str) -> bool:
-        """Notes the head of the response. It reports whether the length of the body is known by now, so that the
-        request can be settled before the client has the head."""
+        """Notes the head of the response. It reports whether the length of the body is known, because then the
+        request can be settled before the head is sent."""
         self.status, self.head = status, headers_of(head)
         self.headless = method == "HEAD" or status < 200 or status in (204, 304)
         return self.headless or self.length is not None
 
     @property
     def pending(self) -> bool:
-        """Something is left to settle or to release."""
+        """True if the request has to be settled or released."""
         return any(answer.at is not None or answer.place is not None for _, answer in self.answers)
 
     @property
     def length(self) -> Optional[int]:
-        """The length of the body by the head."""
-        for name, value in self.head.items():
-            if name.lower() == "content-length" and isinstance(value, str) and value.isdecimal():
-                return int(value)
-        return None
+        """The Content-Length of the response, or None."""
+        value = self.head.get("content-length")
+        return int(value) if isinstance(value, str) and value.isdecimal() else None
 
     def settlements(self) -> List[str]:
         """Returns the bodies of the calls that settle the request, once."""
@@ -154,7 +150,7 @@ class Exchange:
         return [json.dumps(settlement) for settlement in settlements]
 
     def places(self) -> List[str]:
-        """Returns the bodies of the calls that release what the request holds, once."""
+        """Returns the bodies of the calls that release the request's permits, once."""
         held, places = self.answers, []
         self.answers = []
         for _, answer in held:
@@ -164,7 +160,7 @@ class Exchange:
         return places
 
     def abandon(self) -> None:
-        """Lets what the request holds expire by itself."""
+        """Drops the permits of the request without a call. They expire."""
         self.places()
 
 
@@ -178,8 +174,8 @@ def outcome(
     counts: Optional[bool] = None,
     numbers: Optional[Mapping[str, int]] = None,
 ) -> None:
-    """Reports what the response does not show, for rules that count by outcome: call it while the request is
-    handled, before the response begins. The names are those of the outcome of /v1/settle. Without a middleware,
+    """Reports an outcome that the response does not show, for rules that count by outcome. Call it while the
+    request is handled, before the response begins. The names are those of the outcome of /v1/settle. Without a middleware,
     it does nothing."""
     exchange = current.get()
     if exchange is not None:
@@ -195,13 +191,13 @@ def utf8(raw: bytes) -> Optional[str]:
 
 
 def text(raw: bytes) -> str:
-    """Reads bytes of a head: UTF-8, or else each byte as a character."""
+    """Decodes a part of a head as UTF-8, or else as Latin-1."""
     decoded = utf8(raw)
     return raw.decode("latin-1") if decoded is None else decoded
 
 
 def headers_of(pairs: Iterable[Tuple[str, str]]) -> Dict[str, Any]:
-    """Returns header fields as a check has them: a text each, or a list of those on lines of their own."""
+    """Returns header fields in the format of a check: a value, or the list of values of a repeated field."""
     headers: Dict[str, Any] = {}
     for name, value in pairs:
         name = name.lower()
@@ -215,7 +211,7 @@ def headers_of(pairs: Iterable[Tuple[str, str]]) -> Dict[str, Any]:
 
 
 def texts(values: Mapping[str, Any]) -> Dict[str, str]:
-    """Returns values as text, without those that are None. Half surrogate pairs, which UTF-8 cannot encode, are
+    """Returns values as text, without None. Lone surrogates, which UTF-8 cannot encode, are
     replaced."""
     return {name: SURROGATE.sub("\ufffd", str(value)) for name, value in values.items() if value is not None}
 
@@ -259,7 +255,7 @@ def is_address(client: str) -> bool:
 
 
 def takes_body(path: str, bodies: Iterable[str]) -> bool:
-    """Reports whether bodies to a path go with the check: "/login" alone, or "/v1/*" with all below."""
+    """Reports whether the check of a path contains the body. A pattern is a path, or "/v1/*" for all paths below."""
     return any(path == p or p.endswith("*") and path.startswith(p[:-1]) for p in bodies)
 
 

@@ -1,43 +1,44 @@
-"""Holds permits in flight for as long as their requests last."""
+"""Renews permits in flight for as long as their requests last."""
 
 import json
 import threading
+import time
 from typing import Optional, Set
 
 from ._threads import Pool
 
-# The service frees a permit 10 s after it was held last.
+# Seconds between renewals. The service frees a permit 10 s after the last one.
 INTERVAL = 3.0
 
 
 class Keeper:
-    """Has a thread while there is something to hold."""
+    """Runs a thread while any permit is held."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.begin()
 
     def begin(self) -> None:
-        """Begins with nothing to hold: in a new process, that belongs to the parent."""
-        self._changed = threading.Condition()
+        """Starts without permits: after a fork, the existing ones belong to the parent."""
+        self._lock = threading.Lock()
         self._places: Set[str] = set()
         self._thread: Optional[threading.Thread] = None
 
     def add(self, place: str) -> None:
-        with self._changed:
+        with self._lock:
             self._places.add(place)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="sluice", daemon=True)
                 self._thread.start()
 
     def remove(self, place: str) -> None:
-        with self._changed:
+        with self._lock:
             self._places.discard(place)
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait(INTERVAL)
+            time.sleep(INTERVAL)
+            with self._lock:
                 places = list(self._places)
                 if not places:
                     self._thread = None
@@ -46,4 +47,4 @@ class Keeper:
                 try:
                     self._pool.post("/v1/hold", json.dumps({"place": place}))
                 except Exception:
-                    break  # the others would wait as long; the next round tries again
+                    break  # the other calls would wait as long; the next round repeats them

@@ -10,7 +10,7 @@ import time
 import typing
 import uuid
 import weakref
-from typing import Any, Callable, Dict, Mapping, Optional, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
 
 from . import _wire
 from ._aio import AsyncPool
@@ -53,7 +53,7 @@ class Sluice:
         target = _wire.Target(url, token)
         if target.tls and tls is None:
             tls = ssl.create_default_context()
-        breaker = Breaker(url)
+        breaker = Breaker(url, deadline)
         context = tls if target.tls else None
         self._on_error = on_error
         self._pool = Pool(target, deadline, context, breaker)
@@ -71,21 +71,21 @@ class Sluice:
     # Checks by name.
 
     def check(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
-        """Asks a rule about a key, given part by part, and charges it."""
+        """Charges a rule for a key, which is given by the names of its parts."""
         return self._asked(_named(rule, key, cost))
 
     async def acheck(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return await self._aasked(_named(rule, key, cost))
 
     def peek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
-        """Asks without charging anything."""
+        """Returns the answer that check would, and charges nothing."""
         return self._asked({**_named(rule, key, cost), "peek": True})
 
     async def apeek(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
         return await self._aasked({**_named(rule, key, cost), "peek": True})
 
     def refund(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
-        """Gives back what a check has charged. Raises Unavailable if the service does not answer."""
+        """Gives back the units that a check charged. Raises Unavailable if the service does not answer."""
         return Answer.parse(self._pool.post("/v1/refund", json.dumps(_named(rule, key, cost))))
 
     async def arefund(self, rule: str, key: Optional[Mapping[str, Any]] = None, cost: int = 1) -> Answer:
@@ -102,11 +102,11 @@ class Sluice:
     # Decorators.
 
     def limit(self, rule: Optional[str] = None, *, key: Optional[Key] = None, cost: Cost = 1) -> Callable[[F], F]:
-        """Has a function ask before it runs, in a request that a middleware of this package handles.
+        """Checks a limit before a function runs, in a request that a middleware of this package handles.
 
-        With a ``rule`` that rule alone is asked about the ``key`` which a function returns for the framework's
-        request. Without one, all rules that match the request are asked: for a middleware with
-        ``everywhere=False``.
+        With a ``rule``, only that rule is checked, for the key that the function ``key`` returns for the
+        framework's request. Without one, all rules that match the request are checked, which is for a middleware
+        with ``everywhere=False``.
         """
         if key is not None and rule is None:
             raise TypeError("key needs a rule: limit(rule, key=...)")
@@ -133,7 +133,7 @@ class Sluice:
         return decorate
 
     def exempt(self, f: F) -> F:
-        """Marks the function of a route, to which requests then pass unasked and uncounted."""
+        """Marks the function of a route. Its requests pass unchecked and uncounted."""
         setattr(f, EXEMPT, True)
         self.exempts = True
         return f
@@ -148,60 +148,61 @@ class Sluice:
     # For the middleware.
 
     def decide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
-        """Asks, and lets on_error decide if there is no answer."""
+        """Returns the answer to a check, or without one the choice of on_error. Raises Refused if the request may
+        not pass."""
         try:
-            return self._asked(check, exchange)
+            answer = self._asked(check, exchange)
         except SluiceError as err:
             raise _refusing(err) from err
+        exchange.note(check, answer)
+        return answer
 
     async def adecide(self, exchange: Exchange, check: Dict[str, Any]) -> Answer:
         try:
-            return await self._aasked(check, exchange)
+            answer = await self._aasked(check, exchange)
         except SluiceError as err:
             raise _refusing(err) from err
+        exchange.note(check, answer)
+        return answer
 
     def pass_(self, exchange: Exchange, check: Dict[str, Any]) -> None:
-        """Asks, waits for the turn, and raises Refused if the request may not pass."""
+        """Decides, and waits for the request's turn."""
         answer = self.decide(exchange, check)
-        exchange.note(check, answer)
         if answer.delay:
             time.sleep(answer.delay)
 
     async def apass(self, exchange: Exchange, check: Dict[str, Any]) -> None:
         answer = await self.adecide(exchange, check)
-        exchange.note(check, answer)
         if answer.delay:
             await asyncio.sleep(answer.delay)
 
     def settle(self, exchange: Exchange) -> None:
         """Reports the outcome of a request to rules that count by it. Without an answer, the request counts."""
-        for body in exchange.settlements():
-            try:
-                self._pool.post("/v1/settle", body)
-            except Exception:
-                _lost("/v1/settle")
+        self._report("/v1/settle", exchange.settlements())
 
     async def asettle(self, exchange: Exchange) -> None:
-        for body in exchange.settlements():
-            try:
-                await self._async.post("/v1/settle", body)
-            except Exception:
-                _lost("/v1/settle")
+        await self._areport("/v1/settle", exchange.settlements())
 
     def release(self, exchange: Exchange) -> None:
-        """Releases what a request holds. Without an answer, that expires."""
-        for body in exchange.places():
-            try:
-                self._pool.post("/v1/release", body)
-            except Exception:
-                _lost("/v1/release")
+        """Releases the permits of a request. Without an answer, they expire."""
+        self._report("/v1/release", exchange.places())
 
     async def arelease(self, exchange: Exchange) -> None:
-        for body in exchange.places():
+        await self._areport("/v1/release", exchange.places())
+
+    def _report(self, path: str, bodies: List[str]) -> None:
+        for body in bodies:
             try:
-                await self._async.post("/v1/release", body)
+                self._pool.post(path, body)
             except Exception:
-                _lost("/v1/release")
+                _lost(path)
+
+    async def _areport(self, path: str, bodies: List[str]) -> None:
+        for body in bodies:
+            try:
+                await self._async.post(path, body)
+            except Exception:
+                _lost(path)
 
     def _asked(self, check: Dict[str, Any], exchange: Optional[Exchange] = None) -> Answer:
         try:

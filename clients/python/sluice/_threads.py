@@ -1,4 +1,4 @@
-"""The connections of programs with threads."""
+"""Connections to the service, for threads."""
 
 import socket
 import ssl
@@ -8,12 +8,12 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, TypeVar
 
 from . import _wire
-from ._answer import Answer, SluiceError, Unavailable
+from ._answer import Answer, Unavailable
 from ._breaker import Breaker
 
 T = TypeVar("T")
 
-# Calls with checks at a time. Checks that come meanwhile wait, and share the next call.
+# Concurrent calls with checks. Further checks wait, and share the next call.
 CALLS = 4
 
 # Idle connections that are kept.
@@ -21,11 +21,11 @@ KEPT = 16
 
 
 class _Ask:
-    """A check whose thread makes the call itself, or sleeps until another thread has."""
+    """A waiting check. Its thread makes the call, or sleeps until another thread has made it."""
 
     def __init__(self, text: str, deadline: float) -> None:
         self.text, self.deadline = text, deadline
-        self.batch: Optional[List["_Ask"]] = None  # what the thread is to call with
+        self.batch: Optional[List["_Ask"]] = None  # the checks of the call that this thread has to make
         self.done = self.over = False
         self._answer: Optional[Answer] = None
         self._err: Optional[Exception] = None
@@ -62,14 +62,14 @@ class Pool:
         self.begin()
 
     def begin(self) -> None:
-        """Begins without connections: in a new process, those that there are belong to the parent."""
+        """Starts without connections: after a fork, the existing ones belong to the parent."""
         self._lock = threading.Lock()
         self._queue: Deque[_Ask] = deque()
-        self._calls = 0  # being made
+        self._calls = 0  # under way
         self._idle: List[_Connection] = []
 
     def ask(self, text: str) -> Answer:
-        """Returns the answer to a check. It shares the next call with others that wait."""
+        """Returns the answer to a check, which shares the next call with other waiting checks."""
         self._breaker.admit()
         if _wire.is_large(text):
             return Answer.parse(self._exchange("/v1/check", text, time.monotonic() + self._deadline, _wire.read))
@@ -94,7 +94,7 @@ class Pool:
         return mine.result()
 
     def _hand_on(self) -> None:
-        """Gives the next call to the thread of its newest check, whose deadline is the last."""
+        """Gives the next call to the thread of its newest check, which has the latest deadline."""
         with self._lock:
             batch = _wire.next_batch(self._queue)
             if not batch:
@@ -115,27 +115,17 @@ class Pool:
                 self._call([ask], ask.deadline)
 
     def post(self, path: str, body: str) -> Dict[str, Any]:
-        """Makes a call of its own."""
+        """Makes a call outside the batches."""
         self._breaker.admit()
         return self._exchange(path, body, time.monotonic() + self._deadline, _wire.read)
 
     def _exchange(self, path: str, body: str, deadline: float, read: Callable[[_wire.Response], T]) -> T:
-        try:
-            result = read(self._send(self._target.request(path, body), deadline))
-        except (OSError, Unavailable) as err:
-            unavailable = Unavailable(str(err) or type(err).__name__)
-            if not _wire.is_large(body):
-                self._breaker.failed(unavailable)
-            raise unavailable from err
-        except SluiceError:
-            self._breaker.answered()
-            raise
-        self._breaker.answered()
-        return result
+        with self._breaker.call(_wire.is_large(body)):
+            return read(self._send(self._target.request(path, body), deadline))
 
     def _send(self, data: bytes, deadline: float) -> _wire.Response:
-        """Sends a call again, on a new connection, if a kept one fails: the service may have closed it. What was
-        charged is not charged twice, since every check and every outcome has an ID."""
+        """Sends a call, and repeats it on a new connection if a kept one fails: the service may have closed it.
+        Nothing is charged twice, because every check and every outcome has an ID."""
         kept = self._take()
         if kept is not None:
             try:
@@ -143,7 +133,7 @@ class Pool:
             except OSError:
                 if time.monotonic() >= deadline:
                     raise
-                self.close()  # the others are as old
+                self.close()  # the other kept ones are as old
         return self._over(_Connection(self._target, self._tls, deadline), data, deadline)
 
     def _over(self, connection: "_Connection", data: bytes, deadline: float) -> _wire.Response:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as far as the check API needs it, and batches: bytes and text, without sockets or clocks."""
+"""The part of HTTP/1.1 that the check API needs, and batches of checks. It uses no sockets or clocks."""
 
 import json
 import urllib.parse
@@ -24,13 +24,12 @@ class Response(NamedTuple):
 
 
 class Target:
-    """The address of the service, with what every request to it has in common."""
+    """The address of the service, and the head that all requests to it share."""
 
     def __init__(self, url: str, token: Optional[str]) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"{url!r} is no address of the service: write it as in http://localhost:8081")
-        self.url = url
+            raise ValueError(f"{url!r} is not the address of a service: write it like http://localhost:8081")
         self.host, self.tls = parts.hostname, parts.scheme == "https"
         self.port = parts.port or (443 if self.tls else 80)
         self._path = parts.path.rstrip("/")
@@ -107,8 +106,8 @@ def _unchunked(data: bytes) -> Optional[bytes]:
 
 
 def is_large(text: str) -> bool:
-    """Reports whether a check makes a call of its own. Its lateness does not mean that the service is down, so that
-    a client with large bodies does not end the limits of all others."""
+    """Reports whether a check makes a call of its own. The breaker ignores its failure: otherwise a client with large
+    bodies could switch off the limits of all others."""
     return len(text) > LARGE
 
 
@@ -151,8 +150,8 @@ def batch_body(batch: List[A]) -> str:
 
 
 def distribute(batch: List[A], response: Response) -> List[A]:
-    """Hands out the answers to a batch. It returns the checks to be asked again, each by itself: one invalid
-    check makes the service refuse the whole batch, and nothing of it has been charged."""
+    """Hands out the answers to a batch. It returns the checks to repeat, each in a call of its own: one invalid check
+    makes the service reject the whole batch, and then none of it is charged."""
     try:
         reply = read(response)
     except SluiceError:
@@ -161,7 +160,7 @@ def distribute(batch: List[A], response: Response) -> List[A]:
         raise
     given = [reply] if len(batch) == 1 else reply.get("answers")
     if not isinstance(given, list) or len(given) != len(batch):
-        raise Unavailable("the service sent another number of answers than there were checks")
+        raise Unavailable("the number of answers differs from the number of checks")
     answers = [Answer.parse(one) for one in given]
     for ask, answer in zip(batch, answers):
         ask.answered(answer)
@@ -169,8 +168,8 @@ def distribute(batch: List[A], response: Response) -> List[A]:
 
 
 def read(response: Response) -> Dict[str, Any]:
-    """Returns the JSON object of an answer. Raises SluiceError if the question was wrong, and Unavailable if the
-    answer is not one of the check API: it may be the page of a proxy."""
+    """Returns the JSON object of an answer. Raises SluiceError for an invalid call, and Unavailable if the answer
+    is not one of the check API, for example the page of a proxy."""
     try:
         reply = json.loads(response.body)
     except (ValueError, RecursionError):

@@ -20,11 +20,11 @@ Head = List[Tuple[bytes, bytes]]
 
 
 class SluiceMiddleware:
-    """Asks before each request and WebSocket, and answers those that are refused.
+    """Checks each request and WebSocket, and answers the denied ones.
 
-    ``attributes`` returns what the program knows of a request, for rules with ``attr:NAME``. ``bodies`` are the
-    paths of which bodies are read and sent with the check, for rules that count by them: "/login", or "/v1/*".
-    With ``everywhere=False`` only functions with a limit ask.
+    ``attributes`` returns attributes of a request that the application knows, for rules with ``attr:NAME``.
+    ``bodies`` are the paths to which request bodies are sent with the check, for rules that use them: "/login", or
+    "/v1/*". With ``everywhere=False``, only functions with a limit make checks.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SluiceMiddleware:
                 raise
             await self._refuse(refused.answer, scope, responder)
         except Exception:
-            exchange.status = exchange.status or 500  # which a server or a framework makes of it
+            exchange.status = exchange.status or 500  # the response of the server or the framework
             raise
         except BaseException:
             exchange.abandon()
@@ -94,10 +94,8 @@ class SluiceMiddleware:
         return described(scope.get("method", "GET"), _target(scope), headers, client and client[0], attributes, body)
 
     async def _admit(self, exchange: Exchange, scope: Scope, receive: "_Receive") -> bool:
-        """Asks about the request, and waits for its turn. It returns False if the client has left meanwhile."""
-        check = exchange.check(None, None, 1)
-        answer = await self._sluice.adecide(exchange, check)
-        exchange.note(check, answer)
+        """Checks the request, and waits for its turn. It returns False if the client leaves meanwhile."""
+        answer = await self._sluice.adecide(exchange, exchange.check())
         if not answer.delay:
             return True
         if scope["type"] == "websocket":
@@ -125,7 +123,7 @@ class SluiceMiddleware:
 
 
 class _Receive:
-    """Receives for the application, after the middleware has looked."""
+    """Gives the application the messages that the middleware has read, and then further ones."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -141,7 +139,7 @@ class _Receive:
         return await self._receive()
 
     async def body(self) -> bytes:
-        """Reads the body, which the application receives as it came."""
+        """Reads the body, which the application still receives."""
         pieces, size = [], 0
         while True:
             message = await self._receive()
@@ -155,8 +153,8 @@ class _Receive:
                 return b"".join(pieces)
 
     async def left_within(self, seconds: float) -> bool:
-        """Waits, and reports whether the client has left before the time is over. Of a body that arrives meanwhile,
-        one message is read, because the server holds back the rest."""
+        """Waits, and reports whether the client left before the time was over. It reads one message of a body at
+        most, so that the server holds back the rest."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while not (self._seen and self._seen[-1].get("more_body")):
@@ -207,7 +205,7 @@ class _Responder:
         message["headers"] = with_fields(head, self._exchange.fields())
 
     async def _end(self) -> None:
-        """Runs before the last byte is sent, so that a client which asks again at once meets what is free."""
+        """Runs before the last byte is sent, so that the client's next request finds the permit free."""
         await self._exchange.sluice.asettle(self._exchange)
         await self._exchange.sluice.arelease(self._exchange)
 
@@ -220,7 +218,7 @@ def with_fields(head: Head, fields: Dict[str, str]) -> Head:
 
 
 def _target(scope: Scope) -> str:
-    """Returns path and query as they came."""
+    """Returns path and query as they were received."""
     raw = scope.get("raw_path")
     path = text(raw) if isinstance(raw, bytes) and raw else urllib.parse.quote(scope["path"], safe="/!$&'()*+,;=:@-._~")
     query = text(scope.get("query_string", b""))
@@ -228,7 +226,7 @@ def _target(scope: Scope) -> str:
 
 
 def _request(scope: Scope) -> Any:
-    """Returns Starlette's request, which is FastAPI's, or without Starlette the scope."""
+    """Returns Starlette's request, which FastAPI uses, too, or the scope if Starlette is not loaded."""
     requests = sys.modules.get("starlette.requests")
     if requests is None:
         return scope

@@ -6,6 +6,7 @@ with the settings of Sluice and of the ASGI middleware; functions get Django's r
 """
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, AsyncIterable, AsyncIterator, Callable, Dict, Iterable, Iterator, Optional
 
 from django.conf import settings
@@ -21,7 +22,7 @@ _shared: Dict[str, Sluice] = {}
 
 
 def sluice() -> Sluice:
-    """Returns the client with the settings of the project, for decorators."""
+    """Returns the client with the settings of the project."""
     if "sluice" not in _shared:
         names = ("url", "token", "deadline", "on_error", "tls")
         _shared["sluice"] = Sluice(**{name: value for name, value in _settings().items() if name in names})
@@ -29,12 +30,12 @@ def sluice() -> Sluice:
 
 
 def limit(rule: Optional[str] = None, *, key: Optional[Key] = None, cost: Cost = 1) -> Callable[[F], F]:
-    """Is Sluice.limit, for views."""
+    """Decorates a view as Sluice.limit does."""
     return sluice().limit(rule, key=key, cost=cost)
 
 
 def exempt(view: F) -> F:
-    """Is Sluice.exempt, for views."""
+    """Decorates a view as Sluice.exempt does."""
     return sluice().exempt(view)
 
 
@@ -76,7 +77,7 @@ def SluiceMiddleware(get_response: Any) -> Any:
         token = current.set(exchange)
         try:
             if asks(request):
-                client.pass_(exchange, exchange.check(None, None, 1))
+                client.pass_(exchange, exchange.check())
             request.sluice = exchange.answer
             response = get_response(request)
         except Refused as refused:
@@ -93,7 +94,7 @@ def SluiceMiddleware(get_response: Any) -> Any:
         token = current.set(exchange)
         try:
             if asks(request):
-                await client.apass(exchange, exchange.check(None, None, 1))
+                await client.apass(exchange, exchange.check())
             request.sluice = exchange.answer
             response = await get_response(request)
         except Refused as refused:
@@ -157,27 +158,15 @@ def _response(answer: Answer) -> HttpResponse:
 
 
 def _environ(request: HttpRequest) -> Dict[str, Any]:
-    """Returns the environ of a request, which Django has under ASGI, too, as far as a check needs it."""
-    return _Environ(request.META, request)
-
-
-class _Environ(Dict[str, Any]):
-    """The environ of a request whose body Django reads and keeps."""
-
-    def __init__(self, meta: Dict[str, Any], request: HttpRequest) -> None:
-        super().__init__(meta)
-        self["wsgi.input"], self["wsgi.input_terminated"] = _Body(request), True
-        path = request.path.encode().decode("latin-1")
-        self["SCRIPT_NAME"], self["PATH_INFO"] = "", path
-
-
-class _Body:
-    def __init__(self, request: HttpRequest) -> None:
-        self._request = request
-
-    def read(self, size: int) -> bytes:
-        body: bytes = self._request.body
-        return body
+    """Returns the part of a WSGI environ that a check needs, under ASGI, too. Django reads the body and keeps it for
+    the view."""
+    return {
+        **request.META,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": request.path.encode().decode("latin-1"),
+        "wsgi.input": SimpleNamespace(read=lambda size: request.body),
+        "wsgi.input_terminated": True,
+    }
 
 
 def _is_exempt(request: HttpRequest) -> bool:

@@ -11,8 +11,8 @@ from .wsgi import Body, describe, end, with_fields
 
 
 class SluiceFlask:
-    """Asks before each request of an application, and answers those that are refused. The settings are those of
-    the ASGI middleware; functions get ``flask.request``.
+    """Checks each request of an application, and answers the denied ones. The settings are those of the ASGI
+    middleware; functions get ``flask.request``.
 
     It runs as ``before_request``: functions registered before it may set what ``attributes`` reads.
     """
@@ -44,7 +44,7 @@ class SluiceFlask:
         current.set(exchange)
         if self._everywhere and not getattr(flask.current_app.view_functions.get(request.endpoint or ""), EXEMPT, False):
             try:
-                self._sluice.pass_(exchange, exchange.check(None, None, 1))
+                self._sluice.pass_(exchange, exchange.check())
             except Refused as refused:
                 return _response(refused.answer)
         flask.g.sluice = exchange.answer
@@ -57,9 +57,9 @@ class SluiceFlask:
         exchange: Optional[Exchange] = flask.g.get("_sluice")
         if exchange is None:  # an earlier before_request function has answered
             return response
-        head = with_fields(response.headers.to_wsgi_list(), exchange.fields())
-        known = exchange.began(response.status_code, response.headers.to_wsgi_list(), flask.request.method)
-        if known:
+        head = response.headers.to_wsgi_list()
+        fields = exchange.fields()
+        if exchange.began(response.status_code, head, flask.request.method):
             self._sluice.settle(exchange)
         if not response.is_streamed:
             exchange.bytes = response.calculate_content_length() or 0
@@ -68,7 +68,7 @@ class SluiceFlask:
             pieces: Any = response.response
             response.response = Body(pieces, exchange)
         response.headers.clear()
-        response.headers.extend(head)
+        response.headers.extend(with_fields(head, fields))
         return response
 
     def _teardown(self, err: Optional[BaseException]) -> None:

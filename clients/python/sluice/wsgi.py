@@ -1,4 +1,4 @@
-"""Middleware for WSGI: every framework that has no middleware of its own here."""
+"""Middleware for WSGI, for frameworks without a middleware of their own in this package."""
 
 import io
 import urllib.parse
@@ -17,8 +17,8 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 
 class SluiceWSGIMiddleware:
-    """Asks before each request, and answers those that are refused. The settings are those of the ASGI
-    middleware; functions get the environ for a request."""
+    """Checks each request, and answers the denied ones. The settings are those of the ASGI middleware; functions
+    get the environ."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class SluiceWSGIMiddleware:
         token = current.set(exchange)
         try:
             if self._everywhere:
-                self._sluice.pass_(exchange, exchange.check(None, None, 1))
+                self._sluice.pass_(exchange, exchange.check())
             environ["sluice"] = exchange.answer
             body = self.app(environ, start)
         except Refused as refused:
@@ -47,7 +47,7 @@ class SluiceWSGIMiddleware:
                 raise
             body = _refuse(refused.answer, environ, start)
         except Exception:
-            exchange.status = exchange.status or 500  # which the server makes of it
+            exchange.status = exchange.status or 500  # the response of the server
             end(exchange)
             raise
         except BaseException:  # the server stops the thread
@@ -57,19 +57,18 @@ class SluiceWSGIMiddleware:
             current.reset(token)
         if not exchange.pending:
             return body
-        if isinstance(body, (list, tuple)):  # all of it is there, and servers go by its length
+        if isinstance(body, (list, tuple)):  # complete, and servers use its length
             exchange.bytes = sum(map(len, body))
             end(exchange)
             return body
         return Body(body, exchange)
-
 
     def _describe(self, environ: Environ) -> Dict[str, Any]:
         return describe(environ, lambda: self._attributes(environ), self._bodies)
 
 
 class Body:
-    """The body of a response, at whose end the request is settled and released."""
+    """The body of a response. At its end, the request is settled and released."""
 
     def __init__(self, body: Iterable[Any], exchange: Exchange) -> None:
         self._body, self._exchange = body, exchange
@@ -84,7 +83,7 @@ class Body:
         except StopIteration:
             end(self._exchange)
             raise
-        self._exchange.bytes += len(piece.encode() if isinstance(piece, str) else piece)  # Flask has text, too
+        self._exchange.bytes += len(piece.encode() if isinstance(piece, str) else piece)  # Flask allows text, too
         return piece
 
     def close(self) -> None:
@@ -127,7 +126,7 @@ def _refuse(answer: Answer, environ: Environ, start_response: StartResponse) -> 
 
 
 def describe(environ: Environ, attributes: Callable[[], Any], bodies: Iterable[str]) -> Dict[str, Any]:
-    """Returns the request of an environ. The path is the one that the program goes by, escaped anew."""
+    """Returns the request of an environ. The path is the one that the application is routed by, escaped again."""
     path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
     raw = path.encode("latin-1")
     target = urllib.parse.quote(raw, safe="/!$&'()*+,;=:@-._~") or "/"
@@ -147,10 +146,10 @@ def _fields(environ: Environ) -> Iterator[Tuple[str, str]]:
 
 
 def _read(environ: Environ) -> Optional[bytes]:
-    """Reads the body, and leaves it for the program."""
+    """Reads the body, and puts it back for the application."""
     length = environ.get("CONTENT_LENGTH") or ""
     if not length.isdecimal() and not environ.get("wsgi.input_terminated"):
-        if environ.get("HTTP_TRANSFER_ENCODING"):  # some servers have functions of their own that read such a body
+        if environ.get("HTTP_TRANSFER_ENCODING"):  # only some servers can read such a body, each in its own way
             raise Refused(refusal(411, "length_required", "The body needs a Content-Length here."))
         return None
     if length.isdecimal() and int(length) > MOST_BODY:

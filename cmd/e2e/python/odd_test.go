@@ -1,120 +1,12 @@
 package python
 
 import (
-	"bufio"
-	"bytes"
-	"context"
-	"crypto/sha256"
-	"fmt"
-	"io"
-	"log"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sluicehq/sluice/internal/testkit"
 )
-
-// relay stands between the middleware and the service. It counts calls, and can lose or delay answers.
-type relay struct {
-	URL         string
-	mu          sync.Mutex
-	connections int
-	calls       map[string]int
-	asked       int             // checks in them
-	lose        map[string]bool // the next answer of this path is lost, once
-	gate        chan struct{}   // calls wait until it is closed; nil lets them pass
-	large       int             // calls whose bodies are larger than 64 KiB
-	slow        bool            // they get no answer
-}
-
-func newRelay(t *testing.T, check string) *relay {
-	r := &relay{calls: map[string]int{}, lose: map[string]bool{}}
-	to := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: check})
-	to.ErrorLog = log.New(io.Discard, "", 0)
-	to.ModifyResponse = func(resp *http.Response) error { // sent in chunks, as by some proxies
-		resp.Header.Del("Content-Length")
-		resp.ContentLength = -1
-		return nil
-	}
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		body, _ := io.ReadAll(q.Body)
-		q.Body = io.NopCloser(bytes.NewReader(body))
-		r.mu.Lock()
-		r.calls[q.URL.Path]++
-		if q.URL.Path == "/v1/check" {
-			r.asked += bytes.Count(body, []byte(`"id"`))
-		}
-		slow := r.slow && len(body) > 64<<10
-		if slow {
-			r.large++
-		}
-		gate, lose := r.gate, r.lose[q.URL.Path]
-		delete(r.lose, q.URL.Path)
-		r.mu.Unlock()
-		if slow {
-			<-q.Context().Done()
-			return
-		}
-		if gate != nil {
-			<-gate
-		}
-		if lose {
-			to.ServeHTTP(httptest.NewRecorder(), q)
-			panic(http.ErrAbortHandler)
-		}
-		to.ServeHTTP(w, q)
-	}))
-	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if state == http.StateNew {
-			r.connections++
-		}
-	}
-	s.Start()
-	t.Cleanup(func() {
-		r.open()
-		s.Close()
-	})
-	r.URL = s.URL
-	return r
-}
-
-func (r *relay) count(path string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.calls[path]
-}
-
-func (r *relay) loseNext(path string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lose[path] = true
-}
-
-func (r *relay) shut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.gate = make(chan struct{})
-}
-
-func (r *relay) open() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.gate != nil {
-		close(r.gate)
-		r.gate = nil
-	}
-}
 
 // odd has a rule for each path.
 const odd = `version: 1
@@ -123,7 +15,7 @@ rules:
   - {name: queue, match: /queue, limit: 1/second burst 5, algorithm: leaky_bucket}
   - {name: hold, match: /hold, in_flight: 1}
   - {name: priced, match: /priced, limit: 20/day, cost: {response_header: X-Cost, estimate: 1, max: 10}}
-  - {name: told, match: /told, limit: 20/day, cost: {response_header: X-Cost, estimate: 1, max: 10}}
+  - {name: header, match: /header, limit: 20/day, cost: {response_header: X-Cost, estimate: 1, max: 10}}
   - {name: drip, match: /drip, limit: 20/day, cost: {response_bytes: 1000}}
   - {name: ws, match: /ws, limit: 1/day}
 `
@@ -142,205 +34,11 @@ func both(t *testing.T, f func(t *testing.T, app func(env ...string) string)) {
 	}
 }
 
-func remaining(a answered) string { return a.header.Get("X-Ratelimit-Remaining") }
-
-// An answer that is lost on a kept connection is asked for again, and the request is charged once. So it is when
-// the service is started anew.
-func TestAskedAgain(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, app func(...string) string) {
-		r := newRelay(t, service(t, odd).Check)
-		url := app("SLUICE_URL=" + r.URL)
-		for i, want := range []string{"99", "98", "97"} {
-			if i > 0 {
-				r.loseNext("/v1/check")
-			}
-			if got := do(t, "GET", url+"/plain", ""); got.status != 200 || remaining(got) != want {
-				t.Errorf("request %d: %d, %q remain, want %s", i, got.status, remaining(got), want)
-			}
-		}
-		if n := r.count("/v1/check"); n != 5 {
-			t.Errorf("premise: %d calls, want 5", n)
-		}
-		for i, want := range []string{"19", "16", "13"} { // the outcome costs 3
-			r.loseNext("/v1/settle")
-			if got := do(t, "GET", url+"/priced", ""); remaining(got) != want {
-				t.Errorf("priced request %d: %q remain, want %s", i, remaining(got), want)
-			}
-		}
-	})
-}
-
-func TestServiceRestarts(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, app func(...string) string) {
-		addr := testkit.Addr(t)
-		first := service(t, odd, "--check", addr)
-		url := app("SLUICE_URL=http://"+addr, "SLUICE_ON_ERROR=deny")
-		for _, want := range []string{"99", "98"} {
-			if got := do(t, "GET", url+"/plain", ""); remaining(got) != want {
-				t.Fatalf("%q remain, want %s", remaining(got), want)
-			}
-		}
-		first.Stop()
-		got := do(t, "GET", url+"/plain", "")
-		want := `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Service Unavailable","status":503,` +
-			`"detail":"Limits cannot be checked at the moment. Retry in 1 s.","error":"temporary_reduced_capacity","retry_after":1}` + "\n"
-		if got.status != 503 || got.body != want || got.header.Get("Retry-After") != "1" || got.header.Get("Content-Type") != "application/problem+json" {
-			t.Errorf("without the service: %d %v\n%s", got.status, got.header, got.body)
-		}
-		service(t, odd, "--check", addr)
-		if got := do(t, "GET", url+"/plain", ""); got.status != 200 || remaining(got) != "99" {
-			t.Errorf("after it was started anew: %d, %q remain\n%s", got.status, remaining(got), got.body)
-		}
-	})
-}
-
-// A service that does not answer costs a request the deadline, and after five of them nothing, until it answers.
-func TestServiceHangs(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, app func(...string) string) {
-		r := newRelay(t, service(t, odd).Check)
-		url := app("SLUICE_URL="+r.URL, "SLUICE_DEADLINE=0.5")
-		do(t, "GET", url+"/plain", "")
-		r.shut()
-		for range 4 {
-			began := time.Now()
-			got := do(t, "GET", url+"/plain", "")
-			if took := time.Since(began); got.status != 200 || remaining(got) != "" || took < 400*time.Millisecond || took > 5*time.Second {
-				t.Errorf("%d, %q remain, after %v", got.status, remaining(got), took)
-			}
-		}
-		do(t, "GET", url+"/plain", "")
-		before := r.count("/v1/check")
-		for range 50 {
-			do(t, "GET", url+"/plain", "")
-		}
-		if asked := r.count("/v1/check") - before; asked > 10 {
-			t.Errorf("%d of 50 requests asked", asked)
-		}
-		r.open()
-		testkit.Await(t, "limits hold again", func() bool { return remaining(do(t, "GET", url+"/plain", "")) != "" })
-	})
-}
-
-type reply struct {
-	status int
-	body   string
-}
-
-// garbage are responses of servers that are not the service.
-var garbage = []reply{
-	{200, `{"foo":1}`},
-	{200, `null`},
-	{200, `[]`},
-	{200, `"text"`},
-	{200, `<html>`},
-	{200, ``},
-	{200, `{"answers":[]}`},
-	{200, `{"answers":[null]}`},
-	{200, `{"allowed":"false","status":429,"headers":{},"delay":0}`},
-	{200, `{"allowed":true,"status":200,"headers":{"X":1},"delay":0}`},
-	{200, `{"allowed":true,"status":200,"headers":{},"delay":-1}`},
-	{200, `{"allowed":true,"status":200,"headers":{},"delay":NaN}`},
-	{200, `{"allowed":true,"status":200,"headers":{},"delay":1e9}`},
-	{200, strings.Repeat("[", 100_000)},
-	{400, `<html>Client sent an HTTP request to an HTTPS server.</html>`},
-	{415, ``},
-	{404, `{"detail":"unknown path"}`},
-	{302, ``},
-}
-
-// The responses of another server at the address of the service are no answers, and on_error decides.
-func TestGarbage(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, app func(...string) string) {
-		var body atomic.Pointer[reply]
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(body.Load().status)
-			_, _ = io.WriteString(w, body.Load().body)
-		}))
-		t.Cleanup(s.Close)
-		for on, want := range map[string]int{"allow": 200, "deny": 503} {
-			url := app("SLUICE_URL="+s.URL, "SLUICE_ON_ERROR="+on)
-			for _, g := range garbage {
-				body.Store(&g)
-				if got := do(t, "GET", url+"/plain", ""); got.status != want {
-					t.Errorf("%d %.60s with on_error=%s: %d %s", g.status, g.body, on, got.status, got.body)
-				}
-				body.Store(&reply{200, `{"allowed":true,"status":200,"headers":{"X-Asked":"yes"},"delay":0}`})
-				if got := do(t, "GET", url+"/plain", ""); got.header.Get("X-Asked") != "yes" {
-					t.Errorf("premise: after %d %.60s the service is not asked: %d", g.status, g.body, got.status)
-				}
-			}
-		}
-	})
-}
-
-// Checks that wait while calls are under way share the next one.
-func TestBatches(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, app func(...string) string) {
-		r := newRelay(t, service(t, odd).Check)
-		url := app("SLUICE_URL=" + r.URL)
-		r.shut()
-		var wg sync.WaitGroup
-		left := make(chan string, 40)
-		for range 40 {
-			wg.Go(func() { left <- remaining(do(t, "GET", url+"/plain", "")) })
-		}
-		testkit.Await(t, "all others wait", func() bool {
-			waiting, _ := strconv.Atoi(do(t, "GET", url+"/waiting", "").body)
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.asked+waiting == 40
-		})
-		r.open()
-		wg.Wait()
-		close(left)
-		seen := map[string]bool{}
-		for n := range left {
-			seen[n] = true
-		}
-		if calls := r.count("/v1/check"); calls > 5 || len(seen) != 40 || seen[""] {
-			t.Errorf("%d calls, %d different answers, want at most 5, and 40", calls, len(seen))
-		}
-		for range 20 {
-			do(t, "GET", url+"/priced", "") // with a check and an outcome
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.connections > 4 {
-			t.Errorf("%d connections, want at most 4", r.connections)
-		}
-	})
-}
-
-// Costs are settled by what the program reports, by a field, and by the length of a stream.
-func TestCosts(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, app func(...string) string) {
-		url := app("SLUICE_URL=http://" + service(t, odd).Check)
-		for path, want := range map[string][]string{"/priced": {"19", "16", "13"}, "/told": {"19", "15", "11"}, "/drip": {"19", "16", "13"}} {
-			for i, want := range want {
-				if got := do(t, "GET", url+path, ""); remaining(got) != want {
-					t.Errorf("%s %d: %q remain, want %s", path, i, remaining(got), want)
-				}
-			}
-		}
-	})
-}
-
-// A request in flight has its permit until the response has ended.
+// A request in flight holds its permit until the response has ended.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
-		g := service(t, odd)
-		url := app("SLUICE_URL=http://" + g.Check)
-		t.Cleanup(func() { letGo(url) })
-		held := make(chan answered, 1)
-		go func() { held <- do(t, "GET", url+"/hold", "") }()
-		testkit.Await(t, "it has its permit", func() bool { return strings.Contains(peek(t, g), `"allowed":false`) })
+		_, url, held := hold(t, app)
 		if got := do(t, "GET", url+"/hold", ""); got.status != 429 {
 			t.Errorf("another one: %d %s", got.status, got.body)
 		}
@@ -354,6 +52,18 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
+// hold sends a request to /hold, and waits until it has its permit. The response comes after [letGo].
+func hold(t *testing.T, app func(...string) string) (g *testkit.Gateway, url string, held <-chan answered) {
+	t.Helper()
+	g = service(t, odd)
+	url = app("SLUICE_URL=http://" + g.Check)
+	t.Cleanup(func() { letGo(url) })
+	response := make(chan answered, 1)
+	go func() { response <- do(t, "GET", url+"/hold", "") }()
+	testkit.Await(t, "it has its permit", func() bool { return strings.Contains(peek(t, g), `"allowed":false`) })
+	return g, url, response
+}
+
 // letGo lets the requests to /hold end.
 func letGo(url string) {
 	if resp, err := http.Get(url + "/go"); err == nil {
@@ -361,141 +71,8 @@ func letGo(url string) {
 	}
 }
 
-// peek returns what the service answers about another request in flight.
+// peek returns the service's answer about another request in flight.
 func peek(t *testing.T, g *testkit.Gateway) string {
 	t.Helper()
 	return do(t, "POST", "http://"+g.Check+"/v1/check", `{"request":{"path":"/hold"},"peek":true}`, "Content-Type: application/json").body
-}
-
-// Bodies that no rule needs pass as they come, and bodies that are checked reach the program whole.
-func TestBodies(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, app func(...string) string) {
-		url := app("SLUICE_URL=http://" + service(t, odd).Check)
-		for path, size := range map[string]int{"/upload": 5 << 20, "/checked/upload": 1 << 20} {
-			body := strings.Repeat("\xff123456789abcdef", size/16)
-			if got, want := do(t, "POST", url+path, body), fmt.Sprintf("%x", sha256.Sum256([]byte(body))); got.body != want {
-				t.Errorf("%s: %d %s, want %s", path, got.status, got.body, want)
-			}
-		}
-		for _, character := range []string{"一", "\x01"} { // which JSON escapes
-			body := strings.Repeat(character, 1_000_000/len(character))
-			if got, want := do(t, "POST", url+"/checked/upload", body), fmt.Sprintf("%x", sha256.Sum256([]byte(body))); got.body != want {
-				t.Errorf("%q: %d %s, want %s", character, got.status, got.body, want)
-			}
-		}
-		got := do(t, "POST", url+"/checked/upload", strings.Repeat("a", 1<<20+1))
-		if got.status != 413 || !strings.Contains(got.body, `"error":"body_too_large"`) {
-			t.Errorf("a body that is too large: %d %s", got.status, got.body)
-		}
-	})
-}
-
-// Large checks that are late do not stop the other ones.
-func TestLargeChecks(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, app func(...string) string) {
-		r := newRelay(t, service(t, odd).Check)
-		r.slow = true
-		url := app("SLUICE_URL="+r.URL, "SLUICE_DEADLINE=3")
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() { do(t, "POST", url+"/checked/upload", strings.Repeat("a", 100<<10)) })
-		}
-		testkit.Await(t, "all of them wait", func() bool {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.large == 8
-		})
-		for _, want := range []string{"99", "98"} {
-			if got := do(t, "GET", url+"/plain", ""); remaining(got) != want {
-				t.Errorf("%d, %q remain, want %s", got.status, remaining(got), want)
-			}
-			wg.Wait()
-		}
-	})
-}
-
-// Requests with more fields than a check may have are refused. They never pass unasked.
-func TestFields(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, app func(...string) string) {
-		url := app("SLUICE_URL=http://" + service(t, odd).Check)
-		var many []string
-		for i := range 300 {
-			many = append(many, "X-"+strconv.Itoa(i)+": 1")
-		}
-		if got := do(t, "GET", url+"/plain", "", many...); got.status != 431 {
-			t.Errorf("%d %s", got.status, got.body)
-		}
-		if got := do(t, "GET", url+"/plain", "", many[:200]...); got.status != 200 || remaining(got) != "99" {
-			t.Errorf("%d, %q remain", got.status, remaining(got))
-		}
-	})
-}
-
-// A request waits for its turn in a queue, and a client that leaves gives its turn up.
-func TestQueue(t *testing.T) {
-	t.Parallel()
-	needs(t, "starlette", "uvicorn")
-	r := newRelay(t, service(t, odd).Check)
-	url := app(t, "uvicorn", "odd_starlette:app", "SLUICE_URL="+r.URL)
-	do(t, "GET", url+"/queue", "")
-	began := time.Now()
-	if got := do(t, "GET", url+"/queue", ""); got.status != 200 || time.Since(began) < 500*time.Millisecond {
-		t.Errorf("%d after %v", got.status, time.Since(began))
-	}
-	do(t, "GET", url+"/queue", "")
-	released := r.count("/v1/release")
-	checks := r.count("/v1/check")
-	ctx, leave := context.WithCancel(t.Context())
-	q, _ := http.NewRequestWithContext(ctx, "GET", url+"/queue", nil)
-	go func() {
-		if resp, err := http.DefaultClient.Do(q); err == nil {
-			resp.Body.Close()
-		}
-	}()
-	testkit.Await(t, "the client waits", func() bool { return r.count("/v1/check") > checks })
-	leave()
-	testkit.Await(t, "the turn is released", func() bool { return r.count("/v1/release") > released })
-}
-
-// A WebSocket is one request, which is refused before it is open.
-func TestWebSocket(t *testing.T) {
-	t.Parallel()
-	for server, refused := range map[string]int{"uvicorn": 403, "hypercorn": 429} {
-		t.Run(server, func(t *testing.T) {
-			t.Parallel()
-			needs(t, "starlette", server, "wsproto")
-			url := app(t, server, "odd_starlette:app", "SLUICE_URL=http://"+service(t, odd).Check)
-			resp := handshake(t, url)
-			if resp.StatusCode != 101 || !strings.HasPrefix(resp.Header.Get("Ratelimit"), `"ws";r=0;`) {
-				t.Errorf("%v", resp)
-			}
-			resp = handshake(t, url)
-			body, _ := io.ReadAll(resp.Body)
-			if resp.StatusCode != refused {
-				t.Errorf("%v", resp)
-			}
-			if refused == 429 && (resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), `"rate_limit_exceeded"`)) {
-				t.Errorf("%v\n%s", resp, body)
-			}
-		})
-	}
-}
-
-func handshake(t *testing.T, to string) *http.Response {
-	t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(to, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(testkit.Patience))
-	_, _ = io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp
 }

@@ -17,10 +17,11 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Other servers, and applications without a framework, are the same as the gateway, too.
+// Other frameworks and servers send the gateway's responses, too, and so do applications without a framework.
 func TestLongSameAsGateway(t *testing.T) {
 	t.Parallel()
 	allSame(t, []application{
+		{"django", "waitress", "django_app:app", true},
 		{"starlette", "hypercorn", "starlette_app:app", true},
 		{"django", "uvicorn", "django_app:asgi", true},
 		{"wsgiref", "wsgiref", "wsgi_app:app", false},
@@ -70,8 +71,8 @@ func block(t *testing.T, language, with string) string {
 	return ""
 }
 
-// A newcomer installs the package, writes what the documentation shows, and gets a 429 within five minutes. The
-// package has what a registry wants to know of it.
+// A newcomer installs the package, copies the program of the documentation, and gets a 429 within five minutes. The
+// package has the metadata that a registry requires.
 func TestLongNewcomer(t *testing.T) {
 	t.Parallel()
 	needs(t, "fastapi", "uvicorn", "venv", "setuptools", "wheel")
@@ -104,7 +105,7 @@ func TestLongNewcomer(t *testing.T) {
 			t.Errorf("a response has status %s", status)
 		}
 	}
-	// On a machine under load these come no faster than the limit allows.
+	// On a machine under load, the requests above may be slower than the limit.
 	testkit.Await(t, "the first 429", func() bool {
 		var wg sync.WaitGroup
 		var refused atomic.Bool
@@ -133,34 +134,29 @@ func TestLongNewcomer(t *testing.T) {
 	n.run("ls env/lib/python3*/site-packages/sluice/py.typed")
 }
 
-// A permit is held for as long as the request lasts, which is longer than the service keeps one that nobody holds.
+// A permit is held for as long as the request lasts, even if that is longer than the service keeps a permit that is
+// not renewed.
 func TestLongHeld(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, app func(...string) string) {
-		g := service(t, odd)
-		url := app("SLUICE_URL=http://" + g.Check)
-		t.Cleanup(func() { letGo(url) })
-		done := make(chan answered, 1)
-		go func() { done <- do(t, "GET", url+"/hold", "") }()
-		testkit.Await(t, "it has its permit", func() bool { return strings.Contains(peek(t, g), `"allowed":false`) })
+		g, url, held := hold(t, app)
 		for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			if answer := peek(t, g); !strings.Contains(answer, `"allowed":false`) {
 				t.Fatalf("the permit is free: %s", answer)
 			}
 		}
 		letGo(url)
-		<-done
+		<-held
 		if answer := peek(t, g); !strings.Contains(answer, `"allowed":true`) {
 			t.Errorf("the permit is not free: %s", answer)
 		}
 	})
 }
 
-// Every unit is charged once, whatever shares a call: of many checks at once, with wrong ones among them, exactly
-// as many pass as the limit has.
+// Every unit is charged once, however checks are batched: of many concurrent checks, with invalid ones among them,
+// exactly as many pass as the limit has units.
 func TestLongExact(t *testing.T) {
 	t.Parallel()
-	needs(t, "asyncio")
 	for _, way := range []string{"asyncio", "threads", "forks"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

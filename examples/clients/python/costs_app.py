@@ -1,4 +1,4 @@
-"""What a handler reports: the cost of what it has done."""
+"""A handler reports the cost of its work."""
 
 from fastapi import FastAPI
 

@@ -9,7 +9,7 @@ sluice = Sluice(sys.argv[1], token=sys.argv[2], deadline=60, on_error="deny")
 key = {"api_key": "k"}
 
 
-def said(answer):
+def shown(answer):
     left = [result["remaining"] for result in answer.raw.get("results", [])]
     return f"{answer.status} {left}"
 
@@ -24,8 +24,8 @@ async def awaited():
     return answers
 
 
-print(*map(said, blocking()), sep=", ")
+print(*map(shown, blocking()), sep=", ")
 values = [sluice.check("jobs", {"api_key": value, "unknown": None}) for value in (7, "7", "\ud800", "\ufffd")]
-print(*map(said, values), sep=", ")
+print(*map(shown, values), sep=", ")
 sluice.close()
-print(*map(said, asyncio.run(awaited())), sep=", ")
+print(*map(shown, asyncio.run(awaited())), sep=", ")

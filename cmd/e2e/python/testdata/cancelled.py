@@ -1,4 +1,4 @@
-"""cancelled.py URL ends requests as servers do that lose patience. Nothing may hold their permits then."""
+"""cancelled.py URL cancels requests, as servers do after a timeout. Their permits may not be held any longer."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What the applications share: the same answers from every framework, with limits if SLUICE_URL is set."""
+"""Common code of the applications: all frameworks send the same responses, with limits if SLUICE_URL is set."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Limits by decorator, for routes alone."""
+"""Limits of single routes, by decorator."""
 
 from __future__ import annotations
 

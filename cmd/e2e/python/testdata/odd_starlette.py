@@ -1,4 +1,4 @@
-"""What is seldom: streams, waits, WebSockets, a service that is late."""
+"""Rare cases: streams, waits, WebSockets, a late service."""
 
 import asyncio
 import hashlib
@@ -41,8 +41,8 @@ async def priced(request):
     return PlainTextResponse("priced")
 
 
-async def told(request):
-    return PlainTextResponse("told", headers={"X-Cost": "4"})
+async def header(request):
+    return PlainTextResponse("header", headers={"X-Cost": "4"})
 
 
 async def drip(request):
@@ -73,7 +73,7 @@ app = Starlette(
         Route("/hold", hold),
         Route("/go", go),
         Route("/priced", priced),
-        Route("/told", told),
+        Route("/header", header),
         Route("/drip", drip),
         Route("/waiting", waiting),
         WebSocketRoute("/ws", ws),

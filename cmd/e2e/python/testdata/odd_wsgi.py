@@ -1,4 +1,4 @@
-"""What is seldom, in threads."""
+"""Rare cases, in threads."""
 
 import hashlib
 import threading
@@ -22,7 +22,7 @@ def application(environ, start_response):
         going.set()
     elif path == "/priced":
         outcome(cost=3)
-    elif path == "/told":
+    elif path == "/header":
         fields = [("X-Cost", "4")]
     elif path == "/drip":
         body = (b"x" * 1000 for _ in range(3))

@@ -1,4 +1,4 @@
-"""Only functions with a limit ask."""
+"""Only functions with a limit make checks."""
 
 from common import client
 from starlette.applications import Starlette

@@ -1,3 +1,5 @@
+//go:build long
+
 package python
 
 import (
@@ -9,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// Programs ask without a request, over TLS and with a token. With a wrong token, on_error decides.
-func TestCalls(t *testing.T) {
+// Programs make checks without a request, over TLS and with a token. With a wrong token, on_error decides.
+func TestLongCalls(t *testing.T) {
 	t.Parallel()
 	authority := testkit.NewAuthority(t)
 	cert, key := authority.Make("server")
@@ -30,8 +32,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// With everywhere=False, only functions with a limit ask.
-func TestOnly(t *testing.T) {
+// With everywhere=False, only functions with a limit make checks.
+func TestLongOnly(t *testing.T) {
 	t.Parallel()
 	needs(t, "starlette", "uvicorn")
 	g := service(t, "version: 1\nrules: [{name: users, key: [\"attr:user\"], missing: skip, limit: 1/day}, {name: all, limit: 10/day}]\n")
@@ -55,8 +57,8 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// A request that is cancelled does not keep its permit in flight.
-func TestCancelled(t *testing.T) {
+// A cancelled request does not keep its permit in flight.
+func TestLongCancelled(t *testing.T) {
 	t.Parallel()
 	needs(t, "django")
 	g := service(t, "version: 1\nrules: [{name: all, key: [client_ip], in_flight: 1}]\n")

@@ -1,3 +1,5 @@
+//go:build long
+
 package python
 
 import (
@@ -10,8 +12,8 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// The programs of docs/python.md run, with the policies that it shows.
-func TestExamples(t *testing.T) {
+// The programs of docs/python.md work with the policies of that page.
+func TestLongExamples(t *testing.T) {
 	t.Parallel()
 	const policy = `version: 1
 rules:
@@ -44,7 +46,7 @@ rules:
 	}
 }
 
-// runExample runs a program of examples/clients/python, which asks the service at an address, and returns its URL.
+// runExample runs a program of examples/clients/python with the service at an address, and returns its URL.
 func runExample(t *testing.T, check, file string, args ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "clients", "python", file))

@@ -38,7 +38,7 @@ class Sluice {
   async check(check, { onError } = {}) {
     if (onError && typeof onError !== "function") verdict(onError);
     const decide = async () => unavailable(verdict(typeof onError === "function" ? await onError() : (onError ?? this.#onError)) === "allow");
-    const text = JSON.stringify({ id: randomUUID(), ...check });
+    const text = JSON.stringify({ ...check, id: check.id ?? randomUUID() });
     if (performance.now() < this.#pausedUntil) return decide();
     try {
       const answer = await this.#calls.check(text);

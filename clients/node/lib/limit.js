@@ -6,7 +6,7 @@ const { known, verdict } = require("./options.js");
 const { tooLarge, tooManyFields } = require("./refusal.js");
 const { describe, texts } = require("./request.js");
 
-// The fields that may be lists, to which earlier middleware may have added.
+// The fields that are lists. Earlier middleware may have set them.
 const lists = new Set(["vary", "access-control-expose-headers", "ratelimit", "ratelimit-policy"]);
 
 // left stands for the answer to a request that needs none: its client has left, or it was answered elsewhere.
@@ -83,7 +83,7 @@ class Limit {
     if (await this.#options.skip?.(req)) return undefined;
     const answer = await this.#ask(exchange, req, raw, client);
     if (!(await exchange.follow(answer)) || res.headersSent) return left;
-    fields.set(answer.headers);
+    setFields(fields, answer.headers);
     return answer.allowed ? undefined : answer;
   }
 
@@ -117,24 +117,19 @@ class Limit {
 
 // nodeFields are the fields of a response of node:http.
 function nodeFields(res) {
-  return {
-    all: () => res.getHeaders(),
-    set: (headers) => join(headers, (name) => res.getHeader(name), (name, value) => res.setHeader(name, value)),
-  };
+  return { all: () => res.getHeaders(), get: (name) => res.getHeader(name), set: (name, value) => res.setHeader(name, value) };
 }
 
 // replyFields are the fields of a response of Fastify.
 function replyFields(reply) {
-  return {
-    all: () => reply.getHeaders(),
-    set: (headers) => join(headers, (name) => reply.getHeader(name), (name, value) => reply.header(name, value)),
-  };
+  return { all: () => reply.getHeaders(), get: (name) => reply.getHeader(name), set: (name, value) => reply.header(name, value) };
 }
 
-function join(headers, get, set) {
+// setFields sets the fields of an answer, and appends to those that are lists.
+function setFields(fields, headers) {
   for (const [name, value] of Object.entries(headers)) {
-    const before = lists.has(name.toLowerCase()) ? get(name) : undefined;
-    set(name, before === undefined ? value : [before, value].flat().join(", "));
+    const before = lists.has(name.toLowerCase()) ? fields.get(name) : undefined;
+    fields.set(name, before === undefined ? value : [before, value].flat().join(", "));
   }
 }
 

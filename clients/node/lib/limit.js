@@ -81,16 +81,15 @@ class Limit {
     const client = raw.socket.remoteAddress ?? "127.0.0.1"; // a Unix socket is of this machine
     const exchange = new Exchange(this.#sluice, raw, res, fields);
     if (await this.#options.skip?.(req)) return undefined;
-    const answer = await this.#ask(exchange, req, raw, client);
-    if (!(await exchange.follow(answer)) || res.headersSent) return left;
+    const check = await this.#check(req, raw, client);
+    const answer = await this.#ask(req, check);
+    if (!(await exchange.follow(check, answer)) || res.headersSent) return left;
     setFields(fields, answer.headers);
     return answer.allowed ? undefined : answer;
   }
 
-  async #ask(exchange, req, raw, client) {
-    const check = await this.#check(req, raw, client);
+  async #ask(req, check) {
     if (check.request === null) return tooManyFields();
-    exchange.check = check;
     const { onError } = this.#options;
     try {
       return await this.#sluice.check(check, { onError: typeof onError === "function" ? () => onError(req) : onError });

@@ -96,8 +96,9 @@ class Calls {
   async #send(batch) {
     this.#calls++;
     try {
-      const { answers } = await this.#post("v1/check", `{"checks":[${batch.map((one) => one.text)}]}`, batch[0].until, true);
-      if (answers.length !== batch.length || !answers.every(isAnswer)) throw notAnswer();
+      const reply = await this.#post("v1/check", `{"checks":[${batch.map((one) => one.text)}]}`, batch[0].until, true);
+      const answers = reply?.answers;
+      if (!Array.isArray(answers) || answers.length !== batch.length || !answers.every(isAnswer)) throw notAnswer();
       batch.forEach((one, n) => one.resolve(answers[n]));
     } catch (error) {
       if (batch.length > 1 && isMistake(error)) {
@@ -176,6 +177,7 @@ function isAnswer(value) {
     value.status <= 599 &&
     typeof value.delay === "number" &&
     value.delay >= 0 &&
+    value.headers instanceof Object &&
     Object.values(value.headers).every((field) => typeof field === "string")
   );
 }

@@ -199,10 +199,11 @@ async function garbage() {
   await once(other.listen(0, "127.0.0.1"), "listening");
   const url = `http://127.0.0.1:${other.address().port}`;
   const answer = (more) => JSON.stringify({ answers: [{ allowed: true, status: 200, headers: {}, delay: 0, ...more }] });
-  const bodies = ["{}", "null", "[]", "<html>", "", '{"answers":[]}', '{"answers":[null]}', answer({ allowed: "false" }), answer({ delay: -1 }), answer({ status: 0 }), answer({ headers: { a: 1 } })];
+  const bodies = ["{}", "null", "[]", "<html>", "", '{"answers":[]}', '{"answers":[null]}', answer({ allowed: "false" }), answer({ delay: -1 }), answer({ status: 0 }), answer({ headers: { a: 1 } }), answer({ headers: null })];
   let asked = 0;
+  const lines = [];
   for ([status, body] of [...bodies.map((body) => [200, body]), [400, "<html>"], [415, ""], [302, ""]]) {
-    const another = new Sluice({ url, log: () => {} });
+    const another = new Sluice({ url, log: (line) => lines.push(line) });
     const onError = () => {
       asked++;
       return "deny";
@@ -213,6 +214,8 @@ async function garbage() {
     another.close();
   }
   assert.equal(asked, bodies.length + 3);
+  assert.equal(lines.length, asked);
+  for (const line of lines) assert.match(line, /is this the address of --check\?$/);
   [status, body] = [200, answer({})];
   const good = await new Sluice({ url }).check({ rule: "a" }, { onError: () => assert.fail("it is not asked") });
   assert.equal(good.allowed, true);

@@ -50,7 +50,7 @@ class Limit {
       const answer = await this.#admit(request, request.raw, reply.raw, replyFields(reply));
       if (!answer) return undefined;
       if (answer === left) return reply.hijack();
-      reply.code(answer.status);
+      reply.code(httpStatus(answer));
       if (this.#options.handler) await this.#options.handler(request, reply, answer);
       else reply.send(Buffer.from(answer.body ?? ""));
       return reply;
@@ -65,7 +65,7 @@ class Limit {
       return;
     }
     if (answer === left) return;
-    res.statusCode = answer.status;
+    res.statusCode = httpStatus(answer);
     if (this.#options.handler) {
       await this.#options.handler(req, res, answer, next);
       return;
@@ -112,6 +112,12 @@ class Limit {
     if (units !== undefined) check.cost = units;
     return check;
   }
+}
+
+// httpStatus returns the status of the response. A JSON-RPC error is sent with 200, because clients of MCP treat any
+// other status as a failed connection.
+function httpStatus({ status, body }) {
+  return body?.startsWith('{"jsonrpc":') ? 200 : status;
 }
 
 // nodeFields are the fields of a response of node:http.

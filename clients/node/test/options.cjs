@@ -26,6 +26,16 @@ async function statuses(ask, paths, init) {
   return all;
 }
 
+// mcp expects the second call of a tool to be denied as clients of MCP want it: by an error in a response with 200.
+async function mcp(ask, headers) {
+  const call = json({ jsonrpc: "2.0", id: 7, method: "tools/call" });
+  Object.assign(call.headers, headers);
+  assert.equal(await (await ask("/mcp", call)).text(), "called");
+  const denied = await ask("/mcp", call);
+  const { id, error } = await denied.json();
+  assert.deepEqual([denied.status, id, error.code], [200, 7, -32029]);
+}
+
 const json = (value) => ({ method: "POST", body: JSON.stringify(value), headers: { "content-type": "application/json" } });
 
 async function expressLimits(express, address) {
@@ -36,6 +46,7 @@ async function expressLimits(express, address) {
   router.get("/jobs", sluice.express({ attributes: user, skip: async (req) => req.headers["x-admin"] === "1" }), (req, res) => res.send("job"));
   app.use(router);
   app.post("/login", express.json(), sluice.express({ body: (req) => req.body }), (req, res) => res.send("in"));
+  app.post("/mcp", express.json(), sluice.express({ body: (req) => req.body }), (req, res) => res.send("called"));
   app.get("/page", sluice.express({ rule: "named", key: (req) => ({ api_key: req.headers["x-user"], "query:page": req.query.page }), cost: (req) => Number(req.query.cost ?? 1) }), (req, res) => res.send("page"));
   const own = (req, res, answer) => res.status(answer.status).json({ wait: answer.retry_after > 0, rule: answer.results.find((one) => !one.allowed).rule });
   app.use("/slow", sluice.express({ handler: own }), (req, res) => res.send("slow"));
@@ -61,6 +72,8 @@ async function expressLimits(express, address) {
   // A parsed body, also one with half a surrogate pair.
   assert.deepEqual(await statuses(ask, ["/login", "/login"], json({ username: a })), [200, 429]);
   assert.deepEqual(await statuses(ask, ["/login", "/login"], json({ username: `${a}\ud800` })), [400, 400]);
+
+  await mcp(ask, from.headers);
 
   // One rule, by a key and with a cost.
   assert.deepEqual(await statuses(ask, ["/page?page=1&cost=3", "/page?page=1&cost=2", "/page?page=1"], { headers: { "x-user": a } }), [200, 429, 200]);
@@ -111,6 +124,7 @@ async function fastifyLimits(fastify, name) {
   const app = fastify();
   const user = `f-${name}`;
   app.post("/login", { preHandler: sluice.fastify({ body: (request) => request.body }) }, () => "in");
+  app.post("/mcp", { preHandler: sluice.fastify({ body: (request) => request.body }) }, () => "called");
   app.get("/page", { onRequest: sluice.fastify({ rule: "named", key: (request) => ({ api_key: user, "query:page": request.query.page }), cost: 3 }) }, () => "page");
   app.register(async (scope) => {
     scope.addHook("onRequest", sluice.fastify({ attributes: () => ({ user }), handler: (request, reply, answer) => reply.send({ status: answer.status }) }));
@@ -119,6 +133,7 @@ async function fastifyLimits(fastify, name) {
   app.get("/wrong", { onRequest: sluice.fastify({ rule: "unknown", key: () => ({}) }) }, () => "no");
   const ask = await listening(app);
   assert.deepEqual(await statuses(ask, ["/login", "/login"], json({ username: user })), [200, 429]);
+  await mcp(ask, { "x-forwarded-for": `192.0.2.1${name}` });
   assert.deepEqual(await statuses(ask, ["/page?page=1", "/page?page=1"]), [200, 429]);
   assert.equal(await (await ask("/jobs")).text(), "jobs");
   await ask("/jobs");

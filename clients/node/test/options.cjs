@@ -10,13 +10,18 @@ const { Sluice } = require("@sluicehq/client"); // by its own name, as programs 
 
 const sluice = new Sluice({ url: `http://${process.argv[2]}/`, deadline: 10_000 });
 
-// listening resolves to a function that makes requests to a server, and ends it.
+// listening resolves to a function that makes requests to a server, with the server's url and a close.
 async function listening(server) {
   if (server.ready) await server.listen({ port: 0, host: "127.0.0.1" });
   else await once(server.listen(0, "127.0.0.1"), "listening");
   const { port } = (server.server ?? server).address();
-  const ask = (path, init) => fetch(`http://127.0.0.1:${port}${path}`, { ...init, headers: { connection: "close", ...init?.headers } });
-  ask.close = () => server.close();
+  const url = `http://127.0.0.1:${port}`;
+  const ask = (path, init) => fetch(url + path, { ...init, headers: { connection: "close", ...init?.headers } });
+  ask.url = url;
+  ask.close = () => {
+    server.closeAllConnections?.(); // of a Sluice, which keeps them
+    return server.close();
+  };
   return ask;
 }
 
@@ -170,9 +175,8 @@ async function wrongChecks() {
 
 // HTTP/2, with the bytes of its responses.
 async function http2Limits() {
-  const server = http2.createServer(sluice.http((req, res) => res.end("x".repeat(1000))));
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const client = http2.connect(`http://127.0.0.1:${server.address().port}`);
+  const server = await listening(http2.createServer(sluice.http((req, res) => res.end("x".repeat(1000)))));
+  const client = http2.connect(server.url);
   const get = async () => {
     const request = client.request({ ":path": "/bytes", ":authority": "a.example" });
     const [[headers]] = await Promise.all([once(request, "response"), once(request.resume(), "close")]);
@@ -210,9 +214,8 @@ async function withoutService() {
 // The responses of another server at the address of the service are no answers, and onError decides.
 async function garbage() {
   let status, body;
-  const other = http.createServer((req, res) => res.writeHead(status).end(body));
-  await once(other.listen(0, "127.0.0.1"), "listening");
-  const url = `http://127.0.0.1:${other.address().port}`;
+  const other = await listening(http.createServer((req, res) => res.writeHead(status).end(body)));
+  const { url } = other;
   const answer = (more) => JSON.stringify({ answers: [{ allowed: true, status: 200, headers: {}, delay: 0, ...more }] });
   const bodies = ["{}", "null", "[]", "<html>", "", '{"answers":[]}', '{"answers":[null]}', answer({ allowed: "false" }), answer({ delay: -1 }), answer({ status: 0 }), answer({ headers: { a: 1 } }), answer({ headers: null })];
   let asked = 0;
@@ -235,21 +238,20 @@ async function garbage() {
   const good = await new Sluice({ url }).check({ rule: "a" }, { onError: () => assert.fail("it is not asked") });
   assert.equal(good.allowed, true);
   other.close();
-  other.closeAllConnections();
 }
 
 // Large checks that are late do not stop the other ones.
 async function largeChecks() {
   let late = 0;
   const answer = { allowed: true, status: 200, headers: {}, delay: 0, results: [] };
-  const slow = http.createServer(async (req, res) => {
+  const server = http.createServer(async (req, res) => {
     let body = "";
     for await (const part of req.setEncoding("utf8")) body += part;
     if (body.length > 64 << 10) late++;
     else res.end(JSON.stringify({ answers: [answer] }));
   });
-  await once(slow.listen(0, "127.0.0.1"), "listening");
-  const asking = new Sluice({ url: `http://127.0.0.1:${slow.address().port}`, deadline: 3000 });
+  const slow = await listening(server);
+  const asking = new Sluice({ url: slow.url, deadline: 3000 });
   const large = Array.from({ length: 10 }, () => asking.check({ request: { path: "/", body: "x".repeat(100 << 10) } }));
   while (late < 10) await nextTurn();
   assert.equal((await asking.check({ rule: "a" })).degraded, undefined);
@@ -257,7 +259,6 @@ async function largeChecks() {
   assert.equal((await asking.check({ rule: "a" })).degraded, undefined);
   asking.close();
   slow.close();
-  slow.closeAllConnections();
 }
 
 function wrongOptions() {

@@ -9,10 +9,10 @@ const { describe, texts } = require("./request.js");
 // The fields that are lists. Earlier middleware may have set them.
 const lists = new Set(["vary", "access-control-expose-headers", "ratelimit", "ratelimit-policy"]);
 
-// left stands for the answer to a request that needs none: its client has left, or it was answered elsewhere.
+// left is the answer to a request that needs none: its client has left, or another handler has answered.
 const left = { allowed: false };
 
-// Limit limits requests: it asks about each, sets the fields of the answer, and settles after the response.
+// Limit is a limit in a program. It checks each request, sets the fields of the answer, and settles after the response.
 class Limit {
   #sluice;
   #options;
@@ -57,8 +57,8 @@ class Limit {
     };
   }
 
-  // proceed calls next or refuses. next runs outside of the promise, because an error thrown there must not become a
-  // rejection.
+  // proceed calls next or sends the denial. It calls next outside of the promise: an error thrown there must not become
+  // a rejection.
   async #proceed(req, res, answer, next) {
     if (!answer) {
       process.nextTick(next);
@@ -75,10 +75,10 @@ class Limit {
     res.end(body);
   }
 
-  // admit resolves to undefined if the request may pass, else to the answer that refuses it.
+  // admit resolves to undefined if the request is allowed, and else to the answer that denies it.
   async #admit(req, raw, res, fields) {
     if (res.destroyed || raw.socket.destroyed) return left;
-    const client = raw.socket.remoteAddress ?? "127.0.0.1"; // a Unix socket is of this machine
+    const client = raw.socket.remoteAddress ?? "127.0.0.1"; // clients of a Unix socket are on this machine
     const exchange = new Exchange(this.#sluice, raw, res, fields);
     if (await this.#options.skip?.(req)) return undefined;
     const check = await this.#check(req, raw, client);

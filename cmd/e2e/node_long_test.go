@@ -45,8 +45,8 @@ func TestLongNodeTypes(t *testing.T) {
 	}
 }
 
-// From an empty directory, and with the program of the README, a newcomer gets to a 429. Express is that of the
-// tree, so that no registry is asked.
+// In an empty directory, the package and the program of its README lead to a 429. Express is linked from the tree,
+// because npm runs offline.
 func TestLongNodeNewcomer(t *testing.T) {
 	t.Parallel()
 	const readme = "../../clients/node/README.md"
@@ -198,14 +198,14 @@ func TestLongNodeRestart(t *testing.T) {
 		return func() bool { return strings.HasPrefix(nodeGet(t, url, "X-RateLimit-Limit"), "200 1000") }
 	}
 	if !limited(open)() || !limited(closed)() {
-		t.Error("premise: there is no limit")
+		t.Error("premise: no limit")
 	}
 	g.Stop()
 	if got := nodeGet(t, open, "X-RateLimit-Limit"); got != "200" {
 		t.Errorf("%s without the service, want 200 without fields", got)
 	}
 
-	// The refusal is the one by which the gateway answers while its store is away.
+	// The gateway answers in the same way while its store is down.
 	var a wire.Answer
 	h := http.Header{}
 	new(wire.Encoder).Encode(&a, h, &policy.Decision{Unavailable: true, RetryAfter: time.Second}, wire.Client{})
@@ -264,7 +264,7 @@ func TestLongNodeBrokenConnection(t *testing.T) {
 	}
 }
 
-// A client that leaves while the service is asked has no place in flight, and is counted.
+// A client that leaves during the check has no place in flight afterwards, and is counted.
 func TestLongNodeClientLeaves(t *testing.T) {
 	t.Parallel()
 	g := nodeService(t, "[{name: all, limit: 1000/365d}, {name: hold, match: /hold, in_flight: 1}]")

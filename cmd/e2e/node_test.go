@@ -96,7 +96,7 @@ func nodeRequest(t testing.TB, url, line string) *http.Request {
 	r := request(t, method, url, "")
 	r.URL.Opaque = path
 	if strings.HasPrefix(path, "//") {
-		r.URL.Opaque = "" // and it would be an authority
+		r.URL.Opaque = "" // net/http would take it for an authority
 		r.URL.Path = path
 	}
 	for field := range strings.SplitSeq(fields, " | ") {
@@ -107,7 +107,7 @@ func nodeRequest(t testing.TB, url, line string) *http.Request {
 	return r
 }
 
-// nodeAnswer returns what a client gets, without what passes with time and what is about the connection.
+// nodeAnswer returns the response to a request as text, without its times and the fields of the connection.
 func nodeAnswer(t testing.TB, url, line string) string {
 	t.Helper()
 	resp, body := do(t, nodeRequest(t, url, line))
@@ -115,7 +115,7 @@ func nodeAnswer(t testing.TB, url, line string) string {
 		resp.Header.Del(name)
 	}
 	if resp.Request.Method == http.MethodHead {
-		resp.Header.Del("Content-Length") // may be there, or not
+		resp.Header.Del("Content-Length") // optional
 	}
 	if resp.Header.Get("X-Request-Id") != "" {
 		resp.Header.Set("X-Request-Id", "…")
@@ -128,7 +128,7 @@ func nodeAnswer(t testing.TB, url, line string) string {
 	return timeless(b.String() + "\n" + body)
 }
 
-// nodeLeft returns what is left of the limits of a request.
+// nodeLeft returns the names of the limits of a request, and what remains of each.
 func nodeLeft(t testing.TB, g *gateway, line string) string {
 	t.Helper()
 	r := nodeRequest(t, "http://x", line)
@@ -149,7 +149,7 @@ func nodeLeft(t testing.TB, g *gateway, line string) string {
 	return fmt.Sprint(answer.Results)
 }
 
-// nodeGet returns the status of an answer and a field of it.
+// nodeGet returns the status of a response and one of its fields.
 func nodeGet(t testing.TB, url, field string) string {
 	t.Helper()
 	resp, _ := do(t, request(t, http.MethodGet, url, ""))

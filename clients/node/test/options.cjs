@@ -31,7 +31,7 @@ async function statuses(ask, paths, init) {
   return all;
 }
 
-// mcp expects the second call of a tool to be denied as clients of MCP want it: by an error in a response with 200.
+// mcp checks that the second call of a tool is denied by a JSON-RPC error with status 200.
 async function mcp(ask, headers) {
   const call = json({ jsonrpc: "2.0", id: 7, method: "tools/call" });
   Object.assign(call.headers, headers);
@@ -68,7 +68,7 @@ async function expressLimits(express, address) {
   const a = `a-${address}`;
   const from = { headers: { "x-forwarded-for": address } };
 
-  // Subjects of the program, and requests that are not asked about.
+  // Attributes from the program, and skipped requests.
   assert.deepEqual(await statuses(ask, ["/jobs", "/jobs", "/jobs"], { headers: { "x-user": a } }), [200, 200, 429]);
   assert.deepEqual(await statuses(ask, ["/jobs"], { headers: { "x-user": `${a}2` } }), [200]);
   const skipped = await ask("/jobs", { headers: { "x-user": a, "x-admin": "1" } });
@@ -83,13 +83,13 @@ async function expressLimits(express, address) {
   // One rule, by a key and with a cost.
   assert.deepEqual(await statuses(ask, ["/page?page=1&cost=3", "/page?page=1&cost=2", "/page?page=1"], { headers: { "x-user": a } }), [200, 429, 200]);
 
-  // What a program answers itself.
+  // Denials by the program's own handler.
   await ask("/slow", from);
   const refused = await ask("/slow", from);
   assert.deepEqual([refused.status, await refused.json()], [429, { wait: true, rule: "slow" }]);
   assert.ok(Number(refused.headers.get("Retry-After")) > 0);
 
-  // A mounted router is asked about with the whole path.
+  // The check of a mounted router has the whole path.
   assert.deepEqual(await statuses(ask, ["/api/mounted", "/api/mounted"], from), [200, 429]);
 
   // A path is the same in other cases, as for the router.
@@ -102,7 +102,7 @@ async function expressLimits(express, address) {
   await ask("/soft");
   assert.deepEqual(await (await ask("/soft")).json(), ["soft"]);
 
-  // Mistakes of the program are errors, and no request passes by one.
+  // Mistakes of the program are errors, and no request passes because of one.
   const wrong = await ask("/wrong");
   assert.equal(wrong.status, 500);
   assert.match(await wrong.text(), /400.*unknown/);
@@ -110,7 +110,7 @@ async function expressLimits(express, address) {
   ask.close();
 }
 
-// Paths go with a check as they are routed.
+// A check has the path as the framework routes it.
 async function cases(express, fastify, options, address) {
   const app = express();
   app.enable("case sensitive routing");
@@ -148,7 +148,7 @@ async function fastifyLimits(fastify, name) {
   await ask.close();
 }
 
-// What clients can send to be let through, or to break what is sent to the service.
+// Requests by which clients could try to pass, or to make the check invalid.
 async function hostileRequests() {
   const ask = await listening(http.createServer(sluice.http((req, res) => res.end("passed"), { attributes: () => ({ user: "\udfff" }) })));
   const many = Object.fromEntries(Array.from({ length: 300 }, (_, n) => [`x-${n}`, "1"]));
@@ -161,7 +161,7 @@ async function hostileRequests() {
   large.close();
 }
 
-// A wrong check does not spoil those that share its call.
+// An invalid check does not affect those that share its call.
 async function wrongChecks() {
   const key = { api_key: "b", "query:page": "1" };
   const checks = [key, { api_key: "b" }, key].map((key) => sluice.check({ rule: "named", key }));

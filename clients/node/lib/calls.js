@@ -178,7 +178,7 @@ function isAnswer(value) {
     typeof value.delay === "number" &&
     value.delay >= 0 &&
     value.headers instanceof Object &&
-    Object.values(value.headers).every((field) => typeof field === "string")
+    [...Object.values(value.headers), value.body ?? "", value.place ?? "", value.at ?? ""].every((text) => typeof text === "string")
   );
 }
 

@@ -217,7 +217,7 @@ async function garbage() {
   const other = await listening(http.createServer((req, res) => res.writeHead(status).end(body)));
   const { url } = other;
   const answer = (more) => JSON.stringify({ answers: [{ allowed: true, status: 200, headers: {}, delay: 0, ...more }] });
-  const bodies = ["{}", "null", "[]", "<html>", "", '{"answers":[]}', '{"answers":[null]}', answer({ allowed: "false" }), answer({ delay: -1 }), answer({ status: 0 }), answer({ headers: { a: 1 } }), answer({ headers: null })];
+  const bodies = ["{}", "null", "[]", "<html>", "", '{"answers":[]}', '{"answers":[null]}', answer({ allowed: "false" }), answer({ delay: -1 }), answer({ status: 0 }), answer({ headers: { a: 1 } }), answer({ headers: null }), answer({ allowed: false, status: 429, body: 1 }), answer({ place: {} })];
   let asked = 0;
   const lines = [];
   for ([status, body] of [...bodies.map((body) => [200, body]), [400, "<html>"], [415, ""], [302, ""]]) {

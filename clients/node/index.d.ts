@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { SecureContextOptions } from "node:tls";
 
-/** A value now, or later. */
+/** A value, or a promise of one. */
 type Maybe<T> = T | Promise<T>;
 
 export interface SluiceOptions {
@@ -9,17 +9,17 @@ export interface SluiceOptions {
   url?: string;
   /** One of the service's --door-tokens. */
   token?: string;
-  /** Of an https url: its CA, and a client certificate, as https.request has them. */
+  /** For an https URL: its CA and a client certificate, with the names of https.request's options. */
   tls?: SecureContextOptions;
-  /** How long a check may take, in milliseconds, with its repetition: 500 by default. */
+  /** How long a check may take, in milliseconds, including its repetition: 500 by default. */
   deadline?: number;
-  /** What happens while the service does not answer: "allow" by default. */
+  /** The decision while the service does not answer: "allow" by default. */
   onError?: "allow" | "deny";
   /** Gets a line when the service stops answering, and when it answers again: console.warn by default. */
   log?: (line: string) => void;
 }
 
-/** What to ask: about a request and all rules that match it, or about one rule and a key of it. */
+/** A check of a request by all rules that match it, or of a key by one rule. */
 export type Check = { cost?: number; id?: string; place?: boolean } & (
   | { request: RequestDescription; rule?: never; key?: never }
   | { rule: string; key?: Record<string, string>; request?: never }
@@ -28,10 +28,10 @@ export type Check = { cost?: number; id?: string; place?: boolean } & (
 export interface RequestDescription {
   method?: string;
   host?: string;
-  /** Path and query, escaped as they came. */
+  /** Path and query, escaped as received. */
   path: string;
   headers?: Record<string, string | string[]>;
-  /** The address that the connection came from. */
+  /** The address of the connection's other end. */
   client?: string;
   attributes?: Record<string, string>;
   body?: string;
@@ -41,9 +41,9 @@ export interface RequestDescription {
 /** The answer of the service: docs/ask.md and its /v1/openapi.json explain it. */
 export interface Answer {
   allowed: boolean;
-  /** 200, or the status of the refusal. */
+  /** 200, or the status of the denial. */
   status: number;
-  /** Seconds until it fits. It is missing where waiting does not help. */
+  /** Seconds until the request would be allowed. Missing if waiting does not help. */
   retry_after?: number;
   /** Seconds until the turn of a queued request. */
   delay: number;
@@ -91,25 +91,25 @@ export interface Outcome {
 }
 
 export interface LimitOptions<Req = any, Res = any> {
-  /** The rule that alone is asked, about the key. Without it, all rules that match the request are. */
+  /** The only rule to apply, together with key. Without it, all rules that match the request apply. */
   rule?: string;
   /** The parts of the rule's key by their names, as in { api_key: "k-42" }. */
   key?: (req: Req) => Maybe<Record<string, string | undefined>>;
-  /** For how many requests this one counts: 1 by default. */
+  /** The cost of the request: 1 by default. */
   cost?: number | ((req: Req) => Maybe<number>);
-  /** Returns true for requests that pass unasked and uncounted. */
+  /** Returns true for requests that pass without a check. */
   skip?: (req: Req) => Maybe<boolean>;
   /** Values for the key parts attr:NAME. */
   attributes?: (req: Req) => Maybe<Record<string, unknown>>;
-  /** The body, for rules that go by it: text, bytes, or what a parser made of it. */
+  /** The body, for rules that read it: text, bytes, or the value that a parser returned. */
   body?: (req: Req) => unknown;
-  /** In place of that of the Sluice: one for all requests, or for each. */
+  /** Overrides onError of the Sluice, for all requests or for each. */
   onError?: "allow" | "deny" | ((req: Req) => Maybe<"allow" | "deny">);
-  /** Answers a request that is refused. Status and fields are set. Fastify's has no next. */
+  /** Answers a denied request. Status and header fields are already set. In Fastify, next is missing. */
   handler?: (req: Req, res: Res, answer: Answer, next: (error?: any) => void) => unknown;
 }
 
-/** The decision about a request, for its handler: req.sluice, or request.raw.sluice in Fastify. */
+/** The decision about a request, for its handler: req.sluice, or in Fastify request.raw.sluice. */
 export interface Passage {
   answer: Answer;
   /** Adds to the outcome that is reported after the response. */
@@ -122,7 +122,7 @@ declare module "http" {
   }
 }
 
-/** Asks a Sluice service ("sluice serve --check"). Make one for the whole program. */
+/** A client of a Sluice service ("sluice serve --check"). A program needs only one. */
 export class Sluice {
   constructor(options?: SluiceOptions);
 
@@ -140,19 +140,19 @@ export class Sluice {
   /** A hook for Fastify: onRequest, or preHandler if it needs the body. */
   fastify<Request = any, Reply = any>(options?: LimitOptions<Request, Reply>): (request: Request, reply: Reply) => Promise<any>;
 
-  /** Asks, and charges what is allowed. Without an answer, onError decides. It rejects only if the check is invalid. */
+  /** Checks, and charges if allowed. Without an answer, onError decides. Rejects only if the check is invalid. */
   check(check: Check, options?: { onError?: "allow" | "deny" }): Promise<Answer>;
-  /** Asks, and charges nothing. This and what follows rejects if the service does not answer. */
+  /** Returns the answer to a check, and charges nothing. Unlike check, it and the calls below reject if the service does not answer. */
   peek(check: Check): Promise<Answer>;
   /** Gives back the charge of a check. */
   refund(check: Check): Promise<Answer>;
-  /** Reports the outcome of a check with its id, and the at of the answer. */
+  /** Reports the outcome of a check. The check needs its id, and at is that of its answer. */
   settle(check: Check, outcome: Outcome, at?: string): Promise<{ settled: boolean }>;
-  /** Keeps a place in flight, every three seconds, until it is released. */
+  /** Holds a place in flight, by a call every three seconds, until it is released. */
   hold(place: string): void;
-  /** Frees a place, or gives up a turn. */
+  /** Releases a place in flight, or in a queue. */
   release(place: string): Promise<{ released: boolean }>;
 
-  /** Closes idle connections. The process ends without it, too. */
+  /** Closes idle connections. Open ones do not keep the process running. */
   close(): void;
 }

@@ -5,7 +5,11 @@ package e2e
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -13,11 +17,24 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	wire "github.com/sluicehq/sluice/answer"
+	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
+	"github.com/sluicehq/sluice/policy"
 )
+
+func TestLongNodeAsGateway(t *testing.T) {
+	nodeAsGateway(t, "http", "express4", "fastify4", "fastify5")
+}
+
+func TestLongNodeResponses(t *testing.T) {
+	nodeResponses(t, "express4", "express5", "fastify4", "fastify5")
+}
 
 // The types fit programs in TypeScript, with those of Express and Fastify.
 func TestLongNodeTypes(t *testing.T) {
@@ -28,8 +45,8 @@ func TestLongNodeTypes(t *testing.T) {
 	}
 }
 
-// From an empty directory, and with the program of the README, a newcomer gets to a 429. Express is that of the
-// tree, so that no registry is asked.
+// In an empty directory, the package and the program of its README lead to a 429. Express is linked from the tree,
+// because npm runs offline.
 func TestLongNodeNewcomer(t *testing.T) {
 	t.Parallel()
 	const readme = "../../clients/node/README.md"
@@ -150,7 +167,7 @@ func nodeLogins(t *testing.T, url string) {
 // A long request keeps its place. The service frees one that is not held after 10 seconds.
 func TestLongNodeHold(t *testing.T) {
 	t.Parallel()
-	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: hold, match: /hold, in_flight: 1}]\n"))
+	g := nodeService(t, "[{name: hold, match: /hold, in_flight: 1}]")
 	url := nodeServer(t, "http", g.Check, "{}")
 	ended := make(chan string)
 	go func() { ended <- nodeGet(t, url+"/hold", "") }()
@@ -164,5 +181,142 @@ func TestLongNodeHold(t *testing.T) {
 	get(t, url+"/go?name=hold")
 	if got := <-ended; got != "200" {
 		t.Error(got)
+	}
+}
+
+const nodeWide = "[{name: all, limit: 1000/365d}]"
+
+// A service that goes away and comes back: onError decides meanwhile, and the next request is limited again.
+func TestLongNodeRestart(t *testing.T) {
+	t.Parallel()
+	addr := testkit.Addr(t)
+	start := func() *gateway { return nodeService(t, nodeWide, "--check", addr) }
+	g := start()
+	open := nodeServer(t, "express5", addr, "{}")
+	closed := nodeServer(t, "fastify5", addr, `{"onError": "deny"}`)
+	limited := func(url string) func() bool {
+		return func() bool { return strings.HasPrefix(nodeGet(t, url, "X-RateLimit-Limit"), "200 1000") }
+	}
+	if !limited(open)() || !limited(closed)() {
+		t.Error("premise: no limit")
+	}
+	g.Stop()
+	if got := nodeGet(t, open, "X-RateLimit-Limit"); got != "200" {
+		t.Errorf("%s without the service, want 200 without fields", got)
+	}
+
+	// The gateway answers in the same way while its store is down.
+	var a wire.Answer
+	h := http.Header{}
+	new(wire.Encoder).Encode(&a, h, &policy.Decision{Unavailable: true, RetryAfter: time.Second}, wire.Client{})
+	resp, body := do(t, request(t, http.MethodGet, closed, ""))
+	if resp.StatusCode != a.Status || body != string(a.Body()) {
+		t.Errorf("%d %s\nwant %d %s", resp.StatusCode, body, a.Status, a.Body())
+	}
+	for name, want := range h {
+		if got := resp.Header[name]; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	start()
+	testkit.Await(t, "the limit is back", limited(open))
+	testkit.Await(t, "the limit is back", limited(closed))
+}
+
+// The first requests to a frozen service wait for their deadlines. Later ones do not wait.
+func TestLongNodeFrozen(t *testing.T) {
+	t.Parallel()
+	g := nodeService(t, nodeWide)
+	url := nodeServer(t, "http", g.Check, `{"deadline": 300}`)
+	nodeGet(t, url, "")
+	g.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { g.Signal(syscall.SIGCONT) })
+	testkit.Await(t, "it stands still", g.Frozen)
+	began := time.Now()
+	for n := range 100 {
+		if got := nodeGet(t, url, "X-RateLimit-Limit"); got != "200" {
+			t.Fatalf("request %d: %s", n, got)
+		}
+	}
+	if took := time.Since(began); took < 1500*time.Millisecond || took > 20*time.Second {
+		t.Errorf("100 requests took %v: each waited for a deadline of 300 ms, or none did", took)
+	}
+	g.Signal(syscall.SIGCONT)
+	testkit.Await(t, "the limit is back", func() bool { return nodeGet(t, url, "X-RateLimit-Limit") == "200 1000" })
+}
+
+// A call whose connection breaks before its answer is made again, and charged once.
+func TestLongNodeBrokenConnection(t *testing.T) {
+	t.Parallel()
+	g := nodeService(t, nodeWide)
+	proxy := redistest.StartProxy(t, g.Check)
+	url := nodeServer(t, "http", proxy.Addr, "{}")
+	for n := range 10 {
+		var broken atomic.Bool
+		if n > 0 {
+			proxy.Spoil(func() (time.Duration, bool) { return 0, !broken.Swap(true) })
+		}
+		want := fmt.Sprintf("200 %d", 999-n)
+		if got := nodeGet(t, url, "X-RateLimit-Remaining"); got != want || n > 0 && !broken.Load() {
+			t.Errorf("request %d: %s, want %s", n, got, want)
+		}
+		proxy.Heal()
+	}
+}
+
+// A client that leaves during the check has no place in flight afterwards, and is counted.
+func TestLongNodeClientLeaves(t *testing.T) {
+	t.Parallel()
+	g := nodeService(t, "[{name: all, limit: 1000/365d}, {name: hold, match: /hold, in_flight: 1}]")
+	asked, left := make(chan struct{}), make(chan struct{})
+	url := nodeServer(t, "http", nodeProxy(t, g, func(path string) {
+		if path == "/v1/check" {
+			close(asked)
+			<-left
+		}
+	}), "{}")
+	ctx, leave := context.WithCancel(t.Context())
+	r := request(t, http.MethodGet, url+"/hold", "").WithContext(ctx)
+	go func() {
+		<-asked
+		leave()
+	}()
+	if resp, err := http.DefaultClient.Do(r); err == nil {
+		resp.Body.Close()
+		t.Fatal("premise: it was answered")
+	}
+	close(left)
+	testkit.Await(t, "it is counted, and has no place", func() bool { return nodeLeft(t, g, "GET /hold") == "[{all 999} {hold 1}]" })
+}
+
+// A service that wants a token, TLS and a client certificate.
+func TestLongNodeTLS(t *testing.T) {
+	t.Parallel()
+	ours := testkit.NewAuthority(t)
+	cert, key := ours.Make("127.0.0.1")
+	client, clientKey := ours.Make("client")
+	const token = "a-token-of-the-tests"
+	tokens := testkit.File(t, "tokens", fmt.Sprintf("node %x\n", sha256.Sum256([]byte(token))))
+	g := nodeService(t, nodeWide, "--door-tokens", tokens, "--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", ours.CA)
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for _, c := range []struct {
+		token, want string
+	}{{token, "100\n"}, {"another", "0\n"}} {
+		options, err := json.Marshal(map[string]any{"token": c.token, "tls": map[string]string{"ca": read(ours.CA), "cert": read(client), "key": read(clientKey)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		program := nodeProgram(t, "burst.cjs", "https://"+g.Check, "100", string(options))
+		var log strings.Builder
+		program.Stderr = &log
+		if out, err := program.Output(); err != nil || string(out) != c.want || (log.String() == "") != (c.token == token) {
+			t.Errorf("token %q: %s, want %s: %v\n%s", c.token, out, c.want, err, &log)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,18 +17,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	wire "github.com/sluicehq/sluice/answer"
-	"github.com/sluicehq/sluice/internal/redistest"
 	"github.com/sluicehq/sluice/internal/testkit"
-	"github.com/sluicehq/sluice/policy"
 )
-
-// nodeFrameworks are those of clients/node/test/server.cjs.
-var nodeFrameworks = []string{"http", "express4", "express5", "fastify4", "fastify5"}
 
 // nodeProgram returns a program of clients/node/test.
 func nodeProgram(t testing.TB, name string, args ...string) *exec.Cmd {
@@ -52,27 +44,26 @@ func nodeServer(t testing.TB, framework, service, options string) string {
 	return "http://" + addr
 }
 
-// everyNodeFramework runs a test with a server of each framework behind a policy.
-func everyNodeFramework(t *testing.T, rules string, test func(t *testing.T, g *gateway, url string)) {
-	t.Parallel()
-	for _, framework := range nodeFrameworks {
-		t.Run(framework, func(t *testing.T) {
-			t.Parallel()
-			g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\ntrusted_proxies: [127.0.0.1]\nrules:\n"+rules))
-			test(t, g, nodeServer(t, framework, g.Check, "{}"))
-		})
-	}
+// nodeService starts a service with these rules, in YAML.
+func nodeService(t testing.TB, rules string, args ...string) *gateway {
+	t.Helper()
+	policy := testkit.File(t, "policy.yaml", "version: 1\nrules: "+rules+"\n")
+	return serve(t, append([]string{"--check", "127.0.0.1:0", "--policy", policy}, args...)...)
 }
 
 // The gateway before a server, and the middleware in it, answer the same: status, fields and body. Then as much is
-// left at both.
+// left at both. TestLongNodeAsGateway has the other frameworks.
 func TestNodeAsGateway(t *testing.T) {
+	nodeAsGateway(t, "express5")
+}
+
+func nodeAsGateway(t *testing.T, frameworks ...string) {
 	t.Parallel()
 	script, err := os.ReadFile("testdata/node/requests.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, framework := range nodeFrameworks {
+	for _, framework := range frameworks {
 		t.Run(framework, func(t *testing.T) {
 			t.Parallel()
 			args := []string{"--check", "127.0.0.1:0", "--policy", "testdata/node/policy.yaml"}
@@ -102,13 +93,10 @@ func nodeRequest(t testing.TB, url, line string) *http.Request {
 	t.Helper()
 	head, fields, _ := strings.Cut(line, " | ")
 	method, path, _ := strings.Cut(head, " ")
-	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := request(t, method, url, "")
 	r.URL.Opaque = path
 	if strings.HasPrefix(path, "//") {
-		r.URL.Opaque = "" // and it would be an authority
+		r.URL.Opaque = "" // net/http would take it for an authority
 		r.URL.Path = path
 	}
 	for field := range strings.SplitSeq(fields, " | ") {
@@ -119,7 +107,7 @@ func nodeRequest(t testing.TB, url, line string) *http.Request {
 	return r
 }
 
-// nodeAnswer returns what a client gets, without what passes with time and what is about the connection.
+// nodeAnswer returns the response to a request as text, without its times and the fields of the connection.
 func nodeAnswer(t testing.TB, url, line string) string {
 	t.Helper()
 	resp, body := do(t, nodeRequest(t, url, line))
@@ -127,7 +115,7 @@ func nodeAnswer(t testing.TB, url, line string) string {
 		resp.Header.Del(name)
 	}
 	if resp.Request.Method == http.MethodHead {
-		resp.Header.Del("Content-Length") // may be there, or not
+		resp.Header.Del("Content-Length") // optional
 	}
 	if resp.Header.Get("X-Request-Id") != "" {
 		resp.Header.Set("X-Request-Id", "…")
@@ -140,7 +128,7 @@ func nodeAnswer(t testing.TB, url, line string) string {
 	return timeless(b.String() + "\n" + body)
 }
 
-// nodeLeft returns what is left of the limits of a request.
+// nodeLeft returns the names of the limits of a request, and what remains of each.
 func nodeLeft(t testing.TB, g *gateway, line string) string {
 	t.Helper()
 	r := nodeRequest(t, "http://x", line)
@@ -161,140 +149,150 @@ func nodeLeft(t testing.TB, g *gateway, line string) string {
 	return fmt.Sprint(answer.Results)
 }
 
-// nodeGet returns the status of an answer and a field of it.
+// nodeGet returns the status of a response and one of its fields.
 func nodeGet(t testing.TB, url, field string) string {
 	t.Helper()
 	resp, _ := do(t, request(t, http.MethodGet, url, ""))
 	return strings.TrimSpace(strconv.Itoa(resp.StatusCode) + " " + resp.Header.Get(field))
 }
 
-// A request has its place until its response has ended, or its client has left, or its handler has failed.
-func TestNodeInFlight(t *testing.T) {
-	everyNodeFramework(t, `
+// nodeRules are the rules of the tests that nodeResponses runs.
+const nodeRules = `
   - {name: hold, match: /hold, in_flight: 1}
-  - {name: throws, match: /throws, in_flight: 1}`, func(t *testing.T, g *gateway, url string) {
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		var clients sync.WaitGroup
-		hold := func(ctx context.Context) {
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/hold", nil)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			clients.Go(func() {
-				if resp, err := http.DefaultClient.Do(r); err == nil {
-					resp.Body.Close()
-				}
-			})
-			testkit.Await(t, "the handler has it", func() bool { _, body := get(t, url+"/left"); return body == "true" })
-		}
-		hold(ctx)
-		if got := nodeGet(t, url+"/hold", "Retry-After"); got != "429 1" {
-			t.Errorf("%s while another is under way", got)
-		}
-		leave()
-		clients.Wait()
-		if _, body := get(t, url+"/go?name=hold"); body != "true" {
-			t.Errorf("premise: the handler of a client that has left: %s", body)
-		}
-		left := func(want string) func() bool { return func() bool { return nodeLeft(t, g, "GET /hold") == want } }
-		testkit.Await(t, "the place of a client that left is free", left("[{hold 1}]"))
-		hold(t.Context())
-		testkit.Await(t, "the next one has it", left("[{hold 0}]"))
-		get(t, url+"/go?name=hold")
-		clients.Wait()
-		testkit.Await(t, "the place of a response that ended is free", left("[{hold 1}]"))
-		for range 2 {
-			testkit.Await(t, "the place of a handler that failed is free", func() bool { return nodeGet(t, url+"/throws", "") == "500" })
-		}
-	})
+  - {name: throws, match: /throws, in_flight: 1}
+  - {name: report, match: /report, limit: 20/day, cost: {response_header: X-Cost, estimate: 2, max: 9}}
+  - {name: egress, match: /events, limit: 1000/365d, cost: {response_bytes: 1}}
+  - {name: second, match: "/{$}", limit: 1/second burst 5, algorithm: leaky_bucket}
+  - {name: hour, match: /poll, limit: 1/hour burst 5, algorithm: leaky_bucket}
+  - {name: day, match: /poll, limit: 9/day}`
+
+// Requests in flight, in a queue, with a cost from the handler, and with a streamed response. TestLongNodeResponses
+// has the other frameworks.
+func TestNodeResponses(t *testing.T) {
+	nodeResponses(t, "http")
 }
 
-// A handler reports the cost of a request. Without a report the estimate stays.
-func TestNodeCost(t *testing.T) {
-	everyNodeFramework(t, `  - {name: report, match: /report, limit: 20/day, cost: {response_header: X-Cost, estimate: 2, max: 9}}`,
-		func(t *testing.T, g *gateway, url string) {
-			for _, step := range []struct {
-				path string
-				left int
-			}{{"/report?cost=9", 11}, {"/report?cost=0", 11}, {"/report", 9}} {
-				if got := nodeGet(t, url+step.path, ""); got != "200" {
-					t.Errorf("%s: %s", step.path, got)
-				}
-				want := fmt.Sprintf("[{report %d}]", step.left)
-				testkit.Await(t, step.path+" leaves "+want, func() bool { return nodeLeft(t, g, "GET /report") == want })
+func nodeResponses(t *testing.T, frameworks ...string) {
+	t.Parallel()
+	for _, framework := range frameworks {
+		t.Run(framework, func(t *testing.T) {
+			t.Parallel()
+			g := nodeService(t, nodeRules)
+			url := nodeServer(t, framework, g.Check, "{}")
+			t.Run("in flight", func(t *testing.T) { testNodeInFlight(t, g, url) })
+			t.Run("cost", func(t *testing.T) { testNodeCost(t, g, url) })
+			t.Run("stream", func(t *testing.T) { testNodeStream(t, g, url) })
+			t.Run("queue", func(t *testing.T) { testNodeQueue(t, g, url) })
+		})
+	}
+}
+
+// A request has its place until its response has ended, or its client has left, or its handler has failed.
+func testNodeInFlight(t *testing.T, g *gateway, url string) {
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var clients sync.WaitGroup
+	hold := func(ctx context.Context) {
+		r := request(t, http.MethodGet, url+"/hold", "").WithContext(ctx)
+		clients.Go(func() {
+			if resp, err := http.DefaultClient.Do(r); err == nil {
+				resp.Body.Close()
 			}
 		})
+		testkit.Await(t, "the handler has it", func() bool { _, body := get(t, url+"/left"); return body == "true" })
+	}
+	hold(ctx)
+	if got := nodeGet(t, url+"/hold", "Retry-After"); got != "429 1" {
+		t.Errorf("%s while another is under way", got)
+	}
+	leave()
+	clients.Wait()
+	if _, body := get(t, url+"/go?name=hold"); body != "true" {
+		t.Errorf("premise: the handler of a client that has left: %s", body)
+	}
+	left := func(want string) func() bool { return func() bool { return nodeLeft(t, g, "GET /hold") == want } }
+	testkit.Await(t, "the place of a client that left is free", left("[{hold 1}]"))
+	hold(t.Context())
+	testkit.Await(t, "the next one has it", left("[{hold 0}]"))
+	get(t, url+"/go?name=hold")
+	clients.Wait()
+	testkit.Await(t, "the place of a response that ended is free", left("[{hold 1}]"))
+	for range 2 {
+		testkit.Await(t, "the place of a handler that failed is free", func() bool { return nodeGet(t, url+"/throws", "") == "500" })
+	}
+}
+
+// A handler reports the cost of a request, which no field of the response has. Without a report the estimate stays.
+func testNodeCost(t *testing.T, g *gateway, url string) {
+	for _, step := range []struct {
+		path string
+		left int
+	}{{"/report?settle=9", 11}, {"/report?settle=0", 11}, {"/report", 9}} {
+		if got := nodeGet(t, url+step.path, ""); got != "200" {
+			t.Errorf("%s: %s", step.path, got)
+		}
+		want := fmt.Sprintf("[{report %d}]", step.left)
+		testkit.Await(t, step.path+" leaves "+want, func() bool { return nodeLeft(t, g, "GET /report") == want })
+	}
 }
 
 // The parts of a streamed response arrive one by one.
-func TestNodeStream(t *testing.T) {
-	everyNodeFramework(t, `  - {name: egress, match: /events, limit: 1000/365d, cost: {response_bytes: 1}}`, func(t *testing.T, g *gateway, url string) {
-		resp, err := http.DefaultClient.Do(request(t, http.MethodGet, url+"/events", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		first := make([]byte, len("data: 1\n\n"))
-		if _, err := io.ReadFull(resp.Body, first); err != nil || string(first) != "data: 1\n\n" {
-			t.Fatalf("%q, %v", first, err)
-		}
-		get(t, url+"/go?name=events")
-		if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "data: 2\n\n" {
-			t.Errorf("%q, %v", rest, err)
-		}
-		testkit.Await(t, "18 bytes are charged", func() bool { return nodeLeft(t, g, "GET /events") == "[{egress 982}]" })
-	})
+func testNodeStream(t *testing.T, g *gateway, url string) {
+	resp, err := http.DefaultClient.Do(request(t, http.MethodGet, url+"/events", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	first := make([]byte, len("data: 1\n\n"))
+	if _, err := io.ReadFull(resp.Body, first); err != nil || string(first) != "data: 1\n\n" {
+		t.Fatalf("%q, %v", first, err)
+	}
+	get(t, url+"/go?name=events")
+	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "data: 2\n\n" {
+		t.Errorf("%q, %v", rest, err)
+	}
+	testkit.Await(t, "18 bytes are charged", func() bool { return nodeLeft(t, g, "GET /events") == "[{egress 982}]" })
 }
 
 // A queued request passes in its turn. The turn of a client that leaves goes to the next one.
-func TestNodeQueue(t *testing.T) {
-	everyNodeFramework(t, `
-  - {name: second, match: "/{$}", limit: 1/second burst 5, algorithm: leaky_bucket}
-  - {name: hour, match: /report, limit: 1/hour burst 5, algorithm: leaky_bucket}
-  - {name: day, match: /report, limit: 9/day}`, func(t *testing.T, g *gateway, url string) {
-		began := time.Now()
-		for range 2 {
-			if got := nodeGet(t, url+"/", ""); got != "200" {
-				t.Fatal(got)
-			}
+func testNodeQueue(t *testing.T, g *gateway, url string) {
+	began := time.Now()
+	for range 2 {
+		if got := nodeGet(t, url+"/", ""); got != "200" {
+			t.Fatal(got)
 		}
-		if waited := time.Since(began); waited < time.Second {
-			t.Errorf("the second request passed after %v", waited)
+	}
+	if waited := time.Since(began); waited < time.Second {
+		t.Errorf("the second request passed after %v", waited)
+	}
+	get(t, url+"/poll")
+	ctx, leave := context.WithCancel(t.Context())
+	r := request(t, http.MethodGet, url+"/poll", "").WithContext(ctx)
+	left := make(chan error)
+	go func() {
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil {
+			resp.Body.Close()
 		}
-		get(t, url+"/report")
-		ctx, leave := context.WithCancel(t.Context())
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/report", nil)
-		if err != nil {
-			t.Fatal(err)
+		left <- err
+	}()
+	testkit.Await(t, "the second is queued", func() bool { return nodeLeft(t, g, "GET /poll") == "[{hour 3} {day 7}]" })
+	leave()
+	if err := <-left; err == nil {
+		t.Fatal("the second passed at once")
+	}
+	testkit.Await(t, "it counts no longer", func() bool { return nodeLeft(t, g, "GET /poll") == "[{hour 3} {day 8}]" })
+	testkit.Await(t, "the next one has its turn", func() bool {
+		var next struct {
+			Delay float64
+			Place string
 		}
-		left := make(chan error)
-		go func() {
-			resp, err := http.DefaultClient.Do(r)
-			if err == nil {
-				resp.Body.Close()
-			}
-			left <- err
-		}()
-		testkit.Await(t, "the second is queued", func() bool { return nodeLeft(t, g, "GET /report") == "[{hour 3} {day 7}]" })
-		leave()
-		if err := <-left; err == nil {
-			t.Fatal("the second passed at once")
+		nodeCall(t, g, "check", `{"request": {"path": "/poll"}}`, &next)
+		if next.Delay <= 3600 {
+			return true
 		}
-		testkit.Await(t, "it counts no longer", func() bool { return nodeLeft(t, g, "GET /report") == "[{hour 3} {day 8}]" })
-		testkit.Await(t, "the next one has its turn", func() bool {
-			var next struct {
-				Delay float64
-				Place string
-			}
-			nodeCall(t, g, "check", `{"request": {"path": "/report"}}`, &next)
-			if next.Delay <= 3600 {
-				return true
-			}
-			nodeCall(t, g, "release", `{"place": "`+next.Place+`"}`, &next)
-			return false
-		})
+		nodeCall(t, g, "release", `{"place": "`+next.Place+`"}`, &next)
+		return false
 	})
 }
 
@@ -320,112 +318,16 @@ func TestNodeOptions(t *testing.T) {
 	}
 }
 
-const nodeWide = "version: 1\nrules: [{name: all, limit: 1000/365d}]\n"
-
-// A service that goes away and comes back: onError decides meanwhile, and the next request is limited again.
-func TestNodeRestart(t *testing.T) {
+// Checks at the same time share calls of 64, and no more than the limit passes.
+func TestNodeBatches(t *testing.T) {
 	t.Parallel()
-	addr, file := testkit.Addr(t), testkit.File(t, "policy.yaml", nodeWide)
-	start := func() *gateway { return serve(t, "--check", addr, "--policy", file) }
-	g := start()
-	open := nodeServer(t, "express5", addr, "{}")
-	closed := nodeServer(t, "fastify5", addr, `{"onError": "deny"}`)
-	limited := func(url string) func() bool {
-		return func() bool { return strings.HasPrefix(nodeGet(t, url, "X-RateLimit-Limit"), "200 1000") }
+	g := nodeService(t, "[{name: all, limit: 150/day}]")
+	var calls atomic.Int64
+	proxy := nodeProxy(t, g, func(string) { calls.Add(1) })
+	out, err := nodeProgram(t, "burst.cjs", "http://"+proxy, "1000").CombinedOutput()
+	if err != nil || string(out) != "150\n" || calls.Load() != 16 {
+		t.Errorf("%s of 1000 passed in %d calls, want 150 in 16: %v", out, calls.Load(), err)
 	}
-	if !limited(open)() || !limited(closed)() {
-		t.Error("premise: there is no limit")
-	}
-	g.Stop()
-	if got := nodeGet(t, open, "X-RateLimit-Limit"); got != "200" {
-		t.Errorf("%s without the service, want 200 without fields", got)
-	}
-
-	// The refusal is the one by which the gateway answers while its store is away.
-	var a wire.Answer
-	h := http.Header{}
-	new(wire.Encoder).Encode(&a, h, &policy.Decision{Unavailable: true, RetryAfter: time.Second}, wire.Client{})
-	resp, body := do(t, request(t, http.MethodGet, closed, ""))
-	if resp.StatusCode != a.Status || body != string(a.Body()) {
-		t.Errorf("%d %s\nwant %d %s", resp.StatusCode, body, a.Status, a.Body())
-	}
-	for name, want := range h {
-		if got := resp.Header[name]; !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
-	}
-	start()
-	testkit.Await(t, "the limit is back", limited(open))
-	testkit.Await(t, "the limit is back", limited(closed))
-}
-
-// The first requests to a frozen service wait for their deadlines. Later ones do not wait.
-func TestNodeFrozen(t *testing.T) {
-	t.Parallel()
-	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", nodeWide))
-	url := nodeServer(t, "http", g.Check, `{"deadline": 300}`)
-	nodeGet(t, url, "")
-	g.Signal(syscall.SIGSTOP)
-	t.Cleanup(func() { g.Signal(syscall.SIGCONT) })
-	testkit.Await(t, "it stands still", g.Frozen)
-	began := time.Now()
-	for n := range 100 {
-		if got := nodeGet(t, url, "X-RateLimit-Limit"); got != "200" {
-			t.Fatalf("request %d: %s", n, got)
-		}
-	}
-	if took := time.Since(began); took < 1500*time.Millisecond || took > 20*time.Second {
-		t.Errorf("100 requests took %v: each waited for a deadline of 300 ms, or none did", took)
-	}
-	g.Signal(syscall.SIGCONT)
-	testkit.Await(t, "the limit is back", func() bool { return nodeGet(t, url, "X-RateLimit-Limit") == "200 1000" })
-}
-
-// A call whose connection breaks before its answer is made again, and charged once.
-func TestNodeBrokenConnection(t *testing.T) {
-	t.Parallel()
-	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", nodeWide))
-	proxy := redistest.StartProxy(t, g.Check)
-	url := nodeServer(t, "http", proxy.Addr, "{}")
-	for n := range 10 {
-		var broken atomic.Bool
-		if n > 0 {
-			proxy.Spoil(func() (time.Duration, bool) { return 0, !broken.Swap(true) })
-		}
-		want := fmt.Sprintf("200 %d", 999-n)
-		if got := nodeGet(t, url, "X-RateLimit-Remaining"); got != want || n > 0 && !broken.Load() {
-			t.Errorf("request %d: %s, want %s", n, got, want)
-		}
-		proxy.Heal()
-	}
-}
-
-// A client that leaves while the service is asked has no place in flight, and is counted.
-func TestNodeClientLeaves(t *testing.T) {
-	t.Parallel()
-	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, limit: 1000/365d}, {name: hold, match: /hold, in_flight: 1}]\n"))
-	asked, left := make(chan struct{}), make(chan struct{})
-	url := nodeServer(t, "http", nodeProxy(t, g, func(path string) {
-		if path == "/v1/check" {
-			close(asked)
-			<-left
-		}
-	}), "{}")
-	ctx, leave := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/hold", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		<-asked
-		leave()
-	}()
-	if resp, err := http.DefaultClient.Do(r); err == nil {
-		resp.Body.Close()
-		t.Fatal("premise: it was answered")
-	}
-	close(left)
-	testkit.Await(t, "it is counted, and has no place", func() bool { return nodeLeft(t, g, "GET /hold") == "[{all 999} {hold 1}]" })
 }
 
 // nodeProxy returns the address of a proxy before a service. It calls before for each call, by its path.
@@ -438,49 +340,4 @@ func nodeProxy(t testing.TB, g *gateway, before func(path string)) string {
 	}))
 	t.Cleanup(proxy.Close)
 	return proxy.Listener.Addr().String()
-}
-
-// Checks at the same time share calls of 64, and no more than the limit passes.
-func TestNodeBatches(t *testing.T) {
-	t.Parallel()
-	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", "version: 1\nrules: [{name: all, limit: 150/day}]\n"))
-	var calls atomic.Int64
-	proxy := nodeProxy(t, g, func(string) { calls.Add(1) })
-	out, err := nodeProgram(t, "burst.cjs", "http://"+proxy, "1000").CombinedOutput()
-	if err != nil || string(out) != "150\n" || calls.Load() != 16 {
-		t.Errorf("%s of 1000 passed in %d calls, want 150 in 16: %v", out, calls.Load(), err)
-	}
-}
-
-// A service that wants a token, TLS and a client certificate.
-func TestNodeTLS(t *testing.T) {
-	t.Parallel()
-	ours := testkit.NewAuthority(t)
-	cert, key := ours.Make("127.0.0.1")
-	client, clientKey := ours.Make("client")
-	const token = "a-token-of-the-tests"
-	tokens := testkit.File(t, "tokens", fmt.Sprintf("node %x\n", sha256.Sum256([]byte(token))))
-	g := serve(t, "--check", "127.0.0.1:0", "--policy", testkit.File(t, "policy.yaml", nodeWide), "--door-tokens", tokens,
-		"--door-tls-cert", cert, "--door-tls-key", key, "--door-tls-client-ca", ours.CA)
-	read := func(file string) string {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
-	for _, c := range []struct {
-		token, want string
-	}{{token, "100\n"}, {"another", "0\n"}} {
-		options, err := json.Marshal(map[string]any{"token": c.token, "tls": map[string]string{"ca": read(ours.CA), "cert": read(client), "key": read(clientKey)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		program := nodeProgram(t, "burst.cjs", "https://"+g.Check, "100", string(options))
-		var log strings.Builder
-		program.Stderr = &log
-		if out, err := program.Output(); err != nil || string(out) != c.want || (log.String() == "") != (c.token == token) {
-			t.Errorf("token %q: %s, want %s: %v\n%s", c.token, out, c.want, err, &log)
-		}
-	}
 }

@@ -13,7 +13,7 @@ app.use(express.json());
 app.use(sluice.express({ body: (req) => req.body, onError: (req) => (/^\/login\/?$/i.test(req.path) ? "deny" : "allow") }));
 app.get("/search", (req, res) => res.send("found\n"));
 
-// One rule, by a key that the program knows.
+// One rule, with a key from the program.
 const perUser = sluice.express({
   rule: "per-user",
   key: (req) => ({ "attr:user": req.get("X-User") ?? "anonymous" }),
@@ -27,7 +27,7 @@ app.post("/login", (req, res) => {
   res.status(right ? 200 : 401).send(right ? "welcome\n" : "wrong\n");
 });
 
-// What the work has cost is known behind it.
+// The cost is known after the work.
 app.post("/export", (req, res) => {
   req.sluice?.settle({ cost: 7 });
   res.send("exported\n");

@@ -3,23 +3,23 @@
 const http = require("node:http");
 const https = require("node:https");
 
-// The bounds of a call. The service answers at most 16 calls at a time that are much larger.
+// The bounds of a call with several checks. The service answers only 16 larger calls at a time.
 const maxChecks = 64;
 const maxBytes = 48 << 10;
 
 // At most this many calls with checks are under way. Further checks wait, and share the next call.
 const maxCalls = 8;
 
-// Connections are for settlements and places, too.
+// Settlements, and calls for places, need connections beside the maxCalls.
 const maxSockets = 64;
 
-// CallError is an answer of the service that is not 200.
+// CallError is a response of the service that is not a valid answer.
 class CallError extends Error {
   constructor(status, reason, detail) {
     super(`the service answers ${status}: ${detail ?? reason}`);
     this.name = "CallError";
-    this.detail = detail; // undefined if the answer is not of the service
-    this.serviceStatus = status; // and not status, by which frameworks would answer
+    this.detail = detail; // undefined if the response is not from the service
+    this.serviceStatus = status; // not named status: frameworks would respond with it
   }
 }
 
@@ -33,7 +33,7 @@ class Calls {
   #request;
   #tls;
   #waiting = []; // checks, the oldest first
-  #calls = 0; // that are under way
+  #calls = 0; // with checks, under way
   #scheduled = false;
 
   constructor({ url, token, deadline, tls }) {
@@ -47,7 +47,7 @@ class Calls {
     if (token) this.#headers.Authorization = `Bearer ${token}`;
   }
 
-  // check resolves to the answer to one check, given as JSON. All checks of one turn of the event loop are one call,
+  // check resolves to the answer to one check, given as JSON. The checks of one turn of the event loop share calls,
   // except for large ones.
   check(text) {
     if (isLarge(text)) return this.#alone(text);
@@ -68,8 +68,8 @@ class Calls {
     return answer;
   }
 
-  // post makes a call of its own. If it may be repeated, it is made again where the connection breaks: the service
-  // may have closed a kept one, or may have been restarted.
+  // post makes a call. With repeat, it is made once more if the connection breaks, because the service may have closed
+  // an idle one, or may have been restarted.
   post(path, body, { repeat = false } = {}) {
     return this.#post(path, JSON.stringify(body), performance.now() + this.#deadline, repeat);
   }
@@ -96,12 +96,13 @@ class Calls {
   async #send(batch) {
     this.#calls++;
     try {
-      const { answers } = await this.#post("v1/check", `{"checks":[${batch.map((one) => one.text)}]}`, batch[0].until, true);
-      if (answers.length !== batch.length || !answers.every(isAnswer)) throw notAnswer();
+      const reply = await this.#post("v1/check", `{"checks":[${batch.map((one) => one.text)}]}`, batch[0].until, true);
+      const answers = reply?.answers;
+      if (!Array.isArray(answers) || answers.length !== batch.length || !answers.every(isAnswer)) throw notAnswer();
       batch.forEach((one, n) => one.resolve(answers[n]));
     } catch (error) {
       if (batch.length > 1 && isMistake(error)) {
-        for (const one of batch) void this.#send([one]); // one of them is wrong, and none was charged
+        for (const one of batch) void this.#send([one]); // one is invalid, and none was charged
       } else {
         for (const one of batch) one.reject(error);
       }
@@ -161,13 +162,13 @@ function notAnswer() {
   return new CallError(200, "the body is no answer: is this the address of --check?");
 }
 
-// isLarge reports whether a check makes a call of its own. Its lateness does not mean that the service is down, so
-// that a client with large bodies does not end the limits of all others.
+// isLarge reports whether a check is a call of its own. A late one does not count as a failure of the service:
+// otherwise a client could turn off all limits by large bodies.
 function isLarge(text) {
   return text.length > maxBytes;
 }
 
-// isAnswer reports whether a value is an answer to a check. Other servers at this address may answer anything.
+// isAnswer reports whether a value is an answer to a check. Another server at this address may send anything.
 function isAnswer(value) {
   return (
     typeof value?.allowed === "boolean" &&
@@ -176,13 +177,13 @@ function isAnswer(value) {
     value.status <= 599 &&
     typeof value.delay === "number" &&
     value.delay >= 0 &&
-    Object.values(value.headers).every((field) => typeof field === "string")
+    value.headers instanceof Object &&
+    [...Object.values(value.headers), value.body ?? "", value.place ?? "", value.at ?? ""].every((text) => typeof text === "string")
   );
 }
 
-// isMistake reports whether the service rejected a check as invalid. onError must not decide about it: a client
-// could send an invalid request in order to pass. A 400 without a detail is of another server. A 413 may be caused
-// by a client there, too.
+// isMistake reports whether the service rejected a check as invalid. onError must not decide then: clients could pass
+// by invalid requests. A 400 without a detail is from another server, but a client can cause a 413 there, too.
 function isMistake(error) {
   if (!(error instanceof CallError)) return false;
   return error.serviceStatus === 413 || ([400, 415].includes(error.serviceStatus) && error.detail !== undefined);

@@ -2,17 +2,16 @@
 
 const maxTimer = 2 ** 31 - 1; // ms; timers for longer fire at once
 
-// Exchange is a request and its response, from the check until the response has ended.
+// Exchange is a request and its response.
 class Exchange {
-  check; // undefined until the service is asked
   #sluice;
   #raw;
   #res;
   #fields;
   #closed = false;
   #onClose = () => {};
-  #said = {}; // by the handler
-  #bytes = 0; // of the body of the response
+  #reported = {}; // the outcome that the handler passed to settle
+  #bytes = 0; // length of the response body so far
 
   constructor(sluice, raw, res, fields) {
     this.#sluice = sluice;
@@ -25,20 +24,20 @@ class Exchange {
     });
   }
 
-  // follow resolves to true when the answer can be acted on: at the turn of a queued request. It resolves to false
-  // if the client has left. After the response it settles.
-  async follow(answer) {
+  // follow resolves to true when the request may be answered, which for a queued request is at its turn, and to false
+  // if the client has left. It arranges for the check to be settled and its place to be released after the response.
+  async follow(check, answer) {
     const { delay, place } = answer;
     if (place) this.#sluice.hold(place);
     if (!(await this.#turn(delay))) {
       if (place) this.#sluice.background(this.#sluice.release(place));
-      if (delay > 0) this.#sluice.background(this.#sluice.refund(this.#charged()));
-      return false; // leaving early is no way to avoid being counted
+      if (delay > 0) this.#sluice.background(this.#sluice.refund(charged(check)));
+      return false; // no refund without a queue: clients must not avoid being counted by leaving early
     }
     this.#expose(answer);
     if (answer.at) this.#count();
-    if (answer.at || place) this.#onClose = () => this.#end(answer);
-    if (this.#closed) this.#onClose(); // just now
+    if (answer.at || place) this.#onClose = () => this.#end(check, answer);
+    if (this.#closed) this.#onClose(); // between its turn and this line
     return true;
   }
 
@@ -54,22 +53,22 @@ class Exchange {
     });
   }
 
-  // expose lets handlers see the answer and settle. Those behind several limits settle all of them.
+  // expose sets req.sluice. Behind several limits, its settle settles all of them.
   #expose(answer) {
     const outer = this.#raw.sluice;
     this.#raw.sluice = {
       answer,
       settle: (outcome) => {
-        Object.assign(this.#said, outcome);
+        Object.assign(this.#reported, outcome);
         outer?.settle(outcome);
       },
     };
   }
 
-  // count counts the bytes that the handler writes.
+  // count counts the bytes of the response body.
   #count() {
     const res = this.#res;
-    let inside = false; // end of HTTP/2 calls write
+    let inside = false; // in HTTP/2, end calls write
     for (const method of ["write", "end"]) {
       const write = res[method];
       res[method] = (...args) => {
@@ -85,20 +84,14 @@ class Exchange {
     }
   }
 
-  #end(answer) {
+  #end(check, answer) {
     if (answer.place) this.#sluice.background(this.#sluice.release(answer.place));
-    if (answer.at) this.#sluice.background(this.#sluice.settle(this.#charged(), this.#outcome(), answer.at));
-  }
-
-  // charged returns the check as refund and settle take it.
-  #charged() {
-    const { place: _, ...check } = this.check;
-    return check;
+    if (answer.at) this.#sluice.background(this.#sluice.settle(charged(check), this.#outcome(), answer.at));
   }
 
   // outcome returns the outcome of the request. Without a response it has no status, and the request counts.
   #outcome() {
-    const outcome = { bytes: this.#raw.method === "HEAD" ? 0 : this.#bytes, ...this.#said };
+    const outcome = { bytes: this.#raw.method === "HEAD" ? 0 : this.#bytes, ...this.#reported };
     if (!this.#res.headersSent) return outcome;
     const headers = {};
     for (const [name, value] of Object.entries(this.#fields.all())) {
@@ -108,7 +101,12 @@ class Exchange {
   }
 }
 
-// size returns the bytes of what write or end gets.
+// charged returns a check without the member that refund and settle do not accept.
+function charged({ place: _, ...check }) {
+  return check;
+}
+
+// size returns the length in bytes of the arguments of write or end.
 function size(chunk, encoding) {
   if (typeof chunk === "string") return Buffer.byteLength(chunk, typeof encoding === "string" ? encoding : "utf8");
   return chunk instanceof Uint8Array ? chunk.byteLength : 0;

@@ -6,13 +6,13 @@ const { known, verdict } = require("./options.js");
 const { tooLarge, tooManyFields } = require("./refusal.js");
 const { describe, texts } = require("./request.js");
 
-// The fields that may be lists, to which earlier middleware may have added.
+// The fields that are lists. Earlier middleware may have set them.
 const lists = new Set(["vary", "access-control-expose-headers", "ratelimit", "ratelimit-policy"]);
 
-// left stands for the answer to a request that needs none: its client has left, or it was answered elsewhere.
+// left is the answer to a request that needs none: its client has left, or another handler has answered.
 const left = { allowed: false };
 
-// Limit limits requests: it asks about each, sets the fields of the answer, and settles after the response.
+// Limit is a limit in a program. It checks each request, sets the fields of the answer, and settles after the response.
 class Limit {
   #sluice;
   #options;
@@ -50,22 +50,22 @@ class Limit {
       const answer = await this.#admit(request, request.raw, reply.raw, replyFields(reply));
       if (!answer) return undefined;
       if (answer === left) return reply.hijack();
-      reply.code(answer.status);
+      reply.code(httpStatus(answer));
       if (this.#options.handler) await this.#options.handler(request, reply, answer);
       else reply.send(Buffer.from(answer.body ?? ""));
       return reply;
     };
   }
 
-  // proceed calls next or refuses. next runs outside of the promise, because an error thrown there must not become a
-  // rejection.
+  // proceed calls next or sends the denial. It calls next outside of the promise: an error thrown there must not become
+  // a rejection.
   async #proceed(req, res, answer, next) {
     if (!answer) {
       process.nextTick(next);
       return;
     }
     if (answer === left) return;
-    res.statusCode = answer.status;
+    res.statusCode = httpStatus(answer);
     if (this.#options.handler) {
       await this.#options.handler(req, res, answer, next);
       return;
@@ -75,22 +75,21 @@ class Limit {
     res.end(body);
   }
 
-  // admit resolves to undefined if the request may pass, else to the answer that refuses it.
+  // admit resolves to undefined if the request is allowed, and else to the answer that denies it.
   async #admit(req, raw, res, fields) {
     if (res.destroyed || raw.socket.destroyed) return left;
-    const client = raw.socket.remoteAddress ?? "127.0.0.1"; // a Unix socket is of this machine
+    const client = raw.socket.remoteAddress ?? "127.0.0.1"; // clients of a Unix socket are on this machine
     const exchange = new Exchange(this.#sluice, raw, res, fields);
     if (await this.#options.skip?.(req)) return undefined;
-    const answer = await this.#ask(exchange, req, raw, client);
-    if (!(await exchange.follow(answer)) || res.headersSent) return left;
-    fields.set(answer.headers);
+    const check = await this.#check(req, raw, client);
+    const answer = await this.#ask(req, check);
+    if (!(await exchange.follow(check, answer)) || res.headersSent) return left;
+    setFields(fields, answer.headers);
     return answer.allowed ? undefined : answer;
   }
 
-  async #ask(exchange, req, raw, client) {
-    const check = await this.#check(req, raw, client);
+  async #ask(req, check) {
     if (check.request === null) return tooManyFields();
-    exchange.check = check;
     const { onError } = this.#options;
     try {
       return await this.#sluice.check(check, { onError: typeof onError === "function" ? () => onError(req) : onError });
@@ -115,26 +114,27 @@ class Limit {
   }
 }
 
+// httpStatus returns the status of the response. A JSON-RPC error is sent with 200, because clients of MCP treat any
+// other status as a failed connection.
+function httpStatus({ status, body }) {
+  return body?.startsWith('{"jsonrpc":') ? 200 : status;
+}
+
 // nodeFields are the fields of a response of node:http.
 function nodeFields(res) {
-  return {
-    all: () => res.getHeaders(),
-    set: (headers) => join(headers, (name) => res.getHeader(name), (name, value) => res.setHeader(name, value)),
-  };
+  return { all: () => res.getHeaders(), get: (name) => res.getHeader(name), set: (name, value) => res.setHeader(name, value) };
 }
 
 // replyFields are the fields of a response of Fastify.
 function replyFields(reply) {
-  return {
-    all: () => reply.getHeaders(),
-    set: (headers) => join(headers, (name) => reply.getHeader(name), (name, value) => reply.header(name, value)),
-  };
+  return { all: () => reply.getHeaders(), get: (name) => reply.getHeader(name), set: (name, value) => reply.header(name, value) };
 }
 
-function join(headers, get, set) {
+// setFields sets the fields of an answer, and appends to those that are lists.
+function setFields(fields, headers) {
   for (const [name, value] of Object.entries(headers)) {
-    const before = lists.has(name.toLowerCase()) ? get(name) : undefined;
-    set(name, before === undefined ? value : [before, value].flat().join(", "));
+    const before = lists.has(name.toLowerCase()) ? fields.get(name) : undefined;
+    fields.set(name, before === undefined ? value : [before, value].flat().join(", "));
   }
 }
 

@@ -1,6 +1,6 @@
 "use strict";
 
-// refusal returns an answer in the form of the API for a request that is refused without the service.
+// refusal returns an answer, in the form of the API, that denies a request without the service.
 function refusal(status, type, title, detail, more) {
   return {
     allowed: false,
@@ -12,7 +12,7 @@ function refusal(status, type, title, detail, more) {
   };
 }
 
-// unavailable returns the answer to a check that the service has not answered.
+// unavailable returns the answer to a check without one of the service.
 function unavailable(allow) {
   if (allow) return { allowed: true, status: 200, delay: 0, degraded: true, results: [], headers: {} };
   const type = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
@@ -28,7 +28,7 @@ function tooManyFields() {
   return refusal(431, "about:blank", "Request Header Fields Too Large", "The request has too many header fields.");
 }
 
-// tooLarge returns the answer to a request whose body is larger than a check may be.
+// tooLarge returns the answer to a request with a body that makes its check too large.
 function tooLarge() {
   return refusal(413, "about:blank", "Request Entity Too Large", "The body cannot be read here: it is too large.", { error: "body_too_large" });
 }

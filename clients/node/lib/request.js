@@ -2,9 +2,8 @@
 
 const maxFields = 256; // of the check API
 
-// describe returns the request for a check, with method and header fields as they arrived, and the path as it is
-// routed. It returns null if
-// there are more than maxFields.
+// describe returns the request for a check, with method and header fields as received, and the path as it is routed. It
+// returns null if the request has more than maxFields.
 function describe(req, raw, client, { attributes, body }) {
   const headers = fields(raw.rawHeaders);
   if (!headers) return null;
@@ -15,7 +14,7 @@ function describe(req, raw, client, { attributes, body }) {
   return request;
 }
 
-// routed returns a target whose path is in lower case if the framework takes /LOGIN for /login. Otherwise a client
+// routed returns the target, with the path in lower case if the framework routes /LOGIN like /login. Otherwise clients
 // could choose a spelling that no rule matches.
 function routed(req, target) {
   return ignoresCase(req) ? target.replace(/^[^?]*/, (path) => path.replace(/[A-Z]/g, (letter) => letter.toLowerCase())) : target;
@@ -30,7 +29,7 @@ function ignoresCase(req) {
   return (routerOptions?.caseSensitive ?? caseSensitive) === false;
 }
 
-// fields returns header fields by name, in lower case. A list has those that came on lines of their own.
+// fields returns the header fields by name, in lower case. The value of a repeated field is a list.
 function fields(raw) {
   const all = Object.create(null); // a name may be __proto__
   if (raw.length / 2 > maxFields) return null;
@@ -44,7 +43,7 @@ function fields(raw) {
   return all;
 }
 
-// addBody sets the body: text, bytes, or what a parser made of it, which is sent as JSON.
+// addBody sets the body: text, bytes, or the value that a parser returned, which is sent as JSON.
 function addBody(request, body) {
   if (body === undefined || body === null) return;
   if (typeof body === "string") {
@@ -67,7 +66,7 @@ function texts(values) {
   return all;
 }
 
-// utf8 decodes a text again that Node decoded as Latin-1, if its bytes are valid UTF-8.
+// utf8 decodes the bytes of a text again, which Node decoded as Latin-1, if they are valid UTF-8.
 function utf8(text) {
   if (!/[\x80-\xff]/.test(text)) return text;
   try {

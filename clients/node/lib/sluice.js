@@ -8,13 +8,13 @@ const { unavailable } = require("./refusal.js");
 
 const holdEvery = 3000; // ms; the service frees a place 10 s after its last hold
 
-// After this many failed calls in a row, no call is made during the pause. Otherwise each request would wait for
-// its deadline.
+// After this many failed calls in a row, no checks are sent during the pause. Otherwise each request would wait for its
+// deadline.
 const maxFailures = 5;
 const pause = 1000; // ms
 
-// Sluice asks a Sluice service ("sluice serve --check") whether requests may pass. A program needs one: its
-// middleware shares the connections and the state of the service.
+// Sluice is a client of a Sluice service ("sluice serve --check"). A program needs only one: its limits share the
+// connections, and the knowledge that the service is down.
 class Sluice {
   #calls;
   #onError;
@@ -38,7 +38,7 @@ class Sluice {
   async check(check, { onError } = {}) {
     if (onError && typeof onError !== "function") verdict(onError);
     const decide = async () => unavailable(verdict(typeof onError === "function" ? await onError() : (onError ?? this.#onError)) === "allow");
-    const text = JSON.stringify({ id: randomUUID(), ...check });
+    const text = JSON.stringify({ ...check, id: check.id ?? randomUUID() });
     if (performance.now() < this.#pausedUntil) return decide();
     try {
       const answer = await this.#calls.check(text);
@@ -51,7 +51,7 @@ class Sluice {
     }
   }
 
-  // peek resolves to the answer that a check would get, and charges nothing.
+  // peek resolves to the answer to a check, and charges nothing.
   async peek(check) {
     return this.#calls.post("v1/peek", check, { repeat: true });
   }
@@ -61,7 +61,7 @@ class Sluice {
     return this.#calls.post("v1/refund", check);
   }
 
-  // settle reports the outcome of a request. The check has its id, and at is that of the answer.
+  // settle reports the outcome of a check. The check needs its id, and at is that of its answer.
   async settle(check, outcome, at) {
     return this.#calls.post("v1/settle", { ...check, outcome, at });
   }
@@ -74,19 +74,19 @@ class Sluice {
     }, holdEvery).unref();
   }
 
-  // release frees the place of a request that has ended, or gives up its turn in a queue.
+  // release releases the place of a request in flight, or in a queue.
   async release(place) {
     this.#held.delete(place);
     if (this.#held.size === 0) this.#rest();
     return this.#calls.post("v1/release", { place }, { repeat: true });
   }
 
-  // background lets a call end by itself. Its error is logged.
+  // background handles the result of a call that its caller does not await. Errors are logged.
   background(call) {
     call.catch((error) => (isMistake(error) || error instanceof TypeError ? this.report(error) : this.#failed(error)));
   }
 
-  // report logs an error that has no other way to the program.
+  // report logs an error that no caller gets.
   report(error) {
     this.#log(`sluice: ${error?.stack ?? error}`);
   }
@@ -106,7 +106,7 @@ class Sluice {
     return new Limit(this, options).fastify();
   }
 
-  // close closes idle connections. Calls under way end by themselves.
+  // close closes idle connections. Calls under way go on.
   close() {
     this.#rest();
     this.#calls.close();

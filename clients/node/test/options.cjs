@@ -10,13 +10,18 @@ const { Sluice } = require("@sluicehq/client"); // by its own name, as programs 
 
 const sluice = new Sluice({ url: `http://${process.argv[2]}/`, deadline: 10_000 });
 
-// listening resolves to a function that makes requests to a server, and ends it.
+// listening resolves to a function that makes requests to a server, with the server's url and a close.
 async function listening(server) {
   if (server.ready) await server.listen({ port: 0, host: "127.0.0.1" });
   else await once(server.listen(0, "127.0.0.1"), "listening");
   const { port } = (server.server ?? server).address();
-  const ask = (path, init) => fetch(`http://127.0.0.1:${port}${path}`, { ...init, headers: { connection: "close", ...init?.headers } });
-  ask.close = () => server.close();
+  const url = `http://127.0.0.1:${port}`;
+  const ask = (path, init) => fetch(url + path, { ...init, headers: { connection: "close", ...init?.headers } });
+  ask.url = url;
+  ask.close = () => {
+    server.closeAllConnections?.(); // of a Sluice, which keeps them
+    return server.close();
+  };
   return ask;
 }
 
@@ -24,6 +29,16 @@ async function statuses(ask, paths, init) {
   const all = [];
   for (const path of paths) all.push((await ask(path, init)).status);
   return all;
+}
+
+// mcp checks that the second call of a tool is denied by a JSON-RPC error with status 200.
+async function mcp(ask, headers) {
+  const call = json({ jsonrpc: "2.0", id: 7, method: "tools/call" });
+  Object.assign(call.headers, headers);
+  assert.equal(await (await ask("/mcp", call)).text(), "called");
+  const denied = await ask("/mcp", call);
+  const { id, error } = await denied.json();
+  assert.deepEqual([denied.status, id, error.code], [200, 7, -32029]);
 }
 
 const json = (value) => ({ method: "POST", body: JSON.stringify(value), headers: { "content-type": "application/json" } });
@@ -36,6 +51,7 @@ async function expressLimits(express, address) {
   router.get("/jobs", sluice.express({ attributes: user, skip: async (req) => req.headers["x-admin"] === "1" }), (req, res) => res.send("job"));
   app.use(router);
   app.post("/login", express.json(), sluice.express({ body: (req) => req.body }), (req, res) => res.send("in"));
+  app.post("/mcp", express.json(), sluice.express({ body: (req) => req.body }), (req, res) => res.send("called"));
   app.get("/page", sluice.express({ rule: "named", key: (req) => ({ api_key: req.headers["x-user"], "query:page": req.query.page }), cost: (req) => Number(req.query.cost ?? 1) }), (req, res) => res.send("page"));
   const own = (req, res, answer) => res.status(answer.status).json({ wait: answer.retry_after > 0, rule: answer.results.find((one) => !one.allowed).rule });
   app.use("/slow", sluice.express({ handler: own }), (req, res) => res.send("slow"));
@@ -52,7 +68,7 @@ async function expressLimits(express, address) {
   const a = `a-${address}`;
   const from = { headers: { "x-forwarded-for": address } };
 
-  // Subjects of the program, and requests that are not asked about.
+  // Attributes from the program, and skipped requests.
   assert.deepEqual(await statuses(ask, ["/jobs", "/jobs", "/jobs"], { headers: { "x-user": a } }), [200, 200, 429]);
   assert.deepEqual(await statuses(ask, ["/jobs"], { headers: { "x-user": `${a}2` } }), [200]);
   const skipped = await ask("/jobs", { headers: { "x-user": a, "x-admin": "1" } });
@@ -62,16 +78,18 @@ async function expressLimits(express, address) {
   assert.deepEqual(await statuses(ask, ["/login", "/login"], json({ username: a })), [200, 429]);
   assert.deepEqual(await statuses(ask, ["/login", "/login"], json({ username: `${a}\ud800` })), [400, 400]);
 
+  await mcp(ask, from.headers);
+
   // One rule, by a key and with a cost.
   assert.deepEqual(await statuses(ask, ["/page?page=1&cost=3", "/page?page=1&cost=2", "/page?page=1"], { headers: { "x-user": a } }), [200, 429, 200]);
 
-  // What a program answers itself.
+  // Denials by the program's own handler.
   await ask("/slow", from);
   const refused = await ask("/slow", from);
   assert.deepEqual([refused.status, await refused.json()], [429, { wait: true, rule: "slow" }]);
   assert.ok(Number(refused.headers.get("Retry-After")) > 0);
 
-  // A mounted router is asked about with the whole path.
+  // The check of a mounted router has the whole path.
   assert.deepEqual(await statuses(ask, ["/api/mounted", "/api/mounted"], from), [200, 429]);
 
   // A path is the same in other cases, as for the router.
@@ -84,7 +102,7 @@ async function expressLimits(express, address) {
   await ask("/soft");
   assert.deepEqual(await (await ask("/soft")).json(), ["soft"]);
 
-  // Mistakes of the program are errors, and no request passes by one.
+  // Mistakes of the program are errors, and no request passes because of one.
   const wrong = await ask("/wrong");
   assert.equal(wrong.status, 500);
   assert.match(await wrong.text(), /400.*unknown/);
@@ -92,7 +110,7 @@ async function expressLimits(express, address) {
   ask.close();
 }
 
-// Paths go with a check as they are routed.
+// A check has the path as the framework routes it.
 async function cases(express, fastify, options, address) {
   const app = express();
   app.enable("case sensitive routing");
@@ -111,6 +129,7 @@ async function fastifyLimits(fastify, name) {
   const app = fastify();
   const user = `f-${name}`;
   app.post("/login", { preHandler: sluice.fastify({ body: (request) => request.body }) }, () => "in");
+  app.post("/mcp", { preHandler: sluice.fastify({ body: (request) => request.body }) }, () => "called");
   app.get("/page", { onRequest: sluice.fastify({ rule: "named", key: (request) => ({ api_key: user, "query:page": request.query.page }), cost: 3 }) }, () => "page");
   app.register(async (scope) => {
     scope.addHook("onRequest", sluice.fastify({ attributes: () => ({ user }), handler: (request, reply, answer) => reply.send({ status: answer.status }) }));
@@ -119,6 +138,7 @@ async function fastifyLimits(fastify, name) {
   app.get("/wrong", { onRequest: sluice.fastify({ rule: "unknown", key: () => ({}) }) }, () => "no");
   const ask = await listening(app);
   assert.deepEqual(await statuses(ask, ["/login", "/login"], json({ username: user })), [200, 429]);
+  await mcp(ask, { "x-forwarded-for": `192.0.2.1${name}` });
   assert.deepEqual(await statuses(ask, ["/page?page=1", "/page?page=1"]), [200, 429]);
   assert.equal(await (await ask("/jobs")).text(), "jobs");
   await ask("/jobs");
@@ -128,7 +148,7 @@ async function fastifyLimits(fastify, name) {
   await ask.close();
 }
 
-// What clients can send to be let through, or to break what is sent to the service.
+// Requests by which clients could try to pass, or to make the check invalid.
 async function hostileRequests() {
   const ask = await listening(http.createServer(sluice.http((req, res) => res.end("passed"), { attributes: () => ({ user: "\udfff" }) })));
   const many = Object.fromEntries(Array.from({ length: 300 }, (_, n) => [`x-${n}`, "1"]));
@@ -141,7 +161,7 @@ async function hostileRequests() {
   large.close();
 }
 
-// A wrong check does not spoil those that share its call.
+// An invalid check does not affect those that share its call.
 async function wrongChecks() {
   const key = { api_key: "b", "query:page": "1" };
   const checks = [key, { api_key: "b" }, key].map((key) => sluice.check({ rule: "named", key }));
@@ -155,9 +175,8 @@ async function wrongChecks() {
 
 // HTTP/2, with the bytes of its responses.
 async function http2Limits() {
-  const server = http2.createServer(sluice.http((req, res) => res.end("x".repeat(1000))));
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const client = http2.connect(`http://127.0.0.1:${server.address().port}`);
+  const server = await listening(http2.createServer(sluice.http((req, res) => res.end("x".repeat(1000)))));
+  const client = http2.connect(server.url);
   const get = async () => {
     const request = client.request({ ":path": "/bytes", ":authority": "a.example" });
     const [[headers]] = await Promise.all([once(request, "response"), once(request.resume(), "close")]);
@@ -195,14 +214,14 @@ async function withoutService() {
 // The responses of another server at the address of the service are no answers, and onError decides.
 async function garbage() {
   let status, body;
-  const other = http.createServer((req, res) => res.writeHead(status).end(body));
-  await once(other.listen(0, "127.0.0.1"), "listening");
-  const url = `http://127.0.0.1:${other.address().port}`;
+  const other = await listening(http.createServer((req, res) => res.writeHead(status).end(body)));
+  const { url } = other;
   const answer = (more) => JSON.stringify({ answers: [{ allowed: true, status: 200, headers: {}, delay: 0, ...more }] });
-  const bodies = ["{}", "null", "[]", "<html>", "", '{"answers":[]}', '{"answers":[null]}', answer({ allowed: "false" }), answer({ delay: -1 }), answer({ status: 0 }), answer({ headers: { a: 1 } })];
+  const bodies = ["{}", "null", "[]", "<html>", "", '{"answers":[]}', '{"answers":[null]}', answer({ allowed: "false" }), answer({ delay: -1 }), answer({ status: 0 }), answer({ headers: { a: 1 } }), answer({ headers: null }), answer({ allowed: false, status: 429, body: 1 }), answer({ place: {} })];
   let asked = 0;
+  const lines = [];
   for ([status, body] of [...bodies.map((body) => [200, body]), [400, "<html>"], [415, ""], [302, ""]]) {
-    const another = new Sluice({ url, log: () => {} });
+    const another = new Sluice({ url, log: (line) => lines.push(line) });
     const onError = () => {
       asked++;
       return "deny";
@@ -213,25 +232,26 @@ async function garbage() {
     another.close();
   }
   assert.equal(asked, bodies.length + 3);
+  assert.equal(lines.length, asked);
+  for (const line of lines) assert.match(line, /is this the address of --check\?$/);
   [status, body] = [200, answer({})];
   const good = await new Sluice({ url }).check({ rule: "a" }, { onError: () => assert.fail("it is not asked") });
   assert.equal(good.allowed, true);
   other.close();
-  other.closeAllConnections();
 }
 
 // Large checks that are late do not stop the other ones.
 async function largeChecks() {
   let late = 0;
   const answer = { allowed: true, status: 200, headers: {}, delay: 0, results: [] };
-  const slow = http.createServer(async (req, res) => {
+  const server = http.createServer(async (req, res) => {
     let body = "";
     for await (const part of req.setEncoding("utf8")) body += part;
     if (body.length > 64 << 10) late++;
     else res.end(JSON.stringify({ answers: [answer] }));
   });
-  await once(slow.listen(0, "127.0.0.1"), "listening");
-  const asking = new Sluice({ url: `http://127.0.0.1:${slow.address().port}`, deadline: 3000 });
+  const slow = await listening(server);
+  const asking = new Sluice({ url: slow.url, deadline: 3000 });
   const large = Array.from({ length: 10 }, () => asking.check({ request: { path: "/", body: "x".repeat(100 << 10) } }));
   while (late < 10) await nextTurn();
   assert.equal((await asking.check({ rule: "a" })).degraded, undefined);
@@ -239,7 +259,6 @@ async function largeChecks() {
   assert.equal((await asking.check({ rule: "a" })).degraded, undefined);
   asking.close();
   slow.close();
-  slow.closeAllConnections();
 }
 
 function wrongOptions() {

@@ -1,6 +1,6 @@
 // A server of the tests: server.cjs FRAMEWORK PORT SERVICE [CLIENT-OPTIONS]. The framework is "http", "express4",
-// "express5", "fastify4" or "fastify5", and each has the same routes behind a limit by the whole policy. With "none"
-// in place of the service there is no limit.
+// "express5", "fastify4" or "fastify5", and each has the same routes behind a limit by the whole policy. If the
+// service is "none", nothing is limited.
 "use strict";
 
 const http = require("node:http");
@@ -13,9 +13,10 @@ const held = new Map(); // by name: how to go on
 
 // routes return a status and a text.
 const routes = {
+  "/": () => [200, "ok"],
   "/login": (req) => [req.headers["x-password"] === "right" ? 200 : 401, "login"],
   "/report": (req) => {
-    const cost = query(req).get("cost");
+    const cost = query(req).get("settle");
     if (cost) req.sluice?.settle({ cost: Number(cost) });
     return [200, "report"];
   },
@@ -53,12 +54,10 @@ const query = (req) => url(req).searchParams;
 
 // answer returns the status and the text of a route.
 function answer(req) {
-  const { pathname } = url(req);
-  if (pathname === "/") return [200, "ok"];
-  return routes[pathname]?.(req) ?? [404, "unknown"];
+  return routes[url(req).pathname]?.(req) ?? [404, "unknown"];
 }
 
-// fields returns the fields of an answer: with ?cost= and ?free=, those that rules go by.
+// fields returns the fields of an answer: with ?cost= and ?free=, those that rules read.
 function fields(req) {
   const all = { "Content-Type": "text/plain", "X-Uncounted": query(req).has("free") ? "yes" : "no" };
   return query(req).has("cost") ? { ...all, "X-Cost": query(req).get("cost") } : all;
@@ -124,6 +123,4 @@ const servers = {
   fastify5: () => fastify(require("fastify")),
 };
 
-const server = servers[framework]();
-const address = { port: Number(port), host: "127.0.0.1" };
-server.listen(address);
+servers[framework]().listen({ port: Number(port), host: "127.0.0.1" });

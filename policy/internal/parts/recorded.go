@@ -68,8 +68,15 @@ func (p *Part) isUnread(x *Reader) bool {
 	return false
 }
 
-// recorded returns what Part.Value does for a recorded part.
-func (x *Reader) recorded(r *Reading) (string, bool) {
+// recordedValue returns what Part.Value does, of a request with a record.
+func (p *Part) recordedValue(x *Reader) (string, bool) {
+	if !p.IsRecorded() {
+		return p.find(x)
+	}
+	r, known := x.request.Recorded(p.id)
+	if !known {
+		return p.find(x)
+	}
 	x.state = fields.Absent
 	if r.State > Present {
 		x.state = fields.Garbled

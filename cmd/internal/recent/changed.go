@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -63,7 +64,7 @@ func rulesOf(doc *policy.Document) map[string]ruleText {
 
 // settings returns the part of a document that determines the decisions of all rules.
 func settings(doc *policy.Document) string {
-	d := Inlined(*doc)
+	d := source.Inlined(*doc)
 	d.Rules, d.Overrides, d.Subjects, d.Tiers = nil, nil, nil, policy.Tiers{}
 	d.Answers, d.Fields = nil, ""
 	return encode(d)

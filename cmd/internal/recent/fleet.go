@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -185,7 +185,7 @@ func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (o
 	if len(others) == 0 {
 		return others, nil
 	}
-	inlined := Inlined(*would)
+	inlined := source.Inlined(*would)
 	inlined.Answers = nil
 	post, err := pack(&inlined)
 	if err != nil {
@@ -303,22 +303,4 @@ func pack(v any) ([]byte, error) {
 // unpack reads a post.
 func unpack(post []byte, v any) error {
 	return json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(post)), maxAsked)).Decode(v)
-}
-
-// Inlined returns a document that has the contents of its files in place of their names.
-func Inlined(doc policy.Document) policy.Document {
-	doc.Lists = maps.Clone(doc.Lists)
-	for name, l := range doc.Lists {
-		doc.Lists[name] = policy.List{Networks: slices.Concat([]string{}, l.Networks)}
-	}
-	doc.Answers = maps.Clone(doc.Answers)
-	for status, a := range doc.Answers {
-		a.File, a.Bodies = "", slices.Clone(a.Bodies)
-		for i := range a.Bodies {
-			a.Bodies[i].File = ""
-		}
-		doc.Answers[status] = a
-	}
-	doc.Prices.File = ""
-	return doc
 }

@@ -84,16 +84,7 @@ func (w *writer) measure(o *policy.Observation, s *schema) int {
 // write appends the record of a decision whose parts were measured. The ID is 0 if no rule goes by the outcome.
 func (w *writer) write(o *policy.Observation, s *schema, at int64, id uint64) {
 	q := o.Request
-	flags := uint64(0)
-	for _, f := range [...]struct {
-		is   bool
-		flag uint64
-	}{{!o.Decision.Allowed, denied}, {q.NoPath, noPath}, {q.Mode == policy.GiveBack, givesBack}, {q.Cost > 1, hasCost}, {id > 0, hasID}} {
-		if f.is {
-			flags |= f.flag
-		}
-	}
-	w.number(flags)
+	w.number(flagIf(!o.Decision.Allowed, denied) | flagIf(q.NoPath, noPath) | flagIf(q.Mode == policy.GiveBack, givesBack) | flagIf(q.Cost > 1, hasCost) | flagIf(id > 0, hasID))
 	w.time(at)
 	if q.Cost > 1 {
 		w.number(uint64(q.Cost))
@@ -111,6 +102,13 @@ func (w *writer) write(o *policy.Observation, s *schema, at int64, id uint64) {
 	for i := range s.fields {
 		w.field(&s.fields[i], q.Header[s.fields[i].Name])
 	}
+}
+
+func flagIf(is bool, flag uint64) uint64 {
+	if is {
+		return flag
+	}
+	return 0
 }
 
 // measureOutcome returns how many bytes the record of an outcome has at most.

@@ -2,7 +2,6 @@ package recent
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
@@ -24,7 +23,8 @@ const (
 func changedRules(before, after *policy.Document) map[string]scope {
 	was, is := rulesOf(before), rulesOf(after)
 	names := map[string]scope{}
-	for _, r := range slices.Concat(before.Rules, after.Rules) {
+	all := slices.Concat(before.Rules, after.Rules)
+	for _, r := range all {
 		switch a, b := was[r.Name], is[r.Name]; {
 		case a.rule != b.rule:
 			names[r.Name] = allChanged
@@ -34,9 +34,10 @@ func changedRules(before, after *policy.Document) map[string]scope {
 	}
 	exempts := func(r policy.Rule) bool { return r.Exempt && names[r.Name] != unchanged }
 	if settings(before) != settings(after) || order(before, is) != order(after, was) ||
-		slices.ContainsFunc(before.Rules, exempts) || slices.ContainsFunc(after.Rules, exempts) {
-		maps.Copy(names, every(was))
-		maps.Copy(names, every(is))
+		slices.ContainsFunc(all, exempts) {
+		for _, r := range all {
+			names[r.Name] = allChanged
+		}
 	}
 	return names
 }
@@ -79,14 +80,6 @@ func order(doc *policy.Document, others map[string]ruleText) string {
 		}
 	}
 	return encode(names)
-}
-
-func every(rules map[string]ruleText) map[string]scope {
-	all := map[string]scope{}
-	for name := range rules {
-		all[name] = allChanged
-	}
-	return all
 }
 
 // encode returns a part of a document as JSON, in which empty and missing values are equal.

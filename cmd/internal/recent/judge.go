@@ -159,17 +159,17 @@ func (j *judge) left() (all []replay.NotJudged) {
 }
 
 // judged returns the document without some rules, and with tokens in place of the values that the ring has hashes of.
-func (j *judge) judged(without map[string]bool) policy.Document {
+func (j *judge) judged(left map[string]replay.NotJudged) policy.Document {
 	doc := j.doc
 	doc.Rules = nil
 	for _, r := range j.doc.Rules {
-		if !without[r.Name] {
+		if _, out := left[r.Name]; !out {
 			doc.Rules = append(doc.Rules, j.tokenized(r))
 		}
 	}
 	doc.Overrides = nil
 	for _, o := range j.doc.Overrides {
-		if !without[o.Rule] {
+		if _, out := left[o.Rule]; !out {
 			o.Key = j.tokens(o.Key)
 			doc.Overrides = append(doc.Overrides, o)
 		}

@@ -3,7 +3,6 @@ package recent
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"hash/maphash"
 	"runtime"
 	"slices"
@@ -23,6 +22,7 @@ const (
 
 // pass is one replay by both policies, from empty and from full counters.
 type pass struct {
+	trial    *trial
 	sides    [4]*side // see emptyBefore and the others
 	reader   *reader
 	requests int64
@@ -38,9 +38,7 @@ type pass struct {
 	seed     maphash.Seed     // of keys
 	begin    int64            // of the first request, as microseconds since the Unix epoch
 	show     map[string]show  // of rules with show_key: the stricter one of both policies
-	shower   maphash.Seed     // of values that are shown as a hash
 	changed  map[string]scope // see changedRules
-	fresh    bool             // see trial
 	exact    bool             // counters were as empty as those of the first two sides, which suffice
 	subjects map[string]*SubjectTrial
 	early    bool // it took too long
@@ -50,14 +48,9 @@ type pass struct {
 type place struct{ rule, from string }
 
 func (t *trial) newPass() (*pass, error) {
-	p := &pass{rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, seed: maphash.MakeSeed(), begin: max(t.since, t.oldest()), fresh: t.fresh}
-	without := map[string]bool{}
-	for name := range t.left {
-		without[name] = true
-	}
-	docs := [2]policy.Document{t.judges[0].judged(without), t.judges[1].judged(without)}
+	p := &pass{trial: t, rules: map[place]*RuleTrial{}, subjects: map[string]*SubjectTrial{}, order: map[string]int{}, seed: maphash.MakeSeed(), begin: max(t.since, t.oldest()), show: t.showKeys()}
+	docs := [2]policy.Document{t.judges[0].judged(t.left), t.judges[1].judged(t.left)}
 	p.changed = changedRules(&docs[0], &docs[1])
-	p.show, p.shower = t.showKeys(), t.ring.seed
 	p.exact = t.fresh && len(t.left) == 0 || len(p.changed) == 0
 	for i := range docs {
 		compiled, err := policy.Compile(docs[i])
@@ -267,7 +260,7 @@ func (p *pass) shown(rule, subject string) string {
 		case short:
 			values[i] = policy.Shorten(v)
 		case hash:
-			values[i] = "#" + fmt.Sprintf("%012x", maphash.String(p.shower, v)>>16)
+			values[i] = shownHash(string(appendToken(nil, maphash.String(p.trial.ring.seed, v))))
 		}
 	}
 	return strings.Join(values, between)
@@ -293,7 +286,10 @@ func (v *value) shownFor(text, other string) string {
 	case v.shown != "":
 		return v.shown
 	case v.hidden:
-		return "#" + text[:min(len(text), 12)]
+		return shownHash(text)
 	}
 	return other
 }
+
+// shownHash returns what people see of a hash, from its token.
+func shownHash(token string) string { return "#" + token[:min(len(token), 12)] }

@@ -35,7 +35,7 @@ func (p *pass) report(out *Trial) {
 
 // most returns Trial.Most.
 func (p *pass) most() Change {
-	if p.exact || p.fresh && p.differs == 0 {
+	if p.exact || p.trial.fresh && p.differs == 0 {
 		return p.change
 	}
 	most := p.change

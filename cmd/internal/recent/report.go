@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
 // maxReported bounds the subjects of a Trial.
@@ -55,7 +57,7 @@ func (t *Trial) sortSubjects() {
 
 func (p *pass) notes() (notes []string) {
 	if p.blind > 0 {
-		notes = append(notes, fmt.Sprintf("%s requests were denied before a rule could read a field of the body or the response. In the trial, a rule that reads such a field does not count them, and a rule by outcome counts them as if no response came.", humanize.Comma(p.blind)))
+		notes = append(notes, fmt.Sprintf("Denied before a rule could read a field of the body or the response: %s. In the trial, a rule that reads such a field does not count such requests, and a rule by outcome counts them as if no response came.", words.Counted(p.blind, "request")))
 	}
 	if p.early {
 		notes = append(notes, fmt.Sprintf("The trial ended after %v, before the last request.", maxTime))
@@ -65,7 +67,7 @@ func (p *pass) notes() (notes []string) {
 		evicted += int64(s.store.Losses().Evicted)
 	}
 	if evicted > 0 {
-		notes = append(notes, fmt.Sprintf("The trial had no room for %s counters: a few denials may be missing.", humanize.Comma(evicted)))
+		notes = append(notes, fmt.Sprintf("The trial had no room for %s: a few denials may be missing.", words.Counted(evicted, "counter")))
 	}
 	if len(p.subjects) >= maxSubjects {
 		notes = append(notes, fmt.Sprintf("The change affects more than %s subjects: some of those with the most changes may be missing.", humanize.Comma(maxSubjects)))

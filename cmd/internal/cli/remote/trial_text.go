@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice/cmd/internal/recent"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
@@ -20,7 +21,7 @@ func WriteTrial(w io.Writer, t *recent.Trial) {
 		writeNotJudged(w, t)
 		return
 	}
-	fmt.Fprintf(w, "\n%s requests of %s, from %s to %s:\n", humanize.Comma(t.Requests), instances(t.Instances), t.From.Format(time.RFC3339), t.To.Format(time.RFC3339))
+	fmt.Fprintf(w, "\n%s of %s, from %s to %s:\n", words.Counted(t.Requests, "request"), instances(t.Instances), t.From.Format(time.RFC3339), t.To.Format(time.RFC3339))
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "  newly denied\t%s\n", atMost(t.Newly, t.Most.Newly))
 	fmt.Fprintf(table, "  no longer denied\t%s\n", atMost(t.Freed, t.Most.Freed))

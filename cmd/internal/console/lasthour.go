@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
-// lastHour is what a change would have done to the latest requests. It is nil if they are not kept.
+// lastHour is the effect of a change on the latest requests, or nil if they are not recorded.
 type lastHour struct{ *recent.Trial }
 
 func lastHourOf(t *recent.Trial) *lastHour {
@@ -17,8 +17,8 @@ func lastHourOf(t *recent.Trial) *lastHour {
 	return &lastHour{t}
 }
 
-// Headline is the result in a sentence or two. Counters before the first request are unknown, so a number is a range
-// from empty counters to the most that older ones can make of it.
+// Headline is the result in one sentence. Counters from before the first request are unknown, so a number may be a range:
+// from the effect with empty counters to about the most with older ones.
 func (l *lastHour) Headline() string {
 	if l.Requests == 0 {
 		return "No request of the last hour is recorded yet, so the change was not tried on any."
@@ -44,7 +44,7 @@ func (l *lastHour) Uncertain() string {
 	if l.Change == l.Most {
 		return ""
 	}
-	return "A range ends with about the most that counters from before the first request can make of it."
+	return "A range starts with the effect from empty counters. Its end is about the most, with counters from before the first request."
 }
 
 // Old is a sentence about requests that the present policy decides differently now, or "".

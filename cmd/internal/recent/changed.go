@@ -18,8 +18,8 @@ const (
 	allChanged
 )
 
-// changedRules returns the rules whose decisions a change can affect directly, by name. For every other rule, the real
-// decisions already show what its counters had.
+// changedRules returns the rules that a change affects directly, by name. For every other rule, the real decisions
+// already show the state of its counters.
 func changedRules(before, after *policy.Document) map[string]scope {
 	was, is := rulesOf(before), rulesOf(after)
 	names := map[string]scope{}
@@ -84,7 +84,7 @@ func order(doc *policy.Document, others map[string]ruleText) string {
 
 // encode returns a part of a document as JSON, in which empty and missing values are equal.
 func encode(v any) string {
-	text, _ := json.Marshal(v) // documents of the admin API and of the board came as JSON, so that they have a form in it
+	text, _ := json.Marshal(v) // cannot fail: documents have a form in JSON
 	return string(text)
 }
 

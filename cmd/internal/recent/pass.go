@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The sides of a pass: real counters lie between the empty ones and the full ones.
+// The sides of a pass. Real counters are between empty and full.
 const (
 	emptyBefore = iota
 	emptyAfter
@@ -20,31 +20,31 @@ const (
 	fullAfter
 )
 
-// pass is one replay by both policies, from empty and from full counters.
+// pass is one replay with both policies, from empty and from full counters.
 type pass struct {
 	trial    *trial
 	sides    [4]*side // see emptyBefore and the others
 	reader   *reader
 	requests int64
-	refused  int64 // really
+	refused  int64 // denied in reality
 	differs  int64
 	blind    int64
 	from, to int64
 	change   Change
 	bounds   [2]Change // see bound
-	full     Change    // from full counters, whatever was really decided
+	full     Change    // from full counters, independent of the real decisions
 	rules    map[place]*RuleTrial
-	order    map[string]int   // of the rules
+	order    map[string]int   // of the rules, by name
 	seed     maphash.Seed     // of keys
 	begin    int64            // of the first request, as microseconds since the Unix epoch
-	show     map[string]show  // of rules with show_key: the stricter one of both policies
+	show     map[string]show  // the stricter show_key of both policies, by rule
 	changed  map[string]scope // see changedRules
-	exact    bool             // counters were as empty as those of the first two sides, which suffice
+	exact    bool             // real counters were empty, or no rule changes: the first two sides are enough
 	subjects map[string]*SubjectTrial
-	early    bool // it took too long
+	early    bool // the pass ended after maxTime
 }
 
-// place is a rule, and where its limits come from.
+// place is a rule and the source of its limits.
 type place struct{ rule, from string }
 
 func (t *trial) newPass() (*pass, error) {
@@ -88,7 +88,7 @@ func (t *trial) oldest() int64 {
 	return slices.MinFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) }).first
 }
 
-// pass replays the records by both policies.
+// pass replays the records with both policies.
 func (t *trial) pass(ctx context.Context) (*pass, error) {
 	p, err := t.newPass()
 	if err != nil {
@@ -114,7 +114,7 @@ func (t *trial) pass(ctx context.Context) (*pass, error) {
 	return p, nil
 }
 
-// step puts the present record to both policies: a request, or the outcome of one.
+// step replays the current record, a request or an outcome, with both policies.
 func (p *pass) step(ctx context.Context) {
 	if !p.reader.ended {
 		p.decide(ctx)
@@ -129,7 +129,7 @@ func (p *pass) step(ctx context.Context) {
 	}
 }
 
-// decide puts the present request to both policies.
+// decide replays the current request with both policies.
 func (p *pass) decide(ctx context.Context) {
 	r := p.reader
 	if p.from == 0 {
@@ -172,8 +172,8 @@ func (p *pass) decide(ctx context.Context) {
 	}
 }
 
-// bound counts what the change does to the request as it was decided, from empty counters and from full ones. A denial
-// counts if a changed rule denies, or if the two policies differ: otherwise the change is not its cause.
+// bound counts the effect of the change on the real decision, from empty and from full counters. A denial counts if a
+// changed rule denies, or if the two policies differ: otherwise the change is not its cause.
 func (p *pass) bound(passes [4]bool) {
 	if p.exact {
 		return
@@ -200,7 +200,7 @@ func (p *pass) denies(s *side) bool {
 	return slices.ContainsFunc(s.refusals, func(f refusal) bool { return !f.shadow && p.changes(f.rule, f.key) })
 }
 
-// changes reports whether the change affects the limits of a rule for the request, which has a key.
+// changes reports whether the change affects the limits of a rule for the request with a key.
 func (p *pass) changes(rule, key string) bool {
 	if p.changed[rule] != someChanged {
 		return p.changed[rule] == allChanged
@@ -210,7 +210,7 @@ func (p *pass) changes(rule, key string) bool {
 	return !slices.Equal(before, after) || len(before) == 0
 }
 
-// note counts a request that only one side refuses for the rules and subjects that refuse it.
+// note counts a request that only side s denies, for the rules and subjects that deny it.
 func (p *pass) note(s *side, count func(*Change)) {
 	for i := range s.refusals {
 		f := &s.refusals[i]
@@ -232,10 +232,10 @@ func (p *pass) of(f *refusal) *RuleTrial {
 	return p.rules[at]
 }
 
-// maxSubjects bounds the subjects that are told apart.
+// maxSubjects bounds the number of subjects in memory.
 const maxSubjects = 50_000
 
-// subject returns what changes for the subject of a refusal, or nil if there are too many.
+// subject returns the change for the subject of a refusal, or nil if there are too many subjects.
 func (p *pass) subject(s *side, f *refusal) *Change {
 	known := p.subjects[f.key]
 	if known == nil {
@@ -266,7 +266,7 @@ func (p *pass) shown(rule, subject string) string {
 	return strings.Join(values, between)
 }
 
-// shown returns what people see of a value if that is a token, and otherwise the value.
+// shown returns the visible form of a value if the text is its token, and otherwise the text.
 func (r *reader) shown(text string) string {
 	out := text
 	for k := range r.values {
@@ -275,10 +275,10 @@ func (r *reader) shown(text string) string {
 	return r.client.shownFor(text, out)
 }
 
-// between stands between the values of a subject.
+// between separates the values of a subject.
 const between = " · "
 
-// shownFor returns what people see of a value in a subject if it is that of v, or else the other text.
+// shownFor returns the visible form of v if the text is its value, and otherwise the other text.
 func (v *value) shownFor(text, other string) string {
 	switch {
 	case v.State != policy.Present || text != v.Value:
@@ -291,5 +291,5 @@ func (v *value) shownFor(text, other string) string {
 	return other
 }
 
-// shownHash returns what people see of a hash, from its token.
+// shownHash returns the visible form of a hash, from its token.
 func shownHash(token string) string { return "#" + token[:min(len(token), 12)] }

@@ -14,7 +14,7 @@ import (
 // maxReported bounds the subjects of a Trial.
 const maxReported = 20
 
-// report writes the result of a pass.
+// report copies the result of a pass to out.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
 	out.Most = p.most()
@@ -47,7 +47,7 @@ func (p *pass) most() Change {
 	return most
 }
 
-// sortSubjects keeps the subjects with the most changes, in order.
+// sortSubjects sorts the subjects by their changes, most first, and removes all but the first.
 func (t *Trial) sortSubjects() {
 	slices.SortFunc(t.Subjects, func(a, b SubjectTrial) int {
 		return cmp.Or(cmp.Compare(b.Newly+b.Freed, a.Newly+a.Freed), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Subject, b.Subject))

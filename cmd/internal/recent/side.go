@@ -13,29 +13,29 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// side is one of the policies.
+// side replays the records of a pass with one of the policies, from empty or from full counters.
 type side struct {
 	pass     *pass
 	engine   *policy.Engine
 	store    *memory.Store
-	taken    []taken          // charges of the request
+	taken    []taken          // charges of the current request
 	full     bool             // counters of changed rules start full
-	filled   map[uint64]int64 // by key and position among the charges under it: units
-	like     *side            // that was filled before, if this one starts with as many units; may be nil
-	blind    bool             // a rule does not count the request, which was refused before the rule had read a part of it
-	denied   int64            // requests
+	filled   map[uint64]int64 // units at the start, by key and position among its charges
+	like     *side            // counters start with as many units as on this side; nil: with their capacity
+	blind    bool             // the request was denied before a rule could read a part, so that rule does not count it
+	denied   int64            // number of requests
 	decision policy.Decision
-	missed   map[string]string // rules by what they have asked for and no record has
-	refusals []refusal         // of the request, by rules
+	missed   map[string]string // inputs that records lack, by rule
+	refusals []refusal         // of the current request
 	keys     []byte
 	unread   string                      // the last unread part
-	settling []bool                      // rules that go by the outcome
-	open     map[uint64]*policy.Decision // that wait for it
-	tier     string                      // ID of the part that says the tier
+	settling []bool                      // by index of a rule: it depends on the outcome
+	open     map[uint64]*policy.Decision // waiting for their outcome, by ID of the request
+	tier     string                      // ID of the part with the tier
 	tiered   []string
 }
 
-// refusal is that of a rule, which as a shadow has refused nothing.
+// refusal is a denial by a rule. One by a shadow has no effect.
 type refusal struct {
 	rule, from string
 	shadow     bool
@@ -57,10 +57,10 @@ func (p *pass) newSide(compiled *policy.Policy, doc *policy.Document) *side {
 	return s
 }
 
-// unknownOutcome is missing if an outcome came apart from its request.
+// unknownOutcome is the missing input if outcomes were reported without the ID of their request.
 const unknownOutcome = "the outcomes of /v1/settle"
 
-// missSettled notes the rules that count by outcome.
+// missSettled marks the rules that depend on outcomes as impossible to try.
 func (s *side) missSettled() {
 	for i, name := range s.engine.Policy().RuleNames() {
 		if s.settling[i] {
@@ -73,7 +73,7 @@ func (s *side) decide(ctx context.Context) (allowed bool) {
 	r := s.pass.reader
 	q := &r.request
 	q.Time = time.UnixMicro(r.at)
-	q.Recorded = func(id string) (policy.Reading, bool) { return s.recorded(r, id) }
+	q.Recorded = s.recorded
 	s.refusals, s.keys, s.taken, s.unread = s.refusals[:0], s.keys[:0], s.taken[:0], ""
 	s.engine.DecideInto(ctx, q, &s.decision)
 	if !s.decision.Allowed && q.Mode == policy.Charge {
@@ -90,7 +90,7 @@ func (s *side) decide(ctx context.Context) (allowed bool) {
 // maxOpen bounds the requests that wait for their outcome.
 const maxOpen = 1 << 16
 
-// settle settles the request of an outcome, if the policy has let it pass.
+// settle settles the request of the current outcome, if the policy allowed it.
 func (s *side) settle(ctx context.Context) {
 	r := s.pass.reader
 	d := s.open[r.id]
@@ -98,12 +98,13 @@ func (s *side) settle(ctx context.Context) {
 		return
 	}
 	s.engine.Settle(ctx, *d, r.outcome)
-	if r.outcome.Bytes >= 0 { // else there is another one
+	if r.outcome.Bytes >= 0 { // otherwise another outcome of the request follows
 		delete(s.open, r.id)
 	}
 }
 
-func (s *side) recorded(r *reader, id string) (policy.Reading, bool) {
+func (s *side) recorded(id string) (policy.Reading, bool) {
+	r := s.pass.reader
 	if id == clientPart {
 		return r.client.Reading, r.schema.client != whole
 	}
@@ -120,7 +121,7 @@ func (s *side) recorded(r *reader, id string) (policy.Reading, bool) {
 	return policy.Reading{State: policy.Unread}, true
 }
 
-// observe notes which rules refuse a request.
+// observe records the rules that deny the request.
 func (s *side) observe(_ context.Context, o *policy.Observation) {
 	names := o.Policy().RuleNames()
 	missed := o.Missed()
@@ -145,7 +146,7 @@ func (s *side) observe(_ context.Context, o *policy.Observation) {
 	}
 }
 
-// missOutcome notes the rules that go by an outcome that is not known.
+// missOutcome records the rules that depend on an unknown outcome.
 func (s *side) missOutcome(o *policy.Observation) {
 	if s.pass.reader.id != 0 || !o.Decision.Unsettled() {
 		return
@@ -158,14 +159,14 @@ func (s *side) missOutcome(o *policy.Observation) {
 	}
 }
 
-// taken is a charge, by what limits it.
+// taken identifies a charge.
 type taken struct {
-	key, plan uint64 // hash, fingerprint
+	key, plan uint64 // hash of the key, fingerprint of the plan
 	cost      int64
 	shadow    bool
 }
 
-// charged returns the charges of the request under a key with a hash.
+// charged returns the charges of the request under the key with a hash.
 func (s *side) charged(key uint64) (all []taken) {
 	for _, c := range s.taken {
 		if c.key == key {
@@ -175,7 +176,7 @@ func (s *side) charged(key uint64) (all []taken) {
 	return all
 }
 
-// Take takes at the time of the request.
+// Take charges the store of the side, at the time of the record.
 func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	for _, c := range charges {
 		s.taken = append(s.taken, taken{maphash.String(s.pass.seed, c.Key), c.Plan.Fingerprint, c.Cost, c.Shadow})
@@ -188,8 +189,8 @@ func (s *side) Take(ctx context.Context, charges []sluice.Charge, receipts []slu
 	return s.store.TakeAt(ctx, s.pass.reader.at, charges, receipts)
 }
 
-// fill fills the counters of charges that come for the first time, as of the first request. Penalties stay lifted, and
-// different values uncounted.
+// fill fills the counters of new charges, at the time of the first request. Penalties and counts of different values
+// start empty.
 func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 	nth, key := uint64(0), ""
 	for _, c := range charges {
@@ -204,7 +205,7 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 			continue
 		}
 		units := s.units(id, c.Plan.Capacity)
-		s.filled[id], s.filled[id+c.Plan.Fingerprint] = units, units // the plan is another one in another tier
+		s.filled[id], s.filled[id+c.Plan.Fingerprint] = units, units // a subject has another plan in another tier
 		c.Cost, c.Shadow, c.Owe, c.Until = units, true, false, 0
 		if err := s.store.TakeAt(ctx, s.pass.begin, []sluice.Charge{c}, make([]sluice.Receipt, 1)); err != nil {
 			return err
@@ -213,8 +214,8 @@ func (s *side) fill(ctx context.Context, charges []sluice.Charge) error {
 	return nil
 }
 
-// units returns with how many units a counter starts: all of its capacity, or as many as the policy in force has used
-// up, since the same requests have filled both.
+// units returns the number of units that a counter starts with: its capacity, or as many as under the policy in force,
+// because the same requests filled both.
 func (s *side) units(id uint64, capacity int64) int64 {
 	if s.like != nil {
 		if used, known := s.like.filled[id]; known {
@@ -224,5 +225,5 @@ func (s *side) units(id uint64, capacity int64) int64 {
 	return capacity
 }
 
-// maxFilled bounds the counters that are filled.
+// maxFilled bounds the number of filled counters.
 const maxFilled = 1 << 20

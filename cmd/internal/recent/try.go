@@ -46,11 +46,11 @@ type trial struct {
 	chunks []chunk
 	since  int64 // time of the first request, in microseconds since the Unix epoch
 	judges [2]judge
-	left   map[string]replay.NotJudged // rules that neither policy has
+	left   map[string]replay.NotJudged // rules that both policies are tried without, by name
 	fresh  bool                        // counters were empty before the first record
 }
 
-// begin finds what can be judged: by the schema of the chunk that was begun last.
+// begin finds the rules that can be tried, by the schema of the newest chunk.
 func (t *trial) begin(before, after *policy.Document) {
 	newest := slices.MaxFunc(t.chunks, func(a, b chunk) int { return cmp.Compare(a.first, b.first) })
 	t.left = map[string]replay.NotJudged{}
@@ -65,7 +65,7 @@ func (t *trial) begin(before, after *policy.Document) {
 	t.drop()
 }
 
-// drop drops the chunks whose records have less than the newest ones, or hide other parts, and those before them.
+// drop removes chunks with records that lack inputs of the newest ones or hide other parts, and all older chunks.
 func (t *trial) drop() {
 	newest := t.judges[0].schema
 	for _, c := range t.chunks {
@@ -76,7 +76,7 @@ func (t *trial) drop() {
 	t.chunks = slices.DeleteFunc(t.chunks, func(c chunk) bool { return c.last < t.since })
 }
 
-// reads reports whether records of a schema have what the rules that are judged go by, as the newest schema has it.
+// reads reports whether records of a schema have all inputs of the remaining rules, in the form of the newest schema.
 func (t *trial) reads(s *schema) bool {
 	newest := t.judges[0].schema
 	if s.client != newest.client {
@@ -120,7 +120,7 @@ func (t *trial) run(ctx context.Context, out *Trial) error {
 	return nil
 }
 
-// leave leaves out the rules that have asked for what no record has, and reports whether there are any.
+// leave leaves out the rules with inputs that the records lack, and reports whether it found any.
 func (t *trial) leave(p *pass) (some bool) {
 	for i := range p.sides {
 		for name, part := range p.sides[i].missed {

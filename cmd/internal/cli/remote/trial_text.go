@@ -14,7 +14,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// WriteTrial writes what a change would have done to the latest requests.
+// WriteTrial writes the effect of a change on the latest requests.
 func WriteTrial(w io.Writer, t *recent.Trial) {
 	if t.Requests == 0 {
 		fmt.Fprintln(w, "\nNo requests are recorded yet.")
@@ -52,7 +52,7 @@ func WriteTrial(w io.Writer, t *recent.Trial) {
 	writeNotJudged(w, t)
 }
 
-// atMost returns a count, and the most that it can be if that is more.
+// atMost returns a count, and about the most if that is more.
 func atMost(n, most int64) string {
 	if n == most {
 		return humanize.Comma(n)

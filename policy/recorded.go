@@ -27,8 +27,8 @@ const (
 
 // RequestPart is a part that the rules of a policy read from requests.
 type RequestPart struct {
-	// ID names the part: its kind, ":" and its name, such as "api_key:" or "header:X-Plan". It is the same however a
-	// rule writes the part.
+	// ID is the kind of the part, ":" and its name, such as "api_key:" or "header:X-Plan". It is the same for all
+	// spellings of the part.
 	ID string
 	// Show is how much people may see of its values: "whole", "short" or "hash". If rules differ, the strictest one
 	// counts; a part that is in no key is "hash".
@@ -51,7 +51,7 @@ func (p *Policy) RequestParts() []RequestPart {
 	return all
 }
 
-// RequestField is a header field that conditions or costs of rules go by.
+// RequestField is a header field that conditions or costs of rules depend on.
 type RequestField struct {
 	Name string // canonical
 	Cost bool   // it is the cost of a rule
@@ -77,7 +77,7 @@ func (p *Policy) RequestFields() (all []RequestField) {
 	return all
 }
 
-// ResponseFields returns the canonical names of the header fields of responses that rules go by, sorted.
+// ResponseFields returns the canonical names of the response header fields that rules depend on, sorted.
 func (p *Policy) ResponseFields() []string {
 	names := map[string]bool{}
 	for i := range p.rules {
@@ -95,8 +95,7 @@ func (p *Policy) ResponseFields() []string {
 // returns.
 func (o *Observation) Reading(i int) Reading { return o.Policy().requestParts[i].Reading(&o.work.x) }
 
-// Missed returns the indexes of the rules that have asked for an Unread part of a recorded request, and that therefore do
-// not apply to it.
+// Missed returns the indexes of the rules that do not apply to a recorded request because they need an Unread part.
 func (o *Observation) Missed() []int { return o.work.subjects.missed }
 
 // PartID returns the ID of a key part as in a [RequestPart], or "" for an unknown part.

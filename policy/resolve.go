@@ -109,7 +109,7 @@ func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	return nil, s.add(in, r)
 }
 
-// miss reports whether a rule has just read a part without a recorded value, and notes it.
+// miss reports whether the rule has just read a part without a recorded value, and records the rule.
 func (s *subjects) miss(in *input, r *rule) bool {
 	if !in.x.Unread {
 		return false

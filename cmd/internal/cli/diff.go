@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/cli/remote"
 	"github.com/sluicehq/sluice/cmd/internal/command"
 	"github.com/sluicehq/sluice/cmd/internal/control"
-	"github.com/sluicehq/sluice/cmd/internal/recent"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 )
@@ -48,7 +48,7 @@ func (s *diffSettings) run(c *cobra.Command, file string) error {
 	if err != nil {
 		return err
 	}
-	found, err := s.Diff(c.Context(), recent.Inlined(*doc), s.live)
+	found, err := s.Diff(c.Context(), source.Inlined(*doc), s.live)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
-// lastHour is what a change would have done to the latest requests. It is nil if they are not kept.
+// lastHour is the effect of a change on the latest requests, or nil if they are not recorded.
 type lastHour struct{ *recent.Trial }
 
 func lastHourOf(t *recent.Trial) *lastHour {
@@ -17,35 +17,34 @@ func lastHourOf(t *recent.Trial) *lastHour {
 	return &lastHour{t}
 }
 
-// Headline is the result in a sentence or two. Counters before the first request are unknown, so a number is a range
-// from empty counters to the most that older ones can make of it.
+// Headline is the result in one sentence. Counters from before the first request are unknown, so a number may be a range:
+// from the effect with empty counters to about the most with older ones.
 func (l *lastHour) Headline() string {
 	if l.Requests == 0 {
 		return "No request of the last hour is recorded yet, so the change was not tried on any."
 	}
 	tried := fmt.Sprintf("Of the %s since %s", words.Counted(l.Requests, "request"), timeWords(l.From))
-	newly, freed := between(l.Newly, l.Most.Newly), between(l.Freed, l.Most.Freed)
-	newly, freed = "newly denies "+newly, "allows "+freed+" that were denied"
+	newly, freed := "newly denies "+upTo(l.Newly, l.Most.Newly), "allows "+upTo(l.Freed, l.Most.Freed)+" that were denied"
 	switch {
-	case !l.Bad() && max(l.Freed, l.Most.Freed) == 0:
+	case l.Most == (recent.Change{}):
 		return tried + ", the change denies the same ones as before."
-	case !l.Bad():
+	case l.Most.Newly == 0:
 		return tried + ", the change " + freed + "."
-	case max(l.Freed, l.Most.Freed) == 0:
+	case l.Most.Freed == 0:
 		return tried + ", the change " + newly + "."
 	}
 	return tried + ", the change " + newly + ", and " + freed + "."
 }
 
-// Bad reports whether the change denies more requests than before.
-func (l *lastHour) Bad() bool { return max(l.Newly, l.Most.Newly) > 0 }
+// Bad reports whether the change may newly deny requests.
+func (l *lastHour) Bad() bool { return l.Most.Newly > 0 }
 
 // Uncertain is a sentence about counters from before the first request, or "".
 func (l *lastHour) Uncertain() string {
 	if l.Change == l.Most {
 		return ""
 	}
-	return "A range ends with about the most that counters from before the first request can make of it."
+	return "A range starts with the effect from empty counters. Its end is about the most, with counters from before the first request."
 }
 
 // Old is a sentence about requests that the present policy decides differently now, or "".
@@ -56,10 +55,10 @@ func (l *lastHour) Old() string {
 	return fmt.Sprintf("The policy in force decides %s differently from what happened, because counters are older or shared, or the policy has changed since.", words.Counted(l.Differs, "request"))
 }
 
-// between is a range of two counts in any order.
-func between(a, b int64) string {
-	if a == b {
-		return number(a)
+// upTo returns a count, or the range from it to the most if that is more.
+func upTo(n, most int64) string {
+	if n == most {
+		return number(n)
 	}
-	return number(min(a, b)) + " to " + number(max(a, b))
+	return number(n) + " to " + number(most)
 }

@@ -38,7 +38,7 @@ type Written struct {
 type Difference struct {
 	DryRun bool `json:"dry_run"`
 	Effect
-	// LastHour is what the change would have done to the latest requests; nil if they are not kept.
+	// LastHour is the effect of the change on the latest requests; nil if they are not recorded.
 	LastHour *recent.Trial `json:"last_hour,omitempty"`
 }
 

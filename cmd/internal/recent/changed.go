@@ -2,10 +2,10 @@ package recent
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/policy"
 )
 
@@ -18,12 +18,13 @@ const (
 	allChanged
 )
 
-// changedRules returns the rules whose decisions a change can affect directly, by name. For every other rule, the real
-// decisions already show what its counters had.
+// changedRules returns the rules that a change affects directly, by name. For every other rule, the real decisions
+// already show the state of its counters.
 func changedRules(before, after *policy.Document) map[string]scope {
 	was, is := rulesOf(before), rulesOf(after)
 	names := map[string]scope{}
-	for _, r := range slices.Concat(before.Rules, after.Rules) {
+	all := slices.Concat(before.Rules, after.Rules)
+	for _, r := range all {
 		switch a, b := was[r.Name], is[r.Name]; {
 		case a.rule != b.rule:
 			names[r.Name] = allChanged
@@ -33,9 +34,10 @@ func changedRules(before, after *policy.Document) map[string]scope {
 	}
 	exempts := func(r policy.Rule) bool { return r.Exempt && names[r.Name] != unchanged }
 	if settings(before) != settings(after) || order(before, is) != order(after, was) ||
-		slices.ContainsFunc(before.Rules, exempts) || slices.ContainsFunc(after.Rules, exempts) {
-		maps.Copy(names, every(was))
-		maps.Copy(names, every(is))
+		slices.ContainsFunc(all, exempts) {
+		for _, r := range all {
+			names[r.Name] = allChanged
+		}
 	}
 	return names
 }
@@ -63,7 +65,7 @@ func rulesOf(doc *policy.Document) map[string]ruleText {
 
 // settings returns the part of a document that determines the decisions of all rules.
 func settings(doc *policy.Document) string {
-	d := Inlined(*doc)
+	d := source.Inlined(*doc)
 	d.Rules, d.Overrides, d.Subjects, d.Tiers = nil, nil, nil, policy.Tiers{}
 	d.Answers, d.Fields = nil, ""
 	return encode(d)
@@ -80,17 +82,9 @@ func order(doc *policy.Document, others map[string]ruleText) string {
 	return encode(names)
 }
 
-func every(rules map[string]ruleText) map[string]scope {
-	all := map[string]scope{}
-	for name := range rules {
-		all[name] = allChanged
-	}
-	return all
-}
-
 // encode returns a part of a document as JSON, in which empty and missing values are equal.
 func encode(v any) string {
-	text, _ := json.Marshal(v) // documents of the admin API and of the board came as JSON, so that they have a form in it
+	text, _ := json.Marshal(v) // cannot fail: documents have a form in JSON
 	return string(text)
 }
 

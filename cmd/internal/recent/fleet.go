@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay"
+	"github.com/sluicehq/sluice/cmd/internal/source"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/telemetry"
@@ -100,7 +100,7 @@ func (f *Fleet) posted(ctx context.Context, part string) (map[string][]byte, err
 	return f.Board.Posted(ctx, part)
 }
 
-// answer answers the trials that are posted, but for those that were answered before, and returns the posted ones.
+// answer answers the posted trials except those that were answered before, and returns all posted ones.
 func (f *Fleet) answer(ctx context.Context, before map[string]bool) (now map[string]bool) {
 	asked, err := f.posted(ctx, askedPart)
 	if err != nil {
@@ -170,7 +170,7 @@ func (f *Fleet) Try(ctx context.Context, would *policy.Document) (*Trial, error)
 	return out, nil
 }
 
-// ask posts a changed policy, and returns the instances that are to answer.
+// ask posts a changed policy, and returns the instances that should answer.
 func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (others map[string]bool, err error) {
 	here, err := f.posted(ctx, herePart)
 	if err != nil {
@@ -185,7 +185,7 @@ func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (o
 	if len(others) == 0 {
 		return others, nil
 	}
-	inlined := Inlined(*would)
+	inlined := source.Inlined(*would)
 	inlined.Answers = nil
 	post, err := pack(&inlined)
 	if err != nil {
@@ -194,8 +194,8 @@ func (f *Fleet) ask(ctx context.Context, name string, would *policy.Document) (o
 	return others, f.post(ctx, askedPart, name, post)
 }
 
-// gather adds the answers of the others, and returns how many are missing. It does not wait for instances that have not
-// begun in time.
+// gather adds the answers of the others, and returns the number of missing ones. It does not wait for instances that have
+// not acknowledged the trial within ackFor.
 func (f *Fleet) gather(ctx context.Context, name string, others map[string]bool, out *Trial) (missing int) {
 	missing = len(others)
 	began := time.Now()
@@ -280,7 +280,7 @@ func (t *Trial) addSubject(o *SubjectTrial) {
 	t.Subjects[i].Change.add(o.Change)
 }
 
-// line bounds a text that anything may have written to the board.
+// line makes a text of the board printable and bounds it: other programs may write there.
 func line(text string) string { return printable.Text(text, 1<<10) }
 
 // pack returns a value for the board.
@@ -303,22 +303,4 @@ func pack(v any) ([]byte, error) {
 // unpack reads a post.
 func unpack(post []byte, v any) error {
 	return json.NewDecoder(io.LimitReader(flate.NewReader(bytes.NewReader(post)), maxAsked)).Decode(v)
-}
-
-// Inlined returns a document that has the contents of its files in place of their names.
-func Inlined(doc policy.Document) policy.Document {
-	doc.Lists = maps.Clone(doc.Lists)
-	for name, l := range doc.Lists {
-		doc.Lists[name] = policy.List{Networks: slices.Concat([]string{}, l.Networks)}
-	}
-	doc.Answers = maps.Clone(doc.Answers)
-	for status, a := range doc.Answers {
-		a.File, a.Bodies = "", slices.Clone(a.Bodies)
-		for i := range a.Bodies {
-			a.Bodies[i].File = ""
-		}
-		doc.Answers[status] = a
-	}
-	doc.Prices.File = ""
-	return doc
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// judge finds which rules of a policy the records of a schema are enough for.
+// judge finds the rules of a policy that can be tried on the records of a schema.
 type judge struct {
 	seed   maphash.Seed
 	schema *schema
@@ -22,7 +22,8 @@ type judge struct {
 	moved bool
 }
 
-// lacks returns what a rule goes by that the records do not have, and a sentence about it; empty if they have all.
+// lacks returns an input of the rule that the records lack, and a sentence with the reason. Both are empty if the records
+// have all inputs.
 func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	switch {
 	case r.InFlight != (policy.InFlight{}):
@@ -53,7 +54,7 @@ func (j *judge) lacks(r *policy.Rule) (need, why string) {
 	return j.lacksOpen(r)
 }
 
-// settles reports whether a rule goes by the outcome of requests.
+// settles reports whether a rule depends on the outcome of requests.
 func settles(r *policy.Rule) bool {
 	return len(r.Count.Status) > 0 || r.Count.UnlessHeader != "" || r.Cost.ResponseHeader != "" || r.Cost.ResponseBytes != 0
 }
@@ -80,7 +81,7 @@ func goesByClient(doc *policy.Document, r *policy.Rule) bool {
 
 func goesByTier(r *policy.Rule) bool { return len(r.Tiers)+len(r.Share.Weights) > 0 }
 
-// fieldsOf returns the canonical names of the header fields that conditions and the cost of a rule go by.
+// fieldsOf returns the canonical names of the header fields in the conditions and the cost of a rule.
 func fieldsOf(r *policy.Rule) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		all = append(all, http.CanonicalHeaderKey(name))
@@ -99,7 +100,8 @@ func (j *judge) lacksPart(part string) (need, why string) {
 	return part, fmt.Sprintf("%s is not recorded, because no rule in force reads it.", part)
 }
 
-// isRecorded reports whether a record needs the part with an ID besides the line of the request and the client.
+// isRecorded reports whether the part with an ID is recorded as a part. Others are in the line of the request, or are
+// the client or constant.
 func isRecorded(id string) bool {
 	kind, _, _ := strings.Cut(id, ":")
 	switch kind {
@@ -113,7 +115,7 @@ func (j *judge) hasField(name string, cost bool) bool {
 	return slices.ContainsFunc(j.schema.fields, func(f policy.RequestField) bool { return f.Name == name && (f.Cost || !cost) })
 }
 
-// lacksOpen is lacks for what needs the values that the ring has hashes of.
+// lacksOpen is lacks for a rule that needs values of which the records have only hashes.
 func (j *judge) lacksOpen(r *policy.Rule) (need, why string) {
 	const hidden = "Only hashes of %s are recorded, and %s needs the values."
 	hides := func(part string) bool { return j.schema.hides(policy.PartID(part)) }
@@ -158,18 +160,19 @@ func (j *judge) left() (all []replay.NotJudged) {
 	return all
 }
 
-// judged returns the document without some rules, and with tokens in place of the values that the ring has hashes of.
-func (j *judge) judged(without map[string]bool) policy.Document {
+// judged returns the document without some rules. Values of which the records have only hashes are replaced by their
+// tokens.
+func (j *judge) judged(left map[string]replay.NotJudged) policy.Document {
 	doc := j.doc
 	doc.Rules = nil
 	for _, r := range j.doc.Rules {
-		if !without[r.Name] {
+		if _, out := left[r.Name]; !out {
 			doc.Rules = append(doc.Rules, j.tokenized(r))
 		}
 	}
 	doc.Overrides = nil
 	for _, o := range j.doc.Overrides {
-		if !without[o.Rule] {
+		if _, out := left[o.Rule]; !out {
 			o.Key = j.tokens(o.Key)
 			doc.Overrides = append(doc.Overrides, o)
 		}
@@ -182,7 +185,7 @@ func (j *judge) judged(without map[string]bool) policy.Document {
 	return doc
 }
 
-// tokenized returns a rule whose conditions have tokens. It shows its keys whole, since these have tokens, too.
+// tokenized returns a rule with tokens in its conditions. Its keys contain tokens as well, so it shows them whole.
 func (j *judge) tokenized(r policy.Rule) policy.Rule {
 	if !r.Exempt && !r.Block && !r.OnlyClassifies() {
 		r.ShowKey = "whole"
@@ -199,7 +202,7 @@ func (j *judge) tokenized(r policy.Rule) policy.Rule {
 	return r
 }
 
-// conditions returns values of parts with a prefix, with tokens.
+// conditions replaces the hidden values in conditions on the parts with a prefix by their tokens.
 func (j *judge) conditions(prefix string, values map[string]string) map[string]string {
 	if len(values) == 0 {
 		return nil
@@ -211,7 +214,7 @@ func (j *judge) conditions(prefix string, values map[string]string) map[string]s
 	return all
 }
 
-// tokens returns the values of a key, with tokens.
+// tokens replaces the hidden values of a key by their tokens.
 func (j *judge) tokens(key map[string]string) map[string]string {
 	all := map[string]string{}
 	for part, value := range key {
@@ -229,7 +232,7 @@ func (j *judge) token(part, value string) string {
 	return string(appendToken(nil, maphash.String(j.seed, policy.PartValue(part, value))))
 }
 
-// isNumber reports whether a value of a field is kept as a number: see [writer.field].
+// isNumber reports whether the value of a field is recorded as a number: see [writer.field].
 func isNumber(value string) bool {
 	n, err := strconv.ParseUint(value, 10, numberBits)
 	return err == nil && strconv.FormatUint(n, 10) == value

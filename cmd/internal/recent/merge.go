@@ -1,8 +1,8 @@
 package recent
 
-// merger reads the records of all stripes, by their times.
+// merger reads the records of all stripes in the order of their times.
 type merger struct {
-	heads []*reader // that have a record; the first is the next one
+	heads []*reader // readers with a record; the first has the next one
 	begun bool
 }
 
@@ -20,8 +20,7 @@ func newMerger(chunks []chunk) *merger {
 	return m
 }
 
-// next goes to the next record, and returns its reader, or nil behind the last. The reader is not to be used after the
-// following call.
+// next returns the reader of the next record, or nil after the last one. The reader is valid until the following call.
 func (m *merger) next() *reader {
 	if m.begun && !m.heads[0].next() {
 		m.heads = m.heads[1:]

@@ -14,11 +14,11 @@ import (
 // value is a part of a record.
 type value struct {
 	policy.Reading
-	hidden bool   // the value is a token in place of it
-	shown  string // what people see of the value; empty: the value, or of a hidden one the token
+	hidden bool   // Value is a token
+	shown  string // visible form of the value; empty: Value
 }
 
-// reader reads the records of chunks of one schema after each other. What it has of a record is valid until the next.
+// reader reads the records of the chunks of a stripe in order. Its fields are valid until the next record.
 type reader struct {
 	chunks []chunk
 	rest   []byte
@@ -26,7 +26,7 @@ type reader struct {
 	schema *schema
 
 	at      int64  // microseconds since the Unix epoch
-	id      uint64 // of the request, or of the one whose outcome this is; 0: unknown
+	id      uint64 // of the request, or of the request of the outcome; 0: unknown
 	ended   bool   // the record is an outcome
 	outcome policy.Outcome
 	denied  bool
@@ -41,11 +41,12 @@ type reader struct {
 func newReader(chunks []chunk) *reader {
 	r := &reader{chunks: chunks, header: http.Header{}, attrs: map[string]string{}}
 	r.request.Header, r.request.Attributes, r.request.Door = r.header, r.attrs, "recent"
-	r.request.Body = func(int64) ([]byte, error) { return []byte{}, nil } // rules that read none come first, as they did
+	// With a body, the rules that do not read it decide first, as they did live.
+	r.request.Body = func(int64) ([]byte, error) { return []byte{}, nil }
 	return r
 }
 
-// next reads a record, and reports false behind the last.
+// next reads a record. It reports false after the last one.
 func (r *reader) next() bool {
 	for len(r.rest) == 0 {
 		if len(r.chunks) == 0 {
@@ -162,19 +163,20 @@ func (r *reader) hidden(s string) value {
 	return value{policy.Reading{State: policy.Present, Value: r.token("", binary.LittleEndian.Uint64([]byte(s)))}, true, s[hashLen:]}
 }
 
-// token returns the text that stands for a value with a hash.
+// token returns the token of a hash, with a prefix.
 func (r *reader) token(prefix string, hash uint64) string {
 	start := len(r.tokens)
 	r.tokens = appendToken(append(r.tokens, prefix...), hash)
 	return text(r.tokens[start:])
 }
 
-// appendToken appends the token of a hash. Digits stay as they are however values of a part are compared.
+// appendToken appends the token of a hash, which takes the place of the value: decimal digits, because no comparison of
+// values folds them.
 func appendToken(dst []byte, hash uint64) []byte {
 	return strconv.AppendUint(dst, hash, 10)
 }
 
-// fieldPrefix starts the token of the value of a field, so that it is no number.
+// fieldPrefix starts the token of a value of a field, to distinguish it from a number.
 const fieldPrefix = "h"
 
 func (r *reader) readField(name string) {

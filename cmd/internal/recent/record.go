@@ -14,13 +14,16 @@ import (
 // parts and the fields of the schema. Numbers are varints. A text is twice its length and its bytes; or, if the chunk
 // has it already, twice the position of that plus one.
 //
-// A part has its state, and if it is present a text. Where the schema hides the part, the first 8 bytes of the text are
-// a hash of the value, and the others what people may see of it. Else the spelling of a folded name follows after a
-// zero byte. A field has the number of its values, and of each a number plus one, or zero and a hash.
+// A part has its state, and if it is present a text. If the schema hides the part, the text is a hash of the value in
+// 8 bytes and the visible form of the value. Otherwise it is the value, and after a zero byte the spelling of a folded
+// name. A field has the number of its values, and for each value a number plus one, or zero and a hash.
+//
+// The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost, and
+// the values of the fields of responses, as numbers: see yes.
 
 // The flags of a record.
 const (
-	denied    = 1 << iota // really
+	denied    = 1 << iota // in reality
 	noPath                // see policy.Request
 	givesBack             // see policy.GiveBack
 	hasCost               // the cost of the request follows the time
@@ -29,19 +32,17 @@ const (
 )
 
 const (
-	maxText   = 1 << 10 // bytes of a text; of longer ones a hash is in place of the rest
+	maxText   = 1 << 10 // bytes of a text; longer ones end with a hash of the whole
 	maxValues = 8       // of a field; further ones are left out
 	hashLen   = 8
 	tokenLen  = 20 // the longest token: see appendToken
-	slotBits  = 11 // of the number of texts of a chunk that are found again
+	slotBits  = 11 // log2 of the number of texts of a chunk that can be referred to
 
-	numberBits = 48 // of a cost
+	numberBits = 48 // of a cost; larger ones are hashes
 )
 
-// The record of an outcome has flags, time, the ID of the request or 0, status, length of the body, verdict and cost, and
-// the values of the fields of responses, as numbers: see yes.
-
-// yes is one more than the number that stands for a value that means yes, such as "true"; 0 stands for any other value.
+// yes is the number of a value such as "true" in an outcome, which is read as 1. A number n is written as n+1, and any
+// other value as 0.
 const yes = 1 + 1
 
 // writer writes records into a chunk. It is for one goroutine.
@@ -54,8 +55,8 @@ type writer struct {
 	value  []byte
 }
 
-// slot is a text of the chunk: its hash, with its position in place of the lowest bits. The other 46 bits of the hash find it, so
-// that the text itself, which is seldom in a cache, is not read.
+// slot is a text of the chunk: the upper 46 bits of its hash, and its position. Texts with equal bits are taken for
+// equal, because a comparison would read the text, which is seldom in a cache.
 type slot uint64
 
 const (
@@ -81,19 +82,10 @@ func (w *writer) measure(o *policy.Observation, s *schema) int {
 	return n
 }
 
-// write appends the record of a decision whose parts were measured. The ID is 0 if no rule goes by the outcome.
+// write appends the record of a measured decision. The ID is 0 if no rule depends on the outcome.
 func (w *writer) write(o *policy.Observation, s *schema, at int64, id uint64) {
 	q := o.Request
-	flags := uint64(0)
-	for _, f := range [...]struct {
-		is   bool
-		flag uint64
-	}{{!o.Decision.Allowed, denied}, {q.NoPath, noPath}, {q.Mode == policy.GiveBack, givesBack}, {q.Cost > 1, hasCost}, {id > 0, hasID}} {
-		if f.is {
-			flags |= f.flag
-		}
-	}
-	w.number(flags)
+	w.number(flagIf(!o.Decision.Allowed, denied) | flagIf(q.NoPath, noPath) | flagIf(q.Mode == policy.GiveBack, givesBack) | flagIf(q.Cost > 1, hasCost) | flagIf(id > 0, hasID))
 	w.time(at)
 	if q.Cost > 1 {
 		w.number(uint64(q.Cost))
@@ -111,6 +103,13 @@ func (w *writer) write(o *policy.Observation, s *schema, at int64, id uint64) {
 	for i := range s.fields {
 		w.field(&s.fields[i], q.Header[s.fields[i].Name])
 	}
+}
+
+func flagIf(is bool, flag uint64) uint64 {
+	if is {
+		return flag
+	}
+	return 0
 }
 
 // measureOutcome returns how many bytes the record of an outcome has at most.
@@ -137,7 +136,7 @@ func (w *writer) outcome(o *policy.Outcome, s *schema, at int64, id uint64) {
 	}
 }
 
-// answerNumber returns the number that stands for a value of a field of a response.
+// answerNumber returns the number of a value of a response field: see yes.
 func answerNumber(v string) uint64 {
 	n, err := strconv.ParseUint(v, 10, numberBits)
 	switch {
@@ -173,12 +172,12 @@ func (w *writer) text(s string) {
 	}
 }
 
-// shortened returns the beginning of a long text and a hash of it, so that different texts stay different.
+// shortened returns the beginning of a long text and a hash of the whole, to keep different texts different.
 func (w *writer) shortened(s string) string {
 	return string(appendToken([]byte(s[:maxText-tokenLen]), maphash.String(w.seed, s)))
 }
 
-// again refers to the text with a hash, or reports false if that is not found.
+// again appends a reference to the text with a hash. It reports false if the chunk has no such text.
 func (w *writer) again(hash uint64) bool {
 	s := w.slots[hash>>(64-slotBits)]
 	if s == 0 || (uint64(s)^hash)>>positionBits != 0 {
@@ -188,7 +187,7 @@ func (w *writer) again(hash uint64) bool {
 	return true
 }
 
-// literal appends a text of two pieces, and keeps its position under a hash.
+// literal appends a text of two pieces, and remembers its position by its hash.
 func (w *writer) literal(hash uint64, s, rest string) {
 	w.slots[hash>>(64-slotBits)] = slot(hash&^(maxChunk-1) | uint64(len(w.chunk.data)))
 	w.number(uint64(len(s)+len(rest)) << 1)
@@ -228,10 +227,10 @@ func (w *writer) part(p *schemaPart, r *policy.Reading) {
 	}
 }
 
-// maxShown bounds what people see of a hidden value, in bytes.
+// maxShown bounds the visible form of a hidden value, in bytes.
 const maxShown = 128
 
-// hidden appends the hash of a value, and what people may see of it.
+// hidden appends the hash of a value and its visible form.
 func (w *writer) hidden(value, sent string, s show) {
 	h := maphash.String(w.seed, value)
 	if w.again(h) {

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/sluicehq/sluice/cmd/internal/words"
 )
 
 // maxReported bounds the subjects of a Trial.
 const maxReported = 20
 
-// report writes the result of a pass.
+// report copies the result of a pass to out.
 func (p *pass) report(out *Trial) {
 	out.Requests, out.Refused, out.Differs, out.Change = p.requests, p.refused, p.differs, p.change
 	out.Most = p.most()
@@ -35,7 +37,7 @@ func (p *pass) report(out *Trial) {
 
 // most returns Trial.Most.
 func (p *pass) most() Change {
-	if p.exact || p.fresh && p.differs == 0 {
+	if p.exact || p.trial.fresh && p.differs == 0 {
 		return p.change
 	}
 	most := p.change
@@ -45,7 +47,7 @@ func (p *pass) most() Change {
 	return most
 }
 
-// sortSubjects keeps the subjects with the most changes, in order.
+// sortSubjects sorts the subjects by their changes, most first, and removes all but the first.
 func (t *Trial) sortSubjects() {
 	slices.SortFunc(t.Subjects, func(a, b SubjectTrial) int {
 		return cmp.Or(cmp.Compare(b.Newly+b.Freed, a.Newly+a.Freed), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Subject, b.Subject))
@@ -55,7 +57,7 @@ func (t *Trial) sortSubjects() {
 
 func (p *pass) notes() (notes []string) {
 	if p.blind > 0 {
-		notes = append(notes, fmt.Sprintf("%s requests were denied before a rule could read a field of the body or the response. In the trial, a rule that reads such a field does not count them, and a rule by outcome counts them as if no response came.", humanize.Comma(p.blind)))
+		notes = append(notes, fmt.Sprintf("Denied before a rule could read a field of the body or the response: %s. In the trial, a rule that reads such a field does not count such requests, and a rule by outcome counts them as if no response came.", words.Counted(p.blind, "request")))
 	}
 	if p.early {
 		notes = append(notes, fmt.Sprintf("The trial ended after %v, before the last request.", maxTime))
@@ -65,7 +67,7 @@ func (p *pass) notes() (notes []string) {
 		evicted += int64(s.store.Losses().Evicted)
 	}
 	if evicted > 0 {
-		notes = append(notes, fmt.Sprintf("The trial had no room for %s counters: a few denials may be missing.", humanize.Comma(evicted)))
+		notes = append(notes, fmt.Sprintf("The trial had no room for %s: a few denials may be missing.", words.Counted(evicted, "counter")))
 	}
 	if len(p.subjects) >= maxSubjects {
 		notes = append(notes, fmt.Sprintf("The change affects more than %s subjects: some of those with the most changes may be missing.", humanize.Comma(maxSubjects)))

@@ -25,13 +25,13 @@ const maxStripes = 16
 type Ring struct {
 	seed    maphash.Seed
 	stripes []stripe
-	near    sync.Pool              // of the stripes, so that a core mostly gets the one that is in its cache
-	schema  atomic.Pointer[schema] // of the policy that has decided last
+	near    sync.Pool              // of stripes: a core mostly gets the one in its cache
+	schema  atomic.Pointer[schema] // of the policy of the latest decision
 	size    int                    // of a chunk, in bytes
 	most    int                    // sealed chunks
-	ids     atomic.Uint64          // of requests whose outcome rules go by
+	ids     atomic.Uint64          // the last ID of a request with an outcome that rules depend on
 	lost    atomic.Int64           // requests too large for a chunk
-	trying  chan struct{}          // has an element during a trial
+	trying  chan struct{}          // full during a trial
 
 	mu      sync.Mutex
 	sealed  []*chunk // the oldest first
@@ -41,14 +41,14 @@ type Ring struct {
 	fresh bool
 }
 
-// stripe is where a part of the requests is written, so that cores do not wait for each other.
+// stripe is one of several chunks that are written at the same time, so cores do not wait for each other.
 type stripe struct {
 	mu sync.Mutex
 	writer
 	_ [64]byte
 }
 
-// chunk is a part of the ring that can be read by itself. Bytes that are written do not change.
+// chunk is a piece of the ring that can be read alone. Written bytes do not change.
 type chunk struct {
 	schema *schema
 	stripe int
@@ -115,7 +115,8 @@ func (r *Ring) observeOutcome(id uint64, o *policy.Outcome) {
 	}
 }
 
-// room makes room for a record, and reports whether a chunk is large enough for it.
+// room starts a new chunk if the record does not fit into the present one. It reports false if the record fits into no
+// chunk.
 func (r *Ring) room(w *stripe, s *schema, bytes int, at int64) bool {
 	if bytes > r.size {
 		r.lost.Add(1)
@@ -128,8 +129,8 @@ func (r *Ring) room(w *stripe, s *schema, bytes int, at int64) bool {
 	return true
 }
 
-// kept reports whether a decision is kept: one that the rules have made about a request. Requests that are exempt as
-// preflights, repeated, denied because of an overload or blocked by an operator are decided apart from the rules.
+// kept reports whether a decision is recorded: one that the rules made about a request. Rules do not decide about exempt
+// preflights, repeated requests, denials in an overload and blocks by an operator.
 func kept(o *policy.Observation) bool {
 	d := &o.Decision
 	switch {
@@ -146,7 +147,7 @@ func kept(o *policy.Observation) bool {
 	return true
 }
 
-// seal adds a chunk to those that are read only. The oldest of these are dropped.
+// seal adds a chunk to the sealed ones, and drops the oldest ones beyond the bound.
 func (r *Ring) seal(c *chunk) {
 	if c == nil {
 		return
@@ -159,7 +160,7 @@ func (r *Ring) seal(c *chunk) {
 	}
 }
 
-// follow returns the schema of a policy, which is the present one if that is the same.
+// follow returns the schema of a policy: the present one if it is equal.
 func (r *Ring) follow(p *policy.Policy) *schema {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +186,7 @@ func (r *Ring) chunks() []chunk {
 	for i := range r.stripes {
 		s := &r.stripes[i]
 		s.mu.Lock()
-		defer s.mu.Unlock() // until the sealed ones are known, so that none is there twice or missing
+		defer s.mu.Unlock() // until the sealed chunks are copied, or a chunk could be missing or occur twice
 		if s.chunk != nil {
 			writing = append(writing, *s.chunk)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// show is how much people see of a part: see [policy.RequestPart].
+// show is the visible form of a part: see [policy.RequestPart].
 type show uint8
 
 const (
@@ -16,22 +16,22 @@ const (
 	hash
 )
 
-// schema is what records have of a request. Policies that read the same share one.
+// schema is the list of inputs in a record of a request. Policies with the same inputs share one.
 type schema struct {
-	policy atomic.Pointer[policy.Policy] // one of them
+	policy atomic.Pointer[policy.Policy] // one with these inputs
 	parts  []schemaPart
 	fields []policy.RequestField
 	client show
 	// answers are names of header fields of responses: see policy.ResponseFields.
 	answers []string
-	settles bool // rules go by the outcome of requests, so that it is kept
+	settles bool // outcomes are recorded, because rules depend on them
 }
 
 // schemaPart is a part of requests that records have.
 type schemaPart struct {
 	id   string
 	show show
-	at   int // in policy.RequestParts
+	at   int // index in policy.RequestParts
 }
 
 // clientPart is the ID of the address of the client, which is in each record.
@@ -62,7 +62,7 @@ func schemaOf(p *policy.Policy) *schema {
 	return s
 }
 
-// same reports whether records of both schemas have the same.
+// same reports whether two schemas are equal.
 func (s *schema) same(o *schema) bool {
 	return s.client == o.client && slices.Equal(s.parts, o.parts) && slices.Equal(s.fields, o.fields) && slices.Equal(s.answers, o.answers) && s.settles == o.settles
 }

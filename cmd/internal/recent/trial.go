@@ -1,11 +1,9 @@
 package recent
 
 import (
-	"context"
 	"time"
 
 	"github.com/sluicehq/sluice/cmd/internal/replay"
-	"github.com/sluicehq/sluice/policy"
 )
 
 // Trial is the effect that a change of the policy would have had on the recorded requests.
@@ -55,35 +53,4 @@ type SubjectTrial struct {
 	Rule    string `json:"rule"`
 	Subject string `json:"subject"` // as people may see it
 	Change
-}
-
-const (
-	// MostAge is the largest age of the requests of a trial.
-	MostAge = time.Hour
-	// maxTime limits one replay of a trial, which then ends early.
-	maxTime = 10 * time.Second
-	// maxPasses bounds the replays that leave out more rules than the one before.
-	maxPasses = 1
-	// storeBytes is the most memory for the counters of one policy during a trial.
-	storeBytes = 32 << 20
-)
-
-// Try returns the effect that a change from one policy to another would have had in the last hour. One trial runs at a
-// time, and others wait.
-func (r *Ring) Try(ctx context.Context, before, after *policy.Document) (*Trial, error) {
-	select {
-	case r.trying <- struct{}{}:
-		defer func() { <-r.trying }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	chunks := r.chunks()
-	t := &trial{ring: r, chunks: chunks, since: time.Now().Add(-MostAge).UnixMicro()}
-	out := &Trial{Rules: []RuleTrial{}, Subjects: []SubjectTrial{}, NotJudged: []replay.NotJudged{}, Notes: []string{}, Instances: 1}
-	if len(chunks) == 0 {
-		return out, nil
-	}
-	t.begin(before, after)
-	t.fresh = r.fresh && len(t.chunks) == len(chunks) && t.oldest() >= t.since && r.complete()
-	return out, t.run(ctx, out)
 }

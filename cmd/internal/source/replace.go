@@ -12,10 +12,8 @@ import (
 // Replace makes the database equal to a document, and deletes all else. Limits of tiers are then all in the rules.
 // Equal rows stay as they are.
 func (tx *Tx) Replace(doc *policy.Document) error {
-	settings := *doc
+	settings := Inlined(*doc)
 	settings.Rules, settings.Overrides, settings.Subjects = nil, nil, nil
-	settings.Lists, settings.Answers = inlineLists(doc.Lists), inlineAnswers(doc.Answers)
-	settings.Prices.File = ""
 	if err := tx.replaceSettings(settings); err != nil {
 		return err
 	}
@@ -31,29 +29,6 @@ func (tx *Tx) replaceSettings(settings policy.Document) error {
 		return tx.DeleteSettings(Any)
 	}
 	return nil
-}
-
-// inlineLists returns lists with their networks, where they were in files.
-func inlineLists(lists map[string]policy.List) map[string]policy.List {
-	all := maps.Clone(lists)
-	for name, l := range all {
-		l.File = ""
-		all[name] = l
-	}
-	return all
-}
-
-// inlineAnswers returns answers with their bodies, where they were in files.
-func inlineAnswers(answers map[string]policy.Answer) map[string]policy.Answer {
-	all := maps.Clone(answers)
-	for status, a := range all {
-		a.File, a.Bodies = "", slices.Clone(a.Bodies)
-		for i := range a.Bodies {
-			a.Bodies[i].File = ""
-		}
-		all[status] = a
-	}
-	return all
 }
 
 func (tx *Tx) replaceRules(rules []policy.Rule) error {

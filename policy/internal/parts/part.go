@@ -109,11 +109,14 @@ func (p *Part) Canonical(v string) string {
 // UTF-8, in a body that is compressed, too large or of an unknown type. No client may get past a rule that way: an
 // absent part may skip a rule, and a garbled one must not.
 func (p *Part) Value(x *Reader) (string, bool) {
-	if x.request.Recorded != nil && p.IsRecorded() {
-		if r, known := x.request.Recorded(p.id); known {
-			return x.recorded(&r)
-		}
+	if x.request.Recorded != nil {
+		return p.recordedValue(x)
 	}
+	return p.find(x)
+}
+
+// find is Value for requests without a record.
+func (p *Part) find(x *Reader) (string, bool) {
 	v, state := p.kind.find(p, x)
 	x.state = state
 	return v, state == fields.Present

@@ -10,7 +10,7 @@ const (
 	Present                // it has the value
 	Garbled                // servers may read it in several ways
 	BrokenOff              // it is garbled, because the body ended early
-	Faulty                 // no rule can go by the body: see [Reader.BodyFault]
+	Faulty                 // rules cannot use the body: see [Reader.BodyFault]
 	Unread                 // nothing has read it
 )
 
@@ -21,14 +21,14 @@ type Reading struct {
 	Sent  string // the value as the request spells it, if that differs
 }
 
-// IsRecorded reports whether the value comes from what a request has besides its line and the rule, so that a record of
-// the request needs the value.
+// IsRecorded reports whether a record of the request needs the value: it comes neither from the line of the request nor
+// from the rule.
 func (p *Part) IsRecorded() bool {
 	return p.kind.source != fromRule && p.kind.source != fromPattern && p.kind.source != fromLine
 }
 
-// Reading returns the part of the request of x, for a record. It parses nothing that no rule has asked for: such a part
-// is Unread. The texts are valid until x is reset.
+// Reading returns the part of the request of x, for a record. A part that would have to be parsed first is Unread. The
+// texts are valid until x is reset.
 func (p *Part) Reading(x *Reader) (r Reading) {
 	if p.isUnread(x) {
 		r.State = Unread
@@ -68,8 +68,15 @@ func (p *Part) isUnread(x *Reader) bool {
 	return false
 }
 
-// recorded returns what Part.Value does for a recorded part.
-func (x *Reader) recorded(r *Reading) (string, bool) {
+// recordedValue returns what Part.Value does, of a request with a record.
+func (p *Part) recordedValue(x *Reader) (string, bool) {
+	if !p.IsRecorded() {
+		return p.find(x)
+	}
+	r, known := x.request.Recorded(p.id)
+	if !known {
+		return p.find(x)
+	}
 	x.state = fields.Absent
 	if r.State > Present {
 		x.state = fields.Garbled

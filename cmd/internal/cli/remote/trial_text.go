@@ -10,17 +10,18 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/sluicehq/sluice/cmd/internal/recent"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// WriteTrial writes what a change would have done to the latest requests.
+// WriteTrial writes the effect of a change on the latest requests.
 func WriteTrial(w io.Writer, t *recent.Trial) {
 	if t.Requests == 0 {
 		fmt.Fprintln(w, "\nNo requests are recorded yet.")
 		writeNotJudged(w, t)
 		return
 	}
-	fmt.Fprintf(w, "\n%s requests of %s, from %s to %s:\n", humanize.Comma(t.Requests), instances(t.Instances), t.From.Format(time.RFC3339), t.To.Format(time.RFC3339))
+	fmt.Fprintf(w, "\n%s of %s, from %s to %s:\n", words.Counted(t.Requests, "request"), instances(t.Instances), t.From.Format(time.RFC3339), t.To.Format(time.RFC3339))
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "  newly denied\t%s\n", atMost(t.Newly, t.Most.Newly))
 	fmt.Fprintf(table, "  no longer denied\t%s\n", atMost(t.Freed, t.Most.Freed))
@@ -51,7 +52,7 @@ func WriteTrial(w io.Writer, t *recent.Trial) {
 	writeNotJudged(w, t)
 }
 
-// atMost returns a count, and the most that it can be if that is more.
+// atMost returns a count, and about the most if that is more.
 func atMost(n, most int64) string {
 	if n == most {
 		return humanize.Comma(n)

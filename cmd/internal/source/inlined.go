@@ -1,0 +1,26 @@
+package source
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/sluicehq/sluice/policy"
+)
+
+// Inlined returns a document with the contents of its files in place of their names.
+func Inlined(doc policy.Document) policy.Document {
+	doc.Lists, doc.Answers = maps.Clone(doc.Lists), maps.Clone(doc.Answers)
+	for name, l := range doc.Lists {
+		l.File = ""
+		doc.Lists[name] = l
+	}
+	for status, a := range doc.Answers {
+		a.File, a.Bodies = "", slices.Clone(a.Bodies)
+		for i := range a.Bodies {
+			a.Bodies[i].File = ""
+		}
+		doc.Answers[status] = a
+	}
+	doc.Prices.File = ""
+	return doc
+}

@@ -19,9 +19,8 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
-	"github.com/sluicehq/sluice/memory"
-	"github.com/sluicehq/sluice/policy"
 )
 
 // fatal has the tests of grpc-go fail as those of Go do: they end by logging something fatal.
@@ -98,21 +97,16 @@ func serve(t *testing.T, options ...grpc.ServerOption) (addr string) {
 	return l.Addr().String()
 }
 
-// rules apply to every call, and the second goes by its outcome.
-func rules() policy.Document {
-	return policy.Document{Rules: []policy.Rule{
-		{Name: "all", Key: []string{"client_ip"}, Limit: "1000000/minute"},
-		{Name: "failures", Key: []string{"client_ip"}, Limit: "1000000/minute", Count: policy.Count{Status: []policy.Status{"4xx", "5xx"}}},
-		{Name: "calls", Key: []string{"client_ip"}, InFlight: policy.InFlight{Most: 1000}},
-	}}
-}
+// rules apply to every call. The second counts by the outcome.
+const rules = `version: 1
+rules:
+  - {name: all, key: [client_ip], limit: 1000000/minute}
+  - {name: failures, key: [client_ip], limit: 1000000/minute, count: {status: [4xx, 5xx]}}
+  - {name: calls, key: [client_ip], in_flight: 1000}
+`
 
 func TestGrpclimit(t *testing.T) {
-	p, err := policy.Compile(rules())
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit := grpclimit.Config{PerMessage: true}.Policy(policy.NewEngine(memory.New(), p))
+	limit := grpclimit.Config{PerMessage: true}.Policy(policytest.Engine(t, rules))
 	run(t, serve(t, limit.Options()...), insecure.NewCredentials())
 }
 
@@ -121,11 +115,6 @@ func TestGateway(t *testing.T) {
 	authority := testkit.NewAuthority(t)
 	cert, key := authority.Make("gateway")
 	g := testkit.Serve(t, "--tls-cert", cert, "--tls-key", key, "--upstream", "h2c://"+serve(t),
-		"--policy", testkit.File(t, "policy.yaml", `version: 1
-rules:
-  - {name: all, key: [client_ip], limit: 1000000/minute}
-  - {name: failures, key: [client_ip], limit: 1000000/minute, count: {status: [4xx, 5xx]}}
-  - {name: calls, key: [client_ip], in_flight: 1000}
-`))
+		"--policy", testkit.File(t, "policy.yaml", rules))
 	run(t, g.Addr, credentials.NewTLS(authority.Client()))
 }

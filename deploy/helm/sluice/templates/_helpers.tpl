@@ -22,7 +22,7 @@ http: 8080
 {{- end }}
 {{- end }}
 
-{{/* The secrets that are files below /etc/sluice. */}}
+{{/* The Secrets whose values are files in /etc/sluice. */}}
 {{- define "sluice.tokens" -}}
 {{- range $flag, $secret := dict "admin-tokens" .Values.adminTokens "door-tokens" .Values.doorTokens }}
 {{- with $secret.existingSecret }}

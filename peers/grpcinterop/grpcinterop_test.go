@@ -23,7 +23,7 @@ import (
 	"github.com/sluicehq/sluice/internal/testkit"
 )
 
-// fatal has the tests of grpc-go fail as those of Go do: they end by logging something fatal.
+// fatal panics where the tests of grpc-go log a fatal error, because that would end the process.
 type fatal struct{ grpclog.LoggerV2 }
 
 type failure string
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// cases are those that need no account with a cloud.
+// cases are the tests that need no cloud account.
 var cases = map[string]func(context.Context, testgrpc.TestServiceClient, ...grpc.CallOption){
 	"empty unary":                 interop.DoEmptyUnaryCall,
 	"large unary":                 interop.DoLargeUnaryCall,
@@ -83,7 +83,7 @@ func run(t *testing.T, addr string, creds credentials.TransportCredentials) {
 	})
 }
 
-// serve serves what the tests call.
+// serve starts the server that the tests call.
 func serve(t *testing.T, options ...grpc.ServerOption) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,7 +111,7 @@ func TestGrpclimit(t *testing.T) {
 }
 
 func TestGateway(t *testing.T) {
-	t.Setenv("GOWORK", "") // the program is built in its own workspace
+	t.Setenv("GOWORK", "") // testkit builds the program in the workspace of the repository
 	authority := testkit.NewAuthority(t)
 	cert, key := authority.Make("gateway")
 	g := testkit.Serve(t, "--tls-cert", cert, "--tls-key", key, "--upstream", "h2c://"+serve(t),

@@ -50,7 +50,7 @@ func (l *Limiter) compile(limits []Limit) error {
 func (l *Limiter) Plans() []*Plan { return l.plans }
 
 // TakeEach is [Limiter.Take] that also fills each with the decision of every limit; each must be as long as Plans.
-// If any limit denies, none counts anything, even those whose own decision is Allowed.
+// If any limit denies, none counts anything, even if its own decision is Allowed.
 func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []Decision) (d Decision, err error) {
 	switch {
 	case cost < 1:
@@ -70,7 +70,7 @@ func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []D
 // LeaveQueue gives up a turn in the queue of a [LeakyBucket], and this limiter gives it to a later caller. d is the
 // decision of Take for cost units. Call it once for a decision, before its Delay is over, and do not wait any more.
 // Other limits keep what they have counted: by then it may belong to a window that has ended. Without a LeakyBucket
-// there is no queue, and LeaveQueue does nothing. See [Turns].
+// no queue exists, and LeaveQueue does nothing. See [Turns].
 func (l *Limiter) LeaveQueue(key string, cost int64, d Decision) error {
 	switch {
 	case cost < 1:

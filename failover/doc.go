@@ -68,12 +68,12 @@
 //
 // After an outage, the use of an allowance is written back: for each key at most the allowance of one burst, so at most
 // one burst from all instances; nothing that time has given back; and at most 500 keys a second. A key that waits for
-// its turn is decided locally, for at most two seconds. A decision whose answer was lost is counted in the allowance and
-// not written back, because the shared store may have counted it, and nothing is charged twice. For the same reason a
-// request that Deny denied after a lost or late answer may have been counted, and nothing is given back. A key with
-// only lost answers has one allowance until the shared store answers for it. A debt whose answer was lost is not sent
-// again. At most 65,536 keys are kept; further keys are limited, but start with a full allowance and are not written
-// back. Allowances and debts are lost when the process ends.
+// its turn is decided locally, for at most two seconds. If the answer to a decision was lost, the decision counts in
+// the allowance and is not written back, because the shared store may have counted it, and nothing is charged twice.
+// For the same reason a request that Deny denied after a lost or late answer may have been counted, and nothing is
+// given back. A key with only lost answers has one allowance until the shared store answers for it. A debt is not sent
+// again if its answer was lost. At most 65,536 keys are kept; further keys are limited, but start with a full allowance
+// and are not written back. Allowances and debts are lost when the process ends.
 //
 // A [kernel.Lock] cannot be divided: each instance keeps the penalties of its own allowance, and does not exchange them
 // with the shared store. So a key that is locked there has an allowance during an outage, and a key that is locked here
@@ -117,5 +117,5 @@
 // Of n distinct values, n more may be used in an outage, and again as many after it, because the store does not know
 // them.
 //
-// If the limit is less than N units, allowances of one unit each exceed the limit. With Allow there is no bound.
+// If the limit is less than N units, allowances of one unit each exceed the limit. With Allow the excess is unbounded.
 package failover

@@ -113,7 +113,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	defer s.release(ctx, &d)
 	fields, refusal := s.ask(ctx, &q, &d)
 	if refusal != nil {
-		_ = grpc.SetTrailer(ctx, fields) // fails only if there is no call to answer
+		_ = grpc.SetTrailer(ctx, fields) // fails only outside a call
 		return nil, refusal
 	}
 	_ = grpc.SetHeader(ctx, fields)

@@ -31,7 +31,7 @@ func (c *counts) tick(first int, n int64) int64 {
 func (c *counts) drop(first int) { clear(c.n[:first]) }
 
 func (c *counts) push(tick, n int64) {
-	by := min(max(tick-c.last, 0), maxCounts) // tick may be behind if there are no counts
+	by := min(max(tick-c.last, 0), maxCounts) // without counts, tick may precede last
 	copy(c.n[:], c.n[by:])
 	clear(c.n[maxCounts-by:])
 	c.n[maxCounts-1] += uint32(n)

@@ -57,9 +57,9 @@
 // by Takes that fit, so no process reserves any until the debt has drained.
 //
 // A process does not see debts, refunds and resets by others: after one, each process may still spend, or give
-// back, what it had reserved before, for at most [Horizon]. The same holds for a server that has lost its counts,
-// or whose clock was set or is made to run faster than that, and when a burst is changed: until all processes have
-// the new one, they do not agree on the size of the bucket, nor on the budget.
+// back, the units it had reserved before, for at most [Horizon]. The same applies after a server has lost its counts,
+// after its clock was set or slewed faster than that, and after a change of a burst: until all processes have
+// the new one, they disagree about the size of the bucket and about the budget.
 //
 // # What it costs
 //

@@ -58,7 +58,7 @@ func (s *Store) beginJoint(charges []sluice.Charge, receipts []sluice.Receipt) *
 		s.putBack(j, receipts)
 	}
 	if j.refused && len(j.charges) > 0 {
-		// What never fits has the others told of, and not charged.
+		// A charge that never fits: the store reports the state of the others and charges nothing.
 		never := charges[guard]
 		never.Cost = never.Plan.Capacity + 1
 		j.charges, j.receipts = append(j.charges, never), append(j.receipts, sluice.Receipt{})

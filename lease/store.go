@@ -212,8 +212,8 @@ func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	return max(0, wait-time.Duration(s.now()-began)*time.Microsecond)
 }
 
-// drops ends the leases of keys whose units are given back, or that owe, and reports whether there is such a
-// charge. The reserved units of a key that owes are given back.
+// drops ends the lease of each key that is refunded or owes, and reports whether any charge does so. The reserved units
+// of a key that owes are given back.
 func (s *Store) drops(charges []sluice.Charge) (any bool) {
 	for i := range charges {
 		c := &charges[i]

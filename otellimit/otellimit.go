@@ -122,8 +122,8 @@ func refusals(d *policy.Decision) (refused, shadows []string, about int) {
 	return refused, shadows, about
 }
 
-// overloads adds the rules whose automatic limits of requests under way deny the request to refused, and the shadows
-// that would to shadows. It returns the index of the load that the event describes, or -1.
+// overloads adds to refused each rule that denies the request by an automatic limit of requests under way, and to
+// shadows each that would. It returns the index of the load that the event describes, or -1.
 func overloads(d *policy.Decision, refused, shadows []string) (by, would []string, about int) {
 	about = -1
 	for i := range d.Loads {

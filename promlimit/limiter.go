@@ -22,8 +22,8 @@ import (
 // counts, also those that Wait makes; with httplimit and grpclimit that is one for each request. Limiters that
 // [sluice.Limiter.With] returns count as l. A decision costs an atomic addition.
 //
-// On_error is what decided instead of the store, as in [sluice.OnError], or returned if the caller got the error; such
-// a Take is in no outcome.
+// The label on_error is what decided instead of the store, as in [sluice.OnError], or returned if the caller got the
+// error. A returned error counts in no outcome.
 func Limiter(l *sluice.Limiter) prometheus.Collector {
 	t := newTally("limiter", l.Name())
 	l.Observe(t.note)
@@ -31,7 +31,7 @@ func Limiter(l *sluice.Limiter) prometheus.Collector {
 }
 
 // Semaphore returns a collector of the decisions of a semaphore. Call it before the first use of s. Its metrics are
-// those of [Limiter], with semaphore in the place of limiter, and
+// those of [Limiter], with semaphore in place of limiter, and
 //
 //	sluice_semaphore_held{semaphore}  permits that this process holds, of all keys
 func Semaphore(s *sluice.Semaphore) prometheus.Collector {

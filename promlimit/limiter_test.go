@@ -58,7 +58,7 @@ func (p page) expect(t *testing.T, want map[string]float64) {
 	}
 }
 
-// Limiters of one registry are told apart by their names, and nothing but a Take counts.
+// Names distinguish the limiters in a registry, and only a Take counts.
 func TestLimiter(t *testing.T) {
 	t.Parallel()
 	store := memory.New()
@@ -103,7 +103,7 @@ func TestLimiter(t *testing.T) {
 	}
 }
 
-// While the shared store is unavailable, on_error says what has decided.
+// While the shared store is unavailable, the label on_error is what decided instead.
 func TestLimiterOnError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -22,7 +22,7 @@ type Keys struct {
 // commands that are not read-only. Nothing is sent twice, whatever its DisableRetry. These options are recommended,
 // and [Open] sets them:
 //
-//   - ConnWriteTimeout: 5 s. It is how long a call whose answer is lost stays under way. No
+//   - ConnWriteTimeout: 5 s. A call stays under way for this time if its answer is lost. No
 //     caller waits for it longer than its context, but Close does, and more than 24 such calls
 //     at a time hold up others.
 //   - DisableAutoPipelining, with a BlockingPoolSize of 50: requests are gathered here, and a

@@ -58,8 +58,8 @@ func testPenalty(t *testing.T, s takes) {
 	})
 }
 
-// testPenaltyOfOthers checks that only charges that exceed a limit of the same key before the lock offend, and that
-// stores keep the knowledge about keys apart.
+// testPenaltyOfOthers checks that a charge is an offence only if it exceeds a limit that precedes the lock and has its
+// key, and that the penalty of one key does not affect others.
 func testPenaltyOfOthers(t *testing.T, s takes) {
 	lock, p := hour(t), plan(t, still(1))
 	mine, other := t.Name()+"/mine", t.Name()+"/other"

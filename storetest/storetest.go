@@ -1,8 +1,8 @@
 // Package storetest holds stores to the contract of [sluice.Store].
 //
-// A store's own tests call [Run], which needs nothing but the store. A store whose clock a test can set calls
-// [RunTimed] and [RunVectors] too, and is compared with another one by [Differential]: two stores that have seen
-// the same history give the same receipts, bit for bit. [Model] is such a store for a first comparison.
+// A store's own tests call [Run], which needs only the store. If tests can set the store's clock, they also call
+// [RunTimed] and [RunVectors], and compare it with another store by [Differential]: after the same history, two
+// stores return the same receipts, bit for bit. [Model] is a store to compare with first.
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) sluice.Store { return mystore.New() })

@@ -20,8 +20,8 @@ func (l *Load) Sheds() (by ByClass, would bool) {
 	return denied, false
 }
 
-// shedding returns the alert for a rule whose automatic limit denies requests, or would deny them if the rule were
-// not a shadow, and the alert's name. Its level is Bad only if normal or critical requests are denied.
+// shedding returns the alert for an automatic limit that denies requests, or would if its rule were not a shadow, and
+// the alert's name. Its level is Bad only if normal or critical requests are denied.
 func (v *View) shedding(r *Rule) (name string, h *Headline) {
 	if r.Load == nil {
 		return "", nil

@@ -19,21 +19,21 @@ import (
 // refuse" if the rule is a shadow or is not enforced. Call it before the first decision. To end the
 // log call stop: it writes what is due, and waits at most a second for that.
 //
-// A line has those of these that are known: rule; limit, and limit_name if the rule has several; from,
-// as in [policy.Result]; because: "limit", "reserved" (by the estimates of requests under way), "penalty",
-// "block", "store" (it is away and on_error is deny), "overload" (an automatic limit of requests under way), or
-// "malformed", which has no rule but missing instead; class of the request, with "overload"; subject, as its rule
-// lets people see it; wait, in seconds as clients are told, unless waiting does not help; address, unless it is
-// part of a subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id
-// from the request's traceparent. Handlers get the context of the request.
+// A line has these attributes, as far as they are known: rule; limit, and limit_name if the rule has several; from, as
+// in [policy.Result]; because: "limit", "reserved" (by the estimates of requests under way), "penalty", "block",
+// "store" (it is away and on_error is deny), "overload" (an automatic limit of requests under way), or "malformed",
+// which has no rule but missing instead; class of the request, with "overload"; subject, as its rule lets people see
+// it; wait, the Retry-After of the response in seconds, unless waiting does not help; address, unless it is part of a
+// subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id from the
+// request's traceparent. Handlers get the context of the request.
 //
 // A subject gets a line for each of its first three refusals by a rule, then for the 4th, 8th, 16th and
 // so on, with the number left out in between as left_out. After an hour without a refusal it starts
 // over. There are at most 5 lines a second on average and 200 at once, and 2 and 50 for one rule, so the
 // number of an attacker's subjects does not matter. What that leaves out is summed up by rule once a
 // minute in a line "denied requests omitted from the log". No line is longer than 2 KiB in JSON: less than a
-// gigabyte a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are told apart,
-// in 200 KiB; further ones push out those refused longest ago.
+// gigabyte a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are counted
+// separately, in 200 KiB; further ones replace those denied longest ago.
 //
 // Nothing from a request can end a line or reach a terminal as a control character: characters that do not print
 // become "�", and long texts end in "…". If logger's output is slow, no request waits for it: lines are dropped,

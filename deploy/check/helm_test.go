@@ -37,11 +37,11 @@ image: {digest: "sha256:00000000000000000000000000000000000000000000000000000000
 upstream: https://api.example.com
 policy: "version: 1"
 store: {existingSecret: redis, key: url}
-rules: {existingSecret: postgres}
-adminTokens: {existingSecret: tokens}
-args: [--strict-ready, --max-body=1MiB]
+rules: {existingSecret: "007"}
+adminTokens: {existingSecret: "123", key: "1"}
+args: [--strict-ready, --max-body=1MiB, --drain-timeout=60s]
 autoscaling: {enabled: true, minReplicas: 3, maxReplicas: 30, cpu: 60}
-podSpec: {imagePullSecrets: [{name: registry}], tolerations: [{key: edge, operator: Exists}]}
+podSpec: {terminationGracePeriodSeconds: 90, imagePullSecrets: [{name: registry}], tolerations: [{key: edge, operator: Exists}]}
 service: {type: LoadBalancer, annotations: {example.com/zone: a}}
 networkPolicy:
   enabled: true
@@ -134,19 +134,22 @@ func TestChartLint(t *testing.T) {
 // Values that the chart does not know, and those that contradict each other, are refused.
 func TestChartRefuses(t *testing.T) {
 	for values, want := range map[string]string{
-		"mode: proxy":                            "mode",
-		"upstrem: http://api":                    "upstrem",
-		"replicas: two":                          "replicas",
-		"mode: sidecar":                          "image",
-		"image: {digest: latest}":                "digest",
-		"store: {secret: redis}":                 "secret",
-		"{mode: service, integrations: [http]}":  "integrations",
-		"{mode: service, integrations: []}":      "integrations",
-		"service: {type: ExternalName}":          "type",
-		"args: [strict-ready]":                   "args",
-		"serviceMonitor: {interval: often}":      "interval",
-		"autoscaling: {enabled: true, max: 3}":   "max",
-		"networkPolicy: {adminFrom: prometheus}": "adminFrom",
+		"mode: proxy":                           "mode",
+		"upstrem: http://api":                   "upstrem",
+		"replicas: two":                         "replicas",
+		"mode: sidecar":                         "image",
+		"image: {digest: latest}":               "digest",
+		"store: {secret: redis}":                "secret",
+		"{mode: service, integrations: [http]}": "integrations",
+		"{mode: service, integrations: []}":     "integrations",
+		"service: {type: ExternalName}":         "type",
+		"args: [strict-ready]":                  "args",
+		"args: [--auth, nginx+id]":              "args",
+		"podSpec: {volumes: []}":                "podSpec",
+		"{mode: sidecar, sidecar: {port: 8080, container: {image: api}}}":   "port",
+		"serviceMonitor: {interval: often}":                                 "interval",
+		"autoscaling: {enabled: true, max: 3}":                              "max",
+		"networkPolicy: {adminFrom: prometheus}":                            "adminFrom",
 		"{networkPolicy: {enabled: true}, serviceMonitor: {enabled: true}}": "networkPolicy.adminFrom is empty",
 	} {
 		text, _, err := render("sluice", values)

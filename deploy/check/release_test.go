@@ -21,7 +21,7 @@ import (
 
 const version = "v9.9.9"
 
-// sh runs a script in a directory, and returns what it prints.
+// sh runs a script in a directory and returns its output.
 func sh(t *testing.T, dir, script string, env ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
@@ -36,7 +36,7 @@ func sh(t *testing.T, dir, script string, env ...string) string {
 	return string(out)
 }
 
-// needs skips a test whose programs are missing, unless TEST_TOOLS demands them.
+// needs skips a test if a program is missing, or fails it if TEST_TOOLS demands all programs.
 func needs(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
@@ -50,7 +50,7 @@ func needs(t *testing.T, programs ...string) {
 	}
 }
 
-// one returns the only file of a pattern.
+// one returns the only file that matches a pattern.
 func one(t *testing.T, dir, pattern string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -85,7 +85,12 @@ func rebuild(t *testing.T, repository, downloads string) {
 	if !found {
 		t.Fatal("docs/verify.md has no block of bash")
 	}
-	out := sh(t, downloads, script, "version="+version, "GIT_CONFIG_COUNT=1",
+	// Another machine has its modules in another directory.
+	modules := filepath.Join(t.TempDir(), "modules")
+	if err := os.Symlink(strings.TrimSpace(sh(t, ".", "go env GOMODCACHE")), modules); err != nil {
+		t.Fatal(err)
+	}
+	out := sh(t, downloads, script, "version="+version, "GOMODCACHE="+modules, "GIT_CONFIG_COUNT=1",
 		"GIT_CONFIG_KEY_0=url."+repository+".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/sluicehq/sluice")
 	sums := strings.Count(string(read(t, filepath.Join(downloads, "SHA256SUMS"))), "\n")
 	if same := strings.Count(out, ": OK\n"); same != sums || same < 5 {
@@ -138,7 +143,7 @@ func sbom(t *testing.T, downloads string) {
 	}
 }
 
-// schemaOf16 returns the schema of CycloneDX 1.6, which its library has for its own tests.
+// schemaOf16 returns the schema of CycloneDX 1.6 from the tests of its library.
 func schemaOf16(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	schemas := filepath.Join(strings.TrimSpace(sh(t, ".", "GOWORK=off go list -m -f '{{.Dir}}' github.com/CycloneDX/cyclonedx-go")), "schema")
@@ -160,7 +165,7 @@ func schemaOf16(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// files are the files of a package, with the file of the tree that each is a copy of.
+// files are the files of a package. Each has the file of the tree of which it is a copy, or none.
 var files = map[string]string{
 	"/etc/sluice/sluice.yaml":                          "deploy/systemd/sluice.yaml",
 	"/etc/sluice/policy.yaml":                          "deploy/packages/policy.yaml",
@@ -172,7 +177,7 @@ var files = map[string]string{
 	"/usr/share/doc/sluice/licences.txt":               "cmd/internal/cli/licences.txt",
 }
 
-// installed compares what a package has put below root with files and others, and runs the program.
+// installed compares the files below root with files and others, and runs the program.
 func installed(t *testing.T, root string, others ...string) {
 	t.Helper()
 	var found []string
@@ -197,7 +202,7 @@ func installed(t *testing.T, root string, others ...string) {
 	units(t, root, program)
 }
 
-// units verifies the units of a package, with the program where it is.
+// units verifies the units of a package, with the path of the program below root.
 func units(t *testing.T, root, program string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -216,7 +221,7 @@ func units(t *testing.T, root, program string) {
 	}
 }
 
-// asRoot skips a test that installs a package, which only root can.
+// asRoot skips the part of a test that installs a package, unless root runs it.
 func asRoot(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -302,7 +307,7 @@ func TestFormula(t *testing.T) {
 	}
 	for _, line := range []string{`class Sluice < Formula`, `  version "` + version[1:] + `"`, `  license "Apache-2.0"`, `    bin.install "sluice"`} {
 		if !strings.Contains(formula, line+"\n") {
-			t.Errorf("there is no %s in\n%s", line, formula)
+			t.Errorf("%q is missing in\n%s", line, formula)
 		}
 	}
 	if c := exec.CommandContext(t.Context(), "../../scripts/formula", version, os.DevNull); c.Run() == nil {

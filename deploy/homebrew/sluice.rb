@@ -1,6 +1,6 @@
 # scripts/formula fills in the version and the checksums.
 class Sluice < Formula
-  desc "Rate limiter: a gateway, and a service for proxies and programs"
+  desc "Rate limiter: gateway and decision service for proxies and programs"
   homepage "https://github.com/sluicehq/sluice"
   version "VERSION"
   license "Apache-2.0"

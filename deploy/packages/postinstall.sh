@@ -1,5 +1,5 @@
 #!/bin/sh
-# An update restarts a running Sluice, whose sockets stay open. A first installation starts nothing: the
+# An update restarts Sluice if it runs; its sockets stay open. A first installation starts nothing, because the
 # settings in /etc/sluice come first.
 set -e
 if [ -z "${DPKG_ROOT-}" ] && [ -d /run/systemd/system ]; then

@@ -29,9 +29,8 @@ func Chi(limit Middleware) http.Handler {
 	return r
 }
 
-// Echo is an http.Handler, so the limits stand before all of it. They could be one of its own
-// middlewares by echo.WrapMiddleware, but would take each error that a handler returns for a 200
-// then, since echo writes it behind them.
+// Echo is an http.Handler, so the limits can wrap all of it. To put them behind other middleware, see [EchoLimit]:
+// echo.WrapMiddleware alone takes each error that a handler returns for a 200, because echo writes the error outside it.
 func Echo(limit Middleware) http.Handler {
 	e := echo.New()
 	e.GET("/free", func(c echo.Context) error { return c.String(http.StatusOK, "free") })

@@ -19,12 +19,11 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/sluicehq/sluice/grpclimit"
+	"github.com/sluicehq/sluice/internal/policytest"
 	"github.com/sluicehq/sluice/internal/testkit"
-	"github.com/sluicehq/sluice/memory"
-	"github.com/sluicehq/sluice/policy"
 )
 
-// fatal has the tests of grpc-go fail as those of Go do: they end by logging something fatal.
+// fatal panics where the tests of grpc-go log a fatal error, because that would end the process.
 type fatal struct{ grpclog.LoggerV2 }
 
 type failure string
@@ -38,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// cases are those that need no account with a cloud.
+// cases are the tests that need no cloud account.
 var cases = map[string]func(context.Context, testgrpc.TestServiceClient, ...grpc.CallOption){
 	"empty unary":                 interop.DoEmptyUnaryCall,
 	"large unary":                 interop.DoLargeUnaryCall,
@@ -84,7 +83,7 @@ func run(t *testing.T, addr string, creds credentials.TransportCredentials) {
 	})
 }
 
-// serve serves what the tests call.
+// serve starts the server that the tests call.
 func serve(t *testing.T, options ...grpc.ServerOption) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,34 +97,24 @@ func serve(t *testing.T, options ...grpc.ServerOption) (addr string) {
 	return l.Addr().String()
 }
 
-// rules apply to every call, and the second goes by its outcome.
-func rules() policy.Document {
-	return policy.Document{Rules: []policy.Rule{
-		{Name: "all", Key: []string{"client_ip"}, Limit: "1000000/minute"},
-		{Name: "failures", Key: []string{"client_ip"}, Limit: "1000000/minute", Count: policy.Count{Status: []policy.Status{"4xx", "5xx"}}},
-		{Name: "calls", Key: []string{"client_ip"}, InFlight: policy.InFlight{Most: 1000}},
-	}}
-}
-
-func TestGrpclimit(t *testing.T) {
-	p, err := policy.Compile(rules())
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit := grpclimit.Config{PerMessage: true}.Policy(policy.NewEngine(memory.New(), p))
-	run(t, serve(t, limit.Options()...), insecure.NewCredentials())
-}
-
-func TestGateway(t *testing.T) {
-	t.Setenv("GOWORK", "") // the program is built in its own workspace
-	authority := testkit.NewAuthority(t)
-	cert, key := authority.Make("gateway")
-	g := testkit.Serve(t, "--tls-cert", cert, "--tls-key", key, "--upstream", "h2c://"+serve(t),
-		"--policy", testkit.File(t, "policy.yaml", `version: 1
+// rules apply to every call. The second counts by the outcome.
+const rules = `version: 1
 rules:
   - {name: all, key: [client_ip], limit: 1000000/minute}
   - {name: failures, key: [client_ip], limit: 1000000/minute, count: {status: [4xx, 5xx]}}
   - {name: calls, key: [client_ip], in_flight: 1000}
-`))
+`
+
+func TestGrpclimit(t *testing.T) {
+	limit := grpclimit.Config{PerMessage: true}.Policy(policytest.Engine(t, rules))
+	run(t, serve(t, limit.Options()...), insecure.NewCredentials())
+}
+
+func TestGateway(t *testing.T) {
+	t.Setenv("GOWORK", "") // testkit builds the program in the workspace of the repository
+	authority := testkit.NewAuthority(t)
+	cert, key := authority.Make("gateway")
+	g := testkit.Serve(t, "--tls-cert", cert, "--tls-key", key, "--upstream", "h2c://"+serve(t),
+		"--policy", testkit.File(t, "policy.yaml", rules))
 	run(t, g.Addr, credentials.NewTLS(authority.Client()))
 }

@@ -1,4 +1,4 @@
-// Package headerparser has ratelimit-header-parser, from npm, read the fields of answers.
+// Package headerparser tests that ratelimit-header-parser, from npm, reads the header fields of responses.
 package headerparser
 
 import (
@@ -18,8 +18,8 @@ import (
 
 const rules = "rules: [{name: all, limit: 100/minute}]"
 
-// TestFields: the parser reads X-RateLimit and draft 7. Where there is a RateLimit field of a later draft it reads
-// nothing, not even X-RateLimit beside it: for such clients there is "fields: x-ratelimit".
+// The parser reads X-RateLimit and drafts 3 and 7. If a response has the RateLimit field of a later draft, it reads
+// nothing, not even X-RateLimit: "fields: x-ratelimit" is for such clients.
 func TestFields(t *testing.T) {
 	node := testkit.Program(t, "node")
 	if _, err := os.Stat("node_modules"); err != nil {

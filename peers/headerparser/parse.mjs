@@ -1,4 +1,4 @@
-// Writes what ratelimit-header-parser reads from the answer of a URL.
+// Writes the limit that ratelimit-header-parser reads from the response of a URL.
 import { parseRateLimit } from "ratelimit-header-parser";
 
 const response = await fetch(process.argv[2]);

@@ -1,5 +1,5 @@
-// Package rewritten runs tests of other limiters over Sluice: each package below it has the API of one, and the tests
-// are those in its module, with another import.
+// Package rewritten runs the tests of other limiters against Sluice. Each package below it has the API of one limiter,
+// and the tests of that limiter's module run against it, with the import replaced.
 package rewritten
 
 import (
@@ -23,16 +23,15 @@ const here = "github.com/sluicehq/sluice/peers/rewritten/"
 
 var suites = []struct {
 	module string
-	name   string // of the package
-	file   string // of tests
-	dir    string // of the package in place of the module's
+	name   string // of the module's package
+	file   string // with the tests
+	dir    string // of the package with the same API
 	redis  string // the address of a server in the file, or ""
-	// skip are the tests that are about something else than decisions.
-	skip  string
-	tries int // tests that wait for real time may fail on a busy machine
+	skip   string // a pattern of tests that do not test decisions
+	tries  int    // more than 1 if the tests wait in real time, which fails on a busy machine
 }{
 	{module: "github.com/go-redis/redis_rate/v10", name: "redis_rate", file: "rate_test.go", dir: "redisrate", redis: ":6379", tries: 5},
-	// How often its store may refuse to swap a value.
+	// The skipped tests limit how often its store may refuse to swap a value.
 	{module: "github.com/throttled/throttled/v2", name: "throttled", file: "rate_test.go", dir: "throttled", skip: "TestRateLimitUpdateFailures", tries: 1},
 }
 

@@ -1,4 +1,4 @@
-// Package ulule runs the suite that github.com/ulule/limiter has for its stores over those of Sluice.
+// Package ulule runs the suite that github.com/ulule/limiter exports for its stores against the stores of Sluice.
 package ulule
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// store is a [ulule.Store]. Those of ulule also count what they refuse, and Reached is true from the first such request
-// on; a [sluice.Limiter] keeps no trace of a refusal. So all requests count under a limit that is never reached, too.
+// store is a [ulule.Store]. The stores of ulule also count denied requests, and Reached is true from the first of them; a
+// [sluice.Limiter] does not count them. So store counts all requests a second time, under a limit that is never reached.
 type store struct {
 	algorithm     sluice.Algorithm
 	limits, asked *sluice.Limiter
@@ -92,12 +92,12 @@ func (s *store) context(d *sluice.Decision, r ulule.Rate, reached bool) ulule.Co
 	return ulule.Context{Limit: r.Limit, Remaining: d.Remaining, Reset: (d.Now + d.ResetAfter.Microseconds()) / 1e6, Reached: reached}
 }
 
-// The memory store passes with every algorithm whose window is the period. (After sliding_window_counter's, the
+// The memory store passes with the algorithms that forget a request after the period. (In a sliding_window_counter the
 // previous window counts for another period; a leaky_bucket delays.)
 func TestMemory(t *testing.T) {
 	for _, algorithm := range []sluice.Algorithm{sluice.TokenBucket, sluice.FixedWindow, sluice.SlidingWindowLog} {
 		t.Run(algorithm.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // it begins with a minute
+			synctest.Test(t, func(t *testing.T) { // its clock starts at the beginning of a minute
 				tests.TestStoreSequentialAccess(t, newStore(t, memory.New(), algorithm))
 			})
 			tests.TestStoreConcurrentAccess(t, newStore(t, memory.New(), algorithm))

@@ -114,8 +114,8 @@ var errPipe = errors.New("it is from a pipe, which can be read only once: give a
 // to it turned), and whenever reload receives, which may be nil. It also checks at once, and applies the content if
 // it differs from that of Load. A policy that cannot be read changes nothing.
 //
-// A file is applied after two reads, 100 ms apart, with the same content, so that a half-written file is not
-// applied unless its writer pauses for longer: such a writer should rename a complete file over it. A change takes
+// A file is applied once two reads at an interval of 100 ms have returned the same content. So a half-written file is
+// applied only if its writer pauses for longer: such a writer should rename a complete file over it. A change takes
 // up to ten seconds on file systems without notifications. Changes of a pipe are not noticed, and Watch logs that.
 func (f *File) Watch(ctx context.Context, reload <-chan os.Signal, apply func(*policy.Policy)) {
 	if info, err := os.Stat(f.Path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {

@@ -12,7 +12,7 @@ import (
 // together stay below the limit of the server. A call that needs one more waits until its context ends.
 //
 //	db := sql.OpenDB(&inflight.Connector{Connector: connector, Places: places, Name: "orders"})
-//	db.SetConnMaxIdleTime(time.Second) // an idle connection has its place, too
+//	db.SetConnMaxIdleTime(time.Second) // an idle connection holds its permit
 type Connector struct {
 	driver.Connector
 	Places *sluice.Semaphore

@@ -49,7 +49,7 @@ func (l *Limiter) Allow(ctx context.Context, key string, limit Limit) (*Result, 
 	return l.AllowN(ctx, key, limit, 1)
 }
 
-// AllowN takes n units, or looks at what is left if n is zero.
+// AllowN takes n units, or none if n is zero, and returns what remains.
 func (l *Limiter) AllowN(ctx context.Context, key string, limit Limit, n int) (*Result, error) {
 	of, err := l.of(limit)
 	if err != nil {
@@ -66,7 +66,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, limit Limit, n int) (*
 	return result(&d, limit, n, n), err
 }
 
-// AllowAtMost takes as many of n units as are left.
+// AllowAtMost takes n units, or as many as remain.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, limit Limit, n int) (*Result, error) {
 	if n == 0 {
 		return l.AllowN(ctx, key, limit, 0)
@@ -84,8 +84,8 @@ func (l *Limiter) AllowAtMost(ctx context.Context, key string, limit Limit, n in
 	return nil, err
 }
 
-// Reset forgets what was taken by the limit used last. The key of redis_rate is all that there is; the state of
-// Sluice belongs to the key and the rate.
+// Reset forgets the count of a key under the limit used last. In redis_rate a count belongs to the key alone; in Sluice
+// it belongs to the key and the rate.
 func (l *Limiter) Reset(ctx context.Context, key string) error { return l.last.Reset(ctx, key) }
 
 func (l *Limiter) of(limit Limit) (of *sluice.Limiter, err error) {
@@ -96,12 +96,12 @@ func (l *Limiter) of(limit Limit) (of *sluice.Limiter, err error) {
 	return of, err
 }
 
-// result says of n units, of which some were taken, what redis_rate says.
+// result returns the result of redis_rate for a request of n units, of which allowed were taken.
 func result(d *sluice.Decision, limit Limit, n, allowed int) *Result {
 	r := &Result{Limit: limit, Allowed: allowed, Remaining: int(d.Remaining), RetryAfter: -1, ResetAfter: d.ResetAfter}
 	switch {
 	case n == 0 || allowed > 0:
-	case d.RetryAfter == sluice.Never: // redis_rate has the time in which so many come, although they do not fit then
+	case d.RetryAfter == sluice.Never: // redis_rate returns the time in which n units refill, although they do not fit then
 		r.RetryAfter = time.Duration(n-r.Remaining) * limit.Period / time.Duration(limit.Rate)
 	default:
 		r.RetryAfter = d.RetryAfter

@@ -1,4 +1,4 @@
-// Package throttled has of github.com/throttled/throttled what its rate_test.go tests, over Sluice.
+// Package throttled has the part of the API of github.com/throttled/throttled that its rate_test.go tests, over Sluice.
 package throttled
 
 import (
@@ -23,7 +23,7 @@ type Rate struct {
 	period time.Duration
 }
 
-// RateQuota is a rate, and how many requests may exceed it at once.
+// RateQuota is a rate, and the number of requests that may exceed it at once.
 type RateQuota struct {
 	MaxRate  Rate
 	MaxBurst int
@@ -59,10 +59,10 @@ func (l *GCRARateLimiterCtx) RateLimit(key string, quantity int) (bool, RateLimi
 	return l.RateLimitCtx(context.Background(), key, quantity)
 }
 
-// epoch is the time of the store that begins with 1970 for the test.
+// epoch is the time of the store at the test's Unix time 0.
 var epoch = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// RateLimitCtx takes units, or looks at what is left if the quantity is zero.
+// RateLimitCtx takes quantity units, or none if it is zero, and returns what remains.
 func (l *GCRARateLimiterCtx) RateLimitCtx(ctx context.Context, key string, quantity int) (bool, RateLimitResult, error) {
 	_, now, err := l.clock.GetWithTime(ctx, key)
 	if err != nil {
@@ -75,7 +75,7 @@ func (l *GCRARateLimiterCtx) RateLimitCtx(ctx context.Context, key string, quant
 	d := l.plan.Decide(int64(quantity), receipts[0])
 	result := RateLimitResult{Limit: int(l.plan.Capacity), Remaining: int(d.Remaining), ResetAfter: d.ResetAfter, RetryAfter: d.RetryAfter}
 	if d.RetryAfter == sluice.Never || d.Allowed && quantity > 0 || d.RetryAfter == 0 {
-		result.RetryAfter = -1 // that of the next request is not in their results
+		result.RetryAfter = -1 // throttled returns no wait for the next request
 	}
 	return !d.Allowed, result, nil
 }

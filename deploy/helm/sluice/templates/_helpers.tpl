@@ -22,11 +22,11 @@ http: 8080
 {{- end }}
 {{- end }}
 
-{{/* The secrets that are files below /etc/sluice. */}}
+{{/* The Secrets whose values are files in /etc/sluice. */}}
 {{- define "sluice.tokens" -}}
 {{- range $flag, $secret := dict "admin-tokens" .Values.adminTokens "door-tokens" .Values.doorTokens }}
 {{- with $secret.existingSecret }}
-- secret: {name: {{ . }}, items: [{key: {{ $secret.key }}, path: {{ $flag }}}]}
+- secret: {name: {{ toYaml . }}, items: [{key: {{ toYaml $secret.key }}, path: {{ $flag }}}]}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -36,7 +36,7 @@ image: {{ include "sluice.image" . }}
 args:
   - serve
   {{- if eq .Values.mode "gateway" }}
-  - --upstream={{ .Values.upstream }}
+  - {{ print "--upstream=" .Values.upstream | toYaml }}
   {{- else if eq .Values.mode "sidecar" }}
   - --upstream=http://127.0.0.1:{{ .Values.sidecar.port }}
   {{- end }}
@@ -57,7 +57,7 @@ args:
 env:
   {{- range $name, $secret := dict "SLUICE_STORE" .Values.store "SLUICE_RULES" .Values.rules }}
   {{- with $secret.existingSecret }}
-  - {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $secret.key }}}}}
+  - {name: {{ $name }}, valueFrom: {secretKeyRef: {name: {{ toYaml . }}, key: {{ toYaml $secret.key }}}}}
   {{- end }}
   {{- end }}
 {{- end }}

@@ -191,25 +191,24 @@ func simplified(all []target) []target {
 			reached = append(reached, t)
 		}
 	}
-	for _, t := range slices.Backward(reached) {
-		needed := true
-		for _, later := range kept {
-			if !meetTarget(t, later) {
-				continue
-			}
-			if t.in == later.in && coversTarget(later, t) {
-				needed = false
-			}
-			break
-		}
-		if !t.in && !slices.ContainsFunc(kept, func(o target) bool { return o.in && meetTarget(t, o) }) {
-			needed = false
-		}
-		if needed {
-			kept = slices.Insert(kept, 0, t)
+	for _, t := range slices.Backward(reached) { // kept has the later ones, the last one first
+		isNeeded := t.in || slices.ContainsFunc(kept, func(o target) bool { return o.in && meetTarget(t, o) })
+		if isNeeded && !redundant(t, kept) {
+			kept = append(kept, t)
 		}
 	}
+	slices.Reverse(kept)
 	return kept
+}
+
+// redundant reports whether the first of the later targets that t meets covers it, and both are in or both are out.
+func redundant(t target, backward []target) bool {
+	for _, later := range slices.Backward(backward) {
+		if meetTarget(t, later) {
+			return t.in == later.in && coversTarget(later, t)
+		}
+	}
+	return false
 }
 
 func meetTarget(a, b target) bool {
@@ -280,8 +279,11 @@ func (g *group) source(servers []*server) string {
 	var at []string
 	for _, s := range servers {
 		for i, in := range g.places[s] {
+			if !in {
+				continue
+			}
 			for _, u := range s.places[i].scope.uses() {
-				if in && g.likes(&u) && !slices.Contains(at, u.at.Where()) {
+				if g.likes(&u) && !slices.Contains(at, u.at.Where()) {
 					at = append(at, u.at.Where())
 				}
 			}
@@ -375,6 +377,9 @@ func (r *reader) others(byDefault *server, one *importedRule) (all []target) {
 
 // narrowed returns the targets for the methods and paths of a branch.
 func narrowed(targets []target, b *branch) []target {
+	if len(b.methods)+len(b.notMethods)+len(b.paths.patterns)+len(b.notPaths.patterns) == 0 {
+		return targets
+	}
 	var all []target
 	if slices.Contains(b.notMethods, http.MethodGet) && !slices.Contains(b.notMethods, http.MethodHead) {
 		for _, t := range targets { // GET, which is left out, is both

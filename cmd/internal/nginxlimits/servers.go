@@ -139,11 +139,13 @@ func (s *server) limits() bool {
 
 // sharesName reports whether two servers have a name in common, or both have none.
 func (s *server) sharesName(o *server) bool {
-	mine, theirs := s.hosts(), o.hosts()
-	if len(mine)+len(s.unknown) == 0 && len(theirs)+len(o.unknown) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(mine, func(h string) bool { return slices.Contains(theirs, h) })
+	return s.isNameless() && o.isNameless() || overlap(s.names, o.names) || overlap(s.wild, o.wild)
+}
+
+func (s *server) isNameless() bool { return len(s.names)+len(s.wild)+len(s.unknown) == 0 }
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
 // hosts returns the names as hosts of a rule.

@@ -159,7 +159,7 @@ func (v *variables) mapBranches(d *conf.Directive, depth int) ([]branch, error) 
 	if err != nil {
 		return nil, err
 	}
-	sources, err := v.branches(d.Args[0], depth)
+	sources, err := v.branches(piecesOf(d.Args[0]), depth)
 	if err != nil {
 		return nil, err
 	}
@@ -188,13 +188,7 @@ func (v *variables) mapBranches(d *conf.Directive, depth int) ([]branch, error) 
 // resolved replaces variables in the values of branches.
 func (v *variables) resolved(all []branch, depth int) ([]branch, error) {
 	for i := range all {
-		var text strings.Builder
-		for _, p := range all[i].value {
-			if text.WriteString(p.text); p.variable != "" {
-				text.WriteString("${" + p.variable + "}")
-			}
-		}
-		inner, err := v.branches(text.String(), depth)
+		inner, err := v.branches(all[i].value, depth)
 		if err != nil {
 			return nil, err
 		}

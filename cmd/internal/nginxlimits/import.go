@@ -24,7 +24,7 @@ type Imported struct {
 
 // Import translates limit_req and limit_conn to a policy. The error has a file and a line.
 func Import(files *conf.Files) (*Imported, error) {
-	r := newReader()
+	r := &reader{variables: newVariables()}
 	if err := r.read(files.Directives); err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func Import(files *conf.Files) (*Imported, error) {
 		im.head = append(im.head, "trusted_proxies: nginx takes the last address of X-Forwarded-For as the client's (real_ip_recursive is off). Here trusted proxies at its end are skipped, so that clients in these networks could choose their address: name only proxies.")
 	}
 	r.importRules(im)
-	for _, z := range r.zoneOrder {
+	for _, z := range r.zones {
 		if !z.used {
 			r.note(z.at, "no limit uses the zone %q", z.name)
 		}

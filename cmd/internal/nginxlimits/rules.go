@@ -53,17 +53,14 @@ func (r *reader) groups() (all []*group) {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *group) int { return slices.Index(r.zoneOrder, a.zone) - slices.Index(r.zoneOrder, b.zone) })
+	slices.SortStableFunc(all, func(a, b *group) int { return slices.Index(r.zones, a.zone) - slices.Index(r.zones, b.zone) })
 	return all
 }
 
 // groupOf returns the group of a use, which it may add, or nil for a zone that is not defined.
 func (r *reader) groupOf(all *[]*group, u use) *group {
-	zones, kind := r.reqZones, "limit_req_zone"
-	if u.conn {
-		zones, kind = r.connZones, "limit_conn_zone"
-	}
-	z := zones[u.zone]
+	kind := u.at.Name + "_zone"
+	z := r.zone(kind, u.zone)
 	if z == nil {
 		r.note(u.at, "no %s defines the zone %q", kind, u.zone)
 		return nil
@@ -83,13 +80,9 @@ func (r *reader) groupOf(all *[]*group, u use) *group {
 // rules translates a group to a rule, or to several: of servers that count separately, and of keys that depend on
 // the request.
 func (r *reader) rules(g *group, names map[string]bool) []importedRule {
-	what := "limit_req_zone"
-	if g.conn {
-		what = "limit_conn_zone"
-	}
 	branches, err := r.valuesOfKey(g.zone.key)
 	if err != nil {
-		r.note(g.zone.at, "%s %s with the key %q: %v", what, g.zone.name, g.zone.key, err)
+		r.note(g.zone.at, "%s %s with the key %q: %v", g.zone.at.Name, g.zone.name, g.zone.key, err)
 		return nil
 	}
 	var out []importedRule
@@ -99,7 +92,7 @@ func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 		}
 		key, err := keyOfPieces(b.value)
 		if err != nil {
-			r.note(g.zone.at, "%s %s with the key %q: %v", what, g.zone.name, g.zone.key, err)
+			r.note(g.zone.at, "%s %s with the key %q: %v", g.zone.at.Name, g.zone.name, g.zone.key, err)
 			continue
 		}
 		for _, servers := range r.together(g, &key) {

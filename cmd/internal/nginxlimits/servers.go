@@ -91,11 +91,7 @@ func (r *reader) addServer(s *server) {
 // markUsed marks the zones of limits that are left out with a comment.
 func (r *reader) markUsed(s *scope) {
 	for _, u := range s.uses() {
-		zones := r.reqZones
-		if u.conn {
-			zones = r.connZones
-		}
-		if z := zones[u.zone]; z != nil {
+		if z := r.zone(u.at.Name+"_zone", u.zone); z != nil {
 			z.used = true
 		}
 	}

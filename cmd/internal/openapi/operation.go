@@ -83,10 +83,7 @@ func (d *Document) samples(item, node *yaml.Node) map[string]string {
 		if text(d.field(p, "in")) != "path" {
 			continue
 		}
-		of := p
-		if schema := d.field(p, "schema"); schema != nil {
-			of = schema
-		}
+		of := cmp.Or(d.field(p, "schema"), p)
 		value := text(d.field(of, "const"))
 		if allowed := d.items(d.field(of, "enum")); len(allowed) > 0 {
 			value = text(allowed[0])
@@ -118,9 +115,7 @@ func (d *Document) bases(item, node *yaml.Node) (all []base) {
 	}
 	for _, s := range servers {
 		for _, url := range d.urls(s) {
-			if b := baseOf(url); !slices.Contains(all, b) {
-				all = append(all, b)
-			}
+			all = appendNew(all, baseOf(url))
 		}
 	}
 	if len(all) == 0 {
@@ -139,9 +134,7 @@ func (d *Document) urls(server *yaml.Node) []string {
 		variable = d.resolve(variable, 0)
 		values := []string{text(d.field(variable, "default"))}
 		for _, v := range d.items(d.field(variable, "enum")) {
-			if !slices.Contains(values, text(v)) {
-				values = append(values, text(v))
-			}
+			values = appendNew(values, text(v))
 		}
 		if len(all)*len(values) > maxURLs {
 			values = values[:1]

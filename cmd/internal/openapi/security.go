@@ -54,9 +54,7 @@ func coveredByAPIKey(key []string) bool {
 }
 
 func (c *credentials) note(format string, args ...any) {
-	if n := fmt.Sprintf(format, args...); !slices.Contains(c.notes, n) {
-		c.notes = append(c.notes, n)
-	}
+	c.notes = appendNew(c.notes, fmt.Sprintf(format, args...))
 }
 
 // maxParts is the number of parts that a key has at most.

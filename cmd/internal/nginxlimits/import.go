@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -120,25 +121,16 @@ func (im *Imported) Text(sources []string) ([]byte, error) {
 			comment(&b, "", "- "+note)
 		}
 	}
-	im.annotate(&b, text)
-	return b.Bytes(), nil
-}
-
-// annotate writes the text of the document with the comments of rules before them.
-func (im *Imported) annotate(b *bytes.Buffer, text []byte) {
-	section, rule := "", 0
-	for line := range strings.Lines(string(text)) {
-		if line[0] != ' ' {
-			section = line
+	comments := make([]string, len(im.comments))
+	for i, notes := range im.comments {
+		var c bytes.Buffer
+		for _, note := range notes {
+			comment(&c, "  ", note)
 		}
-		if strings.HasPrefix(section, "rules:") && strings.HasPrefix(line, "  - ") && rule < len(im.comments) {
-			for _, note := range im.comments[rule] {
-				comment(b, "  ", note)
-			}
-			rule++
-		}
-		b.WriteString(line)
+		comments[i] = c.String()
 	}
+	b.WriteString(words.CommentRules(text, comments))
+	return b.Bytes(), nil
 }
 
 // comment writes a line of text, of which nothing can end the comment.

@@ -1,5 +1,5 @@
-// Package words writes numbers of things, lengths of time and paragraphs for people. Commands are
-// above it; it imports nothing of this module.
+// Package words writes numbers of things, lengths of time, paragraphs and comments for people. Commands are
+// above it, package internal/printable is below.
 package words
 
 import (

@@ -31,7 +31,7 @@ func Import(files *conf.Files) (*Imported, error) {
 	}
 	im := &Imported{Document: policy.Document{TrustedProxies: r.trusted, Rules: []policy.Rule{}}}
 	for _, m := range files.Missing {
-		r.note(m.By, "%s is not there, and so is not read", m.Name)
+		r.note(m.By, "the included file %s does not exist", m.Name)
 	}
 	if len(r.trusted) > 0 && !r.recursive {
 		im.head = append(im.head, "trusted_proxies: nginx takes the last address of X-Forwarded-For as the client's (real_ip_recursive is off). Here trusted proxies at its end are skipped, so that clients in these networks could choose their address: name only proxies.")
@@ -80,7 +80,7 @@ func (r *reader) importRules(im *Imported) {
 // tooMany is the status of a refusal by a rule.
 const tooMany = 429
 
-// status has refusals get the status that nginx gives them, if it is the same for all rules.
+// status sets the status of denials to that of nginx, if it is the same for all rules.
 func (im *Imported) status(all []importedRule) {
 	if len(all) == 0 {
 		return
@@ -90,7 +90,7 @@ func (im *Imported) status(all []importedRule) {
 	case same && all[0].status == tooMany:
 	case same && all[0].status != 444:
 		im.Document.Answers = map[string]policy.Answer{fmt.Sprint(tooMany): {Status: all[0].status}}
-		im.head = append(im.head, fmt.Sprintf("answers: nginx refuses with %d. Without these lines it is 429, which clients expect of a limit.", all[0].status))
+		im.head = append(im.head, fmt.Sprintf("answers: nginx refuses with %d. Without these lines the status is 429, which clients expect from a limit.", all[0].status))
 	default:
 		for i := range all {
 			if all[i].status != tooMany {
@@ -133,7 +133,7 @@ func (im *Imported) Text(sources []string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// comment writes a line of text, of which nothing can end the comment.
+// comment writes a text as one line of a comment.
 func comment(b *bytes.Buffer, indent, text string) {
 	fmt.Fprintf(b, "%s# %s\n", indent, printable.Line(text))
 }

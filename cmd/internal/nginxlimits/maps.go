@@ -63,7 +63,7 @@ func byNetwork(values map[netip.Prefix]string, other string) ([]branch, error) {
 				break
 			}
 			if values[p] != values[q] {
-				return nil, fmt.Errorf("%v is in %v, with another value: list the smaller networks that are left of it", q, p)
+				return nil, fmt.Errorf("%v is in %v, with another value: list the rest of it as smaller networks", q, p)
 			}
 		}
 	}
@@ -346,7 +346,7 @@ func (e *entry) paths() (set pathSet, err error) {
 	return set, nil
 }
 
-// splitByHeader returns branches by the value of a header. A rule can ask for a value or for any.
+// splitByHeader returns branches by the value of a header. A rule can match one value or any.
 func splitByHeader(name string, entries []entry, other string) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}
@@ -354,14 +354,14 @@ func splitByHeader(name string, entries []entry, other string) ([]branch, error)
 		switch {
 		case e.value == other:
 		case e.regex != nil:
-			return nil, fmt.Errorf("%q at %s: a rule asks for the whole value of a header", e.pattern, e.at.Where())
+			return nil, fmt.Errorf("%q at %s: a rule compares the whole value of a header", e.pattern, e.at.Where())
 		case e.pattern == "" && e.value == "":
 			rest.headers = map[string]string{name: "*"}
 		case e.pattern == "" && other != "":
-			c := condition{notes: []string{fmt.Sprintf("also counts requests with %s, which nginx counts by another key: a rule cannot ask for requests without it", name)}}
+			c := condition{notes: []string{fmt.Sprintf("also counts requests with %s, which nginx counts by another key: a rule cannot match requests without it", name)}}
 			out, rest.headers = append(out, branch{c, piecesOf(e.value)}), map[string]string{name: "*"}
 		case e.pattern == "":
-			return nil, fmt.Errorf("a rule cannot ask for requests without %s", name)
+			return nil, fmt.Errorf("a rule cannot match requests without %s", name)
 		case other != "":
 			return nil, fmt.Errorf("a rule cannot leave out a value of %s", name)
 		default:

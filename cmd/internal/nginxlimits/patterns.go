@@ -70,7 +70,7 @@ const (
 // maxAlternatives is how many patterns one regular expression may become.
 const maxAlternatives = 64
 
-// regexPaths returns the paths of a regular expression, if patterns can express them: the expression has to begin with
+// regexPaths returns the paths of a regular expression, if patterns can express them: the expression has to start with
 // "^/", and everything but its literals has to match whole segments, or the rest of the path.
 func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
 	parsed, err := syntax.Parse(expr, syntax.Perl)
@@ -152,7 +152,7 @@ func alternatives(re *syntax.Regexp) (texts []string, ok bool) {
 	return nil, false
 }
 
-// concatenated returns each text of the first expression with each text of the second behind it, and so on.
+// concatenated returns each text of the first expression followed by each text of the second, and so on.
 func concatenated(all []*syntax.Regexp) (texts []string, ok bool) {
 	texts = []string{""}
 	for _, sub := range all {

@@ -108,18 +108,18 @@ func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 // together groups the servers in which the limit is in force: one rule counts the requests of each group.
 func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
 	var in []*server
-	apart := key.byServer
+	separate := key.byServer
 	for _, s := range r.servers {
 		if g.has(s) && (!key.byServer || key.always || s.named) {
 			in = append(in, s)
-			apart = apart || !s.isDefault && len(s.wild)+len(s.unknown) > 0 && len(r.servers) > 1
+			separate = separate || !s.isDefault && len(s.wild)+len(s.unknown) > 0 && len(r.servers) > 1
 		}
 	}
 	if len(in) == 0 {
 		r.note(g.zone.at, "the zone %s: nginx does not count by $server_name in servers without server_name", g.zone.name)
 		return nil
 	}
-	if len(in) < 2 || !apart || !key.byServer && r.alike(g) {
+	if len(in) < 2 || !separate || !key.byServer && r.alike(g) {
 		return [][]*server{in}
 	}
 	for _, s := range in {
@@ -178,7 +178,7 @@ func simplified(all []target) []target {
 	}
 	for _, t := range all {
 		if !t.in && !slices.ContainsFunc(in, func(o target) bool { return meetTarget(t, o) }) {
-			continue // soon, since most locations are none of those that a limit counts
+			continue // most locations overlap with none that the limit counts
 		}
 		if !slices.ContainsFunc(reached, func(o target) bool { return coversTarget(o, t) }) {
 			reached = append(reached, t)
@@ -340,7 +340,7 @@ func (r *reader) targets(g *group, servers []*server, one *importedRule) (all []
 	return simplified(all), true
 }
 
-// hosted returns targets for each name of a server, and behind them all other paths of it, which are out.
+// hosted returns targets for each name of a server, followed by one for all its other paths, which is out.
 func hosted(s *server, paths []target) (all []target) {
 	for _, h := range s.names {
 		for _, t := range paths {

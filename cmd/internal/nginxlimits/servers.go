@@ -24,7 +24,7 @@ type place struct {
 	text    string // as the configuration writes it
 	prefix  string // of a location that is no regular expression
 	paths   pathSet
-	unknown bool // no pattern says which paths it has
+	unknown bool // no pattern expresses its paths
 	scope   scope
 	at      *conf.Directive
 }
@@ -34,13 +34,13 @@ type server struct {
 	named     bool     // it has a name, be it "_"
 	names     []string // exact names
 	wild      []string // as hosts of rules write them
-	unknown   []string // names that hosts cannot say
+	unknown   []string // names that hosts of a rule cannot express
 	isDefault bool
 	places    []place // in the order in which nginx looks at them
 	at        *conf.Directive
 }
 
-// server reads a server, unless it answers everything by itself.
+// server reads a server, unless it answers all requests itself.
 func (r *reader) server(d *conf.Directive, inherited scope) error {
 	s := &server{at: d}
 	if err := inherited.apply(r, d.Block); err != nil {

@@ -97,7 +97,7 @@ func (r *reader) zone(directive, name string) *zoneDefinition {
 func noZones(all []*conf.Directive) error {
 	for _, d := range all {
 		if definesZone(d) {
-			return d.Errorf("%s stands in the http block, and not in one within it", d.Name)
+			return d.Errorf("%s belongs into the http block, and not into a block within it", d.Name)
 		}
 		if err := noZones(d.Block); err != nil {
 			return err
@@ -121,7 +121,7 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 				return nil, d.Errorf("%w", err)
 			}
 			z.rate = rate
-		case name == "sync": // of a cluster, whose instances count together here anyway
+		case name == "sync": // between instances, which always count together here
 		default:
 			return nil, d.Errorf("unknown parameter %q of %s", arg, d.Name)
 		}

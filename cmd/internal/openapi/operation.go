@@ -40,7 +40,7 @@ func (d *Document) readPaths() {
 		switch item := d.resolve(value, 0); {
 		case strings.HasPrefix(key.Value, "x-"):
 		case !strings.HasPrefix(key.Value, "/"):
-			d.leave(key.Line, `write it as in "/users"`, "the path %.60q does not begin with a slash", key.Value)
+			d.leave(key.Line, `write it as in "/users"`, "the path %.60q does not start with a slash", key.Value)
 		case item == nil || item.Kind != yaml.MappingNode:
 			d.leave(key.Line, "write its methods beneath it, or a reference that leads to them", "the path %.60q has no methods", key.Value)
 		case lookup(item, "$ref") != nil:
@@ -174,7 +174,7 @@ func hostOf(host string) string {
 	return host
 }
 
-// cleanBase returns a base path with a slash at its beginning and none at its end, or "".
+// cleanBase returns a base path with a slash at its start and none at its end, or "".
 func cleanBase(path string) string {
 	var segments []string
 	for s := range strings.SplitSeq(path, "/") {

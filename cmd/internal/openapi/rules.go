@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Limits that are proposed for operations without one.
+// Limits proposed for operations without one.
 const (
 	proposedRead  = "100/minute"
 	proposedWrite = "20/minute"
@@ -341,7 +341,7 @@ func (b *builder) many(r policy.Rule, l *limit, comments []string, of []*Operati
 	c := b.d.credentialsOf(of[0])
 	if l.by == byCredentials && slices.ContainsFunc(of, func(o *Operation) bool { return !slices.EqualFunc(b.d.credentialsOf(o).keys, c.keys, slices.Equal) }) {
 		c = credentials{keys: [][]string{{clientIP}}}
-		comments = append(comments, "Its operations ask for different credentials, so it counts by address.")
+		comments = append(comments, "Its operations require different credentials, so it counts by address.")
 	}
 	b.addKeys(r, l, c, comments, of)
 }
@@ -371,7 +371,7 @@ func (b *builder) overlaps() {
 // maxListed is how many operations a comment names.
 const maxListed = 5
 
-// list returns the first of some operations, and how many more there are.
+// list returns the names of the first operations, and the number of the others.
 func list(all []*Operation) string {
 	var b strings.Builder
 	for i, o := range all {

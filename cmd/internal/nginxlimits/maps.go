@@ -40,7 +40,7 @@ func geoBranches(d *conf.Directive) ([]branch, error) {
 		}
 		values[network] = e.Args[0]
 	}
-	return byNetwork(values, other)
+	return byNetwork(values, other, func(text string) []piece { return []piece{{text: text}} })
 }
 
 func parseNetwork(text string) (netip.Prefix, error) {
@@ -54,8 +54,9 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// byNetwork returns a branch for each value, and one for the clients in no network.
-func byNetwork(values map[netip.Prefix]string, other string) ([]branch, error) {
+// byNetwork returns a branch for each value, and one for the clients in no network. Values of a map have variables,
+// and those of geo are texts.
+func byNetwork(values map[netip.Prefix]string, other string, pieces func(string) []piece) ([]branch, error) {
 	networks := slices.SortedFunc(maps.Keys(values), netip.Prefix.Compare)
 	for i, p := range networks { // a network stands before those in it
 		for _, q := range networks[i+1:] {
@@ -68,23 +69,31 @@ func byNetwork(values map[netip.Prefix]string, other string) ([]branch, error) {
 		}
 	}
 	var out []branch
-	rest := branch{value: piecesOf(other)}
+	rest := branch{value: pieces(other)}
 	for _, p := range networks {
-		v := values[p]
-		if v == other {
+		if values[p] == other {
 			continue
 		}
 		rest.notClients = append(rest.notClients, shortPrefix(p))
-		i := slices.IndexFunc(out, func(b branch) bool { text, _ := b.literal(); return text == v })
-		if i < 0 {
-			if i = len(out); i == maxBranches {
-				return nil, errors.New("it has too many values")
-			}
-			out = append(out, branch{value: []piece{{text: v}}})
+		b, err := branchOf(&out, pieces(values[p]))
+		if err != nil {
+			return nil, err
 		}
-		out[i].clients = append(out[i].clients, shortPrefix(p))
+		b.clients = append(b.clients, shortPrefix(p))
 	}
 	return append(out, rest), nil
+}
+
+// branchOf returns the branch with a value, which it may append.
+func branchOf(all *[]branch, value []piece) (*branch, error) {
+	i := slices.IndexFunc(*all, func(b branch) bool { return slices.Equal(b.value, value) })
+	if i < 0 {
+		if i = len(*all); i == maxBranches {
+			return nil, errors.New("it has too many values")
+		}
+		*all = append(*all, branch{value: value})
+	}
+	return &(*all)[i], nil
 }
 
 // shortPrefix returns a network, or the address if it is only one.
@@ -261,7 +270,7 @@ func splitByAddress(entries []entry, other string) ([]branch, error) {
 		}
 		values[netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())] = e.value
 	}
-	return byNetwork(values, other)
+	return byNetwork(values, other, piecesOf)
 }
 
 // splitByText returns a branch for each value of a map whose entries are texts, and one for the default.
@@ -281,15 +290,12 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 				return nil, err
 			}
 		}
-		i := slices.IndexFunc(out, func(b branch) bool { return slices.Equal(b.value, piecesOf(e.value)) })
-		if i < 0 {
-			if i = len(out); i == maxBranches {
-				return nil, errors.New("it has too many values")
-			}
-			out = append(out, branch{value: piecesOf(e.value)})
+		b, err := branchOf(&out, piecesOf(e.value))
+		if err != nil {
+			return nil, err
 		}
 		for _, text := range texts {
-			is(&out[i].condition, text)
+			is(&b.condition, text)
 		}
 	}
 	return append(out, rest), nil

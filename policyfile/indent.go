@@ -14,7 +14,7 @@ import (
 
 // The YAML parser stumbles over a slip of the hand later than a reader does, and blames what
 // comes after it. So where it fails, the lines are looked at again for the slips that people
-// make. A slip is only told if the parser gets past it once it is mended.
+// make. A slip is reported only if the parser gets past it once it is mended.
 
 const (
 	maxMended  = 1 << 18 // the size of the largest document that is looked at again

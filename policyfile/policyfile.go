@@ -61,7 +61,7 @@ func ParseTo(name string, data []byte, read func(path string) ([]byte, error), c
 	d.readBodies(&doc, read)
 	d.readPrices(&doc, read)
 	if d.root == nil {
-		return nil, d.problems // there is nothing to compile
+		return nil, d.problems // nothing to compile
 	}
 	p, err := compile(doc, d.where)
 	if err == nil && len(d.problems) == 0 {

@@ -14,10 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxDepth is how deep JSON may be nested.
+// maxDepth bounds the nesting of JSON.
 const maxDepth = 100
 
-// Error is a mistake in a document: where, what, and what to do about it.
+// Error is a mistake in a document, with its line and a hint for its repair.
 type Error struct {
 	Line          int
 	Message, Hint string
@@ -35,9 +35,9 @@ func Read(data []byte) (*yaml.Node, error) {
 	}
 	switch end := errors.Is(err, io.EOF); {
 	case end && root == nil:
-		return nil, &Error{1, "the document is empty", "it begins with \"{\""}
+		return nil, &Error{1, "the document is empty", "the first character is \"{\""}
 	case err == nil:
-		return nil, &Error{r.line(), "there is something behind the document", "remove it"}
+		return nil, &Error{r.line(), "there is data after the document", "remove it"}
 	case !end:
 		line := r.line()
 		if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
@@ -56,10 +56,10 @@ type reader struct {
 	ends int // of lines, before that
 }
 
-// line returns the line that has been reached.
+// line returns the current line.
 func (r *reader) line() int { return r.lineAt(int(r.InputOffset())) }
 
-// lineAt returns the line of an offset. Offsets must not decrease from call to call.
+// lineAt returns the line of an offset. Offsets must not decrease between calls.
 func (r *reader) lineAt(offset int) int {
 	if at := min(offset, len(r.data)); at > r.at {
 		r.ends += bytes.Count(r.data[r.at:at], []byte("\n"))
@@ -112,7 +112,7 @@ func (r *reader) content(n *yaml.Node, open json.Delim, depth int) error {
 	return unexpected(err)
 }
 
-// unexpected makes another error of the end of the data.
+// unexpected replaces io.EOF within a value by io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -51,12 +51,12 @@ func convertNginx(c *cobra.Command, names []string) error {
 	if len(im.Document.Rules) == 0 {
 		return fmt.Errorf("%s: no limit was translated: see the comments at the start of the policy", strings.Join(names, ", "))
 	}
-	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: see the comments at the start of the policy\n", words.Counted(len(im.Untranslated), "thing"))
+	_, err = fmt.Fprintf(c.ErrOrStderr(), "%s not translated: see the comments at the start of the policy\n", words.Counted(len(im.Untranslated), "setting"))
 	return err
 }
 
 func addFile(files *conf.Files, name string, in io.Reader) error {
-	if name != "-" {
+	if name != command.Stdin {
 		return files.Add(name)
 	}
 	text, err := conf.Read(in)

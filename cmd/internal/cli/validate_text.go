@@ -97,7 +97,7 @@ func excessText(c sluice.Consistency, p *sluice.Plan) string {
 		synced.Excess(p, 2), synced.Excess(p, 10), synced.Every)
 }
 
-// allocationText returns what a tenant of each weight gets while many want more than there is.
+// allocationText returns what a tenant of each weight gets while demand exceeds the limit.
 func allocationText(s *policy.SharedLimit) string {
 	const ten, hundred = 10, 100
 	if len(s.Weights) == 1 {

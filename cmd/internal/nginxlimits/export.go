@@ -151,7 +151,7 @@ func keyOf(r *policy.Rule) (string, error) {
 	return "", fmt.Errorf("its key is %v, and nginx can count by address only", r.Key)
 }
 
-// alone says what the rule goes by besides its key.
+// alone returns an error if the rule depends on more than its key.
 func alone(r *policy.Rule, overrides []policy.Override) error {
 	switch {
 	case len(r.Match)+len(r.Hosts)+len(r.Headers)+len(r.Attributes)+len(r.Body) > 0:

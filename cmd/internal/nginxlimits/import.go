@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluicehq/sluice/cmd/internal/nginxlimits/conf"
+	"github.com/sluicehq/sluice/cmd/internal/words"
 	"github.com/sluicehq/sluice/internal/printable"
 	"github.com/sluicehq/sluice/policy"
 	"github.com/sluicehq/sluice/policyfile"
@@ -24,19 +25,19 @@ type Imported struct {
 
 // Import translates limit_req and limit_conn to a policy. The error has a file and a line.
 func Import(files *conf.Files) (*Imported, error) {
-	r := newReader()
+	r := &reader{variables: newVariables()}
 	if err := r.read(files.Directives); err != nil {
 		return nil, err
 	}
 	im := &Imported{Document: policy.Document{TrustedProxies: r.trusted, Rules: []policy.Rule{}}}
 	for _, m := range files.Missing {
-		r.note(m.By, "%s is not there, and so is not read", m.Name)
+		r.note(m.By, "the included file %s does not exist", m.Name)
 	}
 	if len(r.trusted) > 0 && !r.recursive {
 		im.head = append(im.head, "trusted_proxies: nginx takes the last address of X-Forwarded-For as the client's (real_ip_recursive is off). Here trusted proxies at its end are skipped, so that clients in these networks could choose their address: name only proxies.")
 	}
 	r.importRules(im)
-	for _, z := range r.zoneOrder {
+	for _, z := range r.zones {
 		if !z.used {
 			r.note(z.at, "no limit uses the zone %q", z.name)
 		}
@@ -79,7 +80,7 @@ func (r *reader) importRules(im *Imported) {
 // tooMany is the status of a refusal by a rule.
 const tooMany = 429
 
-// status has refusals get the status that nginx gives them, if it is the same for all rules.
+// status sets the status of denials to that of nginx, if it is the same for all rules.
 func (im *Imported) status(all []importedRule) {
 	if len(all) == 0 {
 		return
@@ -89,7 +90,7 @@ func (im *Imported) status(all []importedRule) {
 	case same && all[0].status == tooMany:
 	case same && all[0].status != 444:
 		im.Document.Answers = map[string]policy.Answer{fmt.Sprint(tooMany): {Status: all[0].status}}
-		im.head = append(im.head, fmt.Sprintf("answers: nginx refuses with %d. Without these lines it is 429, which clients expect of a limit.", all[0].status))
+		im.head = append(im.head, fmt.Sprintf("answers: nginx refuses with %d. Without these lines the status is 429, which clients expect from a limit.", all[0].status))
 	default:
 		for i := range all {
 			if all[i].status != tooMany {
@@ -120,28 +121,19 @@ func (im *Imported) Text(sources []string) ([]byte, error) {
 			comment(&b, "", "- "+note)
 		}
 	}
-	im.annotate(&b, text)
+	comments := make([]string, len(im.comments))
+	for i, notes := range im.comments {
+		var c bytes.Buffer
+		for _, note := range notes {
+			comment(&c, "  ", note)
+		}
+		comments[i] = c.String()
+	}
+	b.WriteString(words.CommentRules(text, comments))
 	return b.Bytes(), nil
 }
 
-// annotate writes the text of the document with the comments of rules before them.
-func (im *Imported) annotate(b *bytes.Buffer, text []byte) {
-	section, rule := "", 0
-	for line := range strings.Lines(string(text)) {
-		if line[0] != ' ' {
-			section = line
-		}
-		if strings.HasPrefix(section, "rules:") && strings.HasPrefix(line, "  - ") && rule < len(im.comments) {
-			for _, note := range im.comments[rule] {
-				comment(b, "  ", note)
-			}
-			rule++
-		}
-		b.WriteString(line)
-	}
-}
-
-// comment writes a line of text, of which nothing can end the comment.
+// comment writes a text as one line of a comment.
 func comment(b *bytes.Buffer, indent, text string) {
 	fmt.Fprintf(b, "%s# %s\n", indent, printable.Line(text))
 }

@@ -40,7 +40,7 @@ func geoBranches(d *conf.Directive) ([]branch, error) {
 		}
 		values[network] = e.Args[0]
 	}
-	return byNetwork(values, other)
+	return byNetwork(values, other, func(text string) []piece { return []piece{{text: text}} })
 }
 
 func parseNetwork(text string) (netip.Prefix, error) {
@@ -54,8 +54,9 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// byNetwork returns a branch for each value, and one for the clients in no network.
-func byNetwork(values map[netip.Prefix]string, other string) ([]branch, error) {
+// byNetwork returns a branch for each value, and one for the clients in no network. Values of a map have variables,
+// and those of geo are texts.
+func byNetwork(values map[netip.Prefix]string, other string, pieces func(string) []piece) ([]branch, error) {
 	networks := slices.SortedFunc(maps.Keys(values), netip.Prefix.Compare)
 	for i, p := range networks { // a network stands before those in it
 		for _, q := range networks[i+1:] {
@@ -63,28 +64,36 @@ func byNetwork(values map[netip.Prefix]string, other string) ([]branch, error) {
 				break
 			}
 			if values[p] != values[q] {
-				return nil, fmt.Errorf("%v is in %v, with another value: list the smaller networks that are left of it", q, p)
+				return nil, fmt.Errorf("%v is in %v, with another value: list the rest of it as smaller networks", q, p)
 			}
 		}
 	}
 	var out []branch
-	rest := branch{value: piecesOf(other)}
+	rest := branch{value: pieces(other)}
 	for _, p := range networks {
-		v := values[p]
-		if v == other {
+		if values[p] == other {
 			continue
 		}
 		rest.notClients = append(rest.notClients, shortPrefix(p))
-		i := slices.IndexFunc(out, func(b branch) bool { text, _ := b.literal(); return text == v })
-		if i < 0 {
-			if i = len(out); i == maxBranches {
-				return nil, errors.New("it has too many values")
-			}
-			out = append(out, branch{value: []piece{{text: v}}})
+		b, err := branchOf(&out, pieces(values[p]))
+		if err != nil {
+			return nil, err
 		}
-		out[i].clients = append(out[i].clients, shortPrefix(p))
+		b.clients = append(b.clients, shortPrefix(p))
 	}
 	return append(out, rest), nil
+}
+
+// branchOf returns the branch with a value, which it may append.
+func branchOf(all *[]branch, value []piece) (*branch, error) {
+	i := slices.IndexFunc(*all, func(b branch) bool { return slices.Equal(b.value, value) })
+	if i < 0 {
+		if i = len(*all); i == maxBranches {
+			return nil, errors.New("it has too many values")
+		}
+		*all = append(*all, branch{value: value})
+	}
+	return &(*all)[i], nil
 }
 
 // shortPrefix returns a network, or the address if it is only one.
@@ -159,7 +168,7 @@ func (v *variables) mapBranches(d *conf.Directive, depth int) ([]branch, error) 
 	if err != nil {
 		return nil, err
 	}
-	sources, err := v.branches(d.Args[0], depth)
+	sources, err := v.branches(piecesOf(d.Args[0]), depth)
 	if err != nil {
 		return nil, err
 	}
@@ -188,13 +197,7 @@ func (v *variables) mapBranches(d *conf.Directive, depth int) ([]branch, error) 
 // resolved replaces variables in the values of branches.
 func (v *variables) resolved(all []branch, depth int) ([]branch, error) {
 	for i := range all {
-		var text strings.Builder
-		for _, p := range all[i].value {
-			if text.WriteString(p.text); p.variable != "" {
-				text.WriteString("${" + p.variable + "}")
-			}
-		}
-		inner, err := v.branches(text.String(), depth)
+		inner, err := v.branches(all[i].value, depth)
 		if err != nil {
 			return nil, err
 		}
@@ -267,7 +270,7 @@ func splitByAddress(entries []entry, other string) ([]branch, error) {
 		}
 		values[netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())] = e.value
 	}
-	return byNetwork(values, other)
+	return byNetwork(values, other, piecesOf)
 }
 
 // splitByText returns a branch for each value of a map whose entries are texts, and one for the default.
@@ -287,15 +290,12 @@ func splitByText(entries []entry, other string, is func(*condition, string), isN
 				return nil, err
 			}
 		}
-		i := slices.IndexFunc(out, func(b branch) bool { return slices.Equal(b.value, piecesOf(e.value)) })
-		if i < 0 {
-			if i = len(out); i == maxBranches {
-				return nil, errors.New("it has too many values")
-			}
-			out = append(out, branch{value: piecesOf(e.value)})
+		b, err := branchOf(&out, piecesOf(e.value))
+		if err != nil {
+			return nil, err
 		}
 		for _, text := range texts {
-			is(&out[i].condition, text)
+			is(&b.condition, text)
 		}
 	}
 	return append(out, rest), nil
@@ -352,7 +352,7 @@ func (e *entry) paths() (set pathSet, err error) {
 	return set, nil
 }
 
-// splitByHeader returns branches by the value of a header. A rule can ask for a value or for any.
+// splitByHeader returns branches by the value of a header. A rule can match one value or any.
 func splitByHeader(name string, entries []entry, other string) ([]branch, error) {
 	var out []branch
 	rest := branch{value: piecesOf(other)}
@@ -360,14 +360,14 @@ func splitByHeader(name string, entries []entry, other string) ([]branch, error)
 		switch {
 		case e.value == other:
 		case e.regex != nil:
-			return nil, fmt.Errorf("%q at %s: a rule asks for the whole value of a header", e.pattern, e.at.Where())
+			return nil, fmt.Errorf("%q at %s: a rule compares the whole value of a header", e.pattern, e.at.Where())
 		case e.pattern == "" && e.value == "":
 			rest.headers = map[string]string{name: "*"}
 		case e.pattern == "" && other != "":
-			c := condition{notes: []string{fmt.Sprintf("also counts requests with %s, which nginx counts by another key: a rule cannot ask for requests without it", name)}}
+			c := condition{notes: []string{fmt.Sprintf("also counts requests with %s, which nginx counts by another key: a rule cannot match requests without it", name)}}
 			out, rest.headers = append(out, branch{c, piecesOf(e.value)}), map[string]string{name: "*"}
 		case e.pattern == "":
-			return nil, fmt.Errorf("a rule cannot ask for requests without %s", name)
+			return nil, fmt.Errorf("a rule cannot match requests without %s", name)
 		case other != "":
 			return nil, fmt.Errorf("a rule cannot leave out a value of %s", name)
 		default:

@@ -70,7 +70,7 @@ const (
 // maxAlternatives is how many patterns one regular expression may become.
 const maxAlternatives = 64
 
-// regexPaths returns the paths of a regular expression, if patterns can express them: the expression has to begin with
+// regexPaths returns the paths of a regular expression, if patterns can express them: the expression has to start with
 // "^/", and everything but its literals has to match whole segments, or the rest of the path.
 func regexPaths(expr string, ignoreCase bool) (set pathSet, ok bool) {
 	parsed, err := syntax.Parse(expr, syntax.Perl)
@@ -152,7 +152,7 @@ func alternatives(re *syntax.Regexp) (texts []string, ok bool) {
 	return nil, false
 }
 
-// concatenated returns each text of the first expression with each text of the second behind it, and so on.
+// concatenated returns each text of the first expression followed by each text of the second, and so on.
 func concatenated(all []*syntax.Regexp) (texts []string, ok bool) {
 	texts = []string{""}
 	for _, sub := range all {
@@ -251,34 +251,30 @@ func cutEnd(text string) (before string, open, ok bool) {
 
 // covers reports whether every path of the pattern p is one of the pattern q. Neither has a method or a host.
 func covers(q, p string) bool {
-	below := strings.HasSuffix(q, "/")
 	qs, ps := segmentsOf(q), segmentsOf(p)
-	if len(qs) > len(ps) || len(qs) < len(ps) && !below || strings.HasSuffix(p, "/") && !below {
-		return false
-	}
-	for i := range qs {
-		if qs[i] != ps[i] && !strings.HasPrefix(qs[i], "{") {
+	for qs != "" && ps != "" {
+		var a, b string
+		a, qs, _ = strings.Cut(qs, "/")
+		b, ps, _ = strings.Cut(ps, "/")
+		if a != b && !isWildcard(a) {
 			return false
 		}
 	}
-	return true
+	return qs == "" && (takesBelow(q) || ps == "" && !takesBelow(p))
 }
 
 // meet reports whether a path can be one of both patterns.
 func meet(p, q string) bool {
-	if a, b := firstOf(p), firstOf(q); a != b && a != "" && b != "" && a[0] != '{' && b[0] != '{' {
-		return false // most patterns differ there
-	}
 	ps, qs := segmentsOf(p), segmentsOf(q)
-	if len(ps) < len(qs) && !strings.HasSuffix(p, "/") || len(qs) < len(ps) && !strings.HasSuffix(q, "/") {
-		return false
-	}
-	for i := range min(len(ps), len(qs)) {
-		if ps[i] != qs[i] && !strings.HasPrefix(ps[i], "{") && !strings.HasPrefix(qs[i], "{") {
+	for ps != "" && qs != "" {
+		var a, b string
+		a, ps, _ = strings.Cut(ps, "/")
+		b, qs, _ = strings.Cut(qs, "/")
+		if a != b && !isWildcard(a) && !isWildcard(b) {
 			return false
 		}
 	}
-	return true
+	return (ps == "" || takesBelow(q)) && (qs == "" || takesBelow(p))
 }
 
 // common returns the pattern of the paths that are of two patterns which meet.
@@ -289,32 +285,26 @@ func common(p, q string) string {
 	case covers(q, p):
 		return p
 	}
-	long, short := segmentsOf(p), segmentsOf(q)
+	long, short := strings.Split(segmentsOf(p), "/"), strings.Split(segmentsOf(q), "/")
 	if len(long) < len(short) {
 		long, short = short, long
 	}
 	for i, s := range short {
-		if strings.HasPrefix(long[i], "{") {
+		if isWildcard(long[i]) {
 			long[i] = s
 		}
 	}
 	path := "/" + strings.Join(long, "/")
-	if strings.HasSuffix(p, "/") && strings.HasSuffix(q, "/") {
+	if takesBelow(p) && takesBelow(q) {
 		path += "/"
 	}
 	return path
 }
 
-// firstOf returns the first segment of a pattern, "{$}" of one without any.
-func firstOf(pattern string) string {
-	first, _, _ := strings.Cut(strings.TrimPrefix(pattern, "/"), "/")
-	return first
-}
+// takesBelow reports whether a pattern also matches the paths below it.
+func takesBelow(pattern string) bool { return strings.HasSuffix(pattern, "/") }
 
-func segmentsOf(pattern string) []string {
-	pattern = strings.Trim(strings.TrimSuffix(pattern, "{$}"), "/")
-	if pattern == "" {
-		return nil
-	}
-	return strings.Split(pattern, "/")
-}
+func isWildcard(segment string) bool { return strings.HasPrefix(segment, "{") }
+
+// segmentsOf returns the segments of a pattern, with slashes between them only; "" for the root.
+func segmentsOf(pattern string) string { return strings.Trim(strings.TrimSuffix(pattern, "{$}"), "/") }

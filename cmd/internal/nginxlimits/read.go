@@ -11,18 +11,13 @@ import (
 // reader reads the limits of a configuration.
 type reader struct {
 	variables
-	reqZones, connZones map[string]*zoneDefinition
-	zoneOrder           []*zoneDefinition
-	servers             []*server
-	trusted             []string
-	proxies             *conf.Directive   // set_real_ip_from, the last one of trusted
-	realHeaders         []*conf.Directive // real_ip_header
-	recursive           bool              // real_ip_recursive
-	notes               []string          // what is not translated
-}
-
-func newReader() *reader {
-	return &reader{variables: newVariables(), reqZones: map[string]*zoneDefinition{}, connZones: map[string]*zoneDefinition{}}
+	zones       []*zoneDefinition
+	servers     []*server
+	trusted     []string
+	proxies     *conf.Directive   // set_real_ip_from, the last one of trusted
+	realHeaders []*conf.Directive // real_ip_header
+	recursive   bool              // real_ip_recursive
+	notes       []string          // what is not translated
 }
 
 // note adds a comment about a directive that is not translated.
@@ -37,7 +32,7 @@ func (r *reader) note(d *conf.Directive, format string, args ...any) {
 func (r *reader) read(all []*conf.Directive) error {
 	http := r.httpBlock(all)
 	r.define(http)
-	if err := r.zones(http); err != nil {
+	if err := r.readZones(http); err != nil {
 		return err
 	}
 	top := scope{reqStatus: defaultStatus, connStatus: defaultStatus}

@@ -53,17 +53,14 @@ func (r *reader) groups() (all []*group) {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *group) int { return slices.Index(r.zoneOrder, a.zone) - slices.Index(r.zoneOrder, b.zone) })
+	slices.SortStableFunc(all, func(a, b *group) int { return slices.Index(r.zones, a.zone) - slices.Index(r.zones, b.zone) })
 	return all
 }
 
 // groupOf returns the group of a use, which it may add, or nil for a zone that is not defined.
 func (r *reader) groupOf(all *[]*group, u use) *group {
-	zones, kind := r.reqZones, "limit_req_zone"
-	if u.conn {
-		zones, kind = r.connZones, "limit_conn_zone"
-	}
-	z := zones[u.zone]
+	kind := u.at.Name + "_zone"
+	z := r.zone(kind, u.zone)
 	if z == nil {
 		r.note(u.at, "no %s defines the zone %q", kind, u.zone)
 		return nil
@@ -83,13 +80,9 @@ func (r *reader) groupOf(all *[]*group, u use) *group {
 // rules translates a group to a rule, or to several: of servers that count separately, and of keys that depend on
 // the request.
 func (r *reader) rules(g *group, names map[string]bool) []importedRule {
-	what := "limit_req_zone"
-	if g.conn {
-		what = "limit_conn_zone"
-	}
 	branches, err := r.valuesOfKey(g.zone.key)
 	if err != nil {
-		r.note(g.zone.at, "%s %s with the key %q: %v", what, g.zone.name, g.zone.key, err)
+		r.note(g.zone.at, "%s %s with the key %q: %v", g.zone.at.Name, g.zone.name, g.zone.key, err)
 		return nil
 	}
 	var out []importedRule
@@ -99,7 +92,7 @@ func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 		}
 		key, err := keyOfPieces(b.value)
 		if err != nil {
-			r.note(g.zone.at, "%s %s with the key %q: %v", what, g.zone.name, g.zone.key, err)
+			r.note(g.zone.at, "%s %s with the key %q: %v", g.zone.at.Name, g.zone.name, g.zone.key, err)
 			continue
 		}
 		for _, servers := range r.together(g, &key) {
@@ -115,18 +108,18 @@ func (r *reader) rules(g *group, names map[string]bool) []importedRule {
 // together groups the servers in which the limit is in force: one rule counts the requests of each group.
 func (r *reader) together(g *group, key *zoneKey) (all [][]*server) {
 	var in []*server
-	apart := key.byServer
+	separate := key.byServer
 	for _, s := range r.servers {
 		if g.has(s) && (!key.byServer || key.always || s.named) {
 			in = append(in, s)
-			apart = apart || !s.isDefault && len(s.wild)+len(s.unknown) > 0 && len(r.servers) > 1
+			separate = separate || !s.isDefault && len(s.wild)+len(s.unknown) > 0 && len(r.servers) > 1
 		}
 	}
 	if len(in) == 0 {
 		r.note(g.zone.at, "the zone %s: nginx does not count by $server_name in servers without server_name", g.zone.name)
 		return nil
 	}
-	if len(in) < 2 || !apart || !key.byServer && r.alike(g) {
+	if len(in) < 2 || !separate || !key.byServer && r.alike(g) {
 		return [][]*server{in}
 	}
 	for _, s := range in {
@@ -185,31 +178,30 @@ func simplified(all []target) []target {
 	}
 	for _, t := range all {
 		if !t.in && !slices.ContainsFunc(in, func(o target) bool { return meetTarget(t, o) }) {
-			continue // soon, since most locations are none of those that a limit counts
+			continue // most locations overlap with none that the limit counts
 		}
 		if !slices.ContainsFunc(reached, func(o target) bool { return coversTarget(o, t) }) {
 			reached = append(reached, t)
 		}
 	}
-	for _, t := range slices.Backward(reached) {
-		needed := true
-		for _, later := range kept {
-			if !meetTarget(t, later) {
-				continue
-			}
-			if t.in == later.in && coversTarget(later, t) {
-				needed = false
-			}
-			break
-		}
-		if !t.in && !slices.ContainsFunc(kept, func(o target) bool { return o.in && meetTarget(t, o) }) {
-			needed = false
-		}
-		if needed {
-			kept = slices.Insert(kept, 0, t)
+	for _, t := range slices.Backward(reached) { // kept has the later ones, the last one first
+		isNeeded := t.in || slices.ContainsFunc(kept, func(o target) bool { return o.in && meetTarget(t, o) })
+		if isNeeded && !redundant(t, kept) {
+			kept = append(kept, t)
 		}
 	}
+	slices.Reverse(kept)
 	return kept
+}
+
+// redundant reports whether the first of the later targets that t meets covers it, and both are in or both are out.
+func redundant(t target, backward []target) bool {
+	for _, later := range slices.Backward(backward) {
+		if meetTarget(t, later) {
+			return t.in == later.in && coversTarget(later, t)
+		}
+	}
+	return false
 }
 
 func meetTarget(a, b target) bool {
@@ -280,8 +272,11 @@ func (g *group) source(servers []*server) string {
 	var at []string
 	for _, s := range servers {
 		for i, in := range g.places[s] {
+			if !in {
+				continue
+			}
 			for _, u := range s.places[i].scope.uses() {
-				if in && g.likes(&u) && !slices.Contains(at, u.at.Where()) {
+				if g.likes(&u) && !slices.Contains(at, u.at.Where()) {
 					at = append(at, u.at.Where())
 				}
 			}
@@ -345,7 +340,7 @@ func (r *reader) targets(g *group, servers []*server, one *importedRule) (all []
 	return simplified(all), true
 }
 
-// hosted returns targets for each name of a server, and behind them all other paths of it, which are out.
+// hosted returns targets for each name of a server, followed by one for all its other paths, which is out.
 func hosted(s *server, paths []target) (all []target) {
 	for _, h := range s.names {
 		for _, t := range paths {
@@ -375,6 +370,9 @@ func (r *reader) others(byDefault *server, one *importedRule) (all []target) {
 
 // narrowed returns the targets for the methods and paths of a branch.
 func narrowed(targets []target, b *branch) []target {
+	if len(b.methods)+len(b.notMethods)+len(b.paths.patterns)+len(b.notPaths.patterns) == 0 {
+		return targets
+	}
 	var all []target
 	if slices.Contains(b.notMethods, http.MethodGet) && !slices.Contains(b.notMethods, http.MethodHead) {
 		for _, t := range targets { // GET, which is left out, is both

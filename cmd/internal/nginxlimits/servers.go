@@ -24,7 +24,7 @@ type place struct {
 	text    string // as the configuration writes it
 	prefix  string // of a location that is no regular expression
 	paths   pathSet
-	unknown bool // no pattern says which paths it has
+	unknown bool // no pattern expresses its paths
 	scope   scope
 	at      *conf.Directive
 }
@@ -34,13 +34,13 @@ type server struct {
 	named     bool     // it has a name, be it "_"
 	names     []string // exact names
 	wild      []string // as hosts of rules write them
-	unknown   []string // names that hosts cannot say
+	unknown   []string // names that hosts of a rule cannot express
 	isDefault bool
 	places    []place // in the order in which nginx looks at them
 	at        *conf.Directive
 }
 
-// server reads a server, unless it answers everything by itself.
+// server reads a server, unless it answers all requests itself.
 func (r *reader) server(d *conf.Directive, inherited scope) error {
 	s := &server{at: d}
 	if err := inherited.apply(r, d.Block); err != nil {
@@ -91,11 +91,7 @@ func (r *reader) addServer(s *server) {
 // markUsed marks the zones of limits that are left out with a comment.
 func (r *reader) markUsed(s *scope) {
 	for _, u := range s.uses() {
-		zones := r.reqZones
-		if u.conn {
-			zones = r.connZones
-		}
-		if z := zones[u.zone]; z != nil {
+		if z := r.zone(u.at.Name+"_zone", u.zone); z != nil {
 			z.used = true
 		}
 	}
@@ -139,11 +135,13 @@ func (s *server) limits() bool {
 
 // sharesName reports whether two servers have a name in common, or both have none.
 func (s *server) sharesName(o *server) bool {
-	mine, theirs := s.hosts(), o.hosts()
-	if len(mine)+len(s.unknown) == 0 && len(theirs)+len(o.unknown) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(mine, func(h string) bool { return slices.Contains(theirs, h) })
+	return s.isNameless() && o.isNameless() || overlap(s.names, o.names) || overlap(s.wild, o.wild)
+}
+
+func (s *server) isNameless() bool { return len(s.names)+len(s.wild)+len(s.unknown) == 0 }
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
 // hosts returns the names as hosts of a rule.

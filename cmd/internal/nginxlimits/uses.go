@@ -58,11 +58,10 @@ func (s *scope) uses() (all []use) {
 	return all
 }
 
-// zones reads the definitions of zones.
-func (r *reader) zones(all []*conf.Directive) error {
+// readZones reads the definitions of zones.
+func (r *reader) readZones(all []*conf.Directive) error {
 	for _, d := range all {
-		isReq := d.Name == "limit_req_zone"
-		if !isReq && d.Name != "limit_conn_zone" {
+		if !definesZone(d) {
 			if err := noZones(d.Block); err != nil {
 				return err
 			}
@@ -72,15 +71,24 @@ func (r *reader) zones(all []*conf.Directive) error {
 		if err != nil {
 			return err
 		}
-		of := r.connZones
-		if isReq {
-			of = r.reqZones
+		if other := r.zone(d.Name, z.name); other != nil {
+			return d.Errorf("the zone %q is already defined at %s", z.name, other.at.Where())
 		}
-		if of[z.name] != nil {
-			return d.Errorf("the zone %q is defined at %s already", z.name, of[z.name].at.Where())
+		r.zones = append(r.zones, z)
+	}
+	return nil
+}
+
+func definesZone(d *conf.Directive) bool {
+	return d.Name == "limit_req_zone" || d.Name == "limit_conn_zone"
+}
+
+// zone returns the zone that a directive defines under a name, or nil.
+func (r *reader) zone(directive, name string) *zoneDefinition {
+	for _, z := range r.zones {
+		if z.at.Name == directive && z.name == name {
+			return z
 		}
-		of[z.name] = z
-		r.zoneOrder = append(r.zoneOrder, z)
 	}
 	return nil
 }
@@ -88,8 +96,8 @@ func (r *reader) zones(all []*conf.Directive) error {
 // noZones returns an error for a zone that is defined in a block, where nginx refuses it.
 func noZones(all []*conf.Directive) error {
 	for _, d := range all {
-		if d.Name == "limit_req_zone" || d.Name == "limit_conn_zone" {
-			return d.Errorf("%s stands in the http block, and not in one within it", d.Name)
+		if definesZone(d) {
+			return d.Errorf("%s belongs into the http block, and not into a block within it", d.Name)
 		}
 		if err := noZones(d.Block); err != nil {
 			return err
@@ -113,7 +121,7 @@ func zoneOfDirective(d *conf.Directive) (*zoneDefinition, error) {
 				return nil, d.Errorf("%w", err)
 			}
 			z.rate = rate
-		case name == "sync": // of a cluster, whose instances count together here anyway
+		case name == "sync": // between instances, which always count together here
 		default:
 			return nil, d.Errorf("unknown parameter %q of %s", arg, d.Name)
 		}

@@ -110,15 +110,14 @@ const maxBranches, maxReferences, maxPieces = 64, 16, 1000
 // valuesOfKey returns the values of the key of a zone.
 func (v *variables) valuesOfKey(key string) ([]branch, error) {
 	v.pieces = 0
-	return v.branches(key, 0)
+	return v.branches(piecesOf(key), 0)
 }
 
 // branches returns the values of a text, with the variables that the configuration defines replaced.
-func (v *variables) branches(text string, depth int) ([]branch, error) {
+func (v *variables) branches(pieces []piece, depth int) ([]branch, error) {
 	if depth > maxReferences {
 		return nil, errors.New("its variables refer to each other")
 	}
-	pieces := piecesOf(text)
 	out := []branch{{}}
 	replaced := false
 	for _, p := range pieces {
@@ -150,11 +149,14 @@ func (v *variables) branches(text string, depth int) ([]branch, error) {
 
 // valuesOf returns the values of a piece.
 func (v *variables) valuesOf(p piece, depth int) ([]branch, error) {
-	if d := v.geo[p.variable]; d != nil && p.variable != "" {
+	if p.variable == "" {
+		return []branch{{value: []piece{p}}}, nil
+	}
+	if d := v.geo[p.variable]; d != nil {
 		all, err := geoBranches(d)
 		return all, at(d, "$"+p.variable, err)
 	}
-	if d := v.maps[p.variable]; d != nil && p.variable != "" {
+	if d := v.maps[p.variable]; d != nil {
 		all, err := v.mapBranches(d, depth+1)
 		return all, at(d, "$"+p.variable, err)
 	}

@@ -120,9 +120,7 @@ func (m *matcher) rules(o *Operation) (all []string) {
 		for _, host := range hosts {
 			d := m.engine.Decide(context.Background(), &policy.Request{Method: o.Method, Host: host, Path: o.path(b.path)})
 			for _, r := range d.Results {
-				if !slices.Contains(all, r.Rule) {
-					all = append(all, r.Rule)
-				}
+				all = appendNew(all, r.Rule)
 			}
 		}
 	}

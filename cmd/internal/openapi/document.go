@@ -69,7 +69,7 @@ func parse(name string, data []byte) (*yaml.Node, *policy.Problem) {
 	var doc yaml.Node
 	switch err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return nil, &policy.Problem{File: name, Line: 1, Message: "the document is empty", Hint: `it begins with "openapi: 3.1.0"`}
+		return nil, &policy.Problem{File: name, Line: 1, Message: "the document is empty", Hint: `the first line is "openapi: 3.1.0"`}
 	case err != nil:
 		p := policyfile.YAMLProblem(name, data, err)
 		return nil, &p
@@ -85,7 +85,7 @@ func (d *Document) check() *policy.Problem {
 	version, swagger := d.field(d.root, "openapi"), d.field(d.root, "swagger")
 	switch {
 	case version == nil && swagger == nil:
-		return wrong(d.root, `it begins with "openapi: 3.1.0", or "swagger: \"2.0\""`, "this is no OpenAPI document: it names no version")
+		return wrong(d.root, `the first line is "openapi: 3.1.0", or "swagger: \"2.0\""`, "this is no OpenAPI document: it names no version")
 	case swagger != nil && text(swagger) == "2.0":
 		d.swagger = true
 	case version != nil && (text(version) == "3" || strings.HasPrefix(text(version), "3.")):

@@ -3,6 +3,7 @@ package openapi
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -136,10 +137,7 @@ func (d *Document) readPlain(n *yaml.Node) []*limit {
 		}
 		return all
 	}
-	fields := map[string]*yaml.Node{}
-	for key, value := range pairs(n) {
-		fields[folded(key.Value)] = d.resolve(value, 0)
-	}
+	fields := d.fields(n)
 	if text(fields["enabled"]) == "false" || text(fields["enable"]) == "false" || text(fields["disabled"]) == "true" {
 		return off
 	}
@@ -149,11 +147,20 @@ func (d *Document) readPlain(n *yaml.Node) []*limit {
 	return []*limit{l}
 }
 
+// fields returns the values of a mapping by the folded names of their keys.
+func (d *Document) fields(n *yaml.Node) map[string]*yaml.Node {
+	all := map[string]*yaml.Node{}
+	for key, value := range pairs(n) {
+		all[folded(key.Value)] = d.resolve(value, 0)
+	}
+	return all
+}
+
 // readFields reads the count and the period of a limit from the fields of an object.
 func (l *limit) readFields(fields map[string]*yaml.Node) {
-	for name, n := range sorted(fields) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		period := directFields[name]
-		if v, ok := whole(n); ok && period != "" {
+		if v, ok := whole(fields[name]); ok && period != "" {
 			l.texts = append(l.texts, fmt.Sprintf("%d/%s", v, period))
 		}
 	}
@@ -241,8 +248,9 @@ func firstText(fields map[string]*yaml.Node, names []string) string {
 
 // readKey reads what a limit counts by.
 func (l *limit) readKey(by string) {
+	of := wordsOf(by)
 	has := func(words ...string) bool {
-		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(wordsOf(by), w) })
+		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(of, w) })
 	}
 	header, isHeader := strings.CutPrefix(strings.ToLower(by), "header:")
 	switch {
@@ -259,26 +267,12 @@ func (l *limit) readKey(by string) {
 	}
 }
 
+var letterHumps = regexp.MustCompile(`([a-z])([A-Z])`)
+
 // wordsOf returns the words of a name such as per-IP, apiKey or client_id, in small letters.
 func wordsOf(name string) []string {
-	name = regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(name, "$1 $2")
+	name = letterHumps.ReplaceAllString(name, "$1 $2")
 	return strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r < '0' || r > '9' && r < 'a' || r > 'z' })
-}
-
-// sorted yields a map in the order of its keys.
-func sorted[V any](m map[string]V) func(yield func(string, V) bool) {
-	return func(yield func(string, V) bool) {
-		keys := make([]string, 0, len(m))
-		for k := range m {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range keys {
-			if !yield(k, m[k]) {
-				return
-			}
-		}
-	}
 }
 
 var limitText = regexp.MustCompile(`(?i)^\s*([0-9][0-9_,]*)\s*(?:requests?|reqs?|calls?|r)?\s*(?:/|per\b|every\b|in\b|a\b)\s*([0-9]+)?\s*([a-z]+)\b\s*(?:per\s+(.*))?$`)

@@ -11,7 +11,7 @@ import (
 // maxHops bounds how many references, aliases and merges lead from one node to another.
 const maxHops = 32
 
-// field returns the value of a key, behind references within the document; nil if the key is missing.
+// field returns the value of a key after following references within the document, or nil if the key is missing.
 func (d *Document) field(n *yaml.Node, key string) *yaml.Node {
 	return d.resolve(lookup(d.resolve(n, 0), key), 0)
 }
@@ -77,7 +77,7 @@ func lookup(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// pairs returns the keys and values of a mapping, and behind them those that "<<" merges into it. A key may occur
+// pairs yields the keys and values of a mapping, and then those that "<<" merges into it. A key may occur
 // twice, and the first one counts.
 func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	return func(yield func(key, value *yaml.Node) bool) {
@@ -103,7 +103,7 @@ func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	}
 }
 
-// items returns the entries of a list, behind references within the document.
+// items returns the entries of a list after following references within the document.
 func (d *Document) items(n *yaml.Node) (all []*yaml.Node) {
 	if n == nil || n.Kind != yaml.SequenceNode {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// written is what a test reads of a document, apart from the code under test.
+// written is what a test reads of a document, independently of the code under test.
 type written struct {
 	Paths      map[string]yaml.Node
 	Components struct {
@@ -211,7 +211,7 @@ components: {securitySchemes: {key: {type: apiKey, in: header, name: X-Key}}}
 	}
 }
 
-// What a policy cannot express is said beside the rule.
+// Comments beside a rule name what a policy cannot express.
 func TestComments(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
@@ -382,7 +382,7 @@ paths:
 	check(append(rules, policy.Rule{Name: "all", Key: []string{"client_ip"}, Limit: "1/second"}), "[]", "[POST /users]", "[other-host no-base]")
 }
 
-// Rules that deny nobody, or only some requests, cover no operation by themselves.
+// Rules that deny nothing, or only some requests, cover no operation by themselves.
 func TestCoverFirm(t *testing.T) {
 	t.Parallel()
 	d, err := Read("a.yaml", []byte("openapi: 3.0.0\npaths: {/a: {get: {}}, /b: {get: {}}}\n"))

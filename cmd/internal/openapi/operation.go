@@ -40,7 +40,7 @@ func (d *Document) readPaths() {
 		switch item := d.resolve(value, 0); {
 		case strings.HasPrefix(key.Value, "x-"):
 		case !strings.HasPrefix(key.Value, "/"):
-			d.leave(key.Line, `write it as in "/users"`, "the path %.60q does not begin with a slash", key.Value)
+			d.leave(key.Line, `write it as in "/users"`, "the path %.60q does not start with a slash", key.Value)
 		case item == nil || item.Kind != yaml.MappingNode:
 			d.leave(key.Line, "write its methods beneath it, or a reference that leads to them", "the path %.60q has no methods", key.Value)
 		case lookup(item, "$ref") != nil:
@@ -83,10 +83,7 @@ func (d *Document) samples(item, node *yaml.Node) map[string]string {
 		if text(d.field(p, "in")) != "path" {
 			continue
 		}
-		of := p
-		if schema := d.field(p, "schema"); schema != nil {
-			of = schema
-		}
+		of := cmp.Or(d.field(p, "schema"), p)
 		value := text(d.field(of, "const"))
 		if allowed := d.items(d.field(of, "enum")); len(allowed) > 0 {
 			value = text(allowed[0])
@@ -118,9 +115,7 @@ func (d *Document) bases(item, node *yaml.Node) (all []base) {
 	}
 	for _, s := range servers {
 		for _, url := range d.urls(s) {
-			if b := baseOf(url); !slices.Contains(all, b) {
-				all = append(all, b)
-			}
+			all = appendNew(all, baseOf(url))
 		}
 	}
 	if len(all) == 0 {
@@ -139,9 +134,7 @@ func (d *Document) urls(server *yaml.Node) []string {
 		variable = d.resolve(variable, 0)
 		values := []string{text(d.field(variable, "default"))}
 		for _, v := range d.items(d.field(variable, "enum")) {
-			if !slices.Contains(values, text(v)) {
-				values = append(values, text(v))
-			}
+			values = appendNew(values, text(v))
 		}
 		if len(all)*len(values) > maxURLs {
 			values = values[:1]
@@ -181,7 +174,7 @@ func hostOf(host string) string {
 	return host
 }
 
-// cleanBase returns a base path with a slash at its beginning and none at its end, or "".
+// cleanBase returns a base path with a slash at its start and none at its end, or "".
 func cleanBase(path string) string {
 	var segments []string
 	for s := range strings.SplitSeq(path, "/") {

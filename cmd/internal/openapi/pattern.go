@@ -101,7 +101,7 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// path returns a path that the operation answers, escaped, behind a base path. Parameters without a known value have
+// path returns a path that the operation answers, escaped, below a base path. Parameters without a known value have
 // a made-up one.
 func (o *Operation) path(base string) string {
 	template, _, _ := strings.Cut(base+o.Path, "?")

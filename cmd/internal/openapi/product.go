@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -15,12 +16,8 @@ func readKuadrant(d *Document, n *yaml.Node) []*limit {
 	}
 	l := &limit{by: byAll}
 	for _, rate := range d.items(d.field(of, "rates")) {
-		fields := map[string]*yaml.Node{}
-		for key, value := range pairs(rate) {
-			fields[folded(key.Value)] = d.resolve(value, 0)
-		}
 		one := limit{}
-		one.readFields(fields)
+		one.readFields(d.fields(rate))
 		l.texts, l.notes, l.shadow = append(l.texts, one.texts...), append(l.notes, one.notes...), l.shadow || one.shadow
 	}
 	for _, counter := range d.items(d.field(of, "counters")) {
@@ -65,10 +62,7 @@ var kongPeriods = []string{"second", "minute", "hour", "day", "month", "year"}
 
 // readKong reads the plugin rate-limiting of Kong.
 func readKong(d *Document, n *yaml.Node) []*limit {
-	config := d.field(n, "config")
-	if config == nil {
-		config = n
-	}
+	config := cmp.Or(d.field(n, "config"), n)
 	if text(d.field(n, "enabled")) == "false" {
 		return off
 	}

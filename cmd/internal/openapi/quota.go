@@ -12,10 +12,8 @@ import (
 func (d *Document) quotas() map[string]*limit {
 	all := map[string]*limit{}
 	for _, name := range []string{"x-google-management", "x-google-api-management"} {
-		limits := d.field(d.field(d.field(d.root, name), "quota"), "limits")
-		if limits == nil {
-			limits = d.field(d.field(d.root, name), "quota")
-		}
+		quota := d.field(d.field(d.root, name), "quota")
+		limits := cmp.Or(d.field(quota, "limits"), quota)
 		for _, of := range d.items(limits) {
 			d.addQuota(all, name, of)
 		}
@@ -33,9 +31,7 @@ func (d *Document) addQuota(all map[string]*limit, extension string, of *yaml.No
 		return
 	}
 	values := d.field(of, "values")
-	if standard := d.field(values, "STANDARD"); standard != nil {
-		values = standard
-	}
+	values = cmp.Or(d.field(values, "STANDARD"), values)
 	_, unit, _ := strings.Cut(text(d.field(of, "unit")), "/")
 	unit, _, _ = strings.Cut(unit, "/")
 	l := all[metric]
@@ -43,8 +39,9 @@ func (d *Document) addQuota(all map[string]*limit, extension string, of *yaml.No
 		l = &limit{extension: extension}
 		all[metric] = l
 	}
-	if v, ok := whole(values); ok && period(1, cmp.Or(unit, "min")) != "" {
-		l.texts = append(l.texts, fmt.Sprintf("%d/%s", v, period(1, cmp.Or(unit, "min"))))
+	p := period(1, cmp.Or(unit, "min"))
+	if v, ok := whole(values); ok && p != "" {
+		l.texts = append(l.texts, fmt.Sprintf("%d/%s", v, p))
 	} else {
 		l.note("the limit of the metric %q has no number with a period", metric)
 	}
@@ -53,10 +50,7 @@ func (d *Document) addQuota(all map[string]*limit, extension string, of *yaml.No
 // costs returns the cost of an operation by metric.
 func (d *Document) costs(o *Operation) map[string]int64 {
 	quota := d.field(o.node, "x-google-quota")
-	costs := d.field(quota, "metricCosts")
-	if costs == nil {
-		costs = quota
-	}
+	costs := cmp.Or(d.field(quota, "metricCosts"), quota)
 	all := map[string]int64{}
 	for metric, cost := range pairs(costs) {
 		if v, ok := whole(d.resolve(cost, 0)); ok {

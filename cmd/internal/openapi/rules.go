@@ -2,7 +2,9 @@ package openapi
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Limits that are proposed for operations without one.
+// Limits proposed for operations without one.
 const (
 	proposedRead  = "100/minute"
 	proposedWrite = "20/minute"
@@ -213,11 +215,7 @@ func (b *builder) addKeys(r policy.Rule, l *limit, c credentials, comments []str
 	if c.optional {
 		comments = append(comments, "Credentials are optional, so the rule counts by address.")
 	}
-	for _, n := range sentences(c.notes) {
-		if !slices.Contains(b.schemes, n) {
-			b.schemes = append(b.schemes, n)
-		}
-	}
+	b.schemes = appendNew(b.schemes, sentences(c.notes)...)
 	for _, key := range c.keys {
 		r.Key = key
 		b.append(r, comments, of)
@@ -254,8 +252,8 @@ func compiles(r policy.Rule) error {
 		r.Name, r.Limit = "rule", proposedRead
 	}
 	_, err := policy.Compile(policy.Document{Rules: []policy.Rule{r}})
-	if all, ok := err.(policy.Errors); ok && len(all) > 0 {
-		return fmt.Errorf("%s", all[0].Message)
+	if all, ok := errors.AsType[policy.Errors](err); ok && len(all) > 0 {
+		return errors.New(all[0].Message)
 	}
 	return err
 }
@@ -264,14 +262,21 @@ func compiles(r policy.Rule) error {
 func (b *builder) patterns(o *Operation) (all, notes []string) {
 	for _, base := range o.bases {
 		p, wider := pattern(o.Method, base.path+o.Path)
-		if !slices.Contains(all, p) {
-			all = append(all, p)
-		}
-		if wider != "" && !slices.Contains(notes, wider) {
-			notes = append(notes, wider)
+		if all = appendNew(all, p); wider != "" {
+			notes = appendNew(notes, wider)
 		}
 	}
 	return all, sentences(notes)
+}
+
+// appendNew appends the values that all lacks.
+func appendNew[T comparable](all []T, values ...T) []T {
+	for _, v := range values {
+		if !slices.Contains(all, v) {
+			all = append(all, v)
+		}
+	}
+	return all
 }
 
 // quotaShare is a metric and a cost.
@@ -282,9 +287,10 @@ type quotaShare struct {
 
 // quotaShares returns the metrics with a limit that an operation counts for, in order.
 func (b *builder) quotaShares(o *Operation) (all []quotaShare) {
-	for metric, cost := range sorted(b.d.costs(o)) {
+	costs := b.d.costs(o)
+	for _, metric := range slices.Sorted(maps.Keys(costs)) {
 		if l := b.quotas[metric]; l != nil && len(l.texts) > 0 {
-			all = append(all, quotaShare{metric, cost})
+			all = append(all, quotaShare{metric, costs[metric]})
 		}
 	}
 	return all
@@ -292,15 +298,13 @@ func (b *builder) quotaShares(o *Operation) (all []quotaShare) {
 
 // shared adds the rules of metrics.
 func (b *builder) shared(all map[quotaShare][]*Operation) {
-	order := make([]quotaShare, 0, len(all))
-	costs := map[string]int{}
-	for s := range all {
-		order = append(order, s)
-		costs[s.metric]++
-	}
-	slices.SortFunc(order, func(x, y quotaShare) int {
+	order := slices.SortedFunc(maps.Keys(all), func(x, y quotaShare) int {
 		return cmp.Or(strings.Compare(x.metric, y.metric), cmp.Compare(x.cost, y.cost))
 	})
+	costs := map[string]int{}
+	for _, s := range order {
+		costs[s.metric]++
+	}
 	for _, s := range order {
 		l := b.quotas[s.metric]
 		comments := append([]string{fmt.Sprintf("Operations of the metric %s that cost %d. %s", s.metric, s.cost, l.origin())}, sentences(l.notes)...)
@@ -332,21 +336,12 @@ func (b *builder) general(limits []*limit, of []*Operation) {
 func (b *builder) many(r policy.Rule, l *limit, comments []string, of []*Operation) {
 	for _, o := range of {
 		match, notes := b.patterns(o)
-		for _, p := range match {
-			if !slices.Contains(r.Match, p) {
-				r.Match = append(r.Match, p)
-			}
-		}
-		for _, n := range notes {
-			if !slices.Contains(comments, n) {
-				comments = append(comments, n)
-			}
-		}
+		r.Match, comments = appendNew(r.Match, match...), appendNew(comments, notes...)
 	}
 	c := b.d.credentialsOf(of[0])
 	if l.by == byCredentials && slices.ContainsFunc(of, func(o *Operation) bool { return !slices.EqualFunc(b.d.credentialsOf(o).keys, c.keys, slices.Equal) }) {
 		c = credentials{keys: [][]string{{clientIP}}}
-		comments = append(comments, "Its operations ask for different credentials, so it counts by address.")
+		comments = append(comments, "Its operations require different credentials, so it counts by address.")
 	}
 	b.addKeys(r, l, c, comments, of)
 }
@@ -376,7 +371,7 @@ func (b *builder) overlaps() {
 // maxListed is how many operations a comment names.
 const maxListed = 5
 
-// list returns the first of some operations, and how many more there are.
+// list returns the names of the first operations, and the number of the others.
 func list(all []*Operation) string {
 	var b strings.Builder
 	for i, o := range all {

@@ -14,14 +14,14 @@ const clientIP = "client_ip"
 // apiKey is the part of a key for tokens of "Authorization: Bearer", and for X-API-Key.
 const apiKey = "api_key"
 
-// credentials are the keys by which an operation tells clients apart: one for each alternative that it accepts.
+// credentials are the keys that identify the clients of an operation: one for each alternative that it accepts.
 type credentials struct {
 	keys     [][]string
 	optional bool
 	notes    []string // about security schemes
 }
 
-// credentialsOf returns the credentials that an operation asks for.
+// credentialsOf returns the credentials that an operation requires.
 func (d *Document) credentialsOf(o *Operation) credentials {
 	security := d.field(o.node, "security")
 	if security == nil {
@@ -54,15 +54,13 @@ func coveredByAPIKey(key []string) bool {
 }
 
 func (c *credentials) note(format string, args ...any) {
-	if n := fmt.Sprintf(format, args...); !slices.Contains(c.notes, n) {
-		c.notes = append(c.notes, n)
-	}
+	c.notes = appendNew(c.notes, fmt.Sprintf(format, args...))
 }
 
 // maxParts is the number of parts that a key has at most.
 const maxParts = 8
 
-// keyOf returns the key of one alternative; empty for one that asks for nothing.
+// keyOf returns the key of one alternative. It is empty if the alternative requires nothing.
 func (d *Document) keyOf(requirement *yaml.Node, c *credentials) (key []string) {
 	schemes := d.field(d.field(d.root, "components"), "securitySchemes")
 	if d.swagger {
@@ -103,7 +101,7 @@ func (d *Document) partOf(name string, scheme *yaml.Node, c *credentials) string
 func (d *Document) httpPart(name, scheme string, n *yaml.Node, c *credentials) string {
 	switch {
 	case scheme == "bearer" && strings.EqualFold(text(d.field(n, "bearerFormat")), "JWT"):
-		c.note("rules for %s count by the subject of its tokens, which Sluice does not verify: have something before it or behind it do so", name)
+		c.note("rules for %s count by the subject of its tokens, which Sluice does not verify: have a proxy or the upstream verify them", name)
 		return "jwt:sub"
 	case scheme == "bearer":
 		return apiKey

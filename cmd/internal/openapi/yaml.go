@@ -1,7 +1,6 @@
 package openapi
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -36,16 +35,13 @@ func (p *Policy) WriteYAML(w io.Writer) error {
 	for _, line := range p.head {
 		b.WriteString(words.Comment("", line))
 	}
-	next := p.comments
-	for line := range bytes.Lines(text) {
-		if bytes.HasPrefix(line, []byte("  - ")) && len(next) > 0 {
-			for _, c := range next[0] {
-				b.WriteString(words.Comment("  ", c))
-			}
-			next = next[1:]
+	comments := make([]string, len(p.comments))
+	for i, lines := range p.comments {
+		for _, line := range lines {
+			comments[i] += words.Comment("  ", line)
 		}
-		b.Write(line)
 	}
+	b.WriteString(words.CommentRules(text, comments))
 	_, err = io.WriteString(w, b.String())
 	return err
 }

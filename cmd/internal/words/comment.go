@@ -3,23 +3,35 @@ package words
 import (
 	"fmt"
 	"strings"
+
+	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// Comment returns a text as lines of a YAML comment, each with a line break at its end.
+// Comment returns a text as lines of a YAML comment, each with a line break at its end. Characters that do not print
+// become "�", and white space one space.
 func Comment(indent, text string) string {
 	b := &strings.Builder{}
-	for _, line := range Wrap(inComment(text), 100-len(indent)) {
+	text = printable.Line(strings.Join(strings.Fields(text), " "))
+	for _, line := range Wrap(text, 100-len(indent)) {
 		fmt.Fprintf(b, "%s# %s\n", indent, line)
 	}
 	return b.String()
 }
 
-// inComment returns what a comment of YAML can hold of a text.
-func inComment(text string) string {
-	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f || c == 0x85 || c == 0x2028 || c == 0x2029 || c == 0xfeff || c == 0xfffd {
-			return ' '
+// CommentRules returns the YAML of a policy, as policyfile encodes it, with a comment before each rule. Comments are in
+// the order of the rules, and end in a line break unless they are empty.
+func CommentRules(policy []byte, comments []string) string {
+	b := &strings.Builder{}
+	section := ""
+	for line := range strings.Lines(string(policy)) {
+		if line[0] != ' ' {
+			section = line
 		}
-		return c
-	}, text)
+		if strings.HasPrefix(section, "rules:") && strings.HasPrefix(line, "  - ") && len(comments) > 0 {
+			b.WriteString(comments[0])
+			comments = comments[1:]
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }

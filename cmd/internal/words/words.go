@@ -1,5 +1,5 @@
-// Package words writes numbers of things, lengths of time and paragraphs for people. Commands are
-// above it; it imports nothing of this module.
+// Package words writes numbers of things, lengths of time, paragraphs and comments for people. Commands are
+// above it, package internal/printable is below.
 package words
 
 import (
@@ -20,7 +20,7 @@ var units = [...]struct {
 	of   time.Duration
 }{{"day", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
 
-// Span writes a length of time, rounded, in its largest unit, and the next one where there are less than
+// Span writes a length of time, rounded, in its largest unit, and the next one if it has fewer than
 // ten of it: "1 h 20 min", "14 h", "3 days".
 func Span(d time.Duration) string {
 	switch {

@@ -26,7 +26,7 @@ type Directive struct {
 // Where returns the file and the line.
 func (d *Directive) Where() string { return fmt.Sprintf("%s:%d", d.File, d.Line) }
 
-// Errorf returns an error that begins with the file and the line.
+// Errorf returns an error that starts with the file and the line.
 func (d *Directive) Errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", d.Where(), fmt.Errorf(format, args...))
 }
@@ -204,7 +204,7 @@ func (p *parser) block(into *[]*Directive, of *Directive) error {
 	}
 }
 
-// directive reads a directive that begins with a word.
+// directive reads a directive that starts with a word.
 func (p *parser) directive(first token, into *[]*Directive) error {
 	d := &Directive{Name: first.text, File: p.file, Line: first.line}
 	for {

@@ -23,7 +23,7 @@ type token struct {
 	quoted bool
 }
 
-// lexer splits a file as nginx does. A "#" begins a comment, and a quote a quoted word, only where a word can begin.
+// lexer splits a file as nginx does. A "#" starts a comment, and a quote a quoted word, only where a word can start.
 type lexer struct {
 	text string // what is left
 	file string
@@ -104,7 +104,7 @@ func (l *lexer) quoted(t token) (token, error) {
 			text := l.take(i + 1)
 			t.text = unescape(text[1:i])
 			if l.text != "" && strings.IndexByte(" \t\r\n;{)", l.text[0]) < 0 {
-				return t, fmt.Errorf("%s:%d: unexpected %.1q behind a quoted word", l.file, l.line, l.text)
+				return t, fmt.Errorf("%s:%d: unexpected %.1q after a quoted word", l.file, l.line, l.text)
 			}
 			l.text = strings.TrimPrefix(l.text, ")")
 			return t, nil
@@ -155,7 +155,7 @@ func (p *parser) skipLua(d *Directive) error {
 	return d.Errorf("the block of %s has no end", d.Name)
 }
 
-// luaString returns the length of the string in quotes that s begins with.
+// luaString returns the length of the quoted string at the start of s.
 func luaString(s string) int {
 	for i := 1; i < len(s); i++ {
 		switch s[i] {

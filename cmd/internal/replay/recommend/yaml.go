@@ -1,7 +1,6 @@
 package recommend
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -45,18 +44,17 @@ func (r *Result) WriteYAML(w io.Writer) error {
 	if few := r.few(); few != "" {
 		comment("", "No limit for %s: too few subjects.", few)
 	}
-	rules := map[string]*Rule{}
+	evidence := map[string]string{}
 	for i := range r.Rules {
-		rules[r.Rules[i].Name] = &r.Rules[i]
+		text := ""
+		r.Rules[i].evidence(r, func(format string, args ...any) { text += words.Comment("  ", fmt.Sprintf(format, args...)) })
+		evidence[r.Rules[i].Name] = text
 	}
-	for line := range bytes.Lines(text) {
-		if name, found := strings.CutPrefix(string(bytes.TrimSpace(line)), "- name: "); found {
-			if rule := rules[name]; rule != nil {
-				rule.evidence(r, func(format string, args ...any) { comment("  ", format, args...) })
-			}
-		}
-		b.Write(line)
+	comments := make([]string, len(doc.Rules))
+	for i := range doc.Rules {
+		comments[i] = evidence[doc.Rules[i].Name]
 	}
+	b.WriteString(words.CommentRules(text, comments))
 	_, err = io.WriteString(w, b.String())
 	return err
 }

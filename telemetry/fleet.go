@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// Fleet joins the counts of several instances.
+// Fleet adds up the counts of several instances.
 type Fleet struct {
 	Recorder *Recorder
-	Board    Board // nil: this is the only instance
-	// Store returns the state of the store of this instance; nil: it is unknown. Store.Local is counted here.
+	Board    Board // nil if this is the only instance
+	// Store returns the state of this instance's store, except its Local, which the Fleet counts. If Store is nil,
+	// the state is unknown.
 	Store func() Store
-	// Refusals are those that this instance keeps, for the others to find. May be nil.
+	// Refusals has the denials that this instance keeps, so that the others can find them. It may be nil.
 	Refusals *Refusals
 
 	mu       sync.Mutex
@@ -67,8 +68,8 @@ const (
 	maxPostEvery   = 10 * time.Second
 )
 
-// Run posts the counts of this instance and reads those of others until the context ends. Then it reports
-// that this instance has ended, which takes at most half a second.
+// Run posts the counts of this instance and reads those of the others until the context ends. Then it posts that
+// this instance has ended, which takes at most half a second.
 func (f *Fleet) Run(ctx context.Context) {
 	var exchanging sync.WaitGroup
 	defer exchanging.Wait()
@@ -392,8 +393,8 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// Find returns the key of a subject by its ID, as it was sent, if a View of the last hour had it: see [Subject]
-// and [policy.Engine.SubjectOf].
+// Find returns the key of the subject with an ID, in the spelling of a request, if a View of the last hour had the
+// subject: see [Subject] and [policy.Engine.SubjectOf].
 func (f *Fleet) Find(id string) (key string, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

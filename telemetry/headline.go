@@ -13,14 +13,14 @@ import (
 type Headline struct {
 	Level    string // "good", "bad" or "unknown"
 	Text     string
-	Rule     string   // the rule concerned; empty: no rule
-	Upstream string   // the upstream concerned; empty: no upstream
-	Subject  *Subject // the subject concerned; nil: no subject
+	Rule     string   // the affected rule, if any
+	Upstream string   // the affected upstream, if any
+	Subject  *Subject // the affected subject, or nil
 	Since    time.Time
-	Alert    string // identifies the problem for as long as it lasts; empty: no problem
+	Alert    string // identifies the problem for as long as it lasts; empty if there is no problem
 }
 
-// Levels of a Headline.
+// Levels of a [Headline].
 const (
 	Good    = "good"
 	Bad     = "bad"
@@ -55,16 +55,16 @@ func (v *View) alerts() (all []Headline) {
 	return all
 }
 
-// Alerts returns at most so many active alerts. An alert comes before those that it explains.
+// Alerts returns the active alerts, but at most most of them. An alert comes before those that it explains.
 func (v *View) Alerts(most int) []Headline {
 	all := v.alerts()
 	return all[:min(most, len(all))]
 }
 
-// Headline returns the first alert as one or a few sentences for the operator on call. Times in it are UTC.
+// Headline returns the first alert as one or a few sentences for the operator on call. Times in the text are UTC.
 func (v *View) Headline() Headline { return v.HeadlineExcept(func(string) bool { return false }) }
 
-// HeadlineExcept is Headline without the alerts that are silenced, by their names.
+// HeadlineExcept does what Headline does, but ignores alerts for which silenced reports true.
 func (v *View) HeadlineExcept(silenced func(alert string) bool) Headline {
 	left := 0
 	for _, h := range v.alerts() {
@@ -288,8 +288,8 @@ func (v *View) name(s *Subject) string {
 	return name + " #" + subject.Pseudonym()[:pseudonymShown]
 }
 
-// Unblocked returns the subjects that the rule denied in a window, and their number, without those denied by a
-// block, which its operator knows.
+// Unblocked returns the subjects that the rule denied in a window, and their number. Subjects denied by a block are
+// left out, because the operator knows them.
 func (r *Rule) Unblocked(w Window) (top Top, subjects uint64) {
 	top, subjects = r.Refusals[w], r.Refused[w]
 	if !slices.ContainsFunc(top.Items, func(s Subject) bool { return s.Blocked > 0 }) {
@@ -497,7 +497,8 @@ func (v *View) rate(r *Rule) float64 {
 	return v.perSecond(&r.Series, r.blockedRecent, denied)
 }
 
-// BlockedRate returns how many refusals a second blocks of a rule made, in the last minute; nil: of all rules.
+// BlockedRate returns the number of denials a second, in the last minute, by blocks of a rule or, if r is nil, of
+// all rules.
 func (v *View) BlockedRate(r *Rule) float64 {
 	if r == nil {
 		return v.perSecond(&v.All, nil, denied) - v.perSecond(&v.All, v.All.blockedRecent, denied)

@@ -11,7 +11,7 @@ import (
 // Classes is the number of classes of requests: see [policy.ClassNames].
 const Classes = 3
 
-// ByClass has a number of requests for each class, in the order of [policy.ClassNames].
+// ByClass has the number of requests of each class, in the order of [policy.ClassNames].
 type ByClass [Classes]uint64
 
 // Total returns the sum.
@@ -20,11 +20,11 @@ func (c *ByClass) Total() uint64 { return totalOf(c[:]) }
 // Add adds the numbers of o.
 func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 
-// LoadState is the present state of the automatic limits of requests under way of one rule: one for each value of its
-// key, on each instance.
+// LoadState is the present state of a rule's automatic limits of requests in flight. Each value of the rule's key
+// has a limit, on each instance.
 type LoadState struct {
 	Limits          uint64 // number of limits
-	Limit, InFlight uint64 // sums over the limits; Limit is the one for the class normal
+	Limit, InFlight uint64 // sums over the limits; Limit is that for the class normal
 	// Base is the latency of the upstream without a queue, and Latency the present one, of the limit with the
 	// largest ratio of Latency to Base. They are 0 if unknown.
 	Base, Latency time.Duration
@@ -50,7 +50,7 @@ func worse(base, latency, otherBase, otherLatency time.Duration) bool {
 	return base > 0 && (otherBase == 0 || float64(latency)*float64(otherBase) > float64(otherLatency)*float64(base))
 }
 
-// Slowdown returns how many times Base the Latency is, or 0 if that is unknown.
+// Slowdown returns Latency divided by Base, or 0 if that is unknown.
 func (s *LoadState) Slowdown() float64 {
 	if s.Base <= 0 {
 		return 0
@@ -66,7 +66,7 @@ type LoadStep struct {
 	LoadDenials
 }
 
-// LoadDenials are the requests that did not fit automatic limits of requests under way.
+// LoadDenials has the number of requests that did not fit an automatic limit of requests in flight.
 type LoadDenials struct {
 	Denied  ByClass
 	Watched ByClass // passed because the rule is a shadow
@@ -250,14 +250,14 @@ func (c *ruleCounters) loadDenials() (d LoadDenials) {
 	return d
 }
 
-// LoadTotals are the automatic limits of requests under way of one rule, on this instance.
+// LoadTotals has the automatic limits of requests in flight of one rule on this instance.
 type LoadTotals struct {
 	Rule string
 	LoadState
 	LoadDenials // since the start
 }
 
-// Loads returns the state of each rule with an automatic limit of requests under way, in the order of the document.
+// Loads returns the state of each rule with an automatic limit of requests in flight, in the order of the document.
 func (r *Recorder) Loads() (all []LoadTotals) {
 	t, states := r.follow(), loadStates(r.engine)
 	for _, name := range r.engine.Policy().Adaptive() {
@@ -268,14 +268,15 @@ func (r *Recorder) Loads() (all []LoadTotals) {
 	return all
 }
 
-// Load is the history of the automatic limits of requests under way of a rule, of all instances.
+// Load is the history of a rule's automatic limits of requests in flight, on all instances.
 type Load struct {
 	LoadState
 	Recent []LoadStep // of each [Step], the latest last, at most [RecentSteps] of them
 	Days   []LoadStep // of each [LongStep], the latest last, at most [LongSteps] of them
 }
 
-// LastMinute returns the denials of the last minute.
+// LastMinute returns the number of requests of the last minute that did not fit: those that were denied, and those
+// that passed because the rule is a shadow.
 func (l *Load) LastMinute() (denied, watched ByClass) {
 	for i := max(len(l.Recent)-minuteSteps, 0); i < len(l.Recent); i++ {
 		denied.Add(&l.Recent[i].Denied)

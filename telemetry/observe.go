@@ -234,7 +234,7 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 
 const maxDoors = 16
 
-// OtherDoors is the name under which doors beyond the first sixteen are counted together.
+// OtherDoors is the name under which all doors after the first sixteen are counted together.
 const OtherDoors = "*other"
 
 // door returns the counters of a door.

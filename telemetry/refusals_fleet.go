@@ -13,12 +13,12 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// FoundRefusals is what all instances keep of the refusals of one request.
+// FoundRefusals has the denials of one request that the instances keep.
 type FoundRefusals struct {
 	Refusals []Refusal // the latest first
-	Kept     int       // of all requests
-	Since    time.Time // of the oldest that is kept; zero: none is
-	// Err is why those of other instances are missing.
+	Kept     int       // number of denials kept, of all requests
+	Since    time.Time // time of the oldest kept denial; zero if none is kept
+	// Err is the reason why denials of other instances are missing.
 	Err error
 }
 
@@ -30,9 +30,9 @@ const (
 	maxRefusalsSaid = 192 << 10
 )
 
-// FindRefusals returns the refusals of a request that any instance keeps, by the ID of the request or of
-// its trace. Others know of a refusal some seconds after it was made, and of the latest thousand or so of
-// each instance.
+// FindRefusals returns the denials of a request that any instance keeps, by the ID of the request or of its trace.
+// Other instances know of a denial some seconds after it was made, and only of the latest thousand or so of each
+// instance.
 func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusals) {
 	if f.Refusals == nil {
 		return found

@@ -15,29 +15,35 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// LogRefusals writes a line to logger, at level INFO, for refusals of e: "refused", or "would
-// refuse" if the rule is a shadow or is not enforced. Call it before the first decision. To end the
-// log call stop: it writes what is due, and waits at most a second for that.
+// LogRefusals writes a line to logger, at level INFO, for denials of e: "refused", or "would refuse" if the rule is
+// a shadow or is not enforced. Call it before the first decision. Call stop to end the log: stop writes the lines
+// that are due, for at most a second.
 //
-// A line has these attributes, as far as they are known: rule; limit, and limit_name if the rule has several; from, as
-// in [policy.Result]; because: "limit", "reserved" (by the estimates of requests under way), "penalty", "block",
-// "store" (it is away and on_error is deny), "overload" (an automatic limit of requests under way), or "malformed",
-// which has no rule but missing instead; class of the request, with "overload"; subject, as its rule lets people see
-// it; wait, the Retry-After of the response in seconds, unless waiting does not help; address, unless it is part of a
-// subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id from the
-// request's traceparent. Handlers get the context of the request.
+// A line has those of the following attributes that are known:
 //
-// A subject gets a line for each of its first three refusals by a rule, then for the 4th, 8th, 16th and
-// so on, with the number left out in between as left_out. After an hour without a refusal it starts
-// over. There are at most 5 lines a second on average and 200 at once, and 2 and 50 for one rule, so the
-// number of an attacker's subjects does not matter. What that leaves out is summed up by rule once a
-// minute in a line "denied requests omitted from the log". No line is longer than 2 KiB in JSON: less than a
-// gigabyte a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are counted
-// separately, in 200 KiB; further ones replace those denied longest ago.
+//   - rule; limit, and limit_name if the rule has several limits; from, as in [policy.Result]
+//   - because: "limit", "reserved" (by the estimates of requests in flight), "penalty", "block", "store" (it is
+//     unavailable and on_error is deny), "overload" (an automatic limit of requests in flight), or "malformed"
+//   - missing, with "malformed", which has no rule
+//   - class of the request, with "overload"
+//   - subject, in the form that the rule's show_key allows
+//   - wait: the Retry-After of the response in seconds, unless waiting does not help
+//   - address, unless it is part of a subject that is not shown whole
+//   - door, method, path without the query, host, request_id, and trace_id from the request's traceparent
 //
-// Nothing from a request can end a line or reach a terminal as a control character: characters that do not print
-// become "�", and long texts end in "…". If logger's output is slow, no request waits for it: lines are dropped,
-// and counted as unwritten.
+// Handlers get the context of the request.
+//
+// A subject gets a line for each of its first three denials by a rule, then for the 4th, 8th, 16th and so on. The
+// number of denials omitted in between is the attribute left_out. After an hour without a denial, counting starts
+// again. At most 5 lines a second are written on average and 200 at once, and for one rule 2 a second and 50 at
+// once, however many subjects an attacker has. Denials omitted because of that are counted by rule in a line
+// "denied requests omitted from the log", once a minute. No line is longer than 2 KiB in JSON: less than a gigabyte
+// a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are counted separately, in 200 KiB;
+// a further subject replaces the one whose last denial is the longest ago.
+//
+// No text from a request can end a line or reach a terminal as a control character: unprintable characters become
+// "�", and long texts end in "…". If logger's output is slow, no request waits for it: lines are dropped, and
+// counted as unwritten.
 func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 	l := &refusalLog{
 		refusalSampler: newRefusalSampler(firstOnes),

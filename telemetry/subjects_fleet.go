@@ -122,8 +122,8 @@ func (r *fleetRule) lately(k kind, key string, at time.Time) (minutes int, count
 	return min(bits.OnesCount64(e.minutes), 60), counts
 }
 
-// SubjectID returns the ID of the subject with that key, which is the same on all instances: see [Subject]. A
-// caller that can guess the key can verify the guess.
+// SubjectID returns the ID of the subject with a key: see [Subject]. The ID is the same on all instances. It does
+// not contain the key, but a guess of the key can be verified with it.
 func SubjectID(key string) string {
 	h := sha256.Sum256([]byte("sluice subject\x00" + key))
 	return hex.EncodeToString(h[:8])

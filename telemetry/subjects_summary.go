@@ -51,7 +51,7 @@ type entry struct {
 	steps       *subjectSteps
 }
 
-// Each subject of an hour is counted by steps, to draw a chart.
+// The requests of a [Subject] in the last hour are counted in steps, to draw a chart.
 const (
 	SubjectSteps = 12
 	SubjectStep  = 5 * time.Minute

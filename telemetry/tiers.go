@@ -9,16 +9,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Tier is what the requests of one tier have met, whatever rules refused them. Its subjects are customers:
-// each is a value of the part of a request that the policy's tiers call the subject, or, where a refused
-// request has none, the subject of the rule that refused it.
+// Tier has the counts of the customers of one tier, whatever rules denied their requests. A customer is a value of
+// the part of a request that the policy's tiers call the subject. If a denied request does not have that part, the
+// customer is the subject of the rule that denied it.
 type Tier struct {
-	Name string // empty: requests without a customer and a tier
-	// Refused and Asked are how many customers were refused, and how many there were.
+	Name string // empty for requests without a customer and a tier
+	// Refused is the number of customers with denials, and Asked the number of customers with requests.
 	Refused, Asked [Windows]uint64
-	// Refusals are the customers with the most refused requests, and Traffic those with the most requests. What
-	// a block refuses counts in neither, nor what only a shadow would have refused. Traffic has only
-	// customers with a value of their own.
+	// Refusals has the customers with the most denied requests, and Traffic those with the most requests. Denials
+	// by a block or a shadow do not count. Traffic has only customers that a request names.
 	Refusals, Traffic [Windows]Top
 }
 

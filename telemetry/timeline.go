@@ -135,7 +135,7 @@ const (
 	maxEventKind = 32
 )
 
-// Note adds an event to those of a [View]. It cuts long texts.
+// Note adds an event to the Events of a [View]. It cuts long texts.
 func (r *Recorder) Note(kind, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,10 +30,10 @@ const (
 	// Period still covers, as if the previous window had been used evenly. Around Count pass in a Period, and
 	// nearly twice Count if a burst at the end of one window is followed by another at the end of the next.
 	SlidingWindowCounter
-	// SlidingWindowLog records the time of each unit, in two bytes, so that no Period has more than Count. It
-	// rounds times to 2^-15 of the Period, always so that a unit counts for a little longer. Above a Count of 1,024
-	// it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. No Period has
-	// more than Count then either, but under constant demand only 32/33 of Count pass. So steady traffic at the
+	// SlidingWindowLog records the time of each unit, in two bytes a unit, so that no Period has more than Count.
+	// It rounds times to 2^-15 of the Period, always so that a unit counts for a little longer. Above a Count of
+	// 1,024 it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. No Period
+	// has more than Count then either, but under constant demand only 32/33 of Count pass. So steady traffic at the
 	// limit loses 3 %, and a client that takes all of Count at once, exactly once a Period, is denied every second
 	// time: its units are free again after 33/32 of the Period.
 	SlidingWindowLog

@@ -73,8 +73,8 @@ const (
 	longPause  = 250 * time.Millisecond
 )
 
-// Wait takes a permit, waiting until one is free. Waiters are served in no particular order. It fails once the
-// context has ended, or if the store fails. If OnError is Deny, it also waits while the store is unavailable.
+// Wait takes a permit, waiting until one is free. Waiters are served in no particular order. Wait fails once the
+// context has ended, or if the store fails. If OnError is Deny, Wait continues while the store is unavailable.
 func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err error) {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		if err = ctx.Err(); err != nil {

@@ -17,8 +17,8 @@ type Transport struct {
 	// Base sends the requests. Nil means http.DefaultTransport.
 	Base http.RoundTripper
 	// MaxWait is the longest time that a request waits before it is sent, and the longest time reported by a server
-	// for which a denied request waits. Zero means a minute. A request that would have to wait longer is sent at
-	// once, or after MaxWait if its wait turns out to be longer, and a denial is returned as the response.
+	// for which a denied request waits. Zero means a minute. If a request would have to wait longer, it is sent as
+	// soon as this is known, and a denial is returned as the response.
 	MaxWait time.Duration
 	// MaxRetries is how often a request is repeated: 4 times if zero, never if negative.
 	MaxRetries int

@@ -22,8 +22,8 @@ import (
 // value is ready. It is safe for concurrent use and must not be copied: use one for all connections.
 type Client struct {
 	// MaxWait is the longest time that a call waits before it is sent, and the longest retry delay of a server for
-	// which a denied call waits. Zero means a minute. A call that would have to wait longer is sent at once, or
-	// after MaxWait if its wait turns out to be longer, and a denial is returned to the caller.
+	// which a denied call waits. Zero means a minute. If a call would have to wait longer, it is sent as soon as
+	// this is known, and a denial is returned to the caller.
 	MaxWait time.Duration
 	// MaxRetries is how often a call is repeated: 4 times if zero, never if negative.
 	MaxRetries int

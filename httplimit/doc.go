@@ -52,10 +52,10 @@
 //
 // # Outcomes
 //
-// A rule with the setting count, or with a cost from the response, is charged before the handler runs. The charge is
-// corrected (settled) when the response is known: by the status and the header before the client gets the head, and by
-// the length of the body or a trailer when the handler has returned. The RateLimit fields show the limits before the
-// charge is settled. [Settle] overrides the outcome. Otherwise:
+// A rule with the setting count, or with a cost from the response, is charged before the handler runs. The charge
+// is corrected (settled) when the response is known: by the status and the header before the client gets the head,
+// and by the length of the body or a trailer when the handler has returned. The RateLimit fields show the limits
+// before the charge is settled. A handler that calls [Settle] overrides the outcome. Without such a call:
 //
 //   - If the handler panics before it has answered, the outcome is unknown: the request counts, and costs its estimate.
 //     The same is true if the client leaves and the handler therefore does not answer.
@@ -80,9 +80,9 @@
 //
 // # Requests
 //
-// A request target is a path, an http or https URL with a host, or "*" for OPTIONS. Requests with any other target are
-// answered with 400 and not counted. The same is true of CONNECT requests, of a Host that is neither a name nor an
-// address, and of a Connection field of more than 1000 bytes. An [net/http.Server] answers "OPTIONS *" itself, uncounted,
+// A request target is a path, an http or https URL with a host, or "*" for OPTIONS. Requests with any other target
+// are answered with 400 and not counted. The same is true of CONNECT requests, of a Host that is neither a name nor
+// an address, and of a Connection field of more than 1000 bytes. A server answers "OPTIONS *" itself, uncounted,
 // unless its DisableGeneralOptionsHandler is set.
 //
 // Fields that Connection names are removed from the request before the decision, because a proxy behind the middleware

@@ -7,9 +7,9 @@
 //
 // [New] makes a store from an existing rueidis client.
 //
-// Its answers are those of package memory, bit for bit: one Lua script has the same arithmetic as the kernels, and
-// uses the time of the server. A Take is one round trip, and commits all of its charges or none. The server must be
-// Redis 6.2 or later, or Valkey.
+// The answers of a Store are those of package memory, bit for bit: one Lua script has the same arithmetic as the
+// kernels, and uses the time of the server. A Take is one round trip, and commits all of its charges or none. The
+// server must be Redis 6.2 or later, or Valkey.
 //
 // # Batching
 //
@@ -36,8 +36,8 @@
 // messages a second, and fewer if more than ten processes subscribe. The messages have the keys, encrypted if a
 // HashKey is set.
 //
-// In the following cases the change takes effect when the remembered denial expires, after a second at most. None of
-// them is an error:
+// In the following cases, denials may be outdated until the remembered answer expires, after a second at most. None
+// of these cases is an error:
 //
 //   - The server has lost its counts.
 //   - After a refund, more than ten times its units remain. The refund is not published, because its key was probably
@@ -51,8 +51,10 @@
 //
 // A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
 // charge's key: see [Config]. It expires when it is equal to the empty state, or later by up to an eighth of the
-// limit's period or of the time to drain a full bucket. The state of permits in flight and of distinct values is a
-// sorted set: the members are the numbers of the permits or values (8 bytes each), and the scores are the times
+// limit's period or of the time to drain a full bucket. A window or log of which more than half is used stays
+// longer, so that volatile-ttl does not evict it before other keys: a fixed window by an eighth of its period, a
+// sliding window by nine eighths, and a log by its period. The state of permits in flight and of distinct values is
+// a sorted set: the members are the numbers of the permits or values (8 bytes each), and the scores are the times
 // when they expire, in microseconds. The set expires after the last of these times, later by [kernel.PermitLasts]
 // or by the period of the values.
 //

@@ -21,7 +21,7 @@ const maxCharges = maxCallCharges
 // Store is a [sluice.Store] in Redis or Valkey. It is safe for concurrent use. Use one Store for the whole process:
 // make it with [Open] or [New], and end it with Close.
 //
-// Take returns an [*Error] if it could not decide. [Error.NotCharged] reports whether the charges may have been
+// Take returns an [*Error] if it could not decide. If [Error.NotCharged] is false, the charges may have been
 // counted nevertheless. Take never waits longer than its context.
 type Store struct {
 	client   rueidis.Client

@@ -1,6 +1,6 @@
-// Package answer turns decisions into statuses, header fields and bodies, for any protocol, and delays queued requests.
-// Middleware and integrations are above it, package policy is below; it knows nothing of connections. An integration
-// takes these steps:
+// Package answer turns decisions into statuses, header fields and bodies, for any protocol, and delays queued
+// requests. Middleware and integrations use it on top of package policy. It does not depend on connections. An
+// integration takes these steps:
 //
 //	engine.Decide(ctx, request)                 // or answer.Take, for a single limiter
 //	answer.Settle(ctx, &decision, nil, giveBack) // waits for a turn in a queue

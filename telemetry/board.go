@@ -8,7 +8,8 @@ import (
 // Board is where instances post their counts for each other, such as a Redis that they share. It must be safe
 // for concurrent use.
 type Board interface {
-	// Post replaces the post of an instance in a part, of which there are a few. The post expires after a time.
+	// Post replaces the post of an instance in a part of the board. The board has only a few parts. The post
+	// expires after expires.
 	Post(ctx context.Context, part, instance string, post []byte, expires time.Duration) error
 	// Posted returns the posts of all instances in a part, by instance.
 	Posted(ctx context.Context, part string) (map[string][]byte, error)

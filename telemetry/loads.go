@@ -25,8 +25,8 @@ func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 type LoadState struct {
 	Limits          uint64 // number of limits
 	Limit, InFlight uint64 // sums over the limits; Limit is the one for the class normal
-	// Base is the latency of the upstream without a queue, and Latency the present one, of the limit with the
-	// largest ratio of Latency to Base. They are 0 if unknown.
+	// Base is the latency of the upstream without a queue, and Latency the present latency, both of the limit with
+	// the largest ratio of Latency to Base. They are 0 if unknown.
 	Base, Latency time.Duration
 	// Overloaded is when the present overload started. It is zero if no request was denied in the last minute.
 	Overloaded time.Time
@@ -50,7 +50,7 @@ func worse(base, latency, otherBase, otherLatency time.Duration) bool {
 	return base > 0 && (otherBase == 0 || float64(latency)*float64(otherBase) > float64(otherLatency)*float64(base))
 }
 
-// Slowdown returns how many times Base the Latency is, or 0 if that is unknown.
+// Slowdown returns Latency divided by Base, or 0 if that is unknown.
 func (s *LoadState) Slowdown() float64 {
 	if s.Base <= 0 {
 		return 0
@@ -66,7 +66,7 @@ type LoadStep struct {
 	LoadDenials
 }
 
-// LoadDenials are the requests that did not fit automatic limits of requests under way.
+// LoadDenials counts the requests that did not fit automatic limits of requests under way.
 type LoadDenials struct {
 	Denied  ByClass
 	Watched ByClass // passed because the rule is a shadow
@@ -153,12 +153,12 @@ func addRing(to, from *ring[LoadStep]) {
 // ruleLoads are the automatic limits of one rule on this instance. The recorder's lock guards them.
 type ruleLoads struct {
 	now     LoadState
-	sampled LoadDenials // in the steps, since the start
+	sampled LoadDenials // the denials in the steps, since the start
 	steps   loadSteps
 }
 
-// noteLoads counts the decisions of automatic limits of requests under way about a request. It reports whether a shadow
-// would have denied the request. It counts no subjects, because no single subject causes an overload.
+// noteLoads counts the decisions by automatic limits about a request. It reports whether a shadow would have denied
+// the request. It counts no subjects, because no single subject causes an overload.
 func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would bool) {
 	d := &o.Decision
 	for i := range d.Loads {
@@ -211,16 +211,16 @@ func loadStates(e *policy.Engine) map[string]*LoadState {
 	return all
 }
 
-// sampleLoads moves what was counted since the last sample to the steps, and samples the present states.
+// sampleLoads adds the counts since the last sample to the steps, and samples the present states.
 func (r *Recorder) sampleLoads(t *table) {
 	for name, state := range loadStates(r.engine) {
 		i, known := t.byName[name]
 		if !known || i >= MaxRules {
-			continue // it has no counters of its own
+			continue // the rule has no counters of its own
 		}
 		c := t.rules[i]
 		if c.loads == nil && state.Limits == 0 {
-			continue // no request yet
+			continue // the rule has no request yet
 		}
 		if c.loads == nil {
 			c.loads = new(ruleLoads)
@@ -349,7 +349,8 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 	})
 }
 
-// carry copies the state into the steps that began after the post. Without it the latest sums over instances would drop.
+// carry copies the state into the steps that started after the post. Otherwise the latest sums over instances would
+// drop.
 func (l *ruleLoads) carry(s *ring[LoadStep]) {
 	const most = 2 // steps: more than the time between posts
 	for n := s.last; n > s.last-most && s.cell(n).Limit == 0; n-- {
@@ -357,7 +358,7 @@ func (l *ruleLoads) carry(s *ring[LoadStep]) {
 	}
 }
 
-// ruleLoads reads the output of ruleLoads.append behind the name.
+// ruleLoads reads the output of ruleLoads.append after the name.
 func (d *decoder) ruleLoads(at int64) (l ruleLoads) {
 	s := &l.now
 	s.Limits, s.Limit, s.InFlight = d.uvarint(maxValue), d.uvarint(maxValue), d.uvarint(maxValue)
@@ -382,7 +383,7 @@ func (d *decoder) loadSteps(most int, to *ring[LoadStep]) {
 	})
 }
 
-// loads returns the automatic limits by rule, of each rule of the policy with "in_flight: auto".
+// loads returns the automatic limits of each rule of the policy with "in_flight: auto", by rule.
 func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[string]*Load {
 	rules := p.Adaptive()
 	if len(rules) == 0 {
@@ -402,7 +403,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	return out
 }
 
-// listOf returns the steps from a step on, at least the latest.
+// listOf returns the steps from from on, at least the latest step.
 func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, *s.cell(n))

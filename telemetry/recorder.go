@@ -13,13 +13,14 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config is what a [Recorder] keeps.
+// Config configures a [Recorder].
 type Config struct {
-	// Subjects makes it keep the subjects with the most denials and requests. Without it, it keeps only counts.
+	// Subjects makes the Recorder keep the subjects with the most denials and requests. Otherwise it keeps only
+	// counts.
 	Subjects bool
-	// Instance names this process to others; the zero value is the host's name and the process.
+	// Instance is the name of this process for other instances. If empty, it is the host's name and the process ID.
 	Instance string
-	Version  string // of the program, for people
+	Version  string // version of the program, for people
 	// Upstreams are the counters of the upstreams of the instance's gateway: at most MaxUpstreams, and one named
 	// [OtherUpstreams].
 	Upstreams []*UpstreamStats
@@ -39,8 +40,7 @@ type Recorder struct {
 	timeline
 }
 
-// Watch returns a recorder of all decisions that an engine makes from now on. Call it before the
-// first.
+// Watch returns a recorder of all decisions that an engine makes from now on. Call it before the first decision.
 func Watch(e *policy.Engine, c Config) *Recorder {
 	if c.Instance == "" {
 		host, _ := os.Hostname()
@@ -69,14 +69,13 @@ func Watch(e *policy.Engine, c Config) *Recorder {
 type Totals struct {
 	Rule string
 	Counts
-	Near  uint64 // left less than a fifth of the limit
-	Local uint64 // made without the shared store, also if they refuse
+	Near  uint64 // decisions that left less than a fifth of the limit
+	Local uint64 // decisions without the shared store, including denials
 }
 
-// Rules returns the totals of each rule of the policy in force, in the order of its document. Rules
-// beyond the first [MaxRules] are counted together under the name [OtherRules], and limits that
-// callers bring (see [policy.Engine.Adhoc]) under that of [CallerRule]: both come last, and only if
-// there are any.
+// Rules returns the totals of each rule of the policy in force, in the order of its document. Rules beyond the
+// first [MaxRules] are counted together under the name [OtherRules], and limits that callers supply (see
+// [policy.Engine.Adhoc]) under the name [CallerRule]. Both come last, and only if they have counts.
 func (r *Recorder) Rules() []Totals {
 	t := r.follow()
 	all := make([]Totals, 0, len(t.rules))
@@ -88,15 +87,15 @@ func (r *Recorder) Rules() []Totals {
 	return all
 }
 
-// MaxRules is how many rules of a policy are counted separately. Those beyond it are counted together
-// as OtherRules, and limits sent by callers as CallerRule.
+// MaxRules is the most rules of a policy that are counted separately. Further rules are counted together as
+// OtherRules, and limits that callers supply as CallerRule.
 const (
 	MaxRules   = 1000
 	OtherRules = "*other" // no rule has these names
 	CallerRule = "*caller"
 )
 
-// DoorTotals are the counts of one door since the start, of this instance.
+// DoorTotals are the counts of one integration since the start, of this instance.
 type DoorTotals struct {
 	Door string // see policy.Request
 	Counts
@@ -106,7 +105,7 @@ type DoorTotals struct {
 	Took       Histogram
 }
 
-// Doors returns the totals of each door, by name. Those beyond the first sixteen are counted
+// Doors returns the totals of each integration, sorted by name. Integrations beyond the first sixteen are counted
 // together under the name [OtherDoors].
 func (r *Recorder) Doors() []DoorTotals {
 	var all []DoorTotals
@@ -119,7 +118,7 @@ func (r *Recorder) Doors() []DoorTotals {
 
 // Histogram counts durations by bounds.
 type Histogram struct {
-	Bounds []time.Duration // the upper ones, without that of the last
+	Bounds []time.Duration // the upper bounds, without the last, which is infinite
 	Counts []uint64        // one more than bounds
 	Sum    time.Duration
 }

@@ -232,7 +232,8 @@ func (f *finding) result(odd bool) (Member, Presence) {
 	return f.found, f.state
 }
 
-// x
+// RawJSON returns the string or number under a name in a JSON object, as it is written. It reports false for other
+// values, and if a server may also take another member for the one of that name.
 func (m *Members) RawJSON(name string) (raw string, ok bool) {
 	if m.garbled {
 		return "", false

@@ -32,7 +32,7 @@ type Costs struct {
 
 const costColumns = 7 + len(UnreadReasons)
 
-// cells returns the numbers of c.
+// cells returns pointers to the numbers of c.
 func (c *Costs) cells() (all [costColumns]*uint64) {
 	copy(all[:], []*uint64{&c.Responses, &c.Reserved, &c.Settled, &c.High, &c.Low, &c.Close, &c.Indebted})
 	for i := range c.Unread {
@@ -52,7 +52,8 @@ func (c *Costs) Add(o *Costs) {
 // AllUnread returns the sum of Unread.
 func (c *Costs) AllUnread() uint64 { return totalOf(c.Unread[:]) }
 
-// costsOf returns the costs of a settlement. That of a request's first limit has them all, the others only debts.
+// costsOf returns the costs of a settlement. Settlements of a request's first limit have all costs, and those of
+// other limits only debts.
 func costsOf(s *policy.Settlement) (c Costs) {
 	if s.Owed > 0 {
 		c.Indebted = 1
@@ -87,10 +88,10 @@ const CostSteps = 289
 type ruleCosts struct {
 	mu    sync.Mutex
 	unit  policy.Unit
-	total Costs // since the start, or since the rule has this unit
+	total Costs // since the start, or since the rule got this unit
 	steps costSteps
 
-	models map[string]*uint64 // units of the responses of each model, since the same time
+	models map[string]*uint64 // cost of each model, since the same time
 }
 
 func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs, model string) {
@@ -107,8 +108,8 @@ func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs, model string) {
 	r.steps.cell(r.steps.last).Add(c)
 }
 
-// maxModels is how many models of a rule are counted by name, and maxModel the length of a name in bytes. Names are
-// text of clients.
+// maxModels is how many models of a rule are counted by name, and maxModel the length of a name in bytes. Both are
+// bounded because clients write the names.
 const (
 	maxModels = 20
 	maxModel  = 64
@@ -117,7 +118,7 @@ const (
 // OtherModels is the name under which all models of a rule after the first 20 are counted together.
 const OtherModels = "*other"
 
-// model returns the cell of a model. Known is whether the upstream has answered for it: other names are not added.
+// model returns the cell of a model. A new name is added only if known: if the upstream has answered for the model.
 func (r *ruleCosts) model(name string, known bool) *uint64 {
 	if cell := r.models[name]; cell != nil {
 		return cell
@@ -265,9 +266,9 @@ func (f *Fleet) budgets(p *policy.Policy, now time.Time) map[string]*Budget {
 		return nil
 	}
 	costs, at := make(fleetCosts), now.Unix()
-	_ = costs.add(f.Recorder.postedCosts(), at, p) // it is not damaged
+	_ = costs.add(f.Recorder.postedCosts(), at, p) // our own post is valid
 	for _, o := range f.others {
-		_ = costs.add(o.posts[costsPart], at, p) // those that cannot be read were ignored
+		_ = costs.add(o.posts[costsPart], at, p) // unreadable posts were dropped before
 	}
 	all := make(map[string]*Budget, len(budgets))
 	for _, b := range budgets {

@@ -25,10 +25,10 @@ type Fleet struct {
 	subjects fleetSubjects
 	joinedAt time.Time // when subjects was made
 
-	// These belong to the goroutine of exchange.
+	// Only the goroutine of exchange uses these fields.
 	faults     int // failures in a row
 	refusals   uint64
-	refusalsAt time.Time // when the refusals were last posted, when so many had been kept
+	refusalsAt time.Time // when the refusals were last posted, and how many had been kept by then
 }
 
 // instance is another instance.
@@ -36,9 +36,9 @@ type instance struct {
 	now, history []byte            // its posts of counts; nil: unknown
 	posts        map[string][]byte // its other posts, by part
 
-	head      head // of now, or else of history
+	head      head // the head of now, or else of history
 	seenAt    time.Time
-	left      bool      // it has reported that it ends
+	left      bool      // the instance has reported that it has ended
 	changedAt time.Time // when its policy was first read
 }
 
@@ -61,9 +61,9 @@ const (
 	// Instances do not change their policies at the same moment.
 	differsAfter = 30 * time.Second
 	goneAfter    = 10 * time.Minute
-	// The counts of an instance outlive it, so that those of yesterday are known after a deployment.
+	// The counts of an instance outlive it, so that yesterday's counts are known after a deployment.
 	historyFor = 48 * time.Hour
-	// A large post is posted less often, so that posts seldom take more than this.
+	// Large posts are posted less often, so that the posts seldom take more than this.
 	bytesPerSecond = 16 << 10
 	maxPostEvery   = 10 * time.Second
 )
@@ -107,12 +107,12 @@ func (f *Fleet) exchange(ctx context.Context) {
 	}
 }
 
-// task is done now and then.
+// task is a periodic task.
 type task struct {
 	every, idle time.Duration // idle: while no view is requested
 	do          func(context.Context) (posted int, err error)
 	doneAt      time.Time
-	pause       time.Duration // the least time until the next, after a large post
+	pause       time.Duration // the shortest time until the next run, after a large post
 }
 
 func (f *Fleet) tasks() []*task {
@@ -128,7 +128,7 @@ func (f *Fleet) tasks() []*task {
 	}
 }
 
-// runDue runs the tasks that are due, up to the first that fails.
+// runDue runs the tasks that are due, up to the first failure.
 func (f *Fleet) runDue(ctx context.Context, tasks []*task) error {
 	for _, t := range tasks {
 		now := time.Now()
@@ -166,7 +166,7 @@ func (f *Fleet) leave(ctx context.Context) {
 	_ = f.Board.Post(ctx, nowPart, f.Recorder.id, nil, goneAfter) // if it fails, the others see a stale instance
 }
 
-// faultsNoted is how many failures in a row make an event.
+// faultsNoted is the number of failures in a row that make an event.
 const faultsNoted = 3
 
 func (f *Fleet) noteFault(ctx context.Context, err error) {
@@ -235,7 +235,7 @@ func (f *Fleet) postRules(ctx context.Context, part string, post []byte) (posted
 	return len(post), f.Board.Post(ctx, part, f.Recorder.id, post, historyFor)
 }
 
-// post returns a post of the counts of a time that ends now, or of all if that is 0.
+// post returns a post of the counts of the last time up to now, or of all counts if last is 0.
 func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -291,8 +291,8 @@ func (f *Fleet) readHistory(ctx context.Context) (posted int, err error) {
 	return 0, err
 }
 
-// read reads a part of the posts of the others. It reports whether one of them has ended since, so that its
-// history has counts that were in no other post.
+// read reads a part of the posts of the others. It reports whether one of them has ended since the last call: then
+// its history has counts that were in no other post.
 func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 	posts, err := f.Board.Posted(ctx, part)
 	if err != nil {
@@ -336,8 +336,8 @@ func (f *Fleet) readable(part string, post []byte, now time.Time) bool {
 	return err == nil
 }
 
-// readCounts reads the counts that an instance has posted. It ignores posts that it cannot read, and those
-// that another instance has made.
+// readCounts reads the counts that an instance has posted. It ignores unreadable posts, and posts of another
+// instance.
 func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	h, err := readPost(post, 0, 0, skipped)
 	if err != nil || h.ID != id {
@@ -350,7 +350,7 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	}
 	if part == historyPart {
 		if o.left && !h.At.Before(o.head.At) {
-			o.now = nil // it is older
+			o.now = nil // the post is older
 		}
 		if o.history = post; o.now == nil {
 			o.head = h
@@ -366,7 +366,7 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	o.now, o.head, o.left = post, h, false
 }
 
-// forget removes what is no longer posted.
+// forget removes instances and posts that are no longer on the board.
 func (f *Fleet) forget(part string, posts map[string][]byte) {
 	for id, o := range f.others {
 		if _, still := posts[id]; still {

@@ -153,12 +153,12 @@ func addRing(to, from *ring[LoadStep]) {
 // ruleLoads are the automatic limits of one rule on this instance. The recorder's lock guards them.
 type ruleLoads struct {
 	now     LoadState
-	sampled LoadDenials // in the steps, since the start
+	sampled LoadDenials // the denials in the steps, since the start
 	steps   loadSteps
 }
 
-// noteLoads counts the decisions of automatic limits of requests under way about a request. It reports whether a shadow
-// would have denied the request. It counts no subjects, because no single subject causes an overload.
+// noteLoads counts the decisions by automatic limits about a request. It reports whether a shadow would have denied
+// the request. It counts no subjects, because no single subject causes an overload.
 func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would bool) {
 	d := &o.Decision
 	for i := range d.Loads {
@@ -211,16 +211,16 @@ func loadStates(e *policy.Engine) map[string]*LoadState {
 	return all
 }
 
-// sampleLoads moves what was counted since the last sample to the steps, and samples the present states.
+// sampleLoads adds the counts since the last sample to the steps, and samples the present states.
 func (r *Recorder) sampleLoads(t *table) {
 	for name, state := range loadStates(r.engine) {
 		i, known := t.byName[name]
 		if !known || i >= MaxRules {
-			continue // it has no counters of its own
+			continue // the rule has no counters of its own
 		}
 		c := t.rules[i]
 		if c.loads == nil && state.Limits == 0 {
-			continue // no request yet
+			continue // the rule has no request yet
 		}
 		if c.loads == nil {
 			c.loads = new(ruleLoads)
@@ -350,7 +350,8 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 	})
 }
 
-// carry copies the state into the steps that began after the post. Without it the latest sums over instances would drop.
+// carry copies the state into the steps that started after the post. Otherwise the latest sums over instances would
+// drop.
 func (l *ruleLoads) carry(s *ring[LoadStep]) {
 	const most = 2 // steps: more than the time between posts
 	for n := s.last; n > s.last-most && s.cell(n).Limit == 0; n-- {
@@ -358,7 +359,7 @@ func (l *ruleLoads) carry(s *ring[LoadStep]) {
 	}
 }
 
-// ruleLoads reads the output of ruleLoads.append behind the name.
+// ruleLoads reads the output of ruleLoads.append after the name.
 func (d *decoder) ruleLoads(at int64) (l ruleLoads) {
 	s := &l.now
 	s.Limits, s.Limit, s.InFlight = d.uvarint(maxValue), d.uvarint(maxValue), d.uvarint(maxValue)
@@ -383,7 +384,7 @@ func (d *decoder) loadSteps(most int, to *ring[LoadStep]) {
 	})
 }
 
-// loads returns the automatic limits by rule, of each rule of the policy with "in_flight: auto".
+// loads returns the automatic limits of each rule of the policy with "in_flight: auto", by rule.
 func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[string]*Load {
 	rules := p.Adaptive()
 	if len(rules) == 0 {
@@ -403,7 +404,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	return out
 }
 
-// listOf returns the steps from a step on, at least the latest.
+// listOf returns the steps from from on, at least the latest step.
 func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, *s.cell(n))

@@ -15,19 +15,19 @@ import (
 type Refusals struct {
 	subjects, networks refusalSampler
 
-	mu      sync.Mutex // of those below
+	mu      sync.Mutex // guards the fields below
 	pace    allowance
-	perRule perRule    // n: refusals that are kept
+	perRule perRule    // n is the number of kept refusals
 	kept    []*Refusal // the oldest first
-	ever    uint64     // how many have been kept
+	ever    uint64     // how many refusals have ever been kept
 }
 
 // The bounds that KeepRefusals promises.
 const (
 	maxKept                    = 4096
-	keptFirst                  = 32         // of a subject, that are all kept
-	keptOfNetwork              = 256        // likewise, of all subjects at one address
-	keptOfRuleRate, keptOfRule = 100, 1_000 // a second, and at once
+	keptFirst                  = 32         // refusals of a subject that are all kept
+	keptOfNetwork              = 256        // the same for all subjects at one address
+	keptOfRuleRate, keptOfRule = 100, 1_000 // refusals of a rule, per second and at once
 	keptRate, keptBurst        = 1_000, 4_000
 )
 
@@ -35,7 +35,7 @@ const (
 // unknown.
 type Refusal struct {
 	At time.Time
-	// Shadow reports that the request was allowed: the rule would have denied it.
+	// Shadow reports that the rule would have denied the request, but the request was allowed.
 	Shadow bool
 	Marked bool // the request was allowed with a mark: see [policy.Result.Over]. Shadow is true as well
 	// Rule is empty for a malformed request: see Missing.
@@ -95,8 +95,9 @@ func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 	})
 }
 
-// dueOfNetwork counts a refusal of an address, whatever its subject, which may be one that was made up for the
-// request. A private address may be an untrusted proxy, and stand for all clients.
+// dueOfNetwork counts a refusal of an address, and reports whether to keep it. The subject does not matter, because
+// the client may have invented it. A private address is not counted, because it may be an untrusted proxy and stand
+// for all clients.
 func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 	if !client.IsValid() || client.IsPrivate() || client.IsLoopback() || client.IsLinkLocalUnicast() {
 		return true
@@ -108,7 +109,7 @@ func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 	return due
 }
 
-// may reports whether one more is kept now.
+// may reports whether the bound of a rule permits another refusal now.
 func (k *Refusals) may(rule string, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -133,7 +134,7 @@ func (k *Refusals) keep(rule string, r Refusal) {
 	k.kept = append(k.kept, &r)
 }
 
-// pushOut forgets the oldest of the rule of which the most are kept. The lock is held.
+// pushOut removes the oldest refusal of the rule with the most kept refusals. The lock is held.
 func (k *Refusals) pushOut() {
 	most := k.kept[0].of
 	for _, r := range k.perRule.rules {
@@ -162,7 +163,7 @@ func (k *Refusals) Find(id string) (all []Refusal) {
 	return all
 }
 
-// isOf reports whether that is an ID of the request or of its trace.
+// isOf reports whether id is the ID of the request or of its trace.
 func (r *Refusal) isOf(id string) bool {
 	return id != "" && (r.RequestID == id || r.TraceID == id || r.Brought == id)
 }

@@ -21,10 +21,10 @@ type Tier struct {
 	Refusals, Traffic [Windows]Top
 }
 
-// The customers of a tier are kept as the subjects of a rule are, under a name that no rule has.
+// The customers of a tier are kept like the subjects of a rule, under a name that no rule has.
 const (
 	tierPrefix = "*tier:"
-	otherTiers = "*other" // those that the policy does not know
+	otherTiers = "*other" // tiers that the policy does not know
 )
 
 // tierRules returns these names, by the tiers of a policy.
@@ -39,7 +39,7 @@ func tierRules(tiers []string) map[string]string {
 	return all
 }
 
-// noteCustomer counts a request for the customer that it comes from. at is in unix nanoseconds.
+// noteCustomer counts a request for its customer. at is in unix nanoseconds.
 func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
 	d := &o.Decision
 	tier, customer, known := o.Tier()
@@ -68,7 +68,7 @@ func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
 	}
 }
 
-// tiers returns what is known of the tiers of a policy, by name.
+// tiers returns the tiers of a policy with counts, sorted by name.
 func (f fleetSubjects) tiers(t *table, p *policy.Policy, at time.Time) (all []Tier) {
 	shown := func(key, sent string) (string, string) {
 		if !strings.Contains(key, "/") {

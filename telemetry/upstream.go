@@ -21,11 +21,11 @@ type UpstreamError uint8
 
 const (
 	ConnectError   UpstreamError = iota // no connection
-	TLSError                            // no TLS, such as after an expired certificate
+	TLSError                            // the TLS handshake failed, for example because of an expired certificate
 	TimeoutError                        // no head of a response in time
 	ClosedError                         // the connection was closed or reset before the head of the response
-	MalformedError                      // the response is not HTTP, or not one for this request
-	CanceledError                       // the client left, or its body broke off
+	MalformedError                      // the response is not HTTP, or not valid for this request
+	CanceledError                       // the client left, or the body of the request broke off
 	OtherError
 	UpstreamErrors int = iota
 )
@@ -104,7 +104,7 @@ type UpstreamCall struct {
 	began time.Duration
 }
 
-// epoch is the time from which calls are timed: time.Since reads one clock, and time.Now two.
+// epoch is the base of all times of calls. time.Since reads only one clock, but time.Now two.
 var epoch = time.Now()
 
 // Begin counts a request as in flight, until Answered or Failed is called.
@@ -141,7 +141,7 @@ func (u *UpstreamStats) InFlight() uint64 {
 	for i := range u.cells {
 		n += u.cells[i].inFlight.Load()
 	}
-	return uint64(max(n, 0)) // the stripes are not read at the same moment
+	return uint64(max(n, 0)) // n may be negative because the stripes are not read at the same moment
 }
 
 // UpstreamTotals has the counts of one upstream on this instance since its start.
@@ -198,7 +198,7 @@ type countedUpstream struct {
 	history *upstreamSeries
 }
 
-// sample moves what was counted since the last sample to the history.
+// sample moves the counts since the last sample to the history.
 func (u *countedUpstream) sample(at int64) {
 	sum := u.stats.read()
 	added := sum
@@ -230,7 +230,7 @@ func (h *timeline) inFlight() map[string]uint64 {
 	return all
 }
 
-// upstreamPrefix is before the name of an upstream in a post: no rule has such a name.
+// upstreamPrefix precedes the name of an upstream in a post. No rule has such a name.
 const upstreamPrefix = "*upstream:"
 
 // clipUpstreams bounds the number of upstreams in a post, and their names: posts may have any bytes.
@@ -358,7 +358,7 @@ func (f fleetUpstreams) view(v *View) (all []Upstream) {
 	return all
 }
 
-// upstreamCounts returns the counts of the steps from one on.
+// upstreamCounts returns the counts of the steps from from on.
 func upstreamCounts(s *steps[upstreamStep], from int64) (all []UpstreamCounts) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, countsOf(s.cell(n)))

@@ -65,7 +65,7 @@ type Series struct {
 	Recent []Counts // one for each Step, the latest last, at most RecentSteps
 	Days   []Counts // one for each LongStep, the latest last, at most LongSteps
 
-	blockedRecent, blockedDays perStep // of these, the refusals by a block
+	blockedRecent, blockedDays perStep // the refusals by a block in Recent and Days
 }
 
 // Steps begin at multiples of their length since the Unix epoch, so that the steps of several instances can be
@@ -90,7 +90,7 @@ type View struct {
 	Malformed uint64
 	watchOnly bool // the whole policy is a shadow
 	engine    *policy.Engine
-	Rules     []Rule // of the policy in force, in the order of its document
+	Rules     []Rule // rules of the policy in force, in the order of its document
 	Tiers     []Tier // sorted by name; empty without subjects
 	// Upstreams has the upstreams of all gateways, sorted by name.
 	Upstreams []Upstream
@@ -164,7 +164,7 @@ type Rule struct {
 	// negative if nothing is known yet.
 	Usual float64
 
-	usualShare float64 // of all requests
+	usualShare float64 // usual refusals as a fraction of all requests
 }
 
 // Top has the subjects with the largest counts, the largest first.
@@ -173,7 +173,7 @@ type Top struct {
 	// Error is the most by which a Count can be too large. It is also the largest count that a subject outside
 	// Items can have.
 	Error uint64
-	Total uint64 // of all subjects
+	Total uint64 // sum of the counts of all subjects
 }
 
 // Subject is a key of a rule, which has a count of its own, as people see it: such as a client's address or a

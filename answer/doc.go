@@ -43,10 +43,11 @@
 // # Denials
 //
 // A denial has status 429; 503 if the store does not answer or the upstream is overloaded; 400 if the request is
-// malformed or lacks a key part; 413 if its body is too large; or 403 if it is blocked. It must not be cached (Cache-Control: no-store). X-Request-Id
-// has the ID of the denial, if denials have one: see [policy.Engine.NameRefusals]. Retry-After is the time until the
-// request will fit, in seconds and rounded up; for requests in flight it is a second. It is missing if the request can
-// never fit. The body is a problem of RFC 9457 by default, and plain JSON or text if the client's Accept prefers that:
+// malformed or lacks a key part; 413 if its body is too large; or 403 if the client is blocked. A denial must not
+// be cached (Cache-Control: no-store). X-Request-Id has the ID of the denial, if denials have one: see
+// [policy.Engine.NameRefusals]. Retry-After is the time until the request will fit, in seconds and rounded up; for
+// requests in flight it is a second. It is missing if the request can never fit. The body is a problem of RFC 9457
+// by default, and plain JSON or text if the client's Accept prefers that:
 //
 //	{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",
 //	 "title":"Too Many Requests","status":429,

@@ -32,10 +32,10 @@ const (
 	SlidingWindowCounter
 	// SlidingWindowLog records the time of each unit, in two bytes a unit, so that no Period has more than Count.
 	// It rounds times to 2^-15 of the Period, always so that a unit counts for a little longer. Above a Count of
-	// 1,024 it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. No Period
-	// has more than Count then either, but under constant demand only 32/33 of Count pass. So steady traffic at the
-	// limit loses 3 %, and a client that takes all of Count at once, exactly once a Period, is denied every second
-	// time: its units are free again after 33/32 of the Period.
+	// 1,024 it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. (A store
+	// needs some more for each key.) No Period has more than Count then either, but under constant demand only
+	// 32/33 of Count pass. So steady traffic at the limit loses 3 %, and a client that takes all of Count at once,
+	// exactly once a Period, is denied every second time: its units are free again after 33/32 of the Period.
 	SlidingWindowLog
 	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for exactly one Period. Package
 	// memory keeps 16 bytes for each microsecond in which units were taken, and package redisstore four to seven

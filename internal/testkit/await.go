@@ -22,9 +22,9 @@ func Await(t testing.TB, what string, holds func() bool) {
 	t.Fatalf("gave up after %v waiting until %s", Patience, what)
 }
 
-// pause is a sixteenth of the time waited, from 2 ms to 250 ms, so that long waits cost other tests little processor time.
+// pause is a sixteenth of the time waited, from 2 ms to 100 ms, so that long waits cost other tests little processor time.
 func pause(waited time.Duration) time.Duration {
-	return min(max(waited/16, 2*time.Millisecond), 250*time.Millisecond)
+	return min(max(waited/16, 2*time.Millisecond), 100*time.Millisecond)
 }
 
 // Listens reports whether a TCP server listens on an address.

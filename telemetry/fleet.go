@@ -3,6 +3,7 @@ package telemetry
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ type Fleet struct {
 	view     *View
 	viewedAt time.Time // when a view was last requested
 	others   map[string]*instance
+	ended    map[string]bool // instances that have posted that they end
 	subjects fleetSubjects
 	joinedAt time.Time // when subjects was made
 
@@ -37,7 +39,6 @@ type instance struct {
 
 	head      head // of now, or else of history
 	seenAt    time.Time
-	left      bool      // it has reported that it ends
 	changedAt time.Time // when its policy was first read
 }
 
@@ -300,7 +301,7 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.others == nil {
-		f.others = make(map[string]*instance)
+		f.others, f.ended = make(map[string]*instance), make(map[string]bool)
 	}
 	now := time.Now()
 	for id, post := range posts {
@@ -308,8 +309,8 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 		switch {
 		case id == f.Recorder.id:
 		case part == nowPart && len(post) == 0:
-			if o != nil && !o.left {
-				o.left, ended = true, true
+			if !f.ended[id] {
+				f.ended[id], ended = true, true
 			}
 		case part == nowPart, part == historyPart:
 			f.readCounts(part, id, post, now)
@@ -348,7 +349,7 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 		f.others[id] = o
 	}
 	if part == historyPart {
-		if o.left && !h.At.Before(o.head.At) {
+		if f.ended[id] && !h.At.Before(o.head.At) {
 			o.now = nil // it is older
 		}
 		if o.history = post; o.now == nil {
@@ -362,11 +363,15 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	if o.now != nil && !h.At.Equal(o.head.At) {
 		o.seenAt = now
 	}
-	o.now, o.head, o.left = post, h, false
+	o.now, o.head = post, h
+	delete(f.ended, id)
 }
 
 // forget removes what is no longer posted.
 func (f *Fleet) forget(part string, posts map[string][]byte) {
+	if part == nowPart {
+		maps.DeleteFunc(f.ended, func(id string, _ bool) bool { _, still := posts[id]; return !still })
+	}
 	for id, o := range f.others {
 		if _, still := posts[id]; still {
 			continue

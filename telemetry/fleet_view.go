@@ -70,7 +70,7 @@ func (f *Fleet) merge(now time.Time) *View {
 	}
 	f.join(now)
 	to := sums{sumsOf, upstreams.sum(at)}
-	for _, o := range f.others {
+	for id, o := range f.others {
 		fromRecent, fromLong := int64(math.MaxInt64), int64(math.MaxInt64)
 		v.Since = earlier(v.Since, o.head.Started)
 		if o.now != nil {
@@ -78,7 +78,7 @@ func (f *Fleet) merge(now time.Time) *View {
 			i := o.head.Instance
 			i.Seen = o.seenAt
 			i.Differs = i.Policy != self.Policy && now.Sub(later(o.changedAt, t.since)) >= differsAfter
-			if i.Stale = now.Sub(o.seenAt) > staleAfter; !o.left && !f.succeeded(&i) {
+			if i.Stale = now.Sub(o.seenAt) > staleAfter; !f.ended[id] && !f.succeeded(&i) {
 				v.Instances = append(v.Instances, i)
 			}
 			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, to) // it was read before, without an error

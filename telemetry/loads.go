@@ -390,8 +390,8 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	}
 	all := make(fleetLoads)
 	_ = all.add(f.Recorder.postedLoads(), at, rules, true) // it is not damaged
-	for _, o := range f.others {
-		present := !o.left && o.now != nil && now.Sub(o.seenAt) <= staleAfter
+	for id, o := range f.others {
+		present := !f.ended[id] && o.now != nil && now.Sub(o.seenAt) <= staleAfter
 		_ = all.add(o.posts[loadsPart], at, rules, present) // those that cannot be read were ignored
 	}
 	out := make(map[string]*Load, len(rules))

@@ -63,7 +63,7 @@ func replayCommand() *cobra.Command {
 	f.StringVar(&q.against, "against", "", "another policy `file` to compare with")
 	q.logs.flags(c)
 	f.IntVar(&q.nodes, "nodes", 0, "compare with `N` instances that each count by themselves")
-	f.StringVar(&q.output, "output", "text", "text or json; a file that ends in .html or .json; or html, with the file named before the logs")
+	f.StringVar(&q.output, "output", "text", "text, json, or a file that ends in .html or .json; with html, the first argument that ends in .html is the file")
 	return c
 }
 
@@ -71,8 +71,8 @@ func replayCommand() *cobra.Command {
 func (l *logFormat) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&l.format, "format", "", "`format` of the logs: one of "+strings.Join(accesslog.Names(), ", ")+
-		"; or as the server has it, such as '$remote_addr …' of nginx or '%h …' of Apache (default: recognized)")
-	f.StringArrayVar(&l.fields, "field", nil, "maps a JSON log field, as `NAME=PATH`, such as client=remote.ip; may be repeated")
+		"; or as in the configuration of the server, such as '$remote_addr …' of nginx or '%h …' of Apache (default: recognized)")
+	f.StringArrayVar(&l.fields, "field", nil, "take a field from JSON logs, as `NAME=PATH`, such as client=remote.ip; may be repeated")
 	f.StringVar(&l.zone, "zone", "", "time `zone` of timestamps without one, such as Europe/Berlin (default UTC)")
 }
 

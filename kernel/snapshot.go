@@ -59,7 +59,7 @@ func (s *Snapshot) Receipt(p *Plan, now, cost int64) (r Receipt, known bool) {
 	}
 	if p.Kernel == Meter {
 		if _, above := p.level(s.state, p.Ticks(s.Now)); above {
-			return r, false // a plan with a larger Most has taken it
+			return r, false // a plan with a larger Most has raised the level
 		}
 	}
 	if next := p.Step(s.state, now, cost, &r); p.Kernel == Lock && next != s.state {

@@ -30,7 +30,7 @@ type checkSettings struct {
 	from   string
 	times  int
 	admin  remote.Client
-	all    bool // show also what is left, and the response
+	all    bool // also show the state afterwards, and the response
 	shadow bool
 }
 
@@ -97,8 +97,8 @@ func (q *checkSettings) run(c *cobra.Command, target string) error {
 	return nil
 }
 
-// asksGateway reports whether a running gateway explains the request, and not a policy that is read here. The
-// command line wins over other settings.
+// asksGateway reports whether a running gateway explains the request, and not the policy of --policy and --rules.
+// Flags on the command line override other settings.
 func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
 	local := command.FromCommandLine(f, "policy", "rules") != ""
 	remote := command.FromCommandLine(f, "admin-url") != ""
@@ -115,7 +115,7 @@ func (q *checkSettings) asksGateway(f *pflag.FlagSet) (bool, error) {
 	return true, nil
 }
 
-// explain decides by the policy that is read here.
+// explain decides by the policy of --policy and --rules.
 func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Explanation, error) {
 	if !q.policy.any() {
 		return nil, errors.New("which policy? Give --policy FILE, or --policy example for the built-in one")
@@ -129,7 +129,7 @@ func (q *checkSettings) explain(c *cobra.Command, r *http.Request) (*control.Exp
 		engine.ShadowAll()
 	}
 	decoded := control.Request(r.Method, r.URL, netip.MustParseAddr(q.from), r.Header, q.data)
-	decoded.Ends = true // but the requests before it are still under way
+	decoded.Ends = true // the earlier requests are still running
 	for range q.times - 1 {
 		engine.Decide(context.Background(), decoded)
 	}

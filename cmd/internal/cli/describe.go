@@ -63,5 +63,5 @@ func describeCommand() *cobra.Command {
 	return c
 }
 
-// pageFormats are the formats of a page, and the extensions of files with them.
+// pageFormats are the formats of a page by the values of --output and by file extension.
 var pageFormats = map[string]string{"markdown": "markdown", "html": "html", ".md": "markdown", ".html": "html"}

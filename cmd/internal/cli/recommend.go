@@ -16,7 +16,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// recommendSettings are what to recommend from, and what to promise.
+// recommendSettings are the flags of "recommend".
 type recommendSettings struct {
 	share, confidence, key, tokens, output string
 	window                                 time.Duration
@@ -69,7 +69,7 @@ func (q *recommendSettings) run(c *cobra.Command, logs []string) error {
 	}
 	config.Files = logs
 	if slices.Contains(logs, command.Stdin) {
-		// Logs are read several times, standard input once.
+		// Logs are read several times, but standard input can be read only once.
 		kept, err := keepInput(c.InOrStdin())
 		if err != nil {
 			return command.Failed(err)
@@ -123,10 +123,11 @@ func (q *recommendSettings) config(in io.Reader) (config recommend.Config, err e
 // tokenKinds are the values of --tokens.
 var tokenKinds = []string{"total", "uncached", "input", "output"}
 
-// recommendFormats are the formats of a result, and the extensions of files with them.
+// recommendFormats are the formats of a result by the values of --output and by file extension.
 var recommendFormats = map[string]string{"text": "text", "json": "json", "yaml": "yaml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 
-// writeRecommendation writes a result to a destination, and its text beside a file.
+// writeRecommendation writes a result to a destination. If that is a file, it also writes the text to standard
+// output.
 func writeRecommendation(out io.Writer, to destination, r *recommend.Result) error {
 	err := to.write(out, func(w io.Writer) error {
 		switch to.format {
@@ -143,7 +144,7 @@ func writeRecommendation(out io.Writer, to destination, r *recommend.Result) err
 	return err
 }
 
-// keepInput writes standard input to a file, and returns its name.
+// keepInput copies standard input to a temporary file, and returns its name.
 func keepInput(in io.Reader) (string, error) {
 	file, err := os.CreateTemp("", "sluice-recommend-*")
 	if err != nil {

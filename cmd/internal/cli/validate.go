@@ -72,7 +72,7 @@ func validateCommand() *cobra.Command {
 	return c
 }
 
-// printValid writes the warnings of a policy, and what its rules do.
+// printValid writes the warnings of a policy, and the behavior of its rules.
 func printValid(c *cobra.Command, file string, p *policy.Policy, cluster bool) error {
 	for _, w := range command.WarningLines(p.Warnings()) {
 		c.PrintErrln("warning:", w)
@@ -93,8 +93,8 @@ func printValid(c *cobra.Command, file string, p *policy.Policy, cluster bool) e
 	return err
 }
 
-// printCoverage writes how many operations of a document meet a rule of a policy, which do not, and which rules meet
-// none. Nothing is written without a document.
+// printCoverage writes how many operations of an OpenAPI document have a rule, which have none, and which rules
+// apply to no operation. Without a document, it writes nothing.
 func printCoverage(c *cobra.Command, file string, doc *policy.Document, d *openapi.Document) error {
 	if d == nil {
 		return nil

@@ -86,7 +86,7 @@ func overrideText(o *policy.Override) string {
 	return printable.Line(o.Rule + " " + keyText(o.Key) + ": " + effect(o) + terms(o.Until, o.Reason))
 }
 
-// effect returns what an override does.
+// effect describes what an override does.
 func effect(o *policy.Override) string {
 	switch {
 	case o.Block:

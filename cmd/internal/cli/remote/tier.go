@@ -75,8 +75,8 @@ func subjectDeleteCommand() *cobra.Command {
 		})
 }
 
-// findTier returns the key part by which the policy looks subjects up, and the tier of the subject with the
-// given value of it, or nil.
+// findTier returns the key part by which the policy looks up subjects, and the tier entry of the subject with the
+// given value of that part, or nil.
 func (a *Client) findTier(ctx context.Context, given *subjectArgs) (part string, old *held, err error) {
 	if part, err = a.tierPart(ctx); err != nil {
 		return part, nil, err

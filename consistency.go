@@ -11,13 +11,13 @@ import (
 type Consistency uint8
 
 const (
-	// Strict asks the shared store each time. Nothing is ever admitted above the limit.
+	// Strict calls the shared store for each charge. Nothing is ever admitted above the limit.
 	Strict Consistency = iota
-	// Leased has each process reserve units that will be free soon, and spend them without asking.
-	// It never admits more than the limit, but may admit a little less. See package lease.
+	// Leased has each process reserve units in advance, and spend them without a call of the shared store. It never
+	// admits more than the limit, but may admit a little less. See package lease.
 	Leased
-	// Synced has each process count for itself, and tell the others several times a second. Until
-	// they hear of what it took, they may admit as much again. See package synced.
+	// Synced has each process count for itself, and report its counts to the others several times a second. Until a
+	// report arrives, the others may admit the same units again. See package synced.
 	Synced
 )
 
@@ -33,12 +33,13 @@ func ParseConsistency(name string) (Consistency, error) {
 	return 0, fmt.Errorf("unknown consistency %.40q: use strict, leased or synced", name)
 }
 
-// String returns what [ParseConsistency] reads.
+// String returns the name that [ParseConsistency] reads.
 func (c Consistency) String() string { return consistencyNames[min(c, Synced)] }
 
-// Leasable returns nil if a process may count by the plan without asking the shared store each time, as [Leased]
-// and [Synced] do: for a token bucket, GCRA, and windows of a fixed length. For any other plan it returns an error
-// with the reason and an alternative. Charges of such plans are counted as [Strict], whatever their Consistency.
+// Leasable returns nil if a process may count by the plan without a call of the shared store for each charge, as
+// [Leased] and [Synced] do. That is so for a token bucket, GCRA, and windows of a fixed length. For any other plan
+// it returns an error with the reason and an alternative. Charges of such plans are counted as [Strict], whatever
+// their Consistency.
 func (p *Plan) Leasable() error {
 	const use = "use token_bucket, gcra, fixed_window or sliding_window_counter"
 	switch {

@@ -7,23 +7,24 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Never is the RetryAfter of a cost above the plan's capacity: it can never fit.
+// Never is the RetryAfter of a cost that can never fit, because the cost is above the plan's capacity.
 const Never time.Duration = math.MaxInt64
 
-// Decision is what a [Receipt] means for the caller.
+// Decision is the answer to a charge, as [Plan.Decide] derives it from the store's [Receipt].
 type Decision struct {
 	// Allowed reports that the cost fits. For one of several charges, see [Admitted].
 	Allowed bool
-	// Remaining is how many units would fit now, rounded down. Turns in a queue that callers have given
-	// up are not in it.
+	// Remaining is how many units would fit now, rounded down. It does not include turns in a queue that callers
+	// have given up.
 	Remaining int64
 	// RetryAfter of a denied cost is the exact time until it fits, in whole microseconds, provided that no other
-	// call takes or gives back units: it does not fit one tick of the plan earlier. It is [Never] if the cost can
-	// never fit. If the cost was allowed and nothing remains, RetryAfter is the time until one more unit fits, and
-	// otherwise zero. It is a second for a charge that [Deny] refuses, because the end of an outage is unknown, and
-	// for permits in flight if all are taken. It is zero if this call took the last permit.
+	// call takes or gives back units. One tick of the plan earlier, it would not fit. RetryAfter is [Never] if the
+	// cost can never fit. For an allowed cost, RetryAfter is the time until one more unit fits if nothing remains,
+	// and otherwise zero. It is a second for a charge that [Deny] refuses, because the end of an outage is unknown,
+	// and for permits in flight if all are taken. It is zero if this call took the last permit.
 	RetryAfter time.Duration
-	// ResetAfter is how long until nothing is used. It is zero for permits in flight, where that is not known.
+	// ResetAfter is the time until nothing is used. It is zero for permits in flight, because the time when they
+	// are given back is unknown.
 	ResetAfter time.Duration
 	// Delay is how long an admitted request of a [LeakyBucket] has to wait for its turn.
 	Delay time.Duration
@@ -31,16 +32,17 @@ type Decision struct {
 	Now int64
 	// Origin is the part of the system that decided.
 	Origin Origin
-	// Locked reports that a [Penalty] is in force: the key is denied, whatever it has left.
+	// Locked reports that a [Penalty] is in force: the key is denied, whatever remains.
 	Locked bool
-	// Early is the level that drains between the turn and the end of Delay, which is a whole number of
-	// ticks: [Limiter.LeaveQueue] needs to know the turn exactly.
+	// Early corrects the rounding of Delay to whole ticks: it is the level of the queue that drains between the
+	// exact time of the turn and the end of Delay. Callers do not need it; [Limiter.LeaveQueue] reads it to compute
+	// the turn.
 	Early int64
 }
 
-// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, for the Retry-After field.
-// It reports false if that field should not be sent, because there is nothing to wait for: the
-// request may be made at once or, if RetryAfter is [Never], its cost can never fit.
+// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, for the Retry-After field. It reports false if
+// that field should not be sent: if the request may be made at once, or if RetryAfter is [Never], because its cost
+// can never fit.
 func (d Decision) RetryAfterSeconds() (seconds int64, ok bool) {
 	if d.RetryAfter <= 0 || d.RetryAfter == Never {
 		return 0, false
@@ -52,8 +54,7 @@ func (d Decision) RetryAfterSeconds() (seconds int64, ok bool) {
 	return seconds, true
 }
 
-// Decide derives the decision for a charge of cost from its receipt. Every store and every
-// integration uses it.
+// Decide derives the decision for a charge of cost units from its receipt.
 func (p *Plan) Decide(cost int64, r Receipt) (d Decision) {
 	p.DecideInto(cost, &r, &d)
 	return d
@@ -71,7 +72,7 @@ func (p *Plan) DecideInto(cost int64, r *Receipt, d *Decision) {
 		p.decideLock(r, d)
 		return
 	}
-	need := int64(1) // the cost that RetryAfter is about
+	need := int64(1) // RetryAfter is the wait for this cost
 	if !r.Fits {
 		need = cost
 	}

@@ -2,7 +2,7 @@ package sluice
 
 import "context"
 
-// TakeCall is one Take of several that have nothing to do with each other: see [TakeEach].
+// TakeCall is one of several independent Takes: see [TakeEach].
 type TakeCall struct {
 	Charges  []Charge
 	Receipts []Receipt // as long as Charges
@@ -12,13 +12,13 @@ type TakeCall struct {
 // EachTaker is a [Store] that can do many Takes faster than one after the other.
 type EachTaker interface {
 	Store
-	// TakeEach does what [Store.Take] does for each call, in the order of the list where they
-	// charge the same states, and sets its Err.
+	// TakeEach does what [Store.Take] does for each call, and sets its Err. Calls that charge the same states are
+	// decided in the order of the list.
 	TakeEach(ctx context.Context, calls []TakeCall)
 }
 
-// TakeEach does what the store's Take does for each call, and sets its Err: at once if the store is
-// an [EachTaker], else one after the other.
+// TakeEach does what the store's Take does for each call, and sets its Err. The calls are made together if the
+// store is an [EachTaker], and otherwise one after the other.
 func TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	if each, ok := store.(EachTaker); ok {
 		each.TakeEach(ctx, calls)
@@ -30,9 +30,9 @@ func TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	}
 }
 
-// OneTaker is a [Store] that takes one charge faster than a list of one.
+// OneTaker is a [Store] with a method for a single charge that is faster than Take.
 type OneTaker interface {
 	Store
-	// TakeOne does what [Store.Take] does for a charge of so many units under a key, and returns its receipt.
+	// TakeOne does what [Store.Take] does for a charge of cost units under key, and returns its receipt.
 	TakeOne(ctx context.Context, key string, plan *Plan, cost int64) (Receipt, error)
 }

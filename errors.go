@@ -7,8 +7,9 @@ import (
 )
 
 var (
-	// ErrUsage is matched by errors of calls that are wrong whatever the state of the store: a cost below 1, an
-	// invalid limit, or charges that break the contract of [Store.Take]. Retrying such a call does not help.
+	// ErrUsage is matched by the errors of calls that are wrong in themselves, whatever the store has counted: a
+	// cost below 1, an invalid limit, or charges that break the contract of [Store.Take]. Retrying such a call does
+	// not help.
 	ErrUsage = errors.New("sluice: the call is wrong")
 
 	// ErrDuplicateCharge is returned for a Take that charges the same state twice. It matches ErrUsage.
@@ -22,7 +23,7 @@ var (
 	ErrTooLong = fmt.Errorf("sluice: the context ends before the units would fit: %w", context.DeadlineExceeded)
 )
 
-// usageError is an error that matches ErrUsage.
+// usageError makes an error match ErrUsage.
 type usageError struct{ error }
 
 func usage(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }

@@ -11,8 +11,8 @@ import (
 	"github.com/sluicehq/sluice/memory"
 )
 
-// Workers that never do more than three jobs of a customer at once, whichever process they are in: with
-// a shared store in place of memory.New.
+// Workers run at most three jobs of a customer at the same time. With a shared store in place of memory.New, the
+// bound applies to all processes together.
 func ExampleSemaphore() {
 	jobs, err := sluice.NewSemaphore(memory.New(), "jobs", 3)
 	if err != nil {
@@ -41,7 +41,7 @@ func ExampleSemaphore() {
 	// Output: at most 3 jobs at once
 }
 
-// Who does not want to wait asks once.
+// Acquire does not wait for a permit.
 func ExampleSemaphore_Acquire() {
 	reports, _ := sluice.NewSemaphore(memory.New(), "reports", 1)
 	ctx := context.Background()

@@ -15,16 +15,16 @@ import (
 // lost.
 const holdAgain = kernel.PermitLasts / 5
 
-// oweAgain is how often a [Holder] tries to give back what it owes, and maxOwed how many such permits
-// it remembers.
+// oweAgain is how often a [Holder] tries again to give back permits, and maxOwed is how many such permits it
+// remembers.
 const (
 	oweAgain = kernel.PermitLasts / 20
 	maxOwed  = 1024
 )
 
-// NewPermit returns a unique number for Charge.Permit, which is never 0. It is random, from a generator seeded by
-// the system: among 65,536 of them, the most permits that a plan can have, the chance that two are equal is 1 in
-// 10^10.
+// NewPermit returns a unique number for Charge.Permit, which is never 0. The number is random, from a generator
+// seeded by the system: among 65,536 numbers, as many as a plan can have permits, the chance that two are equal is
+// 1 in 10^10.
 func NewPermit() uint64 {
 	for {
 		if n := rand.Uint64(); n != 0 {
@@ -33,22 +33,21 @@ func NewPermit() uint64 {
 	}
 }
 
-// Holder holds permits: it takes each again, well before it would be free, until it is
-// released. If a process dies or stalls for [kernel.PermitLasts], its permits become free and others may take
-// them, so after a stall more may be under way than the plan has permits. The same is true if a shared
-// store does not answer for that long.
+// Holder holds permits: it renews each one well before the permit would become free, until the permit is released.
+// If a process dies or stalls for [kernel.PermitLasts], its permits become free and others may take them. So after
+// a stall, more work may be running than the plan has permits. The same is true if a shared store does not answer
+// for that long.
 //
-// A Holder has a timer while it holds something, and nothing that must be closed. It is
-// safe for concurrent use.
+// A Holder has a timer while it holds permits, and need not be closed. It is safe for concurrent use.
 type Holder struct {
 	store Store
 
 	mu    sync.Mutex
-	held  list.List // of *Hold, by when they are due
-	owed  []owed    // what is to be given back
+	held  list.List // *Hold, in the order of due
+	owed  []owed    // permits to give back
 	timer *time.Timer
-	next  time.Time // when the timer ends; zero: it does not run
-	busy  bool      // what it calls runs
+	next  time.Time // when the timer fires; zero if it does not run
+	busy  bool      // run is executing
 
 	releasing int           // calls of Release under way
 	quiet     chan struct{} // closed when no call is running
@@ -57,22 +56,23 @@ type Holder struct {
 // Hold is a permit held by a [Holder].
 type Hold struct {
 	holder   *Holder
-	charge   Charge // that takes it
+	charge   Charge // renews the permit
 	at       *list.Element
-	due      time.Time // when it is taken again
+	due      time.Time // time of the next renewal
 	released bool
 }
 
-// owed is a permit that is to be given back, as long as that is worth it.
+// owed is a permit to give back. At until it becomes free in any case.
 type owed struct {
 	charge Charge
 	until  time.Time
 }
 
-// NewHolder returns a holder of permits in a store.
+// NewHolder returns a Holder for permits in store.
 func NewHolder(store Store) *Holder { return &Holder{store: store} }
 
-// Hold holds the permit of a charge of a plan of [NewInFlight] that a Take has committed.
+// Hold renews a permit until the returned Hold is released. c is the charge that took the permit, by a plan of
+// [NewInFlight]; its Take has been committed.
 func (h *Holder) Hold(c Charge) *Hold {
 	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), 1, true, 0
 	hold := &Hold{holder: h, charge: c, due: time.Now().Add(holdAgain)}
@@ -83,8 +83,8 @@ func (h *Holder) Hold(c Charge) *Hold {
 	return hold
 }
 
-// GiveBack gives back, in the background, the permit of a charge that may or may not have been taken,
-// because there was no answer: soon, and again until the store has confirmed it.
+// GiveBack gives back, in the background, a permit that may or may not have been taken because the Take of charge c
+// got no answer. It tries again until the store confirms it, or until the permit is free in any case.
 func (h *Holder) GiveBack(c Charge) {
 	c.Key, c.Cost, c.Shadow, c.Until = strings.Clone(c.Key), -1, true, 0
 	now := time.Now()
@@ -94,27 +94,26 @@ func (h *Holder) GiveBack(c Charge) {
 	h.arm(now.Add(oweAgain))
 }
 
-// owe adds a permit to give back. Dropping one does no harm: if there are too many, or it takes too
-// long, the permit becomes free on its own.
+// owe adds a permit to give back. If there are too many, it drops the permit, which then becomes free on its own.
 func (h *Holder) owe(o owed) {
 	if len(h.owed) < maxOwed {
 		h.owed = append(h.owed, o)
 	}
 }
 
-// Release gives the permit back. Releasing it again does nothing, and returns nil. After an error,
-// or if a fallback has answered for a shared store, the Holder tries again in the background; at the
-// latest, the permit is free after [kernel.PermitLasts].
+// Release gives the permit back. Releasing it again does nothing, and returns nil. After an error, or if a fallback
+// answered in place of a shared store, the Holder tries again in the background. The permit is free after
+// [kernel.PermitLasts] at the latest.
 func (p *Hold) Release(ctx context.Context) error { return p.holder.Release(ctx, p) }
 
-// Leave stops renewing the permit without giving it back: it becomes free after [kernel.PermitLasts], unless
-// its new owner takes it again with the charge that Leave returns.
+// Leave stops renewing the permit without giving it back, so that another process can take it over. The permit
+// becomes free after [kernel.PermitLasts], unless its new owner renews it with the charge that Leave returns.
 func (p *Hold) Leave() Charge {
 	p.holder.let([]*Hold{p})
 	return p.charge
 }
 
-// Release is [Hold.Release] of several at once, and returns the first error.
+// Release does what [Hold.Release] does for several holds at once, and returns the first error.
 func (h *Holder) Release(ctx context.Context, holds ...*Hold) (err error) {
 	h.begin() // before a permit is released, so that no waiting call misses it
 	defer h.end()
@@ -138,8 +137,8 @@ func (h *Holder) Release(ctx context.Context, holds ...*Hold) (err error) {
 	return err
 }
 
-// ReleaseAll releases all permits that are held, for a process that shuts down. It also waits, until
-// the context ends, for calls of Release under way.
+// ReleaseAll releases all permits, for a process that shuts down. It also waits for running calls of Release, but
+// not longer than the context.
 func (h *Holder) ReleaseAll(ctx context.Context) error {
 	h.mu.Lock()
 	var all []*Hold
@@ -170,7 +169,7 @@ func (h *Holder) end() {
 	}
 }
 
-// released returns a channel that is closed as soon as no call of Release is under way.
+// released returns a channel that is closed as soon as no call of Release is running.
 func (h *Holder) released() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,10 +184,10 @@ func (h *Holder) released() <-chan struct{} {
 	return quiet
 }
 
-// confirmed reports whether the store itself did it, not a fallback.
+// confirmed reports whether the store itself made the Take, and not a fallback.
 func confirmed(c *TakeCall) bool { return c.Err == nil && !c.Receipts[0].Origin.Degraded() }
 
-// let releases the holds, and returns those that were not released before.
+// let marks holds as released, and returns those that were not released before.
 func (h *Holder) let(holds []*Hold) []*Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,7 +209,7 @@ func (p *Hold) back() Charge {
 	return c
 }
 
-// Held returns how many permits are held.
+// Held returns the number of permits held.
 func (h *Holder) Held() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -230,8 +229,7 @@ func (h *Holder) arm(at time.Time) {
 	}
 }
 
-// run renews the permits that are due and gives back those that are owed. The timer calls it on a
-// goroutine of its own.
+// run renews the permits that are due, and gives back the owed ones. The timer calls it on a separate goroutine.
 func (h *Holder) run() {
 	h.mu.Lock()
 	if h.busy {
@@ -263,7 +261,7 @@ func (h *Holder) run() {
 	}
 }
 
-// dueAt returns the holds that are due, and those that soon will be.
+// dueAt returns the holds that are due for renewal now or soon, and sets their next renewal.
 func (h *Holder) dueAt(now time.Time) (due []*Hold) {
 	for e := h.held.Front(); e != nil; e = h.held.Front() {
 		p := e.Value.(*Hold)
@@ -277,8 +275,8 @@ func (h *Holder) dueAt(now time.Time) (due []*Hold) {
 	return due
 }
 
-// toGiveBack returns what is owed, and the holds that were released while they were being renewed:
-// the store may have seen the release first.
+// toGiveBack returns the owed permits, and those that were released while run renewed them: the store may have seen
+// the release before the renewal.
 func (h *Holder) toGiveBack(again []*Hold) []owed {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -293,7 +291,7 @@ func (h *Holder) toGiveBack(again []*Hold) []owed {
 	return all
 }
 
-// take does a Take for each of n charges.
+// take makes a Take for each of n charges.
 func (h *Holder) take(n int, charge func(int) Charge) []TakeCall {
 	if n == 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// joint is what a Take of several charges needs: see call.
+// joint is the scratch memory for a Take of several charges, as call is for one.
 type joint struct {
 	charges  []Charge
 	receipts []Receipt
@@ -20,7 +20,7 @@ func newJoint(limits int) *joint {
 	return &joint{charges: make([]Charge, limits), receipts: make([]Receipt, limits)}
 }
 
-// compile sets the plans of limits that are charged together.
+// compile sets the limiter's plans.
 func (l *Limiter) compile(limits []Limit) error {
 	if len(limits) == 0 {
 		return usage("sluice: NewLimiter needs a limit: sluice.ParseLimit(\"100/minute\") returns one")
@@ -45,12 +45,12 @@ func (l *Limiter) compile(limits []Limit) error {
 	return nil
 }
 
-// Plans returns the compiled limits, in the order in which the limiter was given them. Callers must
-// not change the slice.
+// Plans returns the compiled limits, in the order of the arguments of [NewLimiter]. Callers must not change the
+// slice.
 func (l *Limiter) Plans() []*Plan { return l.plans }
 
-// TakeEach is [Limiter.Take] that also fills each with the decision of every limit; each must be as long as Plans.
-// If any limit denies, none counts anything, even if its own decision is Allowed.
+// TakeEach does what [Limiter.Take] does, and also fills each with the decision of every limit. The slice must be
+// as long as Plans. If any limit denies, no limit counts anything, not even those with an Allowed decision.
 func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []Decision) (d Decision, err error) {
 	switch {
 	case cost < 1:
@@ -67,10 +67,10 @@ func (l *Limiter) TakeEach(ctx context.Context, key string, cost int64, each []D
 	return d, err
 }
 
-// LeaveQueue gives up a turn in the queue of a [LeakyBucket], and this limiter gives it to a later caller. d is the
-// decision of Take for cost units. Call it once for a decision, before its Delay is over, and do not wait any more.
-// Other limits keep what they have counted: by then it may belong to a window that has ended. Without a LeakyBucket
-// no queue exists, and LeaveQueue does nothing. See [Turns].
+// LeaveQueue gives up a turn in the queue of a [LeakyBucket], and the limiter gives the turn to a later caller. d
+// is the decision of Take for cost units. Call LeaveQueue once for a decision, before its Delay is over, and do not
+// wait any more. The other limits of the limiter are not refunded, because their units may belong to a window that
+// has ended. Without a LeakyBucket, LeaveQueue does nothing. See [Turns].
 func (l *Limiter) LeaveQueue(key string, cost int64, d Decision) error {
 	switch {
 	case cost < 1:
@@ -87,7 +87,7 @@ func (l *Limiter) LeaveQueue(key string, cost int64, d Decision) error {
 
 // turn returns the turn that a decision waits for.
 func (d *Decision) turn(key string, p *Plan, cost int64) turns.Turn {
-	tick := (d.Now + d.Delay.Microseconds()) / p.Tick // in which the delay ends
+	tick := (d.Now + d.Delay.Microseconds()) / p.Tick // the tick in which the delay ends
 	from := kernel.Point{Tick: tick}
 	if d.Early > 0 {
 		from = p.PointAt(tick-1, p.Drain-d.Early)
@@ -95,7 +95,7 @@ func (d *Decision) turn(key string, p *Plan, cost int64) turns.Turn {
 	return turns.New(key, &p.Plan, p.Turn(from, cost), d.Now)
 }
 
-// takeJoint sets d, and also each unless it is nil.
+// takeJoint is take for several charges. It sets d and, unless each is nil, the decision of every limit in each.
 func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Decision, each []Decision) error {
 	if l.Lock != nil && l.Lock.Kernel != kernel.Lock {
 		return usage("sluice: the Lock of the limiter %q is the plan of a limit: make it with Penalty.Plan", l.name)
@@ -122,8 +122,8 @@ func (l *Limiter) takeJoint(ctx context.Context, key string, cost int64, d *Deci
 	return err
 }
 
-// costOf returns what cost units cost by a plan. A refund leaves a queue as it is, since turns behind
-// those units have been given to other callers.
+// costOf returns the cost to charge by a plan. A refund to a queue is 0, because the turns after its units belong
+// to other callers.
 func costOf(p *Plan, cost int64) int64 {
 	if cost < 0 && cost != All && p.Queue {
 		return 0
@@ -131,7 +131,8 @@ func costOf(p *Plan, cost int64) int64 {
 	return cost
 }
 
-// turned drops the turns of a queue that was reset, and has a peek tell the turn of a unit.
+// turned updates the turns after a call of the store: it drops those of a queue that was reset, and makes a peek
+// return the turn that a unit would get.
 func (l *Limiter) turned(c *Charge, cost int64, r *Receipt) {
 	switch {
 	case c.Plan != l.queue:
@@ -142,8 +143,8 @@ func (l *Limiter) turned(c *Charge, cost int64, r *Receipt) {
 	}
 }
 
-// lockCost returns the cost of a lock for a limit that is charged cost. Giving units back does not touch the lock;
-// giving [All] back lifts it.
+// lockCost returns the cost to charge to a penalty along with a limit's cost. A refund does not change the penalty;
+// a cost of [All] lifts it.
 func lockCost(cost int64) int64 {
 	if cost < 0 && cost != All {
 		return 0
@@ -151,7 +152,7 @@ func lockCost(cost int64) int64 {
 	return min(cost, 1)
 }
 
-// tightest returns, for each field, the value that holds under all limits.
+// tightest returns one decision for all limits: each field has the value that is true of all of them.
 func tightest(c *joint, each []Decision) Decision {
 	all := Decision{Allowed: true, Remaining: math.MaxInt64, Now: c.receipts[0].Now}
 	limits, lock := len(c.charges), Decision{Allowed: true}
@@ -177,18 +178,18 @@ func tightest(c *joint, each []Decision) Decision {
 	return all
 }
 
-// tighten makes d hold under the limit of one as well.
+// tighten makes the fields of d true of the limit that decided one, too.
 func (d *Decision) tighten(one *Decision) {
 	switch {
 	case d.Allowed == one.Allowed:
 		d.Origin = max(d.Origin, one.Origin)
-	case d.Allowed: // a denial has set d
+	case d.Allowed: // d becomes a denial
 		d.Allowed, d.Origin = false, one.Origin
 	}
 	d.Remaining = min(d.Remaining, one.Remaining)
 	d.RetryAfter = max(d.RetryAfter, one.RetryAfter)
 	d.ResetAfter = max(d.ResetAfter, one.ResetAfter)
-	if one.Delay > d.Delay { // which only the queue has
+	if one.Delay > d.Delay { // only the queue has a Delay
 		d.Delay, d.Early = one.Delay, one.Early
 	}
 	d.Locked = d.Locked || one.Locked

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// MaxKeyPart is the length in bytes above which a key holds a value's hash in place of the value:
-// see [AppendKeyPart].
+// MaxKeyPart is the length in bytes above which a key contains the hash of a value in place of the value: see
+// [AppendKeyPart].
 const MaxKeyPart = 128
 
 // AppendKeyPart appends a value to a key in a readable and unambiguous form: letters, digits and
@@ -38,7 +38,7 @@ func plainKey(value string) bool {
 
 // plainBytes returns how many bytes at the start of a value AppendKeyPart leaves as they are.
 func plainBytes(value string) (n int) {
-	// Four at a time, since every key passes here.
+	// Four bytes at a time, because every key passes here.
 	for ; len(value)-n >= 4; n += 4 {
 		v := value[n : n+4]
 		if plainKeyByte[v[0]]&plainKeyByte[v[1]]&plainKeyByte[v[2]]&plainKeyByte[v[3]] == 0 {

@@ -11,37 +11,35 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// Algorithm is the way a [Limit] is counted. The zero value is [TokenBucket].
+// Algorithm is the way in which a [Limit] counts. The zero value is [TokenBucket].
 type Algorithm uint8
 
 const (
 	// TokenBucket lets Burst units pass at once and refills at Count per Period.
 	TokenBucket Algorithm = iota
-	// LeakyBucket is a queue of Burst places that empties at Count per Period: a
-	// unit that fits is admitted with the Delay that it has to wait for its turn. A
-	// caller that leaves before that gives its turn to a later one: see [Turns].
+	// LeakyBucket is a queue of Burst units that drains at Count per Period: a unit that fits is admitted with the
+	// Delay until its turn. If a caller leaves before its turn, a later caller gets the turn: see [Turns].
 	LeakyBucket
-	// GCRA is the generic cell rate algorithm of ITU-T I.371. It makes the same
-	// decisions as TokenBucket from the same state, and exists because people look
-	// for it by name.
+	// GCRA is the generic cell rate algorithm of ITU-T I.371. It is the same algorithm as TokenBucket under another
+	// name.
 	GCRA
-	// FixedWindow counts in windows aligned to the Unix epoch, or in months of the calendar.
-	// At the edge of two windows up to twice Count can pass.
+	// FixedWindow counts in windows aligned to the Unix epoch, or in months of the calendar. Up to twice Count can
+	// pass around the end of a window.
 	FixedWindow
-	// SlidingWindowCounter weighs the previous window by how much of it still
-	// overlaps the last Period.
+	// SlidingWindowCounter adds to the count of this window the part of the previous window's count that the last
+	// Period still covers, as if the previous window had been used evenly. Around Count pass in a Period, and
+	// nearly twice Count if a burst at the end of one window is followed by another at the end of the next.
 	SlidingWindowCounter
-	// SlidingWindowLog remembers when each unit was taken, in two bytes: never more than
-	// Count in any Period. It rounds times to 2^-15 of the Period, always so that a unit
-	// counts for a little longer. Above a Count of 1,024 it counts in 32 parts of
-	// the Period instead, in some 140 bytes whatever the Count; under
-	// constant demand it then lets 32/33 of Count pass, and never more than Count. So steady traffic
-	// at the limit loses 3 %, and a client that takes all of Count at once, exactly once a Period,
-	// is refused every second time: its units fit again after 33/32 of the Period.
+	// SlidingWindowLog records the time of each unit, in two bytes a unit, so that no Period has more than Count.
+	// It rounds times to 2^-15 of the Period, always so that a unit counts for a little longer. Above a Count of
+	// 1,024 it keeps a count for each 32nd of the Period instead, in about 150 bytes whatever the Count. (A store
+	// needs some more for each key.) No Period has more than Count then either, but under constant demand only
+	// 32/33 of Count pass. So steady traffic at the limit loses 3 %, and a client that takes all of Count at once,
+	// exactly once a Period, is denied every second time: its units are free again after 33/32 of the Period.
 	SlidingWindowLog
-	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for
-	// exactly one Period, at the price of 16 bytes for each moment in memory and four to
-	// seven for each unit in Redis. Count is at most 1,048,576.
+	// SlidingWindowLogExact is SlidingWindowLog to the microsecond: a unit counts for exactly one Period. Package
+	// memory keeps 16 bytes for each microsecond in which units were taken, and package redisstore four to seven
+	// bytes for each unit. Count is at most 1,048,576.
 	SlidingWindowLogExact
 )
 
@@ -55,7 +53,7 @@ var algorithmNames = [...]string{
 	SlidingWindowLogExact: "sliding_window_log_exact",
 }
 
-// Algorithms returns all of them, in the order of their constants.
+// Algorithms returns all algorithms, in the order of their constants.
 func Algorithms() []Algorithm {
 	all := make([]Algorithm, len(algorithmNames))
 	for i := range all {
@@ -64,7 +62,7 @@ func Algorithms() []Algorithm {
 	return all
 }
 
-// ParseAlgorithm returns the algorithm of that name, for example "token_bucket".
+// ParseAlgorithm returns the algorithm with that name, for example "token_bucket".
 func ParseAlgorithm(name string) (Algorithm, error) {
 	for a, n := range algorithmNames {
 		if n == name {
@@ -82,7 +80,7 @@ func (a Algorithm) String() string {
 	return "algorithm(" + strconv.Itoa(int(a)) + ")"
 }
 
-// bursts reports whether the algorithm has a capacity separate from its rate.
+// bursts reports whether the algorithm has a Burst.
 func (a Algorithm) bursts() bool { return a <= GCRA }
 
 // Limit is a rate as people write it: Count units per Period.
@@ -92,24 +90,24 @@ type Limit struct {
 	// Period is a whole number of microseconds, at least one. For a month of the calendar it is 31
 	// days, and may be left at zero.
 	Period time.Duration
-	// Burst is the most that passes at once: the capacity of a bucket or the places
-	// of a queue. Zero stands for the default: Count, or for a [LeakyBucket] what
-	// drains in [DefaultQueueTime] if that is less. Windows and logs have none.
+	// Burst is the most units that pass at once, or that wait in the queue of a [LeakyBucket]. Zero means the
+	// default: Count, or for a LeakyBucket what drains in [DefaultQueueTime] if that is less. Windows and logs have
+	// no Burst.
 	Burst int64
-	// Algorithm is the way to count.
+	// Algorithm is the way in which the limit counts.
 	Algorithm Algorithm
-	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC that begins at
-	// midnight of this day, or of the last day of a month that is shorter. Only FixedWindow
-	// counts by the calendar. Zero is for all other limits.
+	// MonthDay, from 1 to 31, makes the period a month of the calendar in UTC that begins at midnight of this day,
+	// or of the last day of a month that is shorter. Only FixedWindow counts by the calendar. All other limits have
+	// 0.
 	MonthDay int
-	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] returns 1.
-	// Larger units serve limits with numbers that would otherwise be too large to be exact. Callers round costs up
-	// to whole units. Limits of different Money never share a count. Zero is for limits that do not count money.
+	// Money is the number of micro-USD in a unit of Count and Burst, for a limit in USD. [ParseLimit] returns 1. A
+	// larger value is for limits whose numbers in micro-USD would be too large to be exact. Callers round costs up
+	// to whole units. Limits of different Money never share a count. Limits that do not count money have 0.
 	Money int64
 }
 
-// DefaultQueueTime is the longest that a [LeakyBucket] without a Burst makes a request wait for its
-// turn. A queue always has at least one place.
+// DefaultQueueTime is the longest time that a [LeakyBucket] without a Burst makes a request wait for its turn. If
+// less than one unit drains in this time, the Burst is 1.
 const DefaultQueueTime = 10 * time.Second
 
 var units = []struct {
@@ -120,14 +118,14 @@ var units = []struct {
 	{"sec", time.Second}, {"min", time.Minute}, {"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour},
 }
 
-// ParseLimit reads "100/minute", "5/90s" or "100/minute burst 20". The period is
-// second, minute, hour or day, or any length such as 90s, 1h30m, 250ms or 7d. The
-// algorithm is left at its zero value.
+// ParseLimit reads a limit such as "100/minute", "5/90s" or "100/minute burst 20". The period is second, minute,
+// hour or day, or any length such as 90s, 1h30m, 250ms or 7d. The result's Algorithm is the zero value.
 //
-// "50 USD/day" and "0.50 USD/hour burst 2 USD" are in whole micro-USD: see [Limit.Money].
+// Limits of money are written "50 USD/day" or "0.50 USD/hour burst 2 USD". Their unit is a micro-USD: see
+// [Limit.Money].
 //
-// "10000/month" and "10000/month from 15" are by the calendar: see [Limit.MonthDay]. Their
-// algorithm is FixedWindow.
+// Limits by the calendar are written "10000/month" or "10000/month from 15": see [Limit.MonthDay]. Their Algorithm
+// is FixedWindow.
 func ParseLimit(s string) (Limit, error) {
 	l, err := parseLimit(s)
 	if err != nil {
@@ -183,7 +181,7 @@ func parseLimit(s string) (Limit, error) {
 	return l, nil
 }
 
-// parseMonth reads what follows "month".
+// parseMonth reads the words after "month".
 func parseMonth(count int64, words []string) (Limit, error) {
 	l := Limit{Count: count, Period: longestMonth, Algorithm: FixedWindow, MonthDay: 1}
 	switch {
@@ -205,8 +203,8 @@ func parseMonth(count int64, words []string) (Limit, error) {
 // mostMoney is the largest amount in micro-USD: a billion USD.
 const mostMoney = 1_000_000_000_000_000
 
-// parseAmount reads a count, or an amount such as "0.50 USD", which is in micro-USD. It also returns the Money of
-// a limit of it.
+// parseAmount reads a count, or an amount such as "0.50 USD", which it returns in micro-USD. It also returns the
+// Money of such a limit.
 func parseAmount(what, s string) (n, money int64, err error) {
 	amount, inUSD := strings.CutSuffix(s, " USD")
 	if !inUSD {
@@ -258,7 +256,7 @@ func ParsePeriod(s string) (time.Duration, error) {
 	return d, checkPeriod(d)
 }
 
-// parseLength reads what time.ParseDuration does, with days in front of it.
+// parseLength reads a duration as time.ParseDuration does, and also days in front of it.
 func parseLength(s string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	var total time.Duration
@@ -294,7 +292,7 @@ func meantPeriod(s string) string {
 	switch s {
 	case "week":
 		return "7d"
-	case "month": // no length, and not by the calendar here
+	case "month": // a period here has a fixed length
 		return "30d"
 	case "months", "mo", "mon", "mth", "monthly":
 		return "month"
@@ -322,7 +320,7 @@ func checkPeriod(d time.Duration) error {
 	return nil
 }
 
-// String returns what [ParseLimit] reads, without the algorithm.
+// String returns the text that [ParseLimit] reads. It does not contain the algorithm.
 func (l Limit) String() string {
 	s := l.Amount(l.Count) + "/" + l.period()
 	if l.Burst != 0 {
@@ -331,7 +329,7 @@ func (l Limit) String() string {
 	return s
 }
 
-// Amount returns units of the limit as people write them: digits, or of a limit in USD an amount such as "0.50 USD".
+// Amount formats units of the limit for people: as digits or, for a limit in USD, as an amount such as "0.50 USD".
 func (l Limit) Amount(units int64) string {
 	if l.Money == 0 {
 		return strconv.FormatInt(units, 10)
@@ -339,8 +337,8 @@ func (l Limit) Amount(units int64) string {
 	return printable.FormatMoney(l.Value(units))
 }
 
-// Value returns units of the limit as programs read them: for a limit in USD their worth in micro-USD, at most the
-// largest int64, and for any other limit the units themselves.
+// Value converts units of the limit for programs: for a limit in USD to micro-USD, and at most the largest int64.
+// For any other limit it returns the units unchanged.
 func (l Limit) Value(units int64) int64 {
 	if l.Money <= 1 {
 		return units
@@ -381,7 +379,7 @@ func formatPeriod(d time.Duration) string {
 	return d.String()
 }
 
-// check reports what makes l meaningless, apart from what the arithmetic can hold.
+// check returns an error if l is invalid. Whether the numbers can be exact is checked by [kernel.New].
 func (l Limit) check() error {
 	if l.Count < 1 {
 		return fmt.Errorf("the count is %d, and must be at least 1", l.Count)
@@ -422,7 +420,7 @@ func (l Limit) checkMonth() error {
 	return nil
 }
 
-// burst returns Burst, or the default if it is zero. l has passed check.
+// burst returns Burst, or the default if it is zero. It must be called only after check.
 func (l Limit) burst() int64 {
 	switch {
 	case l.Burst > 0:

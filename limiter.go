@@ -7,52 +7,52 @@ import (
 	"unsafe"
 )
 
-// Limiter applies one [Limit], or several together, to any number of keys. Limiters over one store
-// that have the same Name and count the same way, such as buckets of one rate or windows of one length,
-// share their counts: see Fingerprint in [Plan]. They never share counts with
-// the rules of a policy, whatever the names: to see a rule's count, ask the policy's engine.
+// Limiter applies one [Limit], or several together, to any number of keys. Limiters on one store share their counts
+// if they have the same Name and count in the same way, such as buckets of one rate or windows of one length: see
+// Fingerprint in [kernel.Plan]. They never share counts with the rules of a policy, whatever the names: to see a
+// rule's count, ask the policy's engine.
 //
-// Errors match [ErrUsage] if the call is wrong, and [ErrNever], [ErrTooLong] or the context's
-// error if a Wait ends without its units. All other errors come from the store.
+// Errors match [ErrUsage] if the call is wrong. If Wait ends without its units, the error matches [ErrNever] or
+// [ErrTooLong], or is the context's. All other errors come from the store.
 type Limiter struct {
 	// OnError applies while a shared store behind a failover.Store does not answer: requests are allowed (Allow,
 	// the zero value), denied (Deny), or limited by a local allowance (Local). Set it before the first use.
 	OnError OnError
-	// Consistency is how exactly processes that share a store count together. Stores from stores.Open and packages
-	// lease and synced heed it; all others count exactly. Set it before the first use.
+	// Consistency is how exactly processes that share a store count together. Stores from stores.Open and of
+	// packages lease and synced use it; all others count exactly. Set it before the first use.
 	Consistency Consistency
 	// Lock, from [Penalty.Plan], locks out a key that exceeds a limit: each Take that does not fit,
 	// including those that Wait makes, is an offence, and Reset lifts the penalty. Set it before the first use.
 	Lock *Plan
 
 	store  Store
-	one    OneTaker // the store, if it is one, and no limit is a queue; else nil
+	one    OneTaker // the store; nil if it is no OneTaker, or if a limit is a queue
 	plan   *Plan    // the first of plans
 	plans  []*Plan
 	queue  *Plan // the LeakyBucket among them, or nil
 	name   string
-	prefix string    // of all keys, except plain ones of a limiter without a name
+	prefix string    // of all keys for which isKey is false
 	calls  sync.Pool // of *call
 	joints sync.Pool // of *joint, for several charges
 	turns  Turns
 	others others
-	owing  sync.Once // sets debts
-	debts  []*Plan   // what Owe charges
+	owing  sync.Once // guards debts
+	debts  []*Plan   // plans of the charges of Owe
 
 	observers observers
 }
 
-// call is what a Take of one charge needs. It cannot be on the stack, because a Store may hand it
-// to another goroutine.
+// call is the scratch memory for a Take of one charge. It cannot be on the stack, because a Store may pass it to
+// another goroutine.
 type call struct {
 	charges  [1]Charge
 	receipts [1]Receipt
 	key      []byte
 }
 
-// NewLimiter returns a limiter that counts in store. The name keeps its keys apart from
-// those of other limiters on the same store, and may be empty. Several limits are charged all or
-// none; no two may have the same rate or window, and only one may be a [LeakyBucket].
+// NewLimiter returns a limiter that counts in store. The name distinguishes its keys from those of other limiters
+// on the same store, and may be empty. Several limits are charged all or none; no two may have the same rate or
+// window, and only one may be a [LeakyBucket].
 func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, usage("sluice: NewLimiter needs a store: memory.New() is one")
@@ -76,9 +76,9 @@ func (l *Limiter) Name() string { return l.name }
 // Plan returns the compiled limit, the first if there are several.
 func (l *Limiter) Plan() *Plan { return l.plan }
 
-// Take asks for cost units under key. The cost must be at least 1. It charges
-// several limits all or none, and each field of the decision is that of the tightest: the fewest
-// units that remain, the longest of the waits. On an error the decision is zero.
+// Take charges cost units, at least 1, to key, if they fit. Several limits are charged all or none, and the
+// decision is true of all of them: it has the smallest Remaining and the longest waits of any. On an error the
+// decision is zero.
 func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
 		return d, wrongCost(cost)
@@ -88,15 +88,15 @@ func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision,
 	return d, err
 }
 
-// Peek returns the decision without taking anything: Remaining is the cost that would fit, and Delay the time a
-// unit would wait in a [LeakyBucket].
+// Peek returns a decision without taking anything: Remaining is the cost that would fit, and Delay is the time that
+// a unit would wait in a [LeakyBucket].
 func (l *Limiter) Peek(ctx context.Context, key string) (d Decision, err error) {
 	err = l.take(ctx, key, 0, &d)
 	return d, err
 }
 
-// Refund gives back cost units, for example for work that was not done. Units given back beyond those in use are
-// lost, and so are those of a [LeakyBucket], because only LeaveQueue gives up turns.
+// Refund gives back cost units, for example for work that was not done. Units beyond those in use have no effect,
+// and neither has a refund to a [LeakyBucket]: use LeaveQueue to give up a turn.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if cost < 1 {
 		return d, usage("sluice: Refund of %d units: must be at least 1", cost)
@@ -111,10 +111,10 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return l.take(ctx, key, All, &d)
 }
 
-// Wait takes cost units, waiting until they fit, and for its turn in a [LeakyBucket].
-// If the context's deadline is sooner than that, it gives up at once and takes nothing.
-// Waiters are served in no particular order, except those queued in a LeakyBucket.
-// If OnError is Deny, Wait also waits for the store, and asks it once a second.
+// Wait takes cost units, and waits until they fit or, in a [LeakyBucket], until their turn. If the context's
+// deadline is before that, Wait returns [ErrTooLong] at once and takes nothing. Waiters are served in no particular
+// order, except those queued in a LeakyBucket. If OnError is Deny and the store is unavailable, Wait tries again
+// once a second.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	deadline, bounded := ctx.Deadline()
 	for {
@@ -146,18 +146,19 @@ func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// giveBack gives up the turn of a caller after its context has ended, and, if atOnce, gives back its other charges.
+// giveBack gives up the turn of a caller whose context has ended or will end too soon. If atOnce is true, it also
+// refunds the other charges.
 func (l *Limiter) giveBack(ctx context.Context, key string, cost int64, d Decision, atOnce bool) {
-	_ = l.LeaveQueue(key, cost, d) // it is the turn of an admitted Take
+	_ = l.LeaveQueue(key, cost, d) // cannot fail for an admitted Take
 	if !atOnce {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_, _ = l.Refund(ctx, key, cost) // what cannot be given back is forgotten in time
+	_, _ = l.Refund(ctx, key, cost) // units that cannot be given back expire
 }
 
-// sleep waits for d or until the context ends, and returns the context's error then.
+// sleep waits for d. If the context ends before that, it returns the context's error.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -172,7 +173,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// take sets d, which must be zero: on an error it stays zero.
+// take charges cost units, or any cost that a Charge may have, and sets d. d must be zero, and on an error it stays
+// zero.
 func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision) error {
 	if len(l.plans) > 1 || l.Lock != nil {
 		return l.takeJoint(ctx, key, cost, d, nil)
@@ -197,7 +199,7 @@ func (l *Limiter) take(ctx context.Context, key string, cost int64, d *Decision)
 	return err
 }
 
-// isKey reports whether the store counts under the key as it is.
+// isKey reports whether the store counts under the unchanged key.
 func (l *Limiter) isKey(key string) bool { return l.name == "" && plainKey(key) }
 
 // key returns the text under which the store counts, which may point into dst. It contains no "/",

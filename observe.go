@@ -2,9 +2,9 @@ package sluice
 
 import "context"
 
-// Observation is a decision of a [Limiter] or a [Semaphore], as its observers see it.
+// Observation is the argument of the functions registered with [Limiter.Observe] and [Semaphore.Observe].
 type Observation struct {
-	Key  string // an observer keeps no reference to it
+	Key  string // observers must not keep a reference to it
 	Cost int64  // 1 for a Semaphore
 	// Decision is zero if Err is not nil.
 	Decision Decision
@@ -20,8 +20,8 @@ func (all observers) call(ctx context.Context, key string, cost int64, d Decisio
 	}
 }
 
-// Observe registers f to be called with the decision of each Take, including those that Wait makes, on the goroutine
-// of the caller, which waits for f to return. Calls that take nothing or give back are not observed, nor are calls
+// Observe registers f to be called with the decision of each Take, including those that Wait makes, on the
+// goroutine of the caller, which waits for f to return. Peek, Refund, Reset and Owe are not observed, nor are calls
 // with a cost below 1. Limiters that With returns have the same observers. Call Observe before the first use.
 func (l *Limiter) Observe(f func(context.Context, Observation)) {
 	l.observers = append(l.observers, f)

@@ -1,22 +1,21 @@
 package sluice
 
-// Origin is the part of the system that decided a charge. The zero value is [ByStore].
+// Origin is the source of a decision about a charge. The zero value is [ByStore].
 type Origin uint8
 
 const (
-	// ByStore: the store, from what it has counted.
+	// ByStore: the store decided, from its counts.
 	ByStore Origin = iota
-	// ByDenyCache: a shared store's memory of what its server refused lately. The server
-	// was not asked.
+	// ByDenyCache: a shared store remembered a recent denial, and did not call its server.
 	ByDenyCache
-	// ByLease: this process, from units that it has reserved in the shared store.
+	// ByLease: this process decided, from units that it has reserved in the shared store.
 	ByLease
-	// BySync: this process, from what it has counted and what others have reported to it.
+	// BySync: this process decided, from its own counts and those that others have reported.
 	BySync
-	// ByLocalShare: a local allowance of the limit, since the shared store does not answer.
+	// ByLocalShare: a local allowance of the limit decided, because the shared store does not answer.
 	ByLocalShare
-	// ByOnError: [Allow] or [Deny], since the shared store does not answer. The receipt of an admitted charge
-	// describes the local allowance; the receipt of a refused one has only the time.
+	// ByOnError: [Allow] or [Deny] decided, because the shared store does not answer. The receipt of an admitted
+	// charge describes the local allowance; the receipt of a refused charge has only the time.
 	ByOnError
 )
 

@@ -2,13 +2,13 @@ package sluice
 
 import "context"
 
-// overruns is how many times its Capacity a key may owe under a limit of a [Limiter].
+// overruns bounds the debt of a key under a limit of a [Limiter]: a multiple of the limit's Capacity.
 const overruns = 64
 
-// Owe charges cost units that are due in any case, such as what a request turned out to cost beyond
-// what Take has charged. What does not fit is owed: nothing passes until it has drained, or [Limiter.Reset]
-// forgives it. A key owes at most 64 times the Capacity of each limit; what is above that is not
-// charged. A [LeakyBucket] is left as it is. To owe is no offence under a Lock.
+// Owe charges cost units even if they do not fit, for example if a request turned out to cost more than Take has
+// charged. Units that do not fit become a debt: nothing passes until it has drained, or until [Limiter.Reset]. The
+// debt is at most 64 times the Capacity of each limit; units beyond that are not charged. Owe does not charge a
+// [LeakyBucket], and is not an offence under a Lock.
 func (l *Limiter) Owe(ctx context.Context, key string, cost int64) error {
 	if cost < 1 {
 		return usage("sluice: Owe of %d units: must be at least 1", cost)
@@ -31,7 +31,8 @@ func (l *Limiter) Owe(ctx context.Context, key string, cost int64) error {
 	return l.store.Take(ctx, c.charges, c.receipts)
 }
 
-// withDebt returns p with room for overruns debts, or as many as can be counted exactly.
+// withDebt returns p with room for a debt of overruns times its Capacity, or of as much of that as can be counted
+// exactly.
 func (p *Plan) withDebt() *Plan {
 	for times := int64(overruns); times > 0; times /= 2 {
 		if q, err := p.WithMost(p.Capacity * (times + 1)); err == nil {

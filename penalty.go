@@ -7,30 +7,32 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Penalty is a lockout: a key that exceeds a limit is refused for a time, whatever the limit has
-// left. Requests refused in that time do not prolong it.
+// Penalty is a lockout: a key that exceeds a limit is denied for a time, whatever remains of the limit. Requests
+// denied in that time do not prolong it.
 type Penalty struct {
 	// First is how long the first penalty lasts, a whole number of microseconds.
 	First time.Duration
-	// Factor makes each penalty that many times as long as the one before, up to Most. With 0 or 1,
-	// every penalty lasts as long as the first.
+	// Factor makes each penalty Factor times as long as the previous one, up to Most. With 0 or 1, every penalty
+	// lasts as long as the first.
 	Factor int64
-	// Most is the longest that Factor makes a penalty: if zero, a day or First, whichever is longer.
+	// Most is the length of the longest penalty. Zero means a day, or First if that is longer.
 	Most time.Duration
-	// Forget is how long after its end a penalty still makes the next one longer: if zero, a day.
+	// Forget is the time after the end of a penalty in which another offence leads to a longer one. Zero means a
+	// day.
 	Forget time.Duration
 }
 
 const (
-	longestPenalty = 3650 * 24 * time.Hour // so that the sum of a time, a penalty and its Forget is exact
+	longestPenalty = 3650 * 24 * time.Hour // so the sum of a time, a penalty and its Forget is exact
 	maxFactor      = 1000
 	aDay           = 24 * time.Hour
 )
 
-// Plan compiles a penalty to a plan of the [kernel.Lock] kernel. A [Charge] of it follows those of the limits that
-// it guards, and has their Key: see [Offends]. Its Cost is 1 if theirs is above 0, and 0 for a peek; any negative
-// cost lifts the penalty and forgets earlier ones. If a penalty is changed, those in force stay, but are shortened
-// if they have more than twice as long left as a new one would last.
+// Plan compiles a penalty to a plan of the [kernel.Lock] kernel. In a Take, put the penalty's [Charge] after the
+// charges of the limits that it guards, and give it the same Key: see [Offends]. Its Cost is 1 if the limits' cost
+// is above 0, and 0 for a peek. Any negative cost lifts the penalty, and forgets earlier ones. Changed settings
+// keep the penalties in force, with one exception: a penalty whose remaining time is more than twice its length by
+// the new settings is shortened to that length.
 func (p Penalty) Plan() (*Plan, error) {
 	p, err := p.filled()
 	if err != nil {
@@ -42,7 +44,7 @@ func (p Penalty) Plan() (*Plan, error) {
 	return &Plan{Plan: lock, Penalty: p}, nil
 }
 
-// filled returns p with its defaults filled in.
+// filled returns p with its defaults, or an error if p is invalid.
 func (p Penalty) filled() (Penalty, error) {
 	if p.Factor < 0 || p.Factor > maxFactor {
 		return p, fmt.Errorf("the factor of a penalty is %d, and must be from 1 to %d", p.Factor, maxFactor)
@@ -86,10 +88,14 @@ func checkPenalty(what string, d time.Duration) error {
 	return nil
 }
 
-// Offends reports whether charge i of a [Store.Take] records an offence: its plan is a [kernel.Lock] that
-// is not in force, and an earlier charge with the same key and a positive cost does not fit. Other
-// charges that refuse the Take make no difference, except an earlier one of [NewOnce] that does not
-// fit: a repeat is no offence. Nor is a cost that is owed. Every store calls Offends, or does the same.
+// Offends reports whether charge i of a [Store.Take] records an offence, which starts a penalty. It does if all of
+// this is true:
+//
+//   - Its plan is of the [kernel.Lock] kernel, its Cost is positive, and it fits: no penalty is in force.
+//   - An earlier charge with the same Key and a positive Cost does not fit. An Owe does not count here.
+//   - No earlier charge of [NewOnce] is a repeat, which is one that does not fit.
+//
+// Whether the Take is refused, and by which charges, makes no difference. Every store calls Offends, or does the same.
 func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	c := &charges[i]
 	if c.Plan.Kernel != kernel.Lock || c.Cost <= 0 || !receipts[i].Fits {
@@ -108,7 +114,7 @@ func Offends(charges []Charge, receipts []Receipt, i int) bool {
 	return offends
 }
 
-// decideLock is DecideInto for a penalty. What remains is 1, or 0 while it is in force.
+// decideLock is DecideInto for a penalty. Remaining is 1, or 0 while the penalty is in force.
 func (p *Plan) decideLock(r *Receipt, d *Decision) {
 	d.Remaining, d.ResetAfter, d.RetryAfter = p.Answer(&r.Receipt, 1)
 	if r.Fits && r.Origin == ByOnError {
@@ -117,9 +123,9 @@ func (p *Plan) decideLock(r *Receipt, d *Decision) {
 	d.Locked = d.RetryAfter > 0
 }
 
-// LockOut applies a penalty to d, the decision of a limit: lock is that of the penalty's [kernel.Lock] in
-// the same Take. While the penalty is in force nothing remains, and the wait is at least as long
-// as the rest of the penalty.
+// LockOut applies a penalty to d, the decision of a limit. lock is the decision for the penalty's charge in the
+// same Take. While the penalty is in force nothing remains, and the wait is at least as long as the rest of the
+// penalty.
 func (d *Decision) LockOut(lock Decision) {
 	if d.Allowed && !lock.Allowed {
 		d.Allowed, d.Origin = false, lock.Origin

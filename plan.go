@@ -14,23 +14,22 @@ import (
 type Plan struct {
 	kernel.Plan
 	Limit   Limit   // with its Burst filled in, or the Period of a month
-	Penalty Penalty // with its defaults filled in; then there is no Limit
+	Penalty Penalty // with its defaults filled in; zero for other plans than a penalty's
 }
 
-// NewPlan compiles a limit. It fails where a limit has no meaning, and where no tick
-// of 1 µs, 1 ms or 1 s lets its numbers be exact.
+// NewPlan compiles a limit. It fails if the limit is invalid, or if its numbers cannot be exact in ticks of 1 µs, 1
+// ms or 1 s.
 func NewPlan(l Limit) (*Plan, error) {
 	return compile(l, 0)
 }
 
-// NewInFlight returns the plan of so many permits, from 1 to 65,536, that can be held at
-// the same time. The caller chooses the number of each permit that it takes
-// (Charge.Permit): a permit taken again lasts for another [kernel.PermitLasts], and one given back is free
-// at once. Taking a permit costs 1, and giving it back costs less than 0; cost 0 looks, and [All]
-// frees all permits.
+// NewInFlight returns a plan with permits, from 1 to 65,536, that can be held at the same time. A permit has a
+// number, which the caller chooses (Charge.Permit, see [NewPermit]). A Cost of 1 takes the permit for
+// [kernel.PermitLasts], or renews it for that time if it is held. A negative Cost gives the permit back, 0 peeks,
+// and [All] frees all permits of the key.
 //
-// A Take takes at most one permit of a key. It is not known when a permit will become free: while all
-// are held, RetryAfter is a second.
+// A Take has at most one permit of a key. While all permits are held, RetryAfter is a second, because the time when
+// one becomes free is unknown.
 func NewInFlight(permits int64) (*Plan, error) {
 	if permits < 1 || permits > kernel.MaxPermits {
 		return nil, usage("sluice: %d permits in flight: must be from 1 to %d", permits, kernel.MaxPermits)
@@ -38,13 +37,13 @@ func NewInFlight(permits int64) (*Plan, error) {
 	return &Plan{Plan: kernel.NewInFlight(permits)}, nil
 }
 
-// NewDistinct returns the plan of at most Count different values within a Period, for each key: from 1 to 1,000.
-// Charge.Permit is a hash of the value, of 64 bits. A value that is used again costs nothing, and counts for
-// another Period. A new one beyond Count is refused until the least recently used has expired. A refused value is
-// not remembered. Values with the same hash count as one.
+// NewDistinct returns a plan that lets each key have at most Count different values within a Period. Count is from
+// 1 to 1,000. Charge.Permit is a hash of the value, of 64 bits; values with the same hash count as one. Using a
+// value that is already counted always fits, and keeps the value for another Period. If Count values are counted,
+// another one does not fit until the least recently used of them has expired, and is not remembered.
 //
-// A use costs 1, a negative cost forgets the value, 0 looks, and [All] forgets all values. A Take has at most
-// one value of a key. The limit has no Burst, no MonthDay and no Algorithm.
+// A Cost of 1 uses the value, a negative Cost forgets it, 0 peeks, and [All] forgets all values of the key. A Take
+// has at most one value of a key. The limit has no Burst, no MonthDay and no Algorithm.
 func NewDistinct(l Limit) (*Plan, error) {
 	if l.Burst != 0 || l.MonthDay != 0 || l.Algorithm != TokenBucket {
 		return nil, usage("sluice: distinct values %v: must be a count and a period alone, as in \"5/hour\"", l)
@@ -59,12 +58,12 @@ func NewDistinct(l Limit) (*Plan, error) {
 	return &Plan{Plan: p, Limit: l}, nil
 }
 
-// NewOnce returns the plan of a charge that makes a Take happen only once within a time: it has room for one unit,
-// and then for none until that time is over. The charge costs 1, under a key of its own that identifies the
-// request, and comes before those of penalties. It is committed together with the other charges of its Take, so if
-// it does not fit, an earlier Take has committed them: this one changes nothing, and is no offence ([Offends]). A
-// store that runs out of room evicts it before any limit. While a shared store is unavailable, a repeat is known
-// only to the instance that let the first one through.
+// NewOnce returns a plan that charges a repeated request only once. A Take includes a charge of this plan with a
+// Cost of 1, under a Key that identifies the request, and before the charges of penalties. The plan has room for
+// one unit within the given time. So if the charge does not fit, an earlier Take with the same Key has committed
+// its charges; the repeat changes nothing, and is not an offence (see [Offends]). A store that runs out of memory
+// evicts such a charge before any limit. While a shared store is unavailable, only the instance that allowed a
+// request recognizes a repeat of it.
 func NewOnce(within time.Duration) (*Plan, error) {
 	p, err := NewPlan(Limit{Count: 1, Period: within})
 	if err != nil {
@@ -76,10 +75,10 @@ func NewOnce(within time.Duration) (*Plan, error) {
 	return p, nil
 }
 
-// WithMost returns a copy of p whose states may hold up to that many units, and at least Capacity: see
-// Most in [kernel.Plan]. Where several plans share states, pass the largest Capacity among them, plus the debt
-// that the plan allows. The copy has the Fingerprint of p. WithMost fails if the copy could not be
-// exact, for penalties, and for plans of [NewInFlight] and [NewDistinct].
+// WithMost returns a copy of p in which Most is units, or Capacity if that is larger. Most is the largest number of
+// units that a state keeps, including a debt: see [kernel.Plan]. If several plans share states, pass the largest
+// Capacity of these plans plus the debt that p allows. The copy has the Fingerprint of p. WithMost fails if the
+// copy could not be exact, for penalties, and for plans of [NewInFlight] and [NewDistinct].
 func (p *Plan) WithMost(units int64) (*Plan, error) {
 	if p.Kernel == kernel.Lock || p.Kernel.Permits() {
 		return nil, usage("sluice: WithMost of a penalty, of permits in flight or of distinct values: only a limit by rate can hold more than it lets pass")
@@ -92,7 +91,7 @@ func (p *Plan) WithMost(units int64) (*Plan, error) {
 	return q, nil
 }
 
-// compile returns the plan of a limit with states that may hold at least most units.
+// compile returns the plan of a limit. Its Most is at least most.
 func compile(l Limit, most int64) (*Plan, error) {
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("limit %v: %w", l, err)
@@ -116,8 +115,8 @@ func compile(l Limit, most int64) (*Plan, error) {
 	return &Plan{Plan: p, Limit: l}, nil
 }
 
-// moneyFingerprint returns the Fingerprint of a limit in USD from that of the same numbers as a limit of no money:
-// counts in one unit mean nothing in another.
+// moneyFingerprint returns the Fingerprint of a limit in USD. of is the Fingerprint of the same numbers as a limit
+// without money. It differs because counts in one unit mean nothing in another.
 func moneyFingerprint(of uint64, money int64) uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, "USD ", of, money)
@@ -127,8 +126,8 @@ func moneyFingerprint(of uint64, money int64) uint64 {
 // longestMonth is the Period of a limit by the calendar.
 const longestMonth = 31 * 24 * time.Hour
 
-// ReportedLimit returns the number that responses report as the limit: how many units may pass in a period, or at
-// once if those are more. It is in micro-USD for a limit in USD.
+// ReportedLimit returns the number that responses report as the limit: the number of units that may pass in a
+// period or, if that is larger, at once. For a limit in USD it is in micro-USD.
 func (p *Plan) ReportedLimit() int64 { return p.Limit.Value(max(p.Limit.Count, p.Capacity)) }
 
 // kernels has the kernel of each algorithm.
@@ -138,8 +137,8 @@ var kernels = [...]kernel.Kind{
 	SlidingWindowLog: kernel.StampLog, SlidingWindowLogExact: kernel.ExactLog,
 }
 
-// String returns what the plan allows, as people write it: the text of its [Limit], such as "100/minute burst 20",
-// or "10 in flight" for a plan of [NewInFlight].
+// String returns the text of the plan's [Limit], such as "100/minute burst 20", or for a plan of [NewInFlight] a
+// text such as "10 in flight".
 func (p *Plan) String() string {
 	if p.Kernel == kernel.InFlight {
 		return fmt.Sprintf("%d in flight", p.Capacity)
@@ -147,8 +146,8 @@ func (p *Plan) String() string {
 	return p.Limit.String()
 }
 
-// AlgorithmName returns the name of the limit's algorithm, such as "token_bucket". It is "in_flight"
-// for a plan of [NewInFlight], and "distinct" for one of [NewDistinct].
+// AlgorithmName returns the name of the limit's algorithm, such as "token_bucket". It returns "in_flight" for a
+// plan of [NewInFlight], and "distinct" for a plan of [NewDistinct].
 func (p *Plan) AlgorithmName() string {
 	switch p.Kernel {
 	case kernel.InFlight:

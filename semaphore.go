@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// Semaphore bounds how much of a key is under way at the same time: calls of a worker, requests of a
-// client, queries of a database. Semaphores over one store that have the same name share their permits,
-// but share nothing with a [Limiter] of that name.
+// Semaphore limits how many things run at the same time for a key: jobs of workers, requests of a client, queries
+// of a database. Semaphores over one store that have the same name share their permits, but share nothing with a
+// [Limiter] of that name.
 //
-// A permit is held until it is released, for as long as that takes: see [Holder], which also says when
-// the bound may be exceeded. Errors match [ErrUsage] if the call is wrong. All others are the
-// store's or the context's.
+// A permit is held until it is released, however long the work takes. [Holder] describes when the number of permits
+// may be exceeded. Errors match [ErrUsage] if the call is wrong. All others are the store's or the context's.
 type Semaphore struct {
-	// OnError applies while a shared store does not answer, as in a [Limiter]. Set it before the first use.
+	// OnError applies while a shared store does not answer, as for a [Limiter]. Set it before the first use.
 	OnError OnError
 
 	store     Store
@@ -25,8 +24,8 @@ type Semaphore struct {
 	observers observers
 }
 
-// NewSemaphore returns a semaphore with that many permits for each key, from 1 to 65,536, that counts
-// in store. The name keeps its keys apart from those of others on the same store, and may be empty.
+// NewSemaphore returns a semaphore that has permits, from 1 to 65,536, for each key, and counts in store. The name
+// distinguishes its keys from those of other semaphores on the same store, and may be empty.
 func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 	if store == nil {
 		return nil, usage("sluice: NewSemaphore needs a store: memory.New() is one")
@@ -41,19 +40,19 @@ func NewSemaphore(store Store, name string, permits int64) (*Semaphore, error) {
 // Name returns the name that the semaphore was made with.
 func (s *Semaphore) Name() string { return s.name }
 
-// Held returns how many permits this process holds, of all keys.
+// Held returns the number of permits that this Semaphore holds, for all keys.
 func (s *Semaphore) Held() int { return s.holder.Held() }
 
-// Acquire takes a permit of a key if one is free, and does not wait: the decision's Allowed reports whether one
-// was. Call release when the work is done; it is never nil and may be called again. Work that only OnError lets
-// pass holds no permit.
+// Acquire takes a permit of a key if one is free, and does not wait. The decision's Allowed reports whether the
+// work may start. Call release when the work is done; it is never nil and may be called again. If the store does
+// not answer and OnError allows the work, no permit is held.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	c := s.charge(key, 1)
 	c.Permit = NewPermit()
 	d, err = s.take(ctx, c)
 	s.observers.call(ctx, key, 1, d, err)
 	if err != nil || d.Origin == ByOnError {
-		s.holder.GiveBack(c) // the store may have counted it although its answer was lost
+		s.holder.GiveBack(c) // the store may have counted the permit, although its answer was lost
 		return func() {}, d, err
 	}
 	if !d.Allowed {
@@ -63,7 +62,7 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
-		_ = hold.Release(ctx) // what cannot be given back now is so later
+		_ = hold.Release(ctx) // after a failure, the Holder tries again
 	}, d, nil
 }
 
@@ -74,8 +73,8 @@ const (
 	longPause  = 250 * time.Millisecond
 )
 
-// Wait takes a permit, waiting until one is free. Waiters are served in no particular order. It fails
-// once the context has ended, or if the store fails. If OnError is Deny, it waits for the store, too.
+// Wait takes a permit, waiting until one is free. Waiters are served in no particular order. Wait fails once the
+// context has ended, or if the store fails. If OnError is Deny, Wait continues while the store is unavailable.
 func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err error) {
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		if err = ctx.Err(); err != nil {
@@ -91,19 +90,19 @@ func (s *Semaphore) Wait(ctx context.Context, key string) (release func(), err e
 	}
 }
 
-// Peek returns the decision without taking a permit: Remaining is the number of free permits.
+// Peek returns a decision without taking a permit: Remaining is the number of free permits.
 func (s *Semaphore) Peek(ctx context.Context, key string) (Decision, error) {
 	return s.take(ctx, s.charge(key, 0))
 }
 
-// Reset frees all permits of a key. Holders that are still running take theirs again within seconds,
-// if there are still free ones.
+// Reset frees all permits of a key. Work that is still running takes its permits again within seconds, if enough
+// are free.
 func (s *Semaphore) Reset(ctx context.Context, key string) error {
 	_, err := s.take(ctx, s.charge(key, All))
 	return err
 }
 
-// releaseTimeout bounds the time that giving back may take, over a store without a deadline of its own.
+// releaseTimeout bounds the time for giving back a permit, over a store without a timeout.
 const releaseTimeout = time.Second
 
 func (s *Semaphore) take(ctx context.Context, c Charge) (d Decision, err error) {

@@ -8,31 +8,31 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Charge asks for Cost units of Plan under Key. Cost 0 peeks, a negative cost gives
+// Charge is a request to a [Store] for Cost units of Plan under Key. A Cost of 0 peeks, a negative Cost gives units
 // back, and [All] gives back everything.
 type Charge struct {
-	// Key is whatever is limited. States under one key are kept apart by the plan's
-	// Fingerprint. A store keeps no reference to the string after Take returns.
+	// Key identifies the caller or thing that is limited. A store keeps a separate state, which holds the count,
+	// for each Key and Fingerprint of a Plan. It keeps no reference to the string after Take returns.
 	Key  string
 	Plan *Plan
 	Cost int64
-	// Shadow charges are counted like others, but never refuse the request.
+	// Shadow marks a charge that never refuses its Take. If it fits, it is counted like any other.
 	Shadow bool
-	// Owe marks a Cost above 0 that is due in any case, such as the rest of the cost of a request
-	// that has passed. Receipt.Fits reports as usual whether it fits. If it does not, it is
-	// committed all the same, up to the plan's Most, and Receipt.Cut is the rest. It never refuses the
-	// Take; if another charge does, it is not committed. Penalties and permits ignore Owe.
+	// Owe marks a charge that is committed even if it does not fit, such as the rest of the cost of a request that
+	// has passed. Its Cost is above 0. Receipt.Fits reports as usual whether the charge fits. If it does not, units
+	// are committed until the state has the plan's Most; Receipt.Cut is the number of the others. The charge never
+	// refuses its Take, but if another charge does, it is not committed. Penalties and permits ignore Owe.
 	Owe bool
 	// OnError decides this charge if the shared store is unavailable. Stores that cannot fail over ignore it.
 	OnError OnError
-	// Consistency is how exactly processes that share a store count the charge together.
+	// Consistency is how exactly processes that share the store count the charge together.
 	Consistency Consistency
-	// Permit is the permit to take or give back, for a plan of [NewInFlight]: a number that
-	// no other caller has chosen, such as a random one. For a plan of [NewDistinct] it is a hash of the value.
+	// Permit is the number of the permit to take or give back, for a plan of [NewInFlight]. No two callers may use
+	// the same number: see [NewPermit]. For a plan of [NewDistinct], Permit is a hash of the value.
 	Permit uint64
-	// Until, if not 0, is the time, in microseconds since the Unix epoch by the store's clock, from
-	// which a negative Cost counts as 0. So units taken in a window that is over, or that have
-	// drained, are not deducted from what others have used since.
+	// Until, if not 0, is the time, in microseconds since the Unix epoch by the store's clock, from which a
+	// negative Cost counts as 0. So a refund that comes after the window of its units has ended, or after they have
+	// drained, takes nothing from what others have used since.
 	Until int64
 }
 
@@ -48,15 +48,16 @@ func (c *Charge) CostAt(now int64) int64 {
 // Refuses reports whether c refuses its Take if it does not fit.
 func (c *Charge) Refuses() bool { return !c.Shadow && !c.Owe }
 
-// Undo returns the charge that gives back what c has taken, by its receipt. It is for a store that does a Take in
-// several steps, of which a later one refuses. Units are given back only while they count: later, they would be
-// deducted from what others have used since. A turn in the queue of a [LeakyBucket] is not given back, since later
-// turns may have been given by then: Undo sets r.Prev, so that [Turns] keeps the turn.
+// Undo returns the charge that gives back what c has taken according to its receipt r. It is for a store that makes
+// a Take in several steps, if a later step refuses it. Units are given back only as long as they count (see Until).
+// A turn in the queue of a [LeakyBucket] cannot be given back, because later turns may have been assigned by then.
+// For such a charge, Undo sets r.Prev instead, from which [Turns] recognizes that the turn is free for another
+// caller.
 func (c *Charge) Undo(r *Receipt) Charge {
 	u := *c
 	u.Shadow, u.Owe, u.Cost = true, false, 0
 	switch {
-	case !r.Fits && !c.Owe || c.Plan.Kernel == kernel.Lock: // nothing was taken
+	case !r.Fits && !c.Owe || c.Plan.Kernel == kernel.Lock: // nothing was taken, or it is a penalty
 	case c.Plan.Kernel == kernel.Distinct && r.Prev > 0: // another request has used the value
 	case c.Plan.Queue && c.Cost > 0:
 		r.Prev = r.TurnEnd()
@@ -69,8 +70,8 @@ func (c *Charge) Undo(r *Receipt) Charge {
 // maxUndo is at least the capacity of any plan.
 const maxUndo = 1 << 52
 
-// Turn returns the turn of a charge of a [LeakyBucket] that was admitted. It reports false if there is
-// no turn to wait for, or if it was not given by the shared store.
+// Turn returns the turn of an admitted charge of a [LeakyBucket]. It reports false if the charge does not have to
+// wait, or if the shared store did not assign the turn.
 func (c *Charge) Turn(r *Receipt) (t turns.Turn, waits bool) {
 	if !c.Plan.Queue || c.Cost < 1 || !r.Fits || r.Origin.Degraded() {
 		return t, false
@@ -82,13 +83,13 @@ func (c *Charge) Turn(r *Receipt) (t turns.Turn, waits bool) {
 	return turns.New(c.Key, &c.Plan.Plan, span, r.Now), true
 }
 
-// countsUntil returns until when what c has taken counts, in microseconds since the Unix epoch; 0 if
-// that is not known.
+// countsUntil returns the time until which the units of c count, in microseconds since the Unix epoch, or 0 if it
+// is unknown.
 func (c *Charge) countsUntil(r *Receipt) int64 {
 	p := c.Plan
 	lasts := p.Decide(c.Cost, *r).ResetAfter
 	if p.Sliding {
-		lasts -= p.Limit.Period // then it belongs to the previous window
+		lasts -= p.Limit.Period // from then on, the units count for the previous window
 	}
 	if c.Cost <= 0 || lasts <= 0 {
 		return 0
@@ -96,12 +97,12 @@ func (c *Charge) countsUntil(r *Receipt) int64 {
 	return r.Now + lasts.Microseconds()
 }
 
-// OnError is a rule's decision on what happens while the shared store is unavailable.
+// OnError is the decision about a charge while the shared store is unavailable.
 type OnError uint8
 
 const (
 	Allow OnError = iota // the charge passes
-	Deny                 // the request is refused; a store whose answer was lost may have counted it
+	Deny                 // the charge is refused; if only the answer of the store was lost, it may have counted the charge
 	Local                // a local allowance of the limit decides
 )
 
@@ -117,43 +118,44 @@ func ParseOnError(name string) (OnError, error) {
 	return 0, fmt.Errorf("unknown on_error %.40q: use allow, deny or local", name)
 }
 
-// String returns what [ParseOnError] reads.
+// String returns the name that [ParseOnError] reads.
 func (o OnError) String() string { return onErrorNames[min(o, Local)] }
 
 // All is the negative cost that gives back everything taken.
 const All = kernel.All
 
-// Receipt is the state of a charge's key after a [Store.Take], from which
-// [Plan.Decide] derives the [Decision]. Stores that saw the same history give the same
-// receipts.
+// Receipt is a store's answer to a charge: the state of the key after a [Store.Take], from which [Plan.Decide]
+// derives the [Decision]. Two stores with the same history return receipts that are equal in everything but Origin.
 type Receipt struct {
-	// Now is the store's clock, Used what is used, and Fits means that the charge fits. It is still not
-	// committed if another charge of the same Take refuses it.
+	// Now is the time by the store's clock. Fits reports that the charge fits. The charge is still not committed if
+	// another charge refuses the Take.
 	kernel.Receipt
-	// Origin is where the decision was made. Receipts of the same history differ in nothing else.
+	// Origin is the source of the decision.
 	Origin Origin
 }
 
-// Store counts. Implementations are safe for concurrent use.
+// Store keeps counts. Implementations are safe for concurrent use.
 type Store interface {
-	// Take checks every charge and commits all of them, or none if any that is neither a Shadow nor an Owe does not
-	// fit. A shadow that does not fit is not committed. Receipts are written to receipts, which is as long as
-	// charges: the caller owns both, so that a decision need not allocate. A charge that gives back too late gives
-	// back nothing (see [Charge.CostAt]). A refused Take writes nothing, except for states that a stepped clock has
-	// made impossible (see [kernel.Plan.Step]), and for offences. If a charge of a [kernel.Lock] [Offends], its
-	// penalty begins: it would have fit, but its receipt reports that it does not. That happens whether or not the
-	// Take is refused, and however many charges offend at the same time.
+	// Take checks every charge, and writes the result to the receipt with the same index: receipts is as long as
+	// charges. If a charge does not fit and is neither a Shadow nor an Owe, the Take is refused, and no charge is
+	// committed. Otherwise all charges are committed, except shadows that do not fit. A charge that gives back too
+	// late gives back nothing (see [Charge.CostAt]). The caller owns both slices, so that a decision need not
+	// allocate.
+	//
+	// A refused Take writes nothing, with two exceptions. If the clock was set back so far that a state became
+	// impossible, the state is corrected (see [kernel.Plan.Step]). And if a charge of a [kernel.Lock] [Offends],
+	// its penalty starts, whether or not the Take is refused, and however many charges offend at the same time. The
+	// receipt of that charge then reports that it does not fit.
 	//
 	// Charges of one Take must differ in key or fingerprint: see [CheckCharges]. If the error is not nil, receipts
 	// are undefined, and the store documents whether the charges were committed.
 	//
-	// A state that has drained may be forgotten. It then stays empty, even if the
-	// clock steps back to a time at which it was not.
+	// A store may forget a state that has drained. The state then stays empty, even if the clock is set back to a
+	// time at which it was not.
 	Take(ctx context.Context, charges []Charge, receipts []Receipt) error
 }
 
-// CheckCharges returns an error for arguments of [Store.Take] that break its contract.
-// Every store calls it first.
+// CheckCharges returns an error if the arguments of a [Store.Take] break its contract. Every Take calls it first.
 func CheckCharges(charges []Charge, receipts []Receipt) error {
 	if len(charges) != len(receipts) {
 		return usage("sluice: %d charges, but room for %d receipts", len(charges), len(receipts))
@@ -194,7 +196,7 @@ func checkMany(charges []Charge) error {
 	return nil
 }
 
-// Admitted reports whether a Take was committed: every charge that is neither a shadow nor owed fits.
+// Admitted reports whether a Take was committed: whether every charge fits that is neither a Shadow nor an Owe.
 func Admitted(charges []Charge, receipts []Receipt) bool {
 	for i := range charges {
 		if !receipts[i].Fits && charges[i].Refuses() {

@@ -9,27 +9,26 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Turns keeps the turns in queues that callers have given up, and gives them to later callers. The
-// zero value is empty and ready; it is safe for concurrent use.
+// Turns keeps the turn of a caller that leaves a queue early, and gives the turn to a later caller. The zero value
+// is empty and ready. Turns is safe for concurrent use.
 //
-// A store keeps one number for the queue of a [LeakyBucket]: where its last turn ends. Each unit that
-// is charged moves that on, and nothing but a reset moves it back, because the turns before it belong
-// to other callers. So a turn belongs to the process that received it: to the caller that waits, or,
-// once that has left, to the Turns of the process. No turn is given twice, however many processes
-// share the store.
+// A store keeps one number for the queue of a [LeakyBucket]: the end of its last turn. Each charged unit moves the
+// end on, and only a reset moves it back, because the turns before it belong to other callers. So a turn belongs to
+// the process that received it: to the caller that waits or, once that caller has left, to the Turns of the
+// process. No turn is given twice, however many processes share the store.
 //
-// A turn that no caller takes before it comes is lost, and so are those of a process that ends. That
-// lets less through, never more.
+// A turn that no caller takes in time is lost, and so are the turns of a process that ends. Then less passes, never
+// more.
 //
-// After a reset the store gives turns from now on, and callers that wait keep theirs, so that both may
-// come at the same time. A turn that is kept here when another process resets its queue is like one of
-// a caller that waits; it is dropped as soon as the store's answer shows the reset.
+// After a reset, the store assigns turns that start at the present time, while waiting callers keep theirs, so two
+// callers may have turns at the same time. The same is true of the turns in Turns if another process resets their
+// queue; they are dropped as soon as an answer of the store shows the reset.
 //
-// A plan with a smaller Most than before cuts the queue to its length. The turns beyond it are then given again, as
-// after a reset.
+// If the plan of a queue gets a smaller Most, the store cuts the queue to the new length. It then assigns the turns
+// beyond that length again, as after a reset.
 type Turns struct{ kept turns.Kept }
 
-// undoFor bounds the time in which a Take is undone.
+// undoFor bounds the time for undoing a Take.
 const undoFor = time.Second
 
 // picked is a turn that was taken for a charge of a Take.
@@ -39,7 +38,7 @@ type picked struct {
 	turn   turns.Turn
 }
 
-// pickAll takes a kept turn for each charge of a queue that finds one, and sets the cost of that charge to 0.
+// pickAll takes a kept turn for each charge of a queue, if a turn fits, and sets the cost of that charge to 0.
 func (t *Turns) pickAll(charges []Charge) (all []picked) {
 	if t.kept.None() {
 		return nil
@@ -57,14 +56,14 @@ func (t *Turns) pickAll(charges []Charge) (all []picked) {
 	return all
 }
 
-// Take does what the store's Take does, but gives the charges of queues the turns that callers have given up, the
-// earliest first. The store then only looks at these charges, and their receipts have the turns.
+// Take does what the store's Take does, but first gives charges of queues the turns that callers have given up, the
+// earliest turn first. For these charges, the store only peeks, and their receipts have the turns.
 func (t *Turns) Take(ctx context.Context, store Store, charges []Charge, receipts []Receipt) error {
 	all := t.pickAll(charges)
 	return t.settle(ctx, store, charges, receipts, all, store.Take(ctx, charges, receipts))
 }
 
-// TakeEach is [TakeEach] of Takes as by [Turns.Take].
+// TakeEach does for each call what [Turns.Take] does, with one [TakeEach] of the store.
 func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	var all [][]picked
 	if !t.kept.None() {
@@ -84,17 +83,17 @@ func (t *Turns) TakeEach(ctx context.Context, store Store, calls []TakeCall) {
 	}
 }
 
-// Offer looks for a kept turn of so many units, and reports whether there is one. Then it changes r, the receipt of
-// a peek at the queue, to that of a charge with this turn.
+// Offer reports whether it keeps a turn of that many units for the queue of c. If so, it changes r, the receipt of
+// a peek at the queue, to the receipt of a charge with this turn.
 func (t *Turns) Offer(c *Charge, units int64, r *Receipt) bool {
 	return !t.kept.None() && c.Plan.Queue && units > 0 && !r.Origin.Degraded() && t.kept.Offer(c.Key, &c.Plan.Plan, units, &r.Receipt)
 }
 
-// Leave gives up a turn, for which its caller must not wait any more. Call it once for a turn. Turns
-// that have come by then stay used.
+// Leave gives up a turn. Its caller must not wait for the turn any more. Call Leave once for a turn. If the turn
+// has come, Leave does nothing.
 func (t *Turns) Leave(turn turns.Turn) { t.kept.Leave(turn) }
 
-// Forget drops the turns of a queue that is reset.
+// Forget drops the turns of a queue. Call it when the queue is reset.
 func (t *Turns) Forget(key string, p *Plan) { t.kept.Forget(key, &p.Plan) }
 
 // settle writes the picked turns to the receipts, or keeps them for later callers.
@@ -127,7 +126,7 @@ func (t *Turns) settle(ctx context.Context, store Store, charges []Charge, recei
 	return t.retake(ctx, store, charges, receipts, late)
 }
 
-// keepRefused keeps the turns that a refused Take was given all the same: see [Charge.Undo].
+// keepRefused keeps the turns that a store has assigned in a Take which it then refused: see [Charge.Undo].
 func (t *Turns) keepRefused(charges []Charge, receipts []Receipt) {
 	for i := range charges {
 		if c, r := &charges[i], &receipts[i]; r.Prev > 0 && c.Plan.Queue {
@@ -138,18 +137,18 @@ func (t *Turns) keepRefused(charges []Charge, receipts []Receipt) {
 	}
 }
 
-// confirm has r be the receipt of the turn that was picked or, if its time has passed, of another one. It reports
-// whether there is one.
+// confirm makes r the receipt of the picked turn or, if that has passed, of another kept turn. It reports false if
+// there is none.
 func (t *Turns) confirm(turn turns.Turn, c *Charge, r *Receipt) bool {
 	if r.Origin.Degraded() {
-		t.Forget(c.Key, c.Plan) // the store that gave these turns is unavailable
+		t.Forget(c.Key, c.Plan) // the store that assigned the turns is unavailable
 		return false
 	}
 	return t.kept.Confirm(turn, c.Key, &c.Plan.Plan, c.Cost, &r.Receipt)
 }
 
-// retake takes, after a Take that was admitted, the charges at some indexes that it only looked at. If they
-// do not fit it undoes the others.
+// retake takes the charges at the indexes late, for which an admitted Take has only peeked, together with the
+// penalties of their keys. If they do not fit, it undoes the other charges.
 func (t *Turns) retake(ctx context.Context, store Store, charges []Charge, receipts []Receipt, late []int) error {
 	indexes := late
 	for i := range charges {
@@ -174,7 +173,7 @@ func (t *Turns) retake(ctx context.Context, store Store, charges []Charge, recei
 	return err
 }
 
-// undo gives back what was taken, but for some charges.
+// undo gives back what was taken for all charges except those at the indexes not.
 func (t *Turns) undo(ctx context.Context, store Store, charges []Charge, receipts []Receipt, not []int) {
 	back := make([]Charge, 0, len(charges))
 	var indexes []int
@@ -186,7 +185,7 @@ func (t *Turns) undo(ctx context.Context, store Store, charges []Charge, receipt
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoFor)
 	defer cancel()
 	got := make([]Receipt, len(back))
-	if len(back) > 0 && store.Take(ctx, back, got) == nil { // else it refuses too much for a while
+	if len(back) > 0 && store.Take(ctx, back, got) == nil { // after an error, the units stay counted
 		for n, at := range indexes {
 			if receipts[at].Prev == 0 {
 				got[n].Fits = receipts[at].Fits

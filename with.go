@@ -11,16 +11,16 @@ import (
 // maxOthers is the most limiters that With keeps.
 const maxOthers = 1000
 
-// others are the limiters that With keeps, by their limits.
+// others has the limiters that With keeps, by their limits.
 type others struct {
 	all   atomic.Pointer[map[Limit]*Limiter] // copied on write
-	mutex sync.Mutex                         // held to replace it
+	mutex sync.Mutex                         // guards the replacement of all
 }
 
-// With returns a limiter of another limit with the store, name, OnError, Consistency, Lock and observers of l.
-// It is for limits that depend on the caller, such as a customer's plan from a database. It caches the
-// first thousand limits, so that it can be called for each request; any others are compiled each
-// time, which costs a microsecond.
+// With returns a limiter with another limit, and with the store, name, OnError, Consistency, Lock and observers of
+// l. Use it for limits that depend on the caller, such as the limit of a customer in a database. With can be called
+// for each request: it caches the first thousand limits, and compiles any others each time, which takes a
+// microsecond.
 func (l *Limiter) With(limit Limit) (*Limiter, error) {
 	if all := l.others.all.Load(); all != nil {
 		if known := (*all)[limit]; known != nil {
@@ -36,7 +36,7 @@ func (l *Limiter) With(limit Limit) (*Limiter, error) {
 	return other, nil
 }
 
-// TakeLimit is [Limiter.Take] with limit in place of the limits of l: see [Limiter.With].
+// TakeLimit does what [Limiter.Take] does, with limit in place of the limits of l: see [Limiter.With].
 func (l *Limiter) TakeLimit(ctx context.Context, key string, cost int64, limit Limit) (Decision, error) {
 	other, err := l.With(limit)
 	if err != nil {

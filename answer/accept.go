@@ -16,17 +16,17 @@ const (
 	plainText
 )
 
-// negotiate returns the index of the offer that the Accept fields prefer: the highest weight, then the
-// more specific range, then the default. A client that accepts none of them still gets the default:
-// a refusal is not refused. So does a client that sends more than any honest one: refusing must stay
-// cheap.
+// negotiate returns the index of the offer that the Accept fields prefer: the highest weight, then the more
+// specific range, then the default. A client that accepts none of them still gets the default, because a refusal
+// has no alternative. So does a client with a longer Accept than any honest client sends, because refusing must
+// stay cheap.
 func negotiate(accept []string) int {
 	i, _, _ := best(accept, offers[:])
 	return i
 }
 
-// best returns the index in types of what the Accept fields ask for, and how well it fits: see
-// [weigh]. Without any, everything is accepted.
+// best returns the index in types of the type that the Accept fields prefer, and how well it fits: see [weigh].
+// Without Accept fields, every type is accepted.
 func best(accept, types []string) (best, bestWeight, bestExact int) {
 	switch {
 	case len(accept) == 0:
@@ -43,8 +43,8 @@ func best(accept, types []string) (best, bestWeight, bestExact int) {
 	return best, bestWeight, bestExact
 }
 
-// negotiateOwn returns the index of the policy's own body that the Accept fields prefer, or -1 if they
-// prefer a built-in one. On a tie the policy's own wins, unless it is HTML.
+// negotiateOwn returns the index of the policy's own body that the Accept fields prefer, or -1 if they prefer a
+// built-in body. On a tie, the policy's own body wins, unless it is HTML.
 func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
 	if len(own.Types) == 0 {
 		return -1
@@ -60,8 +60,8 @@ func negotiateOwn(accept []string, own *policy.OwnAnswer) int {
 	return i
 }
 
-// maxElements is the most elements of a list in a header that are looked at, and maxAccept the
-// most bytes: a policy may have several types.
+// maxElements is the most elements of a list in a header that are read, and maxAccept the most bytes. They are
+// bounded because each type of a policy is compared with the list.
 const (
 	maxElements = 100
 	maxAccept   = 8 << 10
@@ -118,8 +118,8 @@ func exactness(mediaRange, offer string) int {
 	return 0
 }
 
-// quality returns the q of a media range's parameters in thousandths, 1000 if there is
-// none. It is not ok if q is not a number from 0 to 1 with at most three decimals.
+// quality returns the q of a media range's parameters in thousandths, or 1000 without a q. ok is false if q is not
+// a number from 0 to 1 with at most three decimals.
 func quality(parameters string) (thousandths int, ok bool) {
 	for p := range strings.SplitSeq(parameters, ";") {
 		name, value, _ := strings.Cut(textproto.TrimString(p), "=")

@@ -28,7 +28,7 @@ const (
 	//	RateLimit-Policy: "per-ip";q=100;w=60, "user-day";q=5000;w=86400
 	//	RateLimit: "per-ip";r=42;t=26, "user-day";r=100;t=1728
 	Draft11 Dialect = iota
-	// Draft7 sends a list of what there is, and the state of one limit:
+	// Draft7 sends a list of all limits, and the state of one limit:
 	//
 	//	RateLimit-Policy: 100;w=60, 5000;w=86400
 	//	RateLimit: limit=5000, remaining=100, reset=1728
@@ -44,54 +44,53 @@ const (
 type XFields uint8
 
 const (
-	// XUnix sends them with the reset in seconds since 1970, by the store's clock.
+	// XUnix sends the fields with the reset in seconds since 1970, by the store's clock.
 	XUnix XFields = iota
-	// XDelta sends them with the reset in seconds from now.
+	// XDelta sends the fields with the reset in seconds from now.
 	XDelta
-	// NoXFields does not send them.
+	// NoXFields does not send the fields.
 	NoXFields
 )
 
-// Client is what an answer depends on besides the decision.
+// Client has the inputs of an answer other than the decision.
 type Client struct {
-	// Header has the fields of the request: Accept chooses the media type of a refusal,
-	// Origin is looked up in CORS. May be nil.
+	// Header has the fields of the request: Accept selects the media type of a refusal, and Origin is looked up in
+	// CORS. It may be nil.
 	Header http.Header
-	// Fields selects the fields that report the state of limits, of those that the [Encoder] sends: see
-	// [policy.Policy.Fields].
+	// Fields selects which of the Encoder's fields report the state of limits: see [policy.Policy.Fields].
 	Fields policy.Fields
-	// CORS has the other origins with permission to read the answer. Nil is none.
+	// CORS has the other origins that may read the answer. Nil means none.
 	CORS *policy.CrossOrigin
-	// Answers replace the built-in bodies: see [policy.Policy.Answers]. Nil is none.
+	// Answers replace the built-in bodies: see [policy.Policy.Answers]. It may be nil.
 	Answers *policy.OwnAnswers
 }
 
-// Answer is what a door sends. Encode into the zero value, and into the same Answer as often as you
-// like.
+// Answer is the answer that an integration sends. Encode accepts the zero value, and an Answer that was used
+// before.
 type Answer struct {
-	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 413, 429 or 503, or that of the
+	// Status is a status of HTTP: 200 if the request may pass, else 400, 403, 413, 429 or 503, or the status of the
 	// policy's own answer.
 	Status int
 
 	decision *policy.Decision
 	form     policy.Form
-	results  []policy.Result // those that the client may be told about, and shadows
+	results  []policy.Result // the results that may be reported to the client, and shadows
 	most     int             // the index of the most restrictive of them, or -1
-	header   *policyHeader   // of the results, if they are reported
+	header   *policyHeader   // the header for the results, if they are reported
 	fault    string          // what is wrong with a malformed request
 	quota    bool            // the body is the state of all limits, unless it is a refusal
-	media    int             // of a refusal, as an index of offers, or ownBody
-	retry    string          // Retry-After, if a refusal has that
-	text     []byte          // what is being written
+	media    int             // media type of a refusal: an index of offers, or ownBody
+	retry    string          // Retry-After of a refusal, or empty
+	text     []byte          // memory for texts
 	arena    arena
 }
 
 // undecided is the decision about a malformed request.
 var undecided policy.Decision
 
-// Encode turns a into the answer to d, and sets its fields in h, appending to lists that other doors
-// have begun there. The answer refers to d, which must not change until a is used again; the values in
-// h are never overwritten.
+// Encode turns a into the answer to d, and sets its fields in h. It appends to lists that other middleware has
+// started in h. The answer refers to d, so d must not change until a is used again. The values in h are never
+// overwritten.
 func (e *Encoder) Encode(a *Answer, h http.Header, d *policy.Decision, c Client) {
 	a.quota = false
 	e.encode(a, h, d, "", c)
@@ -111,7 +110,7 @@ func (e *Encoder) encode(a *Answer, h http.Header, d *policy.Decision, fault str
 	a.Status, a.decision, a.results, a.most, a.fault, a.retry = http.StatusOK, d, d.Results, -1, fault, ""
 	a.form = formOf(d)
 	if d.Blocked != "" {
-		a.results = nil // they have no plans
+		a.results = nil // the results have no plans
 	}
 	if len(a.results) > maxVisible {
 		a.results = top(a.results, d.Now)
@@ -148,7 +147,7 @@ type forms struct {
 	x       XFields
 }
 
-// forms returns the encoder's forms of the fields that the policy has clients be sent.
+// forms returns the encoder's forms of the fields that the policy selects.
 func (e *Encoder) forms(sent policy.Fields) forms {
 	f := forms{e.Dialect, e.XFields}
 	switch sent {
@@ -164,15 +163,15 @@ func (e *Encoder) forms(sent policy.Fields) forms {
 type fields struct {
 	header http.Header
 	arena  *arena
-	first  bool // no other middleware has set any
+	first  bool // no other middleware has set fields
 }
 
 func newFields(h http.Header, a *arena) fields { return fields{h, a, len(h) == 0} }
 
-// set replaces what another door may have set before.
+// set sets a field, and replaces the value that other middleware may have set.
 func (f fields) set(name, value string) { f.header[name] = f.arena.list(value) }
 
-// join appends to the list that another door has begun, if any.
+// join appends a value to the list that other middleware may have started.
 func (f fields) join(name, value string) {
 	if !f.first {
 		if before := f.header[name]; len(before) > 0 {

@@ -2,16 +2,16 @@ package answer
 
 import "unsafe"
 
-// arena provides the values of fields. They outlive the call that makes them, so each would cost an
-// allocation; instead they are cut from chunks that last for several calls. What has been cut off is
-// never written again.
+// arena provides the values of fields. Values outlive the call that makes them, so each would cost an allocation.
+// Instead they are cut from chunks that last for several calls. A part that has been cut off is never written
+// again.
 type arena struct {
 	texts []byte
 	lists []string
-	used  int // of lists
+	used  int // used part of lists
 }
 
-// A chunk lives for as long as any of the answers with values in it.
+// A chunk stays in memory as long as any answer with values in it.
 const (
 	textChunk = 1 << 10
 	listChunk = 60
@@ -28,7 +28,7 @@ func (a *arena) text(b []byte) string {
 	return s
 }
 
-// list returns the list of one value. It has no room to grow into its neighbour.
+// list returns a list of one value. Its capacity is one, so that appending to it cannot overwrite other lists.
 func (a *arena) list(value string) []string {
 	if a.used == len(a.lists) {
 		a.lists, a.used = make([]string, listChunk), 0

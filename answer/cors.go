@@ -1,6 +1,6 @@
 package answer
 
-// exposed are the fields that pages of other origins may read, by dialect, without and with those of X-RateLimit.
+// exposed are the fields that pages of other origins may read, by dialect, without and with the X-RateLimit fields.
 var exposed = func() (names [NoRateLimit + 1][2]string) {
 	for dialect, own := range [...]string{
 		Draft11:     "RateLimit, RateLimit-Policy, ",
@@ -13,9 +13,8 @@ var exposed = func() (names [NoRateLimit + 1][2]string) {
 	return names
 }()
 
-// encodeCORS lets a page of an allowed origin read the answer: all of a refusal or a quota, but only
-// our own fields in a response of the handler behind the door, if the handler lets the page read that
-// at all.
+// encodeCORS lets a page of an allowed origin read the answer: all of a refusal or a quota. In a response of the
+// handler, it exposes only Sluice's own fields, and only if the handler lets the page read the response at all.
 func (a *Answer) encodeCORS(f fields, c Client, sent forms) {
 	allowed, origin := a.decision.Allowed && !a.quota, c.Header["Origin"]
 	if !allowed && !c.CORS.Any() {

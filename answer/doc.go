@@ -1,6 +1,6 @@
-// Package answer turns decisions into statuses, header fields and bodies, for any protocol, and delays queued requests.
-// Middleware and integrations are above it, package policy is below; it knows nothing of connections. An integration
-// takes these steps:
+// Package answer turns decisions into statuses, header fields and bodies, for any protocol, and delays queued
+// requests. Middleware and integrations import it. It imports package policy, and does not use connections. An
+// integration takes these steps:
 //
 //	engine.Decide(ctx, request)                 // or answer.Take, for a single limiter
 //	answer.Settle(ctx, &decision, nil, giveBack) // waits for a turn in a queue
@@ -43,10 +43,11 @@
 // # Denials
 //
 // A denial has status 429; 503 if the store does not answer or the upstream is overloaded; 400 if the request is
-// malformed or lacks a key part; or 403 if it is blocked. It must not be cached (Cache-Control: no-store). X-Request-Id
-// has the ID of the denial, if denials have one: see [policy.Engine.NameRefusals]. Retry-After is the time until the
-// request will fit, in seconds and rounded up; for requests in flight it is a second. It is missing if the request can
-// never fit. The body is a problem of RFC 9457 by default, and plain JSON or text if the client's Accept prefers that:
+// malformed or lacks a key part; 413 if its body is too large; or 403 if the client is blocked. A denial must not
+// be cached (Cache-Control: no-store). X-Request-Id has the ID of the denial, if denials have one: see
+// [policy.Engine.NameRefusals]. Retry-After is the time until the request will fit, in seconds and rounded up; for
+// requests in flight it is a second. It is missing if the request can never fit. The body is a problem of RFC 9457
+// by default, and plain JSON or text if the client's Accept prefers that:
 //
 //	{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",
 //	 "title":"Too Many Requests","status":429,

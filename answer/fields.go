@@ -11,8 +11,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The names of the fields as net/http writes them. HTTP does not tell upper case from
-// lower case in names.
+// The names of the fields as net/http writes them. HTTP ignores case in names.
 const (
 	fieldPolicy     = "Ratelimit-Policy"
 	fieldRateLimit  = "Ratelimit"
@@ -26,18 +25,18 @@ const (
 	fieldRequestID  = "X-Request-Id"
 )
 
-// StateFields are the names of all fields that tell the state of limits, in any dialect.
+// StateFields are the names of all fields that report the state of limits, in any dialect.
 var StateFields = [...]string{
 	fieldPolicy, fieldRateLimit, fieldLimit, fieldRemaining, fieldReset,
 	fieldXLimit, fieldXRemaining, fieldXReset, fieldDegraded,
 }
 
-// encodeState sets the fields that tell the state of limits. Those that have room for one
-// limit only tell the most restrictive.
+// encodeState sets the fields that report the state of limits. Fields with room for one limit report the most
+// restrictive one.
 func (a *Answer) encodeState(f fields, sent forms) {
 	limit := a.mostLabel().limit
 
-	// All values are cut from one string, and remaining and delta from the states.
+	// All values are cut from one string; remaining and delta are cut from the text of the states.
 	t := stateText{text: a.text[:0], one: a.most, now: a.decision.Now}
 	t.append(a, sent.dialect, limit)
 	all := len(t.text)
@@ -74,11 +73,11 @@ func (a *Answer) encodeState(f fields, sent forms) {
 	f.set(fieldXRemaining, remaining)
 }
 
-// stateText is the text of what remains of limits.
+// stateText is the text of the states of limits.
 type stateText struct {
 	text []byte
 	now  int64
-	// Of result one: where its numbers are in the text, and its effective window.
+	// For result one: the position of its numbers in the text, and its effective window.
 	one              int
 	remaining, delta span
 	effective        int64
@@ -111,7 +110,7 @@ func (t *stateText) appendAll(a *Answer) {
 		}
 		t.text = append(t.text, a.header.labels[n].item...)
 		t.appendOne(i, r, ";r=", ";t=")
-		if r.Plan.Kernel == kernel.InFlight { // of which it is not known when it ends
+		if r.Plan.Kernel == kernel.InFlight { // the end of such requests is unknown
 			t.text = t.text[:bytes.LastIndexByte(t.text, ';')]
 			if i == t.one {
 				t.delta = span{}
@@ -121,7 +120,7 @@ func (t *stateText) appendAll(a *Answer) {
 	}
 }
 
-// appendOne appends the numbers of r, which is result i, each behind its name.
+// appendOne appends the numbers of r, which is result i, each after its name.
 func (t *stateText) appendOne(i int, r *policy.Result, remaining, delta string) {
 	effective := effectiveWindow(r, t.now)
 	text := append(t.text, remaining...)
@@ -136,8 +135,8 @@ func (t *stateText) appendOne(i int, r *policy.Result, remaining, delta string) 
 	}
 }
 
-// effectiveWindow returns the time in microseconds in which the client can use no more
-// than what remains. Where nothing remains it is the time to wait.
+// effectiveWindow returns the time, in microseconds, in which the client can use no more than the remaining units.
+// If nothing remains, it is the time to wait.
 func effectiveWindow(r *policy.Result, now int64) int64 {
 	wait := r.RetryAfter.Microseconds()
 	switch {
@@ -154,7 +153,7 @@ func effectiveWindow(r *policy.Result, now int64) int64 {
 	}
 	window := mulDivUp(r.Plan.Limit.Period.Microseconds(), r.Remaining, r.Plan.Limit.Count)
 	if !r.Allowed {
-		window = min(window, wait) // Retry-After is never before the end of the window.
+		window = min(window, wait) // the window must not end after Retry-After
 	}
 	return window
 }

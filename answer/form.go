@@ -11,18 +11,18 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// The fields of the APIs of language models, besides Retry-After.
+// The fields of the APIs of language models, in addition to Retry-After.
 const (
 	fieldRetryAfterMS = "Retry-After-Ms"
 	fieldShouldRetry  = "X-Should-Retry"
-	fieldCallID       = "Request-Id" // Anthropic's X-Request-Id
+	fieldCallID       = "Request-Id" // Anthropic's name of X-Request-Id
 )
 
-// longestRetry is the longest wait, in seconds, that SDKs are left to sleep through. Some sleep for hours, others
-// ignore a long wait and ask again at once.
+// longestRetry is the longest wait, in seconds, after which SDKs may retry by themselves. With longer waits, some
+// SDKs sleep for hours, and others ignore the wait and retry at once.
 const longestRetry = 60
 
-// statusOverloaded is Anthropic's for a server that cannot decide.
+// statusOverloaded is Anthropic's status for an overloaded server. It is sent in place of 503.
 const statusOverloaded = 529
 
 // formOf returns the form of the answer. A message of MCP that is not a request has no ID to answer to.
@@ -33,12 +33,12 @@ func formOf(d *policy.Decision) policy.Form {
 	return d.Form
 }
 
-// isLLM reports whether an SDK of a language model reads the answer.
+// isLLM reports whether the answer has the form of an API of language models.
 func (a *Answer) isLLM() bool { return a.form == policy.OpenAI || a.form == policy.Anthropic }
 
-// HTTPStatus returns the status of an HTTP response with the answer. It differs from Status for an error of JSON-RPC,
-// which clients of MCP read from a 200: they take other statuses for a failure of the connection. A service that is
-// asked whether a request may pass sends Status.
+// HTTPStatus returns the status of an HTTP response with the answer. It differs from Status for an error of
+// JSON-RPC, which has status 200, because clients of MCP take other statuses for a failure of the connection. A
+// decision service sends Status instead.
 func (a *Answer) HTTPStatus() int {
 	if a.form == policy.MCP {
 		return http.StatusOK
@@ -46,7 +46,7 @@ func (a *Answer) HTTPStatus() int {
 	return a.Status
 }
 
-// refuseLLM sets the fields by which SDKs decide whether they try again, and when.
+// refuseLLM sets the fields by which SDKs decide whether and when to retry.
 func (a *Answer) refuseLLM(f fields, retry int64) {
 	if a.form == policy.Anthropic {
 		if a.Status == http.StatusServiceUnavailable {
@@ -58,7 +58,7 @@ func (a *Answer) refuseLLM(f fields, retry int64) {
 	}
 	if retry > 0 {
 		ms := int64((a.decision.RetryAfter + time.Millisecond - 1) / time.Millisecond)
-		if ms == 0 { // the wait is not that for a limit
+		if ms == 0 { // the wait does not come from a limit
 			ms = retry * 1000
 		}
 		a.text = strconv.AppendInt(a.text[:0], clamp(ms), 10)
@@ -72,12 +72,12 @@ func (a *Answer) refuseLLM(f fields, retry int64) {
 	}
 }
 
-// reserved reports whether requests under way have reserved what is left of a limit.
+// reserved reports whether requests under way have reserved the rest of a limit.
 func (a *Answer) reserved() bool {
 	return slices.ContainsFunc(a.results, func(r policy.Result) bool { return !r.Shadow && r.Because() == "reserved" })
 }
 
-// kinds are the types of errors by the status of the refusal; those of 429 follow from the unit.
+// kinds are the types of errors by the status of the refusal. For 429, the type depends on the unit.
 var (
 	openAITypes = map[int]string{
 		http.StatusBadRequest: "invalid_request_error", http.StatusForbidden: "permission_error",
@@ -90,7 +90,7 @@ var (
 	}
 )
 
-// noQuota is OpenAI's type and code of a limit in money.
+// noQuota is OpenAI's type and code for a limit in money.
 const noQuota = "insufficient_quota"
 
 // openAIError returns the type and the code of OpenAI's error.
@@ -134,8 +134,8 @@ func (a *Answer) appendAnthropic(dst []byte, p *problem) []byte {
 
 // The codes of JSON-RPC.
 const (
-	invalidRequest = "-32600" // of the request itself
-	notNow         = "-32029" // one of those that a server chooses
+	invalidRequest = "-32600" // the request itself is invalid
+	notNow         = "-32029" // from the range that JSON-RPC reserves for servers
 )
 
 // appendMCP appends {"jsonrpc":"2.0","id":7,"error":{"code":-32029,"message":"…","data":{…}}}.
@@ -202,8 +202,8 @@ func (a *Answer) encodeLLM(f fields) {
 	}
 }
 
-// mostOf returns the most restrictive result of some units, or nil. What has another unit, such as requests in flight,
-// is no rate of these.
+// mostOf returns the most restrictive result with one of some units, or nil. It skips results with another unit,
+// such as requests in flight, which are not rates in these units.
 func (a *Answer) mostOf(has func(policy.Unit) bool) (most *policy.Result) {
 	for i := range a.results {
 		r := &a.results[i]
@@ -223,7 +223,7 @@ func (a *Answer) encodeUnit(f fields, names *llmFields, r *policy.Result, reset 
 	f.set(names.reset, reset)
 }
 
-// exposedLLM are the fields that pages of other origins may read besides the others.
+// exposedLLM are the fields that pages of other origins may read in addition to exposed.
 var exposedLLM = func() (names [policy.Anthropic + 1]string) {
 	for _, form := range []policy.Form{policy.OpenAI, policy.Anthropic} {
 		list := []string{fieldRetryAfterMS, fieldShouldRetry}

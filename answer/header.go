@@ -22,7 +22,8 @@ const maxInteger = 999_999_999_999_999
 type policyHeader struct {
 	labels []label
 	policy string // RateLimit-Policy
-	// It is right from one time to another, in microseconds since the epoch: months differ.
+	// The header is valid in the time [from, until), in microseconds since the epoch, because months differ in
+	// length.
 	from, until int64
 }
 
@@ -31,18 +32,18 @@ type label struct {
 	rule  string
 	name  string // Result.Name
 	plan  *sluice.Plan
-	item  string // the name as a quoted string, both of structured fields and of JSON
-	quota int64  // per window
-	span  int64  // the window in whole seconds, of a month that of now; 0: requests in flight
+	item  string // the name as a quoted string, valid in structured fields and in JSON
+	quota int64  // units per window
+	span  int64  // the window in whole seconds; for a month, the present month; 0: requests in flight
 	wire  string // the name in printable ASCII
-	most  int64  // that remaining can be
-	limit string // likewise
+	most  int64  // the most that can remain
+	limit string // quota or burst as text
 
-	sentence sentence // for people
+	sentence sentence // the detail of a denial, for people
 }
 
-// headerCache keeps the policyHeaders used last. Few sets of rules of a policy apply together; if there
-// are many, some are made anew each time.
+// headerCache keeps recently used policyHeaders. Usually only a few sets of rules of a policy apply together. If
+// there are many, some headers are made again each time.
 type headerCache [256]atomic.Pointer[policyHeader]
 
 // of returns the header at now for the reported results. Shadows are not reported, because clients would slow down
@@ -92,7 +93,7 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 		}
 		p.labels = append(p.labels, l)
 		unit := unitOf(l.plan)
-		if unit != "" && dialect != Draft11 { // in which all are of requests, and have a window
+		if unit != "" && dialect != Draft11 { // older dialects know only requests with a window
 			continue
 		}
 		if len(text) > 0 {
@@ -113,7 +114,7 @@ func newPolicyHeader(results []policy.Result, dialect Dialect, now int64) *polic
 	return p
 }
 
-// unitOf returns the unit of a quota, or "" for requests and what they cost.
+// unitOf returns the unit of a quota, or "" for requests and their costs.
 func unitOf(p *sluice.Plan) string {
 	switch {
 	case p.Kernel == kernel.InFlight:
@@ -157,15 +158,15 @@ func newLabel(r *policy.Result) label {
 	return l
 }
 
-// month sets the window to the month of now, and returns when that begins and ends.
+// month sets the window to the month of now, and returns when that month begins and ends.
 func (l *label) month(now int64) (begin, end int64) {
 	_, begin, end = l.plan.WindowAt(now)
 	l.span = (end - begin) / time.Second.Microseconds()
 	return begin, end
 }
 
-// wholeSeconds returns a limit as a quota per whole seconds, the only windows there are
-// in the fields: 1/250ms is announced as 4 per second, 5/1.5s as 10 per 3 seconds.
+// wholeSeconds returns a limit as a quota per whole seconds, because the fields only have such windows: 1/250ms is
+// announced as 4 per second, 5/1.5s as 10 per 3 seconds.
 func wholeSeconds(l sluice.Limit) (quota, seconds int64) {
 	const second = int64(time.Second / time.Microsecond)
 	period := int64(l.Period / time.Microsecond)
@@ -180,14 +181,13 @@ func wholeSeconds(l sluice.Limit) (quota, seconds int64) {
 	return int64(lo), period / a
 }
 
-// wireName returns s with what a string of a structured field cannot hold, everything
-// but printable ASCII, as %XX.
+// wireName returns s with all characters but printable ASCII written as %XX, because a string of a structured field
+// cannot contain them.
 func wireName(s string) string {
 	return printable.Percent(s, func(c byte) bool { return c < ' ' || c > '~' })
 }
 
-// appendQuoted appends printable ASCII as a string of RFC 9651, which for such text is
-// a string of JSON as well.
+// appendQuoted appends printable ASCII as a string of RFC 9651. For such text, it is also a string of JSON.
 func appendQuoted(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	for i := range len(s) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Take takes cost units of a limiter, at least 1, and sets d to what a policy with this one rule would have
-// decided. d is empty, or has been set by Take before: its memory is used again.
+// decided. d must be empty, or set by an earlier Take, whose memory is reused.
 func Take(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, d *policy.Decision) {
 	if len(l.Plans()) > 1 {
 		each := make([]sluice.Decision, len(l.Plans()))
@@ -34,7 +34,7 @@ func Take(ctx context.Context, l *sluice.Limiter, rule, key string, cost int64, 
 func set(l *sluice.Limiter, took *sluice.Decision, err error, d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Delay, d.Now = took.Allowed, took.RetryAfter, took.Delay, took.Now
 	d.Degraded, d.Unavailable = took.Origin.Degraded(), took.Origin == sluice.ByOnError && !took.Allowed
-	if d.Err != nil { // hardly ever, and to write is dear
+	if d.Err != nil { // rarely, and writing a field costs time
 		d.Err = nil
 	}
 	if err != nil {
@@ -49,8 +49,8 @@ func set(l *sluice.Limiter, took *sluice.Decision, err error, d *policy.Decision
 // GiveBack gives up the turn of a [Take] that has set d, before it comes: see [sluice.Limiter.LeaveQueue].
 func GiveBack(l *sluice.Limiter, key string, cost int64, d *policy.Decision) {
 	for i := range d.Results {
-		if r := &d.Results[i]; d.Allowed && r.Delay > 0 { // of the only queue
-			_ = l.LeaveQueue(key, cost, r.Decision) // the cost was taken, so that it is one that can be
+		if r := &d.Results[i]; d.Allowed && r.Delay > 0 { // a limiter has only one queue
+			_ = l.LeaveQueue(key, cost, r.Decision) // no error is possible, because Take accepted the same cost
 		}
 	}
 }
@@ -58,10 +58,10 @@ func GiveBack(l *sluice.Limiter, key string, cost int64, d *policy.Decision) {
 // adjustTimeout bounds the time that Adjust may take, over a store without a deadline of its own.
 const adjustTimeout = 5 * time.Second
 
-// Adjust corrects the cost of a request that [Take] has let pass to what it turned out to be, as
-// [policy.Engine.Settle] does: an excess is given back while it still counts, and a shortfall that does
-// not fit is owed (see [sluice.Limiter.Owe]). Taken is when Take was called, or a little earlier. Call Adjust
-// once; the context may have ended. Queues, and requests that only OnError let pass, are left alone.
+// Adjust corrects the cost of a request that [Take] has allowed to its final cost, as [policy.Engine.Settle] does:
+// an excess is given back while it still counts, and a shortfall that does not fit is owed (see
+// [sluice.Limiter.Owe]). taken is when Take was called, or a little earlier. Call Adjust once; the context may have
+// ended. Adjust does nothing for queues, and for requests that only OnError allowed.
 func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decision, taken time.Time, cost int64) {
 	if d.Err != nil {
 		return
@@ -73,13 +73,13 @@ func Adjust(ctx context.Context, l *sluice.Limiter, key string, d *policy.Decisi
 		if r.Origin == sluice.ByOnError || r.Plan.Limit.Algorithm == sluice.LeakyBucket {
 			continue
 		}
-		one, err := l.With(r.Plan.Limit) // which shares its count
+		one, err := l.With(r.Plan.Limit) // shares its count with l
 		switch more := cost - r.Cost; {
 		case err != nil:
 		case more > 0:
-			_ = one.Owe(ctx, key, more) // what cannot be charged is forgotten, as if it had drained
+			_ = one.Owe(ctx, key, more) // units that cannot be charged are lost, as if they had drained
 		case more < 0 && time.Since(taken) < r.Lasts():
-			_, _ = one.Refund(ctx, key, -more) // what cannot be given back is forgotten in time
+			_, _ = one.Refund(ctx, key, -more) // units that cannot be given back expire
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// ownBody is the media of a body that the policy has, and that has been made.
+// ownBody is the media of an answer with a body of the policy, which has been rendered.
 const ownBody = -1
 
-// own replaces a refusal without another form by the policy's own answer. The built-in body stays if the client prefers
-// it, or if the policy's cannot be rendered for this refusal.
+// own replaces a refusal without another form by the policy's own answer. The built-in body stays if the client
+// prefers it, or if the policy's body cannot be rendered for this refusal.
 func (a *Answer) own(h http.Header, c Client) {
 	if c.Answers == nil || a.decision.Allowed || a.form != policy.Plain {
 		return
@@ -57,7 +57,7 @@ func (a *Answer) sentProblem() *problem {
 	return newProblem(a.Status, p.kind, p.name)
 }
 
-// values are what the refusal has for a template.
+// values returns the values of the refusal for a template.
 func (a *Answer) values() policy.AnswerValues {
 	p, retry := a.sentProblem(), a.retryAfter()
 	v := policy.AnswerValues{
@@ -93,7 +93,7 @@ func (a *Answer) values() policy.AnswerValues {
 // maxWait is the longest wait, in seconds, that fits a [time.Duration].
 const maxWait = int64(1<<63-1) / int64(time.Second)
 
-// detail is the sentence for people, as it is.
+// detail returns the sentence for people, without escapes.
 func (a *Answer) detail() string {
 	media := a.media
 	a.media = plainText

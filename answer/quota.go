@@ -16,10 +16,10 @@ import (
 //
 //	{"limits":[{"name":"per-key","quota":100,"window":60,"remaining":0,"reset":1795219270,"retry_after":17}]}
 //
-// with quota units in window seconds, the remaining ones, the time of the full reset in seconds since 1970, and, if
-// the described request does not fit, the seconds until it does. A debt of the client is "owed". A limit of
-// requests in flight has "unit":"concurrent-requests" in place of window and reset, one of tokens from the response
-// "unit":"tokens", and one in USD "unit":"micro-usd" and its numbers as decimals:
+// It has the quota of units in a window of seconds, the remaining units, the time of the full reset in seconds
+// since 1970, and, if the described request does not fit, the seconds until it does. A debt of the client is in
+// "owed". A limit of requests in flight has "unit":"concurrent-requests" in place of window and reset, one of
+// tokens from the response "unit":"tokens", and one in USD "unit":"micro-usd" and its numbers as decimals:
 // "usd":{"quota":"50","remaining":"12.40"}. The names, quotas and windows are those of RateLimit-Policy, for all
 // limits. The answer is a denial if the client is blocked, the described request is malformed, or the store does
 // not answer.
@@ -31,7 +31,7 @@ func (e *Encoder) Quota(a *Answer, h http.Header, d *policy.Decision, c Client) 
 	default:
 		d.Allowed = true
 	}
-	d.Exempt = false // it is answered here all the same
+	d.Exempt = false // an exempt request gets this answer, too
 	a.quota = true
 	e.encode(a, h, d, "", c)
 	if a.Status == http.StatusOK {
@@ -46,7 +46,7 @@ func (a *Answer) appendQuota(dst []byte) []byte {
 	first := len(dst)
 	for i := range a.decision.Results {
 		r := &a.decision.Results[i]
-		if r.Shadow || r.Origin == sluice.ByOnError { // of which nothing is known
+		if r.Shadow || r.Origin == sluice.ByOnError { // the state of the limit is unknown
 			continue
 		}
 		if len(dst) > first {

@@ -14,7 +14,7 @@ type problem struct {
 	status            int
 	kind, title, name string // the members type, title and error
 	code              string // the member error, ready for JSON
-	start             string // of application/problem+json, up to the text of the detail
+	start             string // the beginning of application/problem+json, up to the text of the detail
 }
 
 var (
@@ -55,7 +55,7 @@ func (a *Answer) problem() *problem {
 	return quotaExceeded
 }
 
-// retryAfter returns the seconds after which to ask again, or 0 if that is no use.
+// retryAfter returns the seconds after which to retry, or 0 if a retry is useless.
 func (a *Answer) retryAfter() int64 {
 	d := a.decision
 	if a.fault == "" && d.NoBodyMemory() {
@@ -89,8 +89,8 @@ func (a *Answer) refuse(f fields, accept []string) {
 	}
 }
 
-// Body returns the body of a refusal, in the media type of its Content-Type, or that of a quota,
-// else nil. It is valid until a is used again.
+// Body returns the body of a refusal, in the media type of its Content-Type, or the body of a quota, or nil. It is
+// valid until a is used again.
 func (a *Answer) Body() []byte {
 	switch {
 	case a.decision == nil || a.Status == http.StatusOK && !a.quota:
@@ -113,7 +113,7 @@ func (a *Answer) Body() []byte {
 	return a.text
 }
 
-// appendBody appends the body in the media type that was agreed on.
+// appendBody appends the body in the negotiated media type.
 func (a *Answer) appendBody(dst []byte, p *problem) []byte {
 	switch a.media {
 	case plainText:
@@ -154,7 +154,8 @@ func (a *Answer) appendViolated(dst []byte) []byte {
 	return dst
 }
 
-// appendDetail appends a sentence for people: printable ASCII, in JSON the inside of a string.
+// appendDetail appends a sentence for people, in printable ASCII. For JSON, it is escaped as the inside of a
+// string.
 func (a *Answer) appendDetail(dst []byte) []byte {
 	d := a.decision
 	switch {
@@ -196,7 +197,7 @@ func (a *Answer) appendDetail(dst []byte) []byte {
 	return append(append(append(dst, " Retry in "...), a.retry...), " s."...)
 }
 
-// appendTooLarge appends that a budget is not used up, but has less left than the request may cost.
+// appendTooLarge appends a sentence that a budget is not used up, but has less left than the request may cost.
 func (a *Answer) appendTooLarge(dst []byte, r *policy.Result) []byte {
 	if r.Unit == policy.NoUnit || r.Remaining < 1 {
 		return dst
@@ -226,7 +227,7 @@ func (a *Answer) missing() string {
 	return s.in(a.media)
 }
 
-// sentence is printable ASCII as it is, and as the inside of a string of JSON.
+// sentence is a text of printable ASCII, unescaped and as the inside of a string of JSON.
 type sentence struct{ text, json string }
 
 func newSentence(text string) sentence {

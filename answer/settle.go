@@ -13,8 +13,8 @@ import (
 // because the client leaves or the deadline of ctx is nearer, it turns d into a refusal and calls
 // giveBack, with a context that has not ended, to give up the turn.
 //
-// Before the wait it calls drain, if that is not nil, to read the rest of the request, because only then does a
-// server notice that the client has left. An error of drain means that it has.
+// Before the wait it calls drain, if not nil, to read the rest of the request, because only then does a server
+// notice that the client has left. An error of drain means that the client has left.
 //
 // It also refuses a request that the store did not decide because the client had left: otherwise
 // leaving early would be a way to avoid being counted.
@@ -41,7 +41,7 @@ func settle(ctx context.Context, d *policy.Decision, drain func() error, giveBac
 
 var waiting atomic.Int64
 
-// Waiting returns how many requests [Settle] holds in this process until their turn comes.
+// Waiting returns how many requests in this process wait in [Settle] for their turn.
 func Waiting() int { return int(waiting.Load()) }
 
 // wait reports whether the turn has come.
@@ -65,8 +65,8 @@ func wait(ctx context.Context, delay time.Duration, drain func() error) bool {
 	}
 }
 
-// expire turns a decision into a denial, if its turn did not come in time. Its state of the limits is no longer
-// valid: time has passed, and the turn was given up.
+// expire turns a decision into a denial, if its turn did not come in time. The state of the limits in d is no
+// longer valid, because time has passed and the turn was given up.
 func expire(d *policy.Decision) {
 	d.Allowed, d.RetryAfter, d.Now = false, d.Delay, 0
 	for i := range d.Results {
@@ -76,15 +76,14 @@ func expire(d *policy.Decision) {
 	}
 }
 
-// Outage logs when the store stops answering, and when it answers again: a line for each
-// change, and not for each request.
+// Outage logs when the store stops answering, and when it answers again: one line for each change, not for each
+// request.
 type Outage struct {
 	Logger *slog.Logger // slog.Default() if nil
 	lasts  atomic.Bool
 }
 
-// Note looks at a decision. A store that decides without the shared one has no error, and
-// logs that itself.
+// Note logs a change that d shows. A failover.Store returns no errors, and logs outages itself.
 func (o *Outage) Note(d *policy.Decision) {
 	failed := d.Err != nil
 	if !failed && d.Now == 0 || // the store was not called

@@ -12,8 +12,8 @@ import (
 // maxVisible is the most limits that are reported to clients.
 const maxVisible = 16
 
-// top returns the most restrictive results, in the order of the document. An answer to a
-// request to which very many rules apply stays small that way.
+// top returns the most restrictive results, in the order of the document. So an answer stays small even if very
+// many rules apply to the request.
 func top(results []policy.Result, now int64) []policy.Result {
 	var order []int
 	for i := range results {
@@ -49,9 +49,9 @@ func visible(results []policy.Result) (n int) {
 	return n
 }
 
-// MostRestrictive returns the index of the result that restricts the client most, or -1: among those
-// that refuse, the one with the longest wait; if none does, the one with the smallest share left, and
-// among equals the one with the longest window.
+// MostRestrictive returns the index of the result that restricts the client most, or -1: among the results that
+// refuse, the one with the longest wait; if no result refuses, the one with the smallest fraction left, and among
+// equals the one with the longest window.
 func MostRestrictive(results []policy.Result, now int64) int {
 	best := -1
 	for i := range results {
@@ -79,7 +79,7 @@ func moreRestrictive(a, b *policy.Result, now int64) bool {
 	return effectiveWindow(a, now) > effectiveWindow(b, now)
 }
 
-// count is the whole of which a share is left.
+// count is the whole for the fraction that is left.
 func count(p *sluice.Plan) int64 {
 	if p.Kernel == kernel.InFlight {
 		return p.Capacity

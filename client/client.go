@@ -10,28 +10,28 @@ import (
 	"github.com/sluicehq/sluice/internal/pace"
 )
 
-// Transport waits as servers tell it, and repeats what they have refused: see the package's
-// documentation. The zero value is ready. It is safe for concurrent use, keeps a bounded memory of
-// what servers have told, and must not be copied: have one for all requests.
+// Transport delays requests as servers require, and repeats denied requests: see the package's documentation. The
+// zero value is ready. A Transport is safe for concurrent use, keeps a bounded number of the limits that servers
+// report, and must not be copied: use one for all requests.
 type Transport struct {
-	// Base sends the requests: http.DefaultTransport if nil.
+	// Base sends the requests. Nil means http.DefaultTransport.
 	Base http.RoundTripper
-	// MaxWait bounds the wait of a request before it is sent, and the promise for which one that was
-	// refused waits: a minute if zero. Where that is not enough, a request that has not been sent is
-	// sent at the end of it, or at once if that is clear before, and a refusal is the response.
+	// MaxWait is the longest time that a request waits before it is sent, and the longest time reported by a server
+	// for which a denied request waits. Zero means a minute. If a request would have to wait longer, it is sent as
+	// soon as this is known, and a denial is returned as the response.
 	MaxWait time.Duration
 	// MaxRetries is how often a request is repeated: 4 times if zero, never if negative.
 	MaxRetries int
-	// Partition names those requests to a host that share all of their limits, such as a tenant's.
-	// It takes the place of telling them apart by their method, path and API key.
+	// Partition returns the name of a group of requests to a host that share all of their limits, such as the
+	// requests of a tenant. With Partition, requests are not distinguished by their method, path and API key.
 	Partition func(*http.Request) string
 
 	once  sync.Once
 	pacer pace.Pacer
 }
 
-// RoundTrip sends a request as [http.RoundTripper] has it. While it waits it returns the error of
-// the request's context if that ends.
+// RoundTrip implements [http.RoundTripper]. If the request's context ends during a wait, RoundTrip returns the
+// context's error.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.once.Do(func() { t.pacer.MaxWait, t.pacer.MaxRetries = t.MaxWait, t.MaxRetries })
 	t.pacer.Earn()
@@ -94,7 +94,7 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// CloseIdleConnections closes those of Base, if that knows how.
+// CloseIdleConnections calls the method of Base, if Base has it.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()

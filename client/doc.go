@@ -6,33 +6,40 @@
 //
 // # Before a request
 //
-// Servers report what remains in RateLimit and RateLimit-Policy, as the drafts of the standard define them from
-// draft 7 on (draft-ietf-httpapi-ratelimit-headers), in RateLimit-Limit, -Remaining and -Reset as in drafts 3 to 6,
-// or in fields such as X-RateLimit-Remaining and X-Rate-Limit-Reset, with seconds from now, seconds or milliseconds
-// since 1970, durations or dates. If nothing remains, requests wait until the reset. Then one request is sent in
-// each window/quota, until an answer shows that all fit.
+// A [Transport] reads the limits of servers from these response fields:
 //
-// A limit applies to the routes (a method and a path) with answers that report it, and to new routes if every
-// answer so far has reported it. So the limit of a path delays no other path, and the limit of an API key no other
-// key (Authorization, X-API-Key). Set Partition of [Transport] for servers with another division.
+//   - RateLimit and RateLimit-Policy, in the forms of draft 7 and later of the standard
+//     (draft-ietf-httpapi-ratelimit-headers)
+//   - RateLimit-Limit, -Remaining and -Reset, as in drafts 3 to 6
+//   - fields such as X-RateLimit-Remaining and X-Rate-Limit-Reset; the reset may be in seconds from now, in seconds or
+//     milliseconds since 1970, a duration or a date
+//
+// If nothing remains of a limit, requests wait until the reset. After that, one request is sent in each window/quota of
+// time, until a response shows that all waiting requests fit.
+//
+// A limit applies to the routes (a method and a path) whose responses report it, and also to new routes if every
+// response so far has reported it. So the limit of a path delays no other path, and the limit of an API key
+// (Authorization, X-API-Key) delays no other key. For servers that divide requests differently, set Partition of
+// [Transport].
 //
 // # After a refusal
 //
-// A denial is a 429; a 503 with Retry-After; or a 403 with Retry-After or with nothing remaining, as GitHub sends
-// it. The request is sent again after the time of Retry-After, in seconds or as a date by the server's clock, or
-// else after the reset of the limit with nothing remaining, and never earlier. A random delay of up to a second, or
-// half of the wait if that is more, is added and doubles each time, so that clients that were denied together do
-// not return together. Without a promised time this delay is the whole wait: exponential backoff with full jitter.
+// A denial is a response with status 429, with status 503 and Retry-After, or with status 403 and Retry-After or
+// nothing remaining, as GitHub sends it. The request is repeated after the time in Retry-After, in seconds or as a
+// date by the server's clock, or else after the reset of the limit with nothing remaining. It is never repeated
+// earlier. A random delay is added, so that clients that were denied together do not return together. The delay is
+// up to a second, or up to half of the wait if that is more, and this bound doubles each time. If the server
+// reports no time, the random delay is the whole wait: exponential backoff with full jitter.
 //
-// Only repeatable requests are sent again: GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and other methods with an
-// Idempotency-Key; without a body, or with a GetBody, which [net/http.NewRequest] sets for bytes and strings. The
-// program gets the denial as the response if the request is not sent again:
+// A request is repeatable if its method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE, or if it has an
+// Idempotency-Key. If it has a body, it also needs a GetBody, which [net/http.NewRequest] sets for bytes and
+// strings. The program gets the denial as the response if the request is not repeatable, and in these cases:
 //
-//   - It has been sent again MaxRetries times.
-//   - The promised time is longer than MaxWait.
-//   - The promised time, and another attempt as long as the last, would end after the deadline of the context, which
-//     includes the Timeout of an http.Client.
-//   - The budget is used up: fifty retries, and one for each ten requests. A server that denies
+//   - The request has been repeated MaxRetries times.
+//   - The reported time is longer than MaxWait.
+//   - The reported time, and another attempt as long as the last, would end after the deadline of the context. The
+//     Timeout of an http.Client is such a deadline.
+//   - The budget of retries is used up: there are fifty, and another one for each ten requests. So a server that denies
 //     everything gets a tenth more requests in the long run, and not five times as many.
 //
 // Network errors and other statuses are returned to the program.

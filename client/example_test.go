@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/client"
 )
 
-// The first answer asks to come back later; the program sees only the second.
+// The first request is denied, and the Transport repeats it. The program gets only the second response.
 func ExampleTransport() {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

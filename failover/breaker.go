@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	failureRate     = 0.5 // of at least minCalls in rateWindow opens the circuit
+	failureRate     = 0.5 // the rate, among at least minCalls in rateWindow, that opens the circuit
 	minCalls        = 20
 	rateWindow      = time.Second
-	maxInRow        = 5 // failures in silentFor without a success open it as well
+	maxInRow        = 5 // as many failures in silentFor without a success also open the circuit
 	silentFor       = 300 * time.Millisecond
 	minDelay        = 400 * time.Millisecond
 	maxDelay        = 600 * time.Millisecond
-	successes       = 3 // streaks of probes that close it
+	successes       = 3 // streaks of successful probes that close the circuit
 	probePause      = 25 * time.Millisecond
 	minRecovery     = 60 * time.Millisecond // how long probes have to succeed before a shard is used again
 	maxRecovery     = 900 * time.Millisecond
-	flapping        = 5 * time.Second // where it opens again so soon, they have to for longer
+	flapping        = 5 * time.Second // if the circuit opens again so soon, probes have to succeed for longer
 	settlingTime    = 2 * time.Second
 	maxProbeKeys    = 4096
 	maxShards       = 256
 	probesPerSecond = 1000
 )
 
-// shard is a part of the shared store with its circuit breaker. Callers only look at
-// inUse; everything but opening the circuit is done by the goroutine in watch.
+// shard is a part of the shared store with its circuit breaker. Callers only read inUse; the goroutine in watch
+// does everything but opening the circuit.
 type shard struct {
 	s     *Store
 	index int
@@ -43,14 +43,14 @@ type shard struct {
 	inUse, settling atomic.Bool
 	circuit         circuitbreaker.CircuitBreaker[any]
 	failuresInRow   atomic.Int64 // failures since the last success
-	firstFailure    atomic.Int64 // when the first of them was, in ns since the epoch
+	firstFailure    atomic.Int64 // when the first of these failures was, in ns since the epoch
 	wake            chan struct{}
-	key             string // that probes charge
+	key             string // the key that probes charge
 
-	mu       sync.Mutex // of what follows, and of setting inUse
+	mu       sync.Mutex // guards the fields below, and writes of inUse
 	since    time.Time
 	last     error         // the last failure
-	recovery time.Duration // how long it has to answer before it is used again: see minRecovery
+	recovery time.Duration // how long the shard has to answer before it is used again: see minRecovery
 }
 
 func newShard(s *Store, index int) *shard {
@@ -100,8 +100,7 @@ func (h *shard) trip(err error) {
 	h.circuit.Open()
 }
 
-// suspect asks for a probe. With few calls, or callers that do not wait, the probes are
-// what opens the circuit.
+// suspect requests a probe. With few calls, or callers that do not wait, only probes open the circuit.
 func (h *shard) suspect() {
 	select {
 	case h.wake <- struct{}{}:
@@ -115,7 +114,8 @@ func suspect(shards []*shard) {
 	}
 }
 
-// changed follows the circuit. Transitions may be reported out of order, so it asks.
+// changed updates inUse after a transition of the circuit. Transitions may be reported out of order, so it reads
+// the state of the circuit.
 func (h *shard) changed() {
 	h.mu.Lock()
 	inUse := h.circuit.IsClosed()
@@ -144,7 +144,7 @@ func (h *shard) changed() {
 	h.s.log.Warn("shared store is unavailable: on_error decides", "shard", h.index, "error", last)
 }
 
-// watch probes the shard when there is a reason to, until ctx ends.
+// watch probes the shard when a probe is requested, until ctx ends.
 func (h *shard) watch(ctx context.Context) {
 	for settled := (<-chan time.Time)(nil); ; {
 		select {
@@ -177,8 +177,7 @@ func (h *shard) examine(ctx context.Context) {
 	}
 }
 
-// recover waits until the shard has answered for a while, and reports whether it was
-// away.
+// recover waits until the shard has answered for a while, and reports whether it was unavailable.
 func (h *shard) recover(ctx context.Context) bool {
 	away := !h.inUse.Load()
 	for !h.inUse.Load() && ctx.Err() == nil {
@@ -220,14 +219,13 @@ var probePlan = func() *sluice.Plan {
 	return p
 }()
 
-// probe takes a unit of a key of its own: a server that is loading or read-only would
-// answer a read.
+// probe takes a unit of its own key. It has to write, because a server that is loading or read-only answers reads.
 func (h *shard) probe(ctx context.Context) error {
 	charges := []sluice.Charge{{Key: h.probeKey(), Plan: probePlan, Cost: 1}}
 	var receipts [1]sluice.Receipt
 	if err := h.s.shared.TakeWithin(ctx, h.s.deadline, charges, receipts[:]); err != nil {
 		if _, odd := unreadable(err); odd {
-			return nil // a store that answers is well
+			return nil // a store that answers is healthy
 		}
 		return err
 	}
@@ -246,7 +244,7 @@ func (h *shard) probeKey() string {
 	return h.key
 }
 
-// touched appends the shards that count the charges, each once.
+// touched appends the shards that count the charges, without duplicates.
 func (s *Store) touched(dst []*shard, charges []sluice.Charge) []*shard {
 	shards := *s.shards.Load()
 	for i := range charges {

@@ -1,5 +1,5 @@
-// Package failover keeps a limiter answering while its shared store is unavailable. It wraps package synced, lease or
-// redisstore, and falls back to package memory. Limiters and policies are above it.
+// Package failover keeps a limiter answering while its shared store is unavailable. It wraps package synced, lease
+// or redisstore, and falls back to package memory.
 //
 // A [Store] wraps a shared [sluice.Store], such as Redis, and is a store itself:
 //
@@ -16,9 +16,9 @@
 //
 // OnError is a field of a [sluice.Limiter], and on_error in a rule of a policy.
 //
-// A shared store that answers is healthy, even if it cannot read the value of a key: see [Unreadable]. The charges of
-// that key are decided by their OnError, as in an outage. The store decides the other charges of the Take, all or none.
-// No circuit opens. The log names at most ten such keys a minute.
+// A shared store that answers is healthy, even if it cannot read the value of a key: see [Unreadable]. The charges
+// of that key are decided by their OnError, as in an outage. The store decides the other charges of the Take, all
+// or none. No circuit breaker opens. The log names at most ten such keys a minute.
 //
 // During an outage, charges that give back are always allowed, and go to the fallback. Units taken before the outage are
 // not given back in the shared store.
@@ -30,10 +30,11 @@
 // the deny cache of the shared store need no wait, and do not prove that its server is alive.
 //
 // Each part of the store (each master of a cluster) has a circuit breaker. It opens when half of at least 20 calls
-// within a second have failed, or when at least five calls over at least 300 ms have failed and none has succeeded. A
-// single failure starts probes, at most 80 a second, so an outage is detected within a second even with few callers, or
-// with callers that do not wait for the deadline. An idle store is probed once a second. A canceled call is no failure,
-// and a short pause at a high rate does not open the circuit. A store of [OpenLater] is unavailable until it is opened.
+// within a second have failed, or when at least five calls over at least 300 ms have failed and none has succeeded.
+// A single failure starts probes, at most 80 a second, so an outage is detected within a second even with few
+// callers, or with callers that do not wait for the deadline. An idle store is probed once a second. A canceled
+// call is not a failure, and a short pause at a high rate does not open the circuit. A store of [OpenLater] is
+// unavailable until it is opened.
 //
 // With a longer deadline D, a store that hangs is detected later: at most half a second after D while there are calls,
 // and otherwise five times D after the next probe.
@@ -53,27 +54,28 @@
 // # The local allowance
 //
 // The fallback counts the limit as the shared store does, except that each unit costs as many units as there are
-// instances: two instances have 3.5 per second each of a limit of 7 per second. The allowance is at least one unit. The
-// number of instances is that of the last heartbeat, or Config.Instances. A lower number has to last for five seconds
-// first. Every instance sends heartbeats, even with Config.Instances. A process that starts during an outage, without
-// Config.Instances, assumes that it is alone.
+// instances: of a limit of 7 per second, two instances have 3.5 per second each. The allowance is at least one
+// unit. The number of instances comes from the last heartbeat, or from Config.Instances. A lower number takes
+// effect only after it has lasted for five seconds. Every instance sends heartbeats, even with Config.Instances. A
+// process that starts during an outage, without Config.Instances, assumes that it is alone.
 //
-// An allowance starts at the level that the shared store had when this instance last used the key, or reserved units of
-// it ([Overheard]). It remembers about the last 16,000 keys. A log is assumed to be as full as it was until its newest
-// unit expires.
+// An allowance starts at the level that the shared store had when this instance last used the key, or reserved
+// units of it ([Overheard]). An instance remembers about the last 16,000 keys. A log is assumed to stay as full as
+// it was until its newest unit expires.
 //
-// A key that owed the shared store more than its limit ([sluice.Charge].Owe) when the store was last reached owes this to
-// each allowance, too. Debts of an outage are charged to the shared store after it, in addition to the following, even if
-// OnError is Deny or Allow.
+// A key that owed the shared store more than its limit ([sluice.Charge].Owe) when the store was last reached owes
+// this to each allowance, too. Debts that arise in an outage are charged to the shared store after it, in addition
+// to the units below, even if OnError is Deny or Allow.
 //
-// After an outage, the use of an allowance is written back: for each key at most the allowance of one burst, so at most
-// one burst from all instances; nothing that time has given back; and at most 500 keys a second. A key that waits for
-// its turn is decided locally, for at most two seconds. If the answer to a decision was lost, the decision counts in
-// the allowance and is not written back, because the shared store may have counted it, and nothing is charged twice.
-// For the same reason a request that Deny denied after a lost or late answer may have been counted, and nothing is
-// given back. A key with only lost answers has one allowance until the shared store answers for it. A debt is not sent
-// again if its answer was lost. At most 65,536 keys are kept; further keys are limited, but start with a full allowance
-// and are not written back. Allowances and debts are lost when the process ends.
+// After an outage, the use of an allowance is written back: for each key at most the allowance of one burst, so at
+// most one burst from all instances, without units that have drained or expired since; and at most 500 keys a
+// second. A key that waits for its turn is decided locally, for at most two seconds. If the answer to a decision
+// was lost, the decision counts in the allowance and is not written back, because the shared store may have counted
+// it, and nothing is charged twice. For the same reason a request that Deny denied after a lost or late answer may
+// have been counted, and nothing is given back. A key with only lost answers has one allowance until the shared
+// store answers for it. A debt is not sent again if its answer was lost. At most 65,536 keys are kept; further keys
+// are limited, but start with a full allowance and are not written back. Allowances and debts are lost when the
+// process ends.
 //
 // A [kernel.Lock] cannot be divided: each instance keeps the penalties of its own allowance, and does not exchange them
 // with the shared store. So a key that is locked there has an allowance during an outage, and a key that is locked here

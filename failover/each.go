@@ -8,15 +8,15 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// SharedEach is a [Shared] that has a better way to do many Takes than one after the other.
+// SharedEach is a [Shared] that can do many Takes at once, better than one after the other.
 type SharedEach interface {
 	Shared
-	// TakeEachWithin is the TakeEach of a [sluice.EachTaker] with the bargain of TakeWithin: all of
-	// it returns after wait at the latest.
+	// TakeEachWithin is the TakeEach of a [sluice.EachTaker] with the semantics of TakeWithin: the whole call
+	// returns after wait at the latest.
 	TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall)
 }
 
-// takeEachWithin asks a shared store for all calls within one wait.
+// takeEachWithin makes all calls of a shared store within one wait.
 func takeEachWithin(ctx context.Context, shared Shared, wait time.Duration, calls []sluice.TakeCall) {
 	if each, ok := shared.(SharedEach); ok {
 		each.TakeEachWithin(ctx, wait, calls)
@@ -29,8 +29,8 @@ func takeEachWithin(ctx context.Context, shared Shared, wait time.Duration, call
 	}
 }
 
-// TakeEach implements [sluice.EachTaker]: each call is decided as by Take, and what the shared store
-// is to decide it is asked for at once, within one deadline. That counts as one call of it.
+// TakeEach implements [sluice.EachTaker]: each call is decided as by Take. All calls for the shared store go to it
+// at once, within one deadline, and count as one call.
 func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	b := s.sortOut(ctx, calls)
 	if len(b.asked) == 0 {
@@ -55,14 +55,14 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	}
 }
 
-// many is a TakeEach.
+// many is the state of a TakeEach.
 type many struct {
-	asked  []sluice.TakeCall // that the shared store decides
-	places []int             // of these in the list
-	shards [][]*shard        // of these
+	asked  []sluice.TakeCall // the calls that the shared store decides
+	places []int             // the index in the list of each asked call
+	shards [][]*shard        // the shards of each asked call
 	alive  []*shard
-	failed []*shard // each once, however many calls have shown it
-	errs   []error  // of these
+	failed []*shard // without duplicates, even if several calls have failed
+	errs   []error  // the error of each failed shard
 }
 
 // sortOut decides the calls that are not for the shared store, and returns the others.

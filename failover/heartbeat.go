@@ -10,11 +10,11 @@ const (
 	beatDeadline   = time.Second
 	fewerFor       = 5 * time.Second
 	maxInstances   = 1 << 10
-	warnAfter      = 3 // after so many failures in a row, while the shared store is in use
+	warnAfter      = 3 // failures in a row, while the shared store is in use, before a warning
 )
 
-// watchIdle probes the shared store now and then, so that an instance without traffic also
-// learns that it is away, and keeps the number of instances up to date.
+// watchIdle probes the shared store now and then, so that an instance without traffic also notices that the store
+// is unavailable. It also keeps the number of instances up to date.
 func (s *Store) watchIdle() {
 	b := heartbeats{s: s}
 	for s.ctx.Err() == nil {
@@ -24,10 +24,10 @@ func (s *Store) watchIdle() {
 	}
 }
 
-// heartbeats is what is known from the heartbeats so far.
+// heartbeats is the knowledge from the heartbeats so far.
 type heartbeats struct {
 	s           *Store
-	fewerSince  time.Time // since when there are fewer instances than before
+	fewerSince  time.Time // when the number of instances last fell
 	failedInRow int       // heartbeats that have failed in a row
 }
 
@@ -36,7 +36,7 @@ func (b *heartbeats) beat() {
 	defer cancel()
 	n, err := b.s.shared.Heartbeat(ctx, b.s.id)
 	switch {
-	case !b.s.countInstances: // others count this one, and stores below count all
+	case !b.s.countInstances: // the heartbeat still lets others count this instance, and informs stores below
 	case err == nil:
 		if b.failedInRow >= warnAfter {
 			b.s.log.Info("the number of instances is known again", "instances", n)
@@ -48,7 +48,7 @@ func (b *heartbeats) beat() {
 	}
 }
 
-// failed logs once if only heartbeats fail: that the shared store is away is logged elsewhere.
+// failed logs once if only heartbeats fail. An unavailable shared store is logged elsewhere.
 func (b *heartbeats) failed(err error) {
 	b.fewerSince = time.Time{}
 	if b.failedInRow < warnAfter && b.s.Status().Degraded() {
@@ -61,8 +61,8 @@ func (b *heartbeats) failed(err error) {
 	}
 }
 
-// counted takes over a count of the instances. A lower one has to last: a store that was
-// restarted has forgotten all instances, and learns of them one heartbeat at a time.
+// counted accepts a count of the instances. A lower count has to last for a while, because a restarted store has
+// forgotten all instances, and learns of them one heartbeat at a time.
 func (b *heartbeats) counted(n int64) {
 	if n < b.s.instances.Load() {
 		if b.fewerSince.IsZero() {

@@ -24,9 +24,9 @@ type Lazy struct {
 
 const retryOpenEvery = time.Second
 
-// OpenLater returns a shared store for [New] that is opened in the background, so that
-// a service can start without it. Open is tried once a second. Until it succeeds every Take
-// fails at once, with its last error; then all calls go to the store that it returned.
+// OpenLater returns a shared store for [New] that is opened in the background, so that a service can start without
+// it. open is tried once a second. Until it succeeds, every Take fails at once with the last error of open; then
+// all calls go to the store that open returned.
 func OpenLater(open func(context.Context) (Shared, error)) *Lazy {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Lazy{open: open, cancel: cancel}
@@ -88,7 +88,7 @@ func (p *Lazy) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) {
 	p.passOn()
 }
 
-// passOn passes the listener to the store, if that is open.
+// passOn passes the listener to the store, if the store is open.
 func (p *Lazy) passOn() {
 	s, heard := p.store.Load(), p.heard.Load()
 	if s != nil && heard != nil {

@@ -18,55 +18,54 @@ const (
 	maxKey     = 1 << 10 // in bytes; longer keys are counted, but neither seeded nor written back
 )
 
-// ledger has the keys that were decided locally and have not been written back yet.
-// Decisions hold the lock, mostly for reading, while they charge the fallback, so that an
-// entry is written back with all of its charges.
+// ledger has the keys that were decided locally and are not written back yet. Decisions hold the lock, mostly for
+// reading, while they charge the fallback, so that an entry is written back with all of its charges.
 type ledger struct {
 	mu      sync.RWMutex
 	entries map[stateID]*entry
 	serial  uint64       // of the last entry
-	swept   int64        // when full has looked for room, in µs
+	swept   int64        // when full() last removed empty entries, in µs
 	owing   atomic.Int64 // entries that are pending
-	extra   int          // debts written beyond those that had their turn
+	extra   int          // debts written out of turn, for which later turns write fewer
 }
 
-// stateID is the identity of a state.
+// stateID identifies a state.
 type stateID struct {
 	key         string
 	fingerprint uint64
 }
 
-// entry is a key during one outage. In the fallback it has two states that begin alike,
-// with what the shared store had counted: the share, which decides, and the baseline, which
-// is charged only with what the shared store may have counted, too. So the difference
-// between them, at any time, is what the shared store does not know: the debt.
+// entry is a key during one outage. It has two states in the fallback. Both start with the units that the shared
+// store had counted. The share decides, and is charged with everything. The baseline is charged only with charges
+// that the shared store may have counted as well. So the difference between both, at any time, is the debt: the
+// units that the shared store does not know of.
 type entry struct {
 	key                   string
 	shareKey, baselineKey string // in the fallback
 	shard                 *shard
-	limit                 *sluice.Plan       // nil of an entry that is used once
-	consistency           sluice.Consistency // by which its debt is written back
-	share                 share.Share        // of that
-	instances             int64              // by how many the limit is divided
+	limit                 *sluice.Plan       // nil for an entry that is used only once
+	consistency           sluice.Consistency // the consistency with which its debt is written back
+	share                 share.Share        // the share of the limit
+	instances             int64              // the number of instances among which the limit is divided
 	touched               atomic.Int64       // µs since the epoch
-	pending               atomic.Bool        // its debt, which keeps the key from the shared store after an outage
-	writing               bool               // its debt is on its way; under the ledger's lock
+	pending               atomic.Bool        // a debt has to be written back; until then, the shared store does not decide the key
+	writing               bool               // the debt is being written; guarded by the ledger's lock
 
-	// unknownAt is when, by the clock of recent, it was last charged for a call whose
+	// unknownAt is the last time, by the clock of Store.recent, at which the entry was charged for a call whose
 	// outcome is unknown.
 	unknownAt atomic.Int64
 }
 
-// batch is what the fallback is asked for one decision.
+// batch has the charges for the fallback in one decision.
 type batch struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
-	entries  []*entry // of the caller's charges; nil where Deny refuses
+	entries  []*entry // the entry of each of the caller's charges; nil if Deny refuses it
 }
 
-// decideLocally answers without the shared store, for it or for some charges. If owed, the charges
-// are certain not to have reached it, and are written back later. Where a charge is denied,
-// nothing is taken, and the receipts of the others tell of their shares as they are.
+// decideLocally decides charges without the shared store: all charges of a Take, or some of them. If owed, the
+// charges have certainly not reached the shared store, and are written back later. If a charge is denied, nothing
+// is taken, and the receipts of the others have the present state of their shares.
 func (s *Store) decideLocally(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
 	now := time.Now().UnixMicro()
 	denied, denying := deny(charges, receipts, now)
@@ -95,8 +94,8 @@ func (s *Store) decideLocally(ctx context.Context, charges []sluice.Charge, rece
 	return s.punish(ctx, b, charges, receipts)
 }
 
-// deny writes the receipts of the charges that Deny refuses, and returns how many these are
-// and whether the request is refused by them.
+// deny writes the receipts of the charges that Deny refuses. It returns whether they deny the request, and their
+// number.
 func deny(charges []sluice.Charge, receipts []sluice.Receipt, now int64) (denied bool, denying int) {
 	for i := range charges {
 		if c := &charges[i]; denies(c) {
@@ -108,7 +107,7 @@ func deny(charges []sluice.Charge, receipts []sluice.Receipt, now int64) (denied
 	return denied, denying
 }
 
-// denies reports whether on_error refuses a charge. What is given back or owed is noted.
+// denies reports whether on_error refuses a charge. Refunds and owed costs are never refused.
 func denies(c *sluice.Charge) bool { return c.OnError == sluice.Deny && c.Cost >= 0 && !c.Owe }
 
 func (s *Store) release(b *batch) {
@@ -136,7 +135,7 @@ func (l *ledger) find(b *batch, charges []sluice.Charge) bool {
 	return true
 }
 
-// anyPending reports whether a charge's key waits for its debt to be written back.
+// anyPending reports whether the key of a charge has a debt that must be written back first.
 func (l *ledger) anyPending(charges []sluice.Charge) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -148,8 +147,8 @@ func (l *ledger) anyPending(charges []sluice.Charge) bool {
 	return false
 }
 
-// open is find, and makes and seeds the entries that are missing. A key for which there is
-// no room gets an entry that is used once and forgotten.
+// open is find, but creates and seeds missing entries. If there is no room for a key, it gets an entry that is used
+// once and forgotten.
 func (s *Store) open(ctx context.Context, b *batch, charges []sluice.Charge, now int64) error {
 	l := &s.ledger
 	b.entries = b.entries[:0]
@@ -178,7 +177,7 @@ func (s *Store) open(ctx context.Context, b *batch, charges []sluice.Charge, now
 	return nil
 }
 
-// unlisted returns an entry that is used once and forgotten, of a key that is not written back.
+// unlisted returns an entry that is used once and forgotten, for a key that is not written back.
 func unlisted(c *sluice.Charge, instances int64) *entry {
 	return &entry{shareKey: "k" + c.Key, baselineKey: "o" + c.Key, instances: instances}
 }
@@ -199,13 +198,13 @@ func (l *ledger) full(now int64) bool {
 // forget ends an entry. l.mu is held.
 func (l *ledger) forget(id stateID, e *entry) {
 	if l.entries[id] != e {
-		return // full was first
+		return // full() has removed the entry already
 	}
 	delete(l.entries, id)
 	l.settled(e)
 }
 
-// settled notes that e has nothing to be written back. l.mu is held.
+// settled notes that e has no debt. l.mu is held.
 func (l *ledger) settled(e *entry) {
 	if e.pending.CompareAndSwap(true, false) {
 		l.owing.Add(-1)
@@ -233,8 +232,8 @@ func (s *Store) newEntry(c *sluice.Charge) *entry {
 	return e
 }
 
-// writtenBy returns how a debt is written back of a charge with some consistency. What is synced may be
-// above its limit in the shared store, which only a synced charge leaves as it is.
+// writtenBy returns the consistency with which the debt of a charge with consistency c is written back. A synced
+// state may be above its limit in the shared store, and only a synced charge leaves such a state as it is.
 func writtenBy(c sluice.Consistency) sluice.Consistency {
 	if c == sluice.Synced {
 		return c
@@ -242,11 +241,11 @@ func writtenBy(c sluice.Consistency) sluice.Consistency {
 	return sluice.Strict
 }
 
-// divides reports whether what is counted under p is taken over from the shared store and written
-// back to it: all but penalties, places in flight and distinct values.
+// divides reports whether units under p are taken over from the shared store and written back to it. That is so for
+// all but penalties, permits in flight and distinct values.
 func divides(p *sluice.Plan) bool { return p.Kernel != kernel.Lock && !p.Kernel.Permits() }
 
-// seed charges a new entry with what the shared store had counted when last seen.
+// seed charges a new entry with the units that the shared store had counted when last seen.
 func (s *Store) seed(ctx context.Context, e *entry, c *sluice.Charge) error {
 	if c.OnError != sluice.Local || !divides(c.Plan) {
 		return nil
@@ -265,16 +264,16 @@ func (s *Store) seed(ctx context.Context, e *entry, c *sluice.Charge) error {
 	return s.local.Take(ctx, charges[:], receipts[:])
 }
 
-// shareOf returns the share by which a charge under the limit p is counted.
+// shareOf returns the share that counts a charge under the limit p.
 func (e *entry) shareOf(p *sluice.Plan) share.Share {
 	if p == e.limit {
 		return e.share
 	}
-	return share.Of(p, e.instances) // the limit has changed since
+	return share.Of(p, e.instances) // the limit has changed since the entry was created
 }
 
-// part returns the charge of the share for a charge. Those of rules that let everything
-// pass are counted as shadows.
+// part converts the caller's charge to the charge of the share. With any OnError but Local, the share refuses
+// nothing, so it is charged as a shadow.
 func (e *entry) part(c *sluice.Charge, now int64) sluice.Charge {
 	e.touched.Store(now)
 	part := e.shareOf(c.Plan)
@@ -288,8 +287,7 @@ func (e *entry) part(c *sluice.Charge, now int64) sluice.Charge {
 	}
 }
 
-// fill makes the charges for the fallback. If the shared store may have been charged, the
-// baseline is, too.
+// fill makes the charges for the fallback. If the shared store may have been charged, the baseline is charged, too.
 func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied bool) {
 	b.charges = b.charges[:0]
 	for i, e := range b.entries {
@@ -303,7 +301,7 @@ func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied 
 		}
 		b.charges = append(b.charges, part)
 		switch {
-		case !divides(c.Plan): // owes nothing
+		case !divides(c.Plan): // creates no debt
 		case owed || denied:
 			s.owe(e, part.Cost)
 		default:
@@ -316,14 +314,15 @@ func (s *Store) fill(b *batch, charges []sluice.Charge, now int64, owed, denied 
 	}
 }
 
-// owe has a key wait for what is taken from its share to be written back.
+// owe marks an entry: the units that are taken from its share have to be written back before the shared store
+// decides the key again.
 func (s *Store) owe(e *entry, cost int64) {
 	if cost > 0 && !e.pending.Load() && e.limit != nil && e.pending.CompareAndSwap(false, true) {
 		s.ledger.owing.Add(1)
 	}
 }
 
-// take asks the fallback.
+// take takes the charges from the fallback.
 func (b *batch) take(ctx context.Context, local sluice.Store) error {
 	if cap(b.receipts) < len(b.charges) {
 		b.receipts = make([]sluice.Receipt, len(b.charges))
@@ -332,7 +331,7 @@ func (b *batch) take(ctx context.Context, local sluice.Store) error {
 	return local.Take(ctx, b.charges, b.receipts)
 }
 
-// read turns the fallback's receipts of shares into the caller's.
+// read converts the fallback's receipts of shares to receipts of the caller's charges.
 func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied bool) {
 	at := 0
 	for i, e := range b.entries {
@@ -357,8 +356,8 @@ func (b *batch) read(charges []sluice.Charge, receipts []sluice.Receipt, denied 
 	}
 }
 
-// punish notes the offences of a Take that was decided locally: in the fallback a lock has a key of
-// its own, and sees none of what it watches.
+// punish records the offences of a Take that was decided locally. In the fallback, the charge of a lock has another
+// key than the charges of the limits that it watches, so the fallback cannot detect the offences itself.
 func (s *Store) punish(ctx context.Context, b *batch, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	for i := range charges {
 		if !sluice.Offends(charges, receipts, i) {

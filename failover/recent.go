@@ -9,9 +9,8 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// recent remembers the last states of keys, so that a local share begins where the
-// shared store was. It is a 4-way set-associative cache: a new key takes the place of the
-// least recently seen one of its set.
+// recent remembers the last states of keys, so that a local share starts at the level of the shared store. It is a
+// 4-way set-associative cache: a new key replaces the least recently seen key of its set.
 type recent struct {
 	seed  maphash.Seed
 	base  time.Time
@@ -24,7 +23,7 @@ const (
 	maxDisorder = 1_000_000 // µs by which answers may come out of order
 )
 
-// observation is what was seen of a key, and when.
+// observation is the state of a key when it was last seen.
 type observation struct {
 	tag      uint64
 	at       time.Duration // since base
@@ -33,7 +32,7 @@ type observation struct {
 
 func newRecent() *recent { return &recent{seed: maphash.MakeSeed(), base: time.Now()} }
 
-// now is the time by which observations are dated.
+// now returns the present time on the clock of observations.
 func (s *recent) now() time.Duration { return time.Since(s.base) }
 
 func (s *recent) put(c *sluice.Charge, r sluice.Receipt) {
@@ -45,8 +44,8 @@ func (s *recent) put(c *sluice.Charge, r sluice.Receipt) {
 	for i := range set {
 		switch old := &set[i]; {
 		case old.tag == tag:
-			// Answers of concurrent calls may arrive in another order. One that is much
-			// older is of a clock that has stepped back.
+			// Answers of concurrent calls may arrive in another order. A much older answer means that the clock has
+			// stepped back.
 			if late := old.snapshot.Now - r.Now; late <= 0 || late > maxDisorder {
 				*old = v
 			}
@@ -58,8 +57,7 @@ func (s *recent) put(c *sluice.Charge, r sluice.Receipt) {
 	*oldest = v
 }
 
-// remaining returns the units that fit now by what was last seen of the key, or all if
-// nothing is remembered.
+// remaining returns the units that fit now by the last observation of the key, or all units if the key is unknown.
 func (s *recent) remaining(c *sluice.Charge) int64 {
 	if v, ok := s.get(c); ok {
 		return v.snapshot.Remaining(&c.Plan.Plan, v.snapshot.Now+(s.now()-v.at).Microseconds())
@@ -67,7 +65,7 @@ func (s *recent) remaining(c *sluice.Charge) int64 {
 	return c.Plan.Capacity
 }
 
-// owed returns the units that are owed by what was last seen of the key.
+// owed returns the debt by the last observation of the key.
 func (s *recent) owed(c *sluice.Charge) int64 {
 	v, ok := s.get(c)
 	if !ok {
@@ -81,7 +79,7 @@ func (s *recent) owed(c *sluice.Charge) int64 {
 	return c.Plan.Owed(&r)
 }
 
-// after reports whether the key was seen after that time.
+// after reports whether the key was seen after at.
 func (s *recent) after(c *sluice.Charge, at time.Duration) bool {
 	v, ok := s.get(c)
 	return ok && v.at > at
@@ -99,7 +97,7 @@ func (s *recent) get(c *sluice.Charge) (v observation, ok bool) {
 	return observation{}, false
 }
 
-// set returns the places of a key, its tag there, which is not 0, and their lock.
+// set returns the set of a key, with its lock, and the tag of the key in it. The tag is never 0.
 func (s *recent) set(c *sluice.Charge) (tag uint64, lock *sync.Mutex, set *[4]observation) {
 	tag = maphash.String(s.seed, c.Key) ^ c.Plan.Fingerprint | 1
 	i := tag >> (64 - setBits)

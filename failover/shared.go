@@ -11,32 +11,32 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Shared is what a [Store] needs of the store that it stands before. redisstore.Store is
-// one, and [Bulkhead] makes one of any other store. It may be a [SharedEach], too.
+// Shared is the store that a [Store] wraps. redisstore.Store implements it, and [Bulkhead] makes a Shared of any
+// other store. A Shared may also be a [SharedEach].
 //
 // An error of TakeWithin may implement [Uncharged], if nothing was charged, or [Unreadable], which names the keys
 // that the store cannot read.
 type Shared interface {
-	// TakeWithin is the Take of a [sluice.Store] that returns after wait at the latest, and as soon as its context
-	// ends, whatever its server or client library does. It touches neither charges nor receipts from then on.
-	// Decisions from memory, without a call to the server, have the Origin [sluice.ByDenyCache], [sluice.ByLease]
-	// or [sluice.BySync] in their receipts, and do not prove that the server is alive. With a wait of 0 it returns
-	// only such decisions, and at once.
+	// TakeWithin is the Take of a [sluice.Store], but returns after wait at the latest, and as soon as its context
+	// ends, whatever its server or client library does. It touches neither charges nor receipts after it has
+	// returned. Receipts of decisions from memory, without a call to the server, have the Origin
+	// [sluice.ByDenyCache], [sluice.ByLease] or [sluice.BySync], and do not prove that the server is alive. With a
+	// wait of 0, TakeWithin makes only such decisions, at once.
 	TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error
 
-	// Shard returns which part of the store counts a key, from 0 up. Parts fail each for
-	// itself, and each gets its own circuit breaker. It answers from memory, and may change
-	// its mind while a cluster is being changed.
+	// Shard returns the number of the part of the store that counts a key, from 0 up. Parts fail independently, and
+	// each gets its own circuit breaker. Shard answers from memory. Its results may change while a cluster is being
+	// reconfigured.
 	Shard(key string) int
 
-	// Heartbeat, called once a second, notes that the instance of that id is alive, and
-	// returns how many were in the last five seconds.
+	// Heartbeat, called once a second, records that the instance with the id is alive, and returns how many
+	// instances were alive in the last five seconds.
 	Heartbeat(ctx context.Context, id string) (instances int, err error)
 }
 
-// Overheard is a [Shared] that asks its server for more than its Takes tell of, as a lease.Store does,
-// which reserves ahead. Overhear has a function told of what the server answers then, of any charge: a
-// local share begins with it. The function is called from any goroutine.
+// Overheard is a [Shared] that makes additional calls of its server, as a lease.Store does to reserve units.
+// Overhear registers a function that is called with the charges and receipts of these calls, so that local shares
+// start with the latest state. The function is called from any goroutine.
 type Overheard interface {
 	Overhear(heard func(c *sluice.Charge, r *sluice.Receipt))
 }
@@ -47,9 +47,9 @@ func overhear(shared Shared, heard func(c *sluice.Charge, r *sluice.Receipt)) {
 	}
 }
 
-// Uncharged is an error of a shared store that knows whether the charges of the Take may
-// have been committed. What was certainly not is written back later; what may have been
-// is not, so that nothing is charged twice. Other errors leave that open.
+// Uncharged is an error of a shared store that knows whether the charges of the Take may have been committed.
+// Charges that were certainly not committed are written back later. Charges that may have been are not, so that
+// nothing is charged twice. With any other error, the charges count as possibly committed.
 type Uncharged interface {
 	error
 	NotCharged() bool
@@ -68,16 +68,15 @@ func (uncharged) NotCharged() bool { return true }
 
 var errBusy error = uncharged{errors.New("failover: too many decisions wait for the shared store")}
 
-// bulkhead is any store, called on goroutines of its own.
+// bulkhead calls a store on separate goroutines.
 type bulkhead struct {
 	store sluice.Store
-	slots chan struct{} // as many as calls may be under way
+	slots chan struct{} // one for each call under way
 }
 
-// Bulkhead makes a [Shared] of any store, also of one that is slow to notice that a context
-// has ended: Take is called on a goroutine of its own, with copies, which costs two
-// microseconds. At most calls of them are held on to, or [DefaultMaxCalls] if that is 0.
-// The store is one part, and counts no instances.
+// Bulkhead makes a [Shared] of any store, even of one that is slow to notice that a context has ended: Take is
+// called on a separate goroutine, with copies, which costs two microseconds. At most calls Takes run at once, or
+// [DefaultMaxCalls] if calls is 0. The store is a single part, and does not count instances.
 func Bulkhead(store sluice.Store, calls int) Shared {
 	if calls <= 0 {
 		calls = DefaultMaxCalls
@@ -115,7 +114,7 @@ func (b *bulkhead) TakeWithin(ctx context.Context, wait time.Duration, charges [
 	}
 }
 
-// call turns a panic into an error: on a goroutine of ours it would end the process.
+// call turns a panic into an error, because a panic on this goroutine would end the process.
 func (b *bulkhead) call(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

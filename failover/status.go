@@ -7,23 +7,22 @@ import (
 	"time"
 )
 
-// Status is what a [Store] is doing.
+// Status is the state of a [Store].
 type Status struct {
 	// Shards has an entry for each part of the shared store, at least one.
 	Shards []ShardStatus
-	// Instances is by how many a limit is divided where its share decides.
+	// Instances is the number of instances among which a limit is divided if local allowances decide.
 	Instances int
-	// Owing is the number of keys with local decisions that are to be written back.
+	// Owing is the number of keys with local decisions that are still to be written back.
 	Owing int
 
-	// What follows counts since New. Shared and Local are decisions. Shared ones are those
-	// of the shared store, what it remembers included. Of the local ones, TimedOut had waited
-	// for the deadline, Failed had got an error before it, Overflow were more than
-	// [Config.MaxCalls], and the others were decided at once because the circuit was open
-	// or the key was about to be written back.
+	// The counters below start with New. Shared counts decisions of the shared store, including those from its
+	// memory. Local counts local decisions. Of these, TimedOut waited for the deadline, Failed got an error before
+	// it, Overflow exceeded [Config.MaxCalls], and all others were decided at once because the circuit was open or
+	// the key had a debt to be written back.
 	Shared, Local, TimedOut, Failed, Overflow uint64
-	// Unreadable is the number of decisions for which the shared store held something else
-	// under a key: those keys were decided by on_error, and the others by the store.
+	// Unreadable is the number of decisions with a key whose value the shared store could not read. These keys were
+	// decided by on_error, and all others by the store.
 	Unreadable uint64
 	// WrittenBack is the number of times that a key's debt was written back.
 	WrittenBack uint64
@@ -31,15 +30,15 @@ type Status struct {
 
 // ShardStatus is the state of a part of the shared store.
 type ShardStatus struct {
-	// Away reports that its circuit breaker is open: the store sends it only probes.
+	// Away reports that the circuit breaker of the part is open: the Store sends it only probes.
 	Away bool
-	// Since is when that last changed, or when the part was first seen.
+	// Since is when Away last changed, or when the part was first seen.
 	Since time.Time
-	// LastError is the last failure, or nil. It stays when the part is back.
+	// LastError is the last failure, or nil. It stays after the part has recovered.
 	LastError error
 }
 
-// Degraded reports whether any part of the shared store is away.
+// Degraded reports whether any part of the shared store is unavailable.
 func (s Status) Degraded() bool {
 	for _, h := range s.Shards {
 		if h.Away {
@@ -64,7 +63,7 @@ func (c *counters) failed(err error) {
 	}
 }
 
-// Status returns a snapshot. It costs little, and waits for nothing but short locks.
+// Status returns a snapshot. It is cheap, and waits only for short locks.
 func (s *Store) Status() Status {
 	st := Status{
 		Instances:   int(s.instances.Load()),

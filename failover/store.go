@@ -19,26 +19,26 @@ type Config struct {
 	// Deadline is how long a decision may wait for the shared store. Zero is
 	// [DefaultDeadline].
 	Deadline time.Duration
-	// MaxCalls is how many decisions may wait for the shared store at the same time;
-	// what comes on top is decided locally, at once. Zero is [DefaultMaxCalls].
+	// MaxCalls is how many decisions may wait for the shared store at the same time. Further ones are decided
+	// locally at once. Zero is [DefaultMaxCalls].
 	MaxCalls int
-	// Instances is by how many a limit is divided while the shared store is away. Zero
-	// stands for as many as were alive when it was last heard of: see [Shared]. Where
-	// that was never known either, nothing is divided.
+	// Instances is the number of instances among which a limit is divided while the shared store is unavailable.
+	// Zero means the number at the last heartbeat: see [Shared]. If that is unknown, too, nothing is divided.
 	Instances int
-	// Local is the fallback. Its Take is called under a lock and has to return at once, and it must not be charged
-	// by others. Nil means a new memory store.
+	// Local is the fallback. Its Take is called under a lock and has to return at once, and nothing else may charge
+	// the store. Nil means a new memory store.
 	Local sluice.Store
 	// Logger gets one line for each change of state. Nil is [slog.Default].
 	Logger *slog.Logger
 	// OnCall, if not nil, is called after each call of the shared store with its duration and error, on the
-	// goroutine of the caller, which waits for it. It is not called for decisions from memory, nor for calls that
-	// were canceled by their caller. Each call of a list takes as long as the list.
+	// goroutine of the caller, which waits for OnCall to return. It is not called for decisions from memory, nor
+	// for calls that their caller canceled. For a list, OnCall is called for each call of it, with the duration of
+	// the whole list.
 	OnCall func(took time.Duration, err error)
 }
 
-// Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby and
-// in 20 to 40 across a region: 50 ms tells slow from away and can still be waited for.
+// Defaults of a [Config]. A healthy Redis answers in less than a millisecond nearby, and in 20 to 40 ms across a
+// region. 50 ms distinguish a slow store from an unavailable one, and callers can still wait for that long.
 const (
 	DefaultDeadline = 50 * time.Millisecond
 	DefaultMaxCalls = 1024
@@ -52,10 +52,10 @@ type Store struct {
 	maxCalls       int64
 	log            *slog.Logger
 	tell           func(took time.Duration, err error) // Config.OnCall
-	id             string                              // of this instance
-	countInstances bool                                // the instances are counted, and not set
+	id             string                              // the ID of this instance
+	countInstances bool                                // instances is counted by heartbeats, and not configured
 	instances      atomic.Int64
-	calls          atomic.Int64 // under way
+	calls          atomic.Int64 // calls under way
 	shards         atomic.Pointer[[]*shard]
 	growing        sync.Mutex
 	recent         *recent
@@ -65,13 +65,13 @@ type Store struct {
 
 	complaints complaints
 
-	ctx     context.Context // of the goroutines
+	ctx     context.Context // the context of the goroutines
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// New puts shared behind a deadline, a circuit breaker and a local fallback. Call Close
-// when done.
+// New returns a Store that wraps shared with a deadline, a circuit breaker and a local fallback. Call Close when
+// done.
 func New(shared Shared, c Config) *Store {
 	s := &Store{
 		shared:   shared,
@@ -110,11 +110,11 @@ func New(shared Shared, c Config) *Store {
 	return s
 }
 
-// Instances returns by how many instances limits are divided while the shared store is away.
+// Instances returns the number of instances among which limits are divided while the shared store is unavailable.
 func (s *Store) Instances() int64 { return s.instances.Load() }
 
-// Close ends what runs in the background. It closes neither the shared store nor the
-// fallback. What has not been written back by then is lost.
+// Close ends all background work. It closes neither the shared store nor the fallback. Units that have not been
+// written back by then are lost.
 func (s *Store) Close() {
 	s.growing.Lock()
 	s.cancel()
@@ -123,8 +123,9 @@ func (s *Store) Close() {
 }
 
 // Take calls the shared store, or decides without it by each charge's OnError; the receipts' Origin shows which. It
-// never returns an error of the shared store. Its errors are for charges that break the contract, for a context
-// that has ended, when it is unknown whether anything was charged, and of a fallback that is not a memory store.
+// never returns an error of the shared store. It returns an error if charges break the contract, or if the context
+// has ended; then it is unknown whether anything was charged. A fallback other than a memory store may also return
+// errors.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 		return nil
 	}
 	if gone := ctx.Err(); gone != nil {
-		// A caller that did not wait proves little, but is a reason to probe.
+		// That the caller did not wait proves little about the store, but is a reason to probe.
 		suspect(shards)
 		return gone
 	}
@@ -153,14 +154,13 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return s.insteadOfShared(ctx, charges, receipts, notCharged(err))
 }
 
-// insteadOfShared counts a local decision, and makes it.
+// insteadOfShared makes and counts a local decision.
 func (s *Store) insteadOfShared(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt, owed bool) error {
 	s.count.local.Add(1)
 	return s.decideLocally(ctx, charges, receipts, owed)
 }
 
-// ask calls the shared store within the deadline. Beyond the cap it is only asked for what
-// it remembers.
+// ask calls the shared store within the deadline. Beyond MaxCalls, it only uses decisions from the store's memory.
 func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	defer s.calls.Add(-1)
 	if s.calls.Add(1) > s.maxCalls {
@@ -180,7 +180,7 @@ func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []slu
 	return err
 }
 
-// told tells of a decision that the shared store was asked for.
+// told calls OnCall after a call of the shared store.
 func (s *Store) told(ctx context.Context, began time.Time, err error, receipts []sluice.Receipt) {
 	switch {
 	case s.tell == nil:
@@ -191,7 +191,7 @@ func (s *Store) told(ctx context.Context, began time.Time, err error, receipts [
 	}
 }
 
-// remembered reports whether the shared store has answered without its server.
+// remembered reports whether the shared store has answered from memory, without its server.
 func remembered(receipts []sluice.Receipt) bool {
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !fromMemory(r.Origin) })
 }
@@ -201,8 +201,8 @@ func fromMemory(o sluice.Origin) bool {
 	return o == sluice.ByDenyCache || o == sluice.ByLease || o == sluice.BySync
 }
 
-// heard takes note of what the shared store has answered, and returns which of the shards have shown
-// that they are alive. What it remembers is no sign of life.
+// heard records the answers of the shared store, and returns the shards that have shown that they are alive.
+// Answers from memory do not show that.
 func (s *Store) heard(shards []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	s.count.shared.Add(1)
 	remembered := false
@@ -217,9 +217,9 @@ func (s *Store) heard(shards []*shard, charges []sluice.Charge, receipts []sluic
 	return shards
 }
 
-// saw remembers the state of a key, with which a local share begins.
+// saw remembers the state of a key, with which a local share starts.
 func (s *Store) saw(c *sluice.Charge, r *sluice.Receipt) {
-	if r.Origin != sluice.ByStore && r.Origin != sluice.BySync { // of a lease it tells what this instance may spend
+	if r.Origin != sluice.ByStore && r.Origin != sluice.BySync { // the receipt of a lease has only the units of this instance
 		return
 	}
 	if c.OnError == sluice.Local && !c.Plan.Once {
@@ -227,7 +227,7 @@ func (s *Store) saw(c *sluice.Charge, r *sluice.Receipt) {
 	}
 }
 
-// asked appends the shards that have answered for some charge themselves.
+// asked appends the shards whose server has answered for a charge.
 func (s *Store) asked(dst []*shard, charges []sluice.Charge, receipts []sluice.Receipt) []*shard {
 	for i := range charges {
 		if !fromMemory(receipts[i].Origin) {
@@ -249,8 +249,8 @@ func (s *Store) failed(shards []*shard, err error) {
 	}
 }
 
-// usable reports whether the shared store is to be asked: every shard is there, and no
-// key waits for its debt to be written back.
+// usable reports whether to call the shared store: if every shard is in use, and no key has a debt that must be
+// written back first.
 func (s *Store) usable(shards []*shard, charges []sluice.Charge) bool {
 	settling := false
 	for _, h := range shards {

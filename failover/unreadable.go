@@ -10,9 +10,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Unreadable is an error of a shared store that answers, but cannot read what it has under
-// the keys of some charges. Unreadable returns the indexes of those charges, in ascending
-// order. Nothing was charged.
+// Unreadable is an error of a shared store that answers, but cannot read the values of some keys. Unreadable
+// returns the indexes of those charges, in ascending order. Nothing was charged.
 type Unreadable interface {
 	error
 	Unreadable() []int
@@ -25,11 +24,11 @@ func unreadable(err error) (places []int, ok bool) {
 	return places, len(places) > 0
 }
 
-// portion is some of the charges of a Take.
+// portion has some of the charges of a Take.
 type portion struct {
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
-	places   []int // in the Take, ascending
+	places   []int // the index in the Take of each charge, ascending
 }
 
 func (p *portion) add(c sluice.Charge, place int) {
@@ -39,8 +38,8 @@ func (p *portion) add(c sluice.Charge, place int) {
 }
 
 // withoutUnreadable repeats a Take for which the shared store has reported unreadable keys. Their charges are
-// decided locally, each by its OnError, and the others by the shared store, all or none. The error is that of the
-// shared store for the others.
+// decided locally, each by its OnError, and the others by the shared store, all or none. The error is the error of
+// the shared store for the others.
 func (s *Store) withoutUnreadable(ctx context.Context, err error, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	s.count.unreadable.Add(1)
 	var foreign, rest portion
@@ -62,7 +61,7 @@ func (s *Store) withoutUnreadable(ctx context.Context, err error, charges []slui
 	return err
 }
 
-// moveForeign moves the charges at some places of rest to foreign.
+// moveForeign moves the charges at the given indexes of rest to foreign.
 func moveForeign(foreign, rest portion, places []int) (portion, portion) {
 	var left portion
 	for i, c := range rest.charges {
@@ -75,8 +74,8 @@ func moveForeign(foreign, rest portion, places []int) (portion, portion) {
 	return foreign, left
 }
 
-// takeBoth takes foreign from the fallback and rest from the shared store. It gives back the
-// first if the second refuses or fails, and only looks at the second if the first refuses.
+// takeBoth takes foreign from the fallback and rest from the shared store. It gives back foreign if the shared
+// store refuses or fails, and takes nothing from the shared store if the fallback refuses.
 func (s *Store) takeBoth(ctx context.Context, foreign, rest *portion) error {
 	if err := s.decideLocally(ctx, foreign.charges, foreign.receipts, false); err != nil {
 		return err
@@ -100,7 +99,7 @@ func (s *Store) takeBoth(ctx context.Context, foreign, rest *portion) error {
 	return err
 }
 
-// undo gives back to the fallback what p has taken.
+// undo gives back the charges of p to the fallback.
 func (s *Store) undo(ctx context.Context, p *portion) error {
 	charges, receipts := slices.Clone(p.charges), make([]sluice.Receipt, len(p.receipts))
 	for i := range charges {
@@ -121,8 +120,8 @@ const (
 	maxComplaints = 10 // in that time
 )
 
-// complaints bounds the lines about keys that cannot be read: one for each of a few keys
-// now and then, however often they are asked for.
+// complaints bounds the log lines about unreadable keys: now and then one line for each of a few keys, however
+// often they are used.
 type complaints struct {
 	mu      sync.Mutex
 	began   time.Time

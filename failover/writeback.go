@@ -11,22 +11,22 @@ const (
 	writeBackEvery     = 100 * time.Millisecond
 	writeBackBatch     = int(writeBackPerSecond * writeBackEvery / time.Second)
 	writeBackDeadline  = time.Second
-	writeBackLook      = 40 * writeBackBatch // entries looked at in a turn
+	writeBackLook      = 40 * writeBackBatch // entries examined in a turn
 	writeBackTries     = 3
 )
 
-// debt is units that a key has consumed and the shared store does not know of.
+// debt has the units that a key has consumed and the shared store does not know of.
 type debt struct {
 	*entry
-	units int64 // that the limit had room for
-	owed  int64 // that were due in any case, beyond that
+	units int64 // units for which the limit had room
+	owed  int64 // owed units beyond that, which are due in any case
 }
 
-// any reports whether there is anything to be written back.
+// any reports whether the debt has units to be written back.
 func (d *debt) any() bool { return d.units > 0 || d.owed > 0 }
 
-// writeBack charges the shared store with what was decided without it. Each debt is on its
-// own, so that one that hangs takes no other with it.
+// writeBack charges the shared store with local decisions. Each debt is written on its own goroutine, so that a
+// call that hangs does not delay the others.
 func (s *Store) writeBack() {
 	tick := time.NewTicker(writeBackEvery)
 	defer tick.Stop()
@@ -42,8 +42,8 @@ func (s *Store) writeBack() {
 	}
 }
 
-// repay writes a debt. Then it forgets the entry, so that the shared store decides again,
-// and writes what the key has consumed in the meantime.
+// repay writes a debt. Then it forgets the entry, so that the shared store decides again, and writes the units that
+// the key has consumed in the meantime.
 func (s *Store) repay(d debt) {
 	if !s.write(d) {
 		s.ledger.mu.Lock()
@@ -56,9 +56,9 @@ func (s *Store) repay(d debt) {
 	}
 }
 
-// debts returns up to n debts to shards that answer, less the extra ones written since, and
-// forgets entries that owe nothing. It begins anywhere, so that all have their turn. While
-// a shard fails and its circuit is still closed, its shares must not begin anew.
+// debts returns up to n debts to shards that answer, less the debts written out of turn, and forgets entries
+// without a debt. It relies on the random order of the map to reach all entries. It skips a shard that fails while
+// its circuit is still closed, because its shares must not start from the beginning again.
 func (s *Store) debts(n int) (debts []debt) {
 	l := &s.ledger
 	l.mu.Lock()
@@ -85,15 +85,15 @@ func (s *Store) debts(n int) (debts []debt) {
 	return debts
 }
 
-// unanswered reports whether the shared store, though it is in use, has not answered for
-// e's key: a share that began anew would let a burst pass each time.
+// unanswered reports whether the shared store, although it is in use, has not answered for e's key since e was
+// charged for an unknown outcome. A new share would then allow another burst each time.
 func (s *Store) unanswered(e *entry) bool {
 	at := time.Duration(e.unknownAt.Load())
 	return at > 0 && !e.empty(time.Now().UnixMicro()) && !s.recent.after(&sluice.Charge{Key: e.key, Plan: e.limit}, at)
 }
 
-// owed asks the fallback what a share has used above its baseline and time has not given
-// back since: at most a share of a burst, and what is due above that.
+// owed asks the fallback for the units of a share above its baseline that have not drained or expired since: at
+// most the share of a burst, and owed units beyond that.
 func (s *Store) owed(e *entry) debt {
 	if !e.pending.Load() {
 		return debt{entry: e}
@@ -108,25 +108,25 @@ func (s *Store) owed(e *entry) debt {
 	return debt{e, e.share.Ahead(receipts[0], receipts[1]), e.share.Units(above)}
 }
 
-// write charges the shared store with a debt, and reports whether the debt is settled: all
-// but those are of which it is certain that nothing was charged. What the limit had room for is
-// cut to what fits by now, since a charge is all or nothing, and an outage in which everything
-// passed must lock no key out. What is due in any case is owed there, too.
+// write charges the shared store with a debt, and reports whether the debt is settled. It is settled unless it is
+// certain that the store charged nothing. d.units is cut to the units that fit now, because a charge is all or
+// nothing, and an outage in which everything passed must not lock out a key. d.owed is owed in the shared store,
+// too.
 func (s *Store) write(d debt) bool {
 	end := time.Now().Add(writeBackDeadline)
-	// Where a shard hangs, no more debts than need be are sent into the unknown.
+	// If a shard hangs, suspect it early, so that few debts are sent without an answer.
 	slow := time.AfterFunc(s.deadline, d.shard.suspect)
 	defer slow.Stop()
 	charges := [1]sluice.Charge{{Key: d.key, Plan: d.limit, Cost: d.units, Shadow: true, Consistency: d.consistency}}
 	if d.owed > 0 {
-		charges[0].Cost = 0 // what fits is asked first
+		charges[0].Cost = 0 // first ask how many units fit
 	}
 	var receipts [1]sluice.Receipt
 	for range writeBackTries {
 		if err := s.shared.TakeWithin(s.ctx, time.Until(end), charges[:], receipts[:]); err != nil {
 			if _, odd := unreadable(err); odd {
 				s.complain(err)
-				return true // there is nothing that could owe it
+				return true // an unreadable key cannot owe anything
 			}
 			d.shard.suspect()
 			return !notCharged(err)
@@ -148,7 +148,7 @@ func (s *Store) write(d debt) bool {
 	return true
 }
 
-// settle forgets the entry of a debt that was written, and returns what its key owes since.
+// settle forgets the entry of a written debt, and returns the debt of its key since then.
 func (s *Store) settle(d debt) debt {
 	l := &s.ledger
 	l.mu.Lock()

@@ -18,13 +18,12 @@ import (
 	"github.com/sluicehq/sluice/internal/pace"
 )
 
-// Client has the interceptors of a client that waits as servers tell it, as package client does for
-// HTTP. The zero value is ready. It is safe for concurrent use and must not be copied: have one for
-// all connections.
+// Client has interceptors for a client that obeys the limits of servers, as package client does for HTTP. The zero
+// value is ready. It is safe for concurrent use and must not be copied: use one for all connections.
 type Client struct {
-	// MaxWait bounds the wait of a call before it is sent, and the promise for which one that was
-	// refused waits: a minute if zero. What would have to wait longer is sent at the end of it, or
-	// at once if that is clear before, and a refusal is returned.
+	// MaxWait is the longest time that a call waits before it is sent, and the longest retry delay of a server for
+	// which a denied call waits. Zero means a minute. If a call would have to wait longer, it is sent as soon as
+	// this is known, and a denial is returned to the caller.
 	MaxWait time.Duration
 	// MaxRetries is how often a call is repeated: 4 times if zero, never if negative.
 	MaxRetries int
@@ -64,8 +63,8 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, cc *g
 	}
 }
 
-// Stream is a [grpc.StreamClientInterceptor]. It waits before a stream is opened, and repeats none:
-// messages that were sent are not kept.
+// Stream is a [grpc.StreamClientInterceptor]. It delays the opening of a stream, but does not repeat a denied
+// stream, because it does not keep the messages that were sent.
 func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	c.set()
 	c.pacer.Earn()
@@ -96,13 +95,13 @@ func (l *listening) RecvMsg(message any) error {
 		if err != nil {
 			trailer = l.Trailer()
 		}
-		header, _ := l.Header() // an error is that of the stream
+		header, _ := l.Header() // RecvMsg returns the same error
 		l.pacer.Tell(l.pass, read(err, header, trailer))
 	})
 	return err
 }
 
-// ended is the error of a call after its context has ended while it waited.
+// ended returns the error of a call whose context has ended during a wait.
 func ended(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
 // read returns the limits that the answer to a call reports. An answer is a denial if it has a time to repeat the
@@ -123,8 +122,8 @@ func read(err error, header, trailer metadata.MD) (a pace.Answer) {
 	return a
 }
 
-// promise returns the wait that a server asks for, the longer one of RetryInfo and the pushback,
-// and whether the call may be repeated then.
+// promise returns the retry delay of the server, which is the longer of RetryInfo and the pushback. It reports
+// whether the call may be repeated after that.
 func promise(s *status.Status, trailer metadata.MD) (wait time.Duration, ok bool) {
 	if values := trailer.Get(pushback); len(values) > 0 {
 		ms, err := strconv.ParseInt(values[0], 10, 32)

@@ -16,9 +16,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Settle overrides the outcome of a call for the rules that depend on it: its Verdict, its Cost, or its Status.
-// Zero fields come from the answer, and Header and Bytes always do. ctx is that of the call. Without rules that
-// depend on the outcome Settle does nothing.
+// Settle overrides the outcome of a call for the rules that depend on it: the Verdict, the Cost and the Status. If
+// one of these fields is zero, its value comes from the response, as Header and Bytes always do. ctx is the context
+// of the call. Without rules that depend on the outcome, Settle does nothing.
 func Settle(ctx context.Context, o policy.Outcome) {
 	if all, _ := ctx.Value(outcomeKey{}).(*outcome); all != nil {
 		all.mu.Lock()
@@ -29,15 +29,14 @@ func Settle(ctx context.Context, o policy.Outcome) {
 
 type outcomeKey struct{}
 
-// outcome is what has become of a call, as far as that is known. Handlers set metadata from any
-// goroutine.
+// outcome is the outcome of a call so far. It is locked because handlers may set metadata from any goroutine.
 type outcome struct {
-	grpc.ServerTransportStream // of the call: what sets metadata by its context comes by here
+	grpc.ServerTransportStream // the call's; functions that set metadata by a context call it through outcome
 
 	mu     sync.Mutex
-	status int // of HTTP; 0: unknown
+	status int // status of HTTP; 0 if unknown
 	header http.Header
-	bytes  int64 // of messages; negative if that of one was unknown
+	bytes  int64 // bytes of all messages; negative if the size of a message was unknown
 	said   policy.Outcome
 }
 
@@ -45,7 +44,7 @@ func newOutcome(ctx context.Context) *outcome {
 	return &outcome{ServerTransportStream: grpc.ServerTransportStreamFromContext(ctx), header: http.Header{}}
 }
 
-// context is that of the handler.
+// context returns the context for the handler.
 func (o *outcome) context(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, outcomeKey{}, o)
 	if o.ServerTransportStream == nil {
@@ -78,7 +77,7 @@ func (o *outcome) note(md metadata.MD) {
 	}
 }
 
-// sent counts a message that was sent.
+// sent adds the bytes of a sent message.
 func (o *outcome) sent(message any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,19 +90,19 @@ func (o *outcome) sent(message any) {
 	}
 }
 
-// end notes how the handler has returned. One that has panicked does not come here.
+// end records the result of the handler. It is not called if the handler has panicked.
 func (o *outcome) end(err error) {
 	s, ok := status.FromError(err)
 	if !ok {
-		s = status.FromContextError(err) // as the server makes one of it
+		s = status.FromContextError(err) // as the server does
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.status = httpStatus(s.Code())
 }
 
-// of returns the outcome. A call that has failed when its client had left has none that the client
-// has seen.
+// of returns the outcome. If the call failed after its client had left, the status is unknown, because the client
+// has not received it.
 func (o *outcome) of(ctx context.Context) policy.Outcome {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,7 +116,7 @@ func (o *outcome) of(ctx context.Context) policy.Outcome {
 	}
 }
 
-// watched is a stream that reports its outcome.
+// watched is a stream that records metadata and messages in an outcome.
 type watched struct {
 	grpc.ServerStream
 	outcome *outcome
@@ -149,7 +148,7 @@ func (w *watched) SendMsg(message any) error {
 	return err
 }
 
-// httpStatus is the status that gateways from HTTP to gRPC make of a code.
+// httpStatus returns the HTTP status to which gateways from HTTP to gRPC map a code.
 func httpStatus(c codes.Code) int {
 	switch c {
 	case codes.OK:

@@ -20,10 +20,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// inPlainText asks for the message of a refusal without a format around it.
+// inPlainText makes the encoder write denials as plain text, without JSON.
 var inPlainText = http.Header{"Accept": {"text/plain"}}
 
-// client returns what an answer depends on besides the decision.
+// client returns the client for which answers are encoded.
 func (s *Server) client() answer.Client {
 	c := answer.Client{Header: inPlainText}
 	if s.engine != nil {
@@ -32,14 +32,15 @@ func (s *Server) client() answer.Client {
 	return c
 }
 
-// pushback is the trailer with the time after which to repeat a call, in milliseconds, or -1 not to repeat it.
+// pushback is a trailer with the time after which to repeat a call, in milliseconds, or with -1 if the call should
+// not be repeated.
 const pushback = "grpc-retry-pushback-ms"
 
-// refuse returns the trailers and the error of a refusal. There is no header: clients repeat only
-// calls that were answered by trailers alone.
+// refuse returns the trailers and the error of a denied call. The response has no header metadata, because clients
+// repeat only calls whose responses have trailers alone.
 func (s *Server) refuse(a *answer.Answer, header http.Header, d *policy.Decision) (metadata.MD, error) {
 	trailer := lower(header)
-	delete(trailer, "retry-after") // the same, in seconds
+	delete(trailer, "retry-after") // RetryInfo and the pushback are more exact
 	message := strings.TrimSuffix(string(a.Body()), "\n")
 	var details []protoadapt.MessageV1
 	code := codeOf(d)
@@ -72,8 +73,8 @@ func codeOf(d *policy.Decision) codes.Code {
 	return codes.ResourceExhausted
 }
 
-// retryDelay returns how long to wait, in whole milliseconds and rounded up, or -1 for a call that
-// will never pass.
+// retryDelay returns the time after which to repeat a call, rounded up to whole milliseconds, or -1 for a call that
+// can never fit.
 func retryDelay(d *policy.Decision) time.Duration {
 	if d.RetryAfter == sluice.Never {
 		return -1
@@ -81,7 +82,7 @@ func retryDelay(d *policy.Decision) time.Duration {
 	return max(1, (d.RetryAfter+time.Millisecond-1)/time.Millisecond) * time.Millisecond
 }
 
-// pushbackOf is never more than clients hold in 32 bits.
+// pushbackOf returns a wait in milliseconds, or -1 if it is negative or does not fit in the 32 bits of clients.
 func pushbackOf(wait time.Duration) int64 {
 	if wait < 0 || wait.Milliseconds() > math.MaxInt32 {
 		return -1
@@ -89,7 +90,7 @@ func pushbackOf(wait time.Duration) int64 {
 	return wait.Milliseconds()
 }
 
-// violations lists the limits that refuse.
+// violations lists the limits that deny.
 func violations(d *policy.Decision) *errdetails.QuotaFailure {
 	failure := &errdetails.QuotaFailure{}
 	for i := range d.Results {
@@ -100,7 +101,7 @@ func violations(d *policy.Decision) *errdetails.QuotaFailure {
 		name := strings.ToValidUTF8(cmp.Or(r.Name, r.Rule), "\uFFFD")
 		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{
 			Subject: name, QuotaId: name,
-			QuotaValue:  cmp.Or(r.Plan.Limit.Value(r.Plan.Limit.Count), r.Plan.Capacity), // which is that of requests in flight
+			QuotaValue:  cmp.Or(r.Plan.Limit.Value(r.Plan.Limit.Count), r.Plan.Capacity), // Capacity for requests in flight
 			Description: "Limit " + name + ": " + r.Plan.String(),
 		})
 	}

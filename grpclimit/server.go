@@ -19,58 +19,59 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config are the settings of the interceptors of a server. The zero value is a good one.
+// Config has the settings of a server's interceptors. The zero value is a good default.
 type Config struct {
 	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero.
 	Dialect answer.Dialect
 	// XFields is the form of the X-RateLimit fields: [answer.XUnix] if zero.
 	XFields answer.XFields
-	// Name is what [Config.Limit] calls its limit to clients. If empty it is the name of
-	// the limiter, and "default" if that has none.
+	// Name is the name of the limit of [Config.Limit] in responses. If empty, it is the name of the limiter, or
+	// "default" if that is empty, too.
 	Name string
-	// PerMessage counts each message that the client of a stream sends, the first with the stream
-	// itself. One that does not fit ends the stream, or waits for its turn in a queue. Whatever
-	// becomes of the stream, messages after the first count.
+	// PerMessage counts each message from the client of a stream. The opening of the stream and the first message
+	// count as one. A message that does not fit ends the stream; in a queue, it waits for its turn. The outcome of
+	// the stream settles only the first charge: messages after the first always count.
 	PerMessage bool
-	// ForwardedHeader is the metadata in which trusted proxies of [Config.Policy] name the client:
-	// x-forwarded-for if empty.
+	// ForwardedHeader is the name of the metadata in which trusted proxies of [Config.Policy] name the client. If
+	// empty, it is x-forwarded-for.
 	ForwardedHeader string
-	// Attributes sets what only the program knows of a call, for rules of [Config.Policy] with
-	// "key: [attr:user]".
+	// Attributes sets values that only the program knows, such as the user of a call, for rules of [Config.Policy]
+	// with a key such as "key: [attr:user]".
 	Attributes func(ctx context.Context, fullMethod string, attributes map[string]string)
 	// Logger gets a line when the store becomes unavailable, and when it is available again. Nil means
 	// slog.Default().
 	Logger *slog.Logger
 }
 
-// Server has the interceptors of a server. It is safe for concurrent use.
+// Server has interceptors for a gRPC server. It is safe for concurrent use.
 type Server struct {
 	config  Config
-	engine  *policy.Engine // nil if a limiter decides; its decisions have nothing to settle or release
+	engine  *policy.Engine // nil if a limiter decides, whose decisions need not be settled or released
 	limiter *sluice.Limiter
-	key     func(ctx context.Context, fullMethod string) string // of the limiter
-	name    string                                              // of its limit
+	key     func(ctx context.Context, fullMethod string) string // returns the limiter's key
+	name    string                                              // name of the limiter's limit
 	encoder answer.Encoder
 	outage  answer.Outage
 }
 
-// question is what is decided about.
+// question is the argument of decide.
 type question struct {
-	request policy.Request // by a policy
-	key     string         // by a limiter
+	request policy.Request // for the engine
+	key     string         // for the limiter
 }
 
-// Policy returns interceptors that let a policy decide.
+// Policy returns interceptors that decide about calls by the policy of engine.
 func Policy(engine *policy.Engine) *Server { return Config{}.Policy(engine) }
 
-// Limit returns interceptors that take one unit of limiter for each call, under the result of key, or the client's
-// address if key is nil, as in [github.com/sluicehq/sluice/httplimit.ClientIP]. If the store does not answer, calls
-// are allowed; a limiter with OnError [sluice.Deny] denies them as UNAVAILABLE.
+// Limit returns interceptors that take one unit of limiter for each call, under the key that the function key
+// returns. If key is nil, the key is the address of the peer, as in
+// [github.com/sluicehq/sluice/httplimit.ClientIP]. If the store does not answer, calls are allowed; a limiter with
+// OnError [sluice.Deny] denies them as UNAVAILABLE.
 func Limit(limiter *sluice.Limiter, key func(ctx context.Context, fullMethod string) string) *Server {
 	return Config{}.Limit(limiter, key)
 }
 
-// Policy is [Policy] with settings.
+// Policy does what the function [Policy] does, with the settings of c.
 func (c Config) Policy(engine *policy.Engine) *Server {
 	if engine == nil {
 		panic("grpclimit: Policy needs an engine: policy.NewEngine returns one")
@@ -80,7 +81,7 @@ func (c Config) Policy(engine *policy.Engine) *Server {
 	return s
 }
 
-// Limit is [Limit] with settings.
+// Limit does what the function [Limit] does, with the settings of c.
 func (c Config) Limit(limiter *sluice.Limiter, key func(ctx context.Context, fullMethod string) string) *Server {
 	if limiter == nil {
 		panic("grpclimit: Limit needs a limiter: sluice.NewLimiter returns one, or an error")
@@ -101,7 +102,8 @@ func (c Config) server() *Server {
 	}
 }
 
-// Options are those of a server that has nothing but these interceptors, or has them first.
+// Options returns options of a server with these interceptors. Use them if the server has no other interceptors, or
+// if these come first.
 func (s *Server) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.Unary), grpc.ChainStreamInterceptor(s.Stream)}
 }
@@ -113,7 +115,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	defer s.release(ctx, &d)
 	fields, refusal := s.ask(ctx, &q, &d)
 	if refusal != nil {
-		_ = grpc.SetTrailer(ctx, fields) // fails only outside a call
+		_ = grpc.SetTrailer(ctx, fields) // an error is possible only outside a call
 		return nil, refusal
 	}
 	_ = grpc.SetHeader(ctx, fields)
@@ -165,15 +167,15 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 	return err
 }
 
-// release gives back the places of a call that has ended, or of which an observer has panicked.
+// release gives back the permits of a call that has ended, or whose handler or observer has panicked.
 func (s *Server) release(ctx context.Context, d *policy.Decision) {
 	if d.Held() {
 		s.engine.Release(ctx, *d)
 	}
 }
 
-// ask has a call decided, and waits for its turn. It returns the fields that tell of limits, and a
-// refusal, or nil.
+// ask decides about a call, and waits for its turn. It returns the fields that report limits, and the error of a
+// denied call or nil.
 func (s *Server) ask(ctx context.Context, q *question, d *policy.Decision) (metadata.MD, error) {
 	s.decide(ctx, q, d)
 	answer.Settle(ctx, d, nil, func(ctx context.Context) { s.giveBack(ctx, q, d) })
@@ -192,7 +194,7 @@ type metered struct {
 	grpc.ServerStream
 	server   *Server
 	question *question
-	first    bool // has been there
+	first    bool // the first message was received
 	refusal  error
 }
 
@@ -213,7 +215,7 @@ func (m *metered) RecvMsg(message any) error {
 	return refusal
 }
 
-// describe returns what is asked about a call.
+// describe returns the question about a call.
 func (s *Server) describe(ctx context.Context, fullMethod string) question {
 	if s.engine == nil {
 		return question{key: s.key(ctx, fullMethod)}
@@ -249,8 +251,8 @@ func (s *Server) giveBack(ctx context.Context, q *question, d *policy.Decision) 
 	}
 }
 
-// canonical returns the metadata of a call as fields of HTTP. Pseudo-header fields keep their colon,
-// so that no key of a policy means them.
+// canonical returns the metadata of a call as an HTTP header. Pseudo-header fields keep their colon, so that no key
+// of a policy refers to them.
 func canonical(ctx context.Context) http.Header {
 	md, _ := metadata.FromIncomingContext(ctx)
 	header := make(http.Header, len(md))
@@ -260,7 +262,7 @@ func canonical(ctx context.Context) http.Header {
 	return header
 }
 
-// lower returns fields as metadata, but for those that are about a body of HTTP.
+// lower returns fields as metadata, without those that describe an HTTP body.
 func lower(header http.Header) metadata.MD {
 	md := make(metadata.MD, len(header))
 	for name, values := range header {
@@ -271,8 +273,8 @@ func lower(header http.Header) metadata.MD {
 	return md
 }
 
-// peerAddr returns the other end of the connection: 127.0.0.1 for that of a Unix socket, and the
-// zero Addr if it is something else.
+// peerAddr returns the address of the peer: 127.0.0.1 for a Unix socket, and the zero Addr if the peer has no
+// address.
 func peerAddr(ctx context.Context) netip.Addr {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -285,5 +287,5 @@ func peerAddr(ctx context.Context) netip.Addr {
 	return addr
 }
 
-// peerKey is the key of a limit for the address that a call comes from, of IPv6 its /64.
+// peerKey returns the address of the peer as a key: for IPv6, its /64.
 func peerKey(ctx context.Context, _ string) string { return clientip.Key(peerAddr(ctx), 64) }

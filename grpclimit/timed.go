@@ -13,13 +13,13 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// clock measures the latency of a call, for automatic limits of requests under way.
+// clock measures the latency of a call, for automatic limits of requests in flight.
 type clock struct {
 	ctx       context.Context
 	server    *Server
 	decision  *policy.Decision
 	started   time.Time
-	last      atomic.Int64 // nanoseconds from started to the last message of the client
+	last      atomic.Int64 // nanoseconds from started until the last message of the client
 	receiving atomic.Bool
 	once      sync.Once
 }
@@ -28,10 +28,10 @@ func newClock(ctx context.Context, s *Server, d *policy.Decision) *clock {
 	return &clock{ctx: ctx, server: s, decision: d, started: time.Now()}
 }
 
-// errPanicked is in place of the error of a handler that has panicked.
+// errPanicked stands for the error of a handler that has panicked.
 var errPanicked = errors.New("panicked")
 
-// answered reports the end of a call without a message, unless a message was reported.
+// answered reports the end of a call, unless a message was reported before.
 func (c *clock) answered(err error) {
 	code := 0
 	if err != errPanicked {
@@ -40,7 +40,8 @@ func (c *clock) answered(err error) {
 	c.report(code)
 }
 
-// report reports the head of the response once. Nothing is learnt from one while the handler waits for the client.
+// report reports the latency of the response, only once. It reports nothing if the handler is waiting for the
+// client at that moment.
 func (c *clock) report(code int) {
 	c.once.Do(func() {
 		if c.ctx.Err() != nil {
@@ -52,7 +53,7 @@ func (c *clock) report(code int) {
 	})
 }
 
-// timed is a stream with its first message as the head of the response.
+// timed is a stream whose latency ends with its first message.
 type timed struct {
 	grpc.ServerStream
 	clock *clock
@@ -63,7 +64,7 @@ func (t *timed) SendMsg(message any) error {
 	return t.ServerStream.SendMsg(message)
 }
 
-// RecvMsg notes when the client has sent, so that a slow client is not taken for a slow server.
+// RecvMsg records when the client has sent a message, so that a slow client is not mistaken for a slow server.
 func (t *timed) RecvMsg(message any) error {
 	t.clock.receiving.Store(true)
 	err := t.ServerStream.RecvMsg(message)

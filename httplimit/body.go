@@ -17,11 +17,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// defaultBodyTimeout is for [Config].BodyTimeout.
+// defaultBodyTimeout is the default of [Config].BodyTimeout.
 const defaultBodyTimeout = 10 * time.Second
 
-// peek returns the whole body of the request if it has at most limit bytes, else nil. Its first 64 KiB may take
-// Config.BodyTimeout, and so may each further part that is as large as all before it.
+// peek returns the whole body of the request if it has at most limit bytes, and otherwise nil. See
+// [Config].BodyTimeout for the time that it may take.
 func (c *call) peek(limit int64) ([]byte, error) {
 	if c.r.Body == nil || c.r.Body == http.NoBody {
 		return []byte{}, nil
@@ -36,10 +36,10 @@ func (c *call) peek(limit int64) ([]byte, error) {
 	return c.body.peek(c.r.ContentLength, limit, restart)
 }
 
-// maxWaiting is how much of a body is read while its request waits.
+// maxWaiting is how many bytes of a body are read before its request waits for its turn.
 const maxWaiting = 64 << 10
 
-// drain reads the body, since a server notices only behind it that a client has left.
+// drain reads the body, because a server notices that a client has left only after the body has been read.
 func (c *call) drain() error {
 	if c.body != nil {
 		return c.body.err
@@ -50,18 +50,18 @@ func (c *call) drain() error {
 	return nil
 }
 
-// bound gives all reads of the body together Config.BodyTimeout, until restart or release is called. A server with
-// a ReadTimeout has done so itself.
+// bound sets the deadline for reading the body to Config.BodyTimeout from now. restart sets it again, and release
+// removes it. With a server that has a ReadTimeout, all of them do nothing.
 func (c *call) bound() (restart, release func()) {
 	if s, _ := c.r.Context().Value(http.ServerContextKey).(*http.Server); s != nil && s.ReadTimeout > 0 {
 		return func() {}, func() {}
 	}
-	// A body may have deadlines of its own to combine with.
+	// The bodies of the gateway have other deadlines, which they combine with this one.
 	var read interface{ SetReadDeadline(time.Time) error } = http.NewResponseController(c.w)
 	if body, ok := c.r.Body.(interface{ SetReadDeadline(time.Time) error }); ok {
 		read = body
 	}
-	// It fails if deadlines are not supported, as in tests without a server.
+	// SetReadDeadline fails if deadlines are not supported, as in tests without a server.
 	restart = func() {
 		_ = read.SetReadDeadline(time.Now().Add(cmp.Or(c.door.config.BodyTimeout, defaultBodyTimeout)))
 	}
@@ -69,33 +69,32 @@ func (c *call) bound() (restart, release func()) {
 	return restart, func() { _ = read.SetReadDeadline(time.Time{}) }
 }
 
-// lingering is how long the server goes on reading the body of a request that is refused.
-// It does so before it sends the answer.
+// lingering is how long the server continues to read the body of a denied request before it sends the answer.
 const lingering = 500 * time.Millisecond
 
-// linger bounds that reading. A connection on which more would have come is closed.
+// linger sets the deadline for that. If the body has not ended by then, the server closes the connection.
 func (c *call) linger() {
 	if c.r.Body != nil && c.r.Body != http.NoBody {
 		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(lingering))
 	}
 }
 
-// replay is a body after its start was read. The handler reads it from the start, and gets the same error at its
-// end.
+// replay is a body of which peek has read the start. The handler reads it from the start, and gets the error that
+// peek got.
 type replay struct {
 	rest io.ReadCloser
-	err  error // of a body that broke off; if nil, the body continues with rest
+	err  error // the error that ended the body; if nil, the body continues with rest
 
 	mu   sync.Mutex // the handler's transport may read while the request ends
-	read []byte     // for the handler to read
-	held int64      // bytes of bodyMemory
+	read []byte     // bytes that the handler has not read yet
+	held int64      // bytes taken from bodyMemory
 }
 
-// peek reads the whole body, of so many bytes or -1, and returns it if it has at most limit bytes, else nil. The
-// error is that of a body that breaks off, or [policy.ErrBodyMemory]. It calls restart each time that it has read as
-// much as before and more than firstPart.
+// peek reads the body, and returns it if it has at most limit bytes, and otherwise nil. length is its
+// Content-Length, or -1. The error is that of reading, or [policy.ErrBodyMemory]. Peek calls restart when it has
+// read firstPart bytes, and each time that this amount has doubled.
 func (b *replay) peek(length, limit int64, restart func()) ([]byte, error) {
-	most := limit + 1 // and a byte in which the end can be seen
+	most := limit + 1 // one more byte, to notice a longer body
 	if length >= 0 {
 		most = length + 1
 	}
@@ -122,10 +121,10 @@ func (b *replay) peek(length, limit int64, restart func()) ([]byte, error) {
 	}
 }
 
-// firstPart is the size in bytes of the memory for a body until more has come.
+// firstPart is the size in bytes of the first memory for a body.
 const firstPart = 64 << 10
 
-// grow makes room for as much again, but not for more than most bytes in all. It reports whether there is memory.
+// grow doubles the memory for the body, to at most most bytes. It reports whether bodyMemory has room.
 func (b *replay) grow(most int64) bool {
 	size := min(2*int64(cap(b.read)), most)
 	if cap(b.read) == 0 {
@@ -160,7 +159,7 @@ func (b *replay) replay(p []byte) int {
 	return n
 }
 
-// release gives the memory back. What was not read again is lost.
+// release gives the memory back. Bytes that the handler has not read are lost.
 func (b *replay) release() {
 	b.mu.Lock()
 	b.free()
@@ -180,7 +179,7 @@ func (b *replay) Close() error {
 	return b.rest.Close()
 }
 
-// bodyMemory is the memory for bodies that rules read, for all middleware of the process.
+// bodyMemory bounds the memory for bodies that rules read, for all middleware of the process.
 var bodyMemory memoryBudget
 
 // maxBodyMemory is how many bytes bodyMemory has.
@@ -203,7 +202,7 @@ func (m *memoryBudget) release(n int64) {
 	}
 }
 
-// askUsage sets stream_options in the JSON object that is the body of r, which has been read.
+// askUsage sets stream_options in the body of r, which is a JSON object and has been read.
 func askUsage(r *http.Request) {
 	b, ok := r.Body.(*replay)
 	if !ok {
@@ -220,8 +219,8 @@ func askUsage(r *http.Request) {
 	}
 }
 
-// withUsage returns a JSON object with stream_options. A member of that name, such as a null, is replaced. An object
-// that is empty or malformed is returned as it is.
+// withUsage returns a JSON object with the member stream_options. It replaces an existing member of that name, such
+// as a null. It returns an object that is empty or malformed unchanged.
 func withUsage(body []byte) []byte {
 	const name, value = "stream_options", `{"include_usage":true}`
 	rest := bytes.TrimPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("\ufeff"))

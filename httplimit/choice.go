@@ -13,32 +13,32 @@ import (
 
 // Choice is the limit of a request.
 type Choice struct {
-	// Limiter decides. If it is nil, the request passes uncounted.
+	// Limiter has the limit. If it is nil, the request passes uncounted.
 	Limiter *sluice.Limiter
-	// Key is what the request counts under: requests with equal keys share the limit.
+	// Key is the key under which the request counts: requests with equal keys share the limit.
 	Key string
-	// Cost is how many units it takes. Below 1 it is 1.
+	// Cost is the number of units that the request takes. A value below 1 means 1.
 	Cost int64
 }
 
-// MissingError names what a request lacks to be counted, for example "an API key".
+// MissingError is the error of a request that lacks what it is counted by. Its text names that, for example "an API
+// key".
 type MissingError string
 
 func (e MissingError) Error() string { return "the request lacks " + string(e) }
 
-// LimitBy returns a middleware that asks choose for the limit of each request: for keys that
-// not all requests have, and for limits that differ from client to client, such as those of
-// plans in a program's own database. Make limiters once, one for each limit, and not for each
-// request.
+// LimitBy returns a middleware that calls choose to find the limit of each request. Use it if some requests have no
+// key, or if limits differ from client to client, such as limits in your database. Make the limiters once, one for
+// each limit, and not for each request, or use [sluice.Limiter.With].
 //
-// If choose returns an error, the request is refused: a [MissingError] with 400, and a body that names what is
-// missing; any other error with 503, and it is logged. To let such requests pass, return an empty Choice and no
-// error.
+// If choose returns a [MissingError], the request is answered with 400 and a body that names what is missing. After
+// any other error, the request is answered with 503 and the error is logged. To let such requests pass, return an
+// empty Choice and no error.
 func LimitBy(choose func(*http.Request) (Choice, error)) func(http.Handler) http.Handler {
 	return Config{}.LimitBy(choose)
 }
 
-// LimitBy is [LimitBy] with settings.
+// LimitBy does what the function [LimitBy] does, with the settings of c.
 func (c Config) LimitBy(choose func(*http.Request) (Choice, error)) func(http.Handler) http.Handler {
 	if choose == nil {
 		panic("httplimit: LimitBy needs a function that chooses a limit")
@@ -61,7 +61,7 @@ func (d *door) decideByLimiter(c *call) {
 	}
 }
 
-// fail refuses a request without a limit.
+// fail denies a request for which choose has returned an error.
 func (d *door) fail(c *call, err error) {
 	c.decision = policy.Decision{Results: c.decision.Results[:0]}
 	if missing, ok := errors.AsType[MissingError](err); ok {

@@ -16,30 +16,28 @@ import (
 // Trusted.
 //
 // A header with addresses is a list to which each proxy appends its peer. The client can set the start of the list
-// freely. So it is read from its end, and only as long as the writer of an entry is trusted: the result is the
-// first address, going backwards, that is not a trusted proxy. What comes before it is never looked at.
+// freely. So the list is read from its end, and only as long as the writer of an entry is trusted: the result is
+// the first address, going backwards, that is not a trusted proxy. The entries before it are never read.
 //
-// An entry that is not an address ends the search: the result is then the trusted proxy that passed it on, so that
-// all clients that send garbage share one limit, and none of them gets a fresh one. The same holds after 100
-// entries.
+// An entry that is not an address ends the search. The result is then the trusted proxy that passed the entry on,
+// so that all clients that send garbage share one limit, and none of them gets a fresh one. The search also ends
+// after 100 entries.
 type ClientIP struct {
-	// Trusted are the addresses of the proxies in front of this server. Trust whole
-	// networks only where every machine in them is yours: a client with an address in
-	// Trusted can choose what it wants to be.
+	// Trusted are the addresses of the proxies in front of this server. Trust a whole network only if every machine
+	// in it is yours: a client with an address in Trusted can choose any address.
 	Trusted []netip.Prefix
-	// Header is the one header that these proxies write, X-Forwarded-For if empty.
-	// "Forwarded" is read as in RFC 7239, every other name as a list of addresses, such
-	// as X-Real-IP with its single one. No other header is looked at: proxies pass on
-	// unchanged what they do not write themselves, and so a client can send it.
+	// Header is the header that these proxies write, X-Forwarded-For if empty. "Forwarded" is read as in RFC 7239,
+	// and every other header as a list of addresses, such as X-Real-IP with its single address. No other header is
+	// read, because proxies pass headers that they do not write on unchanged, so a client could send it.
 	Header string
-	// IPv6Prefix is how many bits of an IPv6 address [ClientIP.Key] keeps, 1 to 128,
-	// and 64 if zero: one customer usually has all the addresses of a /64.
+	// IPv6Prefix is the number of bits of an IPv6 address that [ClientIP.Key] keeps, from 1 to 128. Zero means 64:
+	// one customer usually has all the addresses of a /64.
 	IPv6Prefix int
 }
 
-// Addr returns the address, without a zone, and IPv4 as IPv4 also where it was written
-// as IPv6 (::ffff:192.0.2.1). The peer of a Unix socket counts as 127.0.0.1. The result
-// is the zero Addr only if r.RemoteAddr has been set to something else.
+// Addr returns the address, without a zone. IPv4 in its IPv6 form (::ffff:192.0.2.1) is returned as IPv4. The peer
+// of a Unix socket counts as 127.0.0.1. The result is the zero Addr only if r.RemoteAddr has been set to a text
+// that is not an address.
 func (c ClientIP) Addr(r *http.Request) netip.Addr {
 	return clientip.Resolve(peer(r), r.Header, c.Trusted, c.Header)
 }
@@ -55,8 +53,8 @@ func (c ClientIP) Key(r *http.Request) string {
 	return clientip.Key(c.Addr(r), cmp.Or(c.IPv6Prefix, 64))
 }
 
-// Trusts reports whether addr is in one of the networks of Trusted. IPv4 may be written as
-// IPv6 in both.
+// Trusts reports whether addr is in one of the networks of Trusted. Both addr and Trusted may have IPv4 addresses
+// in their IPv6 form.
 func (c ClientIP) Trusts(addr netip.Addr) bool { return clientip.Contains(c.Trusted, addr) }
 
 // peer returns the other end of the connection.

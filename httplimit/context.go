@@ -15,9 +15,9 @@ func withDecision(r *http.Request, d *policy.Decision) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), decisionKey{}, &kept))
 }
 
-// DecisionFrom returns the decision that let a request pass, from the request's context. It is found behind a
-// middleware with [Config] KeepDecision; behind several, it is that of the innermost. The decision stays valid. Its
-// results are shared by all callers: do not change them.
+// DecisionFrom returns the decision that allowed a request, from the request's context. It reports false unless the
+// request has passed a middleware with [Config] KeepDecision. After several of them, the decision is that of the
+// innermost middleware. The decision stays valid. All callers share its results: do not change them.
 func DecisionFrom(ctx context.Context) (d policy.Decision, found bool) {
 	kept, _ := ctx.Value(decisionKey{}).(*policy.Decision)
 	if kept == nil {

@@ -13,23 +13,23 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// door stands before handlers: it decodes requests, has them decided, and encodes answers.
+// door is the middleware: it decodes requests, gets decisions from an engine or a limiter, and encodes answers.
 type door struct {
 	config  Config
-	engine  *policy.Engine                      // nil: choose has the limit
-	choose  func(*http.Request) (Choice, error) // of Config.LimitBy
+	engine  *policy.Engine                      // nil if choose returns the limit
+	choose  func(*http.Request) (Choice, error) // the argument of Config.LimitBy
 	encoder answer.Encoder
 	outage  answer.Outage
 	calls   sync.Pool // of *call
-	tooLate sync.Once // has been logged
+	tooLate sync.Once // logTooLate has run
 
 	failures seldom.Gate // for logging errors of choose
 }
 
 func (d *door) logger() *slog.Logger { return cmp.Or(d.config.Logger, slog.Default()) }
 
-// logTooLate warns of a framework that writes what a handler has returned, such as an error, once
-// the middleware is done, and so hides from it what rules go by.
+// logTooLate warns of a framework that writes the result of a handler, such as an error, after the middleware has
+// returned, so that rules do not see the real status.
 func (d *door) logTooLate() {
 	d.logger().Warn("responses are written outside the middleware, which assumes status 200: wrap the whole framework, so that limits see the real status")
 }
@@ -53,7 +53,7 @@ func (c *call) giveBack(ctx context.Context) {
 	answer.GiveBack(c.choice.Limiter, c.choice.Key, c.choice.Cost, &c.decision)
 }
 
-// call is the scratch memory of one request, until the handler behind the door runs.
+// call is the scratch memory of one request, until the next handler runs.
 type call struct {
 	w        http.ResponseWriter
 	r        *http.Request
@@ -61,11 +61,11 @@ type call struct {
 	decision policy.Decision
 	answer   answer.Answer
 
-	request policy.Request // for a policy
-	choice  Choice         // for a limiter
+	request policy.Request // argument of the engine
+	choice  Choice         // limit without an engine
 	taken   taken
-	passed  bool    // to the handler
-	body    *replay // the body, if it was read
+	passed  bool    // the handler gets the request
+	body    *replay // the body, if rules or a queue have read it
 }
 
 func newCall(d *door) *call {
@@ -75,7 +75,7 @@ func newCall(d *door) *call {
 }
 
 func (d *door) release(c *call) {
-	if c.decision.Held() { // and this memory is for others
+	if c.decision.Held() { // the decision's memory is reused
 		if !c.passed {
 			d.engine.Release(c.r.Context(), c.decision)
 		}
@@ -85,7 +85,7 @@ func (d *door) release(c *call) {
 		c.body.release()
 	}
 	c.body, c.passed = nil, false
-	// What is left holds on to nothing of the request.
+	// Drop all references to the request.
 	c.w, c.r, c.choice = nil, nil, Choice{}
 	if c.taken.limiter != nil {
 		c.taken = taken{}
@@ -103,9 +103,9 @@ func (d *door) release(c *call) {
 	d.calls.Put(c)
 }
 
-// admit returns the request for the handler if it may pass, after its turn has come. The settling is nil if nothing
-// is to be settled or released. The replay is the body if it was read, to be released when the request ends. If the
-// request is nil, it has been answered.
+// admit decides about a request, and waits for its turn. It returns the request for the handler, or nil if the
+// request was denied and has been answered. The settling is nil if nothing is to be settled or released. The replay
+// is the body if it was read; the caller releases it when the request ends.
 func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *settling, *replay) {
 	c := d.calls.Get().(*call)
 	defer d.release(c)
@@ -164,7 +164,7 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	case d.config.Refuse != nil && fault == "":
 		c.linger()
 		refuseBy(d.config.Refuse, w, r, c.answer.Status, &c.decision)
-	case d.config.AuthOnly: // the status is the answer
+	case d.config.AuthOnly: // the proxy decides by the status
 		c.linger()
 		say(w, r, &c.answer, c.answer.Status)
 	default:
@@ -174,8 +174,8 @@ func (d *door) admit(w http.ResponseWriter, r *http.Request) (*http.Request, *se
 	return nil, nil, nil
 }
 
-// clean removes the fields that Connection names, unless the gateway has, and returns what is wrong with
-// it, or "".
+// clean removes the fields that Connection names, unless the gateway has removed them. It returns the fault of
+// Connection as a sentence, or "".
 func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
 	if x, ok := w.(*exchange.Exchange); ok && x.Cleaned {
 		return x.Fault
@@ -183,10 +183,10 @@ func (d *door) clean(w http.ResponseWriter, h http.Header) (fault string) {
 	return exchange.DropNominated(h, d.config.ForwardedHeader)
 }
 
-// say sends an answer after its fields are set.
+// say sends the status and the body of an answer, whose fields are set.
 func say(w http.ResponseWriter, r *http.Request, a *answer.Answer, status int) {
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(a.Body()) // fails only if the client has left
+		_, _ = w.Write(a.Body()) // the only error is that the client has left
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// limiter returns a limiter that counts on its own.
+// limiter returns a limiter with its own store.
 func limiter(text string) *sluice.Limiter {
 	limit, err := sluice.ParseLimit(text)
 	if err != nil {
@@ -26,8 +26,7 @@ func limiter(text string) *sluice.Limiter {
 	return l
 }
 
-// Plans from a program's own database: staff has no limit, and a request without a key is
-// refused with 400.
+// Each user has the limit of a plan. Staff has no limit, and a request without a user is answered with 400.
 func ExampleLimitBy() {
 	plans := map[string]*sluice.Limiter{"free": limiter("1/hour"), "pro": limiter("1000/hour"), "staff": nil}
 	planOf := func(user string) string {
@@ -59,7 +58,7 @@ func ExampleLimitBy() {
 	// "" 400 .
 }
 
-// A page of one's own for refusals. Status and fields are set.
+// Denied requests are answered with the program's own page. The status and the fields are already set.
 func ExampleRefusal() {
 	limit := httplimit.Config{Refuse: func(w http.ResponseWriter, _ *http.Request, _ policy.Decision) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -76,7 +75,7 @@ func ExampleRefusal() {
 	// 429 <p>Back in 3600 seconds.</p>
 }
 
-// A handler that learns only by working what a request costs decides by itself, and tells its
+// The handler calls the limiter itself, because it knows the cost of a request only after some work. It answers the
 // client as the middleware would.
 func ExampleAnswerer() {
 	rows := limiter("10/hour")
@@ -95,7 +94,7 @@ func ExampleAnswerer() {
 	// 429 "rows";q=10;w=3600 retry: true
 }
 
-// The decision, for the handler.
+// The handler reads the decision.
 func ExampleDecisionFrom() {
 	limit := httplimit.Config{KeepDecision: true}.Limit(limiter("10/hour"), nil)
 	h := limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

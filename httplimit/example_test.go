@@ -26,7 +26,7 @@ func show(h http.Handler, n int) {
 	}
 }
 
-// One limit for each client address.
+// Each client address has a limit.
 func ExampleLimit() {
 	limit, err := sluice.ParseLimit("2/hour")
 	if err != nil {
@@ -43,7 +43,7 @@ func ExampleLimit() {
 	// 429 "api";q=2;w=3600 retry: true
 }
 
-// All the limits of a policy. In a program it comes from policyfile.Load("api.yaml").
+// A policy has several limits. In a program, the policy comes from policyfile.Load("api.yaml").
 func ExamplePolicy() {
 	rules, err := policyfile.Parse("api.yaml", []byte(`
 version: 1
@@ -60,7 +60,7 @@ rules:
 	// 429 "per-address";q=1;w=3600, "everybody";q=5000;w=86400 retry: true
 }
 
-// A handler that knows what a request has cost only when it is done.
+// The handler knows the cost of a request only when it is done.
 func ExampleSettle() {
 	rules, err := policyfile.Parse("api.yaml", []byte(`
 version: 1
@@ -86,7 +86,7 @@ rules:
 	// 906
 }
 
-// Behind proxies of one's own.
+// The server is behind two proxies.
 func ExampleClientIP() {
 	client := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	r := httptest.NewRequest("GET", "/", nil)
@@ -96,7 +96,7 @@ func ExampleClientIP() {
 	// Output: 203.0.113.9
 }
 
-// With settings.
+// Config has settings for the middleware.
 func ExampleConfig() {
 	limiter, err := sluice.NewLimiter(memory.New(), "api", sluice.Limit{Count: 1, Period: 1e9})
 	if err != nil {

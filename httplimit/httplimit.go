@@ -13,72 +13,74 @@ import (
 
 // Config has the settings of a middleware. The zero value is a good default.
 type Config struct {
-	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero. A policy may leave out these or the
-	// X-RateLimit fields: see [policy.Fields].
+	// Dialect is the form of the RateLimit fields: [answer.Draft11] if zero. A policy may leave these fields or the
+	// X-RateLimit fields out: see [policy.Fields].
 	Dialect answer.Dialect
 	// XFields is the form of the X-RateLimit fields: [answer.XUnix] if zero.
 	XFields answer.XFields
-	// Name is what [Config.Limit] calls its limit to clients. If empty it is the name of
-	// the limiter, and "default" if that has none.
+	// Name is the name of the limit of [Config.Limit] in responses. If empty, it is the name of the limiter, or
+	// "default" if that is empty, too.
 	Name string
-	// DegradedField adds "X-RateLimit-Degraded: true" to responses to requests that
-	// were decided without the store.
+	// DegradedField adds "X-RateLimit-Degraded: true" to a response if the decision was made without the store.
 	DegradedField bool
-	// ForwardedHeader is the [ClientIP] Header for [Config.Policy], which takes the
-	// trusted proxies from the policy.
+	// ForwardedHeader is the header of [Config.Policy] that trusted proxies write, as Header in [ClientIP]. The
+	// policy has the trusted proxies.
 	ForwardedHeader string
-	// Attributes sets what only the program knows of a request, such as the user from its
-	// context, for rules of [Config.Policy] with "key: [attr:user]". The map is empty, and only
-	// to be used until Attributes returns.
+	// Attributes sets values that only the program knows, such as the user from the request's context, for rules of
+	// [Config.Policy] with a key such as "key: [attr:user]". The map is empty, and must not be used after
+	// Attributes has returned.
 	Attributes func(r *http.Request, attributes map[string]string)
-	// RequestID returns the ID of a request for [Config.Policy], so that a repeated request is not charged again:
-	// see [policy.Request] ID. If it is empty, the request has no ID.
+	// RequestID returns the ID of a request for [Config.Policy], or "" if it has none. A repeated request with the
+	// same ID is not charged again: see [policy.Request] ID.
 	RequestID func(r *http.Request) string
 	// Door is the name of this integration for observers of the engine: "http" if empty.
 	Door string
-	// TLSFingerprint returns the JA4 of the client's TLS, for rules of [Config.Policy] with "key:
-	// [tls_fingerprint]", or "" without TLS. Compute it from the ClientHelloInfo given to
+	// TLSFingerprint returns the JA4 fingerprint of the client's TLS, or "" without TLS, for rules of
+	// [Config.Policy] with "key: [tls_fingerprint]". Compute it from the ClientHelloInfo given to
 	// [crypto/tls.Config.GetConfigForClient].
 	TLSFingerprint func(r *http.Request) string
-	// BodyTimeout bounds the time for reading the first 64 KiB of a body that rules count by, or of a request in a
-	// queue, and for each further part that is as large as all before it: 10 s if zero. A slower body counts as
-	// garbled, and the handler's reads of it fail, too. If the server has a ReadTimeout, that applies instead.
+	// BodyTimeout is the time for reading the first 64 KiB of a body that rules count by, or of the body of a
+	// request in a queue. The time starts again each time the amount read has doubled: at 64 KiB, 128 KiB and so
+	// on. Zero means 10 s. A slower body counts as ambiguous, and the handler's reads of it fail, too. If the
+	// server has a ReadTimeout, that applies instead.
 	BodyTimeout time.Duration
-	// Refuse writes the answers to refused requests, in place of the middleware: see [Refusal].
+	// Refuse writes the answers to denied requests, in place of the middleware: see [Refusal].
 	Refuse Refusal
-	// KeepDecision lets handlers look at the decision: see [DecisionFrom]. It costs a copy of
-	// the decision and of the request for each request that passes.
+	// KeepDecision lets handlers read the decision: see [DecisionFrom]. It costs a copy of the decision and of the
+	// request for each allowed request.
 	KeepDecision bool
 	// AwaitOutcome lets handlers behind [Config.Limit] and [Config.LimitBy] call [Settle] to set whether a request
-	// counts, and its cost. It costs a copy of each allowed request. Rules of a policy that depend on the outcome
-	// do not need it.
+	// counts, and its cost. It costs a copy of each allowed request. Policies do not need it.
 	AwaitOutcome bool
-	// AuthOnly is for a handler that only authorizes requests which another server serves, as behind nginx's
-	// auth_request: the end of a request is unknown, so it takes no permit, and rules with in_flight only look.
+	// AuthOnly is for a handler that authorizes requests which another server serves, as for nginx's auth_request.
+	// The end of such a request is unknown, so it takes no permit: rules with in_flight deny it while all permits
+	// are taken, but do not count it.
 	AuthOnly bool
-	// QuotaPath is a path such as /v1/quota, at which [Config.Policy] answers GET and HEAD itself, with the
-	// remaining quota of the caller: see [answer.Encoder.Quota]. Such requests are not counted. The limits are
-	// those of rules for all paths, and with ?path=/orders, and &method=POST if it is not GET, also those of such a
-	// request, without rules that use a query or a body. A blocked caller gets 403. Empty means no such path.
+	// QuotaPath is a path such as /v1/quota. [Config.Policy] answers GET and HEAD requests for it with the
+	// remaining quota of the client: see [answer.Encoder.Quota]. Such requests are not counted. The answer has the
+	// limits of rules that apply to every path. With ?path=/orders, and &method=POST for a method other than GET,
+	// it also has the limits that apply to such a request. Rules that use the query or the body are left out. A
+	// blocked client gets 403. If QuotaPath is empty, there is no such path.
 	QuotaPath string
-	// Logger gets a line when the store becomes unavailable, and when it is available again. Nil means
-	// slog.Default().
+	// Logger gets a line when the store becomes unavailable, when it is available again, and for other warnings.
+	// Nil means slog.Default().
 	Logger *slog.Logger
 }
 
-// Limit returns a middleware that takes one unit of limiter for each request, under the result of key, which is
-// ClientIP{}.Key if nil. Requests with equal keys share a limit, including those with an empty key. If the store
-// does not answer, requests are allowed; a limiter with OnError [sluice.Deny] denies them with status 503.
+// Limit returns a middleware that takes one unit of limiter for each request, under the key that the function key
+// returns. If key is nil, the key is the client's address: see [ClientIP.Key]. Requests with equal keys share a
+// limit, including those with an empty key. If the store does not answer, requests are allowed; a limiter with
+// OnError [sluice.Deny] denies them with status 503.
 func Limit(limiter *sluice.Limiter, key func(*http.Request) string) func(http.Handler) http.Handler {
 	return Config{}.Limit(limiter, key)
 }
 
-// Policy returns a middleware that lets a policy decide.
+// Policy returns a middleware that decides about requests by the policy of engine.
 func Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	return Config{}.Policy(engine)
 }
 
-// Limit is [Limit] with settings.
+// Limit does what the function [Limit] does, with the settings of c.
 func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) func(http.Handler) http.Handler {
 	if limiter == nil {
 		panic("httplimit: Limit needs a limiter: sluice.NewLimiter returns one, or an error")
@@ -89,7 +91,7 @@ func (c Config) Limit(limiter *sluice.Limiter, key func(*http.Request) string) f
 	return c.LimitBy(func(r *http.Request) (Choice, error) { return Choice{Limiter: limiter, Key: key(r)}, nil })
 }
 
-// Policy is [Policy] with settings.
+// Policy does what the function [Policy] does, with the settings of c.
 func (c Config) Policy(engine *policy.Engine) func(http.Handler) http.Handler {
 	if engine == nil {
 		panic("httplimit: Policy needs an engine: policy.NewEngine returns one")

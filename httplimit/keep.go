@@ -9,15 +9,16 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// Keep wraps a reverse proxy so that clients see the limits of the middleware in front of it:
-// [net/http/httputil.ReverseProxy] adds the fields of the upstream's response to those already set, and drops the
-// latter when the upstream sends an informational response such as 103.
+// Keep wraps a reverse proxy so that clients see the limits of the middleware in front of it. Without Keep,
+// [net/http/httputil.ReverseProxy] adds the fields of the upstream's response to those of the middleware, and drops
+// those of the middleware if the upstream sends an informational response such as 103.
 //
 //	handler := httplimit.Policy(engine)(httplimit.Keep(proxy))
 //
-// The RateLimit and X-RateLimit fields of the upstream are replaced if the middleware has set any, and pass
-// otherwise, for example if no rule applied. The same holds for the fields of the APIs of language models, such as
-// x-ratelimit-remaining-tokens. The handler reaches Flush, Hijack and the deadlines by [http.ResponseController].
+// If the middleware has set RateLimit or X-RateLimit fields, they replace those of the upstream. If it has not, for
+// example because no rule applied, those of the upstream pass. The same is true of the fields of language model
+// APIs, such as x-ratelimit-remaining-tokens. The handler can flush, hijack and set deadlines through an
+// [http.ResponseController].
 func Keep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		k := &keeper{header: w.Header()}
@@ -32,12 +33,12 @@ func Keep(next http.Handler) http.Handler {
 	})
 }
 
-// keeper restores the fields of the middleware.
+// keeper saves the fields of the middleware, and restores them in the final response.
 type keeper struct {
 	own    exchange.Exchange
 	header http.Header
 	values [len(answer.StateFields)][]string
-	llm    map[string][]string // fields of the APIs of language models; may be nil
+	llm    map[string][]string // fields of language model APIs; may be nil
 	done   bool
 }
 
@@ -58,7 +59,7 @@ func (k *keeper) keep() (any bool) {
 	return any
 }
 
-// Head puts it into the final response.
+// Head restores the fields before the final response is sent, and removes them from informational responses.
 func (k *keeper) Head(status int) int {
 	if exchange.Final(status) {
 		k.restore()
@@ -73,7 +74,7 @@ func (k *keeper) Head(status int) int {
 	return status
 }
 
-// restore sets the fields, once: later changes are trailers.
+// restore sets the fields, only once: later changes of the header are trailers.
 func (k *keeper) restore() {
 	if k.done {
 		return
@@ -81,7 +82,7 @@ func (k *keeper) restore() {
 	k.done = true
 	for i, name := range answer.StateFields {
 		switch now, kept := k.header[name], k.values[i]; {
-		case slices.Equal(now, kept): // as nearly always, and to write is expensive
+		case slices.Equal(now, kept): // the usual case; writing to the map is expensive
 		case kept == nil:
 			delete(k.header, name)
 		default:

@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// dropMarks removes the field by which a client could mark a request itself, in every spelling that a server may take
-// for it: CGI reads Sluice_Over as Sluice-Over, and some servers read any other character so.
+// dropMarks removes the field [policy.OverField] that a client may have sent, in every spelling that a server may
+// take for it: CGI reads Sluice_Over as Sluice-Over, and some servers read other characters as "-", too.
 func dropMarks(h http.Header) {
 	maps.DeleteFunc(h, func(name string, _ []string) bool { return isMark(name) })
 }
@@ -29,7 +29,7 @@ func isMark(name string) bool {
 
 func isAlnum(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// mark reports to the handler which rules let the request pass although it does not fit.
+// mark sets a field with the names of the rules that allowed the request although it does not fit.
 func mark(h http.Header, d *policy.Decision) {
 	if over := d.Over(); over != nil {
 		h[policy.OverField] = []string{strings.Join(over, ", ")}
@@ -37,8 +37,8 @@ func mark(h http.Header, d *policy.Decision) {
 	}
 }
 
-// keepNominated removes the name of the mark from Connection, by which a proxy behind the middleware would remove the
-// mark.
+// keepNominated removes the name of that field from Connection. Otherwise a proxy behind the middleware would
+// remove the field.
 func keepNominated(h http.Header) {
 	var kept []string
 	for _, line := range h["Connection"] {

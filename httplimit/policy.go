@@ -4,7 +4,7 @@ import (
 	"github.com/sluicehq/sluice/internal/exchange"
 )
 
-// maxResults is the most results that memory is kept for from one request to the next.
+// maxResults is the capacity up to which the memory for results is reused for the next request.
 const maxResults = 64
 
 func (d *door) decideByPolicy(c *call) {
@@ -19,7 +19,8 @@ func (d *door) decideByPolicy(c *call) {
 	d.engine.DecideInto(r.Context(), &c.request, &c.decision)
 }
 
-// describe fills in the peer and the host of a request.
+// describe fills in the fields of the request that do not depend on its path: host, header, addresses, fingerprint
+// and attributes.
 func (c *call) describe() {
 	r, config := c.r, &c.door.config
 	c.request.Host, c.request.Header = r.Host, r.Header

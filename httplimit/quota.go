@@ -8,12 +8,13 @@ import (
 	"github.com/sluicehq/sluice/answer"
 )
 
-// asksQuota reports whether a request is answered here with what is left of the limits.
+// asksQuota reports whether a request is for [Config].QuotaPath.
 func (d *door) asksQuota(r *http.Request) bool {
 	return d.config.QuotaPath != "" && d.engine != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.EscapedPath() == d.config.QuotaPath
 }
 
-// encodeQuota answers a client's query of its limits, and returns what is wrong with the query, or "".
+// encodeQuota encodes the remaining quota of the client. If the query is invalid, it encodes that answer instead,
+// and returns the fault as a sentence.
 func (d *door) encodeQuota(c *call, client answer.Client) (fault string) {
 	if fault = c.describeQuota(); fault != "" {
 		d.encoder.Malformed(&c.answer, c.w.Header(), fault, client)
@@ -26,8 +27,8 @@ func (d *door) encodeQuota(c *call, client answer.Client) (fault string) {
 	return ""
 }
 
-// describeQuota fills in the method and the path of the described request, and returns what is wrong with them, or
-// "".
+// describeQuota fills in the method and the path from the query. It returns the fault of the query as a sentence,
+// or "".
 func (c *call) describeQuota() (fault string) {
 	query, err := url.ParseQuery(c.r.URL.RawQuery)
 	path := query.Get("path")

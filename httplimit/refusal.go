@@ -8,20 +8,18 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Refusal writes the answer to a request that is refused. The limit fields, Retry-After and Cache-Control are set
-// already, and may be changed; the function sets Content-Type. The status is 429, or 503 if the request cannot be
-// decided about, or 400 if it lacks something. The function need not call WriteHeader, except for another status,
-// nor write a body.
+// Refusal writes the answer to a denied request. The limit fields, Retry-After and Cache-Control are already set,
+// and may be changed; the function sets Content-Type. It need not write a body. It need not call WriteHeader
+// either, except to change the status, which is 429, 503, 403, 413 or 400: see the package's documentation.
 //
 // The policy's own answers are ignored.
 //
 // The memory of d is reused afterwards: to keep it, use [policy.Decision.Clone].
 //
-// Requests that are too malformed to be interpreted are answered with 400 by the middleware itself: see the
-// package's documentation.
+// The middleware itself answers requests that are too malformed to be interpreted, with 400.
 type Refusal func(w http.ResponseWriter, r *http.Request, d policy.Decision)
 
-// refuseBy has f answer. The fields are set.
+// refuseBy calls f to answer a request, whose limit fields are set.
 func refuseBy(f Refusal, w http.ResponseWriter, r *http.Request, status int, d *policy.Decision) {
 	delete(w.Header(), "Content-Type")
 	x := exchange.Join(w, r, nil, nil)
@@ -30,8 +28,8 @@ func refuseBy(f Refusal, w http.ResponseWriter, r *http.Request, status int, d *
 	x.Begin()
 }
 
-// Answerer reports decisions to clients as the middleware would, for programs that decide by themselves. It is safe
-// for concurrent use: make one for all requests.
+// Answerer answers clients as the middleware would, for handlers that call an engine or a limiter themselves. It is
+// safe for concurrent use: make one for all requests.
 type Answerer struct {
 	encoder answer.Encoder
 	outage  answer.Outage
@@ -47,9 +45,9 @@ func (c Config) Answerer() *Answerer {
 	}
 }
 
-// Answer sets the fields for d, and reports whether the request may pass. If not, it has been answered. The
-// decision is that of [policy.Engine.Decide] or [answer.Take]. Waiting for a Delay, as [answer.Settle] does, is up
-// to the caller.
+// Answer sets the response fields for d, the result of [policy.Engine.Decide] or [answer.Take]. It reports whether
+// the request may pass. If not, Answer has written the response. Answer does not wait for a Delay; call
+// [answer.Settle] for that.
 func (a *Answerer) Answer(w http.ResponseWriter, r *http.Request, d policy.Decision) (pass bool) {
 	var said answer.Answer
 	a.outage.Note(&d)

@@ -11,16 +11,17 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Settle overrides the outcome of a request for the rules of [Policy] that depend on it: its Verdict, its Cost, or
-// its Status. Zero fields come from the response, and Header and Bytes always do. ctx is that of the request.
-// Without rules that depend on the outcome, Settle does nothing.
+// Settle overrides the outcome of a request for the rules of [Policy] that depend on it: the Verdict, the Cost and
+// the Status. If one of these fields is zero, its value comes from the response, as Header and Bytes always do. ctx
+// is the context of the request. Without rules that depend on the outcome, Settle does nothing.
 //
-// Limits of [Config.Limit] and [Config.LimitBy] use its Verdict and its Cost if [Config] AwaitOutcome is set,
-// except leaky buckets. They do not depend on the response.
+// Limits of [Config.Limit] and [Config.LimitBy] use the Verdict and the Cost if [Config] AwaitOutcome is set,
+// except leaky buckets. Without a call of Settle, they never depend on the response.
 //
-// Call it before the response starts: rules with a known outcome are settled before the client gets the head.
-// Others, such as rules by the length of the response, or with a cost that no header has set, are settled when the
-// handler returns; until then Settle can set their Cost. Do not call it while the handler writes.
+// Call Settle before the response starts: if the outcome of a rule is known by then, the rule is settled before the
+// client gets the head. Other rules, such as rules that count the bytes of the response, or whose cost no header
+// has set, are settled when the handler returns; until then Settle can set their Cost. Do not call Settle while the
+// handler writes.
 func Settle(ctx context.Context, o policy.Outcome) {
 	for s, _ := ctx.Value(settlingKey{}).(*settling); s != nil; s = s.outer {
 		s.said = o
@@ -30,31 +31,31 @@ func Settle(ctx context.Context, o policy.Outcome) {
 // settlingKey is the key of the *settling in the context of a request.
 type settlingKey struct{}
 
-// settling is a request with rules that depend on its outcome. It settles before the response starts, so that the
-// client's next request finds what is given back, and again when the handler has returned.
+// settling settles a request with rules that depend on its outcome. It does so before the response starts, so that
+// refunded units are there for the client's next request, and again when the handler has returned.
 type settling struct {
 	own      exchange.Exchange
 	exchange *exchange.Exchange
 	request  *http.Request
 	door     *door
 	decision policy.Decision
-	taken    taken                  // by a limiter
-	awaits   bool                   // else nothing is settled, and only places in flight are released
-	outer    *settling              // of a door in front of this one
-	said     policy.Outcome         // by the handler
-	reader   *policy.ResponseReader // of the body; nil if no rule reads it
-	status   int                    // 0: the response has not begun
+	taken    taken                  // the charge of a limiter
+	awaits   bool                   // false if only permits in flight are released
+	outer    *settling              // the settling of a middleware in front of this one
+	said     policy.Outcome         // the outcome set by the handler
+	reader   *policy.ResponseReader // nil if no rule reads the response's body
+	status   int                    // 0 until the response starts
 	silent   bool                   // the handler has returned without an answer
-	timer    *timer                 // nil without automatic limits of requests under way
+	timer    *timer                 // nil without an automatic limit of requests in flight
 }
 
-// awaits reports whether something waits for the outcome of the request.
+// awaits reports whether a charge is settled by the outcome of the request.
 func (c *call) awaits() bool { return c.decision.Unsettled() || c.taken.limiter != nil }
 
-// settling returns what settles the request.
+// settling returns the settling of an allowed request.
 func (c *call) settling() *settling {
 	s := &settling{request: c.r, door: c.door, decision: c.decision, taken: c.taken, awaits: c.awaits()}
-	s.decision.Results, s.decision.Loads = nil, nil // their memory is used again
+	s.decision.Results, s.decision.Loads = nil, nil // their memory is reused
 	if s.taken.limiter != nil {
 		s.decision.Results = slices.Clone(c.decision.Results)
 	}
@@ -77,7 +78,8 @@ func (s *settling) serve(next http.Handler) {
 	returned = true
 }
 
-// end settles the rest. A handler that has panicked before it has responded leaves an unknown outcome.
+// end settles the charges that depend on the whole response. returned is false if the handler has panicked; if it
+// panicked before it responded, the outcome is unknown.
 func (s *settling) end(returned bool) {
 	s.exchange.Leave(&s.own)
 	if s.status == 0 && returned {
@@ -88,13 +90,13 @@ func (s *settling) end(returned bool) {
 		s.reader.Interrupted = !returned || s.request.Context().Err() != nil
 	}
 	bytes := s.exchange.Bytes
-	if s.request.Method == http.MethodHead { // what is written then is not sent
+	if s.request.Method == http.MethodHead { // the server discards the body
 		bytes = 0
 	}
 	s.settle(bytes)
 }
 
-// Head settles by the head of the response.
+// Head settles the charges that depend on the head of the response.
 func (s *settling) Head(status int) int {
 	switch {
 	case !exchange.Final(status):
@@ -103,8 +105,8 @@ func (s *settling) Head(status int) int {
 		s.answered(status)
 		s.watchBody(status)
 		if (s.decision.HeldToEnd() || s.reader != nil) && s.request.Method != http.MethodHead {
-			// A client that asks again when it has read all is not refused for this request: the last byte
-			// leaves when the place is free and the reservation is settled.
+			// The last byte is sent only when the permit is free and the reservation is settled. So a client that
+			// sends its next request after reading all of the response is not denied because of this one.
 			if length := s.exchange.Header().Get("Content-Length"); length != "" {
 				s.exchange.Length, _ = strconv.ParseInt(length, 10, 64)
 			}
@@ -116,7 +118,7 @@ func (s *settling) Head(status int) int {
 	return status
 }
 
-// watchBody starts to read the body of the response, if a rule counts by it.
+// watchBody passes the body of the response to a reader, if a rule counts by it.
 func (s *settling) watchBody(status int) {
 	if status == http.StatusSwitchingProtocols || s.request.Method == http.MethodHead || s.exchange.Lost {
 		return

@@ -9,15 +9,15 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// taken is what a limiter has taken for a request that waits for its outcome; the zero value
-// where none does.
+// taken is the charge of a limiter that the outcome of the request may correct. It is zero without
+// [Config].AwaitOutcome.
 type taken struct {
 	limiter *sluice.Limiter
 	key     string
-	at      time.Time // not after the store has counted
+	at      time.Time // a time before the store counted the charge
 }
 
-// await notes what a limiter is about to take, if the request waits for its outcome.
+// await records the charge that l is about to take, if [Config].AwaitOutcome is set.
 func (c *call) await(l *sluice.Limiter, key string) {
 	if c.door.config.AwaitOutcome {
 		c.taken = taken{l, key, time.Now()}
@@ -34,7 +34,7 @@ func (t *taken) settle(s *settling, o policy.Outcome) {
 	}
 }
 
-// adjust makes the cost what it is in the end, once.
+// adjust corrects the cost of the charge, only once.
 func (t *taken) adjust(ctx context.Context, d *policy.Decision, cost int64) {
 	if t.limiter != nil {
 		answer.Adjust(ctx, t.limiter, t.key, d, t.at, cost)

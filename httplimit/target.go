@@ -7,9 +7,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// misaimed returns what is wrong with the target of a request, or "". Rules use the path and the host, so neither
-// may be in doubt. A server accepts more than origin-form (/path), absolute-form (http://host/path) and the "*" of
-// OPTIONS: it turns "a:http://host/path" into a URL without a path, and a proxy passes that on.
+// misaimed returns the fault of the target of a request as a sentence, or "". Rules use the path and the host, so
+// neither may be in doubt. An http.Server accepts more than origin-form (/path), absolute-form (http://host/path)
+// and the "*" of OPTIONS: it turns "a:http://host/path" into a URL without a path, which a proxy passes on.
 func misaimed(r *http.Request) string {
 	u := r.URL
 	switch {
@@ -20,7 +20,7 @@ func misaimed(r *http.Request) string {
 	case !policy.PlainHost(r.Host):
 		return "The Host must be a name or an address, with an optional port."
 	case strings.IndexByte(r.RequestURI, '#') >= 0:
-		return "The request target must not have a fragment." // at which some servers end it
+		return "The request target must not have a fragment." // some servers end the path at "#"
 	case u.Scheme == "" && u.Host == "" && u.Opaque == "" && u.User == nil:
 		return ""
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
@@ -28,7 +28,7 @@ func misaimed(r *http.Request) string {
 	case u.User != nil:
 		return "The request target must not have a user."
 	case r.ProtoMajor > 1:
-		return "The request target must be a path." // where :authority is another host
+		return "The request target must be a path." // the :authority may be another host
 	}
 	return ""
 }

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// timer finds the start of the latency of a response: the call of the handler or, if later, the end of the upload. So a
-// slow client is not taken for a slow upstream.
+// timer measures when the latency of a response starts: at the call of the handler or, if that is later, at the end
+// of the upload. So a slow client is not mistaken for a slow upstream.
 type timer struct {
 	io.ReadCloser
 	started time.Time
-	last    atomic.Int64 // nanoseconds from started to the last byte, or the end, of the body
+	last    atomic.Int64 // nanoseconds from started until the last byte, or the end, of the body was read
 	reading atomic.Bool
 	ended   bool
 	stopped bool
 }
 
-// startTimer returns the timer of a request that is about to be handled, and makes it the body of r if r has one.
+// startTimer starts the timer of a request. If r has a body, the timer becomes its body.
 func startTimer(r *http.Request) *timer {
 	t := &timer{started: time.Now()}
 	if r.Body != nil && r.Body != http.NoBody {
@@ -38,7 +38,7 @@ func (t *timer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline sets the deadline of the body, if it has one, as bodies of the gateway do.
+// SetReadDeadline sets the read deadline of the body, if the body has that method, as those of the gateway do.
 func (t *timer) SetReadDeadline(at time.Time) error {
 	if body, ok := t.ReadCloser.(interface{ SetReadDeadline(time.Time) error }); ok {
 		return body.SetReadDeadline(at)
@@ -46,9 +46,9 @@ func (t *timer) SetReadDeadline(at time.Time) error {
 	return http.ErrNotSupported
 }
 
-// answered reports the head of the response to automatic limits of requests under way. With status 0 it reports that
-// the handler ended without a head. A head that the gateway made for reasons of its own, or that was sent during the
-// upload, is not reported: it shows no latency of the upstream.
+// answered reports the head of the response to automatic limits of requests in flight. Status 0 means that the
+// handler ended without a head. A head that the gateway itself made, or that was sent during the upload, is not
+// reported, because it does not show the latency of the upstream.
 func (s *settling) answered(status int) {
 	t := s.timer
 	if t == nil || t.stopped {

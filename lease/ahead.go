@@ -6,6 +6,6 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Ahead returns for how long units of a plan are reserved, or 0 where that is not worth it and all is
-// counted strictly: where few units pass in that time, or the plan is not [sluice.Plan.Leasable].
+// Ahead returns how far ahead units of a plan are reserved. It returns 0 if reserving is not worth it, because few
+// units pass in that time, or if the plan is not [sluice.Plan.Leasable]; then all charges are counted strictly.
 func Ahead(p *sluice.Plan) time.Duration { return time.Duration(horizon(p)) * time.Microsecond }

@@ -7,22 +7,22 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// batch is a grant that is being spent. Only next changes, so that a unit is spent without a lock.
+// batch is a grant that is being spent. Spending changes only atomic counters, so it needs no lock.
 type batch struct {
-	next    atomic.Int64 // the first unit that is not spent; n or more where the batch is over
-	low     atomic.Int64 // behind which more units are to be reserved
-	skipped atomic.Int64 // units that were too old when it was their turn
+	next    atomic.Int64 // the first unit that is not spent; n or more if the batch is used up
+	low     atomic.Int64 // more units are reserved once next has passed it
+	skipped atomic.Int64 // units that expired before their turn
 
 	grant
-	// level is how full the state was, with these units, when they were reserved: that of a meter, or of
-	// a window the units that there was no room for.
+	// level is the level of the state after the reservation: the level of a meter, or the units of a window that
+	// were not available.
 	level int64
-	// The server has granted it between these times, by the clock of the Store in microseconds.
+	// The server has granted the batch between these times, by the clock of the Store in microseconds.
 	sent, back int64
 }
 
-// granted returns the batch of n units that a receipt grants, which was asked for and heard at these
-// times of the Store.
+// granted returns the batch of n units that a receipt grants. It was requested at sent and received at back, in the
+// time of the Store.
 func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int64) *batch {
 	b := &batch{grant: newGrant(p, n, others, r), level: r.Used, sent: sent - 1, back: back}
 	if p.Kernel != kernel.Meter {
@@ -31,14 +31,14 @@ func granted(p *sluice.Plan, n, others int64, r *sluice.Receipt, sent, back int6
 	return b
 }
 
-// latest returns the latest time, of the server, that it can be at a time of the Store.
+// latest returns the latest time that the server's clock can show at a time of the Store.
 func (b *batch) latest(at int64) int64 {
 	e := max(at, b.back) - b.sent
-	return b.now + e + e>>9 + 2 // clocks do not run alike, and count whole microseconds
+	return b.now + e + e>>9 + 2 // clocks differ in speed, and count whole microseconds
 }
 
-// spend spends so many units at a time of the server, and reports whether there were as many, and
-// whether it has passed the mark at which more are to be reserved.
+// spend spends cost units at to, a time of the server. ok reports whether the batch had enough units, and low
+// whether it has passed the mark at which more units are reserved.
 func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	for {
 		next := b.next.Load()
@@ -59,33 +59,33 @@ func (b *batch) spend(cost, to int64) (first int64, low, ok bool) {
 	}
 }
 
-// left returns how many units may be spent at a time of the server.
+// left returns how many units may be spent at to, a time of the server.
 func (b *batch) left(to int64) int64 { return max(0, b.n-max(b.next.Load(), b.first(to))) }
 
 // spent returns how many units were spent.
 func (b *batch) spent() int64 { return min(b.n, b.next.Load()) - b.skipped.Load() }
 
-// close ends the batch, and returns how many units were spent, and the first that was not.
+// close ends the batch, and returns how many units were spent, and the first unit that was not.
 func (b *batch) close() (spent, first int64) {
 	first = min(b.n, b.next.Swap(b.n+1))
 	return first - b.skipped.Load(), first
 }
 
-// unspend undoes the spending of units, and reports whether it could: only if no others were spent since.
+// unspend undoes the spending of units. It reports false, and changes nothing, if others have been spent since.
 func (b *batch) unspend(first, cost int64) bool {
 	return b.next.CompareAndSwap(first+cost, first)
 }
 
-// part returns a batch of units of b that were spent, and are not.
+// part returns a new batch of units that were taken from b.
 func (b *batch) part(first, cost int64) *batch {
 	p := &batch{grant: b.grant, level: b.level, sent: b.sent, back: b.back}
 	p.n = first + cost
 	p.next.Store(first)
 	p.low.Store(p.n)
-	p.skipped.Store(first) // none of which were this one's
+	p.skipped.Store(first) // these units never belonged to the new batch
 	return p
 }
 
-// admit writes the receipt of a charge that was spent at a time of the server, when left units remain
-// in this process.
+// admit writes the receipt of a charge that was spent at now, a time of the server, when left units remain in this
+// process.
 func (b *batch) admit(r *sluice.Receipt, now, left int64) { b.admitted(r, now, left, b.level) }

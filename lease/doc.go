@@ -1,5 +1,5 @@
 // Package lease reserves units of a shared store in batches and spends them without further calls, never above the
-// limit. Packages synced and failover wrap it; it wraps package redisstore.
+// limit.
 //
 // A [Store] wraps a shared store such as Redis, and is wrapped by a failover.Store:
 //
@@ -15,70 +15,71 @@
 // # The limit is never exceeded
 //
 // A reservation is a Take like any other, so the shared level never exceeds the limit. It exceeds the admitted
-// units by those that are reserved and not yet spent. One mistake is possible: such a unit drains before it is
-// spent, another process gets its room, and then it is spent as well. So a unit of a meter may be spent only until
-// the level beneath it at its reservation has drained:
+// units by the reserved units that are not yet spent. One mistake must be avoided: such a unit drains before it is
+// spent, another process gets its room, and then the unit is spent as well. So a unit of a meter may be spent only
+// until the level beneath it at its reservation has drained:
 //
 //	a unit that was reserved at tick r, at a level of W beneath it, may be spent up to tick
 //	r + ⌊(W − G)/Drain⌋, and for [Horizon] at most
 //
-// where G is as much as all processes together may give back within the horizon: giving back is
-// charged to a budget in the same Take, which holds and refills half of that.
+// where G is the most that all processes together can give back within the horizon: giving back is charged, in the
+// same Take, to a budget that holds, and refills, half of G.
 //
-// Proof. Let L be the shared level, U what a unit adds to it, and N the number of units that are
-// reserved and may still be spent or given back. Of these, let W be the level beneath the one that was
-// reserved first, at r. All others were reserved on top of it. So at t the level is at least
-// W − (t − r)·Drain + N·U, less what was given back since of units beneath it, which is at most G. As
-// the first one may still be spent, W − G ≥ (t − r)·Drain, hence L ≥ N·U. Now let E be the level of
-// the exact limiter, which is asked at the moments of spending. Then E ≤ L − N·U always: draining takes
-// Drain off both sides, and stops at 0 only on the left, as the right side is not below 0; a reservation
-// adds U to L and 1 to N; spending adds U to E and takes 1 off N; a unit that is dropped, or lost with
-// an answer or a process, takes 1 off N; giving one back takes U off L and 1 off N; and a strict Take
-// adds the same to both. So E ≤ L ≤ Size after each Take: the exact limiter admits them all. ∎
+// Proof. Let L be the shared level, U what a unit adds to it, and N the number of units that are reserved and may
+// still be spent or given back. Of these, let W be the level beneath the unit that was reserved first, at r. All
+// others were reserved on top of it. So at t the level is at least W − (t − r)·Drain + N·U, less the units beneath
+// it that were given back since, which are at most G. Because the first unit may still be spent, W − G ≥ (t −
+// r)·Drain, hence L ≥ N·U. Now let E be the level of the exact limiter, which is charged when units are spent. Then
+// E ≤ L − N·U always: draining takes Drain off both sides, and stops at 0 only on the left, as the right side is
+// not below 0; a reservation adds U to L and 1 to N; spending adds U to E and takes 1 off N; dropping a unit, or
+// losing it with an answer or a process, takes 1 off N; giving a unit back takes U off L and 1 off N; and a strict
+// Take adds the same to both. So E ≤ L ≤ Size after each Take: the exact limiter admits them all. ∎
 //
 // The package's tests try all orders of these steps, with late and lost answers. They fail if units live a tick too
 // long, or if the budget is left out.
 //
 // So leased and strict processes may share a key, reservations need no additional room, and unspent units drain
-// like spent ones. A unit of a window may be spent as long as the server's time is surely in its window: the counts
-// of the exact limiter are never above the shared ones, and the previous window only weighs less with time.
+// like spent ones. A unit of a window may be spent as long as the server's time is certainly in its window: the
+// counts of the exact limiter are never above the shared counts, and the weight of the previous window only falls
+// with time.
 //
 // An earlier design reserved above the limit, with a time for each unit before which it could not be spent. Strict
 // processes took the room that it needed, and processes with little demand wasted their reservations.
 //
-// The server's time at a moment of this process lies between bounds that follow from a receipt: it
-// was Receipt.Now at some time between sending and hearing, by this machine's monotonic clock, which is
-// taken to run as fast as the server's to a part in 512. A unit is spent if the latest that the server's
-// clock may show is early enough. That is the Now of the receipt, too: at the Nows of all their receipts,
-// the exact limiter admits what all processes have admitted.
+// The bounds of the server's present time follow from a receipt: the server's time was Receipt.Now at some moment
+// between sending the request and receiving the receipt, by this machine's monotonic clock, whose speed is assumed
+// to be that of the server's clock to a part in 512. A unit is spent if the latest time that the server's clock may
+// show is early enough. This time is also the Now of the new receipt: the exact limiter, charged at the Nows of all
+// receipts, admits everything that all processes have admitted.
 //
-// A cost that is owed ([sluice.Charge].Owe) goes to the store, which may raise the level above the
-// limit, and ends the lease of its key in this process, which gives back what it had reserved. Units are reserved only
-// by Takes that fit, so no process reserves any until the debt has drained.
+// A cost that is owed ([sluice.Charge].Owe) goes to the store, which may raise the level above the limit. It ends
+// the lease of its key in this process, which gives back its reserved units. Units are reserved only by Takes that
+// fit, so no process reserves any until the debt has drained.
 //
-// A process does not see debts, refunds and resets by others: after one, each process may still spend, or give
-// back, the units it had reserved before, for at most [Horizon]. The same applies after a server has lost its counts,
-// after its clock was set or slewed faster than that, and after a change of a burst: until all processes have
-// the new one, they disagree about the size of the bucket and about the budget.
+// A process does not see debts, refunds and resets by others: after such a change, each process may still spend, or
+// give back, the units that it had reserved before, for at most [Horizon]. The same applies after a server has lost
+// its counts, after its clock was set, or slewed by more than a part in 512, and after a change of a burst: until
+// all processes have the new one, they disagree about the size of the bucket and about the budget.
 //
 // # What it costs
 //
 // Reserved units that are not spent in time are lost, as if they had been admitted: those of a killed process, and
 // the rest when demand falls. An idle or closing process gives back what may still be spent, within the budget. If
-// a level is so low that units would drain before they are spent, a process first fills it up, to at most half of
-// what is free: a leased bucket far below its limit has a quarter to a half less left than its burst. Until the
+// a level is so low that units would drain before they are spent, a process first raises it, by at most half of the
+// free units: so a leased bucket far below its limit has a quarter to a half less left than its burst. Until the
 // level is that high, the store decides.
 //
 // The horizon of a limit is the time for which its units are reserved ([Ahead]): a quarter of the time in which a
 // full bucket drains, at most [Horizon].
 //
-// At its limit a key is divided in lumps: a process that gets less than it requested tries again a quarter of the
-// horizon later at the earliest, and denies until then. Its receipts have this as the wait, and the reserved units
-// as what remains. For a window that is used up they have the wait of the store's receipt, but the process tries
-// again after at most a second, because others may have given back.
+// At its limit, a key is divided in lumps: a process that gets fewer units than it requested tries again a quarter
+// of the horizon later at the earliest, and denies until then. Its receipts have this time as the wait, and the
+// reserved units as the remaining ones. For a window that is used up, they have the wait of the store's receipt,
+// but the process tries again after at most a second, because others may have given back units.
 //
-// Turns of a sliding window counter are a quarter as long. Free units that are not taken at once are lost later: it
-// admits up to 3 % less. Near the end of a window less is reserved.
+// For a sliding window counter, the process tries again after a quarter of that time. Free units that are not taken
+// at once are lost later, so such a limit admits up to 3 % less. Near the end of a window, fewer units are
+// reserved.
 //
 // bench/RESULTS-fleet.md has the saved calls and the lost units, for 2 to 1,000 processes and several horizons.
 //

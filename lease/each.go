@@ -12,16 +12,16 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	s.takeEach(ctx, unbounded, calls)
 }
 
-// TakeEachWithin is TakeEach that returns after wait at the latest, and with a wait of 0 answers only
-// what it can without the server.
+// TakeEachWithin is TakeEach, but returns after wait at the latest. With a wait of 0, it decides only charges that
+// need no server.
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	s.takeEach(ctx, max(0, wait), calls)
 }
 
-// takeEach decides what it can, and passes the rest on as one list.
+// takeEach decides calls by leases if possible, and passes the others on as one list.
 func (s *Store) takeEach(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	var rest []sluice.TakeCall
-	var places []int // of these among calls
+	var places []int // their indexes in calls
 	var joints []*joint
 	for i := range calls {
 		c := &calls[i]

@@ -9,17 +9,17 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// fetchFor is how long a reservation may take: units that come later would hardly live.
+// fetchFor is how long a reservation may take. Later units would expire almost at once.
 const fetchFor = Horizon
 
-// turns is into how many turns a horizon is divided by pools that have been refused.
+// turns is the number of turns in a horizon. A pool that has been refused tries again after a turn.
 const turns = 4
 
-// longestTurn is how long, in microseconds, a pool refuses what the store has refused, which others may
-// have given back.
+// longestTurn is how long, in microseconds, a pool refuses charges after a refusal by the store. Others may have
+// given back units since.
 const longestTurn = 1_000_000
 
-// fetch reserves n units, or as many as there are of them, where all are wanted, and at least need.
+// fetch reserves n units, or fewer if the store has fewer, but at least need. all is the number of wanted units.
 func (s *Store) fetch(p *pool, n, all, need int64) {
 	defer s.running.Done()
 	var b *batch
@@ -55,7 +55,7 @@ func (s *Store) fetch(p *pool, n, all, need int64) {
 	}
 }
 
-// reserve takes n units, and returns nothing where they do not fit.
+// reserve takes n units from the shared store. It returns nil if they do not fit.
 func (s *Store) reserve(p *pool, n int64) (*batch, error) {
 	charges := [1]sluice.Charge{{Key: p.key, Plan: p.plan, Cost: n, OnError: p.onError}}
 	var receipts [1]sluice.Receipt
@@ -99,26 +99,26 @@ func (p *pool) learn(n int64, r *sluice.Receipt, sent, back int64) {
 	switch took := r.Now - p.since.Now; {
 	case p.known.back == 0:
 		p.since, p.own = *r, 0
-	case took >= p.horizon/8: // in less, chance counts for more
+	case took >= p.horizon/8: // in a shorter time, the result would be mostly chance
 		p.drift = float64(r.Used-p.own-p.since.Used) / float64(took)
 		p.since, p.own = *r, 0
 	}
 	p.known = known{*r, sent, back}
 }
 
-// errBehind is the outcome of a reservation in a window that the server's clock, which was set back, has
-// not reached: the store decides until it has.
+// errBehind is the result of a reservation in a window that the server's clock has not reached, because the clock
+// was set back. Until it has, the store decides.
 var errBehind = errors.New("lease: the clock of the shared store is behind what it has counted")
 
 // fetching is a reservation that is under way.
 type fetching struct {
-	over chan struct{} // closed then
-	err  error         // set by then
+	over chan struct{} // closed when the reservation is over
+	err  error         // set before over is closed
 }
 
 func newFetching() *fetching { return &fetching{over: make(chan struct{})} }
 
-// errDrained is the outcome of a reservation with too little left when its receipt arrives: the level is so low
+// errDrained is the result of a reservation with too few units left when its receipt arrives: the level is so low
 // that units drain on the way. Callers that waited for it call the store instead of waiting for another.
 var errDrained = errors.New("lease: what was reserved has drained on its way")
 
@@ -130,8 +130,8 @@ func (p *pool) others() int64 {
 	return 2 * p.budget.Capacity
 }
 
-// fetched takes note of what a reservation has brought, where all were wanted, and need of them at once, and
-// reports whether too little was left. p.mu is held.
+// fetched records the result of a reservation for which all units were wanted, need of them at once. It reports
+// whether too few units were left. p.mu is held.
 func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained bool) {
 	at := s.now()
 	over := p.fetching
@@ -143,7 +143,7 @@ func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained 
 		if drained = b.left(b.latest(at)) < max(1, need); drained {
 			over.err = errDrained
 		}
-		if !p.dead.Load() { // else it drains
+		if !p.dead.Load() { // units of a dead pool are left to drain
 			p.add(b, at)
 		}
 	}
@@ -163,7 +163,7 @@ func (s *Store) fetched(p *pool, b *batch, all, need int64, err error) (drained 
 	return drained
 }
 
-// end ends a pool, and returns the calls that give back what it has.
+// end ends a pool, and returns the calls that give back its units.
 func (s *Store) end(p *pool) []sluice.TakeCall {
 	p.mu.Lock()
 	rest := p.kill()
@@ -172,11 +172,11 @@ func (s *Store) end(p *pool) []sluice.TakeCall {
 	return p.giveBack(rest, s.now())
 }
 
-// giveBack returns the calls that give back batches that are closed.
+// giveBack returns the calls that give back closed batches.
 func (p *pool) giveBack(batches []*batch, at int64) (calls []sluice.TakeCall) {
 	for _, b := range batches {
 		first, now := b.next.Load(), b.latest(at)
-		if p.budget != nil { // of what lives longest, as much as the budget holds
+		if p.budget != nil { // the units that last longest, as many as the budget holds
 			first = max(first, b.first(now), b.n-p.budget.Capacity)
 		}
 		n := b.n - first
@@ -192,10 +192,10 @@ func (p *pool) giveBack(batches []*batch, at int64) (calls []sluice.TakeCall) {
 	return calls
 }
 
-// sweepEvery is how often pools are looked at.
+// sweepEvery is the interval in which pools are examined.
 const sweepEvery = Horizon / 8
 
-// sweepLater has the pools looked at. s.inserting is held.
+// sweepLater starts a sweep after sweepEvery. s.inserting is held.
 func (s *Store) sweepLater() {
 	if s.sweeper == nil {
 		s.sweeper = time.AfterFunc(sweepEvery, s.sweep)
@@ -219,7 +219,7 @@ func (s *Store) sweep() {
 		}
 	}
 	if len(calls) > 0 {
-		// What cannot be given back drains, or is over with its window.
+		// Units that cannot be given back drain, or end with their window.
 		s.shared.TakeEachWithin(context.Background(), fetchFor, calls)
 	}
 	s.inserting.Lock()
@@ -232,8 +232,8 @@ func (s *Store) sweep() {
 // keptFor is how long an unused pool is kept, in microseconds.
 const keptFor = 1_000_000
 
-// look reports whether a pool no longer pays off, and returns the batches to give back: all, if no request came for
-// longer than six units usually take, which hardly ever happens by chance.
+// look reports whether a pool no longer pays off, and returns the batches to give back: all batches, if no request
+// has come for longer than six units usually take, which hardly ever happens by chance.
 func (p *pool) look(at int64) (idle bool, old []*batch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,24 +8,24 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// Horizon is how long a unit may be kept at most, by the server's clock.
+// Horizon is the longest time for which a unit may be kept, by the server's clock.
 const Horizon = 250 * time.Millisecond
 
-// grant is a reservation of units by one Take, as its receipt shows it. They are numbered from 0 in the order in
-// which they are spent, and each may be spent up to a time of its own, which never gets earlier from one to the
-// next. Times are the server's, in microseconds.
+// grant is a reservation of units by one Take, by its receipt. Units are numbered from 0 in the order in which they
+// are spent. Each may be spent up to a time of its own, which is never earlier than that of the unit before. Times
+// are the server's, in microseconds.
 type grant struct {
 	plan    *sluice.Plan
-	now     int64 // when they were reserved
-	n       int64 // how many there are
-	beneath int64 // of a meter, the level beneath the first, whatever others give back
-	end     int64 // until when any may be spent
-	deep    bool  // all may, until then
+	now     int64 // when the units were reserved
+	n       int64 // the number of units
+	beneath int64 // for a meter, the lowest level beneath the first unit, even if others give back all they can
+	end     int64 // until when any unit may be spent
+	deep    bool  // all units may be spent until end
 }
 
-// newGrant returns what a receipt of n units grants. Where the clock of the server has stepped back,
-// so that the window of its state has not begun, it is nothing.
-// Others give back at most so many units in a horizon.
+// newGrant returns the grant of a receipt for n units. It is empty if the clock of the server has stepped back, so
+// that the window of the state has not started. others is the most units that all processes can give back in a
+// horizon.
 func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	g := grant{plan: p, now: r.Now, n: n, end: r.Now + Horizon.Microseconds(), deep: true}
 	if p.Kernel == kernel.Meter {
@@ -41,8 +41,8 @@ func newGrant(p *sluice.Plan, n, others int64, r *sluice.Receipt) grant {
 	return g
 }
 
-// first returns the number of the first unit that may be spent at a time, or g.n if no unit may. The time is not
-// before that of the reservation.
+// first returns the number of the first unit that may be spent at a time, or g.n if no unit may. The time must not
+// be before the reservation.
 func (g *grant) first(at int64) int64 {
 	switch {
 	case at > g.end:
@@ -58,8 +58,8 @@ func (g *grant) first(at int64) int64 {
 	return min(g.n, (drained+p.Unit-1)/p.Unit)
 }
 
-// until returns up to when unit i may be given back. That of a meter may be spent until then, too; of a
-// window none may be spent behind the end of the grant.
+// until returns the time up to which unit i may be given back. Until then, a unit of a meter may also be spent;
+// units of a window may only be spent until g.end.
 func (g *grant) until(i int64) int64 {
 	p := g.plan
 	level := g.beneath + i*p.Unit
@@ -73,9 +73,9 @@ func (g *grant) until(i int64) int64 {
 	return min(g.end, (g.now/p.Tick+level/p.Drain+1)*p.Tick-1)
 }
 
-// horizon returns for how long, in microseconds, units of a plan are to be reserved, or 0 where that
-// is not worth it. It is a quarter of the time in which a full bucket drains, so that the level that
-// is kept beneath them is a small part of the burst.
+// horizon returns how far ahead units of a plan are reserved, in microseconds, or 0 if reserving is not worth it.
+// It is at most a quarter of the time in which a full bucket drains, so that the level that has to be kept beneath
+// the units is a small part of the burst.
 func horizon(p *sluice.Plan) int64 {
 	if p.Leasable() != nil {
 		return 0
@@ -98,13 +98,13 @@ func horizon(p *sluice.Plan) int64 {
 }
 
 const (
-	shortest = 2_000 // µs: a horizon of less is not worth it
-	fewest   = 4     // nor is one in which fewer units pass
+	shortest = 2_000 // µs: a shorter horizon is not worth it
+	fewest   = 4     // units: a horizon in which fewer pass is not worth it
 )
 
-// budget returns the plan of what all processes together may give back, which is charged with it, or
-// nil where they may give back all: of a meter, a sixteenth of what it lets pass in a horizon h. Its period,
-// which is no shorter than any unit lives, is one that no other limit has.
+// budget returns the plan that is charged for giving back units, by all processes together, or nil if they may give
+// back all. For a meter, it has a sixteenth of the units that pass in a horizon h. Its period is at least as long
+// as any unit lasts, and no other limit has the same period.
 func budget(p *sluice.Plan, h int64) *sluice.Plan {
 	if p.Kernel != kernel.Meter {
 		return nil
@@ -117,7 +117,7 @@ func budget(p *sluice.Plan, h int64) *sluice.Plan {
 	return b
 }
 
-// largest returns the most units that one charge may take from a lease. A larger one asks the store.
+// largest returns the most units that one charge may take from a lease. A larger charge goes to the store.
 func largest(p *sluice.Plan, h int64) int64 {
 	if p.Kernel == kernel.Meter {
 		return max(1, h/p.Tick*p.Drain/p.Unit/4)
@@ -125,8 +125,9 @@ func largest(p *sluice.Plan, h int64) int64 {
 	return max(1, int64(float64(p.Capacity)*float64(h)/float64(p.Span*p.Tick))/4)
 }
 
-// refused returns the receipt of a charge that does not fit now, with a wait in microseconds: that of a state of
-// the plan. The wait of a window is at least until its end, and that of a sliding window at most until then.
+// refused returns the receipt of a charge that does not fit now. It has a state of the plan with the given wait, in
+// microseconds. The wait for a fixed window is at least until its end, and the wait for a sliding window at most
+// until then.
 func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	r := sluice.Receipt{Receipt: kernel.Receipt{Now: now}, Origin: sluice.ByLease}
 	if p.Kernel == kernel.Meter {
@@ -137,15 +138,15 @@ func refused(p *sluice.Plan, cost, now, wait int64) sluice.Receipt {
 	number, _, end := p.WindowAt(now)
 	r.Tick, r.Used = number, p.Capacity
 	if rest := (end - now - wait) / p.Tick; p.Limit.Algorithm == sluice.SlidingWindowCounter && rest > 0 && cost < p.Capacity {
-		// The count of the previous window that leaves room for the cost with so much of this one left.
+		// The count of the previous window that leaves room for the cost when rest of this window remains.
 		room := (p.Capacity - cost) * p.Span
 		r.Used, r.Prev = 0, (room+rest-1)/rest
 	}
 	return r
 }
 
-// admitted returns the receipt of a charge that was spent at now, when left units remain in this
-// process. If none does, and another is to be had from the store as far as is known, one remains.
+// admitted returns the receipt of a charge that was spent at now, when left units remain in this process. If no
+// unit remains, but the store probably has another, the receipt shows one.
 func (g *grant) admitted(r *sluice.Receipt, now, left, level int64) {
 	p := g.plan
 	*r = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Fits: true}, Origin: sluice.ByLease}

@@ -8,15 +8,15 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// joint is a Take of several charges of which some are decided here.
+// joint is a Take of several charges, some of which leases decide.
 type joint struct {
 	spent    []spending
 	charges  []sluice.Charge // for the shared store
 	receipts []sluice.Receipt
-	places   []int   // of these in the Take
-	pools    []*pool // of these, or nil
-	sent     int64   // when the shared store was asked
-	refused  bool    // by a lease
+	places   []int   // the index of each of these charges in the Take
+	pools    []*pool // the pool of each of these charges, or nil
+	sent     int64   // when the shared store was called
+	refused  bool    // a lease has refused a charge
 }
 
 // spending is a charge that was spent from a batch.
@@ -37,8 +37,8 @@ func (s *Store) release(j *joint) {
 	s.joints.Put(j)
 }
 
-// takeJoint spends what is leased, and has the shared store decide about the rest. If that refuses,
-// what was spent is put back. Where a lease refuses, nothing else is charged.
+// takeJoint spends leased units, and lets the shared store decide about the other charges. If the store refuses,
+// the spent units are put back. If a lease refuses, nothing else is charged.
 func (s *Store) takeJoint(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	j := s.beginJoint(charges, receipts)
 	defer s.release(j)
@@ -50,7 +50,7 @@ func (s *Store) takeJoint(ctx context.Context, wait time.Duration, charges []slu
 	return err
 }
 
-// beginJoint decides what is leased. What j lists is for the shared store.
+// beginJoint decides the leased charges. j.charges are left for the shared store.
 func (s *Store) beginJoint(charges []sluice.Charge, receipts []sluice.Receipt) *joint {
 	j := s.joints.Get().(*joint)
 	guard := s.spendAll(j, charges, receipts)
@@ -67,7 +67,7 @@ func (s *Store) beginJoint(charges []sluice.Charge, receipts []sluice.Receipt) *
 	return j
 }
 
-// endJoint takes note of what the shared store has decided.
+// endJoint records the decision of the shared store.
 func (s *Store) endJoint(j *joint, receipts []sluice.Receipt, err error) {
 	admitted := err == nil && sluice.Admitted(j.charges, j.receipts)
 	if err == nil {
@@ -91,7 +91,8 @@ func (s *Store) endJoint(j *joint, receipts []sluice.Receipt, err error) {
 	}
 }
 
-// spendAll spends what is leased and lists the rest, and returns which charge refuses, or -1.
+// spendAll spends leased units, and lists the other charges in j. It returns the index of the charge that is
+// refused, or -1.
 func (s *Store) spendAll(j *joint, charges []sluice.Charge, receipts []sluice.Receipt) (guard int) {
 	guard = -1
 	for i := range charges {
@@ -109,7 +110,7 @@ func (s *Store) spendAll(j *joint, charges []sluice.Charge, receipts []sluice.Re
 	return guard
 }
 
-// spendOne decides a charge by its pool, and reports false if the shared store has to.
+// spendOne decides a charge by its pool. It reports false if the shared store has to decide.
 func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *sluice.Receipt) bool {
 	at := s.now()
 	b := p.batch.Load()
@@ -128,7 +129,7 @@ func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *slui
 			}
 			p.refused += c.Cost
 			n, _ := p.wants(at, 0)
-			if room := p.room(at); room < c.Cost || room-n > c.Cost { // else it competes with what is asked for now
+			if room := p.room(at); room < c.Cost || room-n > c.Cost { // otherwise the reservation would compete with this charge
 				s.fetchLocked(p, at, 0)
 			}
 			return false
@@ -144,7 +145,7 @@ func (s *Store) spendOne(j *joint, p *pool, c *sluice.Charge, place int, r *slui
 	return true
 }
 
-// putBack undoes the spending. The receipts then have what remains without it.
+// putBack undoes the spending, and corrects the remaining units in the receipts.
 func (s *Store) putBack(j *joint, receipts []sluice.Receipt) {
 	for i := range j.spent {
 		x := &j.spent[i]
@@ -161,7 +162,7 @@ func (p *pool) tell(c *sluice.Charge, r *sluice.Receipt, at int64) {
 	}
 	p.mu.Lock()
 	wait := p.again - at
-	if p.fetching != nil { // it may bring less than is wanted
+	if p.fetching != nil { // the reservation may bring fewer units than wanted
 		wait = max(wait, p.horizon/turns+p.latency)
 	}
 	p.mu.Unlock()

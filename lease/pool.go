@@ -16,67 +16,67 @@ type pool struct {
 	key     string
 	plan    *sluice.Plan
 	onError sluice.OnError
-	horizon int64 // for which units are reserved, in microseconds
-	most    int64 // units of one charge
+	horizon int64 // how far ahead units are reserved, in microseconds
+	most    int64 // the most units of one charge
 	budget  *sluice.Plan
 
-	batch  atomic.Pointer[batch] // that is being spent, or nil
-	queued atomic.Int64          // units of those behind it, about
-	dead   atomic.Bool           // the pool is no more; the store decides
+	batch  atomic.Pointer[batch] // the batch that is being spent, or nil
+	queued atomic.Int64          // about how many units the batches in queue have
+	dead   atomic.Bool           // the pool has ended; the store decides
 
 	mu       sync.Mutex
 	queue    []*batch
-	gone     int64     // units spent of batches that are gone
-	refused  int64     // units that were asked for, and were not there
+	gone     int64     // units spent from batches that are gone
+	refused  int64     // units that were requested and not available
 	waiting  int64     // units that callers wait for
-	demand   int64     // units that are asked for in a horizon
-	measured int64     // when that was
-	before   int64     // units spent and refused by then
-	last     int64     // how many were granted last, if that was less than wanted, else 0
-	again    int64     // until when the pool refuses rather than ask
+	demand   int64     // units that are requested in a horizon
+	measured int64     // when demand was measured
+	before   int64     // units requested until then: see total
+	last     int64     // how many units were granted last, if fewer than wanted, else 0
+	again    int64     // until when the pool refuses without calling the store
 	fetching *fetching // the reservation that is under way, or nil
-	old      []*batch  // that can only be given back
-	shallow  int64     // since when reservations have found the level too low, or 0
-	// Until when the store decides, as what is reserved would drain on its way, or how many are to be refused
-	// by then.
+	old      []*batch  // batches that can only be given back
+	shallow  int64     // since when the level has been too low for reservations, or 0
+	// The store decides until drains (a time), or until refused reaches enough, because reserved units would drain
+	// before they arrive.
 	drains, enough int64
 	known          known
-	drift          float64        // of the level in a microsecond, by what drains and what others take, or 0
-	since          sluice.Receipt // from which on that is measured
-	own            int64          // what this process has taken since
-	latency        int64          // of reservations, in microseconds: the longest of late
-	swept          int64          // units spent and refused when the pool was last looked at
-	asked          int64          // when that was more than before
+	drift          float64        // change of the bucket's level per microsecond, from draining and from other processes; 0 if unknown
+	since          sluice.Receipt // the receipt at which the measurement of drift started
+	own            int64          // the level that this process has added since then
+	latency        int64          // the longest recent duration of a reservation, in microseconds
+	swept          int64          // units requested when the pool was last examined
+	asked          int64          // when swept last grew
 }
 
-// known is a state in the server's last receipt.
+// known is the state in the server's last receipt.
 type known struct {
 	receipt    sluice.Receipt
 	sent, back int64
 }
 
-// counts reports whether the pool is that of a charge.
+// counts reports whether the pool has the units of a charge's state.
 func (p *pool) counts(c *sluice.Charge) bool {
 	return p.key == c.Key && p.plan.Fingerprint == c.Plan.Fingerprint
 }
 
-// like reports whether what is leased by the plan of the pool may be spent by another, of the same
-// fingerprint: a limit may have changed, and a bucket is no queue.
+// like reports whether units that were leased under the pool's plan may be spent under plan, which has the same
+// fingerprint. They may not if the limit has changed, or if one plan is a bucket and the other a queue.
 func (p *pool) like(plan *sluice.Plan) bool {
 	return p.plan == plan || p.plan.Capacity == plan.Capacity && p.plan.Most == plan.Most &&
 		p.plan.Tick == plan.Tick && p.plan.Limit.Algorithm == plan.Limit.Algorithm
 }
 
-// refuses reports whether a cost that is more than what is left is refused without asking. Where a window
-// has no room for a larger one, it may have for this. p.mu is held.
+// refuses reports whether to refuse a cost above the remaining units without calling the store. A window that had
+// no room for a larger cost may still have room for this one. p.mu is held.
 func (p *pool) refuses(cost, at int64) bool {
 	return at < p.again && (p.plan.Limit.Algorithm != sluice.FixedWindow || cost > p.room(at))
 }
 
-// draining reports whether nothing is to be reserved, as it would drain on its way. p.mu is held.
+// draining reports whether to reserve nothing, because units would drain before they arrive. p.mu is held.
 func (p *pool) draining(at int64) bool { return at < p.drains && p.refused < p.enough }
 
-// spend spends units of the batch at hand, or of one behind it. p.mu is held.
+// spend spends units of the current batch, or of a batch in the queue. p.mu is held.
 func (p *pool) spend(cost, at int64) (b *batch, first int64, low, ok bool) {
 	b = p.batch.Load()
 	if b != nil {
@@ -88,7 +88,7 @@ func (p *pool) spend(cost, at int64) (b *batch, first int64, low, ok bool) {
 		if first, _, ok = next.spend(cost, next.latest(at)); ok {
 			p.queue = slices.Delete(p.queue, i, i+1)
 			if b != nil {
-				p.queue = append(p.queue, b) // a smaller cost may find something
+				p.queue = append(p.queue, b) // a smaller cost may still fit
 			}
 			p.batch.Store(next)
 			p.tidy(at)
@@ -99,7 +99,7 @@ func (p *pool) spend(cost, at int64) (b *batch, first int64, low, ok bool) {
 	return nil, 0, false, false
 }
 
-// tidy lets go of batches of which nothing can be spent, and sets the marks anew. p.mu is held.
+// tidy drops batches without units to spend, and updates the mark for the next reservation. p.mu is held.
 func (p *pool) tidy(at int64) {
 	p.queue = slices.DeleteFunc(p.queue, func(b *batch) bool { return p.over(b, at) })
 	if b := p.batch.Load(); b != nil && p.over(b, at) {
@@ -119,25 +119,25 @@ func (p *pool) tidy(at int64) {
 	}
 }
 
-// over reports whether nothing can be spent of b any more, and closes it then. p.mu is held.
+// over reports whether b has no more units to spend. If so, it closes b. p.mu is held.
 func (p *pool) over(b *batch, at int64) bool {
 	if b.left(b.latest(at)) > 0 {
 		return false
 	}
 	spent, first := b.close()
 	p.gone += spent
-	if first < b.n && p.plan.Kernel != kernel.Meter { // what a window has lost does not drain
+	if first < b.n && p.plan.Kernel != kernel.Meter { // units of a window do not drain, so they have to be given back
 		p.old = append(p.old, b.part(first, b.n-first))
 	}
 	return true
 }
 
-// cover is how many units are kept where others may miss them: for three quarters of the horizon, as
-// hardly one lives longer than that.
+// cover is how many units to keep if others may need them: the demand of three quarters of the horizon, because
+// hardly any unit can be spent later.
 func (p *pool) cover() int64 { return max(1, p.demand*3/4) }
 
-// mark is how many units are left when more are reserved: what is asked for while that takes twice as long
-// as of late.
+// mark is the number of remaining units at which the next reservation starts: the demand during twice the recent
+// duration of a reservation.
 func (p *pool) mark() int64 { return min(p.cover()/4, 1+2*p.latency*p.demand/p.horizon) }
 
 // spent returns how many units were spent. p.mu is held.
@@ -152,7 +152,7 @@ func (p *pool) spent() int64 {
 	return n
 }
 
-// total returns how many units were asked for. p.mu is held.
+// total returns how many units were requested. p.mu is held.
 func (p *pool) total() int64 { return p.spent() + p.refused + p.waiting }
 
 // left returns how many units may be spent. p.mu is held.
@@ -167,7 +167,7 @@ func (p *pool) left(at int64) int64 {
 	return n
 }
 
-// add puts a batch behind the others. p.mu is held.
+// add appends a batch to the queue. p.mu is held.
 func (p *pool) add(b *batch, at int64) {
 	b.low.Store(b.n)
 	p.queue = append(p.queue, b)
@@ -187,8 +187,8 @@ func (p *pool) putBack(b *batch, first, cost, at int64) {
 	}
 }
 
-// trim sets aside what a batch has that is about to get too old and more than is asked for until then. p.mu
-// is held.
+// trim sets aside the units of a batch that will expire soon, except those that will probably be requested before.
+// p.mu is held.
 func (p *pool) trim(at int64) {
 	if !p.scarce(p.room(at)) {
 		return
@@ -217,13 +217,13 @@ func (p *pool) trim(at int64) {
 	p.tidy(at)
 }
 
-// kill ends the pool, and returns what it has had and can be given back. p.mu is held.
+// kill ends the pool, and returns the batches whose units can be given back. p.mu is held.
 func (p *pool) kill() (rest []*batch) {
 	p.dead.Store(true)
 	return p.empty()
 }
 
-// empty ends what is reserved, and returns what can be given back. p.mu is held.
+// empty closes all batches, and returns the batches whose units can be given back. p.mu is held.
 func (p *pool) empty() (rest []*batch) {
 	if b := p.batch.Swap(nil); b != nil {
 		p.queue = append(p.queue, b)
@@ -241,22 +241,23 @@ func (p *pool) empty() (rest []*batch) {
 	return rest
 }
 
-// wait notes that a caller waits for units, or, if they are negative, that it does so no longer.
+// wait notes that a caller waits for units, or, if units is negative, that it no longer waits.
 func (p *pool) wait(units int64) {
 	p.mu.Lock()
 	p.waiting += units
 	p.mu.Unlock()
 }
 
-// worthwhile reports whether units are to be reserved. The demand has to be at least that which started the lease,
-// or half of it if the bucket has plenty. Less demand is no reason to fill up a bucket. p.mu is held.
+// worthwhile reports whether to reserve units. The demand must be at least the demand that started the lease, or
+// half of it if the bucket has plenty. Lower demand is not worth raising the level of a bucket. p.mu is held.
 func (p *pool) worthwhile(at int64) bool {
 	return p.plan.Kernel != kernel.Meter || p.known.back == 0 || p.demand >= worth || p.demand >= worth/2 && p.plenty(p.room(at))
 }
 
-// measure notes how many units are asked for in a horizon. It follows by halves, since what was held up
-// comes all at once, and waits for a quarter of a horizon, or as many units as there were in all of the last,
-// since in less they look fewer than they are. p.mu is held.
+// measure updates the demand: the units that are requested in a horizon. Each measurement counts for half of the
+// new value, because held-up requests arrive all at once. A measurement takes a quarter of a horizon, or until as
+// many units were requested as in the whole horizon before, because a shorter one would underestimate the demand.
+// If the demand is low, it takes a whole horizon. p.mu is held.
 func (p *pool) measure(at int64) {
 	total, took := p.total(), at-p.measured
 	long := p.horizon / turns
@@ -270,7 +271,7 @@ func (p *pool) measure(at int64) {
 	p.demand, p.measured, p.before = max(1, (now+p.demand+1)/2), at, total
 }
 
-// room returns how many units may be free in the shared store, at most.
+// room returns the most units that may be free in the shared store.
 func (p *pool) room(at int64) int64 {
 	k := &p.known
 	if k.back == 0 {
@@ -289,11 +290,10 @@ func (p *pool) room(at int64) int64 {
 	return p.plan.Decide(0, r).Remaining
 }
 
-// perTurn is about how many units the limit lets pass in the time after which a pool that has been
-// refused asks again.
+// perTurn is about how many units the limit allows between two attempts of a pool that is being refused.
 func (p *pool) perTurn() int64 { return p.most }
 
-// rest returns how many units are asked for in the rest of a window.
+// rest returns the demand in the rest of a window, in units.
 func (p *pool) rest(at int64) int64 {
 	if k := &p.known; p.plan.Kernel != kernel.Meter && k.back != 0 {
 		now := k.receipt.Now + max(0, at-k.back)
@@ -303,20 +303,20 @@ func (p *pool) rest(at int64) int64 {
 	return math.MaxInt64
 }
 
-// scarce reports whether units that are reserved and not spent are missed by others. Of a bucket that is
-// not nearly full they are not, since they drain; of one that is not known they may be.
+// scarce reports whether other processes may miss units that are reserved and not spent. In a bucket that is not
+// nearly full they do not, because units drain. If the state of the bucket is unknown, they may.
 func (p *pool) scarce(room int64) bool {
 	return p.plan.Kernel != kernel.Meter || room <= p.plan.Capacity/4 || p.known.back == 0
 }
 
-// plenty reports whether units that are reserved and not spent are of no account: of a bucket that is less
-// than half full. What is lost of it drains before anybody misses it.
+// plenty reports whether unspent reservations do no harm. That is so if the bucket is known to be less than half
+// full: lost units drain before another process misses them.
 func (p *pool) plenty(room int64) bool {
 	return p.plan.Kernel == kernel.Meter && p.known.back != 0 && room > p.plan.Capacity/2
 }
 
-// part returns how much of the room is for one process, where that is little. What a sliding window has
-// free now it has not later.
+// part returns how much of the room one process may reserve: half of a bucket's, all of a window's. Room that is
+// free in a sliding window now may not be free later, so it is used at once.
 func (p *pool) part(room int64) int64 {
 	if p.plan.Kernel == kernel.Meter {
 		return room / 2
@@ -324,11 +324,11 @@ func (p *pool) part(room int64) int64 {
 	return room
 }
 
-// wants returns how many units are to be reserved, for as much as need and for what is to come, and how many
-// would be if there was room. p.mu is held.
+// wants returns how many units to reserve, for the need of a charge and for the expected demand, and how many it
+// would reserve if the store had room. p.mu is held.
 func (p *pool) wants(at, need int64) (n, all int64) {
 	room := p.room(at)
-	if all = p.demand; !p.plenty(room) { // what is almost certain to be asked for: by chance, two deviations less
+	if all = p.demand; !p.plenty(room) { // almost certain demand: two standard deviations less than the average
 		all = min(p.cover(), p.rest(at), p.demand-int64(2*math.Sqrt(float64(p.demand))))
 	}
 	all = max(need, p.waiting, all-p.left(at))
@@ -339,16 +339,17 @@ func (p *pool) wants(at, need int64) (n, all int64) {
 	return min(n, p.plan.Capacity), all
 }
 
-// deposit returns how many units more fill up a level that is so low that n units, which are spent as
-// quickly as they are asked for, would drain before: half of what is free at most. Level is what the
-// bucket holds with them, and beneath what it holds without, whatever others give back. p.mu is held.
+// deposit returns how many more units to reserve to raise the bucket's level, if the level is so low that n
+// reserved units would drain before they are spent at the present demand. It returns at most half of the free
+// units. level is the level of the bucket with the n units, and beneath is the lowest level without them, even if
+// others give back all they can. p.mu is held.
 func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	plan := p.plan
 	if plan.Kernel != kernel.Meter {
 		return 0
 	}
 	enough := max(0, n*(plan.Drain*(p.horizon/plan.Tick)/p.demand-plan.Unit))
-	others := level - n*plan.Unit - beneath // which they may give back
+	others := level - n*plan.Unit - beneath // the level that others may give back
 	target := others + enough + enough/2
 	switch {
 	case beneath >= enough:
@@ -357,7 +358,7 @@ func (p *pool) deposit(n, beneath, level, at int64) int64 {
 	case p.shallow == 0:
 		p.shallow = at
 	}
-	if at-p.shallow < p.horizon/2 || p.drift >= 0 { // others fill it up, or may, and demand is not known well yet
+	if at-p.shallow < p.horizon/2 || p.drift >= 0 { // others may be raising the level, or the demand is not well known yet
 		if target = others + 2*n*plan.Unit; beneath >= 0 {
 			return 0
 		}

@@ -55,7 +55,7 @@ func (s *Store) now() int64 {
 	return int64(time.Since(s.base) / time.Microsecond)
 }
 
-// track counts something that Close has to wait for, unless s is closed.
+// track counts background work for which Close has to wait. It reports false if s is closed.
 func (s *Store) track() bool {
 	s.inserting.Lock()
 	defer s.inserting.Unlock()
@@ -66,11 +66,11 @@ func (s *Store) track() bool {
 	return true
 }
 
-// closeFor is how long Close takes to give back, at most.
+// closeFor is the longest time that Close takes to give back units.
 const closeFor = time.Second
 
 // Close gives back the reserved units that can be given back, waiting a second at most, and stops all background
-// work. It leaves the shared store open. Later Takes are passed on to it.
+// work. It leaves the shared store open. Later Takes go to the shared store.
 func (s *Store) Close() {
 	s.inserting.Lock()
 	again := s.closed.Swap(true)
@@ -100,10 +100,10 @@ func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err er
 }
 
 // Overhear registers a function that is called with the shared store's answers to reservations, which no Take
-// returns. It is called from any goroutine, and must be quick. A failover.Store calls it.
+// returns. The function is called from any goroutine, and must be quick. A failover.Store registers one.
 func (s *Store) Overhear(heard func(c *sluice.Charge, r *sluice.Receipt)) { s.heard.Store(&heard) }
 
-// unbounded is the wait of a Take without a limit on it.
+// unbounded is the wait of a Take that may take any time.
 const unbounded = -1
 
 // Take implements [sluice.Store]. Receipts of units spent from a lease have the Origin [sluice.ByLease]; their Now
@@ -115,8 +115,8 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return s.take(ctx, unbounded, charges, receipts)
 }
 
-// TakeWithin is Take that returns after wait at the latest, and with a wait of 0 answers only what it
-// can without the server.
+// TakeWithin is Take, but returns after wait at the latest. With a wait of 0, it decides only charges that need no
+// server.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if len(charges) == 1 && len(receipts) == 1 && s.takeFast(&charges[0], &receipts[0]) {
 		return nil
@@ -167,7 +167,7 @@ func concerned(charges []sluice.Charge) bool {
 	return false
 }
 
-// take decides all that takeFast cannot.
+// take decides all charges that takeFast cannot decide.
 func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if !concerned(charges) {
 		return s.ask(ctx, wait, charges, receipts)
@@ -177,7 +177,7 @@ func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.C
 	}
 	if s.drops(charges) {
 		err := s.ask(ctx, wait, charges, receipts)
-		s.drops(charges) // ends leases that were made meanwhile
+		s.drops(charges) // ends leases that started in the meantime
 		return err
 	}
 	if !s.leases(charges) {
@@ -204,7 +204,7 @@ func (s *Store) take(ctx context.Context, wait time.Duration, charges []sluice.C
 	return nil
 }
 
-// remains returns what is left of a wait that began at began, a time of s.now.
+// remains returns the rest of a wait that started at began, a time of s.now.
 func (s *Store) remains(wait time.Duration, began int64) time.Duration {
 	if wait == unbounded {
 		return wait
@@ -251,8 +251,8 @@ func (s *Store) drop(p *pool) {
 	s.remove(p)
 }
 
-// leases reports whether any of charges may be leased. With a lock among them, none may: the shared store has to
-// see all charges that the lock watches.
+// leases reports whether any of charges may be leased. If one of them is a lock, none may be leased, because the
+// shared store has to see all charges that the lock watches.
 func (s *Store) leases(charges []sluice.Charge) (any bool) {
 	if s.closed.Load() {
 		return false
@@ -290,8 +290,8 @@ func (s *Store) pool(c *sluice.Charge) *pool {
 	return p
 }
 
-// begin creates the pool of a key, if leasing it pays off. The next call reserves its first units: now they would
-// compete with the present request.
+// begin creates the pool of a key, if leasing it pays off. The next call reserves its first units, because a
+// reservation now would compete with the present request.
 func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 	h := horizon(c.Plan)
 	if h == 0 {
@@ -306,7 +306,7 @@ func (s *Store) begin(hash uint64, c *sluice.Charge, at int64) {
 	s.insert(p)
 }
 
-// late is the error of a Take that may not wait.
+// late is the error of a Take that must not wait any longer.
 type late struct{}
 
 func (late) Error() string {
@@ -315,8 +315,8 @@ func (late) Error() string {
 func (late) NotCharged() bool { return true }
 func (late) Unwrap() error    { return context.DeadlineExceeded }
 
-// await decides a charge by its pool, waiting for a reservation if need be. It reports false where the
-// shared store is to decide: the lease has ended, or a reservation has failed.
+// await decides a charge by its pool, waiting for a reservation if need be. It reports false if the shared store
+// has to decide, because the lease has ended or a reservation has failed.
 func (s *Store) await(ctx context.Context, wait time.Duration, began int64, p *pool, c *sluice.Charge, r *sluice.Receipt) (decided bool, err error) {
 	for tries := 0; ; tries++ {
 		pending := s.try(p, c, r)
@@ -377,12 +377,12 @@ func (s *Store) try(p *pool, c *sluice.Charge, r *sluice.Receipt) (pending *fetc
 		p.refuse(c, r, at)
 		return nil
 	case p.draining(at):
-		p.refused += c.Cost // so that demand is known
+		p.refused += c.Cost // counts as demand
 		return nil
 	}
 	if s.fetchLocked(p, at, c.Cost); p.fetching == nil {
 		p.refused += c.Cost
-		return nil // it is not worth it, or the store is being closed
+		return nil // a reservation is not worth it, or s is being closed
 	}
 	return p.fetching
 }
@@ -401,10 +401,10 @@ func (p *pool) refuse(c *sluice.Charge, r *sluice.Receipt, at int64) {
 		p.plan.Step(kernel.State{Tick: k.receipt.Tick, Used: k.receipt.Used, Prev: k.receipt.Prev}, now, 0, &last.Receipt)
 	case k.receipt.Used <= p.plan.Size:
 		return
-	default: // it is owed
+	default: // the state is above the limit
 		last = sluice.Receipt{Receipt: kernel.Receipt{Now: now, Used: drained(p.plan, k.receipt.Used, k.receipt.Now, now)}}
 	}
-	// The wait for a window or a debt may be longer than the time until the next call of the store.
+	// The wait for a window or a debt may be longer than the time until the pool calls the store again.
 	last.Fits, last.Origin = false, sluice.ByLease
 	if p.plan.Decide(c.Cost, last).RetryAfter > p.plan.Decide(c.Cost, *r).RetryAfter {
 		*r = last

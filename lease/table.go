@@ -13,7 +13,7 @@ const (
 	ways     = 4
 	maxPools = 4096
 	counters = 1 << 14
-	// worth is how many units of a key are to be asked for in countFor before it is leased.
+	// worth is the fewest units of a key that must be requested in countFor before the key is leased.
 	worth    = 8
 	countFor = 250_000 // µs
 )
@@ -81,12 +81,12 @@ func (s *Store) all() []*pool {
 	return slices.Clone(s.held)
 }
 
-// enough is how many units of a key are to be asked for in countFor before it is leased: of less than three in
-// a horizon most would be lost.
+// enough is how many units of a key must be requested in countFor before the key is leased. With fewer than three
+// in a horizon, most reserved units would be lost.
 func enough(p *sluice.Plan) int64 { return max(worth, 3*countFor/max(shortest, horizon(p))) }
 
-// asked counts units of a key that has no pool, and reports whether there are enough. A counter
-// belongs to one key at a time; one that is asked for more often gets it in the end.
+// asked counts requested units of a key without a pool, and reports whether there are enough. A counter belongs to
+// one key at a time; a key that is requested more often takes it over in the end.
 //
 // A counter is 24 bits of a hash, 24 bits of the time, and 16 bits of units.
 func (s *Store) asked(hash uint64, cost, enough, at int64) bool {

@@ -10,7 +10,7 @@ import (
 const atOnce = 32
 
 // TakeEach implements [sluice.EachTaker], by the store's own clock as [Store.Take] does. Takes of one charge share
-// readings of the clock, and are cheapest.
+// readings of the clock, and cost the least.
 func (s *Store) TakeEach(_ context.Context, calls []sluice.TakeCall) {
 	for len(calls) > 0 {
 		n := min(len(calls), atOnce)

@@ -1,27 +1,27 @@
 package memory
 
-// Stats are the numbers of keys in a store.
+// Stats has the size of a store and its losses.
 type Stats struct {
 	// Keys is the number of states that are not empty.
 	Keys int
-	// Bytes is what tables and logs take, at most what the store was made for.
+	// Bytes is the memory in use, at most [Config.MaxBytes].
 	Bytes int64
 	Losses
 }
 
-// Losses count what did not fit since a store was made.
+// Losses counts the states and charges that did not fit since the store was made.
 type Losses struct {
-	// Evicted is how many states that were not empty were evicted. If it grows, the store is too
+	// Evicted is the number of states that were evicted although they were not empty. If it grows, the store is too
 	// small for its keys.
 	Evicted int64
-	// Freed is how many of these had used more than half of their limit. If it grows, more keys
-	// are being limited than fit, and clients can get a fresh limit by bringing new keys.
+	// Freed is the number of evicted states that had used more than half of their limit. If it grows, more keys are
+	// being limited than fit, and clients can get a fresh limit by sending new keys.
 	Freed int64
-	// Refused is how many charges of new keys were refused instead; see [Config.RefuseNew].
+	// Refused is the number of charges of new keys that were refused instead: see [Config.RefuseNew].
 	Refused int64
 }
 
-// Losses returns the losses of [Stats], without looking at every state.
+// Losses returns the [Losses] of Stats, but does not read every state.
 func (s *Store) Losses() Losses {
 	return Losses{Evicted: s.evicted.Load(), Freed: s.freed.Load(), Refused: s.refused.Load()}
 }
@@ -35,11 +35,11 @@ func (s *Store) countEvicted(r priority) {
 	}
 }
 
-// Stats counts what the store holds, by its own clock. It looks at every state, one stripe at a
-// time, which takes some milliseconds for a million: it is for people and metrics.
+// Stats returns the size and the losses of the store at the present time. It reads every state, one stripe at a
+// time, which takes some milliseconds for a million keys: use it for people and metrics.
 func (s *Store) Stats() Stats { return s.StatsAt(s.now()) }
 
-// StatsAt is Stats for a store that is used with TakeAt.
+// StatsAt does what Stats does at the time now, for a store that is used with TakeAt.
 func (s *Store) StatsAt(now int64) Stats {
 	st := Stats{Bytes: s.overflow.bytes.Load() + s.tables.bytes() + s.headBytes(), Losses: s.Losses()}
 	for i := range s.stripes {

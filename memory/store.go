@@ -1,22 +1,22 @@
-// Package memory is a store for one process: bounded, exact, and cheap. It is the fallback of package
-// failover too; package sluice is below it.
+// Package memory has a store for one process: bounded, exact, and cheap. Package failover also uses it as its
+// fallback. It imports package sluice.
 //
-// A [Store] keeps meters and windows in 16 bytes a key, in tables without pointers. It starts
-// small and grows with the keys in use, up to its bound. Once a sixteenth of the room is in
-// use, new keys take the place of states that have drained, so there is no sweeper, and nothing
-// to close.
+// A [Store] keeps a meter or a window in 16 bytes a key, in tables without pointers. It starts small and grows with
+// the keys in use, up to its bound. Once a sixteenth of the memory is in use, new keys replace states that have
+// drained. So a Store needs no background work, and need not be closed.
 //
-// At the bound, a new key evicts another: the one that has used least of its limit, to a factor of two, and among
-// equals, where that is known, the least recently used. Keys that have used more than half of their limit go last,
-// in the order in which they drain. So a flood of new keys, whatever limits it meets, never evicts a key that is
-// being limited, unless such keys fill seven tenths of the room. If they do, [Stats] counts those that are evicted,
-// and [Config] can have new keys refused instead. A client that sends enough new keys to fill the store makes it
-// forget keys that have hardly used anything. So if clients can make up keys, limit by address as well.
+// At the bound, a new key evicts another one: the key that has used the smallest part of its limit, to a factor of
+// two, and among equal keys the least recently used one, if that is known. Keys that have used more than half of
+// their limit are evicted last, in the order in which they drain. So a flood of new keys, under any limits, never
+// evicts a key that is being limited, unless such keys fill seven tenths of the memory. If they do, [Stats] counts
+// the evicted ones; with RefuseNew in [Config], new keys are refused instead. A client that sends enough new keys
+// to fill the store makes it forget keys that have used hardly anything. So if clients can invent keys, limit by
+// address as well.
 //
-// Only a hash of each key is kept, with a random seed: 58 bits in a store of the default size. The probability that
-// any two of a million keys share a state is one in 500,000, and clients cannot find out which. Storing whole keys
-// was tried. A Take of a hot key then costs 2.5 times as much, a Take of one of a million keys five times, and each
-// key takes 140 bytes plus its length.
+// A Store keeps only a hash of each key, with a random seed: 58 bits in a store of the default size. The
+// probability that any two of a million keys share a state is one in 500,000, and clients cannot find out which
+// keys do. Storing whole keys was tried: a Take of a hot key then costs 2.5 times as much, a Take of one of a
+// million keys five times as much, and each key takes 140 bytes plus its length.
 package memory
 
 import (
@@ -64,20 +64,25 @@ var _ sluice.OneTaker = (*Store)(nil)
 
 // Config configures a [Store]. Its zero value is what [New] uses.
 type Config struct {
-	// MaxBytes bounds the memory of the store: 64 KiB or more. Zero stands for 64 MiB.
+	// MaxBytes bounds the memory of the store, and is at least 64 KiB. Zero means 64 MiB.
 	//
-	// Half of it is for meters and windows, 16 bytes each. The other half is for the few of them that do not fit in
-	// 16 bytes, for penalties, for permits in flight, and for logs. Up to eight permits of a key take about 400
-	// bytes, and more of them 42 each. A log takes about 150 bytes and 2 to 4 for each unit; above
-	// [kernel.FineLogCount] units, 250 in all; an exact one, 16 to 32 for each moment that it remembers. A log that
-	// outgrows this half is forgotten, and then its limit is not enforced: for an exact log, the half needs room
-	// for 32 bytes times the Count.
+	// Half of the memory is for meters and windows, 16 bytes each. The other half is for all other states: for the
+	// few meters and windows that do not fit in 16 bytes, for penalties, for permits in flight, and for logs. They
+	// take about this many bytes, with their part of the store's tables:
+	//
+	//   - up to eight permits of a key: 400, and 42 for each further permit
+	//   - a log: 150, and 2 to 4 for each unit
+	//   - a log of more than [kernel.FineLogCount] units: 250
+	//   - an exact log: 150, and 16 to 32 for each moment in which units were taken
+	//
+	// A log that outgrows this half is forgotten, and then its limit is not enforced. So for an exact log, the half
+	// needs room for 32 bytes times the Count.
 	MaxBytes int64
-	// RefuseNew refuses a new key, as if it had used up its limit, rather than evict a key that
-	// has used more than half of its own. So a flood of limited keys frees none of them, but
-	// locks out new clients while it lasts: that suits limits against password guessing, but not
-	// those that keep a site reachable. A penalty may still evict such a key, and so
-	// may known keys whose logs grow into the last sixteenth of the room.
+	// RefuseNew makes the store refuse a new key, as if it had used up its limit, rather than evict a key that has
+	// used more than half of its limit. So a flood of keys frees no limited key, but locks out new clients while it
+	// lasts. This is right for limits against password guessing, and wrong for limits that keep a site reachable. A
+	// penalty may still evict such a key, and so may a known key whose log grows into the last sixteenth of the
+	// memory.
 	RefuseNew bool
 }
 
@@ -137,9 +142,9 @@ func (s *Store) headBytes() int64 {
 	return int64(len(s.stripes))*headBytes + int64(len(s.limited))*latelyBytes + int64(len(s.tables.planes))*planeBytes
 }
 
-// Take implements [sluice.Store] by the store's own clock: the wall time at which the store was
-// made, and the monotonic time since, so that steps of the wall clock change nothing. It does not
-// block, ignores ctx, and fails only for arguments that break the contract.
+// Take implements [sluice.Store] by the store's own clock: the wall time at which the store was made plus the
+// monotonic time since then, so that changes of the wall clock have no effect. Take does not block, ignores ctx,
+// and fails only if its arguments break the contract.
 func (s *Store) Take(_ context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	return s.take(own, charges, receipts)
 }
@@ -153,9 +158,9 @@ func (s *Store) TakeOne(_ context.Context, key string, plan *sluice.Plan, cost i
 // now returns microseconds since the Unix epoch.
 func (s *Store) now() int64 { return s.wall + int64(time.Since(s.base)/time.Microsecond) }
 
-// TakeAt is Take at a time of the caller's, in microseconds since the Unix epoch, from 1970 to
-// 2112: for replays, simulations and tests. The time may go back; a state that had drained
-// meanwhile may then be empty, or as it was. Do not mix it with Take on one store.
+// TakeAt does what Take does at the time now, in microseconds since the Unix epoch, from 1970 to 2112. It is for
+// replays, simulations and tests. The time may go back between calls; a state that had drained in the meantime may
+// then be empty, or as it was before. Do not use TakeAt and Take on the same store.
 func (s *Store) TakeAt(_ context.Context, now int64, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if now < 0 || now >= maxTime {
 		return errTime

@@ -7,7 +7,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile"
 )
 
-// Spans of the requests that reach the engine have an event for each decision, whatever makes the spans.
+// The span of each request gets an event for each decision about the request.
 func ExampleObserve() {
 	p, err := policyfile.Parse("policy.yaml", []byte("version: 1\nrules: [{name: api, limit: 100/minute, key: [client_ip]}]"))
 	if err != nil {

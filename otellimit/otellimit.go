@@ -1,6 +1,6 @@
-// Package otellimit adds an event for each rate limit decision to the request's OpenTelemetry span. It
-// needs OpenTelemetry's API only; without an SDK, and for requests that are not sampled, it costs nothing.
-// Package policy is below it.
+// Package otellimit adds an event for each rate limit decision to the request's OpenTelemetry span. It needs only
+// OpenTelemetry's API. Without an SDK, and for requests that are not sampled, it costs nothing. It imports package
+// policy.
 package otellimit
 
 import (
@@ -16,22 +16,25 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Event is the name of the event. Semantic conventions have none for rate limits, so that the
-// attributes are of Sluice's own names:
+// Event is the name of the event. OpenTelemetry's semantic conventions have no attributes for rate limits, so the
+// attributes have names of Sluice:
 //
 //   - sluice.outcome: "allow", "delayed", "degraded", "would_deny", "marked" or "deny", as in package telemetry
-//   - sluice.door: as in [policy.Request]; sluice.mode: "peek" or "give_back", where nothing is charged
-//   - sluice.refused_by, sluice.would_be_refused_by: the rules, the latter as shadows or with a mark
-//   - sluice.because: what refuses, as in [policy.Result.Because] or [policy.Load.Because], or "malformed";
-//     sluice.missing; sluice.class of a request that is denied because of an overload
-//   - sluice.limit, sluice.remaining: of the limit of which the smallest share is left, as clients know it
-//   - sluice.subject: of the rule that refuses, or else of that limit, as the rule lets people see it
+//   - sluice.door: as in [policy.Request]
+//   - sluice.mode: "peek" or "give_back" if nothing is charged
+//   - sluice.refused_by: the rules that deny the request
+//   - sluice.would_be_refused_by: the rules that would deny it, but are shadows or mark it
+//   - sluice.because: the reason of a denial, as in [policy.Result.Because] or [policy.Load.Because], or "malformed"
+//   - sluice.missing: the key part that a malformed request lacks
+//   - sluice.class: the class of a request that is denied because of an overload
+//   - sluice.limit, sluice.remaining: the limit with the smallest fraction left, by its name for clients, and the units left
+//   - sluice.subject: the subject of the rule that denies, or else of that limit, in the form that show_key allows
 //   - sluice.retry_after, sluice.delay: in seconds
-//   - sluice.degraded: decided without the shared store
+//   - sluice.degraded: whether the decision was made without the shared store
 const Event = "sluice.decision"
 
-// Observe records all decisions of e in the span of their context, if that is recorded. Call it
-// before the first decision. Requests decided as one list are recorded in one span.
+// Observe adds an event for each decision of e to the span in the decision's context, if that span is recorded.
+// Call it before the first decision. Requests decided as one list are recorded in one span.
 func Observe(e *policy.Engine) { e.Observe(note) }
 
 func note(ctx context.Context, o *policy.Observation) {

@@ -62,13 +62,13 @@ func (p *Policy) Adaptive() (names []string) {
 	return names
 }
 
-// Load is the result of an automatic limit of requests under way. Such a limit counts in the process alone: each
-// instance finds its part of the upstream's capacity by the latency of the responses. It is charged together with the
-// limits by rate, or not at all. It counts only requests with Timed set (see [Request]).
+// Load is the result of an automatic limit of requests under way. Such a limit counts in one process only: each
+// instance finds its part of the upstream's capacity by the latency of the responses. The limit is charged together
+// with the request's rate limits, all or none. It counts only requests with Timed set (see [Request]).
 type Load struct {
 	Rule    string
-	Source  string // of the rule: see [Rule]
-	Key     string // the key of the subject, in the memory of the Decision
+	Source  string // the origin of the rule: see [Rule]
+	Key     string // the key of the subject; it shares the memory of the Decision
 	Class   string // of the request: "critical", "normal" or "sheddable"
 	Allowed bool   // the request fits
 	Shadow  bool   // the limit does not deny the request
@@ -81,17 +81,19 @@ type loadSubject struct {
 	key     string
 	shadow  bool
 	fits    bool
-	limiter *adaptive.Limiter // if it has given a permit, else nil
+	limiter *adaptive.Limiter // nil unless it has given a permit
 }
 
-// classify notes the class that a rule gives the request. The lowest counts, so that no client promotes itself.
+// classify notes the class that a rule gives the request. If several rules give one, the lowest class applies, so
+// that no client promotes itself.
 func (s *subjects) classify(class adaptive.Class) {
 	if s.class == 0 || class < s.class {
 		s.class = class
 	}
 }
 
-// addLoad adds the subject of an automatic limit. A rollout goes by clients, because most such rules have a single key.
+// addLoad adds the subject of an automatic limit. A rollout percentage selects clients, because most such rules
+// have a single key.
 func (s *subjects) addLoad(in *input, r *rule, shadow bool) {
 	if !in.timed {
 		return
@@ -117,7 +119,7 @@ func (e *Engine) enter(w *work, d *Decision) (admitted bool) {
 		if l.fits = limiter.Enter(now, class, l.shadow); !l.fits && !l.shadow {
 			d.Overloaded, d.RetryAfter = l.rule.name, retryOverloaded(class)
 			s.leave()
-			s.loads = s.loads[:i+1] // the others were not asked
+			s.loads = s.loads[:i+1] // the remaining limits were not asked
 			return false
 		}
 		l.limiter = limiter
@@ -142,12 +144,13 @@ func (s *subjects) leave() {
 	}
 }
 
-// retryOverloaded returns a random wait, which spreads the retries. Requests of higher classes wait for less time.
+// retryOverloaded returns a random wait, which spreads the retries. Requests of a higher class get a shorter wait.
 func retryOverloaded(class adaptive.Class) time.Duration {
 	return shortestOverloaded + rand.N(longestOverloaded[class]-shortestOverloaded+1)
 }
 
-// shortestOverloaded is below a second, because waits are rounded up to seconds: they differ also for critical requests.
+// shortestOverloaded is the shortest wait. It is below a second because waits are rounded up to seconds: so even
+// the waits of critical requests differ.
 const shortestOverloaded = time.Second / 2
 
 // longestOverloaded is the longest wait of a class.
@@ -183,10 +186,11 @@ func (l *Load) Because() string {
 	return "overload"
 }
 
-// Classifying returns the positions in the document of the rules with a class alone that apply to the request.
+// Classifying returns the positions in the document of the rules that apply to the request and only classify it:
+// see [Rule.OnlyClassifies].
 func (o *Observation) Classifying() []int { return o.work.subjects.classifying }
 
-// LoadRuleIndex returns the position in the document of the rule of an automatic limit, by the index of its Load.
+// LoadRuleIndex returns the position in the document of the rule whose automatic limit is Loads[i] of the decision.
 func (o *Observation) LoadRuleIndex(i int) int { return int(o.Decision.Loads[i].at) - 1 }
 
 // LoadShown returns the key of an automatic limit as it is shown to people (see [Policy.ShownKey]), or "" for a rule
@@ -198,10 +202,10 @@ func (o *Observation) LoadShown(i int) string {
 	return o.Policy().ShownKey(o.Decision.Loads[i].Key)
 }
 
-// Answered reports the head of the response to an allowed request to its automatic limits, and returns their permits.
-// The request was sent to the upstream or the handler at sent. The status is that of the response, or 0 if the client
-// left before the head. A queue in the upstream delays heads, so streams hold no permit after theirs. Further calls for
-// the request do nothing.
+// Answered tells the automatic limits of an allowed request that the head of the response has arrived, and releases
+// their permits. The request was sent to the upstream or the handler at sent. The status is that of the response,
+// or 0 if the client left before the head. Permits are held only until the head, because overload shows in the time
+// until the head; a long stream holds none after it. Further calls for the request do nothing.
 func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	o := adaptive.OK
 	switch status {
@@ -213,16 +217,18 @@ func (e *Engine) Answered(d Decision, sent time.Time, status int) {
 	e.loads.Answered(d.load, sent, o)
 }
 
-// Adapts reports whether the request has automatic limits, which wait for [Engine.Answered].
+// Adapts reports whether automatic limits of requests under way ("in_flight: auto") have counted the request. They
+// wait for [Engine.Answered].
 func (d *Decision) Adapts() bool { return d.load.Pending() }
 
 // LoadState is the state of an automatic limit of requests under way, in this process.
 type LoadState struct {
 	Rule string
-	Key  string // of the subject
+	Key  string // the key of the subject
 	// Limit is the limit of normal requests. The limit of sheddable requests is lower, and that of critical ones higher.
 	Limit, InFlight int64
-	// Base is the latency of the upstream without a queue, and Latency the present latency. Unknown ones are 0.
+	// Base is the latency of the upstream without a queue, and Latency the present latency. A latency is 0 if it is
+	// unknown.
 	Base, Latency time.Duration
 	Denied        map[string]int64 // requests that did not fit, by class, since the process started
 	// Overloaded is the start of the present overload: the first denial after a minute without one. It is zero without

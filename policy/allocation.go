@@ -14,7 +14,7 @@ type allocations struct {
 	noCounter
 	shares *shares // the caps of the engine
 	list   []tenant
-	first  int   // index of the first tenant's charge
+	first  int   // index in the charges of the first tenant's charge
 	asked  int64 // time of these charges, in microseconds since the Unix epoch
 }
 
@@ -35,7 +35,8 @@ func (a *allocations) charge(_ *input, _ *charges, s *subject, first int) {
 	t.rule, t.charge, t.key, t.weight = s.rule, first, s.key, s.weight
 }
 
-// beside adds a charge of time for each tenant. Tenants above their allocation leave the reserve to the others.
+// beside adds a charge of each tenant's own time: see turnPlans. Tenants above their allocation leave the reserve
+// to the others.
 func (a *allocations) beside(in *input, c *charges) {
 	a.asked, a.first = a.shares.time(in.request.Time), len(c.list)
 	for i := range a.list {
@@ -50,7 +51,7 @@ func (a *allocations) beside(in *input, c *charges) {
 			turn.Cost = neverFits
 		}
 		if limit.Shadow && t.cap != nil && t.terms.Ahead(a.asked)+turn.Cost > turn.Plan.Capacity {
-			limit.Cost = 0 // shadows are taken one by one, and the limit would count what its tenant is refused
+			limit.Cost = 0 // the charges of a shadow are taken one by one, so the limit would count requests that the tenant's charge denies
 		}
 	}
 }
@@ -70,11 +71,11 @@ func (t *tenant) ask(s *shares, limit *sluice.Charge, takes bool, now int64) {
 	}
 }
 
-// neverFits is what a tenant's turn costs that is to leave the reserve to others: nothing is taken then.
+// neverFits is the cost of the turn of a tenant that has to leave the reserve to the others. It makes the store
+// take nothing.
 const neverFits = maxTurn + 1
 
-// plan returns the one of turnPlans for a tenant: it holds the largest request, and what is left of
-// a unit.
+// plan returns the plan of turnPlans for a tenant. It holds the largest request and a fraction of a unit.
 func (t *tenant) plan() *sluice.Plan {
 	ahead := t.rule.sharing.ahead
 	if !t.terms.Short {
@@ -82,7 +83,7 @@ func (t *tenant) plan() *sluice.Plan {
 	}
 	each := uint64(t.terms.Each)
 	if t.cap != nil {
-		each *= uint64(t.cap.Parts()) // what a unit takes of one
+		each *= uint64(t.cap.Parts()) // the time of a unit while the limit is divided among instances
 	}
 	hi, lo := bits.Mul64(uint64(t.rule.sharing.most+1), each)
 	if hi > 0 || lo > maxTurn {
@@ -91,7 +92,7 @@ func (t *tenant) plan() *sluice.Plan {
 	return turnPlan(max(ahead, int64(lo)))
 }
 
-// takes returns how much of a tenant's time units take, at most all that a plan holds.
+// takes returns how much of a tenant's time units take, at most the capacity of the plan.
 func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	switch each := t.terms.Each; {
 	case units == 1 && each <= p.Capacity:
@@ -105,7 +106,8 @@ func (t *tenant) takes(units int64, p *sluice.Plan) int64 {
 	}
 }
 
-// of returns the tenant that shares limit i, and the index of its charge of time, or nil.
+// of returns the tenant that shares limit i, and the index of the charge of its time. t is nil if limit i is not
+// shared.
 func (a *allocations) of(i int) (t *tenant, turn int) {
 	for n := range a.list {
 		if a.list[n].charge == i {
@@ -129,21 +131,21 @@ func (a *allocations) preview(_ *input, c *charges) {
 	}
 }
 
-// join makes the result of the limit that of both, by the charge and receipt of the tenant's time.
+// join combines the result of the limit with the charge and receipt of the tenant's time.
 func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receipt *sluice.Receipt) {
 	if receipt.Origin == sluice.ByOnError {
-		return // it is that of the limit, too
+		return // on_error has decided about the limit, too
 	}
 	left := max(0, c.Plan.Capacity-receipt.Used)
 	units, wait := left/t.terms.Each, time.Duration(0)
-	// What remains of the limit is all but what is used, rounded up.
+	// Remaining is the capacity less the used units, which are rounded up.
 	if below := max(0, t.terms.Line-r.Plan.Capacity+r.Remaining); units > below {
 		if !t.terms.Over {
 			below = max(below, t.terms.Within())
 		}
 		units = min(units, below)
 	}
-	need := r.Cost // what the wait is for
+	need := r.Cost // the number of units to wait for
 	if receipt.Fits {
 		need = 1
 	}
@@ -152,14 +154,14 @@ func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receip
 		if t.terms.Over && t.cap != nil {
 			wait = max(wait, t.until(r.Plan, limit, need)*time.Duration(t.cap.Parts()))
 		}
-		if c.Cost == neverFits { // though there may be room by now
+		if c.Cost == neverFits { // even if there is room by now
 			wait = max(wait, time.Millisecond)
 		}
 	}
 	switch {
 	case r.Allowed && !receipt.Fits:
 		r.RetryAfter = wait
-	case r.Allowed == receipt.Fits: // else it waits for the limit alone
+	case r.Allowed == receipt.Fits: // otherwise only the limit denies
 		r.RetryAfter = max(r.RetryAfter, wait)
 	}
 	r.Allowed = r.Allowed && receipt.Fits
@@ -167,16 +169,17 @@ func (t *tenant) join(r *Result, limit *sluice.Receipt, c *sluice.Charge, receip
 	r.ResetAfter = max(r.ResetAfter, inMicroseconds(receipt.Used))
 }
 
-// inMicroseconds returns nanoseconds, rounded up to microseconds, of which waits are.
+// inMicroseconds rounds n nanoseconds up to microseconds, the unit of all waits.
 func inMicroseconds(n int64) time.Duration { return time.Duration(max(0, n+999) / 1000 * 1000) }
 
-// until returns how long until there is room in the bucket of the limit for so many.
+// until returns how long it takes until the bucket of the limit has room for the units below the reserve.
 func (t *tenant) until(p *sluice.Plan, r *sluice.Receipt, units int64) time.Duration {
 	above := r.Used + p.Level(units) - p.Level(t.terms.Line)
 	return time.Duration(max(0, (above+p.Drain-1)/p.Drain)*p.Tick) * time.Microsecond
 }
 
-// administer adds the charge of the tenant's time. A reset leaves the limit as it is, which is not the tenant's alone.
+// administer adds the charge of the tenant's time. A reset leaves the limit as it is, because other tenants share
+// it.
 func (a *allocations) administer(s *Subject, c *charges, cost int64) {
 	limit := &c.list[0]
 	a.asked, a.first = a.shares.time(time.Time{}), len(c.list)
@@ -242,14 +245,14 @@ func (a *allocations) explain(_ *charges, i int) string {
 	return fmt.Sprintf("weight %d of %d active: its whole demand, since %s is enough for all, and at least %s", t.weight, p.Weights, whole, now)
 }
 
-// turnPlans count the time of tenants, in nanoseconds: a unit takes one as long as lies between those of
-// its part, and it can be ahead of its time by the plan's size, which doubles from one to the next. They
-// count alike, so that which one is asked may change with the part; but what a tenant is ahead by more
-// than a smaller one holds is forgotten there, so that it must not go by the single request.
+// turnPlans count a tenant's own time, in nanoseconds. A unit takes as much time as lies between two units of the
+// tenant's allocation. The tenant can be ahead of its time by the plan's capacity, which doubles from one plan to
+// the next. All plans count alike, so a tenant can change plans when its allocation changes. But a smaller plan
+// forgets any lead beyond its capacity, so the choice must not depend on the single request.
 var turnPlans = func() (all []*sluice.Plan) {
 	for size := int64(minTurn); size <= maxTurn; size *= 2 {
 		p, err := sluice.NewPlan(sluice.Limit{Count: int64(time.Second), Period: time.Second, Burst: size, Algorithm: sluice.GCRA})
-		if err == nil { // a smaller one forgets what a larger one holds
+		if err == nil { // makes a smaller plan forget what only a larger one can hold
 			p, err = p.WithMost(size)
 		}
 		if err != nil {
@@ -260,7 +263,7 @@ var turnPlans = func() (all []*sluice.Plan) {
 	return all
 }()
 
-// turnPlan returns the first of turnPlans that can hold so long.
+// turnPlan returns the smallest of turnPlans that can hold that many nanoseconds.
 func turnPlan(holds int64) *sluice.Plan {
 	i := 0
 	if holds > minTurn {
@@ -269,7 +272,8 @@ func turnPlan(holds int64) *sluice.Plan {
 	return turnPlans[min(i, len(turnPlans)-1)]
 }
 
-// largerTurn returns the larger of two of them, or a larger one that can hold so long.
+// largerTurn returns the smallest of turnPlans that is at least as large as a and b, and can hold that many
+// nanoseconds.
 func largerTurn(a, b *sluice.Plan, holds int64) *sluice.Plan {
 	return turnPlan(max(a.Capacity, b.Capacity, holds))
 }
@@ -277,17 +281,17 @@ func largerTurn(a, b *sluice.Plan, holds int64) *sluice.Plan {
 // isTurn reports whether a plan is one of turnPlans.
 func isTurn(p *sluice.Plan) bool { return p.Fingerprint == turnPlans[0].Fingerprint }
 
-// divided is a store that divides limits by the number of instances while these cannot count together.
+// divided is a store that divides limits by the number of instances while the instances cannot count together.
 type divided interface{ Instances() int64 }
 
 // shares are the caps of an engine by the keys of their limits.
 type shares struct {
-	divided divided // the store, if it is one
+	divided divided // the store, or nil if it does not divide limits
 
-	// When the engine was made, in whole microseconds. From then on the monotonic clock counts, which is
-	// half of reading the time, and ends no epoch when the wall's is set.
+	// made is when the engine was made, in whole microseconds. Later times are measured from it by the monotonic
+	// clock: that takes half as long as reading both clocks, and setting the wall clock ends no epoch.
 	made time.Time
-	wall int64 // the same in microseconds since the Unix epoch
+	wall int64 // made in microseconds since the Unix epoch
 
 	fair.Caps
 }
@@ -308,9 +312,9 @@ func (s *shares) time(t time.Time) int64 {
 	return s.wall + since.Microseconds()
 }
 
-// Demand returns what the tenants of shared limits asked this engine for in the last seconds, for [Engine.HearDemand]
-// of the other engines over the same store, or nil if they asked for nothing. Send it about four times a second. It has
-// the 1000 tenants that asked for the most, by hashes of their names, and the sum of the others: some 12 KiB.
+// Demand returns the demand of the tenants of shared limits on this engine in the last seconds, or nil without
+// demand. Pass it to [Engine.HearDemand] of the other engines over the same store, about four times a second. It
+// lists the 1000 tenants with the highest demand, by hashes of their names, and the sum of the others: some 12 KiB.
 func (e *Engine) Demand(now time.Time) []byte {
 	return e.shares.Caps.Demand(e.shares.time(now))
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/template"
 )
 
-// Answer replaces the body of a refusal, or adds header fields to it. Without a body of its own it
-// keeps the built-in ones.
+// Answer replaces the body of a refusal, or adds header fields to the refusal. Without Body and Bodies, the
+// built-in bodies stay.
 type Answer struct {
-	// Status, from 400 to 599, replaces the status of the refusal, for clients that do not know that one.
+	// Status, from 400 to 599, replaces the status of the refusal, for clients that do not know the original
+	// status.
 	Status int `json:"status,omitempty"`
-	// Headers are sent with all bodies, the built-in ones too. Headers that the integration sets, and those about
-	// the connection, are not permitted.
+	// Headers are sent with all bodies, including the built-in ones. Headers that the integration sets, and headers
+	// about the connection, are not permitted.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Body is for a single body, and Bodies for several.
+	// Body is the only body; Bodies are several.
 	Body
 	Bodies []Body `json:"bodies,omitempty"`
 }
@@ -32,25 +33,24 @@ type Answer struct {
 // Body is a body in one media type, for clients with an Accept that prefers this type. Clients without a preference
 // get the first that is not HTML; only clients that name HTML get HTML.
 //
-// The text is a template of [text/template] with the fields of [AnswerValues], of text/html one
-// of [html/template]. In JSON a value goes
-// inside a string, or, with the function json as in {{json .Rule}}, stands as a JSON value of its own.
-// In XML it is text or a quoted attribute.
+// The text is a template with the fields of [AnswerValues]: of [html/template] if Type is text/html, else of
+// [text/template]. In JSON a value goes inside a string, or, with the function json as in {{json .Rule}}, stands as
+// a JSON value of its own. In XML it is text or a quoted attribute.
 type Body struct {
-	// Type is a media type without parameters. What is text is sent as UTF-8.
+	// Type is a media type without parameters. Text types are sent with charset=utf-8.
 	Type string `json:"type,omitempty"`
 	// File is the name of a file with the text, relative to the file of the policy. Package policyfile reads it
 	// when it compiles a policy. Programs set Text instead.
 	File string `json:"file,omitempty"`
-	Text string `json:"body,omitempty"` // at most 64 KiB, and its output, too
+	Text string `json:"body,omitempty"` // at most 64 KiB; so is its output
 }
 
-// AnswerValues are the values that a template of a [Body] can use. Clients get all of them anyway, and none comes
-// from a request. Values that a denial lacks are zero.
+// AnswerValues are the values that a template of a [Body] can use. They are safe to send: clients receive all of
+// them in any case, and none contains text from a request. Values that a denial lacks are zero.
 type AnswerValues struct {
-	// Type, Title, Status, Detail, ViolatedPolicies and Error are the members of the built-in
-	// problem (RFC 9457), and so is RetryAfter: the seconds until the request fits, or zero if it
-	// never does. The status is the one that is sent.
+	// Type, Title, Status, Detail, ViolatedPolicies and Error are the members of the built-in problem (RFC 9457),
+	// and so is RetryAfter: the seconds until the request fits, or zero if it never does. Status is the status that
+	// is sent.
 	Type             string   `json:"type"`
 	Title            string   `json:"title"`
 	Status           int      `json:"status"`
@@ -58,10 +58,10 @@ type AnswerValues struct {
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 	Error            string   `json:"error"`
 	RetryAfter       int64    `json:"retry_after,omitempty"`
-	// Rule is the name of the rule that refuses, of several the one with the longest wait.
+	// Rule is the name of the rule that refuses the request; if several do, the rule with the longest wait.
 	Rule string `json:"rule,omitempty"`
-	// Limit, Remaining and Reset are the values of the X-RateLimit fields for the rule. Without these fields, Reset
-	// is the time to retry. It is in UTC.
+	// Limit, Remaining and Reset are the values of the X-RateLimit fields for the rule. If a refusal has no such
+	// fields, Reset is the time to retry. Reset is in UTC.
 	Limit     int64     `json:"limit,omitempty"`
 	Remaining int64     `json:"remaining,omitempty"`
 	Reset     time.Time `json:"reset,omitzero"`
@@ -69,7 +69,7 @@ type AnswerValues struct {
 	Wait time.Duration `json:"-"`
 }
 
-// OwnAnswers are the answers of a policy. A nil one has none.
+// OwnAnswers are the answers of a policy. A nil OwnAnswers is empty.
 type OwnAnswers struct{ byStatus map[int]*OwnAnswer }
 
 // Answers returns the document's answers, or nil.
@@ -85,14 +85,14 @@ func (o *OwnAnswers) For(status int) *OwnAnswer {
 
 // OwnAnswer is a compiled [Answer]. Do not change it.
 type OwnAnswer struct {
-	Status  int               // zero: that of the refusal
+	Status  int               // zero: the status of the refusal
 	Headers map[string]string // by their canonical names
-	Exposed string            // these names, for the browsers of other origins
-	Types   []string          // of the bodies, HTML last
+	Exposed string            // the names of Headers, as a list for Access-Control-Expose-Headers
+	Types   []string          // media types of the bodies, HTML last
 	bodies  []*template.Template
 }
 
-// Page reports whether body i is HTML, which is only for clients that name it.
+// Page reports whether body i is HTML, which only clients that name HTML get.
 func (o *OwnAnswer) Page(i int) bool { return o.bodies[i].Page() }
 
 // ContentType returns the Content-Type of body i.
@@ -165,7 +165,7 @@ func (c *compiler) answer(field string, status int, a *Answer) *OwnAnswer {
 
 var mediaType = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,63}$`)
 
-// body compiles a body. It returns nil for one that it has complained about.
+// body compiles a body. It returns nil after a complaint.
 func (c *compiler) body(field string, b *Body, samples []any) *template.Template {
 	at := field + ".body"
 	if b.File != "" {
@@ -218,7 +218,8 @@ func typeHint(s string) string {
 	return fmt.Sprintf("write %q", full)
 }
 
-// samples are what a refusal may have, and what it has at least.
+// samples returns AnswerValues with every value that a refusal can have, and AnswerValues with only those that
+// every refusal has.
 func samples(refusal, status int) []any {
 	least := AnswerValues{Type: "about:blank", Title: "Title", Status: status, Detail: "A sentence.", Error: "error"}
 	if refusal == http.StatusTooManyRequests {
@@ -230,8 +231,8 @@ func samples(refusal, status int) []any {
 	return []any{&most, &least}
 }
 
-// ownHeaders checks the header fields of an answer: none may split it in two, replace a field of an integration, or
-// concern the connection.
+// ownHeaders checks the header fields of an answer: no field may split the answer in two, replace a field of an
+// integration, or concern the connection.
 func (c *compiler) ownHeaders(field string, in map[string]string) map[string]string {
 	out := make(map[string]string, len(in))
 	for _, name := range sortedKeys(in) {
@@ -295,8 +296,8 @@ type Form uint8
 
 const (
 	Plain     Form = iota // a problem of RFC 9457, or an answer of the document
-	OpenAI                // as OpenAI's API writes it
-	Anthropic             // as Anthropic's API writes it
+	OpenAI                // the form of OpenAI's API
+	Anthropic             // the form of Anthropic's API
 	MCP                   // an error of JSON-RPC
 )
 
@@ -311,10 +312,9 @@ const (
 
 var answerForms = []string{answerPlain: "", answerLLM: "llm", answerMCP: "mcp"}
 
-// anthropicPath is the path of Anthropic's API.
 const anthropicPath = "/v1/messages"
 
-// form returns the form of a request with this path.
+// form returns the form of the answers to requests with this path.
 func (a answerForm) form(path string) Form {
 	switch {
 	case a == answerMCP:
@@ -327,7 +327,7 @@ func (a answerForm) form(path string) Form {
 	return OpenAI
 }
 
-// answerForm returns the form of the first rule that applies and has one. Shadows are skipped.
+// answerForm returns the form of the first rule that applies and has a form. Shadows are skipped.
 func (m *matches) answerForm() answerForm {
 	for _, r := range m.barring {
 		if !r.shadow && r.answer != answerPlain {

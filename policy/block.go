@@ -11,22 +11,22 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// maxBlocks is the most blocks that an engine has. To add one copies them all.
+// maxBlocks is the most blocks that an engine has. Adding one copies all of them.
 const maxBlocks = 10_000
 
-// blocked is the source of the limit in a [Result] with a blocked subject.
+// blocked is From of a [Result] with a blocked subject.
 const blocked = "block"
 
-// Block is a subject that is refused, whatever it has used.
+// Block is the refusal of a subject, whatever it has used.
 type Block struct {
 	Key   string // see [Subject.Key]
 	Until time.Time
 }
 
-// Block refuses all requests that the rule counts for the subject until a time, and charges
-// nothing for them. It holds in this engine only, even if the policy is swapped, and whether or not
-// the store answers: in a fleet, tell each engine, or use an override with block. Requests that
-// another rule exempts still pass; an override that exempts the subject does not lift the block.
+// Block refuses all requests that the rule counts for the subject until a time, and charges nothing for them. The
+// block applies in this engine only, even if the policy is swapped, and whether or not the store answers. In a
+// fleet, call Block on each engine, or use an override with block. Requests that another rule exempts still pass;
+// an override that exempts the subject does not lift the block.
 func (s *Subject) Block(until time.Time) error {
 	switch {
 	case s.engine.Policy().watchOnly:
@@ -43,7 +43,7 @@ func (s *Subject) Block(until time.Time) error {
 
 // Unblock lifts a block.
 func (s *Subject) Unblock() {
-	_ = s.engine.changeBlocks(func(all map[string]int64) { delete(all, s.key) }) // not one more
+	_ = s.engine.changeBlocks(func(all map[string]int64) { delete(all, s.key) }) // removing one never exceeds maxBlocks
 }
 
 // Blocked reports whether Block has blocked the subject, and until when. An override may block it too:
@@ -66,8 +66,7 @@ func (e *Engine) Blocks() []Block {
 	return all
 }
 
-// blocksNow returns the blocks, by the key, and until when they hold in microseconds since the
-// Unix epoch.
+// blocksNow returns the end of each block by the subject's key, in microseconds since the Unix epoch.
 func (e *Engine) blocksNow() map[string]int64 {
 	if all := e.blocks.Load(); all != nil {
 		return *all
@@ -75,7 +74,7 @@ func (e *Engine) blocksNow() map[string]int64 {
 	return nil
 }
 
-// changeBlocks makes new blocks of those in force.
+// changeBlocks replaces the blocks by a changed copy, without the expired ones.
 func (e *Engine) changeBlocks(change func(map[string]int64)) error {
 	e.blocking.Lock()
 	defer e.blocking.Unlock()
@@ -96,13 +95,13 @@ func (e *Engine) changeBlocks(change func(map[string]int64)) error {
 type blockedSubject struct {
 	rule         *rule
 	from, source string // see Result
-	until        int64  // in microseconds since the Unix epoch; 0: for good
+	until        int64  // in microseconds since the Unix epoch; 0: no end
 	key          string
-	shadow       bool // it only reports
+	shadow       bool // it does not refuse the request
 }
 
-// isBlocked reports whether the subject of the key that has been built is blocked, in the engine
-// or by what holds for it until a time.
+// isBlocked reports whether the subject of the key in s.keys is blocked: by the engine, or by an override with that
+// end.
 func (s *subjects) isBlocked(in *input, r *rule, by *resolved, until int64, shadow bool) bool {
 	inEngine := int64(0)
 	if !shadow {
@@ -119,7 +118,7 @@ func (s *subjects) isBlocked(in *input, r *rule, by *resolved, until int64, shad
 	return true
 }
 
-// blockedUntil returns until when the engine blocks the subject of the key that has been built, or 0.
+// blockedUntil returns until when the engine blocks the subject of the key in s.keys, or 0.
 func (s *subjects) blockedUntil(in *input) int64 {
 	if len(s.blocks) == 0 {
 		return 0
@@ -130,8 +129,8 @@ func (s *subjects) blockedUntil(in *input) int64 {
 	return 0
 }
 
-// refuseBlocked refuses the request if one of its subjects is blocked. Nothing is taken then,
-// and nothing is known of the limits.
+// refuseBlocked refuses the request if one of its subjects is blocked. In that case nothing is taken, and the state
+// of the limits is unknown.
 func (d *Decision) refuseBlocked(w *work) bool {
 	for i := range w.subjects.blocked {
 		if b := &w.subjects.blocked[i]; !b.shadow {
@@ -142,7 +141,7 @@ func (d *Decision) refuseBlocked(w *work) bool {
 	return d.Blocked != ""
 }
 
-// lasts returns how long a block lasts.
+// lasts returns how long the block lasts, or [sluice.Never].
 func (b *blockedSubject) lasts(in *input) time.Duration {
 	if b.until == 0 {
 		return sluice.Never
@@ -160,13 +159,13 @@ func (m *matches) barred() *rule {
 	return nil
 }
 
-// refuseBarred refuses the request, for which nothing is counted.
+// refuseBarred refuses a request that a rule with "block" blocks. Nothing is counted for it.
 func refuseBarred(d *Decision, by *rule) {
 	d.Blocked, d.RetryAfter = by.name, sluice.Never
 }
 
-// addBlocks adds the rules with "block" that apply, and the blocked subjects, to d, after the results of limits. An
-// exemption comes first.
+// addBlocks adds the rules with "block" that apply, and the blocked subjects, to d, after the results of limits. It
+// adds nothing for an exempt request.
 func (d *Decision) addBlocks(w *work) {
 	if d.Exempt {
 		return

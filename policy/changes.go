@@ -16,8 +16,8 @@ import (
 // Change is a setting in which two policies differ: see [Policy.Changes].
 type Change struct {
 	Rule  string // its name; empty for a setting of the whole document
-	Field string // as it is written, such as "limit"; empty if all of the rule is new or gone
-	// Was and Is are the values, as far as they are a line of text: empty if nothing was or is written.
+	Field string // the name of the setting, such as "limit"; empty if the whole rule is new or gone
+	// Was and Is are the old and the new value if they fit in a line of text. A value that is not set is empty.
 	Was, Is string
 	New     bool // the rule is new
 	Gone    bool // the rule is gone
@@ -46,9 +46,9 @@ func (c Change) String() string {
 	return out + " " + c.Is + ", was " + c.Was
 }
 
-// Changes returns in which settings p differs from old, rules by their names: first those of the document,
-// then of the rules of p in their order, then the rules that are gone, and last whether the order of the rules
-// that both have is another. Overrides and subjects are left out.
+// Changes returns the settings in which p differs from old. Rules are matched by name. The order is: settings of
+// the document, settings of the rules of p in their order, rules that are gone, and last a Change if the rules that
+// both have are in a different order. Overrides and subjects are left out.
 func (p *Policy) Changes(old *Policy) (all []Change) {
 	was, is := old.written, p.written
 	before := make(map[string]*Rule, len(was.Rules))
@@ -68,7 +68,7 @@ func (p *Policy) Changes(old *Policy) (all []Change) {
 		}
 	}
 	add("", reflect.ValueOf(was), reflect.ValueOf(is), "rules", "overrides", "subjects")
-	var orderWas, orderIs []string // of the rules that both have
+	var orderWas, orderIs []string // names of the rules that both have
 	for i := range is.Rules {
 		r := &is.Rules[i]
 		o := before[r.Name]
@@ -92,7 +92,7 @@ func (p *Policy) Changes(old *Policy) (all []Change) {
 	return all
 }
 
-// lineOf returns a value as a line of text, if it is one.
+// lineOf returns a value as a line of text, or "" if the value is zero or of another type.
 func lineOf(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -113,8 +113,8 @@ func lineOf(v any) string {
 	return ""
 }
 
-// Restart is a limit that starts from zero because its kind has changed, so that the old counts mean nothing for
-// it. A new burst, or a new count of a window or a log, is no such change.
+// Restart is a limit that starts from zero because its kind has changed, so that the old counts have no meaning. A
+// new burst, or a new count of a window or a log, is not such a change.
 type Restart struct {
 	Rule string
 	From string // "rule", "tier:pro" or "override", as in a [Result]
@@ -123,8 +123,8 @@ type Restart struct {
 	Was, Is string
 }
 
-// Restarts returns the limits that start from zero when p takes the place of old, in the order of the rules of p:
-// those of rules that both policies have, by their names. Rules that only one of them has are left out.
+// Restarts returns the limits that start from zero when p takes the place of old, in the order of the rules of p.
+// Rules are matched by name; rules that only one policy has are left out.
 func (p *Policy) Restarts(old *Policy) (all []Restart) {
 	for i := range p.rules {
 		r := &p.rules[i]
@@ -172,8 +172,8 @@ func limitText(p *sluice.Plan) string {
 	return p.String() + " (" + p.AlgorithmName() + ")"
 }
 
-// Fingerprint tells policies apart by all but their overrides and subjects: 16 characters, the same
-// in every process for the same document, and empty for a policy without one.
+// Fingerprint returns 16 characters that identify the document of the policy, without its overrides and subjects.
+// They are the same in every process. The fingerprint is empty for a policy that was not compiled from a document.
 func (p *Policy) Fingerprint() string { return p.fingerprint }
 
 // identify gives a policy its fingerprint and the list of its rules.
@@ -187,9 +187,9 @@ func (p *Policy) identify(doc Document) {
 	p.knownTiers = p.tierNames()
 	delete(p.knownTiers, "")
 	sum := sha256.New()
-	_ = json.NewEncoder(sum).Encode(doc) // a document is plain text and numbers, and a hash takes all
+	_ = json.NewEncoder(sum).Encode(doc) // cannot fail: a document has only text and numbers, and a hash accepts all writes
 	for _, name := range sortedKeys(doc.Lists) {
-		if doc.Lists[name].File != "" { // a document has only its name
+		if doc.Lists[name].File != "" { // the document has only the file's name
 			_ = json.NewEncoder(sum).Encode(doc.Lists[name].Networks)
 		}
 	}

@@ -28,7 +28,7 @@ type charges struct {
 	estimates   estimates
 }
 
-// newWork returns memory that decisions use, one after the other.
+// newWork returns the working memory of a decision, which later decisions reuse.
 func (e *Engine) newWork() *work {
 	w := new(work)
 	c := &w.charges
@@ -70,7 +70,7 @@ func (w *work) charge(malformed bool) {
 		c.use(1 << countsIDs)
 	}
 	if n := w.subjects.limits; n > cap(c.results) {
-		c.results = make([]Result, 0, n) // not more, because the caller of Decide keeps it
+		c.results = make([]Result, 0, n) // no spare capacity, because the caller of Decide keeps it
 	}
 	subjects := w.subjects.list
 	for i := range subjects {

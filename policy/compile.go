@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// maxKeyParts keeps keys short enough to be looked up and to be read.
+// maxKeyParts is the most parts of a key. More would make keys hard to look up and to read.
 const maxKeyParts = 8
 
 // Compile checks a document and makes a policy of it. The policy keeps the document's rules, overrides and
@@ -35,28 +35,28 @@ func CompileAt(doc Document, where func(path string) (file string, line int)) (*
 	return p, nil
 }
 
-// compiler checks a document, and gathers every problem on the way. Its methods return a
-// zero value, or false, for what they have complained about.
+// compiler checks a document, and gathers every problem on the way. Its methods return a zero value, or false, for
+// a field that they have complained about.
 type compiler struct {
 	where     func(path string) (file string, line int)
-	list      string // what item is in: "rules", "overrides" or "subjects"; empty for the document itself
-	item      int    // the one of them that is being looked at
+	list      string // the list that has the current item: "rules", "overrides" or "subjects"; empty for the document itself
+	item      int    // the index of the current item
 	rule      string // its name
 	problems  Errors
 	texts     map[string]sluice.Limit
 	plans     map[sluice.Limit]*sluice.Plan
 	kept      map[keptKey]*sluice.Plan
 	limitSets map[limitsKey][]limit
-	effects  map[effectKey]*resolved
+	effects   map[effectKey]*resolved
 	names     map[string]int // the index of each rule
-	key       parts.Keys     // of the override that is being read
+	key       parts.Keys     // the key of the current override
 	now       int64          // in microseconds since the Unix epoch
 	endings   int            // see ended
 	lists     map[string]*clientSet
 	listsUsed map[string]bool
-	numbers   []string // paths of responses beside usagePaths
+	numbers   []string // paths of numbers in responses, in addition to usagePaths
 	priced    bool     // the document has prices
-	anyCase   bool     // paths that differ in case only are equal
+	anyCase   bool     // paths that differ only in case are equal
 }
 
 func newCompiler(where func(path string) (file string, line int)) *compiler {
@@ -64,7 +64,7 @@ func newCompiler(where func(path string) (file string, line int)) *compiler {
 		where:     where,
 		texts:     make(map[string]sluice.Limit),
 		limitSets: make(map[limitsKey][]limit),
-		effects:  make(map[effectKey]*resolved),
+		effects:   make(map[effectKey]*resolved),
 		plans:     make(map[sluice.Limit]*sluice.Plan),
 		kept:      make(map[keptKey]*sluice.Plan),
 		names:     make(map[string]int),
@@ -102,7 +102,7 @@ func (c *compiler) compile(doc *Document) *Policy {
 	c.keep(p)
 	p.listsUnused = c.unused()
 	p.overrides = c.overrides(p, doc.Overrides)
-	if doc.Tiers.Subject == "" || p.tierSubject != nil { // else it has been complained about
+	if doc.Tiers.Subject == "" || p.tierSubject != nil { // otherwise an error has been reported
 		p.subjects = c.tierSubjects(p, doc.Subjects)
 	}
 	p.adapts = slices.ContainsFunc(p.rules, func(r rule) bool { return r.adaptive != nil })
@@ -203,7 +203,7 @@ func (c *compiler) name(r *Rule) {
 	c.names[r.Name] = c.item
 }
 
-// limitsOf compiles the limits of a rule: its own, and those of its tiers.
+// limitsOf compiles the rule's own limits and the limits of its tiers.
 func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	ofTier := c.limits
 	switch {
@@ -213,7 +213,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 	case r.InFlight != InFlight{}:
 		ofTier = c.tierPlaces
 		c.inFlight(r, out)
-	case out.distinct && r.Distinct.Limit == "": // it has been complained about
+	case out.distinct && r.Distinct.Limit == "": // an error has been reported
 	case out.distinct:
 		out.own = resolved{limits: c.limits("distinct.limit", []string{r.Distinct.Limit}, out), from: "rule", source: r.Source}
 	case r.Limit == "" && len(r.Limits) == 0:
@@ -246,7 +246,7 @@ func (c *compiler) limitsOf(p *Policy, r *Rule, out *rule) {
 }
 
 // defaultAmbiguous is the default of ambiguous. Rules that count by a body mostly guard accounts, and honest
-// clients send that in one plain way.
+// clients send the name of an account in one plain way.
 func defaultAmbiguous(r *rule) ambiguous {
 	if len(r.bodies) > 0 || r.needs().Any((*parts.Part).ReadsBody) {
 		return refuseAmbiguous
@@ -259,7 +259,7 @@ func (r *Rule) OnlyClassifies() bool {
 	return r.Class != "" && r.Limit == "" && len(r.Limits) == 0 && r.InFlight == InFlight{} && r.Distinct == Distinct{} && r.Share.isZero() && !r.Exempt && !r.Block
 }
 
-// checkUncounted complains about what has no meaning in a rule that exempts or blocks.
+// checkUncounted complains about settings that have no meaning in a rule that exempts or blocks.
 func (c *compiler) checkUncounted(r *Rule) {
 	field, kind := "exempt", "an exempt"
 	if r.Block {
@@ -283,7 +283,8 @@ type setting struct {
 	set  bool
 }
 
-// without complains about fields that are set and have no meaning beside others. The message has a %s for the name.
+// without complains about fields that are set although another setting of the rule makes them meaningless. The
+// message has a %s for the field's name.
 func (c *compiler) without(fields []setting, hint, message string) {
 	for _, f := range fields {
 		if f.set {
@@ -292,7 +293,7 @@ func (c *compiler) without(fields []setting, hint, message string) {
 	}
 }
 
-// together returns which parts of the key are the hash tag.
+// together returns the indexes of the key parts that are the hash tag.
 func (c *compiler) together(r *Rule, key parts.List) (tag []int) {
 	for n, name := range r.Together {
 		i := key.Index(name)
@@ -306,14 +307,14 @@ func (c *compiler) together(r *Rule, key parts.List) (tag []int) {
 			c.fail(field, "remove one of them", "together has the part %s twice", spelling.Quote(name))
 		case len(r.Key) == 0:
 			c.fail(field, "remove it: all requests of the rule share one key", "together needs a key")
-		case !slices.Contains(r.Key, name): // else the key has been complained about
+		case !slices.Contains(r.Key, name): // otherwise an error about the key has been reported
 			c.fail(field, spelling.Suggest(name, key.Names()), "%s in together is not a part of the key", spelling.Quote(name))
 		}
 	}
 	return tag
 }
 
-// What a document may choose from, in the order of the values; the empty text is the first.
+// The names that a setting can have, in the order of its values. An empty setting has the first value.
 var (
 	missingNames   = []string{share: "share", skip: "skip", refuse: "refuse"}
 	onErrorNames   = []string{sluice.Allow.String(), sluice.Deny.String(), sluice.Local.String()}
@@ -411,7 +412,7 @@ func (c *compiler) parts(of string, texts []string, all parts.List) parts.List {
 	return all
 }
 
-// until reads when something ends, in microseconds since the Unix epoch; 0 is never.
+// until reads an end, in microseconds since the Unix epoch; 0 is never.
 func (c *compiler) until(text string) int64 {
 	if text == "" {
 		return 0

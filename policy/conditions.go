@@ -30,7 +30,7 @@ func (c *compiler) patterns(texts []string) (all []*pattern.Pattern) {
 	return all
 }
 
-// hostSyntax takes names and IPv4 addresses, in lower case.
+// hostSyntax matches names and IPv4 addresses, in lower case.
 var hostSyntax = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 
 func (c *compiler) hosts(texts []string) (all []string) {
@@ -49,8 +49,7 @@ func (c *compiler) hosts(texts []string) (all []string) {
 	return all
 }
 
-// headerCondition is a header that a request must have, with a value, or with any if the
-// value is empty.
+// headerCondition is a header that a request must have. An empty value matches any value.
 type headerCondition struct{ name, value string }
 
 func (c *compiler) headers(values map[string]string) (all []headerCondition) {
@@ -86,7 +85,7 @@ func (c *compiler) headerName(field, s string) bool {
 	return false
 }
 
-// canonicalHeader returns the name of a header as requests have it, or "" if it is invalid.
+// canonicalHeader returns the canonical name of a header, or "" if the name is invalid.
 func (c *compiler) canonicalHeader(field, s string) string {
 	if s == "" || !c.headerName(field, s) {
 		return ""
@@ -94,11 +93,12 @@ func (c *compiler) canonicalHeader(field, s string) string {
 	return http.CanonicalHeaderKey(s)
 }
 
-// attributeCondition is an attribute that a request must have, with a value, or with any if
-// the value is empty. The text is for explanations.
+// attributeCondition is an attribute that a request must have. An empty value matches any value. The text is for
+// explanations.
 type attributeCondition struct{ name, value, text string }
 
-// attributePrefix begins the name of an attribute in an explanation. No header's name has a space.
+// attributePrefix precedes the name of an attribute in an explanation. The name of a header never looks like that,
+// because it has no spaces.
 const attributePrefix = "the attribute "
 
 func (a *attributeCondition) matches(attributes map[string]string) bool {
@@ -124,15 +124,15 @@ func (c *compiler) attributes(values map[string]string) (all []attributeConditio
 	return all
 }
 
-// clientSet is a set of addresses that a rule asks for: a list of the document, or all the
-// networks that the rule names itself.
+// clientSet is a set of addresses in a condition of a rule: a list of the document, or all networks that the rule
+// itself names.
 type clientSet struct {
 	list string         // its name, or ""
-	own  []netip.Prefix // of the rule
+	own  []netip.Prefix // the networks that the rule itself names
 	*networks.Set
 }
 
-// name returns the part of the set that contains an address.
+// name returns the list or network of the set that contains an address.
 func (c *clientSet) name(a netip.Addr) string {
 	i := slices.IndexFunc(c.own, func(p netip.Prefix) bool { return p.Contains(a) })
 	if i < 0 {
@@ -155,7 +155,7 @@ func setWith(sets []*clientSet, a netip.Addr) *clientSet {
 func (r *rule) asksForClient() bool { return len(r.clients)+len(r.notClients) > 0 }
 
 // unmetClient returns the condition on its address that the client does not meet, or "". A client without an
-// address is in no list, and an exemption of all but some does not exempt it.
+// address is in no list, and an exemption with not_clients does not exempt it.
 func (r *rule) unmetClient(in *input) string {
 	a := in.x.Address()
 	switch {
@@ -193,7 +193,7 @@ func (r *rule) whyNotClient(in *input, condition string) string {
 	return fmt.Sprintf("client %v is in %s", a, set.name(a))
 }
 
-// maxNamed is how many networks of a rule are named one by one.
+// maxNamed is the most networks of a rule that an explanation names one by one.
 const maxNamed = 5
 
 func namesOf(sets []*clientSet) string {
@@ -212,8 +212,8 @@ func namesOf(sets []*clientSet) string {
 	return spelling.OneOf(all)
 }
 
-// isNetwork reports whether an entry of clients can only be meant as an address or a network,
-// and not as the name of a list, which begins with a letter.
+// isNetwork reports whether an entry of clients can only be meant as an address or a network. The name of a list
+// starts with a letter.
 func isNetwork(s string) bool {
 	return strings.ContainsAny(s, ":/") || strings.IndexFunc(s, unicode.IsDigit) == 0
 }
@@ -234,8 +234,8 @@ func (c *compiler) readLists(lists map[string]List) {
 	}
 }
 
-// maxBadEntries is how many entries of one list are complained about: a file that is no list
-// has nothing else.
+// maxBadEntries is the most errors about the entries of one list: in a file that is not a list, every line is an
+// error.
 const maxBadEntries = 20
 
 func (c *compiler) networks(field string, texts []string) []netip.Prefix {
@@ -254,7 +254,8 @@ func (c *compiler) networks(field string, texts []string) []netip.Prefix {
 // fileName matches a text that was probably meant as the file of a list.
 var fileName = regexp.MustCompile(`^[a-zA-Z0-9_./-]*[a-zA-Z_-][a-zA-Z0-9_-]*\.(txt|list|lst|conf|csv|netset|ipset)$`)
 
-// network reads an address or a network, and complains about one that is both.
+// network reads an address or a network, and complains about an address with a prefix length that cuts off some of
+// its bits.
 func (c *compiler) network(field, s string) (netip.Prefix, bool) {
 	p, err := networks.Parse(s)
 	if err != nil {
@@ -292,7 +293,7 @@ func (c *compiler) clients(field string, entries []string) (sets []*clientSet) {
 	return sets
 }
 
-// unused returns the lists that no rule asks for.
+// unused returns the lists that no rule names.
 func (c *compiler) unused() []string {
 	return slices.DeleteFunc(sortedKeys(c.lists), func(name string) bool { return c.listsUsed[name] })
 }
@@ -308,7 +309,7 @@ func (c *compiler) meantList(s string) string {
 	return spelling.Suggest(s, sortedKeys(c.lists))
 }
 
-// listName returns s if a list can have that name, and else another one.
+// listName returns s if a list can have that name, else an example of a name.
 func listName(s string) string {
 	if nameSyntax.MatchString(s) {
 		return s
@@ -333,7 +334,7 @@ func (c *compiler) bodyLimit(text string) int64 {
 	return n
 }
 
-// bodyCondition is a value that a field of the body must have, or its beginning.
+// bodyCondition is a value, or the beginning of a value, that a field of the body must have.
 type bodyCondition struct {
 	part   parts.Part
 	value  string
@@ -363,7 +364,7 @@ type verdict uint8
 
 const (
 	meets    verdict = iota
-	fails            // certainly not
+	fails            // the request does not meet the condition
 	doubtful         // servers may read the field in several ways, or the body could not be read
 )
 
@@ -401,8 +402,8 @@ func (w *work) checkBody(r *rule) (*bodyCondition, verdict) {
 	return nil, meets
 }
 
-// meetsBody reports whether a rule that exempts or blocks applies by its conditions on the body. A doubtful body
-// is blocked and not exempt. One that could not be read denies the request otherwise.
+// meetsBody reports whether a rule that exempts or blocks applies by its conditions on the body. A doubtful body is
+// blocked and not exempt. If the body could not be read, the request is denied elsewhere.
 func (w *work) meetsBody(r *rule) bool {
 	b, v := w.checkBody(r)
 	if v == doubtful && r.block && w.x.BodyFault() != "" {
@@ -438,7 +439,7 @@ func (w *work) lacks(r *rule, b *bodyCondition) {
 	}
 }
 
-// lackOf returns the lack of a part that has no value.
+// lackOf returns the lack of a part that was read and has no value.
 func (in *input) lackOf(p *parts.Part) lack {
 	if fault := in.x.BodyFault(); fault != "" && p.ReadsBody() {
 		return lack{part: fault}
@@ -450,7 +451,7 @@ func (in *input) lackOf(p *parts.Part) lack {
 func (w *work) unreadable() string {
 	estimates := slices.ContainsFunc(w.subjects.list, func(s subject) bool { return s.rule.estimatesStrictly() })
 	if estimates {
-		w.x.BodySize() // reads the body, which may set the fault
+		w.x.BodySize() // reads the body, and so may set the fault
 	}
 	switch fault := w.x.BodyFault(); {
 	case fault == "" && estimates && w.x.BodyEncoded():

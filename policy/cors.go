@@ -11,18 +11,19 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
-// CrossOrigin has the other origins with permission to read the answers of an integration. A nil CrossOrigin
-// permits none.
+// CrossOrigin are the other origins whose pages may read the answers of an integration. A nil CrossOrigin permits
+// none.
 type CrossOrigin struct {
 	origins     []origin
 	any         bool // every origin
 	credentials bool
-	preflights  bool // are exempt
+	preflights  bool // preflights are exempt
 }
 
-// origin is https://app.example.com, or with a star all below: https://*.example.com.
+// origin is an origin such as https://app.example.com, or, with a star, all origins below a domain:
+// https://*.example.com.
 type origin struct {
-	before, after string // the star; after is empty without one
+	before, after string // the text before and after the star; without a star, after is empty
 }
 
 // CORS returns the document's cors, or nil.
@@ -44,10 +45,10 @@ func (c *CrossOrigin) Allows(o string) bool {
 	return false
 }
 
-// Any reports whether those of every origin may.
+// Any reports whether pages of every origin may read answers.
 func (c *CrossOrigin) Any() bool { return c != nil && c.any }
 
-// Credentials reports whether they may send cookies.
+// Credentials reports whether pages that may read answers may also send cookies.
 func (c *CrossOrigin) Credentials() bool { return c != nil && c.credentials }
 
 func (o *origin) matches(s string) bool {
@@ -62,8 +63,8 @@ func (o *origin) matches(s string) bool {
 	return ok && middle != "" && strings.Trim(middle, "abcdefghijklmnopqrstuvwxyz0123456789-.") == ""
 }
 
-// exempts reports whether r is a preflight, which browsers send and not pages, and those
-// are exempt.
+// exempts reports whether r is a preflight, and preflights are exempt. Browsers send preflights by themselves;
+// pages cannot.
 func (c *CrossOrigin) exempts(r *Request) bool {
 	if c == nil || !c.preflights || r.Method != http.MethodOptions || len(r.Header["Access-Control-Request-Method"]) != 1 {
 		return false
@@ -83,9 +84,9 @@ var unasked = []string{
 	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "Authorization", "Cookie", "X-Api-Key",
 }
 
-// exemptsPreflight reports whether the request is a preflight that nothing counts. Anybody can
-// write one, and some frameworks answer OPTIONS as they answer POST: so it has no body, and
-// where something is counted by what people type in, it is a request like any other.
+// exemptsPreflight reports whether the request is a preflight that nothing counts. Any client can write one, and
+// some frameworks answer OPTIONS as they answer POST. So an exempt preflight has no body, and no rule for its path
+// counts by a query or a body.
 func (p *Policy) exemptsPreflight(w *work) bool {
 	return p.cors.exempts(w.request) && !w.meetsTyped() && w.bodiless()
 }
@@ -103,8 +104,8 @@ func (r *rule) countsTyped() bool {
 	return r.needsBody || r.key.Any((*parts.Part).Folds) || r.reads.Any((*parts.Part).Folds)
 }
 
-// meetsTyped reports whether such a rule has the path of the request, in one way to read it, whatever their
-// methods: a preflight is for another one than its own.
+// meetsTyped reports whether a rule that counts by a query or a body matches the path of the request, in any way to
+// read it. Methods are ignored, because a preflight is for a request with another method.
 func (w *work) meetsTyped() bool {
 	x := &w.policy.index
 	for _, r := range x.typed {

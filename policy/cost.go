@@ -22,34 +22,35 @@ import (
 type Cost struct {
 	// Default is the cost without the header: 1 if zero.
 	Default int64 `json:"default,omitempty"`
-	// Header is the header of the request with the cost. The largest of several values counts. Above Max it is Max,
-	// 0 is 1, and a value that is no whole number is the default.
+	// Header is the header of the request with the cost. If it has several values, the largest counts. A value
+	// above Max counts as Max, 0 counts as 1, and a value that is not a whole number counts as Default.
 	Header string `json:"header,omitempty"`
 	// Max is the largest cost. It is needed with a header of the request or the response.
 	Max int64 `json:"max,omitempty"`
-	// ResponseHeader is the header of the response with the cost. The largest of several values counts. Above Max
-	// it is Max, 0 is nothing, and a missing value, or one that is no whole number, is the estimate. Clients see
-	// this header.
+	// ResponseHeader is the header of the response with the cost. If it has several values, the largest counts. A
+	// value above Max counts as Max, and with 0 the request costs nothing. If the value is missing or not a whole
+	// number, the cost is the estimate. Clients see this header.
 	ResponseHeader string `json:"response_header,omitempty"`
 	// ResponseBytes is the number of bytes of the response's body that cost one unit; the cost is rounded up. An
-	// upgraded connection costs the estimate. A cost above Max, if Max is set, is Max.
+	// upgraded connection costs the estimate. If Max is set, a cost above Max counts as Max.
 	ResponseBytes int64 `json:"response_bytes,omitempty"`
 	// Tokens counts the tokens of language models that the response reports: "total", "uncached"
 	// (without the input that came from the provider's cache), "input" or "output". The formats
 	// are those of OpenAI, Anthropic, Gemini and Ollama, and of compatible servers.
 	Tokens string `json:"tokens,omitempty"`
-	// USD is "prices": the tokens at the prices of the document. The limits of the rule are in USD.
+	// USD is "prices" if the cost is the price of the tokens, by the prices of the document. The limits of the rule
+	// are then in USD.
 	USD string `json:"usd,omitempty"`
-	// ResponseJSON is a sum of numbers in the JSON of the response, each by its path, such as "usage.total_tokens",
-	// times a weight, which may be negative. If a path occurs several times, as in server-sent events or JSON
-	// lines, its last number counts. The sum is rounded up.
+	// ResponseJSON makes the cost a sum of numbers in the JSON of the response. It maps the path of each number,
+	// such as "usage.total_tokens", to its weight, which may be negative. If a path occurs several times, as in
+	// server-sent events or JSON lines, its last number counts. The sum is rounded up.
 	ResponseJSON map[string]Decimal `json:"response_json,omitempty"`
-	// Estimate is charged before there is a response, and the difference afterwards. A key owes
-	// what no longer fits: its requests are refused until the limit has made up for it.
+	// Estimate is charged before the response, and the difference from the final cost after it. If the difference
+	// does not fit, the key owes the rest: its requests are refused until the limit has made up for it.
 	Estimate Estimate `json:"estimate,omitzero"`
-	// Unknown is "estimate" if a response that breaks off costs the estimate. By default it costs what has been
-	// seen of it, at most the estimate. A complete response that does not report its cost always costs the
-	// estimate or, if that is more, what has been seen.
+	// Unknown is the cost of a response that breaks off: with "estimate", the estimate; by default, the cost of the
+	// part that was received, at most the estimate. A complete response that does not report its cost always costs
+	// the estimate or, if that is more, the cost that was seen.
 	Unknown string `json:"unknown,omitempty"`
 	// Usage is "ask" to add stream_options.include_usage to streamed requests in OpenAI's format that
 	// do not set stream_options: without it the response reports no tokens. Clients then receive one more event.
@@ -86,20 +87,20 @@ func (c *Cost) UnmarshalJSON(data []byte) error {
 // IsZero reports whether nothing is set.
 func (c Cost) IsZero() bool { return reflect.ValueOf(c).IsZero() }
 
-// Count selects the requests that a rule counts in the end. Until the response all are counted, so that no client
-// gets more through at a time. Requests that do not count are given back: see [Engine.Settle]. A request with an
-// unknown outcome counts.
+// Count selects the requests that a rule counts in the end. Until the response, all requests are counted, so that
+// no client can exceed the limit with simultaneous requests. Requests that do not count are given back after the
+// response: see [Engine.Settle]. A request with an unknown outcome counts.
 type Count struct {
-	// Status are the statuses of responses to requests that count, such as "401", or "4xx" for a whole class. Empty
-	// means all. The status of an upgraded connection is 101.
+	// Status lists the response statuses with which a request counts, such as "401", or "4xx" for a whole class.
+	// Empty means all. The status of an upgraded connection is 101.
 	Status []Status `json:"status,omitempty"`
 	// UnlessHeader is a header of the response. With the value 1, true or yes the request does not count, at any
 	// status. Clients see this header.
 	UnlessHeader string `json:"unless_header,omitempty"`
 }
 
-// Status is that of a response, or a class of them, as it is written: "401", "4xx". As JSON it is
-// a number in the first case.
+// Status is the status of a response, or a class of statuses, as text: "401", "4xx". In JSON, a single status is a
+// number.
 type Status string
 
 func (s Status) MarshalJSON() ([]byte, error) {
@@ -125,12 +126,12 @@ func (c *Count) isZero() bool { return len(c.Status) == 0 && c.UnlessHeader == "
 
 // cost is a compiled [Cost].
 type cost struct {
-	header string // canonical name of the header of the request that has it
-	fixed  int64  // the default beside a header, or the estimate of a response
+	header string // canonical name of the request header with the cost
+	fixed  int64  // the default if the header is missing, or the estimate of a response
 	max    int64
-	told   string // canonical name of the header of the response that has it
-	bytes  int64  // bytes of the response's body that cost a unit
-	usd    bool   // it is in micro-USD, by the prices of the policy
+	told   string // canonical name of the response header with the cost
+	bytes  int64  // how many bytes of the response's body cost a unit
+	usd    bool   // the cost is in micro-USD, by the prices of the policy
 	unit   Unit
 	usage  *usageCost
 }
@@ -156,7 +157,7 @@ func (c *compiler) cost(in *Cost) cost {
 	return out
 }
 
-// costTold compiles a cost that the response tells.
+// costTold compiles a cost that the response reports.
 func (c *compiler) costTold(in *Cost) cost {
 	out := cost{fixed: cmp.Or(in.Estimate.Units, 1), max: in.Max, bytes: in.ResponseBytes}
 	var sources []string
@@ -190,7 +191,8 @@ func (c *compiler) costTold(in *Cost) cost {
 	return out
 }
 
-// costFromHeader checks the largest cost of a header or a body, and the default, under the given name.
+// costFromHeader checks the largest cost of a header or a body, and the default cost, whose field has the given
+// name.
 func (c *compiler) costFromHeader(name string, without, most int64) {
 	switch {
 	case most == 0:
@@ -203,7 +205,7 @@ func (c *compiler) costFromHeader(name string, without, most int64) {
 	}
 }
 
-// counting compiles what counts, or returns nil where everything does.
+// counting compiles which requests count, or returns nil if all do.
 func (c *compiler) counting(in *Count) *counting {
 	if in.isZero() {
 		return nil
@@ -224,8 +226,8 @@ func (c *compiler) counting(in *Count) *counting {
 	return out
 }
 
-// parseStatus reads a status from 101 to 599 or a class of them. Other informational ones never
-// end a request.
+// parseStatus reads a single status (101, or 200 to 599) or a class of statuses. No informational status but 101
+// ends a request.
 func parseStatus(s string) (r statusRange, ok bool) {
 	if len(s) != 3 || s[0] < '1' || s[0] > '5' {
 		return r, false
@@ -238,7 +240,7 @@ func parseStatus(s string) (r statusRange, ok bool) {
 	return statusRange{n, n}, err == nil && (n == http.StatusSwitchingProtocols || n >= http.StatusOK)
 }
 
-// checkOutcome complains about a rule that goes by the outcome and cannot.
+// checkOutcome complains about a leaky bucket in a rule that depends on the outcome.
 func (c *compiler) checkOutcome(r *rule) {
 	if r.algorithm != sluice.LeakyBucket || !r.settles() {
 		return
@@ -250,8 +252,8 @@ func (c *compiler) checkOutcome(r *rule) {
 	c.fail(field, "use another algorithm", "a leaky_bucket assigns each request a turn, which the response cannot take back")
 }
 
-// of returns the cost that a header gives. If there are several values the largest counts; it is
-// capped at max, 0 becomes 1, and anything but a whole number becomes the default.
+// of returns the cost in the header of a request. If there are several values the largest counts; it is capped at
+// max, 0 becomes 1, and anything but a whole number becomes the default.
 func (c *cost) of(h http.Header) int64 {
 	most := int64(0)
 	for _, v := range h[c.header] {
@@ -267,7 +269,7 @@ func (c *cost) of(h http.Header) int64 {
 	return most
 }
 
-// number reads a whole number of a header. One too large for an int64 is the largest.
+// number reads a whole number in a header. A number that is too large for an int64 becomes the largest int64.
 func number(s string) (n int64, ok bool) {
 	if s = strings.TrimSpace(s); !printable.Digits(s) {
 		return 0, false
@@ -279,7 +281,7 @@ func number(s string) (n int64, ok bool) {
 	return n, true
 }
 
-// times returns so many times a cost, or one that never fits.
+// times returns n times the cost of one, or a cost that never fits if the product is too large.
 func times(one, n int64) int64 {
 	if one > math.MaxInt64/n {
 		return math.MaxInt64
@@ -287,7 +289,7 @@ func times(one, n int64) int64 {
 	return one * n
 }
 
-// atMost returns what of a cost is charged where so much was estimated.
+// atMost returns how much of the reported cost is charged, after the given estimate.
 func (c *cost) atMost(told, estimate int64) int64 {
 	if c.max == 0 || !c.isTold() || told <= estimate {
 		return told
@@ -295,7 +297,7 @@ func (c *cost) atMost(told, estimate int64) int64 {
 	return min(told, max(c.max, estimate))
 }
 
-// settles reports whether the rule goes by the outcome.
+// settles reports whether the rule depends on the outcome.
 func (r *rule) settles() bool { return r.counts != nil || r.cost.isTold() }
 
 // counting selects the requests that count.
@@ -304,7 +306,7 @@ type counting struct {
 	unless string        // canonical
 }
 
-// statusRange is a status, or all of a class.
+// statusRange is a status, or a class of statuses.
 type statusRange struct{ first, last int }
 
 func (s statusRange) String() string {
@@ -328,17 +330,17 @@ func (c *counting) has(o *Outcome) bool {
 	})
 }
 
-// isYes reads the value of a header that is a yes or a no.
+// isYes reports whether the value of a header means yes.
 func isYes(s string) bool {
 	s = strings.TrimSpace(s)
 	return s == "1" || strings.EqualFold(s, "true") || strings.EqualFold(s, "yes")
 }
 
-// isTold reports whether the response tells the cost.
+// isTold reports whether the response reports the cost.
 func (c *cost) isTold() bool { return c.told != "" || c.bytes > 0 || c.usage != nil }
 
-// after returns the cost that the outcome tells, and whether it does yet. Where it tells none,
-// that is what was estimated.
+// after returns the cost by the outcome. It is the estimate if the outcome reports no cost. known is false if the
+// outcome does not have the cost yet.
 func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
 	switch {
 	case !c.isTold():
@@ -359,8 +361,8 @@ func (c *cost) after(o *Outcome, estimate int64) (cost int64, known bool) {
 	return units, true
 }
 
-// ofResponse returns the largest cost that a response tells. What is not a whole number tells none,
-// but as long as the body goes on a trailer may do so.
+// ofResponse returns the largest cost in the header of a response. Values that are not whole numbers are ignored.
+// While the body has not ended, a trailer may still have the cost.
 func (c *cost) ofResponse(o *Outcome, estimate int64) (cost int64, known bool) {
 	for _, v := range o.Header[c.told] {
 		if n, ok := number(v); ok {
@@ -373,7 +375,7 @@ func (c *cost) ofResponse(o *Outcome, estimate int64) (cost int64, known bool) {
 	return cost, true
 }
 
-// addUp adds costs, of which the largest never fits.
+// addUp adds costs. A sum that is too large becomes the largest cost, which never fits.
 func addUp(a, b int64) int64 {
 	switch {
 	case b > 0 && a > math.MaxInt64-b:

@@ -2,9 +2,9 @@ package policy
 
 import "github.com/sluicehq/sluice"
 
-// counter counts something beside the limits of a rule, or changes how these count. Each decision has a counter
-// of each kind, with the state of this decision. The methods are called in this order, and only if the request
-// uses the kind.
+// counter counts something in addition to the limits of a rule, or changes how the limits count. Each decision has
+// a counter of each kind, with the state of this decision. The methods are called in this order, and only if the
+// request uses the kind.
 type counter interface {
 	// reset forgets the last decision.
 	reset()
@@ -13,19 +13,20 @@ type counter interface {
 	charge(in *input, c *charges, s *subject, first int)
 	// beside appends charges. They have no results.
 	beside(in *input, c *charges)
-	// preview changes the receipts of its charges, which took nothing, to those of a Take with their costs.
+	// preview changes the receipts of the counter's charges, which took nothing, to the receipts of a Take with
+	// their costs.
 	preview(in *input, c *charges)
 	// taken reads the receipts of a Take or a preview.
 	taken(in *input, c *charges)
 	// join changes the result of limit i. It reports whether on_error denies a charge of the counter.
 	join(c *charges, i int, r *Result) (closed bool)
-	// keep records in an allowed decision what is given back when the request ends.
+	// keep records in an allowed decision everything that is given back when the request ends.
 	keep(w *work, d *Decision)
-	// merge adds a charge of a part of a request to that of the same state, in DecideTogether. It reports false if
-	// the charge belongs to another counter.
+	// merge adds the charge of a part of a request to sum, a charge of the same state, in DecideTogether. It
+	// reports false if the charge belongs to another counter.
 	merge(t *together, sum, c *sluice.Charge) bool
-	// administer adds the charges of a subject to those of its limits. Cost 0 looks, a negative cost gives back, and
-	// All forgets.
+	// administer adds the counter's charges of a subject to the charges of its limits. Cost 0 only looks, a
+	// negative cost gives back, and All forgets.
 	administer(s *Subject, c *charges, cost int64)
 	// explain returns the state of the counter for limit i in words, or "".
 	explain(c *charges, i int) string
@@ -34,7 +35,7 @@ type counter interface {
 // counterKind is a kind of counters.
 type counterKind struct {
 	applies func(*rule) bool       // reports whether a rule has such a counter
-	of      func(*charges) counter // returns that of a decision
+	of      func(*charges) counter // returns the counter of a decision
 }
 
 // counterKinds has all kinds, in the order of their charges. Penalties come last, because an offence depends on
@@ -57,7 +58,7 @@ const (
 	countsOffences
 )
 
-// kinds returns which counters a rule has beside its limits, a bit for each kind.
+// kinds returns which counters a rule has in addition to its limits, a bit for each kind.
 func (r *rule) kinds() (kinds uint8) {
 	for i, k := range counterKinds {
 		if k.applies(r) {

@@ -10,13 +10,13 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// overruns is how many costs of the largest size a key may owe where no rule bounds how many of its
-// requests are under way.
+// overruns is how many times the largest cost a key may owe if no rule bounds how many of its requests are under
+// way.
 const overruns = 64
 
-// keep sets how many units the states of each limit keep: those of the largest limit that counts in the
-// same state, so that a request under a smaller one does not cut what was taken under a larger one,
-// and what a key may owe.
+// keep sets how many units the states of each limit keep: the units of the largest limit that counts in the same
+// state, and the debt that a key may have. So a request under a smaller limit does not cut off units that were
+// taken under a larger one.
 func (c *compiler) keep(p *Policy) {
 	c.list = "rules"
 	for i := range p.rules {
@@ -44,7 +44,7 @@ func (r *rule) allLimits() (all []limit) {
 	return all
 }
 
-// largest returns the largest cost that one of them lets pass.
+// largest returns the largest cost that a limit of the rule lets pass.
 func (r *rule) largest() (n int64) {
 	for _, l := range r.allLimits() {
 		n = max(n, l.plan.Limit.Value(l.plan.Capacity))
@@ -52,7 +52,7 @@ func (r *rule) largest() (n int64) {
 	return n
 }
 
-// keepIn is keep for limits that a rule, a tier or an override has.
+// keepIn is keep for the limits of a rule, a tier or an override.
 func (c *compiler) keepIn(limits []limit, r *rule) {
 	for i := range limits {
 		plan := limits[i].plan
@@ -62,8 +62,8 @@ func (c *compiler) keepIn(limits []limit, r *rule) {
 	}
 }
 
-// withDebt returns the plan of a limit with states that keep so many units, and on top the debt of the rule, or as
-// much of it as can be counted exactly.
+// withDebt returns the plan of a limit whose states keep capacity units and, on top of them, the debt of the rule,
+// or as much of the debt as can be counted exactly.
 func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.Plan {
 	most := money.Units(r.debt, plan)
 	key := keptKey{plan, capacity, most}
@@ -71,7 +71,7 @@ func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.
 		return known
 	}
 	kept, err := plan.WithMost(capacity)
-	if err != nil { // it is that of a limit which was compiled
+	if err != nil { // impossible: the limit was compiled before
 		c.fail("", "use rounder numbers", "%v", err)
 		return plan
 	}
@@ -86,7 +86,7 @@ func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.
 		return err == nil
 	}
 	if most > 0 && !fits(most) {
-		// The largest power of two that fits, and then bit by bit.
+		// Find the largest debt that fits, bit by bit from the highest.
 		debt := int64(0)
 		for step := int64(1) << (bits.Len64(uint64(most)) - 1); step > 0; step /= 2 {
 			if debt+step < most && fits(debt+step) {
@@ -98,7 +98,7 @@ func (c *compiler) withDebt(plan *sluice.Plan, capacity int64, r *rule) *sluice.
 	return kept
 }
 
-// keptKey is what the plans depend on that withDebt returns.
+// keptKey identifies the plans that withDebt returns.
 type keptKey struct {
 	plan           *sluice.Plan
 	capacity, debt int64
@@ -110,7 +110,7 @@ func (p *Policy) debtOf(r *rule) int64 {
 		return 0
 	}
 	largest := r.cost.max
-	if largest == 0 { // a response of so many bytes is measured here, and may take a whole limit
+	if largest == 0 { // the bytes of the response are measured here, and may cost a whole limit
 		largest = r.largest()
 	}
 	at := int64(overruns)
@@ -123,8 +123,8 @@ func (p *Policy) debtOf(r *rule) int64 {
 	return math.MaxInt64
 }
 
-// atOnce returns how many requests of a key of the rule can be under way at once, or 0 where no rule
-// with in_flight bounds them: one of the same key, for the same requests or for all.
+// atOnce returns how many requests of a key of the rule can be under way at once, or 0 if no rule with in_flight
+// bounds them. Such a rule has the same key, and matches at least the same requests.
 func (p *Policy) atOnce(r *rule) (most int64) {
 	for i := range p.rules {
 		o := &p.rules[i]
@@ -142,26 +142,26 @@ func (p *Policy) atOnce(r *rule) (most int64) {
 type Debt struct {
 	Rule  string
 	Limit sluice.Limit
-	Units int64 // that a key may owe, beyond the largest limit that shares its count
-	// Largest is the largest cost that is charged, in units of Limit, or 0 where the response's body is measured
-	// and has no max.
+	Units int64 // how many units a key may owe, on top of the largest limit that shares the count
+	// Largest is the largest cost that is charged, in units of Limit, or 0 if the response's body is measured and
+	// the cost has no max.
 	Largest int64
-	// AtOnce is how many of a key's requests can be under way, or 0 where no rule bounds them.
+	// AtOnce is how many requests of a key can be under way, or 0 if no rule bounds them.
 	AtOnce int64
-	// Reserved is the first charge of a small request without a maximum of its output, and Fit is how many of these
-	// fit at once. Both are 0 unless the rule reads the response's body.
+	// Reserved is what is charged before the response for a short request that sets no maximum of its output, and
+	// Fit is how many such requests fit at once. Both are 0 unless the rule reads the response's body.
 	Reserved, Fit int64
-	Unit          Unit // of the rule's cost
-	// Unseen reports that reasoning which no usage reports is not charged, because the client left early: see
-	// Cost.Unknown.
+	Unit          Unit
+	// Unseen reports that reasoning tokens are not charged if the response breaks off before it reports them, for
+	// example because the client leaves early: see Cost.Unknown.
 	Unseen bool
-	// Unlimited reports that the rule refuses nothing: it is a shadow, or marks.
+	// Unlimited reports that the rule refuses nothing, because it is a shadow or has "over: mark".
 	Unlimited bool
-	// Lockout is the longest time for which a key that owes as much as it may is refused.
+	// Lockout is the longest time for which a key with the largest debt is refused.
 	Lockout time.Duration
 }
 
-// Debts returns what keys may owe under each limit of a rule and of its tiers, for rules with a cost from the
+// Debts returns how much keys may owe under each limit of a rule and of its tiers, for rules with a cost from the
 // response, in the order of the document.
 func (p *Policy) Debts() (all []Debt) {
 	for i := range p.rules {
@@ -185,14 +185,15 @@ func (p *Policy) Debts() (all []Debt) {
 	return all
 }
 
-// hidesReasoning reports whether a response that breaks off costs only the tokens that were seen.
+// hidesReasoning reports whether a response that breaks off costs only the tokens that were seen, without hidden
+// reasoning.
 func (r *rule) hidesReasoning() bool {
 	u := r.cost.usage
 	return u != nil && u.terms == nil && !u.keepsEstimate && u.estimate.units == 0
 }
 
-// reserved returns the first charge of a small request without a maximum of its output, and how many of these fit into a
-// limit at once.
+// reserved returns the charge before the response for a short request that sets no maximum of its output, and how
+// many such requests fit into a limit at once.
 func (r *rule) reserved(p *sluice.Plan) (units, fit int64) {
 	u := r.cost.usage
 	if u == nil {
@@ -219,7 +220,7 @@ func (w *warner) reservations(r *rule) {
 	}
 }
 
-// debt warns of a limit with states that do not hold the cost of one response.
+// debt warns of a limit under which a key cannot owe the cost of a single response.
 func (w *warner) debt(r *rule) {
 	if r.debt == 0 {
 		return
@@ -234,7 +235,7 @@ func (w *warner) debt(r *rule) {
 	}
 }
 
-// lockout returns for how long a state that holds as much as it may refuses a cost, at the longest.
+// lockout returns the longest time for which a state with as many units as it keeps refuses a cost.
 func lockout(p *sluice.Plan, cost int64) time.Duration {
 	begin := int64(0)
 	if p.Kernel == kernel.Window {

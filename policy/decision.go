@@ -19,8 +19,8 @@ type Decision struct {
 	Exempt bool
 	// Degraded reports that the shared store did not answer, and that each rule's on_error decided in its place.
 	Degraded bool
-	// Unavailable reports that the request is denied because of that, and not because of a limit. RetryAfter is
-	// then the time to retry.
+	// Unavailable reports that the request is denied because the store did not answer, and not because of a limit.
+	// RetryAfter is then the time to retry.
 	Unavailable bool
 	// Missing is what a request lacks for a decision: "an unambiguous path", if servers could read it in too many
 	// ways, or a key part that a rule with "missing: refuse" requires, for example "header:X-API-Key". Such a
@@ -29,7 +29,7 @@ type Decision struct {
 	Missing string
 	// Blocked is the name of the rule that blocks the request: a rule with "block", or a rule for which an override
 	// or [Subject.Block] blocks the subject. RetryAfter is how long the block lasts, or [sluice.Never] if it has no
-	// end. Nothing was counted, and nothing is known of the limits.
+	// end. Nothing was counted, and the state of the limits is unknown.
 	Blocked string
 	// Overloaded is the name of the rule with an automatic limit of requests under way that denies the request,
 	// because the upstream is overloaded. Nothing was counted.
@@ -38,7 +38,7 @@ type Decision struct {
 	// It is allowed again, and nothing was charged, unless it needs another turn in a queue. It is denied only if
 	// the queue is full.
 	Repeated bool
-	// RetryAfter is the longest wait of the results that refuse, or [sluice.Never].
+	// RetryAfter is the longest wait of the results that deny the request, or [sluice.Never].
 	RetryAfter time.Duration
 	// Delay is the longest delay of the results, if Allowed.
 	Delay time.Duration
@@ -47,27 +47,27 @@ type Decision struct {
 	Now int64
 	// Err is the error of the store, for a log.
 	Err error
-	// Form is the form of the answer that a rule asks for.
+	// Form is the form of the answer by the Answer of a [Rule].
 	Form Form
 	// CallID is the ID of the JSON-RPC request in the body, as JSON: a string or a number, or null for a batch. It is
 	// set if Form is [MCP] and the request is denied or delayed, and empty if the body is no such request.
 	CallID string
 	// Results has an entry for each limit of each rule that counts the request, in the order of the document. After
-	// these come entries without a plan: those of rules with "block", and those of subjects that are blocked.
+	// these come entries without a plan, for rules with "block" and for blocked subjects.
 	Results []Result
-	// Loads has an entry for each automatic limit of requests under way that was asked.
+	// Loads has an entry for each automatic limit of requests under way that was evaluated.
 	Loads []Load
 
-	load      loads.Ref      // permits of Loads
-	held      []*sluice.Hold // what Release releases
-	queued    *queued        // what LeaveQueue gives up; nil: nothing
-	unsettled *unsettled     // what Settle settles; nil: nothing
+	load      loads.Ref      // the permits of Loads
+	held      []*sluice.Hold // the permits that Release releases
+	queued    *queued        // the turns that LeaveQueue gives up, or nil
+	unsettled *unsettled     // the charges that Settle settles, or nil
 	id        string         // see RequestID
-	made      uint64         // the same as a number, of a request without an ID
+	made      uint64         // the ID as a number, if the request has no ID of its own
 }
 
-// Ambiguous names what of the request servers could read in more than one way, if it is refused for
-// that: "path", or a part of a key, for example "body:username". Else it is "".
+// Ambiguous returns the part of the request that servers could read in more than one way, if the request is refused
+// for that: "path", or a key part, for example "body:username". Otherwise it returns "".
 func (d *Decision) Ambiguous() string {
 	what, ok := strings.CutPrefix(d.Missing, unambiguous)
 	if !ok {
@@ -112,8 +112,8 @@ func (d *Decision) reset() {
 	d.Results, d.Loads = results, asked
 }
 
-// Clone returns a copy to be kept where d is used again. The request is settled and released once, by either of the
-// copies: see [Engine.Settle] and [Engine.Release].
+// Clone returns a copy that stays valid when d is reused. The request is settled and released once, by either of
+// the copies: see [Engine.Settle] and [Engine.Release].
 func (d *Decision) Clone() Decision {
 	c := *d
 	c.Results, c.Loads = slices.Clone(d.Results), slices.Clone(d.Loads)
@@ -122,7 +122,7 @@ func (d *Decision) Clone() Decision {
 
 // Result is the result of one limit of a rule.
 type Result struct {
-	Rule string // its name
+	Rule string // the name of the rule
 	// Name is the name of the limit in fields for clients, such as "api-1h", if its rule has several limits: see
 	// [LimitNames]. Otherwise it is empty, and the fields have Rule.
 	Name string
@@ -134,15 +134,15 @@ type Result struct {
 	Source string // of that rule or override: see [Rule]
 	Cost   int64
 	Owed   int64 // the debt of the key, in results of a [Subject] and of previews only
-	Unit   Unit  // of its cost
-	Shadow bool  // counts and reports, but does not refuse: never, or not this subject
+	Unit   Unit  // the unit of the rule's cost
+	Shadow bool  // counts and reports, but does not refuse: the rule is a shadow, or its Enforce leaves this subject out
 	// Marks reports that a request that does not fit passes with a mark: see [Result.Over]. Such a result is also a
 	// Shadow.
 	Marks bool
 	// UnderWay reports that the request fits without the estimates of requests under way, and is denied only because of
 	// them. RetryAfter is then about as long as they take.
 	UnderWay bool
-	at       int32 // of the rule in the document, counted from 1; 0: in none
+	at       int32 // position of the rule in the document, counted from 1; 0 for a limit that the caller supplies
 	sluice.Decision
 }
 

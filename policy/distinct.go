@@ -11,19 +11,20 @@ import (
 )
 
 // Distinct limits how many different values of a part of the request a key may have, in place of Limit: how many
-// addresses use one account, or how many accounts one address tries. A value that counts passes, and counts for another
-// period. A new one beyond the limit is denied until the least recently used has expired, and is not remembered.
+// addresses use one account, or how many accounts one address tries. A request with a value that is already counted
+// passes, and the value then counts for another full period. A new value beyond the limit is denied until the least
+// recently used value has expired, and is not remembered.
 //
 // Values are identified by 64 bits of their SHA-256; values with the same 64 bits count as one. Requests that lack
 // the part share one value, unless the rule's Missing is set. The cost of a request is ignored.
 type Distinct struct {
-	// Of is the key part to count the values of. It must not be in Key.
+	// Of is the key part whose values are counted. It must not be in Key.
 	Of string `json:"of,omitempty"`
-	// Limit is how many values in a period, such as "5/hour": from 1 to 1000, without a burst.
+	// Limit is the number of values in a period, such as "5/hour": from 1 to 1000, without a burst.
 	Limit string `json:"limit,omitempty"`
 }
 
-// distinct compiles the part of a rule that it counts the values of. Its key is complete.
+// distinct compiles the part whose values a rule counts. The key of the rule must be compiled.
 func (c *compiler) distinct(r *Rule, out *rule) {
 	c.without([]setting{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"in_flight", r.InFlight != (InFlight{})}, {"share", !r.Share.isZero()},
@@ -46,7 +47,7 @@ func (c *compiler) distinct(r *Rule, out *rule) {
 	}
 }
 
-// distinctPlan compiles a limit of different values. Those of another part have another state.
+// distinctPlan compiles a limit of different values. Values of another part are counted in another state.
 func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	switch {
 	case l.Burst != 0 || l.MonthDay != 0:
@@ -61,7 +62,7 @@ func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.P
 		c.fail(field, "", "%v", err)
 		return nil
 	}
-	if len(r.reads) > 0 { // else it has been complained about
+	if len(r.reads) > 0 { // otherwise an error has been reported
 		h := fnv.New64a()
 		fmt.Fprint(h, plan.Fingerprint, r.reads[0].String())
 		plan.Fingerprint = h.Sum64()
@@ -72,7 +73,8 @@ func (c *compiler) distinctPlan(field string, l sluice.Limit, r *rule) *sluice.P
 // values is the counter of different values.
 type values struct{ noCounter }
 
-// charge makes the value the permit of each charge. What is given back leaves it, since other requests may have used it.
+// charge makes the value the permit of each charge. A refund does not remove the value, since other requests may
+// have used it.
 func (values) charge(in *input, c *charges, s *subject, first int) {
 	cost := int64(1)
 	if in.mode == GiveBack {
@@ -84,7 +86,7 @@ func (values) charge(in *input, c *charges, s *subject, first int) {
 	}
 }
 
-// merge has parts of a request use one value. A Take has room for no other value of the key.
+// merge makes the parts of a request use one value, because a Take can have only one value for a key.
 func (values) merge(t *together, sum, c *sluice.Charge) bool {
 	if c.Plan.Kernel != kernel.Distinct {
 		return false
@@ -94,7 +96,7 @@ func (values) merge(t *together, sum, c *sluice.Charge) bool {
 	return true
 }
 
-// preview lets values pass that count already.
+// preview lets values pass that are already counted.
 func (values) preview(_ *input, c *charges) {
 	for i := range c.results {
 		if r := &c.receipts[i]; known(&c.list[i], r) && r.Origin != sluice.ByOnError {
@@ -103,7 +105,7 @@ func (values) preview(_ *input, c *charges) {
 	}
 }
 
-// known reports whether the value of a charge counted before.
+// known reports whether the value of a charge was counted before.
 func known(c *sluice.Charge, r *sluice.Receipt) bool {
 	return c.Plan.Kernel == kernel.Distinct && r.Prev > 0
 }

@@ -1,5 +1,5 @@
-// Package policy decides about requests by rules. Middleware and integrations are above it; below it are
-// package sluice and any [sluice.Store].
+// Package policy decides about requests by rules. Middleware and integrations import it; it imports package sluice,
+// and works with any [sluice.Store].
 //
 // A [Policy] is a compiled [Document], and an [Engine] applies it over a store. Every rule that
 // matches a request applies. Rules charge together, all or none, so that a request refused by
@@ -11,40 +11,50 @@
 //	engine := policy.NewEngine(memory.New(), p)
 //	decision := engine.Decide(ctx, &policy.Request{Method: "GET", Path: "/api/users", Peer: addr})
 //
-// The fields of [Document] and [Rule] are what a document can have. Package policyfile reads one from a file,
-// package httplimit puts an engine in front of a [net/http.Handler].
+// [Document] and [Rule] list all settings of a document. Package policyfile reads a document from a file, and package
+// httplimit puts an engine in front of a [net/http.Handler].
 //
-// # What is read is what is meant
+// # Requests that servers read differently
 //
-// The server behind a limit reads the same request again, and any difference in what it reads
-// is a way past the limit. So a request is read in every way in which servers are
-// known to read it. Where these differ, the setting "ambiguous" decides, and never in the
-// client's favor.
+// The server behind a limit reads the same request again, and a client can evade the limit by any difference between
+// both readings. So Sluice reads a request in every way in which servers are known to read it. If the readings differ,
+// the setting "ambiguous" decides, and never in the client's favor.
 //
-// Paths are read with "%XX" unescaped once, twice or not at all, before or after they are split; with "." and ".."
-// resolved, at any of these stages, or left alone; with empty segments dropped; with "\" for "/"; with
-// ";parameters" cut; ended at an escaped "?" or "#"; with the text after "//" as a host, and the text after a
-// script, as in "/index.php/login", as a separate path; and, for rules that limit, with a suffix such as ".json" as
-// a format. A request with control characters, "%uXXXX" or overlong characters in its path, or with too many
-// readings, is denied. Not covered are servers that rewrite paths by their own rules, that take a method from a
-// field or a parameter (limit POST as well), or that drop characters at the ends of a path, as some file systems do
-// with "login. ".
+// Paths are read in all of these ways:
+//
+//   - with "%XX" unescaped once, twice or not at all, before or after the path is split
+//   - with "." and ".." resolved, at any of these stages, or left alone
+//   - with empty segments dropped
+//   - with "\" for "/"
+//   - with ";parameters" cut off
+//   - ended at an escaped "?" or "#"
+//   - with the text after "//" as a host
+//   - with the text after a script, as in "/index.php/login", as a separate path
+//   - for rules that limit: with a suffix such as ".json" as a format
+//
+// A request is denied if its path has control characters, "%uXXXX", overlong characters, or too many readings. Not
+// covered are servers that rewrite paths by their own rules, that take a method from a field or a parameter (limit
+// POST as well), or that drop characters at the ends of a path, as some file systems do with "login. ".
 //
 // Fields of a body are looked for in forms, in JSON objects and, as "outer[name]", in the
 // objects inside them, in multipart/form-data as browsers and common clients write it, and in
 // the query, whatever the Content-Type says. JSON must follow RFC 8259 to the letter. Names are
-// compared without case. A name is ambiguous if some framework may take it for the field:
-// "user[]", "[user]", "model.user", "!user". So is a field that occurs twice with different
-// values, is not in UTF-8, is escaped twice, or is a number that not every server can hold; and
-// so is a body that is compressed, is a form with more than 1000 fields or an object with more than 4000, or is none
-// of the above. In a JSON object whose Content-Type is application/json, the fields of APIs for models and of JSON-RPC,
-// such as "model", "method" and "params[name]", are only those of the object itself, whatever its texts look like. Not
-// covered are other formats that look like a form and are sent under another Content-Type.
+// compared without case. If the Content-Type is application/json, the fields of APIs for models and of JSON-RPC, such
+// as "model", "method" and "params[name]", are taken only from the JSON object, even if strings in it look like a form.
 //
-// What would be expensive to read counts as ambiguous, so that a request costs less than a millisecond, or for a large
-// body less than 5 ms a megabyte.
-// Rules that need no body are asked first: the body of a client that is over one of their
-// limits is not read.
+// A field is ambiguous
+//
+//   - if some framework may take another name for it: "user[]", "[user]", "model.user", "!user"
+//   - if it occurs twice with different values, is not in UTF-8, or is escaped twice
+//   - if it is a number that not every server can represent
+//
+// All fields of a body are ambiguous if the body is compressed, is a form with more than 1000 fields or an object with
+// more than 4000, or has none of the formats above. Not covered are other formats that look like a form and are sent
+// under another Content-Type.
+//
+// Anything that would be expensive to read counts as ambiguous, so that reading a request takes less than a
+// millisecond, or for a large body less than 5 ms a megabyte. Rules that need no body are evaluated first: the body
+// of a client that is over one of their limits is not read.
 //
 // # Names
 //
@@ -52,28 +62,35 @@
 // "Álice" for "alice". Here they share one key. Two names are one key if any of these treats them as equal:
 //
 //   - MySQL and MariaDB: utf8mb4_general_ci, utf8mb4_unicode_ci, utf8mb4_unicode_520_ci and
-//     utf8mb4_uca1400_ai_ci, for every character, as MariaDB 10.11 answers; for
-//     utf8mb4_0900_ai_ci the table that it has in common with others, Unicode's default
-//     one. The same collations of utf8mb3, with or without PAD SPACE, and all that are more
-//     exact, such as those that see accents or case.
+//     utf8mb4_uca1400_ai_ci, tested for every character against MariaDB 10.11. For
+//     utf8mb4_0900_ai_ci, Unicode's default collation table, on which it is based, was used.
+//     The same collations of utf8mb3, with or without PAD SPACE, and all stricter ones, such as
+//     those that distinguish accents or case.
 //   - latin1_swedish_ci, for names of ASCII without "[", "\" and "]".
 //   - PostgreSQL: lower, citext, unaccent, and the root collation of ICU at any strength.
-//   - Frameworks that drop case, marks or spaces around a name or make rows of spaces one,
-//     or bring names to a form of Unicode (NFC, NFD, NFKC, NFKD).
+//   - Frameworks that ignore case or marks, trim spaces, make several spaces one, or normalize
+//     names to a form of Unicode (NFC, NFD, NFKC, NFKD).
 //
 // So case, width, marks of every script, strokes and ligatures make no difference, nor do spaces around a name, or
-// how many there are in it. Hiragana is Katakana, every decimal digit is its ASCII one, and invisible characters,
-// and those beyond the basic plane, such as emoji, are dropped. As collations differ, some names are one key
-// although no single database treats them as equal: a row of "s" is one "s", and "y" is "u", because of ß and ü.
+// the number of spaces in it. Hiragana equals Katakana, and every decimal digit its ASCII digit. Invisible characters
+// are dropped, and so are characters beyond the basic plane, such as emoji. Because collations differ, some names are
+// one key although no single database treats them as equal: "sss" equals "s", because databases treat "ß" as "s" or as
+// "ss"; and "y" equals "u", because they treat "ü" as "u" or as "y".
 //
-// Some names are garbled, and share one key: those with characters that servers read
-// differently (bytes that are not UTF-8, control characters, private and, as of Unicode 15,
-// unassigned ones, combining letters, mathematical letters), those made only of characters that
-// are dropped, and those longer than 1 KB that are not ASCII.
+// Some names are garbled, and all garbled names share one key:
 //
-// Not covered are collations of a single language that treat as one name what are two here, as
-// "ä" and "ae" in German phone books, or "å" and "aa" in Danish; SQL Server's, which were not
-// tested; collations that ignore punctuation; and a server's own rules, such as cutting names
-// off at some length or dropping dots from mail addresses. There a name has as many keys as it
-// has spellings: keep a rule by client_ip as well.
+//   - names with characters that servers read differently: bytes that are not UTF-8, control characters, private
+//     characters, characters that Unicode 15 does not assign, combining letters, and mathematical letters
+//   - names made only of characters that are dropped
+//   - names longer than 1 KB that are not ASCII
+//
+// These are not covered:
+//
+//   - collations of a single language that treat names as equal that are different here, as "ä" and "ae" in German
+//     phone books, or "å" and "aa" in Danish
+//   - collations of SQL Server, which were not tested
+//   - collations that ignore punctuation
+//   - a server's own rules, such as cutting names off at some length or dropping dots from mail addresses
+//
+// There a name has as many keys as it has spellings: keep a rule by client_ip as well.
 package policy

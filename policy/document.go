@@ -9,9 +9,9 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// Document is a policy as it is written: limits, patterns and parts of keys are text. The zero value of a field
-// leaves it out. [Compile] returns the errors in it. Package policyfile reads and writes it as YAML and JSON, with
-// the names of the tags here.
+// Document is a policy as it is written: limits, patterns and key parts are text. The zero value of a field leaves
+// the setting out. [Compile] reports the errors in a document. Package policyfile reads and writes documents as
+// YAML and JSON, with the names in the tags here.
 type Document struct {
 	// TrustedProxies are addresses and networks with trusted forwarded headers: none by default.
 	TrustedProxies []string `json:"trusted_proxies,omitempty"`
@@ -19,26 +19,26 @@ type Document struct {
 	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
 	// IgnoreCase is for an upstream that treats /LOGIN as /login.
 	IgnoreCase bool `json:"ignore_case,omitempty"`
-	// Shadow makes a shadow of the whole policy, which refuses nothing, until a time (see
-	// [ParseUntil]), or "always". Then, or if it is empty, it is enforced.
+	// Shadow is the time (see [ParseUntil]) until which the whole policy is a shadow, or "always". A shadow counts
+	// and reports, and refuses nothing. After that time, or if Shadow is empty, the policy is enforced.
 	Shadow string `json:"shadow,omitempty"`
-	// Ambiguous is the default for rules without one of their own: see [Rule].
+	// Ambiguous is the default for rules that do not set Ambiguous: see [Rule].
 	Ambiguous string `json:"ambiguous,omitempty"`
 	// Fields selects the header fields that report the state of limits to clients: "ietf" for RateLimit and
 	// RateLimit-Policy, "x-ratelimit" for X-RateLimit-Limit, -Remaining and -Reset, or "both", the default. See
 	// [Fields].
 	Fields string `json:"fields,omitempty"`
 	CORS   CORS   `json:"cors,omitzero"`
-	// Answers replace the default answers to refused requests, by status: "400",
-	// "403", "429" or "503".
+	// Answers replace the default answers to refused requests. They are keyed by status: "400", "403", "429" or
+	// "503".
 	Answers map[string]Answer `json:"answers,omitempty"`
-	// BodyLimit is the size of the largest body that is read for rules that go by the body, in bytes or with a
-	// unit as in 512KiB or 16MiB: 8MiB if empty. Larger ones are denied with status 413, and where the bodies of
-	// all requests take up the memory for bodies, with 503.
+	// BodyLimit is the size of the largest body that is read for rules that depend on the body, in bytes or with a
+	// unit as in 512KiB or 16MiB: 8MiB if empty. A request with a larger body is denied with status 413, or with
+	// 503 if the bodies of other requests take up the memory for bodies.
 	BodyLimit string `json:"body_limit,omitempty"`
 	// Lists are named networks for the clients of rules: see [Rule].
 	Lists map[string]List `json:"lists,omitempty"`
-	// Prices are what models cost, for rules that count money: see [Cost].
+	// Prices are the prices of models, for rules that count money: see [Cost].
 	Prices    Prices        `json:"prices,omitzero"`
 	Tiers     Tiers         `json:"tiers,omitzero"`
 	Rules     []Rule        `json:"rules"`
@@ -48,32 +48,33 @@ type Document struct {
 
 // CORS lets pages of other origins read refusals, and the limit fields of all answers. Without origins it has no effect.
 type CORS struct {
-	// Origins are those of the pages: https://app.example.com, "https://*.example.com" for
-	// all below it, or "*" for all.
+	// Origins are the origins of the pages: https://app.example.com, "https://*.example.com" for all origins below
+	// it, or "*" for all.
 	Origins []string `json:"origins,omitempty"`
-	// Credentials lets them send cookies. Not with "*".
+	// Credentials lets these pages send cookies. It cannot be combined with the origin "*".
 	Credentials bool `json:"credentials,omitempty"`
 	// Preflights is the treatment of the OPTIONS requests that browsers send before the requests of such a page.
-	// With "exempt" they are not counted; with "count", the default, they are requests like any other. An exempt
-	// preflight has no body and no credentials, and no rule counts by a query or a body on its path. Any client can
-	// send any number of them to all other paths: exempt them if the upstream only answers OPTIONS.
+	// With "exempt" they are not counted; with "count", the default, they are requests like any other. A preflight
+	// is exempted only if it has no body and no credentials, and if no rule for its path counts by a query or a
+	// body. Any client can send any number of exempt preflights, so choose "exempt" only if the upstream does
+	// nothing but answer OPTIONS requests.
 	Preflights string `json:"preflights,omitempty"`
 }
 
 // Tiers is where the tier of a request is found: in the subjects of the document, else in the part From, else it is
-// the default. A client that can set the part From chooses its own tier, and one that can name another's subject
-// gets that subject's tier: set or verify both in front of Sluice.
+// the default. A client that can set the part From chooses its own tier, and a client that can send the name of
+// another subject gets that subject's tier: set or verify both parts in front of Sluice.
 type Tiers struct {
 	From    string `json:"from,omitempty"`    // the key part with the tier: see [Rule]
 	Subject string `json:"subject,omitempty"` // the key part to look up in the subjects
 	Default string `json:"default,omitempty"` // the tier of all others
 }
 
-// TierSubject puts a subject into a tier. A tier that no rule has leaves it with the rules' own
-// limits.
+// TierSubject puts a subject into a tier. If a rule has no limits for the tier, its own limits apply.
 type TierSubject struct {
-	// Subject is a value of the part that [Tiers] name, compared as those of requests are. For client_ip it may be
-	// a network; addresses take precedence over networks, and smaller networks over larger ones.
+	// Subject is a value of the key part that Subject of [Tiers] names. It is normalized in the same way as values
+	// of requests. For client_ip it may be a network; addresses take precedence over networks, and smaller networks
+	// over larger ones.
 	Subject string `json:"subject,omitempty"`
 	Tier    string `json:"tier,omitempty"`
 	Until   string `json:"until,omitempty"`  // see [Override]; afterwards, the entry has no effect
@@ -85,80 +86,79 @@ type TierSubject struct {
 // Rule is a limit, an exemption or a block, and what it applies to: requests that meet all of Match,
 // Hosts, Headers, Attributes, Body, Clients and NotClients; without any of these, every request.
 type Rule struct {
-	// Name is up to 64 of a-z, 0-9, ".", "_" and "-". Counts belong to the name.
+	// Name has up to 64 characters: a-z, 0-9, ".", "_" and "-". Counts are stored under the name.
 	Name        string `json:"name,omitempty"`
 	Description string `json:"description,omitempty"` // for people
-	// Match are patterns in the syntax of [net/http.ServeMux], one of which has to match. A
-	// slash at the end of a path makes no difference, and a path that servers may read in
-	// several ways is matched in all of them.
+	// Match are patterns in the syntax of [net/http.ServeMux]; one of them has to match. A slash at the end of a
+	// path makes no difference, and a path that servers may read in several ways is matched in all of these ways.
 	Match []string `json:"match,omitempty"`
-	// Hosts are names such as example.com, or "*.example.com" for all below.
+	// Hosts are names such as example.com, or "*.example.com" for all hosts below it.
 	Hosts []string `json:"hosts,omitempty"`
-	// Headers have a value that a request must have, or "*" for any.
+	// Headers maps header fields to the values that a request must have; "*" stands for any value.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Attributes have a value that the program must set for a request, or "*" for any: see [Request]. Requests of
-	// an integration without attributes, such as the gateway, never meet them.
+	// Attributes maps attributes to the values that the program must set for a request (see [Request]); "*" stands
+	// for any value. Integrations without attributes, such as the gateway, never meet these conditions.
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Body has values that fields of the body must have. Fields are named, and values compared, as those of the key
-	// part body:FIELD are: {method: tools/call, "params[name]": search}. A "*" at the end of a value matches any
-	// ending, and "*" alone any value. If servers may read a field in several ways, a limit follows Ambiguous, a
-	// block applies, and an exemption does not.
+	// Body maps fields of the body to the values that they must have, as in {method: tools/call, "params[name]":
+	// search}. Fields are named and values are compared as for the key part body:FIELD. A "*" at the end of a value
+	// matches any ending, and "*" alone any value. If servers may read a field in several ways, a limit follows
+	// Ambiguous, a block applies, and an exemption does not.
 	Body map[string]string `json:"body,omitempty"`
-	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists, one of which has to contain the
-	// client; NotClients are those that must not contain it. The client is the one found by the trusted proxies.
-	// Its whole address is compared, whatever the IPv6Prefix.
+	// Clients are addresses, networks such as "10.0.0.0/8", and names of lists; one of them has to contain the
+	// client, and none of NotClients may contain it. The client is found by the trusted proxies. Its whole address
+	// is compared, whatever the IPv6Prefix.
 	Clients    []string `json:"clients,omitempty"`
 	NotClients []string `json:"not_clients,omitempty"`
 	// Block refuses a request, and no rule counts it: see [Decision]. It applies if any reading of the path
 	// matches. It has neither key nor limit. Requests that another rule exempts pass. With Shadow it only reports.
 	Block bool `json:"block,omitempty"`
-	// Exempt lets a request pass, and no rule counts it. It does so only if the rule matches
-	// the path in every way to read it, and has neither key nor limit.
+	// Exempt lets a request pass, and no rule counts it. It does so only if every reading of the path matches. Such
+	// a rule has neither key nor limit.
 	Exempt bool `json:"exempt,omitempty"`
-	// Key is what requests are counted by, up to 8 of client_ip, header:NAME, api_key,
-	// cookie:NAME, query:NAME, body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, path, host,
-	// method and const:TEXT. Values of a query and a body are compared as names: see the documentation
-	// of the package. Without a key all requests share one count. API keys and
-	// tokens are not verified here: they are mere names, to be verified in front of Sluice or behind
-	// it. Attributes come from the program: see [Request].
+	// Key is what requests are counted by, up to 8 of client_ip, header:NAME, api_key, cookie:NAME, query:NAME,
+	// body:FIELD, jwt:CLAIM, attr:NAME, tls_fingerprint, route, path, host, method and const:TEXT. Values of a
+	// query and a body are compared as names: see the documentation of the package. Without a key all requests
+	// share one count. Sluice does not verify API keys and tokens: verify them in front of Sluice or behind it.
+	// Attributes come from the program: see [Request].
 	Key []string `json:"key,omitempty"`
 	// Together are parts of the key that become the hash tag of a Redis Cluster. Rules with
 	// the same tag are charged in one step there.
 	Together []string `json:"together,omitempty"`
-	// Missing is what happens to a request that lacks a part of the key. By default, "share",
-	// all those that lack it share one count. With "skip" the rule does not apply to them,
-	// with "refuse" they are refused as malformed, which counts for the other rules that
-	// can count them. A part that is there but unreadable, or twice with different values,
-	// is not missing but ambiguous.
+	// Missing is what happens to a request that lacks a part of the key. With "share", the default, all requests
+	// without the part share one count. With "skip" the rule does not apply to them. With "refuse" they are
+	// answered with 400; other rules that can count such a request still charge it. A part that is unreadable, or
+	// occurs twice with different values, is not missing but ambiguous.
 	Missing string `json:"missing,omitempty"`
 	// Ambiguous is what happens to a request with a path, a key part, or a field of Body that servers may read in
 	// several ways. With "refuse" it is denied as malformed; with "charge" every reading of the path is charged,
 	// and all ambiguous keys share one count. The default is "refuse" for a rule with Body or a key with
 	// body:FIELD, and otherwise "charge". A shadow denies nothing.
 	Ambiguous string `json:"ambiguous,omitempty"`
-	// Limit is what [sluice.ParseLimit] reads, such as "100/minute burst 20" or "10000/month", or
-	// "50 USD/day" where the cost is in USD. Limits in USD are counted in micro-USD, or where that
-	// would not be exact in units of 10, 100, 1000 or 10,000 micro-USD, to which each cost is rounded up.
+	// Limit is a text for [sluice.ParseLimit], such as "100/minute burst 20" or "10000/month", or "50 USD/day" if
+	// the cost is in USD. Limits in USD are counted in micro-USD. If that would not be exact, they are counted in
+	// units of 10, 100, 1000 or 10,000 micro-USD, and each cost is rounded up to such a unit.
 	Limit string `json:"limit,omitempty"`
-	// Limits are several, in place of Limit, such as 10/second and 1000/hour: they are charged
-	// together, all or none. No two may have one rate or one window.
+	// Limits, in place of Limit, are several limits, such as 10/second and 1000/hour. They are charged together,
+	// all or none. No two of them may have the same rate or the same window.
 	Limits []string `json:"limits,omitempty"`
 	// InFlight, in place of a limit, is how many requests of a key may be under way at the same time: from 1 to
 	// 65,536. A request holds its permit until it ends, if the integration knows when that is (see [Request] Ends).
 	// If not, the rule refuses requests while all permits are taken, and requests that pass take none. Each request
 	// takes one permit, whatever it costs. The permits of an instance that dies stay taken for at most
-	// [kernel.PermitLasts]. With "auto", the engine finds the number by the latency of the upstream: see [Load].
+	// [kernel.PermitLasts]. With "auto" (an automatic limit), the engine finds the number by the latency of the
+	// upstream: see [Load].
 	InFlight InFlight `json:"in_flight,omitzero"`
 	// Class is how important the requests of the rule are to an automatic limit of requests under way: "critical",
-	// "normal" or "sheddable". When the upstream is overloaded, sheddable requests are denied first, and critical ones
-	// last. Of several rules that match, the lowest class counts, so that no client promotes itself; without a class a
-	// request is normal. A rule may have a class alone, and counts nothing then.
+	// "normal" or "sheddable". When the upstream is overloaded, sheddable requests are denied first, and critical
+	// ones last. If several rules match, the lowest class applies, so that no client promotes itself. A request
+	// without a class is normal. A rule may have a class and no limit; then it counts nothing.
 	Class string `json:"class,omitempty"`
-	// Distinct, in place of a limit, is how many different values of a part a key may have.
+	// Distinct, in place of a limit, limits how many different values of a part a key may have.
 	Distinct Distinct `json:"distinct,omitzero"`
-	// Algorithm is token_bucket by default, fixed_window for a month, or another of [sluice.Algorithms].
+	// Algorithm is one of [sluice.Algorithms]. The default is token_bucket, or fixed_window for limits by the
+	// month.
 	Algorithm string `json:"algorithm,omitempty"`
-	// Tiers has limits by the name of the tier, which replace all limits of the rule. For a rule with InFlight they
+	// Tiers maps the names of tiers to limits that replace all limits of the rule. For a rule with InFlight these
 	// are numbers, as text. A tier that is not listed has the rule's limits.
 	Tiers map[string]Limits `json:"tiers,omitempty"`
 	// Share, in place of Limit, is a limit divided among tenants.
@@ -173,17 +173,18 @@ type Rule struct {
 	// password or a payment in its match or hosts, as in "POST /auth/sign-in" or "/v1/payments": no client should
 	// guess or pay there without a limit.
 	OnError string `json:"on_error,omitempty"`
-	// Consistency is how exactly the instances that share a store count the rule together: "strict", the default,
-	// asks the store each time; "leased" reserves units ahead and spends them without asking, never above the
-	// limit; "synced" counts in each instance and reports to the others ten times a second, above the limit by what
-	// is not yet reported. Packages lease and synced have the bounds. The last two are for a token_bucket, gcra,
-	// fixed_window or sliding_window_counter without months, penalty, count or a cost from the response. Over a
-	// store that is not shared all three are the same.
+	// Consistency is how exactly the instances that share a store count the rule together. "strict", the default,
+	// asks the store for each request. "leased" reserves units in advance and spends them without asking the store;
+	// it never exceeds the limit. "synced" counts in each instance and reports to the others ten times a second; it
+	// can exceed the limit by the units that are not yet reported. Packages lease and synced document the bounds.
+	// "leased" and "synced" are for a token_bucket, gcra, fixed_window or sliding_window_counter without months,
+	// penalty, count or a cost from the response. Over a store that is not shared, all three are the same.
 	Consistency string `json:"consistency,omitempty"`
-	// Answer is the form of denials of requests to which the rule applies, by any rule: "llm" is that of the APIs
-	// of language models, which their SDKs obey, Anthropic's for /v1/messages and the paths below it, and otherwise
-	// OpenAI's; "mcp" is an error of JSON-RPC. Without it, denials are problems of RFC 9457, or the Answers of the
-	// document. The Answer of the first rule with one counts.
+	// Answer is the form of denials. It is used for every denial of a request to which this rule applies, whichever
+	// rule denies it. "llm" is the form of the APIs of language models, which their SDKs obey: Anthropic's for
+	// /v1/messages and the paths below it, otherwise OpenAI's. "mcp" is an error of JSON-RPC. Without Answer,
+	// denials are problems of RFC 9457, or the Answers of the document. If several rules with an Answer apply, the
+	// first one decides.
 	Answer string `json:"answer,omitempty"`
 	// Over is what happens to a request that does not fit: "refuse", the default, or "mark". A marked request passes,
 	// and the upstream receives the rule's name in the field [OverField]; see [Decision.Over]. Clients are not
@@ -191,18 +192,18 @@ type Rule struct {
 	Over string `json:"over,omitempty"`
 	// Shadow counts and reports, and never refuses.
 	Shadow bool `json:"shadow,omitempty"`
-	// Enforce is the percentage of its subjects for which the rule refuses requests, such as "10%", with up to two
-	// decimals; for the others it is a shadow. A hash of the rule's name and of the key chooses them, so that a
-	// subject is always in or always out, on every instance, and a subject that is in at 10 % is in at 20 %. A
-	// client that can choose its key can choose to be out. Empty means all subjects. A rule with Enforce never
-	// refuses a request as malformed.
+	// Enforce is the rollout percentage: for that percentage of its subjects, such as "10%", with up to two
+	// decimals, the rule refuses requests; for all others it is a shadow. A hash of the rule's name and of the key
+	// selects the subjects, so that a subject is always in or always out, on every instance, and a subject that is
+	// in at 10 % is also in at 20 %. A client that can choose its key can choose to be out. Empty means all
+	// subjects. A rule with Enforce never refuses a request as malformed.
 	Enforce string `json:"enforce,omitempty"`
-	// ShowKey is the form in which people see the rule's keys: "whole"; "short", the first four characters and the
-	// last two of names, and less of short ones (see [Shorten]), while addresses beside them, routes, hosts and
-	// methods stay whole; or "hash", 12 digits for each subject. The digits are a pseudonym, the same on every
-	// instance and after every start, and no encryption: a value that can be guessed can be found by trying. The
-	// default is "short" for a key with a [SecretPart] (api_key, cookie:NAME, jwt:CLAIM or header:Authorization),
-	// and otherwise "whole".
+	// ShowKey is the form in which people see the rule's keys. With "whole" they see all of a key. With "short"
+	// they see the first four characters and the last two of each value, or fewer if the value is short (see
+	// [Shorten]); addresses, routes, hosts and methods in a key with other values stay whole. With "hash" they see
+	// 12 digits for each subject. The digits are a pseudonym, the same on every instance and after every start.
+	// They are not encryption: a value that can be guessed can be found by trying. The default is "short" for a key
+	// with a [SecretPart] (api_key, cookie:NAME, jwt:CLAIM or header:Authorization), and otherwise "whole".
 	ShowKey string `json:"show_key,omitempty"`
 	// Source is the origin of the rule, such as "file" or "database". The code that assembles the document sets it;
 	// files do not have it, but traces and results do.
@@ -211,31 +212,32 @@ type Rule struct {
 
 // Override gives a subject of a rule another limit, or blocks or exempts it: it has one of Limit, Limits, InFlight,
 // Block and Exempt. A subject without an override has the limits of its tier, or else the rule's; [Result] has
-// their source. Limits that count alike, such as buckets of one rate or windows of one length, share their counts;
-// any other starts from zero. So does a sliding_window_log when its count changes from at most 1,024 to more, or
-// back.
+// their source. Limits that count alike, such as buckets of the same rate or windows of the same length, share
+// their counts; a limit of another kind starts from zero. So does a sliding_window_log when its count changes from
+// at most 1,024 to more, or back.
 type Override struct {
 	Rule string `json:"rule,omitempty"`
-	// Key has values of parts of the rule's key. A part that is left out or "*" stands for
-	// every value; the override that names the most parts counts. A client_ip that is a network,
-	// such as 203.0.113.0/24, stands for every address in it, each of which has a count of its
-	// own; of overrides that name the same parts, the one with the smallest network counts.
+	// Key maps parts of the rule's key to values. A part that is left out or "*" stands for every value. A
+	// client_ip that is a network, such as 203.0.113.0/24, stands for every address in it, and each address has a
+	// count of its own. If several overrides match, the one that names the most parts applies; if several name
+	// equally many, the one that names earlier parts; and if they name the same parts, the one with the smallest
+	// network.
 	Key map[string]string `json:"key,omitempty"`
-	// Limit, or Limits if there are several, takes the place of all that the rule has.
+	// Limit, or Limits if there are several, replaces all limits of the rule.
 	Limit  string   `json:"limit,omitempty"`
 	Limits []string `json:"limits,omitempty"`
-	// InFlight is how many requests of the subject may be under way, of a rule with InFlight. Requests under way
+	// InFlight, for a rule with InFlight, is how many requests of the subject may be under way. Requests under way
 	// keep their permits.
 	InFlight int64 `json:"in_flight,omitempty"`
-	// Block refuses the requests that the rule would count for the subject, charges nothing for
-	// them, and holds whether the store answers or not: see [Decision]. An override of a shadow
-	// only reports. A rule that exempts the request comes before it.
+	// Block refuses the requests that the rule would count for the subject, and charges nothing for them, whether
+	// or not the store answers: see [Decision]. An override of a shadow only reports. A rule that exempts the
+	// request takes precedence over Block.
 	Block bool `json:"block,omitempty"`
-	// Exempt makes the rule count nothing for the subject; other rules do. A rule that blocks the
-	// request comes before it, and so does [Subject.Block].
+	// Exempt makes the rule count nothing for the subject; other rules still count. A rule that blocks the request
+	// takes precedence over Exempt, and so does [Subject.Block].
 	Exempt bool `json:"exempt,omitempty"`
-	// Until is when it ends, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in
-	// UTC; never if empty. See [ParseUntil].
+	// Until is when the override expires, as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC.
+	// If Until is empty, it never expires. See [ParseUntil].
 	Until  string `json:"until,omitempty"`
 	Reason string `json:"reason,omitempty"` // for people
 	By     string `json:"by,omitempty"`     // its maker, for people
@@ -243,14 +245,14 @@ type Override struct {
 	Source string `json:"-"`
 }
 
-// InFlight is how many requests may be under way at the same time: Most, or with Auto as many as the upstream bears,
-// between Least and Most.
+// InFlight is how many requests may be under way at the same time: Most, or, with Auto, as many as the upstream can
+// serve without a queue, between Least and Most.
 type InFlight struct {
 	// Auto has the engine find the number by the latency of the upstream: see [Load].
 	Auto bool `json:"auto,omitempty"`
 	// Least is the number below which an automatic limit never falls, 4 by default.
 	Least int64 `json:"least,omitempty"`
-	// Most is the number, from 1 to 65,536. With Auto it is the largest, 2000 by default.
+	// Most is the number, from 1 to 65,536. With Auto it is the largest number, 2000 by default.
 	Most int64 `json:"most,omitempty"`
 }
 
@@ -304,11 +306,11 @@ func (f *InFlight) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// List is addresses and networks, such as "2001:db8::/32": as JSON and YAML an array of them, or
-// an object with the name of a file.
+// List is a list of addresses and networks, such as "2001:db8::/32". In JSON and YAML it is an array, or an object
+// with the name of a file.
 type List struct {
 	Networks []string
-	// File is the name of a file with the networks, one on a line, relative to the file of the policy. Package
+	// File is the name of a file with the networks, one on each line, relative to the file of the policy. Package
 	// policyfile reads it when it compiles a policy, so a document contains only the name. Programs set Networks
 	// instead, which may be empty.
 	File string
@@ -345,11 +347,10 @@ func (l *List) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// untilHint is how to write an end.
 const untilHint = "write it as in 2027-01-31T12:00:00Z, or 2027-01-31 for the end of that day in UTC"
 
-// ParseUntil reads when an override, or a subject's time in a tier, ends: a time of RFC 3339, or a date, which is
-// the end of that day in UTC. It no longer applies at the returned time itself.
+// ParseUntil reads the end of an override, or of a subject's time in a tier: a time of RFC 3339, or a date, which
+// stands for the end of that day in UTC. The override no longer applies at the returned time itself.
 func ParseUntil(text string) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -362,7 +363,7 @@ func ParseUntil(text string) (time.Time, error) {
 }
 
 // Terms returns the end, the reason and the maker of the override in words. The text starts with a space or a
-// comma, to follow another; it is empty if all are unknown.
+// comma, because it follows other text. It is empty if end, reason and maker are unknown.
 func (o *Override) Terms() string { return terms(o.Until, o.Reason, o.By) }
 
 // Terms returns the end, the reason and the maker of the entry, as [Override.Terms] does.

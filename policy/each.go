@@ -7,10 +7,9 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// DecideEach decides about independent requests, each as [Engine.DecideInto] would. Those that share a
-// count are decided in the order of the list. All charges go to the store in one call if it supports
-// that (see [sluice.TakeEach]), except those of requests with a Body and without an ID. ds must be as
-// long as reqs.
+// DecideEach decides about independent requests, each as [Engine.DecideInto] would. Requests that share a count are
+// decided in the order of the list. All charges go to the store in one call if it supports that (see
+// [sluice.TakeEach]), except those of requests with a Body and without an ID. ds must be as long as reqs.
 func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision) {
 	switch len(reqs) {
 	case 0:
@@ -31,8 +30,8 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 		}
 		w := e.begin(r, d)
 		b.all = append(b.all, made{asking{w, d}, r, 0})
-		// Rules may ask the store before they read a body (see looksFirst), and for places that those
-		// before this request have taken.
+		// prepare may ask the store before a body is read (see looksFirst), and for permits that earlier requests
+		// of the list take. So those requests have to be charged first.
 		if r.Body != nil && r.ID == "" || b.underWay && !r.Ends {
 			b.take(ctx, e)
 		}
@@ -42,7 +41,7 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 			c.complete(&w.input)
 			b.ask(asking{w, d}, c.list, c.receipts)
 			if r.ID != "" && slices.ContainsFunc(c.list, func(c sluice.Charge) bool { return isQueue(c.Plan) }) {
-				b.take(ctx, e) // if it is repeated, it may take a turn before those behind it
+				b.take(ctx, e) // a repeated request may take another turn, which must come before the turns of later requests
 			}
 		}
 	}
@@ -61,13 +60,12 @@ func (e *Engine) DecideEach(ctx context.Context, reqs []*Request, ds []Decision)
 
 // each is the memory of a DecideEach.
 type each struct {
-	all      []made   // decisions for observers, and those with their own work
-	asking   []asking // those that wait for the store
-	underWay bool     // some of them for a place in flight
+	all      []made   // decisions for observers, and decisions with their own work
+	asking   []asking // decisions that wait for the store
+	underWay bool     // some of asking wait for a permit in flight
 	calls    []sluice.TakeCall
 
-	// Requests that are plain share it, so that a list of them stays in the processor's
-	// caches.
+	// All plain requests share one work, so that a long list stays in the processor's caches.
 	shared   *work
 	anyPlain bool
 	watched  bool
@@ -76,15 +74,15 @@ type each struct {
 }
 
 type asking struct {
-	w *work // nil: the shared one
+	w *work // nil: the shared work
 	d *Decision
 }
 
-// made is a decision to tell of, once all are made.
+// made is a decision that observers get once all decisions are made.
 type made struct {
 	asking
 	request *Request
-	charge  int // of a plain request, in each.charges
+	charge  int // index in each.charges, for a plain request
 }
 
 func (b *each) begin(e *Engine, n int) {
@@ -92,7 +90,7 @@ func (b *each) begin(e *Engine, n int) {
 	b.charges, b.receipts = slices.Grow(b.charges[:0], n), slices.Grow(b.receipts[:0], n)
 }
 
-// plain reports whether a request is only one charge under a limit of the caller.
+// plain reports whether a request is a single charge under a limit of the caller.
 func (b *each) plain(r *Request) bool {
 	return b.anyPlain && r.Subject != nil && r.Subject.rule.index == adhoc && r.Mode == Charge && r.ID == ""
 }
@@ -111,14 +109,14 @@ func (b *each) charge(r *Request, d *Decision) {
 	}
 }
 
-// about makes the shared work that of a plain request.
+// about sets up the shared work for a plain request.
 func (b *each) about(r *Request) {
 	rule, w := r.Subject.rule, b.shared
 	w.request, w.charges.whose = r, w.charges.whose[:0]
 	w.subjects.list = append(w.subjects.list[:0], subject{rule: rule, by: &rule.own, key: r.Subject.charged, owner: r.Subject.charged, shadow: w.policy.isShadow(rule)})
 }
 
-// remembered returns the shared work as it was for a plain request.
+// remembered restores the shared work of a plain request, with its charge.
 func (b *each) remembered(a *made) *work {
 	w := b.shared
 	b.about(a.request)
@@ -151,11 +149,11 @@ func (b *each) take(ctx context.Context, e *Engine) {
 	b.calls, b.asking = b.calls[:0], b.asking[:0]
 }
 
-// end lets go of what was decided.
+// end drops all references to the requests and decisions.
 func (b *each) end() {
 	clear(b.all)
 	b.all = b.all[:0]
-	clear(b.charges) // of keys that are not its own
+	clear(b.charges) // their keys belong to callers
 	w := b.shared
 	w.input, w.seen = input{}, Observation{}
 	w.charges.list, w.charges.receipts, w.charges.results = nil, nil, nil

@@ -28,10 +28,10 @@ type Engine struct {
 	holder   *sluice.Holder     // renews permits in flight
 	loads    loads.Limits       // automatic limits of requests under way
 	shares   shares             // caps of limits that tenants share
-	turns    sluice.Turns       // turns in queues that callers gave up
+	turns    sluice.Turns       // turns in queues that requests gave up
 	awaited  awaited            // requests that wait in queues
 	underWay underway.Estimates // estimates of requests under way
-	shadow   bool               // every policy is a shadow: see ShadowAll
+	shadow   bool               // treat every policy as a shadow: see ShadowAll
 	policy   atomic.Pointer[Policy]
 	pool     sync.Pool // of *work
 	lists    sync.Pool // of *each
@@ -56,25 +56,24 @@ func NewEngine(store sluice.Store, p *Policy) *Engine {
 	return e
 }
 
-// Observe registers f to be called with every decision once it is made, on the goroutine that asked,
-// which waits for f to return. Several functions are called in the order in which they were
-// registered. Call Observe before the first decision.
+// Observe registers f to be called with every decision, on the goroutine of the caller, which waits for f to
+// return. Several functions are called in the order in which they were registered. Call Observe before the first
+// decision.
 func (e *Engine) Observe(f func(context.Context, *Observation)) {
 	e.observers = append(e.observers, f)
 }
 
-// Untimed leaves out when a decision has begun and how long it took: Began and Took of an [Observation] are
-// zero. It is for replays, in which reading the clock is a good part of a decision. Call it before the first
-// decision.
+// Untimed turns off the timing of decisions: Began and Took of an [Observation] are zero. It is for replays, in
+// which reading the clock is a good part of the cost of a decision. Call it before the first decision.
 func (e *Engine) Untimed() { e.untimed = true }
 
-// watched reports whether anybody looks at decisions.
+// watched reports whether the engine has observers of decisions.
 func (e *Engine) watched() bool { return len(e.observers) > 0 }
 
 // timed reports whether observers get the durations.
 func (e *Engine) timed() bool { return e.watched() && !e.untimed }
 
-// began returns when a decision begins, if anybody wants to know.
+// began returns the present time if observers get the durations, else the zero time.
 func (e *Engine) began() (t time.Time) {
 	if e.timed() {
 		t = time.Now()
@@ -82,7 +81,7 @@ func (e *Engine) began() (t time.Time) {
 	return t
 }
 
-// took returns when that was, and how long ago.
+// took returns the timing of a decision that started at began.
 func (e *Engine) took(began time.Time) (at timing) {
 	if e.timed() {
 		at = timing{began, time.Since(began)}
@@ -90,15 +89,15 @@ func (e *Engine) took(began time.Time) (at timing) {
 	return at
 }
 
-// timing is when a decision began, and how long it took.
+// timing is when a decision started, and how long it took.
 type timing struct {
 	began time.Time
 	took  time.Duration
 }
 
-// Swap makes p the policy of all decisions that begin from now on. Counts stay: they belong to the names of the
-// rules and to the kind of their limits. A policy with a shadow in its document is a shadow until the end given
-// there: see [Policy.ShadowUntil].
+// Swap makes p the policy of all decisions that start from now on. Counts stay, because they are stored under the
+// name of the rule and the kind of the limit. If the document of p sets Shadow, the policy is a shadow until the
+// end given there: see [Policy.ShadowUntil].
 func (e *Engine) Swap(p *Policy) {
 	if p == nil {
 		p = new(Policy)
@@ -107,18 +106,18 @@ func (e *Engine) Swap(p *Policy) {
 	e.loads.Configure(p.adaptiveOf)
 }
 
-// SwapOverrides replaces all overrides of the policy in force, and leaves the rest of it as it
-// is: see [Policy.WithOverrides]. The next Swap brings the overrides of its own policy.
+// SwapOverrides replaces all overrides of the policy in force, and changes nothing else: see
+// [Policy.WithOverrides]. The next Swap replaces them by the overrides of its own policy.
 func (e *Engine) SwapOverrides(list []Override) error {
 	return e.exchange(func(p *Policy) (*Policy, error) { return p.WithOverrides(list) })
 }
 
-// SwapSubjects replaces the subjects of tiers in the same way: see [Policy.WithSubjects].
+// SwapSubjects replaces the subjects of tiers as SwapOverrides replaces overrides: see [Policy.WithSubjects].
 func (e *Engine) SwapSubjects(list []TierSubject) error {
 	return e.exchange(func(p *Policy) (*Policy, error) { return p.WithSubjects(list) })
 }
 
-// exchange replaces the policy in force with what change makes of it.
+// exchange replaces the policy in force with the result of change.
 func (e *Engine) exchange(change func(*Policy) (*Policy, error)) error {
 	for {
 		p := e.policy.Load()
@@ -133,21 +132,21 @@ func (e *Engine) exchange(change func(*Policy) (*Policy, error)) error {
 	}
 }
 
-// Policy returns the policy in force, as a shadow while it is one.
+// Policy returns the policy in force: while its shadow lasts, the result of [Policy.Shadowed].
 func (e *Engine) Policy() *Policy { return e.current() }
 
-// TrustedProxies returns the trusted proxies of the policy in force, for uses other than
-// decisions, which resolve their clients themselves. Do not change it.
+// TrustedProxies returns the trusted proxies of the policy in force. Decisions resolve their clients themselves;
+// this is for other uses. Do not change the result.
 func (e *Engine) TrustedProxies() []netip.Prefix { return e.current().trusted }
 
-// Decide asks all the rules that apply to the request, and takes from all of them or from none. It
-// always has an answer: while the store gives none, each rule's on_error decides.
+// Decide decides about the request by all rules that apply to it, and charges all of them or none. It always has an
+// answer: if the store does not answer, each rule's on_error decides.
 func (e *Engine) Decide(ctx context.Context, req *Request) (d Decision) {
 	e.DecideInto(ctx, req, &d)
 	return d
 }
 
-// DecideInto is Decide that overwrites d, and reuses the memory of its results.
+// DecideInto is like Decide, but overwrites d and reuses the memory of its results.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, d *Decision) {
 	d.reset()
 	began := e.began()
@@ -209,7 +208,7 @@ func (e *Engine) take(ctx context.Context, w *work) error {
 	return e.taken(ctx, w, e.turns.Take(ctx, e.store, c.list, c.receipts))
 }
 
-// taken completes what the store was asked for, with what it has answered.
+// taken completes a Take: it allows a request that repeats an earlier one with its ID.
 func (e *Engine) taken(ctx context.Context, w *work, err error) error {
 	if err != nil || w.mode == Peek || w.charges.once.at == 0 {
 		return err
@@ -217,7 +216,7 @@ func (e *Engine) taken(ctx context.Context, w *work, err error) error {
 	return w.charges.once.repeat(ctx, &w.input, &w.charges)
 }
 
-// finish tells of a decision that is made.
+// finish completes a decision and calls the observers.
 func (e *Engine) finish(ctx context.Context, w *work, d *Decision, at timing) {
 	if len(w.matches.barring)+len(w.subjects.blocked) > 0 {
 		d.addBlocks(w)
@@ -248,10 +247,10 @@ func (e *Engine) observe(ctx context.Context, w *work, d *Decision, at timing) {
 	}
 }
 
-// Refund removes a request with a Delay from its queue, for a client that leaves before its turn: call it before
-// the delay has passed. Another request that this engine decides about may get the turn: see [Engine.LeaveQueue].
-// The charges of other rules stay, except those that depend on the outcome (see Settle). Its permits are released.
-// The context may have ended. For other decisions Refund gives nothing back.
+// Refund removes a request with a Delay from its queue, and releases its permits. Call it before the delay has
+// passed, if the client leaves before its turn. Another request that this engine decides about may get the turn:
+// see [Engine.LeaveQueue]. The charges of other rules stay, except those that depend on the outcome (see Settle).
+// The context may have ended. For a decision without a Delay, Refund gives nothing back.
 func (e *Engine) Refund(ctx context.Context, d Decision) {
 	e.Release(ctx, d)
 	if e.refund(ctx, d.queued) {
@@ -259,14 +258,14 @@ func (e *Engine) Refund(ctx context.Context, d Decision) {
 	}
 }
 
-// Observation is a decision and what it is about. It is only valid until the observer returns,
-// and nothing that it points to is to be changed.
+// Observation is a decision with its request. It is valid only until the observer returns. Do not change anything
+// that it points to.
 type Observation struct {
 	Request  *Request
 	Decision Decision
-	// Began is when the decision began; of a list, when the whole list did.
+	// Began is when the decision started; for a list, when the whole list started.
 	Began time.Time
-	// Took is how long it took to decide; of a list, how long the whole list did.
+	// Took is how long the decision took; for a list, how long the whole list took.
 	Took time.Duration
 	work *work
 }
@@ -274,8 +273,8 @@ type Observation struct {
 // Policy returns the policy that has decided.
 func (o *Observation) Policy() *Policy { return o.work.policy }
 
-// RuleIndex returns which rule of the policy a result is of, by the index of the result: the place
-// of the rule in the document, or -1 for a limit that a caller has brought (see [Engine.Adhoc]).
+// RuleIndex returns the position in the document of the rule of result i, or -1 for a limit that the caller
+// supplies (see [Engine.Adhoc]).
 func (o *Observation) RuleIndex(i int) int { return int(o.Decision.Results[i].at) - 1 }
 
 // Pardoned returns what the request lacks, as in Missing of a [Decision], if only shadows and rules with Enforce would
@@ -296,14 +295,15 @@ func (o *Observation) Exempting() string {
 	return ""
 }
 
-// Client returns the address of the client, as the policy that has decided resolves it.
+// Client returns the address of the client by the trusted proxies of the policy that has decided.
 func (o *Observation) Client() netip.Addr { return o.work.policy.client(o.Request) }
 
-// Shown returns Sent as it is shown to people: whole, shortened or hashed by the ShowKey of the rule.
+// Shown returns the key of result i as it is shown to people, with the names as the request spelled them: whole,
+// shortened or hashed by the ShowKey of the rule.
 func (o *Observation) Shown(i int) string { return o.Policy().ShownSent(o.Key(i), o.Sent(i)) }
 
-// Key returns the key of a result, by its index: the key under which the store counts, or would count if the subject
-// were not blocked. For a shared limit it is the key of the tenant, and for a rule with "block", which counts nothing, "".
+// Key returns the key of result i: the key under which the store counts, or would count if the subject were not
+// blocked. For a shared limit it is the key of the tenant. For a rule with "block", which counts nothing, it is "".
 func (o *Observation) Key(i int) string {
 	subjects := o.work.subjects.blocked
 	if at := i - (len(o.Decision.Results) - len(subjects)); at >= 0 {
@@ -315,10 +315,10 @@ func (o *Observation) Key(i int) string {
 	return o.work.charges.whose[i].key
 }
 
-// Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and
-// bodies are folded before they are counted, so that "lucy" and "Lucy" are one subject, "lucu"; people
-// look for the name that was typed. [Policy.ShownSent] makes text of both. A name of more than
-// [sluice.MaxKeyPart] bytes stays folded.
+// Sent returns [Observation.Key] with the names in it as the request spelled them. Names in queries and bodies are
+// folded before they are counted, so that "lucy" and "Lucy" are one subject, whose folded form is "lucu" ("y" and
+// "u" are equal); people look for the name as it was typed. [Policy.ShownSent] turns Key and Sent into readable
+// text. A name of more than [sluice.MaxKeyPart] bytes stays folded.
 func (o *Observation) Sent(i int) string {
 	key := o.Key(i)
 	at := o.RuleIndex(i)
@@ -328,8 +328,8 @@ func (o *Observation) Sent(i int) string {
 	return o.spelled(&o.Policy().rules[at], key)
 }
 
-// spelled returns a key of a rule with the values that the request has in place of folded ones. It is
-// valid until the next call.
+// spelled returns a key of a rule with the request's spelling in place of folded values. It is valid until the next
+// call.
 func (o *Observation) spelled(r *rule, key string) string {
 	w := o.work
 	name, subject := parts.CutKey(key)
@@ -348,7 +348,7 @@ func (o *Observation) spelled(r *rule, key string) string {
 		}
 		same = same && string(b[from:]) == written
 		if subject = rest; more != (i < len(r.key)-1) {
-			return key // of a rule that has another key
+			return key // the rule has another key now
 		}
 	}
 	if w.sent = b; same {

@@ -11,17 +11,20 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
-// Estimate is the cost that is charged before the response: a number, or, for a cost in tokens, in USD or by
-// response_json, an estimate from the request. As JSON and YAML it is a number or an object.
+// Estimate is the cost that is charged before the response. It is a number, or, for a cost in tokens, in USD or by
+// response_json, an estimate from the request. In JSON and YAML it is a number or an object.
 //
-// An estimate from the request is a token for each Bytes bytes of the body, plus the maximum of the output that the
-// request sets, at most Output tokens. If the request sets no maximum, the output is Output, else the most that the
-// prices have for the model, else 2000 tokens. An estimate above a limit is cut to the limit. A maximum that the request
-// itself sets is not cut: above the limit, the request never fits.
+// An estimate from the request is one token for each Bytes bytes of the body, plus the maximum of the output that
+// the request sets, at most Output tokens. If the request sets no maximum, the output is Output; if Output is zero,
+// it is Most of the model in the prices, or else 2000 tokens. An estimate above a limit is cut to the limit. A
+// maximum that the request itself sets is not cut: if it is above the limit, the request never fits.
 type Estimate struct {
-	Units  int64 `json:"-"`
-	Bytes  int64 `json:"bytes,omitempty"`  // 3 if zero, which suits text; 1 is the most that text can be
-	Output int64 `json:"output,omitempty"` // 0: as much as the request asks for
+	Units int64 `json:"-"`
+	// Bytes is how many bytes of the body are estimated as a token: 3 if zero, which suits text. 1 is the highest
+	// estimate, since no text has more tokens than bytes.
+	Bytes int64 `json:"bytes,omitempty"`
+	// Output is the most tokens of output that are estimated. If zero, as many as the request asks for.
+	Output int64 `json:"output,omitempty"`
 }
 
 // estimateObject is Estimate as a JSON object.
@@ -74,14 +77,14 @@ func (c *compiler) estimate(in *Estimate) (out estimate) {
 
 // reservation is the estimate of a request under a rule that reads the response.
 type reservation struct {
-	reads      *numbers     // of the response, by the policy that has decided
-	price      *money.Price // of its model; nil: tokens count by number
+	reads      *numbers     // the numbers to read from the response, by the policy that has decided
+	price      *money.Price // the price of its model; nil: tokens count by number
 	input      int64        // tokens
 	cost       int64        // the estimate
 	uncut      int64        // the part of cost that is not cut to a limit, because the request asks for it
-	omitsUsage bool         // the rule asks for the usage, which the request does not
+	omitsUsage bool         // the rule has "usage: ask", and the request does not ask for its usage
 	keeps      bool         // a response without usage costs the estimate
-	model      string       // as the request writes it, in memory of the request; empty if the rule does not read it
+	model      string       // the model as the request writes it; shares the memory of the request; empty if the rule does not read it
 }
 
 // demand has the values that the rules of a policy read from a request to a model. Each is read for the first rule
@@ -91,7 +94,7 @@ type demand struct {
 	output int64        // see outputAsked; -1: not read
 }
 
-// price returns the price of the model, by the prices of the policy.
+// price returns the price of the request's model, by the prices of the policy.
 func (in *input) price() *money.Price {
 	if in.demand.price == nil {
 		in.demand.price = in.priceOfModel(in.policy.prices)
@@ -99,7 +102,7 @@ func (in *input) price() *money.Price {
 	return in.demand.price
 }
 
-// output returns how many tokens the request allows its answer to have, or 0.
+// output returns the maximum of output tokens that the request sets, or 0.
 func (in *input) output() int64 {
 	if in.demand.output < 0 {
 		in.demand.output = in.outputAsked()
@@ -107,7 +110,7 @@ func (in *input) output() int64 {
 	return in.demand.output
 }
 
-// reserve returns the expected use of a rule by the request.
+// reserve returns the estimate of the request under a rule.
 func (in *input) reserve(r *rule) (a reservation) {
 	u := r.cost.usage
 	a.reads, a.omitsUsage = in.policy.numbers, u.asksUsage && in.omitsUsage()
@@ -117,7 +120,7 @@ func (in *input) reserve(r *rule) (a reservation) {
 	if u.prices != nil || u.estimate.units == 0 { // the body is read anyway
 		a.model = in.model()
 	}
-	if in.request.Cost > 1 { // all these requests fit, or none
+	if in.request.Cost > 1 { // the Cost requests fit together, or none does
 		a.uncut = math.MaxInt64
 	}
 	if u.estimate.units > 0 || in.request.Subject != nil {
@@ -146,7 +149,7 @@ func (in *input) reserve(r *rule) (a reservation) {
 	return a
 }
 
-// output returns the estimated tokens of output. Wanted is the maximum that the request sets, or 0.
+// output returns the estimated tokens of output. wanted is the maximum that the request sets, or 0.
 func (u *usageCost) output(wanted int64, p *money.Price) int64 {
 	switch most := u.estimate.output; {
 	case wanted > 0 && (most == 0 || wanted <= most):
@@ -159,7 +162,8 @@ func (u *usageCost) output(wanted int64, p *money.Price) int64 {
 	return defaultOutput
 }
 
-// within returns the units of a limit that are charged for a cost.
+// within returns the units that are charged to a limit for a cost: at most the limit, unless the request itself
+// asks for more.
 func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
 	units := money.Units(cost, p)
 	if money.Units(a.uncut, p) > p.Capacity {
@@ -168,11 +172,11 @@ func (a *reservation) within(cost int64, p *sluice.Plan) int64 {
 	return max(min(units, p.Capacity), -p.Capacity)
 }
 
-// maxChoices is the most answers to one request that are estimated.
+// maxChoices is the most answers to one request that an estimate takes into account.
 const maxChoices = 128
 
-// The fields of requests with the maximum of the output and the number of answers. Gemini takes both spellings of each
-// of its names.
+// The fields of requests that set the maximum of the output and the number of answers. Gemini accepts both
+// spellings of each of its names.
 var (
 	outputMaxima = append(ofGemini("maxOutputTokens", "max_output_tokens"), "max_completion_tokens", "max_tokens", "max_output_tokens", "options[num_predict]")
 	choiceCounts = append(ofGemini("candidateCount", "candidate_count"), "n", "best_of")
@@ -207,7 +211,7 @@ func (in *input) omitsUsage() bool {
 }
 
 // priceOfModel returns the price of the model that the request asks for: in its body, or in the path, as in
-// Gemini's and Azure's APIs. If it names two models, each price is the higher one of both.
+// Gemini's and Azure's APIs. If the request names two models, each price is the higher of the two.
 func (in *input) priceOfModel(p *money.Prices) *money.Price {
 	inPath := modelInPath(in.request.Path)
 	inBody, _, ok := in.x.BodyField("model")
@@ -279,14 +283,14 @@ func (e *estimates) keep(w *work, d *Decision) {
 	}
 }
 
-// ended removes the estimates of a request that is not under way any more, whether it is settled or not.
+// ended removes the estimates of a request that is no longer under way, whether or not it is settled.
 func (e *Engine) ended(d *Decision) {
 	if d.unsettled != nil {
 		e.underWay.Remove(d.unsettled.estimates())
 	}
 }
 
-// estimates returns what is not settled.
+// estimates returns the estimates of the charges that are not settled.
 func (u *unsettled) estimates() (all []*underway.Estimate) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

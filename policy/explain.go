@@ -16,7 +16,7 @@ import (
 // Trace explains a decision.
 type Trace struct {
 	// Decision is what [Engine.Decide] would return now. Nothing was taken: Remaining, ResetAfter and Delay of its
-	// results are those before the request.
+	// results describe the state before the request.
 	Decision Decision
 	// Client is the address of the client, found by the trusted proxies.
 	Client netip.Addr
@@ -36,23 +36,23 @@ type RuleTrace struct {
 	Rule    string
 	Source  string // see [Rule]
 	Applies bool
-	// Why is what matched, or what did not.
+	// Why is the reason why the rule applies or does not: the condition that matched, or the one that did not.
 	Why string
 	// Key is the text under which the store counts, if the rule charges something.
 	Key string
-	// Results are those of its limits, empty if it charges nothing.
+	// Results are the results of the rule's limits, empty if it charges nothing.
 	Results []Result
-	// After are Results once the request has been charged; see [Trace.After].
+	// After are the Results after the request has been charged; see [Trace.After].
 	After []Result
-	// Enforced is the percentage of its subjects for which the rule refuses requests, such as "10 %". Watched
-	// reports that this subject is not among them. Without a percentage both are zero.
+	// Enforced is the rollout percentage of the rule, such as "10 %". Watched reports that this subject is not
+	// among them. Without a percentage both are zero.
 	Enforced string
 	Watched  bool
 	// Override is the override that applies to the subject, if there is one. Do not change it.
 	Override *Override
 	// Share is the subject's present allocation of a shared limit, in words: see [Share].
 	Share string
-	// Then is what the response changes, in words.
+	// Then describes how the response changes the charge.
 	Then string
 	// Consistency is how the instances that share a store count what the rule charges.
 	Consistency sluice.Consistency
@@ -72,7 +72,7 @@ type LoadTrace struct {
 // for which Decide would not read the body because others deny already.
 func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 	w := e.begin(req, &t.Decision)
-	w.timed = w.policy.adapts && req.Subject == nil // as by an integration that reports responses
+	w.timed = w.policy.adapts && req.Subject == nil // as if an integration had sent it that reports responses
 	defer e.end(w)
 	defer t.form(w)
 	t.Client = w.policy.client(req)
@@ -119,7 +119,7 @@ func (e *Engine) Explain(ctx context.Context, req *Request) (t Trace) {
 		t.after.addBlocks(w)
 	}
 	t.Decision.addBlocks(w)
-	if t.Decision.Blocked == "" { // else nothing is known of the limits
+	if t.Decision.Blocked == "" { // a blocked request leaves the limits unknown
 		t.explainLimits(w)
 		if missing == "" {
 			t.explainLoads(e, w)
@@ -136,12 +136,12 @@ func (t *Trace) form(w *work) {
 	}
 }
 
-// refuses reports whether rules refuse a request that is malformed, for what they have counted.
+// refuses reports whether the rules that count a malformed request refuse it.
 func (t *Trace) refuses(w *work) bool {
 	return len(w.charges.list)+len(w.subjects.blocked) > 0 && !t.Decision.Allowed && t.Decision.Err == nil
 }
 
-// exempt explains a request that is exempt, by a rule or by cors.
+// exempt explains a request that rule by exempts, or cors if by is nil.
 func (t *Trace) exempt(w *work, by *rule, why string) {
 	t.Decision = Decision{Allowed: true, Exempt: true}
 	t.Rules = make([]RuleTrace, len(w.policy.rules))
@@ -216,8 +216,8 @@ func (t *Trace) explainLoads(e *Engine, w *work) {
 	}
 }
 
-// explainRules fills in the rules of t and finds their subjects. It returns what the request
-// lacks and is refused for, or "".
+// explainRules fills in the rules of t and finds their subjects. It returns what the request lacks if it is refused
+// for that, or "".
 func (t *Trace) explainRules(w *work) (missing string) {
 	matches := w.matches.rules
 	for i := range w.policy.rules {
@@ -264,8 +264,8 @@ func (t *RuleTrace) explainMatch(w *work, m *matched) (*parts.Part, effect) {
 	return part, out
 }
 
-// whyUncounted returns why a rule that applies to the request does not count it: its subject, which was resolved
-// last, is exempt or blocked.
+// whyUncounted returns why a rule that applies to the request does not count it: its subject, the last one
+// resolved, is exempt or blocked.
 func (s *subjects) whyUncounted(r *rule, out effect) string {
 	if out == exempted {
 		return "an override exempts the subject" + s.override.Terms()
@@ -307,7 +307,7 @@ func why(m *matched, missing *parts.Part, out effect, garbled bool) string {
 	return everyRequest
 }
 
-// everyRequest is why a rule without conditions applies.
+// everyRequest is the reason why a rule without conditions applies.
 const everyRequest = "every request"
 
 // withClient adds the rule's conditions on the client, if any, to the reason why it applies.
@@ -373,7 +373,7 @@ func (t *Trace) explainBarred(w *work, by *rule) {
 	}
 }
 
-// explainBlock explains what a rule with "block" makes of a request that nothing exempts.
+// explainBlock explains the effect of a rule with "block" on a request that nothing exempts.
 func (t *RuleTrace) explainBlock(w *work, r *rule) {
 	if !slices.Contains(w.matches.barring, r) {
 		t.Why = r.whyNot(w)

@@ -1,6 +1,6 @@
 package policy
 
-// Fields selects the header fields that report the state of limits to clients, as in the document.
+// Fields selects the header fields that report the state of limits to clients: see Fields of [Document].
 type Fields uint8
 
 const (

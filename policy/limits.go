@@ -16,8 +16,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/money"
 )
 
-// Limits are the texts of limits that hold together, each what [sluice.ParseLimit] reads, or the digits of a number
-// of permits in flight. As JSON and YAML, a single limit is a text or a number, and several are a list.
+// Limits are the texts of limits that apply together. Each is a text for [sluice.ParseLimit], or the digits of a
+// number of permits in flight. In JSON and YAML, a single limit is a text or a number, and several are a list.
 type Limits []string
 
 func (l Limits) MarshalJSON() ([]byte, error) {
@@ -44,7 +44,7 @@ func (l *Limits) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// LimitTexts returns the limits of the rule: those of Limit, Limits, Share or Distinct, or the digits of InFlight.
+// LimitTexts returns the limits of the rule: from Limit, Limits, Share or Distinct, or the digits of InFlight.
 func (r *Rule) LimitTexts() Limits {
 	switch {
 	case r.Share.Of != "":
@@ -60,7 +60,7 @@ func (r *Rule) LimitTexts() Limits {
 // LimitTexts returns the limits of the override, or the digits of InFlight.
 func (o *Override) LimitTexts() Limits { return writtenLimits(o.Limit, o.Limits, o.InFlight) }
 
-// SetLimits sets Limit, Limits or InFlight of an override without a limit: it is the reverse of LimitTexts.
+// SetLimits sets Limit, Limits or InFlight of an override without a limit. It is the reverse of LimitTexts.
 func (o *Override) SetLimits(texts Limits) {
 	if len(texts) != 1 {
 		o.Limits = texts
@@ -81,7 +81,7 @@ func writtenLimits(one string, several []string, inFlight int64) Limits {
 	return several
 }
 
-// maxLimits is the most limits of a rule: each is a count for every key.
+// maxLimits is the most limits of a rule. Each limit costs a count for every key.
 const maxLimits = 8
 
 // limit is one of the limits that a rule charges together.
@@ -90,13 +90,13 @@ type limit struct {
 	name string // see Result.Name
 }
 
-// limitsKey is what the compiled limits of a rule depend on.
+// limitsKey identifies compiled limits: a rule and the texts of the limits.
 type limitsKey struct {
 	rule  int
 	texts string
 }
 
-// ownLimits are the limits that a rule or an override has: Limit, or Limits, but not both.
+// ownLimits compiles the limits of a rule or an override: Limit or Limits, but not both.
 func (c *compiler) ownLimits(one string, several []string, r *rule) []limit {
 	if one != "" && len(several) > 0 {
 		c.fail("limit", "write all of them under \"limits\"", "there are both limit and limits")
@@ -108,7 +108,7 @@ func (c *compiler) ownLimits(one string, several []string, r *rule) []limit {
 	return c.limits("limits", several, r)
 }
 
-// limits compiles limits of rule r that hold together. It returns nil if any is wrong.
+// limits compiles limits of rule r that apply together. It returns nil if any of them is invalid.
 func (c *compiler) limits(field string, texts []string, r *rule) []limit {
 	key := limitsKey{r.index, texts[0]}
 	if len(texts) > 1 {
@@ -138,14 +138,14 @@ func (c *compiler) limits(field string, texts []string, r *rule) []limit {
 		return nil
 	}
 	nameLimits(r.name, all)
-	if r.most != nil { // they are those of an override
+	if r.most != nil { // the rule is compiled, so these are the limits of an override
 		c.keepIn(all, r)
 	}
 	c.limitSets[key] = all
 	return all
 }
 
-// checkApart complains about a limit that shares its count with one of those before it.
+// checkApart complains about a limit that shares its count with an earlier limit of the rule.
 func (c *compiler) checkApart(field string, texts []string, before []limit, plan *sluice.Plan) {
 	i := slices.IndexFunc(before, func(l limit) bool { return countAlike(l.plan, plan) })
 	if i < 0 {
@@ -163,7 +163,8 @@ func (c *compiler) checkApart(field string, texts []string, before []limit, plan
 		spelling.Quote(first), spelling.Quote(second), what)
 }
 
-// countAlike reports whether two limits of a rule count the same requests in the same way, if perhaps in other units.
+// countAlike reports whether two limits of a rule count the same requests in the same way, perhaps in different
+// units.
 func countAlike(a, b *sluice.Plan) bool {
 	if a.Limit.Money > b.Limit.Money {
 		a, b = b, a
@@ -177,7 +178,7 @@ func countAlike(a, b *sluice.Plan) bool {
 	return a.Fingerprint == b.Fingerprint
 }
 
-// nameLimits names limits that hold together.
+// nameLimits names limits that apply together: see LimitNames.
 func nameLimits(rule string, limits []limit) {
 	plans := make([]*sluice.Plan, len(limits))
 	for i := range limits {
@@ -188,9 +189,9 @@ func nameLimits(rule string, limits []limit) {
 	}
 }
 
-// LimitPlan returns the plan of a limit that a rule of a [Document] has, counted by the rule's algorithm, or nil if
-// the text is invalid, which it never is in a document that compiles. A limit of months is a fixed window, whatever
-// the algorithm.
+// LimitPlan returns the plan of a limit of a rule with the given algorithm. It returns nil if the text is invalid,
+// which never happens in a [Document] that compiles. A limit by the month is a fixed window, whatever the
+// algorithm.
 func LimitPlan(text, algorithm string) *sluice.Plan {
 	l, err := sluice.ParseLimit(text)
 	if err != nil {
@@ -208,9 +209,9 @@ func LimitPlan(text, algorithm string) *sluice.Plan {
 	return p
 }
 
-// LimitNames returns the names, in fields for clients, of limits that are charged together under a name: empty for
-// a single limit, which has that name itself, and otherwise the name and the period, as in "api-1s", "api-1h" and
-// "api-month". The second limit of the same period gets "-2".
+// LimitNames returns the names under which clients see the limits of a rule or limiter called name. Several limits
+// get the name and their period, as in "api-1s", "api-1h" and "api-month"; the second limit of the same period gets
+// "-2". A single limit gets "", which stands for name itself.
 func LimitNames(name string, plans []*sluice.Plan) []string {
 	names := make([]string, len(plans))
 	if len(plans) < 2 {
@@ -239,7 +240,7 @@ func shortPeriod(d time.Duration) string {
 	return strings.Replace(printable.Duration(d), "µ", "u", 1)
 }
 
-// checkTold complains about limits that clients could not tell from a rule.
+// checkTold complains about limits whose name for clients is the name of another rule.
 func (c *compiler) checkTold(field string, limits []limit) {
 	for _, l := range limits {
 		if _, taken := c.names[l.name]; taken && l.name != "" {
@@ -269,14 +270,14 @@ func limitTexts(limits []limit) string {
 	return strings.Join(all, ", ")
 }
 
-// without returns the limits of which others has none of the same kind.
+// without returns the limits whose kind does not occur in others.
 func without(limits, others []limit) []limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l limit) bool {
 		return slices.ContainsFunc(others, func(o limit) bool { return o.plan.Fingerprint == l.plan.Fingerprint })
 	})
 }
 
-// severalLimits returns the limits that a text is made of, with commas between them, or "" if it is not.
+// severalLimits returns the limits of a text that has several, separated by commas, or "" for any other text.
 func severalLimits(text string) string {
 	all := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",;&+", r) })
 	if len(all) < 2 {
@@ -294,7 +295,7 @@ func severalLimits(text string) string {
 // unlimited are words that people write to mean no limit.
 var unlimited = strings.Fields("unlimited none off no never inf infinite infinity .inf false disabled -1")
 
-// limit reads the text of a limit, which is the same in many overrides.
+// limit reads the text of a limit. It keeps the result, because many overrides have the same text.
 func (c *compiler) limit(field, text string) sluice.Limit {
 	l, known := c.texts[text]
 	if known {
@@ -322,7 +323,7 @@ func (c *compiler) noLimit(field, text string, err error) {
 	}
 }
 
-// plan compiles a limit of rule r. It returns nil for one that is not worth it.
+// plan compiles a limit of rule r. It returns nil if the limit is invalid.
 func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	if l.Count == 0 {
 		return nil // this has been reported
@@ -355,13 +356,13 @@ func (c *compiler) plan(field string, l sluice.Limit, r *rule) *sluice.Plan {
 	return plan
 }
 
-// counted is a limit that a subject may be held to, and where it comes from.
+// counted is a limit that may apply to a subject, with its origin.
 type counted struct {
 	limit
 	from, source string
 }
 
-// sets returns the limits that a rule has together: its own, and those of each tier.
+// sets returns the sets of limits that apply together: the rule's own limits, and the limits of each tier.
 func (r *rule) sets() []*resolved {
 	sets := []*resolved{&r.own}
 	for _, name := range sortedKeys(r.tiers) {
@@ -370,7 +371,7 @@ func (r *rule) sets() []*resolved {
 	return sets
 }
 
-// limits returns the rule's own limits and those of its tiers, one of each kind.
+// limits returns the limits of the rule and of its tiers, one of each kind.
 func (r *rule) limits() (all []counted) {
 	for _, set := range r.sets() {
 		all = append(all, set.counted()...)
@@ -385,7 +386,7 @@ func (r *resolved) counted() (all []counted) {
 	return all
 }
 
-// distinct returns the first limit of each kind: those that count alike share what is counted.
+// distinct returns the first limit of each kind. Limits of one kind share their count.
 func distinct(limits []counted) (all []counted) {
 	seen := make(map[uint64]bool)
 	for _, l := range limits {
@@ -397,7 +398,7 @@ func distinct(limits []counted) (all []counted) {
 	return all
 }
 
-// plans returns the limits of the rule: its own and those of its tiers.
+// plans returns the plans of limits.
 func (r *rule) plans() []*sluice.Plan {
 	var all []*sluice.Plan
 	for _, l := range r.limits() {
@@ -412,8 +413,8 @@ type RulePlan struct {
 	Plan *sluice.Plan
 }
 
-// Plans returns the limits of all rules, their own and those of tiers, in the order of the document. Limits of one
-// rule that share their counts are listed once. Limits of overrides are left out.
+// Plans returns the limits of all rules and their tiers, in the order of the document. Limits of one rule that
+// share their counts are listed once. Limits of overrides are left out.
 func (p *Policy) Plans() (all []RulePlan) {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.charges() {

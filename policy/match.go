@@ -14,19 +14,19 @@ import (
 // hands out ids in the order of the document, one for each pattern of a rule, or one
 // for a rule without patterns.
 type index struct {
-	byID       []matched // of each id, what is matched
+	byID       []matched // the rule and the pattern of each id
 	tree       pattern.Tree
 	hosts      map[string][]int32 // rules without patterns, by host
 	below      map[string][]int32 // the same for "*.example.com"
-	headers    valueIndex         // the same without hosts, by header
-	attributes valueIndex         // the same without headers, by attribute
-	always     []int32            // and those that are left
+	headers    valueIndex         // rules without patterns and hosts, by header
+	attributes valueIndex         // rules without patterns, hosts and headers, by attribute
+	always     []int32            // all other rules without patterns
 	typed      []*rule            // rules without patterns that count by a query or a body
-	anyPath    bool               // there are patterns, so that paths have to be read
+	anyPath    bool               // a rule has patterns, so that paths have to be read
 	all        []matched          // all rules, if each applies to every request; else nil
 }
 
-// valueIndex has rules by the value that they ask for of something with a name.
+// valueIndex finds rules by a condition on a header or an attribute: by its name and value.
 type valueIndex []namedIndex
 
 type namedIndex struct {
@@ -62,7 +62,7 @@ func (x *index) id(r *rule, p *pattern.Pattern) int32 {
 	return int32(len(x.byID) - 1)
 }
 
-// addPathless files a rule without patterns under what it asks for.
+// addPathless files a rule without patterns under one of its conditions.
 func (x *index) addPathless(r *rule, id int32) {
 	for _, h := range r.hosts {
 		if name, wild := strings.CutPrefix(h, "*."); wild {
@@ -125,7 +125,7 @@ func (x *index) pathless(dst []int32, in *input) []int32 {
 type matched struct {
 	rule      *rule
 	pattern   *pattern.Pattern
-	unclassed bool // the path has another reading, so that the rule does not promote the request
+	unclassed bool // the rule matches only some readings of the path, so that it does not promote the request
 }
 
 // ambiguousPath is what a request lacks if its path has too many readings. No honest client sends one, and all
@@ -144,7 +144,7 @@ type matches struct {
 	lack      lack    // the field of the body that is doubtful, and for which the request is denied
 
 	ids   []int32 // of pathless rules, then of the patterns that match, view by view
-	ends  []int   // where the former end in ids, and each view
+	ends  []int   // the ends, in ids, of the pathless rules and of each view
 	order []int32 // see ordered
 	views paths.Buffer
 }
@@ -230,7 +230,7 @@ func (m *matches) lookUp(in *input) {
 	}
 }
 
-// doubt notes that a rule matches in some ways to read the path, and not in others.
+// doubt notes that a rule matches some readings of the path, and not others.
 func (m *matches) doubt(r *rule) {
 	if r.isLenient() {
 		m.doubtful = true
@@ -239,7 +239,7 @@ func (m *matches) doubt(r *rule) {
 	}
 }
 
-// ordered returns the ids in the order of the document, in which they mostly are.
+// ordered returns the ids in the order of the document. Mostly they are in that order already.
 func (m *matches) ordered() []int32 {
 	if slices.IsSorted(m.ids) {
 		return m.ids
@@ -311,8 +311,8 @@ func hostMatches(hosts []string, host string) bool {
 	return false
 }
 
-// matches reports whether the header has the value. Where it is there several times one
-// of them is enough for a limit, but not for an exemption.
+// matches reports whether the header has the value. If the header occurs several times, one match is enough for a
+// limit, but an exemption (all) needs every value to match.
 func (h *headerCondition) matches(header http.Header, all bool) bool {
 	values := header[h.name]
 	if h.value == "" {

@@ -19,10 +19,10 @@ import (
 type Unit uint8
 
 const (
-	NoUnit  Unit = iota // the body does not report the cost
-	Tokens              // of a model
+	NoUnit  Unit = iota // the cost does not come from the body
+	Tokens              // tokens of a model
 	USD                 // counted in micro-USD
-	Numbers             // by the paths of response_json
+	Numbers             // numbers at the paths of response_json
 )
 
 // String returns tokens, USD or units. It is empty for NoUnit.
@@ -66,7 +66,8 @@ func (p *Policy) UnitOf(rule string) Unit {
 	return p.rules[i].cost.unit
 }
 
-// checkMoney complains about a limit in USD of a rule that does not count money, and the reverse.
+// checkMoney complains about a limit in USD in a rule that does not count money, and about other limits in a rule
+// that does.
 func (c *compiler) checkMoney(field string, l sluice.Limit, r *rule) bool {
 	switch inUSD := l.Money > 0; {
 	case inUSD && !r.cost.usd:
@@ -79,8 +80,8 @@ func (c *compiler) checkMoney(field string, l sluice.Limit, r *rule) bool {
 	return false
 }
 
-// tooMuch adds an error for a limit in USD that cannot be counted, with the possible ones. It reports whether the
-// amount is too large.
+// tooMuch adds an error for a limit in USD that is too large to be counted, with the limits that are possible. It
+// reports whether the amount is too large.
 func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
 	most := money.Most(l)
 	if most == 0 || most >= l.Count {
@@ -107,18 +108,18 @@ func (c *compiler) tooMuch(field string, l sluice.Limit) bool {
 }
 
 // Prices are the prices of models, by their names or by patterns such as "gpt-5*", which match every name with that
-// beginning. The price of a model is that of its name or, without one, that of the longest pattern that matches.
-// Case makes no difference. A model without a price costs what "*" does or, without that, the highest price of each
-// kind. As JSON and YAML they are an object of prices, or an object with the name of a file.
+// beginning. A price by the name of a model takes precedence; otherwise the longest pattern that matches applies.
+// Case makes no difference. A model without a price has the price of "*" or, without that, the highest price of
+// each kind. In JSON and YAML, Prices are an object of prices, or an object with the name of a file.
 type Prices struct {
 	Models map[string]Price
-	// File is the file with the models, if they are in one. Package policyfile reads it, relative to the file of
-	// the policy. Programs set Models instead, which may be empty.
+	// File is the name of a file with the models, relative to the file of the policy. Package policyfile reads it.
+	// Programs set Models instead, which may be empty.
 	File string
 }
 
-// Price is the price of a model, in USD for a million tokens, which is micro-USD for a token. Prices have up to six
-// digits after the point.
+// Price is the price of a model, in USD for a million tokens, which is the same as micro-USD for a token. Prices
+// have up to six digits after the point.
 type Price struct {
 	Input Decimal `json:"input,omitempty"`
 	// Cached is the price of input that the model has read from its cache: Input if empty.
@@ -131,7 +132,7 @@ type Price struct {
 	Most int64 `json:"most,omitempty"`
 }
 
-// Decimal is a number as it is written, such as "1.25". As JSON it is a number.
+// Decimal is a decimal number as text, such as "1.25". In JSON it is a number.
 type Decimal string
 
 var jsonNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)
@@ -235,7 +236,7 @@ func (c *compiler) price(field string, in *Price) *money.Price {
 	return out
 }
 
-// mostPrice is the highest price: a million USD for a million tokens.
+// mostPrice is the highest price, in USD for a million tokens.
 const mostPrice = 1_000_000
 
 // decimal reads a price.

@@ -22,7 +22,7 @@ var oncePlan = func() *sluice.Plan {
 	return p
 }()
 
-// The first byte of a text that is charged once.
+// The first byte of a text of appendAsked, which distinguishes requests from settlements.
 const (
 	askedOnce   = 'q'
 	settledOnce = 's'
@@ -49,7 +49,7 @@ func (o *once) beside(in *input, c *charges) {
 	if c.list = append(c.list, charge); in.mode != GiveBack {
 		return
 	}
-	// After a refund the same request is charged again.
+	// Forget the ID of the original request, so that it is charged again after this refund.
 	forgotten := o.chargeOf(in, c, -1)
 	forgotten.Cost = -1
 	c.list = append(c.list, forgotten)
@@ -99,9 +99,9 @@ func (o *once) repeats(c *charges) bool {
 	return o.at > 0 && !c.receipts[o.at].Fits && c.receipts[o.at].Origin != sluice.ByOnError
 }
 
-// onceCharge returns the charge of what is asked once. Its key begins with "!" or has it behind the
-// hash tag, and a "/": that of no rule, of no subject of a caller's and of no limiter is like it.
-// The tag is that of another charge, so that a cluster commits both in one step.
+// onceCharge returns the charge of an ID that counts once. Its key starts with "!/", or has that after the hash
+// tag. No key of a rule, of a caller's subject or of a limiter looks like that. The hash tag is copied from the key
+// beside, so that a cluster commits both charges in one step.
 func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	sum := sha256.Sum256(asked)
 	var text [24]byte
@@ -109,7 +109,7 @@ func onceCharge(k *parts.Keys, asked []byte, beside string) sluice.Charge {
 	return sluice.Charge{Key: k.Beside(beside, key), Plan: oncePlan, Cost: 1, OnError: sluice.Local}
 }
 
-// appendAsked appends what identifies a request: its ID, and its charges times a factor.
+// appendAsked appends the identity of a request: its ID, and its charges times a factor.
 func appendAsked(dst []byte, id string, charges []sluice.Charge, times int64) []byte {
 	dst = appendText(dst, id)
 	for i := range charges {
@@ -117,11 +117,11 @@ func appendAsked(dst []byte, id string, charges []sluice.Charge, times int64) []
 		dst = appendText(dst, c.Key)
 		dst = binary.LittleEndian.AppendUint64(dst, c.Plan.Fingerprint)
 		cost := times * c.Cost
-		if isTurn(c.Plan) { // which takes another time when it is asked again
+		if isTurn(c.Plan) { // the cost of a turn can differ in a repetition
 			cost = 0
 		}
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(cost))
-		dst = appendValue(dst, c) // another value is another request
+		dst = appendValue(dst, c) // a request with another value is a different request
 	}
 	return dst
 }
@@ -130,7 +130,7 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// allowAgain makes the receipts those of charges that fit: they are in them already.
+// allowAgain makes all receipts fit, because the charges of a repetition have been counted already.
 func allowAgain(receipts []sluice.Receipt) {
 	for i := range receipts {
 		if r := &receipts[i]; r.Origin != sluice.ByOnError {

@@ -8,10 +8,10 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
-// overrides are those of a policy, by the rule. They are never changed.
+// overrides are the overrides of a policy, by rule. They never change.
 type overrides struct {
 	byRule   []table.Table[*resolved] // by rule.index; empty without overrides
-	list     []Override               // what they were made of
+	list     []Override               // the overrides of the document
 	warnings []Problem
 }
 
@@ -41,9 +41,9 @@ func (c *compiler) overrides(p *Policy, list []Override) overrides {
 	return all
 }
 
-// WithOverrides returns a policy that differs from p in its overrides, which are all in list. It
-// shares everything else with p, so that a hundred thousand of them cost no more than themselves.
-// The list is kept, and must not be changed. The error is an [Errors].
+// WithOverrides returns a policy that differs from p only in its overrides, which are those of list. It shares
+// everything else with p, so that the cost depends only on the number of overrides, even with a hundred thousand of
+// them. The policy keeps the list, so do not change it. The error is an [Errors].
 func (p *Policy) WithOverrides(list []Override) (*Policy, error) {
 	c := newCompiler(nil)
 	c.names = p.byName
@@ -88,12 +88,13 @@ func (c *compiler) override(p *Policy, all *overrides, o *Override) {
 
 // effectKey identifies overrides with the same effect.
 type effectKey struct {
-	limits        *limit // the first, or nil
+	limits        *limit // the first limit, or nil
 	block, exempt bool
 	source        string
 }
 
-// effectOf returns the effect of an override, which many may share, or nil if it is invalid.
+// effectOf returns the effect of an override, or nil if the override is invalid. Overrides with the same effect
+// share it.
 func (c *compiler) effectOf(o *Override, r *rule) *resolved {
 	key := effectKey{nil, o.Block, o.Exempt, o.Source}
 	var limits []limit
@@ -122,10 +123,9 @@ func (c *compiler) effectOf(o *Override, r *rule) *resolved {
 	return effect
 }
 
-// overrideHint is an example of an override.
 const overrideHint = "write for example \"{rule: per-key, key: {api_key: abc}, limit: 500/minute}\""
 
-// terms reads the end and the effect of an override.
+// terms reads the end of an override, and checks that it has a rule, a key and one effect.
 func (c *compiler) terms(o *Override) (until int64, ok bool) {
 	before := len(c.problems)
 	limited := len(o.LimitTexts()) > 0
@@ -156,9 +156,9 @@ func ruleNames(p *Policy) []string {
 	return names
 }
 
-// subject returns the text of a subject that a document names: what the key of such a request has
-// behind the rule's name, with "*" for every part that is left open, and the first address of a
-// network. It is valid until the next.
+// subject returns the text of a subject that a document names: the key of its requests without the rule's name,
+// with "*" for every part that is left open, and with the first address of a network. The text is valid until the
+// next call.
 func (c *compiler) subject(p *Policy, key parts.List, values map[string]string) (text []byte, of table.Shape, ok bool) {
 	ok = true
 	for _, name := range key.Unknown(values) {

@@ -10,9 +10,9 @@ import (
 )
 
 // Penalty is how long a rule refuses a subject that has exceeded one of its limits, even if its requests would fit
-// again. It is the same under the limits of tiers and overrides, and requests refused meanwhile do not prolong it.
-// Its fields are those of [sluice.Penalty], as lengths of time such as "10m" or "1d". As JSON and YAML it is a text
-// if there is only First, and else an object.
+// again. The penalty is the same under the limits of tiers and overrides, and requests that it refuses do not
+// prolong it. Its fields are the fields of [sluice.Penalty], with lengths of time such as "10m" or "1d". In JSON
+// and YAML, a penalty is a text if it has only First, otherwise an object.
 //
 // For a rule with a count, requests under way count until their outcome is known. So if more requests than the
 // limit allows are under way at the same time, that is an offence, whatever their outcomes.
@@ -69,7 +69,7 @@ func (c *compiler) penalty(in *Penalty) *sluice.Plan {
 	return plan
 }
 
-// length reads a length of time; none is 0.
+// length reads a length of time. An empty text is 0.
 func (c *compiler) length(field, text string) time.Duration {
 	if text == "" {
 		return 0
@@ -155,7 +155,7 @@ func (p *penalties) administer(s *Subject, c *charges, cost int64) {
 	c.list = append(c.list, sluice.Charge{Key: s.charged, Plan: s.rule.lock, Cost: cost})
 }
 
-// merge has parts of a request commit one offence.
+// merge makes the parts of a request commit at most one offence.
 func (p *penalties) merge(_ *together, sum, c *sluice.Charge) bool {
 	if c.Plan.Kernel != kernel.Lock {
 		return false

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// inFlight compiles how many requests may be under way of a rule that counts these.
+// inFlight compiles the limit of a rule that counts requests under way.
 func (c *compiler) inFlight(r *Rule, out *rule) {
 	c.without([]setting{
 		{"limit", r.Limit != ""}, {"limits", len(r.Limits) > 0}, {"algorithm", r.Algorithm != ""},
@@ -25,7 +25,7 @@ func (c *compiler) inFlight(r *Rule, out *rule) {
 	out.own = resolved{limits: c.places("in_flight", r.InFlight.Most, out), from: "rule", source: r.Source}
 }
 
-// places compiles a number of places of a rule. It returns nil if that is wrong.
+// places compiles the number of permits of a rule. It returns nil if the number is invalid.
 func (c *compiler) places(field string, n int64, r *rule) []limit {
 	key := limitsKey{r.index, strconv.FormatInt(n, 10)}
 	if known := c.limitSets[key]; known != nil {
@@ -41,7 +41,7 @@ func (c *compiler) places(field string, n int64, r *rule) []limit {
 	return all
 }
 
-// tierPlaces is places of a tier, as it is written.
+// tierPlaces is places for the text of a tier's limits.
 func (c *compiler) tierPlaces(field string, texts []string, r *rule) []limit {
 	text := strings.Join(texts, ", ")
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -77,8 +77,8 @@ func (d *Decision) HeldToEnd() bool { return len(d.held) > 0 }
 // releaseTimeout bounds the time that releasing may take, over a store without a deadline of its own.
 const releaseTimeout = time.Second
 
-// Release ends a request by its decision, and releases its permits in flight, which are held until then. All copies
-// of the decision share them, and they are released once. The context may have ended. If the store does not answer
+// Release ends a request, and releases the permits in flight that it has held since its decision. All copies of the
+// decision share the permits, and they are released once. The context may have ended. If the store does not answer
 // in time, Release retries in the background, and a permit expires after [kernel.PermitLasts] at the latest.
 func (e *Engine) Release(ctx context.Context, d Decision) {
 	e.ended(&d)
@@ -88,14 +88,14 @@ func (e *Engine) Release(ctx context.Context, d Decision) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	_ = e.holder.Release(ctx, d.held...) // what cannot be given back now is so later
+	_ = e.holder.Release(ctx, d.held...) // permits that cannot be released now are released later
 }
 
-// ReleaseAll is Release for all requests under way, for a process that ends and has cut them off.
+// ReleaseAll is Release for all requests under way. Call it when the process ends and has cut off its requests.
 func (e *Engine) ReleaseAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	_ = e.holder.ReleaseAll(ctx) // what cannot be given back is free after a while
+	_ = e.holder.ReleaseAll(ctx) // permits that cannot be released expire
 }
 
 // permits is the counter of requests in flight.
@@ -108,14 +108,15 @@ type permits struct {
 // charge sets the permit of the charge, unless the request only looks.
 func (p *permits) charge(in *input, c *charges, _ *subject, _ int) {
 	switch last := len(c.list) - 1; {
-	case in.mode == GiveBack: // which one it had is not known
+	case in.mode == GiveBack: // the number of its permit is unknown
 		c.results[last].Cost = 0
 	case in.mode == Charge && in.request.Ends && !p.malformed:
 		c.list[last].Permit = sluice.NewPermit()
 	}
 }
 
-// beside sets the cost of charges without a permit to 0, so that they only look. A preview does that with all charges.
+// beside sets the cost of charges without a permit to 0, so that they only look. A preview sets all costs to 0
+// itself.
 func (p *permits) beside(in *input, c *charges) {
 	if in.mode == Peek {
 		return
@@ -130,10 +131,10 @@ func (p *permits) beside(in *input, c *charges) {
 // takesNoPermit reports whether a charge of a rule with in_flight only looks.
 func takesNoPermit(c *sluice.Charge) bool { return c.Plan.Kernel == kernel.InFlight && c.Permit == 0 }
 
-// keep holds the permits that were taken. A decision by on_error has taken none.
+// keep starts to renew the permits that were taken. A decision by on_error has taken no permits.
 func (p *permits) keep(w *work, d *Decision) {
 	if d.held != nil {
-		return // they are held already
+		return // the permits are held already
 	}
 	for i := range w.charges.results {
 		c, r := &w.charges.list[i], &w.charges.receipts[i]
@@ -143,7 +144,7 @@ func (p *permits) keep(w *work, d *Decision) {
 	}
 }
 
-// merge has parts of a request share a permit.
+// merge makes the parts of a request share a permit.
 func (p *permits) merge(_ *together, sum, c *sluice.Charge) bool {
 	if c.Plan.Kernel != kernel.InFlight {
 		return false
@@ -156,8 +157,8 @@ func (p *permits) merge(_ *together, sum, c *sluice.Charge) bool {
 	return true
 }
 
-// giveBackUnsure gives back permits that the store may have counted although no answer came. Otherwise
-// clients that leave before the answer could use up the permits of others.
+// giveBackUnsure gives back permits that the store may have counted although it did not answer. Otherwise clients
+// that leave before the answer could use up the permits of others.
 func (p *permits) giveBackUnsure(c *charges, d *Decision) {
 	for i := range c.results {
 		o := &c.list[i]
@@ -177,7 +178,7 @@ var ErrNoPlace = errors.New("policy: not a permit of a decision")
 // request. It returns a text that names the permits, and this process stops renewing them. They expire after
 // [kernel.PermitLasts], unless [Engine.HoldPlace] is called in time, on any instance. If the request is
 // [Decision.Queued], the text also names its turn, which this engine keeps. Without permits and a turn the text is
-// empty. It contains keys of the request, and is no secret from the caller.
+// empty. It contains the keys of the request, and the caller can read them.
 func (e *Engine) Place(d Decision) string {
 	e.ended(&d) // only the other process knows when
 	text := e.placeInFlight(d)
@@ -187,10 +188,10 @@ func (e *Engine) Place(d Decision) string {
 	return text
 }
 
-// turnMark is before the number of a turn.
+// turnMark separates the permits of a text from the number of a turn.
 const turnMark = "."
 
-// cutTurn cuts the number of a turn off the text of a place.
+// cutTurn splits a text of Place into the permits and the number of a turn.
 func cutTurn(place string) (inFlight, turn string, err error) {
 	inFlight, turn, queued := strings.Cut(place, turnMark)
 	if !queued {
@@ -214,9 +215,9 @@ func (e *Engine) placeInFlight(d Decision) string {
 	return handover.Text(permits)
 }
 
-// HoldPlace renews the permits that a text names for another [kernel.PermitLasts], and reports whether the request
-// still has all of them. Expired permits are taken again, if others have not taken them. Call it well before they
-// expire. Permits of rules that no longer count requests in flight are left out.
+// HoldPlace renews the permits that place, a text of [Engine.Place], names: for another [kernel.PermitLasts]. It
+// reports whether the request still has all of them. Expired permits are taken again, if others have not taken
+// them. Call it well before they expire. Permits of rules that no longer count requests in flight are left out.
 func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err error) {
 	place, turn, err := cutTurn(place)
 	if err != nil || place == "" && turn != "" {
@@ -229,8 +230,8 @@ func (e *Engine) HoldPlace(ctx context.Context, place string) (held bool, err er
 	return !slices.ContainsFunc(receipts, func(r sluice.Receipt) bool { return !r.Fits }), nil
 }
 
-// ReleasePlace ends the request that has the permits of a text: see [Engine.Release]. If its turn has yet to come, and
-// this engine gave it, it gives the turn up: see [Engine.LeaveQueue].
+// ReleasePlace ends the request of a text of [Engine.Place]: see [Engine.Release]. If this engine gave the request
+// a turn that has yet to come, ReleasePlace gives the turn up: see [Engine.LeaveQueue].
 func (e *Engine) ReleasePlace(ctx context.Context, place string) error {
 	place, turn, err := cutTurn(place)
 	if err != nil {
@@ -266,8 +267,8 @@ func (e *Engine) takePlaces(ctx context.Context, place string, cost int64) ([]sl
 	return receipts, nil
 }
 
-// places returns the charges of the places that a text names, of as many as there were when they were
-// taken. They are of rules of the policy, so that nothing else can be taken by them.
+// places returns charges for the permits that a text names, with the limits under which they were taken. All
+// charges are for rules of the policy, so that a forged text cannot charge anything else.
 func (p *Policy) places(place string, cost int64) (charges []sluice.Charge, err error) {
 	permits, ok := handover.Parse(place)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// Policy is a compiled [Document]. It is never changed and may be shared.
+// Policy is a compiled [Document]. It never changes, and may be shared by several engines and goroutines.
 type Policy struct {
 	trusted     []netip.Prefix
 	ipv6Prefix  int
@@ -20,7 +20,7 @@ type Policy struct {
 	ignoreCase  bool
 	tierFrom    *parts.Part // nil: no part has the tier
 	tierSubject *parts.Part // nil: no subjects are looked up
-	tier        string      // of all others
+	tier        string      // the default tier
 	subjects    tierSubjects
 	knownTiers  map[string]bool // see TierNames
 	rules       []rule
@@ -34,83 +34,82 @@ type Policy struct {
 	prices      *money.Prices // may be nil
 	listsUnused []string
 	warnings    []Problem
-	settles     bool     // a rule goes by the outcome
-	numbers     *numbers // read from responses; may be nil
-	readsBody   bool     // likewise by the body
-	queueless   bool     // none is a queue
+	settles     bool     // a rule depends on the outcome
+	numbers     *numbers // the numbers that rules read from responses; may be nil
+	readsBody   bool     // a rule depends on the body
+	queueless   bool     // no limit is a queue
 	forms       bool     // a rule has a form of answers
 	marks       bool     // see Marks
 	names       []string // see RuleNames
 	fingerprint string   // see Fingerprint
-	written     Document // without its overrides and subjects: see Changes
+	written     Document // the document without its overrides and subjects: see Changes
 	watchOnly   bool     // see Shadowed
-	beneath     *Policy  // that it is the shadow of
-	shadowEnds  int64    // see shadowEnds of compiler
+	beneath     *Policy  // the original policy of a shadow, or nil
+	shadowEnds  int64    // end of the document's shadow: see compiler.shadowEnds
 	adapts      bool     // a rule has an automatic limit of requests under way
 
 	requestParts []requestPart // see RequestParts
 }
 
-// rule is a rule as the engine needs it.
+// rule is a compiled [Rule].
 type rule struct {
-	index      int // of Document.Rules
+	index      int // index in Document.Rules
 	name       string
-	keyStart   string // of all its keys: the name, and "/" if nothing follows
+	keyStart   string // the beginning of all its keys: the name, and "/" if the key has no parts
 	match      []*pattern.Pattern
 	hosts      []string // lower case, "*.example.com" for all below it
 	headers    []headerCondition
 	attributes []attributeCondition
 	bodies     []bodyCondition
 	key        parts.List
-	reads      parts.List // what counters read of a request besides
-	together   []int      // which parts of key are the hash tag
+	reads      parts.List // the parts that counters read in addition to the key
+	together   []int      // the indexes of the key parts that are the hash tag
 	missing    missing
-	strict     bool // refuse what is ambiguous
+	strict     bool // refuse ambiguous requests
 	readsBody  bool
 	needsBody  bool // the rule cannot count requests without their body
-	folds      bool // a part of its key: see Observation.Sent
+	folds      bool // a part of its key folds names: see Observation.Sent
 	algorithm  sluice.Algorithm
 	// calendar reports that the rule names no algorithm, so that months have their own.
-	calendar bool
-	own      resolved
-	tiers    map[string]*resolved
-	cost     cost
-	debt     int64            // units that a key may owe
-	most     map[uint64]int64 // units of the largest limit of each fingerprint; nil until all are compiled
-	counts   *counting        // nil: all requests
-	lock     *sluice.Plan     // of its penalty; nil: none
-	onError  sluice.OnError
-	// consistency is that of the charges of its limits.
+	calendar    bool
+	own         resolved
+	tiers       map[string]*resolved
+	cost        cost
+	debt        int64            // units that a key may owe
+	most        map[uint64]int64 // units of the largest limit of each fingerprint; nil until all are compiled
+	counts      *counting        // nil: all requests
+	lock        *sluice.Plan     // the plan of its penalty, or nil
+	onError     sluice.OnError
 	consistency sluice.Consistency
-	byDefault   bool             // is onError
+	byDefault   bool             // onError is the default
 	inFlight    bool             // it counts requests under way
-	adaptive    *adaptive.Config // of its automatic limit of these, or nil
-	class       adaptive.Class   // of its requests; 0: none
+	adaptive    *adaptive.Config // its automatic limit of requests under way, or nil
+	class       adaptive.Class   // the class of its requests; 0: none
 	classifies  bool             // it has a class, and no limit
 	distinct    bool             // it counts different values
-	counters    uint8            // which it has beside its limits: see kinds
+	counters    uint8            // its counters, a bit for each kind: see kinds
 	sharing     *sharing         // nil: its limit is not shared
 	answer      answerForm
 	marks       bool // a request that does not fit passes with a mark
 	shadow      bool
-	rollout     uint16 // of its subjects for which it is enforced, in hundredths of a percent; 0: all
+	rollout     uint16 // the rollout percentage, in hundredths of a percent; 0: enforced for all subjects
 	exempt      bool
 	block       bool
 	show        showKey
-	asks        bool         // for hosts, headers, attributes or clients
-	certain     bool         // it applies by its patterns alone
+	asks        bool         // it has a condition on hosts, headers, attributes or clients
+	certain     bool         // it has no conditions but its patterns
 	clients     []*clientSet // empty: any
 	notClients  []*clientSet
 	source      string // see Rule
-	file        string // where it is written
+	file        string // the file with the rule
 	line        int
 }
 
-// needs returns the parts of a request that the rule reads: those of its key, and those that counters read.
+// needs returns the parts of a request that the rule reads: for its key, and for counters.
 func (r *rule) needs() parts.List { return slices.Concat(r.key, r.reads) }
 
-// resolved are limits that apply together, at least one unless an override blocks or exempts, and their source:
-// "rule", "tier:pro" or "override".
+// resolved are limits that apply together, and their origin: "rule", "tier:pro" or "override". There is at least
+// one limit, unless an override blocks or exempts.
 type resolved struct {
 	limits        []limit
 	from          string
@@ -131,9 +130,9 @@ const (
 type ambiguous uint8
 
 const (
-	byKey           ambiguous = iota // refuseAmbiguous for a key of names that are typed, else chargeAmbiguous
+	byKey           ambiguous = iota // the default: see defaultAmbiguous
 	refuseAmbiguous                  // it is refused as malformed
-	chargeAmbiguous                  // every reading of the path is charged, and one count is shared by all doubtful keys
+	chargeAmbiguous                  // every reading of the path is charged, and all ambiguous keys share one count
 )
 
 // TrustedProxies returns the document's trusted_proxies: the peers with trusted forwarded headers. By default it is
@@ -154,8 +153,8 @@ func (p *Policy) RuleNames() []string { return p.names }
 // charges reports whether the rule has limits that the store counts.
 func (r *rule) charges() bool { return !r.exempt && !r.block && !r.classifies && r.adaptive == nil }
 
-// Reads reports whether rules look at the header field of that canonical name by itself:
-// as a condition, a part of a key, a cost or a tier, or because it repeats a field of the body that rules look at.
+// Reads reports whether rules read the header field with that canonical name: as a condition, a key part, a cost or
+// a tier, or because it repeats a field of the body that rules read.
 func (p *Policy) Reads(name string) bool { return p.reads[name] }
 
 // fieldsRead returns the names for [Policy.Reads].
@@ -184,28 +183,27 @@ func (p *Policy) fieldsRead() map[string]bool {
 }
 
 // WithoutBody returns a problem for each rule that reads the body of requests, for an integration without bodies.
-// The problems name the caller, asker, and have the hint. Shadows are included, because their reports would be
-// false.
+// asker is the name of the integration in the messages. Shadows are included, because their reports would be wrong.
 func (p *Policy) WithoutBody(asker, hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needsBody },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not send them", asker), hint)
 }
 
-// WithoutBodyOrPath is WithoutBody for an integration without paths, too: rules with "match" apply to nothing
-// there.
+// WithoutBodyOrPath is WithoutBody for an integration without bodies and paths, in which rules with "match" never
+// apply.
 func (p *Policy) WithoutBodyOrPath(asker, hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needsBody && len(r.match) == 0 },
 		fmt.Sprintf("the rule reads the bodies of requests, and %s does not send them", asker), hint)
 }
 
-// WithoutTLS returns a problem for each rule that counts by tls_fingerprint, with a hint what to do about it, for
-// an integration that does not terminate TLS: such a rule would count all clients together, or never apply.
+// WithoutTLS returns a problem with the hint for each rule that counts by tls_fingerprint, for an integration that
+// does not terminate TLS: there such a rule would count all clients together, or never apply.
 func (p *Policy) WithoutTLS(hint string) Errors {
 	return p.without(func(r *rule) bool { return r.needs().Any((*parts.Part).NeedsTLS) },
 		"the rule counts by tls_fingerprint, and the gateway does not terminate TLS", hint)
 }
 
-// without returns a problem for each rule that wants what a door does not have.
+// without returns a problem for each rule that wants something that an integration does not have.
 func (p *Policy) without(wants func(*rule) bool, message, hint string) (problems Errors) {
 	for i := range p.rules {
 		if r := &p.rules[i]; wants(r) {
@@ -221,7 +219,7 @@ func (p *Policy) without(wants func(*rule) bool, message, hint string) (problems
 	return problems
 }
 
-// ByOutcome returns the names of the rules that go by the outcome of requests: see [Engine.Settle]. In an
+// ByOutcome returns the names of the rules that depend on the outcome of requests: see [Engine.Settle]. In an
 // integration that never learns the outcome, every request counts, and costs its estimate.
 func (p *Policy) ByOutcome() (names []string) {
 	for i := range p.rules {
@@ -233,6 +231,6 @@ func (p *Policy) ByOutcome() (names []string) {
 }
 
 const (
-	adhoc    = -1       // is the index of a rule that a caller has brought
-	ofCaller = "caller" // is where its limit comes from
+	adhoc    = -1       // index of a rule that a caller supplies
+	ofCaller = "caller" // origin of the limit of such a rule
 )

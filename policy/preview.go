@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// preview decides by the charges, and takes nothing.
+// preview decides about the charges without taking them.
 func (e *Engine) preview(ctx context.Context, w *work, d *Decision) {
 	if d.refuseBlocked(w) {
 		return
@@ -51,8 +51,8 @@ func (c *charges) restoreCosts() {
 	}
 }
 
-// foresee changes the receipts of charges that took nothing to those of their real costs, by what remains.
-// If on_error denies a charge, the others stay as they are.
+// foresee changes the receipts of charges that took nothing to the receipts of their real costs, by the remaining
+// units. If on_error denies a charge, the others stay as they are.
 func (c *charges) foresee(in *input) {
 	for i := range c.list {
 		if c.closed(i) && !c.list[i].Shadow {
@@ -67,7 +67,7 @@ func (c *charges) foresee(in *input) {
 	}
 }
 
-// wouldFit sets whether the real cost of charge i fits.
+// wouldFit sets Fits of receipt i by the real cost of the charge.
 func (c *charges) wouldFit(i int) {
 	if o, r := &c.list[i], &c.receipts[i]; r.Origin != sluice.ByOnError {
 		r.Fits = c.turns.Offer(o, o.Cost, r) || o.Cost <= o.Plan.Decide(0, *r).Remaining
@@ -75,8 +75,8 @@ func (c *charges) wouldFit(i int) {
 }
 
 // After returns what [Engine.Decide] would return now for the request: the Decision, with Remaining, ResetAfter and
-// Delay of its results after the charge. For a request that is denied before its body is read, it has only the
-// results of the rules evaluated by then.
+// Delay of its results after the charge. If the request is denied before its body is read, the decision has only
+// the results of the rules that were evaluated before.
 func (t *Trace) After() Decision {
 	if t.after != nil {
 		return *t.after
@@ -84,8 +84,7 @@ func (t *Trace) After() Decision {
 	return t.Decision
 }
 
-// after returns the decision that follows from a previewed one once its costs are taken. It returns nil if
-// nothing would be taken.
+// after returns the previewed decision with the state after its costs are taken, or nil if nothing would be taken.
 func (d *Decision) after(w *work) *Decision {
 	switch {
 	case len(d.Results) == 0 || d.Err != nil || d.Blocked != "":
@@ -105,7 +104,7 @@ func (d *Decision) after(w *work) *Decision {
 	for i := range after.Results {
 		r, receipt := &after.Results[i], &c.receipts[i]
 		if !receipt.Fits || receipt.Origin == sluice.ByOnError {
-			continue // nothing is taken, or what remains is unknown
+			continue // nothing is taken, or the remaining units are unknown
 		}
 		c.list[i].Plan.DecideInto(c.list[i].Cost, receipt, &r.Decision)
 		for _, k := range c.active {
@@ -117,8 +116,8 @@ func (d *Decision) after(w *work) *Decision {
 	return &after
 }
 
-// refusedFirst returns the decision of those rules that refuse before a body is read for others:
-// see [Engine.refusedUnread]. If none does, it is nil.
+// refusedFirst returns the decision by the rules that are evaluated before a body is read for others: see
+// [Engine.refusedUnread]. It returns nil unless one of them refuses the request.
 func (d *Decision) refusedFirst(w *work) *Decision {
 	if w.charges.penalties.offence || !w.looksFirst() {
 		return nil
@@ -140,11 +139,11 @@ func (d *Decision) refusedFirst(w *work) *Decision {
 	return &first
 }
 
-// A receipt has what remains, which shows whether a cost fits. It also shows when a cost will fit, except for a
-// log: its Wait is that of the requested cost. So to look at a log, that cost is requested together with a charge
-// that never fits.
+// A receipt contains the remaining units, so it shows whether any cost fits. It also shows when a cost will fit,
+// except for a log: the Wait of a log is the wait of the requested cost. So a preview requests the real cost of a
+// log together with a charge that never fits, and nothing is taken.
 
-// unfittable is the plan of that charge, which no policy has.
+// unfittable is the plan of a charge that never fits. No policy has such a plan.
 var unfittable = func() *sluice.Plan {
 	p, err := sluice.NewPlan(sluice.Limit{Algorithm: sluice.LeakyBucket, Count: 7919, Period: 24 * time.Hour, Burst: 1})
 	if err != nil {
@@ -153,36 +152,36 @@ var unfittable = func() *sluice.Plan {
 	return p
 }()
 
-// unfitting returns a charge that never fits, beside another one.
+// unfitting returns a charge that never fits, with a key in the same cluster slot as the charge beside.
 func unfitting(beside *sluice.Charge) sluice.Charge {
 	return sluice.Charge{Key: beside.Key, Plan: unfittable, Cost: unfittable.Capacity + 1, OnError: beside.OnError}
 }
 
-// logWait is the wait of a charge of a log that is not known yet.
+// logWait is an unknown wait of a charge of a log.
 type logWait struct {
 	c      *charges
-	d      *Decision // that is made of c, or nil
+	d      *Decision // the decision by c, or nil
 	charge int
 }
 
-// logWaits are some, and the calls that ask for them.
+// logWaits are unknown waits, with the calls that ask the store for them.
 type logWaits struct {
 	all   []logWait
 	calls []sluice.TakeCall
 }
 
-// add asks when a cost fits the log of a charge.
+// add adds a call that asks when a cost will fit the log of a charge.
 func (w *logWaits) add(l logWait, cost int64) {
 	o := l.c.list[l.charge]
 	if cost > o.Plan.Capacity {
-		return // it never fits
+		return // the cost never fits
 	}
 	o.Cost, o.Shadow = cost, false
 	w.all = append(w.all, l)
 	w.calls = append(w.calls, sluice.TakeCall{Charges: []sluice.Charge{o, unfitting(&o)}, Receipts: make([]sluice.Receipt, 2)})
 }
 
-// addNext asks when logs that the request fills will fit one more unit.
+// addNext adds calls that ask when logs that the request fills will have room for another unit.
 func (w *logWaits) addNext(c *charges) {
 	for i := range c.results {
 		o, r := &c.list[i], &c.receipts[i]
@@ -192,8 +191,8 @@ func (w *logWaits) addNext(c *charges) {
 	}
 }
 
-// addUnknown adds the charges of a decision that do not fit and have receipts with the wait of another cost. asked
-// returns the cost that was requested from the store.
+// addUnknown adds the charges of a decision that do not fit, and whose receipts have the wait of another cost.
+// asked returns the cost that was requested from the store.
 func (w *logWaits) addUnknown(c *charges, d *Decision, asked func(charge int) int64) {
 	for i := range c.results {
 		o, r := &c.list[i], &c.receipts[i]
@@ -203,8 +202,8 @@ func (w *logWaits) addUnknown(c *charges, d *Decision, asked func(charge int) in
 	}
 }
 
-// ask asks the store for the waits. Where it does not answer now, or the cost fits by now, the receipt
-// stays as it is.
+// ask asks the store for the waits. A receipt stays as it is if the store does not answer, or if the cost fits by
+// now.
 func (w *logWaits) ask(ctx context.Context, store sluice.Store) {
 	if len(w.calls) == 0 {
 		return
@@ -217,7 +216,7 @@ func (w *logWaits) ask(ctx context.Context, store sluice.Store) {
 	}
 }
 
-// decideAgain makes the decisions what they are with these waits.
+// decideAgain corrects the decisions by these waits.
 func (w *logWaits) decideAgain() {
 	for _, l := range w.all {
 		r, o := &l.d.Results[l.charge], &l.c.list[l.charge]
@@ -234,11 +233,11 @@ func (w *logWaits) decideAgain() {
 	}
 }
 
-// Quota returns what remains of every limit of the sender of a request, and takes nothing: the results of the
-// decision are those that [Engine.Decide] would return now, as in a [Trace]. Without a Path, the limits are those
-// of rules without patterns, which apply to all paths.
+// Quota returns the remaining units of every limit of the sender of a request, and takes nothing. The decision has
+// the results that [Engine.Decide] would return now, as in a [Trace]. Without a Path, the limits are those of rules
+// without patterns, which apply to all paths.
 //
-// It leaves out rules that do not count the request, and those that use its query or body, which may name others
+// Quota leaves out rules that do not count the request, and rules that use its query or body, which may name others
 // than the sender. A blocked request is denied as such, and an exempt one has no limits. Observers are not called.
 func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	w := e.begin(req, &d)
@@ -257,7 +256,7 @@ func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	}
 	for i := range w.matches.rules {
 		if m := &w.matches.rules[i]; !m.rule.countsTyped() && (m.rule.tiers == nil || !w.policy.tierTyped()) {
-			w.subjects.resolve(&w.input, m) // what lacks a part that the rule needs has no limit by it
+			w.subjects.resolve(&w.input, m) // a rule whose part is missing does not count the request
 		}
 	}
 	w.charge(false)
@@ -266,7 +265,7 @@ func (e *Engine) Quota(ctx context.Context, req *Request) (d Decision) {
 	return d
 }
 
-// tierTyped reports whether the tier of a request may follow from its query or body.
+// tierTyped reports whether the tier of a request may depend on its query or body.
 func (p *Policy) tierTyped() bool {
 	for _, part := range []*parts.Part{p.tierFrom, p.tierSubject} {
 		if part != nil && part.Folds() {
@@ -276,8 +275,8 @@ func (p *Policy) tierTyped() bool {
 	return false
 }
 
-// looksFirst reports whether rules are evaluated before the body is read for others. An ID that was allowed before
-// is allowed in any case, and a refund is not denied.
+// looksFirst reports whether rules are evaluated before the body is read for others. Not so for a request with an
+// ID, which is allowed if it was allowed before, and for a refund, which is never denied.
 func (w *work) looksFirst() bool {
 	return w.request.Body != nil && w.request.ID == "" && w.mode <= Peek &&
 		slices.ContainsFunc(w.matches.rules, func(m matched) bool { return m.rule.readsBody })
@@ -285,7 +284,7 @@ func (w *work) looksFirst() bool {
 
 // refusedUnread reports whether rules that do not need the body deny the request, so that a client over a limit
 // cannot make the engine wait for a body, or work on it. It takes nothing: a request that passes is decided again
-// as a whole, with the rules that take more than one unit.
+// by all rules together.
 func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 	if w.matches.ambiguous || !w.looksFirst() {
 		return false
@@ -296,7 +295,7 @@ func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 			continue
 		}
 		if _, out := w.subjects.resolve(&w.input, m); out == refused {
-			w.forget() // it is found again, with the others
+			w.forget() // all subjects are resolved together later
 			return false
 		}
 	}
@@ -305,7 +304,7 @@ func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 		return false
 	}
 	w.charge(false)
-	if e.preview(ctx, w, d); !d.Allowed && !w.charges.penalties.offence { // which has to be noted
+	if e.preview(ctx, w, d); !d.Allowed && !w.charges.penalties.offence { // the Take has to record an offence
 		return true
 	}
 	d.reset()
@@ -313,16 +312,16 @@ func (e *Engine) refusedUnread(ctx context.Context, w *work, d *Decision) bool {
 	return false
 }
 
-// looksForPlaces reports whether the request passes only if a place is free, which it does not take.
+// looksForPlaces reports whether the request passes only if a permit is free, but takes no permit.
 func (w *work) looksForPlaces() bool {
 	return w.charges.inFlight() && w.mode == Charge && !w.request.Ends
 }
 
-// refusedInFlight reports whether a request that takes no place is refused because none is free. It
-// looks before anything is taken, so that what it refuses has used up nothing of other limits.
+// refusedInFlight reports whether a request that takes no permit is refused because all permits are taken. It looks
+// before anything is taken, so that a refused request uses up nothing of other limits.
 func (e *Engine) refusedInFlight(ctx context.Context, w *work, d *Decision) bool {
 	e.preview(ctx, w, d)
-	if !d.Allowed && !w.charges.penalties.offence { // which has to be noted
+	if !d.Allowed && !w.charges.penalties.offence { // the Take has to record an offence
 		for i := range d.Results {
 			if r := &d.Results[i]; r.Plan.Kernel == kernel.InFlight && !r.Allowed && !r.Shadow && r.Origin != sluice.ByOnError {
 				return true

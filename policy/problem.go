@@ -10,14 +10,14 @@ import (
 
 // Problem is one thing that is wrong, or looks wrong, with a policy document.
 type Problem struct {
-	// File and Line, counted from 1, are its place in a file. A File without a Line is another source, such as a
-	// database.
+	// File and Line, counted from 1, are the position of the problem in a file. A File without a Line is another
+	// source, such as a database.
 	File string
 	Line int
-	// Path is the field that it is about, as in rules[3].limit or overrides[0].key["client_ip"]; empty for the
+	// Path is the field with the problem, as in rules[3].limit or overrides[0].key["client_ip"]; empty for the
 	// whole document. In the text of an answer, as in answers["429"].body[2], the last index is the line.
 	Path    string
-	Rule    string // the rule that it is in, if any
+	Rule    string // the rule with the problem, if any
 	Message string // what is wrong
 	Hint    string // what to do about it, or empty
 }
@@ -44,7 +44,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// at returns the problem with the place where it is written.
+// at returns the problem with the file and line of its field.
 func (p Problem) at(where func(string) (string, int)) Problem {
 	if where != nil {
 		p.File, p.Line = where(p.Path)
@@ -52,14 +52,14 @@ func (p Problem) at(where func(string) (string, int)) Problem {
 	return p
 }
 
-// Errors is what is wrong with a policy document, in its order. [Compile] returns it as its
-// error; errors.As finds it.
+// Errors are the problems of a policy document, in its order. [Compile] returns them as its error; find them with
+// errors.As.
 type Errors []Problem
 
-// maxErrors is how many problems Error tells.
+// maxErrors is the most problems that Error returns.
 const maxErrors = 100
 
-// Error returns the problems, one on each line. Of very many it has the first 100.
+// Error returns the problems, one on each line, at most the first 100.
 func (e Errors) Error() string {
 	told := e[:min(len(e), maxErrors)]
 	lines := make([]string, len(told), len(told)+1)
@@ -76,8 +76,7 @@ func sortProblems(ps []Problem) {
 	slices.SortStableFunc(ps, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
 }
 
-// fail reports a problem with a field of the rule or override that is being looked at, or
-// with all of it if field is empty.
+// fail reports a problem with a field of the current item, or with the whole item if field is empty.
 func (c *compiler) fail(field, hint, format string, args ...any) {
 	p := Problem{Path: c.path(field), Rule: c.rule, Message: fmt.Sprintf(format, args...), Hint: hint}
 	c.problems = append(c.problems, p.at(c.where))
@@ -93,12 +92,12 @@ func (c *compiler) path(field string) string {
 	return fmt.Sprintf("%s[%d].%s", c.list, c.item, field)
 }
 
-// warn adds a warning about the item that is being looked at.
+// warn adds a warning about the current item.
 func (c *compiler) warn(found *[]Problem, hint, format string, args ...any) {
 	*found = append(*found, Problem{Path: c.path(""), Rule: c.rule, Message: fmt.Sprintf(format, args...), Hint: hint}.at(c.where))
 }
 
-// first returns the place of the first of two duplicates.
+// first returns the position of the first of two duplicates, in words.
 func (c *compiler) first(item int) string {
 	path := fmt.Sprintf("%s[%d]", c.list, item)
 	if c.where != nil {
@@ -109,10 +108,10 @@ func (c *compiler) first(item int) string {
 	return "the first is " + path
 }
 
-// maxEnded bounds the warnings about what has ended in one list: tables grow.
+// maxEnded is the most warnings about expired items of one list, because tables grow.
 const maxEnded = 10
 
-// ended warns of the item that is being looked at if it has ended.
+// ended warns of the current item if it has expired.
 func (c *compiler) ended(found *[]Problem, what string, until int64) {
 	if until == 0 || until >= c.now {
 		return
@@ -123,7 +122,7 @@ func (c *compiler) ended(found *[]Problem, what string, until int64) {
 	}
 }
 
-// endedMore adds how many warnings ended has left out.
+// endedMore adds a warning with the number of warnings that ended has left out.
 func (c *compiler) endedMore(found *[]Problem) {
 	if more := c.endings - maxEnded; more > 0 {
 		*found = append(*found, Problem{Path: c.list, Message: fmt.Sprintf("%d more have ended", more), Hint: "remove them"}.at(c.where))

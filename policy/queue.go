@@ -13,17 +13,17 @@ import (
 	"github.com/sluicehq/sluice/internal/turns"
 )
 
-// queued is what a decision with a Delay waits for. All copies of the decision share it.
+// queued are the turns for which a decision with a Delay waits. All copies of the decision share them.
 type queued struct {
 	turns []turns.Turn
-	first [1]turns.Turn // the memory of turns, of which there is hardly ever a second
+	first [1]turns.Turn // the memory of turns: rarely is there a second turn
 	once  string        // the key of the request's ID, if it has one
 	left  atomic.Bool
-	parts *atomic.Int32 // how many parts of the request wait for the turns; nil: it has one
+	parts *atomic.Int32 // how many parts of the request wait for the turns; nil for a request without parts
 }
 
-// wait notes what a decision with a Delay waits for, on memory of its own. While the shared store is
-// away it has no turns.
+// wait records the turns for which a decision with a Delay waits, in memory of its own. While the shared store is
+// unavailable, it has no turns.
 func (d *Decision) wait(w *work) {
 	q, c := new(queued), &w.charges
 	q.turns = q.first[:0]
@@ -43,15 +43,15 @@ func (d *Decision) wait(w *work) {
 func (d *Decision) Queued() bool { return d.queued != nil }
 
 // LeaveQueue gives up the turn of a request with a Delay, so that a later request that this engine decides about
-// may have it. Call it before the delay has passed, for a request that does not pass after all. All other charges
-// stay: see [Engine.Refund]. The parts of a request of [Engine.DecideTogether] share one turn, which is given up
-// once all of them have left.
+// can get the turn. Call it before the delay has passed, if the request does not go ahead after all. All other
+// charges stay: see [Engine.Refund]. The parts of a request of [Engine.DecideTogether] share one turn, which is
+// given up once all of them have left.
 //
-// The engine that decided has the turn: it is unused if the process ends.
+// Only the engine that decided can pass the turn on: if its process ends, the turn stays unused.
 func (e *Engine) LeaveQueue(d Decision) { e.leave(d.queued) }
 
-// leave reports whether this call is the first to have a request, or a part of one, leave its queue, and
-// whether the turns have been given up by it.
+// leave makes a request, or a part of one, leave its queue. first reports whether this is the first such call, and
+// last whether the call has given up the turns.
 func (e *Engine) leave(q *queued) (first, last bool) {
 	if q == nil || q.left.Swap(true) {
 		return false, false
@@ -66,20 +66,20 @@ func (e *Engine) leave(q *queued) (first, last bool) {
 	return true, true
 }
 
-// refund has a request leave its queue, and forgets its ID. It reports whether this call is the first.
+// refund makes a request leave its queue, and forgets its ID. It reports whether this call is the first for the
+// request.
 func (e *Engine) refund(ctx context.Context, q *queued) bool {
 	first, last := e.leave(q)
 	if last && q.once != "" {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		once := sluice.Charge{Key: q.once, Plan: oncePlan, Cost: -1, OnError: sluice.Local}
-		_ = e.store.Take(ctx, []sluice.Charge{once}, make([]sluice.Receipt, 1)) // else it is forgotten within RepeatedWithin
+		_ = e.store.Take(ctx, []sluice.Charge{once}, make([]sluice.Receipt, 1)) // after an error, the ID expires within RepeatedWithin
 	}
 	return first
 }
 
-// keepTurns makes what is given back leave queues as they are: turns behind those units have been given to
-// other requests.
+// keepTurns makes a refund leave queues as they are, because later turns have been given to other requests.
 func (c *charges) keepTurns() {
 	for i := range c.results {
 		if o := &c.list[i]; isQueue(o.Plan) {
@@ -90,8 +90,8 @@ func (c *charges) keepTurns() {
 
 func isQueue(p *sluice.Plan) bool { return p.Queue }
 
-// again has a request that was let through before wait for the turns that it had. Where they have passed,
-// or were given by another engine, it takes others.
+// again makes a repeated request wait for the turns that it had. If these have passed, or were given by another
+// engine, again takes new turns.
 func (e *Engine) again(ctx context.Context, once string, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	var places []int
 	var taken []sluice.Charge
@@ -116,8 +116,8 @@ func (e *Engine) again(ctx context.Context, once string, charges []sluice.Charge
 	return nil
 }
 
-// has makes r the receipt of the turn that the request waits for in the queue of a charge, and reports
-// whether there is one.
+// has sets r to the receipt of the request's turn in the queue of a charge, and reports whether there is such a
+// turn.
 func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
 	if q == nil || q.left.Load() {
 		return false
@@ -131,21 +131,21 @@ func (q *queued) has(c *sluice.Charge, r *sluice.Receipt) bool {
 }
 
 const (
-	// maxAwaited is how many requests are known to wait for their turns.
+	// maxAwaited is the most waiting requests that are known by name.
 	maxAwaited = 1 << 16
 	// sweepAfter is the interval in which past turns are removed.
 	sweepAfter = time.Second
 )
 
-// awaited are the requests that wait for their turns and may be named by a caller in another process: by
-// the key of their ID, or by a number.
+// awaited are the requests that wait for their turns, and that a caller in another process can name: by the key of
+// their ID, or by a number.
 type awaited struct {
 	mu    sync.Mutex
 	known map[string]*queued
 	swept time.Time
 }
 
-// add notes a request, if there is room.
+// add adds a request, if there is room.
 func (a *awaited) add(name string, q *queued) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,7 +193,7 @@ func (a *awaited) forget(name string) {
 // turnBase is the base of the numbers of turns.
 const turnBase = 36
 
-// number notes a request under a number of its own, and returns that.
+// number adds a request under a random number, and returns the number.
 func (a *awaited) number(q *queued) string {
 	name := strconv.FormatUint(rand.Uint64(), turnBase)
 	a.add(name, q)

@@ -12,15 +12,15 @@ import (
 // [Request.Recorded] returns it when the request is decided again.
 type Reading = parts.Reading
 
-// ReadingState is what is known of a part in a request.
+// ReadingState is the state of a part in a request.
 type ReadingState = parts.Known
 
 // The states of a [Reading].
 const (
 	Absent    = parts.Absent    // the request lacks the part
-	Present   = parts.Present   // it has the value
+	Present   = parts.Present   // the request has the part, with the value
 	Garbled   = parts.Garbled   // servers may read it in several ways
-	BrokenOff = parts.BrokenOff // it is Garbled, because the body broke off
+	BrokenOff = parts.BrokenOff // Garbled, because the body broke off
 	Faulty    = parts.Faulty    // rules cannot use the body; the value names what the request lacks
 	Unread    = parts.Unread    // no rule has read it
 )
@@ -30,8 +30,8 @@ type RequestPart struct {
 	// ID is the kind of the part, ":" and its name, such as "api_key:" or "header:X-Plan". It is the same for all
 	// spellings of the part.
 	ID string
-	// Show is how much people may see of its values: "whole", "short" or "hash". If rules differ, the strictest one
-	// counts; a part that is in no key is "hash".
+	// Show is how much people may see of its values: "whole", "short" or "hash". If rules differ, the strictest
+	// form applies. A part that is in no key has "hash".
 	Show string
 }
 
@@ -54,17 +54,17 @@ func (p *Policy) RequestParts() []RequestPart {
 // RequestField is a header field that conditions or costs of rules depend on.
 type RequestField struct {
 	Name string // canonical
-	Cost bool   // it is the cost of a rule
+	Cost bool   // a rule takes its cost from the field
 }
 
-// RequestFields returns the header fields that conditions and costs use, sorted by name. Parts of keys are not
-// among them.
+// RequestFields returns the header fields that conditions and costs use, sorted by name. It leaves out fields that
+// are only parts of keys.
 func (p *Policy) RequestFields() (all []RequestField) {
 	costs := map[string]bool{}
 	for i := range p.rules {
 		for _, h := range p.rules[i].headers {
 			if !costs[h.name] {
-				costs[h.name] = false // adds it
+				costs[h.name] = false // adds the field
 			}
 		}
 		if name := p.rules[i].cost.header; name != "" {
@@ -159,8 +159,8 @@ func (p *Policy) requestPartsOf() []requestPart {
 	return slices.SortedFunc(maps.Values(seen), func(a, b requestPart) int { return cmp.Compare(a.ID(), b.ID()) })
 }
 
-// showOf returns how much people see of the values of a part of the key: a rule that shortens its keys shows addresses
-// beside names.
+// showOf returns how much people see of the values of a part of the key. A rule that shortens its keys shows
+// addresses whole if the key also has other values.
 func (r *rule) showOf(part int) showKey {
 	if r.show == showShort && !r.key.Shortens(part) {
 		return showWhole

@@ -21,66 +21,70 @@ type Request struct {
 	// Path is the path as it was sent, escaped ("/a%2fb"), without the query.
 	Path     string
 	RawQuery string
-	// NoPath reports that the path is unknown, as for a request that a server could not read: rules with patterns
-	// do not apply to it.
+	// NoPath reports that the path is unknown, as in a request that a server could not read. Rules with patterns do
+	// not apply then.
 	NoPath bool
-	// Peer is the other end of the connection. The client follows from it, and from the header of the policy's
-	// trusted proxies.
+	// Peer is the address of the other end of the connection. The address of the client follows from it, and from
+	// the forwarded header if Peer is a trusted proxy of the policy.
 	Peer   netip.Addr
 	Header http.Header
-	// ForwardedHeader is the name of that header: X-Forwarded-For if empty.
+	// ForwardedHeader is the name of the forwarded header: X-Forwarded-For if empty.
 	ForwardedHeader string
-	// Client is the address of the client, if the integration has already found it by Peer and that header. The
-	// zero value means unknown.
+	// Client is the address of the client, if the integration has already found it by Peer and the forwarded
+	// header. The zero value means unknown.
 	Client netip.Addr
-	// Body returns the whole body if it has at most limit bytes, or else nil; and an error if it broke off, and no
-	// reader gets the whole of it. The integration restores it for the next reader. It is called at most once: if a
-	// matching rule needs it, or with a limit of 0 to learn whether a preflight has one. It may be nil.
+	// Body returns the whole body if it has at most limit bytes, else nil. It returns an error if the body broke
+	// off; then later readers cannot get all of it either. The integration restores the body for the next reader.
+	// Body is called at most once: if a matching rule needs the body, or with a limit of 0 to learn whether a
+	// preflight has a body. Body may be nil.
 	Body func(limit int64) ([]byte, error)
-	// Attributes are what only the program knows, or another protocol brings, such as the user from a context:
-	// rules count by them with "attr:NAME". An empty attribute counts as missing.
+	// Attributes are values that only the program or another protocol can supply, such as the user from a context.
+	// Rules count by them with "attr:NAME". An empty attribute counts as missing.
 	Attributes map[string]string
-	// TLSFingerprint is the JA4 of the client's TLS: rules count by it with "tls_fingerprint". It is empty without
-	// TLS.
+	// TLSFingerprint is the JA4 fingerprint of the client's TLS. Rules count by it with "tls_fingerprint". It is
+	// empty without TLS.
 	TLSFingerprint string
-	// Cost is the number of requests that this one counts as: each rule takes so many times its cost, except for
-	// rules with in_flight. A Cost below 1 is 1.
+	// Cost is the number of requests that this one counts as: each rule multiplies its cost by it, except for rules
+	// with in_flight. A Cost below 1 counts as 1.
 	Cost int64
-	// Mode is the kind of the request: by default it is charged. A peek gets what remains without it. A refund
-	// gives back at most what is used, ignores [Subject.Block], lifts no penalty, and frees no permit.
+	// Mode is the kind of the request. By default the request is charged. A peek reports what would remain if the
+	// request were not made. A refund gives back at most the units in use, ignores [Subject.Block], lifts no
+	// penalty, and frees no permit.
 	Mode Mode
-	// Subject, if set, is decided alone, in place of the matching rules, by the policy in force: its override, the
-	// tier of its key or else the default one, and the rule's fixed cost. Of the request only Cost, Mode, ID and
-	// Time are used then. A rule that no longer exists limits nothing. A rule with another key than before denies,
-	// with Missing set, because it has the subject under another key: [Engine.Subject] returns it.
+	// If Subject is set, only this subject is charged, and rules are not matched. The policy in force supplies its
+	// limits, by its override, the tier of its key or the default tier, and the rule's fixed cost. Of the request,
+	// only Cost, Mode, ID and Time are used. If the rule no longer exists, nothing is limited. If the key of the
+	// rule has other parts than when the Subject was made, the request is denied with Missing set, because the
+	// subject is now counted under another key. Get a new Subject from [Engine.Subject].
 	Subject *Subject
-	// ID names the request, if it is not empty, so that a proxy that repeats a call is not charged again: the same
-	// request with the same ID, keys, limits and costs counts once within [RepeatedWithin]. The ID is charged in
-	// the same step of the store as the limits, so that one of many simultaneous calls is charged, and takes the
-	// space of a key there. A denied ID is decided again, and so is one that was given back, by [Engine.Refund] or
-	// by [GiveBack] with the same ID, which gives back once. A repetition has nothing to refund or to settle. In a
-	// queue it waits for the turn that it had; once that has passed, or if another instance gave it, it takes
-	// another turn. During an outage of the shared store an instance knows only the IDs that it allowed itself, and
-	// on a cluster it is one step only if all charges have one hash tag.
+	// ID, if not empty, names the request, so that a repeated call is not charged again: requests with the same ID,
+	// keys, limits and costs count once within [RepeatedWithin]. The ID is stored in the same atomic step as the
+	// charges, so that only one of many simultaneous calls is charged. On a cluster that is one step only if all
+	// charges have the same hash tag. Each ID takes as much room in the store as a key. A request is decided anew
+	// if its ID was denied, or was given back: by [Engine.Refund], or by a request with Mode [GiveBack] and the
+	// same ID, which takes effect only once. A repetition has nothing to refund or to settle. In a queue, it waits
+	// for the turn that the first request had; if that turn has passed, or another instance gave it, the repetition
+	// takes another turn. During an outage of the shared store, an instance knows only the IDs that it allowed
+	// itself.
 	//
-	// A client that can choose the ID gets any number of requests for the price of one: take it only from trusted
+	// A client that can choose the ID gets any number of requests for the price of one: take IDs only from trusted
 	// sources. With an ID, bodies are read before any rule is evaluated, and new denials are not answered from
 	// memory.
 	ID string
 	// Door names the integration of the request, such as "gateway", for observers. It never comes from requests.
 	Door string
-	// Ends reports that the integration knows the end of the request, and calls [Engine.Release] then. Otherwise
-	// rules with in_flight only look at the number under way: they deny while all permits are taken, and the
-	// request takes none.
+	// Ends reports that the integration knows when the request ends, and then calls [Engine.Release]. Otherwise
+	// rules with in_flight deny the request while all permits are taken, but the request takes no permit.
 	Ends bool
-	// Timed reports that the integration reports the response by [Engine.Answered]. Automatic limits of requests
+	// Timed means that the integration reports the response by [Engine.Answered]. Automatic limits of requests
 	// under way count only such requests.
 	Timed bool
-	// Part reports that this is a part of a request under way, such as a message of a stream, which rules with
-	// in_flight have counted already.
+	// Part means that this is a part of a request under way, such as a message of a stream. Rules with in_flight
+	// have already counted that request.
 	Part bool
-	// Recorded returns what was read of a part of the request before, by its ID in [Policy.RequestParts], for a request
-	// that is decided again. It returns false for a part that is to be read from the other fields. May be nil.
+	// Recorded, for a request that is decided again, returns the earlier reading of a part, by its ID in
+	// [Policy.RequestParts]. It returns false for a part that has to be read from the other fields. Recorded may be
+	// nil.
 	Recorded func(id string) (Reading, bool)
 	// Time is when the request is made, or zero for now. The policy uses it for overrides and blocks that expire.
 	// The store counts by its own clock.
@@ -111,7 +115,7 @@ func (p *Policy) Partition(r *Request) netip.Addr {
 }
 
 // Aim sets Path and RawQuery from target, a path with its query or the "*" of OPTIONS, for an integration that gets
-// a description of a request instead of the request. A Host among the fields becomes the request's. If a server
+// a description of a request instead of the request. If Header contains Host, Aim moves it to r.Host. If a server
 // would have rejected such a request, or read it differently from rules, Aim returns a sentence about the fault in
 // its head, and otherwise "".
 func (r *Request) Aim(target string) (fault string) {
@@ -152,13 +156,13 @@ func (r *Request) split(target string) (fault string) {
 	return ""
 }
 
-// What most paths are made of, and stands for itself in them; and methods and names of fields.
+// Characters that stand for themselves in a path, and characters of methods and names of fields.
 var (
 	inPlainPath = characters("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_.~")
 	inToken     = characters("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~")
 )
 
-// only reports whether a text has no other characters.
+// only reports whether s has only characters of in.
 func only(s string, in *[256]bool) bool {
 	for i := range len(s) {
 		if !in[s[i]] {
@@ -168,7 +172,7 @@ func only(s string, in *[256]bool) bool {
 	return true
 }
 
-// plainQuery reports whether a query is printable ASCII, which no server reads otherwise.
+// plainQuery reports whether a query is printable ASCII, which all servers read alike.
 func plainQuery(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c > '~' || c == '#' {
@@ -180,7 +184,7 @@ func plainQuery(s string) bool {
 
 func token(s string) bool { return s != "" && only(s, &inToken) }
 
-// fieldsHold reports whether the fields can be in a head.
+// fieldsHold reports whether the header fields are valid in a request.
 func fieldsHold(h http.Header) bool {
 	for name, values := range h {
 		if !token(name) {
@@ -197,9 +201,9 @@ func fieldsHold(h http.Header) bool {
 	return true
 }
 
-// PlainHost reports whether all servers read the same host: a name or an address, with a port or without, or none
-// at all. In "a:80:80", some servers read the host "a" and some none; in "a..", some drop one dot and some both.
-// Integrations refuse requests with such hosts.
+// PlainHost reports whether all servers read the same host from s. That is so for a name or an address, with or
+// without a port, and for an empty s. In "a:80:80", some servers read the host "a" and some no host; in "a..", some
+// drop one dot and some both. Integrations refuse requests with such hosts.
 func PlainHost(s string) bool {
 	if literal, found := strings.CutPrefix(s, "["); found {
 		inner, rest, closed := strings.Cut(literal, "]")
@@ -234,8 +238,8 @@ func characters(all string) (t [256]bool) {
 
 func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
-// NameRefusals gives every refused request an ID: see [Decision.RequestID]. Call it before the first
-// decision. It needs an observer that keeps or logs refusals, since nothing else can be found by an ID.
+// NameRefusals gives every refused request an ID: see [Decision.RequestID]. Call it before the first decision. It
+// is of use only with an observer that stores or logs refusals, in which an ID can be looked up.
 func (e *Engine) NameRefusals() { e.named = true }
 
 // RequestID returns the ID of a refused request if [Engine.NameRefusals] was called, else "". It is the
@@ -265,21 +269,21 @@ func isRequestID(s string) bool {
 	return s != "" && len(s) <= maxRequestID && printable.ASCII(s)
 }
 
-// Mode is what a request asks for.
+// Mode is the kind of a [Request].
 type Mode uint8
 
 const (
-	Charge   Mode = iota // decide, and take what it costs
-	Peek                 // decide as if it were made, and take nothing
-	GiveBack             // give back what it costs, as if it had been taken before
+	Charge   Mode = iota // decide, and take the cost of the request
+	Peek                 // decide as if the request were made, and take nothing
+	GiveBack             // give back the cost of the request, as if it had been taken before
 
-	settling // settle what it was charged
+	settling // settle the charges of the request
 )
 
 // ErrBodyMemory is the error that Body of a [Request] returns if the bodies of other requests take up the memory
-// for bodies. The request is denied with status 503 if a rule goes by its body.
+// for bodies. The request is denied with status 503 if a rule depends on its body.
 var ErrBodyMemory = parts.ErrBodyMemory
 
-// ErrBodyPart is the error that Body of a [Request] returns if only a part of the body reached the integration, or if
-// that cannot be known. The request is denied with status 413 if a rule goes by its body.
+// ErrBodyPart is the error that Body of a [Request] returns if only a part of the body reached the integration, or
+// if that cannot be known. The request is denied with status 413 if a rule depends on its body.
 var ErrBodyPart = parts.ErrBodyPart

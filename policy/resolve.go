@@ -13,15 +13,15 @@ type subjects struct {
 	keys     parts.Keys
 	tier     tierOf
 	override *Override        // the last one found
-	value    string           // of the last rule's subject
-	limits   int              // of all subjects
+	value    string           // the value of the last rule's subject
+	limits   int              // how many limits all subjects have
 	pardoned lack             // the part for which only shadows would deny the request
 	blocks   map[string]int64 // see Engine.blocksNow
-	class    adaptive.Class   // of the request; 0: no rule has one
+	class    adaptive.Class   // the class of the request; 0: no rule has a class
 	loads    []loadSubject    // of automatic limits of requests under way
-	entered  bool             // loads were asked
+	entered  bool             // loads were evaluated
 
-	classifying []int // indexes of the rules with a class alone that apply
+	classifying []int // indexes of the rules with a class and no limit that apply
 	missed      []int // see Observation.Missed
 }
 
@@ -33,7 +33,7 @@ type subject struct {
 	owner    string      // the key of the limit: key, unless tenants share the limit
 	weight   int64       // its weight among these tenants
 	reserved reservation // for a rule that reads the response
-	shadow   bool        // the rule does not deny it anything
+	shadow   bool        // the rule denies the subject nothing
 	value    string      // the value that a counter of the rule reads; empty: the request lacks it
 	marks    bool        // see Result.Marks
 }
@@ -61,12 +61,12 @@ const (
 	exempted          // the subject is exempt
 	partial           // the request is part of one that the rule has counted
 	barred            // the subject is blocked
-	classified        // the rule has a class alone
+	classified        // the rule has a class and no limit
 	adapted           // the rule has an automatic limit of requests under way
 )
 
-// resolve adds the subject of a rule. If the request lacks a part of the key, and is skipped or refused for
-// that, resolve returns the part.
+// resolve adds the subject of a rule. If the request lacks a part of the key, so that the rule skips or refuses it,
+// resolve returns the part.
 func (s *subjects) resolve(in *input, m *matched) (*parts.Part, effect) {
 	r := m.rule
 	if r.class != 0 && !m.unclassed {
@@ -283,7 +283,7 @@ func (w *work) resolveSubject(d *Decision) (undecided bool) {
 	return true
 }
 
-// presentRule returns the rule of this name in the policy in force, or nil if that does not count, or has
+// presentRule returns the rule of the same name in the policy in force, or nil if that rule does not count or has
 // another key.
 func (w *work) presentRule(was *rule, d *Decision) *rule {
 	i, known := w.policy.byName[was.name]

@@ -15,15 +15,15 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/underway"
 )
 
-// Outcome is what has become of a request that was let through: see [Engine.Settle].
+// Outcome is the outcome of an allowed request: see [Engine.Settle].
 type Outcome struct {
-	// Status is that of the response, 101 for a connection that was taken over. It is zero if unknown, because a
-	// handler panicked or a client left before the response. Such a request counts, because it may have been a
-	// guess.
+	// Status is the status of the response, or 101 for a connection that was taken over. It is zero if it is
+	// unknown, because a handler panicked or a client left before the response. Such a request counts, because it
+	// may have been a guess at a password.
 	Status int
-	Header http.Header // of the response
-	// Bytes is the length of its body. It is negative while it is unknown; rules that depend on it then wait for
-	// another Settle.
+	Header http.Header // header fields of the response
+	// Bytes is the length of the response's body. It is negative while the length is unknown; rules that depend on
+	// it then wait for another Settle.
 	Bytes int64
 	// Verdict is the program's own verdict for rules with a count. If it is zero, they use the response.
 	Verdict Verdict
@@ -31,21 +31,21 @@ type Outcome struct {
 	// by the Cost of the [Request]. A cost in USD is in micro-USD. A cost above the max of a rule is that max. A
 	// negative Cost stands for a cost of zero.
 	Cost int64
-	// Read is the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse]. Where
-	// it is nil, such a request costs the estimate.
+	// Read has read the body of the response, for rules that count by numbers in it: see [Decision.ReadResponse].
+	// If it is nil, such a request costs the estimate.
 	Read *ResponseReader
-	// At is when the outcome was known, for a request with a Time; now, if it is zero.
+	// At is when the outcome became known, for a request with a Time. Zero means now.
 	At time.Time
 	// Numbers are the numbers of the response by their paths, such as "usage.prompt_tokens", for callers that have
-	// read it themselves. They count if Read is nil.
+	// read the response themselves. They are used if Read is nil.
 	Numbers map[string]int64
 }
 
-// Verdict is whether a request counts for rules with a count.
+// Verdict states whether a request counts, for rules with a count.
 type Verdict uint8
 
 const (
-	ByResponse Verdict = iota // status and header decide
+	ByResponse Verdict = iota // the status and header of the response decide
 	Counts
 	CountsNot
 )
@@ -53,74 +53,75 @@ const (
 // settleTimeout bounds the time that settling may take, over a store without a deadline of its own.
 const settleTimeout = 5 * time.Second
 
-// unsettled is what the outcome of a request is to settle. All copies of a decision share it.
+// unsettled are the charges that wait for the outcome of a request. All copies of a decision share them.
 type unsettled struct {
 	mu    sync.Mutex
 	open  []openCharge
 	reads *numbers  // see Decision.ReadsResponse; may be nil
 	asks  bool      // see Decision.AsksUsage
-	taken time.Time // not after the store has counted
+	taken time.Time // when the charges were taken, not later than the store has counted
 	made  time.Time // see Outcome.At; zero: taken
 	id    uint64    // see Decision.Track; 0: none
 }
 
 // openCharge is a charge that the outcome may change.
 type openCharge struct {
-	sluice.Charge // as it was taken, with a key of its own
+	sluice.Charge // the charge that was taken, with a copy of its key
 	rule          string
 	subject       string // the key of its subject
-	index         int    // among the limits of the subject
+	index         int    // index among the limits of the subject
 	counts        *counting
 	cost          *cost
 	reserved      reservation
-	lasts         time.Duration      // how long it can be given back
-	pending       *underway.Estimate // until it is settled; may be nil
+	lasts         time.Duration      // how long the charge can be given back
+	pending       *underway.Estimate // the estimate until the charge is settled; may be nil
 }
 
 // Unsettled reports whether a rule waits for the outcome of the request: see [Engine.Settle].
 func (d *Decision) Unsettled() bool { return d.unsettled != nil }
 
-// Settle reports the outcome of a request to the rules that depend on it. d is the decision that let the request
-// pass. If the request does not count, its units are given back; if its cost is known by now, the difference is
+// Settle reports the outcome of a request to the rules that depend on it. d is the decision that allowed the
+// request. If the request does not count, its units are given back; if its cost is known by now, the difference is
 // charged or given back. A difference that does not fit is owed: requests of the key are refused until the limit
 // has made up for it. How much a key can owe is bounded (see [Policy.Debts]), and [Subject.Reset] forgives it. A
-// request that is never settled counts, and costs its estimate. To owe is no offence under a [Penalty]; a request
-// that is refused for it is.
+// request that is never settled counts, and costs its estimate. A debt by itself does not start a [Penalty], but a
+// request that is refused because of the debt does.
 //
 // Each rule is settled once, in any copy of the decision, by the first call with the part of the outcome that the
-// rule depends on. For a decision that let nothing pass, Settle does nothing.
+// rule depends on. For a decision that denied the request, Settle does nothing.
 //
 // The units given back are the newest under the key, and they are given back only while the request's own units
-// still count: in a window, until it ends; in a bucket, until it would have drained; in a log, for a period. So an
-// answer that comes late lifts no limit of a later window. In a log and in a bucket, units taken since are
-// forgotten earlier by at most the time that the answer took.
+// still count: in a window, until it ends; in a bucket, until it would have drained; in a log, for a period. So a
+// late answer does not lift the limit of a later window. In a log and in a bucket, units that were taken between
+// charge and refund may expire earlier, by at most the time that the answer took.
 //
 // The context may have ended. If the store does not answer in time, the units of the request stay, and expire like
-// any others. A request that only on_error let pass is not settled.
+// any others. A request that was allowed only by on_error is not settled.
 func (e *Engine) Settle(ctx context.Context, d Decision, o Outcome) {
 	if d.unsettled == nil {
 		return
 	}
 	e.observeOutcome(d.unsettled.id, &o)
 	b := d.unsettled.settle(&o)
-	_ = e.settle(ctx, &b) // what cannot be settled stays until it is forgotten
+	_ = e.settle(ctx, &b) // charges that cannot be settled stay until they expire
 	e.underWay.Remove(b.pending)
 }
 
-// notPassed is the outcome of a request that has not reached a handler after all.
+// notPassed is the outcome of an allowed request that has not reached a handler after all.
 var notPassed = Outcome{Verdict: CountsNot, Cost: -1}
 
-// Settlement is what an outcome has changed under one limit of a rule: see [Engine.ObserveSettled].
+// Settlement is the change by an outcome under one limit of a rule: see [Engine.ObserveSettled].
 type Settlement struct {
 	Rule  string
-	Key   string // of the subject: see [Observation.Key]
+	Key   string // the key of the subject: see [Observation.Key]
 	Limit sluice.Limit
-	// Index is the position of the limit among those of the subject that are settled. An observer that counts
-	// requests counts the first, which is 0.
+	// Index is the position of the limit among the settled limits of the subject. An observer that counts requests
+	// should count only settlements with Index 0.
 	Index int
-	// Unit is the unit of a cost that is read from the body of the response; otherwise NoUnit.
+	// Unit is the unit of the cost if it is read from the body of the response, otherwise NoUnit.
 	Unit Unit
-	// Model is the model that the request asks for, as the client wrote it. It is empty if the rule does not read it.
+	// Model is the model that the request asks for, as the client wrote it. It is empty if the rule does not read
+	// the model.
 	Model string
 	// Estimate is the charge before the response, and Cost the final one, both in units of Limit: see
 	// [sluice.Limit.Money].
@@ -128,8 +129,9 @@ type Settlement struct {
 	// Cut is the part of the reported cost that is not charged, because it is above the rule's max, or above what a
 	// key can owe.
 	Cut int64
-	// Unread is why the response does not report its cost, for rules that read it: "encoded" (compressed), "type"
-	// (neither JSON nor events), "malformed", "missing", "interrupted" or "no_body". Otherwise it is empty.
+	// Unread, for rules that read the cost from the body, is the reason why the response does not report it:
+	// "encoded" (compressed), "type" (neither JSON nor events), "malformed", "missing", "interrupted" or "no_body".
+	// Otherwise it is empty.
 	Unread string
 	// Owed is the debt of the key after a request that cost more than its estimate.
 	Owed int64
@@ -140,8 +142,8 @@ func (s *Settlement) Amounts() (reserved, settled int64) {
 	return s.Limit.Value(s.Estimate), s.Limit.Value(s.Cost)
 }
 
-// ObserveSettled registers f to be called with what each outcome has changed, on the goroutine that
-// settles, which waits for f to return. Call it before the first decision.
+// ObserveSettled registers f to be called with each change by an outcome, on the goroutine that settles, which
+// waits for f to return. Call it before the first decision.
 func (e *Engine) ObserveSettled(f func(context.Context, *Settlement)) {
 	e.settled = append(e.settled, f)
 }
@@ -164,12 +166,12 @@ func (d *Decision) Track(id uint64) {
 	}
 }
 
-// bill is what an outcome changes.
+// bill has the changes by an outcome.
 type bill struct {
 	charges []sluice.Charge
 	first   int                  // index of the charges of items; if a charge before it does not fit, the bill was settled before
 	items   []Settlement         // those with a charge come first
-	pending []*underway.Estimate // that are settled
+	pending []*underway.Estimate // estimates that are settled
 }
 
 // settle takes the charges of a bill.
@@ -204,7 +206,7 @@ func (e *Engine) settle(ctx context.Context, b *bill) error {
 	return nil
 }
 
-// unsettled returns what the outcome of the request is to settle, on memory of its own, or nil.
+// unsettled returns the charges that wait for the outcome of the request, in memory of their own, or nil.
 func (c *charges) unsettled(d *Decision) *unsettled {
 	var open []openCharge
 	var reads *numbers
@@ -238,17 +240,16 @@ func numberLimits(open []openCharge) {
 	}
 }
 
-// Lasts returns for how long the units of the request can be given back: in a window until it ends, and otherwise
-// until nothing is used any more.
+// Lasts returns for how long the units of the request can be given back: in a window, until the window ends;
+// otherwise until no units are in use.
 func (r *Result) Lasts() time.Duration {
 	if r.Plan.Limit.Algorithm == sluice.SlidingWindowCounter {
-		return r.ResetAfter - r.Plan.Limit.Period // later it belongs to the previous window
+		return r.ResetAfter - r.Plan.Limit.Period // after that, the units belong to the previous window
 	}
 	return r.ResetAfter
 }
 
-// settle returns the charges by which the outcome corrects those that were made, of the rules
-// that are settled by it.
+// settle returns the corrections by the outcome, for all charges that depend only on known parts of the outcome.
 func (u *unsettled) settle(o *Outcome) (b bill) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -291,8 +292,8 @@ func (u *unsettled) settle(o *Outcome) (b bill) {
 	return b
 }
 
-// costOf returns the cost of the request, in micro-USD if the limit is in USD. Unread is why the response does not
-// report it, and known is false before the outcome is complete.
+// costOf returns the cost of the request, in micro-USD if the limit is in USD. unread is the reason why the
+// response does not report the cost, and known is false before the outcome is complete.
 func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) {
 	reserved := c.Plan.Limit.Value(c.Charge.Cost)
 	switch u := c.cost.usage; {
@@ -312,22 +313,22 @@ func (c *openCharge) costOf(o *Outcome) (cost int64, unread string, known bool) 
 	return cost, "", known
 }
 
-// ErrNothingToSettle is returned by [Engine.SettleRequest] where no rule that counts the request
-// goes by its outcome, or by what is known of it yet.
+// ErrNothingToSettle is returned by [Engine.SettleRequest] if no rule that counts the request depends on its
+// outcome, or on the part of the outcome that is known so far.
 var ErrNothingToSettle = errors.New("policy: no rule that counted the request depends on this outcome")
 
-// ErrNotCharged is matched by the errors of [Engine.SettleRequest] about a request that the policy
-// would not have let through.
+// ErrNotCharged is matched by the errors of [Engine.SettleRequest] about a request that the policy would not have
+// allowed.
 var ErrNotCharged = errors.New("policy: the request was not charged")
 
-// SettleRequest settles a request by its outcome, as [Engine.Settle] does, for a caller that has no
-// decision any more. The request must have been let through and charged by the same policy, and not
-// be settled yet: what it was charged is found by matching it again. With an ID it is settled once
-// within [RepeatedWithin], however often this is called.
+// SettleRequest settles a request by its outcome, as [Engine.Settle] does, for a caller that no longer has the
+// decision. The request must have been allowed and charged by the same policy, and must not be settled yet: its
+// charges are found by matching it again. A request with an ID is settled once within [RepeatedWithin], however
+// often SettleRequest is called.
 //
-// Time is when it was charged, by which old charges are not given back: now, if it is zero. How full a bucket was
-// at that time is unknown, so its units are given back for as long as a full bucket takes to drain, even if this
-// one would have drained earlier.
+// req.Time is when the request was charged; zero means now. It determines whether the units still count and can be
+// given back. The level of a bucket at that time is unknown, so units can be given back for as long as a full
+// bucket takes to drain, even if the actual bucket has drained earlier.
 func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) error {
 	var d Decision
 	w := e.begin(req, &d)
@@ -354,7 +355,7 @@ func (e *Engine) SettleRequest(ctx context.Context, req *Request, o Outcome) err
 	return e.settle(ctx, &b)
 }
 
-// chargedBefore returns what the outcome is to settle of a request that has been charged what is in w.
+// chargedBefore returns the charges that the outcome settles, for a request with the charges in w.
 func chargedBefore(w *work) *unsettled {
 	u := &unsettled{taken: w.request.Time}
 	if u.taken.IsZero() {
@@ -363,7 +364,7 @@ func chargedBefore(w *work) *unsettled {
 	for i, c := range w.charges.list {
 		if r := w.charges.whose[i].rule; r.settles() {
 			lasts := longestRefund(c.Plan, u.taken)
-			if r.marks { // whether the request was charged or only marked is not known
+			if r.marks { // unknown whether the request was charged or only marked
 				lasts = 0
 			}
 			c.Shadow = true
@@ -374,7 +375,7 @@ func chargedBefore(w *work) *unsettled {
 	return u
 }
 
-// longestRefund returns how long what was taken at a time can be given back, at the longest.
+// longestRefund returns the longest time for which units taken at the given time can be given back.
 func longestRefund(p *sluice.Plan, taken time.Time) time.Duration {
 	if p.Kernel.Log() {
 		return p.Limit.Period

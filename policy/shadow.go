@@ -15,19 +15,19 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// ShadowAlways is the Shadow of a [Document] that is a shadow until the setting is removed.
+// ShadowAlways, as the Shadow of a [Document], makes the policy a shadow until the setting is removed.
 const ShadowAlways = "always"
 
-// ShadowAll makes every policy in force from now on a shadow: see [Policy.Shadowed]. Nothing is denied any more.
+// ShadowAll makes the engine treat every policy as a shadow: see [Policy.Shadowed]. Nothing is denied any more.
 // Call it before the first decision.
 func (e *Engine) ShadowAll() {
 	e.shadow = true
 	e.Swap(e.Policy())
 }
 
-// Shadowed returns a policy that counts and reports as p does, and refuses nothing: every rule is a shadow, also
-// one that blocks, with its overrides, and so are limits of callers. Malformed requests are not denied either: see
-// [Observation.Pardoned]. Exemptions of p stay.
+// Shadowed returns a policy that counts and reports as p does, and refuses nothing: every rule, including rules
+// that block, is a shadow with all of its overrides, and so are the limits of [Engine.Adhoc]. Malformed requests
+// are not denied either: see [Observation.Pardoned]. Exemptions of p stay.
 func (p *Policy) Shadowed() *Policy {
 	if p.watchOnly {
 		return p
@@ -46,8 +46,8 @@ func (p *Policy) Shadowed() *Policy {
 // WatchOnly reports whether the policy refuses nothing: see [Policy.Shadowed].
 func (p *Policy) WatchOnly() bool { return p.watchOnly }
 
-// ShadowUntil returns the end of the shadow of the whole document, which an [Engine] applies. The time is zero for
-// a shadow without an end, and may have passed.
+// ShadowUntil returns the end of the document's Shadow, and whether the document sets it. An [Engine] applies it.
+// The time is zero for a shadow without an end. The end may have passed.
 func (p *Policy) ShadowUntil() (until time.Time, says bool) {
 	switch p.shadowEnds {
 	case 0:
@@ -58,11 +58,10 @@ func (p *Policy) ShadowUntil() (until time.Time, says bool) {
 	return time.UnixMicro(p.shadowEnds).UTC(), true
 }
 
-// never is when what does not end by itself ends.
+// never is the end of a shadow without an end.
 const never = math.MaxInt64
 
-// shadowEnds reads until when the whole policy is a shadow, in microseconds since the Unix epoch; 0: it
-// is none.
+// shadowEnds reads the end of the document's shadow, in microseconds since the Unix epoch; 0 means no shadow.
 func (c *compiler) shadowEnds(text string) int64 {
 	switch text {
 	case "":
@@ -78,7 +77,7 @@ func (c *compiler) shadowEnds(text string) int64 {
 	return max(1, t.UnixMicro())
 }
 
-// LongerShadow returns which of two values of Shadow in a [Document] ends later. One that cannot be parsed
+// LongerShadow returns whichever of two values of Shadow in a [Document] ends later. A value that cannot be parsed
 // wins over a time, so that it is reported.
 func LongerShadow(a, b string) string {
 	switch {
@@ -95,7 +94,8 @@ func LongerShadow(a, b string) string {
 	return a
 }
 
-// effective returns a policy as it is in force: a shadow, if all are, or until the end of its own shadow.
+// effective returns the form in which a policy is in force: a shadow after ShadowAll, and until the end of its own
+// shadow.
 func (e *Engine) effective(p *Policy) *Policy {
 	if e.shadow || p.shadowEnds > time.Now().UnixMicro() {
 		return p.Shadowed()
@@ -103,8 +103,7 @@ func (e *Engine) effective(p *Policy) *Policy {
 	return p
 }
 
-// undress puts the policy into force that a shadow was made of, now that this has ended, and returns
-// what is in force.
+// undress puts the original policy of a shadow into force if the shadow has ended, and returns the policy in force.
 func (e *Engine) undress(p *Policy) *Policy {
 	if !e.shadow && p.beneath != nil && p.shadowEnds <= time.Now().UnixMicro() {
 		e.policy.CompareAndSwap(p, p.beneath)
@@ -126,10 +125,10 @@ func (e *Engine) current() *Policy {
 // the policy, and may outlive it.
 func (p *Policy) isShadow(r *rule) bool { return r.shadow || r.index == adhoc && p.watchOnly }
 
-// everybody is the share of a rule that is enforced for all subjects, in hundredths of a percent.
+// everybody is a rollout percentage of 100 %, in hundredths of a percent.
 const everybody = 100_00
 
-// enforce reads for which share of its subjects a rule is enforced; 0 is all.
+// enforce reads the rollout percentage of a rule; 0 means all subjects.
 func (c *compiler) enforce(r *Rule) uint16 {
 	if r.Enforce == "" {
 		return 0
@@ -150,13 +149,13 @@ func (c *compiler) enforce(r *Rule) uint16 {
 	switch {
 	case r.Shadow:
 		c.fail("enforce", "remove one of them", "a rule in shadow mode cannot have \"enforce\"")
-	case len(r.Key)+len(r.Share.By) == 0 && !r.InFlight.Auto: // which goes by clients
+	case len(r.Key)+len(r.Share.By) == 0 && !r.InFlight.Auto: // the rollout of an automatic limit selects clients
 		c.fail("enforce", "give it a key, or remove \"enforce\"", "a rule without a key has no subjects to choose from")
 	}
 	return uint16(share % everybody)
 }
 
-// hundredths reads a number such as 10, 0.5 or 12.25, in hundredths. More than 999 is no share.
+// hundredths reads a number such as 10, 0.5 or 12.25, in hundredths. A number above 999 is invalid.
 func hundredths(s string) (n int, ok bool) {
 	whole, part, dot := strings.Cut(s, ".")
 	if !printable.Digits(whole) || len(whole) > 3 || dot && !printable.Digits(part) || len(part) > 2 {
@@ -166,7 +165,7 @@ func hundredths(s string) (n int, ok bool) {
 	return n, err == nil
 }
 
-// shareText writes hundredths as people do.
+// shareText formats a rollout percentage, as in "12.5 %".
 func shareText(share uint16) string {
 	s := strconv.Itoa(int(share / 100))
 	if part := share % 100; part > 0 {
@@ -175,16 +174,16 @@ func shareText(share uint16) string {
 	return s + " %"
 }
 
-// isPartial reports whether the rule is enforced for a share of its subjects, and is a shadow for
-// the others.
+// isPartial reports whether the rule is enforced for a percentage of its subjects, and is a shadow for the others.
 func (r *rule) isPartial() bool { return r.rollout > 0 }
 
-// isLenient reports whether the rule lets pass what it would refuse as malformed: what lacks a part
-// of its key has no subject of which one could tell whether it is enforced for that.
+// isLenient reports whether the rule allows malformed requests. A rule with a rollout percentage does, because a
+// request without a part of the key has no subject that could be selected.
 func (r *rule) isLenient() bool { return r.shadow || r.isPartial() }
 
-// isShadowFor reports whether the rule is a shadow for the subject of a key, without its hash tag. It is the same
-// on every instance, and a subject that is enforced at one percentage is so at every larger one.
+// isShadowFor reports whether the rule is a shadow for the subject of a key, without its hash tag. The result is
+// the same on every instance. A rule that is enforced for a subject at one percentage is enforced for it at every
+// larger one.
 func (r *rule) isShadowFor(key []byte) bool {
 	if !r.isPartial() {
 		return r.shadow
@@ -203,7 +202,7 @@ func (r *rule) whyPartial(watched bool) string {
 	return s + ": this subject is"
 }
 
-// onlyWatched returns why a rule that would deny does not.
+// onlyWatched returns why a rule that would deny the request does not.
 func (r *rule) onlyWatched() string {
 	if r.isPartial() {
 		return " (shadow)"
@@ -231,7 +230,7 @@ const OverField = "Sluice-Over"
 // Marks reports whether a rule has "over: mark".
 func (p *Policy) Marks() bool { return p.marks }
 
-// neverRefuses reports whether the rule refuses no request for its limits.
+// neverRefuses reports whether the limits of the rule refuse no request.
 func (r *rule) neverRefuses() bool { return r.shadow || r.marks }
 
 // over compiles what happens to a request that does not fit, and reports whether it is marked.

@@ -13,48 +13,50 @@ import (
 )
 
 // Share divides a limit among tenants. While the limit has room, every tenant gets its demand. Otherwise each
-// active tenant gets its demand, or at least its allocation by weight, and the unused part of an allocation is
-// divided among the others in the same way (max-min fairness). The limit itself is counted as in any rule, and is
-// never exceeded.
+// active tenant gets the smaller of its demand and its allocation by weight, and the unused part of an allocation
+// is divided among the others in the same way (max-min fairness). The limit itself is counted as in any rule, and
+// is never exceeded.
 //
-// A tenant is active if it sent a request, allowed or not, within the window: one second, or for a limit below 32 a
-// second the time of 32 units. Four times in a window the limit is divided by the demand. A new tenant has its
-// allocation at once. Allocations settle within two windows after demand exceeds the limit, or later if the burst
-// is less than a quarter of the limit's units in a window. Unused allocation goes to the others within half a
-// window. A tenant above its allocation leaves the end of the burst to the others: the limit's units in a quarter
-// of the window, at most half of the burst. A tenant can save up a quarter of a window of its allocation, and at
-// least one request. Waits are those by the present allocations.
+// A tenant is active if it sent a request, allowed or not, within the window. The window is one second or, for a
+// limit below 32 units a second, the time in which the limit allows 32 units. Four times in a window, the limit is
+// divided by the present demand. A new tenant has its allocation at once. Allocations settle within two windows
+// after demand exceeds the limit, or later if the burst is less than a quarter of the units that the limit allows
+// in a window. Unused allocation goes to the others within half a window. A tenant above its allocation cannot use
+// the last part of the burst, the reserve, which is kept for the others: as many units as the limit allows in a
+// quarter of the window, at most half of the burst. A tenant can save up its allocation of a quarter of a window,
+// and at least one request. RetryAfter and ResetAfter assume that allocations stay as they are.
 //
-// If requests cost several units, it is units that are divided. Processes that share a store use the demand of
-// tenants in all of them, if they exchange it: see [Engine.Demand]. During an outage each divides its local
-// allowance, if any, among its own tenants. A limit distinguishes 10,000 tenants at a time, and further ones leave
-// the reserve to these. An engine divides 1000 limits, by the values of the rule's Key, and counts further ones
-// without dividing them. A shadow charges the limit with what would have been allowed.
+// If requests cost several units, the units are divided. Processes that share a store divide by the demand in all
+// of them if they exchange their demand: see [Engine.Demand]. During an outage, each process divides its local
+// allowance, if any, among its own tenants. A limit keeps track of 10,000 tenants at a time; all others can use the
+// limit except for its reserve. Each value of the rule's Key has a limit of its own to divide. An engine divides
+// 1000 of these, and counts further ones without dividing them. A shadow charges the limit only for the requests
+// that would have been allowed.
 type Share struct {
 	// Of is the limit to divide, such as "1000/second", of a token_bucket or gcra. Each value of the rule's Key has
-	// its own.
+	// a limit of its own.
 	Of string `json:"of,omitempty"`
-	// By are the parts that name the tenant: see Key of a [Rule]. The key of a subject, as in overrides, has the
-	// parts of Key, and then these.
+	// By are the key parts that identify the tenant: see Key of a [Rule]. The key of a subject, as in overrides,
+	// has the parts of Key, and then these.
 	By []string `json:"by,omitempty"`
-	// Weights are those of tenants by their tier, from 1 to 1000. Others have 1.
+	// Weights are the weights of tenants by their tier, from 1 to 1000. Tenants in other tiers have the weight 1.
 	Weights map[string]int64 `json:"weights,omitempty"`
 }
 
-// isZero reports whether nothing is shared.
+// isZero reports whether nothing is set.
 func (s *Share) isZero() bool { return s.Of == "" && len(s.By) == 0 && len(s.Weights) == 0 }
 
 // sharing is how a rule shares its limit.
 type sharing struct {
-	owner   int // how many parts of the key are the owner of the limit
+	owner   int // how many parts of the key identify the limit; the others identify the tenant
 	weights map[string]int64
-	// How far a tenant may be ahead of its time, in nanoseconds: a quarter of the window, or as long
-	// as the limit takes for its burst while there is enough for all.
+	// How far a tenant may be ahead of its time, in nanoseconds. ahead is a quarter of the window. alone applies
+	// while the limit has enough for all: the time in which the burst refills, if that is longer.
 	ahead, alone int64
-	most         int64 // units of a request
+	most         int64 // the most units of a request
 }
 
-// What the least and the largest of turnPlans hold, in nanoseconds.
+// The capacities of the smallest and the largest of turnPlans, in nanoseconds.
 const (
 	minTurn = 250_000_000
 	maxTurn = 1 << 50 // 13 days
@@ -105,7 +107,7 @@ func (c *compiler) sharing(p *Policy, r *Rule, out *rule, owner int) {
 	}
 }
 
-// checkShare complains about what has no meaning in a rule that shares its limit.
+// checkShare complains about settings that have no meaning in a rule that shares its limit.
 func (c *compiler) checkShare(r *Rule, out *rule) {
 	for _, f := range []struct {
 		name string
@@ -129,7 +131,7 @@ func (c *compiler) checkShare(r *Rule, out *rule) {
 	}
 }
 
-// weights returns the weights of a share by the names of tiers as requests have them.
+// weights returns the weights of a share by the canonical names of tiers.
 func (c *compiler) weights(p *Policy, r *Rule) map[string]int64 {
 	if len(r.Share.Weights) == 0 {
 		return nil
@@ -164,7 +166,6 @@ func (f *sharing) weightOf(s *subjects, in *input) int64 {
 	return f.weight(s.tierName(in))
 }
 
-// weight returns the weight of a tier.
 func (f *sharing) weight(tier string) int64 {
 	if w := f.weights[tier]; w > 0 {
 		return w
@@ -176,20 +177,20 @@ func (f *sharing) weight(tier string) int64 {
 type SharedLimit struct {
 	Rule  string
 	Limit sluice.Limit
-	By    []string // the parts that name a tenant
+	By    []string // the key parts that identify a tenant
 	// Weights are the weights that tenants can have, the smallest first. They always include the weight of tenants
 	// in a tier without a weight.
 	Weights []SharedWeight
-	// Window is how long a tenant is active after a request, and Settles the longest time until allocations settle:
-	// see [Share]. Settles is 0 if the burst is too small for a bound.
+	// Window is how long a tenant is active after a request, and Settles is the longest time until allocations
+	// settle: see [Share]. Settles is 0 if the burst is too small for a bound.
 	Window, Settles time.Duration
 }
 
 // SharedWeight is a weight in a [SharedLimit].
 type SharedWeight struct {
 	Weight int64
-	Tiers  []string // tiers with this weight, in order
-	Others bool     // and so do all other tenants
+	Tiers  []string // tiers with this weight, sorted
+	Others bool     // all tenants in other tiers, or in none, have this weight, too
 }
 
 // SharedLimits returns all rules with a limit that is divided among tenants, in the order of the document.
@@ -235,20 +236,19 @@ func (s *SharedLimit) Whole() string {
 	return l.String()
 }
 
-// Part returns the part of the limit for a weight out of a sum of weights, as in "83.3/second".
+// Part returns the part of the limit for a weight, of being the sum of all weights, as in "83.3/second".
 func (s *SharedLimit) Part(weight, of int64) string {
 	return rateText(float64(s.Limit.Count) * float64(weight) / float64(of) / s.Limit.Period.Seconds())
 }
 
-// rateText writes so many units a second, in the shortest period that has at least one of them, with three
-// digits.
+// rateText formats a rate in units a second with three digits, in the shortest period that has at least one unit.
 func rateText(rate float64) string {
 	in, name := rate, "second"
 	for _, longer := range []struct {
 		name    string
 		seconds float64
 	}{{"minute", 60}, {"hour", 3600}, {"day", 86400}} {
-		if in >= 0.9995 { // which is written as 1
+		if in >= 0.9995 { // rounds to 1
 			break
 		}
 		in, name = rate*longer.seconds, longer.name
@@ -257,7 +257,7 @@ func rateText(rate float64) string {
 	return strconv.FormatFloat(math.Round(in*scale)/scale, 'f', -1, 64) + "/" + name
 }
 
-// sharing warns of shares that give next to nothing to some, or that are slow.
+// sharing warns of weights that leave some tenants next to nothing, and of allocations that settle slowly.
 func (w *warner) sharing(r *rule) {
 	if r.sharing == nil {
 		return

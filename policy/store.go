@@ -13,7 +13,6 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/words"
 )
 
-// beStrict is the hint for a rule that has to ask the store for each request.
 const beStrict = "write \"consistency: strict\""
 
 var consistencyNames = []string{sluice.Strict.String(), sluice.Leased.String(), sluice.Synced.String()}
@@ -52,7 +51,7 @@ func (c *compiler) consistency(in *Rule, r *rule) sluice.Consistency {
 	return sluice.Strict
 }
 
-// leasable are the algorithms that can be counted without asking the store each time.
+// leasable are the algorithms that instances can count without asking the store for each request.
 var leasable = func() map[sluice.Algorithm]bool {
 	all := map[sluice.Algorithm]bool{}
 	for _, a := range sluice.Algorithms() {
@@ -62,7 +61,7 @@ var leasable = func() map[sluice.Algorithm]bool {
 	return all
 }()
 
-// checkLeasable complains about a limit that a rule counts strictly only.
+// checkLeasable complains about a limit that can only be counted strictly, in a rule that is not strict.
 func (c *compiler) checkLeasable(field string, plan *sluice.Plan, r *rule) {
 	if r.consistency == sluice.Strict || plan.Leasable() == nil {
 		return
@@ -74,7 +73,7 @@ func (c *compiler) checkLeasable(field string, plan *sluice.Plan, r *rule) {
 type CountedApart struct {
 	Rule        string
 	Consistency sluice.Consistency
-	Plans       []*sluice.Plan // its limits and those of its tiers, one of each kind
+	Plans       []*sluice.Plan // the limits of the rule and of its tiers, one of each kind
 }
 
 // CountedApart returns the rules that are not strict, in the order of the document.
@@ -152,11 +151,12 @@ func (p *Policy) Outages() []Outage {
 // Cluster returns the rules that a Redis Cluster can charge in one step: only those with the same hash tag.
 // A single server or memory charges all rules in one step.
 //
-// The names in together are rules that can be charged in one step, since they have the same parts under "together";
-// there are at least two in each group. A problem in apart names a rule, and the rules that may apply to the same
-// requests and cannot be charged in one step with it. They are charged one after the other, and given back if a
-// later one denies: for a moment they may deny too much, but they never admit too much. Rules for different headers
-// are taken to apply to the same requests, because a request may have both headers.
+// Each group in together has the names of at least two rules that can be charged in one step, because they have the
+// same parts under "together". A problem in apart names a rule, and the rules that may apply to the same requests
+// and cannot be charged in one step with it. Such rules are charged one after the other, and their charges are
+// given back if a later rule denies the request: for a moment they may deny too much, but they never admit too
+// much. Rules for different headers are taken to apply to the same requests, because a request may have both
+// headers.
 func (p *Policy) Cluster() (together [][]string, apart []Problem) {
 	tags := make([]string, len(p.rules))
 	groups := make(map[string]int)
@@ -204,7 +204,7 @@ func (r *rule) tag() string {
 	return b.String()
 }
 
-// mayMeet reports whether both rules can hold for one request.
+// mayMeet reports whether both rules can apply to one request.
 func (r *rule) mayMeet(o *rule, ignoreCase bool) bool {
 	if len(r.hosts) > 0 && len(o.hosts) > 0 && !slices.ContainsFunc(r.hosts, func(h string) bool { return hostsMeet(h, o.hosts) }) {
 		return false
@@ -220,7 +220,7 @@ func (r *rule) mayMeet(o *rule, ignoreCase bool) bool {
 	return false
 }
 
-// hostsMeet reports whether a host can be one of hosts; any may be a "*.example.com".
+// hostsMeet reports whether a host can match one of hosts. Both may be patterns such as "*.example.com".
 func hostsMeet(host string, hosts []string) bool {
 	return slices.ContainsFunc(hosts, func(h string) bool {
 		switch {

@@ -14,35 +14,36 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// Subject is a subject of a rule, for administration: its counts in the store can be read and given back, and it
-// can be blocked. It uses the policy that was in force when [Engine.Subject] returned it.
+// Subject is one key of a rule, such as one address under a rule by client_ip: everything with a count of its own.
+// A Subject is for administration: its counts in the store can be read, given back and reset, and it can be
+// blocked. It uses the policy that was in force when [Engine.Subject] returned it.
 //
-// A subject has a count for each kind of limit that may apply to it: those of its override, if it has limits, else
-// those of its tier, if the key alone determines it, else the rule's own and those of all tiers. Limits that count
-// alike share one count.
+// A subject has one count for each kind of limit that may apply to it. If it has an override with limits, these are
+// the limits of the override; else, if the key alone determines its tier, the limits of the tier; else the rule's
+// own limits and the limits of all tiers. Limits that count alike share one count.
 //
-// For a tenant of a shared limit, a refund goes to the limit, too, and a reset leaves the limit as it is, because
+// For a tenant of a shared limit, a refund also goes to the limit, and a reset leaves the limit as it is, because
 // other tenants share it.
 type Subject struct {
 	engine  *Engine
-	policy  *Policy // nil if the limit was brought
+	policy  *Policy // nil if the caller supplied the limit
 	rule    *rule
 	charged string   // the key, with its hash tag if it has one
-	owner   string   // that of the limit which it shares, if it does
-	weight  int64    // then, if the key determines it; else 0
+	owner   string   // the key of the limit that it shares, if any
+	weight  int64    // its weight in a shared limit if the key determines the weight, else 0
 	key     string   // the key
-	values  []string // of its parts, as they are written in it
-	spelled []string // the same with names as they were given; nil if none differs
-	text    []byte   // the key of a limit that was brought
-	shadow  bool     // the rule only watches it
+	values  []string // the values of the key parts, as written in the key
+	spelled []string // values with names as the caller or request spelled them; nil if none differs
+	text    []byte   // memory of the key if the caller supplied the limit
+	shadow  bool     // the rule is a shadow for the subject
 }
 
-// ErrStoreAway is returned where the shared store did not answer.
+// ErrStoreAway is returned if the shared store did not answer.
 var ErrStoreAway = errors.New("policy: the shared store is unavailable, and nothing was changed")
 
-// Subject returns the subject of a rule with these values of its key, by the parts as the rule
-// writes them; they are compared as those of requests are, so that "2001:db8::1" stands for its
-// network. An empty value is for the requests that lack the part.
+// Subject returns the subject of a rule whose key has these values. The map is keyed by the key parts as written in
+// the rule. Values are normalized as values of requests are, so that "2001:db8::1" stands for its network. An empty
+// value stands for the requests that lack the part.
 func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	p := e.current()
 	r, err := p.countingRule(rule)
@@ -65,7 +66,8 @@ func (e *Engine) Subject(rule string, key map[string]string) (*Subject, error) {
 	return s, nil
 }
 
-// spell sets how the names of the subject were given: of returns how part i was, as it is written in a key.
+// spell keeps the original spelling of the subject's names. of returns the original value of part i, in the form of
+// a key.
 func (s *Subject) spell(of func(i int) string) {
 	for i := range s.rule.key {
 		if !s.rule.key[i].Folds() {
@@ -80,11 +82,11 @@ func (s *Subject) spell(of func(i int) string) {
 	}
 }
 
-// Shown returns what people are to see of the subject's key, with names as they were given: see
+// Shown returns the subject's key in the form for people, with names in their original spelling: see
 // [Policy.ShownKey].
 func (s *Subject) Shown() string {
 	switch {
-	case s.policy == nil: // of a limit that was brought
+	case s.policy == nil: // the caller supplied the limit
 		return new(Policy).ShownKey(s.key)
 	case s.spelled == nil:
 		return s.policy.ShownKey(s.key)
@@ -92,9 +94,9 @@ func (s *Subject) Shown() string {
 	return s.policy.ShownSent(s.key, s.rule.name+"/"+strings.Join(s.spelled, "/"))
 }
 
-// SubjectOf returns the subject that is counted under a key, which is one of [Subject.Key], [Observation.Key],
-// [Observation.Sent] or [RuleTrace]. Values of more than [sluice.MaxKeyPart] bytes are in a key by their hash
-// alone: such a subject works like any other, but its values are unknown (see [Subject.Hashed]).
+// SubjectOf returns the subject that is counted under a key from [Subject.Key], [Observation.Key],
+// [Observation.Sent] or a [RuleTrace]. In a key, a value of more than [sluice.MaxKeyPart] bytes is replaced by its
+// hash: such a subject works like any other, but the value is unknown (see [Subject.Hashed]).
 func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	p := e.current()
 	name, subject := parts.CutKey(key)
@@ -119,7 +121,7 @@ func (e *Engine) SubjectOf(key string) (*Subject, error) {
 	return nil, fmt.Errorf("policy: rule %q counts nothing under the key %s", name, spelling.Quote(key))
 }
 
-// countingRule returns the rule of that name, if it counts.
+// countingRule returns the rule of that name, or an error if the rule is unknown or counts nothing.
 func (p *Policy) countingRule(name string) (*rule, error) {
 	i, known := p.byName[name]
 	if !known {
@@ -139,7 +141,7 @@ func (p *Policy) countingRule(name string) (*rule, error) {
 	}
 }
 
-// subject returns the subject of a rule with the key that k has built, in its memory.
+// subject returns the subject of a rule with the key that k has built.
 func (e *Engine) subject(p *Policy, r *rule, k *parts.Keys) *Subject {
 	s := &Subject{engine: e, policy: p, rule: r, key: k.Key(nil), values: k.Values(), shadow: r.isShadowFor(k.Bytes())}
 	if r.sharing == nil {
@@ -154,7 +156,7 @@ func (e *Engine) subject(p *Policy, r *rule, k *parts.Keys) *Subject {
 	return s
 }
 
-// looked returns what the limits of the subject are found with.
+// looked returns a work with the key of the subject, to find its limits with.
 func (s *Subject) looked() *work {
 	w := &work{input: input{policy: s.policy, request: new(Request)}}
 	k := &w.subjects.keys
@@ -165,8 +167,8 @@ func (s *Subject) looked() *work {
 	return w
 }
 
-// held returns the limits that may apply to the subject, with different fingerprints, and the override that sets
-// them, or nil.
+// held returns the limits that may apply to the subject, one for each fingerprint, and the override that sets them,
+// or nil.
 func (s *Subject) held() ([]counted, *Override) {
 	if s.policy == nil {
 		return s.rule.own.counted(), nil
@@ -188,9 +190,9 @@ func (s *Subject) Enforced() string {
 	return s.rule.whyPartial(s.shadow)
 }
 
-// Values returns the values of the subject's key by the parts as its rule writes them, as [Engine.Subject] reads
-// them, with names as they were given; a part that its requests lack is empty. In place of an unknown value, there
-// is its hash, which matches no request: see Hashed.
+// Values returns the values of the subject's key, keyed by the key parts as written in the rule, with names in
+// their original spelling. [Engine.Subject] accepts such a map. A part that the requests of the subject lack has an
+// empty value. An unknown value is replaced by its hash, which matches no request: see Hashed.
 func (s *Subject) Values() map[string]string {
 	all, values := make(map[string]string, len(s.rule.key)), s.values
 	if s.spelled != nil {
@@ -213,7 +215,7 @@ func (s *Subject) Hashed() (names []string) {
 	return names
 }
 
-// mayHold returns the limits that the subject may be held to, by what finds them.
+// mayHold returns the limits that may apply to the subject. w is the result of looked.
 func (s *Subject) mayHold(w *work) []counted {
 	r := s.rule
 	if _, says := w.subjects.overrideOf(&w.input, r); says != nil && len(says.limits) > 0 {
@@ -227,7 +229,7 @@ func (s *Subject) mayHold(w *work) []counted {
 	return r.own.counted()
 }
 
-// Override returns the override that applies to the subject, if there is one. Do not change what it refers to.
+// Override returns the override that applies to the subject, if there is one. Do not change its map and slices.
 func (s *Subject) Override() (o Override, found bool) {
 	_, by := s.held()
 	if by == nil {
@@ -272,7 +274,7 @@ func subjectSize(r *rule, key map[string]string) int {
 	return n
 }
 
-// Key returns the key of the subject, as a [RuleTrace] has it but without a hash tag.
+// Key returns the key of the subject: the Key of a [RuleTrace], but without a hash tag.
 func (s *Subject) Key() string { return s.key }
 
 // Peek returns the state of each count of the subject that is in force, and takes nothing.
@@ -283,8 +285,8 @@ func (s *Subject) Peek(ctx context.Context) ([]Result, error) {
 
 // Refund gives back units to each count of the subject that is in force, and returns their states afterwards. For
 // limits in USD, units are in micro-USD, rounded down to the units in which the limit counts. Units beyond those in
-// use are lost. With a shared store, other instances may refuse it from memory for another 60 ms, or for a second
-// if they do not hear of it: see package redisstore.
+// use are lost. With a shared store, other instances may refuse the subject from memory for another 60 ms, or for a
+// second if they do not hear of the refund: see package redisstore.
 func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	if units < 1 {
 		return nil, fmt.Errorf("policy: Refund of %d units: must be at least 1", units)
@@ -302,15 +304,16 @@ func (s *Subject) Refund(ctx context.Context, units int64) ([]Result, error) {
 	return s.take(ctx, limits, -units)
 }
 
-// Queues reports whether the rule is a queue, of a leaky bucket. Such a subject can only be reset:
-// single units cannot be given back.
+// Queues reports whether the rule is a leaky bucket, in whose queue requests wait. Such a subject can only be
+// reset: single units cannot be given back.
 func (s *Subject) Queues() bool {
 	return slices.ContainsFunc(s.rule.own.limits, func(l limit) bool { return isQueue(l.plan) })
 }
 
-// Reset forgets all that was counted for the subject, also under limits of the rule that are
-// not in force, and lifts its penalty. Requests that wait in a queue keep their turns. With a shared store this is in force on all instances
-// within milliseconds, or within a second on those that do not hear of it: see package redisstore.
+// Reset forgets all counts of the subject, including those under limits of the rule that are not in force, and
+// lifts its penalty. Requests that wait in a queue keep their turns. With a shared store, the reset takes effect on
+// all instances within milliseconds, or within a second on instances that do not hear of it: see package
+// redisstore.
 func (s *Subject) Reset(ctx context.Context) error {
 	limits, _ := s.held()
 	all := distinct(append(limits, s.rule.limits()...))
@@ -351,25 +354,25 @@ func (s *Subject) take(ctx context.Context, limits []counted, cost int64) ([]Res
 	return results, nil
 }
 
-// Adhoc returns a subject that belongs to no rule of the policy: the caller brings the limit. Answers
-// give name as the rule. Name and key together identify the subject, and cannot collide with any other
-// key in this store, whatever they are. Counts belong to them and to the kind of the limit, so a
-// changed burst keeps them.
+// Adhoc returns a subject that belongs to no rule of the policy: the caller supplies the limit. Answers contain
+// name as the name of the rule. Name and key together identify the subject, and never collide with any other key in
+// this store. A count is identified by name, key and the kind of the limit; so it is kept if only the burst
+// changes.
 func (e *Engine) Adhoc(name, key string, plan *sluice.Plan, onError sluice.OnError) *Subject {
 	r := &rule{
 		index: adhoc, name: name, cost: cost{fixed: 1}, onError: onError,
 		own: resolved{limits: []limit{{plan: plan}}, from: ofCaller},
 	}
-	// The keys of rules begin with their names, or with the tag before these.
+	// This key never collides with the key of a rule, which starts with the rule's name or a hash tag.
 	r.keyStart = string(sluice.AppendKeyPart([]byte{'/'}, name))
 	s := &Subject{engine: e, rule: r}
 	s.setAdhocKey(key)
 	return s
 }
 
-// AdhocInto is [Engine.Adhoc] for another key of the same limit, with the subject in into. It
-// allocates nothing if into has been used this way before. What [Subject.Key] returned for into is no
-// longer valid afterwards, and no decision about it may be under way.
+// AdhocInto is [Engine.Adhoc] for another key of the same limit. It stores the subject in into, and allocates
+// nothing if into has been used this way before. Results of [Subject.Key] for the old into are no longer valid
+// afterwards. No decision about into may be under way.
 func (s *Subject) AdhocInto(into *Subject, key string) {
 	into.engine, into.policy, into.rule = s.engine, nil, s.rule
 	into.setAdhocKey(key)
@@ -388,7 +391,7 @@ type showKey uint8
 
 const (
 	showWhole showKey = iota // all of it
-	showShort                // the beginning and the end of what clients name
+	showShort                // the beginning and the end of values that clients choose
 	showHash                 // a pseudonym
 )
 
@@ -399,8 +402,8 @@ var showKeyNames = []string{showWhole: "whole", showShort: "short", showHash: "h
 // them, are escaped. Values are separated by " · ". Values of a key without a rule in the policy are shortened.
 func (p *Policy) ShownKey(key string) string { return p.ShownSent(key, key) }
 
-// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is still made of
-// the key. If the rule cannot have the key sent, ShownSent ignores it.
+// ShownSent is ShownKey with the names as a request spelled them: see [Observation.Sent]. A pseudonym is still made
+// from key. If sent cannot be a spelling of key under its rule, it is ignored.
 func (p *Policy) ShownSent(key, sent string) string {
 	name, subject := parts.CutKey(key)
 	if i, known := p.byName[name]; known {
@@ -414,7 +417,7 @@ func (p *Policy) ShownSent(key, sent string) string {
 			return r.shown(subject, values)
 		}
 	}
-	if name == "" { // a caller's: see Adhoc
+	if name == "" { // a key of Adhoc
 		_, own, _ := strings.Cut(subject, "/")
 		return string(parts.AppendShown(nil, own, false))
 	}
@@ -424,8 +427,8 @@ func (p *Policy) ShownSent(key, sent string) string {
 // ShownWhole reports whether the key is shown whole.
 func (s *Subject) ShownWhole() bool { return s.rule.show == showWhole }
 
-// Pseudonym returns what "show_key: hash" would show of the key. Subjects with equal shortened keys have different
-// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. A caller that can guess
+// Pseudonym returns the form of the key under "show_key: hash". Subjects with equal shortened keys have different
+// pseudonyms. A pseudonym is the same for all rules with the same key parts, on all instances. Anyone who can guess
 // a key can verify the guess.
 func (s *Subject) Pseudonym() string {
 	_, subject := parts.CutKey(s.Key())
@@ -452,13 +455,13 @@ func defaultShow(key parts.List) showKey {
 }
 
 // SecretPart reports whether values of a key part, such as "api_key", are secrets, with which a reader could act as
-// another client. They are shortened unless the rule sets ShowKey.
+// another client. Keys with such a part are shortened unless the rule sets ShowKey.
 func SecretPart(part string) bool {
 	p, err := parts.Parse(part)
 	return err == nil && p.IsSecret()
 }
 
-// Shorten returns the part of a value of a key by which people recognize it without being able to use it: the first
-// four characters and the last two; below 12 characters the first two, below 6 none; and of an address its network.
-// The result is printable, as that of [Policy.ShownKey].
+// Shorten returns the part of a value by which people recognize the value without being able to use it: the first
+// four characters and the last two. A value of less than 12 characters is cut to the first two, and one of less
+// than 6 to none. An address on its own is cut to its network. The result is printable, as in [Policy.ShownKey].
 func Shorten(value string) string { return string(parts.AppendShort(nil, value)) }

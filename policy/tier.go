@@ -6,15 +6,15 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/table"
 )
 
-// tierSubjects are the subjects of tiers. They never change.
+// tierSubjects are the subjects with a tier. They never change.
 type tierSubjects struct {
 	table.Table[string]
-	list     []TierSubject // what they were made of
+	list     []TierSubject // the subjects of the document
 	warnings []Problem
 }
 
-// WithSubjects returns a policy that differs from p in its subjects, which are all in list, and
-// shares everything else with p: see [Policy.WithOverrides].
+// WithSubjects returns a policy that differs from p only in its subjects, which are those of list: see
+// [Policy.WithOverrides].
 func (p *Policy) WithSubjects(list []TierSubject) (*Policy, error) {
 	c := newCompiler(nil)
 	next := *p
@@ -45,7 +45,7 @@ func (c *compiler) tierPart(field, text string) *parts.Part {
 	return c.part(field, text)
 }
 
-// canonicalTier returns the name of a tier as requests have it.
+// canonicalTier returns the name of a tier in the form in which it is read from requests.
 func (p *Policy) canonicalTier(name string) string {
 	if p.tierFrom == nil {
 		return name
@@ -66,7 +66,7 @@ func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
 		c.fail("", "write for example \"tiers: {subject: api_key}\" at the top of the document", "the key part that names subjects is missing")
 		return all
 	}
-	unknown := make(map[string]int) // the first item of each
+	unknown := make(map[string]int) // the first item with each unknown tier
 	known := p.tierNames()
 	for i := range list {
 		c.item = i
@@ -86,7 +86,7 @@ func (c *compiler) tierSubjects(p *Policy, list []TierSubject) tierSubjects {
 	return all
 }
 
-// tierNames returns the tiers that rules have, and the default one, as requests have them.
+// tierNames returns the canonical names of the tiers of rules, and of the default tier.
 func (p *Policy) tierNames() map[string]bool {
 	all := map[string]bool{p.tier: true}
 	for i := range p.rules {
@@ -102,7 +102,7 @@ func (p *Policy) tierNames() map[string]bool {
 	return all
 }
 
-// tierSubject adds the subject that is being looked at, and returns its tier.
+// tierSubject adds the current subject, and returns its tier.
 func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bool) {
 	in := &all.list[c.item]
 	before := len(c.problems)
@@ -126,7 +126,8 @@ func (c *compiler) tierSubject(p *Policy, all *tierSubjects) (tier string, ok bo
 	return tier, true
 }
 
-// tierKey returns the text of a subject as requests have it. It is valid until the next.
+// tierKey returns the text of a subject in the form in which it is read from requests. The text is valid until the
+// next call.
 func (c *compiler) tierKey(p *Policy, value string) (text []byte, of table.Shape) {
 	c.key.Reset()
 	c.key.Begin("")
@@ -141,7 +142,7 @@ func (c *compiler) tierKey(p *Policy, value string) (text []byte, of table.Shape
 type tierOf struct {
 	known      bool
 	name, from string
-	key        parts.Keys // of the subject that is looked up
+	key        parts.Keys // the key of the subject to look up
 }
 
 // tierName returns the tier of the request.
@@ -178,7 +179,7 @@ func (s *subjects) listedTier(in *input) *table.Entry {
 	return in.policy.subjects.Find(value.Subject, in.clock)
 }
 
-// customer returns the key of the value of tiers.subject.
+// customer returns the key of the customer: of the request's value of the part tiers.subject.
 func (s *subjects) customer(in *input) (key *parts.Keys, found bool) {
 	value, found := in.policy.tierSubject.Value(&in.x)
 	if !found {
@@ -191,8 +192,7 @@ func (s *subjects) customer(in *input) (key *parts.Keys, found bool) {
 	return k, true
 }
 
-// tierOfKey returns the tier of the subject with the key that was built, if it does not depend on the rest of its
-// requests.
+// tierOfKey returns the tier of the subject with the key in s.keys, if the tier depends only on the key.
 func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 	p := in.policy
 	if p.tierSubject == nil {
@@ -212,10 +212,10 @@ func (s *subjects) tierOfKey(in *input, r *rule) (tier string, known bool) {
 	return p.tier, p.tierFrom == nil
 }
 
-// Tier returns the tier of the request, and its customer: the value of the part that is the subject of [Tiers],
-// as it is written in a key, or "" if the request has none. A request with neither a customer nor a tier of its
-// own has no tier, even if there is a default tier. The tier is not known if the policy has no tiers, if the
-// request has a [Subject], or if the tier is in a body that was not read. Clients may choose the name of a tier:
+// Tier returns the tier of the request, and its customer: the value of the key part that Subject of [Tiers] names,
+// in the form of a key, or "" without a value. For a request with neither a customer nor a tier of its own, Tier
+// returns "", although the rules apply the default tier. known is false if the policy has no tiers, if the request
+// has a [Subject], or if the tier is in a body that was not read. Clients may choose the name of a tier:
 // [Policy.HasTier] reports whether the policy has it.
 func (o *Observation) Tier() (tier, customer string, known bool) {
 	w := o.work
@@ -235,8 +235,9 @@ func (o *Observation) Tier() (tier, customer string, known bool) {
 	return tier, "", true
 }
 
-// TierCustomer returns the key of a customer that [Observation.Tier] returns, and the form in which people see it.
-// Both are those of the first rule that counts by this part alone; without such a rule, the key is empty.
+// TierCustomer returns the key of a customer of [Observation.Tier], and the form in which people see the customer.
+// Both come from the first rule whose key is only the part that Subject of [Tiers] names; without such a rule, the
+// key is empty.
 func (p *Policy) TierCustomer(customer string) (key, shown string) {
 	if p.tierSubject == nil {
 		return "", string(parts.AppendShown(nil, customer, true))

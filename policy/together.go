@@ -10,13 +10,14 @@ import (
 )
 
 // DecideTogether decides about the parts of one request: all of them are charged, or none. Equal charges of several
-// parts are added up. Each decision is that of its own part. If one part is denied none is charged, and Allowed
-// decisions are only what would have been. A part that peeks denies only itself, and gets the state after the
-// charges of the others. The result is whether all parts that do not peek are allowed or, if all peek, whether all
-// are.
+// parts are added up. Each part gets its own decision. If one part is denied, none is charged, and Allowed of the
+// others only states what would have happened. A part with Mode [Peek] does not affect the others: if it does not
+// fit, only its own decision is a denial. It gets the state after the charges of the others. The result is true if
+// all parts that do not peek are allowed, or, if all parts peek, if all are allowed.
 //
-// With an ID in any part, all parts are one request. At most 1024 charges can be taken together, one for each limit
-// of a key, for each penalty and for the ID: a request that needs more is denied, with Missing set.
+// If any part has an ID, a repetition is recognized for all parts together. At most 1024 charges can be taken
+// together, one for each limit of a key, for each penalty and for the ID. A request that needs more is denied, with
+// Missing set.
 func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decision) (allowed bool) {
 	began := e.began()
 	t := together{parts: make([]onePart, len(reqs)), places: make(map[stateID]int), uncut: make(map[int]int64)}
@@ -38,7 +39,7 @@ func (e *Engine) DecideTogether(ctx context.Context, reqs []*Request, ds []Decis
 	return t.allowed()
 }
 
-// takeMalformed charges a part that is refused for what it lacks.
+// takeMalformed charges a part that is refused as malformed.
 func (e *Engine) takeMalformed(ctx context.Context, p *onePart) {
 	if p.asks && p.d.Missing != "" {
 		p.d.derive(p.w, e.take(ctx, p.w))
@@ -49,32 +50,32 @@ func (e *Engine) takeMalformed(ctx context.Context, p *onePart) {
 // maxTogether is the most charges that any store takes at once.
 const maxTogether = 1024
 
-// together is a DecideTogether.
+// together is the state of a DecideTogether.
 type together struct {
 	parts    []onePart
 	charges  []sluice.Charge // of all parts: limits, then the ID, then penalties
-	limits   int             // how many of them are of limits
+	limits   int             // how many of the charges are for limits
 	receipts []sluice.Receipt
-	places   map[stateID]int // of charges
-	uncut    map[int]int64   // by these places: the units of estimates that are not cut to the limit
-	refused  bool            // before the store was asked
+	places   map[stateID]int // the index in charges of each state
+	uncut    map[int]int64   // by the index of the charge: the units of estimates that are not cut to the limit
+	refused  bool            // a part was denied before the store was asked
 	differ   bool            // parts have different values for one key
 	waits    logWaits
-	queued   *queued // what the whole request waits for
-	left     []int64 // of each charge, what is left for the next part
-	first    []int64 // what was left for the first
+	queued   *queued // the turns for which the whole request waits
+	left     []int64 // for each charge, the units that are left for the next part
+	first    []int64 // for each charge, the units that were left for the first part
 }
 
-// onePart is a part of it.
+// onePart is a part of the request.
 type onePart struct {
 	w      *work
 	d      *Decision
 	asks   bool  // it has charges
-	at     []int // the place of each
-	limits int   // how many of them are no penalties
+	at     []int // the index in together.charges of each charge
+	limits int   // how many of the charges are not penalties
 }
 
-// stateID tells states apart.
+// stateID identifies a state in the store.
 type stateID struct {
 	key         string
 	fingerprint uint64
@@ -149,15 +150,15 @@ func (t *together) eachTold(do func(p *onePart)) {
 	}
 }
 
-// merge adds up what the parts charge.
+// merge adds up the charges of the parts.
 func (t *together) merge() {
 	for i := range t.parts {
 		if p := &t.parts[i]; p.asks {
 			c := &p.w.charges
-			c.once.at = 0 // all parts have one
+			c.once.at = 0 // all parts share the charge of the ID
 			c.expect(&p.w.input)
 			for _, k := range c.active {
-				if k != counter(&c.once) && k != counter(&c.permits) { // parts share those
+				if k != counter(&c.once) && k != counter(&c.permits) { // parts share these charges
 					k.beside(&p.w.input, c)
 				}
 			}
@@ -213,7 +214,7 @@ func (t *together) cutEstimates(p *onePart) {
 	}
 }
 
-// addTo adds a charge to that of the same state.
+// addTo adds a charge to sum, the charge of the same state.
 func (t *together) addTo(sum, c *sluice.Charge, counters []counter) {
 	for _, k := range counters {
 		if k.merge(t, sum, c) {
@@ -226,7 +227,7 @@ func (t *together) addTo(sum, c *sluice.Charge, counters []counter) {
 	}
 }
 
-// addOnce adds the charge of the ID, if there is one, behind the limits.
+// addOnce adds the charge of the request's IDs, if any, after the charges of limits.
 func (t *together) addOnce() {
 	asked := []byte{askedOnce}
 	for i := range t.parts {
@@ -237,7 +238,7 @@ func (t *together) addOnce() {
 	if len(asked) == 1 || t.limits == 0 || t.peeks() {
 		return
 	}
-	asked = appendAsked(asked, "", t.charges[:t.limits], 1) // no ID is empty
+	asked = appendAsked(asked, "", t.charges[:t.limits], 1) // no ID is empty, so this is not the text of a single request
 	t.charges = append(t.charges, onceCharge(&t.parts[0].w.charges.once.keys, asked, t.charges[0].Key))
 }
 
@@ -247,7 +248,7 @@ func (t *together) repeats() bool {
 		t.receipts[t.limits].Origin != sluice.ByOnError
 }
 
-// peeks reports whether all parts do.
+// peeks reports whether all parts peek.
 func (t *together) peeks() bool {
 	for i := range t.parts {
 		if t.parts[i].w.mode != Peek {
@@ -257,14 +258,14 @@ func (t *together) peeks() bool {
 	return true
 }
 
-// repeat decides about a part of a request that was let through before.
+// repeat decides about a part of a request that was allowed before.
 func (t *together) repeat(p *onePart) {
 	p.w.charges.once.repeated = true
 	p.d.decide(p.w)
 	t.delay(p)
 }
 
-// foresee makes the receipts of a part that peeks those of its costs.
+// foresee changes the receipts of a part that peeks to the receipts of its costs.
 func (t *together) foresee(p *onePart) {
 	if p.w.mode == Peek {
 		p.w.charges.foresee(&p.w.input)
@@ -272,13 +273,13 @@ func (t *together) foresee(p *onePart) {
 	}
 }
 
-// admit decides about a part of a request that was taken.
+// admit decides about a part of a request that was charged.
 func (t *together) admit(p *onePart) {
 	p.d.decide(p.w)
 	t.queue(p)
 }
 
-// queue has a part wait for the turn of the whole request, which all parts leave together.
+// queue makes a part wait for the turns of the whole request. The turns are given up when all parts have left.
 func (t *together) queue(p *onePart) {
 	if p.d.queued == nil {
 		return
@@ -292,7 +293,7 @@ func (t *together) queue(p *onePart) {
 	p.d.queued = one
 }
 
-// turns returns what the whole request waits for.
+// turns returns the turns of the whole request.
 func (t *together) turns(known *awaited) *queued {
 	q := &queued{parts: new(atomic.Int32)}
 	for i := range t.charges[:t.limits] {
@@ -307,8 +308,8 @@ func (t *together) turns(known *awaited) *queued {
 	return q
 }
 
-// delay makes the delay of a part that of all that was taken from a queue, and not that of its own units
-// behind the others.
+// delay sets the delay of a part to the delay of all units that the request took from a queue, instead of the delay
+// of the part's own units.
 func (t *together) delay(p *onePart) {
 	if p.d.Delay == 0 || p.w.mode != Charge {
 		return
@@ -323,8 +324,8 @@ func (t *together) delay(p *onePart) {
 	}
 }
 
-// refuse decides about the parts of a request of which nothing was taken: in their order, each by
-// what those before it would have left.
+// refuse decides about the parts of a request that was not charged: in their order, each by the units that earlier
+// parts would have left.
 func (t *together) refuse() {
 	t.left = make([]int64, len(t.charges))
 	for i := range t.charges {
@@ -334,7 +335,7 @@ func (t *together) refuse() {
 	t.each(t.refusePart)
 }
 
-// refusePart decides about a part by what those before it would have left.
+// refusePart decides about a part by the units that earlier parts would have left.
 func (t *together) refusePart(p *onePart) {
 	w, limits := p.w, &p.w.charges
 	for i := range p.limits {
@@ -358,14 +359,14 @@ func (t *together) refusePart(p *onePart) {
 		return
 	}
 	for i := range p.limits {
-		if c := &limits.list[i]; !c.Plan.Kernel.Permits() { // parts share a place, and a value
+		if c := &limits.list[i]; !c.Plan.Kernel.Permits() { // parts share permits and values
 			at := p.at[i]
 			t.left[at] = min(max(t.left[at]-c.Cost, 0), c.Plan.Capacity)
 		}
 	}
 }
 
-// allowed reports whether the whole is.
+// allowed reports whether the whole request is allowed.
 func (t *together) allowed() bool {
 	all := t.peeks()
 	for i := range t.parts {

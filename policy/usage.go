@@ -16,7 +16,7 @@ import (
 // ReadsResponse reports whether the cost is in the body of the response.
 func (c *Cost) ReadsResponse() bool { return c.Tokens != "" || c.USD != "" || c.ResponseJSON != nil }
 
-// tokenCount selects the tokens that a rule counts.
+// tokenCount selects which tokens of a response a rule counts.
 type tokenCount uint8
 
 const (
@@ -31,9 +31,9 @@ var tokenCounts = []string{noTokens: "", totalTokens: "total", uncachedTokens: "
 
 // usageCost is a cost that the body of the response reports.
 type usageCost struct {
-	count         tokenCount    // of tokens
-	prices        *money.Prices // of tokens; nil: they count by number
-	terms         []term        // or of other numbers
+	count         tokenCount    // which tokens count
+	prices        *money.Prices // prices of tokens; nil: tokens count by number
+	terms         []term        // other numbers, if the cost is not in tokens
 	estimate      estimate
 	keepsEstimate bool // see Cost.Unknown
 	asksUsage     bool // see Cost.Usage
@@ -84,7 +84,7 @@ func (c *compiler) weight(path string, in Decimal) int64 {
 	return n
 }
 
-// numberAt returns the index of a path of the response among those that the policy reads.
+// numberAt returns the index of a path among the paths that the policy reads from responses.
 func (c *compiler) numberAt(path string) int {
 	if _, err := usage.Compile([]string{path}); err != nil {
 		c.fail(fmt.Sprintf("cost.response_json[%q]", path), "write names joined by dots, as in usage.total_tokens", "%s is not the path of a number", spelling.Quote(path))
@@ -93,7 +93,7 @@ func (c *compiler) numberAt(path string) int {
 	return len(usagePaths) + len(c.numbers) - 1
 }
 
-// tokenCost returns the cost of tokens: at a price or, without one, the number of those that count.
+// tokenCost returns the cost of tokens: at a price or, without a price, the number of tokens that count.
 func (u *usageCost) tokenCost(t money.Tokens, p *money.Price) int64 {
 	switch {
 	case p != nil:
@@ -108,7 +108,7 @@ func (u *usageCost) tokenCost(t money.Tokens, p *money.Price) int64 {
 	return t.Input + t.Output
 }
 
-// text returns what counts, in words.
+// text describes in words what is counted.
 func (u *usageCost) text() string {
 	switch {
 	case u.prices != nil:
@@ -119,7 +119,8 @@ func (u *usageCost) text() string {
 	return "the " + tokenCounts[u.count] + " tokens that the response reports"
 }
 
-// reported returns the cost in the response. Found is false if the response lacks all numbers of the rule.
+// reported returns the cost that the response reports. found is false if the response lacks all numbers of the
+// rule.
 func (u *usageCost) reported(r *ResponseReader, p *money.Price) (cost int64, found bool) {
 	if u.terms == nil {
 		t, found := r.tokens()
@@ -139,21 +140,21 @@ func (u *usageCost) reported(r *ResponseReader, p *money.Price) (cost int64, fou
 	return plus.CeilDiv(money.Millionths), found
 }
 
-// The numbers by which APIs report tokens: the names of a slot mean the same, in the formats of several APIs or in
-// several events of one.
+// The numbers by which APIs report tokens. All paths of a slot have the same meaning, in the formats of several
+// APIs or in several events of one API.
 const (
 	promptSlot  = iota // all input
 	inputSlot          // all input, or in Anthropic's format without readSlot and writtenSlot
-	readSlot           // input from a cache, beside inputSlot
-	writtenSlot        // input that went into a cache, beside inputSlot
-	cachedSlot         // input from a cache, a part of all input
+	readSlot           // input from a cache, not included in inputSlot
+	writtenSlot        // input that went into a cache, not included in inputSlot
+	cachedSlot         // input from a cache, included in all input
 	outputSlot         // output, including reasoning
 	thoughtSlot        // reasoning, not included in outputSlot
-	toolSlot           // input from tools, beside promptSlot
+	toolSlot           // input from tools, not included in promptSlot
 	slots
 )
 
-// usagePath is a number of a slot.
+// usagePath is the path of a number of a slot.
 type usagePath struct {
 	path string
 	slot int
@@ -189,10 +190,10 @@ var usagePaths = func() (all []usagePath) {
 // numbers are the paths of the numbers that the rules of a policy read from responses.
 type numbers struct {
 	paths *usage.Paths
-	names []string // the same as text
+	names []string // the paths as text
 }
 
-// compileNumbers returns the numbers that the rules read of responses, or nil.
+// compileNumbers returns the numbers that the rules read from responses, or nil.
 func (c *compiler) compileNumbers(p *Policy) *numbers {
 	if !slices.ContainsFunc(p.rules, func(r rule) bool { return r.cost.usage != nil }) {
 		return nil
@@ -214,20 +215,21 @@ func (c *compiler) compileNumbers(p *Policy) *numbers {
 type ResponseReader struct {
 	scanner usage.Scanner
 	numbers *numbers
-	given   map[string]int64 // numbers of a caller, used instead of the scanner's unless nil
-	// Interrupted is set if the response has broken off, or the client has left before its end.
+	given   map[string]int64 // numbers of a caller; unless nil, used instead of the scanner's numbers
+	// Set Interrupted if the response has broken off, or the client has left before its end.
 	Interrupted bool
 }
 
 // ReadsResponse reports whether a rule counts the request by the body of its response.
 func (d *Decision) ReadsResponse() bool { return d.unsettled != nil && d.unsettled.reads != nil }
 
-// AsksUsage reports whether the request should ask for its usage, for a rule with "usage: ask": by the member
-// "stream_options": {"include_usage": true}, which its body does not have.
+// AsksUsage reports whether the integration should add "stream_options": {"include_usage": true} to the body, which
+// lacks it, because a rule has "usage: ask".
 func (d *Decision) AsksUsage() bool { return d.unsettled != nil && d.unsettled.asks }
 
-// ReadResponse returns a reader for the response to the request of the decision, or nil if no rule reads it. h is
-// the head of the response. Write the body to it, and pass it to [Engine.Settle] with the [Outcome].
+// ReadResponse returns a reader for the response to the request of the decision, or nil if no rule reads the
+// response. h is the head of the response. Write the body to the reader, and pass the reader to [Engine.Settle] in
+// the [Outcome].
 func (d *Decision) ReadResponse(h http.Header) *ResponseReader {
 	if !d.ReadsResponse() {
 		return nil
@@ -249,7 +251,7 @@ func (n *numbers) reader(h http.Header) *ResponseReader {
 	return r
 }
 
-// number returns one of the numbers, by its index.
+// number returns the number with an index in numbers.
 func (r *ResponseReader) number(i int) (n int64, found bool) {
 	if r.given != nil {
 		n, found = r.given[r.numbers.names[i]]
@@ -264,14 +266,14 @@ func (r *ResponseReader) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Why a response does not report its cost: see [Settlement].
+// Reasons why a response does not report its cost: see [Settlement].
 const (
-	unreadMissing     = "missing"     // no number in it
-	unreadInterrupted = "interrupted" // it broke off
-	unreadNone        = "no_body"     // an integration that does not read responses, or a connection taken over
+	unreadMissing     = "missing"     // the response has none of the numbers
+	unreadInterrupted = "interrupted" // the response broke off
+	unreadNone        = "no_body"     // the integration does not read responses, or the connection was taken over
 )
 
-// tokens returns the tokens that the response reports, if it does.
+// tokens returns the tokens that the response reports, if it reports any.
 func (r *ResponseReader) tokens() (t money.Tokens, found bool) {
 	var n [slots]int64
 	var has [slots]bool
@@ -298,8 +300,8 @@ func (u *usageCost) visibleCost(r *ResponseReader, a *reservation) int64 {
 	return u.tokenCost(t, a.price)
 }
 
-// finalCost returns the cost to charge for a response with a status, 0 if that is unknown, where reserved was charged
-// before. It also returns why the response does not report the cost, or "".
+// finalCost returns the cost to charge for a response. The status is 0 if it is unknown, and reserved is the charge
+// before the response. finalCost also returns why the response does not report the cost, or "".
 func (u *usageCost) finalCost(r *ResponseReader, status int, a *reservation, reserved int64) (cost int64, unread string) {
 	if r == nil || r.numbers != a.reads {
 		return reserved, unreadNone
@@ -323,7 +325,7 @@ func (u *usageCost) finalCost(r *ResponseReader, status int, a *reservation, res
 	seen := max(reported, u.visibleCost(r, a))
 	switch {
 	case !interrupted && status < http.StatusBadRequest:
-		return max(seen, reserved), unread // it hides reasoning, or work in the background
+		return max(seen, reserved), unread // the response may hide reasoning, or the work goes on in the background
 	case u.keepsEstimate || u.estimate.units > 0 || a.keeps || r.scanner.Pending():
 		return max(reported, reserved), unread
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/words"
 )
 
-// suspicions returns what is legal and probably not meant.
+// suspicions returns warnings about valid settings that are probably mistakes.
 func (p *Policy) suspicions(where func(string) (string, int)) []Problem {
 	w := &warner{where: where, policy: p}
 	if len(p.rules) == 0 {
@@ -77,7 +77,7 @@ func (w *warner) add(r *rule, path, hint, format string, args ...any) {
 	w.found = append(w.found, p.at(w.where))
 }
 
-// manyLoads warns of a key that clients choose: each value has an automatic limit of its own.
+// manyLoads warns of an automatic limit with a key that clients choose, because each value gets a limit of its own.
 func (w *warner) manyLoads(r *rule) {
 	for i := range r.key {
 		if p := &r.key[i]; p.IsFree() || p.IsChosen() && len(r.hosts) == 0 {
@@ -87,7 +87,7 @@ func (w *warner) manyLoads(r *rule) {
 	}
 }
 
-// class warns of a class that clients give themselves.
+// class warns of a class that clients can give themselves.
 func (w *warner) class(r *rule) {
 	if r.class != 0 && !w.policy.adapts {
 		w.add(r, "", "add a rule with \"in_flight: auto\", or remove the class", "the class has no effect, because no rule has \"in_flight: auto\"")
@@ -142,20 +142,20 @@ func (w *warner) exemptEverywhere() map[string]*rule {
 
 func (w *warner) exempt(r *rule) {
 	switch {
-	case len(r.clients) > 0: // and no other
+	case len(r.clients) > 0: // only these clients are exempt
 	case len(r.match)+len(r.hosts)+len(r.headers)+len(r.attributes) == 0:
 		w.add(r, "", "list exempt paths under match", "the rule exempts every request, so nothing is limited")
 	case len(r.headers) > 0:
 		w.add(r, "", "have a proxy in front of Sluice set or remove it",
 			"clients that can send the header %s are exempt", r.headers[0].name)
-	case len(r.attributes) > 0: // a program vouches for it
+	case len(r.attributes) > 0: // the program vouches for attributes
 	case r.anyHost() != "":
 		w.add(r, "", "have a proxy in front of Sluice check the host",
 			"clients that send Host: %s are exempt", r.anyHost())
 	}
 }
 
-// anyHost returns a host that the rule asks for, or "".
+// anyHost returns a host that the rule requires, or "".
 func (r *rule) anyHost() string {
 	if len(r.hosts) > 0 {
 		return r.hosts[0]
@@ -180,7 +180,7 @@ func (w *warner) preflights(r *rule) {
 		"no preflight is exempt, because the rule counts requests to every path by their query or body")
 }
 
-// everyPath reports whether the rule holds on every path of every host.
+// everyPath reports whether the rule applies on every path of every host.
 func (r *rule) everyPath() bool {
 	if len(r.match) == 0 {
 		return len(r.hosts) == 0
@@ -200,7 +200,7 @@ func (w *warner) unreachable(r *rule, exempt map[string]*rule) {
 	}
 }
 
-// hostless warns of patterns that begin with a host and probably should with a path.
+// hostless warns of patterns that start with a host and probably should start with a path.
 func (w *warner) hostless(r *rule) {
 	for _, p := range r.match {
 		if p.Host != "" && p.Host != "localhost" && !strings.ContainsAny(p.Host, ".:") {
@@ -209,7 +209,7 @@ func (w *warner) hostless(r *rule) {
 	}
 }
 
-// sensitive warns of rules that should deny during an outage and do not.
+// sensitive warns of rules for logins, passwords and payments that do not deny during an outage.
 func (w *warner) sensitive(r *rule, closed []*rule) {
 	if r.onError != sluice.Allow || r.shadow {
 		return
@@ -234,7 +234,7 @@ func (p *Policy) closed() (all []*rule) {
 	return all
 }
 
-// covers reports whether r certainly matches whatever o does, by its text.
+// covers reports whether r certainly matches every request that o matches, judging by the text of both rules.
 func (r *rule) covers(o *rule) bool {
 	if len(r.headers)+len(r.attributes)+len(r.bodies)+len(r.clients)+len(r.notClients) > 0 || len(r.hosts) > 0 && !slices.Equal(r.hosts, o.hosts) {
 		return false
@@ -247,9 +247,9 @@ func (r *rule) covers(o *rule) bool {
 	})
 }
 
-// idle warns of limits that never deny, because another limit of the same list denies first. It does not know
-// of limits that count separately, as in shadows and rules that are settled, nor of limits that share a count
-// with those of other tiers or overrides.
+// idle warns of limits that never deny, because another limit of the same list denies first. It ignores limits that
+// count separately, as in shadows and rules that are settled, and limits that share a count with limits of other
+// tiers or overrides.
 func (w *warner) idle(r *rule) {
 	if r.isLenient() || r.settles() {
 		return
@@ -267,8 +267,8 @@ func (w *warner) idle(r *rule) {
 	}
 }
 
-// countsElsewhere reports whether a limit of another tier or of an override of the rule has its
-// count in common with a plan of the set.
+// countsElsewhere reports whether a limit of another tier or of an override of the rule shares a count with a plan
+// of the set.
 func (p *Policy) countsElsewhere(r *rule, set *resolved, plan *sluice.Plan) bool {
 	same := func(l limit) bool { return l.plan.Fingerprint == plan.Fingerprint }
 	for _, other := range r.sets() {
@@ -282,7 +282,7 @@ func (p *Policy) countsElsewhere(r *rule, set *resolved, plan *sluice.Plan) bool
 	})
 }
 
-// tighterThan returns the first of the limits that certainly refuses before b does, or nil.
+// tighterThan returns the first limit that certainly refuses before b does, or nil.
 func tighterThan(limits []limit, b *sluice.Plan) *sluice.Plan {
 	for _, a := range limits {
 		if a.plan != b && tighter.Than(a.plan, b) {
@@ -294,7 +294,7 @@ func tighterThan(limits []limit, b *sluice.Plan) *sluice.Plan {
 
 const longQueue = time.Minute
 
-// queue warns of a leaky bucket that lets requests wait longer than clients do.
+// queue warns of a leaky bucket in which requests wait longer than clients usually do.
 func (w *warner) queue(r *rule) {
 	for _, plan := range r.plans() {
 		l := plan.Limit
@@ -312,7 +312,7 @@ func (w *warner) queue(r *rule) {
 // fewUnderWay is how many requests of one client are often under way at the same time.
 const fewUnderWay = 3
 
-// hasty warns of a penalty for requests that are under way and may not count in the end.
+// hasty warns of a penalty that requests under way can start although they do not count in the end.
 func (w *warner) hasty(r *rule) {
 	if r.lock == nil || r.counts == nil {
 		return
@@ -325,8 +325,7 @@ func (w *warner) hasty(r *rule) {
 	}
 }
 
-// isFloor reports whether a rule holds for every request and counts by what a client
-// cannot choose.
+// isFloor reports whether a rule applies to every request and counts by a key that a client cannot choose.
 func isFloor(r rule) bool {
 	return r.charges() && !r.isLenient() && len(r.match) == 0 && !r.asks && len(r.bodies) == 0 &&
 		!r.key.Any((*parts.Part).IsChosen)
@@ -348,7 +347,7 @@ func (w *warner) forgeable(r *rule, floor bool) {
 	}
 }
 
-// madeUp reports whether a client writes the whole of a key as it likes.
+// madeUp reports whether a client can choose the whole key.
 func madeUp(key parts.List) bool {
 	return len(key) > 0 && !key.Any(func(p *parts.Part) bool { return !p.IsFree() })
 }
@@ -361,7 +360,7 @@ func (w *warner) forgeableShare(r *rule) {
 	}
 }
 
-// block warns of a rule that blocks whatever comes.
+// block warns of a rule that blocks all requests.
 func (w *warner) block(r *rule) {
 	if !r.neverRefuses() && len(r.match) == 0 && !r.asks && len(r.bodies) == 0 {
 		w.add(r, "", "restrict the block with clients or match", "the rule blocks every request")

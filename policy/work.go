@@ -2,7 +2,7 @@ package policy
 
 import "github.com/sluicehq/sluice/policy/internal/parts"
 
-// work is the memory of one decision: the request, and the output of each stage. A stage writes its own field;
+// work is the memory of one decision: the request, and the output of each stage. Each stage writes its own field;
 // previews and lists prepare the fields for it. The memory is reused, so nothing in a [Decision] refers to it.
 //
 //	match    finds the rules that apply to the request
@@ -23,7 +23,7 @@ type work struct {
 type input struct {
 	policy  *Policy
 	request *Request
-	mode    Mode // that of the request, or Peek during a preview
+	mode    Mode // the Mode of the request, or Peek during a preview
 	timed   bool // automatic limits of requests under way count the request
 	x       parts.Reader
 	now     int64 // see clock
@@ -38,10 +38,10 @@ func (in *input) clock() int64 {
 	return in.now
 }
 
-// maxKept is the largest memory, in bytes of keys or in numbers, that is kept for the next decision.
+// maxKept is the largest memory that is kept for the next decision: the bytes of keys, or the length of a list.
 const maxKept = 1 << 16
 
-// begin returns memory for the decision d, and reuses that of its results.
+// begin returns the working memory for the decision d, and reuses the memory of d's results.
 func (e *Engine) begin(req *Request, d *Decision) *work {
 	w := e.pool.Get().(*work)
 	w.begin(e, req, d)
@@ -59,7 +59,7 @@ func (w *work) begin(e *Engine, req *Request, d *Decision) {
 	w.charges.reset()
 }
 
-// read has the parts of keys read from a request.
+// read makes req the request from which key parts are read.
 func (in *input) read(req *Request) {
 	x, p := in.x.Reset(), in.policy
 	x.Method, x.Host, x.RawQuery, x.Header, x.Body = req.Method, req.Host, req.RawQuery, req.Header, req.Body
@@ -72,7 +72,7 @@ func (in *input) read(req *Request) {
 
 func (e *Engine) end(w *work) {
 	if w.subjects.keys.Cap() > maxKept || cap(w.matches.ids) > maxKept || cap(w.charges.list) > maxKept/16 {
-		return // of an extraordinary request or policy
+		return // drop the memory of an exceptionally large request or policy
 	}
 	w.x.Forget()
 	w.request, w.subjects.blocks, w.charges.results = nil, nil, nil
@@ -88,8 +88,8 @@ func (w *work) forget() {
 	w.charges.reset()
 }
 
-// cost returns the cost of the request under a rule that does not read the response's body. It is negative in a
-// request that gives back.
+// cost returns the cost of the request under a rule that does not read the response's body. The cost is negative
+// for a request with Mode GiveBack.
 func (in *input) cost(r *rule) int64 {
 	if r.cost.header != "" && in.request.Subject == nil {
 		return in.times(r, r.cost.of(in.request.Header))
@@ -97,7 +97,7 @@ func (in *input) cost(r *rule) int64 {
 	return in.times(r, r.cost.fixed)
 }
 
-// times returns the cost of all that the request counts for, where one costs so much.
+// times returns the cost of the request, which counts as Cost requests of cost one each.
 func (in *input) times(r *rule, one int64) int64 {
 	if !r.inFlight && in.request.Cost > 1 {
 		one = times(one, in.request.Cost)
@@ -134,7 +134,7 @@ func (w *work) malformed(d *Decision, lacks string) {
 	d.Allowed, w.subjects.pardoned, w.matches.doubtful = true, lack{part: lacks}, false
 }
 
-// pardoned returns what the request lacks if only shadows would deny it for that, and otherwise "".
+// pardoned returns the part that the request lacks if only shadows would deny it for that, and otherwise "".
 func (w *work) pardoned() string {
 	if w.matches.doubtful {
 		return ambiguousPath

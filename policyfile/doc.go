@@ -1,10 +1,10 @@
-// Package policyfile reads and writes policies as people keep them in files, in YAML or JSON. Package
-// follow and programs are above it, package policy is below.
+// Package policyfile reads and writes policies in files, in YAML or JSON. Package follow and programs import it. It
+// imports package policy.
 //
 //	rules, err := policyfile.Load("api.yaml")
 //	engine := policy.NewEngine(memory.New(), rules)
 //
-// A file is a [policy.Document], whose fields it has under the names of their JSON tags:
+// A file contains a [policy.Document]. The names of its fields are the JSON tags:
 //
 //	version: 1
 //	trusted_proxies: [10.0.0.0/8]
@@ -33,10 +33,9 @@
 //	  - {subject: k-43, tier: pro, until: 2027-01-31, reason: a trial}
 //
 // A date without a time is the end of that day in UTC. A document starts with its version, and has a list of rules,
-// which may be empty. A single entry needs no list, and a cost without a header is a number. Names of other files
-// in it are relative to its directory.
+// which may be empty. A list with a single entry may be written as the entry, and a cost without a header as a
+// number. Names of other files in a document are relative to its directory.
 //
-// Unknown keys, duplicates and invalid values are errors, reported with their line and with
-// what to write instead. Anchors, aliases and tags are not supported, nor are several documents
-// in a file.
+// Unknown keys, duplicates and invalid values are errors, which contain the line and a correction. Anchors, aliases
+// and tags are not supported, nor are several documents in a file.
 package policyfile

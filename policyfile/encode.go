@@ -18,9 +18,9 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Encode returns the text of a document, which [Decode] reads as the same: JSON if the name ends
-// with ".json", and else YAML. The document need not make a policy. It is an error if it has
-// text that is not UTF-8, or empty text where a file needs some, as in a list of patterns.
+// Encode returns a document as text, from which [Decode] returns an equal document. The text is JSON if the name ends
+// with ".json", and otherwise YAML. The document need not be valid as a policy. Encode fails if a text in the document
+// is not UTF-8, or is empty where a file cannot have an empty text, as in a list of patterns.
 func Encode(name string, doc policy.Document) ([]byte, error) {
 	if err := writable(reflect.ValueOf(doc), "Document"); err != nil {
 		return nil, err

@@ -13,10 +13,10 @@ import (
 // MaxDocument is the size of the largest document in bytes.
 const MaxDocument = 16 << 20
 
-// Compiler makes a policy of a document, as [policy.CompileAt] does.
+// Compiler compiles a document to a policy, as [policy.CompileAt] does.
 type Compiler func(doc policy.Document, where func(path string) (file string, line int)) (*policy.Policy, error)
 
-// Load reads the file, and those of its lists and answers, and compiles the policy in it: see [Parse].
+// Load reads a file, and the files of its lists and answers, and compiles the policy: see [Parse].
 func Load(path string) (*policy.Policy, error) {
 	data, err := ReadFile(path)
 	if err != nil {
@@ -25,8 +25,8 @@ func Load(path string) (*policy.Policy, error) {
 	return ParseWith(path, data, ReadFile)
 }
 
-// ReadFile returns what is in a file, or, if that is larger than [MaxDocument], enough of it to
-// be refused.
+// ReadFile returns the content of a file. It stops after [MaxDocument] bytes and a little more, so that a larger
+// file is still refused as too large.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -36,24 +36,23 @@ func ReadFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, MaxDocument+1))
 }
 
-// Parse compiles the policy in data. The name is that of the file, for messages: if it ends with
-// ".json", data is read as JSON, otherwise as YAML. The error is a [policy.Errors] that lists
-// everything that is wrong, in the order of the lines. A list or a body in a file is an error: see
-// [ParseWith].
+// Parse compiles the policy in data. The name is the name of the file, for messages. If it ends with ".json", data
+// is read as JSON, and otherwise as YAML. The error is a [policy.Errors] with all problems, in the order of the
+// lines. A list or a body in another file is an error: see [ParseWith].
 func Parse(name string, data []byte) (*policy.Policy, error) {
 	return ParseWith(name, data, nil)
 }
 
-// ParseWith is [Parse] for a policy that may have lists, and bodies of answers, in files: read
-// returns what is in one of them, and is called once for each. Its path is absolute, or relative to
-// the same directory as name.
+// ParseWith does what [Parse] does, for a policy that may have lists, or bodies of answers, in other files. read
+// returns the content of such a file, and is called once for each file. Its path is absolute, or relative to the
+// same directory as name.
 func ParseWith(name string, data []byte, read func(path string) ([]byte, error)) (*policy.Policy, error) {
 	return ParseTo(name, data, read, policy.CompileAt)
 }
 
-// ParseTo is [ParseWith] with something else in place of [policy.CompileAt], such as what compiles
-// the document together with another. It is also called for a document of which something could
-// not be read, and what it returns is dropped then.
+// ParseTo does what [ParseWith] does, with compile in place of [policy.CompileAt], for example to compile the
+// document together with another one. compile is also called if a part of the document could not be read; its
+// result is then ignored.
 func ParseTo(name string, data []byte, read func(path string) ([]byte, error), compile Compiler) (*policy.Policy, error) {
 	d := newDecoder(name, data)
 	doc := d.document()
@@ -71,8 +70,8 @@ func ParseTo(name string, data []byte, read func(path string) ([]byte, error), c
 	return nil, merge(d.problems, found, name)
 }
 
-// Decode returns the document in data without compiling it: see [policy.Compile]. For name and
-// the error see [Parse].
+// Decode returns the document in data without compiling it: see [policy.Compile]. The name and the error are as in
+// [Parse].
 func Decode(name string, data []byte) (policy.Document, error) {
 	d := newDecoder(name, data)
 	doc := d.document()

@@ -59,8 +59,8 @@ var (
 	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
 )
 
-// YAMLProblem makes a problem of an error of the YAML parser about data, with the line,
-// which the parser leaves out of some errors and miscounts in others.
+// YAMLProblem converts an error of the YAML parser about data to a problem. It finds the line, which the parser
+// omits from some errors and miscounts in others.
 func YAMLProblem(file string, data []byte, err error) policy.Problem {
 	line, message := 1, err.Error()
 	if m := yamlError.FindStringSubmatch(message); m != nil {

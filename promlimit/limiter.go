@@ -12,26 +12,26 @@ import (
 	"github.com/sluicehq/sluice/telemetry"
 )
 
-// Limiter returns a collector of the decisions of a limiter without a policy. Call it before the first use of l. Its
-// metrics are:
+// Limiter returns a collector of the decisions of a limiter without a policy. Call it before the first use of l.
+// The metrics are:
 //
 //	sluice_limiter_decisions_total{limiter,outcome}  allow, delayed, degraded, deny
 //	sluice_limiter_errors_total{limiter,on_error}    without an answer from the shared store: allow, deny, local, returned
 //
-// The label limiter is the name of l, or "default" if it has none: in one registry, names must differ. Each Take
-// counts, also those that Wait makes; with httplimit and grpclimit that is one for each request. Limiters that
-// [sluice.Limiter.With] returns count as l. A decision costs an atomic addition.
+// The label limiter is the name of l, or "default" if the name is empty. In one registry, names must differ. Each
+// Take counts, including those that Wait makes; with httplimit and grpclimit, there is one for each request.
+// Limiters that [sluice.Limiter.With] returns count as l. The collector costs an atomic addition for each decision.
 //
-// The label on_error is what decided instead of the store, as in [sluice.OnError], or returned if the caller got the
-// error. A returned error counts in no outcome.
+// The label on_error has the [sluice.OnError] that decided in place of the store, or returned if the caller got the
+// error. A returned error has no outcome.
 func Limiter(l *sluice.Limiter) prometheus.Collector {
 	t := newTally("limiter", l.Name())
 	l.Observe(t.note)
 	return t
 }
 
-// Semaphore returns a collector of the decisions of a semaphore. Call it before the first use of s. Its metrics are
-// those of [Limiter], with semaphore in place of limiter, and
+// Semaphore returns a collector of the decisions of a semaphore. Call it before the first use of s. The metrics are
+// those of [Limiter], with semaphore in place of limiter, and:
 //
 //	sluice_semaphore_held{semaphore}  permits that this process holds, of all keys
 func Semaphore(s *sluice.Semaphore) prometheus.Collector {

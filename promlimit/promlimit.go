@@ -3,12 +3,12 @@
 //	engine := policy.NewEngine(store, rules)
 //	prometheus.MustRegister(promlimit.New(telemetry.Watch(engine, telemetry.Config{})))
 //
-// [Limiter] and [Semaphore] do the same for those without a policy.
+// [Limiter] and [Semaphore] export the decisions of limiters and semaphores without a policy.
 //
-// Series are labelled by rule, door and outcome, and never by a key, a host or a path, so their
-// number depends on the policy and not on requests: at most two rules more than
-// [telemetry.MaxRules] (the rest of them share a name) with 7 series each, or 20 if responses report
-// its cost, and 8 and a histogram for each door. Counts are read when Prometheus scrapes, at no extra cost to a decision.
+// Series are labelled by rule, door and outcome, and never by a key, a host or a path, so their number depends on the
+// policy and not on requests. Each rule has 7 series, or 20 if responses report its cost, and each door has 8 and a
+// histogram. There are at most two rules more than [telemetry.MaxRules]: further rules share a name, and limits sent by
+// callers another. Counts are read when Prometheus scrapes, at no extra cost to a decision.
 package promlimit
 
 import (
@@ -53,7 +53,7 @@ var always = [telemetry.Outcomes]bool{telemetry.Allow: true, telemetry.Deny: tru
 
 type collector struct{ recorder *telemetry.Recorder }
 
-// New returns a collector of what the recorder counts. Its metrics are:
+// New returns a collector of the counts of a recorder. The metrics are:
 //
 //	sluice_decisions_total{rule,outcome}      allow, delayed, degraded, deny, would_deny, marked
 //	sluice_near_limit_total{rule}             allowed, with less than a fifth of the limit left
@@ -64,7 +64,7 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_requests_exempt_total{door}        of these
 //	sluice_decision_duration_seconds{door}    a histogram
 //
-// Rules with a cost that is read from bodies of responses also have
+// Rules with a cost that is read from bodies of responses also have:
 //
 //	sluice_cost_reserved_units_total{rule,unit}     tokens, micro_usd or units
 //	sluice_cost_settled_units_total{rule,unit}      the same
@@ -73,7 +73,7 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_cost_unread_total{rule,reason}           the response does not report its cost
 //	sluice_cost_debts_total{rule}                   the key owes
 //
-// Rules with "in_flight: auto" also have
+// Rules with "in_flight: auto" also have:
 //
 //	sluice_load_refusals_total{rule,class,outcome}    deny, would_deny
 //	sluice_load_limit{rule}                           of the class normal
@@ -82,8 +82,8 @@ type collector struct{ recorder *telemetry.Recorder }
 //	sluice_load_base_latency_seconds{rule}            the same without a queue
 //	sluice_requests_overloaded_total{door,class}      denied by one of these rules
 //
-// The outcomes allow and deny are there from the start, others from when there is one. A rule that
-// leaves the policy takes its series along.
+// The series of the outcomes allow and deny exist from the start, and those of other outcomes from the first such
+// decision. If a rule is removed from the policy, its series end.
 func New(r *telemetry.Recorder) prometheus.Collector { return collector{r} }
 
 // Describe implements [prometheus.Collector].

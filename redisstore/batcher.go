@@ -10,48 +10,47 @@ import (
 )
 
 const (
-	// A call has no more than this, so that it does not hold up the server for long, nor a
-	// reply for ever more others.
+	// The size of a call is bounded, so that it does not block the server, or delay its requests, for long.
 	maxCallRequests = 256
 	maxCallCharges  = 1024
-	// usualWorkers is how many calls are under way at a time, on a connection each. If no call was sent for
-	// lateAfter, because the server is far away, one more worker starts, up to maxWorkers: no request waits for the
-	// round trip of others.
+	// usualWorkers is the usual number of calls on their way, each on its own connection. If no call was sent for
+	// lateAfter, because the server is far away, one more worker starts, up to maxWorkers, so that no request waits
+	// for the round trip of others.
 	usualWorkers = 2
 	maxWorkers   = 24
 	lateAfter    = 2 * time.Millisecond
-	// A call that has been out for lostAfter is given up, up to maxLost of them, so that
-	// others can be sent: its connection may be dead. So is one that another has overtaken,
-	// which was sent later and returned in a fraction of the time.
+	// A call without an answer for lostAfter is given up, because its connection may be dead, so that others can be
+	// sent. A call is also given up if another call was sent later and returned in a fraction of the time. At most
+	// maxLost calls are given up at a time.
 	lostAfter = 400 * time.Millisecond
 	maxLost   = 24
 	// sweepFrom is the length at which a queue is first searched for cancelled requests.
 	sweepFrom = 1024
 )
 
-// batcher gathers the requests for one server. One that finds a worker free is sent at
-// once, alone. The others wait until a worker returns, and are sent together.
+// batcher gathers the requests for one server. A request that finds a free worker is sent at once, alone. The
+// others wait until a worker returns, and are sent together.
 type batcher struct {
 	store *Store
 	index int // counted from 0
 
 	mu       sync.Mutex
 	queue    []*request
-	sweep    int       // the length of queue at which it is searched again
-	workers  int       // without those that are lost
-	out      []*worker // those of them that have sent a call
+	sweep    int       // the length of queue at which dropCancelled runs
+	workers  int       // number of workers, without lost ones
+	out      []*worker // workers that have sent a call
 	lost     int
 	closed   bool
-	lastSent time.Time   // when the last call was sent
-	cutAt    time.Time   // when connections were last cut
+	lastSent time.Time   // time of the last call
+	cutAt    time.Time   // time of the last cutSilent
 	timer    *time.Timer // runs while timerSet is true
 	timerSet bool
-	loading  chan struct{} // closed when a call has loaded the script; nil if none is doing so
-	loads    atomic.Int64  // how often one has done so
+	loading  chan struct{} // closed when a call has loaded the script; nil if no call is loading it
+	loads    atomic.Int64  // how often the script was loaded
 }
 
-// add queues requests that go in one call, and starts a worker if too few run: on the caller's
-// goroutine, which is cheaper, if the caller stays until it is done.
+// add queues requests that go in one call, and starts a worker if too few run. stays means that the caller waits
+// until its requests are decided; then the worker may run on the caller's goroutine, which is cheaper.
 func (b *batcher) add(stays bool, requests ...*request) error {
 	b.mu.Lock()
 	if b.closed {
@@ -82,7 +81,7 @@ func (b *batcher) add(stays bool, requests ...*request) error {
 	return nil
 }
 
-// checkIn has addWorker called after d. b.mu is held.
+// checkIn makes the timer call addWorker after d. b.mu is held.
 func (b *batcher) checkIn(d time.Duration) {
 	switch {
 	case b.timerSet:
@@ -95,7 +94,7 @@ func (b *batcher) checkIn(d time.Duration) {
 	b.timerSet = true
 }
 
-// addWorker starts one more worker if requests wait and none has been sent for lateAfter.
+// addWorker starts one more worker if requests wait and no call was sent for lateAfter.
 func (b *batcher) addWorker() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,8 +116,8 @@ func (b *batcher) addWorker() {
 	go b.work()
 }
 
-// abandonLost stops waiting for calls that have been out for longer than lostAfter, and
-// retires the pooled connections, which may be dead, too. b.mu is held.
+// abandonLost stops waiting for calls that have had no answer for longer than lostAfter, and retires the pooled
+// connections, which may be dead, too. b.mu is held.
 func (b *batcher) abandonLost() {
 	before := b.lost
 	b.out = slices.DeleteFunc(b.out, func(w *worker) bool {
@@ -134,8 +133,7 @@ func (b *batcher) abandonLost() {
 	}
 }
 
-// returned takes back a worker that was out, and reports whether it was still waited for.
-// b.mu is held.
+// returned removes a worker from those on their way, and reports false if it had been given up. b.mu is held.
 func (b *batcher) returned(w *worker, now time.Time) bool {
 	if w.abandoned {
 		w.abandoned = false
@@ -149,9 +147,9 @@ func (b *batcher) returned(w *worker, now time.Time) bool {
 	return true
 }
 
-// abandonOvertaken stops waiting for calls that should have returned before w's: the server
-// answers, so their answers are lost, and must not hold up others. If there are too many of
-// them, connections that have been silent for long are closed. b.mu is held.
+// abandonOvertaken stops waiting for calls that should have returned before the call of w: the server works, so
+// their answers are lost, and they must not hold up others. If too many calls are lost, it closes connections that
+// have been silent for long. b.mu is held.
 func (b *batcher) abandonOvertaken(w *worker, now time.Time) {
 	patience := 2*now.Sub(w.sentAt) + lateAfter
 	b.out = slices.DeleteFunc(b.out, func(other *worker) bool {
@@ -169,7 +167,8 @@ func (b *batcher) abandonOvertaken(w *worker, now time.Time) {
 	})
 }
 
-// cutSilent closes connections that have been silent for long, now and then. b.mu is held.
+// cutSilent closes connections that have waited for an answer for longer than lostAfter, at most once in a quarter
+// of that time. b.mu is held.
 func (b *batcher) cutSilent(now time.Time) {
 	if now.Sub(b.cutAt) < lostAfter/4 || !b.store.track() {
 		return
@@ -181,10 +180,9 @@ func (b *batcher) cutSilent(now time.Time) {
 	}()
 }
 
-// startLoading reports whether the caller is the one to load the script into a server that
-// did not have it, and has to call doneLoading afterwards. If not, the caller waits for
-// loaded, or tries again at once if that is nil: the script has been loaded since the caller
-// looked, when it had been loaded so many times.
+// startLoading reports whether the caller has to load the script into a server that does not have it, and to call
+// doneLoading afterwards. If not, another worker loads the script, and the caller waits for loaded. If loaded is
+// nil, the script was loaded since the caller read times from b.loads, and the caller tries again at once.
 func (b *batcher) startLoading(times int64) (mine bool, loaded <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,7 +201,7 @@ func (b *batcher) doneLoading() {
 	b.loads.Add(1)
 }
 
-// dropCancelled makes room where a server has been silent for long. b.mu is held.
+// dropCancelled removes cancelled requests from the queue. There may be many if the server is silent. b.mu is held.
 func (b *batcher) dropCancelled() {
 	kept := b.queue[:0]
 	for _, r := range b.queue {
@@ -216,7 +214,7 @@ func (b *batcher) dropCancelled() {
 	b.sweep = 2 * len(kept)
 }
 
-// work sends what is queued until nothing is.
+// work sends the queued requests until the queue is empty.
 func (b *batcher) work() {
 	defer b.store.running.Done()
 	w := b.store.newWorker()
@@ -228,7 +226,7 @@ func (b *batcher) work() {
 	b.store.freeWorkers.Put(w)
 }
 
-// workOnce sends what is queued, and leaves what comes meanwhile to a goroutine.
+// workOnce sends the queued requests. If more arrive in the meantime, it starts a goroutine for them.
 func (b *batcher) workOnce() {
 	w := b.store.newWorker()
 	w.sentAt = time.Time{}
@@ -245,7 +243,7 @@ func (b *batcher) workOnce() {
 	b.store.running.Done()
 }
 
-// hasMore reports whether there is more to send. If not the worker has ended.
+// hasMore reports whether more requests are queued. If not, w has ended.
 func (b *batcher) hasMore(w *worker) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -258,8 +256,8 @@ func (b *batcher) hasMore(w *worker) bool {
 	return len(b.queue) > 0
 }
 
-// fill moves requests from the queue to w, or ends the worker and returns false. One that
-// was added because the server is far away ends when that turns out to be near.
+// fill moves requests from the queue to w, or ends the worker and returns false. An additional worker also ends if
+// its call took less than lateAfter, because the server is not far away.
 func (b *batcher) fill(w *worker) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -271,7 +269,7 @@ func (b *batcher) fill(w *worker) bool {
 	if b.workers > usualWorkers && now.Sub(w.sentAt) < lateAfter {
 		b.workers--
 		if len(b.queue) > 0 {
-			b.checkIn(lateAfter) // it had no place for one more
+			b.checkIn(lateAfter) // the queue may need an additional worker later
 		}
 		return false
 	}
@@ -302,16 +300,16 @@ func (b *batcher) fill(w *worker) bool {
 	return true
 }
 
-// isTooMuch reports whether r has to wait for another call than one that has so many requests and
-// charges: with those that go with it, however many these are.
+// isTooMuch reports whether r does not fit in a call that already has that many requests and charges. Requests that
+// follow r in the same call count with it.
 func (r *request) isTooMuch(requests, charges int) bool {
 	if r.follows {
-		return charges+len(r.charges) > maxCallCharges // where the first was cancelled
+		return charges+len(r.charges) > maxCallCharges // may be so if the first of them was cancelled
 	}
 	return requests >= maxCallRequests || charges+r.weight > maxCallCharges
 }
 
-// close refuses what is queued, and what comes.
+// close refuses the queued requests and all later ones.
 func (b *batcher) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -328,10 +326,9 @@ func (b *batcher) close() {
 	b.queue = nil
 }
 
-// wait waits until r is decided or ctx ends. In the latter case r is lost: a worker may
-// still have it.
+// wait waits until r is decided or ctx ends. If ctx ends first, r is lost, because a worker may still have it.
 func (r *request) wait(ctx context.Context) (lost bool, err error) {
-	if ctx.Done() == nil { // a select would cost more
+	if ctx.Done() == nil { // cheaper than a select
 		<-r.done
 		return false, r.err
 	}

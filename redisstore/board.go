@@ -12,17 +12,19 @@ import (
 )
 
 const (
-	// maxPosts is how many instances a board has room for. The post that expires first makes room.
+	// maxPosts is the number of posts that a part keeps, one for each instance. A new post replaces the one that
+	// expires first.
 	maxPosts = 256
-	// maxPosted bounds what an instance leaves there, and maxPostedAll what is read of a part.
+	// maxPosted bounds the bytes of a post, and maxPostedAll the bytes that Posted reads.
 	maxPosted    = 1 << 20
 	maxPostedAll = 32 << 20
-	maxInstance  = 256 // bytes of its name
+	maxInstance  = 256 // bytes of the name of an instance
 	maxSealed    = maxPosted + codecOverhead
 )
 
-// post stores a message in a hash. Not all servers have expiry of single fields, so a second key has the ends. A
-// post with a much later end is from before a clock stepped back.
+// post stores a message in a hash. Not all servers support the expiry of single fields, so a second key has the
+// times when posts expire. A post that expires much later was written before the clock was set back, and is
+// deleted.
 var post = fmt.Sprintf(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -45,9 +47,9 @@ redis.call('PEXPIREAT', KEYS[1], last[2])
 redis.call('PEXPIREAT', KEYS[2], last[2])
 `, maxPosts)
 
-// postedScript returns the names of instances and what they have left, in the same order: up to a MiB, and
-// the rest of the names without. Without names as arguments it takes those that expire last. What no
-// [Store.Post] leaves, it does not load: the key may hold anything.
+// postedScript returns the names of instances and their posts, in the same order: up to a MiB of posts, and then
+// the names alone. Without names as arguments, it reads the posts that expire last. It does not load values that
+// are longer than a post, because any client may have written them.
 var postedScript = fmt.Sprintf(`
 local names = ARGV
 if #names == 0 then
@@ -71,11 +73,12 @@ end
 return {names, texts}
 `, maxPosts, maxInstance, maxPosted, maxSealed)
 
-// Post stores a message of an instance for the others that share the store, in place of its previous one, until it
-// expires. Each part has two keys: the prefix and "{posts:PART}", and the same with ":until". A HashKey encrypts
-// messages, but not the names of instances, of up to 256 bytes. At most 256 instances have room, with a MiB each.
-// All posts of a part should expire after about the same time: one that would stay twice as long is attributed to a
-// clock that was ahead, and deleted.
+// Post stores a message of an instance for the others that share the store, in place of the instance's previous
+// message, until it expires. A part is a separate board of messages. It has two keys: the prefix and
+// "{posts:PART}", and the same with ":until". With a HashKey, messages are encrypted, but not the names of
+// instances. A name has at most 256 bytes, and a message a MiB. A part has room for 256 instances. All posts of a
+// part should have about the same expires: Post deletes messages that would stay at least twice as long as the new
+// one, because they must have been posted before the clock was set back.
 func (s *Store) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
 	if len(said) > maxPosted {
 		return fmt.Errorf("redisstore: %d bytes are too many to be posted: at most %d are taken", len(said), maxPosted)
@@ -86,14 +89,14 @@ func (s *Store) Post(ctx context.Context, part, instance string, said []byte, ex
 	key := s.postKey(part)
 	text := s.posts.seal(said, postContext(part, instance))
 	_, err := s.eval(ctx, post, []string{key, key + ":until"}, instance, text, fmt.Sprint(expires.Milliseconds()))
-	if rueidis.IsRedisNil(err) { // the script returns nothing
+	if rueidis.IsRedisNil(err) { // the script's reply is nil
 		return nil
 	}
 	return err
 }
 
-// Posted returns the messages of a part, by instance. It ignores messages that are not encrypted with this HashKey,
-// and reads up to 32 MiB, the posts that expire last.
+// Posted returns the messages of a part, by instance. It ignores messages that are not encrypted with this HashKey.
+// It reads at most about 32 MiB, starting with the messages that expire last.
 func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, error) {
 	key := s.postKey(part)
 	all := map[string][]byte{}
@@ -109,7 +112,7 @@ func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, err
 		for i, m := range texts {
 			text, err := m.ToString()
 			if err != nil {
-				continue // it has expired meanwhile, or is longer than a post
+				continue // the post has expired in the meantime, or is too long
 			}
 			size += len(text)
 			if said, ok := s.posts.open(text, postContext(part, names[i])); ok {
@@ -123,8 +126,8 @@ func (s *Store) Posted(ctx context.Context, part string) (map[string][]byte, err
 	return all, nil
 }
 
-// readPosted reads what postedScript returns of the names that it was asked for, or of those that
-// it found if that is nil: all names, and what the first of them have left.
+// readPosted reads the reply of postedScript: names, and the posts of the first of them. asked has the names in the
+// arguments of the script, or is nil if the script chose them.
 func readPosted(m rueidis.RedisMessage, asked []string) (names []string, texts []rueidis.RedisMessage, err error) {
 	bad := &Error{BadReply, errors.New("the answer has no posts")}
 	lists, err := m.ToArray()
@@ -173,5 +176,6 @@ func (s *Store) eval(ctx context.Context, script string, keys []string, args ...
 	}
 }
 
-// postContext keeps a post of one instance and part from being passed off as that of another.
+// postContext is the context of the encryption. It prevents a post from being passed off as that of another
+// instance or part.
 func postContext(part, instance string) string { return part + "\x00" + instance }

@@ -4,13 +4,14 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// coalesced is one or more identical requests of a call. The script returns how many of them are admitted, first
-// come first served, and the answer to each follows from that. As no other charge touches their keys in between,
-// and all are decided at one time, the answers are the same as one by one.
+// coalesced is a group of identical requests of a call, or a single request. The script returns how many of the
+// group are admitted, first come first served, and the answer to each request follows from that number. Because no
+// other charge uses their keys in between, and all are decided at one time, the answers are the same as if the
+// requests were decided one by one.
 type coalesced struct {
 	head *request
 	n    int
-	at   int // where its keys begin in keyIDs
+	at   int // index of its first key in keyIDs
 }
 
 // coalesce groups the requests, and numbers their keys.
@@ -35,7 +36,7 @@ func (c *scriptCall) coalesce() {
 	clear(c.ids)
 }
 
-// join adds r to group n if it is identical, and if no request since has a key of it.
+// join adds r to group n if r is identical to its requests, and if no later group has one of its keys.
 func (c *scriptCall) join(r *request, n int) bool {
 	g := &c.groups[n]
 	if !g.head.sameAs(r) {
@@ -58,7 +59,7 @@ func (c *scriptCall) keyID(r *request, ch *charge) (id uint16, known bool) {
 	if long(ch.plan) {
 		list, users = &c.longs, &c.lastLong
 	}
-	if len(c.requests) > 1 { // within one request all are different
+	if len(c.requests) > 1 { // the keys of one request are all different
 		if id, known = c.ids[name]; known {
 			return id, true
 		}
@@ -68,7 +69,7 @@ func (c *scriptCall) keyID(r *request, ch *charge) (id uint16, known bool) {
 	return uint16(len(*list) - 1), false
 }
 
-// lastUserOf returns where the last group that has the key of a charge is kept.
+// lastUserOf returns the element of lastUser or lastLong for the key of a charge.
 func (c *scriptCall) lastUserOf(ch *charge, id uint16) *int {
 	if long(ch.plan) {
 		return &c.lastLong[id]
@@ -76,9 +77,9 @@ func (c *scriptCall) lastUserOf(ch *charge, id uint16) *int {
 	return &c.lastUser[id]
 }
 
-// sameAs reports whether r and o ask for the same units of meters and windows. The receipts
-// of a log do not follow from each other, and nor do those of a request that may offend, or of
-// costs that are owed.
+// sameAs reports whether r and o can be in one group: whether they have the same charges of meters and windows. For
+// logs, for requests that may offend, and for owed costs, the receipt of one request does not follow from that of
+// another.
 func (r *request) sameAs(o *request) bool {
 	if len(r.charges) != len(o.charges) || r.look || o.look || string(r.names) != string(o.names) {
 		return false
@@ -91,7 +92,7 @@ func (r *request) sameAs(o *request) bool {
 	return true
 }
 
-// admitted returns how many of the group of r are admitted.
+// admitted returns how many requests of the group of r are admitted.
 func (r *request) admitted() int64 {
 	least, at := int64(r.n), -1
 	if r.n == 1 {
@@ -106,9 +107,9 @@ func (r *request) admitted() int64 {
 	return least
 }
 
-// firstNumber returns what the first number of the reply to a charge would be if its request
-// had come alone, after turn others like it. Had is what it was before all of them, times is
-// how often the cost fits, and admitted is how many of the requests are.
+// firstNumber returns the first number of the reply to a charge if its request had been decided alone, after turn
+// requests like it. had is the number before all requests of the group, times is how often the cost fits, and
+// admitted is the number of admitted requests.
 func (c *charge) firstNumber(had, times, turn, admitted int64) int64 {
 	taken, fits := min(admitted, times), times > admitted
 	if turn < admitted {

@@ -7,9 +7,9 @@ import (
 	"crypto/sha256"
 )
 
-// codec encrypts what instances send each other through the server, if keys are secret. It uses AES-256-GCM
-// with a key for one purpose that is derived from the secret. The nonce is in front.
-type codec struct{ aead cipher.AEAD } // nil without a secret
+// codec encrypts messages between instances, if the store has a HashKey. It uses AES-256-GCM with a key that is
+// derived from the HashKey for one purpose. A sealed message begins with the nonce.
+type codec struct{ aead cipher.AEAD } // nil without a HashKey
 
 const codecOverhead = 12 + 16 // nonce and tag
 
@@ -19,13 +19,13 @@ func newCodec(secret []byte, purpose string) codec {
 	}
 	derived := hmac.New(sha256.New, secret)
 	derived.Write([]byte(purpose))
-	// Neither fails with a key of 32 bytes.
+	// Neither call fails for a key of 32 bytes.
 	block, _ := aes.NewCipher(derived.Sum(nil))
 	aead, _ := cipher.NewGCMWithRandomNonce(block)
 	return codec{aead}
 }
 
-// seal encrypts a text, which can be opened only with the same context.
+// seal encrypts a text. open needs the same context to decrypt it.
 func (c codec) seal(text []byte, context string) string {
 	if c.aead == nil {
 		return string(text)
@@ -33,7 +33,7 @@ func (c codec) seal(text []byte, context string) string {
 	return string(c.aead.Seal(nil, nil, text, []byte(context)))
 }
 
-// open returns the text that seal has encrypted with the same secret and context.
+// open decrypts a text of seal with the same HashKey and context.
 func (c codec) open(sealed, context string) (text []byte, ok bool) {
 	if c.aead == nil {
 		return []byte(sealed), true

@@ -15,17 +15,17 @@ import (
 	"strings"
 )
 
-// DefaultPrefix begins the name of every key that a [Store] writes.
+// DefaultPrefix is the default of [Config].Prefix.
 const DefaultPrefix = "sluice:"
 
-// Config is the address of the server, and how to connect. [ParseURL] returns that of a URL.
+// Config has the address of the server and the settings of the connection. [ParseURL] reads it from a URL.
 type Config struct {
-	// Addrs has one "host:port", or several of a Cluster or of Sentinels. An address
-	// that begins with "/" is the path of a Unix socket.
+	// Addrs has one "host:port", or several for a Cluster or for Sentinels. An address that begins with "/" is the
+	// path of a Unix socket.
 	Addrs []string
-	// Cluster is set if Addrs are nodes of a Redis or Valkey Cluster. Some of the nodes are enough.
+	// Cluster means that Addrs are nodes of a Redis or Valkey Cluster. Some of the nodes are enough.
 	Cluster bool
-	// Master is the name of the master, if Addrs are Sentinels that watch it.
+	// Master is the name of the master. If it is set, Addrs are Sentinels that watch this master.
 	Master string
 
 	Username, Password                 string
@@ -34,12 +34,12 @@ type Config struct {
 
 	TLS *tls.Config // nil: without TLS
 
-	// Prefix begins the name of every key, and of a channel, and is [DefaultPrefix] if empty. Stores with
-	// the same prefix on the same server share their counts. It contains no brace.
+	// Prefix begins the names of all keys and of the channel for resets. If empty, it is [DefaultPrefix]. Stores
+	// with the same prefix on the same server share their counts. Prefix must not contain a brace.
 	Prefix string
-	// HashKey, if not empty, replaces every key by its HMAC-SHA256 under HashKey, cut to 128 bits, which hides the
-	// clients' keys from the server. All processes that share counts need the same one. It should have 32 random
-	// bytes.
+	// HashKey, if not empty, is a secret that hides the charges' keys from the server: the store replaces each key
+	// by its HMAC-SHA256 under HashKey, cut to 128 bits. All processes that share counts need the same HashKey. It
+	// should have 32 random bytes.
 	HashKey []byte
 }
 
@@ -50,19 +50,19 @@ func (c Config) prefix() string {
 	return c.Prefix
 }
 
-// ParseURL reads
+// ParseURL reads a URL of one of these forms:
 //
 //	redis://[user[:password]@]host[:6379][/database]
 //	redis-cluster://[user[:password]@]host[:6379],host[:6379]…
 //	redis-sentinel://[user[:password]@]host[:26379],…/master[/database]
 //	unix://[user[:password]@]/path/of/socket[?db=database]
 //
-// The schemes rediss, rediss-cluster and rediss-sentinel use TLS, with the parameters ca, cert and key, names of
-// PEM files with trusted certificates, a client certificate and its key; and server_name, the name in the server's
-// certificate if it differs from the host. All schemes have the parameters prefix; hash_key, the name of a file
-// with the bytes of the HashKey; and sentinel_user and sentinel_password.
+// The schemes rediss, rediss-cluster and rediss-sentinel use TLS. They have the parameters ca, cert and key, which
+// name PEM files with trusted certificates, a client certificate and its private key, and server_name, the name in
+// the server's certificate if it differs from the host. All schemes have the parameters prefix, hash_key, which
+// names a file with the HashKey, sentinel_user and sentinel_password.
 //
-// Escape special characters, such as "@" as %40 and "/" as %2F. Errors repeat no part of the URL, because it may
+// Escape special characters, such as "@" as %40 and "/" as %2F. Errors contain no part of the URL, because it may
 // have secrets in unexpected places.
 func ParseURL(s string) (Config, error) {
 	c, err := parseURL(s)
@@ -133,7 +133,7 @@ func parseURL(s string) (Config, error) {
 
 const encode = `write special characters of users, passwords and parameters as %40 for "@", %2F for "/", %3F for "?", %23 for "#" and %25 for "%"`
 
-// cutHosts takes the addresses out of a URL: net/url knows one of them only.
+// cutHosts cuts the addresses out of a URL, because net/url reads only one address.
 func cutHosts(s string) (hosts, rest string, err error) {
 	scheme, behind, found := strings.Cut(s, "://")
 	if !found {
@@ -143,7 +143,7 @@ func cutHosts(s string) (hosts, rest string, err error) {
 	if end < 0 {
 		end = len(behind)
 	}
-	// The password may have gone on there.
+	// This may be the rest of a password with an unescaped character.
 	if strings.ContainsAny(behind[end:], "@#") {
 		return "", "", errors.New(`"@" or "#" after the address: ` + encode)
 	}
@@ -151,7 +151,7 @@ func cutHosts(s string) (hosts, rest string, err error) {
 	return behind[start:end], scheme + "://" + behind[:start] + behind[end:], nil
 }
 
-// withPort adds the port to an address that has none.
+// withPort adds the default port to an address without a port.
 func withPort(addr, port string) (string, error) {
 	host, p, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -210,7 +210,7 @@ func (c *Config) parseQuery(u *url.URL, db string, encrypted bool) error {
 	return err
 }
 
-// readHashKey reads a secret from a file, without the line's end that an editor adds.
+// readHashKey reads a secret from a file, without the line end that an editor adds.
 func readHashKey(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -223,7 +223,7 @@ func readHashKey(file string) ([]byte, error) {
 	return key, nil
 }
 
-// readTLS makes a TLS configuration of PEM files, each of which may be missing.
+// readTLS makes a TLS configuration from PEM files. Each file name may be empty.
 func readTLS(ca, cert, key, serverName string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName}
 	if ca != "" {
@@ -249,7 +249,7 @@ func readTLS(ca, cert, key, serverName string) (*tls.Config, error) {
 	return config, nil
 }
 
-// withoutPath leaves out of an error which file it was.
+// withoutPath removes the name of the file from an error.
 func withoutPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -257,7 +257,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// String returns where the server is, as a URL without users, passwords and parameters.
+// String returns the address of the server as a URL, without users, passwords and parameters.
 func (c Config) String() string {
 	scheme, master, db := "redis", "", ""
 	if c.DB != 0 {
@@ -277,7 +277,7 @@ func (c Config) String() string {
 	return scheme + "://" + strings.Join(c.Addrs, ",") + master + db
 }
 
-// check returns an error of kind Misconfigured for what cannot work.
+// check returns an error of kind Misconfigured if c cannot work.
 func (c Config) check() error {
 	var problem string
 	switch {

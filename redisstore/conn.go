@@ -12,21 +12,22 @@ import (
 	"time"
 )
 
-// conns makes connections, and knows those that are open. The library keeps idle ones for
-// their next use without looking after them, so whether one has died in the meantime is
-// found out here: before anything is sent, when it can still be sent on another.
+// conns makes connections, and has the set of open ones. The library keeps idle connections without checking them.
+// So a connection checks itself before a write whether it has died in the meantime: nothing has been sent yet, and
+// the call can use another connection.
 type conns struct {
 	generation atomic.Int64
 
 	mu      sync.Mutex
 	open    map[*conn]struct{}
-	retired time.Time // when the generation last changed
+	retired time.Time // time of the last change of generation
 }
 
-// retireEvery bounds how often all connections are made anew.
+// retireEvery is the shortest time between two changes of the generation.
 const retireEvery = time.Second
 
-// retire excludes all present connections from use, because their server may be gone, or may have become a replica.
+// retire excludes all open connections from further use, because their server may be gone, or may have become a
+// replica.
 func (cs *conns) retire() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -36,7 +37,7 @@ func (cs *conns) retire() {
 	}
 }
 
-// close closes the chosen connections, even if an answer is missing on them.
+// close closes the chosen connections, including those that wait for an answer.
 func (cs *conns) close(chosen func(*conn) bool) {
 	var closing []*conn
 	cs.mu.Lock()
@@ -51,17 +52,17 @@ func (cs *conns) close(chosen func(*conn) bool) {
 	}
 }
 
-// silent reports whether an answer has been missing on a connection for longer than d.
+// silent reports whether the connection has waited for an answer for longer than d.
 func (c *conn) silent(d time.Duration) bool {
 	return !c.idle.Load() && time.Since(time.Unix(0, c.wrote.Load())) > d
 }
 
-// dialError is an error of a connection that has not come about.
+// dialError is a failure to connect.
 type dialError struct{ error }
 
 func (e *dialError) Unwrap() error { return e.error }
 
-// networkOf returns the network of an address: a path is that of a Unix socket.
+// networkOf returns the network of an address: "unix" for a path, and otherwise "tcp".
 func networkOf(addr string) string {
 	if strings.HasPrefix(addr, "/") {
 		return "unix"
@@ -104,18 +105,17 @@ func (cs *conns) dial(ctx context.Context, addr string, d *net.Dialer, config *t
 	return newGuard(encrypted), nil
 }
 
-// errStale is what a write to a connection ends with that should not be used any more.
-// Nothing has been sent.
+// errStale is the error of a write to a connection that must not be used any more. The write has sent nothing.
 var errStale = errors.New("the connection broke while it was idle")
 
-// conn is a connection, under its encryption if it has one.
+// conn is the TCP connection or Unix socket; TLS runs on top of it.
 type conn struct {
 	net.Conn
 	conns      *conns
 	generation int64
-	raw        syscall.RawConn // nil if it cannot be looked at
-	idle       atomic.Bool     // all that was written has been answered, as far as is known
-	wrote      atomic.Int64    // when something was written last, in ns since the epoch
+	raw        syscall.RawConn // nil if the connection cannot be inspected
+	idle       atomic.Bool     // the last write was followed by a read, so probably no answer is missing
+	wrote      atomic.Int64    // time of the last write, in ns since the Unix epoch
 }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -125,7 +125,7 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
-	c.wrote.Store(time.Now().UnixNano()) // first, so that a connection in use never looks silent
+	c.wrote.Store(time.Now().UnixNano()) // before idle, so that a connection in use never looks silent
 	if c.idle.Swap(false) && (c.generation != c.conns.generation.Load() || c.raw != nil && hungUp(c.raw)) {
 		c.idle.Store(true)
 		return 0, errStale

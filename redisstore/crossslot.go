@@ -14,22 +14,22 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// slotPart is the charges of a Take that have the same slot.
+// slotPart has the charges of a Take that have the same slot.
 type slotPart struct {
 	slot     uint16
 	charges  []sluice.Charge
 	receipts []sluice.Receipt
-	places   []int // of the charges in the Take
-	// known reports that the receipts were written from memory, as for a denied Take, and refuses that this part
-	// denies.
+	places   []int // indexes of the charges in the Take
+	// known reports that the receipts were written from memory, as for a denied Take. refuses reports that a charge
+	// of this part refuses the Take.
 	known, refuses bool
-	order          float64 // the lower, the sooner it is asked
+	order          float64 // parts with a lower order are taken earlier
 }
 
-// takeAcrossSlots takes charges of several slots, slot by slot, and gives back the earlier ones if one refuses or
-// fails. If one is known to deny, and once one has denied, the others are only looked at, so that no request is
-// denied because of units that would be given back. Turns in a queue are taken last and not given back: the receipt
-// has them, for [sluice.Turns].
+// takeAcrossSlots takes charges of several slots, slot by slot, and gives back those of the earlier slots if a slot
+// refuses or fails. If a slot is known to refuse, and as soon as one has refused, the others are only peeked at, so
+// that no other request is denied because of units that will be given back. Turns in a queue are taken last and not
+// given back: the receipts have them, for [sluice.Turns].
 func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	parts := s.slotParts(charges)
 	if err := s.lookAtQueues(ctx, parts); err != nil {
@@ -47,7 +47,7 @@ func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, re
 		}
 		if !refused {
 			if e := s.giveBack(ctx, parts[:i]); e != nil {
-				// Whatever has stopped this part, those before may be charged.
+				// The earlier parts may still be charged, whatever stopped this one.
 				err = &Error{Unknown, fmt.Errorf("what was taken before could not be given back: %w", cmp.Or(err, e))}
 			}
 		}
@@ -64,8 +64,8 @@ func (s *Store) takeAcrossSlots(ctx context.Context, charges []sluice.Charge, re
 	return nil
 }
 
-// lookAtQueues looks at the queues that come after another queue, before the first takes a turn, which it could not
-// give back.
+// lookAtQueues peeks at all parts with a queue except the first. If one of them refuses, the first must not take a
+// turn, because turns cannot be given back.
 func (s *Store) lookAtQueues(ctx context.Context, parts []slotPart) error {
 	first := slices.IndexFunc(parts, slotPart.queues)
 	for i := first + 1; first >= 0 && i < len(parts); i++ {
@@ -83,14 +83,14 @@ func (s *Store) lookAtQueues(ctx context.Context, parts []slotPart) error {
 	return nil
 }
 
-// queues reports whether turns in a queue are taken.
+// queues reports whether p takes turns in a queue.
 func (p slotPart) queues() bool {
 	return slices.ContainsFunc(p.charges, func(c sluice.Charge) bool {
 		return c.Cost > 0 && c.Plan.Queue
 	})
 }
 
-// slotParts groups charges by slot, the most likely to refuse first.
+// slotParts groups charges by slot. The slots that are most likely to refuse come first.
 func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 	var parts []slotPart
 	var name []byte
@@ -116,7 +116,7 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 		}
 		switch {
 		case slices.ContainsFunc(p.charges, func(c sluice.Charge) bool { return c.Cost < 0 }):
-			// What is given back may be gone before it can be taken again.
+			// Refunds come last: another process may take the units before they could be taken again.
 			p.order = math.Inf(1)
 		case p.queues():
 			p.order = math.MaxFloat64 // a turn cannot be given back
@@ -126,9 +126,8 @@ func (s *Store) slotParts(charges []sluice.Charge) []slotPart {
 	return parts
 }
 
-// order returns how many times the cost of c fits in a microsecond, or 0 if the last known
-// state would have refused c. Of the layers of a request, those with lower rates are for
-// fewer clients, and sooner used up by one of them.
+// order returns how many times the cost of c fits in a microsecond, or 0 if the last known state would have refused
+// c. Limits with lower rates are usually for fewer clients, and one client uses them up sooner.
 func (s *Store) order(c *sluice.Charge) float64 {
 	switch l := c.Plan.Limit; {
 	case c.Cost == 0 || !c.Refuses():
@@ -156,12 +155,12 @@ func (s *Store) takeSlot(ctx context.Context, p *slotPart, look bool) error {
 	return err
 }
 
-// giveBackFor is how long it may take to give back.
+// giveBackFor is the timeout of giveBack.
 const giveBackFor = 2 * time.Second
 
-// giveBack undoes parts that were taken, and updates their receipts. It goes on when ctx
-// ends, without the caller. What cannot be given back because the server has gone is
-// lost: that refuses too much for a while.
+// giveBack undoes parts that were taken, and updates their receipts. If ctx ends, giveBack returns, and the work
+// continues in the background. Units that cannot be given back, because the server is gone, stay counted until they
+// expire.
 func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	if len(parts) == 0 {
 		return nil
@@ -191,7 +190,7 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 		for i := range parts {
 			for j, r := range undo[i].receipts {
 				if turn := &parts[i].charges[j]; turn.Plan.Queue && turn.Cost > 0 {
-					continue // the caller has it: see sluice.Turns
+					continue // the caller keeps the turn: see sluice.Turns
 				}
 				r.Fits = parts[i].receipts[j].Fits
 				parts[i].receipts[j] = r
@@ -203,9 +202,9 @@ func (s *Store) giveBack(ctx context.Context, parts []slotPart) error {
 	}
 }
 
-// undo returns the part that gives back what p has taken, as long as it counts: after the end of a window a refund
-// would be taken off the next one. Its charges keep copies of their keys, which the caller may reuse when its
-// context has ended. It gives back a permit that was held before, too: a denied request holds none.
+// undo returns the part that gives back what p has taken, as long as the units count: see [sluice.Charge.Undo]. Its
+// charges have copies of their keys, because the caller may reuse the keys when its context has ended. A permit
+// that was held before the Take is given back, too: a denied request holds none.
 func (p *slotPart) undo() slotPart {
 	u := slotPart{slot: p.slot, places: p.places, charges: slices.Clone(p.charges), receipts: make([]sluice.Receipt, len(p.receipts))}
 	for i := range u.charges {

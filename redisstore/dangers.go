@@ -8,9 +8,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Dangers returns sentences about settings of the masters that endanger limits, and how to change them. These
-// include missing permissions of the user that instances need to reach each other, such as to subscribe. Settings
-// that a server hides are left out. It fails if no server answers.
+// Dangers returns sentences about settings of the masters that endanger limits, and how to change them. One such
+// danger is a user without the permissions that instances need to reach each other, such as to subscribe. Settings
+// that a server hides are left out. Dangers fails if no server answers.
 func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	var all []string
 	var failed error
@@ -38,7 +38,7 @@ func (s *Store) Dangers(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// setting returns a setting of a server, or "unknown".
+// setting returns the value of a server's setting, or "unknown".
 func setting(ctx context.Context, node rueidis.Client, name string) string {
 	m, err := node.Do(ctx, node.B().Arbitrary("CONFIG", "GET", name).Build()).AsStrMap()
 	if value, found := m[name]; err == nil && found {
@@ -57,14 +57,14 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// dangers judges the output of INFO and the setting save. Missing values are not judged.
+// dangers returns the dangers in the output of INFO and in the setting save. Missing values are ignored.
 func dangers(info map[string]string, save string) (found []string) {
 	if info["role"] == "slave" {
-		return nil // it is what its master is
+		return nil // its master has the same settings
 	}
 	switch policy := info["maxmemory_policy"]; {
 	case policy == "" || policy == "noeviction":
-	case policy == "volatile-ttl": // holds for some rules: see EvictsByExpiry
+	case policy == "volatile-ttl": // safe for some rules: see EvictsByExpiry
 	case info["maxmemory"] != "0":
 		found = append(found, fmt.Sprintf("maxmemory-policy is %s: when memory is full, a flood of new keys evicts the counters of clients that have used up their limits; set it to noeviction", policy))
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// cacheFor is how long a state that denies is remembered, in microseconds. Until it drains its denials are exact,
-// as long as nothing is given back. Refunds by this process count at once, and resets and refunds by others when
-// their message arrives (see resets). Without a message they take effect after this time, and so do lost states and
-// a clock that was set. So no wrong denial lasts for more than a second, and a client that keeps trying costs the
-// server a call a second.
+// cacheFor is how long a state that denies is remembered, in microseconds. Denials from memory are exact as long as
+// nothing is given back. Refunds by this process take effect at once, and resets and refunds by others when their
+// message arrives (see resets). Without a message they take effect after this time; the same is true if the server
+// loses its states, or if its clock is set. So no wrong denial lasts for more than a second, and a client that
+// keeps trying costs the server a call a second.
 const cacheFor = 1_000_000
 
 const (
@@ -24,50 +24,52 @@ const (
 	cacheWays = 4
 )
 
-// denyCache remembers the server's latest receipts of states in denied requests. It is a 4-way set-associative
-// cache of 16,384 states in 1.5 MB, allocated with the first denial. A new state replaces the one of its set with
-// the oldest receipt.
+// denyCache remembers the latest receipt of each state that was part of a denied request. It is a 4-way
+// set-associative cache of 16,384 states in 1.5 MB, allocated with the first denial. A new state replaces the state
+// of its set that has the oldest receipt.
 type denyCache struct {
 	base  time.Time
 	seed  maphash.Seed
-	table atomic.Pointer[[cacheSets]cacheSet] // nil until there is something to remember
+	table atomic.Pointer[[cacheSets]cacheSet] // nil until makeTable
 }
 
 type cacheSet struct {
 	sync.RWMutex
 	entries [cacheWays]cacheEntry
-	// What was sent no later than this is not remembered anew, since it may be older than a
-	// give-back that had to make room.
+	// Answers to requests sent until this time make no new entry. They may be older than a refund whose entry was
+	// replaced.
 	floor int64
 }
 
-// cacheEntry is the server's receipt of a state. It is found by a keyed hash of 63 bits: the probability that a key
-// is mistaken for one of a full table is 2 in 10^15.
+// cacheEntry has the server's receipt of a state. The tag is a keyed hash of 63 bits: the probability that a key is
+// mistaken for one of a full table is 2 in 10^15.
 type cacheEntry struct {
 	tag             uint64
-	kernel.Snapshot     // its Now is the server's time, or unknownState
-	place           int // among the requests that were decided at that time
-	// The server answered between these times, in microseconds by the clock of denyCache.
+	kernel.Snapshot     // Now is the server's time, or unknownState
+	place           int // index of the request among those of its call
+	// The server answered between sent and back, in microseconds by the clock of denyCache.
 	sent, back int64
-	// counted reports that the state at sent is unknown; later receipts are valid.
+	// counted reports that receipts of requests sent after sent are valid, although the state is unknown until
+	// then.
 	counted bool
 }
 
-// unknownState is the time of a state that may have been given back to.
+// unknownState is the Now of a state that is unknown because of a refund.
 const unknownState = math.MaxInt64
 
 func newDenyCache() *denyCache {
-	// No time is 0, which is that of an empty place.
+	// No time is 0: empty entries have that.
 	return &denyCache{base: time.Now().Add(-time.Microsecond), seed: maphash.MakeSeed()}
 }
 
-// at returns a time by the clock of d.
+// at converts a time to the clock of d.
 func (d *denyCache) at(t time.Time) int64 { return t.Sub(d.base).Microseconds() }
 
 // answer reports whether one of charges is certain to be refused, and if so writes the receipts that the server
-// would give. Their time is not before that of the remembered answer. A denial that may be an offence needs the
-// server, which records it: see [sluice.Offends]. The receipts may lack changes by others to states that do not
-// deny, and those made while the denial was under way: the denial is right without them.
+// would return. Their Now is not before that of the remembered receipts. If the denial may be an offence, answer
+// reports false, because the server has to record it: see [sluice.Offends]. The receipts may not include changes by
+// other processes to states that do not deny, or changes made while the remembered denial was on its way. The
+// denial is right without them.
 func (d *denyCache) answer(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return d.table.Load() != nil && d.answerAt(d.at(time.Now()), charges, receipts)
 }
@@ -77,8 +79,8 @@ func (d *denyCache) answerAt(at int64, charges []sluice.Charge, receipts []sluic
 	return refuses
 }
 
-// lookUp writes the receipts of charges in a request that is refused, if all are known, and
-// reports whether one of them is certain to refuse it.
+// lookUp writes the receipts of charges as if the request is denied. It reports whether one of the charges is
+// certain to refuse the request, and whether all states are known.
 func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.Receipt) (refuses, all bool) {
 	var k cacheEntry
 	for i := range charges {
@@ -86,19 +88,19 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 		if c.Cost < 0 || !d.get(c, &k) || at-k.sent > cacheFor {
 			return false, false
 		}
-		if c.Plan.Kernel == kernel.Distinct { // the state does not have the values: this one may count already
+		if c.Plan.Kernel == kernel.Distinct { // the remembered state does not have the values, and the value may be counted already
 			return false, false
 		}
-		at = max(at, k.back) // it may have been learnt after the clock was read
-		// The server's time is between these. Each state has its own: on a cluster so do
-		// the nodes.
+		at = max(at, k.back) // another goroutine may have stored k after the clock was read
+		// The server's time is now between from and to. Each state has its own times, because nodes of a cluster
+		// have different clocks.
 		from := k.Now + at - k.back
-		to := k.Now + at - k.sent + (at-k.sent)/1000 // clocks do not run alike
+		to := k.Now + at - k.sent + (at-k.sent)/1000 // clocks differ in speed
 		r, ok := k.Receipt(&c.Plan.Plan, to, c.Cost)
 		if !ok {
 			return false, false
 		}
-		if c.Plan.Kernel == kernel.Lock { // the penalty may be over by then
+		if c.Plan.Kernel == kernel.Lock { // the penalty may have ended by to
 			if receipts[i].Receipt = r; sluice.Offends(charges, receipts, i) {
 				return false, false
 			}
@@ -110,8 +112,7 @@ func (d *denyCache) lookUp(at int64, charges []sluice.Charge, receipts []sluice.
 	return refuses, true
 }
 
-// wouldRefuse reports whether the last known state of c would have refused it, however long
-// ago that was.
+// wouldRefuse reports whether the last known state of c, however old, refuses c.
 func (d *denyCache) wouldRefuse(c *sluice.Charge) bool {
 	var k cacheEntry
 	if !c.Refuses() || d.table.Load() == nil || !d.get(c, &k) {
@@ -121,14 +122,14 @@ func (d *denyCache) wouldRefuse(c *sluice.Charge) bool {
 	return ok && !r.Fits
 }
 
-// cacheable reports whether a refusal of c is answered from memory. One of places in flight is not: they are
-// given back with every response; how many are taken is only told beside the refusal of another.
+// cacheable reports whether a refusal of c is answered from memory. For permits in flight it is not, because
+// permits are given back with every response.
 func cacheable(c *sluice.Charge) bool {
 	return c.Refuses() && !c.Plan.Kernel.Permits()
 }
 
-// learn remembers the answer to a request, and reports whether it gave something back, so that
-// there is nothing to remember.
+// learn remembers the answer to a request. If the request gave units back, learn remembers nothing, and reports
+// true.
 func (d *denyCache) learn(r *request, charges []sluice.Charge, receipts []sluice.Receipt) (gaveBack bool) {
 	if givesBack(charges) {
 		d.forget(charges)
@@ -140,9 +141,8 @@ func (d *denyCache) learn(r *request, charges []sluice.Charge, receipts []sluice
 	return false
 }
 
-// note remembers all states if the request was refused or gives back, or was only a look,
-// which belongs to a refusal on another slot. Otherwise it only updates existing entries.
-// Oldest is as in a request.
+// note remembers the states of all charges if the request was denied, gives units back, or was a peek because of a
+// refusal on another slot. Otherwise it only updates existing entries. oldest is as in request.
 func (d *denyCache) note(k cacheEntry, looked bool, charges []sluice.Charge, receipts []sluice.Receipt, oldest []int64) {
 	d.makeTable()
 	all, back := looked || worthCaching(charges, receipts), givesBack(charges)
@@ -152,13 +152,13 @@ func (d *denyCache) note(k cacheEntry, looked bool, charges []sluice.Charge, rec
 	}
 }
 
-// worthCaching reports whether a request was refused or gives something back.
+// worthCaching reports whether a request was denied or gives units back.
 func worthCaching(charges []sluice.Charge, receipts []sluice.Receipt) bool {
 	return givesBack(charges) || !sluice.Admitted(charges, receipts)
 }
 
-// forget makes the states unknown for a second if charges give something back. It is called
-// before that is sent and when it is over, since answers from before it may come after it.
+// forget makes the states of charges that give units back unknown for a second. It is called before the request is
+// sent and again after its answer, because older answers may arrive in between.
 func (d *denyCache) forget(charges []sluice.Charge) {
 	if !givesBack(charges) {
 		return
@@ -169,30 +169,30 @@ func (d *denyCache) forget(charges []sluice.Charge) {
 	}
 }
 
-// forgetState makes a state unknown for a second. At is now.
+// forgetState makes a state unknown for a second. at is the present time.
 func (d *denyCache) forgetState(fingerprint uint64, key string, at int64) {
 	d.makeTable()
 	unknown := cacheEntry{Snapshot: kernel.Snapshot{Now: unknownState}, sent: at, back: at}
 	d.put(fingerprint, key, unknown, true, true)
 }
 
-// forgetHeard makes a state unknown to which another process has given back, until the server is asked
-// again. At is now.
+// forgetHeard makes a state unknown until the next call of the server, because another process has given units back
+// to it. at is the present time.
 func (d *denyCache) forgetHeard(fingerprint uint64, key string, at int64) {
 	d.makeTable()
 	unknown := cacheEntry{Snapshot: kernel.Snapshot{Now: unknownState}, sent: at, back: at, counted: true}
 	d.put(fingerprint, key, unknown, false, true)
 }
 
-// makeTable makes the table, once.
+// makeTable allocates the table if there is none.
 func (d *denyCache) makeTable() {
 	if d.table.Load() == nil {
 		d.table.CompareAndSwap(nil, new([cacheSets]cacheSet))
 	}
 }
 
-// givesBack reports whether charges give back units of a state that may deny from memory, which permits in flight
-// never do.
+// givesBack reports whether charges give units back to a state that may deny from memory. Permits in flight never
+// do.
 func givesBack(charges []sluice.Charge) bool {
 	for i := range charges {
 		if charges[i].Cost < 0 && !charges[i].Plan.Kernel.Permits() {
@@ -202,7 +202,7 @@ func givesBack(charges []sluice.Charge) bool {
 	return false
 }
 
-// get copies what is known of the state of c to k.
+// get copies the entry of c to k, and reports whether its state is known.
 func (d *denyCache) get(c *sluice.Charge, k *cacheEntry) bool {
 	tag, set := d.set(c.Plan.Fingerprint, c.Key)
 	set.RLock()
@@ -216,9 +216,9 @@ func (d *denyCache) get(c *sluice.Charge, k *cacheEntry) bool {
 	return false
 }
 
-// put remembers k unless what is known is newer: answers may arrive out of order. Unless
-// wanted, it only updates an existing entry. An answer from before a give-back never follows
-// it: its request was sent before the give-back returned.
+// put remembers k unless the existing entry is newer: answers may arrive out of order. If wanted is false, it only
+// updates an existing entry. An answer from before a refund never replaces the entry of the refund, because its
+// request was sent before the refund returned.
 func (d *denyCache) put(fingerprint uint64, key string, k cacheEntry, wanted, givesBack bool) {
 	tag, set := d.set(fingerprint, key)
 	k.tag = tag
@@ -232,7 +232,7 @@ func (d *denyCache) put(fingerprint uint64, key string, k cacheEntry, wanted, gi
 			case k.back-old.sent > cacheFor || old.counted && k.sent > old.sent:
 				*old = k
 			case k.Now == unknownState && old.Now == unknownState:
-				k.counted = k.counted && old.counted // else a give-back of ours may be under way
+				k.counted = k.counted && old.counted // otherwise a refund by this process may be on its way
 				*old = k
 			case k.Now > old.Now || k.Now == old.Now && k.place >= old.place:
 				*old = k
@@ -252,7 +252,7 @@ func (d *denyCache) put(fingerprint uint64, key string, k cacheEntry, wanted, gi
 	}
 }
 
-// set returns the set of a state, and its tag there, which is not 0.
+// set returns the set of a state and the state's tag, which is not 0.
 func (d *denyCache) set(fingerprint uint64, key string) (tag uint64, set *cacheSet) {
 	tag = maphash.String(d.seed, key) ^ fingerprint | 1
 	return tag, &d.table.Load()[tag>>(64-cacheBits)]

@@ -1,73 +1,87 @@
-// Package redisstore keeps the counts of many processes in Redis or Valkey: one server, Sentinels, or a cluster. Packages
-// lease, synced and failover wrap it; package sluice is below it.
+// Package redisstore keeps the counts of many processes in Redis or Valkey: one server, Sentinels, or a cluster.
+// Packages lease, synced and failover wrap its [Store]. It imports package sluice.
 //
 //	store, err := redisstore.Open(ctx, "redis://localhost:6379")
 //	defer store.Close()
 //	limiter, err := sluice.NewLimiter(store, "api", limit)
 //
-// [New] does the same with an existing rueidis client.
+// [New] makes a store from an existing rueidis client.
 //
-// Its answers are those of package memory, bit for bit: one Lua script has the same arithmetic as the kernels, and uses
-// the time of the server. A Take is one round trip for any number of charges, all or nothing. The server must be Redis
-// 6.2 or later, or Valkey.
+// The answers of a Store are those of package memory, bit for bit: one Lua script has the same arithmetic as the
+// kernels, and uses the time of the server. A Take is one round trip, and commits all of its charges or none. The
+// server must be Redis 6.2 or later, or Valkey.
 //
 // # Batching
 //
-// Takes that arrive while others are under way wait for them and are then sent together, in one call of the script, which
-// decides each of them separately. Batching adds no delay: a Take that arrives when nothing is under way is sent at once.
-// Identical Takes of one call are merged, and get the same answers, so a hot key costs the server little; those of a log
+// Takes that arrive while calls of the script are running wait until one has returned, and are then sent together
+// in one call, which decides each of them separately. Batching adds no delay: a Take that arrives when no call is
+// running is sent at once. Identical Takes in a call are sent only once, with their number, so a hot key costs the
+// server little. The answers are the same as if they had been decided one after the other. Takes that charge a log
 // are not merged.
 //
 // # Denials
 //
-// The server's answer to a denied request is remembered for at most a second. As admissions only add to what is
-// used, later requests are denied exactly, at any cost, without a call: a client that keeps retrying costs the
-// server one call a second in each process. A log is read again when a unit has expired, and for a cost that waits
-// for another unit. Permits in flight are always requested from the server, because they are given back all the
-// time; if another limit denies, their receipt has the number of permits at the last request. Receipts from memory
-// may lack units that other processes have taken since, mostly those of limits that do not deny.
+// The store remembers the server's answer to a denied request for at most a second. Other processes can only add to
+// the units in use, unless they give units back. So the store can compute whether a later request, of any cost, is
+// certain to be denied, and then denies it without a call: a client that keeps retrying costs the server one call a
+// second in each process. For a log, the server is called again as soon as a unit has expired, and for a request
+// whose cost depends on the expiry of another unit. For permits in flight, the server is always called, because
+// they are given back all the time. If another limit of the request denies, the receipt has the number of permits
+// at the last call. Receipts from memory may not include the units that other processes have taken since. Mostly,
+// these are units of the limits that do not deny.
 //
 // Refunds by this process take effect at once. Resets by another process (a cost of [sluice.All]) take effect
-// within milliseconds: they are published on the channel prefix + "resets", and each store subscribes to it.
-// Refunds by others take effect within some 60 ms: they are collected for 50 ms, so a process publishes at most 20
-// messages a second, and fewer if more than ten processes subscribe. A refund after which more than ten times its
-// units remain is not published, because the key was hardly denied before. Such a refund takes effect when the
-// remembered denial expires, after a second at most. So does a loss of the server's counts. The same holds for
-// resets and refunds without a subscription: before the first one, while a lost one is retried (at once, then less
-// often, down to every half minute), without the permissions (see [Store.Dangers]), behind a proxy that does not
-// support it, and for more than 4096 states a second. None of this is an error. The message has the key, encrypted
-// if a HashKey is set.
+// within milliseconds: they are published on the channel prefix + "resets", to which each store subscribes. Refunds
+// by other processes take effect within some 60 ms: they are collected for 50 ms, so a process publishes at most 20
+// messages a second, and fewer if more than ten processes subscribe. The messages have the keys, encrypted if a
+// HashKey is set.
+//
+// In the following cases, denials may be outdated until the remembered answer expires, after a second at most. None
+// of these cases is an error:
+//
+//   - The server has lost its counts.
+//   - After a refund, more than ten times its units remain. The refund is not published, because its key was probably
+//     not being denied.
+//   - The store has no subscription. It has not subscribed yet; or it has lost its subscription and is retrying, at once
+//     and then less often, down to every half minute; or the user lacks the permissions (see [Store.Dangers]); or a
+//     proxy in front of the server does not support subscriptions.
+//   - More than 4096 states are published in a second.
 //
 // # Keys
 //
-// A state is a short string under the prefix, a fingerprint of the kind of limit, and the charge's key: see
-// [Config]. It expires when it is equal to the empty state, or somewhat later: by up to an eighth of the limit's
-// period, or of the time to drain a full bucket. Permits in flight and distinct values are a sorted set: the
-// members are their numbers (8 bytes each), and the scores the times when they expire, in microseconds. The set
-// expires [kernel.PermitLasts], or the period of the values, after the last of these times.
+// A state is a short string. Its name in Redis consists of the prefix, a fingerprint of the kind of limit, and the
+// charge's key: see [Config]. It expires when it is equal to the empty state, or later by up to an eighth of the
+// limit's period or of the time to drain a full bucket. A window or log of which more than half is used stays
+// longer, so that volatile-ttl does not evict it before other keys: a fixed window by an eighth of its period, a
+// sliding window by nine eighths, and a log by its period. The state of permits in flight and of distinct values is
+// a sorted set: the members are the numbers of the permits or values (8 bytes each), and the scores are the times
+// when they expire, in microseconds. The set expires after the last of these times, later by [kernel.PermitLasts]
+// or by the period of the values.
 //
 // # Posts
 //
-// Instances may leave messages for each other next to the counts: see [Store.Post]. They are encrypted if a HashKey is
-// set. Any client with write permission on the server may post anything.
+// Instances may leave messages for each other next to the counts: see [Store.Post]. The messages are encrypted if a
+// HashKey is set. Any client with write permission on the server may post anything.
 //
 // # Errors
 //
-// Take returns an [*Error] if it could not decide; package failover decides then. If a key holds a value that this
-// package did not write, only Takes of that key fail: see [ForeignState]. A request that may have been executed is never
-// sent again. It is retried only when the server reports that it did not run (NOSCRIPT, MOVED, ASK).
+// Take returns an [*Error] if it could not decide. Package failover decides in that case. If a key contains a value
+// that this package did not write, only Takes of that key fail: see [ForeignState]. A call is sent again only if
+// the server reports that the call did not run (NOSCRIPT, TRYAGAIN, MOVED, ASK), and never if it may have been
+// executed.
 //
 // # Cluster
 //
-// Charges of one Take are atomic if their keys start with the same hash tag: see [Store.Take]. Other charges take a round
-// trip for each hash slot, one after the other, all within the context of the Take: first the slots that denied before,
-// then lower rates before higher ones. Slots may move at any time.
+// Charges of one Take are atomic if their keys start with the same hash tag: see [Store.Take]. Other charges take a
+// round trip for each hash slot, one after the other, all within the context of the Take. The slots that denied
+// before come first, then those with lower rates before those with higher ones. Slots may move at any time.
 //
 // # The client library
 //
-// It is rueidis. With calls of a script that decides 64 requests at once, measured on one machine, it took two thirds of
-// the CPU time of go-redis for 1.4 times the decisions. It never repeats a command that writes, and follows MOVED and
-// ASK; go-redis by default retries commands that may have been executed. Its automatic pipelining is disabled: this
-// package batches requests, and a call with its own connection does not need one goroutine to write and another to read.
-// As neither library always honours a context, callers wait on a channel of this package, and not for the library.
+// The client library is rueidis. With calls of a script that decides 64 requests at once, measured on one machine,
+// rueidis took two thirds of the CPU time of go-redis for 1.4 times the decisions. It never repeats a command that
+// writes, and follows MOVED and ASK; go-redis by default retries commands that may have been executed. The
+// automatic pipelining of rueidis is disabled: this package batches requests, and a call with its own connection
+// does not need one goroutine to write and another to read. Because neither library always honours a context,
+// callers wait on a channel of this package, and not for the library.
 package redisstore

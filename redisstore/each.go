@@ -8,11 +8,11 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// TakeEach implements [sluice.EachTaker]: one call of the server has up to 1024 charges; for more, there are
-// several calls, one after the other. On a cluster it is one call for each hash slot, and all that go to one master
-// are sent together; Takes of several slots are decided after the others, in no order. If a Take is refused from
-// memory, its receipts may not include units that earlier Takes in the list have taken from the limits that do not
-// refuse it.
+// TakeEach implements [sluice.EachTaker]. It makes one call of the server for up to 1024 charges, and more calls
+// one after the other. On a cluster, it makes one call for each hash slot, and sends all calls to a master
+// together; Takes with several slots are decided after the others, in no particular order. If a Take is denied from
+// memory, its receipts may not include units that earlier Takes in the list have taken from limits that do not deny
+// it.
 func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	var lanes []*lane
 	var across []*sluice.TakeCall
@@ -49,7 +49,7 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 	s.takeEachAcross(ctx, across)
 }
 
-// TakeEachWithin is TakeEach that waits no longer than wait for the server: see [Store.TakeWithin].
+// TakeEachWithin does what TakeEach does, but waits no longer than wait for the server: see [Store.TakeWithin].
 func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []sluice.TakeCall) {
 	if wait <= 0 {
 		for i := range calls {
@@ -63,7 +63,7 @@ func (s *Store) TakeEachWithin(ctx context.Context, wait time.Duration, calls []
 	s.TakeEach(ctx, calls)
 }
 
-// flight is a call of a TakeEach on its way.
+// flight is one of the calls of a TakeEach, and its request.
 type flight struct {
 	r    *request
 	call *sluice.TakeCall
@@ -72,9 +72,9 @@ type flight struct {
 // lane has the calls of a TakeEach that go to one server.
 type lane struct {
 	b       *batcher
-	flights []flight // that have not returned
-	sent    int      // of them
-	err     error    // of sending
+	flights []flight // calls that have not returned
+	sent    int      // number of flights that are on their way
+	err     error    // error of sending
 }
 
 func addTo(lanes []*lane, b *batcher, f flight) []*lane {
@@ -87,7 +87,7 @@ func addTo(lanes []*lane, b *batcher, f flight) []*lane {
 	return append(lanes, &lane{b: b, flights: []flight{f}})
 }
 
-// send queues as many as go in one call.
+// send queues as many flights as fit in one call of the server.
 func (l *lane) send(stays bool) {
 	var requests []*request
 	charges := 0
@@ -109,7 +109,7 @@ func (l *lane) send(stays bool) {
 	l.err = l.b.add(stays, requests...)
 }
 
-// wait waits for those that were sent.
+// wait waits for the flights that were sent.
 func (l *lane) wait(ctx context.Context, s *Store) {
 	for _, f := range l.flights[:l.sent] {
 		if f.call.Err = l.err; l.err == nil {
@@ -119,7 +119,7 @@ func (l *lane) wait(ctx context.Context, s *Store) {
 	l.flights = l.flights[l.sent:]
 }
 
-// acrossAtOnce is how many Takes of several slots are under way at once for one TakeEach.
+// acrossAtOnce is how many Takes with several slots a TakeEach makes at the same time.
 const acrossAtOnce = 64
 
 func (s *Store) takeEachAcross(ctx context.Context, calls []*sluice.TakeCall) {

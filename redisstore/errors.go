@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Kind tells apart what can go wrong between a [Store] and its server.
+// Kind is the kind of an [Error].
 type Kind uint8
 
 const (
@@ -59,7 +59,7 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Error is the error of a [Store] that could not decide. Use [errors.AsType] to read its Kind. It unwraps to the
+// Error is the error of a [Store] that could not decide. Use [errors.AsType] to get its Kind. It unwraps to the
 // error of the context, the network or the server.
 type Error struct {
 	Kind Kind
@@ -73,19 +73,19 @@ func (e *Error) Unwrap() error { return e.Err }
 // NotCharged reports whether it is certain that nothing was charged.
 func (e *Error) NotCharged() bool { return e.Kind != Unknown && e.Kind != BadReply }
 
-// ForeignState is what an [Error] of kind Foreign unwraps to. Nothing was charged.
+// ForeignState is the error to which an [Error] of kind Foreign unwraps. Nothing was charged.
 //
-// A string that is no state was deleted, and the next Take of its key starts a new count: the string would stay for
-// ever, because it does not expire. Its name has the prefix and the fingerprint of a limit, so no other program
-// uses it. A list, a hash or another type stays, because it was written on purpose: all Takes of its key fail until
-// it is deleted.
+// If the value is a string that is not a valid state, the Take has deleted it, because a string without an expiry
+// would stay for ever. Its name has the prefix and the fingerprint of a limit, so no other program uses it. The
+// next Take of the key starts a new count. A list, a hash or a value of another type stays, because a program must
+// have written it on purpose: all Takes of its key fail until the value is deleted.
 type ForeignState struct {
-	Keys    []string // in Redis: hashed if [Config].HashKey is set
-	Deleted []bool   // of each key
+	Keys    []string // names in Redis, hashed if [Config].HashKey is set
+	Deleted []bool   // whether the value of each key was deleted
 	charges []int
 }
 
-// Unreadable returns the indexes of the charges that it concerns, in ascending order.
+// Unreadable returns the indexes of the charges whose states are foreign, in ascending order.
 func (e *ForeignState) Unreadable() []int { return e.charges }
 
 func (e *ForeignState) Error() string {
@@ -103,11 +103,11 @@ func (e *ForeignState) Error() string {
 	return b.String()
 }
 
-// errClosed is what a closed store answers with.
+// errClosed is the error of a closed store.
 var errClosed = &Error{NotSent, errors.New("the store is closed")}
 
-// replyKinds has the first word of the server's error replies. All of them are given
-// before a script runs, or at its first write.
+// replyKinds has the kind of an error reply of the server, by its first word. The server sends all of them before a
+// script runs, or at its first write.
 var replyKinds = map[string]Kind{
 	"LOADING":     Loading,
 	"MASTERDOWN":  Loading,
@@ -141,7 +141,7 @@ func failure(err error) *Error {
 	case errors.Is(err, io.EOF):
 		err = fmt.Errorf("the server closed the connection: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		// Not the caller's deadline, and not to be mistaken for it.
+		// This is a deadline of the library. It must not look like that of the caller.
 		err = errors.New("the server did not answer in time")
 	}
 	return &Error{Unknown, err}

@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/kernel"
 )
 
-// EvictsByExpiry reports whether a master evicts first the keys that expire first when its memory is full:
+// EvictsByExpiry reports whether a master with full memory evicts the keys that expire first: whether its
 // maxmemory-policy is volatile-ttl. [Kept] returns how long keys are kept.
 func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 	var failed error
@@ -25,9 +25,10 @@ func (s *Store) EvictsByExpiry(ctx context.Context) (bool, error) {
 	return false, failed
 }
 
-// Kept returns the longest time for which a key of p is kept, after its first unit, and after the last of all the
-// units that it may use. If the memory of a server with volatile-ttl is full, new keys of a plan evict keys that
-// have used up another plan, if those are kept for a shorter time.
+// Kept returns the longest time for which the server keeps a key of p: first is the time after a key has used one
+// unit, and last is the time after it has used all of its units. If the memory of a server with volatile-ttl is
+// full, new keys of one plan evict used-up keys of another plan if first of the one is longer than last of the
+// other.
 func Kept(p *sluice.Plan) (first, last time.Duration) {
 	switch {
 	case p.Kernel == kernel.Meter:

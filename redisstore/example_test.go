@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/redisstore"
 )
 
-// A store that connects by itself.
+// Open connects to the server.
 func Example() {
 	ctx := context.Background()
 	store, err := redisstore.Open(ctx, "redis://localhost:6379")
@@ -33,7 +33,7 @@ func Example() {
 	log.Print(decision.Allowed, decision.RetryAfter)
 }
 
-// A store over a client that the program has already.
+// New uses an existing client.
 func ExampleNew() {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}})
 	if err != nil {

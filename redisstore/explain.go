@@ -11,8 +11,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// explain returns an error that names the setting to change, if that is known. With probe it may connect to find
-// out.
+// explain returns an error that names the setting to change, if that is known. If probe is true, it may connect to
+// the server to find out.
 func (c Config) explain(err error, probe bool) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -21,13 +21,13 @@ func (c Config) explain(err error, probe bool) error {
 	if hint := c.hint(e, probe); hint != "" {
 		return &Error{Misconfigured, fmt.Errorf("%s: %s (%w)", strings.Join(c.Addrs, ", "), hint, err)}
 	}
-	if e.Kind == Unknown { // nothing has been asked for yet
+	if e.Kind == Unknown { // nothing was charged yet
 		e.Kind = Unavailable
 	}
 	return &Error{e.Kind, fmt.Errorf("%s: %w", strings.Join(c.Addrs, ", "), e.Err)}
 }
 
-// hint returns what to change, or "" if the settings may be right.
+// hint returns the change to make, or "" if the settings may be right.
 func (c Config) hint(e *Error, probe bool) string {
 	if reply, ok := errors.AsType[*rueidis.RedisError](e.Err); ok {
 		return c.replyHint(reply.Error())
@@ -49,10 +49,10 @@ func (c Config) hint(e *Error, probe bool) string {
 	return ""
 }
 
-// What a server has to allow: the script and the heartbeat, and to look at the server. INFO
-// and CONFIG GET are for [Store.Dangers] alone, ZCOUNT, ZSCORE and ZRANGEBYSCORE for permits. Without
-// PUBLISH and SUBSCRIBE, resets are noticed later; what is in the last line is for [Store.Post] and
-// [Store.Posted], and ZREM for permits as well.
+// These are the permissions that the user needs: for the script, for the heartbeat, and to inspect the server. INFO
+// and CONFIG GET are only for [Store.Dangers]; ZCOUNT, ZSCORE and ZRANGEBYSCORE are for permits. Without PUBLISH
+// and SUBSCRIBE, resets are noticed later. The commands in the last line are for [Store.Post] and [Store.Posted],
+// and ZREM also for permits.
 const (
 	commands = "+eval +evalsha +script|load +ping +hello +info +config|get +time " +
 		"+get +mget +set +del +incrby +getrange +setrange +strlen +append +pexpireat " +
@@ -93,10 +93,10 @@ func (c Config) replyHint(text string) string {
 	return ""
 }
 
-// probeFor bounds a probe.
+// probeFor is the timeout of a probe.
 const probeFor = 400 * time.Millisecond
 
-// probe asks the server something over a connection of its own.
+// probe calls ask with a new connection to the server.
 func (c Config) probe(ask func(net.Conn) bool) bool {
 	conn, err := net.DialTimeout(networkOf(c.Addrs[0]), c.Addrs[0], probeFor)
 	if err != nil {
@@ -117,8 +117,8 @@ func (c Config) speaksTLS() bool {
 	})
 }
 
-// asksForCertificate reports whether the server turns away the client for its
-// certificate, which it does after the handshake.
+// asksForCertificate reports whether the server refuses the client because of its certificate. The server does so
+// after the handshake.
 func (c Config) asksForCertificate() bool {
 	return c.probe(func(conn net.Conn) bool {
 		config := c.TLS.Clone()
@@ -128,7 +128,7 @@ func (c Config) asksForCertificate() bool {
 	})
 }
 
-// speaksPlain reports whether the server answers a PING that is not encrypted.
+// speaksPlain reports whether the server answers an unencrypted PING.
 func (c Config) speaksPlain() bool {
 	return c.probe(func(conn net.Conn) bool {
 		answer := make([]byte, 1)

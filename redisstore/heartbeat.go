@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// heartbeat notes an instance, forgets those not heard of for five seconds, and returns
-// how many are left. Those of the future are of a clock that has stepped back.
+// heartbeat adds an instance, deletes those without a heartbeat for five seconds, and returns the number of the
+// others. It also deletes heartbeats in the future: they were written before the clock was set back.
 const heartbeat = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -17,8 +17,8 @@ redis.call('PEXPIRE', KEYS[1], 10000)
 return redis.call('ZCARD', KEYS[1])
 `
 
-// Heartbeat notes that the instance of that id is alive, and returns how many instances with the
-// same prefix were alive in the last five seconds.
+// Heartbeat records that the instance with that id is alive. It returns the number of instances, with the same
+// prefix, that were alive in the last five seconds.
 func (s *Store) Heartbeat(ctx context.Context, id string) (instances int, err error) {
 	m, err := s.eval(ctx, heartbeat, []string{s.names.prefix + "instances"}, id)
 	if err != nil {

@@ -4,5 +4,5 @@ package redisstore
 
 import "syscall"
 
-// hungUp cannot be told here without a read that might wait.
+// hungUp cannot be implemented on this system without a read that might wait.
 func hungUp(syscall.RawConn) bool { return false }

@@ -4,8 +4,8 @@ package redisstore
 
 import "syscall"
 
-// hungUp reports whether the other side has closed a connection on which nothing is due. It
-// does not wait, and takes nothing away from a reader.
+// hungUp reports whether the server has closed a connection on which no answer is missing. It does not wait, and
+// does not consume data.
 func hungUp(raw syscall.RawConn) (yes bool) {
 	var head [5]byte
 	err := raw.Control(func(fd uintptr) {
@@ -21,9 +21,9 @@ func hungUp(raw syscall.RawConn) (yes bool) {
 	return yes || err != nil
 }
 
-// isAlert reports whether a record of TLS is one that ends the connection. The end of the
-// stream is hidden behind it. Since TLS 1.3 it looks like data, of a length that no reply has:
-// two bytes, the type, and 16 for its integrity.
+// isAlert reports whether a TLS record is an alert, which ends the connection. In the data, the alert comes before
+// the end of the stream. In TLS 1.3 it looks like application data, of a length that no reply has: two bytes, the
+// type, and 16 bytes for the integrity.
 func isAlert(record []byte) bool {
 	const alert, data = 21, 23
 	return record[0] == alert || len(record) == 5 && record[0] == data && record[3] == 0 && record[4] == 19

@@ -12,27 +12,27 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Keys and hash tags of more bytes are replaced by their hashes.
+// Longer keys and hash tags, in bytes, are replaced by their hashes.
 const (
 	maxKey = 512
 	maxTag = 128
 )
 
-// naming writes the names under which states are kept:
+// naming makes the names of states in Redis:
 //
 //	prefix fingerprint ":" key
 //	prefix fingerprint "#" hash
 //
-// The fingerprint has 11 letters, so that neither can be mistaken for the other. A
-// hash tag at the beginning of the key stays in front, and is the first of the name. On
-// a cluster other names get one, so that the slot depends on the key alone:
+// The fingerprint has 11 letters, so the two forms cannot be confused. If the key begins with a hash tag, the name
+// begins with it, too, so that it is the first hash tag of the name. On a cluster, other names get a hash tag, so
+// that the slot depends on the key alone:
 //
 //	prefix fingerprint "={" key "}"
 //	prefix fingerprint "#{" hash "}"
 type naming struct {
 	prefix  string
 	cluster bool
-	hashes  sync.Pool // of hash.Hash; keyed if keys are secret
+	hashes  sync.Pool // of hash.Hash; an HMAC if there is a HashKey
 	secret  bool
 }
 
@@ -47,7 +47,7 @@ func newNaming(prefix string, cluster bool, secret []byte) *naming {
 	return n
 }
 
-// append appends the name of a charge's state.
+// append appends the name of a charge's state to dst.
 func (n *naming) append(dst []byte, c *sluice.Charge) []byte {
 	dst = append(dst, n.prefix...)
 	var fingerprint [8]byte
@@ -77,7 +77,7 @@ func (n *naming) append(dst []byte, c *sluice.Charge) []byte {
 	return n.appendHash(dst, "key:", c.Key)
 }
 
-// slot returns the slot of the states under a key on a cluster, whatever their plan.
+// slot returns the hash slot of all states under a key, on a cluster.
 func (n *naming) slot(key string) uint16 {
 	var name [256]byte
 	return slot(n.append(name[:0], &sluice.Charge{Key: key, Plan: &anyPlan}))
@@ -85,8 +85,7 @@ func (n *naming) slot(key string) uint16 {
 
 var anyPlan sluice.Plan
 
-// appendHash appends half of the hash of a text, as 22 letters. The use keeps the
-// hash of a tag apart from that of a key.
+// appendHash appends half of the hash of a text, as 22 letters. With another use, the same text has another hash.
 func (n *naming) appendHash(dst []byte, use, text string) []byte {
 	h := n.hashes.Get().(hash.Hash)
 	h.Reset()

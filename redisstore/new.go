@@ -8,32 +8,31 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Keys are how a [Store] of [New] names its keys: see [Config].
+// Keys has the settings for the names of keys of a [Store] made by [New]: see [Config].
 type Keys struct {
 	Prefix  string // [DefaultPrefix] if empty
 	HashKey []byte
 }
 
-// New returns a store over an existing client of a single server, Sentinels or a cluster. It inspects the server,
-// and loads the script; errors are those of [Config.Open]. Close leaves the client open. Close it afterwards, or
-// before: that also ends a wait of Close for a server that does not answer.
+// New returns a store over an existing client of a single server, Sentinels or a cluster. New inspects the server
+// and loads the script. Its errors are those of [Config.Open]. [Store.Close] leaves the client open: close the
+// client yourself, after the store. If Store.Close has to wait for a server that does not answer, closing the
+// client ends the wait.
 //
-// Any client will do that sends writes to masters: ReplicaOnly is refused, and SendToReplicas must be false for
-// commands that are not read-only. Nothing is sent twice, whatever its DisableRetry. These options are recommended,
-// and [Open] sets them:
+// The client must send writes to masters: New refuses a client with ReplicaOnly, and SendToReplicas must return
+// false for commands that are not read-only. Calls of the script are not repeated, whatever DisableRetry is. These
+// options are recommended, and [Open] sets them:
 //
-//   - ConnWriteTimeout: 5 s. A call stays under way for this time if its answer is lost. No
-//     caller waits for it longer than its context, but Close does, and more than 24 such calls
-//     at a time hold up others.
-//   - DisableAutoPipelining, with a BlockingPoolSize of 50: requests are gathered here, and a
-//     connection for each call costs less.
+//   - ConnWriteTimeout: 5 s. If the answer to a call is lost, the client waits for it for this time. No caller waits
+//     longer than its context, but Close does, and more than 24 such calls at a time delay others.
+//   - DisableAutoPipelining, with a BlockingPoolSize of 50: this package gathers requests itself, and a connection for
+//     each call costs less.
 //
-// The store subscribes to the resets of others on a connection of the client, and Close
-// unsubscribes.
+// The store subscribes to the resets of other processes on a connection of the client, and Close unsubscribes.
 //
-// Unlike Open, New cannot check a connection before it is used: after a restart of the server, the first calls may
-// end with an error of kind Unknown. Open also checks replies before the client reads them; a client of its own
-// panics at some that no Redis sends.
+// New cannot check the connections of the client, as Open does. So after a restart of the server, the first calls
+// may end with an error of kind Unknown. And a reply that no Redis would send may make the client panic, on a
+// goroutine of its own.
 func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
 	if client == nil {
 		return nil, &Error{Misconfigured, errors.New("New needs a client: rueidis.NewClient makes one, and Open connects by itself")}
@@ -53,7 +52,7 @@ func New(ctx context.Context, client rueidis.Client, k Keys) (*Store, error) {
 		return nil, err
 	}
 	if client.Mode() == rueidis.ClientModeSentinel {
-		c.Master = "the client's" // which the client finds
+		c.Master = "the client's" // the client finds it
 	}
 	if err := c.inspect(ctx, client); err != nil {
 		return nil, c.explain(err, false)

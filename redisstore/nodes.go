@@ -11,9 +11,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// nodesEvery is how often a store asks which node of a cluster has which slots. The
-// client library knows by itself where to send a command; here it decides only which
-// requests are gathered, so that a node that is silent holds up no other.
+// nodesEvery is how often a store requests the nodes of a cluster and their slots. The client library itself finds
+// the node for a command. Here, the node only decides which requests are gathered together, so that a silent node
+// does not delay the requests to others.
 const nodesEvery = 2 * time.Second
 
 // nodes has a batcher for each master of a cluster.
@@ -33,7 +33,7 @@ func newNodes(s *Store) *nodes {
 	n := &nodes{store: s, batchers: make(map[string]*batcher), stopped: make(chan struct{})}
 	var table [slots]*batcher
 	for i := range table {
-		table[i] = s.batcher // until the nodes are known
+		table[i] = s.batcher // before the first refresh
 	}
 	n.table.Store(&table)
 	ctx, stop := context.WithCancel(context.Background())
@@ -59,7 +59,7 @@ func (n *nodes) watch(ctx context.Context) {
 	}
 }
 
-// refresh leaves the table as it is if the cluster does not report its slots.
+// refresh updates the table. If the cluster does not report its slots, the table stays as it is.
 func (n *nodes) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, nodesEvery)
 	defer cancel()
@@ -88,8 +88,8 @@ func (n *nodes) refresh(ctx context.Context) {
 	n.table.Store(&table)
 }
 
-// slotRange reads an entry of CLUSTER SLOTS: first, last, the master as address, port
-// and more, and its replicas.
+// slotRange reads an entry of CLUSTER SLOTS: the first and the last slot, the master (address, port and more), and
+// its replicas.
 func slotRange(m rueidis.RedisMessage) (first, last int64, address string, ok bool) {
 	entry, err := m.ToArray()
 	if err != nil || len(entry) < 3 {
@@ -102,7 +102,7 @@ func slotRange(m rueidis.RedisMessage) (first, last int64, address string, ok bo
 	first, err1 := entry[0].AsInt64()
 	last, err2 := entry[1].AsInt64()
 	port, err3 := master[1].AsInt64()
-	host, _ := master[0].ToString() // unknown to itself: any name for it will do
+	host, _ := master[0].ToString() // may be missing if the node does not know it; any unique name works here
 	ok = err1 == nil && err2 == nil && err3 == nil && 0 <= first && last < slots
 	return first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10)), ok
 }

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	openFor    = 4 * time.Second // bounds Open
-	connectFor = 2 * time.Second // bounds connecting, and the greetings that follow
-	// callFor bounds a call of the script. A server that changes its role by plan may
-	// hold up its clients for as long. One that has vanished is found out sooner, by TCP.
+	openFor    = 4 * time.Second // timeout of Open
+	connectFor = 2 * time.Second // timeout of connecting, including TLS and the first commands
+	// callFor is the timeout of a call of the script. In a planned change of its role, a server may pause its
+	// clients for that long. TCP detects sooner that a server is gone.
 	callFor = 5 * time.Second
 )
 
-// Open connects to the server at a URL as [ParseURL] reads it. It takes at most five seconds, and its errors name
-// the setting to change.
+// Open connects to the server at a URL, whose forms [ParseURL] describes. It takes at most five seconds, and its
+// errors name the setting to change.
 func Open(ctx context.Context, url string) (*Store, error) {
 	c, err := ParseURL(url)
 	if err != nil {
@@ -29,8 +29,8 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	return c.Open(ctx)
 }
 
-// Open connects to the server. It takes at most five seconds. The error is an [*Error]:
-// of kind Misconfigured if another attempt with the same settings would fail as well.
+// Open connects to the server. It takes at most five seconds. The error is an [*Error]. Its kind is Misconfigured
+// if another attempt with the same settings would fail, too.
 func (c Config) Open(ctx context.Context) (*Store, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func (c Config) Open(ctx context.Context) (*Store, error) {
 	return newStore(client, false, conns, c), nil
 }
 
-// warm connects ahead, so that no decision has to wait for it: as often as greetings
-// overlap, which is the more often the further away the server is.
+// warm makes connections in advance, so that no decision has to wait for one. It makes as many as overlap in time:
+// more, the further away the server is.
 func warm(ctx context.Context, client rueidis.Client) {
 	ctx, cancel := context.WithTimeout(ctx, connectFor/2)
 	defer cancel()
@@ -67,7 +67,7 @@ func warm(ctx context.Context, client rueidis.Client) {
 func (c Config) options(conns *conns) rueidis.ClientOption {
 	dialer := net.Dialer{
 		Timeout:         connectFor,
-		KeepAlive:       15 * time.Second, // how often rueidis asks an idle connection of its own
+		KeepAlive:       15 * time.Second, // how often rueidis pings its own idle connections
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3},
 	}
 	return rueidis.ClientOption{
@@ -86,21 +86,21 @@ func (c Config) options(conns *conns) rueidis.ClientOption {
 			TopologyRefreshInterval: nodesEvery,
 		},
 		ClusterOption: rueidis.ClusterOption{MaxMovedRedirections: 8, ShardsRefreshInterval: nodesEvery},
-		// A call has a connection for itself: its worker writes, and reads the answer,
-		// without other goroutines in between.
+		// Each call has its own connection: the worker writes the call and reads the answer, without other
+		// goroutines in between.
 		DisableAutoPipelining: true,
-		BlockingPoolSize:      maxWorkers + maxLost + 2, // and what else is asked
+		BlockingPoolSize:      maxWorkers + maxLost + 2, // and two for other commands
 		ReadBufferEachConn:    1 << 16,
 		WriteBufferEachConn:   1 << 16,
 		RingScaleEachConn:     6,
-		// Nothing is sent twice. MOVED and ASK are followed all the same.
+		// Commands are not repeated. The library follows MOVED and ASK nevertheless.
 		DisableRetry:  true,
 		DisableCache:  true,
 		ClientSetInfo: rueidis.DisableClientSetInfo,
 	}
 }
 
-// connect is rueidis.NewClient with a context.
+// connect does what rueidis.NewClient does, until ctx ends.
 func (c Config) connect(ctx context.Context, conns *conns) (rueidis.Client, error) {
 	type result struct {
 		client rueidis.Client
@@ -125,7 +125,8 @@ func (c Config) connect(ctx context.Context, conns *conns) (rueidis.Client, erro
 	}
 }
 
-// inspect checks that the server is of the kind in c and that the user has the permissions, and loads the script.
+// inspect checks that the server is a single one, a cluster or a master as in c, and that the user has the
+// permissions. It loads the script.
 func (c Config) inspect(ctx context.Context, client rueidis.Client) error {
 	if c.Cluster && client.Mode() != rueidis.ClientModeCluster {
 		return &Error{Misconfigured, fmt.Errorf("%s is not a node of a cluster: use redis:// instead of redis-cluster://", c.Addrs[0])}
@@ -138,7 +139,7 @@ func (c Config) inspect(ctx context.Context, client rueidis.Client) error {
 	return c.prepareAll(ctx, client)
 }
 
-// inspectSingle asks a server that should be a single one for its mode and role. Old servers do not report them.
+// inspectSingle checks the mode and the role of a single server. Old servers do not report them.
 func (c Config) inspectSingle(ctx context.Context, client rueidis.Client) error {
 	hello, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).ToMap()
 	if err != nil {
@@ -163,9 +164,9 @@ func (c Config) inspectSingle(ctx context.Context, client rueidis.Client) error 
 	return &Error{Misconfigured, fmt.Errorf("%s %s", c.Addrs[0], problem)}
 }
 
-// prepareAll prepares all nodes that answer soon. It fails if none does, or if one refuses what
-// decisions need: each node has its own users. A node that comes later gets the script with its first
-// call: see [worker.send].
+// prepareAll prepares all nodes that answer in time. It fails if no node answers, or if a node refuses commands
+// that decisions need: each node has its own users. A node that joins later gets the script with its first call:
+// see [worker.send].
 func (c Config) prepareAll(ctx context.Context, client rueidis.Client) error {
 	nodes := client.Nodes()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -191,7 +192,7 @@ func (c Config) prepareAll(ctx context.Context, client rueidis.Client) error {
 	return failed
 }
 
-// denied reports whether an error of [Config.prepare] is that of a user without rights.
+// denied reports whether an error of [Config.prepare] means that the user lacks permissions.
 func denied(err error) bool {
 	if err == nil {
 		return false

@@ -14,30 +14,30 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// The client library trusts the server: a negative length, a reply that nothing asked for or an empty
-// answer where it needs two values are a panic there, often on a goroutine of its own, and it allocates
-// what a length announces. So each connection has a guard between the server and the library. It follows
-// the commands that are written and the replies that are read, and fails the read before the library
-// sees what no Redis would send.
+// The client library trusts the server. It panics, often on a goroutine of its own, after a negative length, after
+// a reply without a command, or if a reply is empty where the library needs two values. And it allocates as much
+// memory as a length announces. So each connection has a guard between the server and the library. The guard
+// follows the commands that are written and the replies that are read, and fails a read before the library sees a
+// reply that no Redis would send.
 
 const (
-	// maxReplyText bounds a text of a reply: the largest is a post of an instance.
+	// maxReplyText bounds the bytes of a text: the largest text is a post of an instance.
 	maxReplyText = maxSealed
-	// maxReplyBytes bounds the texts of a reply: see postedScript.
+	// maxReplyBytes bounds the bytes of all texts of a reply: see postedScript.
 	maxReplyBytes = 2*maxPosted + 1<<17
-	// maxReplyItems bounds the values of a reply, at all depths: the server allocates nothing for
-	// them, and the library 40 bytes each. The topology of a cluster has more, 16 for a range of slots.
+	// maxReplyItems bounds the number of values of a reply, at all depths, because the library allocates 40 bytes
+	// for each value that the server announces. The topology of a cluster has more values, 16 for a range of slots.
 	maxReplyItems    = 1 << 10
 	maxSentinelItems = 1 << 14
 	maxClusterItems  = 1 << 18
 	maxReplyDepth    = 8
 	maxReplyLine     = 1 << 14
-	// maxWords is how many words of a command, and values of a message, are kept, each up to maxWord.
+	// maxWords is how many words of a command, or values of a message, are kept. Each is cut to maxWord bytes.
 	maxWords = 3
 	maxWord  = 128
 )
 
-// replyError is how a read ends when the server is no Redis.
+// replyError is the error of a read if the server does not behave like Redis.
 type replyError struct{ problem string }
 
 func (e *replyError) Error() string {
@@ -55,9 +55,9 @@ type guard struct {
 
 	mu      sync.Mutex
 	pending []pending // commands that wait for their replies, in order
-	first   int       // of pending
-	hello3  bool      // messages have a type of their own: it is RESP3
-	pubsub  bool      // it has subscribed
+	first   int       // index of the next command in pending
+	hello3  bool      // RESP3 is in use, in which messages have a type of their own
+	pubsub  bool      // SUBSCRIBE or UNSUBSCRIBE was written
 	// The last command that was written is UNSUBSCRIBE.
 	unsubscribing bool
 }
@@ -65,7 +65,7 @@ type guard struct {
 // pending is a command that waits for its reply.
 type pending struct {
 	command  command
-	confirms int // of (un)subscribe: a message for each channel
+	confirms int // for (un)subscribe, the number of confirmations: one for each channel
 }
 
 type command uint8
@@ -74,7 +74,7 @@ const (
 	anyCommand command = iota
 	subscribe
 	unsubscribe
-	unsubscribed // the PING by which the library finds the end of the replies to unsubscribe
+	unsubscribed // the PING after UNSUBSCRIBE: its reply ends the confirmations
 	cluster
 	sentinel
 	masterAddress
@@ -83,7 +83,7 @@ const (
 
 func newGuard(c net.Conn) *guard {
 	g := &guard{Conn: c}
-	g.sent.maxItems, g.sent.maxText, g.sent.maxBytes = 1<<30, 1<<30, math.MaxInt // they are ours
+	g.sent.maxItems, g.sent.maxText, g.sent.maxBytes = 1<<30, 1<<30, math.MaxInt // commands are trusted
 	return g
 }
 
@@ -100,7 +100,7 @@ func (g *guard) Write(b []byte) (int, error) {
 	return g.Conn.Write(b)
 }
 
-// note remembers the command that has been written.
+// note adds the command that has been written to pending.
 func (g *guard) note() {
 	p := pending{confirms: max(1, g.sent.values-1)}
 	g.mu.Lock()
@@ -128,7 +128,7 @@ func (g *guard) note() {
 	case "ROLE":
 		p.command = role
 	}
-	if g.first > len(g.pending)/2 { // there may never be a moment without any
+	if g.first > len(g.pending)/2 { // pending may never become empty
 		g.pending, g.first = append(g.pending[:0], g.pending[g.first:]...), 0
 	}
 	g.pending = append(g.pending, p)
@@ -157,14 +157,14 @@ func (g *guard) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// begin sets the bounds of a reply that begins with a byte.
+// begin sets the bounds of a reply whose first byte is kind.
 func (g *guard) begin(kind byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := &g.reply
 	r.maxItems, r.maxText, r.maxBytes = maxReplyItems, maxReplyText, maxReplyBytes
 	if r.kind = kind; kind == '>' || !r.scalar() && g.pubsub && !g.hello3 {
-		return nil // it may be a message
+		return nil // may be a message
 	}
 	if g.first == len(g.pending) {
 		return notRedis("a reply that nothing asked for")
@@ -209,7 +209,7 @@ func (g *guard) end() error {
 	return nil
 }
 
-// message checks what came without being a reply.
+// message checks a message of a subscription.
 func (g *guard) message() error {
 	r := &g.reply
 	kind := string(r.word(0))
@@ -227,7 +227,7 @@ func (g *guard) message() error {
 			g.first++
 		}
 	}
-	// The library takes the words of a Sentinel's message apart.
+	// The library expects several words in a Sentinel's message.
 	if channel := string(r.word(1)); kind == "message" && channel != "" && strings.ContainsRune("+-", rune(channel[0])) {
 		words := 4
 		if channel == "+switch-master" {
@@ -240,29 +240,29 @@ func (g *guard) message() error {
 	return nil
 }
 
-// resp reads a stream of values of RESP, however it is cut, and keeps of each its first words.
+// resp parses a stream of RESP values, in chunks of any size. It keeps the first words of each value.
 type resp struct {
 	maxItems, maxText, maxBytes int
 
-	under  bool // a value is under way
-	kind   byte // of the whole value
-	values int  // how many values it has, if it is no scalar
+	under  bool // a value has begun and not ended
+	kind   byte // first byte of the whole value
+	values int  // number of values in it, unless it is a scalar
 	items  int
 	bytes  int
 	words  [maxWords][maxWord]byte
 	lens   [maxWords]int
-	spaces int // in its third value
+	spaces int // number of spaces in its third value
 
 	depth int
 	left  [maxReplyDepth]int
-	at    int // which of its values is being read, counted from 0
+	at    int // index of the value in it that is being read
 
 	state byte
-	typ   byte // of the value that is being read
+	typ   byte // first byte of the value that is being read
 	line  [maxWord]byte
-	long  int // how long the line is
+	long  int // length of the line so far
 	last  byte
-	text  int // how much of a text is missing, with its end
+	text  int // bytes of the text that are missing, including its line end
 }
 
 const (
@@ -273,10 +273,11 @@ const (
 
 func (r *resp) word(i int) []byte { return r.words[i][:r.lens[i]] }
 
-// scalar reports whether the whole value is no list.
+// scalar reports whether the whole value is a single value: not an array, a map, a set or a push message.
 func (r *resp) scalar() bool { return r.kind != '*' && r.kind != '%' && r.kind != '~' && r.kind != '>' }
 
-// scan reads until a whole value or the data ends, and returns how many bytes it has read.
+// scan reads until the end of a whole value or of b. It returns the number of bytes read, and whether a whole value
+// has ended.
 func (r *resp) scan(b []byte) (n int, done bool, err error) {
 	for n < len(b) && !done && err == nil {
 		switch r.state {
@@ -336,7 +337,7 @@ func (r *resp) scan(b []byte) (n int, done bool, err error) {
 	return n, done, err
 }
 
-// keep keeps a part of the text of a value, which begins at an offset of it.
+// keep stores a part of a value's text. at is the offset of the part in the text.
 func (r *resp) keep(part []byte, at int) {
 	if r.depth > 1 || r.at >= maxWords {
 		return
@@ -349,7 +350,7 @@ func (r *resp) keep(part []byte, at int) {
 	}
 }
 
-// lineEnd acts on a line.
+// lineEnd handles the end of a line.
 func (r *resp) lineEnd() (done bool, err error) {
 	line := r.line[:min(r.long, maxWord)]
 	ok := true
@@ -378,7 +379,7 @@ func (r *resp) lineEnd() (done bool, err error) {
 	return r.ended(), nil
 }
 
-// length acts on the length of a text or a list.
+// length handles the length of a text or a list.
 func (r *resp) length(line string) (done bool, err error) {
 	if line == "-1" && (r.typ == '$' || r.typ == '*') {
 		if r.depth == 0 {
@@ -420,7 +421,7 @@ func (r *resp) length(line string) (done bool, err error) {
 	return false, nil
 }
 
-// ended notes the end of a value, and reports whether it is that of the whole.
+// ended handles the end of a value, and reports whether the whole value has ended.
 func (r *resp) ended() bool {
 	for r.depth > 0 {
 		if r.depth == 1 {
@@ -435,8 +436,8 @@ func (r *resp) ended() bool {
 	return true
 }
 
-// careful is a client that turns panics into errors. The guard prevents all of them on connections of
-// [Config.Open]; a client of [New] has no guard.
+// careful is a client that turns panics into errors. The guard prevents these panics on connections of
+// [Config.Open], but a client passed to [New] has no guard.
 type careful struct{ rueidis.Client }
 
 func (c careful) Do(ctx context.Context, cmd rueidis.Completed) (result rueidis.RedisResult) {

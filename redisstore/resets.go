@@ -14,64 +14,62 @@ import (
 )
 
 const (
-	// publishFor is how long it may take to tell of a reset, and publishTryFor each attempt: on
-	// a cluster any node will do, and one of them may be silent.
+	// publishFor is the timeout of publishing a message, and publishTryFor that of each attempt: on a cluster, the
+	// library may choose any node, and that node may be silent.
 	publishFor    = time.Second
 	publishTryFor = publishFor / 4
-	// subscribeFor is how long the server may take to confirm a subscription.
+	// subscribeFor is the timeout for the server's confirmation of a subscription.
 	subscribeFor = 2 * time.Second
-	// One that was lost or refused is asked for again after a pause, which doubles.
+	// After a subscription was lost or refused, listen tries again after a pause, which doubles.
 	shortestPause = 50 * time.Millisecond
 	longestPause  = 30 * time.Second
-	// What is given back is gathered before it is published, so that it takes no more than 20
-	// messages a second of a process, and where many listen, fewer.
+	// Refunds are gathered before they are published, so that a process sends at most 20 messages a second, and
+	// fewer if many processes listen.
 	gatherFor      = 50 * time.Millisecond
 	gatherListener = 5 * time.Millisecond
-	// nearlyFull is the largest rest of a state, as a multiple of the refund, for which a refund is published. A
-	// state with a larger rest has hardly denied requests before.
+	// nearlyFull is the largest number of free units after a refund, as a multiple of the refund, with which the
+	// refund is published. If more units are free, the key was probably not being denied.
 	nearlyFull = 10
-	// maxHeard is how many states messages of others can remove in a second: a quarter of the cache, so that a
-	// client with permission to publish cannot empty it.
+	// maxHeard is how many states the messages of other processes can remove in a second: a quarter of the cache,
+	// so that a client with permission to publish cannot empty the cache.
 	maxHeard = cacheSets * cacheWays / 4
 )
 
-// resets tells other processes what this one has reset or given back, and forgets what they have, so
-// that a refusal that is remembered outlives a reset by no more than the way of a message, and units
-// that are given back by gatherFor more. It is best
-// effort: what is not heard of is noticed after cacheFor. A plain channel will do on a cluster,
-// too: its nodes tell each other, whichever they are asked.
+// resets publishes the keys that this process has reset or given units back to, and removes the keys that other
+// processes publish from the deny cache. So a remembered denial outlives a reset only by the time of a message, and
+// a refund by gatherFor more. If a message is lost, the change takes effect after cacheFor. On a cluster, a plain
+// channel works, too: its nodes forward messages to each other.
 type resets struct {
 	store   *Store
 	channel string
 	codec   codec
 
 	mu         sync.Mutex
-	pending    []byte // states that have still to be told
+	pending    []byte // states of the next message
 	publishing bool
-	gathered   map[string]struct{} // states that have been given back to, until they are pending
+	gathered   map[string]struct{} // states with a refund, until they become pending
 	size       int                 // bytes in gathered
-	pause      time.Duration       // how long they are gathered
+	pause      time.Duration       // how long states are gathered
 
 	stop  context.CancelFunc
-	tried chan struct{} // closed when the first attempt to subscribe has ended, either way
-	first sync.Once     // closes it
-	fault error         // why the server has refused that attempt; set before tried is closed
+	tried chan struct{} // closed when the first attempt to subscribe has succeeded or failed
+	first sync.Once     // guards closing tried
+	fault error         // error with which the server refused that attempt; set before tried is closed
 
-	// These are the listening goroutine's.
-	since int64 // by the clock of the cache
-	heard int   // states since then
+	// These fields belong to the listening goroutine.
+	since int64 // start of the current second, by the clock of the deny cache
+	heard int   // states removed since then
 }
 
 func newResets(s *Store, c Config) *resets {
 	return &resets{store: s, channel: c.resetChannel(), codec: newCodec(c.HashKey, "resets"), tried: make(chan struct{})}
 }
 
-// resetChannel is where resets are published.
+// resetChannel returns the channel for resets and refunds.
 func (c Config) resetChannel() string { return c.prefix() + "resets" }
 
-// tell publishes, in the background, those of charges that have reset their state, and somewhat later
-// those that have given back to a state that was nearly full. One that has no room in the next message
-// is left out.
+// tell publishes, in the background, the states of charges that are resets, and gatherFor later those of refunds to
+// a state that was nearly full. A state for which the next message has no room is left out.
 func (r *resets) tell(charges []sluice.Charge, receipts []sluice.Receipt) {
 	for i := range charges {
 		switch c := &charges[i]; {
@@ -93,7 +91,7 @@ func (r *resets) add(c *sluice.Charge) {
 	r.publishPending()
 }
 
-// publishPending has pending published, unless it is being done. r.mu is held.
+// publishPending starts publish, unless it is running. r.mu is held.
 func (r *resets) publishPending() {
 	if !r.publishing && r.store.track() {
 		r.publishing = true
@@ -101,7 +99,7 @@ func (r *resets) publishPending() {
 	}
 }
 
-// gather adds a state to those that are published when their time has come, each once.
+// gather adds a state to those that are published together after gatherFor.
 func (r *resets) gather(c *sluice.Charge) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +118,7 @@ func (r *resets) gather(c *sluice.Charge) {
 	r.size += len(state)
 }
 
-// gatheredEnough has what was gathered published.
+// gatheredEnough publishes the gathered states.
 func (r *resets) gatheredEnough() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,8 +131,8 @@ func (r *resets) gatheredEnough() {
 	r.publishPending()
 }
 
-// publish publishes until nothing is pending: one message at a time, so that resets take no more
-// than one connection from decisions.
+// publish sends messages until no state is pending. It sends one message at a time, so that resets take only one
+// connection from decisions.
 func (r *resets) publish() {
 	defer r.store.running.Done()
 	for {
@@ -166,7 +164,7 @@ func (r *resets) send(message string) {
 	}
 }
 
-// sendOnce returns how many listen.
+// sendOnce publishes a message, and returns the number of subscribers.
 func (r *resets) sendOnce(ctx context.Context, message string) (listeners int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTryFor)
 	defer cancel()
@@ -174,7 +172,7 @@ func (r *resets) sendOnce(ctx context.Context, message string) (listeners int64,
 	return c.Do(ctx, c.B().Publish().Channel(r.channel).Message(message).Build()).AsInt64()
 }
 
-// start begins to listen. The store's Close waits for the end.
+// start runs listen in the background. The store's Close waits until it has ended.
 func (r *resets) start() {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
@@ -185,7 +183,7 @@ func (r *resets) start() {
 	}()
 }
 
-// listen subscribes, again and again, until ctx ends.
+// listen subscribes again after each end of the subscription, until ctx ends.
 func (r *resets) listen(ctx context.Context) {
 	pause := shortestPause
 	for {
@@ -198,14 +196,15 @@ func (r *resets) listen(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		// Instances that have lost their server at the same time do not come back as one.
+		// The random pause keeps instances that lost their server at the same time from returning together.
 		case <-time.After(pause/2 + rand.N(pause)):
 		}
 		pause = min(2*pause, longestPause)
 	}
 }
 
-// receive hears messages until the subscription ends, or is not confirmed.
+// receive subscribes, and handles messages until the subscription ends. It reports whether the server has confirmed
+// the subscription.
 func (r *resets) receive(ctx context.Context) (confirmed bool, err error) {
 	attempt, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -228,15 +227,15 @@ func (r *resets) receive(ctx context.Context) (confirmed bool, err error) {
 	return answered.Load(), err
 }
 
-// unsubscribe restores a connection of a borrowed client. Another store over that client with the same prefix loses
-// its subscription, too, and renews it.
+// unsubscribe ends the subscription on a connection of a borrowed client. Another store with that client and the
+// same prefix loses its subscription, too, and renews it.
 func (r *resets) unsubscribe(wire rueidis.CommandClient) {
 	ctx, cancel := context.WithTimeout(context.Background(), publishTryFor)
 	defer cancel()
 	_ = wire.Do(ctx, wire.B().Unsubscribe().Channel(r.channel).Build()).Error()
 }
 
-// attempted notes how the first attempt to subscribe has ended.
+// attempted records the result of the first attempt to subscribe.
 func (r *resets) attempted(err error) {
 	r.first.Do(func() {
 		if _, refused := rueidis.IsRedisErr(err); refused {
@@ -246,7 +245,7 @@ func (r *resets) attempted(err error) {
 	})
 }
 
-// danger returns what to change if the server does not let the user subscribe to resets.
+// danger returns a sentence about the missing permission if the user may not subscribe.
 func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	select {
 	case <-r.tried:
@@ -259,8 +258,8 @@ func (r *resets) danger(ctx context.Context) (problem string, found bool) {
 	return fmt.Sprintf("resets and refunds by other instances take up to a second here, because SUBSCRIBE is denied (%v): allow the user +subscribe +publish &%s", r.fault, r.channel), true
 }
 
-// hear removes the states in a message. Its work is bounded, because any client with permission to publish can send
-// anything: a message costs calls for the states that it names, and grants nothing.
+// hear removes the states in a message from the deny cache. Any client with permission to publish can send
+// anything, so the work is bounded. A message can only cause more calls of the server; it allows nothing.
 func (r *resets) hear(m rueidis.PubSubMessage) {
 	d := r.store.denyCache
 	at := d.at(time.Now())

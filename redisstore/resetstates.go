@@ -2,12 +2,11 @@ package redisstore
 
 import "encoding/binary"
 
-// A message has states, one behind the other: the fingerprint of the plan in eight bytes, the
-// length of the key as a varint, and the key. With a secret it is encrypted, since the server is
-// not to learn the keys.
+// A message is a sequence of states: for each, the fingerprint of the plan in eight bytes, the length of the key as
+// a varint, and the key. With a HashKey the message is encrypted, because the server must not learn the keys.
 
 const (
-	maxStates    = 1 << 16 // bytes in a message, before it is encrypted
+	maxStates    = 1 << 16 // bytes in a message, before encryption
 	maxStateHead = 8 + binary.MaxVarintLen64
 )
 
@@ -17,7 +16,7 @@ func appendState(dst []byte, fingerprint uint64, key string) []byte {
 	return append(dst, key...)
 }
 
-// cutState returns the first of states and the others, if it is one.
+// cutState returns the first of states, and the rest. It reports false if the first is invalid.
 func cutState(states []byte) (fingerprint uint64, key string, rest []byte, ok bool) {
 	if len(states) < 8 {
 		return 0, "", nil, false

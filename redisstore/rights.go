@@ -11,9 +11,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// needed tries what take.lua runs. The server checks a user's rights to the commands within a script
-// only when it comes to them, so that without this a missing one would be found by a decision. The
-// key is set for a second at most.
+// needed tries the commands of take.lua. A server checks the permission for a command of a script only when the
+// script runs the command, so otherwise the first decision to need it would fail. The key exists for a second at
+// most.
 const needed = `
 try('TIME')
 try('SET', key, '0', 'PX', '1000')
@@ -35,7 +35,7 @@ try('ZREM', key, 'x')
 try('ZREMRANGEBYSCORE', key, '0', '0')
 `
 
-// useful tries what the heartbeat, posts and resets need besides.
+// useful tries the other commands, which the heartbeat, posts and resets need.
 const useful = `
 try('PEXPIRE', key, '1')
 try('HSET', key, 'x', '0')
@@ -61,7 +61,7 @@ end
 ` + commands + `return failed`
 }
 
-// lacking reads what a trial returns: the rights that the user lacks, as ACL SETUSER takes them.
+// lacking reads the reply of a trial, and returns the missing permissions in the form of ACL SETUSER.
 func (c Config) lacking(m rueidis.RedisMessage) (rights []string) {
 	failed, _ := m.AsStrSlice()
 	for pair := range slices.Chunk(failed, 2) {
@@ -82,13 +82,13 @@ func (c Config) lacking(m rueidis.RedisMessage) (rights []string) {
 	return rights
 }
 
-// deniedInScript reports whether an error is that of a command within a script that the user has no
-// right to. Servers word it differently.
+// deniedInScript reports whether the text of an error means that the user lacks the permission for a command in a
+// script. The texts of servers differ.
 func deniedInScript(text string) bool {
 	return strings.Contains(text, "The user executing the script can't") || strings.Contains(text, "ACL failure in script") || strings.HasPrefix(text, "NOPERM")
 }
 
-// prepare loads the script into a node, and tries what it runs.
+// prepare loads the script into a node, and tries the commands of the script.
 func (c Config) prepare(ctx context.Context, address string, node rueidis.Client) error {
 	arbitrary := func(words ...string) rueidis.Completed { return node.B().Arbitrary(words...).Build() }
 	tries := trial(needed)
@@ -108,7 +108,7 @@ func (c Config) prepare(ctx context.Context, address string, node rueidis.Client
 	}
 	m, err := results[2].ToMessage()
 	if err != nil {
-		return nil // the server is busy, or knows scripts of its own kind only: decisions will tell
+		return nil // the server is busy, or runs only known scripts: a missing permission shows in decisions
 	}
 	if rights := c.lacking(m); len(rights) > 0 {
 		return &Error{Misconfigured, fmt.Errorf("%s: the user lacks permissions within scripts, which every decision needs: ACL SETUSER NAME %s (Config.Username)", address, strings.Join(rights, " "))}
@@ -116,7 +116,7 @@ func (c Config) prepare(ctx context.Context, address string, node rueidis.Client
 	return nil
 }
 
-// missed returns the permissions that the user needs for messages between instances.
+// missed returns a sentence about the permissions that the user lacks for messages between instances.
 func (c Config) missed(ctx context.Context, node rueidis.Client) (problem string, found bool) {
 	m, err := node.Do(ctx, node.B().Arbitrary("EVAL", trial(useful), "0", c.trialKey(), c.resetChannel()).Build()).ToMessage()
 	if err != nil {

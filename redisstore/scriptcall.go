@@ -29,48 +29,48 @@ const (
 	flagOwe
 )
 
-// anyCost is at least the capacity of any plan, and later than any time.
+// anyCost bounds the numbers in a call: it is at least the capacity of any plan, and later than any time.
 const anyCost = 1 << 52
 
-// watching has, for each lock of a request: the position of the reply for the charge that recognizes a repeated
-// request, or 0; the number of charges that the lock watches; and the positions of their replies, counted from 1.
+// watching has, for each lock of a request, the position of the reply to the charge of [sluice.NewOnce], or 0; the
+// number of charges whose refusal is an offence; and the positions of the replies to them. Positions are counted
+// from 1.
 type watching []uint16
 
-// request is one Take on its way. The caller owns it, lends it to a worker, and gets it
-// back through done.
+// request is one Take. The caller owns it, passes it to a worker, and gets it back through done.
 type request struct {
-	names   []byte // of all charges
+	names   []byte // the names of all states, one after the other
 	charges []charge
 	watches watching
-	slot    uint16 // of all charges, on a cluster
+	slot    uint16 // hash slot of all charges, on a cluster
 
-	follows bool // it goes in the call of the one before it in the queue
-	weight  int  // the charges of it and of those that follow it
+	follows bool // goes in the same call as the previous request in the queue
+	weight  int  // number of charges of this request and of those that follow it
 	look    bool
-	state   atomic.Uint32 // queued, and then sent or cancelled
+	state   atomic.Uint32 // queued, later sent or cancelled
 	done    chan struct{}
 	now     float64
-	place   int    // in the call
-	group   int    // in the call, of those that ask for the same
-	index   int    // in the group, counted from 0
-	n       int    // in the group
-	reply   string // of the group: packed numbers
-	// oldest has, per charge of a log that denies, when its oldest unit expires, or 0 if the script did not report
-	// it.
+	place   int    // index of the request in its call
+	group   int    // index of its group in the call: see coalesced
+	index   int    // index of the request in its group
+	n       int    // number of requests in the group
+	reply   string // packed numbers of the reply to the group
+	// oldest has the time when the oldest unit of each log that denies expires. It is 0 for other charges, and if the
+	// script did not report it.
 	oldest []int64
-	sentAt time.Time // the moment before it was sent
+	sentAt time.Time // a time before the request was sent
 	err    error
 }
 
 type charge struct {
 	plan       *sluice.Plan
-	start, end int // of its name
+	start, end int // position of its name in names
 	cost       float64
-	beyond     int64 // what the cost has above anyCost, as does what is cut of it
+	beyond     int64 // units of the cost above anyCost, which are always cut
 	flags      byte
-	watches    int     // of a lock: where in those of the request it begins
-	until      float64 // of what has flagUntil
-	place      uint64  // of permits
+	watches    int     // for a lock: index of its first number in request.watches
+	until      float64 // with flagUntil
+	place      uint64  // number of the permit
 }
 
 const (
@@ -79,7 +79,7 @@ const (
 	cancelled
 )
 
-// set makes r ask for charges. It copies them: the strings may live on borrowed memory.
+// set sets the charges of r. It copies their keys, because the memory of the strings may be reused.
 func (r *request) set(n *naming, charges []sluice.Charge, look bool) {
 	r.names, r.charges, r.watches = r.names[:0], r.charges[:0], r.watches[:0]
 	for i := range charges {
@@ -122,7 +122,7 @@ func (r *request) add(n *naming, c *sluice.Charge, look bool) {
 	r.charges = append(r.charges, out)
 }
 
-// owes reports whether c is owed, and so has a number more in the reply.
+// owes reports whether c has Owe set and the script heeds it. The reply to c then has one more number.
 func owes(c *sluice.Charge) bool {
 	return c.Owe && c.Cost > 0 && c.Plan.Kernel != kernel.Lock && !c.Plan.Kernel.Permits()
 }
@@ -137,7 +137,7 @@ func placeCost(cost int64) float64 {
 	return float64(min(max(cost, -1), 2))
 }
 
-// watch notes which charges the last of them, a lock, watches: see [sluice.Offends].
+// watch sets the watches of the last charge, which is a lock: see [sluice.Offends].
 func (r *request) watch(charges []sluice.Charge) {
 	last, at := len(charges)-1, len(r.watches)
 	r.charges[last].watches = at
@@ -154,7 +154,7 @@ func (r *request) watch(charges []sluice.Charge) {
 	}
 }
 
-// oneSlot sets the slot of r, and reports whether all charges have it.
+// oneSlot sets the slot of r to that of its first charge, and reports whether all charges have that slot.
 func (r *request) oneSlot() bool {
 	for i, c := range r.charges {
 		s := slot(r.names[c.start:c.end])
@@ -167,7 +167,7 @@ func (r *request) oneSlot() bool {
 	return true
 }
 
-// name returns the name of a charge's state, as long as r is not set again.
+// name returns the name of a charge's state. The string is valid until r is set again.
 func (r *request) name(c *charge) string {
 	return unsafe.String(&r.names[c.start], c.end-c.start)
 }
@@ -184,7 +184,7 @@ func (r *request) numbers() int {
 	return n
 }
 
-// numbers returns how many numbers the reply to a charge of one request has.
+// numbers returns how many numbers the reply to a charge has, for a group of one request.
 func (c *charge) numbers() int {
 	n := 4
 	switch c.plan.Kernel {
@@ -207,12 +207,12 @@ type scriptCall struct {
 
 	groups   []coalesced
 	longs    []string          // the keys of states that may be long
-	keyIDs   []uint16          // per charge of the groups: the index of its key in keys or in longs
-	ids      map[string]uint16 // the ids of the keys so far
-	lastUser []int             // per key: the last group that has it
-	lastLong []int             // the same per key in longs
+	keyIDs   []uint16          // for each charge of the groups, the index of its key in keys or longs
+	ids      map[string]uint16 // indexes in keys or longs, by key
+	lastUser []int             // for each key, the last group that has it
+	lastLong []int             // the same for longs
 	plans    []*sluice.Plan
-	siblings *kernel.Siblings // of the store
+	siblings *kernel.Siblings // the store's
 }
 
 // pack packs the requests as take.lua reads them.
@@ -279,10 +279,10 @@ func (c *scriptCall) appendCharge(arg []byte, n, i int, short uint16) []byte {
 	return arg
 }
 
-// long reports whether a state of p may be long, so that it is not read as a whole.
+// long reports whether a state of p may be long. The script does not read such a state as a whole.
 func long(p *sluice.Plan) bool { return p.Kernel == kernel.ExactLog || p.Kernel.Permits() }
 
-// appendPlan packs what the script needs of a plan with states of up to so many units.
+// appendPlan packs the numbers of a plan that the script needs. units is the plan's Most, or a larger one.
 func appendPlan(dst []byte, p *sluice.Plan, units int64) []byte {
 	dst = append(dst, byte(p.Kernel))
 	tick, capacity, most := float64(p.Tick), float64(p.Capacity), float64(units)
@@ -309,9 +309,9 @@ func appendPlan(dst []byte, p *sluice.Plan, units int64) []byte {
 	return appendFloats(dst, tick, capacity, most, float64(max(1, p.Span*p.Tick/8)), float64(p.Span), width)
 }
 
-// meterGrid returns the grid, in microseconds, that the expiry of a meter is rounded up
-// to. The coarse one is eight units long, whatever the burst and the tick, so that all plans
-// that share the state agree on it; it is used where that is at most an eighth of a full meter.
+// meterGrid returns the length, in microseconds, to a multiple of which the expiry of a meter is rounded up. It is
+// the time of eight units, whatever the burst and the tick, so that all plans that share a state agree on it; and a
+// microsecond if eight units are more than an eighth of a full meter.
 func meterGrid(p *sluice.Plan) float64 {
 	if p.Most < 64 {
 		return 1
@@ -319,9 +319,9 @@ func meterGrid(p *sluice.Plan) float64 {
 	return float64((8*p.Limit.Period.Microseconds() + p.Limit.Count - 1) / p.Limit.Count)
 }
 
-// windowStay returns how much longer, in microseconds, the state of a window is kept of which more than
-// half is used: past the expiry of the keys that begin while it refuses, which are those of its own
-// window, and where it slides, those of the next one.
+// windowStay returns how much longer, in microseconds, the state of a window is kept if more than half of the
+// window is used. Such a state must outlive new keys that are made while it denies, so that volatile-ttl does not
+// evict it: keys of its own window and, for a sliding window, of the next one.
 func windowStay(p *sluice.Plan) float64 {
 	stay := p.Limit.Period.Microseconds() / 8
 	if p.Sliding {
@@ -330,8 +330,8 @@ func windowStay(p *sluice.Plan) float64 {
 	return float64(stay)
 }
 
-// entryWidth returns the bytes of an entry in an exact log: enough for a span and an
-// eighth, so that entries are renumbered only that often.
+// entryWidth returns the bytes of an entry in an exact log. They can count a span and an eighth, so that entries
+// are rarely renumbered.
 func entryWidth(span int64) float64 {
 	width := 1.0
 	for size := 256.0; size < float64(span+span/8+2); size *= 256 {
@@ -347,7 +347,7 @@ func appendFloats(dst []byte, values ...float64) []byte {
 	return dst
 }
 
-// unpack gives each request its part of the script's reply.
+// unpack sets the reply of each request from the script's reply.
 func (c *scriptCall) unpack(reply string) error {
 	numbers := 1
 	for _, r := range c.requests {
@@ -377,13 +377,14 @@ func number(reply string, i int) float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(reply[8*i : 8*i+8])))
 }
 
-// The script's replies for a foreign state: a string that it deleted, or another type, which stays.
+// The script's replies for a foreign state: badText for a string, which it has deleted, and badType for another
+// type, which stays.
 const (
 	badText = -1 << 53
 	badType = -1 << 54
 )
 
-// receipts reads the reply.
+// receipts reads the receipts from the reply.
 func (r *request) receipts(dst []sluice.Receipt) error {
 	if err := r.foreign(); err != nil {
 		return err
@@ -422,7 +423,7 @@ func (r *request) receipts(dst []sluice.Receipt) error {
 	return nil
 }
 
-// foreign returns an error that names the charges with foreign states, or nil.
+// foreign returns a *ForeignState with the charges whose states are foreign, or nil.
 func (r *request) foreign() error {
 	var e *ForeignState
 	at := 0

@@ -4,8 +4,8 @@ import "bytes"
 
 const slots = 16384
 
-// slot returns the hash slot of a name: the CRC-16/XMODEM of its first {hash tag}, or
-// of all of it where that is missing or empty.
+// slot returns the hash slot of a name: the CRC-16/XMODEM of its first {hash tag}, or of the whole name if the tag
+// is missing or empty.
 func slot(name []byte) uint16 {
 	if i := bytes.IndexByte(name, '{'); i >= 0 {
 		if n := bytes.IndexByte(name[i+1:], '}'); n > 0 {

@@ -18,25 +18,25 @@ import (
 // maxCharges is the most charges of one Take.
 const maxCharges = maxCallCharges
 
-// Store is a [sluice.Store] in Redis or Valkey. It is safe for concurrent use. Open one per process with [Open],
-// and end it with Close.
+// Store is a [sluice.Store] in Redis or Valkey. It is safe for concurrent use. Use one Store for the whole process:
+// make it with [Open] or [New], and end it with Close.
 //
-// Take returns an [*Error] if it could not decide. Its Kind shows whether the charges may have been counted all the
-// same. It never waits longer than its context.
+// Take returns an [*Error] if it could not decide. If [Error.NotCharged] is false, the charges may have been
+// counted nevertheless. Take never waits longer than its context.
 type Store struct {
 	client   rueidis.Client
 	borrowed bool // the client belongs to the caller of New
 	conns    *conns
 	names    *naming
-	hash     string // of the script
+	hash     string // SHA-1 of the script
 	cluster  bool
 	siblings kernel.Siblings
 
 	denyCache   *denyCache
 	resets      *resets
 	posts       codec
-	batcher     *batcher // but on a cluster
-	nodes       *nodes   // of a cluster
+	batcher     *batcher // for a single server, and until the nodes are known
+	nodes       *nodes   // nil on a single server
 	requests    sync.Pool
 	freeWorkers sync.Pool
 	running     sync.WaitGroup
@@ -70,12 +70,12 @@ func newStore(client rueidis.Client, borrowed bool, conns *conns, c Config) *Sto
 
 func (s *Store) newWorker() *worker { return s.freeWorkers.Get().(*worker) }
 
-// closeFor is how long Close waits for a server that does not answer.
+// closeFor is how long Close waits for a server that does not answer, over connections of [Open].
 const closeFor = time.Second
 
-// Close refuses further Takes, waits for the requests that are under way, but not longer than a second, and closes
-// the connections. It leaves the connections of a client of [New] open, and if the server does not answer, waits as
-// long as that client does.
+// Close refuses further Takes, and waits for the running ones. With a store of [Open], it waits at most about a
+// second for a server that does not answer, and closes the connections. With a store of [New], it leaves the client
+// open, and waits for as long as the client waits for the server.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	again := s.closed.Swap(true)
@@ -99,7 +99,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// track counts something that Close has to wait for, unless the store is closed.
+// track adds to running, for which Close waits. It reports false if the store is closed.
 func (s *Store) track() bool {
 	s.closing.Lock()
 	defer s.closing.Unlock()
@@ -113,15 +113,15 @@ func (s *Store) track() bool {
 // Take implements [sluice.Store]. The time is the server's. One Take has at most 1024
 // charges.
 //
-// On a cluster, charges are committed together if their keys begin with the same hash tag, "{alice}". Others are
-// taken one hash slot after the other, and given back if a later one denies. In between, they may deny another
-// request that would otherwise fit; and a refund after the edge of a window is taken off the new one. Both are
-// rare, because if a slot is known to deny, the others are only looked at.
+// On a cluster, charges are committed together if their keys begin with the same hash tag, "{alice}". Other charges
+// are taken one hash slot after the other, and given back if a later slot denies. In the meantime, they may deny
+// another request that would otherwise fit. This is rare, because if a slot is known to deny, Take only peeks at
+// the others.
 //
 // Charges that certainly do not fit, according to an answer of the server within the last second, are denied
-// without another call. The Origin of their receipts shows it: see the package's documentation.
+// without another call. Their receipts have the Origin [sluice.ByDenyCache]: see the package's documentation.
 //
-// As soon as its context ends Take returns, and leaves charges and receipts alone.
+// As soon as its context ends, Take returns, and does not use charges and receipts any more.
 func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	if done, err := s.recall(ctx, charges, receipts); done || err != nil {
 		return err
@@ -129,8 +129,8 @@ func (s *Store) Take(ctx context.Context, charges []sluice.Charge, receipts []sl
 	return s.ask(ctx, charges, receipts)
 }
 
-// TakeWithin is Take that waits no longer than wait for the server. With a wait of 0 it gives only the answers that
-// need no call: remembered denials.
+// TakeWithin does what Take does, but waits no longer than wait for the server. With a wait of 0 it makes no call,
+// and decides only by remembered denials.
 func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	done, err := s.recall(ctx, charges, receipts)
 	switch {
@@ -144,8 +144,7 @@ func (s *Store) TakeWithin(ctx context.Context, wait time.Duration, charges []sl
 	return s.ask(ctx, charges, receipts)
 }
 
-// recall checks the arguments of a Take, and reports whether it could be answered without
-// the server.
+// recall checks the arguments of a Take, and reports whether it has decided the Take without the server.
 func (s *Store) recall(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) (done bool, err error) {
 	if err := sluice.CheckCharges(charges, receipts); err != nil {
 		return false, err
@@ -163,7 +162,7 @@ func (s *Store) recall(ctx context.Context, charges []sluice.Charge, receipts []
 	return s.denyCache.answer(charges, receipts), nil
 }
 
-// ask has the server decide.
+// ask calls the server to decide.
 func (s *Store) ask(ctx context.Context, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	r := s.request(charges, false)
 	if !s.cluster {
@@ -183,9 +182,9 @@ func (s *Store) request(charges []sluice.Charge, look bool) *request {
 	return r
 }
 
-// decide has r, which asks for charges, decided, and puts it back.
+// decide queues r, a request for charges, waits for the answer, and puts r back into the pool.
 func (s *Store) decide(ctx context.Context, b *batcher, r *request, charges []sluice.Charge, receipts []sluice.Receipt) error {
-	// Others may hear of a give-back, and answer, before its own answer is here.
+	// Other processes may learn of a refund, and take its units, before its answer arrives here.
 	s.denyCache.forget(charges)
 	if err := b.add(ctx.Done() == nil, r); err != nil {
 		return err
@@ -193,7 +192,7 @@ func (s *Store) decide(ctx context.Context, b *batcher, r *request, charges []sl
 	return s.await(ctx, r, charges, receipts)
 }
 
-// await waits for r, which has been queued, and puts it back.
+// await waits for r, which has been queued, and puts r back into the pool.
 func (s *Store) await(ctx context.Context, r *request, charges []sluice.Charge, receipts []sluice.Receipt) error {
 	lost, err := r.wait(ctx)
 	if lost {
@@ -217,8 +216,7 @@ var errNoWait = &Error{NotSent, context.DeadlineExceeded}
 
 var errTooMany = errors.New("redisstore: more than 1024 charges in one Take")
 
-// Shard returns which master of a cluster counts a key, as a small number, and 0 on
-// a single server.
+// Shard returns a small number for the master of a cluster that counts a key. On a single server it returns 0.
 func (s *Store) Shard(key string) int {
 	if !s.cluster {
 		return 0

@@ -10,12 +10,10 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// movingFor is how long a request may wait for keys that are on their way from one node
-// of a cluster to another.
+// movingFor is how long a request may wait while its keys move from one node of a cluster to another.
 const movingFor = 2 * time.Second
 
-// worker takes requests to the server and brings back their replies. It is used by one
-// goroutine at a time.
+// worker sends requests to the server and receives their replies. It is used by one goroutine at a time.
 type worker struct {
 	store     *Store
 	requests  []*request
@@ -24,11 +22,11 @@ type worker struct {
 	bySlot    map[uint16]*scriptCall
 	commands  []rueidis.Completed
 	result    [1]rueidis.RedisResult
-	sentAt    time.Time // when it last sent something
-	abandoned bool      // its batcher does not wait for it; under the batcher's lock
+	sentAt    time.Time // time of its last call
+	abandoned bool      // the batcher does not wait for it any more; guarded by the batcher's lock
 }
 
-// run decides all requests, or gives them an error, and wakes their callers.
+// run sends all requests, sets their replies or errors, and wakes their callers.
 func (w *worker) run(b *batcher) {
 	if w.store.cluster {
 		w.splitBySlot()
@@ -60,7 +58,7 @@ func (w *worker) newCall() *scriptCall {
 	return c
 }
 
-// splitBySlot makes a call of the requests of each slot, in order.
+// splitBySlot makes a call for each slot, with the requests of that slot in order.
 func (w *worker) splitBySlot() {
 	for _, r := range w.requests {
 		c := w.bySlot[r.slot]
@@ -83,7 +81,7 @@ func (w *worker) send(b *batcher) {
 		calls = nil
 		if len(missing) > 0 {
 			if mine, loaded := b.startLoading(loads); mine {
-				// The first loads the script, and the others find it there.
+				// The first call loads the script, and the others use it.
 				_, more := w.sendOnce(missing[:1], true)
 				b.doneLoading()
 				calls, moving = missing[1:], append(moving, more...)
@@ -108,8 +106,8 @@ func (w *worker) send(b *batcher) {
 	}
 }
 
-// splitCalls makes a call of each request, because those for one key can be served even
-// while their slot moves. If it is too late for that, it gives them an error.
+// splitCalls makes a call for each request, because a call with one key works even while its slot moves. If again
+// is false, it sets the error of the requests instead.
 func (w *worker) splitCalls(calls []*scriptCall, again bool) (more []*scriptCall) {
 	for _, c := range calls {
 		switch {
@@ -128,12 +126,12 @@ func (w *worker) splitCalls(calls []*scriptCall, again bool) (more []*scriptCall
 	return more
 }
 
-// maxStale is how often a call is tried that could not be sent because its connection had
-// died: often enough for all that may be pooled.
+// maxStale is how often a call is tried again if its connection turns out to be dead. All pooled connections may be
+// dead.
 const maxStale = maxWorkers + maxLost + 8
 
-// sendOnce sends calls, and returns those that the server has not run because the script
-// is missing, or because keys are moving.
+// sendOnce sends calls. It returns the calls that the server has not run, because the script is missing or because
+// keys are moving.
 func (w *worker) sendOnce(calls []*scriptCall, load bool) (missing, moving []*scriptCall) {
 	for tries := 0; len(calls) > 0; tries++ {
 		var stale []*scriptCall
@@ -179,8 +177,8 @@ func (w *worker) do(calls []*scriptCall, load bool) []rueidis.RedisResult {
 	return w.result[:]
 }
 
-// failed wraps an error of the client library. Old connections may lead to a server that has become a replica,
-// while a new one leads to the master. A cluster redirects.
+// failed wraps an error of the client library. If the server has become a replica, it retires the connections,
+// because a new one may lead to the new master. A cluster redirects instead.
 func (s *Store) failed(err error) error {
 	e := failure(err)
 	if e.Kind == ReadOnly && !s.cluster {
@@ -189,15 +187,15 @@ func (s *Store) failed(err error) error {
 	return e
 }
 
-// isMoving reports whether the server has redirected a call. The library follows MOVED and ASK, but not for ever
-// while nodes disagree on the owner of the keys.
+// isMoving reports whether the server has redirected a call. The library follows MOVED and ASK, but gives up if
+// nodes disagree about the owner of the keys for long.
 func isMoving(e *rueidis.RedisError) bool {
 	_, moved := e.IsMoved()
 	_, ask := e.IsAsk()
 	return e.IsTryAgain() || moved || ask
 }
 
-// command builds the command of a call, with the hash of the script or all of it.
+// command builds the command of a call, with the hash of the script or, if load is true, with its text.
 func (w *worker) command(c *scriptCall, load bool) rueidis.Completed {
 	name, text := "EVALSHA", w.store.hash
 	if load {
@@ -208,7 +206,7 @@ func (w *worker) command(c *scriptCall, load bool) rueidis.Completed {
 	return b.Keys(c.keys[0]).Args(c.keys[1:]...).Args(unsafe.String(&c.arg[0], len(c.arg))).Build()
 }
 
-// fail gives all requests of a call an error.
+// fail sets the error of all requests of a call.
 func (c *scriptCall) fail(err error) {
 	for _, r := range c.requests {
 		r.err = err

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Board carries messages between instances that share a store: see [redisstore.Store.Post].
+// Board passes messages between instances that share a store: see [redisstore.Store.Post].
 type Board struct{ store *Store }
 
-// Board returns that of a shared store, or nil.
+// Board returns the Board of a shared store, or nil for memory.
 func (s *Store) Board() *Board {
 	if s.failover == nil {
 		return nil
@@ -19,7 +19,7 @@ func (s *Store) Board() *Board {
 
 var errNotOpen = errors.New("stores: the shared store could not be opened yet")
 
-// Post stores a part of an instance's message until it expires.
+// Post stores a message of an instance in a part, in place of its previous one, until it expires.
 func (b *Board) Post(ctx context.Context, part, instance string, said []byte, expires time.Duration) error {
 	shared := b.store.shared.Load()
 	if shared == nil {
@@ -28,7 +28,7 @@ func (b *Board) Post(ctx context.Context, part, instance string, said []byte, ex
 	return shared.Post(ctx, part, instance, said, expires)
 }
 
-// Posted returns one part of the messages of all instances, by instance.
+// Posted returns the messages of all instances in a part, by the names of the instances.
 func (b *Board) Posted(ctx context.Context, part string) (map[string][]byte, error) {
 	shared := b.store.shared.Load()
 	if shared == nil {

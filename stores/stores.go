@@ -1,12 +1,12 @@
-// Package stores opens the store that a URL names, with what a service needs around it: a fallback for
-// outages of a shared store, a start without it, and warnings in the log. It is what "sluice serve --store"
-// opens; packages failover, synced, lease, redisstore and memory are below it.
+// Package stores opens the store of a URL for a service. It adds a fallback for outages of a shared store, can
+// start while the store is unavailable, and logs warnings. "sluice serve --store" uses it. It imports packages
+// failover, synced, lease, redisstore and memory.
 //
 //	store, err := stores.Open(ctx, "redis://localhost:6379", stores.Config{})
 //	defer store.Close()
 //	engine := policy.NewEngine(store, rules)
 //
-// For only some of that, use packages memory, redisstore and failover directly.
+// If you need only some of these, use packages memory, redisstore and failover directly.
 package stores
 
 import (
@@ -27,29 +27,30 @@ import (
 	"github.com/sluicehq/sluice/synced"
 )
 
-// Memory is the word in place of a URL for counts that this process keeps for itself.
+// Memory is the word to pass to [Open] in place of a URL, for counts in the memory of this process.
 const Memory = "memory"
 
-// Config are the settings of a [Store]. The zero value is a good one.
+// Config has the settings of a [Store]. The zero value is a good default.
 type Config struct {
-	// Memory is that of the counts of this process: all of them with the word [Memory], else
-	// those of the fallback.
+	// Memory has the settings of the memory store: the store itself with the word [Memory], and otherwise the
+	// fallback.
 	Memory memory.Config
 	// Deadline is how long a decision may wait for a shared store: see [failover.Config].
 	Deadline time.Duration
-	// Instances share a limit while the shared store is away: see [failover.Config].
+	// Instances is the number of instances that divide a limit while the shared store is unavailable: see
+	// [failover.Config].
 	Instances int
-	// Required makes it an error of [Open] that a shared store cannot be reached. Otherwise
-	// each charge's OnError decides until it can.
+	// Required makes [Open] fail if the shared store cannot be reached. Otherwise each charge's OnError decides
+	// until it can be reached.
 	Required bool
-	// Logger gets dangerous settings and errors of a server, each change of its state, and at most once a minute a
-	// warning about keys without room in memory. Nil means slog.Default().
+	// Logger gets dangerous settings and errors of the server, each change between available and unavailable, and,
+	// at most once a minute, a warning about keys for which memory has no room. Nil means slog.Default().
 	Logger *slog.Logger
 	// OnCall is called after each call of a shared store: see [failover.Config].
 	OnCall func(took time.Duration, err error)
 }
 
-// Store is a [sluice.Store] that always answers.
+// Store is a [sluice.Store] that answers even while a shared store is unavailable.
 type Store struct {
 	store    sluice.Store
 	name     string
@@ -65,9 +66,10 @@ type Store struct {
 	watching    sync.WaitGroup
 }
 
-// Open opens the store of a URL that [redisstore.ParseURL] reads, or of the word [Memory]. It takes at most five
-// seconds. A shared store that cannot be reached is not an error, unless it is Required: Open retries in the
-// background. Settings that can never work are an error with advice. Close the store when done.
+// Open opens the store of a URL, whose forms [redisstore.ParseURL] describes, or of the word [Memory]. It takes at
+// most five seconds. If a shared store cannot be reached, the Store tries again in the background; that is an error
+// only with Required. Settings that can never work are an error, which says how to change them. Close the store
+// when done.
 func Open(ctx context.Context, url string, c Config) (*Store, error) {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	local := c.Memory.New()
@@ -104,20 +106,21 @@ func (s *Store) TakeEach(ctx context.Context, calls []sluice.TakeCall) {
 // String returns the URL without secrets, or the word [Memory].
 func (s *Store) String() string { return s.name }
 
-// Memory returns what counts in this process, or stands in.
+// Memory returns the memory store, which is the fallback of a shared store.
 func (s *Store) Memory() *memory.Store { return s.memory }
 
-// Failover returns what stands before a shared store, or nil if the store is not shared.
+// Failover returns the failover.Store in front of a shared store, or nil for memory.
 func (s *Store) Failover() *failover.Store { return s.failover }
 
 // Cluster reports whether the store is a Redis or Valkey Cluster.
 func (s *Store) Cluster() bool { return s.cluster }
 
-// EvictsByExpiry reports whether the shared store evicted by the expiry of keys when it was opened: see
-// [redisstore.Store.EvictsByExpiry].
+// EvictsByExpiry reports whether the shared store, when it was opened, had a setting with which it evicts by the
+// expiry of keys: see [redisstore.Store.EvictsByExpiry].
 func (s *Store) EvictsByExpiry() bool { return s.byExpiry.Load() }
 
-// Instances returns by how many instances limits are divided while the shared store is away: 1 in memory.
+// Instances returns the number of instances that divide a limit while the shared store is unavailable. It is 1 for
+// memory.
 func (s *Store) Instances() int64 {
 	if s.failover == nil {
 		return 1
@@ -125,10 +128,10 @@ func (s *Store) Instances() int64 {
 	return s.failover.Instances()
 }
 
-// Answers reports whether all of a shared store answers; memory always does.
+// Answers reports whether the store answers, including all shards of a shared store. Memory always does.
 func (s *Store) Answers() bool { return s.failover == nil || !s.failover.Status().Degraded() }
 
-// Close ends what runs in the background, and closes the connections.
+// Close ends the work in the background, and closes the connections.
 func (s *Store) Close() error {
 	s.stop()
 	s.watching.Wait()

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// Board is where instances post their counts for each other, such as a Redis that they share. It must be safe
-// for concurrent use.
+// Board is the place where instances post their counts for each other, such as a shared Redis. It must be safe for
+// concurrent use.
 type Board interface {
-	// Post replaces the post of an instance in a part, of which there are a few. The post expires after a time.
+	// Post replaces the post of an instance in a part. A part is a separate set of posts; there are only a few
+	// parts. The post expires after the time expires.
 	Post(ctx context.Context, part, instance string, post []byte, expires time.Duration) error
-	// Posted returns the posts of all instances in a part, by instance.
+	// Posted returns the posts of all instances in a part, by the names of the instances.
 	Posted(ctx context.Context, part string) (map[string][]byte, error)
 }
 

@@ -11,27 +11,28 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// UnreadReasons are the reasons why a response does not report its cost: see [policy.Settlement].
+// UnreadReasons has the reasons why a response does not report its cost: see [policy.Settlement].
 var UnreadReasons = [...]string{"encoded", "type", "malformed", "missing", "interrupted", "no_body", "other"}
 
-// Costs sums up the costs of responses under a rule, and counts how far off the estimates were. A request counts when
-// its response has ended; requests that are never settled are missing.
+// Costs has sums of the costs of responses under a rule, and counts how good the estimates were. A request is added
+// when its response has ended; a request that is never settled is missing.
 type Costs struct {
 	Responses uint64
-	// Reserved is the sum of the charges before the responses, and Settled that of the final charges, in the unit of
-	// the rule: in micro-USD for [policy.USD].
+	// Reserved is the sum of the charges before the responses, and Settled the sum of the final charges. Both are
+	// in the unit of the rule, which is a micro-USD for [policy.USD].
 	Reserved, Settled uint64
-	// High is how many were charged more than twice their cost before, Low how many less than their cost, and Close
-	// how many in between. Responses that do not report their cost, or cost nothing, are not counted here.
+	// High is the number of responses with a reserved charge of more than twice the cost, Low of those with less
+	// than the cost, and Close of those in between. Responses that do not report their cost, or cost nothing, are
+	// not counted here.
 	High, Low, Close uint64
-	Indebted         uint64 // limits of the rule that a response left in debt
-	// Unread is how many responses did not report their cost, by UnreadReasons.
+	Indebted         uint64 // number of times that a response left a limit in debt
+	// Unread is the number of responses that did not report their cost, for each of UnreadReasons.
 	Unread [len(UnreadReasons)]uint64
 }
 
 const costColumns = 7 + len(UnreadReasons)
 
-// cells returns the numbers of c.
+// cells returns pointers to the numbers of c.
 func (c *Costs) cells() (all [costColumns]*uint64) {
 	copy(all[:], []*uint64{&c.Responses, &c.Reserved, &c.Settled, &c.High, &c.Low, &c.Close, &c.Indebted})
 	for i := range c.Unread {
@@ -48,10 +49,11 @@ func (c *Costs) Add(o *Costs) {
 	}
 }
 
-// AllUnread returns how many responses did not report their cost.
+// AllUnread returns the sum of Unread.
 func (c *Costs) AllUnread() uint64 { return totalOf(c.Unread[:]) }
 
-// costsOf returns the costs of a settlement. That of a request's first limit has them all, the others only debts.
+// costsOf returns the costs of a settlement. Settlements of a request's first limit have all costs, and those of
+// other limits only debts.
 func costsOf(s *policy.Settlement) (c Costs) {
 	if s.Owed > 0 {
 		c.Indebted = 1
@@ -79,17 +81,17 @@ func costsOf(s *policy.Settlement) (c Costs) {
 	return c
 }
 
-// CostSteps is how many LongSteps costs are kept for: a day, and the step under way.
+// CostSteps is the number of LongSteps for which costs are kept: a day and the current step.
 const CostSteps = 289
 
 // ruleCosts are the costs of one rule on this instance.
 type ruleCosts struct {
 	mu    sync.Mutex
 	unit  policy.Unit
-	total Costs // since the start, or since the rule has this unit
+	total Costs // since the start, or since the rule got this unit
 	steps costSteps
 
-	models map[string]*uint64 // units of the responses of each model, since the same time
+	models map[string]*uint64 // cost of each model, since the same time
 }
 
 func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs, model string) {
@@ -106,17 +108,17 @@ func (r *ruleCosts) add(at int64, unit policy.Unit, c *Costs, model string) {
 	r.steps.cell(r.steps.last).Add(c)
 }
 
-// maxModels is how many models of a rule are counted by name, and maxModel the length of a name in bytes. Names are
-// text of clients.
+// maxModels is how many models of a rule are counted by name, and maxModel the length of a name in bytes. Both are
+// bounded because clients write the names.
 const (
 	maxModels = 20
 	maxModel  = 64
 )
 
-// OtherModels is the name under which all other models of a rule are counted.
+// OtherModels is the name under which all models of a rule after the first 20 are counted together.
 const OtherModels = "*other"
 
-// model returns the cell of a model. Known is whether the upstream has answered for it: other names are not added.
+// model returns the cell of a model. A new name is added only if known: if the upstream has answered for the model.
 func (r *ruleCosts) model(name string, known bool) *uint64 {
 	if cell := r.models[name]; cell != nil {
 		return cell
@@ -160,12 +162,12 @@ func (r *Recorder) observeSettled(_ context.Context, s *policy.Settlement) {
 	}
 }
 
-// CostTotals are the costs of one rule since the start, of this instance.
+// CostTotals has the costs of one rule on this instance since its start.
 type CostTotals struct {
 	policy.Budget
 	Costs
-	// Models has the part of Settled that each model cost: of the first models, up to 20, by name, and of all others as
-	// OtherModels.
+	// Models has the costs of each model, which add up to Settled. The first 20 models have their names, and all
+	// others are OtherModels.
 	Models map[string]uint64
 }
 
@@ -203,8 +205,9 @@ func (r *ruleCosts) totals() (Costs, map[string]uint64) {
 // Budget is the history of the costs of a rule that reads them from bodies of responses.
 type Budget struct {
 	Unit  policy.Unit
-	Steps []Costs // CostSteps costs, one for each LongStep, the latest last
-	// Spenders are the subjects with the highest costs. Their counts are in the unit of the rule, and Limit is unset.
+	Steps []Costs // CostSteps elements, one for each LongStep, the latest last
+	// Spenders has the subjects with the highest costs. Their counts are in the unit of the rule, and their Limit
+	// is unset.
 	Spenders [Windows]Top
 }
 
@@ -263,9 +266,9 @@ func (f *Fleet) budgets(p *policy.Policy, now time.Time) map[string]*Budget {
 		return nil
 	}
 	costs, at := make(fleetCosts), now.Unix()
-	_ = costs.add(f.Recorder.postedCosts(), at, p) // it is not damaged
+	_ = costs.add(f.Recorder.postedCosts(), at, p) // our own post is valid
 	for _, o := range f.others {
-		_ = costs.add(o.posts[costsPart], at, p) // those that cannot be read were ignored
+		_ = costs.add(o.posts[costsPart], at, p) // unreadable posts were dropped before
 	}
 	all := make(map[string]*Budget, len(budgets))
 	for _, b := range budgets {

@@ -26,17 +26,17 @@ func stripeAt(p unsafe.Pointer) int {
 	return int(uint64(uintptr(p)>>5) * 0x9E3779B97F4A7C15 >> stripeShift)
 }
 
-// columns are what is counted of a rule, or of all requests: the outcomes, and behind them
+// columns of the counts of a rule, or of all requests: the outcomes, and after them
 const (
-	nearColumn    = Outcomes + iota // decisions that left little; of all requests, those that lacked something
-	blockedColumn                   // those of Deny that a block refused
+	nearColumn    = Outcomes + iota // for a rule, decisions that left little; for all requests, malformed ones
+	blockedColumn                   // denials by a block, which are also in Deny
 	columns
 )
 
-// column counts of a rule, or of all requests: see Counts, nearColumn and blockedColumn.
+// column has the counts of a rule, or of all requests: see Counts, nearColumn and blockedColumn.
 type column [columns]uint64
 
-// minus returns how much was added since o.
+// minus returns the difference from an earlier column o.
 func (c *column) minus(o *column) (d column) {
 	for i := range c {
 		d[i] = c[i] - o[i]
@@ -57,8 +57,8 @@ type ruleCell struct {
 type ruleCounters struct {
 	name    string
 	cells   []ruleCell
-	sampled column  // what the history has
-	history *series // nil: there was no traffic
+	sampled column  // the counts in the history
+	history *series // nil: no traffic yet
 	costs   ruleCosts
 
 	// denied and watched are the denials of automatic limits: see LoadDenials.
@@ -88,7 +88,7 @@ func (c *ruleCounters) totals() Totals {
 	return t
 }
 
-// bounds are those of every Histogram.
+// bounds are the bounds of every Histogram.
 var bounds = []time.Duration{
 	time.Microsecond, 2 * time.Microsecond, 5 * time.Microsecond,
 	10 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond,
@@ -104,7 +104,7 @@ const buckets = 23 // one more than bounds
 // durations is how many durations were in each bucket.
 type durations [buckets]uint64
 
-// bucket returns where a duration belongs.
+// bucket returns the bucket of a duration.
 func bucket(d time.Duration) int {
 	for i, b := range bounds {
 		if d <= b {
@@ -116,7 +116,7 @@ func bucket(d time.Duration) int {
 
 func (s *durations) latency() Latency { return latencyOf(s[:], bounds) }
 
-// latencyOf returns the latency of a histogram. Of the last bucket nothing is known but its lower bound.
+// latencyOf returns the latency of a histogram. The last bucket has only a lower bound.
 func latencyOf(counts []uint64, bounds []time.Duration) Latency {
 	l := Latency{}
 	for _, n := range counts {
@@ -138,7 +138,7 @@ func latencyOf(counts []uint64, bounds []time.Duration) Latency {
 	return l
 }
 
-// doorCell is a stripe of a door's counters. Those of repeated requests are not in n.
+// doorCell is a stripe of an integration's counters. Repeated requests are not counted in n.
 type doorCell struct {
 	n                                           [Outcomes]atomic.Uint64
 	exempt, malformed, blocked, repeated, local atomic.Uint64

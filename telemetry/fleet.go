@@ -3,31 +3,34 @@ package telemetry
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 )
 
-// Fleet joins the counts of several instances.
+// Fleet adds up the counts of several instances.
 type Fleet struct {
 	Recorder *Recorder
-	Board    Board // nil: this is the only instance
-	// Store returns the state of the store of this instance; nil: it is unknown. Store.Local is counted here.
+	Board    Board // nil if this is the only instance
+	// Store returns the state of this instance's store, except its Local, which the Fleet counts. If Store is nil,
+	// the state is unknown.
 	Store func() Store
-	// Refusals are those that this instance keeps, for the others to find. May be nil.
+	// Refusals has the denials that this instance keeps, so that the others can find them. It may be nil.
 	Refusals *Refusals
 
 	mu       sync.Mutex
 	view     *View
 	viewedAt time.Time // when a view was last requested
 	others   map[string]*instance
+	ended    map[string]bool // instances that have posted that they end
 	subjects fleetSubjects
 	joinedAt time.Time // when subjects was made
 
-	// These belong to the goroutine of exchange.
+	// Only the goroutine of exchange uses these fields.
 	faults     int // failures in a row
 	refusals   uint64
-	refusalsAt time.Time // when the refusals were last posted, when so many had been kept
+	refusalsAt time.Time // when the refusals were last posted, and how many had been kept by then
 }
 
 // instance is another instance.
@@ -35,9 +38,8 @@ type instance struct {
 	now, history []byte            // its posts of counts; nil: unknown
 	posts        map[string][]byte // its other posts, by part
 
-	head      head // of now, or else of history
+	head      head // the head of now, or else of history
 	seenAt    time.Time
-	left      bool      // it has reported that it ends
 	changedAt time.Time // when its policy was first read
 }
 
@@ -60,15 +62,15 @@ const (
 	// Instances do not change their policies at the same moment.
 	differsAfter = 30 * time.Second
 	goneAfter    = 10 * time.Minute
-	// The counts of an instance outlive it, so that those of yesterday are known after a deployment.
+	// The counts of an instance outlive it, so that yesterday's counts are known after a deployment.
 	historyFor = 48 * time.Hour
-	// A large post is posted less often, so that posts seldom take more than this.
+	// Large posts are posted less often, so that the posts seldom take more than this.
 	bytesPerSecond = 16 << 10
 	maxPostEvery   = 10 * time.Second
 )
 
-// Run posts the counts of this instance and reads those of others until the context ends. Then it reports
-// that this instance has ended, which takes at most half a second.
+// Run posts the counts of this instance and reads those of the others until the context ends. Then it posts that
+// this instance has ended, which takes at most half a second.
 func (f *Fleet) Run(ctx context.Context) {
 	var exchanging sync.WaitGroup
 	defer exchanging.Wait()
@@ -106,12 +108,12 @@ func (f *Fleet) exchange(ctx context.Context) {
 	}
 }
 
-// task is done now and then.
+// task is a periodic task.
 type task struct {
 	every, idle time.Duration // idle: while no view is requested
 	do          func(context.Context) (posted int, err error)
 	doneAt      time.Time
-	pause       time.Duration // the least time until the next, after a large post
+	pause       time.Duration // the shortest time until the next run, after a large post
 }
 
 func (f *Fleet) tasks() []*task {
@@ -127,7 +129,7 @@ func (f *Fleet) tasks() []*task {
 	}
 }
 
-// runDue runs the tasks that are due, up to the first that fails.
+// runDue runs the tasks that are due, up to the first failure.
 func (f *Fleet) runDue(ctx context.Context, tasks []*task) error {
 	for _, t := range tasks {
 		now := time.Now()
@@ -165,7 +167,7 @@ func (f *Fleet) leave(ctx context.Context) {
 	_ = f.Board.Post(ctx, nowPart, f.Recorder.id, nil, goneAfter) // if it fails, the others see a stale instance
 }
 
-// faultsNoted is how many failures in a row make an event.
+// faultsNoted is the number of failures in a row that make an event.
 const faultsNoted = 3
 
 func (f *Fleet) noteFault(ctx context.Context, err error) {
@@ -234,7 +236,7 @@ func (f *Fleet) postRules(ctx context.Context, part string, post []byte) (posted
 	return len(post), f.Board.Post(ctx, part, f.Recorder.id, post, historyFor)
 }
 
-// post returns a post of the counts of a time that ends now, or of all if that is 0.
+// post returns a post of the counts of the last time up to now, or of all counts if last is 0.
 func (r *Recorder) post(now time.Time, store Store, last time.Duration) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,8 +292,8 @@ func (f *Fleet) readHistory(ctx context.Context) (posted int, err error) {
 	return 0, err
 }
 
-// read reads a part of the posts of the others. It reports whether one of them has ended since, so that its
-// history has counts that were in no other post.
+// read reads a part of the posts of the others. It reports whether one of them has ended since the last call: then
+// its history has counts that were in no other post.
 func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 	posts, err := f.Board.Posted(ctx, part)
 	if err != nil {
@@ -300,7 +302,7 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.others == nil {
-		f.others = make(map[string]*instance)
+		f.others, f.ended = make(map[string]*instance), make(map[string]bool)
 	}
 	now := time.Now()
 	for id, post := range posts {
@@ -308,8 +310,8 @@ func (f *Fleet) read(ctx context.Context, part string) (ended bool, err error) {
 		switch {
 		case id == f.Recorder.id:
 		case part == nowPart && len(post) == 0:
-			if o != nil && !o.left {
-				o.left, ended = true, true
+			if !f.ended[id] {
+				f.ended[id], ended = true, true
 			}
 		case part == nowPart, part == historyPart:
 			f.readCounts(part, id, post, now)
@@ -335,8 +337,8 @@ func (f *Fleet) readable(part string, post []byte, now time.Time) bool {
 	return err == nil
 }
 
-// readCounts reads the counts that an instance has posted. It ignores posts that it cannot read, and those
-// that another instance has made.
+// readCounts reads the counts that an instance has posted. It ignores unreadable posts, and posts of another
+// instance.
 func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	h, err := readPost(post, 0, 0, skipped)
 	if err != nil || h.ID != id {
@@ -348,8 +350,8 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 		f.others[id] = o
 	}
 	if part == historyPart {
-		if o.left && !h.At.Before(o.head.At) {
-			o.now = nil // it is older
+		if f.ended[id] && !h.At.Before(o.head.At) {
+			o.now = nil // the post is older
 		}
 		if o.history = post; o.now == nil {
 			o.head = h
@@ -362,11 +364,15 @@ func (f *Fleet) readCounts(part, id string, post []byte, now time.Time) {
 	if o.now != nil && !h.At.Equal(o.head.At) {
 		o.seenAt = now
 	}
-	o.now, o.head, o.left = post, h, false
+	o.now, o.head = post, h
+	delete(f.ended, id)
 }
 
-// forget removes what is no longer posted.
+// forget removes instances and posts that are no longer on the board.
 func (f *Fleet) forget(part string, posts map[string][]byte) {
+	if part == nowPart {
+		maps.DeleteFunc(f.ended, func(id string, _ bool) bool { _, still := posts[id]; return !still })
+	}
 	for id, o := range f.others {
 		if _, still := posts[id]; still {
 			continue
@@ -392,8 +398,8 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// Find returns the key of a subject by its ID, as it was sent, if a View of the last hour had it: see [Subject]
-// and [policy.Engine.SubjectOf].
+// Find returns the key of the subject with an ID, in the spelling of a request, if a View of the last hour had the
+// subject: see [Subject] and [policy.Engine.SubjectOf].
 func (f *Fleet) Find(id string) (key string, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

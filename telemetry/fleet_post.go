@@ -8,12 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// An instance posts its counts in two parts of one form: those of the last minutes every few seconds, and all of
-// them once a minute. Readers need both.
+// An instance posts its counts in two parts with the same format: the counts of the last minutes every few seconds,
+// and all counts once a minute. Readers need both parts.
 //
-// A post starts with two bytes for its form and version. Then come numbers as varints and texts after their
-// length: the head as JSON, and for all requests, each upstream and each rule the counts of two lists of steps. Counts are
-// written column by column, since most columns have only zeros. A zero is followed by the number of zeros after it.
+// A post starts with two bytes for its format and version. Numbers follow as varints, and texts after their length:
+// first the head as JSON; then, for all requests, each upstream and each rule, the counts of two lists of steps.
+// Counts are written column by column, since most columns have only zeros. A zero is followed by the number of
+// zeros after it.
 
 const (
 	postForm    = 'S'
@@ -22,10 +23,10 @@ const (
 	maxName  = 200       // bytes of a name
 	maxHead  = 256 << 10 // bytes of a head
 	maxPost  = 512 << 10 // bytes: rules at the end of the document are left out
-	maxValue = 1 << 40   // of a count
+	maxValue = 1 << 40   // the largest count
 )
 
-// head is what a post has besides counts.
+// head has the contents of a post other than counts.
 type head struct {
 	Instance
 	ID                   string // of this run of the instance
@@ -60,14 +61,15 @@ func appendTimed[C counted](dst []byte, name string, s *timed[C], h *head) []byt
 	return dst
 }
 
-// appendSteps appends the steps from one on, without those before the first count.
+// appendSteps appends the steps from from on, without those before the first count.
 func appendSteps[C counted](dst []byte, s *steps[C], from int64) (out []byte, some bool) {
 	from = sinceUsed(&s.ring, from)
 	value := func(n int64, c int) uint64 { return uint64((*s.cell(n))[c]) }
 	return appendCells(dst, len(*new(C)), from, s.last, value), from <= s.last
 }
 
-// appendCells appends the values of steps by column, after their number and the first. Without a step it appends 0.
+// appendCells appends the number of steps, the first step, and the values of the steps by column. Without a step it
+// appends 0.
 func appendCells(dst []byte, columns int, from, last int64, value func(n int64, column int) uint64) []byte {
 	if from > last {
 		return append(dst, 0)
@@ -103,7 +105,7 @@ func appendRules(post []byte, rules []*ruleCounters, entry func(dst []byte, c *r
 	return post
 }
 
-// postOf returns a post of a version and an entry of each rule, or nil if no rule has one.
+// postOf returns a post of a version and an entry of each rule, or nil if no rule has an entry.
 func postOf(version byte, rules []*ruleCounters, entry func(dst []byte, c *ruleCounters) []byte) []byte {
 	post := appendRules([]byte{version}, rules, entry)
 	if len(post) == 1 {
@@ -112,7 +114,7 @@ func postOf(version byte, rules []*ruleCounters, entry func(dst []byte, c *ruleC
 	return post
 }
 
-// readRules reads a post of postOf: it calls read behind the name of each rule. A nil post has no rules.
+// readRules reads a post of postOf. It calls read after the name of each rule. A nil post has no rules.
 func readRules(post []byte, version byte, read func(d *decoder, name string)) error {
 	if post == nil {
 		return nil
@@ -162,7 +164,7 @@ type sums struct {
 // skipped are sums for a post that is only checked.
 var skipped = sums{func(string) *series { return nil }, func(string) *upstreamSeries { return nil }}
 
-// readPost reads a post, and adds the counts before certain steps to sums.
+// readPost reads a post, and adds the counts of the steps below recentBelow and longBelow to sums.
 func readPost(post []byte, recentBelow, longBelow int64, to sums) (head, error) {
 	d := decoder{rest: post}
 	h := d.postHead()
@@ -185,7 +187,7 @@ func readPost(post []byte, recentBelow, longBelow int64, to sums) (head, error) 
 	return h, nil
 }
 
-// addTimed reads the output of appendTimed behind its name, and adds it to s, which may be nil.
+// addTimed reads the output of appendTimed after the name, and adds it to s, which may be nil.
 func addTimed[C counted](d *decoder, recentBelow, longBelow int64, s *timed[C]) {
 	if s == nil {
 		s = new(timed[C])
@@ -204,7 +206,7 @@ func addSteps[C counted](d *decoder, most int, below int64, to *steps[C]) {
 	})
 }
 
-// cells reads the output of appendCells, of at most so many steps, and calls add for each value that is not zero.
+// cells reads the output of appendCells, with at most most steps, and calls add for each value that is not zero.
 func (d *decoder) cells(columns, most int, add func(n int64, column int, v uint64)) {
 	n := int64(d.uvarint(uint64(most)))
 	if n == 0 {
@@ -225,7 +227,7 @@ func (d *decoder) cells(columns, most int, add func(n int64, column int, v uint6
 	}
 }
 
-// clip cuts a text to a number of bytes, without dividing a character.
+// clip cuts a text to at most most bytes, without dividing a character.
 func clip(s string, most int) string {
 	if len(s) <= most {
 		return s

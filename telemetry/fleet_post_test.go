@@ -22,7 +22,7 @@ func TestPost(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 7))
 	const at = 1_800_000_000
-	for range 150 {
+	for range 50 {
 		all, one := randomSeries(r, at), randomSeries(r, at)
 		h := head{
 			Instance: Instance{

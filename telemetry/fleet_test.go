@@ -184,26 +184,33 @@ func TestFleet(t *testing.T) {
 		wait(11 * time.Minute)
 		want("what it has counted stays", 119, 1, 0)
 
+		// One that ends before the others have read of it.
+		short := join(t, "c", board, blocking)
+		deny(t, short.engine, 3)
+		short.stop()
+		wait(12 * time.Second)
+		want("a short one has ended", 122, 1, 0)
+
 		// Another run of it counts from nothing, and adds to what was.
 		cut := &cutOff{wall: board}
 		b = join(t, "b", cut, blocking)
 		deny(t, b.engine, 2)
 		wait(2 * time.Minute) // all that it has is told once a minute
-		want("it is back", 121, 2, 0)
+		want("it is back", 124, 2, 0)
 		cut.off.Store(true)
 		b.stop()
 		wait(30 * time.Second)
-		want("it was killed", 121, 2, 1)
+		want("it was killed", 124, 2, 1)
 
 		// The next one takes its place, and one of another name does not.
 		b = join(t, "b", board, blocking)
 		c := join(t, "c", board, blocking)
 		wait(30 * time.Second)
-		want("it has begun again", 121, 3, 0)
+		want("it has begun again", 124, 3, 0)
 		b.stop()
 		c.stop()
 		wait(12 * time.Second)
-		want("both have ended", 121, 1, 0)
+		want("both have ended", 124, 1, 0)
 
 		cut = &cutOff{wall: board}
 		b = join(t, "b", cut, blocking)
@@ -212,7 +219,7 @@ func TestFleet(t *testing.T) {
 		cut.off.Store(true)
 		b.stop()
 		wait(11 * time.Minute)
-		want("who was killed is forgotten, and not what it has counted", 122, 1, 0)
+		want("who was killed is forgotten, and not what it has counted", 125, 1, 0)
 		a.stop()
 	})
 }

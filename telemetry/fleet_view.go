@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// viewFor is how long a view is returned again.
+// viewFor is how long a view is reused.
 const viewFor = time.Second
 
 // View returns the counts of all instances. It may be a second old.
@@ -70,7 +70,7 @@ func (f *Fleet) merge(now time.Time) *View {
 	}
 	f.join(now)
 	to := sums{sumsOf, upstreams.sum(at)}
-	for _, o := range f.others {
+	for id, o := range f.others {
 		fromRecent, fromLong := int64(math.MaxInt64), int64(math.MaxInt64)
 		v.Since = earlier(v.Since, o.head.Started)
 		if o.now != nil {
@@ -78,10 +78,10 @@ func (f *Fleet) merge(now time.Time) *View {
 			i := o.head.Instance
 			i.Seen = o.seenAt
 			i.Differs = i.Policy != self.Policy && now.Sub(later(o.changedAt, t.since)) >= differsAfter
-			if i.Stale = now.Sub(o.seenAt) > staleAfter; !o.left && !f.succeeded(&i) {
+			if i.Stale = now.Sub(o.seenAt) > staleAfter; !f.ended[id] && !f.succeeded(&i) {
 				v.Instances = append(v.Instances, i)
 			}
-			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, to) // it was read before, without an error
+			_, _ = readPost(o.now, math.MaxInt64, math.MaxInt64, to) // no error: the post was checked when it was read
 			v.Events = append(v.Events, o.head.Events...)
 		}
 		if o.history != nil {
@@ -135,7 +135,7 @@ func (f *Fleet) succeeded(i *Instance) bool {
 	return false
 }
 
-// join merges the subjects of all instances. That takes milliseconds, so it does so no more often than they are
+// join merges the subjects of all instances. That takes milliseconds, so join does it only after new posts were
 // read.
 func (f *Fleet) join(now time.Time) {
 	if age := now.Sub(f.joinedAt); f.subjects != nil && age >= 0 && age < postEvery {
@@ -157,7 +157,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// latest returns each event once, the latest first, and at most maxEvents.
+// latest returns at most maxEvents events without duplicates, the latest first.
 func latest(all []Event) []Event {
 	type same struct {
 		at                   int64
@@ -178,8 +178,8 @@ func latest(all []Event) []Event {
 	return fewer(kept)
 }
 
-// fewer returns at most maxEvents of a list that begins with the latest. A kind with many events, such as those of a
-// circuit that flaps, leaves room for the others.
+// fewer returns at most maxEvents of a list that starts with the latest. A kind with many events, such as a
+// flapping circuit breaker, leaves room for other kinds.
 func fewer(all []Event) []Event {
 	kinds := make(map[string]int)
 	for _, e := range all {
@@ -210,7 +210,7 @@ func (s *series) counts(since time.Time) (c Series) {
 	return c
 }
 
-// countsSince returns the counts of the steps from one on, and how many of the refusals a block made.
+// countsSince returns the counts of the steps from from on, and how many of the denials were by a block.
 func countsSince(s *steps[[columns]uint32], from int64) (all []Counts, blocked perStep) {
 	from = s.since(from)
 	for n := from; n <= s.last; n++ {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// clock returns a time for a sentence of the view.
+// clock formats a time for a sentence of the view.
 func (v *View) clock(at time.Time) string {
 	layout := "15:04"
 	if v.At.Sub(at) > 20*time.Hour {
@@ -19,10 +19,10 @@ func (v *View) clock(at time.Time) string {
 	return at.UTC().Format(layout) + " UTC"
 }
 
-// plain makes a foreign text fit for a sentence.
+// plain makes a text from outside safe and short enough for a sentence.
 func plain(s string) string { return printable.Text(s, 120) }
 
-// decimal writes a rate: two figures below 10, whole ones above.
+// decimal formats a rate: with two digits below 10, as a whole number above.
 func decimal(f float64) string {
 	switch {
 	case f >= 9.95:
@@ -35,7 +35,7 @@ func decimal(f float64) string {
 	return strconv.FormatFloat(f, 'g', 1, 64)
 }
 
-// percent writes a share. What is little is not nothing, and nearly all is not all.
+// percent formats a fraction. A small fraction is never shown as 0 %, and a large one never as 100 %.
 func percent(f float64) string {
 	p := 100 * f
 	switch {
@@ -51,7 +51,7 @@ func percent(f float64) string {
 	return strconv.FormatFloat(p, 'f', 0, 64) + " %"
 }
 
-// grouped writes a number with commas, and a large one as millions.
+// grouped formats a number with commas, and a large number in millions.
 func grouped(n uint64) string {
 	switch {
 	case n >= 1e9:
@@ -68,7 +68,7 @@ func short(f float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 }
 
-// number writes how many there are of something.
+// number formats a number with a noun in singular or plural.
 func number(n uint64, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -76,7 +76,7 @@ func number(n uint64, what string) string {
 	return grouped(n) + " " + what + "s"
 }
 
-// age writes how long ago something was.
+// age formats the time since an event.
 func age(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:

@@ -13,21 +13,21 @@ import (
 type Headline struct {
 	Level    string // "good", "bad" or "unknown"
 	Text     string
-	Rule     string   // the rule concerned; empty: no rule
-	Upstream string   // the upstream concerned; empty: no upstream
-	Subject  *Subject // the subject concerned; nil: no subject
+	Rule     string   // the affected rule, if any
+	Upstream string   // the affected upstream, if any
+	Subject  *Subject // the affected subject, or nil
 	Since    time.Time
-	Alert    string // identifies the problem for as long as it lasts; empty: no problem
+	Alert    string // identifies the problem for as long as it lasts; empty if there is no problem
 }
 
-// Levels of a Headline.
+// Levels of a [Headline].
 const (
 	Good    = "good"
 	Bad     = "bad"
 	Unknown = "unknown"
 )
 
-// alerts returns what is wrong, in the order in which one thing explains another.
+// alerts returns the active alerts. An alert comes before the alerts that it explains.
 func (v *View) alerts() (all []Headline) {
 	add := func(name string, h *Headline) {
 		if h != nil {
@@ -55,16 +55,16 @@ func (v *View) alerts() (all []Headline) {
 	return all
 }
 
-// Alerts returns at most so many active alerts. An alert comes before those that it explains.
+// Alerts returns the active alerts, but at most most of them. An alert comes before those that it explains.
 func (v *View) Alerts(most int) []Headline {
 	all := v.alerts()
 	return all[:min(most, len(all))]
 }
 
-// Headline returns the first alert as one or a few sentences for the operator on call. Times in it are UTC.
+// Headline returns the first alert as one or a few sentences for the operator on call. Times in the text are UTC.
 func (v *View) Headline() Headline { return v.HeadlineExcept(func(string) bool { return false }) }
 
-// HeadlineExcept is Headline without the alerts that are silenced, by their names.
+// HeadlineExcept does what Headline does, but ignores alerts for which silenced reports true.
 func (v *View) HeadlineExcept(silenced func(alert string) bool) Headline {
 	left := 0
 	for _, h := range v.alerts() {
@@ -87,7 +87,7 @@ func (v *View) HeadlineExcept(silenced func(alert string) bool) Headline {
 	return h
 }
 
-// storeAway tells of a shared store that does not answer.
+// storeAway returns the alert for a shared store that does not answer.
 func (v *View) storeAway() *Headline {
 	without, shards, local := 0, 0, uint64(0)
 	away := 0
@@ -121,7 +121,7 @@ func (v *View) storeAway() *Headline {
 	return h
 }
 
-// circuitOpened returns when an instance that is without the store noticed that, if that is known.
+// circuitOpened returns when an instance without the store noticed the outage, or the zero time if that is unknown.
 func (v *View) circuitOpened() (at time.Time) {
 	for _, i := range v.Instances {
 		if i.Store.Away == 0 || i.Stale {
@@ -139,13 +139,14 @@ func (v *View) circuitOpened() (at time.Time) {
 	return at
 }
 
-// A subject that is more than this of all traffic, and a private address, is no client.
+// A private address with a larger fraction of all traffic is probably a proxy and not a client.
 const (
 	everybody      = 0.9
 	everybodyLeast = 100 // requests
 )
 
-// oneForAll reports that all clients of a rule look like one, because of a proxy that is not trusted.
+// oneForAll returns the alert for a rule under which all clients look like one, because of a proxy that is not
+// trusted.
 func (v *View) oneForAll(r *Rule) *Headline {
 	top := &r.Traffic[Hour]
 	if len(top.Items) == 0 || top.Total < everybodyLeast {
@@ -159,7 +160,7 @@ func (v *View) oneForAll(r *Rule) *Headline {
 	if top.Total*2 < v.within(RecentSteps).all {
 		return nil
 	}
-	what := "one private address (" + v.name(s) + ")" // as its rule lets people see it
+	what := "one private address (" + v.name(s) + ")" // in the form that the rule shows
 	if strings.Contains(s.Shown, addr) {
 		what = addr
 	}
@@ -182,8 +183,8 @@ func privateAddress(key string) (addr string, found bool) {
 	return "", false
 }
 
-// unusual returns the rules that refuse more than usual, the one that does so the most first. Where the whole
-// policy is a shadow no rule refuses, whatever the last minute had.
+// unusual returns the rules that refuse more than usual, the largest excess first. If the whole policy is a shadow,
+// it returns none, because no rule refuses any longer.
 func (v *View) unusual() (all []*Rule) {
 	if v.watchOnly {
 		return nil
@@ -205,7 +206,7 @@ func (v *View) unusual() (all []*Rule) {
 	return all
 }
 
-// refusing tells of a rule that refuses more than usual.
+// refusing returns the alert for a rule that refuses more than usual.
 func (v *View) refusing(r *Rule) *Headline {
 	rate := v.rate(r)
 	h := &Headline{Level: Bad, Rule: r.Name, Since: v.began(r, rate)}
@@ -219,7 +220,7 @@ func (v *View) refusing(r *Rule) *Headline {
 	return h
 }
 
-// title is what a rule is called in a sentence.
+// title returns the name of a rule for a sentence.
 func title(name string) string {
 	switch name {
 	case OtherRules:
@@ -237,13 +238,13 @@ func verb(name string) string {
 	return "denies"
 }
 
-// Shares of refusals from which one subject, or ten, are the story.
+// Fractions of the refusals from which a sentence names one subject, or ten.
 const (
 	oneShare = 0.5
 	tenShare = 0.8
 )
 
-// who names the subjects that a rule refuses, without those that a block refuses.
+// who describes the subjects that a rule refuses, without blocked ones.
 func (v *View) who(r *Rule) (text string, first *Subject) {
 	w := Minute
 	top, subjects := r.Unblocked(w)
@@ -275,7 +276,8 @@ func (v *View) who(r *Rule) (text string, first *Subject) {
 // pseudonymShown is how many digits of a pseudonym a sentence has.
 const pseudonymShown = 6
 
-// name is what a sentence calls a subject: with its pseudonym where its key is shortened, since many look alike then.
+// name returns the name of a subject for a sentence. A shortened key gets its pseudonym, because many shortened
+// keys look alike.
 func (v *View) name(s *Subject) string {
 	name := plain(s.Shown)
 	if v.engine == nil || !strings.Contains(s.Shown, "…") {
@@ -288,8 +290,8 @@ func (v *View) name(s *Subject) string {
 	return name + " #" + subject.Pseudonym()[:pseudonymShown]
 }
 
-// Unblocked returns the subjects that the rule denied in a window, and their number, without those denied by a
-// block, which its operator knows.
+// Unblocked returns the subjects that the rule denied in a window, and their number. Subjects denied by a block are
+// left out, because the operator knows them.
 func (r *Rule) Unblocked(w Window) (top Top, subjects uint64) {
 	top, subjects = r.Refusals[w], r.Refused[w]
 	if !slices.ContainsFunc(top.Items, func(s Subject) bool { return s.Blocked > 0 }) {
@@ -309,7 +311,7 @@ func (r *Rule) Unblocked(w Window) (top Top, subjects uint64) {
 	return top, subjects
 }
 
-// share returns how much of the counts of a list the first n subjects have, from 0 to 1.
+// share returns the fraction of the total that the first n subjects have, from 0 to 1.
 func (t *Top) share(n int) float64 {
 	sum := uint64(0)
 	for i := range t.Items[:min(n, len(t.Items))] {
@@ -325,7 +327,7 @@ func others(n uint64) string {
 	return grouped(n) + " others are"
 }
 
-// policyRefused tells that an older policy stays.
+// policyRefused returns the alert for a new policy that is invalid, so that an older one stays in force.
 func (v *View) policyRefused() *Headline {
 	known := make(map[string]bool)
 	for i := range v.Events {
@@ -344,7 +346,7 @@ func (v *View) policyRefused() *Headline {
 	return nil
 }
 
-// silent tells of instances of which nothing is heard.
+// silent returns the alert for stale instances.
 func (v *View) silent() *Headline {
 	text := v.missing()
 	if text == "" {
@@ -359,7 +361,7 @@ func (v *View) silent() *Headline {
 	return h
 }
 
-// missing names the instances without numbers.
+// missing names the instances whose counts are missing.
 func (v *View) missing() string {
 	var stale []Instance
 	for _, i := range v.Instances {
@@ -379,7 +381,7 @@ func (v *View) missing() string {
 	return text + "."
 }
 
-// empty tells that nothing has happened yet.
+// empty returns the headline before the first request.
 func (v *View) empty() *Headline {
 	for _, c := range v.All.Days {
 		if c.Total() > 0 {
@@ -424,7 +426,8 @@ func (v *View) nothingUnusual(silenced bool) Headline {
 	return h
 }
 
-// muchRefused tells that much is or was refused, although no rule refuses more than usual, or its alert is silenced.
+// muchRefused returns the headline if many requests are or were refused, although no rule refuses more than usual,
+// or its alert is silenced.
 func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline {
 	h := Headline{Level: Unknown}
 	h.Text = fmt.Sprintf("%s of requests denied in the last minute, %s in the last 10 minutes, %s in the last hour.",
@@ -451,10 +454,10 @@ func (v *View) muchRefused(now, lately, hour refusedOf, silenced bool) Headline 
 	return h
 }
 
-// latelySteps are ten minutes, and the step that has begun.
+// latelySteps are ten minutes and the current step.
 const latelySteps = 61
 
-// refusedOf is how many requests there were, and how many of them were refused, by a block and otherwise.
+// refusedOf is a number of requests, and how many of them were refused, by a block and otherwise.
 type refusedOf struct{ all, refused, blocked uint64 }
 
 func (r refusedOf) share() float64 { return float64(r.refused) / float64(max(r.all, 1)) }
@@ -473,13 +476,13 @@ func (v *View) within(steps int) (r refusedOf) {
 
 func share(c Counts) float64 { return float64(c[Deny]) / float64(max(c.Total(), 1)) }
 
-// alike reports whether two shares are much the same: neither is twice the other, or half a
-// percent apart.
+// alike reports whether two fractions are about the same: if neither is twice the other, or if they differ by at
+// most half a percent.
 func alike(a, b float64) bool {
 	return max(a, b) <= 2*min(a, b) || max(a, b)-min(a, b) <= 0.005
 }
 
-// yesterday returns what was counted a day ago, half an hour before and after this time.
+// yesterday returns the counts of a day ago, from half an hour before to half an hour after this time.
 func (v *View) yesterday() (sum Counts, known bool) {
 	const day, half = int(aDay / LongStep), int(aroundHour / LongStep)
 	last := len(v.All.Days) - 1
@@ -497,7 +500,8 @@ func (v *View) rate(r *Rule) float64 {
 	return v.perSecond(&r.Series, r.blockedRecent, denied)
 }
 
-// BlockedRate returns how many refusals a second blocks of a rule made, in the last minute; nil: of all rules.
+// BlockedRate returns the number of denials a second, in the last minute, by blocks of a rule or, if r is nil, of
+// all rules.
 func (v *View) BlockedRate(r *Rule) float64 {
 	if r == nil {
 		return v.perSecond(&v.All, nil, denied) - v.perSecond(&v.All, v.All.blockedRecent, denied)
@@ -507,7 +511,7 @@ func (v *View) BlockedRate(r *Rule) float64 {
 
 func denied(c *Counts) uint64 { return c[Deny] }
 
-// perSecond returns how many of something there were a second in the last minute, of each step without so many.
+// perSecond returns a count per second in the last minute. without is subtracted from the count of each step.
 func (v *View) perSecond(s *Series, without perStep, of func(*Counts) uint64) float64 {
 	var n uint64
 	for i := max(len(s.Recent)-minuteSteps, 0); i < len(s.Recent); i++ {
@@ -522,15 +526,15 @@ func (v *View) perSecond(s *Series, without perStep, of func(*Counts) uint64) fl
 	return float64(n) / seconds
 }
 
-// A step belongs to what goes on now if it has at least a fifth of the present rate, and at least the usual
-// one. Pauses have at most so many steps.
+// A step belongs to the present incident if it has at least a fifth of the present rate, and at least the usual
+// rate. A pause within an incident has at most this many steps.
 const (
 	beganShare = 0.2
 	pauseSteps = 6
 	pauseLong  = 1
 )
 
-// began walks back to where a rule began to refuse as it does.
+// began returns when a rule started to refuse at about the present rate.
 func (v *View) began(r *Rule, rate float64) time.Time {
 	least := max(rate*beganShare, max(r.Usual, 0))
 	steps, all := walkBack(r.Recent, r.blockedRecent, least*Step.Seconds(), pauseSteps)
@@ -543,13 +547,13 @@ func (v *View) began(r *Rule, rate float64) time.Time {
 	return later(at, v.Since)
 }
 
-// stepTime is when the step began that is so many before the present one.
+// stepTime returns the start of the step that is back steps before the present one.
 func stepTime(now time.Time, step time.Duration, back int) time.Time {
 	return now.Truncate(step).Add(-time.Duration(back) * step).UTC()
 }
 
-// walkBack returns how many steps ago the refusals began that no block makes, at least so many a step, and whether
-// they go back to about the first step.
+// walkBack returns how many steps ago the refusals other than by blocks reached least a step, and whether they go
+// back to about the first step.
 func walkBack(counts []Counts, blocked perStep, least float64, pause int) (back int, all bool) {
 	quiet := 0
 	for i := len(counts) - 1; i >= 0 && quiet <= pause; i-- {

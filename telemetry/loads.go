@@ -11,7 +11,7 @@ import (
 // Classes is the number of classes of requests: see [policy.ClassNames].
 const Classes = 3
 
-// ByClass has a number of requests for each class, in the order of [policy.ClassNames].
+// ByClass has the number of requests of each class, in the order of [policy.ClassNames].
 type ByClass [Classes]uint64
 
 // Total returns the sum.
@@ -20,11 +20,11 @@ func (c *ByClass) Total() uint64 { return totalOf(c[:]) }
 // Add adds the numbers of o.
 func (c *ByClass) Add(o *ByClass) { addTo(c[:], o[:]) }
 
-// LoadState is the present state of the automatic limits of requests under way of one rule: one for each value of its
-// key, on each instance.
+// LoadState is the present state of a rule's automatic limits of requests in flight. Each value of the rule's key
+// has a limit, on each instance.
 type LoadState struct {
 	Limits          uint64 // number of limits
-	Limit, InFlight uint64 // sums over the limits; Limit is the one for the class normal
+	Limit, InFlight uint64 // sums over the limits; Limit is that for the class normal
 	// Base is the latency of the upstream without a queue, and Latency the present one, of the limit with the
 	// largest ratio of Latency to Base. They are 0 if unknown.
 	Base, Latency time.Duration
@@ -50,7 +50,7 @@ func worse(base, latency, otherBase, otherLatency time.Duration) bool {
 	return base > 0 && (otherBase == 0 || float64(latency)*float64(otherBase) > float64(otherLatency)*float64(base))
 }
 
-// Slowdown returns how many times Base the Latency is, or 0 if that is unknown.
+// Slowdown returns Latency divided by Base, or 0 if that is unknown.
 func (s *LoadState) Slowdown() float64 {
 	if s.Base <= 0 {
 		return 0
@@ -66,7 +66,7 @@ type LoadStep struct {
 	LoadDenials
 }
 
-// LoadDenials are the requests that did not fit automatic limits of requests under way.
+// LoadDenials has the number of requests that did not fit an automatic limit of requests in flight.
 type LoadDenials struct {
 	Denied  ByClass
 	Watched ByClass // passed because the rule is a shadow
@@ -153,12 +153,12 @@ func addRing(to, from *ring[LoadStep]) {
 // ruleLoads are the automatic limits of one rule on this instance. The recorder's lock guards them.
 type ruleLoads struct {
 	now     LoadState
-	sampled LoadDenials // in the steps, since the start
+	sampled LoadDenials // the denials in the steps, since the start
 	steps   loadSteps
 }
 
-// noteLoads counts the decisions of automatic limits of requests under way about a request. It reports whether a shadow
-// would have denied the request. It counts no subjects, because no single subject causes an overload.
+// noteLoads counts the decisions by automatic limits about a request. It reports whether a shadow would have denied
+// the request. It counts no subjects, because no single subject causes an overload.
 func noteLoads(t *table, own bool, o *policy.Observation, stripe int) (would bool) {
 	d := &o.Decision
 	for i := range d.Loads {
@@ -211,16 +211,16 @@ func loadStates(e *policy.Engine) map[string]*LoadState {
 	return all
 }
 
-// sampleLoads moves what was counted since the last sample to the steps, and samples the present states.
+// sampleLoads adds the counts since the last sample to the steps, and samples the present states.
 func (r *Recorder) sampleLoads(t *table) {
 	for name, state := range loadStates(r.engine) {
 		i, known := t.byName[name]
 		if !known || i >= MaxRules {
-			continue // it has no counters of its own
+			continue // the rule has no counters of its own
 		}
 		c := t.rules[i]
 		if c.loads == nil && state.Limits == 0 {
-			continue // no request yet
+			continue // the rule has no request yet
 		}
 		if c.loads == nil {
 			c.loads = new(ruleLoads)
@@ -250,14 +250,14 @@ func (c *ruleCounters) loadDenials() (d LoadDenials) {
 	return d
 }
 
-// LoadTotals are the automatic limits of requests under way of one rule, on this instance.
+// LoadTotals has the automatic limits of requests in flight of one rule on this instance.
 type LoadTotals struct {
 	Rule string
 	LoadState
 	LoadDenials // since the start
 }
 
-// Loads returns the state of each rule with an automatic limit of requests under way, in the order of the document.
+// Loads returns the state of each rule with an automatic limit of requests in flight, in the order of the document.
 func (r *Recorder) Loads() (all []LoadTotals) {
 	t, states := r.follow(), loadStates(r.engine)
 	for _, name := range r.engine.Policy().Adaptive() {
@@ -268,14 +268,15 @@ func (r *Recorder) Loads() (all []LoadTotals) {
 	return all
 }
 
-// Load is the history of the automatic limits of requests under way of a rule, of all instances.
+// Load is the history of a rule's automatic limits of requests in flight, on all instances.
 type Load struct {
 	LoadState
 	Recent []LoadStep // of each [Step], the latest last, at most [RecentSteps] of them
 	Days   []LoadStep // of each [LongStep], the latest last, at most [LongSteps] of them
 }
 
-// LastMinute returns the denials of the last minute.
+// LastMinute returns the number of requests of the last minute that did not fit: those that were denied, and those
+// that passed because the rule is a shadow.
 func (l *Load) LastMinute() (denied, watched ByClass) {
 	for i := max(len(l.Recent)-minuteSteps, 0); i < len(l.Recent); i++ {
 		denied.Add(&l.Recent[i].Denied)
@@ -349,7 +350,8 @@ func (f fleetLoads) add(post []byte, at int64, rules []string, present bool) err
 	})
 }
 
-// carry copies the state into the steps that began after the post. Without it the latest sums over instances would drop.
+// carry copies the state into the steps that started after the post. Otherwise the latest sums over instances would
+// drop.
 func (l *ruleLoads) carry(s *ring[LoadStep]) {
 	const most = 2 // steps: more than the time between posts
 	for n := s.last; n > s.last-most && s.cell(n).Limit == 0; n-- {
@@ -357,7 +359,7 @@ func (l *ruleLoads) carry(s *ring[LoadStep]) {
 	}
 }
 
-// ruleLoads reads the output of ruleLoads.append behind the name.
+// ruleLoads reads the output of ruleLoads.append after the name.
 func (d *decoder) ruleLoads(at int64) (l ruleLoads) {
 	s := &l.now
 	s.Limits, s.Limit, s.InFlight = d.uvarint(maxValue), d.uvarint(maxValue), d.uvarint(maxValue)
@@ -382,7 +384,7 @@ func (d *decoder) loadSteps(most int, to *ring[LoadStep]) {
 	})
 }
 
-// loads returns the automatic limits by rule, of each rule of the policy with "in_flight: auto".
+// loads returns the automatic limits of each rule of the policy with "in_flight: auto", by rule.
 func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[string]*Load {
 	rules := p.Adaptive()
 	if len(rules) == 0 {
@@ -390,8 +392,8 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	}
 	all := make(fleetLoads)
 	_ = all.add(f.Recorder.postedLoads(), at, rules, true) // it is not damaged
-	for _, o := range f.others {
-		present := !o.left && o.now != nil && now.Sub(o.seenAt) <= staleAfter
+	for id, o := range f.others {
+		present := !f.ended[id] && o.now != nil && now.Sub(o.seenAt) <= staleAfter
 		_ = all.add(o.posts[loadsPart], at, rules, present) // those that cannot be read were ignored
 	}
 	out := make(map[string]*Load, len(rules))
@@ -402,7 +404,7 @@ func (f *Fleet) loads(p *policy.Policy, at int64, since, now time.Time) map[stri
 	return out
 }
 
-// listOf returns the steps from a step on, at least the latest.
+// listOf returns the steps from from on, at least the latest step.
 func listOf(s *ring[LoadStep], from int64) (all []LoadStep) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, *s.cell(n))

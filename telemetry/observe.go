@@ -13,12 +13,12 @@ import (
 
 // table has the counters of the rules of a policy. Only its counters change.
 type table struct {
-	names []string // policy.RuleNames, which tells the rules of policies apart
-	// rules are in the order of the document: at most MaxRules, then that of all others and that of
-	// limits sent by callers.
+	names []string // policy.RuleNames, by which policies with the same rules are recognized
+	// rules has the counters in the order of the document: of at most MaxRules rules, then of all other rules, and
+	// of limits that callers send.
 	rules  []*ruleCounters
-	byName map[string]int // the place of a rule in the document
-	// tiers has what the customers of each tier of the policy are kept under: see tierRule. Empty: the policy
+	byName map[string]int // the index of a rule in the document
+	// tiers has the name under which the customers of each tier are kept: see tierRules. It is empty if the policy
 	// has no tiers.
 	tiers map[string]string
 	since time.Time // when the policy came into force
@@ -26,11 +26,11 @@ type table struct {
 
 func (t *table) caller() *ruleCounters { return t.rules[len(t.rules)-1] }
 
-// at returns the counters of the rule at a place in the document.
+// at returns the counters of the rule with an index in the document.
 func (t *table) at(i int) *ruleCounters { return t.rules[min(i, len(t.rules)-2)] }
 
-// find returns the counters of a rule, or nil if the rule has left the policy. The index is that of the rule in the
-// document of an observation; unless own is set, the table is of another document, and the name counts.
+// find returns the counters of a rule, or nil if the rule has left the policy. i is the index of the rule in the
+// document of an observation. Unless own is set, the table is of another document, and the rule is found by name.
 func (t *table) find(i int, own bool, name string) *ruleCounters {
 	if !own {
 		at, known := t.byName[name]
@@ -45,16 +45,16 @@ func (t *table) find(i int, own bool, name string) *ruleCounters {
 	return t.at(i)
 }
 
-// is reports whether the table is that of rules of these names.
+// is reports whether the table is for rules with these names.
 func (t *table) is(names []string) bool {
 	return len(t.names) == len(names) && unsafe.SliceData(t.names) == unsafe.SliceData(names)
 }
 
-// callers is where the limit of a result comes from that a caller has brought: see policy.Result.
+// callers is From of a result for a limit that a caller supplies: see policy.Result.
 const callers = "caller"
 
-// follow makes the table that of the policy in force, if it is not, and returns it. Rules keep their
-// counters by their names.
+// follow returns the table for the policy in force, and replaces the table if the policy has other rules. Rules
+// keep their counters by name.
 func (r *Recorder) follow() *table {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *Recorder) observe(_ context.Context, o *policy.Observation) {
 	if !t.is(names) {
 		t = r.follow()
 	}
-	own := t.is(names) // else the next policy is in force by now
+	own := t.is(names) // false if another policy is in force by now
 	at := int64(0)
 	if r.subjects != nil {
 		at = o.Began.Add(o.Took).UnixNano()
@@ -169,7 +169,7 @@ func (c *doorCell) timed(o *policy.Observation) {
 	c.sum.Add(int64(o.Took))
 }
 
-// overall returns the outcome of a request, whatever the number of rules.
+// overall returns the outcome of a request over all rules.
 func overall(d *policy.Decision, would, marked bool) Outcome {
 	switch {
 	case !d.Allowed:
@@ -190,11 +190,12 @@ func overall(d *policy.Decision, would, marked bool) Outcome {
 type judgement struct {
 	outcome              Outcome
 	near, local, blocked bool
-	// plan is of the limit that refuses for the longest time, or else of the one of which the least is left.
+	// plan is the plan of the limit that refuses for the longest time, or else of the limit with the smallest
+	// fraction left.
 	plan *sluice.Plan
 }
 
-// judge returns the outcome of the rule of result i, over all of its limits, and moves i behind them.
+// judge returns the outcome of the rule of result i, over all of its limits, and moves i after their results.
 func judge(d *policy.Decision, i *int) (j judgement) {
 	rule, shadow, marks := d.Results[*i].Rule, d.Results[*i].Shadow, d.Results[*i].Marks
 	refuses, delays := false, false
@@ -212,13 +213,13 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 		}
 		delays = delays || r.Delay > 0
 		j.local = j.local || r.Origin.Degraded()
-		// Without a time it is unknown what remains.
+		// Without a time, the remaining units are unknown.
 		j.near = j.near || r.Plan != nil && d.Now != 0 && r.Remaining*5 < r.Plan.Capacity
 	}
 	switch {
 	case refuses && marks && d.Allowed:
 		j.outcome = Marked
-	case refuses && marks: // another rule denies the request, so that nothing is marked
+	case refuses && marks: // another rule denies the request, so it is not marked
 	case refuses && shadow:
 		j.outcome = WouldDeny
 	case refuses:
@@ -234,7 +235,7 @@ func judge(d *policy.Decision, i *int) (j judgement) {
 
 const maxDoors = 16
 
-// OtherDoors is the name under which doors beyond the first sixteen are counted together.
+// OtherDoors is the name under which all doors after the first sixteen are counted together.
 const OtherDoors = "*other"
 
 // door returns the counters of a door.

@@ -13,19 +13,20 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Config is what a [Recorder] keeps.
+// Config has the settings of a [Recorder].
 type Config struct {
-	// Subjects makes it keep the subjects with the most denials and requests. Without it, it keeps only counts.
+	// Subjects makes the Recorder keep the subjects with the most denials and requests, and not only counts.
 	Subjects bool
-	// Instance names this process to others; the zero value is the host's name and the process.
+	// Instance is the name of this process for the others. If empty, it consists of the host's name and the process
+	// ID.
 	Instance string
 	Version  string // of the program, for people
-	// Upstreams are the counters of the upstreams of the instance's gateway: at most MaxUpstreams, and one named
-	// [OtherUpstreams].
+	// Upstreams has the counters of the upstreams of the instance's gateway: at most MaxUpstreams, and one with the
+	// name [OtherUpstreams].
 	Upstreams []*UpstreamStats
 }
 
-// Recorder adds up the decisions of an engine.
+// Recorder counts the decisions of an engine.
 type Recorder struct {
 	config   Config
 	engine   *policy.Engine
@@ -39,8 +40,7 @@ type Recorder struct {
 	timeline
 }
 
-// Watch returns a recorder of all decisions that an engine makes from now on. Call it before the
-// first.
+// Watch returns a Recorder of all decisions that an engine makes from now on. Call it before the first decision.
 func Watch(e *policy.Engine, c Config) *Recorder {
 	if c.Instance == "" {
 		host, _ := os.Hostname()
@@ -65,18 +65,18 @@ func Watch(e *policy.Engine, c Config) *Recorder {
 	return r
 }
 
-// Totals are the counts of one rule since the start, of this instance.
+// Totals has the counts of one rule on this instance since its start.
 type Totals struct {
 	Rule string
 	Counts
-	Near  uint64 // left less than a fifth of the limit
-	Local uint64 // made without the shared store, also if they refuse
+	Near  uint64 // decisions that left less than a fifth of the limit
+	Local uint64 // decisions made without the shared store, including denials
 }
 
-// Rules returns the totals of each rule of the policy in force, in the order of its document. Rules
-// beyond the first [MaxRules] are counted together under the name [OtherRules], and limits that
-// callers bring (see [policy.Engine.Adhoc]) under that of [CallerRule]: both come last, and only if
-// there are any.
+// Rules returns the totals of each rule of the policy in force, in the order of its document. Rules after the first
+// [MaxRules] are counted together under the name [OtherRules], and limits that callers send (see
+// [policy.Engine.Adhoc]) under the name [CallerRule]. These two come last, and only if there are such rules or
+// limits.
 func (r *Recorder) Rules() []Totals {
 	t := r.follow()
 	all := make([]Totals, 0, len(t.rules))
@@ -88,26 +88,27 @@ func (r *Recorder) Rules() []Totals {
 	return all
 }
 
-// MaxRules is how many rules of a policy are counted separately. Those beyond it are counted together
-// as OtherRules, and limits sent by callers as CallerRule.
+// MaxRules is how many rules of a policy are counted separately. Further rules are counted together as OtherRules,
+// and limits sent by callers as CallerRule.
 const (
 	MaxRules   = 1000
 	OtherRules = "*other" // no rule has these names
 	CallerRule = "*caller"
 )
 
-// DoorTotals are the counts of one door since the start, of this instance.
+// DoorTotals has the counts of one door of this instance since its start.
 type DoorTotals struct {
 	Door string // see policy.Request
 	Counts
-	Exempt, Malformed, Repeated uint64 // requests that are in Counts, too
-	// Overloaded are the requests that automatic limits of requests under way denied. They are in Counts, too.
+	Exempt, Malformed, Repeated uint64 // also contained in Counts
+	// Overloaded has the requests that automatic limits of requests in flight denied. They are also contained in
+	// Counts.
 	Overloaded ByClass
 	Took       Histogram
 }
 
-// Doors returns the totals of each door, by name. Those beyond the first sixteen are counted
-// together under the name [OtherDoors].
+// Doors returns the totals of each door, sorted by name. Doors after the first sixteen are counted together under
+// the name [OtherDoors].
 func (r *Recorder) Doors() []DoorTotals {
 	var all []DoorTotals
 	for _, c := range *r.doors.Load() {
@@ -117,14 +118,14 @@ func (r *Recorder) Doors() []DoorTotals {
 	return all
 }
 
-// Histogram counts durations by bounds.
+// Histogram has the number of durations between bounds.
 type Histogram struct {
-	Bounds []time.Duration // the upper ones, without that of the last
-	Counts []uint64        // one more than bounds
+	Bounds []time.Duration // upper bounds of all counts but the last
+	Counts []uint64        // one more than Bounds
 	Sum    time.Duration
 }
 
-// Rule returns the rule of that name, or nil.
+// Rule returns the rule with a name, or nil.
 func (v *View) Rule(name string) *Rule {
 	for i := range v.Rules {
 		if v.Rules[i].Name == name {

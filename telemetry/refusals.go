@@ -11,59 +11,60 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Refusals are the last ones of an engine, so that one is found by the ID of its request: see
-// [KeepRefusals].
+// Refusals has the latest denials of an engine, to be found by the ID of the request: see [KeepRefusals].
 type Refusals struct {
 	subjects, networks refusalSampler
 
-	mu      sync.Mutex // of those below
+	mu      sync.Mutex // guards the fields below
 	pace    allowance
-	perRule perRule    // n: refusals that are kept
+	perRule perRule    // n is the number of kept refusals
 	kept    []*Refusal // the oldest first
-	ever    uint64     // how many have been kept
+	ever    uint64     // how many refusals have ever been kept
 }
 
 // The bounds that KeepRefusals promises.
 const (
 	maxKept                    = 4096
-	keptFirst                  = 32         // of a subject, that are all kept
-	keptOfNetwork              = 256        // likewise, of all subjects at one address
-	keptOfRuleRate, keptOfRule = 100, 1_000 // a second, and at once
+	keptFirst                  = 32         // refusals of a subject that are all kept
+	keptOfNetwork              = 256        // the same for all subjects at one address
+	keptOfRuleRate, keptOfRule = 100, 1_000 // refusals of a rule, per second and at once
 	keptRate, keptBurst        = 1_000, 4_000
 )
 
-// Refusal is what is kept of one. Texts that came with the request are printable, and cut; one that is
-// empty is not known.
+// Refusal describes a denied request. Texts from the request are printable, and may be cut. A text that is empty is
+// unknown.
 type Refusal struct {
 	At time.Time
-	// Shadow reports that the request was allowed: the rule would have denied it.
+	// Shadow reports that the rule would have denied the request, but the request was allowed.
 	Shadow bool
-	Marked bool // it passed with a mark: see [policy.Result.Over]. It is a Shadow, too
-	// Rule is empty for a request that lacked something: see Missing.
+	Marked bool // the request was allowed with a mark: see [policy.Result.Over]. Shadow is true as well
+	// Rule is empty for a malformed request: see Missing.
 	Rule, Limit, LimitName, From string
 	Because                      string // see policy.Result; "overload": see policy.Load
-	Class                        string // of the request, if it was denied because of an overload
+	Class                        string // class of the request, if it was denied because of an overload
 	Missing                      string
-	// Subject is its key as its rule lets people see it, and SubjectID names it: see [Subject].
+	// Subject is the subject in the form that the rule's show_key allows, and SubjectID is its ID: see [Subject].
 	Subject, SubjectID string
-	Wait               int64  // seconds; negative: none that helps
-	Address            string // unless it is part of a subject that is not shown whole
+	Wait               int64  // in seconds; negative if waiting does not help
+	Address            string // missing if it is part of a subject that is not shown whole
 	Door, Method, Host string
 	Path               string // without the query
 	RequestID, TraceID string
 	Brought            string // the X-Request-Id of the request, if that could not be sent back
-	Instance           string // that has refused; see [Fleet.FindRefusals]
+	Instance           string // the instance that denied the request; see [Fleet.FindRefusals]
 
 	of *ruleAllowance
 }
 
-// KeepRefusals keeps the last 4096 refusals, each under an ID: what the request brings in X-Request-Id or in
-// traceparent, or that of its door, or else one that it gets (see [policy.Engine.NameRefusals]). A request that a
-// shadow would have refused is kept only if it brings one. Call it before the first decision. It keeps the first 32
-// within an hour of each subject of a rule and the first 256 of each public address (or IPv6 /64), then fewer and
-// fewer, so that no client displaces all others, and at most 100 a second of a rule on average. New ones replace
-// the oldest of the rule with the most, so an attack on one rule does not push out the refusals of others. They
-// take at most some 4 MiB.
+// KeepRefusals keeps the latest 4096 denials of e, in at most some 4 MiB. Call it before the first decision.
+//
+// A denial is kept under the ID of its request: the one in its X-Request-Id or traceparent, that of its door, or else a
+// new one (see [policy.Engine.NameRefusals]). A request that only a shadow would have denied gets no new ID, and is not
+// kept without one.
+//
+// No client or rule displaces the denials of all others. For each subject of a rule, the first 32 denials within an hour
+// are kept, and then fewer and fewer; the same is true of the first 256 of each public address (or IPv6 /64). At most
+// 100 denials a second of a rule are kept on average. A new denial replaces the oldest one of the rule with the most.
 func KeepRefusals(e *policy.Engine) *Refusals {
 	k := &Refusals{
 		subjects: newRefusalSampler(keptFirst), networks: newRefusalSampler(keptOfNetwork),
@@ -94,8 +95,9 @@ func (k *Refusals) observe(_ context.Context, o *policy.Observation) {
 	})
 }
 
-// dueOfNetwork counts a refusal of an address, whatever its subject, which may be one that was made up for the
-// request. A private address may be an untrusted proxy, and stand for all clients.
+// dueOfNetwork counts a refusal of an address, and reports whether to keep it. The subject does not matter, because
+// the client may have invented it. A private address is not counted, because it may be an untrusted proxy and stand
+// for all clients.
 func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 	if !client.IsValid() || client.IsPrivate() || client.IsLoopback() || client.IsLinkLocalUnicast() {
 		return true
@@ -107,7 +109,7 @@ func (k *Refusals) dueOfNetwork(client netip.Addr, now time.Time) bool {
 	return due
 }
 
-// may reports whether one more is kept now.
+// may reports whether the bound of a rule permits another refusal now.
 func (k *Refusals) may(rule string, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,7 +134,7 @@ func (k *Refusals) keep(rule string, r Refusal) {
 	k.kept = append(k.kept, &r)
 }
 
-// pushOut forgets the oldest of the rule of which the most are kept. The lock is held.
+// pushOut removes the oldest refusal of the rule with the most kept refusals. The lock is held.
 func (k *Refusals) pushOut() {
 	most := k.kept[0].of
 	for _, r := range k.perRule.rules {
@@ -145,8 +147,8 @@ func (k *Refusals) pushOut() {
 	k.kept = slices.Delete(k.kept, i, i+1)
 }
 
-// Find returns the kept refusals of a request, by its ID or its trace's, latest first. Several rules may
-// have refused it, and IDs need not be unique.
+// Find returns the kept denials of a request, by the ID of the request or of its trace, the latest first. There may
+// be several, because several rules may have denied the request, and because IDs need not be unique.
 func (k *Refusals) Find(id string) (all []Refusal) {
 	if id = printable.Text(id, 64); id == "" {
 		return nil
@@ -161,12 +163,12 @@ func (k *Refusals) Find(id string) (all []Refusal) {
 	return all
 }
 
-// isOf reports whether that is an ID of the request or of its trace.
+// isOf reports whether id is the ID of the request or of its trace.
 func (r *Refusal) isOf(id string) bool {
 	return id != "" && (r.RequestID == id || r.TraceID == id || r.Brought == id)
 }
 
-// Kept returns how many refusals are kept, and the time of the oldest; it is zero if none is kept.
+// Kept returns the number of denials kept, and the time of the oldest, which is zero if none is kept.
 func (k *Refusals) Kept() (n int, since time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

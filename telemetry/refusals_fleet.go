@@ -13,26 +13,26 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// FoundRefusals is what all instances keep of the refusals of one request.
+// FoundRefusals has the denials of one request that the instances keep.
 type FoundRefusals struct {
 	Refusals []Refusal // the latest first
-	Kept     int       // of all requests
-	Since    time.Time // of the oldest that is kept; zero: none is
-	// Err is why those of other instances are missing.
+	Kept     int       // number of denials kept, of all requests
+	Since    time.Time // time of the oldest kept denial; zero if none is kept
+	// Err is the reason why denials of other instances are missing.
 	Err error
 }
 
 const (
-	refusalsPart = "refusals" // the latest that an instance keeps
+	refusalsPart = "refusals" // the latest refusals of an instance
 	refusalsFor  = time.Hour
 	// An instance posts as many of its latest refusals as fit into these, before and after compression.
 	maxRefusalsText = 1 << 20
 	maxRefusalsSaid = 192 << 10
 )
 
-// FindRefusals returns the refusals of a request that any instance keeps, by the ID of the request or of
-// its trace. Others know of a refusal some seconds after it was made, and of the latest thousand or so of
-// each instance.
+// FindRefusals returns the denials of a request that any instance keeps, by the ID of the request or of its trace.
+// Other instances know of a denial some seconds after it was made, and only of the latest thousand or so of each
+// instance.
 func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusals) {
 	if f.Refusals == nil {
 		return found
@@ -62,7 +62,7 @@ func (f *Fleet) FindRefusals(ctx context.Context, id string) (found FoundRefusal
 	return found
 }
 
-// add adds what another instance keeps.
+// add adds the refusals of another instance.
 func (f *FoundRefusals) add(all []Refusal, id string) {
 	f.Kept += len(all)
 	for i := range all {
@@ -76,7 +76,7 @@ func (f *FoundRefusals) add(all []Refusal, id string) {
 	}
 }
 
-// clean bounds texts that anything may have written to the board.
+// clean makes the texts of a refusal from the board printable and cuts them.
 func (r *Refusal) clean() {
 	for _, text := range []*string{
 		&r.Rule, &r.Limit, &r.LimitName, &r.From, &r.Because, &r.Class, &r.Missing, &r.Subject, &r.SubjectID, &r.Address, &r.Door, &r.Method, &r.Host, &r.Path,
@@ -130,7 +130,7 @@ func writeRefusals(all []*Refusal, instance string) []byte {
 		var said bytes.Buffer
 		w, _ := flate.NewWriter(&said, flate.BestSpeed) // a valid level
 		for _, text := range texts {
-			_, _ = w.Write(append(text, '\n')) // a buffer takes everything
+			_, _ = w.Write(append(text, '\n')) // writing to a buffer never fails
 		}
 		_ = w.Close()
 		if said.Len() <= maxRefusalsSaid || len(texts) == 0 {
@@ -140,7 +140,7 @@ func writeRefusals(all []*Refusal, instance string) []byte {
 	}
 }
 
-// readRefusals returns the refusals of a post, up to where it cannot be read.
+// readRefusals returns the refusals of a post, up to the first error.
 func readRefusals(said []byte) (all []Refusal) {
 	if len(said) > maxRefusalsSaid {
 		return nil

@@ -15,29 +15,35 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// LogRefusals writes a line to logger, at level INFO, for refusals of e: "refused", or "would
-// refuse" if the rule is a shadow or is not enforced. Call it before the first decision. To end the
-// log call stop: it writes what is due, and waits at most a second for that.
+// LogRefusals writes a line to logger, at level INFO, for denials of e: "refused", or "would refuse" if the rule is
+// a shadow or is not enforced. Call it before the first decision. Call stop to end the log: stop writes the lines
+// that are due, for at most a second.
 //
-// A line has these attributes, as far as they are known: rule; limit, and limit_name if the rule has several; from, as
-// in [policy.Result]; because: "limit", "reserved" (by the estimates of requests under way), "penalty", "block",
-// "store" (it is away and on_error is deny), "overload" (an automatic limit of requests under way), or "malformed",
-// which has no rule but missing instead; class of the request, with "overload"; subject, as its rule lets people see
-// it; wait, the Retry-After of the response in seconds, unless waiting does not help; address, unless it is part of a
-// subject that is not shown whole; door, method, path without the query, host, request_id, and trace_id from the
-// request's traceparent. Handlers get the context of the request.
+// A line has those of the following attributes that are known:
 //
-// A subject gets a line for each of its first three refusals by a rule, then for the 4th, 8th, 16th and
-// so on, with the number left out in between as left_out. After an hour without a refusal it starts
-// over. There are at most 5 lines a second on average and 200 at once, and 2 and 50 for one rule, so the
-// number of an attacker's subjects does not matter. What that leaves out is summed up by rule once a
-// minute in a line "denied requests omitted from the log". No line is longer than 2 KiB in JSON: less than a
-// gigabyte a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are counted
-// separately, in 200 KiB; further ones replace those denied longest ago.
+//   - rule; limit, and limit_name if the rule has several limits; from, as in [policy.Result]
+//   - because: "limit", "reserved" (by the estimates of requests in flight), "penalty", "block", "store" (it is
+//     unavailable and on_error is deny), "overload" (an automatic limit of requests in flight), or "malformed"
+//   - missing, with "malformed", which has no rule
+//   - class of the request, with "overload"
+//   - subject, in the form that the rule's show_key allows
+//   - wait: the Retry-After of the response in seconds, unless waiting does not help
+//   - address, unless it is part of a subject that is not shown whole
+//   - door, method, path without the query, host, request_id, and trace_id from the request's traceparent
 //
-// Nothing from a request can end a line or reach a terminal as a control character: characters that do not print
-// become "�", and long texts end in "…". If logger's output is slow, no request waits for it: lines are dropped,
-// and counted as unwritten.
+// Handlers get the context of the request.
+//
+// A subject gets a line for each of its first three denials by a rule, then for the 4th, 8th, 16th and so on. The
+// number of denials omitted in between is the attribute left_out. After an hour without a denial, counting starts
+// again. At most 5 lines a second are written on average and 200 at once, and for one rule 2 a second and 50 at
+// once, however many subjects an attacker has. Denials omitted because of that are counted by rule in a line
+// "denied requests omitted from the log", once a minute. No line is longer than 2 KiB in JSON: less than a gigabyte
+// a day in the worst attack, and some 150 MB with typical lines. 4096 subjects are counted separately, in 200 KiB;
+// a further subject replaces the one whose last denial is the longest ago.
+//
+// No text from a request can end a line or reach a terminal as a control character: unprintable characters become
+// "�", and long texts end in "…". If logger's output is slow, no request waits for it: lines are dropped, and
+// counted as unwritten.
 func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 	l := &refusalLog{
 		refusalSampler: newRefusalSampler(firstOnes),
@@ -56,23 +62,23 @@ func LogRefusals(e *policy.Engine, logger *slog.Logger) (stop func()) {
 // The bounds that LogRefusals promises.
 const (
 	allRate, allBurst   = 5, 200 // lines a second, and at once
-	ruleRate, ruleBurst = 2, 50  // of one rule
+	ruleRate, ruleBurst = 2, 50  // the same for one rule
 	maxQueued           = 256    // lines that wait to be written
-	firstOnes           = 3      // of a subject, that are all told
+	firstOnes           = 3      // refusals of a subject that all get a line
 	peace               = time.Hour
 	tellEvery           = time.Minute
 	stopWithin          = time.Second
 )
 
-// Names in place of that of a rule.
+// Names in place of a rule's name.
 const (
 	refusalsOfCallers   = "*caller"    // limits sent by callers: see policy.Engine.Adhoc
 	refusalsOfMalformed = "*malformed" // requests that lack something
 )
 
-// refusalLog takes refusals from observers, without waiting, and writes them to a handler.
+// refusalLog receives refusals from observers, without waiting, and writes them to a handler.
 //
-// Each refusal is in one of: a line, the left_out of a later one, a summary.
+// Each refusal is in a line, in left_out of a later line, or in a summary.
 type refusalLog struct {
 	refusalSampler
 	handler slog.Handler
@@ -83,7 +89,7 @@ type refusalLog struct {
 
 	mu        sync.Mutex // of those below
 	all       allowance
-	perRule   perRule // n: refusals that are in no line
+	perRule   perRule // n is the number of refusals without a line
 	unwritten uint64
 }
 
@@ -91,7 +97,7 @@ type refusalLog struct {
 type refusalLine struct {
 	Refusal
 	ctx     context.Context
-	leftOut uint64 // refusals of the subject, since its line before
+	leftOut uint64 // refusals of the subject since its last line
 }
 
 func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
@@ -102,8 +108,8 @@ func (l *refusalLog) observe(ctx context.Context, o *policy.Observation) {
 	})
 }
 
-// eachRefusal calls f for each rule that refuses, with the index of its result. Indexes from len(Results) on are those
-// of Loads. It calls f with -1 if the request is refused because something is missing in it.
+// eachRefusal calls f for each rule that refuses, with the index of its result. Indexes from len(Results) on are
+// those of Loads. It calls f with -1 if the request is refused as malformed.
 func eachRefusal(o *policy.Observation, f func(i int)) {
 	d := &o.Decision
 	if o.Request.Mode != policy.Charge || d.Repeated {
@@ -129,8 +135,8 @@ func eachRefusal(o *policy.Observation, f func(i int)) {
 	}
 }
 
-// worstOf returns, of the results of one rule that begin at i, the one that refuses for the longest
-// time, or -1, and where the next rule begins.
+// worstOf returns the index of the result with the longest wait among the refusing results of the rule that starts
+// at i, or -1, and the index at which the next rule starts.
 func worstOf(results []policy.Result, i int) (worst, next int) {
 	worst = -1
 	for next = i; next < len(results) && results[next].Rule == results[i].Rule; next++ {
@@ -141,8 +147,7 @@ func worstOf(results []policy.Result, i int) (worst, next int) {
 	return worst, next
 }
 
-// note counts a refusal by result i, or for what the request lacks if that is negative, and queues a
-// line if one is due.
+// note counts a refusal by result i, or of a malformed request if i is negative, and queues a line if one is due.
 func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now time.Time) {
 	hash, rule := l.hashOf(o, i)
 	leftOut, due, gone := l.sample(hash, rule, now)
@@ -161,8 +166,8 @@ func (l *refusalLog) note(ctx context.Context, o *policy.Observation, i int, now
 	}
 }
 
-// allow reports whether a line of rule may be written. If not, the refusal is summed up, with
-// those before it.
+// allow reports whether a line of rule may be written. If not, the refusal and the left-out ones before it go into
+// the summary.
 func (l *refusalLog) allow(rule string, leftOut uint64, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +187,7 @@ type allowance struct {
 	at                  time.Time
 }
 
-// has fills the bucket, and reports whether there is a token in it.
+// has refills the bucket, and reports whether it has a token.
 func (a *allowance) has(now time.Time) bool {
 	if a.at.IsZero() {
 		a.tokens = a.burst
@@ -222,7 +227,7 @@ func (p *perRule) of(rule string) *ruleAllowance {
 	return r
 }
 
-// missed adds what was left out of a subject that was pushed out, or is forgotten, to the summary.
+// missed adds the left-out refusals of a subject that is removed to the summary.
 func (l *refusalLog) missed(s refusedSubject) {
 	if s.leftOut == 0 {
 		return
@@ -232,8 +237,8 @@ func (l *refusalLog) missed(s refusedSubject) {
 	l.perRule.of(s.rule).n += s.leftOut
 }
 
-// describeRefusal copies what is known of a refusal, since the request is gone by the time it is written. It
-// leaves out what only Refusals have.
+// describeRefusal copies the data of a refusal, because the request is no longer valid when the line is written. It
+// leaves out the fields that only Refusals use.
 func describeRefusal(o *policy.Observation, i int, now time.Time) Refusal {
 	q := o.Request
 	address := o.Client().WithZone("")
@@ -286,8 +291,8 @@ func (r *Refusal) describeLoad(o *policy.Observation, i int) {
 	}
 }
 
-// addressIn returns the part of a key that is the address, or the first address of a network of IPv6
-// that it is in; "" if none is.
+// addressIn returns the part of a key that is the address, or the first address of an IPv6 network with the
+// address. Otherwise it returns "".
 func addressIn(key string, address netip.Addr) string {
 	for part := range strings.SplitSeq(key, "/") {
 		first, err := netip.ParseAddr(part)
@@ -298,7 +303,7 @@ func addressIn(key string, address netip.Addr) string {
 	return ""
 }
 
-// covers reports whether a network that begins with first, of at least a /16, has the address.
+// covers reports whether a network of at least a /16 that starts at first contains the address.
 func covers(first, address netip.Addr) bool {
 	for bits := 16; bits <= 128; bits++ {
 		if network, err := address.Prefix(bits); err == nil && network.Addr() == first {
@@ -308,8 +313,8 @@ func covers(first, address netip.Addr) bool {
 	return false
 }
 
-// requestID returns what names the request: see [policy.Decision.RequestID]. A request that a
-// shadow would have refused has only what it brought.
+// requestID returns the ID of the request: see [policy.Decision.RequestID]. A request that a shadow would have
+// refused has only an ID that it brought.
 func requestID(o *policy.Observation) string {
 	if id := o.Decision.RequestID(); id != "" {
 		return id
@@ -317,7 +322,7 @@ func requestID(o *policy.Observation) string {
 	return broughtID(o.Request)
 }
 
-// broughtID returns the request ID of the field that proxies set, or else that of the integration.
+// broughtID returns the request ID from the field that proxies set, or else from the integration.
 func broughtID(q *policy.Request) string {
 	if ids := q.Header["X-Request-Id"]; len(ids) > 0 && ids[0] != "" {
 		return ids[0]

@@ -11,10 +11,10 @@ import (
 	"github.com/sluicehq/sluice/internal/printable"
 )
 
-// maxTold is the most rules that a summary has by name.
+// maxTold is the most rules that a summary names.
 const maxTold = 10
 
-// run writes lines until the log ends. It alone waits for the handler.
+// run writes lines until the log ends. Only run waits for the handler.
 func (l *refusalLog) run() {
 	defer close(l.ended)
 	tell := time.NewTicker(tellEvery)
@@ -33,7 +33,7 @@ func (l *refusalLog) run() {
 	}
 }
 
-// finish writes what is due.
+// finish writes all lines that are due.
 func (l *refusalLog) finish() {
 	for len(l.lines) > 0 {
 		l.write(<-l.lines)
@@ -48,11 +48,11 @@ func (l *refusalLog) stop() {
 	close(l.end)
 	select {
 	case <-l.ended:
-	case <-time.After(stopWithin): // a writer that blocks must not delay the end
+	case <-time.After(stopWithin): // a writer that blocks must not delay the end of the process
 	}
 }
 
-// forget frees the entries of subjects without a refusal since a time, and sums them up.
+// forget removes subjects without a refusal since a time, and adds their left-out refusals to the summary.
 func (l *refusalLog) forget(since time.Time) {
 	for i := range l.subjects {
 		set := &l.subjects[i]
@@ -105,10 +105,10 @@ func (l *refusalLog) write(r *refusalLine) {
 	if r.leftOut > 0 {
 		record.AddAttrs(slog.Uint64("left_out", r.leftOut))
 	}
-	_ = l.handler.Handle(r.ctx, record) // a handler that fails cannot be told
+	_ = l.handler.Handle(r.ctx, record) // no one can handle an error of the log itself
 }
 
-// tell sums up what was left out, if anything was.
+// tell writes the summary of left-out refusals, if any.
 func (l *refusalLog) tell(now time.Time) {
 	missed, unwritten := l.takeMissed(now)
 	if len(missed) == 0 {
@@ -136,7 +136,7 @@ func (l *refusalLog) tell(now time.Time) {
 	_ = l.handler.Handle(context.Background(), record)
 }
 
-// takeMissed returns how many refusals of each rule are in no line, and resets the counts. It removes rules that have
+// takeMissed returns how many refusals of each rule have no line, and resets the counts. It removes rules that have
 // not refused for a while.
 func (l *refusalLog) takeMissed(now time.Time) (missed map[string]uint64, unwritten uint64) {
 	l.mu.Lock()

@@ -10,10 +10,10 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// refusalSampler chooses refusals: the first ones of each subject, and then fewer and fewer, so that
-// no subject pushes out the others.
+// refusalSampler selects refusals: the first ones of each subject, then fewer and fewer, so that no subject pushes
+// out the others.
 type refusalSampler struct {
-	first    uint64 // of a subject, that are all chosen
+	first    uint64 // refusals of a subject that are all selected
 	seed     maphash.Seed
 	subjects *[subjectSets]subjectSet
 }
@@ -22,13 +22,13 @@ func newRefusalSampler(first uint64) refusalSampler {
 	return refusalSampler{first, maphash.MakeSeed(), new([subjectSets]subjectSet)}
 }
 
-// hashOf returns what tells the subject of result i from others, and the rule that it is counted
-// under. Without a key it is the address.
+// hashOf returns a hash that identifies the subject of result i, or the address if the result has no key. It also
+// returns the rule under which the subject is counted.
 func (l *refusalSampler) hashOf(o *policy.Observation, i int) (hash uint64, rule string) {
 	key, rule := "", refusalsOfMalformed
 	if load := i - len(o.Decision.Results); i >= 0 && load >= 0 {
 		l := &o.Decision.Loads[load]
-		rule = l.Rule // its key is an upstream, no client
+		rule = l.Rule // the key of an automatic limit is usually an upstream and not a client
 	} else if i >= 0 {
 		key, rule = o.Key(i), o.Decision.Results[i].Rule
 		if o.RuleIndex(i) < 0 {
@@ -52,10 +52,10 @@ func (l *refusalSampler) hash(rule, key string, client netip.Addr) uint64 {
 		a := client.As16()
 		_, _ = h.Write(a[:])
 	}
-	return h.Sum64() | 1 // not that of a free place
+	return h.Sum64() | 1 // never 0, which marks a free place
 }
 
-// Subjects are in sets of a few places each, by their hash.
+// Subjects are kept in sets of a few places each, by their hash.
 const (
 	subjectSets  = 512
 	placesOfASet = 8
@@ -70,11 +70,11 @@ type refusedSubject struct {
 	hash           uint64 // 0: the place is free
 	rule           string
 	count, leftOut uint64
-	at             int64 // when it was refused last, in unix nanoseconds
+	at             int64 // the time of the last refusal, in unix nanoseconds
 }
 
-// sample counts a refusal, and reports whether it is written, and how many before it were left out. It returns the
-// subject that was displaced, if any.
+// sample counts a refusal. It returns how many refusals were left out before it, whether it is due for a line, and
+// the subject that was displaced, if any.
 func (l *refusalSampler) sample(hash uint64, rule string, now time.Time) (leftOut uint64, due bool, gone refusedSubject) {
 	at := now.UnixNano()
 	set := &l.subjects[hash>>32%subjectSets]
@@ -98,7 +98,8 @@ func (l *refusalSampler) sample(hash uint64, rule string, now time.Time) (leftOu
 	return leftOut, due, gone
 }
 
-// place returns that of hash, or else one to be taken: a free one, or the longest unused.
+// place returns the place of hash, or else a place for it: a free one, or the one that was unused for the longest
+// time.
 func (s *subjectSet) place(hash uint64) *refusedSubject {
 	found := &s.places[0]
 	for i := range s.places {
@@ -106,7 +107,7 @@ func (s *subjectSet) place(hash uint64) *refusedSubject {
 		if p.hash == hash {
 			return p
 		}
-		if p.at < found.at { // that of a free one is 0
+		if p.at < found.at { // at is 0 in a free place
 			found = p
 		}
 	}

@@ -1,13 +1,13 @@
 package telemetry
 
-// ring has values of the latest steps of one length, by the number of the step modulo their number. It has no memory
-// until the first step.
+// ring has the values of the latest steps of one length. The index of a step is its number modulo the number of
+// steps. A ring takes no memory before the first step.
 type ring[T any] struct {
 	last  int64
 	cells []T
 }
 
-// cell returns the value of a step, which must be one of those kept.
+// cell returns the value of a step, which must be kept.
 func (r *ring[T]) cell(n int64) *T { return &r.cells[uint64(n)%uint64(len(r.cells))] }
 
 // first returns the earliest step that is kept.
@@ -16,7 +16,7 @@ func (r *ring[T]) first() int64 { return r.last - int64(len(r.cells)) + 1 }
 // has reports whether a step is kept.
 func (r *ring[T]) has(n int64) bool { return len(r.cells) > 0 && n >= r.first() && n <= r.last }
 
-// since returns a step, or the nearest one that is kept.
+// since returns step from, or the nearest step that is kept.
 func (r *ring[T]) since(from int64) int64 { return max(min(from, r.last), r.first()) }
 
 // sinceUsed returns the first step, starting at from, with a value that is not zero, or the step after the latest.
@@ -28,7 +28,8 @@ func sinceUsed[T comparable](r *ring[T], from int64) int64 {
 	return from
 }
 
-// move makes n the latest of so many steps, unless a later one is known: the clock of an instance may step back.
+// move makes n the latest step of a ring with that many steps. It does nothing if a later step is known, because
+// the clock of an instance may step back.
 func (r *ring[T]) move(n int64, steps int) {
 	if r.cells == nil {
 		r.cells, r.last = make([]T, steps), n

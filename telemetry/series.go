@@ -11,7 +11,7 @@ type counted interface {
 // epoch. Counts stop at 2^32-1 a step.
 type steps[C counted] struct{ ring[C] }
 
-// move makes n the latest step. What is later than that never was.
+// move makes n the latest step, and removes the counts of later steps.
 func (s *steps[C]) move(n int64) {
 	from, to := s.last, n
 	if n < s.last {
@@ -27,7 +27,7 @@ func (s *steps[C]) move(n int64) {
 	s.last = n
 }
 
-// add adds to a count of a step, unless it is too old or still to come.
+// add adds to a count of a step, unless the step is too old or in the future.
 func (s *steps[C]) add(step int64, c int, n uint64) {
 	if s.has(step) {
 		cell := s.cell(step)
@@ -110,7 +110,7 @@ func sumOf(s *steps[[columns]uint32], from, n int64) (sum column) {
 	return sum
 }
 
-// idle reports whether nothing was counted in all of it.
+// idle reports whether all counts are zero.
 func (s *series) idle() bool {
 	for i := range s.days.cells {
 		if s.days.cells[i] != [columns]uint32{} {

@@ -9,19 +9,19 @@ import (
 
 // subjects keeps, for each rule of one instance, the subjects with the most requests and the most refusals. Each
 // rule has a history of each kind, with the last minute, hour and day: the subjects with the largest counts, with
-// an error of at most 1/257 of the total (see summary), and the number of subjects: exactly up to 256, and with a
-// standard error of 2.3 % beyond.
+// an error of at most 1/257 of the total (see summary), and the number of subjects, which is exact up to 256 and
+// has a standard error of 2.3 % above.
 //
-// Memory. The current ten seconds of a history have at most 512 subjects of 200 bytes, 32 KiB of keys, and a
-// sketch of 2 KiB. Each of the at most 42 earlier slots is encoded in at most 12 KiB. So a rule that is
-// flooded takes 1.3 MiB, and a quiet one with ten subjects 25 KiB in a day. These sizes are for up to 32 rules
-// with traffic in the last day. Where there are more, each keeps fewer subjects (see entriesOf). Measured with all
-// slots flooded: 37 MiB for 32 rules, 41 for 64, and 55 for 1,024.
+// Memory. The current ten seconds of a history have at most 512 subjects of 200 bytes, 32 KiB of keys, and a sketch
+// of 2 KiB. Each of the at most 42 earlier slots is encoded in at most 12 KiB. So a rule that is flooded takes 1.3
+// MiB, and a quiet one with ten subjects 25 KiB in a day. These sizes apply to up to 32 rules with traffic in the
+// last day. With more rules, each keeps fewer subjects (see entriesOf). Measured with all slots flooded: 37 MiB for
+// 32 rules, 41 for 64, and 55 for 1,024.
 //
-// Error. Count-Error ≤ true ≤ Count holds for all instances together, and a missing subject has at most the Error
-// of its list. Error is larger than total/257 if fewer than 256 subjects are kept, because there are many rules,
-// keys are long, or a post has no room (see export). The same is true of subjects after the first hundred, which
-// are not listed.
+// Error. Count-Error ≤ true ≤ Count holds for all instances together, and a subject missing from a list has at most
+// the list's Error. Error is larger than total/257 if fewer than 256 subjects are kept, because there are many
+// rules, keys are long, or a post has no room (see export). Subjects after the first hundred are not listed, and
+// count as missing.
 type subjects struct {
 	mu    sync.RWMutex // guards the map; read-locked while requests are counted
 	rules map[string]*ruleSubjects
@@ -29,7 +29,7 @@ type subjects struct {
 	exporting sync.Mutex
 }
 
-// ruleSubjects is what is kept for one rule.
+// ruleSubjects has the subjects of one rule.
 type ruleSubjects struct {
 	name string
 
@@ -40,7 +40,7 @@ type ruleSubjects struct {
 	histories [kinds]history
 }
 
-// kind is what a history counts.
+// kind is the kind of counts in a history.
 type kind int
 
 const (
@@ -51,13 +51,13 @@ const (
 )
 
 const (
-	mostRules    = 1024 // kept here, and in a post
-	fullRules    = 32   // this many rules have mostEntries each
+	mostRules    = 1024 // rules, both here and in a post
+	fullRules    = 32   // up to this many rules have mostEntries each
 	leastEntries = 8
 )
 
-// entriesOf returns how many subjects a summary of one of n rules keeps: a power of two, so that it seldom
-// changes.
+// entriesOf returns how many subjects a summary of a rule keeps if n rules have traffic. It is a power of two, so
+// that it seldom changes.
 func entriesOf(n int) int {
 	k := mostEntries
 	for n > fullRules && k > leastEntries {
@@ -68,9 +68,9 @@ func entriesOf(n int) int {
 
 func newSubjects() *subjects { return &subjects{rules: make(map[string]*ruleSubjects)} }
 
-// note counts a request for its subject by a rule, once for all limits of the rule: result is any of
-// them. at is in Unix nanoseconds. It allocates only for a subject that was not seen in the last ten seconds. A result
-// without a key, such as that of a rule with "block", is not counted.
+// note counts a request for its subject under a rule, once for all limits of the rule: result is the index of any
+// of their results. at is in Unix nanoseconds. It allocates only for a subject that was not seen in the last ten
+// seconds. A result without a key, such as that of a rule with "block", is not counted.
 func (s *subjects) note(o *policy.Observation, result int, rule string, j *judgement, at int64) {
 	if key := o.Key(result); key != "" {
 		n := note{at: at / 1e6, refused: j.outcome == Deny || j.outcome == WouldDeny, blocked: j.blocked, limit: limitOf(j.plan)}

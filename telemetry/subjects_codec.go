@@ -22,11 +22,11 @@ const (
 	atLeast
 )
 
-// maxCount is the most that any number of a summary may be, so that sums of many do not overflow.
+// maxCount is the largest number in a summary, so that sums of many numbers do not overflow.
 const maxCount = 1<<53 - 1
 
-// encode appends at most the k largest entries, or fewer if these would take more than room bytes. It
-// removes the others.
+// encode appends the k largest entries, or fewer if these would take more than room bytes. It removes all other
+// entries.
 func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	for s.trim(s.k); ; {
 		out := s.append(dst, at, room/2)
@@ -38,7 +38,7 @@ func (s *summary) encode(dst []byte, at int64, room int) []byte {
 	}
 }
 
-// append appends all entries, and a sketch if it has at most this many bytes.
+// append appends all entries, and the sketch if it has at most sketch bytes.
 func (s *summary) append(dst []byte, at int64, sketch int) []byte {
 	for _, n := range []uint64{uint64(at), s.total, s.floor, uint64(len(s.entries))} {
 		dst = binary.AppendUvarint(dst, n)
@@ -94,7 +94,7 @@ func (s *subjectSteps) append(dst []byte) []byte {
 	return dst
 }
 
-// ago converts bits of minutes by their number modulo 64 into bits by how many minutes ago they were, and back.
+// ago converts bits by the number of the minute modulo 64 to bits by minutes before at, and back.
 func ago(minutes uint64, at int64) uint64 {
 	return bits.RotateLeft64(bits.Reverse64(minutes), int(at/60_000%64)+1)
 }
@@ -118,7 +118,7 @@ func (d *decoder) key(before string) string {
 	return before[:common] + string(rest)
 }
 
-// merge adds what encode has written.
+// merge adds a summary in the form of encode.
 func (s *summary) merge(d *decoder) {
 	at, total, floor := int64(d.uvarint(maxCount)), d.uvarint(maxCount), d.uvarint(maxCount)
 	key := ""
@@ -171,7 +171,7 @@ func (s *summary) mergeDistinct(d *decoder) {
 			return
 		}
 		if s.sketch(); s.distinct != nil && s.distinct.Merge(&other) != nil {
-			d.fail() // of another precision
+			d.fail() // the sketch has another precision
 		}
 	case atLeast:
 		s.known = max(s.known, d.uvarint(maxCount))

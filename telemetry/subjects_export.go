@@ -8,16 +8,16 @@ import (
 )
 
 // A post has a version, and for each rule its name and, for each kind and window, a summary. Rules with more
-// refusals and requests come first and have more room: half of the post is for an equal least room of each
-// rule, and each rule gets an eighth of what is left beyond that.
+// refusals and requests come first and have more room: half of the post is divided equally as least room, and each
+// rule gets an eighth of the rest that is still left.
 const (
 	postedVersion = 6
 	mostPosted    = 256 << 10
-	leastPosted   = 768 // bytes, or less where rules are many
+	leastPosted   = 768 // bytes, or less if there are many rules
 )
 
-// export returns what is to be posted, some 256 KiB at most, or nil if nothing was counted in the last day. It
-// closes slots that are over, and should be called every few seconds.
+// export returns a post of at most some 256 KiB, or nil if nothing was counted in the last day. It closes slots
+// that are over. Call it every few seconds.
 func (s *subjects) export(at time.Time) []byte {
 	s.exporting.Lock()
 	defer s.exporting.Unlock()
@@ -69,8 +69,8 @@ func (r *ruleSubjects) append(dst []byte, all *summary, room int, at int64) []by
 	return dst
 }
 
-// ranked returns the rules of which anything is known, those with the most refusals and requests first. It
-// gives each its part of the memory.
+// ranked returns the rules with counts, those with the most refusals and requests first. It also gives each rule
+// its part of the memory.
 func (s *subjects) ranked(at int64) []*ruleSubjects {
 	s.mu.RLock()
 	rules := slices.Collect(maps.Values(s.rules))
@@ -98,7 +98,7 @@ func (s *subjects) ranked(at int64) []*ruleSubjects {
 	return rules
 }
 
-// forgetEmpty removes rules of which nothing is known.
+// forgetEmpty removes rules without counts.
 func (s *subjects) forgetEmpty() {
 	s.mu.Lock() // no request is counted meanwhile
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *ruleSubjects) empty() bool {
 	return r.histories[refusals].empty() && r.histories[traffic].empty() && r.histories[spending].empty()
 }
 
-// fit has the histories keep k subjects.
+// fit makes the histories keep k subjects.
 func (r *ruleSubjects) fit(k int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

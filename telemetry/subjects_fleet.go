@@ -12,11 +12,11 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// fleetSubjects has what several instances have posted about the subjects of each rule. It is not safe for
-// concurrent use while anything is added.
+// fleetSubjects has the subjects of each rule from the posts of several instances. It is not safe for concurrent
+// use while posts are added.
 type fleetSubjects map[string]*fleetRule
 
-// fleetRule has what several instances have posted about the subjects of one rule.
+// fleetRule has the subjects of one rule from the posts of several instances.
 type fleetRule [kinds][Windows]summary
 
 func newFleetRule() *fleetRule {
@@ -32,7 +32,7 @@ func newFleetRule() *fleetRule {
 // mostItems is how many subjects are in a [Top].
 const mostItems = 100
 
-// add adds what export of an instance has returned. After an error, discard f: it may have a part of the post.
+// add adds a post of export. After an error, discard f: it may have a part of the post.
 func (f fleetSubjects) add(post []byte) error {
 	if len(post) == 0 {
 		return nil
@@ -85,8 +85,8 @@ func (f fleetSubjects) spenders(rule string, b *Budget, p *policy.Policy, at tim
 	}
 }
 
-// top returns how many subjects there were in a window, and the first of them. shown returns the key of a
-// subject in the admin API, and the text that people see for it.
+// top returns the number of subjects in a window, and the first of them. shown returns the key of a subject in the
+// admin API, and the text that people see for it.
 func (r *fleetRule) top(k kind, w Window, shown func(key, sent string) (string, string), at time.Time) (subjects uint64, top Top) {
 	s := &r[k][w]
 	top.Total, top.Error = s.total, s.floor
@@ -108,8 +108,7 @@ func (r *fleetRule) top(k kind, w Window, shown func(key, sent string) (string, 
 	return s.subjects(), top
 }
 
-// lately returns in how many minutes of the last hour a subject is known to have been counted, and how often in
-// each step.
+// lately returns in how many minutes of the last hour a subject was certainly counted, and its counts by step.
 func (r *fleetRule) lately(k kind, key string, at time.Time) (minutes int, counts [SubjectSteps]uint64) {
 	e := r[k][Hour].get(key)
 	if e == nil {
@@ -122,14 +121,14 @@ func (r *fleetRule) lately(k kind, key string, at time.Time) (minutes int, count
 	return min(bits.OnesCount64(e.minutes), 60), counts
 }
 
-// SubjectID returns the ID of the subject with that key, which is the same on all instances: see [Subject]. A
-// caller that can guess the key can verify the guess.
+// SubjectID returns the ID of the subject with a key: see [Subject]. The ID is the same on all instances. It does
+// not contain the key, but a guess of the key can be verified with it.
 func SubjectID(key string) string {
 	h := sha256.Sum256([]byte("sluice subject\x00" + key))
 	return hex.EncodeToString(h[:8])
 }
 
-// find returns the key of a subject, as it was sent, by its ID, if it is in a summary.
+// find returns the key of a subject by its ID, with the names as they were sent, if the subject is in a summary.
 func (f fleetSubjects) find(id string, p *policy.Policy) (key string, found bool) {
 	for name, r := range f {
 		for k := range r {

@@ -2,14 +2,14 @@ package telemetry
 
 import "slices"
 
-// history is what is known of the subjects of one rule: of the refused ones, of all, or of what they spend. The current ten seconds
-// have a summary. Earlier time is kept as encoded summaries: of each ten seconds of a minute, five
-// minutes of an hour and hour of a day. A window is merged from these and the summary. It reaches back to the
-// beginning of its first slot, so a minute is between 50 and 60 seconds.
+// history has the counts of the subjects of one rule: of refusals, of requests, or of spending. The current ten
+// seconds have a summary. Earlier times are kept as encoded summaries, in slots of ten seconds for the last minute,
+// five minutes for the hour and an hour for the day. A window is merged from its slots and the summary. It reaches
+// back to the beginning of its first slot, so a minute is between 50 and 60 seconds.
 type history struct {
 	k    int // how many subjects a summary keeps
 	now  summary
-	slot int64 // number of the ten seconds of now, since the epoch
+	slot int64 // number, since the epoch, of the ten seconds of now
 	past [Windows][]slot
 }
 
@@ -23,16 +23,16 @@ var (
 	slotCount  = [Windows]int64{6, 12, 24}
 )
 
-// entryEncoded is how many bytes of an encoded slot there are for each of the k subjects.
+// entryEncoded is the room of each of the k subjects in an encoded slot, in bytes.
 const entryEncoded = 48
 
-// begin starts an empty summary of the current ten seconds, which keeps k subjects.
+// begin starts an empty summary of the current ten seconds, with room for k subjects.
 func (h *history) begin(k int) {
 	h.k, h.now = k, newSummary(Minute)
 	h.now.k = k
 }
 
-// count adds a request, or its cost. If its key is too long to keep, it adds to the error instead.
+// count adds a request, or its cost. If the key is too long to keep, count adds to the error instead.
 func (h *history) count(key, sent string, e *entry) {
 	h.turn(e.last)
 	if len(key) > maxKey {
@@ -60,7 +60,7 @@ func (h *history) turn(at int64) {
 	}
 }
 
-// close moves what was counted in the ten seconds into slots.
+// close moves the counts of the ten seconds into slots.
 func (h *history) close() {
 	if h.now.total > 0 {
 		end := (h.slot + 1) * slotMillis[Minute]
@@ -94,14 +94,14 @@ func merged(w Window, encoded ...[]byte) *summary {
 	return &s
 }
 
-// within reports whether a slot belongs to the window that ends at a time. A slot of the future does, up to
-// the length of the window: clocks are set back.
+// within reports whether a slot belongs to the window that ends at at. A slot in the future also belongs to it, up
+// to the length of the window, because clocks may be set back.
 func (s *slot) within(w Window, at int64) bool {
 	now := at / slotMillis[w]
 	return s.number > now-slotCount[w] && s.number <= now+slotCount[w]
 }
 
-// fit has later summaries keep k subjects. It shortens the slots that are too large for that.
+// fit makes later summaries keep k subjects, and shortens slots that are too large for that.
 func (h *history) fit(k int) {
 	h.k = k
 	for w := range h.past {
@@ -113,7 +113,7 @@ func (h *history) fit(k int) {
 	}
 }
 
-// empty reports whether nothing is known.
+// empty reports whether the history has no counts.
 func (h *history) empty() bool {
 	return h.now.total == 0 && len(h.past[Minute])+len(h.past[Hour])+len(h.past[Day]) == 0
 }

@@ -11,47 +11,47 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// summary counts by key in bounded memory, and the summaries of parts merge into one of the whole: the
-// Space-Saving of Metwally, Agrawal and El Abbadi 2005, stored as the "frequent" summary, of which Agarwal,
-// Cormode, Huang, Phillips, Wei and Yi 2012 show that it is the same and that it merges.
+// summary counts by key in bounded memory, and summaries of parts can be merged into a summary of the whole. It is
+// the Space-Saving summary of Metwally, Agrawal and El Abbadi 2005, stored as a "frequent" summary; Agarwal,
+// Cormode, Huang, Phillips, Wei and Yi 2012 show that both are equivalent and mergeable.
 //
-// A key with an entry has low ≤ true ≤ over+floor; any other has true ≤ floor. A new key comes with
-// low = over = 1. Once there are 2k entries, the k with the largest over stay: where the largest of the
-// others is c, floor rises by c and each over falls by c, so no bound is broken. Each such step takes c from
-// at least k+1 keys, and what is in all over was counted once:
+// A key with an entry has low ≤ true ≤ over+floor; any other key has true ≤ floor. A new key starts with low = over
+// = 1. Once there are 2k entries, the k entries with the largest over stay: if the largest over of the removed
+// entries is c, floor rises by c and each over falls by c, so no bound is broken. Each such step takes c from at
+// least k+1 keys, and every unit in any over was counted once:
 //
 //	floor·(k+1) ≤ total − Σ over,   so   floor ≤ total/(k+1)
 //
-// Merging adds entries, floors and totals, which keeps the bounds and that sum.
+// Merging adds entries, floors and totals, which keeps the bounds and this inequality.
 //
-// Keys are counted exactly while all of them have entries, and afterwards by a HyperLogLog of 2^11
-// registers: a standard error of 1.04/√2048 = 2.3 %. Its hash is no secret, so a client that can choose keys
-// can falsify the estimate, as it can by sending many keys.
+// Keys are counted exactly while all of them have entries, and afterwards by a HyperLogLog of 2^11 registers: a
+// standard error of 1.04/√2048 = 2.3 %. Its hash is not secret, so a client that can choose keys can falsify the
+// estimate, which it can also do by sending many keys.
 type summary struct {
 	entries  []entry
-	index    map[string]int // into entries, by key
+	index    map[string]int // index in entries, by key
 	text     int            // bytes of keys and spellings
 	floor    uint64
 	total    uint64
-	distinct *hyperloglog.Sketch // of all keys that were ever added; nil: all have entries
-	known    uint64              // the least number of keys, from posts that had no room for a sketch
+	distinct *hyperloglog.Sketch // sketch of all keys that were ever added; nil: all keys have entries
+	known    uint64              // a lower bound of the number of keys, from posts that had no room for a sketch
 
 	k       int
 	stepped bool // entries have steps
 }
 
-// entry is what a summary knows of a key.
+// entry has the counts of a key.
 type entry struct {
 	key, sent   string // sent: the key as one request spelled it; empty: as key
 	low, over   uint64
-	blocked     uint64 // of low, by a block
+	blocked     uint64 // the part of low that a block refused
 	first, last int64  // unix milliseconds
 	minutes     uint64 // bit i: counted in a minute that is i modulo 64 since the epoch
-	limit       limit  // the last
+	limit       limit  // the limit of the last request
 	steps       *subjectSteps
 }
 
-// Each subject of an hour is counted by steps, to draw a chart.
+// The requests of a [Subject] in the last hour are counted in steps, to draw a chart.
 const (
 	SubjectSteps = 12
 	SubjectStep  = 5 * time.Minute
@@ -61,8 +61,8 @@ const (
 	stepPlaces = 16
 )
 
-// subjectSteps has counts by the number of the step modulo stepPlaces. Of an entry without, all requests were
-// in the step of the last.
+// subjectSteps has counts by the number of the step modulo stepPlaces. If an entry has no steps, all of its
+// requests were in the step of the last one.
 type subjectSteps [stepPlaces]uint64
 
 // limit is a number of units in a time. The zero value is unknown.
@@ -87,7 +87,7 @@ const (
 	sketchBytes = 1<<precision + 64
 )
 
-// newSummary returns an empty summary of what was counted in a window.
+// newSummary returns an empty summary for a window.
 func newSummary(w Window) summary { return summary{k: mostEntries, stepped: w == Hour} }
 
 // reset empties a summary, for another window, and keeps its memory.
@@ -106,8 +106,8 @@ func (s *summary) get(key string) *entry {
 	return nil
 }
 
-// add adds what o counts to a key that one request spelled as sent, but not to total. Sent is empty if it is the
-// key.
+// add adds the counts of o to the entry of a key, but not to total. sent is the key as a request spelled it, or
+// empty if it is the same.
 func (s *summary) add(key, sent string, o *entry) {
 	if i, found := s.index[key]; found {
 		s.entries[i].add(o, s.stepped)
@@ -165,7 +165,7 @@ func (s *summary) makeRoom(size int) {
 	}
 }
 
-// trim leaves the n largest entries.
+// trim removes all but the n largest entries.
 func (s *summary) trim(n int) {
 	if len(s.entries) <= n {
 		return
@@ -179,7 +179,7 @@ func (s *summary) trim(n int) {
 	slices.Sort(overs)
 	cut := overs[len(overs)-1-n]
 	above, _ := slices.BinarySearch(overs, cut+1)
-	equal := n - (len(overs) - above) // entries with just cut that stay
+	equal := n - (len(overs) - above) // how many entries with an over of exactly cut stay
 	kept, text := s.entries[:0], 0
 	clear(s.index)
 	for _, e := range s.entries {
@@ -211,7 +211,7 @@ func (s *summary) sketch() {
 	}
 }
 
-// subjects returns how many keys there were, or at least how many, where a post had no room for a sketch.
+// subjects returns the number of keys, or a lower bound if a post had no room for a sketch.
 func (s *summary) subjects() uint64 {
 	n := max(uint64(len(s.entries)), s.known)
 	if s.distinct != nil {

@@ -252,7 +252,7 @@ func TestSubjectsWindows(t *testing.T) {
 }
 
 // Whatever comes, the subjects take no more memory than stated, and no bound is broken.
-func TestSubjectsMemory(t *testing.T) { testSubjectsMemory(t, mostRules+10, 5, 80) }
+func TestSubjectsMemory(t *testing.T) { testSubjectsMemory(t, mostRules+10, 3, 40) }
 
 // testSubjectsMemory has requests of so many rules in so many ten seconds, for each rule with so many subjects that
 // come once.

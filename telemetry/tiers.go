@@ -9,23 +9,22 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Tier is what the requests of one tier have met, whatever rules refused them. Its subjects are customers:
-// each is a value of the part of a request that the policy's tiers call the subject, or, where a refused
-// request has none, the subject of the rule that refused it.
+// Tier has the counts of the customers of one tier, whatever rules denied their requests. A customer is a value of
+// the part of a request that the policy's tiers call the subject. If a denied request does not have that part, the
+// customer is the subject of the rule that denied it.
 type Tier struct {
-	Name string // empty: requests without a customer and a tier
-	// Refused and Asked are how many customers were refused, and how many there were.
+	Name string // empty for requests without a customer and a tier
+	// Refused is the number of customers with denials, and Asked the number of customers with requests.
 	Refused, Asked [Windows]uint64
-	// Refusals are the customers with the most refused requests, and Traffic those with the most requests. What
-	// a block refuses counts in neither, nor what only a shadow would have refused. Traffic has only
-	// customers with a value of their own.
+	// Refusals has the customers with the most denied requests, and Traffic those with the most requests. Denials
+	// by a block or a shadow do not count. Traffic has only customers that a request names.
 	Refusals, Traffic [Windows]Top
 }
 
-// The customers of a tier are kept as the subjects of a rule are, under a name that no rule has.
+// The customers of a tier are kept like the subjects of a rule, under a name that no rule has.
 const (
 	tierPrefix = "*tier:"
-	otherTiers = "*other" // those that the policy does not know
+	otherTiers = "*other" // tiers that the policy does not know
 )
 
 // tierRules returns these names, by the tiers of a policy.
@@ -40,7 +39,7 @@ func tierRules(tiers []string) map[string]string {
 	return all
 }
 
-// noteCustomer counts a request for the customer that it comes from. at is in unix nanoseconds.
+// noteCustomer counts a request for its customer. at is in unix nanoseconds.
 func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
 	d := &o.Decision
 	tier, customer, known := o.Tier()
@@ -69,7 +68,7 @@ func (s *subjects) noteCustomer(o *policy.Observation, t *table, at int64) {
 	}
 }
 
-// tiers returns what is known of the tiers of a policy, by name.
+// tiers returns the tiers of a policy with counts, sorted by name.
 func (f fleetSubjects) tiers(t *table, p *policy.Policy, at time.Time) (all []Tier) {
 	shown := func(key, sent string) (string, string) {
 		if !strings.Contains(key, "/") {

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Decisions only add to counters. Once a second, and for each View, what was added is moved to the series.
+// Decisions only increment counters. Once a second, and for each View, the increments are moved to the series.
 
-// A clock that steps back by less than this many seconds stands still until it has caught up. A clock that steps
-// back further was wrong before: what was counted after that time is removed.
+// If a clock steps back by less than this many seconds, time stands still until the clock has caught up. If it
+// steps back further, it was wrong before, and later counts are removed.
 const maxBehind = 60
 
 // timeline has the counts of one instance over time. The recorder's lock guards it.
 type timeline struct {
 	at      int64 // the time of the latest sample
 	all     *series
-	sampled column // of all requests
+	sampled column // the counts of all requests at the latest sample
 	swept   int64
 
 	totals totals              // the latest sample
-	before [minuteSteps]totals // at the beginning of the latest steps, by their number modulo minuteSteps
+	before [minuteSteps]totals // totals at the beginning of the latest steps, by the number of the step modulo minuteSteps
 
 	upstreams []*countedUpstream
 
@@ -28,14 +28,14 @@ type timeline struct {
 	away   int     // unavailable shards of the store, at the latest sample
 }
 
-// totals are the durations of decisions, and how many of them were made without the store, since the start.
+// totals are the durations of all decisions since the start, and the number of decisions without the store.
 type totals struct {
 	step  int64
 	took  durations
 	local uint64
 }
 
-// sample moves what was counted since the last sample to the series.
+// sample moves the counts since the last sample to the series.
 func (r *Recorder) sample(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *Recorder) sampleLocked(at time.Time) {
 	r.sweep(t)
 }
 
-// tick sets the time, by a clock that may step.
+// tick advances the time by a clock that may step back.
 func (r *Recorder) tick(now int64) {
 	if now < r.at && r.at-now <= maxBehind {
 		now = r.at
@@ -115,7 +115,8 @@ func (r *Recorder) sweep(t *table) {
 	}
 }
 
-// lastMinute returns the durations of the decisions of the last minute, and how many were made without the store.
+// lastMinute returns the durations of the decisions of the last minute, and the number of decisions without the
+// store.
 func (h *timeline) lastMinute() (took durations, local uint64) {
 	first := h.totals
 	for _, t := range h.before {
@@ -135,7 +136,7 @@ const (
 	maxEventKind = 32
 )
 
-// Note adds an event to those of a [View]. It cuts long texts.
+// Note adds an event to the Events of a [View]. It cuts long texts.
 func (r *Recorder) Note(kind, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

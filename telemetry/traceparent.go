@@ -2,9 +2,9 @@ package telemetry
 
 import "strings"
 
-// traceID returns the trace that the values of a traceparent field name, or "" if they are not as
-// W3C Trace Context, level 2, has them: one, of a version, the IDs of the trace and the parent, and
-// flags, in lower-case hexadecimal digits. Of later versions more may follow.
+// traceID returns the trace ID in the values of a traceparent field, or "" if they are invalid by W3C Trace
+// Context, level 2. There must be one value: a version, the IDs of the trace and the parent, and flags, in
+// lower-case hexadecimal digits. In later versions, more may follow.
 func traceID(values []string) string {
 	const length = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-00")
 	if len(values) != 1 || len(values[0]) < length {

@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// MaxUpstreams is how many upstreams of a gateway are counted separately. Those beyond it are counted together as
+// MaxUpstreams is how many upstreams of a gateway are counted separately. Further upstreams are counted together as
 // OtherUpstreams.
 const (
 	MaxUpstreams   = 100
@@ -21,11 +21,11 @@ type UpstreamError uint8
 
 const (
 	ConnectError   UpstreamError = iota // no connection
-	TLSError                            // no TLS, such as after an expired certificate
+	TLSError                            // the TLS handshake failed, for example because of an expired certificate
 	TimeoutError                        // no head of a response in time
 	ClosedError                         // the connection was closed or reset before the head of the response
-	MalformedError                      // the response is not HTTP, or not one for this request
-	CanceledError                       // the client left, or its body broke off
+	MalformedError                      // the response is not HTTP, or not valid for this request
+	CanceledError                       // the client left, or the body of the request broke off
 	OtherError
 	UpstreamErrors int = iota
 )
@@ -35,8 +35,8 @@ var upstreamErrorNames = [UpstreamErrors]string{"connect", "tls", "timeout", "cl
 // String returns connect, tls, timeout, closed, malformed, canceled or other.
 func (e UpstreamError) String() string { return upstreamErrorNames[e] }
 
-// StatusClasses are the classes of status codes, 1xx to 5xx. Of 1xx only 101 is counted: the others precede a
-// response.
+// StatusClasses is the number of classes of status codes, 1xx to 5xx. The only 1xx status that is counted is 101:
+// the others precede a response.
 const StatusClasses = 5
 
 // classOf returns the index of the class of a status.
@@ -98,16 +98,16 @@ func NewUpstreamStats(name string) *UpstreamStats {
 // Name returns the name of the upstream.
 func (u *UpstreamStats) Name() string { return u.name }
 
-// UpstreamCall is a request to an upstream. Call either Answered or Failed, once.
+// UpstreamCall counts one request to an upstream. Call either Answered or Failed, once.
 type UpstreamCall struct {
 	cell  *upstreamCell
 	began time.Duration
 }
 
-// epoch is the time from which calls are timed: time.Since reads one clock, and time.Now two.
+// epoch is the base of all times of calls. time.Since reads only one clock, but time.Now two.
 var epoch = time.Now()
 
-// Begin counts a request as under way, until Answered or Failed is called.
+// Begin counts a request as in flight, until Answered or Failed is called.
 func (u *UpstreamStats) Begin() UpstreamCall {
 	var here byte // its address differs between goroutines
 	cell := &u.cells[stripeAt(unsafe.Pointer(&here))]
@@ -118,7 +118,7 @@ func (u *UpstreamStats) Begin() UpstreamCall {
 // Elapsed returns the time since Begin.
 func (c UpstreamCall) Elapsed() time.Duration { return time.Since(epoch) - c.began }
 
-// Answered counts a response with a status, and the time until its head.
+// Answered counts a response by its status and by the time until its head.
 func (c UpstreamCall) Answered(status int, took time.Duration) {
 	class := classOf(status)
 	c.cell.answered[class][upstreamBucket(took)].Add(1)
@@ -126,7 +126,7 @@ func (c UpstreamCall) Answered(status int, took time.Duration) {
 	c.cell.inFlight.Add(-1)
 }
 
-// Failed counts a request that ended without a response after a time.
+// Failed counts a request that ended without a response, after the time after.
 func (c UpstreamCall) Failed(kind UpstreamError, after time.Duration) {
 	c.cell.errors[kind].Add(1)
 	if kind == TimeoutError || kind == CanceledError {
@@ -141,10 +141,10 @@ func (u *UpstreamStats) InFlight() uint64 {
 	for i := range u.cells {
 		n += u.cells[i].inFlight.Load()
 	}
-	return uint64(max(n, 0)) // the stripes are not read at the same moment
+	return uint64(max(n, 0)) // n may be negative because the stripes are not read at the same moment
 }
 
-// UpstreamTotals are the counts of one upstream since the start, of this instance.
+// UpstreamTotals has the counts of one upstream on this instance since its start.
 type UpstreamTotals struct {
 	Took   [StatusClasses]Histogram // time until the head of a response
 	Errors [UpstreamErrors]uint64
@@ -198,7 +198,7 @@ type countedUpstream struct {
 	history *upstreamSeries
 }
 
-// sample moves what was counted since the last sample to the history.
+// sample moves the counts since the last sample to the history.
 func (u *countedUpstream) sample(at int64) {
 	sum := u.stats.read()
 	added := sum
@@ -230,7 +230,7 @@ func (h *timeline) inFlight() map[string]uint64 {
 	return all
 }
 
-// upstreamPrefix is before the name of an upstream in a post: no rule has such a name.
+// upstreamPrefix precedes the name of an upstream in a post. No rule has such a name.
 const upstreamPrefix = "*upstream:"
 
 // clipUpstreams bounds the number of upstreams in a post, and their names: posts may have any bytes.
@@ -242,11 +242,11 @@ func (i *Instance) clipUpstreams() {
 	}
 }
 
-// UpstreamCounts are the requests to an upstream that ended in a step.
+// UpstreamCounts has the requests to an upstream that ended in a step.
 type UpstreamCounts struct {
 	Statuses [StatusClasses]uint64  // by class
 	Errors   [UpstreamErrors]uint64 // requests without a response, by reason
-	// InFlight is the maximum of requests under way, sampled once a second and summed over instances.
+	// InFlight is the maximum number of requests in flight, sampled once a second and summed over instances.
 	InFlight uint64
 
 	waits [upstreamBuckets]uint64
@@ -266,7 +266,7 @@ func countsOf(s *upstreamStep) (c UpstreamCounts) {
 	return c
 }
 
-// Add adds the counts of another time. InFlight is the larger one.
+// Add adds the counts of another step. InFlight becomes the larger one.
 func (c *UpstreamCounts) Add(o *UpstreamCounts) {
 	addTo(c.Statuses[:], o.Statuses[:])
 	addTo(c.Errors[:], o.Errors[:])
@@ -284,15 +284,15 @@ func (c *UpstreamCounts) AllErrors() uint64 { return totalOf(c.Errors[:]) - c.Er
 // client canceled.
 func (c *UpstreamCounts) Failures() uint64 { return c.Statuses[StatusClasses-1] + c.AllErrors() }
 
-// Latency returns how long requests waited for the head of the response. Requests that timed out or were canceled count
-// with the time until then.
+// Latency returns the time until the head of the response. Requests that timed out or were canceled count with the
+// time until then.
 func (c *UpstreamCounts) Latency() Latency { return latencyOf(c.waits[:], upstreamBounds) }
 
-// Upstream is the health of one upstream of the gateways.
+// Upstream has the counts of one upstream of the gateways.
 type Upstream struct {
 	Name     string
-	InFlight uint64           // requests under way now
-	Recent   []UpstreamCounts // of each Step, the latest last, at most RecentSteps of them
+	InFlight uint64           // requests in flight now
+	Recent   []UpstreamCounts // one for each Step, the latest last, at most RecentSteps
 	// Usual is the latency of the last hour in which the upstream was not slow, without the last ten minutes. After a
 	// start its Count is small, or 0.
 	Usual Latency
@@ -358,7 +358,7 @@ func (f fleetUpstreams) view(v *View) (all []Upstream) {
 	return all
 }
 
-// upstreamCounts returns the counts of the steps from one on.
+// upstreamCounts returns the counts of the steps from from on.
 func upstreamCounts(s *steps[upstreamStep], from int64) (all []UpstreamCounts) {
 	for n := s.since(from); n <= s.last; n++ {
 		all = append(all, countsOf(s.cell(n)))

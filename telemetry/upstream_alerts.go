@@ -6,26 +6,27 @@ import (
 	"time"
 )
 
-// Whether an upstream fails or is slow is judged by the requests of the last minute. If these are too few, earlier ones
-// count, too, back to ten minutes.
+// Alerts are based on the requests of the last minute. If these are too few, earlier requests are included, back to
+// ten minutes.
 const (
 	upstreamLeast = 20 // requests
 
-	// It fails if at least this fraction of them fails, and at least this number.
+	// An upstream fails if at least this fraction of its requests fails, and at least this number.
 	failingShare = 0.1
 	failingLeast = 10
 
-	// It is slow if more than half of them wait longer than slowTimes the usual median, or more than slowTail of them
-	// longer than slowTimes the usual 99th percentile.
+	// An upstream is slow if more than half of its requests wait longer than slowTimes the usual median, or more
+	// than slowTail of them longer than slowTimes the usual 99th percentile.
 	slowTimes    = 3
 	slowShortest = 20 * time.Millisecond
 	slowTail     = 0.05
 	slowLeast    = 10
 
-	// It is also slow if upstreamLeast requests wait and none has ended for a minute, unless such waits are usual.
+	// An upstream is also slow if upstreamLeast requests wait and no request has ended for a minute, unless such
+	// waits are usual.
 	stuckUsually = 20 * time.Second
 
-	// The usual latency is that of an hour with at least this many requests.
+	// The usual latency needs an hour with at least this many requests.
 	usualLeast  = 60
 	usualWithin = int(time.Hour / LongStep)
 )
@@ -57,7 +58,7 @@ type slowness struct {
 	text  string // the usual latency
 }
 
-// slownesses returns the criteria for a usual latency, or none if that is of too few requests.
+// slownesses returns the criteria for a usual latency, or none if it is based on too few requests.
 func slownesses(usual Latency) []slowness {
 	if usual.Count < usualLeast {
 		return nil
@@ -71,8 +72,8 @@ func slownesses(usual Latency) []slowness {
 
 func (s *slowness) exceeded(f fraction) bool { return f.of >= slowLeast && f.share() > s.share }
 
-// usual returns the latency of the last hour in which the upstream was not slow. Slow steps are left out: otherwise an
-// upstream that stays slow would soon be as usual.
+// usual returns the latency of the last hour in which the upstream was not slow. Slow steps are left out, because
+// otherwise an upstream that stays slow would soon count as usual.
 func (u *Upstream) usual() Latency {
 	var calm []*UpstreamCounts // at most usualWithin steps
 	var sum UpstreamCounts
@@ -105,7 +106,8 @@ func isSlow(c *UpstreamCounts, criteria []slowness) bool {
 	return false
 }
 
-// lately returns the fraction of the last minute, or of enough requests of the last ten minutes, and how long that is.
+// lately returns the fraction in the last minute, or in as much of the last ten minutes as has enough requests, and
+// the length of that time.
 func (u *Upstream) lately(of func(*UpstreamCounts) fraction) (sum fraction, lasted time.Duration) {
 	for i := 0; i < min(len(u.Recent), latelySteps) && (i < minuteSteps || sum.all < upstreamLeast); i++ {
 		f := of(&u.Recent[len(u.Recent)-1-i])
@@ -115,7 +117,8 @@ func (u *Upstream) lately(of func(*UpstreamCounts) fraction) (sum fraction, last
 	return sum, lasted
 }
 
-// upstreamSince returns when the fraction rose above a share: the time since which the excess over it is largest.
+// upstreamSince returns when the fraction rose above share: the time since which the total excess over share is
+// largest.
 func (v *View) upstreamSince(u *Upstream, of func(*UpstreamCounts) fraction, share float64) time.Time {
 	at, most, excess := v.At, 0.0, 0.0
 	walk := func(steps []UpstreamCounts, step time.Duration, from int) {
@@ -131,7 +134,7 @@ func (v *View) upstreamSince(u *Upstream, of func(*UpstreamCounts) fraction, sha
 	return later(at, v.Since)
 }
 
-// upstreamFails reports an upstream that fails a large part of its requests.
+// upstreamFails returns the alert for an upstream that fails a large part of its requests.
 func (v *View) upstreamFails(u *Upstream) *Headline {
 	f, lasted := u.lately(failed)
 	if f.all < upstreamLeast || f.of < failingLeast || f.share() < failingShare {
@@ -143,7 +146,7 @@ func (v *View) upstreamFails(u *Upstream) *Headline {
 	return h
 }
 
-// reasons returns how many requests failed in a time, by reason.
+// reasons returns the numbers of failed requests in the last time, by reason, as text.
 func (u *Upstream) reasons(lasted time.Duration) string {
 	sum := u.Last(int(lasted/Step) + 1)
 	var all []string
@@ -165,7 +168,7 @@ var errorWords = [UpstreamErrors]string{
 	"got no connection", "got no TLS", "timed out", "lost the connection", "got a malformed response", "were canceled", "failed otherwise",
 }
 
-// within returns a length of time up to now.
+// within describes the time from d ago until now.
 func within(d time.Duration) string {
 	if d <= time.Minute {
 		return "minute"
@@ -181,7 +184,7 @@ func waited(d time.Duration) string {
 	return short(float64(d)/float64(time.Millisecond)) + " ms"
 }
 
-// upstreamStuck reports an upstream that does not answer the requests that wait for it.
+// upstreamStuck returns the alert for an upstream that does not answer its waiting requests.
 func (v *View) upstreamStuck(u *Upstream) *Headline {
 	silent := 0
 	for silent < len(u.Recent) && u.Recent[len(u.Recent)-1-silent].waits == ([upstreamBuckets]uint64{}) {
@@ -196,7 +199,7 @@ func (v *View) upstreamStuck(u *Upstream) *Headline {
 	return h
 }
 
-// upstreamSlow reports an upstream that is slower than usual.
+// upstreamSlow returns the alert for an upstream that is slower than usual.
 func (v *View) upstreamSlow(u *Upstream) *Headline {
 	if h := v.upstreamStuck(u); h != nil {
 		return h

@@ -2,15 +2,15 @@ package telemetry
 
 import "time"
 
-// What is usual for a rule is learned from the time in which it refused no more than usual: an attack that lasts
-// must not become the usual. The known time since the first request of the rule is divided into spans: minutes
-// in the last hour, and five minutes before it. Spans that were unusual by what had been learned until then are
-// left out. If they are small, as for a new rule, they are usual at the same hour of the next day.
+// The usual rate of a rule is learned only from times in which the rule refused no more than usual, because a long
+// attack must not become usual. The known time since the first request of the rule is divided into spans: minutes
+// in the last hour, and five minutes before it. Spans that were unusual by the rate learned until then are left
+// out. If they are small, as for a new rule, they count as usual at the same hour of the next day.
 
-// usual is how much a rule usually refuses, without what a block refuses.
+// usual is how much a rule usually refuses, without refusals by a block.
 type usual struct {
 	rate  float64 // refusals a second; negative: unknown
-	share float64 // of all requests
+	share float64 // refusals as a fraction of all requests
 }
 
 // refusing is how much a rule refuses at a time.
@@ -21,8 +21,8 @@ type refusing struct {
 }
 
 // Refusals are unusual from unusualLeast a second, if they are unusualTimes as many as usual. Their fraction of all
-// requests must have grown as much, or be large, because refusals grow with traffic. While the usual is
-// unknown, a large fraction is unusual, also a large fraction of the requests of the rule.
+// requests must also have grown as much, or be large, because refusals grow with traffic. While the usual rate is
+// unknown, a large fraction of all requests or of the rule's requests is unusual.
 const (
 	unusualTimes = 3
 	unusualLeast = 0.2
@@ -41,9 +41,9 @@ func (u usual) exceeded(now refusing) bool {
 }
 
 const (
-	// What started less than this ago is not usual yet.
+	// Refusals that started less than this long ago are not usual yet.
 	unusualFor = 10 * time.Minute
-	// The usual is that of yesterday at this hour, if enough of that hour is known and was not unusual itself.
+	// The usual rate is yesterday's rate at this hour, if enough of that hour is known and was not unusual itself.
 	aroundHour    = 30 * time.Minute
 	aDay          = 24 * time.Hour
 	enoughOfHour  = 30 * time.Minute
@@ -53,21 +53,21 @@ const (
 // spans is the known time. Times are in seconds.
 type spans struct {
 	list []span
-	long int // the first so many have the length LongStep, and the others a minute
+	long int // the number of spans with the length LongStep; all later spans have a minute
 	now  int64
 
-	// Sums of the spans before each one, used for one rule after the other: calm without the unusual spans, and
-	// small without those of them in which the rule refused a large fraction.
+	// Sums of all spans before each span, reused for each rule: calm leaves out unusual spans, and small only those
+	// unusual spans in which the rule refused a large fraction.
 	calm, small []spanned
 }
 
 type span struct {
-	from, to int64 // from is where its known part begins
+	from, to int64 // from is the start of its known part
 	step     int64 // its first step
 	total    uint64
 }
 
-// spanned is what was counted in several spans.
+// spanned has the counts of several spans.
 type spanned struct{ refused, total, seconds float64 }
 
 func (s *spanned) add(o spanned) {
@@ -88,7 +88,7 @@ func spansOf(all *series, since time.Time, at int64) *spans {
 	out := &spans{now: at}
 	const minute, long = 60, int64(LongStep / time.Second)
 	end := at - int64(unusualFor/time.Second)
-	hour := (all.recent.first()*int64(Step/time.Second) + long - 1) / long * long // the minutes begin here
+	hour := (all.recent.first()*int64(Step/time.Second) + long - 1) / long * long // spans of a minute start here
 	hour = max(hour, all.days.first()*long)
 	add := func(from, to, step int64, counts column) {
 		if to <= since.Unix() || to > end {
@@ -109,7 +109,7 @@ func spansOf(all *series, since time.Time, at int64) *spans {
 	return out
 }
 
-// usual returns what is usual for a rule now; s is nil for a rule without counts.
+// usual returns the usual rate of a rule now. s is nil for a rule without counts.
 func (p *spans) usual(s *series) usual {
 	learned, begun := 0, false
 	for i := range p.list {
@@ -135,7 +135,7 @@ func (p *spans) usual(s *series) usual {
 	return p.at(p.now, len(p.list))
 }
 
-// at returns what was usual at a time, when so many spans had been learned.
+// at returns what was usual at now, after learned spans.
 func (p *spans) at(now int64, learned int) usual {
 	sum := p.calm[learned]
 	if learned > 0 && p.long > 0 {

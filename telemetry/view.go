@@ -7,16 +7,16 @@ import (
 	"github.com/sluicehq/sluice/policy"
 )
 
-// Outcome is the outcome of a rule for a request.
+// Outcome is the result of a rule for a request.
 type Outcome uint8
 
 const (
 	Allow     Outcome = iota
 	Delayed           // allowed after a wait in a queue, or a shadow that would have made the request wait
-	Degraded          // let pass without the shared store: by on_error, or by the local share of the limit
-	Deny              // refused, by a limit, a block or on_error
-	WouldDeny         // let pass by a shadow, or by a rule that is not enforced for the subject, and refused otherwise
-	Marked            // let pass by a rule with "over: mark" although it does not fit
+	Degraded          // allowed without the shared store, by on_error or by the local allowance of the limit
+	Deny              // denied by a limit, a block or on_error
+	WouldDeny         // allowed only because the rule is a shadow, or is not enforced for the subject
+	Marked            // allowed by a rule with "over: mark", although the request does not fit
 	Outcomes  int     = iota
 )
 
@@ -25,13 +25,13 @@ var outcomeNames = [Outcomes]string{"allow", "delayed", "degraded", "deny", "wou
 // String returns allow, delayed, degraded, deny, would_deny or marked.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// Counts are how many decisions had each outcome.
+// Counts has the number of decisions with each [Outcome].
 type Counts [Outcomes]uint64
 
-// Total returns how many there were.
+// Total returns the sum.
 func (c *Counts) Total() uint64 { return totalOf(c[:]) }
 
-// Add adds those of o.
+// Add adds the counts of o.
 func (c *Counts) Add(o *Counts) { addTo(c[:], o[:]) }
 
 func totalOf(counts []uint64) (n uint64) {
@@ -47,7 +47,7 @@ func addTo(sum, counts []uint64) {
 	}
 }
 
-// Window is how far back something looks.
+// Window is a length of time up to the present.
 type Window uint8
 
 const (
@@ -60,38 +60,39 @@ const (
 // String returns minute, hour or day.
 func (w Window) String() string { return [Windows]string{"minute", "hour", "day"}[w] }
 
-// A Series is Counts over time. The last entry of each list is still being counted.
+// Series has Counts over time. The last element of each list is still being counted.
 type Series struct {
-	Recent []Counts // of each Step, the latest last, at most RecentSteps of them
-	Days   []Counts // of each LongStep, likewise, at most LongSteps
+	Recent []Counts // one for each Step, the latest last, at most RecentSteps
+	Days   []Counts // one for each LongStep, the latest last, at most LongSteps
 
-	blockedRecent, blockedDays perStep // of these, the refusals by a block
+	blockedRecent, blockedDays perStep // the refusals by a block in Recent and Days
 }
 
-// Steps begin at multiples of their length since the Unix epoch, so that instances' add up.
+// Steps begin at multiples of their length since the Unix epoch, so that the steps of several instances can be
+// added.
 const (
 	Step        = 10 * time.Second
 	RecentSteps = 360 // an hour
 	LongStep    = 5 * time.Minute
-	LongSteps   = 577 // two days, and the step that has begun
+	LongSteps   = 577 // two days and the current step
 )
 
-// View is what all instances have seen. It does not change once it is made.
+// View has the counts of all instances at one time. It does not change.
 type View struct {
 	At        time.Time // when it was made
-	Since     time.Time // since when there are counts: when the first of the instances started
+	Since     time.Time // start of the counts: when the first of the instances started
 	Instances []Instance
-	// All has each request once, whatever the number of rules that it met: Deny if it was
-	// refused, else Marked if a rule marked it, else WouldDeny if a rule would have refused it, else Degraded, else Delayed, else
-	// Allow. Of policy.Engine.DecideTogether each part is one.
+	// All counts each request once, however many rules applied to it, with the first outcome of these that is true:
+	// Deny if it was denied, Marked if a rule marked it, WouldDeny if a rule would have denied it, Degraded,
+	// Delayed, Allow. Each part of a call of policy.Engine.DecideTogether counts as one request.
 	All Series
-	// Malformed is how many of the refusals of the last hour were for what a request lacked.
+	// Malformed is the number of requests denied as malformed in the last hour.
 	Malformed uint64
 	watchOnly bool // the whole policy is a shadow
 	engine    *policy.Engine
-	Rules     []Rule // of the policy in force, in the order of its document
+	Rules     []Rule // rules of the policy in force, in the order of its document
 	Tiers     []Tier // sorted by name; empty without subjects
-	// Upstreams are the upstreams of all gateways, sorted by name.
+	// Upstreams has the upstreams of all gateways, sorted by name.
 	Upstreams []Upstream
 	Events    []Event // the latest first
 }
@@ -99,42 +100,41 @@ type View struct {
 // Instance is one process.
 type Instance struct {
 	Name    string
-	Self    bool // the one that made the view
+	Self    bool // the instance that made the View
 	Started time.Time
-	Seen    time.Time // when it last told anything
-	Stale   bool      // that is too long ago: what it counts is missing here
-	Version string    // of Sluice
-	Policy  string    // tells policies in force apart
+	Seen    time.Time // time of its last post
+	Stale   bool      // Seen is too long ago: later counts of the instance are missing
+	Version string    // version of Sluice
+	Policy  string    // identifies its policy in force
 	// Differs reports that its policy differs from that of the instance that made the view, and that neither has
 	// changed its policy in the last 30 seconds: a change takes a few seconds to reach all instances.
 	Differs bool
 	Store   Store
-	Took    Latency // decisions of the last minute, through all doors
-	// InFlight has the number of requests under way for each upstream of the instance's gateway. It is empty without a
-	// gateway.
+	Took    Latency // time for decisions in the last minute, through all doors
+	// InFlight has the number of requests in flight for each upstream of the instance's gateway. It is empty
+	// without a gateway.
 	InFlight map[string]uint64
 }
 
-// Store is how the store of an instance is doing.
+// Store is the state of an instance's store.
 type Store struct {
 	Kind   string // "memory" or "redis"
 	Shards int    // of a shared store
-	Away   int    // shards with an open circuit breaker
-	Local  uint64 // decisions of the last minute that were made without it
-	Keys   uint64 // held in memory
-	// Evicted is how many limited keys were forgotten for lack of memory, since the start.
+	Away   int    // number of shards with an open circuit breaker
+	Local  uint64 // decisions of the last minute made without the shared store
+	Keys   uint64 // number of keys in memory
+	// Evicted is the number of limited keys, since the start, that were forgotten because memory was full.
 	Evicted uint64
-	Took    Latency // calls of a shared store in the last minute
+	Took    Latency // time of the calls of a shared store in the last minute
 }
 
-// Latency is how long something took, in the bounds of a histogram: the true quantiles are not
-// larger.
+// Latency has quantiles of a duration, rounded up to the bounds of a histogram: the true quantiles are not larger.
 type Latency struct {
 	Count    uint64
 	P50, P99 time.Duration
 }
 
-// Event is something that changed, and may be why the numbers did.
+// Event is a change that may explain a change of the numbers.
 type Event struct {
 	At       time.Time
 	Kind     string // "reload", "override", "circuit", "start", …
@@ -142,59 +142,60 @@ type Event struct {
 	Instance string
 }
 
-// Rule is what telemetry keeps of one rule.
+// Rule has the counts of one rule.
 type Rule struct {
 	Name string
 	Series
-	// Near is how many decisions of each window left less than a fifth of the limit.
+	// Near is the number of decisions, in each window, that left less than a fifth of the limit.
 	Near [Windows]uint64
-	// Refused and Asked are how many subjects were refused, or would have been, and how many
-	// there were: exactly up to some hundreds, and beyond that with a standard error of 2.3 %. If more than
-	// 64 rules have traffic, they may be too small.
+	// Refused is the number of subjects with denials, including those of a shadow, and Asked is the number of
+	// subjects with requests. Both are exact up to some hundreds, and have a standard error of 2.3 % above that. If
+	// more than 64 rules have traffic, they may be too small.
 	Refused, Asked [Windows]uint64
-	// Refusals are the subjects that were refused most, or would have been; Traffic are those
-	// that asked most.
+	// Refusals has the subjects with the most denials, including those of a shadow, and Traffic has the subjects
+	// with the most requests.
 	Refusals, Traffic [Windows]Top
-	// Budget has the costs of responses; nil for rules that do not read them from bodies.
+	// Budget has the costs of responses. It is nil for rules that do not read costs from bodies.
 	Budget *Budget
-	// Load has the automatic limits of requests under way; nil for rules without "in_flight: auto".
+	// Load has the automatic limits of requests in flight. It is nil for rules without "in_flight: auto".
 	Load *Load
-	// Usual is how many refusals a second are usual at this hour: yesterday's, or else the mean of
-	// what there is before the last ten minutes, without time that was itself unusual, and without
-	// what a block refused. Negative: nothing is known yet.
+	// Usual is the usual number of denials a second at this hour: yesterday's number or, if that is unknown, the
+	// mean of all time before the last ten minutes. Unusual times and denials by a block are left out. Usual is
+	// negative if nothing is known yet.
 	Usual float64
 
-	usualShare float64 // of all requests
+	usualShare float64 // usual refusals as a fraction of all requests
 }
 
-// Top are the subjects with the largest counts, the largest first.
+// Top has the subjects with the largest counts, the largest first.
 type Top struct {
 	Items []Subject
-	// Error is the most by which a Count can be too large, and the most that a subject can have
-	// that is missing.
+	// Error is the most by which a Count can be too large. It is also the largest count that a subject outside
+	// Items can have.
 	Error uint64
-	Total uint64 // of all subjects
+	Total uint64 // sum of the counts of all subjects
 }
 
-// Subject is one of those that a rule tells apart.
+// Subject is a key of a rule, which has a count of its own, as people see it: such as a client's address or a
+// customer.
 type Subject struct {
-	// ID names the subject to the admin API without saying its key. It is empty for the customer of a tier that no
-	// rule counts alone, as is Key.
+	// ID identifies the subject in the admin API without its key. ID and Key are empty for a customer in a [Tier]
+	// if no rule counts by the customer alone.
 	ID    string
-	Key   string // as it is counted under: see policy.Engine.SubjectOf
-	Sent  string // Key with names as one of the requests spelled them: see policy.Observation
-	Shown string // Sent as people see it: whole, shortened or hashed, by show_key
-	// Count is how many requests there were, or how many of them were refused. At least
-	// Count-Error is true.
+	Key   string // the key under which it counts: see policy.Engine.SubjectOf
+	Sent  string // Key in the spelling of one of the requests: see policy.Observation
+	Shown string // Sent for people: whole, shortened or hashed, by show_key
+	// Count is the number of requests or, in lists of denials, of denied requests. The true number is between
+	// Count-Error and Count.
 	Count, Error uint64
-	// Blocked is how many of the refused ones a block refused, at least.
+	// Blocked is the number of denials by a block. The true number may be larger.
 	Blocked uint64
-	// Limit is the one that held for the last request, without its burst: of several, the one that refused, or of
-	// which the least was left. It is zero where it is unknown, or of requests in flight.
+	// Limit is the limit that applied to the last request, without its burst. If there were several, it is the one
+	// that denied, or else the one with the least left. It is zero for requests in flight, or if it is unknown.
 	Limit       sluice.Limit
-	First, Last time.Time // of those that are counted
-	Minutes     int       // of the last hour in which there was one
-	// Steps are its counts in each [SubjectStep] of the last hour, which begin at whole multiples of it; the last
-	// is under way. Together they may be too small by Error.
+	First, Last time.Time // times of the first and the last counted request
+	Minutes     int       // number of minutes of the last hour with a counted request
+	// Steps has the counts of each [SubjectStep] of the last hour. Steps begin at multiples of SubjectStep; the
+	// last is the current one. Their sum may be too small by Error.
 	Steps [SubjectSteps]uint64
 }

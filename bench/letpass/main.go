@@ -142,7 +142,7 @@ func draw(file, title string, asked []time.Duration, p passage) error {
 func run(dir string) error {
 	asked := demand()
 	var table strings.Builder
-	fmt.Fprintf(&table, "| Algorithm | passed of %d | most in any minute | most in any second | held at most |\n|---|---|---|---|---|\n", len(asked))
+	fmt.Fprintf(&table, "| Algorithm | passed of %d | most in any minute | most in any second | longest wait |\n|---|---|---|---|---|\n", len(asked))
 	for _, a := range sluice.Algorithms() {
 		l := sluice.Limit{Count: count, Period: period, Algorithm: a}
 		title := fmt.Sprintf("%v: 60/minute", a)

@@ -1,4 +1,4 @@
-// Command library asks a limit six times, of which five fit.
+// Command library takes six units of a limit, of which five fit.
 package main
 
 import (

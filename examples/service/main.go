@@ -1,5 +1,5 @@
-// Command service limits its own handlers with counts that its instances share, by a policy that
-// is followed, and refuses in its own words.
+// Command service limits its own handlers by a policy file, and loads the file again when it changes. All instances
+// share their counts in Redis. Denied requests get the program's own text.
 package main
 
 import (

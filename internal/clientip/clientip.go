@@ -1,5 +1,5 @@
-// Package clientip finds the address of a request's client behind trusted proxies. Middleware and
-// package policy are above it.
+// Package clientip finds the address of a request's client behind trusted proxies. Middleware and package policy
+// import it.
 //
 // Nothing that a client can write counts: a list of addresses is read from its end, for as long as the
 // writer of an entry is trusted.

@@ -1,6 +1,6 @@
 // Package exchange has what the handlers around one HTTP request share: the writer of its response, and what the
-// first of them has found out about the request. Package httplimit, the gateway, auth requests and tracing are above it; it
-// imports only internal/clientip and the standard library.
+// first of them has found out about the request. Package httplimit, the gateway, auth requests and tracing import
+// it. It imports only internal/clientip and the standard library.
 //
 // However many handlers look at a response, one [Exchange] is around the ResponseWriter of the server: each handler
 // adds a [Layer] to it.

@@ -1,5 +1,5 @@
-// Package jsonnode reads JSON into the nodes of the YAML parser, with their lines. Packages
-// policyfile and cmd/internal/openapi are above it.
+// Package jsonnode reads JSON into the nodes of the YAML parser, with their lines. Packages policyfile and
+// cmd/internal/openapi import it.
 package jsonnode
 
 import (

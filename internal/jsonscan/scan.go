@@ -1,7 +1,7 @@
 // Package jsonscan finds where the values of a JSON text (RFC 8259) begin and end. It makes nothing of them and
 // allocates nothing, so that a reader of a few members pays for those alone.
 //
-// The readers of request bodies, of checks and of access logs are above it; it imports only the standard library.
+// The readers of request bodies, of checks and of access logs import it. It imports only the standard library.
 //
 // Functions take a text and an index, and return the index that follows what they have read. If the text is not
 // JSON there, or is nested deeper than MaxDepth, they return the complement of the index of the first wrong byte:

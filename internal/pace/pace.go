@@ -1,5 +1,5 @@
-// Package pace decides how long a client waits for a server's limits, and whether and when it repeats a
-// denied request. Packages client and grpclimit are above it; it knows no connection.
+// Package pace decides how long a client waits for a server's limits, and whether and when it repeats a denied
+// request. Packages client and grpclimit import it. It does not use connections.
 //
 // An answer reports the state of the limits that it names. A request waits for the limits in the last answer on its
 // route; on a route without an answer, for those in every answer of the server, on at least two routes. After the

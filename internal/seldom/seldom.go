@@ -1,5 +1,5 @@
 // Package seldom bounds what is logged because of clients, which can cause it all the time. The doors and package
-// httplimit are above it; it imports only the standard library.
+// httplimit import it. It imports only the standard library.
 package seldom
 
 import (

@@ -14,12 +14,17 @@ const Patience = 5 * time.Minute
 // Await waits until a condition holds.
 func Await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < Patience; time.Sleep(pause(time.Since(begin))) {
 		if holds() {
 			return
 		}
 	}
 	t.Fatalf("gave up after %v waiting until %s", Patience, what)
+}
+
+// pause is a sixteenth of the time waited, from 2 ms to 100 ms, so that long waits cost other tests little processor time.
+func pause(waited time.Duration) time.Duration {
+	return min(max(waited/16, 2*time.Millisecond), 100*time.Millisecond)
 }
 
 // Listens reports whether a TCP server listens on an address.

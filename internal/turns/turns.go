@@ -1,5 +1,5 @@
-// Package turns keeps turns in queues that callers have given up, for later callers. Above it is package sluice,
-// where Turns puts it between callers and a store; below it is package kernel.
+// Package turns keeps the turns of callers that leave a queue early, for later callers. Package sluice imports it:
+// its Turns uses it between callers and a store. It imports package kernel.
 package turns
 
 import (

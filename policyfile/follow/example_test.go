@@ -12,7 +12,7 @@ import (
 	"github.com/sluicehq/sluice/policyfile/follow"
 )
 
-// The engine decides by what the file says, and goes on by the last good policy while it says none.
+// The engine uses the policy in the file. While the file has no valid policy, it uses the last valid one.
 func Example() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package follow loads a policy file again whenever it changes. Programs are above it, package policyfile
-// is below.
+// Package follow loads a policy file again whenever it changes. Programs import it. It imports package policyfile.
 //
 //	file := &follow.File{Path: "api.yaml"}
 //	rules, err := file.Load()
@@ -35,17 +34,17 @@ const (
 	maxLogged = 20
 )
 
-// File is a policy in a file, JSON if its name ends with ".json", else YAML, with the lists
-// and answers that it has in others.
+// File is a policy in a file, with its lists and answers in other files. The file is JSON if its name ends with
+// ".json", and otherwise YAML.
 type File struct {
 	Path string
-	// Logger gets a line for each policy that is loaded, and for each problem of one that is rejected. Nil means
+	// Logger gets a line for each policy that is loaded, and for each problem of a rejected policy. Nil means
 	// slog.Default().
 	Logger *slog.Logger
-	// Refused, if not nil, is called with what the log has: why the file cannot be read, or what
-	// is wrong with the policy in it, which is a [policy.Errors]. The old policy stays.
+	// Refused, if not nil, is called if a file is rejected, with the error that is also logged: why the file cannot
+	// be read or, as a [policy.Errors], the problems of its policy. The old policy stays in force.
 	Refused func(error)
-	// Compile makes a policy of the document; nil is policy.CompileAt. See [policyfile.ParseTo].
+	// Compile compiles the document to a policy: see [policyfile.ParseTo]. Nil means [policy.CompileAt].
 	Compile policyfile.Compiler
 
 	seen   files // when they were last read
@@ -69,8 +68,8 @@ func stateOf(data []byte, err error) state {
 	return state{sum: sha256.Sum256(data)}
 }
 
-// Load reads the file, and those of its lists and answers. The error lists everything that is
-// wrong. It is not to be called while Watch runs.
+// Load reads the file, and the files of its lists and answers. The error lists all problems. Do not call Load while
+// Watch runs.
 func (f *File) Load() (*policy.Policy, error) {
 	p, read, err := f.read()
 	f.seen, f.done = read, read
@@ -109,10 +108,11 @@ func (f *File) changed() bool {
 
 var errPipe = errors.New("it is from a pipe, which can be read only once: give a file, to load it again")
 
-// Watch calls apply with each new policy until ctx ends, and returns then: when the content of the file, or of that
-// of a list or an answer, has changed, in whatever way (written in place, renamed over, a symbolic link on the way
-// to it turned), and whenever reload receives, which may be nil. It also checks at once, and applies the content if
-// it differs from that of Load. A policy that cannot be read changes nothing.
+// Watch calls apply with each new policy until ctx ends. It reads the file, its lists and its answers at the start,
+// and when their content may have changed: a file was written in place or replaced by a rename, or a symbolic link
+// in its path was changed. It calls apply if the content differs from the last one, which may be that of Load.
+// After a signal from reload, which may be nil, it calls apply even if the content is the same. If the policy
+// cannot be read, nothing changes.
 //
 // A file is applied once two reads at an interval of 100 ms have returned the same content. So a half-written file is
 // applied only if its writer pauses for longer: such a writer should rename a complete file over it. A change takes

@@ -1,15 +1,15 @@
 // Package fair divides a limit among the tenants that share it, by weight: a tenant that asks for less than its
-// allocation gets all it asks for, and the rest is divided among the others. It has no clock and does not count
-// what was used; package policy, above it, charges by its answers.
+// allocation gets all it asks for, and the rest is divided among the others. The package has no clock and does not
+// count used units; package policy charges tenants by its answers.
 //
-// A request of a tenant is two charges. The first is the limit, an ordinary bucket, so it is exact over
-// every store. The second is a meter of the tenant, on which a unit costs the time between two units of the
+// A request of a tenant is two charges. The first charges the limit, an ordinary bucket, so the limit is exact over
+// every store. The second charges a meter of the tenant, on which a unit costs the time between two units of the
 // tenant's allocation. When allocations change, only that cost changes: plans and states stay.
 //
-// Demand of the last second is divided by water-filling. What is divided depends on the bucket: more if its level
-// is below the target, less if it is above, so nothing stays unused. At the target level, the reserve is still
-// free. The first request of an epoch computes the division, and requests that come meanwhile use the previous one,
-// so no goroutine is needed.
+// The limit is divided by the demand of the last window, by water-filling. The amount to divide depends on the
+// bucket: it is larger if the level is below the target, and smaller if the level is above, so that nothing stays
+// unused. At the target level, the reserve is still free. The first request of an epoch computes the division, and
+// requests that come meanwhile use the previous division, so no goroutine is needed.
 package fair
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// MaxTenants is how many tenants a cap distinguishes at a time. All others count as one tenant.
+	// MaxTenants is the most tenants that a cap keeps track of at a time. All others count as one tenant.
 	MaxTenants = 10_000
 	// MaxWeight is the largest weight.
 	MaxWeight = 1000
@@ -32,12 +32,12 @@ const (
 	// MaxWindow is the longest window of a cap.
 	MaxWindow = 24 * time.Hour
 
-	epochs     = 4       // in a window
+	epochs     = 4       // per window
 	minWindow  = 1e6     // microseconds
 	minUnits   = 32      // least number of units in a window, so that slow caps have enough to divide
 	scale      = 1 << 10 // factor of demands, for precise allocations
 	othersLast = 1e6     // microseconds for which the demand heard from other instances is valid
-	farAhead   = 1 << 40 // more than any tenant asks for in an epoch
+	farAhead   = 1 << 40 // a bound: no tenant asks for as much in an epoch
 )
 
 // Cap is the latest demand of the tenants of a shared limit. It is safe for concurrent use.
@@ -48,28 +48,29 @@ const (
 // requests use the old division.
 type Cap struct {
 	ID            uint64 // the same in all processes
-	count, period int64  // units, and the microseconds in which they may be used
+	count, period int64  // units per period, and the period in microseconds
 	unit          int64  // how much one unit adds to the level of the bucket
 	epoch         int64  // microseconds
-	units         int64  // in a window, times scale
+	units         int64  // units in a window, times scale
 	least         int64  // see Terms
-	// Levels of the bucket, in units: full; full up to the reserve; and the target while demand exceeds the cap.
+	// Levels of the bucket, in units: burst is full, line is full up to the reserve, and aim is the target while
+	// demand exceeds the cap.
 	burst, line, aim int64
 
 	began  atomic.Int64 // start of the epoch, in microseconds
-	short  atomic.Bool  // there is less than is asked for
-	weight atomic.Int64 // sum of all active tenants
-	level  atomic.Int64 // level of the bucket when noted; a unit adds Cap.unit to it
+	short  atomic.Bool  // demand exceeds the cap
+	weight atomic.Int64 // sum of the weights of all active tenants
+	level  atomic.Int64 // level of the bucket at the time noted; a unit adds Cap.unit to it
 	noted  atomic.Int64 // microseconds
-	parts  atomic.Int64 // number of instances among which the cap was divided then: see Note
+	parts  atomic.Int64 // number of instances among which the cap was divided at the time noted: see Note
 	known  atomic.Pointer[map[string]*tenant]
 
 	adding sync.Mutex         // guards fresh and known
 	fresh  map[string]*tenant // tenants that are not in known yet
 	many   int                // number of tenants in known and fresh
 
-	dividing sync.Mutex // guards the following, and the past of tenants
-	division Level      // to change it, hold adding as well
+	dividing sync.Mutex // guards the fields below, and the past of tenants
+	division Level      // writers also hold adding
 	wants    []Want
 	rest     tenant // all tenants beyond MaxTenants
 	others   others
@@ -81,9 +82,9 @@ type tenant struct {
 	weight  atomic.Int64
 	asked   atomic.Int64 // in this epoch
 	limited atomic.Bool  // demand exceeds the allocation
-	free    atomic.Int64 // units that it may request in an epoch without exceeding its allocation, if demand exceeds the cap
+	free    atomic.Int64 // units that the tenant may request in an epoch without exceeding its allocation, if demand exceeds the cap
 	each    atomic.Int64 // Each in Terms, for a limited tenant
-	due     atomic.Int64 // when it has used up its lead (see NoteAhead), in microseconds
+	due     atomic.Int64 // when the tenant has used up its lead (see NoteAhead), in microseconds
 
 	past   [epochs]int64 // asked in each of the last epochs, the newest first
 	age    int64         // epochs since its first request, at most epochs
@@ -91,7 +92,7 @@ type tenant struct {
 	wants  int64         // demand here and in other processes, times scale
 }
 
-// Terms are the terms on which a store is charged for a tenant.
+// Terms are the terms for charging a store for a tenant.
 type Terms struct {
 	// Each is how many nanoseconds of the tenant's own time a unit takes. While the cap is divided among N
 	// instances, it is N times as long.
@@ -102,15 +103,15 @@ type Terms struct {
 	// the request, and the reserve is left to other tenants.
 	Over bool
 	Line int64
-	// Above reports that the bucket held more than that when its level was last known.
+	// Above reports that the bucket held more than Line when its level was last known.
 	Above bool
 
-	part          Level // of an epoch
+	part          Level // the division of an epoch
 	weight, asked int64
 	tenant        *tenant
 }
 
-// NoteAhead notes that at now, in microseconds, the tenant is ahead of its allocation by so many nanoseconds.
+// NoteAhead notes that at now, in microseconds, the tenant is ahead nanoseconds ahead of its allocation.
 func (t *Terms) NoteAhead(ahead, now int64) {
 	t.tenant.due.Store(now + ahead/1000)
 }
@@ -131,8 +132,8 @@ func Units(count int64, period time.Duration) int64 {
 	return mulDiv(count, Window(count, period), period.Microseconds())
 }
 
-// New returns a cap of count units a period, with Units of at most MaxUnits. It has the same name in all processes.
-// A unit adds unit to the level of its bucket.
+// New returns a cap of count units a period, with Units of at most MaxUnits. The name identifies the cap in all
+// processes. A unit adds unit to the level of the bucket.
 func New(name string, count int64, period time.Duration, burst, unit int64) *Cap {
 	c := &Cap{
 		unit: unit,
@@ -150,7 +151,7 @@ func New(name string, count int64, period time.Duration, burst, unit int64) *Cap
 	return c
 }
 
-// Same reports whether the cap was made with these numbers.
+// Same reports whether New was called with these numbers.
 func (c *Cap) Same(count int64, period time.Duration, burst int64) bool {
 	return c.count == count && c.period == period.Microseconds() && c.burst == burst
 }
@@ -164,8 +165,7 @@ func identify(name string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// Ask notes that a tenant asks for units at a time in microseconds, and sets its terms. The key is
-// copied.
+// Ask notes that a tenant asks for units at now, in microseconds, and sets its terms. The key is copied.
 func (c *Cap) Ask(key string, weight, units, now int64, terms *Terms) {
 	c.pass(now)
 	t := c.tenant(key, weight, true)
@@ -173,7 +173,7 @@ func (c *Cap) Ask(key string, weight, units, now int64, terms *Terms) {
 	c.set(terms, t, t.asked.Add(units), units, now)
 }
 
-// Look sets the terms that Ask would, and notes nothing.
+// Look sets the terms as Ask would, but notes nothing.
 func (c *Cap) Look(key string, weight, units, now int64, terms *Terms) {
 	c.pass(now)
 	units = min(max(units, 0), MaxUnits)
@@ -190,11 +190,12 @@ func (c *Cap) Look(key string, weight, units, now int64, terms *Terms) {
 
 // Part is the allocation of a tenant.
 type Part struct {
-	// Each is how many nanoseconds lie between the units of its allocation. If demand exceeds the cap, that is the
-	// current allocation; otherwise, the one it would have if all active tenants had full demand.
+	// Each is how many nanoseconds lie between the units of its allocation. If demand exceeds the cap, this is the
+	// current allocation; otherwise, the allocation that the tenant would have if all active tenants had full
+	// demand.
 	Each    int64
-	Weights int64 // of all active tenants, itself included
-	Short   bool  // there is less than is asked for
+	Weights int64 // sum of the weights of all active tenants, including this one
+	Short   bool  // demand exceeds the cap
 }
 
 // Part returns the allocation of a tenant at now, and notes nothing.
@@ -216,8 +217,8 @@ func (c *Cap) Part(key string, weight, now int64) Part {
 }
 
 // Note notes the level of the cap's bucket at now. While instances cannot count together, each has one of several
-// parts of the bucket, and used is the level of that part, as in package share: with two parts, an empty one is a
-// bucket that is half full, and drains half as fast.
+// parts of the bucket, and used is the level of that part, as in package share: with two parts, an empty part is a
+// bucket that is half full and drains half as fast.
 func (c *Cap) Note(used, now, parts int64) {
 	c.level.Store(used)
 	c.noted.Store(now)
@@ -229,7 +230,7 @@ func (c *Cap) Note(used, now, parts int64) {
 // Parts returns the number of instances among which the cap is divided now.
 func (c *Cap) Parts() int64 { return c.parts.Load() }
 
-// ofPart converts a level of the whole bucket, in units, to the level of one of so many parts.
+// ofPart converts a level of the whole bucket, in units, to the level of one of its parts.
 func (c *Cap) ofPart(units, parts int64) int64 { return c.burst - (c.burst-units)/parts }
 
 func (c *Cap) set(terms *Terms, t *tenant, asked, units, now int64) {
@@ -304,12 +305,12 @@ func (c *Cap) grant(t *tenant, weight int64) (part int64) {
 // each returns how many nanoseconds lie between the units of a limited tenant.
 func (c *Cap) each(weight int64) int64 {
 	if c.division.Rest == 0 {
-		return c.epoch * epochs * 1000 // nothing is left for it
+		return c.epoch * epochs * 1000 // nothing is left for the tenant
 	}
 	return mulDiv(c.epoch*epochs*1000*scale, c.division.Weight, c.division.Rest*weight*c.parts.Load())
 }
 
-// pass begins a new epoch if the current one is over.
+// pass starts a new epoch if the current epoch is over.
 func (c *Cap) pass(now int64) {
 	if since := now - c.began.Load(); since >= 0 && since < c.epoch || since < 0 && since > -c.epoch*epochs {
 		return // clocks of processors differ a little
@@ -320,7 +321,7 @@ func (c *Cap) pass(now int64) {
 	}
 }
 
-// renew begins the epoch of now. The caller holds dividing.
+// renew starts the epoch of now. The caller holds dividing.
 func (c *Cap) renew(now int64) {
 	begins := now - now%c.epoch
 	steps := (begins - c.began.Load()) / c.epoch
@@ -377,8 +378,8 @@ func (t *tenant) turn(steps int64) {
 	for _, n := range t.past {
 		sum += n
 	}
-	// A tenant that stops after a large demand does not count until the window is over: its demand is at most what
-	// the last epoch makes likely.
+	// A tenant that stops after a large demand must not keep its allocation until the window is over: so its demand
+	// is at most the highest that the last epoch makes likely.
 	last := t.past[0]
 	t.demand = min(sum*epochs/t.age, epochs*(last+2*root(last)+4))
 }
@@ -413,7 +414,7 @@ func (c *Cap) divide(now int64) {
 	for _, t := range known {
 		t.limited.Store(t.wants > c.grant(t, t.weight.Load()))
 	}
-	for _, t := range c.fresh { // tenants that came since then
+	for _, t := range c.fresh { // tenants that came since the last division
 		all += t.weight.Load()
 		c.grant(t, t.weight.Load())
 	}
@@ -424,7 +425,7 @@ func (c *Cap) divide(now int64) {
 // root returns the square root, rounded up.
 func root(n int64) int64 { return int64(math.Ceil(math.Sqrt(float64(n)))) }
 
-// available returns how many units there are to divide in a window, times scale.
+// available returns how many units can be divided in a window, times scale.
 func (c *Cap) available(now int64) int64 {
 	n := c.parts.Load()
 	units := c.units / n

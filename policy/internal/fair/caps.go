@@ -15,13 +15,13 @@ const maxCaps = 1000
 type Caps struct {
 	known  atomic.Pointer[map[string]*Cap]
 	adding sync.Mutex
-	full   int64 // when there was no room for another one, in microseconds
+	full   int64 // when Caps last had no room for another cap, in microseconds
 }
 
-// lookAgain is after how many microseconds there may be room again.
+// lookAgain is how many microseconds to wait before looking for room again.
 const lookAgain = 1e6
 
-// Of returns the cap of a limit, or nil if there are too many.
+// Of returns the cap of a limit, or nil if too many limits are in use.
 func (s *Caps) Of(key string, p *sluice.Plan, now int64) *Cap {
 	known := s.known.Load()
 	if known != nil {
@@ -59,7 +59,7 @@ func (s *Caps) add(key string, p *sluice.Plan, now int64) *Cap {
 	return c
 }
 
-// Demand returns what tenants have asked for lately, or nil: see [Append].
+// Demand returns the recent demand of all tenants in the format of [Append], or nil without demand.
 func (s *Caps) Demand(now int64) []byte {
 	known := s.known.Load()
 	if known == nil {

@@ -10,13 +10,12 @@ import (
 // Want is a demand and its weight. Both are below 2^42, and a weight is at least 1.
 type Want struct{ Demand, Weight int64 }
 
-// Level is how much there is for a unit of weight: Rest/Weight. Where there is enough for all,
-// Weight is 0.
+// Level is the amount for a unit of weight: Rest/Weight. Weight is 0 if there is enough for all.
 type Level struct{ Rest, Weight int64 }
 
 // Fill divides a capacity by weighted max-min fairness, as water fills vessels: a demand below its part is met, and
-// the others divide the rest by their weights. (Bertsekas and Gallager, Data Networks, 6.5.2.) It takes time n·log
-// n, and sorts wants.
+// all other demands divide the rest by their weights. (Bertsekas and Gallager, Data Networks, 6.5.2.) It takes time
+// n·log n, and sorts wants.
 func Fill(wants []Want, capacity int64) Level {
 	sum := Level{Rest: max(capacity, 0)}
 	for _, w := range wants {
@@ -37,14 +36,14 @@ func Fill(wants []Want, capacity int64) Level {
 	return Level{}
 }
 
-// covers reports whether a part by weight is at least what is asked for.
+// covers reports whether the part by weight covers the demand.
 func (l Level) covers(w Want) bool {
 	dhi, dlo := bits.Mul64(uint64(w.Demand), uint64(l.Weight))
 	phi, plo := bits.Mul64(uint64(l.Rest), uint64(w.Weight))
 	return dhi < phi || dhi == phi && dlo <= plo
 }
 
-// Of returns the part of a weight, rounded down. Where there is enough for all, it is all there can be.
+// Of returns the part of a weight, rounded down. It is unlimited if there is enough for all.
 func (l Level) Of(weight int64) int64 {
 	if l.Weight == 0 {
 		return math.MaxInt64

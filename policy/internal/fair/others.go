@@ -7,23 +7,23 @@ import (
 	"slices"
 )
 
-// MaxPosted is how many tenants a post names. Of the others it has the sum.
+// MaxPosted is the most tenants that a post names. It has the sum of all others.
 const MaxPosted = 1000
 
-// Asked is the demand of a tenant in a window. Its ID is the same in all processes; 0 stands for several tenants,
-// with their sum.
+// Asked is the demand of a tenant in a window. The ID of a tenant is the same in all processes; the ID 0 stands for
+// several tenants, with the sum of their demand.
 type Asked struct {
 	ID             uint64
 	Demand, Weight int64
 }
 
-// Post is what the tenants of a cap have asked one process for.
+// Post is the demand of the tenants of a cap on one process.
 type Post struct {
-	Cap   uint64 // its ID
+	Cap   uint64 // ID of the cap
 	Asked []Asked
 }
 
-// Asked returns what tenants have asked this process for in the window until now.
+// Asked returns the demand of tenants on this process in the window until now.
 func (c *Cap) Asked(now int64) (all []Asked) {
 	c.dividing.Lock()
 	defer c.dividing.Unlock()
@@ -39,8 +39,8 @@ func (c *Cap) Asked(now int64) (all []Asked) {
 	return all
 }
 
-// Hear has the divisions of the next second go by what tenants have asked other processes for, too.
-// One that several of them name is one tenant.
+// Hear makes the divisions of the next second include the demand of tenants on other processes. An ID in several
+// posts is one tenant.
 func (c *Cap) Hear(said []Asked, now int64) {
 	o := others{at: now, tenants: make(map[uint64]*other, len(said))}
 	for _, a := range said {
@@ -61,7 +61,7 @@ func (c *Cap) Hear(said []Asked, now int64) {
 	c.others = o
 }
 
-// others is the posts of other processes.
+// others are the posts of other processes.
 type others struct {
 	at      int64
 	tenants map[uint64]*other
@@ -70,10 +70,10 @@ type others struct {
 
 type other struct {
 	demand, weight int64
-	here           bool // it asks this process, too
+	here           bool // the tenant has demand on this process, too
 }
 
-// heard returns the posts of others, if they are not too old.
+// heard returns the posts of other processes, or nil if they are too old.
 func (c *Cap) heard(now int64) *others {
 	if age := now - c.others.at; age < -othersLast || age > othersLast {
 		return nil
@@ -81,7 +81,7 @@ func (c *Cap) heard(now int64) *others {
 	return &c.others
 }
 
-// of returns what a tenant of this process has asked others for.
+// of returns the demand of a tenant of this process on the others.
 func (o *others) of(id uint64) int64 {
 	if o == nil || o.tenants[id] == nil {
 		return 0
@@ -90,7 +90,8 @@ func (o *others) of(id uint64) int64 {
 	return o.tenants[id].demand
 }
 
-// elsewhere calls want for all tenants that of was not asked for since.
+// elsewhere calls want for all tenants that have demand only on other processes: of was not called for them since
+// the last call.
 func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	if o == nil {
 		return
@@ -104,7 +105,7 @@ func (o *others) elsewhere(want func(demand, weight int64) int64) {
 	want(o.sum.demand, o.sum.weight)
 }
 
-// Trim reduces posts to at most MaxPosted named tenants together, those with the largest demand.
+// Trim reduces posts to at most MaxPosted named tenants in all, the ones with the largest demand.
 func Trim(posts []Post) {
 	total := 0
 	for i := range posts {
@@ -160,7 +161,7 @@ func Append(dst []byte, posts []Post) []byte {
 
 var errNoPost = errors.New("fair: this is no post of demands, or one of another version")
 
-// Read calls each with what Append has appended. It calls it for nothing else than that, or not at all.
+// Read calls each for the demands in a text of Append. It never calls each if the text is invalid.
 func Read(said []byte, each func(limit uint64, a Asked)) error {
 	if err := read(said, func(uint64, Asked) {}); err != nil {
 		return err
@@ -191,7 +192,7 @@ func read(said []byte, each func(limit uint64, a Asked)) error {
 	return nil
 }
 
-// reader reads a post. Behind its end there are zeros, and it is bad.
+// reader reads a post. After its end, it reads zeros and is bad.
 type reader struct {
 	rest []byte
 	bad  bool

@@ -16,19 +16,19 @@ type bodyKind uint8
 
 const (
 	doubtfulBody bodyKind = iota // compressed, in another encoding than UTF-8, or declared twice
-	otherBody                    // of a type that is not known
+	otherBody                    // of an unknown type
 	jsonBody
-	formBody // a form; or nothing or plain text, which some servers read as one
+	formBody // a form; or plain text or no type, which some servers read as a form
 	multipartBody
 )
 
 // AddBody adds the fields of a body that is not empty: of a form, of a JSON object, or of
 // multipart/form-data.
 //
-// What a body is depends on the server. Servers of JSON seldom check the Content-Type, those of forms often only
-// its start, and some treat a body without one as a form. So every body is read in all the ways in which a server
-// may read it: a body that starts with a brace must be a valid object, and pairs of a form count as well. A body
-// that is uncertain is garbled.
+// The format of a body depends on the server. Servers of JSON seldom check the Content-Type, servers of forms often
+// only its start, and some treat a body without a Content-Type as a form. So every body is read in all the ways in
+// which a server may read it: a body that starts with a brace must be a valid object, and pairs of a form count as
+// well. A body that is uncertain is garbled.
 func (m *Members) AddBody(data []byte, h http.Header) {
 	kind, boundary := kindOfBody(h)
 	text := unsafe.String(unsafe.SliceData(data), len(data))
@@ -52,11 +52,11 @@ func (m *Members) AddBody(data []byte, h http.Header) {
 	}
 }
 
-// notInForms reports whether a character is in JSON, XML and text in other encodings, but is
-// escaped in forms: servers may find something else there, whatever pairs are in it as well.
+// notInForms reports whether a character occurs in JSON, XML and text in other encodings, but is escaped in forms.
+// Servers may read a body with it as something else, whatever pairs the body has as well.
 func notInForms(r rune) bool { return r < ' ' || r == 0x7F || r == '{' || r == '<' }
 
-// plainForm reports whether s is made of what forms are made of, so that it is nothing else.
+// plainForm reports whether s has only characters of forms, so that no server reads it as anything else.
 func plainForm(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c >= utf8.RuneSelf || c <= ' ' || strings.IndexByte("\"<>\\[]{}:", c) >= 0 {
@@ -104,7 +104,7 @@ func kindOfBody(h http.Header) (kind bodyKind, boundary string) {
 // utf8Names are the charsets that are read as UTF-8.
 var utf8Names = []string{"", "utf-8", "utf8", "us-ascii"}
 
-// maxType is the length of the longest Content-Type that is looked at.
+// maxType is the length of the longest Content-Type that is read.
 const maxType = 256
 
 const (
@@ -123,7 +123,8 @@ func plainKind(typ string) bodyKind {
 	return otherBody
 }
 
-// plainBoundary returns the boundary if s has nothing else, as clients write it: of characters that need no quotes.
+// plainBoundary returns the boundary if s has nothing else, and the boundary has only characters that need no
+// quotes, as clients write it.
 func plainBoundary(s string) (string, bool) {
 	name, value, _ := strings.Cut(trimBlanks(s), "=")
 	if n := len(value); n > 1 && value[0] == '"' && value[n-1] == '"' {
@@ -145,9 +146,8 @@ func isAlnum(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
 }
 
-// addMultipart adds the fields of a multipart/form-data body (RFC 7578), if it is one as
-// browsers and client libraries write it. Of all that the format allows besides, and of
-// what its readers forgive, no two of them think alike.
+// addMultipart adds the fields of a multipart/form-data body (RFC 7578) if it has the form that browsers and client
+// libraries write. No two readers agree about the rest of the format, or about the errors that they tolerate.
 func (m *Members) addMultipart(text, boundary string) {
 	delimiter := "--" + boundary
 	rest, ok := strings.CutPrefix(text, delimiter)
@@ -164,7 +164,7 @@ func (m *Members) addMultipart(text, boundary string) {
 	m.garbled = true
 }
 
-// addField adds what is between two delimiters, and reports whether that is a field.
+// addField adds the part between two delimiters, and reports whether the part is a field.
 func (m *Members) addField(part string) bool {
 	part, ok := strings.CutPrefix(part, "\r\n")
 	part, ok2 := strings.CutSuffix(part, "\r\n")
@@ -204,7 +204,7 @@ func (m *Members) addField(part string) bool {
 	return named
 }
 
-// kindOfPart returns whether a field of a type is text.
+// kindOfPart returns the kind of a field by its media type: text or not.
 func kindOfPart(typ string) memberKind {
 	typ, charset, _ := strings.Cut(strings.ToLower(typ), "; charset=")
 	if typ == "text/plain" && slices.Contains(utf8Names, charset) {
@@ -213,8 +213,8 @@ func kindOfPart(typ string) memberKind {
 	return brokenMember
 }
 
-// disposition reads what names a field: form-data; name="username", and of a file its name. It
-// reports false for what readers take for different names.
+// disposition reads the name of a field, as in form-data; name="username", and the name of a file. It reports false
+// if readers could read different names.
 func (e *Member) disposition(s string) bool {
 	rest, ok := cutPrefixFold(s, "form-data; name=")
 	if !ok {

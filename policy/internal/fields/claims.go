@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxToken is the length in bytes of the longest payload of a token that is looked into.
+// maxToken is the length in bytes of the longest payload of a token that is read.
 const maxToken = 64 << 10
 
 // AddClaims adds the claims of a JSON Web Token (RFC 7519) in its compact form. Its signature is

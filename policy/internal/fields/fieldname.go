@@ -8,17 +8,16 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
-// likeness is how a server may match the name of a member to a requested name.
+// likeness is how closely the name of a member matches a requested name.
 type likeness uint8
 
 const (
 	different likeness = iota
-	similar            // some servers take it for the name, or for the first part of it
-	same               // all that matters is the same
+	similar            // some servers take the member's name for the requested name, or for the first part of it
+	same               // the names are equal apart from case, or after PHP's changes
 )
 
-// claimLikeness compares the names of a token's claims: all servers read them to the letter,
-// or without case.
+// claimLikeness compares the names of a token's claims. Servers compare them exactly, or without case.
 func claimLikeness(s, name string) likeness {
 	if len(s) == len(name) && strings.EqualFold(s, name) {
 		return same
@@ -55,8 +54,8 @@ func dropped(r rune) bool {
 	return !letter(r)
 }
 
-// samePHP reports whether PHP takes two names for the same, however it takes their case;
-// with bracket, that of a "[" that is not closed.
+// samePHP reports whether PHP may take two names as equal, with or without case. With bracket, it treats "[" as a
+// bracket that is not closed.
 func samePHP(s, name string, bracket bool) bool {
 	s, name = strings.TrimLeft(s, " "), strings.TrimLeft(name, " ")
 	for !endsPHP(s) && !endsPHP(name) {
@@ -80,28 +79,26 @@ func phpRune(r rune, bracket bool) rune {
 	return r
 }
 
-// fieldLikeness compares the names of the fields of queries, forms and objects. Frameworks
-// take liberties with them:
+// fieldLikeness compares the names of the fields of queries, forms and objects. Frameworks change such names:
 //
-//   - PHP and Rack drop or replace what is not fit for a variable's name ("user.name",
-//     " user name", "[username]", "username]"), and make lists and maps of "username[]",
-//     "username[0]" and "username[x]"
+//   - PHP and Rack drop or replace characters that cannot be in a variable's name ("user.name", " user name",
+//     "[username]", "username]"), and make lists and maps of "username[]", "username[0]" and "username[x]"
 //   - ASP.NET finds "username" in "model.username" and "model[username]", Rails in
 //     "session[username]"
 //   - Spring takes "_username" and "!username" for a default of "username"
 //   - PHP and others end a name at NUL
-//   - some tell "user_name" from "userName" no more than upper from lower case
+//   - some treat "user_name" and "userName" as equal, as they ignore case
 //
-// So similar is what has the same letters and digits, and what has them before or behind a
+// So names are similar if they have the same letters and digits, or if one has those of the other before or after a
 // dot, a bracket or a control character.
 func fieldLikeness(s, name string) likeness {
 	if claimLikeness(s, name) == same {
 		return same
 	}
-	if s == "" || plainName(s) && !sameLetter(s[0], name[0]) { // as nearly all
+	if s == "" || plainName(s) && !sameLetter(s[0], name[0]) { // true for nearly all names
 		return different
 	}
-	fresh, prefix := true, true // at the beginning of a part; of the first one
+	fresh, prefix := true, true // at the beginning of a part; in the first part
 	for start, r := range s {
 		switch {
 		case splits(r):
@@ -119,8 +116,8 @@ func fieldLikeness(s, name string) likeness {
 	return different
 }
 
-// wholeLikeness compares names as [fieldLikeness] does, but does not look for one within the other: readers of
-// JSON know an object's member from the members of the objects in it.
+// wholeLikeness compares names as [fieldLikeness] does, but does not look for one name within the other, because
+// readers of JSON distinguish an object's members from the members of objects in it.
 func wholeLikeness(s, name string) likeness {
 	switch {
 	case claimLikeness(s, name) == same:
@@ -158,11 +155,11 @@ var soft = func() (t [256]bool) {
 	return t
 }()
 
-// hard are those characters that no framework does so with.
+// hard reports whether no framework drops or replaces the character in a name, or splits a name at it.
 func hard(r rune) bool { return strings.ContainsRune(`{}"',:<>=&`, r) }
 
-// sameLetters reports whether s has the letters and digits of name, in their order, and no
-// others; with prefix there may be more behind a character that splits names.
+// sameLetters reports whether s has the letters and digits of name, in their order, and no others; with prefix, s
+// may have more after a character that splits names.
 func sameLetters(s, name string, prefix bool) bool {
 	i := 0
 	for _, want := range name {
@@ -180,7 +177,7 @@ func sameLetters(s, name string, prefix bool) bool {
 	return n == 0 || prefix && splits(rune(rest[0]))
 }
 
-// nextLetter returns the first character of s that is not soft and the length of s up to and with it, or 0.
+// nextLetter returns the first character of s that is not soft, and the length of s up to and including it, or 0.
 func nextLetter(s string) (rune, int) {
 	for i, r := range s {
 		if r < utf8.RuneSelf && !soft[r] {
@@ -206,8 +203,8 @@ func letter(r rune) bool {
 
 const maxBasic = 0xFFFF
 
-// printed has a bit for each character of the basic plane for which unicode.IsPrint is true,
-// since a request may be made of what takes that long to look up.
+// printed has a bit for each character of the basic plane for which unicode.IsPrint is true. unicode.IsPrint is
+// slow for some characters, and a request may consist of them.
 var printed = func() (bits [(maxBasic + 1) / 64]uint64) {
 	for _, table := range unicode.PrintRanges {
 		for _, part := range table.R16 {

@@ -9,10 +9,9 @@ import (
 	"github.com/sluicehq/sluice/internal/jsonscan"
 )
 
-// addJSON adds the members of a JSON object, and with nested those of the objects in it as
-// "outer[name]", and reports whether data is one and nothing else. A server that takes more than
-// RFC 8259, such as comments or single quotes, reads what is refused here. The members live as long
-// as data does not change.
+// addJSON adds the members of a JSON object and, with nested, the members of objects in it as "outer[name]". It
+// reports whether data is a JSON object and nothing else. It refuses extensions of RFC 8259 that some servers read,
+// such as comments or single quotes. The members are valid as long as data does not change.
 func (m *Members) addJSON(data []byte, nested bool) bool {
 	if !utf8.Valid(data) {
 		return false
@@ -22,8 +21,8 @@ func (m *Members) addJSON(data []byte, nested bool) bool {
 	return end >= 0 && jsonscan.Space(s, end) == len(s)
 }
 
-// addObject adds the members of the object at i, which is in another of the name outer unless that is empty, and
-// returns where it ends. It is negative without an object, or if m is garbled.
+// addObject adds the members of the object at i, and returns the index of its end. outer is the name of the object
+// within another object, or empty. The result is negative if s has no object at i, or if m is garbled.
 func (m *Members) addObject(s string, i int, outer string, nested bool) int {
 	if i == len(s) || s[i] != '{' {
 		return ^i
@@ -67,8 +66,8 @@ func jsonText(raw string) (string, memberKind) {
 	return raw, numberMember
 }
 
-// addName adds a member without text by what is between the quotes of its name. One of an object
-// within another is "outer[name]", as in a form.
+// addName adds a member without text. name is the text between the quotes. The name of a member of an inner object
+// becomes "outer[name]", as in a form.
 func (m *Members) addName(outer, name string) {
 	if strings.IndexByte(name, '\\') < 0 && outer == "" {
 		m.add(Member{name: name})

@@ -7,10 +7,10 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
-// apiFields are fields of requests that APIs for models and tools take as JSON: those of OpenAI, Anthropic, Gemini and
-// Ollama, and of JSON-RPC. Prompts are full of code and addresses with such names. So where the Content-Type is
-// application/json, these fields are those of the object alone: no pair within a text stands for them, nor does a
-// member of another object. A server with forms counts by other fields, such as names of accounts.
+// apiFields are fields of requests that APIs for models and tools take as JSON: those of OpenAI, Anthropic, Gemini
+// and Ollama, and of JSON-RPC. Prompts are full of code and addresses with such names. So if the Content-Type is
+// application/json, these fields are taken only from the object itself, and not from pairs within a text or from
+// members of another object. A server with forms counts by other fields, such as names of accounts.
 var apiFields = map[string]bool{
 	"jsonrpc": true, "method": true, "params": true,
 	"model": true, "stream": true, "stream_options": true, "service_tier": true, "reasoning": true, "tool_choice": true,
@@ -35,7 +35,7 @@ func (m *Members) addLoose(f *finding, name string) {
 		equals, start := from+i, max(from, from+i-maxFieldName-1)
 		before := s[start:equals]
 		amp, semicolon := strings.LastIndexByte(before, '&'), strings.LastIndexByte(before, ';')
-		first := start == 0 // the text may begin with a pair
+		first := start == 0 // the text may start with a pair
 		from = equals + 1
 		if amp >= 0 || first {
 			m.addLoosePair(f, name, before[amp+1:], s[from:], "&")
@@ -47,11 +47,11 @@ func (m *Members) addLoose(f *finding, name string) {
 	}
 }
 
-// maxLooks is how many names are looked at closely at most, which takes some 100 ns each. Of longer names each 16 bytes
-// count as another.
+// maxLooks is the most names that are compared closely, which takes some 100 ns each. Each 16 bytes of a longer
+// name count as another name.
 const maxLooks = 20_000
 
-// addLoosePair adds a pair if its name is like name. Rest begins with its value.
+// addLoosePair adds a pair if its name is like name. rest starts with its value.
 func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	if len(of) > maxFieldName || !mayBeLike(of, name[0]) {
 		return
@@ -62,7 +62,7 @@ func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	}
 	start := len(m.names)
 	of, ok := m.unescapedName(of)
-	// It may be the inside of a file: bytes that are not text do not belong to a form.
+	// The pair may be inside of a file: bytes that are not text do not belong to a form.
 	of = strings.ReplaceAll(strings.ToValidUTF8(of, ""), "\uFFFD", "")
 	like, charset := fieldLikeness(of, name), strings.EqualFold(of, "_charset_")
 	m.names = m.names[:start]
@@ -79,7 +79,7 @@ func (m *Members) addLoosePair(f *finding, name, of, rest, separators string) {
 	if like != different {
 		f.add(Member{Text: value, kind: formMember}, like)
 		if i := strings.IndexByte(value, ';'); i >= 0 {
-			f.add(Member{Text: value[:i], kind: formMember}, like) // that is where some servers end it
+			f.add(Member{Text: value[:i], kind: formMember}, like) // some servers end the value there
 		}
 	}
 }

@@ -1,9 +1,9 @@
-// Package fields finds named values in a request: in queries, forms, JSON, multipart bodies, cookies and
-// the claims of tokens. Package policy is above it.
+// Package fields finds named values in a request: in queries, forms, JSON, multipart bodies, cookies and the claims
+// of tokens.
 //
-// Between a limit and the program behind it stands a second reader of the same bytes. So a value
-// is Present only if every server that is known reads the same, Absent only if none finds it, and
-// Garbled in all other cases. Nothing costs much more to read than to send: what does is Garbled.
+// Between a limit and the program behind it stands a second reader of the same bytes. So a value is Present only if
+// every known server reads the same value, Absent only if no server finds it, and Garbled in all other cases. A
+// value that would cost much more to read than to send is also Garbled.
 package fields
 
 import (
@@ -24,29 +24,29 @@ type Presence uint8
 const (
 	Absent Presence = iota
 	Present
-	// Garbled values are there, but not so that all servers read the same.
+	// Garbled values are present, but servers may read them differently.
 	Garbled
 )
 
-// Members are the names and values of a query, a form, the cookies or a JSON object, in
-// their order, and as often as they are there. Names are unescaped when they are added,
-// values when they are asked for: most are not.
+// Members are the names and values of a query, a form, the cookies or a JSON object, in their order and with
+// repetitions. Names are unescaped when they are added. Values are unescaped when they are requested, because most
+// never are.
 type Members struct {
 	list    []Member
-	names   []byte // what unescaped names are cut from
-	garbled bool   // what is there cannot be relied upon
-	// odd is set where a server might find more than what is listed. What is listed can be
-	// relied upon, but nothing counts as absent.
+	names   []byte // memory of unescaped names
+	garbled bool   // all requested values are Garbled
+	// odd is set if a server might find more members than list has. The members in list are reliable, but no value
+	// counts as absent.
 	odd bool
-	// loose is a text in which servers that take any body for a form find pairs, whatever else it is. It may have
-	// very many, so they are looked for when a field is asked for.
+	// loose is a text in which servers that read any body as a form find pairs. It may have very many, so they are
+	// searched only when a field is requested.
 	loose string
 	json  bool // a JSON object with Content-Type application/json
 }
 
 // Member is a name with its value.
 type Member struct {
-	Text string // as servers read it
+	Text string // the text as servers read it
 	name string
 	kind memberKind
 }
@@ -54,7 +54,7 @@ type Member struct {
 // IsNumber reports whether the member is a number of JSON.
 func (e *Member) IsNumber() bool { return e.kind == numberMember }
 
-// Value is the presence of a value that is either there or empty.
+// Value returns v, which is Absent if it is empty, else Present.
 func Value(v string) (string, Presence) {
 	if v == "" {
 		return "", Absent
@@ -69,12 +69,12 @@ const (
 	formMember              // text is escaped as in a form
 	stringMember            // text is a string of JSON, in quotes
 	numberMember
-	brokenMember // has no text that all servers agree on
+	brokenMember // servers do not agree on its text
 )
 
 // maxMembers is the most members of a form that are read. Servers stop at about as many, and reading more would
-// cost more than sending them. Objects of JSON have more: requests to models can have a member for each token with
-// a changed probability.
+// cost more than sending them. Objects of JSON may have more: requests to models can have a member for each token
+// with a changed probability.
 const (
 	maxMembers     = 1000
 	maxJSONMembers = 4000
@@ -86,10 +86,10 @@ func (m *Members) Reset() {
 	*m = Members{list: m.list[:0], names: m.names[:0]}
 }
 
-// Garble makes all that is asked for garbled.
+// Garble makes all values garbled.
 func (m *Members) Garble() { m.garbled = true }
 
-// Size returns how many bytes of memory would be used again.
+// Size returns the size of the memory that m would reuse, in bytes.
 func (m *Members) Size() int { return cap(m.names) }
 
 func (m *Members) most() int {
@@ -111,12 +111,12 @@ func (m *Members) add(e Member) {
 	m.list = append(m.list, e)
 }
 
-// namesCharset reports whether some servers read all other fields in another charset than UTF-8 because of a field.
+// namesCharset reports whether a field makes some servers read all other fields in another charset than UTF-8.
 func namesCharset(name, text string) bool {
 	return strings.EqualFold(name, "_charset_") && !strings.EqualFold(text, "utf-8")
 }
 
-// Field returns the field of a query or a body that a server may find by that name.
+// Field returns the field of a query or a body that servers may find by that name.
 func (m *Members) Field(name string) (Member, Presence) {
 	if m.json && isAPIField(name) {
 		return m.get(name, wholeLikeness)
@@ -131,7 +131,7 @@ func (m *Members) Cookie(name string) (Member, Presence) { return m.get(name, co
 func (m *Members) Claim(name string) (Member, Presence) { return m.get(name, claimLikeness) }
 
 // JSON returns the value of a member of a JSON object as its text, if it is a string, or as its number, if it is an
-// integer. It reports false for other values, and if a server may take another member, too, for one of that name.
+// integer. It reports false for other values, and if a server may also take another member for the one of that name.
 func (m *Members) JSON(name string) (text string, number int64, ok bool) {
 	if m.garbled {
 		return "", 0, false
@@ -181,8 +181,8 @@ func (e *Member) value() (text string, number int64, ok bool) {
 	return text, number, ok
 }
 
-// get returns the member that a server may find by that name. It is garbled if several differ, or if only some
-// servers match its name: see alike. An empty value does not count.
+// get returns the member that a server may find by that name. The result is garbled if several members have
+// different values, or if only some servers match the name: see alike. Members with an empty value are ignored.
 func (m *Members) get(name string, alike func(s, name string) likeness) (Member, Presence) {
 	if m.garbled {
 		return Member{}, Garbled
@@ -201,7 +201,7 @@ func (m *Members) get(name string, alike func(s, name string) likeness) (Member,
 
 // finding is the result of a search by name.
 type finding struct {
-	found, near Member // that has the name, and that has one like it
+	found, near Member // a member with the name, and a member with a similar name
 	state       Presence
 	nearby      bool
 	looks       int // see maxLooks
@@ -216,7 +216,7 @@ func (f *finding) add(e Member, like likeness) {
 		f.state = Garbled
 		return
 	}
-	e.kind = max(e.kind, f.found.kind, f.near.kind) // a number in one place, perhaps text in the other
+	e.kind = max(e.kind, f.found.kind, f.near.kind) // the value may be a number in one place and text in the other
 	if like == similar {
 		f.near, f.nearby = e, true
 	} else {
@@ -232,8 +232,8 @@ func (f *finding) result(odd bool) (Member, Presence) {
 	return f.found, f.state
 }
 
-// RawJSON returns the string or number that a JSON object has under a name, as it is written there. It reports false
-// for other values, and if a server may take another member, too, for one of that name.
+// RawJSON returns the string or number under a name in a JSON object, as it is written. It reports false for other
+// values, and if a server may also take another member for the one of that name.
 func (m *Members) RawJSON(name string) (raw string, ok bool) {
 	if m.garbled {
 		return "", false
@@ -251,8 +251,8 @@ func (m *Members) RawJSON(name string) (raw string, ok bool) {
 	return raw, ok
 }
 
-// maxEscaped is the length of the longest text that is unescaped. It holds any name of an
-// account, each byte of it escaped.
+// maxEscaped is the length of the longest text that is unescaped. Any name of an account fits, even if each byte is
+// escaped.
 const maxEscaped = 12 << 10
 
 // read returns the member with its text as servers read it.
@@ -274,14 +274,14 @@ func (e Member) read() Member {
 	return e
 }
 
-// AddQuery adds the pairs of a query. It has no fragment: some servers end it there.
+// AddQuery adds the pairs of a query. A query with a "#" is garbled, because some servers end it there.
 func (m *Members) AddQuery(s string) {
 	m.garbled = m.garbled || strings.IndexByte(s, '#') >= 0
 	m.addForm(s)
 }
 
-// addForm adds the pairs of a query or a form. Where there is a ";", which some servers
-// take for a "&", both readings are added.
+// addForm adds the pairs of a query or a form. If s has a ";", which some servers read as "&", both readings are
+// added.
 func (m *Members) addForm(s string) {
 	m.addPairs(s, "&")
 	if !m.garbled && strings.IndexByte(s, ';') >= 0 {
@@ -289,7 +289,7 @@ func (m *Members) addForm(s string) {
 	}
 }
 
-// maxPairs is the most pairs that are looked at, with those that are empty.
+// maxPairs is the most pairs that are read, including empty ones.
 const maxPairs = 4 * maxMembers
 
 func (m *Members) addPairs(s, separators string) {
@@ -340,9 +340,8 @@ func (m *Members) since(start int) string {
 	return unsafe.String(unsafe.SliceData(m.names[start:]), len(m.names)-start)
 }
 
-// formText unescapes a value of a form, once. It reports false where servers differ: the
-// escapes are not valid, are those of another time ("%u0061"), or there are some left that a
-// server might unescape in turn.
+// formText unescapes a value of a form, once. It reports false if servers differ: if escapes are invalid or
+// obsolete ("%u0061"), or if escapes remain that a server might unescape again.
 func formText(s string) (string, bool) {
 	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
 		return s, true
@@ -390,9 +389,9 @@ func escaped(s []byte) bool {
 	}
 }
 
-// AddCookies adds the cookies of a Cookie header. Values may be quoted, and are unescaped,
-// since some servers do: what is the same to any of them shall be the same here. To some
-// servers a comma or white space ends a cookie, so that those on both sides are broken.
+// AddCookies adds the cookies of a Cookie header. Values are unquoted and unescaped, because some servers do so,
+// and values that are equal to any server must be equal here. For some servers, a comma or white space ends a
+// cookie, so the cookies on both sides are broken.
 func (m *Members) AddCookies(header string) {
 	for n, more := 0, true; more && !m.garbled; n++ {
 		var pair string
@@ -414,7 +413,7 @@ func (m *Members) AddCookies(header string) {
 		if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
 			value = value[1 : len(value)-1]
 			if strings.IndexByte(value, '\\') >= 0 {
-				e.kind = brokenMember // Python reads escapes there
+				e.kind = brokenMember // Python unescapes quoted values
 			}
 		}
 		if strings.IndexByte(value, '"') >= 0 {
@@ -428,8 +427,7 @@ func (m *Members) AddCookies(header string) {
 	}
 }
 
-// addBroken adds the names of what may be cookies behind the commas and the white space of a
-// value.
+// addBroken adds the names of possible cookies after the commas and the white space of a value.
 func (m *Members) addBroken(value string) {
 	for !m.garbled {
 		i := strings.IndexAny(value, ", \t")
@@ -445,9 +443,9 @@ func (m *Members) addBroken(value string) {
 	}
 }
 
-// Header returns the value of a header from its lines. Lines that differ are garbled, and
-// so is a value that begins or ends with what is a space in Latin-1, which Python's servers
-// drop, and one with encoded words of mail ("=?utf-8?q?x?="), which some of them decode.
+// Header returns the value of a header from its lines. The value is garbled if the lines differ, if it starts or
+// ends with a space of Latin-1, which Python's servers drop, or if it has encoded words of mail ("=?utf-8?q?x?="),
+// which some servers decode.
 func Header(lines []string) (string, Presence) {
 	if len(lines) == 0 {
 		return "", Absent
@@ -464,14 +462,15 @@ func Header(lines []string) (string, Presence) {
 	return Value(value)
 }
 
-// encodedWord reports whether a value may have an encoded word. Hardly any has a question mark.
+// encodedWord reports whether a value may have an encoded word. It is fast because hardly any value has a question
+// mark.
 func encodedWord(s string) bool {
 	return strings.IndexByte(s, '?') >= 0 && strings.Contains(s, "=?")
 }
 
 func latin1Space(c byte) bool { return c == 0x85 || c == 0xA0 }
 
-// trimBlanks is strings.Trim(s, " \t") for what hardly ever has any.
+// trimBlanks is strings.Trim(s, " \t"), fast for texts without blanks at their ends.
 func trimBlanks(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]

@@ -1,10 +1,10 @@
-// Package fold gives names that servers treat as equal one spelling: those that differ only in case, and
-// those that common databases or frameworks take for one account. Package policy is above it.
+// Package fold gives names that servers treat as equal one spelling: those that differ only in case, and names that
+// common databases or frameworks take for one account.
 //
 // A folded name folds to itself, and folding costs nanoseconds a character. The documentation of package policy
-// lists equal names, and internal/foldgen makes the table. Collations contradict each other: where two say that x
-// equals y and x equals z, y and z become one if that costs few names; otherwise the character is refused, and all
-// such names share one key.
+// lists equal names, and internal/foldgen makes the table. Collations contradict each other: if x equals y in one
+// and x equals z in another, y and z become equal if that merges few names; otherwise the character x is refused,
+// and all names with it share one key.
 package fold
 
 import (
@@ -17,8 +17,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendCase appends s with all letters that differ only in case made equal. Bytes that
-// are not UTF-8 stay as they are.
+// AppendCase appends s in a form in which letters that differ only in case are equal. Bytes that are not UTF-8 stay
+// as they are.
 func AppendCase(dst []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		if c := s[i]; c < utf8.RuneSelf {
@@ -37,8 +37,8 @@ func AppendCase(dst []byte, s string) []byte {
 	return dst
 }
 
-// Rune also goes by the upper case, for letters such as the long s, of which the
-// upper case is that of another letter.
+// Rune returns the same rune for all letters that differ only in case. It converts to upper case first, because
+// letters such as the long s share the upper case of another letter.
 func Rune(r rune) rune {
 	if r < utf8.RuneSelf {
 		return rune(Lower(byte(r)))
@@ -68,10 +68,9 @@ func Folded(s string) bool {
 // longer one.
 const maxName = 1 << 10
 
-// AppendName appends a name of an account so that two names are the same if a database or
-// a framework in common use takes them for one account: see "Names" in the documentation
-// of package policy. It reports false for what no two servers need to read alike, and for
-// what is nothing but characters that some servers drop.
+// AppendName appends a name of an account so that two names are the same if a database or a framework in common use
+// takes them for one account: see "Names" in the documentation of package policy. It reports false if servers may
+// read s differently, or if s has only characters that some servers drop.
 func AppendName(dst []byte, s string) ([]byte, bool) {
 	start := len(dst)
 	last := byte(' ') // drops the spaces before the name
@@ -92,7 +91,7 @@ func AppendName(dst []byte, s string) ([]byte, bool) {
 	return trimSpace(dst, start), true
 }
 
-// asciiNames has what each byte becomes, or 0 for control characters and what is not ASCII.
+// asciiNames maps each byte to its folded form, or to 0 for control characters and bytes that are not ASCII.
 var asciiNames = func() (to [256]byte) {
 	for c := byte(' '); c <= '~'; c++ {
 		to[c] = Lower(c)
@@ -134,7 +133,7 @@ func appendUnicodeName(dst []byte, s string) ([]byte, bool) {
 	return dst, len(dst) > start || strings.TrimSpace(s) == ""
 }
 
-// appendWord appends a word, without what would make two spaces or two of the letter s.
+// appendWord appends a word, but never a second space or a second "s" in a row.
 func appendWord(dst []byte, start int, word string) []byte {
 	if word == "" {
 		return dst
@@ -161,12 +160,12 @@ func appendSyllable(dst []byte, r rune) []byte {
 	return dst
 }
 
-// nameTable has what characters become in a name.
+// nameTable maps characters to their folded form in a name.
 type nameTable struct {
-	basic [maxBasic + 1]uint16 // numbers of words, for the basic plane
+	basic [maxBasic + 1]uint16 // index of the word of each character of the basic plane
 	words []string
-	// refused are the ranges of characters beyond, in order, that servers read differently.
-	// The others are nothing.
+	// refused are the ranges of characters beyond the basic plane, in order, that servers read differently. All
+	// others are dropped.
 	refused []runeRange
 }
 
@@ -210,7 +209,7 @@ var foldText string
 // Prepare reads the table of names now, so that no request waits for it.
 func Prepare() { nameWords() }
 
-// nameWords is read when the first name comes that needs it.
+// nameWords reads the table when a name first needs it.
 var nameWords = sync.OnceValue(readNameTable)
 
 func readNameTable() *nameTable {

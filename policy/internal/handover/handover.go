@@ -14,10 +14,10 @@ const maxPermits = 64
 type Permit struct {
 	Key    string
 	Number uint64
-	Of     uint64 // how many there are for the key
+	Of     uint64 // how many permits the key had
 }
 
-// Text returns permits as text. It has a checksum, and is no secret to the caller.
+// Text returns permits as text with a checksum. The caller can read it.
 func Text(permits []Permit) string {
 	var text []byte
 	for _, p := range permits {
@@ -28,7 +28,7 @@ func Text(permits []Permit) string {
 	return base64.RawURLEncoding.EncodeToString(binary.LittleEndian.AppendUint32(text, crc32.ChecksumIEEE(text)))
 }
 
-// Parse returns the permits of a text. It reports false if Text returns no such text.
+// Parse returns the permits of a text. It reports false if the text does not come from Text.
 func Parse(written string) (permits []Permit, ok bool) {
 	text, err := base64.RawURLEncoding.DecodeString(written)
 	end := len(text) - crc32.Size

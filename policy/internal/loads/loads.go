@@ -13,7 +13,7 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/parts"
 )
 
-// maxKeys is the most keys of a rule that have an automatic limit of their own. Further keys share one.
+// maxKeys is the most keys of a rule that have an automatic limit of their own. Further keys share one limit.
 const maxKeys = 1000
 
 // Limits are the automatic limits of an engine. They outlive a change of policy. They are safe for concurrent use
@@ -27,7 +27,7 @@ type Limits struct {
 	holds sync.Pool                                    // of *hold
 }
 
-// Begin prepares limits, from now on.
+// Begin prepares l. Call it before any other method.
 func (l *Limits) Begin() {
 	l.epoch = time.Now()
 	l.began = time.Duration(l.epoch.UnixNano())
@@ -35,15 +35,15 @@ func (l *Limits) Begin() {
 	l.holds.New = func() any { return new(hold) }
 }
 
-// at returns a time as the Unix time that the monotonic clock has since the epoch.
+// at converts t to the Unix time by the monotonic clock since epoch.
 func (l *Limits) at(t time.Time) time.Duration {
 	return l.began + t.Sub(l.epoch)
 }
 
-// Now returns the present Unix time. It asks the monotonic clock alone.
+// Now returns the present Unix time. It reads only the monotonic clock.
 func (l *Limits) Now() time.Duration { return l.began + time.Since(l.epoch) }
 
-// Of returns the limit of a key of a rule. A new one has the configuration.
+// Of returns the limit of a key of a rule. A new limit gets the configuration.
 func (l *Limits) Of(rule, key string, config *adaptive.Config) *adaptive.Limiter {
 	if known := (*l.byKey.Load())[key]; known != nil {
 		return known
@@ -63,8 +63,8 @@ func (l *Limits) Known(rule, key string) *adaptive.Limiter {
 // othersKey is the key of the limit that further keys share. No value is written as "*".
 func othersKey(rule string) string { return rule + "/*" }
 
-// add adds the limit of a key. If the rule has too many, those of idle keys are forgotten, but not more often
-// than once a second, as the names of hosts are chosen by clients.
+// add adds the limit of a key. If the rule has too many limits, those of idle keys are removed, but at most once a
+// second, because clients choose the names of hosts.
 func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *Limits) add(rule, key string, config *adaptive.Config) *adaptive.Limite
 		return known
 	}
 	if others := all[othersKey(rule)]; others != nil && now-l.swept < time.Second {
-		return others // a flood of names costs no copies
+		return others // do not copy the map for each name of a flood
 	}
 	all = maps.Clone(all)
 	if isFull(all, rule) && now-l.swept >= time.Second {
@@ -125,15 +125,15 @@ func (l *Limits) Configure(config func(rule string) *adaptive.Config) {
 	l.byKey.Store(&all)
 }
 
-// hold has the permits of a request under way. It is used again for others, with another number.
+// hold has the permits of a request under way. It is reused for other requests, with another number.
 type hold struct {
 	mu       sync.Mutex
 	number   uint64
 	limiters []*adaptive.Limiter
 }
 
-// Ref refers to the permits of one request. All copies of a decision have the same, and the first that returns
-// them does. The zero value has none.
+// Ref refers to the permits of one request. All copies of a decision have the same Ref, and the first that releases
+// it releases the permits. The zero value has no permits.
 type Ref struct {
 	hold   *hold
 	number uint64
@@ -145,16 +145,16 @@ func (l *Limits) Hold() Ref {
 	return Ref{h, h.number}
 }
 
-// Add adds a permit, before others have the reference.
+// Add adds a permit. Call it before the reference is shared.
 func (r Ref) Add(limiter *adaptive.Limiter) { r.hold.limiters = append(r.hold.limiters, limiter) }
 
-// Pending reports whether the reference has permits, returned or not.
+// Pending reports whether the reference has permits, released or not.
 func (r Ref) Pending() bool { return r.hold != nil }
 
 // All returns the limits by their keys.
 func (l *Limits) All() iter.Seq2[string, *adaptive.Limiter] { return maps.All(*l.byKey.Load()) }
 
-// Answered reports the head of a response to the limits of the request, and returns its permits.
+// Answered tells the limits of the request about the head of its response, and releases its permits.
 func (l *Limits) Answered(r Ref, sent time.Time, o adaptive.Outcome) {
 	at, now := l.at(sent), l.Now()
 	l.end(r, func(limiter *adaptive.Limiter) {
@@ -163,10 +163,10 @@ func (l *Limits) Answered(r Ref, sent time.Time, o adaptive.Outcome) {
 	})
 }
 
-// Release returns the permits of a request without a response.
+// Release releases the permits of a request without a response.
 func (l *Limits) Release(r Ref) { l.end(r, (*adaptive.Limiter).Leave) }
 
-// end calls leave for each permit of a request, unless these were returned.
+// end calls leave for each permit of a request, unless the permits were released before.
 func (l *Limits) end(r Ref, leave func(*adaptive.Limiter)) {
 	h := r.hold
 	if h == nil {

@@ -1,9 +1,9 @@
 // Package money has the arithmetic of costs in USD: prices of models, and limits that count micro-USD.
 //
-// A rule with cost.usd has its costs in micro-USD, and its limits count in units of so many micro-USD as make their
-// numbers exact (Limit.Money). A cost is rounded up to these units where it becomes a charge, and so is the cost
-// that settles it: the difference is one of units. Two limits of different units have different fingerprints, so a
-// limit that changes its unit starts to count from zero.
+// The costs of a rule with cost.usd are in micro-USD. Its limits count in units of several micro-USD if that is
+// needed to make their numbers exact (Limit.Money). A cost is rounded up to these units when it becomes a charge,
+// and so is the final cost that settles the charge, so that the difference is a whole number of units. Limits with
+// different units have different fingerprints, so a limit that changes its unit starts from zero.
 package money
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Coarsest is the largest unit of a limit in USD, in micro-USD: a cent. Beyond it, what rounding up costs would
-// exceed what many requests do.
+// Coarsest is the largest unit of a limit in USD, in micro-USD: a cent. With larger units, rounding up would cost
+// more than many requests themselves.
 const Coarsest = 10_000
 
-// NewPlan returns the plan of a limit. One in USD gets the finest unit with which its numbers are exact, and its
-// amounts are rounded down to that. There is room for a debt as large as the limit, if a unit allows for that.
+// NewPlan returns the plan of a limit. A limit in USD gets the finest unit with which its numbers are exact, and
+// its amounts are rounded down to that unit. If possible, the unit leaves room for a debt as large as the limit.
 func NewPlan(l sluice.Limit) (*sluice.Plan, error) {
 	plan, err := sluice.NewPlan(l)
 	if l.Money == 0 || plan != nil && roomForDebt(plan) {
@@ -60,7 +60,8 @@ func Units(cost int64, p *sluice.Plan) int64 {
 	return units
 }
 
-// Refund returns what giving back so much, which is negative, takes of a limit. In USD it is rounded down.
+// Refund returns the charge, in units of a limit, that gives back cost, a negative amount. For a limit in USD, the
+// refund is rounded down.
 func Refund(cost int64, p *sluice.Plan) int64 {
 	if p.Limit.Money <= 1 || cost == sluice.All {
 		return cost
@@ -68,8 +69,8 @@ func Refund(cost int64, p *sluice.Plan) int64 {
 	return cost / p.Limit.Money
 }
 
-// Most returns about the largest count, with two digits that are not zero, with which a limit in USD compiles, or
-// 0 if none does.
+// Most returns about the largest count with which a limit in USD compiles, rounded to two significant digits, or 0
+// if no count compiles.
 func Most(l sluice.Limit) int64 {
 	compiles := func(count int64) bool {
 		l := l

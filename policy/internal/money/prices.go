@@ -9,10 +9,11 @@ import (
 // Tokens are the tokens that a model has read and written. Input includes Cached and Written.
 type Tokens struct{ Input, Cached, Written, Output int64 }
 
-// Price is the price of a token in millionths of a micro-USD: prices for a million tokens are whole numbers.
+// Price is the price of a token in millionths of a micro-USD, so that prices for a million tokens are whole
+// numbers.
 type Price struct {
 	Input, Cached, Written, Output int64
-	Most                           int64 // tokens of the longest output; 0: unknown
+	Most                           int64 // the most tokens of an output; 0: unknown
 }
 
 // Prices are the prices of models.
@@ -42,8 +43,8 @@ func (p *Prices) Add(name string, isPrefix bool, one *Price) {
 	slices.SortFunc(p.patterns, func(a, b pattern) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 }
 
-// Of returns the price of a model. An unknown model has the highest price of each type of token. Of nil prices it
-// is nil.
+// Of returns the price of a model. An unknown model has the highest price of each type of token. The result is nil
+// if p is nil.
 func (p *Prices) Of(model string) *Price {
 	if p == nil {
 		return nil
@@ -71,7 +72,7 @@ func (p *Price) Cost(t Tokens) int64 {
 	return sum.CeilDiv(Millionths)
 }
 
-// Raise makes each price that of another if that is higher.
+// Raise raises each price of p to that of o if o's is higher.
 func (p *Price) Raise(o *Price) {
 	p.Input, p.Cached = max(p.Input, o.Input), max(p.Cached, o.Cached)
 	p.Written, p.Output = max(p.Written, o.Written), max(p.Output, o.Output)

@@ -11,8 +11,8 @@ const Millionths = 1_000_000
 // Sum is a sum of products, in 128 bits.
 type Sum struct{ hi, lo uint64 }
 
-// Add adds a·b, which are not negative. Four products of any numbers fit, and 2^20 of a number that a response reports
-// with a weight.
+// Add adds a·b. Neither may be negative. The sum has room for four products of any numbers, or for 2^20 products of
+// a number of a response and a weight.
 func (s *Sum) Add(a, b int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	var carry uint64

@@ -24,8 +24,8 @@ func Parse(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// HostBits returns what is wrong with an address that has the length of a network, and what to write; else
-// nothing.
+// HostBits returns an error message and a hint if v is an address with a prefix length that cuts off some of its
+// bits; otherwise empty texts.
 func HostBits(v string) (wrong, hint string) {
 	if whole, err := netip.ParsePrefix(v); err == nil && whole != whole.Masked() {
 		return spelling.Quote(v) + " is an address and the length of a network",

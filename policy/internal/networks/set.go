@@ -1,4 +1,4 @@
-// Package networks finds whether an address is in a set of networks. Package policy is above it.
+// Package networks finds whether an address is in a set of networks.
 package networks
 
 import (
@@ -9,27 +9,25 @@ import (
 	"slices"
 )
 
-// Set is the addresses of some networks. The zero value has none. A lookup takes time in
-// proportion to the logarithm of their number, and memory 32 bytes each. It is never changed, and
-// may be shared.
+// Set is a set of networks. The zero value is empty. A lookup takes time in proportion to the logarithm of the
+// number of networks, and each network takes 32 bytes. A Set never changes, and may be shared.
 type Set struct {
 	four, six ranges
 }
 
-// ranges are spans of addresses in their order, which do not overlap.
+// ranges are sorted spans of addresses that do not overlap.
 type ranges struct {
 	first, last []number
 	pages       []number // every page-th of first
 }
 
-// page is how many ranges are looked at behind an index that fits the nearest cache.
+// page is the number of ranges for each entry of an index, which is small enough for the nearest cache.
 const page = 32
 
 // number is an address as a number.
 type number struct{ high, low uint64 }
 
-// New returns the addresses of networks, which have to be valid. IPv4 that is written as IPv6
-// is IPv6 here.
+// New returns a set of networks, which must be valid. IPv4 addresses in IPv6 form count as IPv6.
 func New(all []netip.Prefix) *Set {
 	var four, six []span
 	for _, p := range all {
@@ -42,7 +40,7 @@ func New(all []netip.Prefix) *Set {
 	return &Set{merge(four), merge(six)}
 }
 
-// Contains reports whether one of the networks has the address. Zones do not count.
+// Contains reports whether a network of the set contains the address. Zones are ignored.
 func (s *Set) Contains(a netip.Addr) bool {
 	switch {
 	case a.Is4():
@@ -93,7 +91,7 @@ func merge(all []span) (r ranges) {
 	return r
 }
 
-// contain looks for the last range that begins at or before a: first for its page.
+// contain finds the last range that starts at or before a: first its page, then the range.
 func (r *ranges) contain(a number) bool {
 	if len(r.first) == 0 {
 		return false
@@ -103,8 +101,8 @@ func (r *ranges) contain(a number) bool {
 	return a.below(r.first[at]) == 0 && r.last[at].below(a) == 0
 }
 
-// last returns the index of the last number in all that is not above a, or 0. It has no branch
-// that depends on a, which a processor would guess wrong every second time.
+// last returns the index of the last number in all that is not above a, or 0. It has no branch that depends on a,
+// because a processor would mispredict half of them.
 func last(all []number, a number) (at int) {
 	for n := len(all); n > 1; {
 		half := n / 2

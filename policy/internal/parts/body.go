@@ -6,13 +6,13 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fields"
 )
 
-// BodyIsTrue reports whether a member of the body is true to every server.
+// BodyIsTrue reports whether every server reads a member of the body as true.
 func (x *Reader) BodyIsTrue(name string) bool {
 	m, state := x.bodyMembers().Field(name)
 	return state == fields.Present && m.Text == "true"
 }
 
-// BodyMayBeTrue reports whether a server may take a member of the body for true.
+// BodyMayBeTrue reports whether a server may read a member of the body as true.
 func (x *Reader) BodyMayBeTrue(name string) bool {
 	m, state := x.bodyMembers().Field(name)
 	return state == fields.Garbled || state == fields.Present && m.Text != "false"
@@ -21,8 +21,8 @@ func (x *Reader) BodyMayBeTrue(name string) bool {
 // maxCallID is the length of the longest ID of a call that is returned.
 const maxCallID = 256
 
-// CallID returns the ID of the JSON-RPC request that is the body, as it is written there: a JSON string or number. It
-// is null for a batch, and empty if the body is anything else, such as a notification, and after [Reader.Reset].
+// CallID returns the ID of the JSON-RPC request in the body, as written: a JSON string or number. It is null for a
+// batch, and empty for any other body, such as a notification. It is valid until [Reader.Reset].
 func (x *Reader) CallID() string {
 	m := x.bodyMembers()
 	if bytes.HasPrefix(bytes.TrimLeft(x.data, " \t\r\n"), []byte("[")) {

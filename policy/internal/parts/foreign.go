@@ -8,7 +8,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// foreignParts are what other limiters call what a key is made of, as [spelling.Fold] returns it.
+// foreignParts maps names of key parts in other limiters, as [spelling.Fold] returns them, to key parts.
 var foreignParts = map[string]string{
 	"ip": "client_ip", "ipaddress": "client_ip", "address": "client_ip", "client": "client_ip", "remoteip": "client_ip", "sourceip": "client_ip",
 	"remoteaddr": "client_ip", "remoteaddress": "client_ip", "binaryremoteaddr": "client_ip", "realip": "client_ip",

@@ -8,24 +8,24 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Keys is where keys are built, one behind the other: the name of a rule, and behind it "/value" for each part
-// of its key, or "/" if it has none. So the key of each rule has a "/", and that of no [sluice.Limiter] has one.
-// What the methods return is valid until Reset.
+// Keys builds keys one after the other in one memory. A key is the name of a rule, followed by "/value" for each
+// part of its key, or by "/" if the key has no parts. So every key of a rule has a "/", and no key of a
+// [sluice.Limiter] has one. Results of the methods are valid until Reset.
 type Keys struct {
 	text   []byte
-	start  int      // of the key that is being built
-	rest   int      // of what it has behind the name of the rule
-	count  int      // of its values
+	start  int      // the start of the current key
+	rest   int      // the start of its text after the name of the rule
+	count  int      // the number of its values
 	values []string // see Values
 
-	// The value that was added last, and as it is written: rules often share a part.
+	// The value that was added last, and its written form, because rules often share a part.
 	value, written string
 }
 
-// No value can be one of these: it would be written "%21" or "%2A".
+// No written value equals one of these, because "!" and "*" are written as "%21" and "%2A".
 const (
 	Shared   = "!" // stands for a part that is missing
-	anyValue = "*" // for every value, in an override
+	anyValue = "*" // stands for every value, in an override
 )
 
 // Reset forgets all keys, and keeps the memory.
@@ -34,15 +34,15 @@ func (k *Keys) Reset() {
 	k.value, k.written = "", ""
 }
 
-// Grow makes room for so many more bytes, and values of one key.
+// Grow makes room for more bytes, and for the values of one key.
 func (k *Keys) Grow(bytes, values int) {
 	k.text, k.values = slices.Grow(k.text, bytes), slices.Grow(k.values, values)
 }
 
-// Cap returns how many bytes there is room for.
+// Cap returns the capacity in bytes.
 func (k *Keys) Cap() int { return cap(k.text) }
 
-// Begin begins a key behind those that are there, with the name of a rule.
+// Begin starts a new key after the existing ones, with the name of a rule.
 func (k *Keys) Begin(start string) {
 	k.start = len(k.text)
 	k.text = append(k.text, start...)
@@ -61,20 +61,20 @@ func (k *Keys) Add(value string) {
 	k.count++
 }
 
-// AddWritten adds a value that need not be escaped.
+// AddWritten adds a value that is escaped already, or needs no escapes.
 func (k *Keys) AddWritten(text string) {
 	k.text = append(append(k.text, '/'), text...)
 	k.count++
 }
 
-// since returns the text from start on. It may be an older copy of it, which does not
-// matter: what has been written is not changed before the decision is over.
+// since returns the text from start on. Growing k.text later leaves it in an older copy, which does no harm,
+// because written text does not change before the decision is over.
 func (k *Keys) since(start int) string {
 	return unsafe.String(unsafe.SliceData(k.text[start:]), len(k.text)-start)
 }
 
-// Values returns the values of the key, as they are written in it. Call it before Key and Tenant. Most rules do not
-// need the values, so they are found in the key: none contains a "/".
+// Values returns the values of the key in their written form. Call it before Key and Tenant. Most rules do not need
+// the values, so they are not stored but found in the key: no value contains a "/".
 func (k *Keys) Values() []string {
 	if len(k.values) == k.count {
 		return k.values
@@ -91,7 +91,7 @@ func (k *Keys) Values() []string {
 // Bytes returns the key without a hash tag.
 func (k *Keys) Bytes() []byte { return k.text[k.start:] }
 
-// Key returns the key. With together it is written once more, behind a hash tag of these parts.
+// Key returns the key. With together, it writes the key again, after a hash tag of these parts.
 func (k *Keys) Key(together []int) string {
 	if len(together) == 0 {
 		return k.since(k.start)
@@ -114,7 +114,8 @@ func (k *Keys) tagged(together []int) string {
 }
 
 // Tenant returns the key of a limit that tenants share, with the first owner parts of this key, and the key of the
-// tenant: with the hash tag of together, or else one that puts it beside the limit.
+// tenant. Both have the hash tag of together or, without together, the tenant's key has a hash tag that puts it
+// into the cluster slot of the limit.
 func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 	start, end := k.start, k.rest+1 // a name and "/"
 	if owner > 0 {
@@ -133,7 +134,7 @@ func (k *Keys) Tenant(owner int, together []int) (limit, tenant string) {
 	return k.since(start)[:end-start], k.since(last)
 }
 
-// Beside returns a text as a key, behind the hash tag that puts it beside another key.
+// Beside returns a text as a key, after a hash tag that puts it into the cluster slot of another key.
 func (k *Keys) Beside(other string, text []byte) string {
 	start := len(k.text)
 	if rest, tagged := strings.CutPrefix(other, "{"); tagged {

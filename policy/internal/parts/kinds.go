@@ -2,8 +2,8 @@
 // are compared, written in a key and shown. One table, partKinds, has all kinds of parts: to add a kind, add its
 // entry.
 //
-// Package policy is above. Below are packages fields, fold, paths and pattern, which read input of clients, and
-// table, which looks up subjects.
+// Package policy imports it. It imports packages fields, fold, paths and pattern, which read input of clients, and
+// package table, which looks up subjects.
 package parts
 
 import (
@@ -14,46 +14,46 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/pattern"
 )
 
-// kind has the properties of a kind of part. A test requires all of them of each.
+// kind has the properties of a kind of part. A test requires every kind to set all of them.
 type kind struct {
-	name string // as rules write it
-	arg  string // what follows the colon, as documentation names it; empty: nothing does
-	// check makes what follows the colon canonical, and returns what is wrong with it. It is nil where
-	// nothing follows.
+	name string // the name in rules
+	arg  string // the text after the colon in documentation; empty: no text follows
+	// check makes the text after the colon canonical, or returns what is wrong with it. It is nil if no text
+	// follows.
 	check func(p *Part) (wrong string)
 	// find returns the value of the part in a request.
 	find func(p *Part, x *Reader) (string, fields.Presence)
-	// canonical returns a value that a document names as find returns it; not for addresses.
+	// canonical converts a value in a document to the form of find's results. It is not used for addresses.
 	canonical func(v string) string
 	source    source
 	chosen    chosen
 	shown     shown
-	verbatim  bool // values are written in keys as they are, since there is nothing to escape
+	verbatim  bool // values are written in keys unchanged, because they need no escapes
 }
 
-// source is what has to be known of a request to find a value.
+// source is the part of a request that is needed to find a value.
 type source uint8
 
 const (
 	fromRule    source = iota + 1 // the rule alone
-	fromPattern                   // its pattern that matched
+	fromPattern                   // the pattern of the rule that matched
 	fromPeer                      // the address of the client
 	fromLine                      // method, host and path
 	fromHead                      // header fields
-	fromQuery                     // names that people type, and so are those in bodies: see Part.Folds
+	fromQuery                     // the query: like values in bodies, these are names that people type: see Part.Folds
 	fromBody
 	fromTLS
-	fromProgram // what calls the engine
+	fromProgram // the program that calls the engine
 )
 
-// chosen is how far clients choose a value.
+// chosen is how freely clients can choose a value.
 type chosen uint8
 
 const (
 	notChosen chosen = iota + 1
-	served           // among what is served
-	free             // as they like
-	claimed          // as they like, unless something verifies tokens
+	served           // among the hosts and routes that are served
+	free             // any value
+	claimed          // any value, unless something verifies tokens
 )
 
 // shown is how much of a value people see.
@@ -61,8 +61,8 @@ type shown uint8
 
 const (
 	inFull    shown = iota + 1
-	asAddress       // in full, and where a rule shortens keys, shortened if it counts by no name
-	asName          // in full, and where a rule shortens keys, shortened
+	asAddress       // in full; if the rule shortens keys, shortened unless the key also has a name
+	asName          // in full; if the rule shortens keys, shortened
 	asSecret        // shortened unless the rule sets show_key
 )
 
@@ -72,7 +72,7 @@ const (
 // see [fold.AppendName].
 var partKinds = []kind{
 	{
-		// The address of the client, for IPv6 that of its network.
+		// The address of the client; for IPv6, the address of its network.
 		name: "client_ip", find: findClientIP, canonical: asIs,
 		source: fromPeer, chosen: notChosen, shown: asAddress, verbatim: true,
 	},
@@ -81,8 +81,9 @@ var partKinds = []kind{
 		source: fromHead, chosen: free, shown: asName,
 	},
 	{
-		// X-API-Key, or the token of "Authorization: Bearer". A server in front or behind has to verify it. If both
-		// are present and differ it is garbled: then name the header that counts.
+		// X-API-Key, or the token of "Authorization: Bearer". A server in front of Sluice or behind it has to
+		// verify the key. If both are present and differ, the key is garbled: then use header:NAME with the header
+		// that counts.
 		name: "api_key", find: findAPIKey, canonical: trimmed,
 		source: fromHead, chosen: free, shown: asSecret,
 	},
@@ -95,8 +96,8 @@ var partKinds = []kind{
 		source: fromQuery, chosen: free, shown: asName,
 	},
 	{
-		// A string, number or boolean in the payload of the bearer token. Its signature is NOT verified: use it
-		// only behind something that has done so.
+		// A string, number or boolean in the payload of the bearer token. The signature is NOT verified: use it
+		// only behind something that has verified the token.
 		name: "jwt", arg: "CLAIM", check: anyText, find: findClaim, canonical: asIs,
 		source: fromHead, chosen: claimed, shown: asSecret,
 	},
@@ -111,8 +112,8 @@ var partKinds = []kind{
 		source: fromPattern, chosen: notChosen, shown: inFull, verbatim: true,
 	},
 	{
-		// The normalised path, without the query and a slash at its end. A path that servers may read in several
-		// ways is garbled. Clients can make up paths, such as those of pages that do not exist.
+		// The normalized path, without the query and without a slash at its end. A path that servers may read in
+		// several ways is garbled. Clients can make up paths, such as those of pages that do not exist.
 		name: pathKind, find: findPath, canonical: canonicalPath,
 		source: fromLine, chosen: free, shown: asName,
 	},
@@ -129,13 +130,14 @@ var partKinds = []kind{
 		source: fromRule, chosen: notChosen, shown: inFull,
 	},
 	{
-		// An attribute that the program has brought.
+		// An attribute that the program has set.
 		name: "attr", arg: "NAME", check: anyText, find: findAttribute, canonical: asIs,
 		source: fromProgram, chosen: notChosen, shown: asName,
 	},
 	{
-		// The JA4 of the client's TLS, if the listener terminates it. It distinguishes programs and not people, and
-		// a client can imitate another: useful beside the address, for clients without a name.
+		// The JA4 fingerprint of the client's TLS, if the listener terminates TLS. It distinguishes programs and
+		// not people, and a client can imitate another. It is useful in addition to the address, for clients
+		// without a name.
 		name: "tls_fingerprint", find: findTLS, canonical: asIs,
 		source: fromTLS, chosen: free, shown: inFull,
 	},

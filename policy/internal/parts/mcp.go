@@ -7,9 +7,9 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fields"
 )
 
-// repeatedBy has the header fields by which clients of the Model Context Protocol repeat fields of the body, so
-// that routers need not read it. A server has to refuse a request in which they differ.
-// See "Streamable HTTP" in the specification of 2026-07-28.
+// repeatedBy has the header fields in which clients of the Model Context Protocol repeat fields of the body, so
+// that routers need not read the body. A server has to refuse a request in which they differ. See "Streamable HTTP"
+// in the specification of 2026-07-28.
 var repeatedBy = map[string]string{"method": "Mcp-Method", "params[name]": "Mcp-Name", "params[uri]": "Mcp-Name"}
 
 // RepeatedBy returns the name of the header field that repeats the field of the body, or "".
@@ -45,7 +45,7 @@ func (x *Reader) isRPC() bool {
 	return state != fields.Absent
 }
 
-// decodeMCP returns the value of a header, which is in base64 if it is more than printable ASCII.
+// decodeMCP returns the value of a header. It is in base64 if it has more than printable ASCII.
 func decodeMCP(s string) (string, bool) {
 	s = strings.Trim(s, " \t")
 	encoded, ok := strings.CutPrefix(s, "=?base64?")

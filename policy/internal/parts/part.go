@@ -12,18 +12,18 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/fold"
 )
 
-// Part is a part of a key: what a rule tells requests apart by.
+// Part is a part of a key: a property by which a rule distinguishes requests.
 type Part struct {
 	kind    *kind
-	name    string   // of the header, cookie, …; or the text of a constant
+	name    string   // the name of the header, cookie, …; or the text of a constant
 	text    string   // as written
 	id      string   // see ID
-	aliases []string // of a header: see headerAliases
-	// IgnoreCase makes paths equal that differ in case only.
+	aliases []string // other names of a header: see headerAliases
+	// IgnoreCase makes paths equal that differ only in case.
 	IgnoreCase bool
 }
 
-// Parse reads a part of a key. The error has what to write instead.
+// Parse reads a part of a key. Its errors contain a suggestion.
 func Parse(s string) (Part, error) {
 	name, arg, colon := strings.Cut(s, ":")
 	i := slices.IndexFunc(partKinds, func(k kind) bool { return k.name == name })
@@ -62,7 +62,7 @@ func (p *Part) Header() string {
 // Constant returns the value if it is the same for all requests.
 func (p *Part) Constant() (value string, ok bool) { return p.name, p.kind.source == fromRule }
 
-// IsRoute reports whether the value is the pattern that matched.
+// IsRoute reports whether the value is the matching pattern.
 func (p *Part) IsRoute() bool { return p.kind.source == fromPattern }
 
 // IsAddress reports whether the value is the address of the client.
@@ -71,31 +71,31 @@ func (p *Part) IsAddress() bool { return p.kind.source == fromPeer }
 // ReadsBody reports whether the body has to be read to know the value.
 func (p *Part) ReadsBody() bool { return p.kind.source == fromBody }
 
-// NeedsTLS reports whether requests have the part only where the listener ends TLS.
+// NeedsTLS reports whether requests have the part only if the listener terminates TLS.
 func (p *Part) NeedsTLS() bool { return p.kind.source == fromTLS }
 
 // Folds reports whether values are names that people type, which are folded before they are compared.
 func (p *Part) Folds() bool { return p.kind.source == fromQuery || p.kind.source == fromBody }
 
-// IsFree reports whether clients write any value that they like.
+// IsFree reports whether clients can write any value.
 func (p *Part) IsFree() bool { return p.kind.chosen >= free }
 
 // IsChosen reports whether clients choose the value, freely or among the hosts that are served.
 func (p *Part) IsChosen() bool { return p.kind.chosen >= served }
 
-// IsClaim reports whether the value is that of a token, which something has to verify.
+// IsClaim reports whether the value is a claim of a token, which something has to verify.
 func (p *Part) IsClaim() bool { return p.kind.chosen == claimed }
 
 // IsSecret reports whether knowledge of a value may be enough to act as another client.
 func (p *Part) IsSecret() bool { return p.kind.shown == asSecret || p.Header() == "Authorization" }
 
-// IsVerbatim reports whether values are written in keys as they are.
+// IsVerbatim reports whether values are written in keys unchanged.
 func (p *Part) IsVerbatim() bool { return p.kind.verbatim }
 
-// isNamed reports whether the value is a name, of a client's or the program's choice.
+// isNamed reports whether the value is a name that a client or the program chooses.
 func (p *Part) isNamed() bool { return p.kind.shown >= asName }
 
-// Canonical returns a value that a document names as Value returns it; not for addresses.
+// Canonical converts a value in a document to the form of Value's results. It is not for addresses.
 func (p *Part) Canonical(v string) string {
 	if v = p.kind.canonical(v); p.IgnoreCase && p.kind.name == pathKind {
 		return string(fold.AppendCase(nil, v))
@@ -103,11 +103,11 @@ func (p *Part) Canonical(v string) string {
 	return v
 }
 
-// Value returns the value of the part in the request of x, which lives until x is reset. It reports false if the
-// part is missing, and x.Garbled() then reports which way. An empty part is absent, too. A garbled part is present,
-// but servers may differ in what they read: it is repeated with different values, malformed, in bytes that are not
-// UTF-8, in a body that is compressed, too large or of an unknown type. No client may get past a rule that way: an
-// absent part may skip a rule, and a garbled one must not.
+// Value returns the value of the part in the request of x. It is valid until x is reset. Value reports false if the
+// part is absent or garbled; x.Garbled() distinguishes both. An empty part is absent. A garbled part is present,
+// but servers may read it differently: it is repeated with different values, malformed, not UTF-8, or in a body
+// that is compressed, too large or of an unknown type. An absent part may skip a rule, but a garbled part must not,
+// or clients could evade the rule.
 func (p *Part) Value(x *Reader) (string, bool) {
 	if x.request.Recorded != nil {
 		return p.recordedValue(x)
@@ -115,7 +115,7 @@ func (p *Part) Value(x *Reader) (string, bool) {
 	return p.find(x)
 }
 
-// find is Value for requests without a record.
+// find is Value for requests without recorded readings.
 func (p *Part) find(x *Reader) (string, bool) {
 	v, state := p.kind.find(p, x)
 	x.state = state
@@ -125,25 +125,25 @@ func (p *Part) find(x *Reader) (string, bool) {
 // List is the parts of a key, in their order.
 type List []Part
 
-// Has reports whether a part of the list is written that way.
+// Has reports whether the list has a part with that text.
 func (l List) Has(text string) bool { return l.Index(text) >= 0 }
 
-// Index returns the index of the part that is written that way, or -1.
+// Index returns the index of the part with that text, or -1.
 func (l List) Index(text string) int {
 	return slices.IndexFunc(l, func(p Part) bool { return p.text == text })
 }
 
-// Any reports whether a part has a property, such as [Part.Folds].
+// Any reports whether a part of the list has a property, such as [Part.Folds].
 func (l List) Any(is func(*Part) bool) bool {
 	return slices.ContainsFunc(l, func(p Part) bool { return is(&p) })
 }
 
-// Contains reports whether a part of the list is the same as p, however it is written.
+// Contains reports whether the list has the same part as p, perhaps in another spelling.
 func (l List) Contains(p *Part) bool {
 	return slices.ContainsFunc(l, func(o Part) bool { return o.ID() == p.ID() })
 }
 
-// Names returns the parts as the rule writes them.
+// Names returns the texts of the parts.
 func (l List) Names() []string {
 	names := make([]string, len(l))
 	for i := range l {
@@ -152,7 +152,7 @@ func (l List) Names() []string {
 	return names
 }
 
-// Unknown returns the names of a subject's values that are not those of parts.
+// Unknown returns the names in values that are not parts of the list.
 func (l List) Unknown(values map[string]string) (names []string) {
 	for name := range values {
 		if !l.Has(name) {
@@ -163,7 +163,7 @@ func (l List) Unknown(values map[string]string) (names []string) {
 	return names
 }
 
-// known returns all parts, as documentation writes them.
+// known returns all kinds of parts, as documentation writes them.
 func known() string {
 	var all []string
 	for _, k := range partKinds {
@@ -175,7 +175,7 @@ func known() string {
 	return strings.Join(all, ", ")
 }
 
-// checkName makes the name canonical, and returns what is wrong with it.
+// checkName makes the name canonical, or returns what is wrong with it.
 func (p *Part) checkName() (wrong string) {
 	switch {
 	case strings.ContainsFunc(p.name, Hidden):
@@ -207,7 +207,7 @@ func checkCookie(p *Part) (wrong string) {
 	return checkLetters(p)
 }
 
-// checkField prepares the folding of values, too.
+// checkField checks the name of a field. It also prepares the folding of values.
 func checkField(p *Part) (wrong string) {
 	fold.Prepare()
 	return checkLetters(p)
@@ -237,9 +237,8 @@ func checkHeader(p *Part) (wrong string) {
 
 func isAlphanumeric(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// headerAliases returns the other names that a server takes for a header's name if it
-// does not tell "_" from "-", as CGI and what descends from it. There are none for a
-// name with very many of them.
+// headerAliases returns the other names that a server takes for a header's name if it treats "_" and "-" as equal,
+// as CGI and its descendants do. It returns none for a name with very many "-" and "_".
 func headerAliases(name string) []string {
 	var at []int
 	for i := range len(name) {
@@ -263,8 +262,7 @@ func headerAliases(name string) []string {
 	return all
 }
 
-// Hidden reports whether a character cannot be told by looking at it, or has replaced
-// bytes that are not UTF-8.
+// Hidden reports whether a character is not visible, or has replaced bytes that are not UTF-8.
 func Hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 // tokenChars are the characters of the name of a header or cookie: a token of RFC 9110.

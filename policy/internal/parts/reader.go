@@ -27,46 +27,46 @@ var ErrBodyMemory = errors.New("policy: the memory for bodies is used up by othe
 // ErrBodyPart is returned by Body if the body is or may be incomplete.
 var ErrBodyPart = errors.New("policy: the body is incomplete")
 
-// What a request lacks if no rule can go by its body. Of the first and the last more follows.
+// Values of [Reader.BodyFault]: what a request lacks if rules cannot use its body. SmallerBody and MatchingHeader
+// are prefixes.
 const (
-	SmallerBody    = "a body of at most " // and its size
+	SmallerBody    = "a body of at most " // followed by the size
 	WholeBody      = "the whole of its body"
 	BodyMemory     = "memory for its body"
 	PlainBody      = "an uncompressed body"
-	MatchingHeader = "a field that matches its body: " // and the name of the field
+	MatchingHeader = "a field that matches its body: " // followed by the name of the header field
 )
 
-// Request is what parts are read from: fields of the request as package policy has it, and of the policy.
+// Request is the source of parts: fields of the policy.Request, and settings of the policy.
 type Request struct {
 	Method, Host, RawQuery string
 	Path                   string // escaped; empty if it is unknown
 	Peer                   netip.Addr
 	Header                 http.Header
 	ForwardedHeader        string
-	Client                 netip.Addr // if it is known
+	Client                 netip.Addr // the zero value if unknown
 	Body                   func(limit int64) ([]byte, error)
 	BodyLimit              int64 // DefaultBodyLimit if zero
 	Attributes             map[string]string
 	TLSFingerprint         string
-	// Recorded returns what was read of the part with an ID before, or false if it is to be read from the request. May
-	// be nil.
+	// Recorded returns the earlier reading of the part with an ID, or false if the part has to be read from the
+	// request. It may be nil.
 	Recorded func(id string) (Reading, bool)
 
 	Trusted    []netip.Prefix // proxies
-	IPv6Prefix int            // the bits of an IPv6 address that tell clients apart
+	IPv6Prefix int            // the bits of an IPv6 address that identify a client
 }
 
-// Reader finds the values of parts in one request, and keeps its memory for the next: see Reset.
+// Reader finds the values of parts in one request, and reuses its memory for the next: see Reset.
 type Reader struct {
 	request Request
-	// Route is the key of the pattern that matched, of the rule that is being looked at; empty if it has no
-	// patterns.
+	// Route is the Key of the matching pattern of the current rule; empty if the rule has no patterns.
 	Route string
-	state fields.Presence // of the part that was read last
-	// BrokeOff reports that the body did, so that no server can read it in any way.
+	state fields.Presence // the state of the part that was read last
+	// BrokeOff reports that the body ended early, so that no server can read it.
 	BrokeOff bool
 	fault    string // see BodyFault
-	// Unread is set if a part without a recorded value was read.
+	// Unread is set if a part whose recorded reading is Unread was requested.
 	Unread bool
 
 	data    []byte // the body, if it was read whole
@@ -94,7 +94,7 @@ type Reader struct {
 // maxKept is the most memory of a reader that is kept from one request to the next.
 const maxKept = 1 << 17
 
-// lazyMembers are read when the first part asks for them.
+// lazyMembers are read when a part first needs them.
 type lazyMembers struct {
 	fields.Members
 	read bool
@@ -107,7 +107,7 @@ func (m *lazyMembers) reset() {
 	}
 }
 
-// Reset prepares for another request, which the caller sets in what Reset returns.
+// Reset prepares x for another request, and returns the Request for the caller to fill in.
 func (x *Reader) Reset() *Request {
 	if cap(x.buf)+x.body.Size()+x.query.Size() > maxKept {
 		*x = Reader{}
@@ -123,13 +123,13 @@ func (x *Reader) Reset() *Request {
 	return &x.request
 }
 
-// Forget lets go of the request.
+// Forget drops all references to the request.
 func (x *Reader) Forget() {
 	x.request, x.data = Request{}, nil
-	x.body.reset() // its members are parts of the body
+	x.body.reset() // its members refer to the body
 }
 
-// Client returns the address of the client of a request from peer, as trusted proxies report it in a header.
+// Client returns the address of the client of a request from peer, by the header that trusted proxies set.
 func Client(peer netip.Addr, h http.Header, trusted []netip.Prefix, forwardedHeader string) netip.Addr {
 	if len(trusted) == 0 {
 		return peer
@@ -152,7 +152,7 @@ func (x *Reader) Address() netip.Addr {
 	return x.addr
 }
 
-// Host returns the host of the request as hosts are compared.
+// Host returns the host of the request in the form for comparisons.
 func (x *Reader) Host() string {
 	if !x.hostKnown {
 		x.hostKnown, x.hostName = true, pattern.Host(x.request.Host)
@@ -160,7 +160,7 @@ func (x *Reader) Host() string {
 	return x.hostName
 }
 
-// Garbled reports whether the part is garbled that [Part.Value] was last called for.
+// Garbled reports whether the part that [Part.Value] read last is garbled.
 func (x *Reader) Garbled() bool { return x.state == fields.Garbled }
 
 // BodyRead reports whether the fields of the body have been read.
@@ -169,12 +169,12 @@ func (x *Reader) BodyRead() bool { return x.body.read }
 // BodyLimit returns the size in bytes of the largest body that is read.
 func (x *Reader) BodyLimit() int64 { return cmp.Or(x.request.BodyLimit, DefaultBodyLimit) }
 
-// BodyFault returns what the request lacks if the parts that were read have shown that no rule can go by its body,
-// however it treats doubtful values: the body is too large, or there is no memory for it, or it contradicts a
-// header field. Otherwise it is empty.
+// BodyFault returns what the request lacks if the parts read so far have shown that no rule can use its body,
+// however the rule treats doubtful values: because the body is too large, there is no memory for it, or it
+// contradicts a header field. Otherwise it returns "".
 func (x *Reader) BodyFault() string { return x.fault }
 
-// fetch returns the body, or nil if it could not be read whole. It asks for it once.
+// fetch returns the body, or nil if the whole body could not be read. It calls Body at most once.
 func (x *Reader) fetch() []byte {
 	if x.fetched {
 		return x.data
@@ -203,15 +203,15 @@ func (x *Reader) fetch() []byte {
 // BodyEncoded reports whether the body is compressed, or may be, so that its size and fields are unknown.
 func (x *Reader) BodyEncoded() bool { return fields.EncodedBody(x.request.Header) }
 
-// BodySize returns the size of the body in bytes. It is unknown if the body could not be read whole.
+// BodySize returns the size of the body in bytes. It is unknown if the whole body could not be read.
 func (x *Reader) BodySize() (n int64, known bool) {
 	data := x.fetch()
 	return int64(len(data)), data != nil
 }
 
 // BodyField returns the value of a field of a JSON body: its text, if it is a string, or its number, if it is an
-// integer. The name is written as the field's, or as outer[name] for a member of an object. It reports false for
-// other values, and if readers could take several members for the field.
+// integer. For a member of an inner object, the name is outer[name]. BodyField reports false for other values, and
+// if servers could take several members for the field.
 func (x *Reader) BodyField(name string) (text string, number int64, ok bool) {
 	return x.bodyMembers().JSON(name)
 }
@@ -222,8 +222,8 @@ func (x *Reader) LargestBodyField(name string) (n int64, found bool) {
 	return x.bodyMembers().Largest(name)
 }
 
-// Spelling returns the value of a part that folds as the request spells it. It is empty for other parts, for a
-// value of more than [sluice.MaxKeyPart] bytes, and where none has been read.
+// Spelling returns, for a part whose values are folded, the value as the request spells it. It is empty for other
+// parts, for a value of more than [sluice.MaxKeyPart] bytes, and if no value has been read.
 func (x *Reader) Spelling(p *Part) string {
 	var m fields.Member
 	var state fields.Presence
@@ -249,8 +249,8 @@ func findClientIP(_ *Part, x *Reader) (string, fields.Presence) {
 	return fields.Value(x.client)
 }
 
-// MaskClient returns what counts of an address: IPv4 as it is, also where it is written as IPv6, and of IPv6
-// the prefix. A zone does not count.
+// MaskClient returns the part of an address that identifies a client: the whole of an IPv4 address, also of one in
+// IPv6 form, or the prefix of an IPv6 address. Zones are ignored.
 func MaskClient(a netip.Addr, ipv6Prefix int) netip.Addr {
 	if a = a.Unmap(); a.Is4() {
 		return a
@@ -266,8 +266,8 @@ func findHeader(p *Part, x *Reader) (string, fields.Presence) {
 	return header(x.request.Header, p.name, p.aliases)
 }
 
-// header returns the value of a header field. If it is there under an alias as well, or only, servers differ in
-// what they read.
+// header returns the value of a header field. If the field is present under an alias, the value is garbled, because
+// servers read it differently.
 func header(h http.Header, name string, aliases []string) (string, fields.Presence) {
 	for _, alias := range aliases {
 		if len(h[alias]) > 0 {
@@ -277,7 +277,7 @@ func header(h http.Header, name string, aliases []string) (string, fields.Presen
 	return fields.Header(h[name])
 }
 
-// findAPIKey looks the key up once: several rules ask for it.
+// findAPIKey reads the key once, because several rules may need it.
 func findAPIKey(_ *Part, x *Reader) (string, fields.Presence) {
 	if !x.keyKnown {
 		x.keyKnown = true
@@ -319,18 +319,18 @@ func (x *Reader) bearer() (string, fields.Presence) {
 	}
 	token = strings.Trim(token, " \t")
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == ',' || r > '~' }) {
-		return "", fields.Garbled // some servers end it there, or drop such a space
+		return "", fields.Garbled // some servers end the token there, or drop such a space
 	}
 	return fields.Value(token)
 }
 
-// name makes a typed value comparable.
+// name folds a value that a person may have typed, so that spellings of one name compare equal.
 func (x *Reader) name(m fields.Member, state fields.Presence) (string, fields.Presence) {
 	if state != fields.Present {
 		return "", state
 	}
 	if m.IsNumber() && !plainInteger(m.Text) {
-		return "", fields.Garbled // 12.0 may be 12 to a server
+		return "", fields.Garbled // some servers read 12.0 as 12
 	}
 	start := len(x.buf)
 	buf, ok := fold.AppendName(x.buf, m.Text)
@@ -341,8 +341,7 @@ func (x *Reader) name(m fields.Member, state fields.Presence) (string, fields.Pr
 	return fields.Value(string(buf[start:]))
 }
 
-// plainInteger reports whether a number of JSON is the same to all servers: some have no more
-// than the 53 bits of a double.
+// plainInteger reports whether all servers read the same number of JSON: some have only the 53 bits of a double.
 func plainInteger(s string) bool {
 	digits := strings.TrimPrefix(s, "-")
 	return s != "-0" && len(digits) <= 15 && strings.Trim(digits, "0123456789") == ""
@@ -373,7 +372,7 @@ func findBody(p *Part, x *Reader) (string, fields.Presence) {
 
 func findRoute(_ *Part, x *Reader) (string, fields.Presence) { return fields.Value(x.Route) }
 
-// findPath looks the path up once.
+// findPath reads the path once.
 func findPath(p *Part, x *Reader) (string, fields.Presence) {
 	if !x.pathKnown {
 		x.pathKnown = true
@@ -395,7 +394,7 @@ func (x *Reader) readPath(ignoreCase bool) (string, fields.Presence) {
 	return string(x.buf[start:]), fields.Present
 }
 
-// appendPath appends a path of such segments.
+// appendPath appends the path with these segments.
 func appendPath(dst []byte, segments []string) []byte {
 	if len(segments) == 0 {
 		return append(dst, '/')
@@ -406,8 +405,8 @@ func appendPath(dst []byte, segments []string) []byte {
 	return dst
 }
 
-// canonicalPath returns a path as findPath does. A text that is no path, or one that servers may read in several
-// ways, becomes empty.
+// canonicalPath returns a path in the form of findPath. It returns "" for a text that is not a path, or that
+// servers may read in several ways.
 func canonicalPath(v string) string {
 	var b paths.Buffer
 	all := paths.Readings(v, false, &b)
@@ -425,7 +424,7 @@ func findMethod(_ *Part, x *Reader) (string, fields.Presence) {
 	if m := pattern.Method(x.request.Method); pattern.IsMethod(m) {
 		return m, fields.Present
 	}
-	return "", fields.Garbled // a name that anybody can make up
+	return "", fields.Garbled // clients can invent methods
 }
 
 func findConst(p *Part, _ *Reader) (string, fields.Presence) { return p.name, fields.Present }
@@ -471,11 +470,11 @@ func (x *Reader) bodyMembers() *fields.Members {
 	case len(data) > 0:
 		m.AddBody(data, x.request.Header)
 	}
-	m.AddQuery(x.request.RawQuery) // many servers look there as well, whatever the body is
+	m.AddQuery(x.request.RawQuery) // many servers also look there, whatever the body is
 	return &m.Members
 }
 
-// claimMembers returns the claims of the bearer token, without a check of its signature.
+// claimMembers returns the claims of the bearer token. Its signature is not verified.
 func (x *Reader) claimMembers() *fields.Members {
 	m := &x.claims
 	if m.read {

@@ -2,33 +2,33 @@ package parts
 
 import "github.com/sluicehq/sluice/policy/internal/fields"
 
-// Known is what is known of a part in a request.
+// Known is the state of a part in a request.
 type Known uint8
 
 const (
-	Absent    Known = iota // the request lacks it
-	Present                // it has the value
+	Absent    Known = iota // the request lacks the part
+	Present                // the request has the value
 	Garbled                // servers may read it in several ways
-	BrokenOff              // it is garbled, because the body ended early
+	BrokenOff              // garbled, because the body ended early
 	Faulty                 // rules cannot use the body: see [Reader.BodyFault]
-	Unread                 // nothing has read it
+	Unread                 // no rule has read the part
 )
 
-// Reading is a part as it was read from a request.
+// Reading is the state and value of a part in a request.
 type Reading struct {
 	State Known
-	Value string // of a part that is Present; what the request lacks if it is Faulty
+	Value string // the value if Present; what the request lacks if Faulty
 	Sent  string // the value as the request spells it, if that differs
 }
 
-// IsRecorded reports whether a record of the request needs the value: it comes neither from the line of the request nor
-// from the rule.
+// IsRecorded reports whether a record of the request needs the value, because it comes neither from the request
+// line nor from the rule.
 func (p *Part) IsRecorded() bool {
 	return p.kind.source != fromRule && p.kind.source != fromPattern && p.kind.source != fromLine
 }
 
-// Reading returns the part of the request of x, for a record. A part that would have to be parsed first is Unread. The
-// texts are valid until x is reset.
+// Reading returns the reading of the part in the request of x, for a record. A part that would have to be parsed
+// first is Unread. The texts are valid until x is reset.
 func (p *Part) Reading(x *Reader) (r Reading) {
 	if p.isUnread(x) {
 		r.State = Unread
@@ -53,7 +53,7 @@ func (p *Part) Reading(x *Reader) (r Reading) {
 	return r
 }
 
-// isUnread reports whether the part is one of members that have not been parsed.
+// isUnread reports whether the part is in members that have not been parsed.
 func (p *Part) isUnread(x *Reader) bool {
 	switch {
 	case p.kind.source == fromBody:
@@ -68,7 +68,7 @@ func (p *Part) isUnread(x *Reader) bool {
 	return false
 }
 
-// recordedValue returns what Part.Value does, of a request with a record.
+// recordedValue is Part.Value for a request with recorded readings.
 func (p *Part) recordedValue(x *Reader) (string, bool) {
 	if !p.IsRecorded() {
 		return p.find(x)

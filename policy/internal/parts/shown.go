@@ -9,31 +9,31 @@ import (
 	"unicode/utf8"
 )
 
-// missing is what people see of a part that the request lacks. No value looks like it: see appendPrintable.
+// missing is the shown form of a part that the request lacks. No shown value looks like it: see appendPrintable.
 const missing = "(missing)"
 
-// between is what stands between the parts of a key that is shown.
+// between separates the parts of a shown key.
 const between = " · "
 
-// Shown returns what people are to see of the values of a key, as they are written in it. Short shortens those
-// that are names, or if none is, the address.
+// Shown returns the shown form of a key with these values, which are in their written form. short shortens names,
+// or the address if the key has no name.
 func (l List) Shown(values []string, short bool) string {
 	return Join(values, func(i int) bool { return short && l.Shortens(i) })
 }
 
-// Shortens reports whether a value of part i is shortened where keys are: a name, or an address if the key has no name.
+// Shortens reports whether shortened keys shorten part i: a name, or an address if the key has no name.
 func (l List) Shortens(i int) bool {
 	return l[i].isNamed() || l[i].kind.shown == asAddress && !l.Any((*Part).isNamed)
 }
 
-// Pseudonym returns what stands for a subject, which is the text of a key behind the name of its rule. It is the
-// same for all rules with these parts, in all processes, so a guessed value can be verified.
+// Pseudonym returns the pseudonym of a subject, the text of a key after the name of its rule. It is the same for
+// all rules with these parts, in all processes, so a guessed value can be verified.
 func (l List) Pseudonym(subject string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "sluice show_key %q %s", l.Names(), subject))
 	return hex.EncodeToString(sum[:6])
 }
 
-// Join returns the shown form of the values of any key. short selects those to shorten.
+// Join returns the shown form of the values of any key. short selects the values to shorten.
 func Join(values []string, short func(i int) bool) string {
 	var b []byte
 	for i, v := range values {
@@ -45,7 +45,7 @@ func Join(values []string, short func(i int) bool) string {
 	return string(b)
 }
 
-// AppendShown appends what people are to see of a value as it is written in a key.
+// AppendShown appends the shown form of a value, which is in its written form.
 func AppendShown(dst []byte, written string, short bool) []byte {
 	value, state := unwrite(written)
 	switch {
@@ -63,8 +63,9 @@ func AppendShown(dst []byte, written string, short bool) []byte {
 	return AppendShort(dst, value)
 }
 
-// AppendShort appends the part of a value by which people recognize it without being able to use it: the first four
-// characters and the last two; below 12 characters the first two, below 6 none; and of an address its network.
+// AppendShort appends the part of a value by which people recognize the value without being able to use it: the
+// first four characters and the last two. A value of less than 12 characters is cut to the first two, and one of
+// less than 6 to none. An address is cut to its network.
 func AppendShort(dst []byte, value string) []byte {
 	if a, err := netip.ParseAddr(value); err == nil {
 		return appendNetwork(dst, a)
@@ -82,7 +83,7 @@ func AppendShort(dst []byte, value string) []byte {
 	return appendPrintable(dst, string(text[len(text)-last:]))
 }
 
-// appendNetwork appends where about an address is.
+// appendNetwork appends a network that contains the address: a /24, or a /32 for IPv6.
 func appendNetwork(dst []byte, a netip.Addr) []byte {
 	bits := 24
 	if a.Is6() {
@@ -95,9 +96,8 @@ func appendNetwork(dst []byte, a netip.Addr) []byte {
 	return p.AppendTo(dst)
 }
 
-// appendPrintable appends a text of which nothing is invisible, nor moves, covers or joins what
-// stands around it, and which is not taken for what stands for something else: "(missing)", or the
-// text between parts.
+// appendPrintable appends s with escapes for all characters that are invisible, or that would move, cover or join
+// the text around them, and in a form that cannot be confused with "(missing)" or the separator between parts.
 func appendPrintable(dst []byte, s string) []byte {
 	marks, space := maxMarks, true // as if a mark or a space had come before
 	for i := 0; i < len(s); {
@@ -133,11 +133,11 @@ func appendPrintable(dst []byte, s string) []byte {
 	return dst
 }
 
-// maxMarks is how many marks, such as accents, a letter can have.
+// maxMarks is the most marks, such as accents, of a letter that are not escaped.
 const maxMarks = 3
 
-// blank reports whether a character of a class that shows does not: the fillers of Hangul, selectors
-// of variants, those that join or are empty, and what stands for bytes that are no text.
+// blank reports whether a character that unicode.IsPrint accepts is invisible: fillers of Hangul, variation
+// selectors, joiners, empty characters, and the replacement for bytes that are not text.
 func blank(r rune) bool {
 	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == 0x2800 || r == 0x1d159 || r == utf8.RuneError
 }

@@ -13,8 +13,8 @@ import (
 // AddAny adds "*" for a part that the subject of an override leaves open.
 func (k *Keys) AddAny() { k.AddWritten(anyValue) }
 
-// AddNamed adds the value of part i that the subject of an override or a tier names, or the first address of the
-// network that it names, which goes into the shape.
+// AddNamed adds the value of part i in the subject of an override or a tier. If the value is a network, AddNamed
+// adds its first address, and notes the network in the shape.
 func (k *Keys) AddNamed(p *Part, i int, v string, ipv6Prefix int, of *table.Shape) error {
 	if first, n, many := p.network(i, v, ipv6Prefix); many {
 		of.Network = n
@@ -29,8 +29,8 @@ func (k *Keys) AddNamed(p *Part, i int, v string, ipv6Prefix int, of *table.Shap
 	return err
 }
 
-// network returns the text of the first address of the network that a value names, and its length; ok is false if v
-// is no network, or one with a single key for all of its addresses.
+// network returns the first address of the network v as text, and the network for a shape. ok is false if v is not
+// a network, or if all of its addresses have the same key.
 func (p *Part) network(i int, v string, ipv6Prefix int) (first string, n table.Network, ok bool) {
 	if !p.IsAddress() {
 		return "", table.Network{}, false
@@ -46,8 +46,8 @@ func (p *Part) network(i int, v string, ipv6Prefix int) (first string, n table.N
 	return net.Addr().String(), n, true
 }
 
-// Normal returns the value that a document names as [Part.Value] returns it, or an error if no request can have
-// it.
+// Normal converts a value in a document to the form of [Part.Value]. It returns an error if no request can have the
+// value.
 func (p *Part) Normal(v string, ipv6Prefix int) (string, error) {
 	if !p.IsAddress() {
 		if v = p.Canonical(v); v == "" {
@@ -76,8 +76,7 @@ func (p *Part) Normal(v string, ipv6Prefix int) (string, error) {
 	return MaskClient(a, ipv6Prefix).String(), nil
 }
 
-// Subject returns the text by which a [table.Table] knows the subject of the key, if that has a shape. It is only
-// valid until the key goes on.
+// Subject returns the text of the key's subject for a shape of a [table.Table]. It is valid until the key changes.
 func (k *Keys) Subject(of *table.Shape) []byte {
 	if of.Network.Part == 0 {
 		return k.general(of.Exact)
@@ -85,8 +84,7 @@ func (k *Keys) Subject(of *table.Shape) []byte {
 	return k.within(of.Exact, of.Network)
 }
 
-// general returns the subject with "*" for the values that exact has no bit for. It is only valid
-// until the key goes on.
+// general returns the subject with "*" for each value without a bit in exact. It is valid until the key changes.
 func (k *Keys) general(exact uint32) []byte {
 	if exact == 1<<k.count-1 {
 		return k.text[k.rest:]
@@ -113,12 +111,12 @@ func (k *Keys) rewritten(exact uint32, part int, text []byte) []byte {
 	return general
 }
 
-// within is general with the first address of a network of that length in place of the address.
-// It returns nil, which is no subject, if the address cannot be in one.
+// within is general with the first address of the network of length n.Bits in place of the address. It returns nil,
+// which matches no subject, if the part is not an address of n's family.
 func (k *Keys) within(exact uint32, n table.Network) []byte {
 	a, err := netip.ParseAddr(k.Values()[n.Part-1])
 	if err != nil || a.Is6() != n.Six {
-		return nil // the part is missing, or of the other family
+		return nil // the part is missing, or an address of the other family
 	}
 	p, err := a.Prefix(n.Bits)
 	if err != nil {

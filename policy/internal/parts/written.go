@@ -8,8 +8,8 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/percent"
 )
 
-// CutKey returns of a key, behind its hash tag if it has one, the name of its rule and the text behind that: see
-// [Keys].
+// CutKey splits a key, without its hash tag if it has one, into the name of its rule and the text after the name:
+// see [Keys].
 func CutKey(key string) (name, subject string) {
 	if strings.HasPrefix(key, "{") {
 		_, key, _ = strings.Cut(key, "}")
@@ -18,13 +18,13 @@ func CutKey(key string) (name, subject string) {
 	return name, subject
 }
 
-// Split returns the values of a key with these parts, without the name of its rule, as they are written in it. It
-// reports false if no key is like that.
+// Split returns the values, in their written form, of a key with these parts. subject is the key without the name
+// of its rule. Split reports false if no key has such a text.
 func (l List) Split(subject string) (values []string, ok bool) {
 	if len(l) == 0 {
 		return nil, subject == ""
 	}
-	if strings.Count(subject, "/") != len(l)-1 { // before it makes a list of what may be very long
+	if strings.Count(subject, "/") != len(l)-1 { // check before splitting, because the text may be very long
 		return nil, false
 	}
 	values = strings.Split(subject, "/")
@@ -36,7 +36,7 @@ func (l List) Split(subject string) (values []string, ok bool) {
 	return values, true
 }
 
-// canHave reports whether a text can stand in a key for a value of the part.
+// canHave reports whether a text can be the written form of a value of the part.
 func (p *Part) canHave(written string) bool {
 	value, state := unwrite(written)
 	constant, is := p.Constant()
@@ -52,8 +52,8 @@ func (p *Part) canHave(written string) bool {
 	return true
 }
 
-// Unwrite returns the value of the part that is written in a key of a rule with these patterns. The values of a
-// constant and a pattern are known also if they were hashed.
+// Unwrite returns the value of the part with this written form, in a key of a rule with these patterns. Constants
+// and patterns are known even if their written form is a hash.
 func (p *Part) Unwrite(written string, match []*pattern.Pattern) (value string, state State) {
 	value, state = unwrite(written)
 	if state != Hashed {
@@ -72,7 +72,7 @@ func (p *Part) Unwrite(written string, match []*pattern.Pattern) (value string, 
 	return value, state
 }
 
-// Fold folds a value as it is written in a key, if the part folds its values.
+// Fold folds a value in its written form, if the part folds its values.
 func (p *Part) Fold(written string) string {
 	if !p.Folds() {
 		return written
@@ -84,18 +84,17 @@ func (p *Part) Fold(written string) string {
 	return string(sluice.AppendKeyPart(nil, p.Canonical(value)))
 }
 
-// State is what a text in a key stands for.
+// State is the meaning of a text in a key.
 type State uint8
 
 const (
-	Invalid State = iota // nothing: no key has it
+	Invalid State = iota // no key has such a text
 	Plain                // a value
 	Missing              // a part that the request lacks
-	Hashed               // a value too long to be kept, of which this is the hash
+	Hashed               // the hash of a value that was too long to be kept
 )
 
-// unwrite returns the value that stands in a key as written; of one that was hashed, what is
-// written.
+// unwrite returns the value with this written form, or the text itself if it is a hash.
 func unwrite(written string) (value string, state State) {
 	switch {
 	case written == Shared:

@@ -1,8 +1,7 @@
-// Package paths reads the path of a request in every way that servers are known to. Package policy is above
-// it.
+// Package paths reads the path of a request in every way in which servers are known to read it.
 //
-// The first reading is that of a careful server, and nearly every path has no other. No path costs much
-// more to read than to send: one with too many readings matches every pattern and none.
+// The first reading is the reading of a careful server, and nearly every path has no other. No path costs much more
+// to read than to send: a path with too many readings is treated as matching every pattern and no pattern.
 package paths
 
 import (
@@ -16,15 +15,15 @@ import (
 
 // Reading is one reading of a path.
 type Reading struct {
-	Segs  []string // unescaped, without empty ones
-	Every bool     // stands for a path that every pattern matches
-	Never bool     // stands for a path that no pattern matches
+	Segs  []string // unescaped segments, without empty ones
+	Every bool     // every pattern matches
+	Never bool     // no pattern matches
 }
 
-// Buffer is the scratch of [Readings]. What Readings returns lives until it is used again.
+// Buffer is the memory of [Readings]. Results of Readings are valid until the Buffer is used again.
 type Buffer struct {
 	ignoreCase bool
-	texts      []string // the path, and how servers in between may pass it on
+	texts      []string // the path, and forms in which servers in between may pass it on
 	dots       bool     // the parts contain "." or ".."
 	parts      []string
 	segs       []string
@@ -33,27 +32,25 @@ type Buffer struct {
 }
 
 const (
-	// maxReadings is the most readings of a path, maxSegments the most segments of one, and maxPathWork the most
-	// work for all of them, in bytes, where a segment costs as much as segmentWork bytes. So no path costs much
-	// more than a plain one. Paths of honest clients are far below.
+	// maxReadings is the most readings of a path, maxSegments the most segments of a reading, and maxPathWork the
+	// most work for all readings, in bytes; a segment costs as much as segmentWork bytes. So no path costs much
+	// more than a plain one. Paths of honest clients are far below these bounds.
 	maxReadings = 32
-	maxPath     = 16 << 10 // as the most that servers take
+	maxPath     = 16 << 10 // as long as the longest path that servers accept
 	maxSegments = 128
 	maxPathWork = 12 << 10
 	segmentWork = 8
-	// maxBuffer is the most scratch that is kept from one request to the next.
+	// maxBuffer is the most memory that is kept from one request to the next.
 	maxBuffer = 1 << 17
 )
 
-// Readings returns the readings of the escaped path of a request that servers behind us
-// may take, the first of them that of a careful server: split at "/", each segment
-// unescaped once, empty segments dropped, "." and ".." resolved, also where they are
-// written %2e. For nearly every path that is all.
+// Readings returns all ways in which servers behind Sluice may read the escaped path of a request. The first is the
+// reading of a careful server: split at "/", each segment unescaped once, empty segments dropped, and "." and ".."
+// resolved, also if they are written as %2e. Nearly every path has only this reading.
 //
-// A rule that limits applies if any of the readings matches, so that a path cannot slip
-// past it, and an exempt rule only if all of them match, so that a path cannot hide in
-// one. The other readings are the combinations of these habits of servers, as far as
-// the path gives them a meaning:
+// A rule that limits applies if any reading matches, so that no path evades it. A rule that exempts applies only if
+// all readings match, so that no path is exempt by mistake. The other readings are the combinations of these habits
+// of servers, if they make a difference for the path:
 //
 //   - to unescape before splitting ("/auth%2flogin"), even twice ("/auth%252flogin")
 //   - to take "\" for "/"
@@ -61,14 +58,13 @@ const (
 //   - to end the path at "?" or "#", escaped or not
 //   - to leave "." and ".." alone, to resolve them while empty segments still count
 //     ("/auth//../login"), or to resolve them before unescaping
-//   - to take what follows two slashes for a host ("//x/auth/login"), or more of them
-//   - to take what follows a script for a path of its own ("/index.php/auth/login")
+//   - to take the segment after two slashes for a host ("//x/auth/login"), also after more slashes
+//   - to take the path after a script for a separate path ("/index.php/auth/login")
 //
-// An invalid escape stands for itself. An empty path and the "*" of OPTIONS are read as
-// "/", and of an absolute URL its path counts. A path with control characters, with escapes
-// that are none in a URL ("%u0061", a "/" in too many bytes), or with so many readings that
-// they would be work, is every path and none: all rules that limit apply to it, and no
-// exempt one does. An engine refuses it.
+// An invalid escape stands for itself. An empty path and the "*" of OPTIONS are read as "/", and an absolute URL is
+// read as its path. Some paths match every pattern and no pattern, so that all rules that limit apply to them, and
+// no rule that exempts: paths with control characters, with escapes that are invalid in a URL ("%u0061", a "/" in
+// too many bytes), or with so many readings that they would be expensive. An engine refuses such a path.
 func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	b.reset(ignoreCase)
 	if b.simple(path) {
@@ -91,8 +87,8 @@ func Readings(path string, ignoreCase bool, b *Buffer) []Reading {
 	return b.readings(path, h)
 }
 
-// simple adds the view of a path in which nothing needs to be read with care, and reports
-// whether it is one. Nearly all are.
+// simple adds the reading of a path with no special characters or segments, and reports whether the path is one.
+// Nearly all paths are.
 func (b *Buffer) simple(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > 1 && path[1] == '/' {
 		return false
@@ -125,7 +121,7 @@ func (b *Buffer) simple(path string) bool {
 	return true
 }
 
-// pathByte tells the bytes of a path apart.
+// pathByte has the class of each byte of a path.
 var pathByte = func() (t [256]uint8) {
 	for c := range ' ' {
 		t[c] = other
@@ -174,12 +170,12 @@ func originForm(path string) string {
 
 // pathHints are the habits of servers that matter for a path.
 type pathHints struct {
-	decode  int  // how often unescaping may make a difference before splitting: 0 to 2
+	decode  int  // how many times unescaping before splitting may make a difference: 0 to 2
 	params  bool // there may be ";"
 	slashes bool // there may be "\"
-	end     int  // where the path may end early, if not 0
+	end     int  // index where the path may end early; 0: nowhere
 	wild    bool // servers may read it in unknown ways
-	// segments is how many there may be.
+	// segments is the most segments that a reading may have.
 	segments int
 }
 
@@ -220,7 +216,7 @@ func (h *pathHints) endAt(i int) {
 	}
 }
 
-// escape notes what the escape at i may hide.
+// escape notes the special characters that the escape at i may stand for.
 func (h *pathHints) escape(path string, i int) {
 	c, ok := percent.Byte(path, i)
 	if !ok {
@@ -241,7 +237,7 @@ func (h *pathHints) escape(path string, i int) {
 	case '?', '#':
 		h.endAt(i)
 	case '%':
-		// Escaped twice: look at what it is in the end.
+		// Escaped twice: look at the final character.
 		if c, ok := unhexTwice(path[i+3:]); ok {
 			h.decode = 2
 			h.slashes = h.slashes || c == '\\'
@@ -254,8 +250,8 @@ func (h *pathHints) escape(path string, i int) {
 	}
 }
 
-// unhexTwice returns what the two hex digits at the beginning of s stand for, which may be
-// escaped themselves.
+// unhexTwice returns the byte that the two hex digits at the beginning of s stand for. The digits may be escaped
+// themselves.
 func unhexTwice(s string) (byte, bool) {
 	var digits [2]byte
 	for i := range digits {
@@ -272,8 +268,8 @@ func unhexTwice(s string) (byte, bool) {
 	return percent.Pair(digits[0], digits[1])
 }
 
-// overlong reports whether s begins with a character in more bytes of UTF-8 than it needs,
-// escaped: some servers read "%C0%AF" as a slash.
+// overlong reports whether s starts with an escaped character in more bytes of UTF-8 than it needs: some servers
+// read "%C0%AF" as a slash.
 func overlong(s string) bool {
 	first, _ := percent.Byte(s, 0)
 	second, ok := percent.Byte(s, 3)
@@ -283,21 +279,21 @@ func overlong(s string) bool {
 	return first < 0xC2 || first == 0xE0 && second < 0xA0 || first == 0xF0 && second < 0x90
 }
 
-// What to do with ";parameters" of a segment.
+// How ";parameters" of a segment are treated.
 const (
 	keepParams     = iota
 	cutParams      // after unescaping
-	cutParamsFirst // before it as well
+	cutParamsFirst // before and after unescaping
 )
 
-// What to do with "." and ".." segments.
+// How "." and ".." segments are treated.
 const (
 	resolveDots = iota // after dropping empty segments
 	resolveRFC         // while empty segments count, as in RFC 3986
 	keepDots
 )
 
-// readings adds the reading of every combination of habits that matter.
+// readings adds the reading of every combination of habits that makes a difference.
 func (b *Buffer) readings(path string, h pathHints) []Reading {
 	params, slashes := 1, 1
 	if h.params {
@@ -324,8 +320,8 @@ func (b *Buffer) readings(path string, h pathHints) []Reading {
 	return b.views
 }
 
-// addTexts sets b.texts to the path, the path ended early, and what both are after
-// a server in between has resolved their dots.
+// addTexts sets b.texts to the path, to the path ended early, and to both after a server in between has resolved
+// their dots.
 func (b *Buffer) addTexts(path string, h pathHints) {
 	b.texts = append(b.texts[:0], path)
 	if h.end > 0 {
@@ -391,7 +387,7 @@ func indexSlash(path string, backslashes bool) int {
 	return strings.IndexByte(path, '/')
 }
 
-// withoutParams returns the path without what is between a ";" and the next slash.
+// withoutParams returns the path without the text from each ";" up to the next slash.
 func (b *Buffer) withoutParams(path string, backslashes bool) string {
 	start := len(b.text)
 	for {
@@ -407,7 +403,7 @@ func (b *Buffer) withoutParams(path string, backslashes bool) string {
 	}
 }
 
-// authority reports whether the parts begin with two slashes and what may be a host.
+// authority reports whether the parts start with two slashes and a possible host.
 func (b *Buffer) authority() bool { return len(b.parts) > 2 && b.parts[0] == "" && b.parts[1] == "" }
 
 // dropAuthority drops the host that follows the slashes at the beginning of the parts.
@@ -420,7 +416,7 @@ func (b *Buffer) dropAuthority() {
 	}
 }
 
-// script returns the place of the first part that is a script with a path behind it, or -1.
+// script returns the index of the first part that is a script with a path after it, or -1.
 func (b *Buffer) script() int {
 	for i, part := range b.parts {
 		if script(part) && strings.Join(b.parts[i+1:], "") != "" {
@@ -430,8 +426,7 @@ func (b *Buffer) script() int {
 	return -1
 }
 
-// script reports whether a segment is the name of a program that may be given the rest of the
-// path, as of CGI and PHP.
+// script reports whether a segment is the name of a program that may get the rest of the path, as with CGI and PHP.
 func script(segment string) bool {
 	dot := strings.LastIndexByte(segment, '.')
 	if dot < 0 {
@@ -444,7 +439,7 @@ func script(segment string) bool {
 	return false
 }
 
-// addAll adds every reading of the parts, and returns how many it has looked at.
+// addAll adds every reading of the parts, and returns how many it has made, including duplicates.
 func (b *Buffer) addAll() int {
 	all := b.parts
 	n := b.addDots()
@@ -454,9 +449,9 @@ func (b *Buffer) addAll() int {
 		b.parts = all
 	}
 	if i := b.script(); i >= 0 {
-		b.parts = all[i+1:] // as the program sees it
+		b.parts = all[i+1:] // the path for the program
 		n += b.addDots()
-		b.parts = slices.Concat(all[:i], all[i+1:]) // as it is without the program's name
+		b.parts = slices.Concat(all[:i], all[i+1:]) // the path without the program's name
 		n += b.addDots()
 		b.parts = all
 	}
@@ -473,7 +468,7 @@ func (b *Buffer) addDots() int {
 	return 3
 }
 
-// add adds what the parts are with that habit, unless that is there already.
+// add adds the reading of the parts with that treatment of dots, unless an equal reading exists already.
 func (b *Buffer) add(dots int) {
 	start := len(b.segs)
 	b.segs = appendResolved(b.segs, b.parts, dots)
@@ -492,7 +487,7 @@ func (b *Buffer) add(dots int) {
 	b.views = append(b.views, Reading{Segs: segs})
 }
 
-// appendResolved appends the parts that remain.
+// appendResolved appends the parts after that treatment of dots and empty segments.
 func appendResolved(dst, parts []string, dots int) []string {
 	start := len(dst)
 	for _, part := range parts {

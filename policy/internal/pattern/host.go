@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// maxHost is the length of the longest name of a host, and a little more.
+// maxHost is slightly more than the length of the longest name of a host.
 const maxHost = 256
 
-// Host returns a host as hosts are compared: in lower case, without port, brackets and the dot at the
-// end. Of a host that is longer than names can be, it returns the end, where "*.example.com" is found.
+// Host returns a host in the form for comparisons: in lower case, without port, brackets and the dot at the end.
+// For a host that is longer than any name, it returns the end, which "*.example.com" is compared with.
 func Host(h string) string {
 	if len(h) > maxHost {
 		h = h[len(h)-maxHost:]

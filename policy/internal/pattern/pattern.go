@@ -1,5 +1,5 @@
-// Package pattern has the patterns of rules, such as "GET /users/{id}", and an index that finds those that
-// match a request. Package policy is above it, package paths, which reads paths, below.
+// Package pattern has the patterns of rules, such as "GET /users/{id}", and an index that finds the patterns that
+// match a request. Package policy imports it, and it imports package paths, which reads paths.
 package pattern
 
 import (
@@ -21,28 +21,28 @@ import (
 // PATH may contain {name} for one segment, and end with {name...} or a slash for
 // everything below, or with {$}. A GET pattern matches HEAD as well.
 //
-// Four things differ from [net/http.ServeMux], so that nothing slips past a limit: every pattern that matches
-// counts, and not only the most specific one. A slash at the end of a request's path makes no difference: "/login"
-// matches /login/, and "/a/", "/a/{$}" and "/a/{x...}" match /a. Nor does a suffix that names a format: "/login"
-// matches /login.json, unless the rule is exempt. And a path is matched in all the ways that a server may read it:
-// see [paths.Readings].
+// Four things differ from [net/http.ServeMux], so that no request evades a limit. All matching patterns apply, and
+// not only the most specific one. A slash at the end of a request's path makes no difference: "/login" matches
+// /login/, and "/a/", "/a/{$}" and "/a/{x...}" match /a. A suffix that names a format makes no difference, either:
+// "/login" matches /login.json, unless the rule is exempt. And a path is matched in all ways in which a server may
+// read it: see [paths.Readings].
 type Pattern struct {
 	Text   string   // as written
-	Key    string   // Text as a part of a key
+	Key    string   // Text in the form of a key part
 	Method string   // empty: any
 	Host   string   // as [Host] returns it; empty: any
 	segs   []string // unescaped; "" is a {name}
-	multi  bool     // matches all paths below as well
+	multi  bool     // also matches all paths below
 }
 
-// knownMethods are those of the IANA registry that are met in practice.
+// knownMethods are the methods of the IANA registry that are used in practice.
 var knownMethods = strings.Fields("GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT TRACE QUERY " +
 	"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK REPORT SEARCH PURGE")
 
 // IsMethod reports whether a method, in capitals, is one that patterns can name.
 func IsMethod(m string) bool { return slices.Contains(knownMethods, m) }
 
-// Parse reads a pattern. The error has what to write instead.
+// Parse reads a pattern. Its errors contain a suggestion.
 func Parse(s string) (*Pattern, error) {
 	p, err := read(s)
 	if err != nil {
@@ -114,7 +114,7 @@ func plainHostByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_'
 }
 
-// readPath reads the path of a pattern, behind its first slash.
+// readPath reads the path of a pattern, after its first slash.
 func (p *Pattern) readPath(path string) error {
 	if i := strings.IndexFunc(path, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }); i >= 0 {
 		return errors.New("the path contains white space: write a space as %20, and several patterns as a list")
@@ -140,7 +140,7 @@ func (p *Pattern) readPath(path string) error {
 	return nil
 }
 
-// addSegment reads a segment behind which there may be more.
+// addSegment reads a segment. more reports whether others follow.
 func (p *Pattern) addSegment(seg string, more bool, names map[string]bool) error {
 	if strings.ContainsAny(seg, "{}") {
 		return p.addWildcard(seg, more, names)

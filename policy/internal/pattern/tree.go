@@ -7,20 +7,20 @@ import (
 	"github.com/sluicehq/sluice/policy/internal/paths"
 )
 
-// Tree is an index over the patterns of all rules: a trie of segments for each host. The cost of a lookup
-// depends on the patterns that match, or begin to, and not on the number of the others. The zero Tree is
-// empty.
+// Tree is an index over the patterns of all rules: a trie of segments for each host. The cost of a lookup depends
+// on the patterns that match the request or the start of its path, and not on the number of all others. The zero
+// Tree is empty.
 type Tree struct {
 	IgnoreCase bool             // compare paths without case; set before the first Add
 	any        node             // the patterns without a host
-	hosts      map[string]*node // those with one
+	hosts      map[string]*node // the patterns with a host
 }
 
-// node stands for the patterns that begin with the same segments.
+// node stands for the patterns that start with the same segments.
 type node struct {
-	few   []child          // by a literal segment,
-	many  map[string]*node // where there are more than maxFew
-	wild  *node            // by {name}
+	few   []child          // children by a literal segment
+	many  map[string]*node // the same, if there are more than maxFew
+	wild  *node            // the child for {name}
 	here  []entry          // patterns that end here
 	below []entry          // patterns that match this and everything below
 }
@@ -31,8 +31,8 @@ type child struct {
 	node *node
 }
 
-// maxFew is how many children are compared one by one: a map of so few takes longer, and ten
-// times the memory, which the garbage collector goes through.
+// maxFew is the most children that are compared one by one. A map of so few children takes longer, and ten times
+// the memory, which the garbage collector has to scan.
 const maxFew = 6
 
 type entry struct {
@@ -41,8 +41,8 @@ type entry struct {
 	exact  bool // does not match with a suffix
 }
 
-// Add makes Lookup find id where p matches. Unless it is exact, it also matches where the last segment
-// has a suffix such as ".json": Rails and others take that for the format of the response.
+// Add makes Lookup find id where p matches. Unless exact, p also matches if the last segment has a suffix such as
+// ".json", which Rails and others take for the format of the response.
 func (t *Tree) Add(p *Pattern, id int, exact bool) {
 	n := t.host(p.Host)
 	for _, seg := range p.segs {
@@ -115,18 +115,18 @@ func (n *node) addLiteral(seg string) *node {
 	return added
 }
 
-// Lookup appends to dst the id of every pattern that matches, in no order. An id that was added with
-// several patterns may be there more than once. The host may have a port.
+// Lookup appends to dst the ids of all matching patterns, in no particular order. An id that was added with several
+// patterns may occur more than once. The host may have a port.
 func (t *Tree) Lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
 	return t.lookup(dst, Method(method), host, v)
 }
 
-// LookupAny is Lookup whatever the methods of patterns.
+// LookupAny is Lookup for patterns with any method.
 func (t *Tree) LookupAny(dst []int32, host string, v *paths.Reading) []int32 {
 	return t.lookup(dst, anyMethod, host, v)
 }
 
-// anyMethod is no method that [Method] returns.
+// anyMethod matches every pattern. [Method] never returns it.
 const anyMethod = ""
 
 func (t *Tree) lookup(dst []int32, method, host string, v *paths.Reading) []int32 {
@@ -168,7 +168,7 @@ func (n *node) match(dst []int32, method string, segs []string) []int32 {
 	}
 }
 
-// suffix returns where the suffix of the last segment begins, if that is the first of segs.
+// suffix returns the index of the suffix in segs[0], if that is the last segment.
 func suffix(segs []string) int {
 	if len(segs) > 1 {
 		return -1
@@ -176,7 +176,7 @@ func suffix(segs []string) int {
 	return strings.LastIndexByte(segs[0], '.')
 }
 
-// suffixed appends the ids of patterns that match a path with a suffix behind the node.
+// suffixed appends the ids of patterns that match a path with a suffix after the node.
 func (n *node) suffixed(dst []int32, method string) []int32 {
 	if n == nil {
 		return dst

@@ -1,5 +1,5 @@
-// Package percent decodes percent-encoding (RFC 3986, section 2.1) leniently: an invalid escape stands for
-// itself, as in most servers. Packages paths and fields are above it.
+// Package percent decodes percent-encoding (RFC 3986, section 2.1) leniently: an invalid escape stands for itself,
+// as in most servers.
 package percent
 
 // AppendDecoded appends s with %XX resolved. An invalid escape stays.
@@ -17,7 +17,7 @@ func AppendDecoded(dst []byte, s string) []byte {
 	return dst
 }
 
-// Byte returns the byte that the escape at i stands for, if there is one.
+// Byte returns the byte that the escape at i stands for, if s has an escape there.
 func Byte(s string, i int) (byte, bool) {
 	if len(s)-i < 3 || s[i] != '%' {
 		return 0, false
@@ -25,7 +25,7 @@ func Byte(s string, i int) (byte, bool) {
 	return Pair(s[i+1], s[i+2])
 }
 
-// Pair returns the byte that two hex digits stand for, if they are such.
+// Pair returns the byte that two hex digits stand for. It reports false if they are not hex digits.
 func Pair(a, b byte) (byte, bool) {
 	hi, ok := Digit(a)
 	lo, ok2 := Digit(b)

@@ -1,5 +1,5 @@
-// Package table has what a policy knows of single subjects: their overrides and tiers. A table is a hash
-// table of hundreds of thousands of subjects that costs little memory. Package policy is above it.
+// Package table has the settings of a policy for single subjects: their overrides and tiers. A Table is a hash
+// table of hundreds of thousands of subjects that takes little memory.
 package table
 
 import (
@@ -11,29 +11,29 @@ import (
 
 // Table maps subjects to values, such as the tier of each. Do not change it once it is sorted.
 type Table[V comparable] struct {
-	values []V       // each once
-	sets   []set     // in the order in which they are asked
-	at     map[V]int // of each value, its place in values, counted from 1; nil once the table is sorted
+	values []V       // each value once
+	sets   []set     // in the order in which Find searches them
+	at     map[V]int // the index in values of each value, counted from 1; nil after Sort
 }
 
-// set has the subjects of one shape. It is a hash table with open addressing, at most half
-// full, of slots without pointers: to find one of very many takes a single access to memory that
-// is not at hand, where a map takes several.
+// set has the subjects of one shape. It is a hash table with open addressing, at most half full, of slots without
+// pointers: finding one of very many subjects takes a single access to memory outside the caches; a map takes
+// several.
 type set struct {
 	shape Shape
-	slots []Entry // a power of two of them
+	slots []Entry // the length is a power of two
 	used  int
 }
 
 // Entry is an entry of a table.
 type Entry struct {
 	subject hash
-	Until   int64  // in microseconds since the Unix epoch; 0: for ever
-	value   uint32 // counted from 1; 0: the slot is free
+	Until   int64  // in microseconds since the Unix epoch; 0: never expires
+	value   uint32 // index in Table.values, counted from 1; 0: the slot is free
 	Item    uint32 // index in the list that the table was made of
 }
 
-// hash stands for the text of a subject. It has 128 bits and a secret key, so no two texts have the same.
+// hash stands for the text of a subject. It has 128 bits and a secret key, so no two texts have the same hash.
 type hash [2]uint64
 
 // seeds are the same for all tables, so that they can be compared.
@@ -43,13 +43,13 @@ func hashOf(subject []byte) hash {
 	return hash{maphash.Bytes(seeds[0], subject), maphash.Bytes(seeds[1], subject)}
 }
 
-// Shape is which parts of a key a subject names, and which of them by a network.
+// Shape is the set of key parts that a subject names, and the part that it names by a network.
 type Shape struct {
 	Exact   uint32 // bit i: part i of the key is named, and not "*"
 	Network Network
 }
 
-// Network is the part of a key that is named by a network, and the size of that. The zero value means none.
+// Network is the key part that is named by a network, and the size of the network. The zero value means none.
 type Network struct {
 	Part int // counted from 1
 	Six  bool
@@ -69,8 +69,8 @@ func (t *Table[V]) set(of Shape) *set {
 	return nil
 }
 
-// Add adds the value of a subject, with the index of its item in the list that the table is made of. If the
-// subject has an entry already, Add returns the item of that, and changes nothing.
+// Add adds the value of a subject, with the index of its item in the list that the table is made of. If the subject
+// already has an entry, Add returns the item of that entry, and changes nothing.
 func (t *Table[V]) Add(of Shape, subject []byte, value V, until int64, item int) (first int, twice bool) {
 	in := t.set(of)
 	if in == nil {
@@ -92,9 +92,9 @@ func (t *Table[V]) Add(of Shape, subject []byte, value V, until int64, item int)
 	return 0, false
 }
 
-// Sort is to be called after the last Add. Of the shapes, Find asks those first that name more parts, then
-// those that name earlier ones, and of these addresses before networks, and longer prefixes before shorter
-// ones.
+// Sort sorts the sets for Find. Call it after the last Add. Shapes that name more parts come first, then shapes
+// that name earlier parts; if both name the same parts, addresses come before networks, and longer prefixes before
+// shorter ones.
 func (t *Table[V]) Sort() {
 	t.at = nil
 	slices.SortFunc(t.sets, func(a, b set) int {
@@ -103,8 +103,9 @@ func (t *Table[V]) Sort() {
 	})
 }
 
-// Find returns the entry of a subject that is in force, or nil. As in Add, subject returns the text of the
-// subject for a shape; now, in microseconds since the Unix epoch, is called for entries that end.
+// Find returns the entry of a subject that is in force, or nil. subject returns the text of the subject for a
+// shape, as passed to Add. now returns microseconds since the Unix epoch, and is called only for entries that
+// expire.
 func (t *Table[V]) Find(subject func(*Shape) []byte, now func() int64) *Entry {
 	for i := range t.sets {
 		in := &t.sets[i]
@@ -115,7 +116,8 @@ func (t *Table[V]) Find(subject func(*Shape) []byte, now func() int64) *Entry {
 	return nil
 }
 
-// Both calls do with the values in other and in t of each subject that both have, in the order of the items of t.
+// Both calls do for each subject that is in t and in other, with its values in other and in t, in the order of the
+// items of t.
 func (t *Table[V]) Both(other *Table[V], do func(theirs, value V)) {
 	type pair struct {
 		item          uint32

@@ -1,5 +1,5 @@
 // Package template compiles an operator's bodies of responses: templates of text/template or html/template with
-// bounded costs and with values that stay text in their media type. Package policy is above it.
+// bounded costs and with values that stay text in their media type.
 package template
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/sluicehq/sluice/internal/spelling"
 )
 
-// MaxSize is how many bytes the text of a template may have, and the text that it makes.
+// MaxSize is the most bytes of the text of a template, and of its output.
 const MaxSize = 64 << 10
 
 // kind is the escaping of values that keeps a body well formed.
@@ -33,8 +33,8 @@ const (
 	htmlText
 )
 
-// kindOf returns the kind of a media type. For an unknown one values are as in strings of JSON, which most
-// languages read as their own.
+// kindOf returns the kind of a media type. For an unknown type, values are escaped as in strings of JSON, which
+// most languages can read.
 func kindOf(media string) kind {
 	switch {
 	case media == "text/html":
@@ -50,13 +50,13 @@ func kindOf(media string) kind {
 // Template is a compiled body.
 type Template struct {
 	Media       string
-	ContentType string // Media, with UTF-8 for what is text
+	ContentType string // Media, with charset=utf-8 for text types
 	kind        kind
 	exec        interface{ Execute(io.Writer, any) error }
 	fixed       string // the body, if it has no values
 }
 
-// Page reports whether the template is of HTML.
+// Page reports whether the template is HTML.
 func (t *Template) Page() bool { return t.kind == htmlText }
 
 // Append appends the body with its values filled in. On an error it returns dst as it was.
@@ -71,14 +71,14 @@ func (t *Template) Append(dst []byte, values any) ([]byte, error) {
 	return out.text, nil
 }
 
-// boundedText is what a template writes.
+// boundedText is the output of a template, bounded in size and steps.
 type boundedText struct {
 	text  []byte
 	most  int
-	steps int // that are left
+	steps int // remaining steps
 }
 
-// maxSteps is how often a template may write: see [addStep].
+// maxSteps is the most writes of a template: see [addStep].
 const maxSteps = 4 * MaxSize
 
 var (
@@ -101,14 +101,14 @@ func (b *boundedText) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Error is what is wrong with a template.
+// Error is an error in a template.
 type Error struct {
-	Line    int // of the text, counted from 1; 0: all of it
+	Line    int // the line of the text, counted from 1; 0: the whole text
 	Message string
 	Hint    string // what to do about it
 }
 
-// templateName is what the packages call a template in their errors.
+// templateName is the name of a template in the errors of the template packages.
 const templateName = "line"
 
 // New compiles a text of a media type. The samples are pointers to values of one type with the fields that the
@@ -156,7 +156,7 @@ var (
 	noFunction = regexp.MustCompile(`function "(\w+)" not defined`)
 )
 
-// explain returns what is wrong with a text, in the words of an operator.
+// explain converts an error of the template packages to an Error in words for operators.
 func explain(err error, sample any) *Error {
 	values := reflect.TypeOf(sample).Elem()
 	out := &Error{Hint: "the syntax is that of Go's text/template"}
@@ -192,7 +192,7 @@ func namesOf(values reflect.Type) (names []string) {
 	return names
 }
 
-// parseHTML makes a template that escapes its values as the place in the page asks for.
+// parseHTML returns a template that escapes each value for its context in the page.
 func parseHTML(text string) (*htmltemplate.Template, error) {
 	t, err := htmltemplate.New(templateName).Funcs(shortTexts).Parse(text)
 	if err != nil {
@@ -208,7 +208,7 @@ func parseHTML(text string) (*htmltemplate.Template, error) {
 	return t, circular(trees)
 }
 
-// parseText returns a template that keeps its values text of its kind.
+// parseText returns a template that escapes its values for its kind.
 func parseText(text string, of kind) (*template.Template, error) {
 	t, err := template.New(templateName).Funcs(shortTexts).Funcs(template.FuncMap{"json": jsonValue, "_json": escapedJSON}).Parse(text)
 	if err != nil {
@@ -229,8 +229,8 @@ func parseText(text string, of kind) (*template.Template, error) {
 	return t, circular(trees)
 }
 
-// circular returns an error if a template includes itself: the packages let it do so 100,000 times,
-// with a kilobyte of stack each time, which costs more than the steps that are counted.
+// circular returns an error if a template includes itself. The template packages permit that 100,000 times, with a
+// kilobyte of stack each time, which costs more than the counted steps.
 func circular(trees map[string]*nodes.Tree) error {
 	const under, done = 1, 2
 	state := map[string]int{}
@@ -262,11 +262,11 @@ func circular(trees map[string]*nodes.Tree) error {
 	return nil
 }
 
-// maxShort is how long the text may be that a function makes: longer ones could be made of each other
-// without being written.
+// maxShort is the length of the longest result of a function. Without a bound, functions could make long texts of
+// each other without writing them.
 const maxShort = 4 << 10
 
-// shortTexts are the functions of the packages that make text of text.
+// shortTexts replaces the functions of the template packages that make text of text.
 var shortTexts = template.FuncMap{
 	"html":     short(template.HTMLEscaper),
 	"js":       short(template.JSEscaper),
@@ -300,7 +300,7 @@ func short(f func(...any) string) func(...any) (string, error) {
 	}
 }
 
-// eachList calls do with a list of a template and with those in it.
+// eachList calls do with a list of a template and with all lists in it.
 func eachList(list *nodes.ListNode, do func(*nodes.ListNode)) {
 	if list == nil {
 		return
@@ -321,11 +321,11 @@ func eachList(list *nodes.ListNode, do func(*nodes.ListNode)) {
 	do(list)
 }
 
-// stepBytes is how much of the source of its pipelines a list evaluates in a step.
+// stepBytes is how many bytes of the source of its pipelines a list evaluates in a step.
 const stepBytes = 64
 
-// addStep has a list write something first, though it be nothing, and more often if its pipelines are
-// long: all that a template repeats is a list, and so boundedText can end it.
+// addStep makes a list start with an empty write, or with several if its pipelines are long. Because everything
+// that a template repeats is a list, boundedText can count these writes and end the template.
 func addStep(list *nodes.ListNode) {
 	size := 0
 	for _, n := range list.Nodes {
@@ -354,17 +354,17 @@ func pipeOf(n nodes.Node) *nodes.PipeNode {
 	return nil
 }
 
-// escapeAll sends all that a list itself writes through a function, as html/template does.
+// escapeAll passes all output of the list itself through a function, as html/template does.
 func escapeAll(list *nodes.ListNode, escaper string) {
 	for _, n := range list.Nodes {
-		if n, ok := n.(*nodes.ActionNode); ok && len(n.Pipe.Decl) == 0 { // else it writes nothing
+		if n, ok := n.(*nodes.ActionNode); ok && len(n.Pipe.Decl) == 0 { // an action with a declaration writes nothing
 			name := nodes.NewIdentifier(escaper).SetPos(n.Pos)
 			n.Pipe.Cmds = append(n.Pipe.Cmds, &nodes.CommandNode{NodeType: nodes.NodeCommand, Pos: n.Pos, Args: []nodes.Node{name}})
 		}
 	}
 }
 
-// written is JSON, and no more to be escaped.
+// written is JSON that must not be escaped again.
 type written string
 
 // jsonValue returns v as a value of JSON.

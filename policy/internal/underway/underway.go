@@ -1,4 +1,4 @@
-// Package underway has the estimates that requests under way have been charged and that are not settled.
+// Package underway has the unsettled estimates that requests under way have been charged.
 package underway
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/sluicehq/sluice"
 )
 
-// Estimates are estimates that are not settled. A key may be denied only because of them, and then waits a short time
-// instead of a whole period. They are those of one engine, and safe for concurrent use.
+// Estimates are the unsettled estimates of one engine. If a key is denied only because of them, it waits a short
+// time instead of a whole period. Estimates are safe for concurrent use.
 //
 // An estimate is added with an allowed decision, if the integration reports the end of the request. It is removed when
 // it is settled, or with Release, Refund or Place. It stops counting when it can no longer be refunded.
@@ -81,9 +81,9 @@ func (u *Estimates) Remove(estimates []*Estimate) {
 	}
 }
 
-// Wait returns how long to wait for units that the state of a charge lacks. The oldest estimates that cover them are
-// likely to be settled first; the wait is as long as the last of these requests has taken so far. It reports false if
-// all estimates together do not cover the units.
+// Wait returns how long to wait for units that the state of a charge lacks. The oldest estimates that cover these
+// units are likely to be settled first; the wait is as long as the last of their requests has taken so far. It
+// reports false if all estimates together do not cover the units.
 func (u *Estimates) Wait(c *sluice.Charge, lacks int64) (time.Duration, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -104,7 +104,7 @@ func (u *Estimates) Wait(c *sluice.Charge, lacks int64) (time.Duration, bool) {
 	return 0, false
 }
 
-// The bounds of the wait for requests under way. SDKs sleep through the longest.
+// The bounds of the wait for requests under way. Even the longest is short enough for SDKs to wait by themselves.
 const (
 	shortestUnderWay = time.Second
 	longestUnderWay  = 30 * time.Second

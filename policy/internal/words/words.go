@@ -7,11 +7,11 @@ import (
 	"unicode"
 )
 
-// Words of hosts and paths behind which clients guess secrets or pay.
+// Words in hosts and paths at which clients can guess secrets, or pay.
 var (
-	// Closed are denied by default while the store does not answer.
+	// Closed are words of rules that deny by default while the store does not answer.
 	Closed = []string{"login", "logon", "signin", "password", "passwords", "passwd", "pay", "payment", "payments", "checkout"}
-	// Careful are worth a warning if they are not denied then.
+	// Careful are words of rules that get a warning if they do not deny then.
 	Careful = []string{
 		"signup", "register", "registration", "reset", "forgot", "recover", "recovery", "otp", "mfa", "2fa", "totp", "verify",
 		"auth", "oauth", "oauth2", "token", "tokens", "session", "sessions",

@@ -41,8 +41,8 @@ type Client struct {
 
 // Help is the end of the help text of every command that calls the admin API.
 const Help = "\n\n" +
-	"The command calls a running gateway at --admin-url. If the gateway requires a token, set\n" +
-	"SLUICE_TOKEN."
+	"The command calls a running gateway at --admin-url or SLUICE_ADMIN_URL. If the gateway requires a\n" +
+	"token, set SLUICE_TOKEN."
 
 // command returns a command that calls the admin API.
 func (a *Client) command(use, short, long, example string, run func(*cobra.Command, []string) error) *cobra.Command {

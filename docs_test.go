@@ -105,10 +105,13 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// The page about operations has a row for each alert, and for no other.
+// The page about operations has a row for each alert, with its severity, and for no other.
 func TestAlertsExplained(t *testing.T) {
-	alerts := matches(read(t, "deploy/prometheus/alerts.yaml"), `(?m)^ *- alert: (\w+)$`)
-	rows := matches(read(t, "docs/operations.md"), "(?m)^\\| `(Sluice\\w+)` \\| [^|]+ \\| [^|]+ \\|$")
+	var alerts []string
+	for _, m := range regexp.MustCompile(`(?s)- alert: (\w+)\n.*?severity: (\w+)`).FindAllStringSubmatch(read(t, "deploy/prometheus/alerts.yaml"), -1) {
+		alerts = append(alerts, "`"+m[1]+"` | "+m[2])
+	}
+	rows := matches(read(t, "docs/operations.md"), "(?m)^\\| (`Sluice\\w+` \\| \\w+) \\| [^|]+ \\| [^|]+ \\|$")
 	if len(alerts) == 0 || !slices.Equal(alerts, rows) {
 		t.Errorf("alerts.yaml has\n%v, and docs/operations.md\n%v", alerts, rows)
 	}

@@ -142,7 +142,7 @@ func (p *Policy) Outages() []Outage {
 		case !r.byDefault:
 			o.Why = "set by the rule"
 		case r.onError == sluice.Deny:
-			o.Why = fmt.Sprintf("by default, since %s names %q", spelling.Quote(text), word)
+			o.Why = fmt.Sprintf("by default, since %s contains %q", spelling.Quote(text), word)
 		}
 	}
 	return all

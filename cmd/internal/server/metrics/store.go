@@ -26,7 +26,7 @@ const (
 	otherFailure = "other"
 )
 
-var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason: timeout; unavailable, outcome_unknown (the connection broke); loading, busy, read_only, out_of_memory, cluster_down, denied, as reported by the server; bad_reply, not_sent, misconfigured, other; overflow (too many calls under way); unreadable (a key contains foreign data, and on_error alone decides)."}
+var storeFailed = prometheus.CounterOpts{Name: "sluice_store_failures_total", Help: "Decisions the shared store failed to make, by reason: timeout; unavailable (no server could be reached); outcome_unknown (the connection broke before the reply); loading, busy, read_only, out_of_memory, cluster_down, denied (as the server reports); bad_reply (a reply that Sluice does not understand); not_sent (canceled before it was sent); misconfigured; other; overflow (too many calls under way); unreadable (a key contains foreign data; on_error decides for that key)."}
 
 // NewStoreCalls returns a measurement without calls.
 func NewStoreCalls() *StoreCalls {
@@ -81,12 +81,12 @@ var (
 	storeAway      = storeDesc("away", "Shards of the shared store (masters of a cluster) with an open circuit breaker; above 0, on_error decides.")
 	storeShards    = storeDesc("shards", "Known shards of the shared store.")
 	storeInstances = storeDesc("instances", "Instances that share a limit while the shared store is unavailable.")
-	storeOwing     = storeDesc("owing_keys", "Keys with local use that is not yet written back.")
-	storeDecisions = storeDesc("decisions_total", "Decisions by source: the shared store or the local fallback.", "by")
+	storeOwing     = storeDesc("owing_keys", "Keys whose usage during an outage was counted locally and is not yet written back to the shared store.")
+	storeDecisions = storeDesc("decisions_total", "Decisions by source: store (the shared store) or stand_in (the fallback: on_error decided without the shared store).", "by")
 	storeOpen      = storeDesc("circuit_open", "1 while the circuit breaker of a shard of the shared store is open.", "shard")
 	storeFailures  = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "overflow"})
 	storeForeign   = prometheus.NewDesc(storeFailed.Name, storeFailed.Help, nil, prometheus.Labels{"reason": "unreadable"})
-	storeWritten   = storeDesc("written_back_total", "Write-backs of a key's local use to the shared store.")
+	storeWritten   = storeDesc("written_back_total", "Write-backs of a key's local usage to the shared store.")
 )
 
 // storeMetrics are the state of the shared store.
@@ -111,11 +111,11 @@ func storeMetrics(shared *failover.Store) collector {
 }
 
 var (
-	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory with something used.", nil, nil)
+	memoryKeys    = prometheus.NewDesc("sluice_memory_keys", "Keys in memory that have used part of their limit.", nil, nil)
 	memoryBytes   = prometheus.NewDesc("sluice_memory_bytes", "Memory used by counters, in bytes.", nil, nil)
-	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted before they had drained. If this grows, the memory is too small.", nil, nil)
-	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit. If this grows, clients can force a fresh limit.", nil, nil)
-	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys refused for lack of memory: see --refuse-new-keys.", nil, nil)
+	memoryEvicted = prometheus.NewDesc("sluice_memory_evicted_total", "Keys evicted although they had used part of their limit. If this grows, --memory-size is too small.", nil, nil)
+	memoryFreed   = prometheus.NewDesc("sluice_memory_freed_total", "Evicted keys that had used more than half of their limit. If this grows, a client can get its full limit back by filling the memory with new keys: raise --memory-size, or set --refuse-new-keys.", nil, nil)
+	memoryRefused = prometheus.NewDesc("sluice_memory_refused_total", "Charges of new keys denied for lack of memory, with --refuse-new-keys.", nil, nil)
 )
 
 // memoryMetrics are the statistics of the memory.

@@ -30,8 +30,8 @@ func newTiers() *tiers {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sluice_tier_" + name, Help: help}, []string{"tier"})
 	}
 	return &tiers{
-		decisions: counter("decisions_total", "Requests of a tier, without those that a block denies."),
-		refused:   counter("refused_total", "Requests of a tier that any rule denied."),
+		decisions: counter("decisions_total", "Requests of a tier, except those that a block denied."),
+		refused:   counter("refused_total", "Requests of a tier that were denied, by any rule."),
 		near:      counter("near_limit_total", "Requests of a tier that were allowed with less than a fifth of a limit left."),
 		known:     make(map[string]bool),
 	}

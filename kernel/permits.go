@@ -15,7 +15,7 @@ const PermitLasts = 10 * time.Second
 // MaxPermits is the largest number of permits of a plan.
 const MaxPermits = 1 << 16
 
-// NewInFlight returns a plan of permits that can be held at the same time, from 1 to [MaxPermits].
+// NewInFlight returns a plan that allows a number of permits to be held at the same time, from 1 to [MaxPermits].
 func NewInFlight(permits int64) Plan {
 	h := fnv.New64a()
 	fmt.Fprint(h, "in flight")
@@ -25,7 +25,7 @@ func NewInFlight(permits int64) Plan {
 // MaxDistinct is the largest number of values of a [Distinct] plan.
 const MaxDistinct = 1000
 
-// NewDistinct returns a plan of at most values different values, from 1 to [MaxDistinct], within a span in
+// NewDistinct returns a plan that allows a number of different values, from 1 to [MaxDistinct], within a span in
 // microseconds. A value is a permit whose number is a hash of the value. It is held for a span after its last use.
 // NewDistinct fails if the span is too long to be exact.
 func NewDistinct(values, span int64) (Plan, error) {

@@ -85,8 +85,8 @@ type Plan struct {
 	// Fingerprint distinguishes plans whose states mean different things. A store keeps states of different
 	// fingerprints apart even under one key. Meters of one rate share a fingerprint, and so do fixed windows,
 	// sliding counters and exact logs of one period each, and other logs of one period as long as their counts stay
-	// on one side of [FineLogCount]. So a change of a burst, of the count of a window or log, of Tick or Most keeps
-	// what was counted.
+	// on one side of [FineLogCount]. So a change of a burst, of the count of a window or log, of Tick or of Most
+	// keeps the counts.
 	Fingerprint uint64
 	// Sliding means that the previous window counts in proportion to its overlap with the last period.
 	Sliding bool

@@ -407,7 +407,7 @@ func TestClusterGreedy(t *testing.T) {
 		keys int
 	}{{"5/10d burst 5", 1}, {"5/10d as fixed_window", 1}, {"5/10d as sliding_window_log", 1}, {"1/10d as sliding_window_log", 50}} {
 		t.Run(fmt.Sprint(test), func(t *testing.T) {
-			const most = 100
+			const most = 40
 			store, own := open(t, c.URL()), plantest.Plan(t, test.own)
 			all, modest := plan(t, sluice.FixedWindow, fmt.Sprint(most, "/10d")), plan(t, own.Limit.Algorithm, "1000000/10d")
 			ask := func(key string, p *sluice.Plan) []sluice.Receipt {

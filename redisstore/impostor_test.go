@@ -120,6 +120,16 @@ func (m *impostor) Say(f func(w io.Writer, command string)) {
 	})
 }
 
+// Relay passes everything on again, over new connections: after a reply to no command, the client takes the replies of a
+// connection for those of other commands.
+func (m *impostor) Relay() {
+	m.Says.Store(nil)
+	m.open.Range(func(c, _ any) bool {
+		c.(net.Conn).Close()
+		return true
+	})
+}
+
 func text(s string) func(io.Writer, string) {
 	return func(w io.Writer, _ string) { _, _ = io.WriteString(w, s) }
 }
